@@ -39,6 +39,7 @@ pub struct Value {
 }
 
 /// Declares an enum of wire values: how it is decoded, all its values, and their documentation.
+#[macro_export]
 macro_rules! wire_enum {
     ($(#[$meta:meta])* pub enum $enum:ident: $wire:ident {
         $($(#[doc = $doc:literal])* $name:ident = $value:literal,)*
@@ -74,7 +75,7 @@ macro_rules! wire_enum {
         }
     };
 }
-pub(crate) use wire_enum;
+pub use wire_enum;
 
 /// Declares `#[repr(C)]` structures without padding, checks their sizes when it is compiled, and
 /// lists them in the constant `STRUCTURES` of the same module.

@@ -144,7 +144,7 @@ fn a_way_to_boot_that_is_not_the_kernels_is_refused_with_what_it_lacks() {
     scratch.file("text", b"some text");
     for (file, how, part) in [
         ("kernel", "bzimage", "it is an ELF image"),
-        ("bare", "pvh", "without PVH's note"),
+        ("bare", "pvh", "without the PVH entry point"),
         ("text", "pvh", "neither a Linux kernel"),
         ("text", "linux64", "neither a Linux kernel"),
         ("text", "bzimage", "neither a Linux kernel"),

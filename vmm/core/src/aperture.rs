@@ -47,7 +47,7 @@ pub use usage::{ApertureUse, Usage};
 
 use chunk_slots::ChunkSlots;
 
-/// Most placements at a time.
+/// Most allocations that may be placed in one aperture at a time.
 pub const PLACEMENTS_MAX: usize = 8192;
 /// Most placements of all guests of a process. Each is a piece of the window's address range, and
 /// so is the hole behind it; a process may have 65,530 pieces (`vm.max_map_count`), and needs some
@@ -79,7 +79,8 @@ struct State {
     fresh: Vec<Range<u64>>,
 }
 
-/// The aperture of one VM.
+/// The aperture (BAR 2) of one VM: the guest-physical window in which the guest's allocations
+/// appear.
 pub struct Aperture {
     window: Arc<Window>,
     state: Mutex<State>,
@@ -92,11 +93,12 @@ pub struct Aperture {
 debug_by_name!(Aperture);
 
 impl Aperture {
-    /// Reserves `bytes` bytes, a power of two of at least 2 MiB. It has no guest-physical address
-    /// yet.
+    /// Returns an empty aperture of `bytes` bytes, a power of two of at least 2 MiB, whose memory
+    /// goes into `slots` of the hypervisor. The aperture has no guest-physical address until
+    /// [`Self::relocate`] gives it one.
     ///
     /// # Errors
-    /// [`MemoryError::Map`] if the process has no such range of addresses.
+    /// [`MemoryError::Map`] if this process has no free address range of `bytes` bytes.
     pub fn new(bytes: u64, slots: Arc<dyn MemorySlots>) -> Result<Self, MemoryError> {
         let window = Arc::new(Window::reserve(bytes)?);
         Ok(Self {
@@ -116,8 +118,8 @@ impl Aperture {
         })
     }
 
-    /// Limits the aperture to its part of the placements of this process, for `guests` guests in
-    /// all.
+    /// Limits the number of placements in this aperture to an equal share of what one process may
+    /// have, for `guests` guests in all.
     #[must_use]
     pub fn shared_among(mut self, guests: u32) -> Self {
         let part = PLACEMENTS_OF_ALL_MAX / guests.max(1) as usize;
@@ -125,31 +127,34 @@ impl Aperture {
         self
     }
 
-    /// Returns the size in bytes.
+    /// Returns the size of the aperture in bytes.
     pub fn bytes(&self) -> u64 {
         self.window.bytes()
     }
 
-    /// Returns the guest-physical address, if the guest lets the aperture be decoded.
+    /// Returns the guest-physical address of the aperture; `None` while the guest has disabled BAR
+    /// 2.
     pub fn base(&self) -> Option<u64> {
         self.state.lock().slots.base()
     }
 
-    /// Moves the aperture to guest-physical address `base`, or to none. Placements keep their
-    /// offsets.
+    /// Moves the aperture to guest-physical address `base`; with `None`, the guest cannot reach the
+    /// aperture. Placements keep their offsets.
     ///
     /// # Errors
-    /// The hypervisor's error; the aperture then has no address.
+    /// The hypervisor's error if it refuses a memory slot; the aperture then has no address.
     pub fn relocate(&self, base: Option<u64>) -> std::io::Result<()> {
         self.state.lock().slots.relocate(base)
     }
 
-    /// See [`causeway_mediator::host::Host::place`].
+    /// Makes `bytes` bytes of `backing`, from offset `from` on, appear in the aperture, and returns
+    /// their offset in the aperture. The guest has the rights `access`. See
+    /// [`causeway_mediator::host::Host::place`].
     ///
     /// # Errors
-    /// [`PlaceError::Full`] if there is no room or there are too many placements, `Map` if the
-    /// range is not in the backing or cannot be mapped, `Slot` if the hypervisor refuses a slot.
-    /// Then nothing changed.
+    /// [`PlaceError::Full`] if the aperture has no room or too many placements, `Map` if the range
+    /// is not in the backing or cannot be mapped, `Slot` if the hypervisor refuses a memory slot.
+    /// On an error, nothing has changed.
     pub fn place(
         &self,
         backing: &Backing,
@@ -183,11 +188,13 @@ impl Aperture {
         Ok(offset)
     }
 
-    /// See [`causeway_mediator::host::Host::set_access`].
+    /// Gives the guest the rights `access` to the memory that is placed at `offset`, and ends
+    /// leases on that memory. See [`causeway_mediator::host::Host::set_access`].
     ///
     /// # Errors
-    /// [`PlaceError::Absent`] if nothing is placed at `offset`, `Map` or `Slot` if the memory
-    /// cannot be shown. Then the placement is a hole, and can still be removed.
+    /// [`PlaceError::Absent`] if nothing is placed at `offset`, `Map` if the memory cannot be
+    /// mapped, `Slot` if the hypervisor refuses a memory slot. After `Map` or `Slot` the guest
+    /// cannot reach the memory, which can still be removed.
     pub fn set_access(&self, offset: u64, access: Access) -> Result<(), PlaceError> {
         let mut state = self.state.lock();
         let State {
@@ -202,11 +209,13 @@ impl Aperture {
             .inspect_err(|_| placement.access = Access::None)
     }
 
-    /// See [`causeway_mediator::host::Host::remove`].
+    /// Removes the memory that is placed at `offset`, so that the guest cannot reach it, and ends
+    /// leases on that memory. See [`causeway_mediator::host::Host::remove`].
     ///
     /// # Errors
-    /// [`PlaceError::Absent`] if nothing is placed at `offset`, `Map` or `Slot` if the memory
-    /// cannot be hidden. Then nothing changed.
+    /// [`PlaceError::Absent`] if nothing is placed at `offset`, `Map` if host memory cannot be
+    /// unmapped, `Slot` if the hypervisor does not delete a memory slot. The guest then still sees
+    /// the memory.
     pub fn remove(&self, offset: u64) -> Result<(), PlaceError> {
         let mut state = self.state.lock();
         let State {
@@ -225,8 +234,8 @@ impl Aperture {
         Ok(())
     }
 
-    /// Returns the memory behind `[offset, offset + bytes)` of the aperture. `None` if that is not
-    /// all within one placement, or memory of a device: only the placement itself reaches that.
+    /// Returns the memory behind `[offset, offset + bytes)` of the aperture. Returns `None` if no
+    /// single placement contains the whole range, or if a device owns the memory.
     pub fn object(&self, offset: u64, bytes: u64) -> Option<LeasedMemory> {
         let state = self.state.lock();
         let (start, placement) = state.find(offset, bytes)?;
@@ -239,17 +248,13 @@ impl Aperture {
         })
     }
 
-    /// Returns how much of the aperture is used. Takes no lock.
+    /// Returns how much of the aperture is used, without waiting for a lock.
     pub fn usage(&self) -> ApertureUse {
         self.usage.of(self.bytes())
     }
 
-    /// Returns the number of allocations that are placed in the aperture.
-    pub fn placements(&self) -> usize {
-        self.state.lock().placements.len()
-    }
-
-    /// Makes the guest see a placement as its access rights say. On failure it is a hole.
+    /// Makes a placement visible to the guest with its access rights. On failure the guest sees a
+    /// hole.
     fn show(
         &self,
         slots: &mut ChunkSlots,
@@ -318,8 +323,8 @@ impl Aperture {
 }
 
 impl State {
-    /// Takes room for a placement: the range taken, and the offset in it at which 2 MiB pages stay
-    /// such.
+    /// Takes room for a placement. Returns the range taken, and the offset in that range at which 2
+    /// MiB pages stay 2 MiB pages.
     fn room(
         &mut self,
         backing: &Backing,
@@ -341,7 +346,7 @@ impl State {
         Ok((start..start + total, start + phase))
     }
 
-    /// Room where no slot of the window stands, nor will.
+    /// Returns room in a chunk that no slot of the window covers, now or later.
     fn device_room(&mut self, bytes: u64) -> Option<u64> {
         if !self.slots.devices().has_room() {
             return None;
@@ -379,7 +384,7 @@ impl State {
     }
 }
 
-/// Refuses what is not a non-empty range of whole pages of an object of `size` bytes.
+/// Refuses a range that is empty, has parts of pages, or is not within an object of `size` bytes.
 fn check_pages(offset: u64, bytes: u64, size: u64) -> Result<(), PlaceError> {
     let end = offset.checked_add(bytes).filter(|end| *end <= size);
     if end.is_some() && bytes != 0 && (offset | bytes).is_multiple_of(PAGE_BYTES) {

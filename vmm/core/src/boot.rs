@@ -21,9 +21,11 @@ mod tables;
 
 use causeway_mediator::host::RamError;
 use causeway_protocol::boot::{BOOT_PAGE, BootInfo, MAGIC};
-use kvm_bindings::{CpuId, kvm_dtable, kvm_regs, kvm_segment, kvm_sregs};
-use zerocopy::IntoBytes;
+use kvm_bindings::{CpuId, kvm_dtable, kvm_regs, kvm_segment, kvm_sregs, kvm_xcrs};
+use kvm_ioctls::VcpuFd;
+use zerocopy::{FromZeros, IntoBytes};
 
+use crate::kvm::{CallError, failed};
 use crate::memory::GuestRam;
 use tables::{
     CODE_KERNEL, CODE_USER, DATA_KERNEL, DATA_USER, GDT, TASK, TOP_TABLE, TSS, TSS_BYTES,
@@ -32,42 +34,37 @@ use tables::{
 
 pub use tables::{usable_low_end, write_tables};
 
-// Bits of control registers and EFER: AMD64 Architecture Programmer's Manual, volume 2, 3.1.
-const CR0_PE: u64 = 1 << 0;
+// Bits of control registers and EFER: AMD64 Architecture Programmer's Manual, volume 2, 3.1. Linux
+// guests have some of them too.
+pub(crate) const CR0_PE: u64 = 1 << 0;
 const CR0_MP: u64 = 1 << 1;
-const CR0_ET: u64 = 1 << 4;
+pub(crate) const CR0_ET: u64 = 1 << 4;
 const CR0_NE: u64 = 1 << 5;
 const CR0_WP: u64 = 1 << 16;
-const CR0_PG: u64 = 1 << 31;
-const CR4_PAE: u64 = 1 << 5;
+pub(crate) const CR0_PG: u64 = 1 << 31;
+pub(crate) const CR4_PAE: u64 = 1 << 5;
 const CR4_OSFXSR: u64 = 1 << 9;
 const CR4_OSXMMEXCPT: u64 = 1 << 10;
 const CR4_OSXSAVE: u64 = 1 << 18;
-const EFER_LME: u64 = 1 << 8;
-const EFER_LMA: u64 = 1 << 10;
+pub(crate) const EFER_LME: u64 = 1 << 8;
+pub(crate) const EFER_LMA: u64 = 1 << 10;
 
 /// RFLAGS: IOPL 3, and the bit that is always set. Interrupts are off.
 const RFLAGS: u64 = 0x3002;
 
-/// Privilege level of a bare guest.
+/// Privilege level at which a bare guest runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Privilege {
-    /// CPL 0. Guests gain nothing by it; a KVM by software interprets it.
+    /// Level 0 (CPL 0). Guests gain nothing by it, and a KVM without hardware virtualization
+    /// interprets such code instead of running it.
     Kernel,
-    /// CPL 3.
+    /// Level 3 (CPL 3), which runs at full speed on every kind of KVM.
     #[default]
     User,
 }
 
 impl Privilege {
-    fn level(self) -> u8 {
-        match self {
-            Self::Kernel => 0,
-            Self::User => 3,
-        }
-    }
-
-    /// Selectors of code and data.
+    /// Returns the selectors of code and data. Their lowest two bits are the level.
     fn selectors(self) -> (u16, u16) {
         match self {
             Self::Kernel => (CODE_KERNEL, DATA_KERNEL),
@@ -76,17 +73,18 @@ impl Privilege {
     }
 }
 
-/// Features of the virtual CPU on which booting depends.
+/// Features of a virtual CPU on which the boot state of a bare guest depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
-    /// Pages of 1 GiB.
+    /// Whether page tables can map pages of 1 GiB.
     pub gib_pages: bool,
-    /// Value for XCR0, or zero if there is no XSAVE.
+    /// Value for XCR0, the register that enables x87, SSE and AVX state; zero if the CPU has no
+    /// XSAVE.
     pub xcr0: u64,
 }
 
 impl Features {
-    /// Reads them out of the CPUID leaves that the guest will see.
+    /// Returns the features that the CPUID leaves say, which must be those that the guest will see.
     pub fn of(cpuid: &CpuId) -> Self {
         let leaf = |function: u32, index: u32| {
             cpuid
@@ -104,29 +102,21 @@ impl Features {
     }
 }
 
-/// Writes the boot page.
+/// Writes the boot page `info` to its place in guest RAM.
 ///
 /// # Errors
-/// [`RamError`], if there is no RAM at [`BOOT_PAGE`].
+/// [`RamError`] if [`BOOT_PAGE`] is not in guest RAM.
 pub fn write_boot_page(ram: &GuestRam, info: &BootInfo) -> Result<(), RamError> {
     ram.write(BOOT_PAGE, info.as_bytes())
 }
 
-/// Returns a boot page with all but the host's figures filled in; `None` if the arguments do not
-/// fit.
+/// Returns a boot page with the guest's `arguments`, in which the caller must fill in the figures
+/// about the machine. Returns `None` if the arguments do not fit.
 pub fn boot_info(arguments: &str) -> Option<BootInfo> {
     let mut info = BootInfo {
         magic: MAGIC,
-        ram_low_end: 0,
-        ram_high_end: 0,
-        image_end: 0,
-        tsc_khz: 0,
-        vcpus: 0,
-        vm: 0,
-        vms: 0,
         argument_bytes: u32::try_from(arguments.len()).ok()?,
-        reserved: 0,
-        arguments: [0; 256],
+        ..BootInfo::new_zeroed()
     };
     info.arguments
         .get_mut(..arguments.len())?
@@ -134,29 +124,23 @@ pub fn boot_info(arguments: &str) -> Option<BootInfo> {
     Some(info)
 }
 
-/// Returns system registers, made out of those KVM gave the virtual CPU.
+/// Returns the system registers with which a bare guest starts at this privilege level. `sregs` are
+/// those that KVM gave the virtual CPU.
 pub fn system_registers(
     mut sregs: kvm_sregs,
     features: Features,
     privilege: Privilege,
 ) -> kvm_sregs {
     let (code, data) = privilege.selectors();
-    let data = segment(data, 0x3, privilege.level());
+    let data = segment(data, 0x3);
     sregs.cs = kvm_segment {
         l: 1,
         db: 0,
-        ..segment(code, 0xb, privilege.level())
+        ..segment(code, 0xb)
     };
     (sregs.ds, sregs.es, sregs.ss) = (data, data, data);
     (sregs.fs, sregs.gs) = (data, data);
-    sregs.tr = kvm_segment {
-        base: TSS,
-        limit: TSS_BYTES - 1,
-        s: 0,
-        g: 0,
-        db: 0,
-        ..segment(TASK, 0xb, 0)
-    };
+    sregs.tr = task_segment(TASK, TSS, TSS_BYTES - 1);
     sregs.ldt = kvm_segment {
         unusable: 1,
         ..kvm_segment::default()
@@ -177,23 +161,34 @@ pub fn system_registers(
     sregs
 }
 
-fn segment(selector: u16, type_: u8, dpl: u8) -> kvm_segment {
+/// Returns a flat 32-bit segment of all addresses, for the level in the selector's lowest two bits.
+pub(crate) fn segment(selector: u16, type_: u8) -> kvm_segment {
     kvm_segment {
-        base: 0,
         limit: 0xffff_ffff,
         selector,
         type_,
         present: 1,
-        dpl,
+        dpl: (selector & 0b11) as u8,
         db: 1,
         s: 1,
-        l: 0,
         g: 1,
         ..kvm_segment::default()
     }
 }
 
-/// Returns general registers of virtual CPU `index` at `entry`.
+/// Returns a busy task state segment.
+pub(crate) fn task_segment(selector: u16, base: u64, limit: u32) -> kvm_segment {
+    kvm_segment {
+        base,
+        limit,
+        selector,
+        type_: 0xb,
+        present: 1,
+        ..kvm_segment::default()
+    }
+}
+
+/// Returns the general registers with which virtual CPU `index` of a bare guest starts at `entry`.
 pub fn registers(entry: u64, index: u32) -> kvm_regs {
     kvm_regs {
         rip: entry,
@@ -204,7 +199,39 @@ pub fn registers(entry: u64, index: u32) -> kvm_regs {
     }
 }
 
-/// Returns the CPUID leaves for virtual CPU `index`: KVM's, with the CPU's own number in them.
+/// Makes virtual CPU `index` of a bare guest ready to run: CPUID, system registers, XCR0 and general
+/// registers. `supported` are the CPUID leaves that KVM supports.
+///
+/// # Errors
+/// [`CallError`] if KVM refuses a call.
+pub fn enter(
+    vcpu: &VcpuFd,
+    supported: &CpuId,
+    index: u32,
+    entry: u64,
+    privilege: Privilege,
+) -> Result<(), CallError> {
+    let features = Features::of(supported);
+    // CPUID first: KVM checks control registers and XCR0 against it.
+    vcpu.set_cpuid2(&cpuid_of(supported, index))
+        .map_err(failed("KVM_SET_CPUID2"))?;
+    let fresh = vcpu.get_sregs().map_err(failed("KVM_GET_SREGS"))?;
+    vcpu.set_sregs(&system_registers(fresh, features, privilege))
+        .map_err(failed("KVM_SET_SREGS"))?;
+    if features.xcr0 != 0 {
+        let mut xcrs = kvm_xcrs {
+            nr_xcrs: 1,
+            ..Default::default()
+        };
+        xcrs.xcrs[0].value = features.xcr0;
+        vcpu.set_xcrs(&xcrs).map_err(failed("KVM_SET_XCRS"))?;
+    }
+    vcpu.set_regs(&registers(entry, index))
+        .map_err(failed("KVM_SET_REGS"))
+}
+
+/// Returns the CPUID leaves for virtual CPU `index`: those that KVM supports, with the CPU's own
+/// number in them.
 pub fn cpuid_of(supported: &CpuId, index: u32) -> CpuId {
     let mut cpuid = supported.clone();
     for entry in cpuid.as_mut_slice() {

@@ -7,9 +7,9 @@
 //! | 2 | [`crate::aperture::Aperture`] | memory slots |
 //! | 4 | [`DoorbellBar`]: [`crate::pci::MsixTable`] and [`Doorbells`] | exits; ioeventfds |
 //!
-//! Lock order: [`Function`]'s own, then a bus's or those of a page of registers, then those of
-//! aperture, doorbells and [`ClientInterrupts`], which are leaves but for what they drive. No lock
-//! of the device is held while a session executes a batch or resets a client, so a guest that
+//! Lock order: [`CausewayFunction`]'s own, then a bus's or those of a page of registers, then those
+//! of aperture, doorbells and [`ClientInterrupts`], which are leaves but for what they drive. No
+//! lock of the device is held while a session executes a batch or resets a client, so a guest that
 //! sleeps in a wait message on one virtual CPU blocks no other.
 
 mod client_interrupts;
@@ -24,6 +24,6 @@ mod registers;
 pub use client_interrupts::ClientInterrupts;
 pub use doorbell_bar::{DoorbellBar, VECTORS};
 pub use doorbells::{DoorbellPlaces, Doorbells};
-pub use function::{Function, FunctionError, Wiring};
+pub use function::{CausewayFunction, FunctionError, Wiring};
 pub use host::GuestHost;
 pub use registers::Registers;

@@ -7,12 +7,12 @@ use kvm_ioctls::VcpuExit;
 use crate::bus::{Effect, GuestAddress, Hit, MmioBus, Port, PortBus, PowerEvent, STRAY};
 use crate::counters::{ExitCounters, ExitKey};
 
-/// The buses to which exits are dispatched.
+/// The buses of a VM, on which exits find their devices.
 #[derive(Debug)]
 pub struct Platform {
-    /// I/O ports.
+    /// The bus of I/O ports.
     pub ports: Arc<PortBus>,
-    /// Guest-physical addresses that are neither RAM nor mapped.
+    /// The bus of guest-physical addresses that no memory slot covers.
     pub mmio: Arc<MmioBus>,
 }
 
@@ -20,20 +20,24 @@ pub struct Platform {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Outcome {
-    /// Run on.
+    /// Run the guest on.
     Continue,
-    /// End the VM: the guest stored this code to a device. Zero is pass.
+    /// End the VM: the guest stored this code to a device. Zero means that the guest passes.
     End(u32),
     /// End the VM: the guest turned its machine off, or reset it.
     Power(PowerEvent),
-    /// Stop this virtual CPU: it has nothing more to do.
+    /// Stop this virtual CPU, which has nothing more to do.
     Park,
-    /// Map the memory: the guest touched memory that the host could not provide as it is mapped.
+    /// Resolve the access by [`crate::aperture::Aperture::resolve`]: the guest accessed memory that
+    /// KVM cannot map.
     MemoryFault,
-    /// Try again or end the VM: KVM could not emulate an instruction.
+    /// Run the instruction again or end the VM: KVM cannot emulate the instruction.
     EmulationFailure,
-    /// End the VM: the guest cannot go on.
-    Crash(Crash),
+    /// End the VM: the guest got an exception for which it has no handler (a triple fault), by
+    /// mistake or to reset its machine.
+    TripleFault,
+    /// End the VM: the guest cannot go on, for this reason.
+    Crash(String),
 }
 
 impl From<Effect> for Outcome {
@@ -47,25 +51,8 @@ impl From<Effect> for Outcome {
     }
 }
 
-/// Why a guest cannot go on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Crash {
-    /// An exception for which the guest has no handler: a triple fault.
-    TripleFault,
-    /// The processor did not take the guest's state.
-    FailedEntry {
-        /// The hardware's reason.
-        reason: u64,
-    },
-    /// An exit that a bare guest has no way to cause.
-    Unexpected {
-        /// KVM's name for it.
-        exit: String,
-    },
-}
-
-/// Dispatches one exit to its bus, counts it in `counters`, and returns what the virtual CPU must
-/// do.
+/// Handles one exit of a virtual CPU: carries out an access on the bus of `platform` that it goes
+/// to, and counts the exit in `counters`. Returns what the virtual CPU must do next.
 pub fn handle(exit: VcpuExit<'_>, platform: &Platform, counters: &ExitCounters) -> Outcome {
     let (reason, hit) = match exit {
         VcpuExit::IoOut(port, data) => ("io", platform.ports.write(Port(port), data)),
@@ -89,16 +76,17 @@ fn rare(exit: &VcpuExit<'_>, counters: &ExitCounters) -> Outcome {
         VcpuExit::IrqWindowOpen => ("irq_window", Outcome::Continue),
         // Interrupts are off and there is nobody to send one: this processor sleeps for good.
         VcpuExit::Hlt => ("halt", Outcome::Park),
-        VcpuExit::Shutdown => ("shutdown", Outcome::Crash(Crash::TripleFault)),
-        VcpuExit::FailEntry(reason, _) => {
-            let crash = Crash::FailedEntry { reason: *reason };
-            ("failed_entry", Outcome::Crash(crash))
+        VcpuExit::Shutdown => ("shutdown", Outcome::TripleFault),
+        VcpuExit::FailEntry(code, _) => {
+            let reason =
+                format!("the processor refuses the guest's state (hardware reason {code:#x})");
+            ("failed_entry", Outcome::Crash(reason))
         }
         VcpuExit::InternalError => ("internal_error", Outcome::EmulationFailure),
         VcpuExit::MemoryFault { .. } => ("memory_fault", Outcome::MemoryFault),
         other => {
-            let exit = format!("{other:?}");
-            ("unexpected", Outcome::Crash(Crash::Unexpected { exit }))
+            let reason = format!("unexpected exit {other:?}");
+            ("unexpected", Outcome::Crash(reason))
         }
     };
     counters.count(ExitKey::plain(reason));
@@ -222,18 +210,15 @@ mod tests {
         let (platform, _) = platform();
         let counters = ExitCounters::default();
         let crash = |exit| match handle(exit, &platform, &counters) {
-            Outcome::Crash(crash) => crash,
+            Outcome::Crash(reason) => reason,
             other => panic!("{other:?}"),
         };
-        assert_eq!(crash(VcpuExit::Shutdown), Crash::TripleFault);
+        assert!(crash(VcpuExit::FailEntry(5, 0)).ends_with("(hardware reason 0x5)"));
+        assert_eq!(crash(VcpuExit::Nmi), "unexpected exit Nmi");
         assert_eq!(
-            crash(VcpuExit::FailEntry(5, 0)),
-            Crash::FailedEntry { reason: 5 }
+            handle(VcpuExit::Shutdown, &platform, &counters),
+            Outcome::TripleFault
         );
-        let Crash::Unexpected { exit } = crash(VcpuExit::Nmi) else {
-            panic!("not expected to be expected");
-        };
-        assert_eq!(exit, "Nmi");
         assert_eq!(
             handle(VcpuExit::InternalError, &platform, &counters),
             Outcome::EmulationFailure

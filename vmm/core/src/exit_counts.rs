@@ -9,23 +9,26 @@ use crate::statistics::{Sample, VmStatistics};
 /// Most samples taken for one moment, while other virtual CPUs keep exiting.
 const SAMPLE_TRIES: u32 = 16;
 
-/// The counters of one VM's exits. Reading them causes no exit and stops no virtual CPU.
-#[derive(Clone, Debug)]
+/// The counters of one VM's exits: KVM's and the VMM's own. Reading them causes no exit and stops
+/// no virtual CPU. The default counts nothing, for tests.
+#[derive(Clone, Debug, Default)]
 pub struct VmExits {
     statistics: Arc<VmStatistics>,
     counters: Vec<Arc<ExitCounters>>,
 }
 
-/// Both counts at one moment, from the beginning of the VM. [`VmExits::sample`] makes it.
+/// How many exits KVM and the VMM have counted since the VM began. [`VmExits::sample`] takes a
+/// sample.
 #[derive(Clone, Debug, Default)]
 pub struct ExitSample {
     kvm: Sample,
-    /// The VMM's own count.
+    /// The exits that the VMM has counted.
     pub vmm: ExitCounts,
 }
 
 impl VmExits {
-    /// Returns the counters of a VM: KVM's statistics, and the VMM's counters of each virtual CPU.
+    /// Returns the counters of a VM from KVM's `statistics` of it and the VMM's `counters`, one for
+    /// each virtual CPU.
     pub fn new(statistics: Arc<VmStatistics>, counters: Vec<Arc<ExitCounters>>) -> Self {
         Self {
             statistics,
@@ -33,26 +36,21 @@ impl VmExits {
         }
     }
 
-    /// Returns counters that nothing counts in, as a VM with one virtual CPU has them on a KVM
-    /// without statistics.
-    pub fn unavailable() -> Self {
-        Self::new(Arc::new(VmStatistics::unavailable()), vec![Arc::default()])
-    }
-
-    /// Returns the counters of each virtual CPU.
+    /// Returns the VMM's counters of each virtual CPU.
     pub(crate) fn counters(&self) -> &[Arc<ExitCounters>] {
         &self.counters
     }
 
-    /// KVM's statistics.
+    /// Returns KVM's statistics of the VM.
     pub(crate) fn statistics(&self) -> &Arc<VmStatistics> {
         &self.statistics
     }
 
-    /// Samples both counts at one moment.
+    /// Reads both counts at the same moment.
     ///
-    /// A sample during which the VMM counted an exit is taken again, up to 16 times. What remains
-    /// between both counts is at most the one exit that each virtual CPU is in the middle of.
+    /// If the VMM counts an exit meanwhile, the sample is taken again, up to 16 times. What the two
+    /// counts may then differ by is at most one exit for each virtual CPU, which that CPU is in the
+    /// middle of.
     pub fn sample(&self) -> ExitSample {
         let count = || counters::total(self.counters.iter().map(|c| &**c));
         let mut vmm = count();
@@ -71,8 +69,8 @@ impl VmExits {
         }
     }
 
-    /// Returns what KVM counted from `earlier` to `later`, by KVM's names; empty if KVM keeps no
-    /// statistics.
+    /// Returns what KVM counted from sample `earlier` to sample `later`, by KVM's names; empty if
+    /// KVM keeps no statistics.
     pub fn kvm_between(&self, earlier: &ExitSample, later: &ExitSample) -> BTreeMap<String, u64> {
         self.statistics.difference(&earlier.kvm, &later.kvm)
     }

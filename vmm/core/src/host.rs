@@ -6,27 +6,27 @@ use std::path::Path;
 
 use serde::Serialize;
 
-/// How KVM runs guest code here.
+/// How KVM on this host runs guest code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KvmKind {
-    /// Intel VMX on the bare machine.
+    /// By Intel's VMX, on a physical machine.
     Vmx,
-    /// AMD SVM on the bare machine.
+    /// By AMD's SVM, on a physical machine.
     Svm,
-    /// VMX or SVM of a machine that is itself virtual.
+    /// By VMX or SVM, on a machine that is itself virtual.
     Nested,
-    /// KVM by software (PVM): needs no hardware virtualization, runs CPL 3 at full speed and
-    /// interprets CPL 0.
+    /// By software (PVM, "pagetable virtual machine"), without hardware virtualization: guest code
+    /// at CPL 3 runs at full speed, code at CPL 0 is interpreted.
     Software,
-    /// A KVM of unknown kind.
+    /// In an unknown way.
     Unknown,
-    /// The host has no KVM.
+    /// Not at all: the host has no KVM.
     Absent,
 }
 
 impl KvmKind {
-    /// Returns the kind in words.
+    /// Returns a description of the kind for users.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Vmx => "hardware (VMX)",
@@ -39,20 +39,20 @@ impl KvmKind {
     }
 }
 
-/// The host, as reports name it.
+/// What kind of machine this host is, for reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Host {
-    /// How KVM runs guest code.
+    /// How KVM runs guest code on this host.
     pub kvm: KvmKind,
-    /// Kernel name and version.
+    /// Name and version of the operating system kernel.
     pub kernel: String,
-    /// CPU model.
+    /// Name of the CPU model.
     pub cpu: String,
-    /// Online CPUs.
+    /// Number of CPUs that this process may use.
     pub cpus: usize,
-    /// Memory in bytes.
+    /// Physical memory in bytes.
     pub memory_bytes: u64,
-    /// Whether objects can have 2 MiB pages.
+    /// Whether shared memory can have 2 MiB pages.
     pub large_pages: bool,
 }
 
@@ -67,7 +67,7 @@ impl fmt::Display for Host {
 }
 
 impl Host {
-    /// Finds out what host this is, by reading a few files.
+    /// Reads from a few files of `/proc` and `/sys` what kind of machine this host is.
     pub fn probe() -> Self {
         let uname = rustix::system::uname();
         let info = rustix::system::sysinfo();
@@ -89,9 +89,9 @@ impl Host {
     }
 }
 
-/// Memory of this process that is neither guest nor GPU memory, in bytes: anonymous and file pages.
-/// Guest and GPU memory are shared memory objects, which the kernel counts apart (proc(5),
-/// `RssShmem`).
+/// Returns the memory of this process that is neither guest memory nor GPU memory, in bytes: its
+/// anonymous and file pages. Guest and GPU memory are shared memory objects, which the kernel
+/// counts apart (proc(5), `RssShmem`). Returns `None` if `/proc/self/status` lacks the figures.
 pub fn own_memory_bytes() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     Some(kib(&status, "RssAnon")? + kib(&status, "RssFile")?)

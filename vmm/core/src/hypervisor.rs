@@ -23,37 +23,39 @@ mod owned_slot;
 
 pub(crate) use owned_slot::OwnedSlot;
 
-/// Number of the first memory slot of guest RAM.
+/// Number of the first of KVM's memory slots for guest RAM.
 pub const RAM_SLOT_FIRST: u32 = 0;
-/// Number of the first memory slot of the aperture; all above belong to it, up to those of devices
-/// passed through.
+/// Number of the first of KVM's memory slots for the aperture. The numbers from here up to
+/// [`PASSTHROUGH_SLOT_FIRST`] belong to the aperture.
 pub const APERTURE_SLOT_FIRST: u32 = 16;
-/// Most slots of one aperture's chunks. Kernels before 5.12 have 509 slots in all.
+/// Most memory slots for the chunks of one aperture. Linux before 5.12 has 509 slots for a whole
+/// VM.
 pub const APERTURE_CHUNKS_MAX: u32 = 256;
-/// Number of the first memory slot of devices passed through.
+/// Number of the first of KVM's memory slots for devices that are passed through.
 pub const PASSTHROUGH_SLOT_FIRST: u32 = 400;
-/// Slots of devices passed through: with all others, fewer than the 509 that kernels before 5.12
-/// have.
+/// Number of memory slots for devices that are passed through. Together with all others these are
+/// fewer than the 509 that Linux before 5.12 has.
 pub const PASSTHROUGH_SLOTS: u32 = 100;
 
-/// A memory slot: guest-physical addresses and what is behind them.
+/// A memory slot of KVM: makes a range of this process's memory appear at guest-physical addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// Number of the slot.
+    /// Number by which KVM knows the slot.
     pub number: u32,
-    /// First guest-physical address; a multiple of 4 KiB.
+    /// First guest-physical address of the slot; a multiple of 4 KiB.
     pub gpa: u64,
-    /// First address in this process; a multiple of 4 KiB.
+    /// Address in this process of the memory behind the slot; a multiple of 4 KiB.
     pub host: u64,
-    /// Size in bytes; a multiple of 4 KiB, not zero.
+    /// Size of the slot in bytes; a multiple of 4 KiB, not zero.
     pub bytes: u64,
-    /// Whether a guest's store is an MMIO exit instead.
+    /// Whether the guest may only read the memory: its stores are then MMIO exits.
     pub read_only: bool,
 }
 
-/// Memory slots of one VM.
+/// Adds and deletes the memory slots of one VM. The product implements this by KVM, tests by a
+/// fake.
 pub trait MemorySlots: Send + Sync {
-    /// Adds a slot.
+    /// Adds a memory slot: the guest can then access the memory behind it.
     ///
     /// # Safety
     /// The guest may read and (unless read-only) write `[host, host + bytes)` from now on at any
@@ -61,18 +63,20 @@ pub trait MemorySlots: Send + Sync {
     /// for that purpose, and holds no Rust reference to what is behind them.
     ///
     /// # Errors
-    /// The hypervisor's error: `EEXIST` for a range that overlaps another slot, `EINVAL`,
-    /// `ENOMEM`.
+    /// The hypervisor's error: `EEXIST` if the range overlaps another slot, `EINVAL` if the slot is
+    /// not aligned to pages, `ENOMEM` if the kernel has no memory for it.
     unsafe fn set(&self, slot: Slot) -> io::Result<()>;
 
-    /// Deletes a slot. When it returns, the guest cannot reach the memory through it any more.
+    /// Deletes the memory slot with this number. When this returns, the guest cannot reach the
+    /// memory through the slot any more.
     ///
     /// # Errors
     /// The hypervisor's error: `EINVAL` if there is no such slot.
     fn delete(&self, number: u32) -> io::Result<()>;
 }
 
-/// A hypervisor without a guest: it takes every slot and does nothing. Tests of devices use it.
+/// Memory slots of a VM that does not exist: every call succeeds and does nothing. For tests of
+/// devices.
 #[derive(Clone, Copy, Debug)]
 pub struct NoGuest;
 
@@ -86,23 +90,25 @@ impl MemorySlots for NoGuest {
     }
 }
 
-/// Guest stores that signal an eventfd inside the hypervisor.
+/// Registers guest stores that signal an eventfd inside the hypervisor, without an exit to this
+/// process (ioeventfds).
 pub trait IoEvents: Send + Sync {
-    /// Makes every store at guest-physical `address`, of the width that these events are for,
-    /// signal `event`.
+    /// Makes every guest store to guest-physical `address` signal `event`. Stores count only with
+    /// the width that these events are for.
     ///
     /// # Errors
-    /// The hypervisor's error: `EEXIST` if the address is taken, `ENOSPC` if there are too many.
+    /// The hypervisor's error: `EEXIST` if the address is registered already, `ENOSPC` if the VM
+    /// has too many of them.
     fn register(&self, address: u64, event: &EventFd) -> io::Result<()>;
 
-    /// Ends what [`Self::register`] began.
+    /// Ends the registration of `event` at `address`.
     ///
     /// # Errors
-    /// The hypervisor's error: `ENOENT` if it was not registered.
+    /// The hypervisor's error: `ENOENT` if `event` is not registered at `address`.
     fn unregister(&self, address: u64, event: &EventFd) -> io::Result<()>;
 }
 
-/// A KVM virtual machine.
+/// A virtual machine of KVM, as the owner of memory slots and ioeventfds.
 #[derive(Clone)]
 pub struct KvmHypervisor {
     vm: Arc<VmFd>,
@@ -113,12 +119,12 @@ pub struct KvmHypervisor {
 debug_by_name!(KvmHypervisor);
 
 impl KvmHypervisor {
-    /// Returns memory slots and doorbells of `vm`. Stores of 4 bytes are events.
+    /// Returns the memory slots and ioeventfds of `vm`. Stores of 4 bytes signal events.
     pub fn new(vm: Arc<VmFd>) -> Self {
         Self { vm, event_bytes: 4 }
     }
 
-    /// Returns the same VM, of which stores of `bytes` bytes are events: 1, 2, 4 or 8.
+    /// Returns the same VM with ioeventfds for stores of `bytes` bytes: 1, 2, 4 or 8.
     pub fn with_events_of(self, bytes: u32) -> Self {
         Self {
             event_bytes: bytes,
@@ -126,10 +132,11 @@ impl KvmHypervisor {
         }
     }
 
-    /// Returns a new VFIO device of KVM, which gets the list of the VM's devices.
+    /// Creates KVM's VFIO device, by which KVM learns which host devices are passed through to the
+    /// VM.
     ///
     /// # Errors
-    /// KVM's error: `ENODEV` if it was built without it.
+    /// KVM's error: `ENODEV` if the Linux kernel was built without KVM's VFIO device.
     pub(crate) fn vfio_device(&self) -> io::Result<VfioDeviceFd> {
         let mut request = kvm_create_device {
             type_: kvm_device_type_KVM_DEV_TYPE_VFIO,
@@ -142,7 +149,7 @@ impl KvmHypervisor {
         Ok(VfioDeviceFd::new_from_kvm(device))
     }
 
-    /// Returns the VM.
+    /// Returns the VM's KVM descriptor.
     pub(crate) fn vm(&self) -> &VmFd {
         &self.vm
     }

@@ -1,5 +1,6 @@
 //! Opening KVM, and what can be wrong with it.
 
+use std::ffi::CStr;
 use std::io;
 
 use kvm_bindings::KVM_CAP_BINARY_STATS_FD;
@@ -8,74 +9,86 @@ use kvm_ioctls::{Cap, Kvm};
 /// The KVM API version that every kernel since 2.6.22 speaks (Documentation/virt/kvm/api.rst, 4.1).
 const API_VERSION: i32 = 12;
 
-/// Why there is no KVM to run guests on.
+/// Why guests cannot run on this host's KVM.
 #[derive(Debug, thiserror::Error)]
 pub enum KvmError {
-    /// No such device.
+    /// KVM's device does not exist.
     #[error(
-        "there is no {path}: load the module (`modprobe kvm_intel` or `kvm_amd`), and enable virtualization in the firmware, or nested virtualization if this machine is a VM"
+        "this host has no {path}: load KVM's module (`modprobe kvm_intel` or `modprobe kvm_amd`), \
+         and enable virtualization in the firmware, or nested virtualization if this host is a VM"
     )]
     Missing {
-        /// Path of the device.
+        /// Path of KVM's device.
         path: String,
     },
-    /// The user may not open KVM's device.
+    /// The user has no permission to open KVM's device.
     #[error(
-        "no permission to open {path}: join its group (usually `sudo usermod -aG kvm $USER`, then log in again), or run as root"
+        "no permission to open {path}: join its group (usually `sudo usermod -aG kvm $USER`, then \
+         log in again), or run as root"
     )]
     Permission {
-        /// Path of the device.
+        /// Path of KVM's device.
         path: String,
     },
-    /// Something else.
+    /// KVM's device cannot be opened for another reason.
     #[error("cannot open {path}")]
     Open {
-        /// Path of the device.
+        /// Path of KVM's device.
         path: String,
-        /// The kernel's error.
+        /// The Linux kernel's error.
         source: io::Error,
     },
-    /// KVM has another API version.
-    #[error("KVM has API version {version}, not {API_VERSION}: install a newer kernel")]
+    /// KVM has another API version than all Linux kernels since 2.6.22.
+    #[error("KVM has API version {version}, not {API_VERSION}: install a newer Linux kernel")]
     Version {
-        /// The error.
+        /// The API version that KVM has.
         version: i32,
     },
-    /// A capability that guests need.
+    /// KVM lacks a capability that guests need.
     #[error("KVM lacks {capability}: install Linux {since} or later")]
     Capability {
-        /// Name, as in linux/kvm.h.
+        /// Name of the capability, as in linux/kvm.h.
         capability: &'static str,
-        /// Linux version that brought it.
+        /// First Linux version that has the capability.
         since: &'static str,
     },
 }
 
-/// Opens `/dev/kvm` and checks that it can do what guests need.
-///
-/// # Errors
-/// [`KvmError`], which says the way out.
-pub fn open() -> Result<Kvm, KvmError> {
-    open_at("/dev/kvm")
+/// A call of KVM or of the operating system that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{call} failed")]
+pub struct CallError {
+    /// Name of the call.
+    pub call: &'static str,
+    /// The error that it returned.
+    pub source: io::Error,
 }
 
-/// Opens KVM like [`open`], at another path.
+/// Returns a function that makes the error of `call` a [`CallError`].
+pub(crate) fn failed<E: Into<io::Error>>(call: &'static str) -> impl FnOnce(E) -> CallError {
+    move |error| CallError {
+        call,
+        source: error.into(),
+    }
+}
+
+/// Opens `/dev/kvm` and checks that KVM has what guests need.
 ///
 /// # Errors
 /// [`KvmError::Missing`], `Permission` or `Open` if the device cannot be opened, `Version` or
 /// `Capability` if KVM is too old.
-pub fn open_at(path: &str) -> Result<Kvm, KvmError> {
-    let name = std::ffi::CString::new(path).map_err(|e| KvmError::Open {
-        path: path.to_owned(),
-        source: e.into(),
-    })?;
-    let kvm = Kvm::new_with_path(&name).map_err(|e| open_error(path, e.errno()))?;
+pub fn open() -> Result<Kvm, KvmError> {
+    open_at(c"/dev/kvm")
+}
+
+fn open_at(path: &CStr) -> Result<Kvm, KvmError> {
+    let kvm = Kvm::new_with_path(path).map_err(|e| open_error(path, e.errno()))?;
     check(&kvm)?;
     Ok(kvm)
 }
 
-fn open_error(path: &str, errno: i32) -> KvmError {
-    let path = path.to_owned();
+fn open_error(path: &CStr, errno: i32) -> KvmError {
+    let path = path.to_string_lossy().into_owned();
     match errno {
         libc::ENOENT | libc::ENODEV | libc::ENXIO => KvmError::Missing { path },
         libc::EACCES | libc::EPERM => KvmError::Permission { path },
@@ -108,7 +121,7 @@ fn check(kvm: &Kvm) -> Result<(), KvmError> {
     Ok(())
 }
 
-/// Returns whether KVM counts exits for us to read (`KVM_GET_STATS_FD`, Linux 5.14).
+/// Returns whether KVM has statistics, which count exits (`KVM_GET_STATS_FD`, Linux 5.14).
 pub fn has_statistics(kvm: &Kvm) -> bool {
     kvm.check_extension_raw(KVM_CAP_BINARY_STATS_FD.into()) > 0
 }
@@ -119,20 +132,20 @@ mod tests {
 
     #[test]
     fn a_missing_device_and_a_forbidden_one_say_the_way_out() {
-        let error = open_at("/dev/no-such-kvm").unwrap_err();
+        let error = open_at(c"/dev/no-such-kvm").unwrap_err();
         assert!(matches!(error, KvmError::Missing { .. }), "{error}");
         assert!(error.to_string().contains("/dev/no-such-kvm"));
-        let error = open_error("/dev/kvm", libc::EACCES);
+        let error = open_error(c"/dev/kvm", libc::EACCES);
         assert!(error.to_string().contains("usermod -aG kvm"), "{error}");
         assert!(matches!(
-            open_error("/dev/kvm", libc::EMFILE),
+            open_error(c"/dev/kvm", libc::EMFILE),
             KvmError::Open { .. }
         ));
     }
 
     #[test]
     fn a_file_that_is_no_kvm_is_not_taken_for_one() {
-        let error = open_at("/dev/null").unwrap_err();
+        let error = open_at(c"/dev/null").unwrap_err();
         assert!(matches!(error, KvmError::Version { .. }), "{error}");
     }
 }

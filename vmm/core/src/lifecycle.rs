@@ -15,7 +15,8 @@ use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 use crate::outcome::VmResult;
 
-/// State of a VM that all its threads share, from start to end.
+/// Whether a VM runs, must stop or has ended, and how it ended: its verdict. All threads of the VM
+/// share this state.
 #[derive(Debug)]
 pub struct Lifecycle {
     stop: Arc<AtomicBool>,
@@ -30,11 +31,11 @@ pub struct Lifecycle {
 }
 
 impl Lifecycle {
-    /// Returns the state of a VM whose `vcpus` virtual CPUs have not run yet. Devices look at
-    /// `stop`.
+    /// Returns the state of a VM whose `vcpus` virtual CPUs have not run yet. The VM's devices
+    /// watch `stop`, which is set when the VM must stop.
     ///
     /// # Errors
-    /// The host has no eventfd left.
+    /// The error of eventfd(2) if the host has no descriptor left.
     pub fn new(vcpus: usize, stop: Arc<AtomicBool>) -> io::Result<Self> {
         Ok(Self {
             stop,
@@ -48,54 +49,55 @@ impl Lifecycle {
         })
     }
 
-    /// Returns an event that is readable once there is a verdict.
+    /// Returns an event that becomes readable when the VM has a verdict.
     pub fn ended(&self) -> &EventFd {
         &self.ended
     }
 
-    /// Sets the verdict, unless there is one.
+    /// Sets `result` as the VM's verdict, unless it has one already.
     pub fn decide(&self, result: VmResult) {
         let mut verdict = self.verdict.lock();
         if verdict.is_none() {
             *verdict = Some((result, Instant::now()));
             if let Err(e) = self.ended.write(1) {
-                log::error!("cannot announce the end of a VM: {e}");
+                log::error!("cannot signal that a VM has ended, so the command may not end: {e}");
             }
         }
     }
 
-    /// Returns the verdict; `None` while the VM runs.
+    /// Returns the VM's verdict: how it ended. Returns `None` while the VM runs.
     pub fn verdict(&self) -> Option<VmResult> {
         let verdict = self.verdict.lock();
         verdict.as_ref().map(|(result, _)| result.clone())
     }
 
-    /// Returns when the verdict was reached; `None` while the VM runs.
+    /// Returns when the VM ended; `None` while the VM runs.
     pub fn decided(&self) -> Option<Instant> {
         let verdict = self.verdict.lock();
         verdict.as_ref().map(|(_, when)| *when)
     }
 
-    /// Counts a virtual CPU that has left its loop. The last one without a verdict makes it
-    /// "abandoned".
+    /// Counts a virtual CPU whose thread has left its loop. When all have and the VM has no
+    /// verdict, the verdict becomes [`VmResult::Abandoned`].
     pub fn left(&self) {
         if self.running.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.decide(VmResult::Abandoned);
         }
     }
 
-    /// Asks virtual CPUs whether they have halted for good. They must be kicked to notice.
+    /// Asks all virtual CPUs whether they have halted for good. A kick must interrupt them before
+    /// they notice.
     pub fn suspect_halt(&self) {
         self.halt_suspected.store(true, Ordering::Release);
     }
 
-    /// Returns whether virtual CPUs are asked to look whether they have halted.
+    /// Returns whether virtual CPUs must find out whether they have halted for good.
     pub fn halt_suspected(&self) -> bool {
         self.halt_suspected.load(Ordering::Acquire)
     }
 
-    /// The answer of virtual CPU `index`, below 64. True if it was the last one that had not
-    /// halted.
+    /// Records whether virtual CPU `index`, below 64, has halted for good. Returns true if now all
+    /// have.
     pub fn halted(&self, index: u32, halted: bool) -> bool {
         let bit = 1 << index;
         if !halted {
@@ -106,7 +108,7 @@ impl Lifecycle {
         (before | bit).count_ones() == self.vcpus
     }
 
-    /// Asks all virtual CPUs to stop. They must be kicked to notice.
+    /// Asks all virtual CPUs to stop. A kick must interrupt them before they notice.
     pub fn request_stop(&self) {
         self.stop.store(true, Ordering::Release);
     }
@@ -116,13 +118,12 @@ impl Lifecycle {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Records the time at which the first virtual CPU enters guest code. Later calls change
-    /// nothing.
+    /// Records that a virtual CPU enters guest code now. Only the first call counts.
     pub fn entering(&self) {
         self.first_entry.get_or_init(Instant::now);
     }
 
-    /// Returns when the first virtual CPU entered guest code; `None` if none did.
+    /// Returns when the first virtual CPU entered guest code; `None` if none has.
     pub fn first_entry(&self) -> Option<Instant> {
         self.first_entry.get().copied()
     }

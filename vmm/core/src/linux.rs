@@ -37,11 +37,11 @@ pub use setup::{Linux, SetupError, prepare};
 
 pub(crate) use processor::{cpuid_of, set_memory_types};
 
-/// Interrupt of the serial port COM1.
+/// Interrupt line (GSI, the number of the I/O APIC's input) of the serial port COM1.
 pub const SERIAL_GSI: u32 = 4;
 
-/// The start of a kernel's command line, before the user's additions.
+/// What a Linux kernel's command line begins with. The user's own options follow.
 ///
-/// A kernel that panics restarts at once, which ends the VM: otherwise it would spin. One serial
-/// port, since probing for three more costs time.
+/// `panic=-1` makes a kernel that panics restart at once, which ends the VM: otherwise it would
+/// spin. `8250.nr_uarts=1` announces one serial port, since probing for three more costs time.
 pub const COMMAND_LINE: &str = "console=ttyS0 panic=-1 8250.nr_uarts=1";

@@ -20,126 +20,129 @@ use crate::memory::GuestRam;
 /// Most program headers of an image.
 const HEADERS_MAX: u16 = 64;
 
-/// An ELF header.
+/// The header of a 64-bit little-endian ELF file.
 pub(crate) type Header = FileHeader64<LE>;
-/// A program header.
+/// A program header of a 64-bit little-endian ELF file, which describes one segment.
 pub(crate) type Segment = ProgramHeader64<LE>;
 
-/// Why an image cannot be loaded.
+/// Why an ELF image cannot be loaded into guest memory.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// No ELF header.
-    #[error("not an ELF image: it has {bytes} bytes and begins with {head:02x?}")]
+    /// The file does not begin with an ELF header.
+    #[error("the file is not an ELF image: it has {bytes} bytes and begins with {head:02x?}")]
     NotElf {
-        /// Size of the file.
+        /// Size of the file in bytes.
         bytes: usize,
-        /// First bytes.
+        /// First four bytes of the file, or all if it has fewer.
         head: Vec<u8>,
     },
-    /// 32-bit, or big-endian.
+    /// The image is 32-bit or big-endian.
     #[error(
-        "ELF class {class} and data encoding {encoding}: only 64-bit (2) little-endian (1) images run here"
+        "the image has ELF class {class} and data encoding {encoding}: only 64-bit (class 2) \
+         little-endian (encoding 1) images run here"
     )]
     Class {
-        /// `EI_CLASS`.
+        /// The ELF header's `EI_CLASS`: 1 for 32-bit, 2 for 64-bit.
         class: u8,
-        /// `EI_DATA`.
+        /// The ELF header's `EI_DATA`: 1 for little-endian, 2 for big-endian.
         encoding: u8,
     },
-    /// For another processor.
+    /// The image is for another processor.
     #[error(
-        "ELF machine {machine}{}: only x86-64 ({}) images run here",
+        "the image is for ELF machine {machine}{}: only x86-64 (machine {}) images run here",
         machine_name(*machine), EM_X86_64.0
     )]
     Machine {
-        /// `e_machine`.
+        /// The ELF header's `e_machine`: the number of the processor architecture.
         machine: u16,
     },
-    /// Not a static executable.
+    /// The image is not a static executable.
     #[error(
-        "ELF type {kind}: only executables ({}) run here; link with -static -no-pie", ET_EXEC.0
+        "the image has ELF type {kind}: only static executables (type {}) run here; link it with \
+         -static -no-pie",
+        ET_EXEC.0
     )]
     Type {
-        /// `e_type`.
+        /// The ELF header's `e_type`: 1 for an object file, 2 for an executable, 3 for a shared
+        /// object.
         kind: u16,
     },
-    /// Wants a dynamic linker.
+    /// The image needs a dynamic linker.
     #[error("the image needs a dynamic linker: link it with -static -no-pie")]
     Dynamic,
-    /// Parts of the file are missing.
+    /// The file ends before a part of the image does.
     #[error(
-        "the image is truncated: {what} ends at byte {end}, but the file at {bytes}; download or build it again"
+        "the image is truncated: {what} ends at byte {end}, but the file at byte {bytes}; download \
+         or build it again"
     )]
     Truncated {
-        /// Which part.
+        /// Name of the part.
         what: &'static str,
-        /// Where it should end.
+        /// Offset in the file at which the part ends.
         end: u64,
-        /// Size of the file.
+        /// Size of the file in bytes.
         bytes: u64,
     },
-    /// Program headers make no sense.
+    /// The number or the size of the program headers is wrong.
     #[error(
-        "the image has {count} program headers of {size} bytes: it must have 1 to {HEADERS_MAX} of 56 bytes"
+        "the image has {count} program headers of {size} bytes each: it must have 1 to \
+         {HEADERS_MAX} of 56 bytes each"
     )]
     Headers {
-        /// `e_phnum`.
+        /// The ELF header's `e_phnum`: the number of program headers.
         count: u16,
-        /// `e_phentsize`.
+        /// The ELF header's `e_phentsize`: the size of one program header in bytes.
         size: u16,
     },
-    /// A segment that does not fit into guest memory.
+    /// A segment does not fit into guest memory.
     #[error(
-        "segment {address:#x}+{bytes:#x} does not fit into guest memory [{IMAGE_BASE:#x}, {end:#x}): give the guest more memory, or link the image elsewhere"
+        "the image's segment of {bytes:#x} bytes at {address:#x} does not fit into guest memory \
+         [{IMAGE_BASE:#x}, {end:#x}): give the guest more memory, or link the image elsewhere"
     )]
     Segment {
-        /// Where it is to be loaded.
+        /// Guest-physical address at which the segment is loaded.
         address: u64,
-        /// Size in memory.
+        /// The segment's size in memory, in bytes.
         bytes: u64,
-        /// End of usable RAM.
+        /// End of the RAM that images may use.
         end: u64,
     },
-    /// File part larger than memory part.
+    /// A segment has more bytes in the file than in memory.
     #[error(
-        "the segment at {address:#x} has {file_bytes} bytes in the file but only {bytes} in memory"
+        "the image's segment at {address:#x} has {file_bytes} bytes in the file but only {bytes} \
+         in memory: build the image again"
     )]
     SegmentSize {
-        /// Where it is to be loaded.
+        /// Guest-physical address at which the segment is loaded.
         address: u64,
-        /// Size in the file.
+        /// The segment's size in the file, in bytes.
         file_bytes: u64,
-        /// Size in memory.
+        /// The segment's size in memory, in bytes.
         bytes: u64,
     },
-    /// Linked at an address at which it is not loaded.
+    /// A segment is linked at another address than that at which it is loaded.
     #[error(
-        "segment is linked at {virtual_address:#x} but loaded at {address:#x}: bare guests run with memory mapped one to one"
+        "a segment of the image is linked at {virtual_address:#x} but loaded at {address:#x}: bare \
+         guests run with memory mapped one to one, so link it where it is loaded"
     )]
     Moved {
-        /// `p_vaddr`.
+        /// The program header's `p_vaddr`: where the segment is linked.
         virtual_address: u64,
-        /// `p_paddr`.
+        /// The program header's `p_paddr`: where the segment is loaded.
         address: u64,
     },
-    /// The entry point is nowhere.
-    #[error("entry point {entry:#x} is not in an executable segment")]
+    /// The entry point is in no executable segment.
+    #[error("the image's entry point {entry:#x} is not in an executable segment: link it again")]
     Entry {
-        /// `e_entry`.
+        /// The ELF header's `e_entry`: the address of the first instruction.
         entry: u64,
     },
-    /// linux-loader refused it, or guest memory could not be written.
-    #[error("cannot load the image")]
-    Load {
-        /// Why.
-        source: linux_loader::loader::Error,
-    },
-    /// vm-memory refused our RAM.
-    #[error("cannot load the image into guest memory")]
-    View {
-        /// Why.
-        source: vm_memory::mmap::FromRangesError,
-    },
+    /// The crate `linux-loader` does not accept the image, or cannot write guest memory.
+    #[error("cannot copy the image into guest memory")]
+    Load(#[from] linux_loader::loader::Error),
+    /// The crate `vm-memory`, by which guest memory is written, does not accept it.
+    #[error("cannot access guest memory to load the image")]
+    View(#[from] vm_memory::mmap::FromRangesError),
 }
 
 /// Returns the name of another machine, in parentheses, if it is a common one (System V ABI, "ELF
@@ -155,32 +158,32 @@ fn machine_name(machine: u16) -> &'static str {
     }
 }
 
-/// A loaded image.
+/// Where an image lies in guest memory after it was loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// Where execution begins.
+    /// Guest-physical address of the first instruction.
     pub entry: u64,
-    /// First byte behind the image.
+    /// Guest-physical address of the first byte behind the image.
     pub end: u64,
 }
 
-/// Checks `image` and copies it into RAM, of which [[`IMAGE_BASE`], `usable_end`) is for images.
+/// Checks the ELF file `image` and copies its segments into `ram`. Images may use the
+/// guest-physical addresses from [`IMAGE_BASE`] to `usable_end`.
 ///
 /// # Errors
-/// [`LoadError`], by what is wrong with the image; `Load` or `View` if guest memory cannot be
-/// written.
+/// The variant of [`LoadError`] that names what is wrong with the image; `Load` or `View` if guest
+/// memory cannot be written.
 pub fn load(ram: &GuestRam, image: &[u8], usable_end: u64) -> Result<Image, LoadError> {
     let loaded = check(image, IMAGE_BASE..usable_end)?;
-    ram.with_view(|view| Elf::load(view, None, &mut Cursor::new(image), None))
-        .map_err(|source| LoadError::View { source })?
-        .map_err(|source| LoadError::Load { source })?;
+    ram.with_view(|view| Elf::load(view, None, &mut Cursor::new(image), None))??;
     Ok(loaded)
 }
 
-/// Checks an image without loading it; its segments must lie in `usable`.
+/// Checks the ELF file `image` without loading it. Its segments must lie in the guest-physical
+/// addresses `usable`.
 ///
 /// # Errors
-/// [`LoadError`], by what is wrong with the image.
+/// The variant of [`LoadError`] that names what is wrong with the image.
 pub fn check(image: &[u8], usable: Range<u64>) -> Result<Image, LoadError> {
     let header = header(image)?;
     let entry = header.e_entry(LE);
@@ -202,10 +205,12 @@ pub fn check(image: &[u8], usable: Range<u64>) -> Result<Image, LoadError> {
     Ok(Image { entry, end })
 }
 
-/// Returns the ELF header of an image for x86-64.
+/// Returns the ELF header of `image`, after checking that the image is a static executable for
+/// x86-64.
 ///
 /// # Errors
-/// `NotElf`, `Truncated`, `Class`, `Machine` or `Type`, by what is wrong with the header.
+/// [`LoadError::NotElf`], `Truncated`, `Class`, `Machine` or `Type`, which name what is wrong with
+/// the header.
 pub(crate) fn header(image: &[u8]) -> Result<&Header, LoadError> {
     if !image.starts_with(&ELFMAG) {
         return Err(LoadError::NotElf {
@@ -235,10 +240,11 @@ pub(crate) fn header(image: &[u8]) -> Result<&Header, LoadError> {
     Ok(header)
 }
 
-/// Returns all program headers.
+/// Returns the program headers of `image`, whose ELF header is `header`.
 ///
 /// # Errors
-/// `Headers` if their number or size is wrong, `Truncated` if they do not lie within the image.
+/// [`LoadError::Headers`] if the number or the size of the program headers is wrong, `Truncated` if
+/// the image ends before they do.
 pub(crate) fn segments<'a>(image: &'a [u8], header: &Header) -> Result<&'a [Segment], LoadError> {
     let (count, size) = (header.e_phnum(LE), header.e_phentsize(LE));
     if !(1..=HEADERS_MAX).contains(&count) || usize::from(size) != size_of::<Segment>() {
@@ -253,11 +259,12 @@ pub(crate) fn segments<'a>(image: &'a [u8], header: &Header) -> Result<&'a [Segm
     })
 }
 
-/// Checks that the bytes of a segment are in a file of `file_end` bytes, and no more than it has in
-/// memory.
+/// Checks that a file of `file_end` bytes contains a segment's bytes, and that the segment has no
+/// more bytes in the file than in memory.
 ///
 /// # Errors
-/// `Truncated` and `SegmentSize`.
+/// [`LoadError::Truncated`] if the file ends before the segment does, `SegmentSize` if the segment
+/// has more bytes in the file than in memory.
 pub(crate) fn check_file(segment: &Segment, file_end: u64) -> Result<(), LoadError> {
     let (file_bytes, bytes) = (segment.p_filesz(LE), segment.p_memsz(LE));
     let end = segment.p_offset(LE).saturating_add(file_bytes);

@@ -3,8 +3,9 @@
 //! RAM is [0, 3 GiB) and, for what is more, from 4 GiB on; the gap belongs to devices. Each of the
 //! two regions is one memory object, so that the mediator can register ranges of it with a GPU. The
 //! guest writes RAM at any time: it is copied from and to, never referred to.
-#![allow(unsafe_code)] // `build_raw` lends the mappings to vm-memory, for the image loader.
+#![allow(unsafe_code)] // Lends the mappings to vm-memory, and to the guest.
 
+use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -14,43 +15,45 @@ use causeway_protocol::Access;
 use vm_memory::mmap::FromRangesError;
 use vm_memory::{GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
 
-/// RAM below the device gap ends here at the latest.
+use crate::hypervisor::{MemorySlots, RAM_SLOT_FIRST, Slot};
+
+/// Highest end of guest RAM below the addresses of devices, which take 3 to 4 GiB.
 pub const LOW_END_MAX: u64 = 3 << 30;
 /// Tables, boot page and the beginning of an image: touched sparsely before the first guest
 /// instruction, so small pages bring it sooner.
 const BOOT_BYTES: u64 = 4 << 20;
-/// RAM above the device gap begins here.
+/// First address of guest RAM above the addresses of devices.
 pub const HIGH_BASE: u64 = 4 << 30;
-/// Least guest RAM in bytes.
+/// Least guest RAM that a VM may have, in bytes.
 pub const RAM_BYTES_MIN: u64 = 8 << 20;
-/// Most guest RAM in bytes: it has to end well below the aperture.
+/// Most guest RAM that a VM may have, in bytes: RAM must end well below the aperture.
 pub const RAM_BYTES_MAX: u64 = 128 << 30;
 
-/// Why there is no guest RAM.
+/// Why guest RAM cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum RamCreateError {
-    /// The size makes no sense.
+    /// The size is out of range or not a multiple of 1 MiB.
     #[error(
         "invalid guest memory of {bytes} bytes: give a multiple of 1 MiB, from {} to {} MiB",
         RAM_BYTES_MIN >> 20, limit_bytes >> 20
     )]
     Size {
-        /// Size asked for.
+        /// Size that was wanted, in bytes.
         bytes: u64,
-        /// Most that is possible here.
+        /// Most guest RAM that this host allows, in bytes.
         limit_bytes: u64,
     },
-    /// The host has no such memory.
-    #[error("cannot create guest memory of {bytes} bytes: give the guest less")]
+    /// The host has no memory of this size.
+    #[error("cannot create guest memory of {bytes} bytes: give the guest less memory")]
     Create {
-        /// Size asked for.
+        /// Size that was wanted, in bytes.
         bytes: u64,
-        /// Why.
+        /// The reason.
         source: MemoryError,
     },
 }
 
-/// One contiguous range of guest RAM.
+/// One contiguous range of guest RAM, with the memory object behind it.
 #[derive(Debug)]
 pub struct RamRegion {
     base: u64,
@@ -74,35 +77,35 @@ impl RamRegion {
         })
     }
 
-    /// Returns the first guest-physical address.
+    /// Returns the first guest-physical address of the range.
     pub fn base(&self) -> u64 {
         self.base
     }
 
-    /// Bytes.
+    /// Returns the size of the range in bytes.
     pub fn bytes(&self) -> u64 {
         self.mapping.bytes()
     }
 
-    /// Returns the memory object of this region, which covers the whole object.
+    /// Returns the memory object behind the range, which has exactly the range's size.
     pub fn memory(&self) -> &Arc<SharedMemory> {
         &self.memory
     }
 
-    /// Returns the first host address, for a memory slot. See [`Mapping::as_ptr`] for what may not
-    /// be done with it.
+    /// Returns the address in this process of the range's first byte, for a memory slot.
+    /// [`Mapping::as_ptr`] says what must not be done with it.
     pub fn host(&self) -> NonNull<u8> {
         self.mapping.as_ptr()
     }
 
-    /// Returns the offset of `[address, address + bytes)` in the region, if it lies within.
+    /// Returns the offset of `[address, address + bytes)` in the range, if the range contains it.
     fn offset(&self, address: u64, bytes: u64) -> Option<u64> {
         let offset = address.checked_sub(self.base)?;
         (offset.checked_add(bytes)? <= self.bytes()).then_some(offset)
     }
 }
 
-/// All RAM of a guest.
+/// All RAM of one guest: one range below the addresses of devices, and one above them if needed.
 #[derive(Debug)]
 pub struct GuestRam {
     low: RamRegion,
@@ -110,12 +113,12 @@ pub struct GuestRam {
 }
 
 impl GuestRam {
-    /// `bytes` bytes of zeroed RAM, in 2 MiB pages if `large_pages` is set and the host can provide
-    /// them.
+    /// Creates `bytes` bytes of zeroed RAM, in 2 MiB pages if `large_pages` is set and the host can
+    /// provide them. The memory objects get the name `name`.
     ///
     /// # Errors
-    /// [`RamCreateError::Size`] if the size is not possible, `Create` if the host has no such
-    /// memory.
+    /// [`RamCreateError::Size`] if `bytes` is out of range or not a multiple of 1 MiB, `Create` if
+    /// the host has no memory of this size.
     pub fn new(name: &str, bytes: u64, large_pages: bool) -> Result<Self, RamCreateError> {
         let limit_bytes = host_memory_bytes().clamp(RAM_BYTES_MIN, RAM_BYTES_MAX);
         if !bytes.is_multiple_of(1 << 20) || !(RAM_BYTES_MIN..=limit_bytes).contains(&bytes) {
@@ -136,30 +139,31 @@ impl GuestRam {
         Ok(Self { low, high })
     }
 
-    /// End of RAM below 3 GiB.
+    /// Returns the end of the RAM that begins at address zero: 3 GiB at most.
     pub fn low_end(&self) -> u64 {
         self.low.bytes()
     }
 
-    /// End of RAM above 4 GiB, or zero if there is none.
+    /// Returns the end of the RAM that begins at 4 GiB; zero if the guest has none there.
     pub fn high_end(&self) -> u64 {
         self.high.as_ref().map_or(0, |r| r.base + r.bytes())
     }
 
-    /// Returns bytes of RAM in all.
+    /// Returns the size of all RAM in bytes.
     pub fn bytes(&self) -> u64 {
         self.regions().map(RamRegion::bytes).sum()
     }
 
-    /// Returns the one or two regions, lowest first.
+    /// Returns the one or two ranges of RAM, lowest first.
     pub fn regions(&self) -> impl Iterator<Item = &RamRegion> {
         std::iter::once(&self.low).chain(&self.high)
     }
 
-    /// Copies RAM out.
+    /// Copies guest RAM from guest-physical `address` on into `into`.
     ///
     /// # Errors
-    /// [`RamError`], if not all of it is RAM of one region; then nothing was copied.
+    /// [`RamError`] if no single range of guest RAM contains all the bytes; then nothing was
+    /// copied.
     pub fn read(&self, address: u64, into: &mut [u8]) -> Result<(), RamError> {
         let bytes = into.len() as u64;
         let (region, offset) = self.find(address, bytes)?;
@@ -169,10 +173,11 @@ impl GuestRam {
             .map_err(|_| RamError { address, bytes })
     }
 
-    /// Copies into RAM.
+    /// Copies `from` into guest RAM, from guest-physical `address` on.
     ///
     /// # Errors
-    /// [`RamError`] if a part of the range is not guest RAM.
+    /// [`RamError`] if no single range of guest RAM contains all the bytes; then nothing was
+    /// copied.
     pub fn write(&self, address: u64, from: &[u8]) -> Result<(), RamError> {
         let bytes = from.len() as u64;
         let (region, offset) = self.find(address, bytes)?;
@@ -182,16 +187,18 @@ impl GuestRam {
             .map_err(|_| RamError { address, bytes })
     }
 
-    /// Returns the memory object behind a range, and the offset in it.
+    /// Returns the memory object behind `bytes` bytes of guest RAM at guest-physical `address`, and
+    /// the offset of these bytes in the object.
     ///
     /// # Errors
-    /// [`RamError`] if a part of the range is not guest RAM.
+    /// [`RamError`] if no single range of guest RAM contains all the bytes.
     pub fn object(&self, address: u64, bytes: u64) -> Result<(Arc<SharedMemory>, u64), RamError> {
         let (region, offset) = self.find(address, bytes)?;
         Ok((Arc::clone(&region.memory), offset))
     }
 
-    /// Lends RAM to code that wants vm-memory's types. What it is given must not be kept.
+    /// Calls `f` with guest RAM in the types of the crate `vm-memory`. `f` must not keep a clone of
+    /// them.
     pub(crate) fn with_view<R>(
         &self,
         f: impl FnOnce(&GuestMemoryMmap) -> R,
@@ -200,11 +207,11 @@ impl GuestRam {
         Ok(f(&unsafe { self.lend() }?))
     }
 
-    /// RAM for a device that wants vm-memory's types, and that may outlive everybody else who has
-    /// RAM.
+    /// Returns guest RAM in the types of the crate `vm-memory`, for a device. The view keeps the
+    /// RAM alive.
     ///
     /// # Errors
-    /// vm-memory does not take the regions.
+    /// The error of `vm-memory` if it does not accept the ranges of RAM.
     pub fn view(self: &Arc<Self>) -> Result<RamView, FromRangesError> {
         Ok(RamView {
             // SAFETY: the view keeps RAM, and lends what is made here for no longer than it lives.
@@ -213,10 +220,10 @@ impl GuestRam {
         })
     }
 
-    /// RAM as vm-memory has it.
+    /// Returns guest RAM in the types of `vm-memory`.
     ///
     /// # Safety
-    /// `self` must live as long as what is made here, and as long as all that is cloned from it.
+    /// `self` must live as long as the result and everything that is cloned from it.
     unsafe fn lend(&self) -> Result<GuestMemoryMmap, FromRangesError> {
         let mut regions = Vec::with_capacity(2);
         for region in self.regions() {
@@ -237,6 +244,29 @@ impl GuestRam {
         Ok(GuestMemoryMmap::from_regions(regions)?)
     }
 
+    /// Gives the guest its RAM, by a memory slot for each range.
+    ///
+    /// # Safety
+    /// The caller keeps `self` until the VM of `slots` is gone.
+    ///
+    /// # Errors
+    /// The hypervisor's error if it refuses a slot.
+    pub(crate) unsafe fn add_to(&self, slots: &impl MemorySlots) -> io::Result<()> {
+        for (number, region) in (RAM_SLOT_FIRST..).zip(self.regions()) {
+            let slot = Slot {
+                number,
+                gpa: region.base,
+                host: region.host().as_ptr() as u64,
+                bytes: region.bytes(),
+                read_only: false,
+            };
+            // SAFETY: the region stays mapped as long as `self` lives, which the caller answers
+            // for, and is reached by volatile copies only.
+            unsafe { slots.set(slot) }?;
+        }
+        Ok(())
+    }
+
     fn find(&self, address: u64, bytes: u64) -> Result<(&RamRegion, u64), RamError> {
         self.regions()
             .find_map(|region| Some((region, region.offset(address, bytes)?)))
@@ -244,7 +274,7 @@ impl GuestRam {
     }
 }
 
-/// Guest RAM in vm-memory's types.
+/// Guest RAM in the types of the crate `vm-memory`, which the virtio devices use.
 #[derive(Debug)]
 pub struct RamView {
     memory: GuestMemoryMmap,
@@ -252,7 +282,8 @@ pub struct RamView {
 }
 
 impl RamView {
-    /// Returns the memory. A clone of it must not outlive the view.
+    /// Returns the RAM in the types of `vm-memory`. A clone of the result must not outlive this
+    /// view.
     pub(crate) fn memory(&self) -> &GuestMemoryMmap {
         &self.memory
     }

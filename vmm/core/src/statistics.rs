@@ -25,41 +25,37 @@ mod request {
     vmm_sys_util::ioctl_io_nr!(KVM_GET_STATS_FD, kvm_bindings::KVMIO, 0xce);
 }
 
-/// Why statistics cannot be read.
+/// Why KVM's statistics cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum StatisticsError {
-    /// KVM gave no file.
-    #[error("KVM has no statistics for this VM: KVM_GET_STATS_FD needs Linux 5.14")]
-    Open {
-        /// KVM's error.
-        source: io::Error,
-    },
-    /// The file could not be read.
-    #[error("cannot read {bytes} bytes at {offset} of KVM's statistics")]
+    /// KVM gives no statistics file.
+    #[error("KVM has no statistics for this VM (KVM_GET_STATS_FD): use Linux 5.14 or later")]
+    Open(#[source] io::Error),
+    /// A statistics file cannot be read.
+    #[error("cannot read {bytes} bytes at offset {offset} of KVM's statistics file")]
     Read {
-        /// Where.
+        /// Offset in the file.
         offset: u64,
-        /// How many bytes.
+        /// Number of bytes to read.
         bytes: usize,
         /// KVM's error.
         source: io::Error,
     },
-    /// The file is not laid out as documented.
-    #[error("the layout of KVM's statistics is not the documented one")]
-    Layout {
-        /// The deviation.
-        source: LayoutError,
-    },
+    /// A statistics file does not have the documented layout.
+    #[error("KVM's statistics file does not have the documented layout")]
+    Layout(#[from] LayoutError),
 }
 
-/// Statistics of a VM: one file for it and one for each virtual CPU.
-#[derive(Debug)]
+/// KVM's statistics of one VM: a file for the VM and a file for each virtual CPU. Without files,
+/// which is the default, KVM keeps no statistics and every sample is empty.
+#[derive(Debug, Default)]
 pub struct VmStatistics {
     vm: Option<Source>,
     vcpus: Vec<Source>,
 }
 
-/// Values at one moment, summed over virtual CPUs. Made by [`VmStatistics::sample`].
+/// The values of KVM's statistics at one moment, summed over all virtual CPUs.
+/// [`VmStatistics::sample`] takes a sample.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
     vcpus: Vec<u64>,
@@ -73,11 +69,11 @@ struct Source {
 }
 
 impl VmStatistics {
-    /// Returns statistics of `vm`, whose virtual CPUs are `vcpus`.
+    /// Opens the statistics of `vm`, whose virtual CPUs are `vcpus`.
     ///
     /// # Errors
-    /// [`StatisticsError::Open`] if KVM has no statistics, `Read` if they cannot be read, `Layout`
-    /// if their layout is not the documented one.
+    /// [`StatisticsError::Open`] if KVM has no statistics, `Read` if a file cannot be read,
+    /// `Layout` if a file does not have the documented layout.
     pub fn open<'a>(
         vm: &VmFd,
         vcpus: impl IntoIterator<Item = &'a VcpuFd>,
@@ -100,40 +96,28 @@ impl VmStatistics {
         })
     }
 
-    /// Returns statistics of a KVM that has none: every sample is empty.
-    pub fn unavailable() -> Self {
-        Self {
-            vm: None,
-            vcpus: Vec::new(),
-        }
-    }
-
-    /// Returns whether KVM has statistics.
+    /// Returns whether KVM keeps statistics of this VM.
     pub fn is_available(&self) -> bool {
         self.vm.is_some()
     }
 
-    /// Returns the current values.
+    /// Reads the current values.
     ///
     /// # Errors
-    /// [`StatisticsError::Read`] if a file of KVM's cannot be read.
+    /// [`StatisticsError::Read`] if a statistics file cannot be read.
     pub fn sample(&self) -> Result<Sample, StatisticsError> {
-        let mut sample = Sample::default();
-        if let Some(first) = self.vcpus.first() {
-            sample.vcpus = vec![0; first.layout.counters().len()];
-        }
+        let mut sample = self.zero();
         for vcpu in &self.vcpus {
             vcpu.add_to(&mut sample.vcpus)?;
         }
         if let Some(vm) = &self.vm {
-            sample.vm = vec![0; vm.layout.counters().len()];
             vm.add_to(&mut sample.vm)?;
         }
         Ok(sample)
     }
 
-    /// Returns the counts from `earlier` to `later`, by name. Names of the VM's own counters begin
-    /// with `vm:`.
+    /// Returns what each counter counted from sample `earlier` to sample `later`, by KVM's names.
+    /// Names of counters that belong to the VM, not to its virtual CPUs, begin with `vm:`.
     pub fn difference(&self, earlier: &Sample, later: &Sample) -> BTreeMap<String, u64> {
         let mut named = BTreeMap::new();
         let parts = [
@@ -150,7 +134,7 @@ impl VmStatistics {
         named
     }
 
-    /// Returns a sample in which nothing has been counted yet.
+    /// Returns a sample in which all values are zero.
     pub fn zero(&self) -> Sample {
         let zeros = |s: Option<&Source>| vec![0; s.map_or(0, |s| s.layout.counters().len())];
         Sample {
@@ -178,22 +162,19 @@ fn statistics_file(of: &impl AsRawFd) -> Result<File, StatisticsError> {
     // SAFETY: the request takes no argument and changes nothing but our table of descriptors.
     let fd = unsafe { ioctl(of, request::KVM_GET_STATS_FD()) };
     if fd < 0 {
-        return Err(StatisticsError::Open {
-            source: io::Error::last_os_error(),
-        });
+        return Err(StatisticsError::Open(io::Error::last_os_error()));
     }
     // SAFETY: the descriptor is fresh, and nobody else knows of it.
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
 fn read_layout(file: &File) -> Result<Layout, StatisticsError> {
-    let fail = |source| StatisticsError::Layout { source };
     let mut head = [0; layout::HEADER_BYTES];
     read_at(file, &mut head, 0)?;
-    let header = layout::Header::parse(&head).map_err(fail)?;
+    let header = layout::Header::parse(&head)?;
     let mut descriptors = vec![0; header.descriptors_bytes()];
     read_at(file, &mut descriptors, header.descriptors_offset())?;
-    Layout::parse(&header, &descriptors).map_err(fail)
+    Ok(Layout::parse(&header, &descriptors)?)
 }
 
 fn read_at(file: &File, into: &mut [u8], offset: u64) -> Result<(), StatisticsError> {

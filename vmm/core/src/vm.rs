@@ -40,21 +40,21 @@ const KICK_PAUSE: Duration = Duration::from_millis(1);
 /// Events of devices that are logged as warnings: a guest may be able to bring them about at will.
 const DEVICE_WARNINGS_MAX: u64 = 8;
 
-/// Why a VM could not be started.
+/// Why the threads of a VM cannot be started.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot start the thread of virtual CPU {vcpu} of {name}")]
 pub struct StartError {
     /// Name of the VM.
     pub name: String,
-    /// Virtual CPU.
+    /// Index of the virtual CPU whose thread cannot be started.
     pub vcpu: u32,
-    /// The kernel's error.
+    /// The Linux kernel's error.
     pub source: io::Error,
 }
 
-/// A virtual machine. Dropping it stops it and leaves nothing behind.
+/// A virtual machine. A drop stops the VM and frees everything that it has.
 ///
-/// Made by [`Vm::new`]; run by [`crate::event_loop::run_all`].
+/// [`Vm::new`] creates a VM, [`crate::event_loop::run_all`] runs it, and [`Vm::finish`] ends it.
 pub struct Vm {
     name: String,
     // Order of dropping: the session takes its placements out of the aperture first.
@@ -76,22 +76,23 @@ pub struct Vm {
 debug_by_name!(Vm);
 
 impl Vm {
-    /// Returns the VM's name.
+    /// Returns the VM's name, as logs and reports show it.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the attributes of the VM's GPU.
+    /// Returns the attributes of the GPU that the VM's session uses.
     pub fn gpu(&self) -> Attributes {
         self.session.attributes()
     }
 
-    /// Returns the VM's console, which also takes input.
+    /// Returns the VM's console, which receives the guest's output and passes input to the guest.
     pub fn console(&self) -> &Arc<Console> {
         &self.console
     }
 
-    /// Returns an observer, which reads the VM's statistics from any thread while the VM exists.
+    /// Returns an observer, by which any thread reads the VM's statistics for as long as the VM
+    /// exists.
     pub fn observer(&self) -> VmObserver {
         VmObserver {
             name: self.name.clone(),
@@ -103,52 +104,50 @@ impl Vm {
         }
     }
 
-    /// Returns the state of the VM's run.
+    /// Returns whether and how the VM runs or has ended.
     pub(crate) fn life(&self) -> &Lifecycle {
         &self.machine.life
     }
 
-    /// Tells the attached devices how the VM ended.
+    /// Tells the attached devices that the VM ended with `result`.
     pub(crate) fn announce(&self, result: &VmResult) {
         for attached in &self.machine.attached {
             attached.vm_ended(result);
         }
     }
 
-    /// Starts a thread for each virtual CPU.
+    /// Starts the VM: one thread for each virtual CPU, which runs it.
     ///
     /// # Errors
-    /// [`StartError`] if the kernel refuses a thread or the handler of the signal that kicks it;
-    /// threads that were started then run until the VM is stopped.
+    /// [`StartError`] if the Linux kernel refuses a thread, or a handler for the signal that
+    /// interrupts such threads. Threads that were started before run until the VM is stopped.
     pub(crate) fn start(&mut self) -> Result<(), StartError> {
         let name = &self.name;
-        kick::install_handler().map_err(|source| StartError {
+        let failed = |vcpu, source| StartError {
             name: name.clone(),
-            vcpu: 0,
+            vcpu,
             source,
-        })?;
+        };
+        kick::install_handler().map_err(|e| failed(0, e))?;
         for vcpu in self.waiting.drain(..) {
             let index = vcpu.index;
             // Linux shows 15 bytes of a thread's name.
             let thread = std::thread::Builder::new().name(format!("{name:.9}/vcpu{index}"));
             let spawned = thread.spawn(move || vcpu.run());
-            self.threads.push(spawned.map_err(|source| StartError {
-                name: name.clone(),
-                vcpu: index,
-                source,
-            })?);
+            let thread = spawned.map_err(|e| failed(index, e))?;
+            self.threads.push(thread);
         }
         Ok(())
     }
 
-    /// Returns whether the VM runs a kernel that may halt without ending the VM.
+    /// Returns whether the VM runs an operating system, which may halt without ending the VM.
     pub(crate) fn may_halt(&self) -> bool {
         self.machine.has_power
     }
 
-    /// Finds out whether the guest has halted for good, if its kernel printed that it does: KVM
-    /// does not report it. The words alone end nothing, since any program of the guest can print
-    /// them.
+    /// Asks all virtual CPUs whether they have halted for good, if the guest's kernel has printed
+    /// that it halts: KVM does not report this. The printed words alone end nothing, since any
+    /// program of the guest can print them.
     pub(crate) fn look_for_halt(&self) {
         if self.life().verdict().is_none() && self.console.last_words().halting {
             self.life().suspect_halt();
@@ -156,7 +155,7 @@ impl Vm {
         }
     }
 
-    /// Asks all virtual CPUs to leave their loops, and returns at once.
+    /// Asks all virtual CPUs to stop, and returns without waiting for them.
     pub(crate) fn stop(&self) {
         self.life().request_stop();
         self.session.halt();
@@ -166,8 +165,8 @@ impl Vm {
         self.threads.iter().for_each(kick::kick);
     }
 
-    /// Stops the VM if it has not ended, joins its threads, and closes its session: its GPU memory
-    /// is free, and its work on the GPU ends.
+    /// Stops the VM if it has not ended, waits for its threads, and closes its session, which frees
+    /// its GPU memory and ends its work on the GPU. Returns the session's statistics at that time.
     pub(crate) fn retire(&mut self) -> SessionReport {
         self.end_threads();
         // Somebody may wait for them.
@@ -182,13 +181,14 @@ impl Vm {
             .clone()
     }
 
-    /// Returns descriptors that are readable when an event of a device has come, with the device's
-    /// index.
+    /// Returns the descriptors of passed-through devices, each with the device's index. A
+    /// descriptor is readable when an event of its device has arrived.
     pub(crate) fn watched_devices(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
         self.passed.watched()
     }
 
-    /// Handles the events of a device. If the host wants the device back, the VM ends.
+    /// Handles the events of the passed-through device with this index. If the host wants the
+    /// device back, the VM ends.
     pub(crate) fn look_at_device(&mut self, index: usize) {
         let Some((address, events)) = self.passed.take_events(index) else {
             return;
@@ -213,10 +213,10 @@ impl Vm {
         }
     }
 
-    /// Takes the VM down, unless it is down already, and returns how it ended.
+    /// Stops the VM if it still runs, and returns how it ended, with its statistics.
     pub fn finish(mut self) -> VmOutcome {
         let session = self.retire();
-        let never = VmResult::Error("the VM was taken down before it ended".to_owned());
+        let never = VmResult::Error("the VM was stopped before its guest ended".to_owned());
         let result = self.life().verdict().unwrap_or(never);
         let statistics = self.exits.statistics();
         let kvm = statistics.sample().unwrap_or_else(|e| {
@@ -249,7 +249,10 @@ impl Vm {
                 std::thread::sleep(KICK_PAUSE);
             }
             if thread.join().is_err() {
-                log::error!("{}: the thread of a virtual CPU panicked", self.name);
+                log::error!(
+                    "{}: the thread of a virtual CPU panicked; this is a bug in Causeway",
+                    self.name
+                );
             }
         }
     }

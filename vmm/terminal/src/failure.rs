@@ -5,30 +5,30 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Exit codes, as `causeway --help` lists them.
+/// Exit codes of the command `causeway`, as `causeway --help` lists them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
     /// A guest reported a failure.
     GuestFailed = 1,
-    /// An argument is invalid.
+    /// An argument of the command is invalid.
     Usage = 2,
-    /// KVM is missing or forbidden.
+    /// KVM is missing, too old, or the user has no permission to use it.
     Kvm = 3,
-    /// The image cannot boot.
+    /// The guest's image cannot be loaded or boot.
     Image = 4,
-    /// A guest crashed, or its VM could not continue.
+    /// A guest crashed, or its VM could not go on.
     Crashed = 5,
-    /// The timeout passed.
+    /// A guest did not end within the time of `--timeout`.
     Timeout = 6,
-    /// The report cannot be written.
+    /// Results, a report or another output file cannot be written.
     Report = 7,
     /// The GPU of `--gpu` is not available.
     Gpu = 8,
-    /// A device of `--vfio` is not available, or the host takes it back.
+    /// A device of `--vfio` is not available, or the host wants it back.
     Device = 9,
-    /// SIGINT.
+    /// The signal SIGINT (Ctrl-C) ended the command.
     Interrupted = 130,
-    /// SIGTERM.
+    /// The signal SIGTERM ended the command.
     Terminated = 143,
 }
 
@@ -38,7 +38,7 @@ impl From<Code> for ExitCode {
     }
 }
 
-/// A failure of the command: message, cause and exit code.
+/// Why the command `causeway` fails: a message, its cause and the exit code.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
@@ -48,7 +48,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Returns a failure with a cause.
+    /// Returns a failure with this exit code and `message`, and `source` as its cause.
     pub fn new(
         code: Code,
         message: impl Into<String>,
@@ -61,16 +61,13 @@ impl Failure {
         }
     }
 
-    /// Returns a usage failure.
+    /// Returns the failure for invalid arguments of the command, with `message`.
     pub fn usage(message: impl Into<String>) -> Self {
-        Self {
-            code: Code::Usage,
-            message: message.into(),
-            source: None,
-        }
+        Self::without_cause(Code::Usage, message)
     }
 
-    /// Returns a usage failure for an invalid value, with the reason as its cause.
+    /// Returns the failure for an invalid `value` of `argument`, with the reason `source` as its
+    /// cause.
     pub fn usage_from(
         argument: &str,
         value: &str,
@@ -83,23 +80,27 @@ impl Failure {
         )
     }
 
-    /// Returns the failure for a GPU that is not available.
+    /// Returns the failure for a GPU of `--gpu` that is not available, with `message`.
     pub fn gpu(message: impl Into<String>) -> Self {
+        Self::without_cause(Code::Gpu, message)
+    }
+
+    fn without_cause(code: Code, message: impl Into<String>) -> Self {
         Self {
-            code: Code::Gpu,
+            code,
             message: message.into(),
             source: None,
         }
     }
 
-    /// Returns the failure for a file that cannot be read. `what` names the role of the file, such
-    /// as "initramfs".
+    /// Returns the failure for the file `path` that cannot be read. `what` names the role of the
+    /// file, such as "initramfs".
     pub fn file(what: &str, path: &Path, source: std::io::Error) -> Self {
         let message = format!("cannot read the {what} {}", path.display());
         Self::new(Code::Image, message, source)
     }
 
-    /// Returns the message and its causes in one line.
+    /// Returns the message and all its causes in one line, separated by colons.
     pub fn text(&self) -> String {
         let mut line = self.message.clone();
         let mut cause = self.source();
@@ -111,21 +112,23 @@ impl Failure {
         line
     }
 
-    /// Prints the message and its causes to standard error.
+    /// Prints the message and all its causes to standard error.
     pub fn print(&self) {
         crate::output::say(&format!("causeway: {}", self.text()));
     }
 
-    /// Returns the exit code.
+    /// Returns the exit code with which the command must end.
     pub fn exit_code(&self) -> ExitCode {
         self.code.into()
     }
 }
 
-/// Refuses a value that is out of range. `option` names the argument, with its dashes.
+/// Checks that `value` of the command-line argument `option` is in `range`. `option` is the
+/// argument's name with its dashes.
 ///
 /// # Errors
-/// A usage failure that names the option, the value and the range.
+/// A failure with [`Code::Usage`] that names the option, the value and the range, if the value is
+/// outside.
 pub fn check_range(option: &str, value: u64, range: RangeInclusive<u64>) -> Result<(), Failure> {
     if range.contains(&value) {
         return Ok(());

@@ -5,58 +5,54 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 
 use indicatif::ProgressBar;
 use log::Level;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::failure::{Code, Failure};
 
-/// Width in characters of text that does not go to a terminal of known width.
+/// Width in characters for text that goes to a file, a pipe, or a terminal of unknown width.
 pub const WIDTH_ELSEWHERE: usize = 110;
 
 /// The progress line, while one is shown.
 static PROGRESS: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
-fn progress() -> MutexGuard<'static, Option<ProgressBar>> {
-    PROGRESS.lock()
-}
-
-/// Sets the progress line, which is hidden while other output is printed.
+/// Sets the progress line at the bottom of the terminal, or removes it with `None`. Other output
+/// hides the line while it is printed.
 pub fn set_progress(bar: Option<ProgressBar>) {
-    *progress() = bar;
+    *PROGRESS.lock() = bar;
 }
 
-/// Prints a line to standard error. Errors are ignored, because no other stream is left to report
+/// Prints `line` to standard error. Errors are ignored, because no other stream is left to report
 /// them.
 pub fn say(line: &str) {
-    let mut bytes = Vec::with_capacity(line.len() + 1);
-    bytes.extend_from_slice(line.as_bytes());
-    bytes.push(b'\n');
-    write_error(&bytes);
+    write_error(format!("{line}\n").as_bytes());
 }
 
 fn write_error(bytes: &[u8]) {
     let write = || {
         let _ = io::stderr().lock().write_all(bytes);
     };
-    match &*progress() {
+    match &*PROGRESS.lock() {
         Some(bar) => bar.suspend(write),
         None => write(),
     }
 }
 
-/// Prints results to standard output. A reader that closes the pipe (`| head -1`) is no failure.
+/// Prints `text`, results of the command, to standard output. A reader that closes the pipe (`|
+/// head -1`) is not a failure.
 pub fn print_results(text: &str) -> Result<(), Failure> {
     print_bytes(text.as_bytes())
 }
 
-/// Prints a part of continuous results to standard output. Returns false if the reader has closed
-/// the pipe.
+/// Prints `text`, a part of continuous results, to standard output. Returns false if the reader has
+/// closed the pipe, so that the command can end.
 pub fn print_while_read(text: &str) -> Result<bool, Failure> {
     let written = write_output(text.as_bytes());
     let read = !matches!(&written, Err(e) if e.kind() == ErrorKind::BrokenPipe);
     finish_output(written).map(|()| read)
 }
 
-/// Prints binary results to standard output.
+/// Prints binary results of the command to standard output. A reader that closes the pipe is not a
+/// failure.
 pub fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     finish_output(write_output(bytes))
 }
@@ -78,7 +74,8 @@ fn finish_output(written: io::Result<()>) -> Result<(), Failure> {
     }
 }
 
-/// Returns the width of standard output in characters, if it is a terminal that reports its width.
+/// Returns the width of the terminal on standard output in characters. Returns `None` if standard
+/// output is not a terminal, or the terminal does not report its width.
 pub fn output_width() -> Option<usize> {
     let out = io::stdout();
     if !out.is_terminal() {
@@ -88,7 +85,8 @@ pub fn output_width() -> Option<usize> {
     (size.ws_col != 0).then_some(size.ws_col.into())
 }
 
-/// Sends log records to standard error, one line each, in the form of other messages.
+/// Makes log records go to standard error, one line each, in the form of the command's other
+/// messages. The environment variable `RUST_LOG` sets their level.
 pub fn start_logging() {
     // vfio-ioctls warns about features that a device lacks, and about errors that Causeway reports
     // itself.

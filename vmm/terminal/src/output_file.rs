@@ -8,28 +8,29 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// A destination of output.
+/// A file or special file to which the command writes output.
 #[derive(Debug)]
 pub enum OutputFile {
-    /// A regular file. Its content is written to a temporary file first.
+    /// A regular file. New content is first written to a temporary file, which then replaces this
+    /// file.
     File {
-        /// Path of the file, with links resolved.
+        /// Path of the file, with symbolic links resolved.
         target: PathBuf,
-        /// Name of the temporary file, which exists only while it is being written.
+        /// Path of the temporary file, which exists only while output is being written.
         partial: PathBuf,
     },
-    /// A pipe, device or other special file. It is written to, never replaced.
+    /// A pipe, device or other special file, which is written to and never replaced.
     Special {
-        /// Open for writing.
+        /// The special file, open for writing.
         file: File,
     },
 }
 
 impl OutputFile {
-    /// Checks whether `path` can be written to. Leaves no file there.
+    /// Checks that `path` can be written to, and returns it as a destination. Leaves no file there.
     ///
     /// # Errors
-    /// The error of the system call that failed.
+    /// The error of the system call that failed, such as a missing directory or permission.
     pub fn prepare(path: &Path) -> io::Result<Self> {
         let target = match std::fs::metadata(path) {
             Ok(found) if found.is_dir() => return Err(ErrorKind::IsADirectory.into()),
@@ -47,11 +48,11 @@ impl OutputFile {
         Ok(Self::File { target, partial })
     }
 
-    /// Writes the output of `content` to the destination.
+    /// Calls `content` with a writer, and makes what it writes the new content of the destination.
     ///
     /// # Errors
-    /// Errors of `content` and of the file. The destination is then unchanged, unless it is a
-    /// special file.
+    /// The error of `content`, or that of writing the file. The destination is then unchanged,
+    /// unless it is a special file.
     pub fn write(self, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
         match self {
             Self::Special { file } => write_all(file, content),

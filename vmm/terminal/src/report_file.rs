@@ -9,24 +9,25 @@ use crate::failure::{Code, Failure};
 use crate::output;
 use crate::output_file::OutputFile;
 
-/// Destination of a JSON report.
+/// Where a command writes its JSON report, as the argument `--json` says.
 #[derive(Debug)]
 pub enum ReportFile {
-    /// No report; the command prints only its table.
+    /// Nowhere: the command prints only its table.
     None,
-    /// Standard output, in place of the table.
+    /// To standard output, in place of the table.
     Output,
-    /// A file.
+    /// To a file.
     File {
-        /// Path as the user gave it.
+        /// Path of the file as the user gave it, for messages.
         path: PathBuf,
-        /// Destination of the output.
+        /// The file as a destination that was checked.
         file: OutputFile,
     },
 }
 
 impl ReportFile {
-    /// Checks whether `path` can be written to. Leaves no file there.
+    /// Returns the destination for the value `path` of `--json`, where `-` is standard output,
+    /// after checking that it can be written to. Leaves no file there.
     pub fn prepare(path: Option<&Path>) -> Result<Self, Failure> {
         let Some(path) = path else {
             return Ok(Self::None);
@@ -36,7 +37,8 @@ impl ReportFile {
         }
         let file = OutputFile::prepare(path).map_err(|e| {
             let message = format!(
-                "cannot write the report {} (--json takes a file in a writable directory, or - for standard output)",
+                "cannot write the report {} (--json takes a file in a writable directory, or - for \
+                 standard output)",
                 path.display()
             );
             Failure::new(Code::Report, message, e)
@@ -45,12 +47,12 @@ impl ReportFile {
         Ok(Self::File { path, file })
     }
 
-    /// Returns whether the report goes to standard output in place of the table.
+    /// Returns whether the report goes to standard output, where the command then prints no table.
     pub fn is_output(&self) -> bool {
         matches!(self, Self::Output)
     }
 
-    /// Writes the report.
+    /// Writes `report` to the destination as JSON.
     pub fn write(self, report: &impl Serialize) -> Result<(), Failure> {
         match self {
             Self::None => Ok(()),

@@ -36,13 +36,11 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// Checks what a guest asks for.
+    /// Checks the measurement that a guest asks for, and returns it.
     pub fn new(request: &Baseline) -> Result<Self, RecordError> {
         let refuse = |name, value: u64| Err(field(RecordKind::Baseline, name, value));
-        let kind = match request.kind {
-            1 => Loop::Store,
-            2 => Loop::Load,
-            kind => return refuse("kind", kind.into()),
+        let Some(kind) = Loop::from_wire(request.kind) else {
+            return refuse("kind", request.kind.into());
         };
         if !request.address.is_multiple_of(TURN_BYTES) {
             return refuse("address", request.address);
@@ -50,20 +48,19 @@ impl Work {
         if request.bytes == 0 || !request.bytes.is_multiple_of(TURN_BYTES) {
             return refuse("bytes", request.bytes);
         }
-        let work = request.bytes.checked_mul(request.passes.into());
-        match work {
-            None | Some(0) => refuse("passes", request.passes.into()),
-            Some(bytes) if bytes > WORK_BYTES_MAX => refuse("passes", request.passes.into()),
-            Some(_) => Ok(Self {
+        match request.bytes.checked_mul(request.passes.into()) {
+            Some(1..=WORK_BYTES_MAX) => Ok(Self {
                 kind,
                 bytes: request.bytes,
                 passes: request.passes,
             }),
+            _ => refuse("passes", request.passes.into()),
         }
     }
 
-    /// Runs the loop on a thread of its own and gives the time it took. `None` if the memory cannot
-    /// be mapped with the rights the guest has there, these ended meanwhile, or `stop` was set.
+    /// Runs the loop over `memory` on a thread of its own, and returns the time it took. Returns
+    /// `None` if the memory cannot be mapped with the rights that the guest has to it, if the guest
+    /// lost these rights meanwhile, or if `stop` was set.
     pub fn run(&self, memory: &LeasedMemory, stop: &AtomicBool) -> Option<Duration> {
         let wanted = match self.kind {
             Loop::Store => Access::ReadWrite,
@@ -81,7 +78,10 @@ impl Work {
             match thread.spawn_scoped(scope, measure) {
                 Ok(thread) => thread.join().ok().flatten(),
                 Err(e) => {
-                    log::warn!("no thread for a baseline measurement: {e}");
+                    log::warn!(
+                        "cannot start a thread for a baseline measurement, so the guest gets no \
+                         figure: {e}"
+                    );
                     None
                 }
             }
@@ -108,7 +108,7 @@ impl Work {
         Some(begin.elapsed())
     }
 
-    /// Goes over `[from, from + bytes)` of the range, which lies within its `self.bytes`.
+    /// Runs the loop over `[from, from + bytes)` of the range, which lies within its `self.bytes`.
     fn call(&self, range: &Range, from: u64, bytes: u64, passes: u32) {
         let words = (bytes / 8) as usize;
         // SAFETY: the range is mapped as long as `range` lives, with the rights the loop needs; its

@@ -9,34 +9,38 @@ use serde::Serialize;
 
 use crate::record::{RecordError, field};
 
-/// Most samples of a guest.
+/// Most samples that one guest can report.
 pub const SAMPLES_MAX: usize = 65_536;
 
-/// Does natively, in this process and without a VM, what guests do through the mediator.
+/// Does natively, in this process and without a VM, the GPU operations that guests do through the
+/// mediator, to compare their times.
 pub trait Counterpart: Send + Sync + Debug {
-    /// Does `operations` operations of `bytes` bytes each, and returns the time of all of them.
-    /// `None` if the line has no native form.
+    /// Does `operations` operations of `bytes` bytes each as in this line of `bench gpu`, and
+    /// returns the time of all of them. Returns `None` if the line has no native form.
     fn measure(&self, line: Line, operations: u32, bytes: u64) -> Option<Duration>;
 }
 
-/// One sample: the time of the guest, and of the host for the same operations.
+/// One comparison: the time that the guest took for some operations, and the time that the host
+/// took for the same operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Sample {
-    /// Line of `bench gpu`.
+    /// The line of `bench gpu` to which the sample belongs.
     #[serde(skip)]
     pub line: Line,
-    /// Operations in the sample.
+    /// Number of operations in the sample.
     pub operations: u32,
-    /// Bytes of each.
+    /// Bytes of each operation.
     pub bytes: u64,
-    /// Time of the guest for all operations, in nanoseconds.
+    /// Time that the guest took for all operations, in nanoseconds.
     pub guest_ns: u64,
-    /// Time of the host for all operations, in nanoseconds; `None` if it was not measured.
+    /// Time that the host took for all operations, in nanoseconds; `None` if the host does not do
+    /// them natively.
     pub native_ns: Option<u64>,
 }
 
 impl Sample {
-    /// Checks the sample of a guest, and repeats it with `counterpart`.
+    /// Checks the sample that a guest reports, repeats its operations with `counterpart`, and
+    /// returns both times.
     pub(crate) fn take(
         request: &Comparison,
         counterpart: Option<&dyn Counterpart>,

@@ -27,14 +27,14 @@ mod recorder;
 
 pub use comparison::{Counterpart, SAMPLES_MAX, Sample};
 pub use mailboxes::Mailboxes;
-pub use memory::{MappedMemory, RecordMemory};
+pub use memory::RecordMemory;
 pub use phases::{MARKER, PHASES_MAX, Phase, PhaseRecorder};
 pub use record::{Figure, PanicInfo, RecordError, Recorded};
 pub use recorder::{FIGURES_MAX, Recorder, Report, RunContext};
 
 use ports::Ports;
 
-/// The test device of one VM. It begins with nothing when it is attached.
+/// The test device of one VM. The report is empty when the device is attached to a VM.
 #[derive(Debug, Default)]
 pub struct TestDevice {
     context: RunContext,
@@ -42,7 +42,7 @@ pub struct TestDevice {
 }
 
 impl TestDevice {
-    /// Makes the test device of a VM in the run that `context` describes.
+    /// Creates the test device of a VM. `context` says which VM of which run it is.
     pub fn new(context: RunContext) -> Self {
         Self {
             context,
@@ -50,7 +50,7 @@ impl TestDevice {
         }
     }
 
-    /// Returns what the guest has reported so far; an empty report if the device is not attached.
+    /// Returns what the guest has reported so far; nothing if the device is not attached to a VM.
     pub fn report(&self) -> Report {
         let recorder = self.recorder.lock().clone();
         recorder.map_or_else(Report::default, |recorder| recorder.report())
@@ -60,7 +60,10 @@ impl TestDevice {
 impl Attach for TestDevice {
     fn attach(&self, bay: &Bay<'_>) -> Result<(), AttachError> {
         let recorder = Arc::new(Recorder::new(
-            RecordMemory::new(Arc::clone(bay.ram), Arc::clone(bay.aperture) as _),
+            RecordMemory {
+                ram: Arc::clone(bay.ram),
+                aperture: Arc::clone(bay.aperture),
+            },
             self.context.clone(),
             bay.exits.clone(),
             bay.tsc_khz,

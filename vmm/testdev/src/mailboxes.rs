@@ -1,62 +1,59 @@
 //! Mailboxes in which the guests of one run leave each other 64 bytes.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use causeway_testdev_records::{MAILBOXES, NoMail};
 use parking_lot::{Condvar, Mutex};
 
-/// Mailboxes that all VMs of a run share. Mail stays in its box, for any number of VMs to fetch,
-/// until other mail replaces it.
+/// Mailboxes of 64 bytes each, in which the guests of one run leave each other mail. Mail stays in
+/// its mailbox, for any number of guests to fetch, until other mail replaces it.
 #[derive(Debug, Default)]
 pub struct Mailboxes {
     state: Mutex<State>,
     changed: Condvar,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
-    boxes: [Option<[u8; 64]>; MAILBOXES],
+    /// The mail in each mailbox that has any, by the mailbox's number.
+    mail: BTreeMap<u32, [u8; 64]>,
     /// Whether a VM has failed, so that nobody waits any more.
     sender_failed: bool,
 }
 
-impl Default for State {
-    fn default() -> Self {
-        Self {
-            boxes: [None; MAILBOXES],
-            sender_failed: false,
-        }
-    }
-}
-
 impl Mailboxes {
-    /// Puts `mail` into mailbox number `mailbox`. Returns `None` if there is no such mailbox.
+    /// Puts `mail` into mailbox number `mailbox`. Returns `None` if no mailbox has this number.
     pub fn post(&self, mailbox: u32, mail: [u8; 64]) -> Option<()> {
-        let mut state = self.state.lock();
-        *state.boxes.get_mut(mailbox as usize)? = Some(mail);
+        if mailbox as usize >= MAILBOXES {
+            return None;
+        }
+        self.state.lock().mail.insert(mailbox, mail);
         self.changed.notify_all();
         Some(())
     }
 
-    /// Copies the mail in mailbox number `mailbox`. Waits for mail for at most `wait`, until a VM
-    /// fails ([`Self::sender_failed`]), or until `stop` is set and [`Self::wake`] is called.
+    /// Returns a copy of the mail in mailbox number `mailbox`. Waits for mail until `wait` has
+    /// passed, a VM fails ([`Self::sender_failed`]), or `stop` is set and [`Self::wake`] is called.
     ///
     /// # Errors
     /// [`NoMail::SenderFailed`] if the mailbox is empty and a VM has failed; [`NoMail::NotYet`] if
-    /// it stayed empty for another reason, or does not exist.
+    /// the mailbox stayed empty for another reason, or does not exist.
     pub fn fetch(
         &self,
         mailbox: u32,
         wait: Duration,
         stop: &AtomicBool,
     ) -> Result<[u8; 64], NoMail> {
+        if mailbox as usize >= MAILBOXES {
+            return Err(NoMail::NotYet);
+        }
         let deadline = Instant::now() + wait;
         let mut state = self.state.lock();
         loop {
-            let mail = *state.boxes.get(mailbox as usize).ok_or(NoMail::NotYet)?;
-            if let Some(mail) = mail {
-                return Ok(mail);
+            if let Some(mail) = state.mail.get(&mailbox) {
+                return Ok(*mail);
             }
             if state.sender_failed {
                 return Err(NoMail::SenderFailed);
@@ -68,15 +65,16 @@ impl Mailboxes {
         }
     }
 
-    /// Makes every waiting [`Self::fetch`] look at its `stop` again.
+    /// Makes every waiting [`Self::fetch`] look at its `stop` again and return if that is set.
     pub fn wake(&self) {
         // Under the lock, or a waiter that has just looked would sleep through it.
         let _state = self.state.lock();
         self.changed.notify_all();
     }
 
-    /// Ends all waiting, now and later, because a VM ended without passing: nobody knows which mail
-    /// it still had to send, and the run has failed anyway. Mail can still be posted and fetched.
+    /// Ends all waiting for mail, now and later, because a VM ended without passing: the mail that
+    /// others wait for may never come, and the run has failed anyway. Mail can still be posted and
+    /// fetched.
     pub fn sender_failed(&self) {
         self.state.lock().sender_failed = true;
         self.changed.notify_all();

@@ -24,9 +24,9 @@ use serde::Serialize;
 
 use crate::record::{RecordError, field};
 
-/// Most phases that a guest can report.
+/// Most phases that one guest can report.
 pub const PHASES_MAX: usize = 4096;
-/// Key under which stores to the record port are counted.
+/// Key under which the VMM counts guests' stores to the record port of the test device.
 pub const MARKER: ExitKey = ExitKey::device("io", "testdev", "record");
 /// KVM's name for exits by port access. A KVM by software never counts any: it emulates the
 /// instruction.
@@ -34,32 +34,33 @@ const KVM_IO_EXITS: &str = "io_exits";
 /// KVM's name for instructions that it emulated.
 const KVM_EMULATIONS: &str = "insn_emulation";
 
-/// A phase that has ended.
+/// What was counted and timed in one phase of a guest's run, after the phase has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Phase {
-    /// Name.
+    /// Name of the phase.
     pub name: String,
-    /// `setup`, `control` or `data`.
+    /// What the phase exercises: `setup`, `control` (path) or `data` (path).
     pub path: &'static str,
-    /// Operations that the guest did.
+    /// Number of operations that the guest did in the phase.
     pub operations: u64,
-    /// Bytes that it moved.
+    /// Number of bytes that the guest moved in the phase.
     pub bytes: u64,
-    /// Doorbells that it rang.
+    /// Number of doorbells that the guest rang in the phase.
     pub doorbells: u64,
-    /// How long it took.
+    /// Duration of the phase in nanoseconds.
     pub duration_ns: u64,
-    /// Processor time that the process used meanwhile: all its VMs, and the mediator unless it is
-    /// in another process.
+    /// Processor time in nanoseconds that this process used in the phase: for all its VMs, and for
+    /// the mediator unless that is in another process.
     pub cpu_ns: u64,
-    /// KVM's statistics, all virtual CPUs together: what each counter counted. Empty if KVM has
-    /// none.
+    /// What each counter of KVM's statistics counted in the phase, for all virtual CPUs together.
+    /// Empty if KVM keeps no statistics.
     pub kvm_exits: BTreeMap<String, u64>,
-    /// The VMM's own count, by reason, device and register. What did not count is left out.
+    /// What the VMM counted in the phase, by reason, device and register of the exit. Keys that
+    /// counted nothing are left out.
     pub vmm_exits: BTreeMap<String, u64>,
 }
 
-/// Begins and ends the phases of one guest.
+/// Begins and ends the phases of one guest, and keeps those that have ended.
 #[derive(Debug)]
 pub struct PhaseRecorder {
     exits: VmExits,
@@ -82,7 +83,7 @@ struct Open {
 }
 
 impl PhaseRecorder {
-    /// Makes the recorder of a VM whose exits `exits` counts.
+    /// Returns a recorder without phases, for the VM whose exits `exits` counts.
     pub fn new(exits: VmExits) -> Self {
         Self {
             exits,
@@ -90,10 +91,11 @@ impl PhaseRecorder {
         }
     }
 
-    /// Begins a phase; one that is open ends first.
+    /// Begins a phase with this name that exercises `path`. If another phase is open, ends that
+    /// first.
     ///
     /// # Errors
-    /// [`RecordError::TooMany`].
+    /// [`RecordError::TooMany`] if the guest has reported [`PHASES_MAX`] phases.
     pub fn begin(&self, name: String, path: PhasePath) -> Result<(), RecordError> {
         let now = Instant::now();
         let mut state = self.state.lock();
@@ -118,10 +120,11 @@ impl PhaseRecorder {
         Ok(())
     }
 
-    /// Ends the open phase, with the guest's own figures.
+    /// Ends the open phase, in which the guest says that it did `operations` operations, moved
+    /// `bytes` bytes and rang `doorbells` doorbells.
     ///
     /// # Errors
-    /// [`RecordError::Field`] if none is open.
+    /// [`RecordError::Field`] if no phase is open.
     pub fn end(&self, operations: u64, bytes: u64, doorbells: u64) -> Result<(), RecordError> {
         let now = Instant::now();
         let mut state = self.state.lock();
@@ -134,7 +137,7 @@ impl PhaseRecorder {
         Ok(())
     }
 
-    /// Phases that have ended, in order.
+    /// Returns the phases that have ended, in order.
     pub fn finished(&self) -> Vec<Phase> {
         self.state.lock().finished.clone()
     }
@@ -216,7 +219,7 @@ mod tests {
 
     fn recorder() -> (PhaseRecorder, Arc<ExitCounters>) {
         let counters = Arc::new(ExitCounters::default());
-        let statistics = Arc::new(VmStatistics::unavailable());
+        let statistics = Arc::<VmStatistics>::default();
         let recorder = PhaseRecorder::new(VmExits::new(statistics, vec![Arc::clone(&counters)]));
         (recorder, counters)
     }

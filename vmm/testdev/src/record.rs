@@ -4,90 +4,91 @@ use causeway_mediator::host::RamError;
 use causeway_testdev_records::RecordKind;
 use serde::Serialize;
 
-/// A figure for the report.
+/// A figure that a guest has reported.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// Name.
+    /// Name of the figure.
     pub name: String,
-    /// The figure; finite.
+    /// Value of the figure, which is finite.
     pub value: f64,
-    /// Unit; empty for a plain ratio.
+    /// Unit of the value; empty for a plain ratio.
     pub unit: String,
 }
 
 /// Where and why a guest panicked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PanicInfo {
-    /// Source file.
+    /// Source file in which the guest panicked.
     pub file: String,
-    /// Line in it.
+    /// Line in the source file.
     pub line: u32,
-    /// Message.
+    /// Message of the panic.
     pub message: String,
 }
 
-/// What the device did with a record.
+/// What the test device did with a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Recorded {
-    /// The device acted on it.
+    /// The device acted on the record.
     Done,
-    /// The virtual CPU asks to be parked.
+    /// The record asks to park the virtual CPU, which has nothing more to do.
     Park,
-    /// The record is invalid; the device did nothing.
+    /// The record is invalid, and the device did nothing.
     Refused(RecordError),
 }
 
-/// Why a record is invalid.
+/// Why the test device refuses a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// The address is not 8-byte aligned.
+    /// The record's guest-physical address is not 8-byte aligned.
     #[error("record address {address:#x} is not 8-byte aligned")]
     Misaligned {
-        /// Guest-physical address.
+        /// Guest-physical address of the record.
         address: u64,
     },
-    /// The record is not in one mapping of host memory in the aperture that the guest may write.
-    #[error("no host memory that the guest may write at aperture offset {offset:#x}")]
+    /// The record in the aperture is not in a single mapping of host memory that the guest may
+    /// write.
+    #[error("the guest has no writable mapping of host memory at aperture offset {offset:#x}")]
     NotMapped {
-        /// Offset into the aperture.
+        /// Offset of the record in the aperture.
         offset: u64,
     },
     /// The record is not in guest RAM.
     #[error("the record is not in guest RAM")]
     NotRam(#[from] RamError),
-    /// The kind is unknown.
+    /// The record's kind is unknown.
     #[error("unknown record kind {kind}")]
     Kind {
-        /// Kind.
+        /// Kind in the record's header.
         kind: u32,
     },
-    /// The size is not that of the kind.
-    #[error("a {kind:?} record has {wanted} bytes, not {bytes}")]
+    /// The record's size is not that of its kind.
+    #[error("the {kind:?} record has {bytes} bytes: it must have {wanted}")]
     Bytes {
-        /// Kind.
+        /// Kind of the record.
         kind: RecordKind,
-        /// Size in the record's header.
+        /// Size in the record's header, in bytes.
         bytes: u32,
-        /// Size of the kind.
+        /// Size of records of this kind, in bytes.
         wanted: usize,
     },
-    /// A field has an invalid value.
+    /// A field of the record has an invalid value.
     #[error("invalid value {value} for {field} of a {kind:?} record")]
     Field {
-        /// Kind.
+        /// Kind of the record.
         kind: RecordKind,
-        /// Name of the field.
+        /// Name of the invalid field.
         field: &'static str,
-        /// Its value.
+        /// Value of the field.
         value: u64,
     },
-    /// The guest has reported the most records of this kind.
-    #[error("more than {max} {kind:?} records")]
+    /// The guest has reported as many records of this kind as it may.
+    #[error("the guest has reported {max} {kind:?} records, which is the most that are kept")]
     TooMany {
-        /// Kind.
+        /// Kind of the record.
         kind: RecordKind,
-        /// Most records of this kind.
+        /// Most records of this kind that a guest can report.
         max: usize,
     },
 }

@@ -1,6 +1,5 @@
 //! Acts on the records of one guest, and keeps what they report.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -18,26 +17,27 @@ use crate::memory::{Place, RecordMemory};
 use crate::phases::{Phase, PhaseRecorder};
 use crate::record::{Figure, PanicInfo, RecordError, Recorded, field};
 
-/// Most figures that a guest can report.
+/// Most figures that one guest can report.
 pub const FIGURES_MAX: usize = 1024;
 /// Longest time that a fetch waits, even if the guest asks for more.
 const FETCH_WAIT_MAX: Duration = Duration::from_secs(120);
 
-/// What the test device of one VM knows about the run.
+/// What the test device of one VM knows about the run that the VM belongs to.
 #[derive(Clone, Debug)]
 pub struct RunContext {
-    /// Index of the VM in the run.
+    /// Index of the VM among those of the run, from 0.
     pub vm: u32,
     /// Number of VMs in the run.
     pub vms: u32,
     /// Mailboxes that all VMs of the run share.
     pub mailboxes: Arc<Mailboxes>,
-    /// Repeats natively what the guest times. Without it, samples of the guest are only kept.
+    /// Repeats natively the operations that the guest times. With `None`, samples of the guest are
+    /// kept without the host's time.
     pub counterpart: Option<Arc<dyn Counterpart>>,
 }
 
 impl Default for RunContext {
-    /// A run with one VM and no counterpart.
+    /// Returns the context of the only VM of a run, whose samples are not compared.
     fn default() -> Self {
         Self {
             vm: 0,
@@ -48,44 +48,35 @@ impl Default for RunContext {
     }
 }
 
-/// Everything that one guest has reported.
+/// Everything that one guest has reported to its test device.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// Phases that have ended, in order.
+    /// Phases of the guest's run that have ended, in order.
     pub phases: Vec<Phase>,
-    /// Figures, in order.
+    /// Figures, in the order in which the guest reported them.
     pub figures: Vec<Figure>,
-    /// Samples that were compared with the host, in order.
+    /// Samples of the guest with the host's time for the same operations, in order.
     pub samples: Vec<Sample>,
-    /// The first panic.
+    /// The guest's first panic; `None` if it has reported none.
     pub panic: Option<PanicInfo>,
 }
 
-/// Acts on the records of one guest.
+/// Acts on the records of one guest and keeps what they report.
+#[derive(Debug)]
 pub struct Recorder {
     memory: RecordMemory,
     context: RunContext,
     phases: PhaseRecorder,
-    figures: Mutex<Vec<Figure>>,
-    samples: Mutex<Vec<Sample>>,
-    panic: Mutex<Option<PanicInfo>>,
+    /// What the guest has reported, without its phases.
+    report: Mutex<Report>,
     tsc_khz: u32,
     stop: Arc<AtomicBool>,
 }
 
-impl fmt::Debug for Recorder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recorder")
-            .field("context", &self.context)
-            .field("report", &self.report())
-            .finish_non_exhaustive()
-    }
-}
-
 impl Recorder {
-    /// Makes the recorder of the guest with this memory and these exit counters. `tsc_khz` is the
-    /// frequency of the guest's time stamp counter. Waiting ends soon after `stop` is set and the
-    /// mailboxes are woken.
+    /// Returns a recorder without reports. `memory` is where the guest's records can be, `exits`
+    /// counts the exits of its VM, and `tsc_khz` is the frequency of its time stamp counter in kHz.
+    /// Waiting for mail ends soon after `stop` is set and the mailboxes are woken.
     pub fn new(
         memory: RecordMemory,
         context: RunContext,
@@ -97,9 +88,7 @@ impl Recorder {
             memory,
             context,
             phases: PhaseRecorder::new(exits),
-            figures: Mutex::default(),
-            samples: Mutex::default(),
-            panic: Mutex::default(),
+            report: Mutex::default(),
             tsc_khz,
             stop,
         }
@@ -109,18 +98,17 @@ impl Recorder {
     pub fn report(&self) -> Report {
         Report {
             phases: self.phases.finished(),
-            figures: self.figures.lock().clone(),
-            samples: self.samples.lock().clone(),
-            panic: self.panic.lock().clone(),
+            ..self.report.lock().clone()
         }
     }
 
-    /// Acts on the record at guest-physical `address`.
+    /// Acts on the guest's record at guest-physical `address`.
     pub fn record(&self, address: u32) -> Recorded {
         self.record_at(Place::Ram(address.into()))
     }
 
-    /// Acts on the record at offset `units` times [`wire::RECORD_UNIT_BYTES`] of the aperture.
+    /// Acts on the guest's record in the aperture, at offset `units` times
+    /// [`wire::RECORD_UNIT_BYTES`].
     pub fn record_in_aperture(&self, units: u32) -> Recorded {
         self.record_at(Place::Aperture(u64::from(units) * wire::RECORD_UNIT_BYTES))
     }
@@ -187,12 +175,8 @@ impl Recorder {
     }
 
     fn phase_begin(&self, record: &wire::PhaseBegin) -> Result<(), RecordError> {
-        let path = match record.path {
-            0 => wire::PhasePath::Setup,
-            1 => wire::PhasePath::Control,
-            2 => wire::PhasePath::Data,
-            value => return Err(field(RecordKind::PhaseBegin, "path", value)),
-        };
+        let path = wire::PhasePath::from_wire(record.path);
+        let path = path.ok_or_else(|| field(RecordKind::PhaseBegin, "path", record.path))?;
         self.phases
             .begin(text(&record.name, record.name_bytes), path)
     }
@@ -207,7 +191,7 @@ impl Recorder {
         if !value.is_finite() {
             return Err(field(RecordKind::Figure, "value_bits", record.value_bits));
         }
-        let mut figures = self.figures.lock();
+        let figures = &mut self.report.lock().figures;
         if figures.len() == FIGURES_MAX {
             return Err(RecordError::TooMany {
                 kind: RecordKind::Figure,
@@ -246,7 +230,7 @@ impl Recorder {
     }
 
     fn compare(&self, place: Place, mut request: wire::Comparison) -> Result<(), RecordError> {
-        if self.samples.lock().len() >= SAMPLES_MAX {
+        if self.report.lock().samples.len() >= SAMPLES_MAX {
             return Err(RecordError::TooMany {
                 kind: RecordKind::Comparison,
                 max: SAMPLES_MAX,
@@ -254,7 +238,7 @@ impl Recorder {
         }
         let sample = Sample::take(&request, self.context.counterpart.as_deref())?;
         request.native_ns = sample.native_ns.unwrap_or(0);
-        self.samples.lock().push(sample);
+        self.report.lock().samples.push(sample);
         self.memory.reply(place, request.as_bytes())
     }
 
@@ -265,7 +249,8 @@ impl Recorder {
 
     fn panicked(&self, record: &wire::Panic) {
         // The first panic is the cause of those that follow.
-        self.panic.lock().get_or_insert_with(|| PanicInfo {
+        let panic = &mut self.report.lock().panic;
+        panic.get_or_insert_with(|| PanicInfo {
             file: text(&record.file, record.file_bytes),
             line: record.line,
             message: text(&record.message, record.message_bytes),
@@ -273,7 +258,7 @@ impl Recorder {
     }
 }
 
-/// Converts a time into ticks of a counter of `khz` kHz. The result is at least one, since zero
+/// Converts `time` into ticks of a counter of `khz` kHz. The result is at least one, since zero
 /// means "not mapped" to the guest.
 pub(crate) fn ticks(time: Duration, khz: u32) -> u64 {
     let ticks = time.as_nanos() * u128::from(khz) / 1_000_000;

@@ -12,13 +12,14 @@ use causeway_protocol::Access;
 use super::device_slots::DeviceSlots;
 use crate::hypervisor::{APERTURE_CHUNKS_MAX, APERTURE_SLOT_FIRST, MemorySlots, OwnedSlot, Slot};
 
-/// Size of a slot, unless the aperture is so large that there would be more than
-/// [`APERTURE_CHUNKS_MAX`].
-/// Chosen by measuring: `docs/decisions/0002-aperture-slots.md`.
+/// Size in bytes of one memory slot under the aperture, chosen by measuring
+/// (`docs/decisions/0002-aperture-slots.md`). A slot is larger if the aperture would otherwise need
+/// more than [`APERTURE_CHUNKS_MAX`] slots.
 pub const CHUNK_BYTES: u64 = 256 << 20;
 
-/// Slots of one size over a window of host addresses: one per chunk of the aperture, added when the
-/// chunk is first used, and kept. Beside them those of device memory, which is not in the window.
+/// The memory slots under the aperture of one VM. The aperture is divided into chunks of equal
+/// size; each chunk gets a slot over its part of the window of host addresses when it is first
+/// used, and keeps the slot. Device memory, which is not in the window, has slots of its own.
 ///
 /// Slots *stand* (exist in the hypervisor) while the aperture has an address and is not suspended.
 pub struct ChunkSlots {
@@ -34,7 +35,8 @@ pub struct ChunkSlots {
 }
 
 impl ChunkSlots {
-    /// Returns slots over a window, which becomes the guest's to access. Nothing stands yet.
+    /// Returns the slots of an aperture over `window`, to which the guest gets access. No slot
+    /// exists in the hypervisor yet.
     pub fn new(slots: Arc<dyn MemorySlots>, window: Arc<Window>) -> Self {
         Self {
             devices: DeviceSlots::new(Arc::clone(&slots)),
@@ -47,11 +49,12 @@ impl ChunkSlots {
         }
     }
 
-    /// Makes the slots under `range` (offsets into the aperture) stand as soon as slots may stand.
+    /// Makes the chunks under `range` (offsets into the aperture) have slots: at once if the
+    /// aperture has an address and is not suspended, otherwise as soon as both are true.
     ///
     /// # Errors
-    /// The hypervisor's error. Slots that were added stay: they are over nothing, and will be
-    /// used.
+    /// The hypervisor's error if it refuses a slot. Slots that were added before stay, which does
+    /// no harm: nothing is mapped under them yet.
     pub fn cover(&mut self, range: Range<u64>) -> io::Result<()> {
         let base = self.standing_base();
         let first = range.start / self.chunk_bytes;
@@ -66,26 +69,28 @@ impl ChunkSlots {
         Ok(())
     }
 
-    /// Returns whether nothing stands, nor will, under the chunk at `start`.
+    /// Returns whether the chunk that begins at offset `start` has never been used, so that no slot
+    /// covers it.
     pub fn is_unused(&self, start: u64) -> bool {
         !self.used.contains_key(&((start / self.chunk_bytes) as u32))
     }
 
-    /// Returns the size of a chunk in bytes.
+    /// Returns the size in bytes of a chunk, and so of its slot.
     pub fn chunk_bytes(&self) -> u64 {
         self.chunk_bytes
     }
 
-    /// Returns slots of device memory.
+    /// Returns the memory slots over device memory.
     pub fn devices(&self) -> &DeviceSlots {
         &self.devices
     }
 
-    /// Shows the guest `[from, from + bytes)` of a device's memory at `offset` of the aperture.
+    /// Makes `[from, from + bytes)` of a device's memory appear at `offset` of the aperture,
+    /// instead of what an earlier call made appear there.
     ///
     /// # Errors
     /// [`PlaceError::Map`] if the driver does not map the memory, [`PlaceError::Slot`] if the
-    /// hypervisor refuses a slot. Then the guest sees a hole.
+    /// hypervisor refuses a slot. The guest then sees nothing at `offset`.
     pub fn show_device(
         &mut self,
         offset: u64,
@@ -106,19 +111,20 @@ impl ChunkSlots {
             .map_err(|source| PlaceError::Slot { offset, source })
     }
 
-    /// Shows the guest a hole where [`Self::show_device`] showed memory of a device, if it did.
+    /// Removes the device memory that [`Self::show_device`] made appear at `offset`, if any.
     ///
     /// # Errors
-    /// [`PlaceError::Slot`]; then the guest still sees the memory.
+    /// [`PlaceError::Slot`] if the hypervisor does not delete the slot; the guest then still sees
+    /// the memory.
     pub fn hide_device(&mut self, offset: u64) -> Result<(), PlaceError> {
         let hidden = self.devices.hide(offset);
         hidden.map_err(|source| PlaceError::Slot { offset, source })
     }
 
-    /// Moves the slots to guest-physical address `base`, or takes them down.
+    /// Moves all slots to an aperture at guest-physical address `base`; with `None`, deletes them.
     ///
     /// # Errors
-    /// The hypervisor's error; the aperture then has no address.
+    /// The hypervisor's error if it refuses a slot; the aperture then has no address.
     pub fn relocate(&mut self, base: Option<u64>) -> io::Result<()> {
         if self.base == base {
             return Ok(());
@@ -133,33 +139,34 @@ impl ChunkSlots {
         })
     }
 
-    /// Takes all slots down until [`Self::resume`] is called as often. Until then, every access to
-    /// the aperture is an exit.
+    /// Deletes all slots until [`Self::resume`] has been called as often as this function.
+    /// Meanwhile every access to the aperture is an exit.
     ///
     /// # Errors
-    /// The hypervisor's error; then some slots still stand, and nothing is suspended.
+    /// The hypervisor's error if it does not delete a slot; then some slots still exist, and
+    /// nothing is suspended.
     pub fn suspend(&mut self) -> io::Result<()> {
         self.take_down()?;
         self.suspensions += 1;
         Ok(())
     }
 
-    /// Ends a suspension.
+    /// Ends one suspension. The end of the last one adds all slots again.
     ///
     /// # Errors
-    /// The hypervisor's error; slots that are missing are added with the next [`Self::cover`] of
-    /// their chunk.
+    /// The hypervisor's error if it refuses a slot; the next [`Self::cover`] of a chunk adds its
+    /// slot if it is missing.
     pub fn resume(&mut self) -> io::Result<()> {
         self.suspensions = self.suspensions.saturating_sub(1);
         self.put_up()
     }
 
-    /// Returns whether someone suspends the slots.
+    /// Returns whether a suspension has begun and not ended.
     pub fn suspended(&self) -> bool {
         self.suspensions > 0
     }
 
-    /// Returns the guest-physical address of the aperture, if it has one.
+    /// Returns the guest-physical address of the aperture; `None` if it has no address.
     pub fn base(&self) -> Option<u64> {
         self.base
     }
@@ -206,7 +213,7 @@ fn chunk_slot(
     unsafe { OwnedSlot::new(slots, slot, Arc::clone(window)) }
 }
 
-/// Returns the size of a slot for an aperture of `bytes` bytes, a power of two.
+/// Returns the size in bytes of one memory slot under an aperture of `bytes` bytes, a power of two.
 pub fn chunk_bytes(bytes: u64) -> u64 {
     CHUNK_BYTES
         .max(bytes / u64::from(APERTURE_CHUNKS_MAX))

@@ -11,21 +11,23 @@ use crate::hypervisor::{
     APERTURE_CHUNKS_MAX, APERTURE_SLOT_FIRST, MemorySlots, OwnedSlot, PASSTHROUGH_SLOT_FIRST, Slot,
 };
 
-/// Most placements of device memory at a time. With guest RAM and the chunks of the window, their
-/// slots are fewer than the 509 that kernels before 5.12 have.
+/// Most pieces of device memory that one aperture may show at a time. Their memory slots, those of
+/// guest RAM and those of the aperture's chunks are together fewer than the 509 that Linux before
+/// 5.12 has.
 pub const DEVICE_PLACEMENTS_MAX: u32 = 128;
 /// Number of the first slot of device memory.
 const DEVICE_SLOT_FIRST: u32 = APERTURE_SLOT_FIRST + APERTURE_CHUNKS_MAX;
 const _: () = assert!(DEVICE_SLOT_FIRST + DEVICE_PLACEMENTS_MAX <= PASSTHROUGH_SLOT_FIRST);
 
-/// The slots of device memory, by aperture offset.
+/// The memory slots over device memory in an aperture, one for each piece, by the piece's offset in
+/// the aperture.
 pub struct DeviceSlots {
     slots: Arc<dyn MemorySlots>,
     shown: BTreeMap<u64, OwnedSlot<Box<dyn DeviceMapping>>>,
 }
 
 impl DeviceSlots {
-    /// Returns no slots yet.
+    /// Returns an empty set, whose memory slots `slots` will add and delete.
     pub fn new(slots: Arc<dyn MemorySlots>) -> Self {
         Self {
             slots,
@@ -33,23 +35,26 @@ impl DeviceSlots {
         }
     }
 
-    /// Returns whether a slot is left.
+    /// Returns whether another piece of device memory can get a slot.
     pub fn has_room(&self) -> bool {
         self.shown.len() < DEVICE_PLACEMENTS_MAX as usize
     }
 
-    /// Returns the memory at aperture offset `start + within`, of the placement at `start`.
+    /// Returns the address in this process of byte `within` of the device memory that is shown at
+    /// aperture offset `start`; `None` if nothing is shown there, or `within` is outside.
     pub fn address(&self, start: u64, within: u64) -> Option<*mut u8> {
         let shown = self.shown.get(&start)?;
         let first = shown.memory()?.as_ptr().as_ptr();
         (within < shown.slot().bytes).then(|| first.wrapping_add(within as usize))
     }
 
-    /// Shows the guest `bytes` bytes of `mapping` at `offset`; at once if `base` is the address of
-    /// an aperture whose slots may stand.
+    /// Makes `bytes` bytes of `mapping` appear at `offset` of the aperture: at once if `base` is
+    /// the guest-physical address of the aperture, with the next [`Self::put_up`] if `base` is
+    /// `None`.
     ///
     /// # Errors
-    /// `ENOSPC` if no slot is left, or the hypervisor's error; then nothing is shown.
+    /// `ENOSPC` if no slot is left, or the hypervisor's error if it refuses the slot. The guest
+    /// then sees nothing of `mapping`.
     #[allow(unsafe_code)] // Gives the guest memory.
     pub fn show(
         &mut self,
@@ -85,10 +90,11 @@ impl DeviceSlots {
         Ok(())
     }
 
-    /// Ends what [`Self::show`] began, if it did. Then the guest cannot reach the memory.
+    /// Removes what [`Self::show`] made appear at `offset`, if any. When this returns, the guest
+    /// cannot reach the memory.
     ///
     /// # Errors
-    /// The hypervisor's error; then nothing changed.
+    /// The hypervisor's error if it does not delete the slot; the guest then still sees the memory.
     pub fn hide(&mut self, offset: u64) -> io::Result<()> {
         self.shown
             .get_mut(&offset)
@@ -98,19 +104,20 @@ impl DeviceSlots {
         Ok(())
     }
 
-    /// Adds the slots that are missing, for an aperture at `base`.
+    /// Adds all slots that do not exist yet, for an aperture at guest-physical address `base`.
     ///
     /// # Errors
-    /// The hypervisor's error.
+    /// The hypervisor's error if it refuses a slot.
     pub fn put_up(&mut self, base: u64) -> io::Result<()> {
         let mut all = self.shown.iter_mut();
         all.try_for_each(|(offset, shown)| shown.add(base + offset))
     }
 
-    /// Deletes all slots; [`Self::put_up`] adds them again.
+    /// Deletes all slots, so that the guest sees no device memory until [`Self::put_up`] adds them
+    /// again.
     ///
     /// # Errors
-    /// The hypervisor's error; then some still stand.
+    /// The hypervisor's error if it does not delete a slot; then some slots still exist.
     pub fn take_down(&mut self) -> io::Result<()> {
         self.shown.values_mut().try_for_each(OwnedSlot::delete)
     }

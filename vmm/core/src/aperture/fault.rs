@@ -12,59 +12,64 @@ use super::{Aperture, State};
 /// How long a vCPU waits for another's suspension to end before it looks at its own affairs again.
 const RESUME_WAIT: Duration = Duration::from_millis(10);
 
-/// Result of resolving an access that failed with EFAULT.
+/// What [`Aperture::resolve`] did about a guest's access on which `KVM_RUN` failed with EFAULT.
 #[derive(Debug, PartialEq, Eq)]
 pub enum FaultOutcome<T> {
-    /// The instruction is complete: the vCPU can run on.
+    /// The instruction is complete: the virtual CPU can go on with the next one.
     Resolved,
-    /// A signal came first. When the vCPU runs on, it meets the same fault again.
+    /// A signal interrupted the virtual CPU before the instruction was done. The virtual CPU
+    /// repeats the instruction when it runs again, and fails in the same way.
     Interrupted,
-    /// The caller's handler asked to stop.
+    /// The handler of the exits asked to stop, with this value.
     Stopped(T),
 }
 
-/// Why an access that failed with EFAULT cannot be resolved. The VM cannot go on.
+/// Why a guest's access on which `KVM_RUN` failed with EFAULT cannot be resolved. The VM must end.
 #[derive(Debug, thiserror::Error)]
 pub enum FaultError {
-    /// The fault is not one of the aperture.
+    /// The access fails without the aperture's memory slots too, so it does not go to the aperture.
     #[error(
-        "the guest's access at rip {rip:#x} reaches memory that the host cannot provide, outside the aperture (KVM_RUN: EFAULT)"
+        "KVM_RUN fails with EFAULT: the guest's instruction at {rip:#x} accesses memory that the \
+         host cannot provide, outside the aperture (BAR 2)"
     )]
     Persists {
-        /// Instruction pointer of the guest.
+        /// The guest's instruction pointer (RIP).
         rip: u64,
     },
-    /// The instruction cannot be emulated.
+    /// KVM cannot emulate the instruction that makes the access.
     #[error(
-        "the instruction at rip {rip:#x} touches an aperture address that is not mapped for it, and KVM cannot emulate it: use plain loads and stores (no AVX) where accesses may be stray"
+        "the guest's instruction at {rip:#x} accesses an address of the aperture (BAR 2) at which \
+         the guest has no mapping or no right, and KVM cannot emulate this instruction: access \
+         such addresses by plain loads and stores only (no AVX)"
     )]
     Emulation {
-        /// Instruction pointer of the guest.
+        /// The guest's instruction pointer (RIP).
         rip: u64,
     },
-    /// The slots cannot be taken down or put up.
-    #[error("cannot change the memory slots of the aperture")]
+    /// The hypervisor does not delete or add the aperture's memory slots.
+    #[error("KVM refuses to change the memory slots of the aperture (BAR 2)")]
     Slots(#[source] std::io::Error),
-    /// `KVM_RUN` failed in another way.
-    #[error("KVM_RUN failed at rip {rip:#x} while a stray access was being resolved")]
+    /// `KVM_RUN` failed with an unexpected error while the access was carried out.
+    #[error("KVM_RUN fails while the guest's access at instruction {rip:#x} is emulated")]
     Run {
-        /// Instruction pointer of the guest.
+        /// The guest's instruction pointer (RIP).
         rip: u64,
-        /// KVM's error.
+        /// The error of `KVM_RUN`.
         source: std::io::Error,
     },
 }
 
-/// The operations of a vCPU that resolving needs.
+/// A virtual CPU, as far as [`Aperture::resolve`] needs one. Tests implement this without KVM.
 pub trait Processor {
-    /// `KVM_RUN`.
+    /// Runs the virtual CPU until it exits (`KVM_RUN`).
     ///
     /// # Errors
-    /// KVM's error.
+    /// The error of `KVM_RUN`.
     fn run(&mut self) -> Result<VcpuExit<'_>, vmm_sys_util::errno::Error>;
-    /// Whether the next `KVM_RUN` only completes what is pending, and enters no guest code.
+    /// Sets whether the next `KVM_RUN` returns right after it has completed a pending access,
+    /// without running guest code.
     fn set_immediate_exit(&mut self, immediate: bool);
-    /// Instruction pointer, for messages; zero if it cannot be read.
+    /// Returns the guest's instruction pointer for messages; zero if KVM does not give it.
     fn instruction_pointer(&self) -> u64;
 }
 
@@ -82,25 +87,27 @@ impl Processor for VcpuFd {
     }
 }
 
-/// A vCPU's memory of instructions that KVM could not emulate.
+/// Remembers when one virtual CPU last met an instruction that KVM could not emulate, so that
+/// [`Aperture::retry_emulation`] retries it at the right times only.
 #[derive(Debug, Default)]
 pub struct EmulationRetry {
-    epoch: Option<u64>,
+    epoch: u64,
 }
 
 impl Aperture {
-    /// Resolves an access on which `KVM_RUN` failed with EFAULT (or exited with
-    /// `KVM_EXIT_MEMORY_FAULT`).
+    /// Carries out a guest's access to the aperture on which `KVM_RUN` failed with EFAULT (or
+    /// exited with `KVM_EXIT_MEMORY_FAULT`). Runs `vcpu` without the aperture's memory slots until
+    /// the instruction is complete.
     ///
-    /// `handle` gets the exits of that one instruction, and is to treat them as any others:
-    /// accesses to the aperture go to the MMIO bus, which finds this aperture and counts strays.
-    /// When this returns, `immediate_exit` is clear: a caller that is kicked by a signal and a flag
-    /// looks at the flag before it runs the vCPU again.
+    /// `handle` gets the exits of that one instruction, and treats them like all others: an access
+    /// to the aperture goes to the MMIO bus, which finds this aperture and counts stray accesses.
+    /// When this returns, `immediate_exit` is clear; so a thread that is kicked by a signal and a
+    /// flag must look at the flag before it runs the virtual CPU again.
     ///
     /// # Errors
-    /// [`FaultError`]: `Persists` if the access is not one to the aperture, `Emulation` if KVM
-    /// cannot emulate the instruction, `Slots` if the slots cannot be changed, `Run` if `KVM_RUN`
-    /// fails otherwise. The VM has to end.
+    /// [`FaultError::Persists`] if the access does not go to the aperture, `Emulation` if KVM
+    /// cannot emulate the instruction, `Slots` if the hypervisor refuses to change its memory
+    /// slots, `Run` if `KVM_RUN` fails otherwise. The VM must then end.
     pub fn resolve<T>(
         &self,
         vcpu: &mut impl Processor,
@@ -113,9 +120,10 @@ impl Aperture {
         outcome
     }
 
-    /// Returns whether a vCPU on which `KVM_RUN` reported an instruction that it cannot emulate
-    /// should simply run again: true if slots were down for another vCPU's sake since the last
-    /// time, so that the access may be a legal one.
+    /// Returns whether a virtual CPU whose instruction KVM could not emulate must run the
+    /// instruction again. It must if the aperture's memory slots were deleted for another virtual
+    /// CPU since the last call with this `last`: the access may be one that needs no emulation.
+    /// Waits at most 10 ms for the slots.
     pub fn retry_emulation(&self, last: &mut EmulationRetry) -> bool {
         let mut state = self.state.lock();
         let suspended = |state: &mut State| state.slots.suspended();
@@ -124,8 +132,7 @@ impl Aperture {
         if state.slots.suspended() {
             return true;
         }
-        let seen = last.epoch.replace(state.epoch);
-        state.epoch > seen.unwrap_or(0)
+        state.epoch > std::mem::replace(&mut last.epoch, state.epoch)
     }
 
     fn suspend(&self) -> Result<(), FaultError> {
@@ -148,57 +155,37 @@ fn finish_instruction<T>(
     vcpu: &mut impl Processor,
     mut handle: impl FnMut(VcpuExit<'_>) -> ControlFlow<T>,
 ) -> Result<FaultOutcome<T>, FaultError> {
-    enum Step<T> {
-        Go,
-        Stop(T),
-        Cannot,
-        Fault,
-        Failed(vmm_sys_util::errno::Error),
-    }
-    let mut began = false;
+    // F2: the first run meets the fault again, as an exit. F3: those that follow only complete it,
+    // which may take further exits: an access that crosses a page, the two sides of a string move.
+    let mut interrupted = FaultOutcome::Interrupted;
     loop {
-        let step = match vcpu.run() {
-            Ok(VcpuExit::InternalError) => Step::Cannot,
-            Ok(VcpuExit::MemoryFault { .. }) => Step::Fault,
-            Ok(exit) => match handle(exit) {
-                ControlFlow::Continue(()) => Step::Go,
-                ControlFlow::Break(value) => Step::Stop(value),
-            },
-            Err(e) if e.errno() == libc::EFAULT => Step::Fault,
-            Err(e) => Step::Failed(e),
-        };
-        match step {
-            // F2: the first run meets the fault again, as an exit. F3: those that follow only
-            // complete it, which may take further exits: an access that crosses a page, the two
-            // sides of a string move.
-            Step::Go => {
-                began = true;
-                vcpu.set_immediate_exit(true);
+        match vcpu.run() {
+            Ok(VcpuExit::InternalError) => {
+                let rip = vcpu.instruction_pointer();
+                return Err(FaultError::Emulation { rip });
             }
-            Step::Stop(value) => return Ok(FaultOutcome::Stopped(value)),
-            Step::Failed(e) if matches!(e.errno(), libc::EINTR | libc::EAGAIN) => {
-                return Ok(if began {
-                    FaultOutcome::Resolved
-                } else {
-                    FaultOutcome::Interrupted
-                });
+            Ok(VcpuExit::MemoryFault { .. }) => {
+                let rip = vcpu.instruction_pointer();
+                return Err(FaultError::Persists { rip });
             }
-            Step::Failed(e) => {
-                return Err(FaultError::Run {
-                    rip: vcpu.instruction_pointer(),
-                    source: e.into(),
-                });
+            Ok(exit) => {
+                if let ControlFlow::Break(value) = handle(exit) {
+                    return Ok(FaultOutcome::Stopped(value));
+                }
             }
-            Step::Cannot => {
-                return Err(FaultError::Emulation {
-                    rip: vcpu.instruction_pointer(),
-                });
-            }
-            Step::Fault => {
-                return Err(FaultError::Persists {
-                    rip: vcpu.instruction_pointer(),
+            Err(e) if matches!(e.errno(), libc::EINTR | libc::EAGAIN) => return Ok(interrupted),
+            Err(e) => {
+                let rip = vcpu.instruction_pointer();
+                return Err(match e.errno() {
+                    libc::EFAULT => FaultError::Persists { rip },
+                    _ => FaultError::Run {
+                        rip,
+                        source: e.into(),
+                    },
                 });
             }
         }
+        interrupted = FaultOutcome::Resolved;
+        vcpu.set_immediate_exit(true);
     }
 }

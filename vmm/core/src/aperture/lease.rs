@@ -6,35 +6,36 @@ use causeway_memory::SharedMemory;
 use causeway_protocol::Access;
 use parking_lot::RwLock;
 
-/// The right to use memory on a guest's behalf, as long as the guest itself may.
-/// Taking the right away waits for uses under way, so a use must be short.
+/// A host thread's right to use guest-mapped memory, which ends when the guest loses its own. The
+/// end waits for uses under way, so each use must be short.
 #[derive(Clone, Debug, Default)]
 pub struct Lease {
     ended: Arc<RwLock<bool>>,
 }
 
 impl Lease {
-    /// Does `work`, unless the lease has ended. The lease does not end before `work` returns.
+    /// Calls `work` and returns its result; returns `None` without a call if the lease has ended.
+    /// The lease does not end before `work` returns.
     pub fn during<R>(&self, work: impl FnOnce() -> R) -> Option<R> {
         let ended = self.ended.read();
         (!*ended).then(work)
     }
 
-    /// Ends the lease. When this returns, no use is under way, and none begins.
+    /// Ends the lease. When this returns, no use is under way, and no further use begins.
     pub(super) fn end(&self) {
         *self.ended.write() = true;
     }
 }
 
-/// Memory that a guest has mapped.
+/// Memory that a guest has mapped, which a host thread may use while the lease lasts.
 #[derive(Clone, Debug)]
 pub struct LeasedMemory {
-    /// The object.
+    /// The memory object that contains the mapped memory.
     pub memory: Arc<SharedMemory>,
-    /// Offset in it.
+    /// Offset of the mapped memory in the object, in bytes.
     pub offset: u64,
-    /// The guest's access rights.
+    /// Access rights that the guest has to the memory.
     pub access: Access,
-    /// The lease on the memory: it ends with the mapping.
+    /// The right to use the memory: it ends when the guest's mapping or rights end.
     pub lease: Lease,
 }

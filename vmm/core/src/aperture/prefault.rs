@@ -12,7 +12,8 @@ use super::Aperture;
 /// Most ranges that wait. A guest that maps more in one batch touches the rest itself.
 const PENDING_MAX: usize = 64;
 
-/// Whether there is something to map ahead, and whether this KVM can.
+/// Whether placements wait to be mapped ahead of the guest's first touch, and whether this KVM can
+/// do that.
 #[derive(Debug, Default)]
 pub struct Prefault {
     pending: AtomicBool,
@@ -20,7 +21,7 @@ pub struct Prefault {
 }
 
 impl Prefault {
-    /// Notes a fresh placement.
+    /// Notes that the placement at `range` of the aperture is new.
     pub(super) fn want(&self, fresh: &mut Vec<Range<u64>>, range: Range<u64>) {
         if !self.unsupported.load(Ordering::Relaxed) && fresh.len() < PENDING_MAX {
             fresh.push(range);
@@ -30,10 +31,11 @@ impl Prefault {
 }
 
 impl Aperture {
-    /// Makes KVM map what was placed since the last call. Called by a vCPU's own thread after
-    /// an exit that may have placed something; costs one load if nothing was. Where KVM cannot
-    /// (`KVM_PRE_FAULT_MEMORY` needs Linux 6.11 and two-dimensional paging), the guest's first
-    /// touches are faults, of 2 MiB where the memory allows.
+    /// Makes KVM map the memory that was placed in the aperture since the last call. The thread of
+    /// a virtual CPU calls this after an exit that may have placed memory; without new memory the
+    /// call costs one load. Where KVM cannot do this (`KVM_PRE_FAULT_MEMORY` needs Linux 6.11 and
+    /// two-dimensional paging), the guest's first touches are faults, of 2 MiB each where the
+    /// memory allows.
     pub fn prefault(&self, vcpu: &VcpuFd) {
         let pending = &self.prefault.pending;
         if !pending.load(Ordering::Relaxed) || !pending.swap(false, Ordering::AcqRel) {

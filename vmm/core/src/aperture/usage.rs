@@ -2,18 +2,19 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The use of an aperture at one moment.
+/// How much of an aperture is used at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ApertureUse {
     /// Size of the aperture in bytes.
     pub bytes: u64,
-    /// Bytes that are placed.
+    /// Bytes of the allocations that are placed in the aperture.
     pub used_bytes: u64,
-    /// Placements.
+    /// Number of allocations that are placed in the aperture.
     pub placements: u64,
 }
 
-/// Counters of placements. Changed only while the placements are locked.
+/// Counts the placements of one aperture and their bytes. The aperture changes the counters only
+/// while it holds the lock of its placements.
 #[derive(Debug, Default)]
 pub struct Usage {
     bytes: AtomicU64,
@@ -21,19 +22,20 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Counts a placement of `bytes` bytes.
+    /// Counts an allocation of `bytes` bytes that was placed in the aperture.
     pub fn placed(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.placements.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts the removal of a placement of `bytes` bytes.
+    /// Takes an allocation of `bytes` bytes, which was removed from the aperture, out of the
+    /// counts.
     pub fn removed(&self, bytes: u64) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.placements.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Returns the use of an aperture of `bytes` bytes.
+    /// Returns the counts as the use of an aperture of `bytes` bytes.
     pub fn of(&self, bytes: u64) -> ApertureUse {
         ApertureUse {
             bytes,

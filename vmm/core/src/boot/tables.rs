@@ -6,30 +6,31 @@ use zerocopy::IntoBytes;
 use super::Features;
 use crate::memory::GuestRam;
 
-/// Global descriptor table.
+/// Guest-physical address of the global descriptor table.
 pub const GDT: u64 = 0x1000;
-/// Task state segment.
+/// Guest-physical address of the task state segment.
 pub const TSS: u64 = 0x2000;
 /// Fixed part of a 64-bit task state segment (AMD64 APM volume 2, 12.2.5); the I/O permission map
 /// follows.
 const TSS_FIXED_BYTES: u16 = 104;
 /// Offset of the word that says where the I/O permission map begins.
 const TSS_MAP_BASE: u64 = 102;
-/// One bit for each of 65,536 ports, then a byte of ones that the processor wants behind them.
+/// Size of the task state segment in bytes: its fixed part, one bit for each of 65,536 I/O ports,
+/// and a byte of ones that the processor expects behind them.
 pub const TSS_BYTES: u32 = TSS_FIXED_BYTES as u32 + 8192 + 1;
-/// Page table of the top level.
+/// Guest-physical address of the page table of the top level.
 pub const TOP_TABLE: u64 = 0x9000;
 const GIB_TABLE: u64 = 0xa000;
 /// Bytes of page tables that map 512 GiB in 2 MiB pages.
 const SMALL_TABLES_BYTES: u64 = 512 * 4096;
 
-/// Selector of code at CPL 0.
+/// Selector of the code segment for CPL 0.
 pub const CODE_KERNEL: u16 = 0x08;
-/// Selector of data at CPL 0.
+/// Selector of the data segment for CPL 0.
 pub const DATA_KERNEL: u16 = 0x10;
-/// Selector of code at CPL 3.
+/// Selector of the code segment for CPL 3.
 pub const CODE_USER: u16 = 0x1b;
-/// Selector of data at CPL 3.
+/// Selector of the data segment for CPL 3.
 pub const DATA_USER: u16 = 0x23;
 /// Selector of the task state segment.
 pub const TASK: u16 = 0x28;
@@ -39,7 +40,8 @@ pub const TASK: u16 = 0x28;
 const PRESENT_WRITABLE_USER: u64 = 0b111;
 const LARGE: u64 = 1 << 7;
 
-/// End of the low RAM that an image and a guest may use.
+/// Returns the end of the RAM below 3 GiB that a bare guest may use: page tables take the rest if
+/// the CPU cannot map pages of 1 GiB.
 pub fn usable_low_end(ram: &GuestRam, features: Features) -> u64 {
     if features.gib_pages {
         ram.low_end()
@@ -48,10 +50,10 @@ pub fn usable_low_end(ram: &GuestRam, features: Features) -> u64 {
     }
 }
 
-/// Writes descriptor and page tables.
+/// Writes the descriptor tables, task state segment and page tables of a bare guest.
 ///
 /// # Errors
-/// [`RamError`], if RAM is too small for them.
+/// [`RamError`] if guest RAM has no room for the tables.
 pub fn write_tables(ram: &GuestRam, features: Features) -> Result<(), RamError> {
     ram.write(GDT, descriptors().as_bytes())?;
     // A KVM by software does not keep IOPL while the guest runs, and asks the permission map: all
@@ -72,12 +74,13 @@ pub fn write_tables(ram: &GuestRam, features: Features) -> Result<(), RamError> 
     ram.write(GIB_TABLE, pointers.as_bytes())
 }
 
-/// 512 entries that map consecutive pages of `1 << shift` bytes from `base` on, one to one.
+/// Returns 512 page table entries that map consecutive pages of `1 << shift` bytes from `base` on,
+/// one to one.
 fn identity(base: u64, shift: u32) -> [u64; 512] {
     std::array::from_fn(|i| (base + ((i as u64) << shift)) | PRESENT_WRITABLE_USER | LARGE)
 }
 
-/// Returns the content of the global descriptor table.
+/// Returns the entries of the global descriptor table of a bare guest.
 pub fn descriptors() -> [u64; 7] {
     let [task_low, task_high] = task_descriptor();
     [

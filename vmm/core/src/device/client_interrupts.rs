@@ -8,12 +8,12 @@ use parking_lot::Mutex;
 use crate::interrupts::LineInterrupt;
 use crate::pci::MsixTable;
 
-/// Pending interrupts of each client, and the guest's interrupts, if it has an interrupt
-/// controller.
+/// Interrupts of the Causeway function's clients: whether each is pending, and the vectors and the
+/// pin by which the guest gets them if it has an interrupt controller.
 ///
-/// A client's MSI-X vector is raised each time that its interrupt is; the pin is asserted while an
-/// interrupt of any client is pending, unless configuration space says otherwise. Lock order: its
-/// own, then those of table and line.
+/// Each interrupt raises the MSI-X vector of its client. The pin is asserted while an interrupt of
+/// any client is pending, unless configuration space forbids it. Lock order: the lock of this
+/// state, then those of table and line.
 #[derive(Default)]
 pub struct ClientInterrupts {
     state: Mutex<State>,
@@ -21,7 +21,7 @@ pub struct ClientInterrupts {
 
 #[derive(Default)]
 struct State {
-    /// As [`Client::bit`] has them.
+    /// A set of bits of [`Client::bit`].
     pending: u64,
     pin_allowed: bool,
     table: Option<Arc<MsixTable>>,
@@ -40,14 +40,14 @@ impl ClientInterrupts {
         state.drive();
     }
 
-    /// Lets the pin be asserted, or not: as configuration space says.
+    /// Sets whether configuration space allows the interrupt pin to be asserted.
     pub fn allow_pin(&self, allowed: bool) {
         let mut state = self.state.lock();
         state.pin_allowed = allowed;
         state.drive();
     }
 
-    /// Makes a client's interrupt pending.
+    /// Makes the interrupt of `client` pending, and raises the client's vector and the pin.
     pub fn raise(&self, client: Client) {
         let mut state = self.state.lock();
         state.pending |= client.bit();
@@ -57,7 +57,7 @@ impl ClientInterrupts {
         state.drive();
     }
 
-    /// Returns whether a client's interrupt is pending.
+    /// Returns whether the interrupt of `client` is pending.
     pub fn is_pending(&self, client: Client) -> bool {
         self.state.lock().pending & client.bit() != 0
     }
@@ -67,15 +67,15 @@ impl ClientInterrupts {
         self.state.lock().pending != 0
     }
 
-    /// Ends a client's interrupt.
+    /// Ends the interrupt of `client`: it is no longer pending.
     pub fn acknowledge(&self, client: Client) {
         let mut state = self.state.lock();
         state.pending &= !client.bit();
         state.drive();
     }
 
-    /// Ends all interrupts, as a reset of the device does, those included that were raised while
-    /// they were masked.
+    /// Ends the interrupts of all clients, as a reset of the device does, including those that were
+    /// raised while their vectors were masked.
     pub fn clear(&self) {
         let mut state = self.state.lock();
         state.pending = 0;

@@ -4,25 +4,27 @@
 use std::sync::Arc;
 
 use causeway_mediator::host::PlaceError;
-use causeway_memory::{Mapping, PageSize, RangeError, SharedMemory};
+use causeway_memory::{Mapping, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::registers::CONTROL_WINDOW_BYTES;
 
 use crate::aperture::Aperture;
 
-/// The control window of one client. Its memory is fresh, and lives as long as a reference to it.
+/// The control window of one client: memory in the aperture for its batches. The memory is not
+/// shared with anything else, and lives as long as a reference to the window.
 pub(super) struct ControlWindow {
-    /// Where it begins in the aperture.
-    offset: u64,
-    mapping: Mapping,
+    /// Offset of the window in the aperture.
+    pub offset: u64,
+    /// The window's memory, for the host.
+    pub mapping: Mapping,
 }
 
 impl ControlWindow {
-    /// Places a window.
+    /// Creates a control window and places it in `aperture`.
     ///
     /// # Errors
-    /// [`PlaceError::Map`] if there is no memory, `Full` or `Slot` if the aperture has no room.
-    /// Then nothing changed.
+    /// [`PlaceError::Map`] if the host has no memory for it, `Full` or `Slot` if the aperture has
+    /// no room. On an error, nothing has changed.
     pub fn place(aperture: &Aperture) -> Result<Self, PlaceError> {
         let bytes = CONTROL_WINDOW_BYTES;
         let failed = |source| PlaceError::Map { bytes, source };
@@ -33,26 +35,12 @@ impl ControlWindow {
         Ok(Self { offset, mapping })
     }
 
-    /// Takes it out of the aperture. A batch that is being executed still reads and writes its
-    /// memory, which belongs to this client alone.
+    /// Removes the window from `aperture`. A batch that is being executed still reads and writes
+    /// the window's memory, which belongs to this client alone.
     pub fn remove(&self, aperture: &Aperture) {
         if let Err(e) = aperture.remove(self.offset) {
-            log::error!("cannot remove a control window from the aperture: {e}");
+            let offset = self.offset;
+            log::error!("cannot remove the control window at aperture offset {offset:#x}: {e}");
         }
-    }
-
-    /// Returns the offset into the aperture.
-    pub fn offset(&self) -> u64 {
-        self.offset
-    }
-
-    /// Copies out from its beginning.
-    pub fn read(&self, into: &mut [u8]) -> Result<(), RangeError> {
-        self.mapping.read(0, into)
-    }
-
-    /// Copies in at its beginning.
-    pub fn write(&self, from: &[u8]) -> Result<(), RangeError> {
-        self.mapping.write(0, from)
     }
 }

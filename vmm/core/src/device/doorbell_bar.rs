@@ -9,10 +9,11 @@ use super::Doorbells;
 use crate::bus::{BusDevice, Refusal, Response};
 use crate::pci::MsixTable;
 
-/// Number of MSI-X vectors: one for each client.
+/// Number of MSI-X interrupt vectors of the Causeway function: one for each client.
 pub const VECTORS: u16 = CLIENTS as u16;
 
-/// BAR 4 on the MMIO bus. Stores to bound doorbells end in the hypervisor and do not come here.
+/// BAR 4 as a device on the MMIO bus: MSI-X structures and doorbells. Stores to bound doorbells end
+/// in the hypervisor and do not come here.
 pub struct DoorbellBar {
     table: Arc<MsixTable>,
     doorbells: Arc<Doorbells>,
@@ -29,7 +30,7 @@ enum Part {
 debug_by_name!(DoorbellBar);
 
 impl DoorbellBar {
-    /// Returns the BAR with these parts.
+    /// Returns the BAR that consists of this MSI-X table and these doorbells.
     pub fn new(table: Arc<MsixTable>, doorbells: Arc<Doorbells>) -> Self {
         Self { table, doorbells }
     }

@@ -13,14 +13,14 @@ use vmm_sys_util::eventfd::EventFd;
 
 use crate::hypervisor::IoEvents;
 
-/// Where doorbells are in their BAR.
+/// Where doorbells lie in their BAR.
 #[derive(Clone, Copy, Debug)]
 pub struct DoorbellPlaces {
-    /// Offset of the first.
+    /// Offset of the first doorbell in the BAR, in bytes.
     pub first: u64,
-    /// Bytes from one to the next.
+    /// Bytes from one doorbell to the next.
     pub stride: u64,
-    /// How many there are.
+    /// Number of doorbells.
     pub count: u32,
 }
 
@@ -31,7 +31,9 @@ const OF_BAR_4: DoorbellPlaces = DoorbellPlaces {
     count: COUNT,
 };
 
-/// The doorbells of a BAR. Those that are bound are ioeventfds while the BAR has an address.
+/// The doorbells of a BAR: stores to them wake consumers of command buffers. A doorbell that is
+/// bound to an event is an ioeventfd of KVM while the BAR has an address, so that a store signals
+/// the event without an exit to this process.
 pub struct Doorbells {
     places: DoorbellPlaces,
     events: Arc<dyn IoEvents>,
@@ -48,12 +50,14 @@ struct State {
 debug_by_name!(Doorbells);
 
 impl Doorbells {
-    /// Returns the doorbells of the Causeway function: none is bound, and the BAR has no address.
+    /// Returns the doorbells of BAR 4 of the Causeway function. None is bound, and the BAR has no
+    /// address.
     pub fn new(events: Arc<dyn IoEvents>) -> Self {
         Self::at(OF_BAR_4, events)
     }
 
-    /// Returns these doorbells at other places, in the BAR of another function.
+    /// Returns doorbells at `places` in the BAR of another PCI function. None is bound, and the BAR
+    /// has no address.
     pub fn at(places: DoorbellPlaces, events: Arc<dyn IoEvents>) -> Self {
         Self {
             places,
@@ -62,11 +66,11 @@ impl Doorbells {
         }
     }
 
-    /// Makes a store to doorbell `index` signal `event`.
+    /// Binds doorbell `index` to `event`: a guest's store to the doorbell then signals the event.
     ///
     /// # Errors
-    /// `EINVAL` for a doorbell that is not there, `EBUSY` for one that is bound, or what the
-    /// hypervisor said.
+    /// `EINVAL` if there is no such doorbell, `EBUSY` if it is bound, or the hypervisor's error if
+    /// it does not register the event.
     pub fn bind(&self, index: u32, event: &EventFd) -> io::Result<()> {
         if index >= self.places.count {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -83,7 +87,7 @@ impl Doorbells {
         Ok(())
     }
 
-    /// Ends what [`Self::bind`] began; does nothing for a doorbell that is not bound.
+    /// Ends the binding of doorbell `index`. Does nothing if the doorbell is not bound.
     pub fn unbind(&self, index: u32) {
         let mut state = self.state.lock();
         if let Some(event) = state.bound.remove(&index)
@@ -93,14 +97,9 @@ impl Doorbells {
         }
     }
 
-    /// Returns whether a store to doorbell `index` signals anyone.
-    pub fn is_bound(&self, index: u32) -> bool {
-        self.state.lock().bound.contains_key(&index)
-    }
-
-    /// Signals the consumer of doorbell `index`: for a store that reached this process although it
-    /// is bound, because it came before or while the ioeventfd was registered. False if nobody
-    /// listens.
+    /// Signals the event of doorbell `index`, for a store that came to this process although the
+    /// doorbell is bound: before or while the hypervisor registered the event. Returns false if the
+    /// doorbell is not bound, or its event cannot be signalled.
     pub fn ring(&self, index: u32) -> bool {
         // A worker process may have filled the event, or may do so at any time: then the vCPU that
         // stores waits until it is kicked, but nobody waits for a lock that it holds.
@@ -108,11 +107,12 @@ impl Doorbells {
         event.is_some_and(|event| !has_room(&event) || event.write(1).is_ok())
     }
 
-    /// Moves the BAR to another guest-physical address, or takes it away.
+    /// Moves the doorbells with their BAR to guest-physical address `base`; with `None`, the guest
+    /// has disabled the BAR.
     ///
     /// # Errors
-    /// The hypervisor's error; the doorbells then are not in the hypervisor, and stores to them
-    /// are exits.
+    /// The hypervisor's error if it does not register an event; then none is registered, and each
+    /// store to a doorbell is an exit.
     pub fn relocate(&self, base: Option<u64>) -> io::Result<()> {
         let mut state = self.state.lock();
         if state.base == base {
@@ -138,7 +138,7 @@ impl Doorbells {
 
     fn unregister(&self, base: u64, index: u32, event: &EventFd) {
         if let Err(e) = self.events.unregister(self.address(base, index), event) {
-            log::error!("cannot unregister doorbell {index} at {base:#x}: {e}");
+            log::error!("cannot unregister doorbell {index} of the BAR at {base:#x} from KVM: {e}");
         }
     }
 
@@ -148,7 +148,8 @@ impl Doorbells {
     }
 }
 
-/// Returns whether a write to `event` would not wait. If it would, its reader has long been woken.
+/// Returns whether a write to `event` would not wait. If it would, the event's reader has long been
+/// woken.
 #[allow(unsafe_code)] // The type gives only the number.
 fn has_room(event: &EventFd) -> bool {
     // SAFETY: the event keeps its descriptor open for as long as it is borrowed.
@@ -174,6 +175,10 @@ mod tests {
         EventFd::new(libc::EFD_NONBLOCK).unwrap()
     }
 
+    fn is_bound(doorbells: &Doorbells, index: u32) -> bool {
+        doorbells.state.lock().bound.contains_key(&index)
+    }
+
     fn addresses(fake: &Fake) -> Vec<u64> {
         fake.state().events.keys().copied().collect()
     }
@@ -192,7 +197,7 @@ mod tests {
         assert_eq!(addresses(&fake), [0xf000_2000]);
         doorbells.relocate(None).unwrap();
         assert!(addresses(&fake).is_empty());
-        assert!(doorbells.is_bound(0) && !doorbells.is_bound(3));
+        assert!(is_bound(&doorbells, 0) && !is_bound(&doorbells, 3));
     }
 
     #[test]
@@ -205,7 +210,7 @@ mod tests {
         assert_eq!(code(doorbells.bind(1, &event())), Some(libc::EBUSY));
         fake.fail_after(0, libc::ENOSPC);
         assert_eq!(code(doorbells.bind(2, &event())), Some(libc::ENOSPC));
-        assert!(!doorbells.is_bound(2));
+        assert!(!is_bound(&doorbells, 2));
         doorbells.unbind(2);
     }
 

@@ -26,30 +26,31 @@ struct State {
     decoders: Decoders,
 }
 
-/// How the function's interrupts reach a guest that has an interrupt controller.
+/// How interrupts of the Causeway function reach a guest that has an interrupt controller.
 #[derive(Clone, Copy)]
 pub struct Wiring<'a> {
-    /// The guest's.
+    /// The guest's interrupt controller.
     pub controller: &'a Arc<InterruptController>,
-    /// Number of the function's device on bus 0, which says what line its pin is wired to.
+    /// Device number of the function on PCI bus 0. It determines the interrupt line of the
+    /// function's pin.
     pub device: u8,
 }
 
-/// Why the function cannot be made.
+/// Why the Causeway function cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum FunctionError {
-    /// The function's BARs cannot be placed.
+    /// The function's BARs cannot get their addresses.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// The interrupt controller has no vectors or lines for it.
-    #[error("cannot give the device interrupts")]
+    /// The interrupt controller has no vectors or no line left for the function.
+    #[error("cannot create the interrupts of the Causeway device")]
     Interrupts(#[source] io::Error),
 }
 
-/// The Causeway function. The function compares where its BARs should be with where they are after
-/// every store to configuration space, and moves them: on the MMIO bus, and with them memory slots
-/// and doorbells.
-pub struct Function {
+/// The Causeway PCI function: its configuration space, and the BARs that the guest places by it.
+/// After every store to configuration space, the function moves BARs whose addresses have changed:
+/// on the MMIO bus, and with them memory slots and doorbells.
+pub struct CausewayFunction {
     host: Arc<GuestHost>,
     table: Arc<MsixTable>,
     /// Offset of the MSI-X capability.
@@ -57,15 +58,17 @@ pub struct Function {
     state: Mutex<State>,
 }
 
-debug_by_name!(Function, Wiring<'_>);
+debug_by_name!(CausewayFunction, Wiring<'_>);
 
-impl Function {
-    /// Returns a function at the addresses of `layout`, decoded, as firmware leaves it. Without
-    /// `wiring`, interrupts are pending and never raised.
+impl CausewayFunction {
+    /// Returns the function in front of `session`, with its BARs enabled at the addresses of
+    /// `layout`, as firmware would leave it. `features` go into the feature registers, `strays`
+    /// into the register that counts stray accesses. Without `wiring`, interrupts stay pending and
+    /// are never raised.
     ///
     /// # Errors
-    /// `Decode` if another device has the addresses or the hypervisor refuses them, `Interrupts` if
-    /// no interrupts are left.
+    /// [`FunctionError::Decode`] if another device on `bus` has the addresses or the hypervisor
+    /// refuses them, `Interrupts` if the interrupt controller has none left.
     pub fn new(
         layout: &Layout,
         host: Arc<GuestHost>,
@@ -75,7 +78,12 @@ impl Function {
         strays: Arc<StrayCounters>,
         wiring: Option<Wiring<'_>>,
     ) -> Result<Self, FunctionError> {
-        let aperture = aperture_bar(layout.aperture_bytes);
+        let aperture = MemoryBar {
+            index: BAR_APERTURE,
+            bytes: layout.aperture_bytes,
+            wide: true,
+            prefetchable: true,
+        };
         let mut space = ConfigSpace::new(IDENTITY);
         space.add_bar(REGISTERS, layout.registers);
         space.add_bar(aperture, layout.aperture);
@@ -86,13 +94,13 @@ impl Function {
         let registers = Registers::new(Arc::clone(&host), session, features, strays);
         let mut decoders = Decoders::new(bus, layout.address_end);
         decoders.add(REGISTERS, Arc::new(registers), Box::new(|_| Ok(())));
-        let slots = Arc::clone(host.aperture());
+        let slots = Arc::clone(&host.aperture);
         decoders.add(
             aperture,
             Arc::clone(&slots) as _,
             Box::new(move |base| slots.relocate(base)),
         );
-        let doorbells = Arc::clone(host.doorbells());
+        let doorbells = Arc::clone(&host.doorbells);
         decoders.add(
             DOORBELLS,
             Arc::new(DoorbellBar::new(Arc::clone(&table), Arc::clone(&doorbells))),
@@ -108,8 +116,8 @@ impl Function {
     }
 }
 
-/// Connects vectors and pin, if there is anything to connect them to. The firmware's word for the
-/// line is its GSI.
+/// Creates the function's vectors and connects its pin, if the guest has an interrupt controller.
+/// Configuration space then names the line by its GSI.
 fn connect(
     host: &GuestHost,
     space: &mut ConfigSpace,
@@ -125,16 +133,15 @@ fn connect(
         None => (MsixTable::silent(VECTORS), None),
     };
     let table = Arc::new(table);
-    host.interrupts().connect(Arc::clone(&table), line);
-    host.interrupts()
-        .allow_pin(space.is_interrupt_pin_enabled());
+    host.interrupts.connect(Arc::clone(&table), line);
+    host.interrupts.allow_pin(space.is_interrupt_pin_enabled());
     Ok(table)
 }
 
-impl ConfigAccess for Function {
+impl ConfigAccess for CausewayFunction {
     fn read_config(&self, offset: u8, into: &mut [u8]) {
         let mut state = self.state.lock();
-        let pending = self.host.interrupts().any_pending();
+        let pending = self.host.interrupts.any_pending();
         state.space.set_interrupt_pending(pending);
         state.space.read(offset, into);
     }
@@ -148,7 +155,7 @@ impl ConfigAccess for Function {
         // A function that raises messages leaves its pin alone (PCI Local Bus Specification 3.0,
         // 6.8.3.3).
         let pin = space.is_interrupt_pin_enabled() && !self.table.is_enabled();
-        self.host.interrupts().allow_pin(pin);
+        self.host.interrupts.allow_pin(pin);
     }
 }
 
@@ -176,15 +183,6 @@ const DOORBELLS: MemoryBar = MemoryBar {
     wide: false,
     prefetchable: false,
 };
-
-const fn aperture_bar(bytes: u64) -> MemoryBar {
-    MemoryBar {
-        index: BAR_APERTURE,
-        bytes,
-        wide: true,
-        prefetchable: true,
-    }
-}
 
 const MSIX: MsixCapability = MsixCapability {
     vectors: VECTORS,

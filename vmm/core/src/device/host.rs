@@ -13,18 +13,22 @@ use super::{ClientInterrupts, Doorbells};
 use crate::aperture::Aperture;
 use crate::memory::{self, GuestRam};
 
-/// Aperture, doorbells, interrupts and RAM of one guest.
+/// One guest as its session in the mediator sees it: aperture, doorbells, interrupts and RAM.
 pub struct GuestHost {
-    aperture: Arc<Aperture>,
-    doorbells: Arc<Doorbells>,
-    ram: Arc<GuestRam>,
-    interrupts: ClientInterrupts,
+    /// The guest's aperture, in which its allocations appear.
+    pub aperture: Arc<Aperture>,
+    /// The guest's doorbells, which wake consumers of its command buffers.
+    pub doorbells: Arc<Doorbells>,
+    /// The guest's RAM.
+    pub ram: Arc<GuestRam>,
+    /// The interrupts of the guest's clients.
+    pub interrupts: ClientInterrupts,
 }
 
 debug_by_name!(GuestHost);
 
 impl GuestHost {
-    /// Returns the seam between a session and these parts of a VM.
+    /// Returns the guest that has these parts, with no interrupt connected.
     pub fn new(aperture: Arc<Aperture>, doorbells: Arc<Doorbells>, ram: Arc<GuestRam>) -> Self {
         Self {
             aperture,
@@ -32,26 +36,6 @@ impl GuestHost {
             ram,
             interrupts: ClientInterrupts::default(),
         }
-    }
-
-    /// Returns the aperture, in which placements appear.
-    pub fn aperture(&self) -> &Arc<Aperture> {
-        &self.aperture
-    }
-
-    /// Returns the doorbells, which wake consumers.
-    pub fn doorbells(&self) -> &Arc<Doorbells> {
-        &self.doorbells
-    }
-
-    /// Returns the interrupts, which wake clients.
-    pub fn interrupts(&self) -> &ClientInterrupts {
-        &self.interrupts
-    }
-
-    /// Returns guest memory.
-    pub fn guest_ram(&self) -> &Arc<GuestRam> {
-        &self.ram
     }
 }
 

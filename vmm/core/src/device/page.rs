@@ -15,12 +15,12 @@ use super::control_window::ControlWindow;
 /// Alignment of the control area and of batch lengths, in bytes.
 const CONTROL_ALIGNMENT: u64 = 8;
 
-/// The registers of a page of BAR 0 that hold a value.
+/// The registers of one client that hold a value: those of its page of BAR 0.
 ///
-/// There is one control base and one batch status for all virtual CPUs. A doorbell takes the base
-/// as it is at that moment and then executes its batch on a copy with no lock held; so a client
-/// that sends batches from several virtual CPUs keeps setting the base and ringing together, and
-/// reads the outcome from its messages, each of which has a status of its own.
+/// All virtual CPUs share one control base and one batch status. A doorbell takes the base as it is
+/// at that moment and then executes its batch on a copy with no lock held. So a client that sends
+/// batches from several virtual CPUs sets the base and rings under a lock of its own, and reads the
+/// outcome from its messages, each of which has a status of its own.
 pub(super) struct Page {
     base: Mutex<u64>,
     batch_status: AtomicU32,
@@ -28,10 +28,10 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// Returns a page at whose base nothing is yet: guest-physical zero on page 0, as when there
-    /// was no other, and a control window that is not there on all others. A process that was reset
-    /// without its knowing must not have a batch read from, and replies written to, memory that is
-    /// not its own.
+    /// Returns the page of `client` after a reset. The control base of the first client is
+    /// guest-physical zero, as in versions with one client only; that of all others is a control
+    /// window that is not placed yet. So a process that does not know of a reset has no batch read
+    /// from, and no replies written to, memory that is not its own.
     pub fn new(client: Client) -> Self {
         let base = match client {
             Client::FIRST => 0,
@@ -44,31 +44,32 @@ impl Page {
         }
     }
 
-    /// Returns the control base.
+    /// Returns the control base: the guest-physical address of batches, or [`CONTROL_IN_WINDOW`].
     pub fn base(&self) -> u64 {
         *self.base.lock()
     }
 
-    /// Stores a half of it.
+    /// Replaces the control base by what `change` returns for it. A store to one of its two
+    /// registers changes half of the base.
     pub fn set_base(&self, change: impl FnOnce(u64) -> u64) {
         let mut base = self.base.lock();
         *base = change(*base);
     }
 
-    /// Returns the status of the last batch.
+    /// Returns the wire value of the status of the last batch.
     pub fn batch_status(&self) -> u32 {
         self.batch_status.load(Ordering::Acquire)
     }
 
-    /// Returns the offset of the control window in the aperture. Places the window if there is
-    /// none.
+    /// Returns the offset of the client's control window in the aperture, after placing the window
+    /// if there is none. Returns [`NO_CONTROL_WINDOW`] if the window cannot be placed.
     pub fn window_offset(&self, host: &GuestHost) -> u64 {
         let mut window = self.window.lock();
         if let Some(window) = &*window {
-            return window.offset();
+            return window.offset;
         }
-        match ControlWindow::place(host.aperture()) {
-            Ok(placed) => window.insert(Arc::new(placed)).offset(),
+        match ControlWindow::place(&host.aperture) {
+            Ok(placed) => window.insert(Arc::new(placed)).offset,
             Err(e) => {
                 log::debug!("cannot place a control window: {e}");
                 NO_CONTROL_WINDOW
@@ -76,27 +77,27 @@ impl Page {
         }
     }
 
-    /// Returns whether there is a control window.
+    /// Returns whether the client has a control window.
     pub fn has_window(&self) -> bool {
         self.window.lock().is_some()
     }
 
-    /// Removes the control window.
+    /// Removes the client's control window from the aperture, if it has one.
     pub fn remove_window(&self, host: &GuestHost) {
         if let Some(window) = self.window.lock().take() {
-            window.remove(host.aperture());
+            window.remove(&host.aperture);
         }
     }
 
-    /// Makes a page other than 0 hold what it did at first.
+    /// Resets the registers of a page other than the first.
     pub fn clear(&self) {
         self.set_base(|_| CONTROL_IN_WINDOW);
         self.batch_status
             .store(Status::Ok as u32, Ordering::Release);
     }
 
-    /// Takes a batch of `bytes` bytes from where the base says, has it executed, and puts the
-    /// replies in its place.
+    /// Copies a batch of `bytes` bytes from the control base, calls `execute` with the copy, and
+    /// writes the replies over the batch. Keeps the resulting status for [`Self::batch_status`].
     pub fn execute(&self, host: &GuestHost, bytes: u32, execute: impl FnOnce(&mut [u8]) -> Status) {
         let status = self.try_execute(host, bytes, execute);
         self.batch_status.store(status as u32, Ordering::Release);
@@ -131,7 +132,7 @@ impl Page {
         status
     }
 
-    /// Returns the memory of batches, which the control base names.
+    /// Returns the memory that the control base names.
     fn area(&self) -> Result<Area, Status> {
         let base = self.base();
         if base == CONTROL_IN_WINDOW {
@@ -157,14 +158,14 @@ impl Area {
     fn read(&self, host: &GuestHost, into: &mut [u8]) -> bool {
         match self {
             Self::Ram(base) => host.read_ram(*base, into).is_ok(),
-            Self::Window(window) => window.read(into).is_ok(),
+            Self::Window(window) => window.mapping.read(0, into).is_ok(),
         }
     }
 
     fn write(&self, host: &GuestHost, from: &[u8]) -> bool {
         match self {
             Self::Ram(base) => host.write_ram(*base, from).is_ok(),
-            Self::Window(window) => window.write(from).is_ok(),
+            Self::Window(window) => window.mapping.write(0, from).is_ok(),
         }
     }
 }

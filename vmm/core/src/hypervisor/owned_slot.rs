@@ -7,9 +7,9 @@ use super::{MemorySlots, Slot};
 
 /// A memory slot, and the owner of the host addresses under it.
 ///
-/// The slot is added and deleted as often as wanted. When this is dropped, the slot is deleted
-/// before the memory is given back. If the hypervisor refuses that, the memory is leaked: otherwise
-/// the guest would see what is mapped at these addresses next.
+/// The slot can be added and deleted many times. A drop deletes the slot before it gives the memory
+/// back. If the hypervisor refuses that, the memory is leaked: otherwise the guest would see what
+/// is mapped at these addresses next.
 pub struct OwnedSlot<M> {
     slots: Arc<dyn MemorySlots>,
     slot: Slot,
@@ -18,7 +18,8 @@ pub struct OwnedSlot<M> {
 }
 
 impl<M> OwnedSlot<M> {
-    /// Returns a slot that is not added yet. The guest-physical address in `slot` does not matter.
+    /// Returns a slot over `memory` that `slots` has not added yet. The guest-physical address in
+    /// `slot` does not matter.
     ///
     /// # Safety
     /// Until `memory` is dropped, `[slot.host, slot.host + slot.bytes)` stays reserved, and nobody
@@ -33,12 +34,12 @@ impl<M> OwnedSlot<M> {
         }
     }
 
-    /// Returns the slot, at the guest-physical address where it was added last.
+    /// Returns the slot, with the guest-physical address at which it was added last.
     pub fn slot(&self) -> &Slot {
         &self.slot
     }
 
-    /// Returns the owner of the memory.
+    /// Returns the owner of the memory under the slot; `None` if the memory was leaked.
     pub fn memory(&self) -> Option<&M> {
         self.memory.as_ref()
     }
@@ -46,7 +47,7 @@ impl<M> OwnedSlot<M> {
     /// Adds the slot at guest-physical address `gpa`, unless it is added already.
     ///
     /// # Errors
-    /// The hypervisor's error; then the slot is not added.
+    /// The hypervisor's error if it refuses the slot, which is then not added.
     #[allow(unsafe_code)] // Gives the guest memory.
     pub fn add(&mut self, gpa: u64) -> io::Result<()> {
         if !self.added {
@@ -59,10 +60,11 @@ impl<M> OwnedSlot<M> {
         Ok(())
     }
 
-    /// Deletes the slot if it is added. Then the guest cannot reach the memory through it.
+    /// Deletes the slot if it is added. When this returns, the guest cannot reach the memory
+    /// through the slot.
     ///
     /// # Errors
-    /// The hypervisor's error; then the slot is still there.
+    /// The hypervisor's error if it does not delete the slot, which then still exists.
     pub fn delete(&mut self) -> io::Result<()> {
         if self.added {
             self.slots.delete(self.slot.number)?;
@@ -77,7 +79,8 @@ impl<M> Drop for OwnedSlot<M> {
         if let Err(e) = self.delete() {
             let Slot { number, gpa, .. } = self.slot;
             log::error!(
-                "cannot delete memory slot {number} at guest-physical address {gpa:#x}, so its memory stays mapped: {e}"
+                "cannot delete KVM memory slot {number} at guest-physical address {gpa:#x}, so the \
+                 guest keeps its memory until the VM ends: {e}"
             );
             std::mem::forget(self.memory.take());
         }

@@ -30,10 +30,12 @@ const IO_APIC: u32 = 0xfec0_0000;
 /// old devices or a keyboard controller, which a set bit would say.
 const BOOT_ARCHITECTURE: u16 = 1 << 2 | 1 << 5;
 
-/// Writes the tables. Gives the address of the root pointer.
+/// Writes the ACPI tables of a machine with `vcpus` virtual CPUs and the PCI addresses of `layout`.
+/// Returns the guest-physical address of ACPI's root pointer.
 ///
 /// # Errors
-/// [`RamError`], if there is no RAM at [`ACPI_BASE`] or the tables need more than there is.
+/// [`RamError`] if [`ACPI_BASE`] is not in guest RAM, or the tables need more room than there is
+/// below the reset vector.
 pub fn write(ram: &GuestRam, vcpus: u32, layout: &Layout) -> Result<u64, RamError> {
     // The root pointer has the first place, which is where it is searched, and is written last.
     let mut next = ACPI_BASE + Rsdp::len() as u64;

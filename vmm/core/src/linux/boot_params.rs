@@ -14,13 +14,15 @@ use vm_memory::{GuestAddress, GuestMemoryMmap};
 
 use super::memory_map::MemoryRange;
 
-/// Guest-physical address of Linux's boot parameters.
+/// Guest-physical address of Linux's boot parameters, the "zero page"
+/// (Documentation/arch/x86/zero-page.rst).
 pub const ZERO_PAGE: u64 = 0x7000;
-/// Guest-physical address of PVH's start information; list of modules and memory map follow.
+/// Guest-physical address of PVH's `hvm_start_info` (xen/include/public/arch-x86/hvm/start_info.h).
+/// Its list of modules and its memory map follow.
 pub const START_INFO: u64 = 0x6000;
 const MODULES: u64 = START_INFO + 0x100;
 const MEMORY_MAP: u64 = START_INFO + 0x200;
-/// Guest-physical address of the command line.
+/// Guest-physical address of the kernel's command line.
 pub const COMMAND_LINE: u64 = 0x2_0000;
 
 const BOOT_FLAG: u16 = 0xaa55;
@@ -31,25 +33,26 @@ const LOADER_OTHER: u8 = 0xff;
 /// `XEN_HVM_START_MAGIC_VALUE` (xen/include/public/arch-x86/hvm/start_info.h).
 const START_MAGIC: u32 = 0x336e_c578;
 
-/// The information for a kernel.
+/// What a kernel is told when it is entered: where its initramfs, command line, ACPI tables and
+/// memory are.
 pub struct BootInformation<'a> {
-    /// Header of the bzImage that the kernel came from, if it came from one.
+    /// Setup header of the bzImage that contains the kernel; `None` for an ELF kernel.
     pub header: Option<setup_header>,
-    /// Where the initramfs is; empty if there is none.
+    /// Guest-physical addresses of the initramfs; empty without an initramfs.
     pub initramfs: Range<u64>,
-    /// Bytes of the command line at [`COMMAND_LINE`], with its terminator.
+    /// Length in bytes of the command line at [`COMMAND_LINE`], with its zero byte.
     pub command_line_bytes: usize,
-    /// Address of ACPI's root pointer.
+    /// Guest-physical address of ACPI's root pointer (RSDP).
     pub acpi_root: u64,
-    /// Memory.
+    /// Ranges of guest-physical memory and what each is for, lowest first.
     pub memory: &'a [MemoryRange],
 }
 
 impl BootInformation<'_> {
-    /// Writes Linux's boot parameters.
+    /// Writes the information to [`ZERO_PAGE`] in the form of Linux's boot parameters.
     ///
     /// # Errors
-    /// linux-loader's, if guest memory has no room.
+    /// linux-loader's error if [`ZERO_PAGE`] is not in guest memory.
     pub fn write_linux(
         &self,
         ram: &GuestMemoryMmap,
@@ -59,15 +62,33 @@ impl BootInformation<'_> {
         LinuxBootConfigurator::write_bootparams(&params, ram)
     }
 
-    /// Writes PVH's start information.
+    /// Writes the information to [`START_INFO`] in the form of PVH's start information.
     ///
     /// # Errors
-    /// linux-loader's, if guest memory has no room.
+    /// linux-loader's error if [`START_INFO`] or a table behind it is not in guest memory.
     pub fn write_pvh(
         &self,
         ram: &GuestMemoryMmap,
     ) -> Result<(), linux_loader::configurator::Error> {
-        let (info, modules, memory) = self.pvh();
+        let modules = self.modules();
+        let range = |range: &MemoryRange| hvm_memmap_table_entry {
+            addr: range.base,
+            size: range.bytes,
+            type_: range.kind as u32,
+            reserved: 0,
+        };
+        let memory: Vec<_> = self.memory.iter().map(range).collect();
+        let info = hvm_start_info {
+            magic: START_MAGIC,
+            version: 1,
+            nr_modules: modules.len() as u32,
+            modlist_paddr: MODULES,
+            cmdline_paddr: COMMAND_LINE,
+            rsdp_paddr: self.acpi_root,
+            memmap_paddr: MEMORY_MAP,
+            memmap_entries: memory.len() as u32,
+            ..hvm_start_info::default()
+        };
         let mut params = BootParams::new(&info, GuestAddress(START_INFO));
         params.set_sections(&memory, GuestAddress(MEMORY_MAP));
         params.set_modules(&modules, GuestAddress(MODULES));
@@ -106,40 +127,15 @@ impl BootInformation<'_> {
         params
     }
 
-    fn pvh(
-        &self,
-    ) -> (
-        hvm_start_info,
-        Vec<hvm_modlist_entry>,
-        Vec<hvm_memmap_table_entry>,
-    ) {
-        let mut modules = Vec::new();
-        if !self.initramfs.is_empty() {
-            modules.push(hvm_modlist_entry {
-                paddr: self.initramfs.start,
-                size: self.initramfs.end - self.initramfs.start,
-                ..hvm_modlist_entry::default()
-            });
-        }
-        let range = |range: &MemoryRange| hvm_memmap_table_entry {
-            addr: range.base,
-            size: range.bytes,
-            type_: range.kind as u32,
-            reserved: 0,
+    /// Returns PVH's list of modules: the initramfs, if there is one.
+    fn modules(&self) -> Vec<hvm_modlist_entry> {
+        let module = hvm_modlist_entry {
+            paddr: self.initramfs.start,
+            size: self.initramfs.end - self.initramfs.start,
+            ..hvm_modlist_entry::default()
         };
-        let memory: Vec<_> = self.memory.iter().map(range).collect();
-        let info = hvm_start_info {
-            magic: START_MAGIC,
-            version: 1,
-            nr_modules: modules.len() as u32,
-            modlist_paddr: MODULES,
-            cmdline_paddr: COMMAND_LINE,
-            rsdp_paddr: self.acpi_root,
-            memmap_paddr: MEMORY_MAP,
-            memmap_entries: memory.len() as u32,
-            ..hvm_start_info::default()
-        };
-        (info, modules, memory)
+        let modules = std::iter::once(module);
+        modules.filter(|module| module.size != 0).collect()
     }
 }
 
@@ -218,7 +214,7 @@ mod tests {
             };
             let params = information.linux();
             assert_eq!({ params.hdr.ramdisk_size }, 0);
-            assert_eq!(information.pvh().0.nr_modules, 0);
+            assert!(information.modules().is_empty());
         });
     }
 }

@@ -13,31 +13,32 @@ use crate::loader::{self, Header, LoadError, Segment};
 const NOTE_PHYS32_ENTRY: NoteType = NoteType(18);
 const NOTE_NAME: &[u8] = b"Xen";
 
-/// The headers of an ELF kernel.
+/// What the headers of an ELF kernel say about loading and entering it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ElfKernel {
-    /// Entry point, physical: 64-bit.
+    /// Guest-physical address of the 64-bit entry point.
     pub entry: u64,
-    /// Entry point of the PVH protocol, physical: 32-bit.
+    /// Guest-physical address of the 32-bit entry point of the PVH protocol; `None` if the kernel
+    /// has none.
     pub pvh_entry: Option<u32>,
-    /// Guest-physical addresses of its segments, from the lowest to the end of the highest.
+    /// Guest-physical addresses from the start of the lowest segment to the end of the highest.
     pub range: Range<u64>,
-    /// Parts of the file, with their places in memory.
+    /// Parts of the file, each with its place in guest memory.
     pub segments: Vec<FileSegment>,
 }
 
-/// Bytes of the file that go into memory.
+/// A part of an ELF file that is copied into guest memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSegment {
-    /// Where they are in the file.
+    /// Offsets of the part in the file.
     pub file: Range<u64>,
-    /// Guest-physical address of the first.
+    /// Guest-physical address of the part's first byte.
     pub address: u64,
 }
 
 impl FileSegment {
-    /// Returns the part of `bytes`, which are in the file at `offset`, that belongs to the segment,
-    /// and its guest-physical address.
+    /// Returns those of `bytes`, which are in the file at `offset`, that belong to the segment, and
+    /// the guest-physical address of the first of them. Returns `None` if none does.
     pub fn part<'a>(&self, offset: u64, bytes: &'a [u8]) -> Option<(u64, &'a [u8])> {
         let from = self.file.start.max(offset);
         let to = self.file.end.min(offset + bytes.len() as u64);
@@ -46,12 +47,13 @@ impl FileSegment {
     }
 }
 
-/// Reads the headers of an ELF file of `file_bytes` bytes that begins with `head`. PVH's note is
-/// found if it is in `head`; nothing else behind the headers is looked at.
+/// Reads the headers of an ELF kernel. `head` is the beginning of the file, which has `file_bytes`
+/// bytes. Finds the PVH entry point only if its note is in `head`.
 ///
 /// # Errors
-/// [`LoadError`] of the header, `Truncated` or `SegmentSize` for a segment that does not fit the
-/// file, `Segment` for one beyond the last address, `Entry` if no segment has the entry point.
+/// [`LoadError::NotElf`], `Class`, `Machine`, `Type` or `Headers` for a wrong header, `Truncated`
+/// or `SegmentSize` for a segment that is not in the file, `Segment` for a segment that ends beyond
+/// the last address, `Entry` if no segment contains the entry point.
 pub fn inspect(head: &[u8], file_bytes: u64) -> Result<ElfKernel, LoadError> {
     let header = loader::header(head)?;
     let entry = header.e_entry(LE);
@@ -87,7 +89,8 @@ pub fn inspect(head: &[u8], file_bytes: u64) -> Result<ElfKernel, LoadError> {
     }
 }
 
-/// Returns a segment's place in memory: physical addresses only, since a kernel maps itself.
+/// Returns a segment's place in guest memory. Only its physical addresses count, since a kernel
+/// maps itself.
 fn place(segment: &Segment, file_end: u64) -> Result<Range<u64>, LoadError> {
     loader::check_file(segment, file_end)?;
     let (address, bytes) = (segment.p_paddr(LE), segment.p_memsz(LE));

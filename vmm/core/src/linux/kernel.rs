@@ -41,14 +41,14 @@ const ARM64_MAGIC: (usize, &[u8]) = (0x38, b"ARM\x64");
 /// Magic number of a RISC-V `Image`, and its offset.
 const RISCV_MAGIC: (usize, &[u8]) = (0x38, b"RSC\x05");
 
-/// How a kernel is entered.
+/// The protocol by which a Linux kernel is entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BootProtocol {
-    /// A bzImage, which decompresses itself, at its 64-bit entry point.
+    /// A bzImage is entered at its 64-bit entry point, and decompresses itself.
     BzImage,
-    /// An ELF kernel at its 64-bit entry point, with Linux's boot parameters.
+    /// An ELF kernel is entered at its 64-bit entry point, with Linux's boot parameters.
     Linux64,
-    /// An ELF kernel by the PVH protocol.
+    /// An ELF kernel is entered at its 32-bit entry point by Xen's PVH protocol.
     Pvh,
 }
 
@@ -70,120 +70,124 @@ const COMPRESSED: &[(&[u8], &str)] = &[
     (b"BZh", "bunzip2"),
 ];
 
-/// Why a file is no kernel that can boot here.
+/// Why a file is not a kernel that can boot here.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
-    /// Nothing in it.
-    #[error("the file is empty")]
+    /// The file is empty.
+    #[error("the file is empty: give a Linux kernel (bzImage) or an ELF image")]
     Empty,
-    /// Compressed as a whole.
+    /// The whole file is compressed.
     #[error("the file is compressed as a whole: decompress it first with {tool}")]
     Compressed {
-        /// The tool that decompresses it.
+        /// Name of the command that decompresses the file.
         tool: &'static str,
     },
-    /// Something else.
+    /// The file is neither a bzImage nor an ELF image.
     #[error(
-        "the file is neither a Linux kernel (bzImage) nor an ELF image: it has {bytes} bytes and begins with {head:02x?}"
+        "the file is neither a Linux kernel (bzImage) nor an ELF image: it has {bytes} bytes and \
+         begins with {head:02x?}"
     )]
     Unknown {
-        /// Size of the file.
+        /// Size of the file in bytes.
         bytes: usize,
-        /// First bytes.
+        /// First four bytes of the file, or all if it has fewer.
         head: Vec<u8>,
     },
-    /// ELF, but not for us.
+    /// The file is an ELF image that cannot boot here.
     #[error(transparent)]
     Elf(#[from] LoadError),
-    /// A kernel for another processor.
+    /// The kernel is for another processor.
     #[error("the kernel is for {architecture}: only x86-64 kernels boot here")]
     Architecture {
-        /// Which processor.
+        /// Name of the processor architecture.
         architecture: &'static str,
     },
-    /// The protocol is too old.
+    /// The kernel's boot protocol is too old.
     #[error(
-        "boot protocol {}.{:02} is too old: give a kernel of Linux 3.8 (2.12) or later",
+        "the kernel has boot protocol {}.{:02}, which is too old: give a kernel of Linux 3.8 (boot \
+         protocol 2.12) or later",
         version >> 8, version & 0xff
     )]
     Version {
-        /// Version, major in the upper byte.
+        /// The kernel's version of the boot protocol, with the major version in the upper byte.
         version: u16,
     },
-    /// No 64-bit entry point.
+    /// The bzImage has no 64-bit entry point.
     #[error("this bzImage has no 64-bit entry point: only x86-64 kernels boot here")]
     Not64Bit,
-    /// Parts of the file are missing.
+    /// The file ends before a part of the kernel does.
     #[error(
-        "the kernel is truncated: {what} ends at byte {end}, but the file at {bytes}; download it again"
+        "the kernel is truncated: {what} ends at byte {end}, but the file at byte {bytes}; \
+         download it again"
     )]
     Truncated {
-        /// Which part.
+        /// Name of the part.
         what: &'static str,
-        /// Where it should end.
+        /// Offset in the file at which the part ends.
         end: u64,
-        /// Size of the file.
+        /// Size of the file in bytes.
         bytes: u64,
     },
     /// The compressed kernel in a bzImage is damaged.
     #[error("cannot decompress the kernel")]
     Payload(#[from] payload::PayloadError),
-    /// The protocol that was asked for is not the kernel's.
+    /// The kernel cannot be entered by the protocol that the user wants.
     #[error(
-        "this kernel cannot be booted as {wanted}: {why}; without --boot, the command chooses the protocol"
+        "this kernel cannot be booted as {wanted}: {why}; without --boot, the command chooses the \
+         protocol"
     )]
     Protocol {
-        /// Protocol.
+        /// The protocol that the user wants.
         wanted: BootProtocol,
-        /// The reason.
+        /// Why the kernel cannot be entered by this protocol.
         why: &'static str,
     },
 }
 
-/// The part of a kernel's file that goes into memory.
+/// The part of a kernel's file that is copied into guest memory.
 #[derive(Clone, Debug)]
 pub(super) enum Content {
-    /// An ELF file, or a whole bzImage: linux-loader knows.
+    /// An ELF file or a whole bzImage, which linux-loader takes apart.
     File,
-    /// Segments of the ELF file that is compressed in this range of a bzImage.
+    /// Segments of the ELF file that this range of a bzImage contains in compressed form.
     Payload {
         range: Range<usize>,
         segments: Vec<FileSegment>,
     },
 }
 
-/// A kernel that was recognized, and what is needed to load it.
+/// A file that was recognized as a Linux kernel, with what its headers say about loading it.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// The file.
+    /// Content of the file.
     pub(super) image: Arc<[u8]>,
-    /// Where the file has what goes into memory.
+    /// The part of the file that is copied into guest memory.
     pub(super) content: Content,
-    /// How it is entered.
+    /// The protocol by which the kernel is entered.
     pub(super) protocol: BootProtocol,
-    /// Where: physical.
+    /// Guest-physical address at which the kernel is entered.
     pub(super) entry: u64,
-    /// Guest-physical addresses that it needs until it manages memory itself.
+    /// Guest-physical addresses that the kernel needs until it manages memory itself.
     pub(super) range: Range<u64>,
-    /// Highest address of the last byte of an initramfs.
+    /// Highest guest-physical address that the last byte of an initramfs may have.
     pub(super) initramfs_max: u64,
-    /// Longest command line in bytes, without its terminator.
+    /// Length in bytes of the longest command line that the kernel takes, without its zero byte.
     pub(super) command_line_bytes: u32,
     /// Header of a bzImage, from `setup_sects` on.
     pub(super) header: Option<setup_header>,
 }
 
 impl Kernel {
-    /// Recognizes a kernel. `None` if the file is an ELF image that does not say that it is one: a
-    /// bare guest, or nothing that can run.
+    /// Returns the kernel in the file with content `image`. Returns `None` if the file is an ELF
+    /// image that is not known to be a kernel: a bare guest, or an image that cannot run.
     ///
-    /// A kernel is booted as it is best: a bzImage whose payload can be decompressed here at the
-    /// 64-bit entry point of what it contains, which saves the guest the work; ELF by PVH. `wanted`
-    /// overrides that.
+    /// `wanted` is the protocol by which the kernel is to be entered. With `None`, a bzImage whose
+    /// payload can be decompressed here is entered as the ELF kernel in it, which saves the guest
+    /// the work; another bzImage decompresses itself; an ELF kernel is entered by PVH.
     ///
     /// # Errors
-    /// [`KernelError`], by what is wrong with the file, or `Protocol` if the kernel cannot be
-    /// entered by the `wanted` protocol.
+    /// The variant of [`KernelError`] that names what is wrong with the file; `Protocol` if the
+    /// kernel cannot be entered by the `wanted` protocol.
     pub fn recognize(
         image: Arc<[u8]>,
         wanted: Option<BootProtocol>,
@@ -202,15 +206,16 @@ impl Kernel {
         Self::elf(image, wanted)
     }
 
-    /// Returns the protocol by which the kernel is entered.
+    /// Returns the protocol by which the kernel will be entered.
     pub fn protocol(&self) -> BootProtocol {
         self.protocol
     }
 
-    /// Checks that the kernel takes a command line.
+    /// Checks that the kernel takes `text` as its command line.
     ///
     /// # Errors
-    /// [`PlacementError::CommandLine`], [`PlacementError::ZeroByte`].
+    /// [`PlacementError::CommandLine`] if `text` is longer than the kernel takes,
+    /// [`PlacementError::ZeroByte`] if it contains a zero byte.
     pub fn check_command_line(&self, text: &str) -> Result<(), PlacementError> {
         placement::command_line(self, text).map(drop)
     }
@@ -234,8 +239,8 @@ impl Kernel {
             (Some(BootProtocol::Linux64), _) => (BootProtocol::Linux64, elf.entry),
             (Some(wanted), _) => {
                 let why = match wanted {
-                    BootProtocol::Pvh => "it is an ELF image without PVH's note",
-                    _ => "it is an ELF image",
+                    BootProtocol::Pvh => "it is an ELF image without the PVH entry point",
+                    _ => "it is an ELF image, not a bzImage",
                 };
                 return Err(KernelError::Protocol { wanted, why });
             }
@@ -261,7 +266,7 @@ impl Kernel {
             None | Some(BootProtocol::BzImage) => return Ok(file.as_it_is(image)),
             Some(wanted @ BootProtocol::Pvh) => return refused(wanted, "PVH is for ELF images"),
             Some(wanted @ BootProtocol::Linux64) => {
-                let why = "only the kernel itself can decompress its payload";
+                let why = "its compression is not LZ4, so only the kernel can decompress itself";
                 return refused(wanted, why);
             }
         }
@@ -295,14 +300,10 @@ fn unknown(image: &[u8]) -> KernelError {
     }
 }
 
-/// The parts of a bzImage that matter here, checked to be there.
+/// The parts of a bzImage that matter here. The file contains all of them.
 struct BzImage {
     header: setup_header,
     payload: Range<usize>,
-    preferred: u64,
-    init_bytes: u64,
-    initramfs_max: u64,
-    command_line_bytes: u32,
 }
 
 impl BzImage {
@@ -335,10 +336,6 @@ impl BzImage {
         Ok(Self {
             header,
             payload: payload_at as usize..payload_end as usize,
-            preferred: header.pref_address,
-            init_bytes: header.init_size.into(),
-            initramfs_max: header.initrd_addr_max.into(),
-            command_line_bytes: header.cmdline_size,
         })
     }
 
@@ -346,16 +343,17 @@ impl BzImage {
         &image[self.payload.clone()]
     }
 
-    /// Returns the kernel, if it is to decompress itself.
+    /// Returns the kernel as one that decompresses itself.
     fn as_it_is(&self, image: Arc<[u8]>) -> Kernel {
+        let start = self.header.pref_address;
         Kernel {
             image,
             content: Content::File,
             protocol: BootProtocol::BzImage,
-            entry: self.preferred.saturating_add(ENTRY_64),
-            range: self.preferred..self.preferred.saturating_add(self.init_bytes),
-            initramfs_max: self.initramfs_max,
-            command_line_bytes: self.command_line_bytes.min(COMMAND_LINE_BYTES_DEFAULT),
+            entry: start.saturating_add(ENTRY_64),
+            range: start..start.saturating_add(self.header.init_size.into()),
+            initramfs_max: self.header.initrd_addr_max.into(),
+            command_line_bytes: self.header.cmdline_size.min(COMMAND_LINE_BYTES_DEFAULT),
             header: Some(self.header),
         }
     }

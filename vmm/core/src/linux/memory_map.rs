@@ -3,35 +3,37 @@
 
 use crate::memory::{GuestRam, HIGH_BASE};
 
-/// ACPI tables: in the range in which the root pointer is looked for (ACPI 6.5, 5.2.5.1).
+/// First guest-physical address of the ACPI tables: in the range in which a guest looks for ACPI's
+/// root pointer (ACPI 6.5, 5.2.5.1).
 pub const ACPI_BASE: u64 = 0xe_0000;
-/// End of the range of the ACPI tables, and of what lies below the first mebibyte.
+/// End of the range for ACPI tables, at 1 MiB. RAM that a kernel may use freely begins here.
 pub const ACPI_END: u64 = 0x10_0000;
 /// Where the extended BIOS data area of a PC would begin: no kernel uses memory from here to 1 MiB.
 const LOW_MEMORY_END: u64 = 0x9_fc00;
 
-/// Purpose of a range.
+/// What a range of guest-physical memory is for, as E820 numbers it (ACPI 6.5, 15.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum RangeKind {
-    /// Free to use.
+    /// RAM that the kernel may use.
     Ram = 1,
-    /// Reserved: the kernel must not use it.
+    /// Memory that the kernel must not use as RAM.
     Reserved = 2,
 }
 
-/// A range of guest-physical addresses.
+/// A range of guest-physical memory and what it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryRange {
-    /// First address.
+    /// First guest-physical address of the range.
     pub base: u64,
-    /// Bytes.
+    /// Size of the range in bytes.
     pub bytes: u64,
-    /// Purpose of the range.
+    /// What the range is for.
     pub kind: RangeKind,
 }
 
-/// Returns all ranges, lowest first.
+/// Returns the memory map of a Linux guest with this RAM: every range and what it is for, lowest
+/// first.
 pub fn memory_map(ram: &GuestRam) -> Vec<MemoryRange> {
     let range = |base: u64, end: u64, kind| MemoryRange {
         base,

@@ -13,33 +13,41 @@ const BLOCK_BYTES: usize = 8 << 20;
 /// Largest kernel that is decompressed: ten times what distributions have.
 const KERNEL_BYTES_MAX: usize = 1 << 29;
 
-/// Why a payload cannot be decompressed.
+/// Why the compressed kernel in a bzImage (its payload) cannot be decompressed.
 #[derive(Debug, thiserror::Error)]
 pub enum PayloadError {
-    /// Nonsense size.
-    #[error("the kernel's size in its header is {bytes} bytes: it must be 1 to {KERNEL_BYTES_MAX}")]
+    /// The size behind the payload is zero or too large.
+    #[error(
+        "the compressed kernel says that it decompresses to {bytes} bytes, not 1 to \
+         {KERNEL_BYTES_MAX}: download the kernel again"
+    )]
     Size {
-        /// Size that stands behind it.
+        /// Size of the decompressed kernel in bytes, as the four bytes behind the payload say.
         bytes: usize,
     },
-    /// A block that is not all there, or not as large as it has to be.
-    #[error("LZ4 block {block} of {expected} bytes is damaged: download the kernel again")]
+    /// A compressed block is truncated, or does not decompress to the size that it must have.
+    #[error(
+        "the compressed kernel is damaged: its LZ4 block {block} does not decompress to {expected} \
+         bytes; download the kernel again"
+    )]
     Block {
-        /// Number of the block, from 0.
+        /// Number of the damaged block, from 0.
         block: usize,
-        /// Bytes that it should become.
+        /// Size that the block must have when it is decompressed, in bytes.
         expected: usize,
-        /// The decompressor's error; none if the size is wrong.
+        /// The decompressor's error; `None` if the block is truncated or decompresses to another
+        /// size.
         source: Option<DecompressError>,
     },
 }
 
-/// Returns whether [`decompress`] knows the format.
+/// Returns whether `payload` has the format that [`Payload`] decompresses: LZ4 in the legacy frame
+/// format.
 pub fn is_known(payload: &[u8]) -> bool {
     payload.starts_with(MAGIC) && payload.len() >= MAGIC.len() + 4
 }
 
-/// A payload of a known format.
+/// A compressed kernel in a format that can be decompressed here ([`is_known`]).
 #[derive(Clone, Copy, Debug)]
 pub struct Payload<'a> {
     blocks: &'a [u8],
@@ -47,10 +55,11 @@ pub struct Payload<'a> {
 }
 
 impl<'a> Payload<'a> {
-    /// Returns a payload that [`is_known`].
+    /// Returns the compressed kernel in `payload`, whose format must be known ([`is_known`]).
     ///
     /// # Errors
-    /// [`PayloadError::Size`] if the size at the end is zero or too large.
+    /// [`PayloadError::Size`] if the size of the decompressed kernel, in the last four bytes, is
+    /// zero or too large.
     pub fn new(payload: &'a [u8]) -> Result<Self, PayloadError> {
         let blocks = payload.get(MAGIC.len()..).unwrap_or_default();
         let (blocks, size) = blocks
@@ -63,12 +72,12 @@ impl<'a> Payload<'a> {
         Ok(Self { blocks, bytes })
     }
 
-    /// Returns the size of the kernel, decompressed.
+    /// Returns the size of the decompressed kernel in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns the first block, decompressed: the kernel's headers are in it.
+    /// Decompresses and returns the first block of the kernel, which contains its headers.
     ///
     /// # Errors
     /// [`PayloadError::Block`] if the block is damaged.
@@ -78,10 +87,11 @@ impl<'a> Payload<'a> {
         Ok(head)
     }
 
-    /// Decompresses block after block, and hands each on with its offset in the kernel.
+    /// Decompresses the kernel block by block. Calls `take` with each block and its offset in the
+    /// kernel.
     ///
     /// # Errors
-    /// [`PayloadError::Block`], or what `take` says.
+    /// [`PayloadError::Block`] if a block is damaged, or the first error of `take`.
     pub fn for_each_block<E: From<PayloadError>>(
         &self,
         mut take: impl FnMut(u64, &[u8]) -> Result<(), E>,
@@ -97,7 +107,7 @@ impl<'a> Payload<'a> {
     }
 }
 
-/// Decompresses the first of `blocks`, which is to fill `into`. Gives what is behind it.
+/// Decompresses the first of `blocks`, which must fill `into`. Returns the blocks behind it.
 fn decompress_block<'a>(
     blocks: &'a [u8],
     block: usize,

@@ -1,5 +1,6 @@
 //! Where the parts of a booting system go in guest memory.
 
+use std::ffi::CString;
 use std::ops::Range;
 
 use super::Kernel;
@@ -9,69 +10,76 @@ use crate::memory::LOW_END_MAX;
 /// Alignment of the initramfs, which the kernel frees by pages.
 const PAGE_BYTES: u64 = 4096;
 
-/// Why the parts do not fit.
+/// Why a kernel, its initramfs or its command line does not fit into guest memory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlacementError {
-    /// The kernel itself.
+    /// The kernel needs memory that the guest does not have.
     #[error(
-        "the kernel needs memory from {start:#x} to {end:#x}, but the guest has [{ACPI_END:#x}, {ram_end:#x}): give it at least {} MiB with --memory",
+        "the kernel needs memory from {start:#x} to {end:#x}, but the guest has \
+         [{ACPI_END:#x}, {ram_end:#x}): give it at least {} MiB with --memory",
         end.div_ceil(1 << 20)
     )]
     Kernel {
-        /// First address.
+        /// First guest-physical address that the kernel needs.
         start: u64,
-        /// End.
+        /// End of the guest-physical addresses that the kernel needs.
         end: u64,
-        /// End of RAM below 4 GiB.
+        /// End of the guest's RAM below 4 GiB.
         ram_end: u64,
     },
-    /// The initramfs, for any amount of memory.
+    /// The initramfs is larger than this kernel takes, whatever the guest's memory.
     #[error(
-        "the initramfs has {bytes} bytes, but this kernel takes at most {most}, between itself and {highest:#x}: give a smaller initramfs"
+        "the initramfs has {bytes} bytes, but this kernel takes at most {most}, between its own \
+         end and address {highest:#x}: give a smaller initramfs"
     )]
     InitramfsTooLarge {
-        /// Its size.
+        /// Size of the initramfs in bytes.
         bytes: u64,
-        /// Bytes that there can be for it.
+        /// Size in bytes of the largest initramfs that this kernel takes.
         most: u64,
-        /// End of where it can be.
+        /// End of the guest-physical addresses at which the kernel takes an initramfs.
         highest: u64,
     },
-    /// The initramfs.
+    /// The initramfs is larger than the guest's memory behind the kernel.
     #[error(
-        "the initramfs has {bytes} bytes, but only {room} fit behind the kernel: give the guest at least {} MiB with --memory, or a smaller initramfs",
+        "the initramfs has {bytes} bytes, but only {room} fit behind the kernel: give the guest at \
+         least {} MiB with --memory, or a smaller initramfs",
         bytes.saturating_add(*kernel_end).div_ceil(1 << 20)
     )]
     Initramfs {
-        /// Its size.
+        /// Size of the initramfs in bytes.
         bytes: u64,
-        /// Bytes that there are for it.
+        /// Bytes of RAM behind the kernel that the initramfs may use.
         room: u64,
-        /// End of what the kernel needs.
+        /// End of the guest-physical addresses that the kernel needs.
         kernel_end: u64,
     },
-    /// The command line.
-    #[error("the kernel's command line has {bytes} bytes: this kernel takes at most {limit}")]
+    /// The command line is longer than this kernel takes.
+    #[error(
+        "the kernel's command line has {bytes} bytes, but this kernel takes at most {limit}: give \
+         a shorter one"
+    )]
     CommandLine {
-        /// Its size.
+        /// Length of the command line in bytes, without its zero byte.
         bytes: usize,
-        /// Most that the kernel takes.
+        /// Most bytes that the kernel takes.
         limit: u32,
     },
-    /// A command line that would end early.
-    #[error("the kernel's command line contains a zero byte at {offset}")]
+    /// The command line contains a zero byte, at which it would end for the kernel.
+    #[error("the kernel's command line contains a zero byte at offset {offset}: remove it")]
     ZeroByte {
-        /// Where.
+        /// Offset of the zero byte in the command line.
         offset: usize,
     },
 }
 
-/// Checks that the kernel fits into RAM that ends at `ram_end`, and finds the place of an initramfs
-/// of `bytes` bytes: as high as the kernel reaches, out of the way.
+/// Returns the guest-physical addresses for an initramfs of `bytes` bytes: as high as the kernel
+/// reaches, so that it is out of the kernel's way. First checks that the kernel fits into RAM that
+/// ends at `ram_end`.
 ///
 /// # Errors
-/// [`PlacementError::Kernel`] if the kernel does not fit into guest memory, `InitramfsTooLarge` or
-/// `Initramfs` if the initramfs does not.
+/// [`PlacementError::Kernel`] if the kernel does not fit into guest memory, `Initramfs` if the
+/// initramfs does not, `InitramfsTooLarge` if it would not with any amount of memory.
 pub fn place(kernel: &Kernel, bytes: u64, ram_end: u64) -> Result<Range<u64>, PlacementError> {
     let Range { start, end } = kernel.range;
     if start < ACPI_END || end > ram_end {
@@ -91,7 +99,7 @@ pub fn place(kernel: &Kernel, bytes: u64, ram_end: u64) -> Result<Range<u64>, Pl
     }
 }
 
-/// Why an initramfs does not fit below `highest`.
+/// Returns why an initramfs does not fit below `highest`.
 fn too_large(kernel: &Kernel, bytes: u64, highest: u64) -> PlacementError {
     let kernel_end = kernel.range.end;
     let room = |highest: u64| highest.saturating_sub(kernel_end.next_multiple_of(PAGE_BYTES));
@@ -110,27 +118,26 @@ fn too_large(kernel: &Kernel, bytes: u64, highest: u64) -> PlacementError {
     }
 }
 
-/// End of where an initramfs can be, with RAM up to `ram_end`.
+/// Returns the end of the addresses at which the kernel takes an initramfs, with RAM up to
+/// `ram_end`.
 fn initramfs_end(kernel: &Kernel, ram_end: u64) -> u64 {
     ram_end.min(kernel.initramfs_max.saturating_add(1)) & !(PAGE_BYTES - 1)
 }
 
-/// Returns the command line as the kernel wants it: with a zero byte at its end.
+/// Returns `text` as the command line for `kernel`: with a zero byte at its end.
 ///
 /// # Errors
-/// [`PlacementError::CommandLine`] if it is too long, `ZeroByte` if it contains a zero byte.
+/// [`PlacementError::CommandLine`] if `text` is longer than the kernel takes, `ZeroByte` if it
+/// contains a zero byte.
 pub fn command_line(kernel: &Kernel, text: &str) -> Result<Vec<u8>, PlacementError> {
-    if let Some(offset) = text.bytes().position(|byte| byte == 0) {
-        return Err(PlacementError::ZeroByte { offset });
-    }
+    let line = CString::new(text).map_err(|e| PlacementError::ZeroByte {
+        offset: e.nul_position(),
+    })?;
     let (bytes, limit) = (text.len(), kernel.command_line_bytes);
     if bytes > limit as usize {
         return Err(PlacementError::CommandLine { bytes, limit });
     }
-    let mut line = Vec::with_capacity(bytes + 1);
-    line.extend_from_slice(text.as_bytes());
-    line.push(0);
-    Ok(line)
+    Ok(line.into_bytes_with_nul())
 }
 
 #[cfg(test)]

@@ -6,50 +6,46 @@ use causeway_mediator::host::RamError;
 use crate::bus::{BusDevice, Effect, PowerEvent, Refusal, Response};
 use crate::memory::GuestRam;
 
-/// First port of ACPI's registers: sleep control, sleep status, reset.
+/// First I/O port of ACPI's power registers: sleep control, sleep status and reset, of one byte
+/// each.
 pub(crate) const POWER_PORTS: u16 = 0x600;
-/// Number of these ports.
+/// Number of I/O ports of ACPI's power registers, from [`POWER_PORTS`] on.
 pub(crate) const POWER_PORTS_BYTES: u64 = 3;
-/// Sleep control register (ACPI 6.5, 4.8.3.7).
+/// I/O port of ACPI's sleep control register (ACPI 6.5, 4.8.3.7), by which a guest turns its
+/// machine off.
 pub const SLEEP_CONTROL: u16 = POWER_PORTS;
-/// Sleep status register (ibid.).
+/// I/O port of ACPI's sleep status register (ACPI 6.5, 4.8.3.7). It reads as zero: the machine
+/// never sleeps.
 pub const SLEEP_STATUS: u16 = POWER_PORTS + 1;
-/// Reset register (ACPI 6.5, 4.8.3.6).
+/// I/O port of ACPI's reset register (ACPI 6.5, 4.8.3.6), by which a guest resets its machine.
 pub const RESET: u16 = POWER_PORTS + 2;
-/// Value that a store to [`RESET`] must have.
+/// Value that a guest stores to port [`RESET`] to reset its machine.
 pub const RESET_VALUE: u8 = 1;
-/// Sleep type of soft off, `\_S5`.
+/// Sleep type that means "off" in ACPI's sleep control register. The object `\_S5` of the DSDT
+/// names it to the guest.
 pub const SLEEP_TYPE_OFF: u8 = 5;
 /// Sleep control bit 5: sleep now.
 const SLEEP_ENABLE: u8 = 1 << 5;
-/// Command port of the keyboard controller.
+/// I/O command port of a PC's keyboard controller (8042), by which a guest can also reset its
+/// machine.
 pub(crate) const KEYBOARD_COMMAND: u16 = 0x64;
 /// Keyboard controller command: pulse the reset line.
 const KEYBOARD_RESET: u8 = 0xfe;
 
-/// Where a processor begins after a reset, in real mode, as far as software is concerned that jumps
-/// there.
+/// Guest-physical address of the code that a processor runs after a reset, in real mode. Software
+/// that jumps there expects firmware, which resets the machine.
 pub const RESET_VECTOR: u64 = 0xf_fff0;
 
-/// Code for those who reset the machine by jumping to its firmware, of which there is none. A Linux
-/// kernel that finds hardware-reduced ACPI and no EFI does (arch/x86/kernel/reboot.c, `reboot_init`
-/// and `BOOT_BIOS`).
+/// Writes code to [`RESET_VECTOR`] that resets the machine, in place of firmware, of which this
+/// machine has none. A Linux kernel that finds hardware-reduced ACPI and no EFI jumps there to
+/// reset the machine (arch/x86/kernel/reboot.c, `reboot_init` and `BOOT_BIOS`).
 ///
 /// # Errors
-/// [`RamError`], if there is no RAM.
+/// [`RamError`] if [`RESET_VECTOR`] is not in guest RAM.
 pub fn write_reset_vector(ram: &GuestRam) -> Result<(), RamError> {
     let [low, high] = RESET.to_le_bytes();
-    let code = [
-        0xba,
-        low,
-        high, // mov dx, RESET
-        0xb0,
-        RESET_VALUE, // mov al, RESET_VALUE
-        0xee,        // out dx, al
-        0xf4,        // hlt
-        0xeb,
-        0xfd, // jmp to hlt
-    ];
+    // mov dx, RESET; mov al, RESET_VALUE; out dx, al; 1: hlt; jmp 1b
+    let code = [0xba, low, high, 0xb0, RESET_VALUE, 0xee, 0xf4, 0xeb, 0xfd];
     ram.write(RESET_VECTOR, &code)
 }
 
@@ -66,8 +62,8 @@ fn power_event(port: u16, data: &[u8]) -> Option<(PowerEvent, &'static str)> {
     }
 }
 
-/// Power registers from port `first` on. They read as zero: nothing sleeps, and there is no
-/// keyboard.
+/// Power registers from I/O port `first` on, as a device on the port bus. They read as zero:
+/// nothing sleeps, and the machine has no keyboard.
 #[derive(Debug)]
 pub(crate) struct Power {
     pub first: u16,

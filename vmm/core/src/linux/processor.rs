@@ -15,6 +15,7 @@ use zerocopy::IntoBytes;
 
 use super::BootProtocol;
 use super::boot_params::{START_INFO, ZERO_PAGE};
+use crate::boot::{CR0_ET, CR0_PE, CR0_PG, CR4_PAE, EFER_LMA, EFER_LME, segment, task_segment};
 use crate::memory::GuestRam;
 
 const GDT: u64 = 0x500;
@@ -29,13 +30,6 @@ const CODE: u16 = 0x10;
 const DATA: u16 = 0x18;
 const TASK: u16 = 0x20;
 
-// Bits of control registers and EFER: AMD64 Architecture Programmer's Manual, volume 2, 3.1.
-const CR0_PE: u64 = 1 << 0;
-const CR0_ET: u64 = 1 << 4;
-const CR0_PG: u64 = 1 << 31;
-const CR4_PAE: u64 = 1 << 5;
-const EFER_LME: u64 = 1 << 8;
-const EFER_LMA: u64 = 1 << 10;
 /// RFLAGS: interrupts off, and the bit that is always set.
 const RFLAGS: u64 = 2;
 
@@ -47,16 +41,17 @@ const LARGE: u64 = 1 << 7;
 const MSR_MTRR_DEFAULT: u32 = 0x2ff;
 const MTRR_ENABLED_WRITE_BACK: u64 = 1 << 11 | 6;
 
-/// Returns whether guests need the old timer chip: where KVM does not offer the deadline timer,
-/// Linux measures the local one against it.
+/// Returns whether a Linux guest needs an emulated 8254 timer chip. It does if KVM lacks the local
+/// APIC's deadline mode (`KVM_CAP_TSC_DEADLINE_TIMER`), because Linux then calibrates the APIC's
+/// timer against the 8254.
 pub fn needs_timer(kvm: &Kvm) -> bool {
     !kvm.check_extension(Cap::TscDeadlineTimer)
 }
 
-/// Writes descriptors and page tables.
+/// Writes the segment descriptors and page tables with which a Linux kernel is entered.
 ///
 /// # Errors
-/// [`RamError`], if RAM is too small for them.
+/// [`RamError`] if guest RAM has no room for the tables.
 pub fn write_tables(ram: &GuestRam) -> Result<(), RamError> {
     let descriptors: [u64; 6] = [
         0,
@@ -79,7 +74,8 @@ pub fn write_tables(ram: &GuestRam) -> Result<(), RamError> {
     Ok(())
 }
 
-/// Returns system registers for a protocol, made out of those KVM gave the virtual CPU.
+/// Returns the system registers with which a kernel is entered by `protocol`. `sregs` are those
+/// that KVM gave the virtual CPU; what boot protocols leave open stays as it is there.
 pub fn system_registers(mut sregs: kvm_sregs, protocol: BootProtocol) -> kvm_sregs {
     let long = protocol != BootProtocol::Pvh;
     let data = segment(DATA, 0x3);
@@ -90,13 +86,7 @@ pub fn system_registers(mut sregs: kvm_sregs, protocol: BootProtocol) -> kvm_sre
     };
     (sregs.ds, sregs.es, sregs.ss) = (data, data, data);
     (sregs.fs, sregs.gs) = (data, data);
-    sregs.tr = kvm_segment {
-        limit: 0x67,
-        s: 0,
-        g: 0,
-        db: 0,
-        ..segment(TASK, 0xb)
-    };
+    sregs.tr = task_segment(TASK, 0, 0x67);
     sregs.gdt = kvm_dtable {
         base: GDT,
         limit: 6 * 8 - 1,
@@ -115,20 +105,7 @@ pub fn system_registers(mut sregs: kvm_sregs, protocol: BootProtocol) -> kvm_sre
     sregs
 }
 
-fn segment(selector: u16, type_: u8) -> kvm_segment {
-    kvm_segment {
-        limit: 0xffff_ffff,
-        selector,
-        type_,
-        present: 1,
-        db: 1,
-        s: 1,
-        g: 1,
-        ..kvm_segment::default()
-    }
-}
-
-/// Returns general registers at `entry`.
+/// Returns the general registers with which a kernel is entered at `entry` by `protocol`.
 pub fn registers(entry: u64, protocol: BootProtocol) -> kvm_regs {
     let blank = kvm_regs {
         rip: entry,
@@ -147,11 +124,11 @@ pub fn registers(entry: u64, protocol: BootProtocol) -> kvm_regs {
     }
 }
 
-/// Sets a virtual CPU's MTRRs to write-back for everything. After reset they say uncached, which
-/// the guest's kernel would believe.
+/// Sets a virtual CPU's memory-type registers (MTRRs) to write-back for all addresses. After a
+/// reset they say uncached, which the guest's kernel would believe.
 ///
 /// # Errors
-/// KVM's error.
+/// KVM's error if it refuses the register; `EINVAL` if it ignores the register.
 pub fn set_memory_types(vcpu: &VcpuFd) -> io::Result<()> {
     let entry = kvm_msr_entry {
         index: MSR_MTRR_DEFAULT,
@@ -165,21 +142,17 @@ pub fn set_memory_types(vcpu: &VcpuFd) -> io::Result<()> {
     }
 }
 
-/// Returns the CPUID leaves for virtual CPU `index` of `vcpus`: KVM's, with a topology of one
-/// socket and one thread per core, and the deadline timer that KVM has but does not mention.
+/// Returns the CPUID leaves for virtual CPU `index` of `vcpus`, made from the leaves that KVM
+/// supports. Added are a topology of one socket with one thread per core and, if `deadline_timer`
+/// is set, the APIC's deadline timer, which KVM has but does not list.
 pub fn cpuid_of(supported: &CpuId, index: u32, vcpus: u32, deadline_timer: bool) -> CpuId {
-    let mut entries: Vec<kvm_cpuid_entry2> = Vec::new();
-    for entry in supported.as_slice() {
-        // Leaves 0xb and 0x1f are written again.
-        if !matches!(entry.function, 0xb | 0x1f) {
-            entries.push(adapt(*entry, index, vcpus, deadline_timer));
-        }
-    }
-    let highest = entries
-        .iter()
-        .find(|e| e.function == 0)
-        .map_or(0, |e| e.eax);
-    if highest >= 0xb {
+    // Leaves 0xb and 0x1f are written again.
+    let kept = supported.as_slice().iter();
+    let kept = kept.filter(|entry| !matches!(entry.function, 0xb | 0x1f));
+    let mut entries: Vec<_> = kept
+        .map(|entry| adapt(*entry, index, vcpus, deadline_timer))
+        .collect();
+    if entries.iter().any(|e| e.function == 0 && e.eax >= 0xb) {
         entries.extend(topology(index, vcpus));
     }
     // The list was KVM's and has become longer by three at most.
@@ -235,24 +208,19 @@ fn topology(index: u32, vcpus: u32) -> [kvm_cpuid_entry2; 3] {
     const THREADS: u32 = 1 << 8;
     const CORES: u32 = 2 << 8;
     let levels = [
-        (0, 1, THREADS),
-        (index_bits(vcpus), vcpus, CORES),
-        (0, 0, 0),
+        (0, 0, 1, THREADS),
+        (1, index_bits(vcpus), vcpus, CORES),
+        (2, 0, 0, 0),
     ];
-    let mut number = 0;
-    levels.map(|(shift, processors, kind)| {
-        let entry = kvm_cpuid_entry2 {
-            function: 0xb,
-            index: number,
-            flags: KVM_CPUID_FLAG_SIGNIFCANT_INDEX,
-            eax: shift,
-            ebx: processors,
-            ecx: number | kind,
-            edx: index,
-            ..kvm_cpuid_entry2::default()
-        };
-        number += 1;
-        entry
+    levels.map(|(number, shift, processors, kind)| kvm_cpuid_entry2 {
+        function: 0xb,
+        index: number,
+        flags: KVM_CPUID_FLAG_SIGNIFCANT_INDEX,
+        eax: shift,
+        ebx: processors,
+        ecx: number | kind,
+        edx: index,
+        ..kvm_cpuid_entry2::default()
     })
 }
 

@@ -18,64 +18,58 @@ use crate::memory::GuestRam;
 use crate::pci::Layout;
 use crate::virtio::DiskImage;
 
-/// A system to boot.
+/// An operating system to boot: a Linux kernel, and what it gets.
 #[derive(Clone, Debug)]
 pub struct Linux {
-    /// The kernel.
+    /// The kernel to boot.
     pub kernel: Kernel,
-    /// The initramfs; empty if there is none.
+    /// Content of the initramfs; empty without an initramfs.
     pub initramfs: Arc<[u8]>,
-    /// The kernel's command line.
+    /// The whole command line of the kernel.
     pub command_line: String,
-    /// Its disks, in their order: `/dev/vda`, `/dev/vdb`, …
+    /// Disk images, in the order of the guest's `/dev/vda`, `/dev/vdb`, …
     pub disks: Arc<[Arc<DiskImage>]>,
 }
 
 impl Linux {
-    /// Returns system registers of the first virtual CPU, made out of those KVM gave it.
+    /// Returns the system registers with which the first virtual CPU enters the kernel. `fresh` are
+    /// those that KVM gave the virtual CPU.
     pub(crate) fn system_registers(&self, fresh: kvm_sregs) -> kvm_sregs {
         processor::system_registers(fresh, self.kernel.protocol)
     }
 
-    /// Returns general registers of the first virtual CPU.
+    /// Returns the general registers with which the first virtual CPU enters the kernel.
     pub(crate) fn registers(&self) -> kvm_regs {
         processor::registers(self.kernel.entry, self.kernel.protocol)
     }
 }
 
-/// Why a system cannot be brought into memory.
+/// Why an operating system cannot be loaded into guest memory.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// The kernel or the initramfs does not fit into memory.
+    /// The kernel, its initramfs or its command line does not fit.
     #[error(transparent)]
     Placement(#[from] PlacementError),
-    /// linux-loader refused the kernel.
-    #[error("cannot load the kernel")]
-    Load {
-        /// Why.
-        source: linux_loader::loader::Error,
-    },
-    /// The compressed kernel is damaged.
+    /// The kernel's file cannot be copied into guest memory.
+    #[error("cannot copy the kernel into guest memory")]
+    Load(#[from] linux_loader::loader::Error),
+    /// The compressed kernel in a bzImage is damaged.
     #[error("cannot decompress the kernel")]
     Payload(#[from] PayloadError),
-    /// linux-loader refused the boot parameters.
-    #[error("cannot write the kernel's boot parameters")]
-    Parameters {
-        /// Why.
-        source: linux_loader::configurator::Error,
-    },
-    /// vm-memory refused our RAM.
-    #[error("cannot reach guest memory")]
-    View {
-        /// Why.
-        source: vm_memory::mmap::FromRangesError,
-    },
-    /// No RAM where tables go.
-    #[error("guest memory has no room for boot tables")]
+    /// The kernel's boot parameters cannot be written.
+    #[error("cannot write the kernel's boot parameters into guest memory")]
+    Parameters(#[from] linux_loader::configurator::Error),
+    /// The crate `vm-memory`, by which guest memory is written, does not accept it.
+    #[error("cannot access guest memory")]
+    View(#[from] vm_memory::mmap::FromRangesError),
+    /// The tables that the kernel needs do not fit into guest memory.
+    #[error("guest memory has no room for the kernel's tables")]
     Tables(#[from] RamError),
 }
 
-/// Writes kernel, initramfs, command line, tables and parameters into `ram`.
+/// Writes everything into `ram` that the kernel of `linux` expects there: itself, initramfs,
+/// command line, tables and boot parameters. `vcpus` is the number of virtual CPUs; `layout` has
+/// the addresses of PCI.
 ///
 /// # Errors
 /// [`SetupError::Placement`] if guest memory is too small, `Load` or `Payload` if the kernel is
@@ -106,9 +100,8 @@ pub fn prepare(
     ram.with_view(|view| match kernel.protocol {
         BootProtocol::Pvh => information.write_pvh(view),
         BootProtocol::BzImage | BootProtocol::Linux64 => information.write_linux(view),
-    })
-    .map_err(|source| SetupError::View { source })?
-    .map_err(|source| SetupError::Parameters { source })
+    })??;
+    Ok(())
 }
 
 fn load(ram: &GuestRam, kernel: &Kernel) -> Result<(), SetupError> {
@@ -129,8 +122,6 @@ fn load(ram: &GuestRam, kernel: &Kernel) -> Result<(), SetupError> {
             BzImage::load(view, Some(GuestAddress(kernel.range.start)), image, None)
         }
         BootProtocol::Linux64 | BootProtocol::Pvh => Elf::load(view, None, image, None),
-    })
-    .map_err(|source| SetupError::View { source })?
-    .map(drop)
-    .map_err(|source| SetupError::Load { source })
+    })??;
+    Ok(())
 }

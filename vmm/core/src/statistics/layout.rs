@@ -2,9 +2,9 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Bytes of the header.
+/// Size of the header of a statistics file in bytes.
 pub(super) const HEADER_BYTES: usize = size_of::<RawHeader>();
-/// Most bytes of data that one file may have. Linux 6.18 has under 2 KiB.
+/// Most bytes that the block of values of one statistics file may have. Linux 6.18 has under 2 KiB.
 pub(super) const DATA_BYTES_MAX: usize = 16 * 1024;
 /// Most descriptors of one file. Linux 6.18 has under 60.
 const DESCRIPTORS_MAX: u32 = 1024;
@@ -38,26 +38,28 @@ struct RawDescriptor {
     bucket_size: u32,
 }
 
-/// A deviation from the documented layout.
+/// How a statistics file differs from the documented layout (Documentation/virt/kvm/api.rst,
+/// 4.133).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
-    /// The file is shorter than its header says.
-    #[error("the header or the descriptors are truncated")]
+    /// The file ends before its header or its descriptors do.
+    #[error("the file ends before its header or its descriptors do")]
     Short,
-    /// Counts beyond all reason.
+    /// The number of descriptors or the length of names is out of range.
     #[error(
-        "there are there are there are {descriptors} descriptors with names of {name_bytes} bytes"
+        "it has {descriptors} descriptors with names of {name_bytes} bytes: at most \
+         {DESCRIPTORS_MAX} with 1 to {NAME_BYTES_MAX} bytes are expected"
     )]
     Counts {
-        /// Number of descriptors.
+        /// Number of descriptors in the file's header.
         descriptors: u32,
-        /// Bytes of a name.
+        /// Bytes of each name, as the file's header says.
         name_bytes: u32,
     },
-    /// Data beyond all reason.
-    #[error("{bytes} bytes of data")]
+    /// The block of values is too large.
+    #[error("its values take {bytes} bytes: at most {DATA_BYTES_MAX} are expected")]
     Data {
-        /// Bytes of data.
+        /// Size of the block of values in bytes.
         bytes: u64,
     },
 }
@@ -91,12 +93,12 @@ impl Header {
     }
 }
 
-/// A counter that only grows.
+/// One statistic of KVM that only grows, such as the number of exits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counter {
-    /// KVM's name for it.
+    /// KVM's name of the counter.
     pub name: String,
-    /// First byte in the data block.
+    /// Offset of the counter in the block of values, in bytes.
     offset: usize,
 }
 
@@ -108,7 +110,7 @@ impl Counter {
     }
 }
 
-/// The counters of a file and where they are. Gauges, peaks and histograms are left out.
+/// Which counters a statistics file has, and where. Gauges, peaks and histograms are left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     counters: Vec<Counter>,
@@ -118,15 +120,11 @@ pub struct Layout {
 
 impl Layout {
     pub(super) fn parse(header: &Header, descriptors: &[u8]) -> Result<Self, LayoutError> {
-        if descriptors.len() < header.descriptors_bytes() {
-            return Err(LayoutError::Short);
-        }
+        let descriptors = descriptors.get(..header.descriptors_bytes());
+        let descriptors = descriptors.ok_or(LayoutError::Short)?;
         let mut counters = Vec::new();
         let mut data_bytes = 0;
-        for bytes in descriptors
-            .chunks_exact(header.descriptor_bytes())
-            .take(header.0.descriptors as usize)
-        {
+        for bytes in descriptors.chunks_exact(header.descriptor_bytes()) {
             let (raw, name) =
                 RawDescriptor::read_from_prefix(bytes).map_err(|_| LayoutError::Short)?;
             let end = u64::from(raw.offset) + 8 * u64::from(raw.values);
@@ -148,7 +146,7 @@ impl Layout {
         })
     }
 
-    /// Returns the counters, in KVM's order.
+    /// Returns the counters of the file, in KVM's order.
     pub fn counters(&self) -> &[Counter] {
         &self.counters
     }
@@ -157,7 +155,7 @@ impl Layout {
         self.data_offset
     }
 
-    /// Returns bytes of data up to the last counter.
+    /// Returns the size in bytes of the block of values up to the last counter.
     pub(super) fn data_bytes(&self) -> usize {
         self.data_bytes
     }

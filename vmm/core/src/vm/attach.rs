@@ -1,7 +1,7 @@
 //! Optional devices: what puts them on a VM's buses, and what they learn of the VM.
 
 use std::error::Error;
-use std::fmt::{self, Debug};
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -11,64 +11,62 @@ use crate::exit_counts::VmExits;
 use crate::memory::GuestRam;
 use crate::outcome::VmResult;
 
-/// One or more devices that are not a VM's own. [`super::VmConfig::attached`] lists them.
+/// Optional devices that can be added to a VM, such as the test device.
+/// [`super::VmConfig::attached`] lists them.
 ///
 /// All methods may be called from any thread.
 pub trait Attach: Send + Sync + Debug {
     /// Puts the devices on the buses of one VM. [`super::Vm::new`] calls this once, after it has
-    /// put its own devices there.
+    /// put the VM's own devices there.
     ///
     /// # Errors
-    /// [`AttachError::Bus`] if the addresses are taken, [`AttachError::Devices`] if a device cannot
-    /// be made.
+    /// [`AttachError::Bus`] if another device has the addresses, [`AttachError::Devices`] if a
+    /// device cannot be created.
     fn attach(&self, bay: &Bay<'_>) -> Result<(), AttachError>;
 
-    /// Wakes every access that waits in these devices. The VM calls this after it has set
-    /// [`Bay::stop`].
+    /// Wakes every access of the guest that waits in these devices. The VM calls this after it has
+    /// set [`Bay::stop`].
     fn wake(&self) {}
 
-    /// Learns how the VM ended. The event loop calls this once, when the VM has ended.
+    /// Tells the devices that the VM ended with `result`. The event loop calls this once.
     fn vm_ended(&self, _result: &VmResult) {}
 
-    /// Returns where and why the guest failed, if the guest has told these devices, as a clause
-    /// such as "at main.rs:7: sum is 3". It becomes [`VmResult::Fail::reason`].
+    /// Returns where and why the guest failed, as a clause such as "at main.rs:7: sum is 3"; `None`
+    /// if the guest has not told these devices. The clause becomes [`VmResult::Fail::reason`].
     fn failure(&self) -> Option<String> {
         None
     }
 }
 
-/// The places of a VM to which [`Attach`] can connect devices.
+/// The parts of a VM to which [`Attach::attach`] can connect devices.
 #[derive(Clone, Copy)]
 pub struct Bay<'a> {
-    /// I/O ports.
+    /// The VM's bus of I/O ports.
     pub ports: &'a PortBus,
-    /// Guest-physical addresses.
+    /// The VM's bus of guest-physical addresses.
     pub mmio: &'a MmioBus,
-    /// RAM of the guest, which writes it at any time.
+    /// RAM of the guest, which can change its content at any time.
     pub ram: &'a Arc<GuestRam>,
-    /// The aperture, and the memory that the guest has mapped there.
+    /// The guest's aperture, for access to memory that the guest has mapped there.
     pub aperture: &'a Arc<Aperture>,
-    /// Counts of the VM's exits, by KVM and by the VMM.
+    /// Counters of the VM's exits: KVM's and the VMM's.
     pub exits: &'a VmExits,
     /// Frequency of the guest's time stamp counter in kHz.
     pub tsc_khz: u32,
-    /// Set when the VM is to end: an access that is under way must then return soon.
+    /// True when the VM must end: an access of the guest that waits in a device must then return
+    /// soon.
     pub stop: &'a Arc<AtomicBool>,
 }
 
-impl fmt::Debug for Bay<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bay").finish_non_exhaustive()
-    }
-}
+debug_by_name!(Bay<'_>);
 
-/// Why devices cannot be attached.
+/// Why optional devices cannot be added to a VM.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
-    /// Another device has the addresses.
+    /// Another device of the VM has the addresses or ports already.
     #[error(transparent)]
     Bus(#[from] BusError),
-    /// A device cannot be made.
-    #[error("cannot make the devices to attach")]
+    /// A device cannot be created.
+    #[error("cannot create an optional device of the VM")]
     Devices(#[source] Box<dyn Error + Send + Sync>),
 }

@@ -12,7 +12,7 @@ use super::{Bay, Boot, VmConfig, virtio};
 use crate::aperture::Aperture;
 use crate::bus::{GuestAddress, MmioBus, Port, PortBus, StrayCounters};
 use crate::console::{CONSOLE_BYTES, Console, ConsoleOutput};
-use crate::device::{Doorbells, Function, GuestHost, Wiring};
+use crate::device::{CausewayFunction, Doorbells, GuestHost, Wiring};
 use crate::exit_counts::VmExits;
 use crate::hypervisor::MemorySlots;
 use crate::interrupts::InterruptController;
@@ -20,13 +20,13 @@ use crate::linux::{KEYBOARD_COMMAND, POWER_PORTS, POWER_PORTS_BYTES, Power, SERI
 use crate::memory::GuestRam;
 use crate::passthrough::{PassthroughDevices, SlotNumbers, Surroundings};
 use crate::pci::{
-    BarAllocator, CONFIG_PORTS, CONFIG_PORTS_BYTES, Devices, LOW_END, Layout, PciBus, host_bridge,
+    BarAllocator, CONFIG_PORTS, CONFIG_PORTS_BYTES, Devices, HostBridge, LOW_END, PciBus,
 };
 
 /// Number of the Causeway function's device on PCI bus 0.
 const FUNCTION_DEVICE: usize = 1;
 
-/// The buses of a VM with all devices.
+/// The buses of a VM with all devices on them, and the VM's session.
 pub(super) struct Board {
     pub ports: Arc<PortBus>,
     pub mmio: Arc<MmioBus>,
@@ -50,13 +50,13 @@ impl Board {
         let (ram, layout) = (&processors.ram, processors.layout);
         let strays = Arc::new(StrayCounters::default());
         let mmio = Arc::new(mmio_bus(ram, &strays)?);
-        let host = guest_host(processors, &layout, config.vms)?;
+        let host = guest_host(processors, config.vms)?;
         let session = sessions.open(host.clone(), quota, &config.name)?;
         let wiring = processors.interrupts.as_ref().map(|controller| Wiring {
             controller,
             device: FUNCTION_DEVICE as u8,
         });
-        let function = Function::new(
+        let function = CausewayFunction::new(
             &layout,
             Arc::clone(&host),
             Arc::clone(&session),
@@ -94,7 +94,7 @@ impl Board {
                 ports: &ports,
                 mmio: &mmio,
                 ram,
-                aperture: host.aperture(),
+                aperture: &host.aperture,
                 exits,
                 tsc_khz: processors.tsc_khz,
                 stop,
@@ -103,7 +103,7 @@ impl Board {
         Ok(Self {
             ports: Arc::new(ports),
             mmio,
-            aperture: Arc::clone(host.aperture()),
+            aperture: Arc::clone(&host.aperture),
             session,
             strays,
             console,
@@ -141,12 +141,8 @@ fn pass_through(
     Ok(passed)
 }
 
-fn guest_host(
-    processors: &Processors,
-    layout: &Layout,
-    vms: u32,
-) -> Result<Arc<GuestHost>, VmError> {
-    let bytes = layout.aperture_bytes;
+fn guest_host(processors: &Processors, vms: u32) -> Result<Arc<GuestHost>, VmError> {
+    let bytes = processors.layout.aperture_bytes;
     let hypervisor = Arc::new(processors.hypervisor.clone());
     let aperture = Aperture::new(bytes, hypervisor.clone())
         .map_err(|source| VmError::Aperture { bytes, source })?

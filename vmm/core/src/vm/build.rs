@@ -19,12 +19,13 @@ use crate::statistics::{StatisticsError, VmStatistics};
 use crate::vcpu::{Machine, Vcpu};
 
 impl Vm {
-    /// Makes a VM with a session of `sessions`. Output of its console goes to `console`.
+    /// Creates the VM that `config` describes, ready to run, with a new session of `sessions` that
+    /// `quota` limits. The guest's console writes to `console`.
     ///
     /// # Errors
-    /// [`VmError`], by what is missing: a valid configuration, memory, a guest that can be loaded,
-    /// KVM's features, addresses for the devices, a session, or descriptors. Nothing of the VM is
-    /// left then.
+    /// The variant of [`VmError`] that names what is missing: a valid configuration, memory, a
+    /// guest that can be loaded, KVM's features, addresses for the devices, a session, or
+    /// descriptors. Nothing of the VM is left then.
     pub fn new(
         kvm: &Kvm,
         config: &VmConfig,
@@ -52,9 +53,10 @@ fn statistics(kvm: &Kvm, processors: &Processors) -> Result<VmStatistics, Statis
         return VmStatistics::open(&processors.vm, &processors.vcpus);
     }
     log::warn!(
-        "this KVM has no binary statistics (Linux 5.14 or later has them): only the VMM counts exits"
+        "this KVM does not count exits (Linux 5.14 or later does): reports have only the counts of \
+         the VMM"
     );
-    Ok(VmStatistics::unavailable())
+    Ok(VmStatistics::default())
 }
 
 fn assemble(

@@ -7,88 +7,96 @@ pub use crate::boot::Privilege;
 use crate::linux::Linux;
 use crate::passthrough::DeviceSource;
 
-/// Most virtual CPUs of a VM.
+/// Most virtual CPUs that a VM may have.
 pub const VCPUS_MAX: u32 = 64;
-/// Most VMs of a run.
+/// Most VMs that one `causeway run` may have.
 pub const VMS_MAX: u32 = 64;
-/// Longest arguments to a guest, in bytes (`causeway_protocol::boot::BootInfo`).
+/// Longest arguments of a bare guest, in bytes (`causeway_protocol::boot::BootInfo`).
 const ARGUMENT_BYTES_MAX: usize = 256;
 
-/// Configuration of a VM.
+/// What a VM consists of and what it runs.
 #[derive(Clone, Debug)]
 pub struct VmConfig {
-    /// Name, for logs, threads and reports.
+    /// Name of the VM in logs, names of threads, and reports.
     pub name: String,
-    /// Index of this VM in the run.
+    /// Index of this VM among those of its `causeway run`, from 0.
     pub index: u32,
-    /// Number of VMs in the run.
+    /// Number of VMs in the same `causeway run`.
     pub vms: u32,
-    /// Virtual CPUs.
+    /// Number of virtual CPUs.
     pub vcpus: u32,
     /// Guest RAM in bytes, a multiple of 1 MiB.
     pub memory_bytes: u64,
-    /// The guest that it runs.
+    /// The guest that the VM runs.
     pub boot: Boot,
-    /// Size of the aperture in bytes, a power of two. It may become less, if the CPU has few
-    /// address bits.
+    /// Size of the aperture in bytes, a power of two. The VM gets a smaller one if the CPU has too
+    /// few address bits.
     pub aperture_bytes: u64,
-    /// Whether RAM is to be of 2 MiB pages where the host can provide them.
+    /// Whether guest RAM uses 2 MiB pages where the host can provide them.
     pub large_pages: bool,
-    /// Host devices that are passed through to the VM. With any, a bare guest has interrupt
-    /// controllers, too.
+    /// Host devices that are passed through to the VM; `None` without any. With such devices, a
+    /// bare guest has interrupt controllers too.
     pub devices: Option<Arc<dyn DeviceSource>>,
-    /// Optional devices, which are attached behind all others, in this order.
+    /// Optional devices, which are added after all others, in this order.
     pub attached: Vec<Arc<dyn Attach>>,
 }
 
-/// The guest that a VM runs.
+/// What a VM runs.
 #[derive(Clone, Debug)]
 pub enum Boot {
-    /// A bare guest, on a machine without interrupts.
+    /// A bare guest, on a machine without interrupts unless devices are passed through.
     Bare {
-        /// ELF image.
+        /// Content of the guest's ELF image.
         image: Arc<[u8]>,
-        /// Arguments to the guest.
+        /// Arguments of the guest, as one string.
         arguments: String,
-        /// Privilege level that it runs at.
+        /// Privilege level at which the guest runs.
         privilege: Privilege,
     },
-    /// An operating system, on a small PC.
+    /// A Linux kernel, on a small PC.
     Linux(Box<Linux>),
 }
 
-/// Why a configuration is invalid.
+/// Why a VM's configuration is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// The number of virtual CPUs is zero or too large.
     #[error("invalid number of virtual CPUs {vcpus}: 1 to {limit}")]
     Vcpus {
-        /// The number in the configuration.
+        /// Number of virtual CPUs in the configuration.
         vcpus: u32,
-        /// The most that this host allows.
+        /// Most virtual CPUs that this host allows.
         limit: u32,
     },
-    /// The index is not below the number of VMs, or there are too many VMs.
-    #[error("invalid VM {index} of {vms}: a run has 1 to {VMS_MAX} VMs, from index 0")]
+    /// The index is not below the number of VMs, or the run has too many VMs.
+    #[error(
+        "invalid VM index {index} in a run of {vms} VMs: a run has 1 to {VMS_MAX} VMs, and their \
+         indices begin at 0"
+    )]
     Index {
-        /// Index.
+        /// Index in the configuration.
         index: u32,
-        /// Number of VMs.
+        /// Number of VMs in the configuration.
         vms: u32,
     },
-    /// The arguments do not fit on the boot page.
-    #[error("the guest's arguments have {bytes} bytes: at most {ARGUMENT_BYTES_MAX} fit")]
+    /// The guest's arguments do not fit on the boot page.
+    #[error(
+        "the guest's arguments have {bytes} bytes, but at most {ARGUMENT_BYTES_MAX} fit: give \
+         shorter arguments"
+    )]
     Arguments {
-        /// Length of the arguments.
+        /// Length of the arguments in bytes.
         bytes: usize,
     },
 }
 
 impl VmConfig {
-    /// Checks what can be checked without creating anything; `vcpus_max` is KVM's limit.
+    /// Checks the configuration as far as that is possible without creating anything. `vcpus_max`
+    /// is the most virtual CPUs that KVM allows.
     ///
     /// # Errors
-    /// [`ConfigError::Vcpus`], `Index` or `Arguments`, for the value that is invalid.
+    /// [`ConfigError::Vcpus`] for an invalid number of virtual CPUs, `Index` for an invalid index
+    /// or number of VMs, `Arguments` for arguments that are too long.
     pub fn check(&self, vcpus_max: u32) -> Result<(), ConfigError> {
         let limit = vcpus_max.min(VCPUS_MAX);
         if !(1..=limit).contains(&self.vcpus) {
@@ -150,8 +158,8 @@ mod tests {
         };
         assert!(spoiled(|c| c.vcpus = 0).starts_with("invalid number of virtual CPUs 0"));
         assert!(spoiled(|c| c.vcpus = 9).ends_with("1 to 8"));
-        assert!(spoiled(|c| c.index = 1).starts_with("invalid VM 1 of 1"));
-        assert!(spoiled(|c| c.vms = 65).starts_with("invalid VM 0 of 65"));
+        assert!(spoiled(|c| c.index = 1).starts_with("invalid VM index 1 in a run of 1"));
+        assert!(spoiled(|c| c.vms = 65).starts_with("invalid VM index 0 in a run of 65"));
         assert!(spoiled(|c| c.boot = bare(&"a".repeat(257))).contains("257 bytes"));
     }
 }

@@ -10,6 +10,7 @@ use super::attach::AttachError;
 use super::config::ConfigError;
 use crate::bus::BusError;
 use crate::device::FunctionError;
+use crate::kvm::CallError;
 use crate::linux;
 use crate::loader::LoadError;
 use crate::memory::RamCreateError;
@@ -18,68 +19,63 @@ use crate::pci::LayoutError;
 use crate::statistics::StatisticsError;
 use crate::virtio::VirtioError;
 
-/// Why a VM cannot be created. Nothing of it is left.
+/// Why a VM cannot be created. On an error, nothing of the VM is left.
 #[derive(Debug, thiserror::Error)]
 pub enum VmError {
-    /// The configuration is invalid.
+    /// The VM's configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Guest memory cannot be created.
+    /// Guest RAM cannot be created.
     #[error(transparent)]
     Memory(#[from] RamCreateError),
-    /// The image.
+    /// The image of the bare guest cannot be loaded.
     #[error("cannot load the guest image")]
     Image(#[from] LoadError),
-    /// The operating system.
+    /// The Linux kernel or its initramfs cannot be loaded.
     #[error("cannot load the operating system")]
     Linux(#[from] linux::SetupError),
-    /// KVM refused a call.
-    #[error("KVM refuses {call}")]
-    Kvm {
-        /// Name of the ioctl, or of what was made with it.
-        call: &'static str,
-        /// The error.
-        source: io::Error,
-    },
-    /// No statistics.
+    /// A call of KVM failed.
+    #[error(transparent)]
+    Kvm(#[from] CallError),
+    /// KVM's statistics of the VM cannot be read.
     #[error("cannot read KVM's statistics")]
     Statistics(#[from] StatisticsError),
-    /// Boot tables do not fit.
-    #[error("guest memory has no room for boot tables")]
+    /// The tables that a bare guest needs do not fit into guest memory.
+    #[error("guest memory has no room for the guest's boot tables")]
     Boot(#[from] RamError),
-    /// No room for the device.
+    /// The CPU's physical addresses have no room for the devices.
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    /// No aperture.
+    /// This process has no free address range for the aperture.
     #[error("cannot reserve addresses for an aperture of {bytes} bytes")]
     Aperture {
-        /// Size.
+        /// Size of the aperture in bytes.
         bytes: u64,
-        /// Why.
+        /// The reason.
         source: MemoryError,
     },
-    /// Two devices want the same addresses.
+    /// Two devices need the same addresses.
     #[error("two devices of the VM need the same addresses")]
     Bus(#[from] BusError),
-    /// No session.
+    /// The mediator opens no session for the guest.
     #[error("cannot open a GPU session for the guest")]
     Session(#[from] OpenError),
-    /// The Causeway function.
-    #[error("cannot put the device into the guest's address space")]
+    /// The Causeway function cannot be created.
+    #[error("cannot create the guest's Causeway device")]
     Function(#[from] FunctionError),
-    /// A virtio device.
-    #[error("cannot give the guest its virtio devices")]
+    /// A virtio device cannot be created.
+    #[error("cannot create the guest's virtio devices")]
     Virtio(#[from] VirtioError),
-    /// The caller's devices cannot be attached.
+    /// An optional device cannot be added.
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// A host device cannot be passed through.
+    /// A device of the host cannot be passed through.
     #[error("cannot pass the devices through to the guest")]
     PassThrough(#[from] PassThroughError),
-    /// No interrupt.
-    #[error("cannot create an interrupt")]
+    /// The interrupt of the serial port cannot be created.
+    #[error("cannot create the interrupt of the guest's serial port")]
     Interrupt(#[source] io::Error),
-    /// No eventfd.
+    /// The event that announces the VM's end cannot be created.
     #[error("cannot create an eventfd")]
     Event(#[source] io::Error),
 }

@@ -16,8 +16,8 @@ const ENTROPY_DEVICE: u8 = 2;
 /// Width of the stores that notify a virtio device.
 const NOTIFICATION_BYTES: u32 = 2;
 
-/// Puts a source of random numbers and `disks` on bus 0 of the VM called `name`. Without interrupts
-/// there are none.
+/// Puts a source of random numbers and `disks` on PCI bus 0 of the VM called `name`. Does nothing
+/// without an interrupt controller.
 pub(super) fn add(
     devices: &mut Devices,
     processors: &Processors,

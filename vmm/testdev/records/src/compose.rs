@@ -8,7 +8,7 @@ use crate::{
 };
 
 impl RecordHeader {
-    /// Returns the header of a record of type `R`.
+    /// Returns the header of a record of this kind, whose type is `R`.
     #[must_use]
     pub const fn of<R>(kind: RecordKind) -> Self {
         Self {
@@ -17,7 +17,8 @@ impl RecordHeader {
         }
     }
 
-    /// Returns the record that parks a virtual CPU: a header alone.
+    /// Returns the record by which a virtual CPU says that it has nothing more to do. The record is
+    /// a header only.
     #[must_use]
     pub const fn park() -> Self {
         Self::of::<Self>(RecordKind::Park)
@@ -59,19 +60,20 @@ impl<const BYTES: usize> Write for Text<BYTES> {
     }
 }
 
-/// What a guest did in a phase.
+/// What a guest did in a phase of its run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
-    /// Operations.
+    /// Number of operations.
     pub operations: u64,
-    /// Bytes moved.
+    /// Number of bytes moved.
     pub bytes: u64,
-    /// Doorbells rung.
+    /// Number of doorbells rung.
     pub doorbells: u64,
 }
 
 impl PhaseBegin {
-    /// Begins a phase. A `name` longer than 48 bytes is cut.
+    /// Returns the record that begins a phase, which exercises `path`. A `name` longer than 48
+    /// bytes is cut.
     #[must_use]
     pub fn new(path: PhasePath, name: &str) -> Self {
         let name = Text::new(name);
@@ -85,7 +87,7 @@ impl PhaseBegin {
 }
 
 impl PhaseEnd {
-    /// Ends the open phase, in which the guest did `totals`.
+    /// Returns the record that ends the open phase, in which the guest did `totals`.
     #[must_use]
     pub const fn new(totals: Totals) -> Self {
         Self {
@@ -98,7 +100,8 @@ impl PhaseEnd {
 }
 
 impl Figure {
-    /// Reports a figure. An empty `unit` means a plain ratio.
+    /// Returns the record that reports a figure. An empty `unit` means a plain ratio. A `name`
+    /// longer than 64 bytes and a `unit` longer than 16 bytes are cut.
     #[must_use]
     pub fn new(name: &str, value: f64, unit: &str) -> Self {
         let (name, unit) = (Text::new(name), Text::new(unit));
@@ -114,7 +117,8 @@ impl Figure {
 }
 
 impl Panic {
-    /// Reports a panic with `message` at `line` of `file`. Text that is too long is cut.
+    /// Returns the record that reports a panic with `message` at `line` of `file`. A `file` longer
+    /// than 128 bytes and a `message` longer than 256 bytes are cut.
     #[must_use]
     pub fn new(file: &str, line: u32, message: impl fmt::Display) -> Self {
         let (file, message) = (Text::new(file), Text::new(message));
@@ -130,12 +134,12 @@ impl Panic {
     }
 }
 
-/// Why a mailbox gives no mail.
+/// Why a guest gets no mail from a mailbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoMail {
-    /// The mailbox is empty.
+    /// The mailbox is still empty.
     NotYet,
-    /// The mailbox is empty, and a VM that could fill it has failed: there is no use in waiting.
+    /// The mailbox is empty, and another VM of the run has failed, so that waiting is useless.
     SenderFailed,
 }
 
@@ -143,13 +147,14 @@ impl fmt::Display for NoMail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotYet => "the mailbox is empty",
-            Self::SenderFailed => "the mailbox is empty, and the other side has failed",
+            Self::SenderFailed => "the mailbox is empty, and another VM of the run has failed",
         })
     }
 }
 
 impl Mail {
-    /// Puts `data` into mailbox number `mailbox`, below [`crate::MAILBOXES`].
+    /// Returns the record that puts `data` into mailbox number `mailbox`, which is below
+    /// [`crate::MAILBOXES`].
     #[must_use]
     pub const fn post(mailbox: u32, data: [u8; 64]) -> Self {
         Self {
@@ -160,8 +165,8 @@ impl Mail {
         }
     }
 
-    /// Asks for the mail in mailbox number `mailbox`, below [`crate::MAILBOXES`]. The host waits up
-    /// to `wait_ms` milliseconds for it.
+    /// Returns the record that asks for the mail in mailbox number `mailbox`, which is below
+    /// [`crate::MAILBOXES`]. The host waits for mail up to `wait_ms` milliseconds.
     #[must_use]
     pub const fn fetch(mailbox: u32, wait_ms: u32) -> Self {
         Self {
@@ -172,11 +177,11 @@ impl Mail {
         }
     }
 
-    /// Reads the host's reply to [`Self::fetch`].
+    /// Returns the mail from the host's reply to [`Self::fetch`].
     ///
     /// # Errors
-    /// [`NoMail::NotYet`] if the mailbox stayed empty, [`NoMail::SenderFailed`] if it is empty and
-    /// another VM of the run has failed.
+    /// [`NoMail::NotYet`] if the mailbox stayed empty, [`NoMail::SenderFailed`] if the mailbox is
+    /// empty and another VM of the run has failed.
     pub const fn fetched(&self) -> Result<[u8; 64], NoMail> {
         match self.wait {
             1 => Ok(self.data),
@@ -185,7 +190,7 @@ impl Mail {
         }
     }
 
-    /// Writes the host's reply to [`Self::fetch`] into the record.
+    /// Writes `found` into the record as the host's reply to [`Self::fetch`].
     pub fn answer(&mut self, found: Result<[u8; 64], NoMail>) {
         self.wait = match found {
             Ok(_) => 1,
@@ -197,8 +202,8 @@ impl Mail {
 }
 
 impl Baseline {
-    /// Asks the host to run a loop over `bytes` bytes (a multiple of 64) at guest-physical
-    /// `address` (64-byte aligned), `passes` times.
+    /// Returns the record that asks the host to run a loop of this kind `passes` times over the
+    /// `bytes` bytes (a multiple of 64) at guest-physical `address` (64-byte aligned).
     #[must_use]
     pub const fn new(kind: Loop, address: u64, bytes: u64, passes: u32) -> Self {
         Self {
@@ -211,16 +216,17 @@ impl Baseline {
         }
     }
 
-    /// Returns the time stamp counter ticks that the loop took; `None` if the memory is not mapped.
+    /// Returns from the host's reply how many ticks of the guest's time stamp counter the loop
+    /// took; `None` if the memory is not mapped.
     #[must_use]
-    pub const fn measured(&self) -> Option<u64> {
-        nonzero(self.ticks)
+    pub fn measured(&self) -> Option<u64> {
+        (self.ticks != 0).then_some(self.ticks)
     }
 }
 
 impl Comparison {
-    /// Reports a sample of line number `line`: `operations` operations (not zero) of `bytes` bytes
-    /// each took the guest `guest_ns` nanoseconds.
+    /// Returns the record that reports a sample for line number `line` of `bench gpu`: the guest
+    /// took `guest_ns` nanoseconds for `operations` operations (not zero) of `bytes` bytes each.
     #[must_use]
     pub const fn new(line: u32, operations: u32, bytes: u64, guest_ns: u64) -> Self {
         Self {
@@ -233,15 +239,16 @@ impl Comparison {
         }
     }
 
-    /// Returns the nanoseconds that the host took; `None` if the host does not do this natively.
+    /// Returns from the host's reply how many nanoseconds the host took for the same operations;
+    /// `None` if the host does not do them natively.
     #[must_use]
-    pub const fn native_ns(&self) -> Option<u64> {
-        nonzero(self.native_ns)
+    pub fn native_ns(&self) -> Option<u64> {
+        (self.native_ns != 0).then_some(self.native_ns)
     }
 }
 
 impl Identity {
-    /// Asks which VM of the run this is.
+    /// Returns the record by which a guest asks which VM of its run it is in.
     #[must_use]
     pub const fn ask() -> Self {
         Self {
@@ -251,20 +258,11 @@ impl Identity {
         }
     }
 
-    /// Returns the index of the VM and the number of VMs; `None` without a test device.
+    /// Returns from the host's reply the index of the VM and the number of VMs in the run; `None`
+    /// if the VM has no test device.
     #[must_use]
-    pub const fn answer(&self) -> Option<(u32, u32)> {
-        match self.vms {
-            0 => None,
-            vms => Some((self.vm, vms)),
-        }
-    }
-}
-
-const fn nonzero(value: u64) -> Option<u64> {
-    match value {
-        0 => None,
-        value => Some(value),
+    pub fn answer(&self) -> Option<(u32, u32)> {
+        (self.vms != 0).then_some((self.vm, self.vms))
     }
 }
 

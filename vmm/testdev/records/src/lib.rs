@@ -16,209 +16,198 @@ mod compose;
 
 pub use compose::{NoMail, Totals};
 
-use causeway_protocol::wire::structures;
+use causeway_protocol::wire::{structures, wire_enum};
 
-/// 4-byte store: ends the VM. Zero is pass, anything else is fail.
+/// I/O port: a 4-byte store of the guest ends its VM. Zero means pass, any other value fail.
 pub const PORT_EXIT: u16 = 0xca0;
-/// 4-byte store: guest-physical address of a record.
+/// I/O port: a 4-byte store of a guest-physical address hands the record there to the test device.
 pub const PORT_RECORD: u16 = 0xca4;
 
-/// 4-byte store: offset of a record in the aperture, in units of [`RECORD_UNIT_BYTES`].
+/// I/O port: a 4-byte store of an offset in the aperture, in units of [`RECORD_UNIT_BYTES`], hands
+/// the record there to the test device.
 pub const PORT_RECORD_APERTURE: u16 = 0xca8;
-/// Alignment of records in the aperture, in bytes.
+/// Alignment of records in the aperture, and unit of the offsets that a guest stores to
+/// [`PORT_RECORD_APERTURE`], in bytes.
 pub const RECORD_UNIT_BYTES: u64 = 64;
-/// Number of ports, from [`PORT_EXIT`].
+/// Number of the test device's I/O ports, from [`PORT_EXIT`] on.
 pub const PORTS: u16 = 12;
 /// Number of mailboxes that the VMs of a run share.
 pub const MAILBOXES: usize = 64;
 
-/// What a record is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
-pub enum RecordKind {
-    /// [`PhaseBegin`]: statistics are sampled; a phase begins.
-    PhaseBegin = 1,
-    /// [`PhaseEnd`]: statistics are sampled; the phase ends.
-    PhaseEnd = 2,
-    /// [`Figure`]: a figure for the report.
-    Figure = 3,
-    /// [`Mail`]: put 64 bytes into a mailbox, for the other VMs of the run.
-    Post = 4,
-    /// [`Mail`]: fetch what a VM has put into a mailbox; the host waits for it.
-    Fetch = 5,
-    /// [`Baseline`]: run a loop on a host thread over memory that the guest has mapped.
-    Baseline = 6,
-    /// [`Panic`]: why the guest is about to exit.
-    Panic = 7,
-    /// [`RecordHeader`] alone: this virtual CPU has nothing more to do.
-    Park = 8,
-    /// [`Comparison`]: do natively on the host what the guest has just done and timed.
-    Comparison = 9,
-    /// [`Identity`]: which VM of the run this is.
-    Identity = 10,
+wire_enum! {
+    /// What a record asks the test device to do.
+    pub enum RecordKind: u32 {
+        /// [`PhaseBegin`]: sample both counts of exits, and begin a phase.
+        PhaseBegin = 1,
+        /// [`PhaseEnd`]: sample both counts of exits, and end the phase.
+        PhaseEnd = 2,
+        /// [`Figure`]: add a figure to the report.
+        Figure = 3,
+        /// [`Mail`]: put 64 bytes into a mailbox, for the other VMs of the run.
+        Post = 4,
+        /// [`Mail`]: fetch the mail in a mailbox; the host waits for mail if the mailbox is empty.
+        Fetch = 5,
+        /// [`Baseline`]: run a loop on a host thread over memory that the guest has mapped.
+        Baseline = 6,
+        /// [`Panic`]: report where and why the guest panicked.
+        Panic = 7,
+        /// [`RecordHeader`] only: park this virtual CPU, which has nothing more to do.
+        Park = 8,
+        /// [`Comparison`]: report a sample, whose operations the host repeats natively.
+        Comparison = 9,
+        /// [`Identity`]: tell the guest which VM of the run it is in.
+        Identity = 10,
+    }
 }
 
-impl RecordKind {
-    /// Decodes the wire value.
-    pub const fn from_wire(value: u32) -> Option<Self> {
-        match value {
-            1 => Some(Self::PhaseBegin),
-            2 => Some(Self::PhaseEnd),
-            3 => Some(Self::Figure),
-            4 => Some(Self::Post),
-            5 => Some(Self::Fetch),
-            6 => Some(Self::Baseline),
-            7 => Some(Self::Panic),
-            8 => Some(Self::Park),
-            9 => Some(Self::Comparison),
-            10 => Some(Self::Identity),
-            _ => None,
-        }
+wire_enum! {
+    /// What a phase of a guest's run exercises.
+    pub enum PhasePath: u32 {
+        /// Preparation and verification: the guest may do anything.
+        Setup = 0,
+        /// The control path (allocation, mapping, creation of command buffers): exits are expected,
+        /// and counted per operation.
+        Control = 1,
+        /// The data path (loads, stores, packets, fences): the guest must not exit.
+        Data = 2,
+    }
+}
+
+wire_enum! {
+    /// Loops that the host runs over the guest's memory, to compare with the guest's own loops
+    /// (crate `causeway-kernels`, module `loops`).
+    pub enum Loop: u32 {
+        /// The loop stores 8-byte words.
+        Store = 1,
+        /// The loop loads 8-byte words.
+        Load = 2,
     }
 }
 
 structures! {
-    /// Header of every record.
+    /// Header with which every record begins.
     pub struct RecordHeader {
-        /// [`RecordKind`].
+        /// Number of the [`RecordKind`].
         pub kind: u32,
-        /// Bytes of the record, header included.
+        /// Size of the record in bytes, with its header.
         pub bytes: u32,
     } = 8
 
-    /// Begin of a phase. Phases do not nest; a new begin ends an open one.
+    /// Begins a phase. Phases do not nest: a new phase ends one that is open.
     pub struct PhaseBegin {
-        /// Header.
+        /// Header of the record.
         pub header: RecordHeader,
-        /// [`PhasePath`].
+        /// What the phase exercises: number of the [`PhasePath`].
         pub path: u32,
-        /// Bytes of `name` in use.
+        /// Number of bytes that are used in `name`.
         pub name_bytes: u32,
-        /// Name, UTF-8.
+        /// Name of the phase, in UTF-8.
         pub name: [u8; 48],
     } = 64
 
-    /// End of a phase.
+    /// Ends the open phase.
     pub struct PhaseEnd {
-        /// Header.
+        /// Header of the record.
         pub header: RecordHeader,
-        /// Operations done in the phase.
+        /// Number of operations that the guest did in the phase.
         pub operations: u64,
-        /// Bytes moved in the phase.
+        /// Number of bytes that the guest moved in the phase.
         pub bytes: u64,
-        /// Doorbells the guest rang in the phase.
+        /// Number of doorbells that the guest rang in the phase.
         pub doorbells: u64,
     } = 32
 
-    /// A figure for the report.
+    /// Adds a figure to the guest's report.
     pub struct Figure {
-        /// Header.
+        /// Header of the record.
         pub header: RecordHeader,
-        /// The figure, as the bits of an f64.
+        /// Value of the figure, as the bits of an IEEE 754 double.
         pub value_bits: u64,
-        /// Bytes of `name` in use.
+        /// Number of bytes that are used in `name`.
         pub name_bytes: u32,
-        /// Bytes of `unit` in use; zero for a plain ratio.
+        /// Number of bytes that are used in `unit`; zero for a plain ratio.
         pub unit_bytes: u32,
-        /// Name, UTF-8.
+        /// Name of the figure, in UTF-8.
         pub name: [u8; 64],
-        /// Unit, UTF-8.
+        /// Unit of the figure, in UTF-8.
         pub unit: [u8; 16],
     } = 104
 
-    /// Mail between the VMs of a run.
+    /// Puts mail into a mailbox for the other guests of the run, or fetches mail from a mailbox.
     pub struct Mail {
-        /// Header.
+        /// Header of the record.
         pub header: RecordHeader,
         /// Number of the mailbox, below [`MAILBOXES`].
         pub mailbox: u32,
-        /// Fetch: milliseconds to wait. Reply: 1 if there is mail, 2 if its sender has failed, else
-        /// 0.
+        /// To fetch: milliseconds that the host waits for mail. Reply: 1 if the mailbox has mail, 2
+        /// if the mailbox is empty and another VM of the run has failed, else 0.
         pub wait: u32,
-        /// The mail.
+        /// The mail: to post, that of this guest; in a reply, that of another.
         pub data: [u8; 64],
     } = 80
 
-    /// A baseline measurement by a host thread.
+    /// Runs a loop on a host thread over memory of the guest, as a baseline for the guest's own
+    /// loop.
     pub struct Baseline {
-        /// Header.
+        /// Header of the record.
         pub header: RecordHeader,
-        /// [`Loop`].
+        /// Number of the [`Loop`] that the host runs.
         pub kind: u32,
-        /// Passes over the memory.
+        /// Number of times that the loop passes over the memory.
         pub passes: u32,
-        /// Guest-physical address, in the aperture or in RAM; 64-byte aligned.
+        /// Guest-physical address of the memory, in the aperture or in RAM; 64-byte aligned.
         pub address: u64,
-        /// Bytes; a multiple of 64.
+        /// Size of the memory in bytes; a multiple of 64.
         pub bytes: u64,
-        /// Reply: time stamp counter ticks that the loop took, or zero if the memory is not mapped.
+        /// Reply: ticks of the guest's time stamp counter that the loop took, or zero if the memory
+        /// is not mapped.
         pub ticks: u64,
     } = 40
 
-    /// A sample of a guest, and the time of the same operations done natively right after it.
+    /// Reports a sample of a guest: how long it took for some operations. The host repeats the
+    /// operations natively right after it.
     pub struct Comparison {
-        /// Header.
+        /// Header of the record.
         pub header: RecordHeader,
-        /// Number of the line of `bench gpu`.
+        /// Number of the line in the table of `causeway bench gpu` to which the sample belongs.
         pub line: u32,
-        /// Operations in the sample, not zero.
+        /// Number of operations in the sample, not zero.
         pub operations: u32,
-        /// Bytes of each operation, where it has any.
+        /// Bytes that each operation moves; zero if it moves none.
         pub bytes: u64,
         /// Nanoseconds that the guest took for all operations.
         pub guest_ns: u64,
-        /// Reply: nanoseconds that the host took natively, or zero if it cannot do this.
+        /// Reply: nanoseconds that the host took for all operations, or zero if it does not do them
+        /// natively.
         pub native_ns: u64,
     } = 40
 
-    /// Which VM of the run this is. A bare guest finds the same numbers in its boot page.
+    /// Asks which VM of the run the guest is in. A bare guest finds the same numbers in its boot
+    /// page.
     pub struct Identity {
-        /// Header.
+        /// Header of the record.
         pub header: RecordHeader,
-        /// Reply: index of the VM.
+        /// Reply: index of the VM in the run, from 0.
         pub vm: u32,
-        /// Reply: number of VMs; zero without a test device.
+        /// Reply: number of VMs in the run. Stays zero if the VM has no test device.
         pub vms: u32,
     } = 16
 
-    /// Why the guest panicked.
+    /// Reports where and why the guest panicked.
     pub struct Panic {
-        /// Header.
+        /// Header of the record.
         pub header: RecordHeader,
-        /// Line in `file`.
+        /// Line in the source file.
         pub line: u32,
-        /// Bytes of `file` in use.
+        /// Number of bytes that are used in `file`.
         pub file_bytes: u32,
-        /// Bytes of `message` in use.
+        /// Number of bytes that are used in `message`.
         pub message_bytes: u32,
-        /// Zero.
+        /// Reserved: zero.
         pub reserved: u32,
-        /// Source file, UTF-8.
+        /// Source file in which the guest panicked, in UTF-8.
         pub file: [u8; 128],
-        /// Message, UTF-8, cut if longer.
+        /// Message of the panic, in UTF-8, cut if longer.
         pub message: [u8; 256],
     } = 408
-}
-
-/// What a phase exercises.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
-pub enum PhasePath {
-    /// Preparation and verification: may do anything.
-    Setup = 0,
-    /// Control path: exits are expected, and counted per operation.
-    Control = 1,
-    /// Data path: must not exit.
-    Data = 2,
-}
-
-/// Loops that the host runs over the guest's memory, to compare with the guest's own (crate
-/// `causeway-kernels`, `loops`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
-pub enum Loop {
-    /// 8-byte stores.
-    Store = 1,
-    /// 8-byte loads.
-    Load = 2,
 }

@@ -20,7 +20,8 @@ const DEVICES: u8 = 32;
 /// Pin INTA#, as configuration space numbers it and as the routing table does.
 const PIN_A: (u8, u8) = (1, 0);
 
-/// Returns the DSDT.
+/// Returns the differentiated system description table (DSDT), which describes PCI, the serial port
+/// and how to turn the machine off.
 pub fn dsdt(layout: &Layout) -> Sdt {
     let mut code = Vec::new();
     pci(layout, &mut code);
@@ -43,18 +44,13 @@ fn pci(layout: &Layout, code: &mut Vec<u8>) {
         (LOW_END - 1) as u32,
         None,
     );
-    let aperture = AddressSpace::new_memory(
-        AddressSpaceCacheable::NotCacheable,
-        true,
-        layout.aperture,
-        layout.aperture + layout.aperture_bytes - 1,
-        None,
-    );
-    let mut windows: Vec<&dyn Aml> = vec![&buses, &mechanism, &low, &aperture];
-    let high = layout.high_window.map(|(start, end)| {
+    let wide = |(start, end)| {
         let cacheable = AddressSpaceCacheable::NotCacheable;
-        AddressSpace::new_memory(cacheable, true, start, end - 1, None)
-    });
+        AddressSpace::<u64>::new_memory(cacheable, true, start, end - 1, None)
+    };
+    let aperture = wide((layout.aperture, layout.aperture + layout.aperture_bytes));
+    let high = layout.high_window.map(wide);
+    let mut windows: Vec<&dyn Aml> = vec![&buses, &mechanism, &low, &aperture];
     windows.extend(high.as_ref().map(|window| window as &dyn Aml));
     let resources = ResourceTemplate::new(windows);
     Device::new(

@@ -108,7 +108,7 @@ fn elf_kernels_are_told_from_bare_guests_by_their_note() {
         (kernel.protocol, kernel.entry),
         (BootProtocol::Linux64, ENTRY)
     );
-    assert!(refused(elf(None), Some(BootProtocol::Pvh)).contains("without PVH's note"));
+    assert!(refused(elf(None), Some(BootProtocol::Pvh)).contains("without the PVH entry point"));
     assert!(refused(elf(None), Some(BootProtocol::BzImage)).contains("ELF"));
 }
 
@@ -165,7 +165,7 @@ fn kernels_that_cannot_boot_here_say_why() {
         image[offset..offset + bytes.len()].copy_from_slice(bytes);
         refused(image, None)
     };
-    assert!(spoiled(0x206, &[0x09, 2]).contains("2.09 is too old"));
+    assert!(spoiled(0x206, &[0x09, 2]).contains("2.09, which is too old"));
     assert!(spoiled(0x236, &[0]).contains("no 64-bit entry point"));
     assert!(spoiled(0x38, b"ARM\x64").contains("arm64"));
     assert!(spoiled(0x24c, &[0xff; 4]).contains("truncated"));
