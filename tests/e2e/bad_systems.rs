@@ -112,7 +112,7 @@ fn disks_that_cannot_be_are_refused_by_name_and_reason() {
         (&["odd"], &["odd", "1000 bytes", "multiple of 512"]),
         (&["empty"], &["empty", "truncate -s"]),
         (&[",ro"], &["for --disk"]),
-        (&["disk", "disk"], &["disk", "given twice", "give it once"]),
+        (&["disk", "disk"], &["disk", "given twice", "image once"]),
         (&["disk,ro", "disk"], &["disk", "given twice"]),
     ] {
         let words: Vec<&str> = disks.iter().flat_map(|disk| ["--disk", disk]).collect();

@@ -83,6 +83,32 @@ impl Session {
         true
     }
 
+    /// Executes a batch as [`GuestSession::execute`] does, for a caller with peers of its own.
+    pub fn execute_for(&self, peers: &Peers, client: Client, batch: &mut [u8]) -> Status {
+        Counters::add(&self.inner.counters.counted.batches);
+        let session = ClientSession {
+            session: &self.inner,
+            peers,
+            client,
+        };
+        batch::execute(&session, batch)
+    }
+
+    /// Resets the session as [`GuestSession::reset`] does, for a caller with peers of its own.
+    pub fn reset_for(&self, peers: &Peers) {
+        self.inner.end_generation(peers, false);
+    }
+
+    /// Resets a client as [`GuestSession::reset_client`] does, for a caller with peers of its own.
+    pub fn reset_client_for(&self, peers: &Peers, client: Client) {
+        self.inner.reset_client(peers, client);
+    }
+
+    /// Closes the session as [`GuestSession::close`] does, for a caller with peers of its own.
+    pub fn close_for(&self, peers: &Peers) {
+        self.inner.end_generation(peers, true);
+    }
+
     /// Makes the session lost because of `fault`. It stays lost until its next reset.
     pub fn lose(&self, fault: Fault) {
         Counters::add(&self.inner.counters.counted.faults);

@@ -134,7 +134,11 @@ pub fn refused(error: PassThroughError) -> Failure {
 }
 
 fn unavailable(error: impl Error + Send + Sync + 'static) -> Failure {
-    Failure::new(Code::Device, "cannot pass a device of --vfio through", error)
+    Failure::new(
+        Code::Device,
+        "cannot pass a device of --vfio through",
+        error,
+    )
 }
 
 #[cfg(test)]

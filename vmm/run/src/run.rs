@@ -119,7 +119,8 @@ pub fn execute(
     signals: &mut Signals,
     extras: &Extras,
 ) -> Result<RunOutcome, Failure> {
-    let kvm = kvm::open().map_err(|e| Failure::new(Code::Kvm, "cannot use KVM, which guests need", e))?;
+    let kvm =
+        kvm::open().map_err(|e| Failure::new(Code::Kvm, "cannot use KVM, which guests need", e))?;
     raise_descriptor_limit();
     passthrough::check(run)?;
     let back_end = BackEnd::new(run)?;
@@ -143,7 +144,8 @@ pub fn execute(
     };
     let outcomes = event_loop::run_all(vms, &limits, signals);
     drop(interactive);
-    let outcomes = outcomes.map_err(|e| Failure::new(Code::Crashed, "cannot continue to run the VMs", e))?;
+    let outcomes =
+        outcomes.map_err(|e| Failure::new(Code::Crashed, "cannot continue to run the VMs", e))?;
     let vmm_rss_bytes = watch.finish();
     let mut report = Report {
         schema: SCHEMA,
@@ -245,7 +247,9 @@ fn refused(run: &Run, error: VmError) -> Failure {
         VmError::Linux(error) => not_an_image(run, error),
         VmError::Session(error @ OpenError::Unavailable { .. }) => run.unavailable(error),
         VmError::PassThrough(error) => passthrough::refused(error),
-        VmError::Config(error) => Failure::new(Code::Usage, "a VM cannot have this configuration", error),
+        VmError::Config(error) => {
+            Failure::new(Code::Usage, "a VM cannot have this configuration", error)
+        }
         error => Failure::new(Code::Crashed, "cannot create the VM", error),
     }
 }

@@ -214,7 +214,10 @@ impl Server {
             Err(e) => {
                 self.paused_until = Some(Instant::now() + PAUSE);
                 let level = level(&mut self.not_taken);
-                return log::log!(level, "cannot accept the connection of a client process: {e}");
+                return log::log!(
+                    level,
+                    "cannot accept the connection of a client process: {e}"
+                );
             }
         };
         if self.served.len() >= self.processes as usize {

@@ -217,7 +217,10 @@ mod tests {
         let pid = fixture::snapshot().pid;
         let mut sampler = Sampler::new(Some(pid));
         let nothing = sampler.conclude(late(pid)).unwrap_err();
-        assert!(nothing.to_string().contains("cannot get statistics"), "{nothing}");
+        assert!(
+            nothing.to_string().contains("cannot get statistics"),
+            "{nothing}"
+        );
         sampler.conclude(answered(fixture::guest())).unwrap();
         let seen = sampler.conclude(late(pid)).unwrap();
         assert!(seen.processes.is_empty());

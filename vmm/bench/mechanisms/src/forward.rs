@@ -47,7 +47,9 @@ enum CallError {
         opcode: u64,
         words: usize,
     },
-    #[error("a call with opcode {opcode:#x} reaches beyond the end of an allocation or of guest RAM")]
+    #[error(
+        "a call with opcode {opcode:#x} reaches beyond the end of an allocation or of guest RAM"
+    )]
     Range { opcode: u64 },
     #[error("the results of a batch have more than {} words", wire::RESULT_WORDS)]
     Results,

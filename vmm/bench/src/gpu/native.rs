@@ -35,16 +35,26 @@ impl NativeGpu {
         let Kind::Cuda(causeway_cuda::Options { device, .. }) = kind else {
             return Ok(None);
         };
-        let gpus = causeway_cuda::identities()
-            .map_err(|e| Failure::new(Code::Gpu, "cannot list the GPUs of this host, to compare the guest with the host", e))?;
+        let gpus = causeway_cuda::identities().map_err(|e| {
+            Failure::new(
+                Code::Gpu,
+                "cannot list the GPUs of this host, to compare the guest with the host",
+                e,
+            )
+        })?;
         let Some(identity) = gpus.get(device as usize).cloned() else {
             return Err(Failure::gpu(format!(
                 "GPU {device} of --gpu does not exist: the driver has {} GPUs, counted from 0",
                 gpus.len()
             )));
         };
-        let native = Native::open(device)
-            .map_err(|e| Failure::new(Code::Gpu, "cannot use the GPU from the host, to compare the guest with the host", e))?;
+        let native = Native::open(device).map_err(|e| {
+            Failure::new(
+                Code::Gpu,
+                "cannot use the GPU from the host, to compare the guest with the host",
+                e,
+            )
+        })?;
         let native = Self {
             native,
             failed: AtomicBool::new(false),

@@ -20,7 +20,7 @@ use crate::linux::{KEYBOARD_COMMAND, POWER_PORTS, POWER_PORTS_BYTES, Power, SERI
 use crate::memory::GuestRam;
 use crate::passthrough::{PassthroughDevices, SlotNumbers, Surroundings};
 use crate::pci::{
-    BarAllocator, CONFIG_PORTS, CONFIG_PORTS_BYTES, Devices, HostBridge, LOW_END, PciBus,
+    BarAllocator, CONFIG_PORTS, CONFIG_PORTS_BYTES, Devices, LOW_END, PciBus, host_bridge,
 };
 
 /// Number of the Causeway function's device on PCI bus 0.
