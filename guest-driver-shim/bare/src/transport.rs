@@ -19,7 +19,10 @@ pub enum FindDeviceError {
     #[error(transparent)]
     Find(#[from] FindError),
     /// The guest's page tables do not map the addresses of the aperture.
-    #[error("the aperture of {bytes:#x} bytes at {aperture:#x} ends beyond 512 GiB")]
+    #[error(
+        "the aperture of {bytes:#x} bytes at guest-physical address {aperture:#x} ends above 512 \
+         GiB, which the page tables of a bare guest do not map"
+    )]
     OutOfReach {
         /// First guest-physical address of the aperture.
         aperture: u64,
@@ -27,7 +30,7 @@ pub enum FindDeviceError {
         bytes: u64,
     },
     /// No RAM is left for the control area.
-    #[error("no RAM is left for the control area: give the VM more")]
+    #[error("no RAM is left for the control area (buffer for messages): give the VM more RAM")]
     NoRam,
 }
 

@@ -8,8 +8,10 @@ use crate::window::AccessError;
 /// A message that the device refused to execute, or a batch that it did not take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{}: {} (status {}, detail {detail})",
-    .opcode.map_or("batch", Opcode::name), .status.text(), *.status as u32
+    "{message} was refused: {reason} (status {number}, detail {detail})",
+    message = .opcode.map_or("the batch", Opcode::name),
+    reason = .status.text(),
+    number = *.status as u32
 )]
 pub struct Refusal {
     /// The refused operation; `None` if the device did not take the batch.
@@ -47,23 +49,27 @@ impl Refusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// The function's magic register does not have Causeway's value.
-    #[error("not a Causeway device: its magic register is {magic:#x}")]
+    #[error("this is not a Causeway device: its magic register contains {magic:#x}")]
     NotCauseway {
         /// Value of the magic register.
         magic: u32,
     },
     /// The host speaks another major version.
     #[error(
-        "the host speaks protocol {}.{}, this driver {VERSION_MAJOR}.{VERSION_MINOR}: use a driver \
-         of the host's major version",
-        .host >> 16, .host & 0xffff
+        "the host speaks protocol version {major}.{minor}, but this driver speaks \
+         {VERSION_MAJOR}.{VERSION_MINOR}: use a driver with the host's major version",
+        major = .host >> 16,
+        minor = .host & 0xffff
     )]
     Version {
         /// The host's version register: major in the upper half, minor in the lower half.
         host: u32,
     },
     /// The transport's control area is not aligned to 8 bytes, or is smaller than 4096 bytes.
-    #[error("invalid control area of {bytes} bytes at {address:#x}: 4096 or more, aligned to 8")]
+    #[error(
+        "invalid control area (buffer for messages) of {bytes} bytes at {address:#x}: the \
+         transport must give it at least 4096 bytes and align it to 8"
+    )]
     ControlArea {
         /// Guest-physical address of the area.
         address: u64,
@@ -71,7 +77,10 @@ pub enum OpenError {
         bytes: usize,
     },
     /// The transport maps an aperture of another size than the device has.
-    #[error("only {mapped_bytes:#x} of the aperture's {device_bytes:#x} bytes are mapped: map all")]
+    #[error(
+        "the transport maps {mapped_bytes:#x} bytes of the aperture, which has {device_bytes:#x}: \
+         it must map all of them"
+    )]
     Aperture {
         /// Size that the device reports, in bytes.
         device_bytes: u64,
@@ -181,7 +190,10 @@ operation_errors! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
     /// The device does not take packets from this command buffer any more.
-    #[error("the command buffer stopped at position {position}: {}", .status.text())]
+    #[error(
+        "the host stopped the command buffer at the packet at position {position}: {reason}",
+        reason = .status.text()
+    )]
     Stopped {
         /// The fault that stopped it.
         status: Status,
@@ -200,7 +212,7 @@ pub enum SubmitError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WaitError {
     /// The time for the wait is over.
-    #[error("the fence did not reach {wanted} in time: its value is {found}")]
+    #[error("the fence did not reach value {wanted} in time: its value is {found}")]
     TimedOut {
         /// Value that the fence should have reached.
         wanted: u64,
@@ -208,7 +220,10 @@ pub enum WaitError {
         found: u64,
     },
     /// The device has stopped the command buffer that should release the fence.
-    #[error("the command buffer stopped at position {position}: {}", .status.text())]
+    #[error(
+        "the host stopped the command buffer at the packet at position {position}: {reason}",
+        reason = .status.text()
+    )]
     Stopped {
         /// The fault that stopped it.
         status: Status,
@@ -224,7 +239,7 @@ pub enum WaitError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParameterError {
     /// The kernel has no parameter with this index.
-    #[error("no kernel parameter {index}: the kernel has {count} parameters, counted from 0")]
+    #[error("the kernel has no parameter {index}: it has {count} parameters, counted from 0")]
     NoSuchParameter {
         /// Index that was given.
         index: usize,
@@ -232,7 +247,10 @@ pub enum ParameterError {
         count: usize,
     },
     /// The value does not have the size of the parameter.
-    #[error("invalid value of {bytes} bytes for kernel parameter {index}: {wanted_bytes} bytes")]
+    #[error(
+        "the value for kernel parameter {index} has {bytes} bytes, but the parameter has \
+         {wanted_bytes}: pass a value of that size"
+    )]
     WrongSize {
         /// Index of the parameter, from 0.
         index: usize,
@@ -242,7 +260,10 @@ pub enum ParameterError {
         wanted_bytes: usize,
     },
     /// The kernel's parameters need more room than the [`crate::Parameters`] have.
-    #[error("parameters of {bytes} bytes do not fit a block of {room_bytes}: give it more units")]
+    #[error(
+        "the kernel's parameters have {bytes} bytes, but the parameter block has room for \
+         {room_bytes}: create the block with more units"
+    )]
     BlockTooLarge {
         /// Size of the kernel's parameters in bytes.
         bytes: usize,
@@ -253,7 +274,7 @@ pub enum ParameterError {
 
 /// Why no fence can be at an offset of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no fence can be at this offset: {access}")]
+#[error("cannot place a fence at this offset: {access}")]
 pub struct FencePlaceError {
     /// The access to the fence's 8 bytes that is not possible.
     pub access: AccessError,

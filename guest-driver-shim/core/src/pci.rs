@@ -85,7 +85,7 @@ pub struct DeviceBars {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FindError {
     /// Bus 0 has no Causeway function.
-    #[error("no Causeway device: bus 0 has no PCI function {VENDOR_ID:04x}:{DEVICE_ID:04x}")]
+    #[error("no Causeway device: PCI bus 0 has no function {VENDOR_ID:04x}:{DEVICE_ID:04x}")]
     Absent,
     /// The firmware has assigned no address to a BAR, or the BAR is for I/O.
     #[error("BAR {bar} of the Causeway device has no address: the firmware assigned none")]

@@ -29,25 +29,26 @@ pub struct Configuration {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigurationError {
     /// The file cannot be read.
-    #[error("cannot read {}: {source}", Configuration::PATH)]
+    #[error("cannot read {path}: {source}", path = Configuration::PATH)]
     Read {
         /// The kernel's error.
         source: io::Error,
     },
     /// A record has no key, or an unknown one.
     #[error(
-        "invalid record `{record}` in {}: module=, program= or argument=",
-        Configuration::PATH
+        "invalid record `{record}` in {path}: a record must begin with module=, program= or \
+         argument=",
+        path = Configuration::PATH
     )]
     Record {
         /// Content of the record.
         record: String,
     },
     /// The last record has no zero byte at its end.
-    #[error("{} is cut off: it does not end with a zero byte", Configuration::PATH)]
+    #[error("{path} is cut off: it does not end with a zero byte", path = Configuration::PATH)]
     Truncated,
     /// The file names no program, or more than one.
-    #[error("{} names {count} programs: it must name one", Configuration::PATH)]
+    #[error("{path} names {count} programs: it must name one", path = Configuration::PATH)]
     Programs {
         /// Number of programs that it names.
         count: usize,
@@ -150,6 +151,6 @@ mod tests {
         assert!(refused(b"program=/a").contains("cut off"));
         assert!(refused(b"colour=red\0").contains("`colour=red`"));
         assert!(refused(b"\0").contains("``"));
-        assert!(refused(b"\xff\xff=\0").contains(": module="));
+        assert!(refused(b"\xff\xff=\0").contains("must begin with module="));
     }
 }

@@ -26,7 +26,7 @@ pub struct Owner {
 /// An access to a device by a process other than the one that opened it.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "process {0} is a child of the process that opened the device: open the device in the child"
+    "process {0} cannot use the device that its parent process opened: open it in this process, too"
 )]
 pub struct Forked(pub u32);
 
@@ -39,7 +39,10 @@ impl Owner {
             // that are async-signal-safe.
             let failed = unsafe { libc::pthread_atfork(None, None, Some(close_in_child)) };
             if failed != 0 {
-                log::warn!("forked children will keep the device open: pthread_atfork: {failed}");
+                log::warn!(
+                    "cannot register a handler for forks, so child processes will keep the device \
+                     open: pthread_atfork returned {failed}"
+                );
             }
         });
         let raw = descriptor.as_raw_fd();

@@ -17,7 +17,10 @@ pub enum LoadError {
         source: AllocateError,
     },
     /// The device refused the module.
-    #[error("the module was refused{}{}", if .log.is_empty() { "" } else { ": " }, .log)]
+    #[error(
+        "the device refused the GPU module{separator}{log}",
+        separator = if .log.is_empty() { "" } else { ": " }
+    )]
     Refused {
         /// Reasons that the back end has written to the log; may be empty.
         log: String,

@@ -40,7 +40,10 @@ pub enum OpenPciError {
     #[error(transparent)]
     Function(#[from] PciFunctionError),
     /// Other processes hold all clients of the function.
-    #[error("running processes use all {clients} clients of {function}: end one of the processes")]
+    #[error(
+        "running processes use all {clients} clients of Causeway device {function}: end one of \
+         these processes"
+    )]
     Taken {
         /// Address of the function on the bus.
         function: String,
@@ -48,7 +51,10 @@ pub enum OpenPciError {
         clients: u32,
     },
     /// The host does not have what this shim needs.
-    #[error("{function} {what}: run the VM with a causeway of protocol 1.2 or later")]
+    #[error(
+        "Causeway device {function} {what}: run the VM with a version of `causeway` that speaks \
+         protocol 1.2 or later"
+    )]
     TooOld {
         /// Address of the function on the bus.
         function: String,

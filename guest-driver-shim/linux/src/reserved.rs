@@ -115,7 +115,11 @@ impl Drop for ReservedRange {
     fn drop(&mut self) {
         // SAFETY: the range is ours, and windows on it do not outlive the transport.
         if let Err(e) = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) } {
-            log::error!("cannot unmap {} bytes of the aperture: {e}", self.bytes);
+            log::error!(
+                "cannot unmap {bytes} bytes of the aperture, which stay mapped until this process \
+                 ends: {e}",
+                bytes = self.bytes
+            );
         }
     }
 }

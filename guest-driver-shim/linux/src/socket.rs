@@ -44,7 +44,10 @@ pub enum ConnectError {
         source: io::Error,
     },
     /// The server is another program, or another version of `causeway serve`.
-    #[error("{} is not a socket of this version's `causeway serve`: {what}", .path.display())]
+    #[error(
+        "{path} is not a socket of this version's `causeway serve`: {what}",
+        path = .path.display()
+    )]
     Stranger {
         /// Path of the socket.
         path: PathBuf,
@@ -66,9 +69,9 @@ pub enum ConnectError {
 enum ExchangeError {
     #[error(transparent)]
     Forked(#[from] Forked),
-    #[error("the connection to the server has ended")]
+    #[error("the connection to the Causeway server has ended")]
     Ended,
-    #[error("unexpected reply of the Causeway server: {0}")]
+    #[error("the connection ends because the Causeway server sent {0}")]
     Malformed(&'static str),
     #[error("communication with the Causeway server failed: {0}")]
     Failed(#[from] Errno),
@@ -162,7 +165,7 @@ impl SocketTransport {
         loop {
             let (bytes, descriptor) = receive(socket, buffer)?;
             let (event, rest) = Event::read_from_prefix(&buffer[..bytes])
-                .map_err(|_| ExchangeError::Malformed("less than an event"))?;
+                .map_err(|_| ExchangeError::Malformed("an incomplete message"))?;
             match EventKind::from_wire(event.kind) {
                 Some(EventKind::Reply) if rest.len() == batch.len() => {
                     batch.copy_from_slice(rest);
@@ -172,7 +175,7 @@ impl SocketTransport {
                     return Err(ExchangeError::Malformed("a reply of another length"));
                 }
                 Some(kind) => self.apply(kind, &event, descriptor)?,
-                None => return Err(ExchangeError::Malformed("an event of unknown kind")),
+                None => return Err(ExchangeError::Malformed("an event of an unknown kind")),
             }
         }
     }
@@ -218,7 +221,7 @@ impl SocketTransport {
             }
             Ok(status) => refuse(&area, status),
             Err(error) => {
-                log::error!("cannot execute a batch: {error}");
+                log::error!("cannot execute a batch through the Causeway server: {error}");
                 refuse(&area, Status::DeviceLost as u32);
             }
         }
@@ -229,7 +232,10 @@ impl Transport for SocketTransport {
     fn read_register(&self, register: Register) -> u32 {
         let request = request(RequestKind::Load, register as u32, 0);
         self.exchange(request, &mut []).unwrap_or_else(|error| {
-            log::error!("cannot access register {}: {error}", register.name());
+            log::error!(
+                "cannot read device register {name} through the Causeway server: {error}",
+                name = register.name()
+            );
             // What a function that has gone away reads as.
             u32::MAX
         })
@@ -241,7 +247,10 @@ impl Transport for SocketTransport {
         }
         let request = request(RequestKind::Store, register as u32, value);
         if let Err(error) = self.exchange(request, &mut []) {
-            log::error!("cannot access register {}: {error}", register.name());
+            log::error!(
+                "cannot write device register {name} through the Causeway server: {error}",
+                name = register.name()
+            );
         }
     }
 

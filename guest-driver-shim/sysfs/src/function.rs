@@ -21,7 +21,7 @@ pub enum PciFunctionError {
     #[error("no Causeway device: {DEVICES} has no PCI function {VENDOR_ID:04x}:{DEVICE_ID:04x}")]
     Absent,
     /// The environment variable `CAUSEWAY_FUNCTION` names something that is no Causeway function.
-    #[error("invalid value `{name}` of {FUNCTION_VARIABLE}: the Causeway functions are {there}")]
+    #[error("invalid value `{name}` of {FUNCTION_VARIABLE}: the Causeway devices here are {there}")]
     NotNamed {
         /// Content of the variable.
         name: String,
@@ -42,7 +42,11 @@ pub enum PciFunctionError {
 #[derive(Debug, thiserror::Error)]
 pub enum NotUsable {
     /// A file of the function in sysfs cannot be opened or mapped.
-    #[error("{}: {source}{}", .path.display(), hint(.source))]
+    #[error(
+        "cannot open or map {path}: {source}{hint}",
+        path = .path.display(),
+        hint = hint(.source)
+    )]
     File {
         /// Path of the file.
         path: PathBuf,
@@ -50,7 +54,7 @@ pub enum NotUsable {
         source: io::Error,
     },
     /// The BAR with this number has no address.
-    #[error("BAR {0} has no address: the guest's firmware or kernel assigned none")]
+    #[error("its BAR {0} has no address: the guest's firmware or kernel assigned none")]
     Bar(usize),
 }
 

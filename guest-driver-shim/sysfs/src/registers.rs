@@ -65,7 +65,11 @@ impl Drop for Registers {
         let base = self.window.as_ptr().as_ptr();
         // SAFETY: mapped by `map`; the window on it goes with it.
         if let Err(e) = unsafe { rustix::mm::munmap(base.cast(), self.window.bytes()) } {
-            log::error!("cannot unmap {} bytes of device memory: {e}", self.bytes());
+            log::error!(
+                "cannot unmap {bytes} bytes of device memory, which stay mapped until this process \
+                 ends: {e}",
+                bytes = self.bytes()
+            );
         }
     }
 }

@@ -8,8 +8,8 @@ use crate::error::{AllocateError, FreeError};
 pub enum PoolError {
     /// The size is zero or too large, or the alignment is no power of two.
     #[error(
-        "cannot allocate {bytes} bytes aligned to {alignment}: ask for at least 1 byte and an \
-         alignment that is a power of two"
+        "the pool cannot allocate {bytes} bytes aligned to {alignment}: ask for at least 1 byte \
+         and an alignment that is a power of two"
     )]
     Layout {
         /// Size of the piece in bytes.
@@ -18,13 +18,19 @@ pub enum PoolError {
         alignment: u64,
     },
     /// All blocks of the storage are in use.
-    #[error("all {capacity} blocks of the pool are in use: free pieces or give it more blocks")]
+    #[error(
+        "the pool has no room to record another allocation: free some memory, or create the pool \
+         with more than {capacity} blocks"
+    )]
     Blocks {
         /// Number of blocks of the storage.
         capacity: usize,
     },
     /// All entries for chunks of the storage are in use.
-    #[error("all {capacity} chunks of the pool are in use: give it more, or larger chunks")]
+    #[error(
+        "the pool has no free memory and cannot have more than {capacity} chunks: create it with \
+         room for more chunks, or with larger ones"
+    )]
     Chunks {
         /// Number of chunks that the storage has room for.
         capacity: usize,
@@ -38,10 +44,13 @@ pub enum PoolError {
 #[derive(Debug, thiserror::Error)]
 pub enum PoolFreeError {
     /// The piece is from another pool. It is returned to the caller.
-    #[error("the piece at {:#x} is from another pool: free it there", .0.address())]
+    #[error(
+        "the memory at GPU address {address:#x} is from another pool: free it in that pool",
+        address = .0.address()
+    )]
     Foreign(Piece),
     /// The piece is freed, but the device refused to take back memory that the pool does not need
     /// any more.
-    #[error("the pool cannot return memory to the device: {0}")]
+    #[error("the pool freed the memory, but cannot return an unused chunk to the device: {0}")]
     Refused(FreeError),
 }

@@ -111,7 +111,7 @@ impl Aperture {
                 .range
                 .place(start, length, self.file.as_fd(), from, access)
             {
-                log::error!("cannot map {length} bytes of the aperture at offset {start:#x}: {e}");
+                log::error!("cannot map {length} bytes at aperture offset {start:#x}: {e}");
                 return false;
             }
             mapped[piece as usize] = true;
