@@ -143,7 +143,11 @@ impl CommandBuffer {
         if let Some(thread) = thread
             && thread.join().is_err()
         {
-            log::error!("the consumer of doorbell {} panicked", self.doorbell.index);
+            log::error!(
+                "the thread that reads the command buffer of doorbell {index} panicked; this is a \
+                 bug in Causeway",
+                index = self.doorbell.index
+            );
         }
     }
 

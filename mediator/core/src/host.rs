@@ -12,13 +12,13 @@ use crate::client::Client;
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
     /// The aperture has no free range of that size.
-    #[error("the aperture has no room for {bytes} bytes")]
+    #[error("cannot place {bytes} bytes of memory in the aperture: no free range is that large")]
     Full {
         /// Bytes asked for.
         bytes: u64,
     },
     /// The kernel did not map the memory into the aperture's window.
-    #[error("cannot place {bytes} bytes in the aperture")]
+    #[error("cannot place {bytes} bytes of memory in the aperture")]
     Map {
         /// Bytes asked for.
         bytes: u64,
@@ -26,7 +26,7 @@ pub enum PlaceError {
         source: MemoryError,
     },
     /// The hypervisor refused a change of a memory slot.
-    #[error("cannot change the memory slot at aperture offset {offset:#x}")]
+    #[error("the hypervisor cannot change the memory slot at aperture offset {offset:#x}")]
     Slot {
         /// Offset into the aperture.
         offset: u64,
@@ -34,7 +34,7 @@ pub enum PlaceError {
         source: std::io::Error,
     },
     /// No placement begins at the offset.
-    #[error("nothing is placed at aperture offset {offset:#x}")]
+    #[error("no memory is placed at aperture offset {offset:#x}")]
     Absent {
         /// Offset into the aperture.
         offset: u64,

@@ -157,7 +157,11 @@ impl Notifier {
         if let Some(thread) = thread
             && thread.join().is_err()
         {
-            log::error!("the thread {} panicked", self.name);
+            log::error!(
+                "the thread {name}, which watches the fences that clients wait for, panicked; this \
+                 is a bug in Causeway",
+                name = self.name
+            );
         }
     }
 

@@ -231,7 +231,7 @@ impl State {
 /// Handles a mapping that cannot be ended: the session is lost, and the memory is never freed, so
 /// that no one else gets it.
 fn keep_unreleased(generation: &Generation, memory: Option<Arc<dyn Memory>>, text: String) {
-    log::error!("{text}; its memory is not freed until this process ends");
+    log::error!("{text}; the memory mapped there is not freed until this process ends");
     std::mem::forget(memory);
     generation.lose(Fault::new(Status::BackEnd, text));
 }

@@ -41,7 +41,7 @@ pub enum OpenError {
         address: Address,
     },
     /// The container is a fake without VFIO.
-    #[error("device {address} cannot be opened in a container without VFIO")]
+    #[error("device {address} cannot be opened, because its VFIO container is a fake for tests")]
     NoVfio {
         /// The device.
         address: Address,

@@ -39,7 +39,10 @@ pub trait Translation: Send + Sync + Debug {
 #[derive(Debug, thiserror::Error)]
 pub enum DmaError {
     /// The range is not made of whole pages.
-    #[error("{bytes:#x} bytes at device address {iova:#x} are not whole pages of 4 KiB")]
+    #[error(
+        "cannot map {bytes:#x} bytes at device address {iova:#x} for DMA: they are not whole pages \
+         of 4 KiB"
+    )]
     Unaligned {
         /// Device address.
         iova: u64,
@@ -47,7 +50,10 @@ pub enum DmaError {
         bytes: u64,
     },
     /// The range overlaps a mapping.
-    #[error("{bytes:#x} bytes at device address {iova:#x} overlap what is mapped at {other:#x}")]
+    #[error(
+        "cannot map {bytes:#x} bytes at device address {iova:#x} for DMA: they overlap the mapping \
+         at {other:#x}"
+    )]
     Overlap {
         /// Device address.
         iova: u64,
@@ -57,7 +63,7 @@ pub enum DmaError {
         other: u64,
     },
     /// The range is not mapped.
-    #[error("there is no mapping of {bytes:#x} bytes at device address {iova:#x}")]
+    #[error("no mapping for DMA has {bytes:#x} bytes and begins at device address {iova:#x}")]
     Absent {
         /// Device address.
         iova: u64,
@@ -65,7 +71,7 @@ pub enum DmaError {
         bytes: u64,
     },
     /// The memory cannot be mapped into this process.
-    #[error("cannot map memory for device address {iova:#x} into this process")]
+    #[error("cannot map the memory for device address {iova:#x} into this process")]
     Memory {
         /// Device address.
         iova: u64,
@@ -74,8 +80,10 @@ pub enum DmaError {
     },
     /// The memory would exceed the limit of locked memory.
     #[error(
-        "cannot lock {bytes} bytes for device address {iova:#x} beside {mapped} bytes that are mapped for DMA already: this process may lock {limit} bytes (RLIMIT_MEMLOCK); raise the limit with `ulimit -l {}`, or run with CAP_IPC_LOCK",
-        mapped.saturating_add(*bytes).div_ceil(1024)
+        "cannot lock {bytes} bytes for device address {iova:#x} beside {mapped} bytes that are \
+         mapped for DMA already: this process may lock {limit} bytes (RLIMIT_MEMLOCK); raise the \
+         limit with `ulimit -l {kib}`, or run with CAP_IPC_LOCK",
+        kib = mapped.saturating_add(*bytes).div_ceil(1024)
     )]
     LockedMemory {
         /// Device address.
@@ -91,7 +99,9 @@ pub enum DmaError {
     },
     /// Devices cannot use the addresses.
     #[error(
-        "the IOMMU does not translate all of {bytes:#x} bytes at device address {iova:#x}: they are beyond its width or overlap those of interrupts (0xfee00000); place the memory elsewhere, or use less"
+        "cannot map {bytes:#x} bytes at device address {iova:#x} for DMA: the IOMMU does not \
+         translate all of these addresses, because they are too high or overlap those of \
+         interrupts (0xfee00000); place the memory elsewhere, or use less"
     )]
     Address {
         /// Device address.
@@ -102,7 +112,7 @@ pub enum DmaError {
         source: io::Error,
     },
     /// The kernel refused the mapping.
-    #[error("cannot map {bytes:#x} bytes at device address {iova:#x}")]
+    #[error("cannot map {bytes:#x} bytes at device address {iova:#x} for DMA")]
     Map {
         /// Device address.
         iova: u64,

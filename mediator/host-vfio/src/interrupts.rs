@@ -138,7 +138,10 @@ pub enum InterruptError {
         count: u32,
     },
     /// Pins are not set vector by vector, and notifications are for [`crate::Device::watch`].
-    #[error("{kind} interrupts of device {address} are not message-signalled")]
+    #[error(
+        "cannot set vectors of the {kind} interrupts of device {address}: only MSI and MSI-X have \
+         vectors"
+    )]
     NotMessages {
         /// The device.
         address: Address,
@@ -147,7 +150,8 @@ pub enum InterruptError {
     },
     /// The vector is beyond those that are enabled.
     #[error(
-        "{kind} vector {vector} of device {address} is beyond the {enabled} that are enabled: enable all vectors at once"
+        "cannot set {kind} vector {vector} of device {address}: only {enabled} vectors are \
+         enabled; enable all of them at once"
     )]
     NotEnabled {
         /// The device.

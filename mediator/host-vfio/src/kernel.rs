@@ -129,8 +129,8 @@ impl KernelDevice {
         });
         if catch_unwind(close).is_err() {
             log::warn!(
-                "device {} was removed from the host while this process closed it",
-                self.address
+                "device {address} was removed from the host while this process closed it",
+                address = self.address
             );
         }
     }

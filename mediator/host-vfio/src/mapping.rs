@@ -24,7 +24,9 @@ pub enum MapError {
     },
     /// The range cannot be mapped, or is not made of whole pages.
     #[error(
-        "bytes {offset:#x}+{bytes:#x} of {region} of device {address}, which has {size:#x} bytes, cannot be mapped: choose whole pages of a range that the kernel maps"
+        "cannot map {bytes:#x} bytes at offset {offset:#x} of {region} of device {address}, which \
+         has {size:#x} bytes: choose whole pages of a range that the Linux kernel lets processes \
+         map"
     )]
     Range {
         /// The device.
@@ -39,7 +41,7 @@ pub enum MapError {
         size: u64,
     },
     /// The kernel refused the mapping.
-    #[error("cannot map bytes {offset:#x}+{bytes:#x} of {region} of device {address}")]
+    #[error("cannot map {bytes:#x} bytes at offset {offset:#x} of {region} of device {address}")]
     Failed {
         /// The device.
         address: Address,
@@ -58,7 +60,8 @@ pub enum MapError {
 /// read-only mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "bytes {offset:#x}+{bytes:#x} are outside the mapping of {size:#x} bytes, or not aligned, or not writable"
+    "an access of {bytes} bytes at offset {offset:#x} of mapped device memory is outside its \
+     {size:#x} bytes, or not aligned, or the mapping is read-only"
 )]
 pub struct TouchError {
     /// Offset of the access in the mapping.
@@ -207,7 +210,11 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the range is ours; pointers from `as_ptr` must not outlive the mapping.
         if let Err(e) = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) } {
-            log::error!("cannot unmap {} bytes of a device: {e}", self.bytes);
+            log::error!(
+                "cannot unmap {bytes} bytes of a PCI device's memory, which stay mapped until this \
+                 process ends: {e}",
+                bytes = self.bytes
+            );
         }
     }
 }

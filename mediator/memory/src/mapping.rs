@@ -11,7 +11,10 @@ use crate::{LARGE_PAGE_BYTES, MemoryError, PageSize, SharedMemory};
 /// The error for an access that is outside the mapping or not aligned, or that writes to a
 /// read-only mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("bytes {offset:#x}+{bytes:#x} are outside the mapping or not aligned")]
+#[error(
+    "an access of {bytes} bytes at offset {offset:#x} of mapped memory is outside the mapping, or \
+     not aligned, or the mapping is read-only"
+)]
 pub struct RangeError {
     /// Offset of the access in the mapping.
     pub offset: u64,
@@ -225,7 +228,11 @@ impl Drop for Mapping {
         }
         // SAFETY: the range is ours; pointers from `as_ptr` must not outlive the mapping.
         if let Err(e) = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) } {
-            log::error!("cannot unmap {} bytes at {:p}: {e}", self.bytes, self.base);
+            log::error!(
+                "cannot unmap {bytes} bytes of shared memory, which stay mapped until this process \
+                 ends: {e}",
+                bytes = self.bytes
+            );
         }
     }
 }

@@ -31,7 +31,7 @@ pub enum PageSize {
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
     /// The kernel creates no memory object of that size.
-    #[error("cannot create a memory object of {bytes} bytes")]
+    #[error("cannot create shared memory of {bytes} bytes")]
     Create {
         /// Size asked for.
         bytes: u64,
@@ -39,13 +39,19 @@ pub enum MemoryError {
         source: io::Error,
     },
     /// A descriptor from another process is not a memory object.
-    #[error("the descriptor is not a memory object (a file of a tmpfs, not empty)")]
+    #[error(
+        "the file descriptor that another process sent is not shared memory (a file of a tmpfs, \
+         not empty)"
+    )]
     Adopt {
         /// What the kernel said.
         source: io::Error,
     },
     /// The range is outside the object or the window.
-    #[error("range {offset:#x}+{bytes:#x} is outside the memory, which has {size:#x} bytes")]
+    #[error(
+        "a range of {bytes:#x} bytes at offset {offset:#x} is outside its memory, which has \
+         {size:#x} bytes"
+    )]
     Range {
         /// First byte.
         offset: u64,
@@ -55,7 +61,7 @@ pub enum MemoryError {
         size: u64,
     },
     /// The kernel does not map the memory.
-    #[error("cannot map {bytes} bytes")]
+    #[error("cannot map {bytes} bytes of memory into this process")]
     Map {
         /// Bytes to be mapped.
         bytes: u64,
@@ -63,7 +69,7 @@ pub enum MemoryError {
         source: io::Error,
     },
     /// The device's driver does not map the device's memory for CPUs.
-    #[error("cannot map {bytes} bytes of device memory: {reason}")]
+    #[error("cannot map {bytes} bytes of device memory into this process: {reason}")]
     Device {
         /// Bytes to be mapped.
         bytes: u64,
@@ -71,7 +77,7 @@ pub enum MemoryError {
         reason: String,
     },
     /// The kernel has no pages for the address range.
-    #[error("cannot allocate pages for {bytes} bytes")]
+    #[error("the Linux kernel cannot allocate pages for {bytes} bytes of mapped memory")]
     Populate {
         /// Bytes to be populated.
         bytes: u64,

@@ -149,7 +149,8 @@ impl Window {
         // SAFETY: as in `place`; nothing is counted on there.
         if let Err(e) = unsafe { rustix::mm::mprotect(address.cast(), bytes as usize, none) } {
             log::error!(
-                "cannot take the guest's access to {bytes} bytes of its aperture away: {e}"
+                "cannot revoke the guest's access to {bytes} bytes of its aperture, which could \
+                 not be unmapped: {e}"
             );
         }
     }
@@ -174,8 +175,9 @@ impl Drop for Window {
         // SAFETY: the range is ours; memory slots over it are removed before the window is dropped.
         if let Err(e) = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) } {
             log::error!(
-                "cannot unmap a reserved address range of {} bytes: {e}",
-                self.bytes
+                "cannot free {bytes} bytes of reserved addresses, which stay reserved until this \
+                 process ends: {e}",
+                bytes = self.bytes
             );
         }
     }

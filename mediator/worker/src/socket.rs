@@ -21,13 +21,13 @@ use crate::wire::{DATAGRAM_BYTES_MAX, DESCRIPTORS_MAX, Head, Kind, MAGIC, VERSIO
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SocketError {
     /// No datagram arrived within the socket's patience, or a signal interrupted the call.
-    #[error("no message has arrived yet")]
+    #[error("no message has arrived in time from the other process (VMM or worker)")]
     Timeout,
     /// The other process has ended, or closed its end.
-    #[error("the other process has closed the socket")]
+    #[error("the other process (VMM or worker) has closed the connection")]
     Closed,
     /// A datagram does not follow the protocol.
-    #[error("{0}")]
+    #[error("a message between VMM and worker breaks their protocol: {0}")]
     Malformed(&'static str),
     /// The kernel refused.
     #[error("communication between VMM and worker failed: {0}")]

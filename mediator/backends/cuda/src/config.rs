@@ -67,8 +67,10 @@ pub enum OpenError {
     Load(#[from] LoadError),
     /// The driver has no GPU with the configured number.
     #[error(
-        "there is no GPU {wanted}: the driver has {} ({}), counted from 0; choose another with \
-         --gpu cuda:N", .names.len(), .names.join(", ")
+        "there is no GPU {wanted}: the driver has {count} ({list}), counted from 0; choose another \
+         with --gpu cuda:N",
+        count = .names.len(),
+        list = .names.join(", ")
     )]
     Index {
         /// Number of the GPU that the configuration asks for.
@@ -90,7 +92,10 @@ pub enum OpenError {
         value: i32,
     },
     /// The configuration asks for more memory than the GPU has.
-    #[error("{gpu} has {has_mib} MiB of memory, not {wanted_mib}: choose less with --gpu memory=")]
+    #[error(
+        "{gpu} has {has_mib} MiB of memory, not {wanted_mib} MiB as asked for: choose less with \
+         --gpu memory="
+    )]
     Memory {
         /// Name of the GPU.
         gpu: String,
@@ -100,7 +105,10 @@ pub enum OpenError {
         wanted_mib: u64,
     },
     /// The configuration asks for no multiprocessors, or for more than the GPU has.
-    #[error("{gpu} has {has} multiprocessors, not {wanted}: choose 1 to {has} with --gpu sms=")]
+    #[error(
+        "{gpu} has {has} multiprocessors, not {wanted} as asked for: choose 1 to {has} with --gpu \
+         sms="
+    )]
     Multiprocessors {
         /// Name of the GPU.
         gpu: String,
@@ -112,8 +120,9 @@ pub enum OpenError {
     /// The GPU cannot be split into enough groups of multiprocessors for all VMs of the run.
     #[error(
         "{gpu} has {total} multiprocessors: {groups} times {each} (sms={wanted} is rounded up to \
-         {each}), which is too few for {} VMs: run fewer VMs, or choose fewer multiprocessors with \
-         --gpu sms=", .group + 1
+         {each}), which is not enough for {vms} VMs: run fewer VMs, or choose fewer \
+         multiprocessors with --gpu sms=",
+        vms = .group + 1
     )]
     Group {
         /// Name of the GPU.

@@ -67,9 +67,9 @@ impl GuestRams {
         let whole = register(context, ram, (0, ram.bytes()), Access::ReadWrite)
             .inspect_err(|e| {
                 log::warn!(
-                    "cannot register all {} bytes of a guest's RAM with the GPU at once; each \
+                    "cannot register all {bytes} bytes of a guest's RAM with the GPU at once; each \
                      range is registered when the guest uses it, which is slower: {e}",
-                    ram.bytes()
+                    bytes = ram.bytes()
                 );
             })
             .ok();

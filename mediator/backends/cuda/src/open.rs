@@ -123,9 +123,9 @@ fn find(driver: &'static Driver, index: u32) -> Result<Candidate, OpenError> {
     if support.has(Attribute::Pageable) {
         log::warn!(
             "{name}: kernels of a guest can access all memory of the host process that runs them, \
-             because {} is 1; to prevent this, load the kernel module nvidia_uvm with \
-             uvm_disable_hmm=1",
-            Attribute::Pageable.name()
+             because the driver reports 1 for attribute {attribute}; to prevent this, load the \
+             kernel module nvidia_uvm with uvm_disable_hmm=1",
+            attribute = Attribute::Pageable.name()
         );
     }
     Ok(Candidate {

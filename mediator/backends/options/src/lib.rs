@@ -186,7 +186,10 @@ pub enum OptionError {
         expected: String,
     },
     /// The back end has no such key.
-    #[error("unknown key `{key}` for --gpu {back_end}: its keys are {}", .known.join(", "))]
+    #[error(
+        "unknown key `{key}` for --gpu {back_end}: its keys are {keys}",
+        keys = .known.join(", ")
+    )]
     Unknown {
         /// The key as the user typed it.
         key: String,

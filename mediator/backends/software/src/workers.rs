@@ -65,7 +65,12 @@ impl Workers {
             let builder = std::thread::Builder::new().name(format!("gpu-core-{number}"));
             builder
                 .spawn(move || work(&shared))
-                .inspect_err(|e| log::warn!("cannot start a thread for GPU kernels: {e}"))
+                .inspect_err(|e| {
+                    log::warn!(
+                        "cannot start a thread that executes GPU kernels, so kernels run slower: \
+                         {e}"
+                    );
+                })
                 .ok()
         });
         let threads = threads.collect();
@@ -104,7 +109,9 @@ impl Drop for Workers {
         self.shared.wake.notify_all();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
-                log::error!("a worker thread for GPU kernels has panicked");
+                log::error!(
+                    "a thread that executes GPU kernels panicked; this is a bug in Causeway"
+                );
             }
         }
     }

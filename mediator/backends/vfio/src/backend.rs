@@ -41,10 +41,10 @@ pub enum OpenError {
     Bar(#[from] BarError),
     /// The device's BAR has less memory than `--gpu memory=` asks for.
     #[error(
-        "invalid value {} for --gpu memory: device {address} has {} MiB in this BAR; \
-         ask for less memory, or choose another BAR with bar=N",
-        wanted_bytes >> 20,
-        has_bytes >> 20
+        "invalid value {wanted_mib} for --gpu memory: device {address} has {has_mib} MiB in this \
+         BAR; ask for less memory, or choose another BAR with bar=N",
+        wanted_mib = wanted_bytes >> 20,
+        has_mib = has_bytes >> 20
     )]
     Memory {
         /// PCI address of the device.
@@ -55,7 +55,7 @@ pub enum OpenError {
         wanted_bytes: u64,
     },
     /// The device's command register cannot be read or written, so its DMA cannot be turned off.
-    #[error("cannot turn DMA of device {address} off and its memory on")]
+    #[error("cannot disable the DMA of device {address} and enable its memory")]
     Command {
         /// PCI address of the device.
         address: Address,
@@ -69,7 +69,7 @@ pub enum OpenError {
     #[error(transparent)]
     Watch(#[from] WatchError),
     /// A thread of the back end cannot be started.
-    #[error("cannot start a thread for device {address}")]
+    #[error("cannot start a thread that serves device {address}")]
     Thread {
         /// PCI address of the device.
         address: Address,
@@ -219,7 +219,10 @@ impl Drop for Vfio {
         self.shared.pool.end_now();
         let scrubber = self.scrubber.take();
         if scrubber.is_some_and(|thread| thread.join().is_err()) {
-            log::error!("the thread that fills a device's memory with zeros panicked");
+            log::error!(
+                "the thread that fills freed memory of a PCI device with zeros panicked; this is a \
+                 bug in Causeway"
+            );
         }
     }
 }

@@ -38,11 +38,11 @@ pub(crate) fn start(bar: Arc<Bar>, pool: Arc<Pool>) -> io::Result<JoinHandle<()>
 pub(crate) fn scrub(bar: &Bar, piece: Piece) -> bool {
     let Some(at) = bar.at(piece.offset, piece.bytes) else {
         log::error!(
-            "internal error: {} bytes at offset {:#x} do not lie within BAR {}: they are not used \
-             again",
-            piece.bytes,
-            piece.offset,
-            bar.number()
+            "{bytes} bytes of freed memory at offset {offset:#x} are not within BAR {bar}, so no \
+             guest gets them again; this is a bug in Causeway",
+            bytes = piece.bytes,
+            offset = piece.offset,
+            bar = bar.number()
         );
         return false;
     };

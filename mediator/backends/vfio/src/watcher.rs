@@ -44,7 +44,9 @@ impl Watcher {
 impl Drop for Watcher {
     fn drop(&mut self) {
         if let Err(e) = rustix::io::write(&self.stop, &1_u64.to_ne_bytes()) {
-            log::error!("cannot stop the thread that waits for events of a device: {e}");
+            log::error!(
+                "cannot stop the thread that waits for events of a PCI device, so it runs on: {e}"
+            );
             return;
         }
         // A session that loses the device may drop the last owner of the back end. Then this runs
@@ -54,7 +56,10 @@ impl Drop for Watcher {
             && thread.thread().id() != own
             && thread.join().is_err()
         {
-            log::error!("the thread that waits for events of a device panicked");
+            log::error!(
+                "the thread that waits for events of a PCI device panicked; this is a bug in \
+                 Causeway"
+            );
         }
     }
 }
@@ -76,9 +81,9 @@ fn run(watch: Watch, stop: &OwnedFd, shared: &Shared) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => {
                 log::error!(
-                    "cannot wait for events of device {}; its resets and the host's requests to \
-                     have it back go unnoticed from now on: {e}",
-                    shared.address
+                    "cannot wait for events of device {address}; its resets and the host's \
+                     requests to have it back go unnoticed from now on: {e}",
+                    address = shared.address
                 );
                 shared.pool.resume();
                 return;
@@ -105,8 +110,8 @@ fn run(watch: Watch, stop: &OwnedFd, shared: &Shared) {
 fn give_back(shared: &Shared) {
     let address = shared.address;
     log::warn!(
-        "device {address} goes back to the host, because {}: all guests lose it now",
-        DeviceEvent::AskedBack
+        "device {address} goes back to the host, because {event}: all guests lose it now",
+        event = DeviceEvent::AskedBack
     );
     shared.pool.end();
     shared.lose(&lost(

@@ -22,9 +22,10 @@ pub enum VulkanError {
     },
     /// Vulkan has no device with the UUID.
     #[error(
-        "no Vulkan device has UUID {}; found: {}: install the Vulkan driver of that GPU",
-        hex(wanted),
-        names(found)
+        "no Vulkan device has UUID {uuid} (Vulkan has {others}): install the Vulkan driver of the \
+         GPU with this UUID",
+        uuid = hex(wanted),
+        others = names(found)
     )]
     Device {
         /// UUID of the GPU that is wanted.
@@ -67,13 +68,16 @@ pub enum VulkanError {
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// The descriptor is of a kind that cannot be memory.
-    #[error("the file descriptor is a {kind}, not memory of a GPU")]
+    #[error("cannot use the file descriptor as GPU memory, because it is a {kind}")]
     Kind {
         /// Kind of the descriptor, such as "socket".
         kind: &'static str,
     },
     /// The memory file is smaller than the sender of the descriptor states.
-    #[error("the file descriptor of GPU memory has {has} bytes, but {wanted} bytes were announced")]
+    #[error(
+        "the file descriptor of GPU memory has {has} bytes, fewer than the {wanted} bytes that its \
+         sender stated"
+    )]
     Size {
         /// Size of the file in bytes.
         has: u64,
@@ -87,7 +91,7 @@ pub enum ImportError {
     )]
     Seal(#[source] io::Error),
     /// The Linux kernel does not tell what the descriptor is.
-    #[error("cannot find out what the file descriptor of GPU memory is")]
+    #[error("cannot find out whether the file descriptor of GPU memory is memory")]
     Examine(#[source] io::Error),
     /// The stated size cannot be the size of GPU memory.
     #[error("invalid size {bytes} of GPU memory: it must be a multiple of 4096, and not 0")]

@@ -190,7 +190,8 @@ impl Guest {
         for offset in std::mem::take(&mut resources.placed) {
             if let Err(error) = self.host.remove(offset) {
                 log::error!(
-                    "cannot remove memory of a worker that has ended from the aperture: {error}"
+                    "cannot remove the memory of a worker process that has ended from the \
+                     aperture: {error}"
                 );
             }
         }

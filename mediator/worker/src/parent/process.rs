@@ -89,7 +89,8 @@ impl Spawner {
                 for (mut command, reply) in queue {
                     if let Err(e) = descriptors::keep() {
                         log::warn!(
-                            "a worker may inherit open files of libraries: close_range failed: {e}"
+                            "worker processes may inherit files that libraries opened, because \
+                             close_range failed: {e}"
                         );
                     }
                     // The caller waits for the reply.
@@ -162,8 +163,8 @@ impl Process {
         self.kill();
         if !self.wait(KILL_PATIENCE) {
             log::error!(
-                "worker process {} was killed and has not ended: a driver delays it",
-                self.id
+                "worker process {id} was killed but has not ended: a driver delays its end",
+                id = self.id
             );
         }
     }

@@ -17,7 +17,7 @@ pub enum ServeError {
     #[error("the `causeway` process that started this worker has ended, so the worker ends too")]
     Orphan,
     /// The session cannot be opened.
-    #[error("the worker cannot open its session: {reason}")]
+    #[error("the worker process cannot open its session: {reason}")]
     Begin {
         /// What went wrong.
         reason: String,

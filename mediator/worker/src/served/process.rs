@@ -34,7 +34,9 @@ pub(super) fn die_with(parent: u32) -> Result<(), ServeError> {
 /// Gives up what a worker never needs, because a guest may come to control it.
 pub(super) fn restrict() {
     if let Err(e) = rustix::thread::set_no_new_privs(true) {
-        log::warn!("cannot set no_new_privs; the worker runs without this protection: {e}");
+        log::warn!(
+            "cannot set no_new_privs, so the worker process runs without this protection: {e}"
+        );
     }
     // A core dump would contain the guest's memory.
     let none = Rlimit {
@@ -42,7 +44,7 @@ pub(super) fn restrict() {
         maximum: Some(0),
     };
     if let Err(e) = setrlimit(Resource::Core, none) {
-        log::warn!("cannot disable core dumps; a crash may write guest memory to disk: {e}");
+        log::warn!("cannot disable core dumps, so a crash may write guest memory to disk: {e}");
     }
 }
 

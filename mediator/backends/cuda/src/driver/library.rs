@@ -31,8 +31,10 @@ pub enum LoadError {
     },
     /// The driver supports only versions of CUDA before 12.4.
     #[error(
-        "the CUDA driver is too old: it is for CUDA {}.{}, and 12.4 or later is needed; install a \
-         newer driver", .version / 1000, .version % 1000 / 10
+        "the CUDA driver is too old: it is for CUDA {major}.{minor}, and 12.4 or later is needed; \
+         install a newer driver",
+        major = .version / 1000,
+        minor = .version % 1000 / 10
     )]
     Old {
         /// Newest version of CUDA that the driver supports, as 1000 times the major number plus 10

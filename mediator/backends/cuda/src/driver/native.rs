@@ -35,10 +35,10 @@ pub enum NativeError {
     #[error(transparent)]
     Load(#[from] LoadError),
     /// A call of the driver failed.
-    #[error("the CUDA driver refused a call of the native measurement")]
+    #[error("a call of the CUDA driver by this host process, without a VM, failed")]
     Driver(#[from] CudaError),
     /// The driver does not load the benchmark's kernels.
-    #[error("the CUDA driver cannot load the kernels of the benchmark: {log}")]
+    #[error("the CUDA driver cannot load the benchmark's kernels on the host: {log}")]
     Module {
         /// Log of the driver's compiler.
         log: String,

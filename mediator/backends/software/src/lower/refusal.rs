@@ -2,7 +2,7 @@
 
 /// Why a module cannot be executed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}: {reason}")]
+#[error("PTX line {line}: {reason}")]
 pub(crate) struct Refusal {
     /// Line in the source, from 1.
     pub(crate) line: u32,

@@ -7,7 +7,7 @@ const SHOWN_CHARACTERS: usize = 48;
 
 /// Why a text is refused: it is not PTX, or it uses PTX that the parser does not support.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}, column {column}: {reason}")]
+#[error("PTX line {line}, column {column}: {reason}")]
 pub struct ParseError {
     /// Line of the mistake, from 1.
     pub line: u32,
