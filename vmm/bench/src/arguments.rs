@@ -24,7 +24,7 @@ pub struct GpuArguments {
     /// Back end and limits, as for `run`.
     #[arg(long, value_name = "GPU", default_value = "auto")]
     pub gpu: String,
-    /// Samples of each operation, 1 to 200.
+    /// Number of samples of each operation, 1 to 200.
     #[arg(long, value_name = "N", default_value_t = 101, value_parser = clap::value_parser!(u32).range(1..=200))]
     pub repetitions: u32,
     /// Measure only the operation whose line in the table has this name.
@@ -48,11 +48,11 @@ pub struct ExitsArguments {
     /// GPU, cuda, one after the other; then the files for cuda are named FILE.cuda.EXTENSION.
     #[arg(long, value_name = "GPU")]
     pub gpu: Option<String>,
-    /// Measure fewer sizes and samples: 90 seconds on two cores.
+    /// Measure fewer sizes and samples, which takes about 90 seconds on two cores.
     #[arg(long)]
     pub quick: bool,
-    /// Samples of each combination of workload, size and mechanism, 1 to 200. The default is 24,
-    /// and 12 with --quick.
+    /// Number of samples of each combination of workload, size and mechanism, 1 to 200. The default
+    /// is 24, and 12 with --quick.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=200))]
     pub repetitions: Option<u32>,
     /// Measure only these workloads, separated by commas.
@@ -101,7 +101,7 @@ pub struct LivesArguments {
     /// Number of these VMs to kill before they end; at most --count.
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub kill: u32,
-    /// Latest time of a kill, in milliseconds after the start of its VM.
+    /// Longest time from the start of a VM until it is killed, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 500)]
     pub kill_within_ms: u32,
     /// GPU memory that each VM allocates, in MiB.

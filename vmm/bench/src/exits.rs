@@ -209,8 +209,8 @@ fn plan(arguments: &ExitsArguments) -> Result<Plan, Failure> {
     let most = PHASES_MAX / cells.max(1) - 1;
     if repetitions as usize > most {
         return Err(Failure::usage(format!(
-            "invalid value {repetitions} for --repetitions: at most {most} with {cells} cells; choose \
-             fewer workloads with --only"
+            "invalid value {repetitions} for --repetitions: choose at most {most} with {cells} \
+             cells; choose fewer workloads with --only"
         )));
     }
     Ok(plan)
@@ -226,7 +226,7 @@ fn chosen<T>(
     let find = |name: &String| {
         named(name).ok_or_else(|| {
             Failure::usage(format!(
-                "invalid value {name} for {option}: one of {}",
+                "invalid value {name} for {option}: choose one of {}",
                 known.join(", ")
             ))
         })

@@ -73,7 +73,7 @@ fn checked_run(arguments: &GpuArguments) -> Result<Run, Failure> {
         if !names.contains(&line.as_str()) {
             let known = names.join("; ");
             return Err(Failure::usage(format!(
-                "invalid value {line} for --only: one of {known}"
+                "invalid value {line} for --only: choose one of {known}"
             )));
         }
         guest.push_str(",only=");

@@ -66,7 +66,7 @@ struct Traces {
 pub fn run(arguments: &LivesArguments, command: Vec<String>) -> Result<bool, Failure> {
     if arguments.kill > arguments.count {
         return Err(Failure::usage(format!(
-            "invalid value {} for --kill: 0 to {}, the value of --count",
+            "invalid value {} for --kill: choose 0 to {}, the value of --count",
             arguments.kill, arguments.count
         )));
     }
@@ -87,8 +87,13 @@ pub fn run(arguments: &LivesArguments, command: Vec<String>) -> Result<bool, Fai
     let mut report = LivesReport::new(arguments, command);
     let shown = format!("{} lives", arguments.count);
     let caption: Caption = Arc::new(move || shown.clone());
-    let watch = Watch::start(Some(caption))
-        .map_err(|e| Failure::new(Code::Crashed, "cannot start a thread", e))?;
+    let watch = Watch::start(Some(caption)).map_err(|e| {
+        Failure::new(
+            Code::Crashed,
+            "cannot start the thread that shows the progress",
+            e,
+        )
+    })?;
     let mut times = Vec::new();
     for life in 0..arguments.count {
         let due = is_due(life, report.killed, arguments);

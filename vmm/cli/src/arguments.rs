@@ -24,7 +24,7 @@ pub struct Arguments {
 pub enum Command {
     /// Boot guests, let them use the GPU, and print how many VM exits that took.
     Run(Box<RunArguments>),
-    /// Write the initramfs that `run --program` makes to a file.
+    /// Write to a file the initramfs that `run --program` would make.
     Initramfs(InitramfsArguments),
     /// Check which features this host supports, and say how to enable the others.
     Doctor(DoctorArguments),

@@ -52,34 +52,34 @@ impl Address for GuestAddress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Refusal {
     /// No device has this address.
-    #[error("no device has this address")]
+    #[error("the VM has no device at this address")]
     Unclaimed,
     /// The access begins in one range and ends outside it.
-    #[error("the access ends outside the device")]
+    #[error("the access begins within a device's addresses, but ends outside them")]
     CrossesEdge,
     /// The device has no register at this address.
     #[error("the device has no register at this address")]
     NoRegister,
     /// The register cannot be accessed with this width.
-    #[error("the register cannot be accessed with this width")]
+    #[error("the device's register at this address cannot be accessed with this width")]
     BadSize,
     /// The register cannot be accessed at this alignment.
-    #[error("the register cannot be accessed at this alignment")]
+    #[error("the access to the device's register at this address is misaligned")]
     Misaligned,
     /// The register cannot be stored to.
-    #[error("the register is read-only")]
+    #[error("the device's register at this address is read-only")]
     ReadOnly,
     /// No allocation is mapped at this address of the aperture.
-    #[error("nothing is mapped at this address")]
+    #[error("no memory is mapped at this address of the aperture")]
     Hole,
     /// The mapping at this address of the aperture is read-only.
-    #[error("the mapping at this address is read-only")]
+    #[error("the mapping at this address of the aperture is read-only")]
     WriteForbidden,
     /// The doorbell is bound to no command buffer or queue.
-    #[error("no command buffer or queue is bound to this doorbell")]
+    #[error("the doorbell at this address belongs to no command buffer or queue")]
     UnboundDoorbell,
     /// The host's device, or the host's kernel, refused the access.
-    #[error("the host's device refused the access")]
+    #[error("the host refused the guest's access to a passed-through device")]
     Device,
 }
 
@@ -192,7 +192,8 @@ pub struct Hit {
 pub enum BusError {
     /// The range is empty, or ends beyond the last address.
     #[error(
-        "invalid range of {bytes:#x} bytes at address {base:#x}: it is empty, or ends too high"
+        "invalid address range of a device, {bytes:#x} bytes at address {base:#x}: it is empty, or \
+         ends beyond the last address"
     )]
     Invalid {
         /// First address of the range.
@@ -201,7 +202,10 @@ pub enum BusError {
         bytes: u64,
     },
     /// Another device has part of the range.
-    #[error("{device}, {bytes:#x} bytes at address {base:#x}, overlaps {other}")]
+    #[error(
+        "cannot add `{device}` to the VM: its {bytes:#x} bytes at address {base:#x} overlap those \
+         of `{other}`"
+    )]
     Overlap {
         /// First address of the range.
         base: u64,

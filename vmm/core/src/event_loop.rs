@@ -35,7 +35,7 @@ pub enum RunError {
     #[error("cannot start the guests")]
     Start(#[from] StartError),
     /// The kernel refuses a timer.
-    #[error("cannot set a timer for a time-out of {seconds} s")]
+    #[error("cannot set the timer that ends the run after {seconds} s")]
     Timer {
         /// Time-out in seconds.
         seconds: f64,

@@ -57,7 +57,9 @@ impl VmExits {
         let mut tries = 0;
         loop {
             let kvm = self.statistics.sample().unwrap_or_else(|e| {
-                log::error!("cannot read KVM's statistics; this sample of exits lacks them: {e}");
+                log::error!(
+                    "cannot read KVM's statistics, so this sample of exit counts lacks them: {e}"
+                );
                 Sample::default()
             });
             let after = count();

@@ -21,25 +21,24 @@ const RAM_BYTES: u64 = 8 << 20;
 const PORT: u16 = 0xca0;
 /// A guest-physical address without memory.
 const DOORBELL: u32 = 0xe000_0000;
-const ERROR_TEXT: &str = "a test guest cannot run";
 
 /// Why a probe of KVM has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// Memory for the probe's guest cannot be created.
-    #[error("{ERROR_TEXT}")]
+    #[error("cannot create the memory of a guest that tests KVM")]
     Memory(#[from] RamCreateError),
     /// This process has no free address range for the memory of a slot.
-    #[error("{ERROR_TEXT}")]
+    #[error("cannot reserve addresses for a guest that tests KVM")]
     Addresses(#[from] MemoryError),
     /// The probe's guest does not fit into its memory, which does not happen.
-    #[error("{ERROR_TEXT}")]
+    #[error("cannot load a guest that tests KVM")]
     Image(#[from] RamError),
     /// A call of KVM or of the operating system failed.
-    #[error("{ERROR_TEXT}")]
+    #[error("cannot run a guest that tests KVM")]
     Kvm(#[from] CallError),
     /// The probe's guest ended in another way than expected, which the text names.
-    #[error("{ERROR_TEXT} to its end: it stopped with {0}")]
+    #[error("a guest that tests KVM did not run to its end: it stopped with {0}")]
     Ended(String),
 }
 

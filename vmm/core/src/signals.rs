@@ -63,7 +63,9 @@ impl Drop for Signals {
         while self.take().is_some() {}
         for signal in &self.blocked {
             if let Err(e) = unblock_signal(*signal) {
-                log::warn!("cannot unblock signal {signal}: {e}");
+                log::warn!(
+                    "cannot unblock signal {signal}, which this process ignores from now on: {e}"
+                );
             }
         }
     }

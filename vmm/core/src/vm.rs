@@ -250,8 +250,8 @@ impl Vm {
             }
             if thread.join().is_err() {
                 log::error!(
-                    "{}: the thread of a virtual CPU panicked; this is a bug in Causeway",
-                    self.name
+                    "{name}: the thread of a virtual CPU panicked; this is a bug in Causeway",
+                    name = self.name
                 );
             }
         }

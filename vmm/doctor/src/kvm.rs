@@ -58,7 +58,7 @@ fn privilege(kvm: &Kvm) -> Check {
         Err(e) => return failed(NAME, &e),
     };
     let found = format!(
-        "an iteration takes {} at CPL 3, {} at CPL 0",
+        "a loop iteration in a guest takes {} at CPL 3, {} at CPL 0",
         nanoseconds(user),
         nanoseconds(kernel)
     );
@@ -95,7 +95,7 @@ fn exits(kvm: &Kvm) -> Check {
         Ok(time) => Check::yes(
             NAME,
             nanoseconds(time),
-            "each control batch takes at least this time; packets and fences cause no exits",
+            "each batch of messages takes at least this time; packets and fences cause no exits",
         ),
         Err(e) => failed(NAME, &e),
     }
@@ -108,11 +108,11 @@ fn slots(kvm: &Kvm) -> Check {
         Ok((adding, deleting)) => Check::yes(
             NAME,
             format!(
-                "{number}; adding one of 64 MiB takes {}, deleting {}",
+                "{number} for a VM; adding one of 64 MiB takes {}, deleting {}",
                 nanoseconds(adding),
                 nanoseconds(deleting)
             ),
-            "mapping memory of the GPU for a guest may add a slot",
+            "each mapping of GPU memory for a guest may take a slot",
         ),
         Err(e) => failed(NAME, &e),
     }
@@ -123,7 +123,7 @@ fn doorbells(kvm: &Kvm) -> Check {
     match probe::doorbell_ns(kvm, Privilege::User, 2_000) {
         Ok(time) => Check::yes(
             NAME,
-            format!("{} each, every one arrived", nanoseconds(time)),
+            format!("{} each; all arrived", nanoseconds(time)),
             "a guest wakes the consumer of a command buffer without an exit to user space",
         ),
         Err(e) => failed(NAME, &e),

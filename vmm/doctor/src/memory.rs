@@ -42,7 +42,7 @@ fn large_pages() -> Check {
             NAME,
             settings,
             WITHOUT,
-            "free some memory: the Linux kernel found no contiguous 2 MiB",
+            "free some memory: the Linux kernel found no contiguous 2 MiB of it",
         ),
         (Err(e), _) => Check::no(NAME, e.to_string(), WITHOUT, "free some memory"),
     }
@@ -70,7 +70,7 @@ fn locked_memory() -> Check {
             NAME,
             format!("{} KiB", bytes / 1024),
             "--vfio and --gpu cuda must lock guest RAM, which this limit may forbid; --gpu software locks none",
-            "ulimit -l unlimited, or LimitMEMLOCK=infinity in a service",
+            "run `ulimit -l unlimited` first, or set LimitMEMLOCK=infinity for a service",
         ),
     }
 }
@@ -95,5 +95,10 @@ fn descriptors() -> Check {
         );
     }
     let means = "each allocation of a guest takes one: allocations beyond this number are refused";
-    Check::partly(NAME, found, means, format!("ulimit -Hn {WANTED}"))
+    Check::partly(
+        NAME,
+        found,
+        means,
+        format!("raise the limit as root: ulimit -Hn {WANTED}"),
+    )
 }

@@ -57,7 +57,7 @@ pub struct RunArguments {
     /// with several VMs, give one for each, in order (docs/vfio.md).
     #[arg(long, value_name = "BDF")]
     pub vfio: Vec<String>,
-    /// Virtual CPUs of each VM.
+    /// Number of virtual CPUs of each VM.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub vcpus: u32,
     /// RAM of each VM in MiB.
@@ -70,7 +70,7 @@ pub struct RunArguments {
     /// Number of VMs. All use the back end of --gpu, each with a session of its own.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub vms: u32,
-    /// End the run after this many seconds, also if guests still run.
+    /// End the run after this many seconds, even if guests still run.
     #[arg(long, value_name = "S", default_value_t = 300)]
     pub timeout: u64,
     /// Write the report as JSON to this file; - writes it to standard output instead of the table.

@@ -145,8 +145,9 @@ impl BackEnd {
                     arguments: arguments.into_iter().map(Into::into).collect(),
                     environment: environment(gpu.kind),
                 };
-                let workers = Workers::new(program, import_device(gpu.kind))
-                    .map_err(|e| Failure::new(Code::Crashed, "cannot start a thread", e))?;
+                let workers = Workers::new(program, import_device(gpu.kind)).map_err(|e| {
+                    Failure::new(Code::Crashed, "cannot prepare to start worker processes", e)
+                })?;
                 Ok(Self::Processes(workers))
             }
         }

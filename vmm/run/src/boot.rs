@@ -148,7 +148,9 @@ fn bare(image: Arc<[u8]>, arguments: &str, level: PrivilegeLevel) -> Boot {
 pub fn embedded(name: &str, arguments: &str, level: PrivilegeLevel) -> Result<Boot, Failure> {
     let image = causeway_embedded::image(name).ok_or_else(|| {
         let known = causeway_embedded::NAMES.join(", ");
-        Failure::usage(format!("invalid value {name} for --guest: one of {known}"))
+        Failure::usage(format!(
+            "invalid value {name} for --guest: choose one of {known}"
+        ))
     })?;
     Ok(bare(Arc::from(image), arguments, level))
 }

@@ -37,7 +37,7 @@ fn open(text: &OsStr, vms: u32) -> Result<Arc<DiskImage>, Failure> {
     let shown = text.display();
     if path.as_os_str().is_empty() {
         return Err(Failure::usage(format!(
-            "invalid value {shown} for --disk: FILE, or FILE,ro for a read-only image"
+            "invalid value {shown} for --disk: write FILE, or FILE,ro for a read-only image"
         )));
     }
     if vms > 1 && !read_only {

@@ -185,8 +185,8 @@ pub fn help() -> String {
 pub enum GpuError {
     /// The text before the first colon or comma names no back end.
     #[error(
-        "unknown back end `{0}` for --gpu: software, cuda, cuda:N for GPU number N, vfio:BDF for the PCI \
-         device with this address, or auto"
+        "unknown back end `{0}` for --gpu: choose software, cuda, cuda:N for GPU number N, \
+         vfio:BDF for the PCI device with this address, or auto"
     )]
     BackEnd(String),
     /// A word is not of the form `key=value`.

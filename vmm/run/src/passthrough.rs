@@ -136,7 +136,7 @@ pub fn refused(error: PassThroughError) -> Failure {
 fn unavailable(error: impl Error + Send + Sync + 'static) -> Failure {
     Failure::new(
         Code::Device,
-        "cannot pass a device of --vfio through",
+        "cannot pass a device of --vfio through to a VM",
         error,
     )
 }

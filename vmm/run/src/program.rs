@@ -74,9 +74,10 @@ fn modules_of(kernel: Kernel) -> Vec<KernelModule> {
     };
     let Some(folder) = ModuleFolder::find(kernel.path, release) else {
         log::warn!(
-            "cannot find the modules of Linux kernel {release} beside {} or on this host: without module \
-             uio_pci_generic the guest's programs get no interrupts; give the module with --module",
-            kernel.path.display()
+            "cannot find the modules of Linux kernel {release} beside {path} or on this host: \
+             without module uio_pci_generic the guest's programs get no interrupts; give the \
+             module with --module",
+            path = kernel.path.display()
         );
         return Vec::new();
     };

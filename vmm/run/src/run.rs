@@ -85,7 +85,13 @@ pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failu
 /// Blocks the signals that end a run (SIGINT, SIGTERM), and returns the object that receives them.
 /// Call this before any thread starts, because threads inherit the signal mask.
 pub fn block_signals() -> Result<Signals, Failure> {
-    Signals::block().map_err(|e| Failure::new(Code::Crashed, "cannot receive signals", e))
+    Signals::block().map_err(|e| {
+        Failure::new(
+            Code::Crashed,
+            "cannot receive signals such as SIGINT (Ctrl-C)",
+            e,
+        )
+    })
 }
 
 /// Settings of a run that benchmarks need and that no option of `run` sets.
@@ -137,8 +143,13 @@ pub fn execute(
     );
     let usual: Caption = Arc::new(move || shown.clone());
     let caption = extras.caption.clone().unwrap_or(usual);
-    let watch = Watch::start(interactive.is_none().then_some(caption))
-        .map_err(|e| Failure::new(Code::Crashed, "cannot start a thread", e))?;
+    let watch = Watch::start(interactive.is_none().then_some(caption)).map_err(|e| {
+        Failure::new(
+            Code::Crashed,
+            "cannot start the thread that shows the progress",
+            e,
+        )
+    })?;
     let limits = Limits {
         timeout: Some(run.timeout),
     };
@@ -195,8 +206,8 @@ pub fn raise_descriptor_limit() {
     if let Err(e) = setrlimit(Resource::Nofile, raised) {
         log::warn!(
             "cannot raise this process's limit on file descriptors, so guests may run out of them; \
-             the limit is {:?}: {e}",
-            limit.current
+             the limit is {current:?}: {e}",
+            current = limit.current
         );
     }
 }
@@ -287,7 +298,11 @@ pub fn unpublished(error: PublishError) -> Failure {
         PublishError::Metrics { path, source } => {
             Failure::usage_from("--metrics-socket", &path.display().to_string(), source)
         }
-        PublishError::Thread(e) => Failure::new(Code::Crashed, "cannot start a thread", e),
+        PublishError::Thread(e) => Failure::new(
+            Code::Crashed,
+            "cannot start the thread that publishes statistics",
+            e,
+        ),
     }
 }
 

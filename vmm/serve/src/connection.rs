@@ -28,7 +28,7 @@ const REQUEST_BYTES_MAX: usize = size_of::<Request>() + CONTROL_BYTES_MAX as usi
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionError {
     /// The process sent a datagram that does not follow the protocol.
-    #[error("the client process sent {0}")]
+    #[error("the client process broke the protocol: it sent {0}")]
     Malformed(&'static str),
     /// A system call on the socket failed.
     #[error("communication with the client process failed: {0}")]

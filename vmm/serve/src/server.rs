@@ -54,7 +54,7 @@ pub struct ServeArguments {
     /// Serve metrics on a Unix socket at this path, as for `run`.
     #[arg(long, value_name = "PATH")]
     pub metrics_socket: Option<PathBuf>,
-    /// Most client processes at a time, 1 to 64.
+    /// Maximum number of client processes at a time, 1 to 64.
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub processes: u32,
 }
@@ -249,7 +249,7 @@ impl Server {
                 ending,
                 leaving: false,
             }),
-            Err(e) => log::error!("cannot start a thread for client {name}: {e}"),
+            Err(e) => log::error!("cannot start the thread that serves client {name}: {e}"),
         }
     }
 
@@ -283,7 +283,10 @@ impl Client {
     fn join(self) {
         match self.thread.join() {
             Ok(()) => log::info!("{} has disconnected", self.name),
-            Err(_) => log::error!("the thread of client {} panicked", self.name),
+            Err(_) => log::error!(
+                "the thread that serves client {name} panicked; this is a bug in Causeway",
+                name = self.name
+            ),
         }
     }
 }
@@ -301,7 +304,7 @@ fn start(
             // Dropped also if the thread panics.
             let _begins = ending.on_drop();
             if let Err(e) = connection.serve() {
-                log::warn!("closed the connection to this client process: {e}");
+                log::warn!("closed the connection to a client process: {e}");
             }
             session.close();
             drop(connection);

@@ -31,8 +31,9 @@ pub enum FetchError {
     },
     /// The process does not answer in time.
     #[error(
-        "process {pid} does not answer within {} s: if it is stopped, `kill -CONT {pid}` continues it",
-        PATIENCE.as_secs()
+        "process {pid} does not answer within {seconds} s: if it is stopped, `kill -CONT {pid}` \
+         continues it",
+        seconds = PATIENCE.as_secs()
     )]
     Silent {
         /// Number of the process.
@@ -48,9 +49,9 @@ pub enum FetchError {
     },
     /// The answer is not a snapshot in the format of this version.
     #[error(
-        "process {pid} runs another version of Causeway, and this version ({}) does not understand \
-         its answer: use the version that the process runs",
-        env!("CARGO_PKG_VERSION")
+        "process {pid} runs another version of Causeway, whose answer this version ({version}) \
+         does not understand: use the version that the process runs",
+        version = env!("CARGO_PKG_VERSION")
     )]
     Strange {
         /// Number of the process.

@@ -132,7 +132,11 @@ impl Sampler {
                 (true, false) => {}
                 (false, false) => {
                     let (_, trouble) = troubles.swap_remove(0);
-                    return Err(Failure::new(Code::Usage, "cannot get statistics", trouble));
+                    return Err(Failure::new(
+                        Code::Usage,
+                        "cannot get statistics of running guests",
+                        trouble,
+                    ));
                 }
             }
         }
@@ -218,7 +222,9 @@ mod tests {
         let mut sampler = Sampler::new(Some(pid));
         let nothing = sampler.conclude(late(pid)).unwrap_err();
         assert!(
-            nothing.to_string().contains("cannot get statistics"),
+            nothing
+                .to_string()
+                .contains("cannot get statistics of running guests"),
             "{nothing}"
         );
         sampler.conclude(answered(fixture::guest())).unwrap();

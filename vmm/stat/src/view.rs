@@ -49,9 +49,20 @@ enum End {
 /// A failure if the terminal cannot be used or no thread can be started.
 pub fn show(sampler: Sampler, first: Observation, interval: Duration) -> Result<ExitCode, Failure> {
     // Blocked before the screen is opened, because the screen must be restored first.
-    let mut signals =
-        Signals::block().map_err(|e| Failure::new(Code::Crashed, "cannot receive signals", e))?;
-    let failed = |e: io::Error| Failure::new(Code::Crashed, "cannot use the terminal", e);
+    let mut signals = Signals::block().map_err(|e| {
+        Failure::new(
+            Code::Crashed,
+            "cannot receive signals such as SIGINT (Ctrl-C)",
+            e,
+        )
+    })?;
+    let failed = |e: io::Error| {
+        Failure::new(
+            Code::Crashed,
+            "cannot show the live view on the terminal",
+            e,
+        )
+    };
     let mut screen = Screen::enter().map_err(failed)?;
     let looks = start(sampler, interval).map_err(failed)?;
     let mut state = State::new(first, interval);
@@ -98,7 +109,11 @@ pub fn show(sampler: Sampler, first: Observation, interval: Duration) -> Result<
 
 fn nobody_looks() -> Failure {
     let panicked = io::Error::other("the sampler thread panicked; this is a bug");
-    Failure::new(Code::Crashed, "cannot get new statistics", panicked)
+    Failure::new(
+        Code::Crashed,
+        "cannot get new statistics for the live view",
+        panicked,
+    )
 }
 
 /// Starts the thread that queries processes. The thread ends when the receiver is dropped.

@@ -135,6 +135,6 @@ pub fn check_range(option: &str, value: u64, range: RangeInclusive<u64>) -> Resu
     }
     let (least, most) = range.into_inner();
     Err(Failure::usage(format!(
-        "invalid value {value} for {option}: {least} to {most}"
+        "invalid value {value} for {option}: choose {least} to {most}"
     )))
 }

@@ -100,7 +100,13 @@ impl Drop for Keeper {
 /// Runs the keeper: waits until the parent process ends, and restores the terminal if that process
 /// could not. This is the body of the hidden subcommand.
 pub fn keep() -> Result<ExitCode, Failure> {
-    let failed = |e: Errno| Failure::new(Code::Crashed, "cannot watch the terminal", e);
+    let failed = |e: Errno| {
+        Failure::new(
+            Code::Crashed,
+            "cannot prepare to restore the terminal when the command has ended",
+            e,
+        )
+    };
     let terminal = io::stdin();
     // Fails for the leader of a group, which a process that was just started is not.
     rustix::process::setsid().map_err(failed)?;

@@ -79,8 +79,8 @@ impl Work {
                 Ok(thread) => thread.join().ok().flatten(),
                 Err(e) => {
                     log::warn!(
-                        "cannot start a thread for a baseline measurement, so the guest gets no \
-                         figure: {e}"
+                        "cannot start the thread that measures the host's own memory speed, so the \
+                         guest gets no figure: {e}"
                     );
                     None
                 }

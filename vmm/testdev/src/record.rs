@@ -42,29 +42,37 @@ pub enum Recorded {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
     /// The record's guest-physical address is not 8-byte aligned.
-    #[error("record address {address:#x} is not 8-byte aligned")]
+    #[error(
+        "the guest's record for the test device is at {address:#x}, an address that is not 8-byte \
+         aligned"
+    )]
     Misaligned {
         /// Guest-physical address of the record.
         address: u64,
     },
     /// The record in the aperture is not in a single mapping of host memory that the guest may
     /// write.
-    #[error("the guest has no writable mapping of host memory at aperture offset {offset:#x}")]
+    #[error(
+        "the guest's record for the test device is at aperture offset {offset:#x}, at which the \
+         guest has no writable mapping of host memory"
+    )]
     NotMapped {
         /// Offset of the record in the aperture.
         offset: u64,
     },
     /// The record is not in guest RAM.
-    #[error("the record is not in guest RAM")]
+    #[error("the guest's record for the test device is not in guest RAM")]
     NotRam(#[from] RamError),
     /// The record's kind is unknown.
-    #[error("unknown record kind {kind}")]
+    #[error("the guest's record for the test device has unknown kind {kind}")]
     Kind {
         /// Kind in the record's header.
         kind: u32,
     },
     /// The record's size is not that of its kind.
-    #[error("the {kind:?} record has {bytes} bytes: it must have {wanted}")]
+    #[error(
+        "the guest's {kind:?} record for the test device has {bytes} bytes: it must have {wanted}"
+    )]
     Bytes {
         /// Kind of the record.
         kind: RecordKind,
@@ -74,7 +82,9 @@ pub enum RecordError {
         wanted: usize,
     },
     /// A field of the record has an invalid value.
-    #[error("invalid value {value} for {field} of a {kind:?} record")]
+    #[error(
+        "the guest's {kind:?} record for the test device has invalid value {value} in field {field}"
+    )]
     Field {
         /// Kind of the record.
         kind: RecordKind,
@@ -84,7 +94,10 @@ pub enum RecordError {
         value: u64,
     },
     /// The guest has reported as many records of this kind as it may.
-    #[error("the guest has reported {max} {kind:?} records, which is the most that are kept")]
+    #[error(
+        "the test device cannot keep another {kind:?} record: the guest has reported {max}, the \
+         maximum"
+    )]
     TooMany {
         /// Kind of the record.
         kind: RecordKind,

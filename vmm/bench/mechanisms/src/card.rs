@@ -24,7 +24,7 @@ pub(crate) const BYTES_MAX: u64 = 320 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum CardError {
     /// The back end refuses the operation.
-    #[error("the back end refuses an operation of the benchmark")]
+    #[error("the back end refused an operation of the benchmark")]
     Backend(#[from] BackendError),
     /// The back end cannot load the module of a kernel.
     #[error("the back end cannot load the GPU module with kernel `{kernel}`")]
@@ -41,25 +41,29 @@ pub enum CardError {
         kernel: &'static str,
     },
     /// Memory of the back end cannot be mapped into this process.
-    #[error("cannot map memory of the back end into this process")]
+    #[error("cannot map memory of the back end into the benchmark's process")]
     Map(#[from] MemoryError),
     /// The back end has memory that CPUs cannot access.
-    #[error("the CPU cannot access memory of this back end")]
+    #[error("the benchmark needs memory that CPUs can access, and this back end has none")]
     Invisible,
     /// The card has too many allocations, or this allocation is too large for it.
-    #[error("no room for an allocation of {bytes} bytes: a card has at most {ALLOCATIONS_MAX} allocations with {} MiB together", BYTES_MAX >> 20)]
+    #[error(
+        "cannot allocate {bytes} bytes for the benchmark: a mechanism has at most \
+         {ALLOCATIONS_MAX} allocations, of {mib} MiB together",
+        mib = BYTES_MAX >> 20
+    )]
     Full {
         /// Size of the refused allocation in bytes.
         bytes: u64,
     },
     /// No allocation has this identifier.
-    #[error("allocation {id} does not exist")]
+    #[error("the guest of the benchmark names allocation {id}, which does not exist")]
     NoMemory {
         /// Identifier that a caller gave.
         id: u64,
     },
     /// Number or size of the arguments does not match the kernel's parameters.
-    #[error("{count} arguments do not match the parameters of kernel `{kernel}`")]
+    #[error("the {count} arguments of a launch do not match the parameters of kernel `{kernel}`")]
     Arguments {
         /// Name of the kernel.
         kernel: &'static str,
@@ -67,7 +71,12 @@ pub enum CardError {
         count: usize,
     },
     /// The back end has less memory than the benchmark needs.
-    #[error("the benchmark needs {} MiB of GPU memory, but the limit is {} MiB: raise the limit with --gpu …,memory=1GiB", wanted >> 20, bytes >> 20)]
+    #[error(
+        "the benchmark needs {wanted_mib} MiB of GPU memory, but the limit is {limit_mib} MiB: \
+         raise the limit with --gpu …,memory=1GiB",
+        wanted_mib = wanted >> 20,
+        limit_mib = bytes >> 20
+    )]
     Small {
         /// Memory of the back end in bytes.
         bytes: u64,
@@ -75,13 +84,13 @@ pub enum CardError {
         wanted: u64,
     },
     /// A dimension of a launch's grid or block is zero.
-    #[error("cannot launch a kernel with a grid or block of zero: {shape:?}")]
+    #[error("cannot launch a kernel whose grid or block has a dimension of zero: {shape:?}")]
     Empty {
         /// Grid and block of the launch.
         shape: Shape,
     },
     /// Work that was submitted earlier has failed.
-    #[error("GPU work failed: {0:?}")]
+    #[error("GPU work of the benchmark failed: {0:?}")]
     Fault(Fault),
 }
 

@@ -41,19 +41,25 @@ struct State {
 /// Why a call was not executed.
 #[derive(Debug, thiserror::Error)]
 enum CallError {
-    #[error("the call at word {at} with opcode {opcode:#x} and {words} words is malformed")]
+    #[error(
+        "the guest's call at word {at} of its batch is malformed: opcode {opcode:#x}, {words} words"
+    )]
     Meaningless {
         at: usize,
         opcode: u64,
         words: usize,
     },
     #[error(
-        "a call with opcode {opcode:#x} reaches beyond the end of an allocation or of guest RAM"
+        "the guest's call with opcode {opcode:#x} reaches beyond the end of an allocation or of \
+         guest RAM"
     )]
     Range { opcode: u64 },
-    #[error("the results of a batch have more than {} words", wire::RESULT_WORDS)]
+    #[error(
+        "the results of the guest's batch of calls have more than {limit} words",
+        limit = wire::RESULT_WORDS
+    )]
     Results,
-    #[error("the VM is ending")]
+    #[error("the guest's call is not executed, because the VM is ending")]
     Stopped,
     #[error(transparent)]
     Card(#[from] CardError),

@@ -45,7 +45,7 @@ pub enum PassedDeviceError {
     #[error(transparent)]
     Map(#[from] MapError),
     /// The device's memory cannot be written or read.
-    #[error("cannot access memory of the device")]
+    #[error("cannot access the memory of the passed-through device")]
     Touch(#[from] TouchError),
     /// A BAR does not return the values that were stored to it, so it is not memory.
     #[error(

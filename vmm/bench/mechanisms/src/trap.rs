@@ -30,11 +30,11 @@ struct State {
 /// Why a packet has no effect.
 #[derive(Debug, thiserror::Error)]
 enum PacketError {
-    #[error("a packet of {words} words with opcode {opcode:#x} is malformed")]
+    #[error("the guest's packet with opcode {opcode:#x} and {words} words is malformed")]
     Meaningless { words: u64, opcode: u64 },
-    #[error("no allocation begins at {offset:#x}")]
+    #[error("no allocation begins at offset {offset:#x} of the device's memory")]
     NoMemory { offset: u64 },
-    #[error("no room for {bytes} bytes in the device's memory")]
+    #[error("the device's memory has no room for an allocation of {bytes} bytes")]
     NoRoom { bytes: u64 },
     #[error(transparent)]
     Card(#[from] CardError),

@@ -44,7 +44,7 @@ pub fn find(address: Option<Address>, ram_bytes: u64) -> DeviceChoice {
             refused: Some(
                 Failure::new(
                     Code::Device,
-                    format!("--vfio {address} is not available"),
+                    format!("device {address} of --vfio is not available"),
                     error,
                 )
                 .text(),

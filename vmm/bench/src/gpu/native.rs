@@ -69,7 +69,10 @@ impl Counterpart for NativeGpu {
             Ok(time) => time,
             Err(error) => {
                 if !self.failed.swap(true, Ordering::Relaxed) {
-                    log::warn!("cannot measure `{}` on the host: {error}", line.name());
+                    log::warn!(
+                        "cannot measure `{name}` on the host: {error}",
+                        name = line.name()
+                    );
                 }
                 None
             }
@@ -93,8 +96,13 @@ impl GpuMemory {
         let Kind::Cuda(causeway_cuda::Options { device, .. }) = gpu.kind else {
             return Ok(None);
         };
-        let native = Native::open(device)
-            .map_err(|e| Failure::new(Code::Gpu, "cannot read how much GPU memory is free", e))?;
+        let native = Native::open(device).map_err(|e| {
+            Failure::new(
+                Code::Gpu,
+                "cannot read how much memory of the GPU is free",
+                e,
+            )
+        })?;
         Ok(Some(Self { native }))
     }
 
@@ -102,7 +110,7 @@ impl GpuMemory {
     /// an error, which is logged.
     pub fn free_bytes(&self) -> Option<u64> {
         let free = self.native.free_bytes();
-        free.inspect_err(|e| log::warn!("cannot read how much GPU memory is free: {e}"))
+        free.inspect_err(|e| log::warn!("cannot read how much memory of the GPU is free: {e}"))
             .ok()
     }
 }

@@ -106,7 +106,7 @@ impl StrayCounters {
         let (level, more) = match total {
             _ if self.unreported => (log::Level::Debug, ""),
             ..WARNINGS_MAX => (log::Level::Warn, ""),
-            WARNINGS_MAX => (log::Level::Warn, " (later ones are logged as debug)"),
+            WARNINGS_MAX => (log::Level::Warn, " (later ones are logged at level debug)"),
             _ => (log::Level::Debug, ""),
         };
         log::log!(

@@ -40,7 +40,10 @@ impl ControlWindow {
     pub fn remove(&self, aperture: &Aperture) {
         if let Err(e) = aperture.remove(self.offset) {
             let offset = self.offset;
-            log::error!("cannot remove the control window at aperture offset {offset:#x}: {e}");
+            log::error!(
+                "cannot remove a client's control window (its memory for messages) from aperture \
+                 offset {offset:#x}: {e}"
+            );
         }
     }
 }

@@ -133,8 +133,8 @@ pub enum KernelError {
     Payload(#[from] payload::PayloadError),
     /// The kernel cannot be entered by the protocol that the user wants.
     #[error(
-        "this kernel cannot be booted as {wanted}: {why}; without --boot, the command chooses the \
-         protocol"
+        "this kernel cannot be booted as {wanted}: {why}; leave --boot out to have the protocol \
+         chosen"
     )]
     Protocol {
         /// The protocol that the user wants.

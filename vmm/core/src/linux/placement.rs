@@ -16,8 +16,9 @@ pub enum PlacementError {
     /// The kernel needs memory that the guest does not have.
     #[error(
         "the kernel needs memory from {start:#x} to {end:#x}, but the guest has \
-         [{ACPI_END:#x}, {ram_end:#x}): give it at least {} MiB with --memory",
-        end.div_ceil(1 << 20)
+         memory for it only from {ACPI_END:#x} to {ram_end:#x}: give it at least {mib} MiB with \
+         --memory",
+        mib = end.div_ceil(1 << 20)
     )]
     Kernel {
         /// First guest-physical address that the kernel needs.

@@ -60,10 +60,10 @@ pub enum SetupError {
     #[error("cannot write the kernel's boot parameters into guest memory")]
     Parameters(#[from] linux_loader::configurator::Error),
     /// The crate `vm-memory`, by which guest memory is written, does not accept it.
-    #[error("cannot access guest memory")]
+    #[error("cannot access guest memory to load the kernel")]
     View(#[from] vm_memory::mmap::FromRangesError),
     /// The tables that the kernel needs do not fit into guest memory.
-    #[error("guest memory has no room for the kernel's tables")]
+    #[error("guest memory has no room for the tables from which the kernel boots")]
     Tables(#[from] RamError),
 }
 

@@ -26,7 +26,7 @@ use crate::pci::{ConfigSpace, MsixTable};
 enum ModeError {
     #[error("cannot enable a passed-through device's interrupts")]
     Device(#[from] InterruptError),
-    #[error("cannot enable a passed-through device's interrupts: KVM refuses them")]
+    #[error("KVM cannot enable a passed-through device's interrupts")]
     Hypervisor(#[from] io::Error),
 }
 

@@ -57,10 +57,10 @@ impl BarSlots {
         for area in areas {
             let Some(number) = numbers.0.next() else {
                 log::warn!(
-                    "{} of device {} has more mappable parts than the VM has memory slots left: the \
-                     guest's accesses to the other parts are exits, and slow",
-                    region.index,
-                    device.address()
+                    "{region} of device {address} has more mappable parts than the VM has memory \
+                     slots left: the guest's accesses to the other parts are exits, and slow",
+                    region = region.index,
+                    address = device.address()
                 );
                 break;
             };

@@ -11,10 +11,12 @@ use crate::bus::{BusDevice, BusError, GuestAddress, MmioBus};
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
     /// Another device has part of the addresses.
-    #[error("the addresses of a PCI BAR are not free")]
+    #[error("another device already has addresses that a PCI BAR needs")]
     Bus(#[from] BusError),
     /// The hypervisor refuses memory slots or doorbells at the address.
-    #[error("the hypervisor refuses memory slots or doorbells for a PCI BAR at {address:#x}")]
+    #[error(
+        "the hypervisor refuses memory slots or doorbells for a PCI BAR at address {address:#x}"
+    )]
     Hypervisor {
         /// Guest-physical address of the BAR.
         address: u64,
@@ -125,12 +127,16 @@ impl Decoder {
         // device.
         if let Err(e) = (self.follow)(None) {
             log::error!(
-                "cannot remove memory slots or doorbells of {} at {old:#x} from KVM: {e}",
-                self.device.name()
+                "cannot remove memory slots or doorbells of `{name}` at address {old:#x} from KVM: \
+                 {e}",
+                name = self.device.name()
             );
         }
         if let Err(e) = bus.remove(GuestAddress(old)) {
-            log::error!("cannot remove {} from its bus: {e}", self.device.name());
+            log::error!(
+                "cannot remove `{name}` from address {old:#x} of the VM: {e}",
+                name = self.device.name()
+            );
         }
     }
 }

@@ -40,8 +40,8 @@ pub struct Layout {
 pub enum LayoutError {
     /// The requested size of the aperture is no power of two, or too small.
     #[error(
-        "invalid aperture size of {bytes} bytes: a power of two, {} MiB or more",
-        APERTURE_BYTES_MIN >> 20
+        "invalid aperture size of {bytes} bytes: it must be a power of two, {min_mib} MiB or more",
+        min_mib = APERTURE_BYTES_MIN >> 20
     )]
     Size {
         /// Requested size in bytes.

@@ -43,12 +43,12 @@ struct RawDescriptor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// The file ends before its header or its descriptors do.
-    #[error("the file ends before its header or its descriptors do")]
+    #[error("the statistics file ends before its header or its descriptors end")]
     Short,
     /// The number of descriptors or the length of names is out of range.
     #[error(
-        "it has {descriptors} descriptors with names of {name_bytes} bytes: at most \
-         {DESCRIPTORS_MAX} with 1 to {NAME_BYTES_MAX} bytes are expected"
+        "the statistics file has {descriptors} descriptors with names of {name_bytes} bytes: at \
+         most {DESCRIPTORS_MAX} descriptors with names of 1 to {NAME_BYTES_MAX} bytes are expected"
     )]
     Counts {
         /// Number of descriptors in the file's header.
@@ -57,7 +57,10 @@ pub enum LayoutError {
         name_bytes: u32,
     },
     /// The block of values is too large.
-    #[error("its values take {bytes} bytes: at most {DATA_BYTES_MAX} are expected")]
+    #[error(
+        "the values of the statistics file take {bytes} bytes: at most {DATA_BYTES_MAX} are \
+         expected"
+    )]
     Data {
         /// Size of the block of values in bytes.
         bytes: u64,

@@ -175,7 +175,8 @@ impl Block {
             log::debug!("disk {path}: {error}");
         } else {
             log::error!(
-                "disk {path}: {error}; the guest gets an I/O error (later ones are logged as debug)"
+                "disk {path}: {error}; the guest gets an I/O error (later errors are logged at \
+                 level debug)"
             );
             self.reported = true;
         }

@@ -13,23 +13,30 @@ pub const SEGMENTS_MAX: usize = 128;
 pub enum ChainError {
     /// The chain goes in circles, leaves its table, or nests tables.
     #[error(
-        "the chain of descriptors does not end: after {descriptors}, it leaves its table or repeats"
+        "the guest's chain of virtio descriptors does not end: after {descriptors} descriptors, it \
+         leaves its table or repeats"
     )]
     Endless {
         /// Number of descriptors that were read.
         descriptors: usize,
     },
     /// The chain has more descriptors than a queue.
-    #[error("the chain has more than {SEGMENTS_MAX} descriptors")]
+    #[error("the guest's chain of virtio descriptors has more than {SEGMENTS_MAX}")]
     TooLong,
     /// A buffer that the device reads follows one that it writes.
-    #[error("descriptor {position} of the chain is for reading, but follows one for writing")]
+    #[error(
+        "descriptor {position} of the guest's chain of virtio descriptors is for reading, but \
+         follows one for writing"
+    )]
     Order {
         /// Position of the descriptor in the chain, from 0.
         position: usize,
     },
     /// A descriptor names memory outside guest RAM.
-    #[error("{bytes} bytes at guest address {address:#x} are not in guest RAM")]
+    #[error(
+        "a virtio descriptor names {bytes} bytes at guest-physical address {address:#x}, which are \
+         not in guest RAM"
+    )]
     NotRam {
         /// Guest-physical address.
         address: u64,

@@ -29,7 +29,7 @@ pub enum ServeError {
     #[error("cannot get random numbers from the host's kernel")]
     Entropy(#[source] getrandom::Error),
     /// Guest memory could not be read or written.
-    #[error("cannot access guest memory")]
+    #[error("cannot access the guest memory that a request to a virtio device names")]
     Memory(#[from] vm_memory::GuestMemoryError),
 }
 

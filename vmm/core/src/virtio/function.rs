@@ -47,7 +47,7 @@ pub enum VirtioError {
     #[error("cannot get a descriptor, thread or interrupt from the host for a virtio device")]
     Host(#[from] io::Error),
     /// Guest memory cannot be mapped for the device.
-    #[error("cannot map guest memory for a virtio device")]
+    #[error("cannot map guest memory into this process for a virtio device")]
     Memory(#[from] vm_memory::mmap::FromRangesError),
     /// The bus refuses the addresses of the BAR.
     #[error("cannot put a virtio device into the guest's address space")]

@@ -37,13 +37,16 @@ impl Default for RingPlace {
 #[derive(Debug, thiserror::Error)]
 pub enum RingError {
     /// The number of entries is no power of two, or too large.
-    #[error("invalid queue size {size}: a power of two, 1 to {QUEUE_SIZE}")]
+    #[error("invalid size {size} of a virtio queue: it must be a power of two, 1 to {QUEUE_SIZE}")]
     Size {
         /// Number of entries that the driver has chosen.
         size: u16,
     },
     /// A part of the queue is misaligned, or not in RAM.
-    #[error("the {part} of a queue, at {address:#x}, is misaligned or not in guest RAM")]
+    #[error(
+        "the {part} of a virtio queue, at guest-physical address {address:#x}, is misaligned or \
+         not in guest RAM"
+    )]
     Place {
         /// Name of the part.
         part: &'static str,
@@ -51,10 +54,12 @@ pub enum RingError {
         address: u64,
     },
     /// The index in the driver's ring is invalid, or guest memory cannot be accessed.
-    #[error("the rings of the queue are inconsistent")]
+    #[error("the rings of a virtio queue are inconsistent")]
     Rings(#[from] virtio_queue::Error),
     /// The chain of descriptors of a request is invalid.
-    #[error("invalid chain of descriptors from descriptor {head} on")]
+    #[error(
+        "the guest's chain of virtio descriptors that begins with descriptor {head} is invalid"
+    )]
     Chain {
         /// Index of the chain's first descriptor.
         head: u16,

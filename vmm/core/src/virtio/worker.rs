@@ -132,7 +132,8 @@ impl Drop for Worker {
             && thread.join().is_err()
         {
             log::error!(
-                "the thread of a virtio device panicked: the device does not answer any more"
+                "the thread of a virtio device panicked, so the device does not answer any more; \
+                 this is a bug in Causeway"
             );
         }
     }
@@ -142,7 +143,9 @@ impl Wake {
     fn up(&self) {
         self.waiting.store(true, Ordering::Release);
         if let Err(e) = self.event.write(1) {
-            log::error!("cannot wake the thread of a virtio device: {e}");
+            log::error!(
+                "cannot wake the thread of a virtio device, so the device may not answer: {e}"
+            );
         }
     }
 }
@@ -285,9 +288,9 @@ impl MutEventSubscriber for Job {
 /// Why a queue is not served any more.
 #[derive(Debug, thiserror::Error)]
 enum QueueEnd {
-    #[error("a queue is invalid")]
+    #[error("the guest's driver has made a virtio queue invalid")]
     Ring(#[from] RingError),
-    #[error("cannot execute the request that begins with descriptor {head}")]
+    #[error("cannot execute the virtio request that begins with descriptor {head}")]
     Request { head: u16, source: ServeError },
 }
 

@@ -67,6 +67,6 @@ pub enum AttachError {
     #[error(transparent)]
     Bus(#[from] BusError),
     /// A device cannot be created.
-    #[error("cannot create an optional device of the VM")]
+    #[error("cannot create an additional device of the VM, such as one of a benchmark")]
     Devices(#[source] Box<dyn Error + Send + Sync>),
 }

@@ -53,8 +53,8 @@ fn statistics(kvm: &Kvm, processors: &Processors) -> Result<VmStatistics, Statis
         return VmStatistics::open(&processors.vm, &processors.vcpus);
     }
     log::warn!(
-        "this KVM does not count exits (Linux 5.14 or later does): reports have only the counts of \
-         the VMM"
+        "KVM of this host does not count exits (Linux 5.14 or later does): reports have only the \
+         VMM's own counts"
     );
     Ok(VmStatistics::default())
 }

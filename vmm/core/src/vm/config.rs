@@ -61,7 +61,7 @@ pub enum Boot {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// The number of virtual CPUs is zero or too large.
-    #[error("invalid number of virtual CPUs {vcpus}: 1 to {limit}")]
+    #[error("invalid number of virtual CPUs {vcpus}: choose 1 to {limit}")]
     Vcpus {
         /// Number of virtual CPUs in the configuration.
         vcpus: u32,

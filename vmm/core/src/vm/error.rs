@@ -32,13 +32,13 @@ pub enum VmError {
     #[error("cannot load the guest image")]
     Image(#[from] LoadError),
     /// The Linux kernel or its initramfs cannot be loaded.
-    #[error("cannot load the operating system")]
+    #[error("cannot load the guest's operating system")]
     Linux(#[from] linux::SetupError),
     /// A call of KVM failed.
     #[error(transparent)]
     Kvm(#[from] CallError),
     /// KVM's statistics of the VM cannot be read.
-    #[error("cannot read KVM's statistics")]
+    #[error("cannot read KVM's statistics of the VM")]
     Statistics(#[from] StatisticsError),
     /// The tables that a bare guest needs do not fit into guest memory.
     #[error("guest memory has no room for the guest's boot tables")]
@@ -70,12 +70,12 @@ pub enum VmError {
     #[error(transparent)]
     Attach(#[from] AttachError),
     /// A device of the host cannot be passed through.
-    #[error("cannot pass the devices through to the guest")]
+    #[error("cannot pass the devices of --vfio through to the guest")]
     PassThrough(#[from] PassThroughError),
     /// The interrupt of the serial port cannot be created.
     #[error("cannot create the interrupt of the guest's serial port")]
     Interrupt(#[source] io::Error),
     /// The event that announces the VM's end cannot be created.
-    #[error("cannot create an eventfd")]
+    #[error("cannot create the eventfd that signals the end of the VM")]
     Event(#[source] io::Error),
 }

@@ -21,7 +21,7 @@ const LOCK_PAUSE: Duration = Duration::from_millis(10);
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// The path cannot be the name of a socket, for example because it is too long.
-    #[error("this path cannot be the name of a Unix socket")]
+    #[error("no Unix socket can have this path: choose another path, such as a shorter one")]
     Path(#[source] io::Error),
     /// Another process listens at the path.
     #[error("another process listens at this path: stop it, or choose another path")]
@@ -30,7 +30,7 @@ pub enum ListenError {
     #[error("the file at this path is not a socket: remove it, or choose another path")]
     NotASocket,
     /// A system call failed, with this error.
-    #[error("cannot create the socket")]
+    #[error("cannot create a Unix socket at this path")]
     Failed(#[source] io::Error),
 }
 
@@ -112,7 +112,10 @@ impl Drop for Listener {
     fn drop(&mut self) {
         let ours = rustix::fs::lstat(&self.path).is_ok_and(|s| identity(&s) == self.identity);
         if ours && let Err(e) = std::fs::remove_file(&self.path) {
-            log::warn!("cannot remove the socket {}: {e}", self.path.display());
+            log::warn!(
+                "cannot remove the socket {path}: {e}",
+                path = self.path.display()
+            );
         }
     }
 }
@@ -157,7 +160,10 @@ impl Drop for StartLock {
     fn drop(&mut self) {
         // The holder of the lock owns the file.
         if let Err(e) = std::fs::remove_file(&self.path) {
-            log::warn!("cannot remove the lock file {}: {e}", self.path.display());
+            log::warn!(
+                "cannot remove the lock file {path}: {e}",
+                path = self.path.display()
+            );
         }
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }

@@ -34,7 +34,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug, thiserror::Error)]
 pub enum PublishError {
     /// The socket of `--metrics-socket` cannot be created.
-    #[error("invalid value {} for --metrics-socket", path.display())]
+    #[error("invalid value {path} for --metrics-socket", path = path.display())]
     Metrics {
         /// Path that `--metrics-socket` names.
         path: PathBuf,
@@ -99,7 +99,7 @@ impl Drop for Publisher {
         if let (Ok(_), Some(thread)) = (told, self.thread.take())
             && thread.join().is_err()
         {
-            log::error!("the publisher thread panicked");
+            log::error!("the thread that publishes statistics panicked; this is a bug in Causeway");
         }
     }
 }
@@ -107,8 +107,8 @@ impl Drop for Publisher {
 fn unpublished(error: &SocketError) {
     let cause = error.source().map(ToString::to_string);
     log::warn!(
-        "`causeway stat` cannot find this process: {error}: {}",
-        cause.unwrap_or_default()
+        "`causeway stat` cannot find this process: {error}: {cause}",
+        cause = cause.unwrap_or_default()
     );
 }
 

@@ -16,7 +16,11 @@ const ENTRIES_MAX: usize = 4096;
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     /// No folder can be used for the socket.
-    #[error("cannot use folder {} for the socket of this process", path.display())]
+    #[error(
+        "cannot use folder {folder} for the socket from which `causeway stat` reads the statistics \
+         of this process",
+        folder = path.display()
+    )]
     Folder {
         /// The last folder that was tried.
         path: PathBuf,
@@ -24,7 +28,11 @@ pub enum SocketError {
         source: io::Error,
     },
     /// The socket cannot be created in its folder.
-    #[error("cannot create the socket of this process, {}", path.display())]
+    #[error(
+        "cannot create socket {socket}, from which `causeway stat` reads the statistics of this \
+         process",
+        socket = path.display()
+    )]
     Socket {
         /// Path of the socket.
         path: PathBuf,

@@ -86,8 +86,13 @@ impl Cell {
 /// failed.
 pub fn read(path: &Path) -> Result<Report, Failure> {
     let name = path.display();
-    let text = fs::read(path)
-        .map_err(|e| Failure::new(Code::Usage, format!("cannot read {name} of --compare"), e))?;
+    let text = fs::read(path).map_err(|e| {
+        Failure::new(
+            Code::Usage,
+            format!("cannot read report {name} of --compare"),
+            e,
+        )
+    })?;
     let value: Value = serde_json::from_slice(&text).map_err(|e| no_report(path, e))?;
     let schema = value.get("schema").and_then(Value::as_str);
     if schema != Some(SCHEMA) {
