@@ -20,7 +20,8 @@ pub(crate) const LOCAL: Range<u64> = 0x8f01_0000_0000..0x8f02_0000_0000;
 /// Parameters of the kernel.
 pub(crate) const PARAMETERS: Range<u64> = 0x8f02_0000_0000..0x8f03_0000_0000;
 
-/// Whether a generic address is in global memory (mapped or not): in none of the windows.
+/// Returns whether a generic address is outside the windows for shared memory, local memory and
+/// parameters, and therefore in global memory, mapped or not.
 pub(crate) const fn is_global(address: u64) -> bool {
     address < SHARED.start || address >= PARAMETERS.end
 }

@@ -50,7 +50,7 @@ impl Counts {
         }
     }
 
-    /// All counts, by name.
+    /// Returns the counts of all kernels, sorted by name.
     pub(crate) fn all(&self) -> Vec<LaunchCount> {
         let kernels = self.kernels.lock();
         let mut all: Vec<LaunchCount> = kernels.values().cloned().collect();

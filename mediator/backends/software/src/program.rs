@@ -1,7 +1,5 @@
 //! A kernel ready to run: what lowering makes and execution walks.
 
-use std::fmt;
-
 use causeway_protocol::message::Parameter;
 
 use crate::exec::Context;
@@ -173,7 +171,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Memory that the kernel takes, in bytes. A short source may become much of it.
+    /// Returns the memory that the kernel takes, in bytes. It can be much for a short source.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let moves =
             |site: &CallSite| size_of_val(&site.arguments[..]) + size_of_val(&site.results[..]);
@@ -194,11 +192,4 @@ impl Program {
     }
 }
 
-impl fmt::Debug for Program {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Program")
-            .field("name", &self.name)
-            .field("operations", &self.code.len())
-            .finish_non_exhaustive()
-    }
-}
+causeway_memory::debug_fields!(Program { name });

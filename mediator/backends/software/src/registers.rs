@@ -16,17 +16,17 @@ pub(crate) struct Slot(pub(crate) u32);
 impl Slot {
     const CONSTANT: u32 = 1 << 31;
 
-    /// Slot at a byte offset of the constants.
+    /// Returns the register at byte offset `offset` of the constants.
     pub(crate) const fn constant(offset: u32) -> Self {
         Self(offset | Self::CONSTANT)
     }
 
-    /// 0 for the frame, 1 for the constants.
+    /// Returns 0 for a register of the frame, 1 for a constant.
     pub(crate) const fn bank(self) -> usize {
         (self.0 >> 31) as usize
     }
 
-    /// Byte offset in its bank.
+    /// Returns the byte offset of the register in its bank.
     pub(crate) const fn offset(self) -> usize {
         (self.0 & !Self::CONSTANT) as usize
     }

@@ -37,7 +37,7 @@ pub(crate) struct VariableRange {
 }
 
 impl VariableRange {
-    /// Where the range begins, as an offset in the regions for variables.
+    /// Returns where the range begins, as an offset in the regions for variables.
     pub(crate) fn offset(&self) -> u64 {
         self.number * VARIABLES_STRIDE
     }
@@ -50,7 +50,7 @@ impl Drop for VariableRange {
 }
 
 impl SpaceState {
-    /// An address space without mappings.
+    /// Creates an address space without mappings.
     pub(crate) fn new(device: Arc<Device>, stop: Arc<AtomicBool>) -> Self {
         Self {
             device,
@@ -60,7 +60,7 @@ impl SpaceState {
         }
     }
 
-    /// A range for the variables of one more module, if there is one left.
+    /// Takes a range for the variables of one more module. Returns `None` if all ranges are taken.
     pub(crate) fn reserve_variables(self: &Arc<Self>) -> Option<VariableRange> {
         let mut taken = self.variables.lock();
         let number = (0..VARIABLES_BYTES / VARIABLES_STRIDE).find(|n| !taken.contains(n))?;

@@ -57,7 +57,7 @@ struct State {
 }
 
 impl Workers {
-    /// Starts `count` threads; none is fine, then the submitting threads work alone.
+    /// Starts `count` threads. With none, the threads that submit launches work alone.
     pub(crate) fn start(count: usize) -> Self {
         let shared = Arc::new(Shared::default());
         let threads = (0..count).filter_map(|number| {
