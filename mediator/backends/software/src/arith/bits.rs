@@ -1,20 +1,16 @@
 //! Bit fields, permutations and searches.
 
-/// What PTX's `shf`, `bmsk` and `szext` do with an amount of 32 bits or more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Excess {
-    /// `.clamp`: the amount counts as 32.
-    Clamp,
-    /// `.wrap`: the amount counts modulo 32.
-    Wrap,
+crate::modifiers::modifiers! {
+    /// What PTX's `shf`, `bmsk` and `szext` do with an amount of 32 bits or more.
+    Excess {
+        /// `.clamp`: the amount counts as 32.
+        Clamp = "clamp",
+        /// `.wrap`: the amount counts modulo 32.
+        Wrap = "wrap",
+    }
 }
 
 impl Excess {
-    /// Returns [`Self::Wrap`] if `wrap` is true, otherwise [`Self::Clamp`].
-    pub fn from_wrap(wrap: bool) -> Self {
-        if wrap { Self::Wrap } else { Self::Clamp }
-    }
-
     #[inline]
     fn limit(self, amount: u32) -> u32 {
         match self {

@@ -58,7 +58,7 @@ pub(super) enum Way {
 }
 
 impl Lowering<'_, '_> {
-    /// An instruction whose operands are all of one type.
+    /// Lowers an instruction whose operands are all of one type.
     pub(super) fn float<const N: usize>(
         &mut self,
         form: &Form<'_>,
@@ -196,7 +196,7 @@ pub(super) fn approximate(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Resu
     cx.float::<2>(&form, &mode, Way::Whole(execute))
 }
 
-/// The approximation that an opcode names.
+/// Returns the lane function of an approximation; `None` if `opcode` names none.
 pub(super) fn transcendental(isa: Isa, opcode: &str, ftz: bool) -> Option<Exec> {
     Some(match opcode {
         "sin" => flushing!(isa, ftz; unary |a| approx::sin(a)),

@@ -23,7 +23,7 @@ pub(super) struct ParameterLayout {
 }
 
 impl ParameterLayout {
-    /// The layout of the parameters of `entry`.
+    /// Returns the layout of the parameters of `entry`.
     pub(super) fn new(entry: &ast::Function) -> Result<Self> {
         let mut layout = Self {
             parameters: Vec::new(),

@@ -26,9 +26,10 @@ pub(super) struct Signature {
 }
 
 impl Signature {
-    /// The signature of a function. Its frame begins with these items: see [`declare`].
+    /// Returns the signature of a function. The frame of the function begins with these items: see
+    /// [`declare`].
     pub(super) fn new(function: &Function) -> Result<Self> {
-        declare(function, &mut Frame::new(), &mut Scopes::new())
+        declare(function, &mut Frame::new(), &mut Scopes::default())
     }
 }
 

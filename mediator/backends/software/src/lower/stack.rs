@@ -32,7 +32,7 @@ pub(super) struct Arrangement {
 }
 
 impl Arrangement {
-    /// Distance from the registers of function `from` to those of `to`, which it calls.
+    /// Returns the distance from the registers of function `from` to those of `to`, which it calls.
     pub(super) fn distance(&self, from: usize, to: usize) -> u32 {
         let (from, to) = (self.starts[from], self.starts[to]);
         let distance = if to > from {
@@ -45,7 +45,8 @@ impl Arrangement {
     }
 }
 
-/// Arranges the frames of function 0 and of those that it calls; `None` if that is too much memory.
+/// Arranges the frames of function 0 and of those that it calls. Returns `None` if they take too
+/// much memory.
 pub(super) fn arrange(frames: &[FrameBytes], edges: &[Edge]) -> Option<Arrangement> {
     let mut callers = vec![0_usize; frames.len()];
     let mut callees = vec![Vec::new(); frames.len()];
