@@ -18,21 +18,12 @@ pub struct Integer {
 impl Integer {
     /// The least number of the type.
     fn least(self) -> i128 {
-        if self.signed {
-            -(1 << (self.bits - 1))
-        } else {
-            0
-        }
+        -(i128::from(self.signed) << (self.bits - 1))
     }
 
     /// The greatest number of the type.
     fn greatest(self) -> i128 {
-        let bits = if self.signed {
-            self.bits - 1
-        } else {
-            self.bits
-        };
-        (1 << bits) - 1
+        (1 << (self.bits - u32::from(self.signed))) - 1
     }
 
     /// Returns the number of this type that the low bits of `register` hold.

@@ -174,11 +174,8 @@ fn is_away(rounding: Rounding, negative: bool, nearest: bool) -> bool {
 /// them is set. Negative `places` append zeros; the caller knows that they fit.
 fn cut(value: u128, places: i32) -> (u64, bool, bool) {
     if places <= 0 {
-        return (
-            (value << places.unsigned_abs().min(127)) as u64,
-            false,
-            false,
-        );
+        let kept = value << places.unsigned_abs().min(127);
+        return (kept as u64, false, false);
     }
     let places = places.unsigned_abs();
     if places > 128 {

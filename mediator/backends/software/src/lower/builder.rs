@@ -44,19 +44,19 @@ impl<'a> Member<'a> {
 pub(super) struct ProgramBuilder<'a> {
     /// Instruction set to compile loops for.
     pub(super) isa: Isa,
-    /// Operations so far.
+    /// Operations that have been added.
     pub(super) code: Vec<Op>,
-    /// Constants so far.
+    /// Constants that operations use.
     pub(super) constants: Constants,
     /// Targets of indexed branches.
     pub(super) tables: Vec<Vec<u32>>,
     /// Call sites; their targets are filled in at the end.
     pub(super) calls: Vec<CallSite>,
-    /// Barriers.
+    /// Barriers that operations name by index.
     pub(super) barriers: Vec<BarrierSite>,
-    /// Source instructions so far.
+    /// Number of source instructions lowered so far.
     pub(super) instructions: u32,
-    /// The parameter block.
+    /// Layout of the kernel's parameters.
     pub(super) layout: ParameterLayout,
     operations_left: &'a mut usize,
     stop: &'a AtomicBool,
@@ -153,10 +153,8 @@ impl<'a> ProgramBuilder<'a> {
         line: u32,
     ) -> Result<(usize, Signature)> {
         let Some((key, function)) = self.functions.get_key_value(name) else {
-            return Err(Refusal::new(
-                line,
-                format!("function `{name}` is not declared"),
-            ));
+            let reason = format!("function `{name}` is not declared");
+            return Err(Refusal::new(line, reason));
         };
         if function.kernel || function.body.is_none() {
             let reason = if function.kernel {

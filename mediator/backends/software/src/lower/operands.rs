@@ -103,10 +103,10 @@ impl Lowering<'_, '_> {
     pub(super) fn any_destination(&mut self, operand: &Operand) -> Result<Option<Register>> {
         match operand {
             Operand::Sink => Ok(None),
-            Operand::Name(name) => match self.register(name)? {
-                Some(register) => Ok(Some(register)),
-                None => Err(self.refuse(format!("`{name}` is not a register"))),
-            },
+            Operand::Name(name) => {
+                let register = self.register(name)?.map(Some);
+                register.ok_or_else(|| self.refuse(format!("`{name}` is not a register")))
+            }
             _ => Err(self.refuse("a destination must be a register")),
         }
     }
@@ -123,24 +123,16 @@ impl Lowering<'_, '_> {
 
     /// Returns the register of a predicate operand, and whether it is negated.
     pub(super) fn predicate(&mut self, operand: &Operand) -> Result<Guard> {
-        match operand {
-            Operand::Name(name) => Ok(Guard {
-                slot: self.predicate_register(name)?,
-                invert: 0,
-            }),
-            Operand::Not(name) => Ok(Guard {
-                slot: self.predicate_register(name)?,
-                invert: u32::MAX,
-            }),
+        let (slot, invert) = match operand {
+            Operand::Name(name) => (self.predicate_register(name)?, 0),
+            Operand::Not(name) => (self.predicate_register(name)?, u32::MAX),
             Operand::Immediate(number) => {
                 let truth = number_bits(*number, ScalarType::U64) != 0;
-                Ok(Guard {
-                    slot: self.constant(u64::from(truth), Class::Predicate)?,
-                    invert: 0,
-                })
+                (self.constant(u64::from(truth), Class::Predicate)?, 0)
             }
-            _ => Err(self.refuse("an operand must be a predicate")),
-        }
+            _ => return Err(self.refuse("an operand must be a predicate")),
+        };
+        Ok(Guard { slot, invert })
     }
 
     /// Returns a register with the value of a predicate operand; a negated one is negated by an
