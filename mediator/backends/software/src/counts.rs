@@ -23,7 +23,7 @@ pub struct LaunchCount {
     pub busy_ns: u64,
 }
 
-/// Counts of all kernels of a back end.
+/// What the launches of all kernels of a back end have done.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     kernels: Mutex<HashMap<String, LaunchCount>>,

@@ -46,10 +46,10 @@ impl SoftwareModule {
     }
 }
 
-/// A kernel of a module.
+/// A kernel of a loaded module.
 #[derive(Debug)]
 pub(crate) struct SoftwareKernel {
-    /// What is executed.
+    /// Operations of the kernel.
     pub(crate) program: Arc<Program>,
     /// Variables stay mapped as long as a kernel can be launched that may use them.
     _variables: Arc<VariableMappings>,

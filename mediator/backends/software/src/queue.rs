@@ -10,7 +10,7 @@ use crate::exec::{Launch, Multiprocessors};
 use crate::module::SoftwareKernel;
 use crate::space_state::SpaceState;
 
-/// The kernels of a queue.
+/// Executes the kernels of a queue.
 #[derive(Debug)]
 pub(crate) struct SoftwareKernels {
     /// The address space, whose mappings kernels see.

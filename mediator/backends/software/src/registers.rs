@@ -1,6 +1,6 @@
 //! How the registers of a warp lie in memory: lane beside lane, in frames and constants.
 
-/// Threads of a warp.
+/// Number of threads of a warp.
 pub(crate) const WARP: usize = 32;
 /// Bytes of a register of up to 32 bits: one word per lane.
 pub(crate) const WORD_BYTES: u32 = 4 * WARP as u32;
@@ -32,10 +32,10 @@ impl Slot {
     }
 }
 
-/// A predicate before an operation.
+/// A predicate that selects the lanes which execute an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Guard {
-    /// The predicate.
+    /// Register of the predicate.
     pub(crate) slot: Slot,
     /// All ones for `@!p`, else zero.
     pub(crate) invert: u32,

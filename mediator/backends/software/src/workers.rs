@@ -20,7 +20,7 @@ thread_local! {
     static ARENA: RefCell<ThreadArena> = RefCell::default();
 }
 
-/// The threads of a back end.
+/// Host threads that execute kernels for all address spaces of a back end.
 #[derive(Debug)]
 pub(crate) struct Workers {
     shared: Arc<Shared>,

@@ -24,7 +24,7 @@ pub(super) struct Areas {
     pub(super) shared: *mut u8,
 }
 
-/// Bytes that a launch needs of each.
+/// Bytes of registers, local memory and shared memory that a block of a launch needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Need {
     pub(super) registers: usize,

@@ -18,27 +18,27 @@ struct Barrier {
     outcome: Outcome,
 }
 
-/// What a reduction over the threads of a barrier gave.
+/// Result of a reduction over the threads of a barrier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
-    /// Threads whose predicate held.
+    /// Number of threads whose predicate is true.
     pub(super) truths: u32,
-    /// Threads that took part.
+    /// Number of threads that arrived.
     pub(super) threads: u32,
 }
 
-/// Lanes that arrive at a barrier.
+/// Lanes of one warp that arrive at a barrier.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
-    /// Their warp.
+    /// Number of the warp in the block.
     pub(super) warp: u32,
-    /// Which lanes.
+    /// The lanes, as a mask.
     pub(super) lanes: u32,
-    /// Those whose predicate holds.
+    /// Lanes whose predicate is true, as a mask.
     pub(super) truths: u32,
-    /// Threads that the barrier waits for; all that still run if not given.
+    /// Number of threads that the barrier waits for; `None` stands for all that still run.
     pub(super) expected: Option<u32>,
-    /// Whether they wait.
+    /// Whether the lanes wait until the barrier is complete.
     pub(super) waits: bool,
 }
 

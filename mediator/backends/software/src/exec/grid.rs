@@ -27,14 +27,14 @@ impl Default for Multiprocessors {
     }
 }
 
-/// Dimensions of a launch and what follows from them.
+/// The shape of a launch, with numbers computed from it once.
 #[derive(Debug)]
 pub(super) struct Grid {
-    /// Dimensions.
+    /// Blocks of the grid and threads of a block, in x, y and z.
     pub(super) shape: LaunchShape,
     /// Thread indices in x, y, z for each warp of a block.
     pub(super) threads: Vec<[[u32; WARP]; 3]>,
-    /// Where the blocks see themselves.
+    /// Multiprocessors on which the blocks believe to run.
     pub(super) multiprocessors: Multiprocessors,
 }
 

@@ -13,18 +13,19 @@ pub(super) enum State {
     Barrier { id: u32, generation: u64 },
 }
 
-/// Lanes at one place.
+/// Lanes of a warp that are at the same place.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Group {
-    /// Which lanes.
+    /// The lanes, as a mask.
     pub(super) mask: u32,
-    /// Next operation.
+    /// Position of the next operation.
     pub(super) pc: u32,
-    /// Their frame.
+    /// Frame of the function in which the lanes are.
     pub(super) frame: FrameBytes,
-    /// What they wait for.
+    /// What the lanes wait for.
     pub(super) state: State,
-    /// Slices used up. Fewer goes first, so that lanes that spin let those run that they wait for.
+    /// Number of slices used up. Groups with fewer run first, so that lanes which spin let others
+    /// run.
     pub(super) slices: u32,
 }
 

@@ -20,9 +20,9 @@ use crate::registers::WARP;
 pub(crate) struct Launch {
     /// The kernel.
     pub(super) program: Arc<Program>,
-    /// Mappings when the launch began.
+    /// Snapshot of the mappings from the start of the launch.
     pub(super) table: Arc<Table>,
-    /// Blocks and threads.
+    /// Blocks of the launch, and threads of a block.
     pub(super) grid: Grid,
     parameters: Vec<u64>,
     stop: Arc<AtomicBool>,
@@ -36,9 +36,9 @@ pub(crate) struct Launch {
 /// What a launch has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LaunchOutcome {
-    /// Instructions, counted once for each thread that executed them.
+    /// Instructions executed by all threads together.
     pub(crate) thread_instructions: u64,
-    /// Time that host threads spent on it, in nanoseconds.
+    /// CPU time of all host threads together, in nanoseconds.
     pub(crate) busy_ns: u64,
 }
 

@@ -11,7 +11,7 @@ use crate::program::{Action, Exec, Op};
 use crate::ptx::ast::{Operand, ScalarType};
 use crate::registers::Slot;
 
-/// An address operand, resolved.
+/// Where an address operand points to.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Address {
     /// A kernel parameter at a constant offset.
@@ -25,9 +25,9 @@ pub(super) enum Address {
 pub(super) struct MemoryAddress {
     /// State space, as [`space`] numbers them.
     pub(super) space: u8,
-    /// The register.
+    /// Register that holds the address.
     pub(super) slot: Slot,
-    /// Whether the register is a word, not a double.
+    /// Whether the register has 32 bits, not 64.
     pub(super) word: bool,
     /// Offset in bytes, which is added to the register.
     pub(super) offset: i64,

@@ -48,8 +48,7 @@ pub(super) fn mode(form: &mut Form<'_>) -> Result<Mode> {
     }
 }
 
-/// How an instruction is executed: at once, or, where it is rare, with `.ftz` and the rounding mode
-/// apart.
+/// How an instruction is executed: by one operation, or, if it is rare, by several.
 pub(super) enum Way {
     /// One operation that does all that the mode asks for, but `.sat`.
     Whole(Exec),

@@ -9,7 +9,7 @@ const FRAME_BYTES_MAX: u32 = 64 << 20;
 /// Local memory of one frame in bytes, at most.
 const LOCAL_BYTES_MAX: u32 = 512 << 10;
 
-/// How a register is kept.
+/// Size and layout of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Class {
     /// One bit a lane.

@@ -10,25 +10,25 @@ use crate::registers::{Guard, Slot};
 
 /// A function being lowered.
 pub(super) struct Lowering<'k, 'a> {
-    /// The program that it becomes a part of.
+    /// Program to which the operations of the function are added.
     pub(super) program: &'k mut ProgramBuilder<'a>,
-    /// Its number in the program.
+    /// Number of the function in the program.
     pub(super) number: usize,
-    /// Whether it is the kernel itself.
+    /// Whether the function is the kernel itself.
     pub(super) is_kernel: bool,
-    /// Its slots.
+    /// Registers and local memory of the function.
     pub(super) frame: Frame,
-    /// Its names.
+    /// Names that the function has declared.
     pub(super) scopes: Scopes,
-    /// Line of the current instruction.
+    /// Source line of the current instruction.
     pub(super) line: u32,
-    /// Predicate of the current instruction.
+    /// Predicate of the current instruction; `None` if all lanes execute it.
     pub(super) guard: Option<Guard>,
-    /// Positions of labels, once known.
+    /// Position of each label; `None` until the label is reached.
     pub(super) labels: Vec<Option<u32>>,
-    /// Branches to labels, to be resolved.
+    /// Positions of branches, with the labels that replace their targets at the end.
     pub(super) branches: Vec<(usize, u32)>,
-    /// Tables with labels, to be resolved.
+    /// Indices of tables of targets, with the labels that fill them at the end.
     pub(super) tables: Vec<(usize, Vec<u32>)>,
     /// The carry of the extended-precision instructions, if used.
     carry: Option<Slot>,

@@ -7,12 +7,12 @@ use super::refusal::Result;
 use crate::ptx::ast::{Registers, ScalarType};
 use crate::registers::Slot;
 
-/// A named register, as found.
+/// A register that a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Register {
-    /// Where it is.
+    /// Place of the register.
     pub(super) slot: Slot,
-    /// How it is kept.
+    /// Size and layout of the register.
     pub(super) class: Class,
 }
 

@@ -12,7 +12,7 @@ const RECURSION_DEPTH: u64 = 64;
 /// Registers of a warp, or local memory of a thread, for all nested calls, at most.
 const STACK_BYTES_MAX: u64 = 64 << 20;
 
-/// A function calls another, by their numbers.
+/// States that function number `from` calls function number `to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Edge {
     pub(super) from: usize,
@@ -22,7 +22,7 @@ pub(super) struct Edge {
 /// Where the frames of a kernel's functions are.
 #[derive(Debug)]
 pub(super) struct Arrangement {
-    /// What all of them take.
+    /// Memory of all frames together.
     pub(super) stack: FrameBytes,
     /// Where the registers of each function are, at its first level of recursion.
     starts: Vec<u64>,

@@ -10,7 +10,7 @@ use crate::ptx::ast::{Immediate, Initial, Module, ScalarType, StateSpace, Variab
 /// Bytes of all `.global` (or all `.const`) variables of a module, at most.
 const SEGMENT_BYTES_MAX: u32 = 256 << 20;
 
-/// A variable at module scope.
+/// Where a variable at module scope is.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ModuleVariable<'a> {
     /// `.global` and `.const`: a generic address.
@@ -21,24 +21,24 @@ pub(super) enum ModuleVariable<'a> {
     Missing,
 }
 
-/// All variables of a module, placed.
+/// The variables of a module and their addresses.
 #[derive(Debug)]
 pub(crate) struct Variables<'a> {
     names: HashMap<&'a str, ModuleVariable<'a>>,
     /// Variables in global and constant memory, with their addresses.
     placed: Vec<(&'a Variable, u64)>,
-    /// `.global` variables.
+    /// Addresses of all `.global` variables.
     pub(crate) global: Segment,
-    /// `.const` variables.
+    /// Addresses of all `.const` variables.
     pub(crate) constant: Segment,
 }
 
-/// A stretch of variables.
+/// A range of addresses for variables.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment {
-    /// Where it is, in generic addresses.
+    /// First generic address of the range.
     pub(crate) start: u64,
-    /// Its size.
+    /// Size of the range in bytes.
     pub(crate) bytes: u32,
 }
 
