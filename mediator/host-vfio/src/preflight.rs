@@ -231,29 +231,21 @@ impl Host {
     }
 
     fn check_file(&self, address: Address, path: &str) -> Result<(), PreflightError> {
-        let file = self.path(path);
-        match access(&file, Access::READ_OK | Access::WRITE_OK) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::NOENT) => {
-                return Err(PreflightError::NoFile {
-                    address,
-                    path: file,
-                });
-            }
-            Err(_) => {
-                return Err(PreflightError::Permission {
-                    address,
-                    path: file,
-                });
-            }
-        }
         // The container's file may be open many times.
         let exclusive = path != "/dev/vfio/vfio" && path != "/dev/iommu";
-        match self.holder(path).filter(|_| exclusive) {
+        let holder = exclusive.then(|| self.holder(path)).flatten();
+        let path = self.path(path);
+        if let Err(e) = access(&path, Access::READ_OK | Access::WRITE_OK) {
+            return Err(match e {
+                rustix::io::Errno::NOENT => PreflightError::NoFile { address, path },
+                _ => PreflightError::Permission { address, path },
+            });
+        }
+        match holder {
             // What this process has open it may share; who opens a device a second time is told so.
             Some(holder) if holder.pid != std::process::id() => Err(PreflightError::InUse {
                 address,
-                path: file,
+                path,
                 holder: Some(holder),
             }),
             _ => Ok(()),

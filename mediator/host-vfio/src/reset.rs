@@ -73,18 +73,12 @@ impl ResetError {
     /// Returns whether the reset failed because the kernel has locked the device for another
     /// purpose. That is so while the host unbinds the device, until the device is closed.
     pub fn is_locked_out(&self) -> bool {
-        match self {
-            Self::Failed { source, .. } => source.kind() == io::ErrorKind::WouldBlock,
-            Self::Shared { .. } | Self::Impossible { .. } => false,
-        }
+        matches!(self, Self::Failed { source, .. } if source.kind() == io::ErrorKind::WouldBlock)
     }
 
     /// Returns whether every further attempt to reset the device would fail too.
     pub fn is_permanent(&self) -> bool {
-        match self {
-            Self::Shared { .. } | Self::Impossible { .. } => true,
-            Self::Failed { .. } => false,
-        }
+        matches!(self, Self::Shared { .. } | Self::Impossible { .. })
     }
 }
 
