@@ -16,7 +16,7 @@ use crate::client::Client;
 use crate::fence::FenceSignal;
 use crate::generation::Generation;
 use crate::host::Host;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, refuse_if};
 use crate::shared_space::SharedSpace;
 use crate::statistics::Counters;
 
@@ -107,9 +107,7 @@ impl Notifier {
     pub fn arm(&self, watch: Watch) -> Result<(), Refusal> {
         self.start()?;
         let mut armed = self.shared.armed.lock();
-        if armed.closed {
-            return Err(Refusal::new(Status::DeviceLost));
-        }
+        refuse_if(armed.closed, Status::DeviceLost)?;
         if let Some(known) = armed.watches.iter_mut().find(|w| w.same_fence(&watch)) {
             known.value = known.value.min(watch.value);
         } else if armed.watches.len() < NOTIFIES_MAX as usize {
