@@ -185,15 +185,10 @@ impl Process {
             if left.is_zero() {
                 return false;
             }
-            let left = Timespec {
-                tv_sec: left.as_secs().cast_signed(),
-                tv_nsec: left.subsec_nanos().into(),
-            };
+            let left = Timespec::try_from(left).ok();
+            let mut ended = [PollFd::new(&self.descriptor, PollFlags::IN)];
             // After a signal or an error, the loop looks once more.
-            let _ = poll(
-                &mut [PollFd::new(&self.descriptor, PollFlags::IN)],
-                Some(&left),
-            );
+            let _ = poll(&mut ended, left.as_ref());
         }
     }
 
