@@ -142,13 +142,11 @@ impl Exchange for Exports {
     }
 
     fn register(&self, token: &TokenBytes, importer: Importer) -> bool {
-        match self.by_token.lock().get_mut(token) {
-            Some(export) => {
-                export.importers.push(importer);
-                true
-            }
-            None => false,
-        }
+        let mut exports = self.by_token.lock();
+        let export = exports.get_mut(token);
+        export
+            .map(|export| export.importers.push(importer))
+            .is_some()
     }
 
     fn forget(&self, token: &TokenBytes, import: u64) {
