@@ -155,7 +155,7 @@ impl Notifier {
         if let Some(thread) = thread
             && thread.join().is_err()
         {
-            log::error!("the thread {} panicked", self.name);
+            log::error!("internal error: the thread {} panicked", self.name);
         }
     }
 

@@ -47,7 +47,7 @@ pub enum OpenError {
         address: Address,
     },
     /// The kernel does not open the device.
-    #[error("cannot open device {address} by {kind}")]
+    #[error("cannot open device {address} through VFIO ({kind})")]
     Failed {
         /// The device.
         address: Address,

@@ -67,7 +67,9 @@ pub enum DmaError {
     },
     /// The memory would exceed the limit of locked memory.
     #[error(
-        "cannot lock {bytes} bytes for device address {iova:#x} beside {mapped} bytes that are mapped for DMA already: this process may lock {limit} bytes (RLIMIT_MEMLOCK); raise the limit with `ulimit -l {}`, or run with CAP_IPC_LOCK",
+        "cannot lock {bytes} bytes for device address {iova:#x} beside {mapped} bytes that are \
+         mapped for DMA already: this process may lock {limit} bytes (RLIMIT_MEMLOCK); raise the \
+         limit with `ulimit -l {}`, or run with CAP_IPC_LOCK",
         mapped.saturating_add(*bytes).div_ceil(1024)
     )]
     LockedMemory {
@@ -84,7 +86,9 @@ pub enum DmaError {
     },
     /// Devices cannot use the addresses.
     #[error(
-        "the IOMMU does not translate all of {bytes:#x} bytes at device address {iova:#x}: they are beyond its width or overlap those of interrupts (0xfee00000); place the memory elsewhere, or use less"
+        "the IOMMU does not translate all of {bytes:#x} bytes at device address {iova:#x}: they \
+         are beyond its width or overlap those of interrupts (0xfee00000); place the memory \
+         elsewhere, or use less"
     )]
     Address {
         /// Device address.

@@ -132,7 +132,7 @@ pub enum InterruptError {
         address: Address,
         /// The kind.
         kind: InterruptKind,
-        /// "set up", "resample" or "disable".
+        /// What was to be done, for example "set up" or "disable".
         what: &'static str,
         /// Its error.
         source: std::io::Error,

@@ -10,7 +10,7 @@ use crate::hardware::Hardware;
 use crate::mapping::Mapping;
 use crate::region::Region;
 
-/// A range of a region, of which [`Mapping::new`] has accepted the whole. The device is held as long
+/// A range of a region, which [`Mapping::new`] has accepted. The device is held as long
 /// as there is one.
 #[derive(Debug)]
 pub(crate) struct RegionMemory {

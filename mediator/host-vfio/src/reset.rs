@@ -38,7 +38,9 @@ impl fmt::Display for ResetMethod {
 pub enum ResetError {
     /// The device has no reset of its own, and a reset of its bus would affect others.
     #[error(
-        "device {address} cannot be reset alone, and a reset of its bus would reset {} too: the next user finds what the last one left in its registers and memory; to avoid that, hand out all of them together",
+        "device {address} cannot be reset alone, and a reset of its bus would reset {} too: the \
+         next user finds what the last one left in its registers and memory; to avoid that, use \
+         all of them together",
         list(others)
     )]
     Shared {
@@ -49,7 +51,8 @@ pub enum ResetError {
     },
     /// The device has no reset.
     #[error(
-        "device {address} cannot be reset: the next user finds what the last one left in its registers and memory"
+        "device {address} cannot be reset: the next user finds what the last one left in its \
+         registers and memory"
     )]
     Impossible {
         /// The device.

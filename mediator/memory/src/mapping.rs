@@ -11,7 +11,7 @@ use crate::{LARGE_PAGE_BYTES, MemoryError, PageSize, SharedMemory};
 /// The error for an access that is outside the mapping or not aligned, or that writes to a
 /// read-only mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("bytes {offset:#x}+{bytes:#x} are outside the mapping or not aligned")]
+#[error("{bytes:#x} bytes at offset {offset:#x} are outside the mapping, not aligned or read-only")]
 pub struct RangeError {
     /// Offset of the access in the mapping.
     pub offset: u64,

@@ -40,7 +40,7 @@ pub enum MemoryError {
         source: io::Error,
     },
     /// A descriptor from another process is not a memory object.
-    #[error("the descriptor is not a memory object (a file of a tmpfs, not empty)")]
+    #[error("the file descriptor is not a memory object, which is a non-empty file on a tmpfs")]
     Adopt {
         /// What the kernel said.
         source: io::Error,

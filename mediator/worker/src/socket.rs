@@ -191,7 +191,7 @@ impl Socket {
         }
         let (head, bytes) = buffer[..received.bytes]
             .split_first_chunk_mut::<{ size_of::<Head>() }>()
-            .ok_or(SocketError::Malformed("a message has no head"))?;
+            .ok_or(SocketError::Malformed("a message is shorter than its head"))?;
         let head: Head = zerocopy::transmute!(*head);
         if (head.magic, head.version) != (MAGIC, VERSION) {
             return Err(SocketError::Malformed(

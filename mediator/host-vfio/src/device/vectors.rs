@@ -34,7 +34,7 @@ impl Device {
         self.act(KIND, Action::Signal(&[Some(lend(trigger))]), "set up")?;
         *enabled = Some(KIND);
         if let Some(unmask) = unmask {
-            let result = self.act(KIND, Action::UnmaskOn(lend(unmask)), "resample");
+            let result = self.act(KIND, Action::UnmaskOn(lend(unmask)), "let an event unmask");
             if let Err(e) = result {
                 self.disable(&mut enabled)?;
                 return Err(e);

@@ -162,7 +162,7 @@ impl Process {
         self.kill();
         if !self.wait(KILL_PATIENCE) {
             log::error!(
-                "worker process {} was killed and has not ended: a driver delays it",
+                "worker process {} was killed but still runs: a driver probably delays its end",
                 self.id
             );
         }
