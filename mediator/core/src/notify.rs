@@ -124,11 +124,8 @@ impl Notifier {
 
     /// Ends the watches of a client. When it returns, the client's interrupt will not be raised.
     pub fn forget(&self, client: Client) {
-        self.shared
-            .armed
-            .lock()
-            .watches
-            .retain(|w| w.client != client);
+        let mut armed = self.shared.armed.lock();
+        armed.watches.retain(|watch| watch.client != client);
     }
 
     /// Raises the interrupts for watches in a space that ends, and drops its reference to the

@@ -74,7 +74,7 @@ impl From<PlaceError> for Refusal {
 
 impl From<MemoryError> for Refusal {
     fn from(error: MemoryError) -> Self {
-        log::debug!("memory of a guest: {error}{}", cause(&error));
+        log::debug!("cannot map memory of a guest: {error}{}", cause(&error));
         Self::new(Status::NoMemory)
     }
 }

@@ -8,14 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use causeway_mediator::backend::{Attributes, Fault};
 use causeway_mediator::{
-    Activity, Client, GuestSession, OpenError, Session, SessionReport, Statistics, WorkerReport,
+    Activity, Client, GuestSession, Mediator, OpenError, Session, SessionReport, Statistics,
+    WorkerReport,
 };
 use causeway_protocol::message::Status;
 use causeway_protocol::registers::status;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::shared::{Order, Shared};
-use super::stand_in;
+use super::stand_in::Absent;
 use super::worker::Worker;
 use crate::report::ReceivedReport;
 
@@ -147,15 +148,15 @@ impl WorkerSession {
         Arc::clone(present.stand_in.get_or_insert_with(|| self.lost(fault)))
     }
 
+    /// Returns a session that is lost because of `fault`: it answers `hello` and `query_fault`, and
+    /// refuses everything else.
     fn lost(&self, fault: Fault) -> Arc<Session> {
-        stand_in::session(
-            self.order.session,
-            self.attributes.clone(),
-            Arc::clone(&self.order.host),
-            self.order.quota,
-            &self.order.name,
-            fault,
-        )
+        let mediator = Mediator::new(Arc::new(Absent(self.attributes.clone())));
+        let order = &self.order;
+        let host = Arc::clone(&order.host);
+        let session = mediator.open_as(order.session, host, order.quota, &order.name);
+        session.lose(fault);
+        session
     }
 
     /// Adds the reports of a worker and of its stand-in to the earlier ones. Returns the fault in
