@@ -143,7 +143,10 @@ impl CommandBuffer {
         if let Some(thread) = thread
             && thread.join().is_err()
         {
-            log::error!("the consumer of doorbell {} panicked", self.doorbell.index);
+            log::error!(
+                "internal error: the consumer thread of doorbell {} panicked",
+                self.doorbell.index
+            );
         }
     }
 

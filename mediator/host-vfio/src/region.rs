@@ -118,7 +118,8 @@ pub enum AccessError {
     },
     /// The access is not within the region.
     #[error(
-        "bytes {offset:#x}+{bytes:#x} are not within {region} of device {address}, which has {size:#x} bytes"
+        "bytes {offset:#x}+{bytes:#x} are not within {region} of device {address}, which has \
+         {size:#x} bytes"
     )]
     Range {
         /// The device.
@@ -144,7 +145,7 @@ pub enum AccessError {
     },
     /// The kernel carried out only a part of the access.
     #[error(
-        "{done} of {bytes} bytes at {offset:#x} of {region} of device {address} were {how}, no more"
+        "only {done} of {bytes} bytes at {offset:#x} of {region} of device {address} were {how}"
     )]
     Short {
         /// The device.
