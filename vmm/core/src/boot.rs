@@ -21,9 +21,11 @@ mod tables;
 
 use causeway_mediator::host::RamError;
 use causeway_protocol::boot::{BOOT_PAGE, BootInfo, MAGIC};
-use kvm_bindings::{CpuId, kvm_dtable, kvm_regs, kvm_segment, kvm_sregs};
-use zerocopy::IntoBytes;
+use kvm_bindings::{CpuId, kvm_dtable, kvm_regs, kvm_segment, kvm_sregs, kvm_xcrs};
+use kvm_ioctls::VcpuFd;
+use zerocopy::{FromZeros, IntoBytes};
 
+use crate::kvm::{CallError, failed};
 use crate::memory::GuestRam;
 use tables::{
     CODE_KERNEL, CODE_USER, DATA_KERNEL, DATA_USER, GDT, TASK, TOP_TABLE, TSS, TSS_BYTES,
@@ -32,19 +34,20 @@ use tables::{
 
 pub use tables::{usable_low_end, write_tables};
 
-// Bits of control registers and EFER: AMD64 Architecture Programmer's Manual, volume 2, 3.1.
-const CR0_PE: u64 = 1 << 0;
+// Bits of control registers and EFER: AMD64 Architecture Programmer's Manual, volume 2, 3.1. Linux
+// guests have some of them too.
+pub(crate) const CR0_PE: u64 = 1 << 0;
 const CR0_MP: u64 = 1 << 1;
-const CR0_ET: u64 = 1 << 4;
+pub(crate) const CR0_ET: u64 = 1 << 4;
 const CR0_NE: u64 = 1 << 5;
 const CR0_WP: u64 = 1 << 16;
-const CR0_PG: u64 = 1 << 31;
-const CR4_PAE: u64 = 1 << 5;
+pub(crate) const CR0_PG: u64 = 1 << 31;
+pub(crate) const CR4_PAE: u64 = 1 << 5;
 const CR4_OSFXSR: u64 = 1 << 9;
 const CR4_OSXMMEXCPT: u64 = 1 << 10;
 const CR4_OSXSAVE: u64 = 1 << 18;
-const EFER_LME: u64 = 1 << 8;
-const EFER_LMA: u64 = 1 << 10;
+pub(crate) const EFER_LME: u64 = 1 << 8;
+pub(crate) const EFER_LMA: u64 = 1 << 10;
 
 /// RFLAGS: IOPL 3, and the bit that is always set. Interrupts are off.
 const RFLAGS: u64 = 0x3002;
@@ -61,14 +64,7 @@ pub enum Privilege {
 }
 
 impl Privilege {
-    fn level(self) -> u8 {
-        match self {
-            Self::Kernel => 0,
-            Self::User => 3,
-        }
-    }
-
-    /// Returns the selectors of code and data.
+    /// Returns the selectors of code and data. Their lowest two bits are the level.
     fn selectors(self) -> (u16, u16) {
         match self {
             Self::Kernel => (CODE_KERNEL, DATA_KERNEL),
@@ -119,16 +115,8 @@ pub fn write_boot_page(ram: &GuestRam, info: &BootInfo) -> Result<(), RamError> 
 pub fn boot_info(arguments: &str) -> Option<BootInfo> {
     let mut info = BootInfo {
         magic: MAGIC,
-        ram_low_end: 0,
-        ram_high_end: 0,
-        image_end: 0,
-        tsc_khz: 0,
-        vcpus: 0,
-        vm: 0,
-        vms: 0,
         argument_bytes: u32::try_from(arguments.len()).ok()?,
-        reserved: 0,
-        arguments: [0; 256],
+        ..BootInfo::new_zeroed()
     };
     info.arguments
         .get_mut(..arguments.len())?
@@ -144,22 +132,15 @@ pub fn system_registers(
     privilege: Privilege,
 ) -> kvm_sregs {
     let (code, data) = privilege.selectors();
-    let data = segment(data, 0x3, privilege.level());
+    let data = segment(data, 0x3);
     sregs.cs = kvm_segment {
         l: 1,
         db: 0,
-        ..segment(code, 0xb, privilege.level())
+        ..segment(code, 0xb)
     };
     (sregs.ds, sregs.es, sregs.ss) = (data, data, data);
     (sregs.fs, sregs.gs) = (data, data);
-    sregs.tr = kvm_segment {
-        base: TSS,
-        limit: TSS_BYTES - 1,
-        s: 0,
-        g: 0,
-        db: 0,
-        ..segment(TASK, 0xb, 0)
-    };
+    sregs.tr = task_segment(TASK, TSS, TSS_BYTES - 1);
     sregs.ldt = kvm_segment {
         unusable: 1,
         ..kvm_segment::default()
@@ -180,18 +161,29 @@ pub fn system_registers(
     sregs
 }
 
-fn segment(selector: u16, type_: u8, dpl: u8) -> kvm_segment {
+/// Returns a flat 32-bit segment of all addresses, for the level in the selector's lowest two bits.
+pub(crate) fn segment(selector: u16, type_: u8) -> kvm_segment {
     kvm_segment {
-        base: 0,
         limit: 0xffff_ffff,
         selector,
         type_,
         present: 1,
-        dpl,
+        dpl: (selector & 0b11) as u8,
         db: 1,
         s: 1,
-        l: 0,
         g: 1,
+        ..kvm_segment::default()
+    }
+}
+
+/// Returns a busy task state segment.
+pub(crate) fn task_segment(selector: u16, base: u64, limit: u32) -> kvm_segment {
+    kvm_segment {
+        base,
+        limit,
+        selector,
+        type_: 0xb,
+        present: 1,
         ..kvm_segment::default()
     }
 }
@@ -205,6 +197,37 @@ pub fn registers(entry: u64, index: u32) -> kvm_regs {
         rflags: RFLAGS,
         ..kvm_regs::default()
     }
+}
+
+/// Makes virtual CPU `index` of a bare guest ready to run: CPUID, system registers, XCR0 and general
+/// registers. `supported` are the CPUID leaves that KVM supports.
+///
+/// # Errors
+/// [`CallError`] if KVM refuses a call.
+pub fn enter(
+    vcpu: &VcpuFd,
+    supported: &CpuId,
+    index: u32,
+    entry: u64,
+    privilege: Privilege,
+) -> Result<(), CallError> {
+    let features = Features::of(supported);
+    // CPUID first: KVM checks control registers and XCR0 against it.
+    vcpu.set_cpuid2(&cpuid_of(supported, index))
+        .map_err(failed("KVM_SET_CPUID2"))?;
+    let fresh = vcpu.get_sregs().map_err(failed("KVM_GET_SREGS"))?;
+    vcpu.set_sregs(&system_registers(fresh, features, privilege))
+        .map_err(failed("KVM_SET_SREGS"))?;
+    if features.xcr0 != 0 {
+        let mut xcrs = kvm_xcrs {
+            nr_xcrs: 1,
+            ..Default::default()
+        };
+        xcrs.xcrs[0].value = features.xcr0;
+        vcpu.set_xcrs(&xcrs).map_err(failed("KVM_SET_XCRS"))?;
+    }
+    vcpu.set_regs(&registers(entry, index))
+        .map_err(failed("KVM_SET_REGS"))
 }
 
 /// Returns the CPUID leaves for virtual CPU `index`: those that KVM supports, with the CPU's own

@@ -1,5 +1,6 @@
 //! Opening KVM, and what can be wrong with it.
 
+use std::ffi::CStr;
 use std::io;
 
 use kvm_bindings::KVM_CAP_BINARY_STATS_FD;
@@ -53,32 +54,41 @@ pub enum KvmError {
     },
 }
 
+/// A call of KVM or of the operating system that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{call} failed")]
+pub struct CallError {
+    /// Name of the call.
+    pub call: &'static str,
+    /// The error that it returned.
+    pub source: io::Error,
+}
+
+/// Returns a function that makes the error of `call` a [`CallError`].
+pub(crate) fn failed<E: Into<io::Error>>(call: &'static str) -> impl FnOnce(E) -> CallError {
+    move |error| CallError {
+        call,
+        source: error.into(),
+    }
+}
+
 /// Opens `/dev/kvm` and checks that KVM has what guests need.
 ///
 /// # Errors
 /// [`KvmError::Missing`], `Permission` or `Open` if the device cannot be opened, `Version` or
 /// `Capability` if KVM is too old.
 pub fn open() -> Result<Kvm, KvmError> {
-    open_at("/dev/kvm")
+    open_at(c"/dev/kvm")
 }
 
-/// Opens KVM's device at `path` and checks that KVM has what guests need.
-///
-/// # Errors
-/// [`KvmError::Missing`], `Permission` or `Open` if the device cannot be opened, `Version` or
-/// `Capability` if KVM is too old.
-pub fn open_at(path: &str) -> Result<Kvm, KvmError> {
-    let name = std::ffi::CString::new(path).map_err(|e| KvmError::Open {
-        path: path.to_owned(),
-        source: e.into(),
-    })?;
-    let kvm = Kvm::new_with_path(&name).map_err(|e| open_error(path, e.errno()))?;
+fn open_at(path: &CStr) -> Result<Kvm, KvmError> {
+    let kvm = Kvm::new_with_path(path).map_err(|e| open_error(path, e.errno()))?;
     check(&kvm)?;
     Ok(kvm)
 }
 
-fn open_error(path: &str, errno: i32) -> KvmError {
-    let path = path.to_owned();
+fn open_error(path: &CStr, errno: i32) -> KvmError {
+    let path = path.to_string_lossy().into_owned();
     match errno {
         libc::ENOENT | libc::ENODEV | libc::ENXIO => KvmError::Missing { path },
         libc::EACCES | libc::EPERM => KvmError::Permission { path },
@@ -122,20 +132,20 @@ mod tests {
 
     #[test]
     fn a_missing_device_and_a_forbidden_one_say_the_way_out() {
-        let error = open_at("/dev/no-such-kvm").unwrap_err();
+        let error = open_at(c"/dev/no-such-kvm").unwrap_err();
         assert!(matches!(error, KvmError::Missing { .. }), "{error}");
         assert!(error.to_string().contains("/dev/no-such-kvm"));
-        let error = open_error("/dev/kvm", libc::EACCES);
+        let error = open_error(c"/dev/kvm", libc::EACCES);
         assert!(error.to_string().contains("usermod -aG kvm"), "{error}");
         assert!(matches!(
-            open_error("/dev/kvm", libc::EMFILE),
+            open_error(c"/dev/kvm", libc::EMFILE),
             KvmError::Open { .. }
         ));
     }
 
     #[test]
     fn a_file_that_is_no_kvm_is_not_taken_for_one() {
-        let error = open_at("/dev/null").unwrap_err();
+        let error = open_at(c"/dev/null").unwrap_err();
         assert!(matches!(error, KvmError::Version { .. }), "{error}");
     }
 }

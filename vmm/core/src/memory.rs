@@ -3,8 +3,9 @@
 //! RAM is [0, 3 GiB) and, for what is more, from 4 GiB on; the gap belongs to devices. Each of the
 //! two regions is one memory object, so that the mediator can register ranges of it with a GPU. The
 //! guest writes RAM at any time: it is copied from and to, never referred to.
-#![allow(unsafe_code)] // `build_raw` lends the mappings to vm-memory, for the image loader.
+#![allow(unsafe_code)] // Lends the mappings to vm-memory, and to the guest.
 
+use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -13,6 +14,8 @@ use causeway_memory::{LARGE_PAGE_BYTES, Mapping, MemoryError, PageSize, SharedMe
 use causeway_protocol::Access;
 use vm_memory::mmap::FromRangesError;
 use vm_memory::{GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
+
+use crate::hypervisor::{MemorySlots, RAM_SLOT_FIRST, Slot};
 
 /// Highest end of guest RAM below the addresses of devices, which take 3 to 4 GiB.
 pub const LOW_END_MAX: u64 = 3 << 30;
@@ -239,6 +242,29 @@ impl GuestRam {
             regions.push(region);
         }
         Ok(GuestMemoryMmap::from_regions(regions)?)
+    }
+
+    /// Gives the guest its RAM, by a memory slot for each range.
+    ///
+    /// # Safety
+    /// The caller keeps `self` for as long as virtual CPUs of the VM may run.
+    ///
+    /// # Errors
+    /// The hypervisor's error if it refuses a slot.
+    pub(crate) unsafe fn add_to(&self, slots: &impl MemorySlots) -> io::Result<()> {
+        for (number, region) in (RAM_SLOT_FIRST..).zip(self.regions()) {
+            let slot = Slot {
+                number,
+                gpa: region.base,
+                host: region.host().as_ptr() as u64,
+                bytes: region.bytes(),
+                read_only: false,
+            };
+            // SAFETY: the region stays mapped as long as `self` lives, for which the caller
+            // answers, and is reached by volatile copies only.
+            unsafe { slots.set(slot) }?;
+        }
+        Ok(())
     }
 
     fn find(&self, address: u64, bytes: u64) -> Result<(&RamRegion, u64), RamError> {

@@ -1,11 +1,11 @@
 //! Probes of the host's KVM with a guest of a dozen bytes: how fast guest code runs at each
 //! privilege level, and what an exit and a doorbell cost. Used by `causeway doctor`.
 
-use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_mediator::host::RamError;
+use causeway_memory::{MemoryError, Window};
 use causeway_protocol::boot::IMAGE_BASE;
 use kvm_bindings::KVM_MAX_CPUID_ENTRIES;
 use kvm_ioctls::{Kvm, VcpuExit, VcpuFd, VmFd};
@@ -13,6 +13,7 @@ use vmm_sys_util::eventfd::EventFd;
 
 use crate::boot::{self, Features, Privilege};
 use crate::hypervisor::{IoEvents, KvmHypervisor, MemorySlots, Slot};
+use crate::kvm::{CallError, failed};
 use crate::memory::{GuestRam, RamCreateError};
 
 const RAM_BYTES: u64 = 8 << 20;
@@ -28,17 +29,15 @@ pub enum ProbeError {
     /// Memory for the probe's guest cannot be created.
     #[error("{ERROR_TEXT}")]
     Memory(#[from] RamCreateError),
+    /// This process has no free address range for the memory of a slot.
+    #[error("{ERROR_TEXT}")]
+    Addresses(#[from] MemoryError),
     /// The probe's guest does not fit into its memory, which does not happen.
     #[error("{ERROR_TEXT}")]
     Image(#[from] RamError),
     /// A call of KVM or of the operating system failed.
-    #[error("{ERROR_TEXT}: {step} failed")]
-    Kvm {
-        /// What the call should do.
-        step: &'static str,
-        /// The error of the call.
-        source: io::Error,
-    },
+    #[error("{ERROR_TEXT}")]
+    Kvm(#[from] CallError),
     /// The probe's guest ended in another way than expected, which the text names.
     #[error("{ERROR_TEXT} to its end: it stopped with {0}")]
     Ended(String),
@@ -106,15 +105,15 @@ pub fn doorbell_ns(kvm: &Kvm, privilege: Privilege, rings: u32) -> Result<f64, P
     ]
     .concat();
     let mut guest = Guest::new(kvm, privilege, &code)?;
-    let event = EventFd::new(libc::EFD_NONBLOCK).map_err(failed("creating an eventfd"))?;
+    let event = EventFd::new(libc::EFD_NONBLOCK).map_err(failed("eventfd"))?;
     guest
         .hypervisor
         .register(DOORBELL.into(), &event)
-        .map_err(failed("registering an ioeventfd"))?;
+        .map_err(failed("KVM_IOEVENTFD"))?;
     let start = Instant::now();
     guest.run_to_port_exit()?;
     let time = each_ns(start.elapsed(), rings);
-    let signals = event.read().map_err(failed("reading the eventfd"))?;
+    let signals = event.read().map_err(failed("the read of the eventfd"))?;
     if signals != u64::from(rings) {
         return Err(ProbeError::Ended(format!(
             "{signals} of {rings} stores signalled"
@@ -127,10 +126,10 @@ pub fn doorbell_ns(kvm: &Kvm, privilege: Privilege, rings: u32) -> Result<f64, P
 /// means in nanoseconds, over `slots` slots.
 ///
 /// # Errors
-/// [`ProbeError::Kvm`] if KVM refuses a call, `Memory` if the memory cannot be created.
+/// [`ProbeError::Kvm`] if KVM refuses a call, `Memory` or `Addresses` if the probe's memory or its
+/// addresses cannot be created.
 pub fn slot_ns(kvm: &Kvm, bytes: u64, slots: u32) -> Result<(f64, f64), ProbeError> {
-    let window = causeway_memory::Window::reserve(bytes)
-        .map_err(|e| failed("reserving addresses")(io::Error::other(e)))?;
+    let window = Window::reserve(bytes)?;
     let guest = Guest::new(kvm, Privilege::User, &exit_code())?;
     let (mut adding, mut deleting) = (Duration::ZERO, Duration::ZERO);
     for _ in 0..slots {
@@ -145,13 +144,11 @@ pub fn slot_ns(kvm: &Kvm, bytes: u64, slots: u32) -> Result<(f64, f64), ProbeErr
         // SAFETY: the window outlives the slot, which is deleted below, and holds nothing anybody
         // refers to.
         #[allow(unsafe_code)]
-        unsafe { guest.hypervisor.set(slot) }.map_err(failed("adding a memory slot"))?;
+        unsafe { guest.hypervisor.set(slot) }.map_err(failed("KVM_SET_USER_MEMORY_REGION"))?;
         adding += start.elapsed();
         let start = Instant::now();
-        guest
-            .hypervisor
-            .delete(1)
-            .map_err(failed("deleting a memory slot"))?;
+        let deleted = guest.hypervisor.delete(slot.number);
+        deleted.map_err(failed("KVM_SET_USER_MEMORY_REGION"))?;
         deleting += start.elapsed();
     }
     Ok((each_ns(adding, slots), each_ns(deleting, slots)))
@@ -167,13 +164,6 @@ fn exit_code() -> [u8; 5] {
     [0x66, 0xba, port[0], port[1], 0xef]
 }
 
-fn failed<E: Into<io::Error>>(step: &'static str) -> impl FnOnce(E) -> ProbeError {
-    move |error| ProbeError::Kvm {
-        step,
-        source: error.into(),
-    }
-}
-
 /// Fields are dropped in order: the virtual CPU and the VM go before the memory they map.
 struct Guest {
     vcpu: VcpuFd,
@@ -185,40 +175,18 @@ struct Guest {
 impl Guest {
     fn new(kvm: &Kvm, privilege: Privilege, code: &[u8]) -> Result<Self, ProbeError> {
         let ram = GuestRam::new("trial", RAM_BYTES, false)?;
-        let vm = Arc::new(kvm.create_vm().map_err(failed("creating a VM"))?);
+        let vm = Arc::new(kvm.create_vm().map_err(failed("KVM_CREATE_VM"))?);
         let hypervisor = KvmHypervisor::new(Arc::clone(&vm));
-        for (number, region) in (0..).zip(ram.regions()) {
-            let host = region.host().as_ptr() as u64;
-            let slot = Slot {
-                number,
-                gpa: region.base(),
-                host,
-                bytes: region.bytes(),
-                read_only: false,
-            };
-            // SAFETY: the RAM is kept beside the VM, is dropped after it, and is only ever copied
-            // from and to.
-            #[allow(unsafe_code)]
-            unsafe { hypervisor.set(slot) }.map_err(failed("adding a memory slot"))?;
-        }
+        // SAFETY: the RAM is kept beside the virtual CPU and is dropped after it.
+        #[allow(unsafe_code)]
+        unsafe { ram.add_to(&hypervisor) }.map_err(failed("KVM_SET_USER_MEMORY_REGION"))?;
         let cpuid = kvm
             .get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)
-            .map_err(failed("asking for CPUID"))?;
-        let features = Features::of(&cpuid);
-        boot::write_tables(&ram, features)?;
+            .map_err(failed("KVM_GET_SUPPORTED_CPUID"))?;
+        boot::write_tables(&ram, Features::of(&cpuid))?;
         ram.write(IMAGE_BASE, code)?;
-        let vcpu = vm
-            .create_vcpu(0)
-            .map_err(failed("creating a virtual CPU"))?;
-        vcpu.set_cpuid2(&cpuid).map_err(failed("setting CPUID"))?;
-        let sregs = vcpu
-            .get_sregs()
-            .map_err(failed("reading system registers"))?;
-        let sregs = boot::system_registers(sregs, features, privilege);
-        vcpu.set_sregs(&sregs)
-            .map_err(failed("setting system registers"))?;
-        vcpu.set_regs(&boot::registers(IMAGE_BASE, 0))
-            .map_err(failed("setting registers"))?;
+        let vcpu = vm.create_vcpu(0).map_err(failed("KVM_CREATE_VCPU"))?;
+        boot::enter(&vcpu, &cpuid, 0, IMAGE_BASE, privilege)?;
         Ok(Self {
             vcpu,
             hypervisor,
@@ -233,7 +201,7 @@ impl Guest {
                 Ok(VcpuExit::IoOut(PORT, _)) => return Ok(()),
                 Ok(other) => return Err(ProbeError::Ended(format!("{other:?}"))),
                 Err(e) if e.errno() == libc::EINTR => {}
-                Err(e) => return Err(failed("running")(e)),
+                Err(e) => return Err(failed("KVM_RUN")(e).into()),
             }
         }
     }

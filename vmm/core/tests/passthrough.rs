@@ -10,6 +10,7 @@ use std::time::Duration;
 use causeway_host_vfio::fake::{FakeHardware, FakeTranslation};
 use causeway_host_vfio::{Container, Device, InterruptKind, RegionIndex, VfioDeviceFd};
 use causeway_testdev::TestDevice;
+use causeway_vmm::kvm::CallError;
 use causeway_vmm::outcome::{VmOutcome, VmResult};
 use causeway_vmm::passthrough::{DeviceSource, PassThroughError};
 use causeway_vmm::vm::{Vm, VmError};
@@ -63,10 +64,10 @@ fn passed(guest: &Guest, fake: &Arc<FakeHardware>, vcpus: u32) -> Option<(Vm, Ar
     config.devices = Some(Arc::new(Source(Arc::clone(fake))));
     match vm(&kvm, &config) {
         Ok(vm) => Some((vm, device)),
-        Err(VmError::Kvm {
+        Err(VmError::Kvm(CallError {
             call: "KVM_CREATE_IRQCHIP",
             source,
-        }) => {
+        })) => {
             eprintln!("skipped: this KVM has no interrupt chips: {source}");
             None
         }

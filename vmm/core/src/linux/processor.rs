@@ -15,6 +15,7 @@ use zerocopy::IntoBytes;
 
 use super::BootProtocol;
 use super::boot_params::{START_INFO, ZERO_PAGE};
+use crate::boot::{CR0_ET, CR0_PE, CR0_PG, CR4_PAE, EFER_LMA, EFER_LME, segment, task_segment};
 use crate::memory::GuestRam;
 
 const GDT: u64 = 0x500;
@@ -29,13 +30,6 @@ const CODE: u16 = 0x10;
 const DATA: u16 = 0x18;
 const TASK: u16 = 0x20;
 
-// Bits of control registers and EFER: AMD64 Architecture Programmer's Manual, volume 2, 3.1.
-const CR0_PE: u64 = 1 << 0;
-const CR0_ET: u64 = 1 << 4;
-const CR0_PG: u64 = 1 << 31;
-const CR4_PAE: u64 = 1 << 5;
-const EFER_LME: u64 = 1 << 8;
-const EFER_LMA: u64 = 1 << 10;
 /// RFLAGS: interrupts off, and the bit that is always set.
 const RFLAGS: u64 = 2;
 
@@ -92,13 +86,7 @@ pub fn system_registers(mut sregs: kvm_sregs, protocol: BootProtocol) -> kvm_sre
     };
     (sregs.ds, sregs.es, sregs.ss) = (data, data, data);
     (sregs.fs, sregs.gs) = (data, data);
-    sregs.tr = kvm_segment {
-        limit: 0x67,
-        s: 0,
-        g: 0,
-        db: 0,
-        ..segment(TASK, 0xb)
-    };
+    sregs.tr = task_segment(TASK, 0, 0x67);
     sregs.gdt = kvm_dtable {
         base: GDT,
         limit: 6 * 8 - 1,
@@ -115,19 +103,6 @@ pub fn system_registers(mut sregs: kvm_sregs, protocol: BootProtocol) -> kvm_sre
         sregs.efer = EFER_LME | EFER_LMA;
     }
     sregs
-}
-
-fn segment(selector: u16, type_: u8) -> kvm_segment {
-    kvm_segment {
-        limit: 0xffff_ffff,
-        selector,
-        type_,
-        present: 1,
-        db: 1,
-        s: 1,
-        g: 1,
-        ..kvm_segment::default()
-    }
 }
 
 /// Returns the general registers with which a kernel is entered at `entry` by `protocol`.
@@ -171,18 +146,13 @@ pub fn set_memory_types(vcpu: &VcpuFd) -> io::Result<()> {
 /// supports. Added are a topology of one socket with one thread per core and, if `deadline_timer`
 /// is set, the APIC's deadline timer, which KVM has but does not list.
 pub fn cpuid_of(supported: &CpuId, index: u32, vcpus: u32, deadline_timer: bool) -> CpuId {
-    let mut entries: Vec<kvm_cpuid_entry2> = Vec::new();
-    for entry in supported.as_slice() {
-        // Leaves 0xb and 0x1f are written again.
-        if !matches!(entry.function, 0xb | 0x1f) {
-            entries.push(adapt(*entry, index, vcpus, deadline_timer));
-        }
-    }
-    let highest = entries
-        .iter()
-        .find(|e| e.function == 0)
-        .map_or(0, |e| e.eax);
-    if highest >= 0xb {
+    // Leaves 0xb and 0x1f are written again.
+    let kept = supported.as_slice().iter();
+    let kept = kept.filter(|entry| !matches!(entry.function, 0xb | 0x1f));
+    let mut entries: Vec<_> = kept
+        .map(|entry| adapt(*entry, index, vcpus, deadline_timer))
+        .collect();
+    if entries.iter().any(|e| e.function == 0 && e.eax >= 0xb) {
         entries.extend(topology(index, vcpus));
     }
     // The list was KVM's and has become longer by three at most.
@@ -238,24 +208,19 @@ fn topology(index: u32, vcpus: u32) -> [kvm_cpuid_entry2; 3] {
     const THREADS: u32 = 1 << 8;
     const CORES: u32 = 2 << 8;
     let levels = [
-        (0, 1, THREADS),
-        (index_bits(vcpus), vcpus, CORES),
-        (0, 0, 0),
+        (0, 0, 1, THREADS),
+        (1, index_bits(vcpus), vcpus, CORES),
+        (2, 0, 0, 0),
     ];
-    let mut number = 0;
-    levels.map(|(shift, processors, kind)| {
-        let entry = kvm_cpuid_entry2 {
-            function: 0xb,
-            index: number,
-            flags: KVM_CPUID_FLAG_SIGNIFCANT_INDEX,
-            eax: shift,
-            ebx: processors,
-            ecx: number | kind,
-            edx: index,
-            ..kvm_cpuid_entry2::default()
-        };
-        number += 1;
-        entry
+    levels.map(|(number, shift, processors, kind)| kvm_cpuid_entry2 {
+        function: 0xb,
+        index: number,
+        flags: KVM_CPUID_FLAG_SIGNIFCANT_INDEX,
+        eax: shift,
+        ebx: processors,
+        ecx: number | kind,
+        edx: index,
+        ..kvm_cpuid_entry2::default()
     })
 }
 

@@ -10,6 +10,7 @@ use super::attach::AttachError;
 use super::config::ConfigError;
 use crate::bus::BusError;
 use crate::device::FunctionError;
+use crate::kvm::CallError;
 use crate::linux;
 use crate::loader::LoadError;
 use crate::memory::RamCreateError;
@@ -34,13 +35,8 @@ pub enum VmError {
     #[error("cannot load the operating system")]
     Linux(#[from] linux::SetupError),
     /// A call of KVM failed.
-    #[error("the KVM call {call} failed")]
-    Kvm {
-        /// Name of the ioctl.
-        call: &'static str,
-        /// KVM's error.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Kvm(#[from] CallError),
     /// KVM's statistics of the VM cannot be read.
     #[error("cannot read KVM's statistics")]
     Statistics(#[from] StatisticsError),

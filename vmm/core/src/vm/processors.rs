@@ -1,21 +1,21 @@
 //! KVM's part of a VM: memory slots of RAM, and virtual CPUs that are ready to enter the guest
 //! image.
 
-use std::io;
 use std::sync::Arc;
 
 use causeway_protocol::boot::BootInfo;
 use kvm_bindings::{
     CpuId, KVM_MAX_CPUID_ENTRIES, KVM_MP_STATE_RUNNABLE, KVM_PIT_SPEAKER_DUMMY, kvm_mp_state,
-    kvm_pit_config, kvm_xcr, kvm_xcrs,
+    kvm_pit_config,
 };
 use kvm_ioctls::{Kvm, VcpuFd, VmFd};
 
 use super::error::VmError;
 use super::{Boot, ConfigError, VmConfig};
 use crate::boot::{self, Features, Privilege};
-use crate::hypervisor::{KvmHypervisor, MemorySlots, RAM_SLOT_FIRST, Slot};
+use crate::hypervisor::KvmHypervisor;
 use crate::interrupts::InterruptController;
+use crate::kvm::failed;
 use crate::linux::{self, Linux};
 use crate::loader;
 use crate::memory::GuestRam;
@@ -46,9 +46,9 @@ pub(super) struct Processors {
 impl Processors {
     pub fn new(kvm: &Kvm, config: &VmConfig) -> Result<Self, VmError> {
         let ram = GuestRam::new(&config.name, config.memory_bytes, config.large_pages)?;
-        let vm = Arc::new(kvm.create_vm().map_err(refused("KVM_CREATE_VM"))?);
+        let vm = Arc::new(kvm.create_vm().map_err(failed("KVM_CREATE_VM"))?);
         vm.set_tss_address(KVM_TASK_STATE)
-            .map_err(refused("KVM_SET_TSS_ADDR"))?;
+            .map_err(failed("KVM_SET_TSS_ADDR"))?;
         let hypervisor = KvmHypervisor::new(Arc::clone(&vm));
         let interrupts = match config.boot {
             Boot::Bare { .. } => {
@@ -65,24 +65,26 @@ impl Processors {
                 Some(chips)
             }
         };
-        add_ram(&hypervisor, &ram)?;
+        // SAFETY: `Vm` joins the threads of its virtual CPUs before it lets go of its RAM.
+        #[allow(unsafe_code)]
+        unsafe { ram.add_to(&hypervisor) }.map_err(failed("KVM_SET_USER_MEMORY_REGION"))?;
         let cpuid = kvm
             .get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)
-            .map_err(refused("KVM_GET_SUPPORTED_CPUID"))?;
+            .map_err(failed("KVM_GET_SUPPORTED_CPUID"))?;
         let bits = physical_address_bits(cpuid.as_slice());
         let ram_end = ram.low_end().max(ram.high_end());
         let mut layout = Layout::new(bits, ram_end, config.aperture_bytes)?;
         if config.devices.is_some() {
             layout = layout.with_high_window(ram_end);
         }
-        let create = |index| vm.create_vcpu(index).map_err(refused("KVM_CREATE_VCPU"));
+        let create = |index| vm.create_vcpu(index).map_err(failed("KVM_CREATE_VCPU"));
         let vcpus = (0..config.vcpus.into())
             .map(create)
             .collect::<Result<Vec<_>, _>>()?;
         let first = vcpus
             .first()
             .ok_or(ConfigError::Vcpus { vcpus: 0, limit: 1 })?;
-        let tsc_khz = first.get_tsc_khz().map_err(refused("KVM_GET_TSC_KHZ"))?;
+        let tsc_khz = first.get_tsc_khz().map_err(failed("KVM_GET_TSC_KHZ"))?;
         Ok(Self {
             vm,
             hypervisor,
@@ -114,20 +116,21 @@ impl Processors {
         linux::prepare(&self.ram, linux, count, &self.layout)?;
         for (index, vcpu) in (0..).zip(&self.vcpus) {
             let cpuid = linux::cpuid_of(&self.cpuid, index, count, self.deadline_timer);
-            vcpu.set_cpuid2(&cpuid).map_err(refused("KVM_SET_CPUID2"))?;
-            linux::set_memory_types(vcpu).map_err(refused("KVM_SET_MSRS"))?;
+            vcpu.set_cpuid2(&cpuid).map_err(failed("KVM_SET_CPUID2"))?;
+            linux::set_memory_types(vcpu).map_err(failed("KVM_SET_MSRS"))?;
         }
         // The others wait until the kernel starts them.
         let Some(first) = self.vcpus.first() else {
             return Ok(());
         };
-        let fresh = first.get_sregs().map_err(refused("KVM_GET_SREGS"))?;
+        let fresh = first.get_sregs().map_err(failed("KVM_GET_SREGS"))?;
         first
             .set_sregs(&linux.system_registers(fresh))
-            .map_err(refused("KVM_SET_SREGS"))?;
+            .map_err(failed("KVM_SET_SREGS"))?;
         first
             .set_regs(&linux.registers())
-            .map_err(refused("KVM_SET_REGS"))
+            .map_err(failed("KVM_SET_REGS"))?;
+        Ok(())
     }
 
     fn boot_bare(
@@ -155,33 +158,12 @@ impl Processors {
         };
         boot::write_boot_page(&self.ram, &info)?;
         for (index, vcpu) in (0..).zip(&self.vcpus) {
-            self.set_state(vcpu, index, image.entry, (features, privilege))?;
+            boot::enter(vcpu, &self.cpuid, index, image.entry, privilege)?;
+            if self.interrupts.is_some() {
+                start_with_chips(vcpu)?;
+            }
         }
         Ok(())
-    }
-
-    fn set_state(
-        &self,
-        vcpu: &VcpuFd,
-        index: u32,
-        entry: u64,
-        (features, privilege): (Features, Privilege),
-    ) -> Result<(), VmError> {
-        // CPUID first: KVM checks control registers and XCR0 against it.
-        vcpu.set_cpuid2(&boot::cpuid_of(&self.cpuid, index))
-            .map_err(refused("KVM_SET_CPUID2"))?;
-        let fresh = vcpu.get_sregs().map_err(refused("KVM_GET_SREGS"))?;
-        vcpu.set_sregs(&boot::system_registers(fresh, features, privilege))
-            .map_err(refused("KVM_SET_SREGS"))?;
-        if features.xcr0 != 0 {
-            vcpu.set_xcrs(&extended_control(features.xcr0))
-                .map_err(refused("KVM_SET_XCRS"))?;
-        }
-        if self.interrupts.is_some() {
-            start_with_chips(vcpu)?;
-        }
-        vcpu.set_regs(&boot::registers(entry, index))
-            .map_err(refused("KVM_SET_REGS"))
     }
 }
 
@@ -197,7 +179,7 @@ fn report_emulation_failures(hypervisor: &KvmHypervisor) {
 /// Creates KVM's interrupt chips. KVM requires this before it creates the first virtual CPU.
 fn interrupt_chips(hypervisor: &KvmHypervisor) -> Result<Arc<InterruptController>, VmError> {
     let chips = hypervisor.vm().create_irq_chip();
-    chips.map_err(refused("KVM_CREATE_IRQCHIP"))?;
+    chips.map_err(failed("KVM_CREATE_IRQCHIP"))?;
     Ok(InterruptController::new(Box::new(hypervisor.clone())))
 }
 
@@ -210,7 +192,7 @@ fn old_timer(kvm: &Kvm, hypervisor: &KvmHypervisor) -> Result<(), VmError> {
         flags: KVM_PIT_SPEAKER_DUMMY,
         ..Default::default()
     });
-    timer.map_err(refused("KVM_CREATE_PIT2"))
+    Ok(timer.map_err(failed("KVM_CREATE_PIT2"))?)
 }
 
 /// Makes a virtual CPU of a bare guest ready to run although it has interrupt chips: otherwise it
@@ -221,46 +203,9 @@ fn start_with_chips(vcpu: &VcpuFd) -> Result<(), VmError> {
         mp_state: KVM_MP_STATE_RUNNABLE,
     };
     vcpu.set_mp_state(state)
-        .map_err(refused("KVM_SET_MP_STATE"))?;
-    let mut local = vcpu.get_lapic().map_err(refused("KVM_GET_LAPIC"))?;
+        .map_err(failed("KVM_SET_MP_STATE"))?;
+    let mut local = vcpu.get_lapic().map_err(failed("KVM_GET_LAPIC"))?;
     // The register is of 32 bits, its bit 8 the enable.
     local.regs[SPURIOUS_VECTOR + 1] |= 1;
-    vcpu.set_lapic(&local).map_err(refused("KVM_SET_LAPIC"))
-}
-
-fn extended_control(xcr0: u64) -> kvm_xcrs {
-    let mut xcrs = kvm_xcrs {
-        nr_xcrs: 1,
-        ..Default::default()
-    };
-    xcrs.xcrs[0] = kvm_xcr {
-        xcr: 0,
-        value: xcr0,
-        ..Default::default()
-    };
-    xcrs
-}
-
-#[allow(unsafe_code)] // Gives the guest its memory.
-fn add_ram(slots: &impl MemorySlots, ram: &GuestRam) -> Result<(), VmError> {
-    for (number, region) in (RAM_SLOT_FIRST..).zip(ram.regions()) {
-        let slot = Slot {
-            number,
-            gpa: region.base(),
-            host: region.host().as_ptr() as u64,
-            bytes: region.bytes(),
-            read_only: false,
-        };
-        // SAFETY: the region stays mapped as long as the VM's virtual CPUs run (`Vm` joins them
-        // before it lets go of its RAM), and is reached by volatile copies only.
-        unsafe { slots.set(slot) }.map_err(refused("KVM_SET_USER_MEMORY_REGION"))?;
-    }
-    Ok(())
-}
-
-fn refused<E: Into<io::Error>>(call: &'static str) -> impl Fn(E) -> VmError {
-    move |error| VmError::Kvm {
-        call,
-        source: error.into(),
-    }
+    Ok(vcpu.set_lapic(&local).map_err(failed("KVM_SET_LAPIC"))?)
 }
