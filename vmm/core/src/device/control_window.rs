@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use causeway_mediator::host::PlaceError;
-use causeway_memory::{Mapping, PageSize, RangeError, SharedMemory};
+use causeway_memory::{Mapping, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::registers::CONTROL_WINDOW_BYTES;
 
@@ -14,8 +14,9 @@ use crate::aperture::Aperture;
 /// shared with anything else, and lives as long as a reference to the window.
 pub(super) struct ControlWindow {
     /// Offset of the window in the aperture.
-    offset: u64,
-    mapping: Mapping,
+    pub offset: u64,
+    /// The window's memory, for the host.
+    pub mapping: Mapping,
 }
 
 impl ControlWindow {
@@ -41,20 +42,5 @@ impl ControlWindow {
             let offset = self.offset;
             log::error!("cannot remove the control window at aperture offset {offset:#x}: {e}");
         }
-    }
-
-    /// Returns the offset of the window in the aperture.
-    pub fn offset(&self) -> u64 {
-        self.offset
-    }
-
-    /// Copies bytes from the beginning of the window.
-    pub fn read(&self, into: &mut [u8]) -> Result<(), RangeError> {
-        self.mapping.read(0, into)
-    }
-
-    /// Copies bytes to the beginning of the window.
-    pub fn write(&self, from: &[u8]) -> Result<(), RangeError> {
-        self.mapping.write(0, from)
     }
 }

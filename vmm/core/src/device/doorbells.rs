@@ -97,11 +97,6 @@ impl Doorbells {
         }
     }
 
-    /// Returns whether doorbell `index` is bound to an event.
-    pub fn is_bound(&self, index: u32) -> bool {
-        self.state.lock().bound.contains_key(&index)
-    }
-
     /// Signals the event of doorbell `index`, for a store that came to this process although the
     /// doorbell is bound: before or while the hypervisor registered the event. Returns false if the
     /// doorbell is not bound, or its event cannot be signalled.
@@ -180,6 +175,10 @@ mod tests {
         EventFd::new(libc::EFD_NONBLOCK).unwrap()
     }
 
+    fn is_bound(doorbells: &Doorbells, index: u32) -> bool {
+        doorbells.state.lock().bound.contains_key(&index)
+    }
+
     fn addresses(fake: &Fake) -> Vec<u64> {
         fake.state().events.keys().copied().collect()
     }
@@ -198,7 +197,7 @@ mod tests {
         assert_eq!(addresses(&fake), [0xf000_2000]);
         doorbells.relocate(None).unwrap();
         assert!(addresses(&fake).is_empty());
-        assert!(doorbells.is_bound(0) && !doorbells.is_bound(3));
+        assert!(is_bound(&doorbells, 0) && !is_bound(&doorbells, 3));
     }
 
     #[test]
@@ -211,7 +210,7 @@ mod tests {
         assert_eq!(code(doorbells.bind(1, &event())), Some(libc::EBUSY));
         fake.fail_after(0, libc::ENOSPC);
         assert_eq!(code(doorbells.bind(2, &event())), Some(libc::ENOSPC));
-        assert!(!doorbells.is_bound(2));
+        assert!(!is_bound(&doorbells, 2));
         doorbells.unbind(2);
     }
 

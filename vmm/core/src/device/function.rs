@@ -78,7 +78,12 @@ impl CausewayFunction {
         strays: Arc<StrayCounters>,
         wiring: Option<Wiring<'_>>,
     ) -> Result<Self, FunctionError> {
-        let aperture = aperture_bar(layout.aperture_bytes);
+        let aperture = MemoryBar {
+            index: BAR_APERTURE,
+            bytes: layout.aperture_bytes,
+            wide: true,
+            prefetchable: true,
+        };
         let mut space = ConfigSpace::new(IDENTITY);
         space.add_bar(REGISTERS, layout.registers);
         space.add_bar(aperture, layout.aperture);
@@ -89,13 +94,13 @@ impl CausewayFunction {
         let registers = Registers::new(Arc::clone(&host), session, features, strays);
         let mut decoders = Decoders::new(bus, layout.address_end);
         decoders.add(REGISTERS, Arc::new(registers), Box::new(|_| Ok(())));
-        let slots = Arc::clone(host.aperture());
+        let slots = Arc::clone(&host.aperture);
         decoders.add(
             aperture,
             Arc::clone(&slots) as _,
             Box::new(move |base| slots.relocate(base)),
         );
-        let doorbells = Arc::clone(host.doorbells());
+        let doorbells = Arc::clone(&host.doorbells);
         decoders.add(
             DOORBELLS,
             Arc::new(DoorbellBar::new(Arc::clone(&table), Arc::clone(&doorbells))),
@@ -128,16 +133,15 @@ fn connect(
         None => (MsixTable::silent(VECTORS), None),
     };
     let table = Arc::new(table);
-    host.interrupts().connect(Arc::clone(&table), line);
-    host.interrupts()
-        .allow_pin(space.is_interrupt_pin_enabled());
+    host.interrupts.connect(Arc::clone(&table), line);
+    host.interrupts.allow_pin(space.is_interrupt_pin_enabled());
     Ok(table)
 }
 
 impl ConfigAccess for CausewayFunction {
     fn read_config(&self, offset: u8, into: &mut [u8]) {
         let mut state = self.state.lock();
-        let pending = self.host.interrupts().any_pending();
+        let pending = self.host.interrupts.any_pending();
         state.space.set_interrupt_pending(pending);
         state.space.read(offset, into);
     }
@@ -151,7 +155,7 @@ impl ConfigAccess for CausewayFunction {
         // A function that raises messages leaves its pin alone (PCI Local Bus Specification 3.0,
         // 6.8.3.3).
         let pin = space.is_interrupt_pin_enabled() && !self.table.is_enabled();
-        self.host.interrupts().allow_pin(pin);
+        self.host.interrupts.allow_pin(pin);
     }
 }
 
@@ -179,15 +183,6 @@ const DOORBELLS: MemoryBar = MemoryBar {
     wide: false,
     prefetchable: false,
 };
-
-const fn aperture_bar(bytes: u64) -> MemoryBar {
-    MemoryBar {
-        index: BAR_APERTURE,
-        bytes,
-        wide: true,
-        prefetchable: true,
-    }
-}
 
 const MSIX: MsixCapability = MsixCapability {
     vectors: VECTORS,

@@ -15,10 +15,14 @@ use crate::memory::{self, GuestRam};
 
 /// One guest as its session in the mediator sees it: aperture, doorbells, interrupts and RAM.
 pub struct GuestHost {
-    aperture: Arc<Aperture>,
-    doorbells: Arc<Doorbells>,
-    ram: Arc<GuestRam>,
-    interrupts: ClientInterrupts,
+    /// The guest's aperture, in which its allocations appear.
+    pub aperture: Arc<Aperture>,
+    /// The guest's doorbells, which wake consumers of its command buffers.
+    pub doorbells: Arc<Doorbells>,
+    /// The guest's RAM.
+    pub ram: Arc<GuestRam>,
+    /// The interrupts of the guest's clients.
+    pub interrupts: ClientInterrupts,
 }
 
 debug_by_name!(GuestHost);
@@ -32,26 +36,6 @@ impl GuestHost {
             ram,
             interrupts: ClientInterrupts::default(),
         }
-    }
-
-    /// Returns the guest's aperture.
-    pub fn aperture(&self) -> &Arc<Aperture> {
-        &self.aperture
-    }
-
-    /// Returns the guest's doorbells, which wake consumers of its command buffers.
-    pub fn doorbells(&self) -> &Arc<Doorbells> {
-        &self.doorbells
-    }
-
-    /// Returns the interrupts of the guest's clients.
-    pub fn interrupts(&self) -> &ClientInterrupts {
-        &self.interrupts
-    }
-
-    /// Returns the guest's RAM.
-    pub fn guest_ram(&self) -> &Arc<GuestRam> {
-        &self.ram
     }
 }
 

@@ -66,10 +66,10 @@ impl Page {
     pub fn window_offset(&self, host: &GuestHost) -> u64 {
         let mut window = self.window.lock();
         if let Some(window) = &*window {
-            return window.offset();
+            return window.offset;
         }
-        match ControlWindow::place(host.aperture()) {
-            Ok(placed) => window.insert(Arc::new(placed)).offset(),
+        match ControlWindow::place(&host.aperture) {
+            Ok(placed) => window.insert(Arc::new(placed)).offset,
             Err(e) => {
                 log::debug!("cannot place a control window: {e}");
                 NO_CONTROL_WINDOW
@@ -85,7 +85,7 @@ impl Page {
     /// Removes the client's control window from the aperture, if it has one.
     pub fn remove_window(&self, host: &GuestHost) {
         if let Some(window) = self.window.lock().take() {
-            window.remove(host.aperture());
+            window.remove(&host.aperture);
         }
     }
 
@@ -158,14 +158,14 @@ impl Area {
     fn read(&self, host: &GuestHost, into: &mut [u8]) -> bool {
         match self {
             Self::Ram(base) => host.read_ram(*base, into).is_ok(),
-            Self::Window(window) => window.read(into).is_ok(),
+            Self::Window(window) => window.mapping.read(0, into).is_ok(),
         }
     }
 
     fn write(&self, host: &GuestHost, from: &[u8]) -> bool {
         match self {
             Self::Ram(base) => host.write_ram(*base, from).is_ok(),
-            Self::Window(window) => window.write(from).is_ok(),
+            Self::Window(window) => window.mapping.write(0, from).is_ok(),
         }
     }
 }

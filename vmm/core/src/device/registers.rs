@@ -57,13 +57,13 @@ impl Registers {
             Register::Reset | Register::ControlDoorbell => 0,
             Register::ControlBaseLow => low(page.base()),
             Register::ControlBaseHigh => high(page.base()),
-            Register::ApertureLow => low(self.host.aperture().bytes()),
-            Register::ApertureHigh => high(self.host.aperture().bytes()),
+            Register::ApertureLow => low(self.host.aperture.bytes()),
+            Register::ApertureHigh => high(self.host.aperture.bytes()),
             Register::DoorbellCount => doorbells::COUNT,
             Register::StrayCount => u32::try_from(self.strays.total()).unwrap_or(u32::MAX),
             Register::ControlWindowLow => low(page.window_offset(&self.host)),
             Register::ControlWindowHigh => high(page.window_offset(&self.host)),
-            Register::InterruptStatus => self.host.interrupts().is_pending(client).into(),
+            Register::InterruptStatus => self.host.interrupts.is_pending(client).into(),
             Register::ClientCount => CLIENTS,
         }
     }
@@ -84,7 +84,7 @@ impl Registers {
                 });
             }
             Register::InterruptStatus if value & 1 != 0 => {
-                self.host.interrupts().acknowledge(client);
+                self.host.interrupts.acknowledge(client);
             }
             _ => {}
         }
@@ -96,7 +96,7 @@ impl Registers {
         let bits = self.session.status_bits();
         let owns = self.session.owners() & client.bit() != 0
             || self.pages[client.index()].has_window()
-            || self.host.interrupts().is_pending(client);
+            || self.host.interrupts.is_pending(client);
         // Page 0 shows what it did when there was no other.
         if owns && client != Client::FIRST {
             bits | status::OWNS
@@ -113,7 +113,7 @@ impl Registers {
             page.remove_window(&self.host);
             page.clear();
             // Last, as the session may raise it until it has ended the client.
-            self.host.interrupts().acknowledge(client);
+            self.host.interrupts.acknowledge(client);
             return;
         }
         self.session.reset();
@@ -122,7 +122,7 @@ impl Registers {
         }
         // The base of page 0 stays, as it did when there was no other.
         self.pages[1..].iter().for_each(Page::clear);
-        self.host.interrupts().clear();
+        self.host.interrupts.clear();
     }
 }
 
@@ -132,37 +132,37 @@ impl BusDevice for Registers {
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Response {
-        match (find(offset, into.len()), <&mut [u8; 4]>::try_from(into)) {
-            (Ok((client, register)), Ok(word)) => {
+        let Ok(word) = <&mut [u8; 4]>::try_from(into) else {
+            return Response::refused(Refusal::BadSize);
+        };
+        match find(offset) {
+            Ok((client, register)) => {
                 *word = self.load(client, register).to_le_bytes();
                 Response::ok(register.name())
             }
-            (Err(refusal), _) => Response::refused(refusal),
-            (_, Err(_)) => Response::refused(Refusal::BadSize),
+            Err(refusal) => Response::refused(refusal),
         }
     }
 
     fn write(&self, offset: u64, from: &[u8]) -> Response {
-        let (client, register) = match find(offset, from.len()) {
-            Ok(found) => found,
-            Err(refusal) => return Response::refused(refusal),
-        };
         let Ok(word) = <[u8; 4]>::try_from(from) else {
             return Response::refused(Refusal::BadSize);
         };
-        if register.direction() == Direction::ReadOnly {
-            return Response::refused(Refusal::ReadOnly);
+        match find(offset) {
+            Ok((_, register)) if register.direction() == Direction::ReadOnly => {
+                Response::refused(Refusal::ReadOnly)
+            }
+            Ok((client, register)) => {
+                self.store(client, register, u32::from_le_bytes(word));
+                Response::ok(register.name())
+            }
+            Err(refusal) => Response::refused(refusal),
         }
-        self.store(client, register, u32::from_le_bytes(word));
-        Response::ok(register.name())
     }
 }
 
-/// Returns the register that an access of `bytes` bytes at `offset` reaches, and its client.
-fn find(offset: u64, bytes: usize) -> Result<(Client, Register), Refusal> {
-    if bytes != 4 {
-        return Err(Refusal::BadSize);
-    }
+/// Returns the register that an access at `offset` reaches, and its client.
+fn find(offset: u64) -> Result<(Client, Register), Refusal> {
     if !offset.is_multiple_of(4) {
         return Err(Refusal::Misaligned);
     }

@@ -20,7 +20,7 @@ use crate::linux::{KEYBOARD_COMMAND, POWER_PORTS, POWER_PORTS_BYTES, Power, SERI
 use crate::memory::GuestRam;
 use crate::passthrough::{PassthroughDevices, SlotNumbers, Surroundings};
 use crate::pci::{
-    BarAllocator, CONFIG_PORTS, CONFIG_PORTS_BYTES, Devices, HostBridge, LOW_END, Layout, PciBus,
+    BarAllocator, CONFIG_PORTS, CONFIG_PORTS_BYTES, Devices, HostBridge, LOW_END, PciBus,
 };
 
 /// Number of the Causeway function's device on PCI bus 0.
@@ -50,7 +50,7 @@ impl Board {
         let (ram, layout) = (&processors.ram, processors.layout);
         let strays = Arc::new(StrayCounters::default());
         let mmio = Arc::new(mmio_bus(ram, &strays)?);
-        let host = guest_host(processors, &layout, config.vms)?;
+        let host = guest_host(processors, config.vms)?;
         let session = sessions.open(host.clone(), quota, &config.name)?;
         let wiring = processors.interrupts.as_ref().map(|controller| Wiring {
             controller,
@@ -94,7 +94,7 @@ impl Board {
                 ports: &ports,
                 mmio: &mmio,
                 ram,
-                aperture: host.aperture(),
+                aperture: &host.aperture,
                 exits,
                 tsc_khz: processors.tsc_khz,
                 stop,
@@ -103,7 +103,7 @@ impl Board {
         Ok(Self {
             ports: Arc::new(ports),
             mmio,
-            aperture: Arc::clone(host.aperture()),
+            aperture: Arc::clone(&host.aperture),
             session,
             strays,
             console,
@@ -141,12 +141,8 @@ fn pass_through(
     Ok(passed)
 }
 
-fn guest_host(
-    processors: &Processors,
-    layout: &Layout,
-    vms: u32,
-) -> Result<Arc<GuestHost>, VmError> {
-    let bytes = layout.aperture_bytes;
+fn guest_host(processors: &Processors, vms: u32) -> Result<Arc<GuestHost>, VmError> {
+    let bytes = processors.layout.aperture_bytes;
     let hypervisor = Arc::new(processors.hypervisor.clone());
     let aperture = Aperture::new(bytes, hypervisor.clone())
         .map_err(|source| VmError::Aperture { bytes, source })?

@@ -56,12 +56,12 @@ fn machine_with(wiring: Option<Wiring<'_>>) -> Machine {
     .unwrap();
     let page = Arc::new(SharedMemory::new("test", 4096, PageSize::Small).unwrap());
     let at = host
-        .aperture()
+        .aperture
         .place(&page.into(), 0, 4096, Access::ReadWrite)
         .unwrap();
     assert_eq!(at, 4 * GIB - 4096);
     let event = EventFd::new(libc::EFD_NONBLOCK).unwrap();
-    host.doorbells().bind(0, &event).unwrap();
+    host.doorbells.bind(0, &event).unwrap();
     Machine {
         function,
         bus,
@@ -127,7 +127,7 @@ fn the_pin_follows_pending_interrupts_as_the_command_register_lets_it() {
     assert_eq!(machine.read(0x3c), 1 << 8 | line);
     assert_eq!((machine.read(4) & STATUS_INTERRUPT, asserted()), (0, false));
     let client = Client::new(2).unwrap();
-    machine.host.interrupts().raise(client);
+    machine.host.interrupts.raise(client);
     assert_eq!(
         (machine.read(4) & STATUS_INTERRUPT, asserted()),
         (STATUS_INTERRUPT, true)
@@ -141,9 +141,9 @@ fn the_pin_follows_pending_interrupts_as_the_command_register_lets_it() {
     );
     machine.write(4, command);
     assert!(asserted());
-    machine.host.interrupts().acknowledge(client);
+    machine.host.interrupts.acknowledge(client);
     assert_eq!((machine.read(4) & STATUS_INTERRUPT, asserted()), (0, false));
-    machine.host.interrupts().raise(client);
+    machine.host.interrupts.raise(client);
     drop(machine);
     assert!(!asserted(), "the device is gone");
 }
@@ -170,7 +170,7 @@ fn each_client_has_a_vector_and_messages_leave_the_pin_alone() {
     table(vector + 8, 0x51);
     table(vector + 12, 0);
     machine.write(0x40, MSIX_ENABLE | MSIX_FUNCTION_MASK);
-    machine.host.interrupts().raise(client);
+    machine.host.interrupts.raise(client);
     assert!(chips.books().asserted.is_empty(), "messages are on");
     assert_eq!(pending(), client.bit());
     machine.write(0x40, MSIX_ENABLE);
@@ -188,9 +188,9 @@ fn each_client_has_a_vector_and_messages_leave_the_pin_alone() {
 #[test]
 fn a_guest_without_an_interrupt_controller_has_no_pin() {
     let machine = machine();
-    machine.host.interrupts().raise(Client::FIRST);
+    machine.host.interrupts.raise(Client::FIRST);
     assert_eq!(machine.read(0x3c), 0);
-    assert!(machine.host.interrupts().is_pending(Client::FIRST));
+    assert!(machine.host.interrupts.is_pending(Client::FIRST));
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn without_memory_enable_nothing_is_decoded() {
     let page = Arc::new(SharedMemory::new("test", 4096, PageSize::Small).unwrap());
     machine
         .host
-        .aperture()
+        .aperture
         .place(&page.into(), 0, 4096, Access::Read)
         .unwrap();
     machine.write(4, COMMAND_MEMORY.into());

@@ -149,7 +149,7 @@ const BAR0_LAST: u64 = causeway_protocol::registers::BAR0_BYTES - 4;
 fn a_batch_is_copied_out_executed_and_copied_back() {
     let session = session();
     let registers = registers(Arc::clone(&session));
-    let ram = registers.host.guest_ram();
+    let ram = &registers.host.ram;
     ram.write(0x2000, &[1; 24]).unwrap();
     assert_eq!(ring(&registers, 0x2000, 24), Status::Ok);
     let mut bytes = [0; 32];
@@ -172,7 +172,7 @@ fn a_batch_that_is_not_taken_is_as_it_was() {
     let registers = registers(session());
     assert_eq!(ring(&registers, 0x2000, 16), Status::BadOpcode);
     let mut bytes = [9; 16];
-    registers.host.guest_ram().read(0x2000, &mut bytes).unwrap();
+    registers.host.ram.read(0x2000, &mut bytes).unwrap();
     assert_eq!(bytes, [0; 16]);
 }
 
@@ -215,11 +215,7 @@ fn a_sleeping_batch_blocks_neither_registers_nor_other_batches() {
         }
         increment(batch)
     })));
-    registers
-        .host
-        .guest_ram()
-        .write(0x3000, &[SLEEPY; 8])
-        .unwrap();
+    registers.host.ram.write(0x3000, &[SLEEPY; 8]).unwrap();
     let sleeper = {
         let registers = Arc::clone(&registers);
         std::thread::spawn(move || ring(&registers, 0x3000, 8))
@@ -280,7 +276,7 @@ fn a_page_says_whether_its_client_owns_something_and_resets_it_alone() {
 #[test]
 fn a_control_window_takes_batches_until_its_client_is_reset() {
     let registers = registers(session());
-    let aperture = Arc::clone(registers.host.aperture());
+    let aperture = Arc::clone(&registers.host.aperture);
     assert_eq!(
         ring_of(&registers, 5, CONTROL_IN_WINDOW, 24),
         Status::BadAlignment,
@@ -290,7 +286,7 @@ fn a_control_window_takes_batches_until_its_client_is_reset() {
     assert_eq!(window_of(&registers, 5), offset);
     let other = window_of(&registers, 6);
     assert_ne!(other, offset);
-    assert_eq!(aperture.placements(), 2);
+    assert_eq!(aperture.usage().placements, 2);
     let window = |offset| {
         let leased = aperture.object(offset, CONTROL_WINDOW_BYTES).unwrap();
         let memory = leased.memory;
@@ -310,7 +306,7 @@ fn a_control_window_takes_batches_until_its_client_is_reset() {
     let all = CONTROL_WINDOW_BYTES as u32;
     assert_eq!(ring_of(&registers, 5, CONTROL_IN_WINDOW, all), Status::Ok);
     set_of(&registers, 5, Register::Reset, RESET_KEY).unwrap();
-    assert_eq!(aperture.placements(), 1);
+    assert_eq!(aperture.usage().placements, 1);
     assert_eq!(get_of(&registers, 5, Register::ControlBaseHigh), u32::MAX);
     // What the next client there finds was not written by the one before.
     window(window_of(&registers, 5))
@@ -318,13 +314,13 @@ fn a_control_window_takes_batches_until_its_client_is_reset() {
         .unwrap();
     assert_eq!(bytes, [0; 32]);
     set(&registers, Register::Reset, RESET_KEY).unwrap();
-    assert_eq!(aperture.placements(), 0, "the reset of all");
+    assert_eq!(aperture.usage().placements, 0, "the reset of all");
 }
 
 #[test]
 fn an_aperture_without_room_has_no_control_window() {
     let registers = registers(session());
-    let aperture = registers.host.aperture();
+    let aperture = &registers.host.aperture;
     let memory = Arc::new(SharedMemory::new("test", 64 << 20, PageSize::Small).unwrap());
     let all = aperture
         .place(&memory.into(), 0, 64 << 20, Access::Read)
