@@ -253,11 +253,6 @@ impl Aperture {
         self.usage.of(self.bytes())
     }
 
-    /// Returns the number of allocations that are placed in the aperture.
-    pub fn placements(&self) -> usize {
-        self.state.lock().placements.len()
-    }
-
     /// Makes a placement visible to the guest with its access rights. On failure the guest sees a
     /// hole.
     fn show(

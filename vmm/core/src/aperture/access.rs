@@ -17,34 +17,27 @@ impl BusDevice for Aperture {
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Response {
         let state = self.state.lock();
-        match state.find(offset, into.len() as u64) {
-            Some((start, placement)) if placement.access.allows(Access::Read) => {
-                let Some(from) = self.address(&state, start, placement, offset) else {
-                    return Response::refused(Refusal::Hole);
-                };
-                load(from, into);
-            }
-            _ => return Response::refused(Refusal::Hole),
-        }
-        drop(state);
+        let found = state.find(offset, into.len() as u64);
+        let readable = found.filter(|(_, placement)| placement.access.allows(Access::Read));
+        let Some(from) = readable.and_then(|found| self.address(&state, found, offset)) else {
+            return Response::refused(Refusal::Hole);
+        };
+        load(from, into);
         Response::ok(MAPPED)
     }
 
     fn write(&self, offset: u64, from: &[u8]) -> Response {
         let state = self.state.lock();
-        let Some((start, placement)) = state.find(offset, from.len() as u64) else {
-            return Response::refused(Refusal::Hole);
+        let to = match state.find(offset, from.len() as u64) {
+            Some((_, placement)) if placement.access == Access::Read => {
+                return Response::refused(Refusal::WriteForbidden);
+            }
+            found => found.filter(|(_, placement)| placement.access == Access::ReadWrite),
         };
-        match placement.access {
-            Access::None => return Response::refused(Refusal::Hole),
-            Access::Read => return Response::refused(Refusal::WriteForbidden),
-            Access::ReadWrite => {}
-        }
-        let Some(to) = self.address(&state, start, placement, offset) else {
+        let Some(to) = to.and_then(|found| self.address(&state, found, offset)) else {
             return Response::refused(Refusal::Hole);
         };
         store(to, from);
-        drop(state);
         Response::ok(MAPPED)
     }
 }
@@ -55,8 +48,7 @@ impl Aperture {
     fn address(
         &self,
         state: &State,
-        start: u64,
-        placement: &Placement,
+        (start, placement): (u64, &Placement),
         offset: u64,
     ) -> Option<*mut u8> {
         match placement.backing {

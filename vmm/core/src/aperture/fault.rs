@@ -91,7 +91,7 @@ impl Processor for VcpuFd {
 /// [`Aperture::retry_emulation`] retries it at the right times only.
 #[derive(Debug, Default)]
 pub struct EmulationRetry {
-    epoch: Option<u64>,
+    epoch: u64,
 }
 
 impl Aperture {
@@ -132,8 +132,7 @@ impl Aperture {
         if state.slots.suspended() {
             return true;
         }
-        let seen = last.epoch.replace(state.epoch);
-        state.epoch > seen.unwrap_or(0)
+        state.epoch > std::mem::replace(&mut last.epoch, state.epoch)
     }
 
     fn suspend(&self) -> Result<(), FaultError> {
@@ -156,57 +155,37 @@ fn finish_instruction<T>(
     vcpu: &mut impl Processor,
     mut handle: impl FnMut(VcpuExit<'_>) -> ControlFlow<T>,
 ) -> Result<FaultOutcome<T>, FaultError> {
-    enum Step<T> {
-        Go,
-        Stop(T),
-        Cannot,
-        Fault,
-        Failed(vmm_sys_util::errno::Error),
-    }
-    let mut began = false;
+    // F2: the first run meets the fault again, as an exit. F3: those that follow only complete it,
+    // which may take further exits: an access that crosses a page, the two sides of a string move.
+    let mut interrupted = FaultOutcome::Interrupted;
     loop {
-        let step = match vcpu.run() {
-            Ok(VcpuExit::InternalError) => Step::Cannot,
-            Ok(VcpuExit::MemoryFault { .. }) => Step::Fault,
-            Ok(exit) => match handle(exit) {
-                ControlFlow::Continue(()) => Step::Go,
-                ControlFlow::Break(value) => Step::Stop(value),
-            },
-            Err(e) if e.errno() == libc::EFAULT => Step::Fault,
-            Err(e) => Step::Failed(e),
-        };
-        match step {
-            // F2: the first run meets the fault again, as an exit. F3: those that follow only
-            // complete it, which may take further exits: an access that crosses a page, the two
-            // sides of a string move.
-            Step::Go => {
-                began = true;
-                vcpu.set_immediate_exit(true);
+        match vcpu.run() {
+            Ok(VcpuExit::InternalError) => {
+                let rip = vcpu.instruction_pointer();
+                return Err(FaultError::Emulation { rip });
             }
-            Step::Stop(value) => return Ok(FaultOutcome::Stopped(value)),
-            Step::Failed(e) if matches!(e.errno(), libc::EINTR | libc::EAGAIN) => {
-                return Ok(if began {
-                    FaultOutcome::Resolved
-                } else {
-                    FaultOutcome::Interrupted
-                });
+            Ok(VcpuExit::MemoryFault { .. }) => {
+                let rip = vcpu.instruction_pointer();
+                return Err(FaultError::Persists { rip });
             }
-            Step::Failed(e) => {
-                return Err(FaultError::Run {
-                    rip: vcpu.instruction_pointer(),
-                    source: e.into(),
-                });
+            Ok(exit) => {
+                if let ControlFlow::Break(value) = handle(exit) {
+                    return Ok(FaultOutcome::Stopped(value));
+                }
             }
-            Step::Cannot => {
-                return Err(FaultError::Emulation {
-                    rip: vcpu.instruction_pointer(),
-                });
-            }
-            Step::Fault => {
-                return Err(FaultError::Persists {
-                    rip: vcpu.instruction_pointer(),
+            Err(e) if matches!(e.errno(), libc::EINTR | libc::EAGAIN) => return Ok(interrupted),
+            Err(e) => {
+                let rip = vcpu.instruction_pointer();
+                return Err(match e.errno() {
+                    libc::EFAULT => FaultError::Persists { rip },
+                    _ => FaultError::Run {
+                        rip,
+                        source: e.into(),
+                    },
                 });
             }
         }
+        interrupted = FaultOutcome::Resolved;
+        vcpu.set_immediate_exit(true);
     }
 }

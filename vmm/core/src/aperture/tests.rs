@@ -159,7 +159,7 @@ fn what_cannot_be_placed_changes_nothing() {
     fake.fail_after(0, libc::ENOMEM);
     let refused = aperture.place(&small, 0, PAGE_BYTES, Access::Read);
     assert!(matches!(refused, Err(PlaceError::Slot { .. })));
-    assert_eq!(aperture.placements(), 0);
+    assert_eq!(aperture.usage().placements, 0);
     let huge = memory(2 * GIB);
     let refused = aperture.place(&huge, 0, 2 * GIB, Access::None);
     assert!(matches!(refused, Err(PlaceError::Full { bytes }) if bytes == 2 * GIB));
@@ -193,7 +193,7 @@ fn no_number_of_guests_uses_up_the_mappings_of_the_process() {
         };
         // Not that of the kernel, which every other mapping would get then too.
         assert!(matches!(refusal, PlaceError::Full { .. }), "{refusal:?}");
-        assert!(aperture.placements() > 1024);
+        assert!(aperture.usage().placements > 1024);
     }
 }
 

@@ -194,7 +194,10 @@ fn what_cannot_be_placed_leaves_nothing_behind() {
         let refused = rig.aperture.place(&rig.backing, from, bytes, Access::Read);
         assert!(matches!(refused, Err(PlaceError::Map { .. })));
     }
-    assert_eq!((rig.aperture.placements(), rig.memory.mappings()), (0, 0));
+    assert_eq!(
+        (rig.aperture.usage().placements, rig.memory.mappings()),
+        (0, 0)
+    );
     assert!(rig.fake.state().slots.is_empty());
     let at = rig.place(0, Access::Read);
     rig.memory.limit_mappings(0);
@@ -209,7 +212,10 @@ fn what_the_hypervisor_does_not_delete_stays_mapped() {
     let at = rig.place(0, Access::Read);
     rig.fake.fail_after(0, libc::ENOMEM);
     rig.aperture.remove(at).unwrap_err();
-    assert_eq!((rig.memory.mappings(), rig.aperture.placements()), (1, 1));
+    assert_eq!(
+        (rig.memory.mappings(), rig.aperture.usage().placements),
+        (1, 1)
+    );
     rig.aperture.remove(at).unwrap();
     assert_eq!(rig.memory.mappings(), 0);
 }
