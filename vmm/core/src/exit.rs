@@ -33,8 +33,11 @@ pub enum Outcome {
     MemoryFault,
     /// Run the instruction again or end the VM: KVM cannot emulate the instruction.
     EmulationFailure,
-    /// End the VM: the guest cannot go on.
-    Crash(Crash),
+    /// End the VM: the guest got an exception for which it has no handler (a triple fault), by
+    /// mistake or to reset its machine.
+    TripleFault,
+    /// End the VM: the guest cannot go on, for this reason.
+    Crash(String),
 }
 
 impl From<Effect> for Outcome {
@@ -46,23 +49,6 @@ impl From<Effect> for Outcome {
             Effect::Power(event) => Self::Power(event),
         }
     }
-}
-
-/// Why the processor or KVM cannot run a guest any further.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Crash {
-    /// A triple fault: the guest got an exception for which it has no handler.
-    TripleFault,
-    /// The processor does not accept the guest's state.
-    FailedEntry {
-        /// The processor's reason, as KVM reports it (`hardware_entry_failure_reason`).
-        reason: u64,
-    },
-    /// KVM exited for a reason that the VMM does not handle.
-    Unexpected {
-        /// Name of the exit and its values.
-        exit: String,
-    },
 }
 
 /// Handles one exit of a virtual CPU: carries out an access on the bus of `platform` that it goes
@@ -90,16 +76,17 @@ fn rare(exit: &VcpuExit<'_>, counters: &ExitCounters) -> Outcome {
         VcpuExit::IrqWindowOpen => ("irq_window", Outcome::Continue),
         // Interrupts are off and there is nobody to send one: this processor sleeps for good.
         VcpuExit::Hlt => ("halt", Outcome::Park),
-        VcpuExit::Shutdown => ("shutdown", Outcome::Crash(Crash::TripleFault)),
-        VcpuExit::FailEntry(reason, _) => {
-            let crash = Crash::FailedEntry { reason: *reason };
-            ("failed_entry", Outcome::Crash(crash))
+        VcpuExit::Shutdown => ("shutdown", Outcome::TripleFault),
+        VcpuExit::FailEntry(code, _) => {
+            let reason =
+                format!("the processor refuses the guest's state (hardware reason {code:#x})");
+            ("failed_entry", Outcome::Crash(reason))
         }
         VcpuExit::InternalError => ("internal_error", Outcome::EmulationFailure),
         VcpuExit::MemoryFault { .. } => ("memory_fault", Outcome::MemoryFault),
         other => {
-            let exit = format!("{other:?}");
-            ("unexpected", Outcome::Crash(Crash::Unexpected { exit }))
+            let reason = format!("unexpected exit {other:?}");
+            ("unexpected", Outcome::Crash(reason))
         }
     };
     counters.count(ExitKey::plain(reason));
@@ -223,18 +210,15 @@ mod tests {
         let (platform, _) = platform();
         let counters = ExitCounters::default();
         let crash = |exit| match handle(exit, &platform, &counters) {
-            Outcome::Crash(crash) => crash,
+            Outcome::Crash(reason) => reason,
             other => panic!("{other:?}"),
         };
-        assert_eq!(crash(VcpuExit::Shutdown), Crash::TripleFault);
+        assert!(crash(VcpuExit::FailEntry(5, 0)).ends_with("(hardware reason 0x5)"));
+        assert_eq!(crash(VcpuExit::Nmi), "unexpected exit Nmi");
         assert_eq!(
-            crash(VcpuExit::FailEntry(5, 0)),
-            Crash::FailedEntry { reason: 5 }
+            handle(VcpuExit::Shutdown, &platform, &counters),
+            Outcome::TripleFault
         );
-        let Crash::Unexpected { exit } = crash(VcpuExit::Nmi) else {
-            panic!("not expected to be expected");
-        };
-        assert_eq!(exit, "Nmi");
         assert_eq!(
             handle(VcpuExit::InternalError, &platform, &counters),
             Outcome::EmulationFailure

@@ -11,7 +11,7 @@ use crate::bus::PowerEvent;
 use crate::console::Console;
 use crate::counters::{ExitCounters, ExitKey};
 use crate::error_chain::chain;
-use crate::exit::{self, Crash, Outcome, Platform};
+use crate::exit::{self, Outcome, Platform};
 use crate::kick::Kickable;
 use crate::lifecycle::Lifecycle;
 use crate::outcome::VmResult;
@@ -35,15 +35,6 @@ pub(crate) struct Vcpu {
     pub fd: VcpuFd,
     pub counters: Arc<ExitCounters>,
     pub machine: Arc<Machine>,
-}
-
-/// Result of one turn of the loop.
-enum Turn {
-    Outcome(Outcome),
-    /// A signal interrupted `KVM_RUN`, or it returned early.
-    Interrupted,
-    /// `KVM_RUN` failed with an unexpected error.
-    Failed(std::io::Error),
 }
 
 /// Why a virtual CPU left its loop.
@@ -108,33 +99,30 @@ impl Runner<'_> {
             if self.machine.life.stopping() {
                 return End::Quiet;
             }
-            let end = match self.turn() {
-                Turn::Outcome(outcome) => self.act(outcome),
-                Turn::Interrupted => self.interrupted(),
-                Turn::Failed(e) => Some(self.crash(format!("KVM_RUN failed: {e}"))),
-            };
-            if let Some(end) = end {
+            if let Some(end) = self.turn() {
                 return end;
             }
         }
     }
 
-    fn turn(&mut self) -> Turn {
-        match self.vcpu.vcpu().run() {
-            Ok(exit) => Turn::Outcome(exit::handle(exit, &self.machine.platform, &self.counters)),
+    /// Runs the guest to its next exit. Returns how this virtual CPU ends; `None` if it runs on.
+    fn turn(&mut self) -> Option<End> {
+        let outcome = match self.vcpu.vcpu().run() {
+            Ok(exit) => exit::handle(exit, &self.machine.platform, &self.counters),
             Err(e) => match e.errno() {
                 libc::EINTR => {
                     self.counters.count(ExitKey::plain("signal"));
-                    Turn::Interrupted
+                    return self.interrupted();
                 }
-                libc::EAGAIN => Turn::Interrupted,
+                libc::EAGAIN => return self.interrupted(),
                 libc::EFAULT => {
                     self.counters.count(ExitKey::plain("memory_fault"));
-                    Turn::Outcome(Outcome::MemoryFault)
+                    Outcome::MemoryFault
                 }
-                errno => Turn::Failed(std::io::Error::from_raw_os_error(errno)),
+                _ => Outcome::Crash(format!("KVM_RUN failed: {e}")),
             },
-        }
+        };
+        self.act(outcome)
     }
 
     /// Returns how this virtual CPU ends after `outcome`; `None` if it runs on.
@@ -161,13 +149,8 @@ impl Runner<'_> {
                     "KVM cannot emulate the instruction (KVM_EXIT_INTERNAL_ERROR)".to_owned(),
                 ))
             }
-            Outcome::Crash(Crash::TripleFault) => Some(End::Verdict(self.triple_fault())),
-            Outcome::Crash(Crash::FailedEntry { reason }) => Some(self.crash(format!(
-                "the processor refuses the guest's state (hardware reason {reason:#x})"
-            ))),
-            Outcome::Crash(Crash::Unexpected { exit }) => {
-                Some(self.crash(format!("unexpected exit {exit}")))
-            }
+            Outcome::TripleFault => Some(End::Verdict(self.triple_fault())),
+            Outcome::Crash(reason) => Some(self.crash(reason)),
         }
     }
 

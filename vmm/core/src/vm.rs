@@ -123,21 +123,19 @@ impl Vm {
     /// interrupts such threads. Threads that were started before run until the VM is stopped.
     pub(crate) fn start(&mut self) -> Result<(), StartError> {
         let name = &self.name;
-        kick::install_handler().map_err(|source| StartError {
+        let failed = |vcpu, source| StartError {
             name: name.clone(),
-            vcpu: 0,
+            vcpu,
             source,
-        })?;
+        };
+        kick::install_handler().map_err(|e| failed(0, e))?;
         for vcpu in self.waiting.drain(..) {
             let index = vcpu.index;
             // Linux shows 15 bytes of a thread's name.
             let thread = std::thread::Builder::new().name(format!("{name:.9}/vcpu{index}"));
             let spawned = thread.spawn(move || vcpu.run());
-            self.threads.push(spawned.map_err(|source| StartError {
-                name: name.clone(),
-                vcpu: index,
-                source,
-            })?);
+            let thread = spawned.map_err(|e| failed(index, e))?;
+            self.threads.push(thread);
         }
         Ok(())
     }
