@@ -139,16 +139,10 @@ pub enum LoadError {
     },
     /// The crate `linux-loader` does not accept the image, or cannot write guest memory.
     #[error("cannot copy the image into guest memory")]
-    Load {
-        /// The reason of `linux-loader`.
-        source: linux_loader::loader::Error,
-    },
+    Load(#[from] linux_loader::loader::Error),
     /// The crate `vm-memory`, by which guest memory is written, does not accept it.
     #[error("cannot access guest memory to load the image")]
-    View {
-        /// The reason of `vm-memory`.
-        source: vm_memory::mmap::FromRangesError,
-    },
+    View(#[from] vm_memory::mmap::FromRangesError),
 }
 
 /// Returns the name of another machine, in parentheses, if it is a common one (System V ABI, "ELF
@@ -181,9 +175,7 @@ pub struct Image {
 /// memory cannot be written.
 pub fn load(ram: &GuestRam, image: &[u8], usable_end: u64) -> Result<Image, LoadError> {
     let loaded = check(image, IMAGE_BASE..usable_end)?;
-    ram.with_view(|view| Elf::load(view, None, &mut Cursor::new(image), None))
-        .map_err(|source| LoadError::View { source })?
-        .map_err(|source| LoadError::Load { source })?;
+    ram.with_view(|view| Elf::load(view, None, &mut Cursor::new(image), None))??;
     Ok(loaded)
 }
 

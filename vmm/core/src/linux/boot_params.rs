@@ -70,7 +70,25 @@ impl BootInformation<'_> {
         &self,
         ram: &GuestMemoryMmap,
     ) -> Result<(), linux_loader::configurator::Error> {
-        let (info, modules, memory) = self.pvh();
+        let modules = self.modules();
+        let range = |range: &MemoryRange| hvm_memmap_table_entry {
+            addr: range.base,
+            size: range.bytes,
+            type_: range.kind as u32,
+            reserved: 0,
+        };
+        let memory: Vec<_> = self.memory.iter().map(range).collect();
+        let info = hvm_start_info {
+            magic: START_MAGIC,
+            version: 1,
+            nr_modules: modules.len() as u32,
+            modlist_paddr: MODULES,
+            cmdline_paddr: COMMAND_LINE,
+            rsdp_paddr: self.acpi_root,
+            memmap_paddr: MEMORY_MAP,
+            memmap_entries: memory.len() as u32,
+            ..hvm_start_info::default()
+        };
         let mut params = BootParams::new(&info, GuestAddress(START_INFO));
         params.set_sections(&memory, GuestAddress(MEMORY_MAP));
         params.set_modules(&modules, GuestAddress(MODULES));
@@ -109,40 +127,15 @@ impl BootInformation<'_> {
         params
     }
 
-    fn pvh(
-        &self,
-    ) -> (
-        hvm_start_info,
-        Vec<hvm_modlist_entry>,
-        Vec<hvm_memmap_table_entry>,
-    ) {
-        let mut modules = Vec::new();
-        if !self.initramfs.is_empty() {
-            modules.push(hvm_modlist_entry {
-                paddr: self.initramfs.start,
-                size: self.initramfs.end - self.initramfs.start,
-                ..hvm_modlist_entry::default()
-            });
-        }
-        let range = |range: &MemoryRange| hvm_memmap_table_entry {
-            addr: range.base,
-            size: range.bytes,
-            type_: range.kind as u32,
-            reserved: 0,
+    /// Returns PVH's list of modules: the initramfs, if there is one.
+    fn modules(&self) -> Vec<hvm_modlist_entry> {
+        let module = hvm_modlist_entry {
+            paddr: self.initramfs.start,
+            size: self.initramfs.end - self.initramfs.start,
+            ..hvm_modlist_entry::default()
         };
-        let memory: Vec<_> = self.memory.iter().map(range).collect();
-        let info = hvm_start_info {
-            magic: START_MAGIC,
-            version: 1,
-            nr_modules: modules.len() as u32,
-            modlist_paddr: MODULES,
-            cmdline_paddr: COMMAND_LINE,
-            rsdp_paddr: self.acpi_root,
-            memmap_paddr: MEMORY_MAP,
-            memmap_entries: memory.len() as u32,
-            ..hvm_start_info::default()
-        };
-        (info, modules, memory)
+        let modules = std::iter::once(module);
+        modules.filter(|module| module.size != 0).collect()
     }
 }
 
@@ -221,7 +214,7 @@ mod tests {
             };
             let params = information.linux();
             assert_eq!({ params.hdr.ramdisk_size }, 0);
-            assert_eq!(information.pvh().0.nr_modules, 0);
+            assert!(information.modules().is_empty());
         });
     }
 }

@@ -304,10 +304,6 @@ fn unknown(image: &[u8]) -> KernelError {
 struct BzImage {
     header: setup_header,
     payload: Range<usize>,
-    preferred: u64,
-    init_bytes: u64,
-    initramfs_max: u64,
-    command_line_bytes: u32,
 }
 
 impl BzImage {
@@ -340,10 +336,6 @@ impl BzImage {
         Ok(Self {
             header,
             payload: payload_at as usize..payload_end as usize,
-            preferred: header.pref_address,
-            init_bytes: header.init_size.into(),
-            initramfs_max: header.initrd_addr_max.into(),
-            command_line_bytes: header.cmdline_size,
         })
     }
 
@@ -353,14 +345,15 @@ impl BzImage {
 
     /// Returns the kernel as one that decompresses itself.
     fn as_it_is(&self, image: Arc<[u8]>) -> Kernel {
+        let start = self.header.pref_address;
         Kernel {
             image,
             content: Content::File,
             protocol: BootProtocol::BzImage,
-            entry: self.preferred.saturating_add(ENTRY_64),
-            range: self.preferred..self.preferred.saturating_add(self.init_bytes),
-            initramfs_max: self.initramfs_max,
-            command_line_bytes: self.command_line_bytes.min(COMMAND_LINE_BYTES_DEFAULT),
+            entry: start.saturating_add(ENTRY_64),
+            range: start..start.saturating_add(self.header.init_size.into()),
+            initramfs_max: self.header.initrd_addr_max.into(),
+            command_line_bytes: self.header.cmdline_size.min(COMMAND_LINE_BYTES_DEFAULT),
             header: Some(self.header),
         }
     }

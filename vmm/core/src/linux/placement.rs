@@ -1,5 +1,6 @@
 //! Where the parts of a booting system go in guest memory.
 
+use std::ffi::CString;
 use std::ops::Range;
 
 use super::Kernel;
@@ -129,17 +130,14 @@ fn initramfs_end(kernel: &Kernel, ram_end: u64) -> u64 {
 /// [`PlacementError::CommandLine`] if `text` is longer than the kernel takes, `ZeroByte` if it
 /// contains a zero byte.
 pub fn command_line(kernel: &Kernel, text: &str) -> Result<Vec<u8>, PlacementError> {
-    if let Some(offset) = text.bytes().position(|byte| byte == 0) {
-        return Err(PlacementError::ZeroByte { offset });
-    }
+    let line = CString::new(text).map_err(|e| PlacementError::ZeroByte {
+        offset: e.nul_position(),
+    })?;
     let (bytes, limit) = (text.len(), kernel.command_line_bytes);
     if bytes > limit as usize {
         return Err(PlacementError::CommandLine { bytes, limit });
     }
-    let mut line = Vec::with_capacity(bytes + 1);
-    line.extend_from_slice(text.as_bytes());
-    line.push(0);
-    Ok(line)
+    Ok(line.into_bytes_with_nul())
 }
 
 #[cfg(test)]

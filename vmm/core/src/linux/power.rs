@@ -44,17 +44,8 @@ pub const RESET_VECTOR: u64 = 0xf_fff0;
 /// [`RamError`] if [`RESET_VECTOR`] is not in guest RAM.
 pub fn write_reset_vector(ram: &GuestRam) -> Result<(), RamError> {
     let [low, high] = RESET.to_le_bytes();
-    let code = [
-        0xba,
-        low,
-        high, // mov dx, RESET
-        0xb0,
-        RESET_VALUE, // mov al, RESET_VALUE
-        0xee,        // out dx, al
-        0xf4,        // hlt
-        0xeb,
-        0xfd, // jmp to hlt
-    ];
+    // mov dx, RESET; mov al, RESET_VALUE; out dx, al; 1: hlt; jmp 1b
+    let code = [0xba, low, high, 0xb0, RESET_VALUE, 0xee, 0xf4, 0xeb, 0xfd];
     ram.write(RESET_VECTOR, &code)
 }
 

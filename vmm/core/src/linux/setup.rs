@@ -52,25 +52,16 @@ pub enum SetupError {
     Placement(#[from] PlacementError),
     /// The kernel's file cannot be copied into guest memory.
     #[error("cannot copy the kernel into guest memory")]
-    Load {
-        /// linux-loader's reason.
-        source: linux_loader::loader::Error,
-    },
+    Load(#[from] linux_loader::loader::Error),
     /// The compressed kernel in a bzImage is damaged.
     #[error("cannot decompress the kernel")]
     Payload(#[from] PayloadError),
     /// The kernel's boot parameters cannot be written.
     #[error("cannot write the kernel's boot parameters into guest memory")]
-    Parameters {
-        /// linux-loader's reason.
-        source: linux_loader::configurator::Error,
-    },
+    Parameters(#[from] linux_loader::configurator::Error),
     /// The crate `vm-memory`, by which guest memory is written, does not accept it.
     #[error("cannot access guest memory")]
-    View {
-        /// The reason of `vm-memory`.
-        source: vm_memory::mmap::FromRangesError,
-    },
+    View(#[from] vm_memory::mmap::FromRangesError),
     /// The tables that the kernel needs do not fit into guest memory.
     #[error("guest memory has no room for the kernel's tables")]
     Tables(#[from] RamError),
@@ -109,9 +100,8 @@ pub fn prepare(
     ram.with_view(|view| match kernel.protocol {
         BootProtocol::Pvh => information.write_pvh(view),
         BootProtocol::BzImage | BootProtocol::Linux64 => information.write_linux(view),
-    })
-    .map_err(|source| SetupError::View { source })?
-    .map_err(|source| SetupError::Parameters { source })
+    })??;
+    Ok(())
 }
 
 fn load(ram: &GuestRam, kernel: &Kernel) -> Result<(), SetupError> {
@@ -132,8 +122,6 @@ fn load(ram: &GuestRam, kernel: &Kernel) -> Result<(), SetupError> {
             BzImage::load(view, Some(GuestAddress(kernel.range.start)), image, None)
         }
         BootProtocol::Linux64 | BootProtocol::Pvh => Elf::load(view, None, image, None),
-    })
-    .map_err(|source| SetupError::View { source })?
-    .map(drop)
-    .map_err(|source| SetupError::Load { source })
+    })??;
+    Ok(())
 }

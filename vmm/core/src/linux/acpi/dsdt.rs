@@ -44,18 +44,13 @@ fn pci(layout: &Layout, code: &mut Vec<u8>) {
         (LOW_END - 1) as u32,
         None,
     );
-    let aperture = AddressSpace::new_memory(
-        AddressSpaceCacheable::NotCacheable,
-        true,
-        layout.aperture,
-        layout.aperture + layout.aperture_bytes - 1,
-        None,
-    );
-    let mut windows: Vec<&dyn Aml> = vec![&buses, &mechanism, &low, &aperture];
-    let high = layout.high_window.map(|(start, end)| {
+    let wide = |(start, end)| {
         let cacheable = AddressSpaceCacheable::NotCacheable;
-        AddressSpace::new_memory(cacheable, true, start, end - 1, None)
-    });
+        AddressSpace::<u64>::new_memory(cacheable, true, start, end - 1, None)
+    };
+    let aperture = wide((layout.aperture, layout.aperture + layout.aperture_bytes));
+    let high = layout.high_window.map(wide);
+    let mut windows: Vec<&dyn Aml> = vec![&buses, &mechanism, &low, &aperture];
     windows.extend(high.as_ref().map(|window| window as &dyn Aml));
     let resources = ResourceTemplate::new(windows);
     Device::new(
