@@ -10,8 +10,8 @@ use crate::statistics::{Sample, VmStatistics};
 const SAMPLE_TRIES: u32 = 16;
 
 /// The counters of one VM's exits: KVM's and the VMM's own. Reading them causes no exit and stops
-/// no virtual CPU.
-#[derive(Clone, Debug)]
+/// no virtual CPU. The default counts nothing, for tests.
+#[derive(Clone, Debug, Default)]
 pub struct VmExits {
     statistics: Arc<VmStatistics>,
     counters: Vec<Arc<ExitCounters>>,
@@ -34,12 +34,6 @@ impl VmExits {
             statistics,
             counters,
         }
-    }
-
-    /// Returns counters for a VM with one virtual CPU on a KVM without statistics. For tests:
-    /// nothing counts in them.
-    pub fn unavailable() -> Self {
-        Self::new(Arc::new(VmStatistics::unavailable()), vec![Arc::default()])
     }
 
     /// Returns the VMM's counters of each virtual CPU.

@@ -30,10 +30,7 @@ mod request {
 pub enum StatisticsError {
     /// KVM gives no statistics file.
     #[error("KVM has no statistics for this VM (KVM_GET_STATS_FD): use Linux 5.14 or later")]
-    Open {
-        /// KVM's error.
-        source: io::Error,
-    },
+    Open(#[source] io::Error),
     /// A statistics file cannot be read.
     #[error("cannot read {bytes} bytes at offset {offset} of KVM's statistics file")]
     Read {
@@ -46,14 +43,12 @@ pub enum StatisticsError {
     },
     /// A statistics file does not have the documented layout.
     #[error("KVM's statistics file does not have the documented layout")]
-    Layout {
-        /// How the layout differs.
-        source: LayoutError,
-    },
+    Layout(#[from] LayoutError),
 }
 
-/// KVM's statistics of one VM: a file for the VM and a file for each virtual CPU.
-#[derive(Debug)]
+/// KVM's statistics of one VM: a file for the VM and a file for each virtual CPU. Without files,
+/// which is the default, KVM keeps no statistics and every sample is empty.
+#[derive(Debug, Default)]
 pub struct VmStatistics {
     vm: Option<Source>,
     vcpus: Vec<Source>,
@@ -101,14 +96,6 @@ impl VmStatistics {
         })
     }
 
-    /// Returns the statistics of a VM on a KVM that keeps none: every sample is empty.
-    pub fn unavailable() -> Self {
-        Self {
-            vm: None,
-            vcpus: Vec::new(),
-        }
-    }
-
     /// Returns whether KVM keeps statistics of this VM.
     pub fn is_available(&self) -> bool {
         self.vm.is_some()
@@ -119,15 +106,11 @@ impl VmStatistics {
     /// # Errors
     /// [`StatisticsError::Read`] if a statistics file cannot be read.
     pub fn sample(&self) -> Result<Sample, StatisticsError> {
-        let mut sample = Sample::default();
-        if let Some(first) = self.vcpus.first() {
-            sample.vcpus = vec![0; first.layout.counters().len()];
-        }
+        let mut sample = self.zero();
         for vcpu in &self.vcpus {
             vcpu.add_to(&mut sample.vcpus)?;
         }
         if let Some(vm) = &self.vm {
-            sample.vm = vec![0; vm.layout.counters().len()];
             vm.add_to(&mut sample.vm)?;
         }
         Ok(sample)
@@ -179,22 +162,19 @@ fn statistics_file(of: &impl AsRawFd) -> Result<File, StatisticsError> {
     // SAFETY: the request takes no argument and changes nothing but our table of descriptors.
     let fd = unsafe { ioctl(of, request::KVM_GET_STATS_FD()) };
     if fd < 0 {
-        return Err(StatisticsError::Open {
-            source: io::Error::last_os_error(),
-        });
+        return Err(StatisticsError::Open(io::Error::last_os_error()));
     }
     // SAFETY: the descriptor is fresh, and nobody else knows of it.
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
 fn read_layout(file: &File) -> Result<Layout, StatisticsError> {
-    let fail = |source| StatisticsError::Layout { source };
     let mut head = [0; layout::HEADER_BYTES];
     read_at(file, &mut head, 0)?;
-    let header = layout::Header::parse(&head).map_err(fail)?;
+    let header = layout::Header::parse(&head)?;
     let mut descriptors = vec![0; header.descriptors_bytes()];
     read_at(file, &mut descriptors, header.descriptors_offset())?;
-    Layout::parse(&header, &descriptors).map_err(fail)
+    Ok(Layout::parse(&header, &descriptors)?)
 }
 
 fn read_at(file: &File, into: &mut [u8], offset: u64) -> Result<(), StatisticsError> {

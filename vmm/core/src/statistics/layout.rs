@@ -120,15 +120,11 @@ pub struct Layout {
 
 impl Layout {
     pub(super) fn parse(header: &Header, descriptors: &[u8]) -> Result<Self, LayoutError> {
-        if descriptors.len() < header.descriptors_bytes() {
-            return Err(LayoutError::Short);
-        }
+        let descriptors = descriptors.get(..header.descriptors_bytes());
+        let descriptors = descriptors.ok_or(LayoutError::Short)?;
         let mut counters = Vec::new();
         let mut data_bytes = 0;
-        for bytes in descriptors
-            .chunks_exact(header.descriptor_bytes())
-            .take(header.0.descriptors as usize)
-        {
+        for bytes in descriptors.chunks_exact(header.descriptor_bytes()) {
             let (raw, name) =
                 RawDescriptor::read_from_prefix(bytes).map_err(|_| LayoutError::Short)?;
             let end = u64::from(raw.offset) + 8 * u64::from(raw.values);

@@ -1,7 +1,7 @@
 //! Optional devices: what puts them on a VM's buses, and what they learn of the VM.
 
 use std::error::Error;
-use std::fmt::{self, Debug};
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -58,11 +58,7 @@ pub struct Bay<'a> {
     pub stop: &'a Arc<AtomicBool>,
 }
 
-impl fmt::Debug for Bay<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bay").finish_non_exhaustive()
-    }
-}
+debug_by_name!(Bay<'_>);
 
 /// Why optional devices cannot be added to a VM.
 #[derive(Debug, thiserror::Error)]

@@ -53,7 +53,7 @@ impl Machine {
             mmio: &machine.mmio,
             ram: &machine.ram,
             aperture: &Arc::new(aperture),
-            exits: &VmExits::unavailable(),
+            exits: &VmExits::default(),
             tsc_khz: 1_000_000,
             stop: &machine.stop,
         });
