@@ -39,6 +39,7 @@ pub struct Value {
 }
 
 /// Declares an enum of wire values: how it is decoded, all its values, and their documentation.
+#[macro_export]
 macro_rules! wire_enum {
     ($(#[$meta:meta])* pub enum $enum:ident: $wire:ident {
         $($(#[doc = $doc:literal])* $name:ident = $value:literal,)*
@@ -73,7 +74,7 @@ macro_rules! wire_enum {
         }
     };
 }
-pub(crate) use wire_enum;
+pub use wire_enum;
 
 /// Declares `#[repr(C)]` structures without padding, asserts their sizes, and lists them in
 /// `STRUCTURES`.

@@ -219,8 +219,8 @@ impl Baseline {
     /// Returns from the host's reply how many ticks of the guest's time stamp counter the loop
     /// took; `None` if the memory is not mapped.
     #[must_use]
-    pub const fn measured(&self) -> Option<u64> {
-        nonzero(self.ticks)
+    pub fn measured(&self) -> Option<u64> {
+        (self.ticks != 0).then_some(self.ticks)
     }
 }
 
@@ -242,8 +242,8 @@ impl Comparison {
     /// Returns from the host's reply how many nanoseconds the host took for the same operations;
     /// `None` if the host does not do them natively.
     #[must_use]
-    pub const fn native_ns(&self) -> Option<u64> {
-        nonzero(self.native_ns)
+    pub fn native_ns(&self) -> Option<u64> {
+        (self.native_ns != 0).then_some(self.native_ns)
     }
 }
 
@@ -261,18 +261,8 @@ impl Identity {
     /// Returns from the host's reply the index of the VM and the number of VMs in the run; `None`
     /// if the VM has no test device.
     #[must_use]
-    pub const fn answer(&self) -> Option<(u32, u32)> {
-        match self.vms {
-            0 => None,
-            vms => Some((self.vm, vms)),
-        }
-    }
-}
-
-const fn nonzero(value: u64) -> Option<u64> {
-    match value {
-        0 => None,
-        value => Some(value),
+    pub fn answer(&self) -> Option<(u32, u32)> {
+        (self.vms != 0).then_some((self.vm, self.vms))
     }
 }
 

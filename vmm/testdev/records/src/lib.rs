@@ -16,7 +16,7 @@ mod compose;
 
 pub use compose::{NoMail, Totals};
 
-use causeway_protocol::wire::structures;
+use causeway_protocol::wire::{structures, wire_enum};
 
 /// I/O port: a 4-byte store of the guest ends its VM. Zero means pass, any other value fail.
 pub const PORT_EXIT: u16 = 0xca0;
@@ -34,48 +34,53 @@ pub const PORTS: u16 = 12;
 /// Number of mailboxes that the VMs of a run share.
 pub const MAILBOXES: usize = 64;
 
-/// What a record asks the test device to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
-pub enum RecordKind {
-    /// [`PhaseBegin`]: sample both counts of exits, and begin a phase.
-    PhaseBegin = 1,
-    /// [`PhaseEnd`]: sample both counts of exits, and end the phase.
-    PhaseEnd = 2,
-    /// [`Figure`]: add a figure to the report.
-    Figure = 3,
-    /// [`Mail`]: put 64 bytes into a mailbox, for the other VMs of the run.
-    Post = 4,
-    /// [`Mail`]: fetch the mail in a mailbox; the host waits for mail if the mailbox is empty.
-    Fetch = 5,
-    /// [`Baseline`]: run a loop on a host thread over memory that the guest has mapped.
-    Baseline = 6,
-    /// [`Panic`]: report where and why the guest panicked.
-    Panic = 7,
-    /// [`RecordHeader`] only: park this virtual CPU, which has nothing more to do.
-    Park = 8,
-    /// [`Comparison`]: report a sample, whose operations the host repeats natively.
-    Comparison = 9,
-    /// [`Identity`]: tell the guest which VM of the run it is in.
-    Identity = 10,
+wire_enum! {
+    /// What a record asks the test device to do.
+    pub enum RecordKind: u32 {
+        /// [`PhaseBegin`]: sample both counts of exits, and begin a phase.
+        PhaseBegin = 1,
+        /// [`PhaseEnd`]: sample both counts of exits, and end the phase.
+        PhaseEnd = 2,
+        /// [`Figure`]: add a figure to the report.
+        Figure = 3,
+        /// [`Mail`]: put 64 bytes into a mailbox, for the other VMs of the run.
+        Post = 4,
+        /// [`Mail`]: fetch the mail in a mailbox; the host waits for mail if the mailbox is empty.
+        Fetch = 5,
+        /// [`Baseline`]: run a loop on a host thread over memory that the guest has mapped.
+        Baseline = 6,
+        /// [`Panic`]: report where and why the guest panicked.
+        Panic = 7,
+        /// [`RecordHeader`] only: park this virtual CPU, which has nothing more to do.
+        Park = 8,
+        /// [`Comparison`]: report a sample, whose operations the host repeats natively.
+        Comparison = 9,
+        /// [`Identity`]: tell the guest which VM of the run it is in.
+        Identity = 10,
+    }
 }
 
-impl RecordKind {
-    /// Returns the kind with this number in a record's header; `None` if no kind has it.
-    pub const fn from_wire(value: u32) -> Option<Self> {
-        match value {
-            1 => Some(Self::PhaseBegin),
-            2 => Some(Self::PhaseEnd),
-            3 => Some(Self::Figure),
-            4 => Some(Self::Post),
-            5 => Some(Self::Fetch),
-            6 => Some(Self::Baseline),
-            7 => Some(Self::Panic),
-            8 => Some(Self::Park),
-            9 => Some(Self::Comparison),
-            10 => Some(Self::Identity),
-            _ => None,
-        }
+wire_enum! {
+    /// What a phase of a guest's run exercises.
+    pub enum PhasePath: u32 {
+        /// Preparation and verification: the guest may do anything.
+        Setup = 0,
+        /// The control path (allocation, mapping, creation of command buffers): exits are expected,
+        /// and counted per operation.
+        Control = 1,
+        /// The data path (loads, stores, packets, fences): the guest must not exit.
+        Data = 2,
+    }
+}
+
+wire_enum! {
+    /// Loops that the host runs over the guest's memory, to compare with the guest's own loops
+    /// (crate `causeway-kernels`, module `loops`).
+    pub enum Loop: u32 {
+        /// The loop stores 8-byte words.
+        Store = 1,
+        /// The loop loads 8-byte words.
+        Load = 2,
     }
 }
 
@@ -205,28 +210,4 @@ structures! {
         /// Message of the panic, in UTF-8, cut if longer.
         pub message: [u8; 256],
     } = 408
-}
-
-/// What a phase of a guest's run exercises.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
-pub enum PhasePath {
-    /// Preparation and verification: the guest may do anything.
-    Setup = 0,
-    /// The control path (allocation, mapping, creation of command buffers): exits are expected, and
-    /// counted per operation.
-    Control = 1,
-    /// The data path (loads, stores, packets, fences): the guest must not exit.
-    Data = 2,
-}
-
-/// Loops that the host runs over the guest's memory, to compare with the guest's own loops (crate
-/// `causeway-kernels`, module `loops`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
-pub enum Loop {
-    /// The loop stores 8-byte words.
-    Store = 1,
-    /// The loop loads 8-byte words.
-    Load = 2,
 }
