@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use causeway_protocol::boot::IMAGE_BASE;
-use causeway_testdev::{MappedMemory, RecordMemory, Recorder, RunContext};
-use causeway_vmm::aperture::LeasedMemory;
+use causeway_testdev::{RecordMemory, Recorder, RunContext};
+use causeway_vmm::aperture::Aperture;
 use causeway_vmm::exit_counts::VmExits;
+use causeway_vmm::hypervisor::NoGuest;
 use causeway_vmm::loader;
 use causeway_vmm::memory::GuestRam;
 
@@ -15,18 +16,6 @@ use causeway_vmm::memory::GuestRam;
 const RAM_BYTES: u64 = 8 << 20;
 /// Where records lie: their end may be beyond the end of RAM.
 const AT: u64 = RAM_BYTES - 256;
-
-struct Nothing;
-
-impl MappedMemory for Nothing {
-    fn object(&self, _: u64, _: u64) -> Option<LeasedMemory> {
-        None
-    }
-
-    fn placed(&self, _: u64, _: u64) -> Option<LeasedMemory> {
-        None
-    }
-}
 
 /// A test device that waits for nothing.
 pub struct Records {
@@ -38,12 +27,16 @@ impl Records {
     /// A test device for one guest.
     pub fn new() -> Self {
         let ram = Arc::new(GuestRam::new("fuzz", RAM_BYTES, false).expect("8 MiB of memory"));
-        let memory = RecordMemory::new(Arc::clone(&ram), Arc::new(Nothing));
+        let aperture = Aperture::new(2 << 20, Arc::new(NoGuest)).expect("addresses");
+        let memory = RecordMemory {
+            ram: Arc::clone(&ram),
+            aperture: Arc::new(aperture),
+        };
         let stopped = Arc::new(AtomicBool::new(true));
         let recorder = Recorder::new(
             memory,
             RunContext::default(),
-            VmExits::unavailable(),
+            VmExits::default(),
             1_000_000,
             stopped,
         );

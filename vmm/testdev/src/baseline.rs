@@ -39,10 +39,8 @@ impl Work {
     /// Checks the measurement that a guest asks for, and returns it.
     pub fn new(request: &Baseline) -> Result<Self, RecordError> {
         let refuse = |name, value: u64| Err(field(RecordKind::Baseline, name, value));
-        let kind = match request.kind {
-            1 => Loop::Store,
-            2 => Loop::Load,
-            kind => return refuse("kind", kind.into()),
+        let Some(kind) = Loop::from_wire(request.kind) else {
+            return refuse("kind", request.kind.into());
         };
         if !request.address.is_multiple_of(TURN_BYTES) {
             return refuse("address", request.address);
@@ -50,15 +48,13 @@ impl Work {
         if request.bytes == 0 || !request.bytes.is_multiple_of(TURN_BYTES) {
             return refuse("bytes", request.bytes);
         }
-        let work = request.bytes.checked_mul(request.passes.into());
-        match work {
-            None | Some(0) => refuse("passes", request.passes.into()),
-            Some(bytes) if bytes > WORK_BYTES_MAX => refuse("passes", request.passes.into()),
-            Some(_) => Ok(Self {
+        match request.bytes.checked_mul(request.passes.into()) {
+            Some(1..=WORK_BYTES_MAX) => Ok(Self {
                 kind,
                 bytes: request.bytes,
                 passes: request.passes,
             }),
+            _ => refuse("passes", request.passes.into()),
         }
     }
 

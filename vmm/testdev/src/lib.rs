@@ -27,7 +27,7 @@ mod recorder;
 
 pub use comparison::{Counterpart, SAMPLES_MAX, Sample};
 pub use mailboxes::Mailboxes;
-pub use memory::{MappedMemory, RecordMemory};
+pub use memory::RecordMemory;
 pub use phases::{MARKER, PHASES_MAX, Phase, PhaseRecorder};
 pub use record::{Figure, PanicInfo, RecordError, Recorded};
 pub use recorder::{FIGURES_MAX, Recorder, Report, RunContext};
@@ -60,7 +60,10 @@ impl TestDevice {
 impl Attach for TestDevice {
     fn attach(&self, bay: &Bay<'_>) -> Result<(), AttachError> {
         let recorder = Arc::new(Recorder::new(
-            RecordMemory::new(Arc::clone(bay.ram), Arc::clone(bay.aperture) as _),
+            RecordMemory {
+                ram: Arc::clone(bay.ram),
+                aperture: Arc::clone(bay.aperture),
+            },
             self.context.clone(),
             bay.exits.clone(),
             bay.tsc_khz,

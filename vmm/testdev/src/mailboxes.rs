@@ -1,5 +1,6 @@
 //! Mailboxes in which the guests of one run leave each other 64 bytes.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,27 +15,21 @@ pub struct Mailboxes {
     changed: Condvar,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
-    boxes: [Option<[u8; 64]>; MAILBOXES],
+    /// The mail in each mailbox that has any, by the mailbox's number.
+    mail: BTreeMap<u32, [u8; 64]>,
     /// Whether a VM has failed, so that nobody waits any more.
     sender_failed: bool,
-}
-
-impl Default for State {
-    fn default() -> Self {
-        Self {
-            boxes: [None; MAILBOXES],
-            sender_failed: false,
-        }
-    }
 }
 
 impl Mailboxes {
     /// Puts `mail` into mailbox number `mailbox`. Returns `None` if no mailbox has this number.
     pub fn post(&self, mailbox: u32, mail: [u8; 64]) -> Option<()> {
-        let mut state = self.state.lock();
-        *state.boxes.get_mut(mailbox as usize)? = Some(mail);
+        if mailbox as usize >= MAILBOXES {
+            return None;
+        }
+        self.state.lock().mail.insert(mailbox, mail);
         self.changed.notify_all();
         Some(())
     }
@@ -51,12 +46,14 @@ impl Mailboxes {
         wait: Duration,
         stop: &AtomicBool,
     ) -> Result<[u8; 64], NoMail> {
+        if mailbox as usize >= MAILBOXES {
+            return Err(NoMail::NotYet);
+        }
         let deadline = Instant::now() + wait;
         let mut state = self.state.lock();
         loop {
-            let mail = *state.boxes.get(mailbox as usize).ok_or(NoMail::NotYet)?;
-            if let Some(mail) = mail {
-                return Ok(mail);
+            if let Some(mail) = state.mail.get(&mailbox) {
+                return Ok(*mail);
             }
             if state.sender_failed {
                 return Err(NoMail::SenderFailed);

@@ -219,7 +219,7 @@ mod tests {
 
     fn recorder() -> (PhaseRecorder, Arc<ExitCounters>) {
         let counters = Arc::new(ExitCounters::default());
-        let statistics = Arc::new(VmStatistics::unavailable());
+        let statistics = Arc::<VmStatistics>::default();
         let recorder = PhaseRecorder::new(VmExits::new(statistics, vec![Arc::clone(&counters)]));
         (recorder, counters)
     }

@@ -1,6 +1,5 @@
 //! Acts on the records of one guest, and keeps what they report.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -63,24 +62,15 @@ pub struct Report {
 }
 
 /// Acts on the records of one guest and keeps what they report.
+#[derive(Debug)]
 pub struct Recorder {
     memory: RecordMemory,
     context: RunContext,
     phases: PhaseRecorder,
-    figures: Mutex<Vec<Figure>>,
-    samples: Mutex<Vec<Sample>>,
-    panic: Mutex<Option<PanicInfo>>,
+    /// What the guest has reported, without its phases.
+    report: Mutex<Report>,
     tsc_khz: u32,
     stop: Arc<AtomicBool>,
-}
-
-impl fmt::Debug for Recorder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recorder")
-            .field("context", &self.context)
-            .field("report", &self.report())
-            .finish_non_exhaustive()
-    }
 }
 
 impl Recorder {
@@ -98,9 +88,7 @@ impl Recorder {
             memory,
             context,
             phases: PhaseRecorder::new(exits),
-            figures: Mutex::default(),
-            samples: Mutex::default(),
-            panic: Mutex::default(),
+            report: Mutex::default(),
             tsc_khz,
             stop,
         }
@@ -110,9 +98,7 @@ impl Recorder {
     pub fn report(&self) -> Report {
         Report {
             phases: self.phases.finished(),
-            figures: self.figures.lock().clone(),
-            samples: self.samples.lock().clone(),
-            panic: self.panic.lock().clone(),
+            ..self.report.lock().clone()
         }
     }
 
@@ -189,12 +175,8 @@ impl Recorder {
     }
 
     fn phase_begin(&self, record: &wire::PhaseBegin) -> Result<(), RecordError> {
-        let path = match record.path {
-            0 => wire::PhasePath::Setup,
-            1 => wire::PhasePath::Control,
-            2 => wire::PhasePath::Data,
-            value => return Err(field(RecordKind::PhaseBegin, "path", value)),
-        };
+        let path = wire::PhasePath::from_wire(record.path);
+        let path = path.ok_or_else(|| field(RecordKind::PhaseBegin, "path", record.path))?;
         self.phases
             .begin(text(&record.name, record.name_bytes), path)
     }
@@ -209,7 +191,7 @@ impl Recorder {
         if !value.is_finite() {
             return Err(field(RecordKind::Figure, "value_bits", record.value_bits));
         }
-        let mut figures = self.figures.lock();
+        let figures = &mut self.report.lock().figures;
         if figures.len() == FIGURES_MAX {
             return Err(RecordError::TooMany {
                 kind: RecordKind::Figure,
@@ -248,7 +230,7 @@ impl Recorder {
     }
 
     fn compare(&self, place: Place, mut request: wire::Comparison) -> Result<(), RecordError> {
-        if self.samples.lock().len() >= SAMPLES_MAX {
+        if self.report.lock().samples.len() >= SAMPLES_MAX {
             return Err(RecordError::TooMany {
                 kind: RecordKind::Comparison,
                 max: SAMPLES_MAX,
@@ -256,7 +238,7 @@ impl Recorder {
         }
         let sample = Sample::take(&request, self.context.counterpart.as_deref())?;
         request.native_ns = sample.native_ns.unwrap_or(0);
-        self.samples.lock().push(sample);
+        self.report.lock().samples.push(sample);
         self.memory.reply(place, request.as_bytes())
     }
 
@@ -267,7 +249,8 @@ impl Recorder {
 
     fn panicked(&self, record: &wire::Panic) {
         // The first panic is the cause of those that follow.
-        self.panic.lock().get_or_insert_with(|| PanicInfo {
+        let panic = &mut self.report.lock().panic;
+        panic.get_or_insert_with(|| PanicInfo {
             file: text(&record.file, record.file_bytes),
             line: record.line,
             message: text(&record.message, record.message_bytes),

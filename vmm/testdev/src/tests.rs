@@ -7,8 +7,9 @@ use causeway_memory::{PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_testdev_records as wire;
 use causeway_testdev_records::{RecordHeader, RecordKind};
-use causeway_vmm::aperture::{Lease, LeasedMemory};
+use causeway_vmm::aperture::Aperture;
 use causeway_vmm::exit_counts::VmExits;
+use causeway_vmm::hypervisor::NoGuest;
 use causeway_vmm::memory::GuestRam;
 use proptest::prelude::*;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -16,19 +17,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::*;
 use crate::recorder::ticks;
 
-struct Nothing;
-
-impl MappedMemory for Nothing {
-    fn object(&self, _: u64, _: u64) -> Option<LeasedMemory> {
-        None
-    }
-
-    fn placed(&self, _: u64, _: u64) -> Option<LeasedMemory> {
-        None
-    }
-}
-
 const AT: u64 = 0x1000;
+const APERTURE_BYTES: u64 = 2 << 20;
 
 /// A recorder, and the RAM and aperture of its guest.
 struct Guest {
@@ -45,13 +35,20 @@ impl std::ops::Deref for Guest {
 }
 
 fn guest() -> Guest {
-    guest_with(Arc::new(Nothing), RunContext::default())
+    guest_with(aperture(), RunContext::default())
 }
 
-fn guest_with(mapped: Arc<dyn MappedMemory>, context: RunContext) -> Guest {
+fn aperture() -> Arc<Aperture> {
+    Arc::new(Aperture::new(APERTURE_BYTES, Arc::new(NoGuest)).unwrap())
+}
+
+fn guest_with(aperture: Arc<Aperture>, context: RunContext) -> Guest {
     let ram = Arc::new(GuestRam::new("test", 8 << 20, false).unwrap());
-    let memory = RecordMemory::new(Arc::clone(&ram), mapped);
-    let exits = VmExits::unavailable();
+    let memory = RecordMemory {
+        ram: Arc::clone(&ram),
+        aperture,
+    };
+    let exits = VmExits::default();
     let recorder = Recorder::new(memory, context, exits, 1_000_000, Arc::default());
     Guest { recorder, ram }
 }
@@ -270,7 +267,7 @@ fn samples_are_compared_at_once_and_kept_with_what_the_host_took() {
         counterpart: Some(Arc::new(TwiceAsFast)),
         ..RunContext::default()
     };
-    let guest = guest_with(Arc::new(Nothing), context);
+    let guest = guest_with(aperture(), context);
     let sample = |line: u32, operations| wire::Comparison {
         header: header::<wire::Comparison>(RecordKind::Comparison),
         line,
@@ -297,25 +294,18 @@ fn samples_are_compared_at_once_and_kept_with_what_the_host_took() {
     assert_eq!(samples[1].native_ns, None);
 }
 
-/// Two pages of host memory at the beginning of an aperture, of which the second may only be read.
-struct TwoPages(Arc<SharedMemory>);
+/// Where two pages are in the aperture, which gives the highest room first.
+const PAGES: u64 = APERTURE_BYTES - 8192;
 
-impl MappedMemory for TwoPages {
-    fn object(&self, _: u64, _: u64) -> Option<LeasedMemory> {
-        None
+/// Places two pages of host memory in an aperture, of which the second may only be read.
+fn two_pages(memory: SharedMemory) -> Arc<Aperture> {
+    let aperture = aperture();
+    let memory = Arc::new(memory).into();
+    for (page, access) in [(4096, Access::Read), (0, Access::ReadWrite)] {
+        let offset = aperture.place(&memory, page, 4096, access).unwrap();
+        assert_eq!(offset, PAGES + page);
     }
-
-    fn placed(&self, offset: u64, bytes: u64) -> Option<LeasedMemory> {
-        let page = offset / 4096;
-        let access = [Access::ReadWrite, Access::Read];
-        ((offset + bytes - 1) / 4096 == page).then_some(())?;
-        Some(LeasedMemory {
-            memory: Arc::clone(&self.0),
-            offset,
-            access: *access.get(page as usize)?,
-            lease: Lease::default(),
-        })
-    }
+    aperture
 }
 
 #[test]
@@ -323,20 +313,20 @@ fn records_in_the_aperture_are_acted_upon_where_the_guest_may_write() {
     let small = PageSize::Small;
     let memory = SharedMemory::new("test", 8192, small).unwrap();
     let mapping = memory.map(0, 8192, Access::ReadWrite).unwrap();
-    let pages = TwoPages(Arc::new(memory));
     let context = RunContext {
         vm: 3,
         vms: 5,
         ..RunContext::default()
     };
-    let guest = guest_with(Arc::new(pages), context);
+    let guest = guest_with(two_pages(memory), context);
     let identity = wire::Identity {
         header: header::<wire::Identity>(RecordKind::Identity),
         vm: 0,
         vms: 0,
     };
     mapping.write(192, identity.as_bytes()).unwrap();
-    assert_eq!(guest.record_in_aperture(3), Recorded::Done);
+    let first = (PAGES / wire::RECORD_UNIT_BYTES) as u32;
+    assert_eq!(guest.record_in_aperture(first + 3), Recorded::Done);
     let mut reply = [0; size_of::<wire::Identity>()];
     mapping.read(192, &mut reply).unwrap();
     let reply = wire::Identity::read_from_bytes(&reply).unwrap();
@@ -344,7 +334,7 @@ fn records_in_the_aperture_are_acted_upon_where_the_guest_may_write() {
 
     mapping.write(4096, identity.as_bytes()).unwrap();
     // Read-only; across the end of the mapping; nothing there.
-    for units in [64, 127, 63, 1 << 20, u32::MAX] {
+    for units in [first + 64, first + 127, first + 63, 1 << 20, u32::MAX] {
         assert!(
             matches!(
                 guest.record_in_aperture(units),
