@@ -63,11 +63,7 @@ impl Failure {
 
     /// Returns the failure for invalid arguments of the command, with `message`.
     pub fn usage(message: impl Into<String>) -> Self {
-        Self {
-            code: Code::Usage,
-            message: message.into(),
-            source: None,
-        }
+        Self::without_cause(Code::Usage, message)
     }
 
     /// Returns the failure for an invalid `value` of `argument`, with the reason `source` as its
@@ -86,8 +82,12 @@ impl Failure {
 
     /// Returns the failure for a GPU of `--gpu` that is not available, with `message`.
     pub fn gpu(message: impl Into<String>) -> Self {
+        Self::without_cause(Code::Gpu, message)
+    }
+
+    fn without_cause(code: Code, message: impl Into<String>) -> Self {
         Self {
-            code: Code::Gpu,
+            code,
             message: message.into(),
             source: None,
         }

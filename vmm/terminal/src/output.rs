@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 
 use indicatif::ProgressBar;
 use log::Level;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::failure::{Code, Failure};
 
@@ -15,30 +15,23 @@ pub const WIDTH_ELSEWHERE: usize = 110;
 /// The progress line, while one is shown.
 static PROGRESS: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
-fn progress() -> MutexGuard<'static, Option<ProgressBar>> {
-    PROGRESS.lock()
-}
-
 /// Sets the progress line at the bottom of the terminal, or removes it with `None`. Other output
 /// hides the line while it is printed.
 pub fn set_progress(bar: Option<ProgressBar>) {
-    *progress() = bar;
+    *PROGRESS.lock() = bar;
 }
 
 /// Prints `line` to standard error. Errors are ignored, because no other stream is left to report
 /// them.
 pub fn say(line: &str) {
-    let mut bytes = Vec::with_capacity(line.len() + 1);
-    bytes.extend_from_slice(line.as_bytes());
-    bytes.push(b'\n');
-    write_error(&bytes);
+    write_error(format!("{line}\n").as_bytes());
 }
 
 fn write_error(bytes: &[u8]) {
     let write = || {
         let _ = io::stderr().lock().write_all(bytes);
     };
-    match &*progress() {
+    match &*PROGRESS.lock() {
         Some(bar) => bar.suspend(write),
         None => write(),
     }

@@ -13,9 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use rustix::io::Errno;
-use rustix::termios::{
-    InputModes, LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
-};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 
 use crate::failure::{Code, Failure};
 
@@ -24,16 +22,11 @@ pub const KEEPER: &str = "terminal-keeper";
 
 /// The terminal on standard input in raw mode: keys reach the program one by one and unchanged. A
 /// drop restores the terminal.
+#[derive(Debug)]
 pub struct RawTerminal {
     saved: Termios,
     // Dropped last, after the terminal is restored.
     _keeper: Option<Keeper>,
-}
-
-impl std::fmt::Debug for RawTerminal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RawTerminal").finish_non_exhaustive()
-    }
 }
 
 impl RawTerminal {
@@ -50,7 +43,10 @@ impl RawTerminal {
                 log::debug!("cannot start the process that restores the terminal after a kill: {e}")
             })
             .ok();
-        tcsetattr(&terminal, OptionalActions::Drain, &raw(saved.clone()))?;
+        let mut raw = saved.clone();
+        raw.make_raw();
+        raw.output_modes = saved.output_modes;
+        tcsetattr(&terminal, OptionalActions::Drain, &raw)?;
         Ok(Self {
             saved,
             _keeper: keeper,
@@ -66,26 +62,8 @@ impl Drop for RawTerminal {
     }
 }
 
-fn raw(mut modes: Termios) -> Termios {
-    modes.input_modes -= InputModes::BRKINT
-        | InputModes::ICRNL
-        | InputModes::INLCR
-        | InputModes::IGNCR
-        | InputModes::ISTRIP
-        | InputModes::INPCK
-        | InputModes::IXON
-        | InputModes::PARMRK;
-    modes.local_modes -= LocalModes::ECHO
-        | LocalModes::ECHONL
-        | LocalModes::ICANON
-        | LocalModes::IEXTEN
-        | LocalModes::ISIG;
-    modes.special_codes[SpecialCodeIndex::VMIN] = 1;
-    modes.special_codes[SpecialCodeIndex::VTIME] = 0;
-    modes
-}
-
 /// The process that restores the terminal if this process cannot.
+#[derive(Debug)]
 struct Keeper {
     process: Child,
     link: UnixStream,
