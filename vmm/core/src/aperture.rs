@@ -315,7 +315,7 @@ impl Aperture {
             .and_then(|()| window.populate(offset, bytes, access))
             .map_err(|e| {
                 if let Err(left) = window.clear(offset, bytes) {
-                    log::error!("cannot remove memory at aperture offset {offset:#x}: {left}");
+                    log::error!("cannot unmap memory at aperture offset {offset:#x}: {left}");
                 }
                 fail(e)
             })

@@ -113,7 +113,7 @@ pub fn doorbell_ns(kvm: &Kvm, privilege: Privilege, rings: u32) -> Result<f64, P
     let start = Instant::now();
     guest.run_to_port_exit()?;
     let time = each_ns(start.elapsed(), rings);
-    let signals = event.read().map_err(failed("the read of the eventfd"))?;
+    let signals = event.read().map_err(failed("read"))?;
     if signals != u64::from(rings) {
         return Err(ProbeError::Ended(format!(
             "{signals} of {rings} stores signalled"
