@@ -48,7 +48,7 @@ pub enum RamCreateError {
     Create {
         /// Size that was wanted, in bytes.
         bytes: u64,
-        /// The reason.
+        /// Why the memory object or its mapping cannot be created.
         source: MemoryError,
     },
 }
