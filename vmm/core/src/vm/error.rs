@@ -51,7 +51,7 @@ pub enum VmError {
     Aperture {
         /// Size of the aperture in bytes.
         bytes: u64,
-        /// The reason.
+        /// Why the addresses cannot be reserved.
         source: MemoryError,
     },
     /// Two devices need the same addresses.
