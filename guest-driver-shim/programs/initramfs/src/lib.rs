@@ -20,5 +20,5 @@ pub use kernel::release_of;
 pub use modules::{KernelModule, ModuleFolder};
 pub use workload::{FileMapping, MappingError, Workload, WorkloadError};
 
-/// The file `/init` of the initramfs: the static executable of `causeway-init`.
+/// `/init`: a static executable.
 pub const INIT: &[u8] = include_bytes!(env!("CAUSEWAY_INIT"));
