@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::driver::{
-    Context, CudaError, Device, Driver, HandleKind, LoadError, Physical, PhysicalOptions,
-};
+use crate::driver::{Context, CudaError, Device, Driver, LoadError, Physical, PhysicalOptions};
 use crate::support::Support;
 
 /// What [`survey`] found out about the CUDA driver and its GPUs.
@@ -104,14 +102,9 @@ pub enum SurveyError {
 fn gpu(driver: &'static Driver, index: u32) -> Result<GpuSurvey, CudaError> {
     let device = Device::get(driver, index)?;
     let context = Context::primary(device)?;
-    let descriptor = PhysicalOptions::EXPORTABLE;
-    let fabric = PhysicalOptions {
-        handle: HandleKind::Fabric,
-        ..descriptor
-    };
     let compressible = PhysicalOptions {
         compressible: true,
-        ..descriptor
+        ..PhysicalOptions::EXPORTABLE
     };
     Ok(GpuSurvey {
         name: device.name()?,
@@ -119,9 +112,9 @@ fn gpu(driver: &'static Driver, index: u32) -> Result<GpuSurvey, CudaError> {
         free_bytes: context.free_bytes()?,
         support: Support::query(device),
         trials: Trials {
-            fabric: allocate(&context, fabric).map(drop),
+            fabric: allocate(&context, PhysicalOptions::FABRIC).map(drop),
             compressible: allocate(&context, compressible).map(drop),
-            export: allocate(&context, descriptor)
+            export: allocate(&context, PhysicalOptions::EXPORTABLE)
                 .and_then(|memory| memory.export())
                 .map(drop),
         },

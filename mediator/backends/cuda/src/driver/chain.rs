@@ -3,18 +3,17 @@
 
 use std::sync::Arc;
 
-use cudarc::driver::sys::{CUDA_KERNEL_NODE_PARAMS, CUgraph, CUgraphExec, CUgraphNode};
+use cudarc::driver::sys::{CUDA_KERNEL_NODE_PARAMS, CUgraph_st, CUgraphNode};
 
 use super::stream::{Launch, packed};
-use super::{Context, CudaError, Driver, KernelHandle, Stream};
+use super::{Context, CudaError, ExecutableGraph, KernelHandle, Owned, Stream};
 
 /// A CUDA graph that executes a fixed number of kernels, one after the other.
 pub(crate) struct LaunchChain {
-    context: Arc<Context>,
-    /// Kept because a change of the executable graph names the node of this graph.
-    graph: CUgraph,
+    executable: ExecutableGraph,
     nodes: Vec<CUgraphNode>,
-    executable: CUgraphExec,
+    /// Kept because a change of the executable graph names a node of this graph.
+    _graph: Owned<CUgraph_st>,
 }
 
 // SAFETY: the driver does not lock graphs; a chain is used by one thread at a time.
@@ -29,32 +28,27 @@ impl LaunchChain {
         launch: &Launch<'_>,
     ) -> Result<Self, CudaError> {
         let driver = context.enter()?;
-        let mut graph = std::ptr::null_mut();
-        // SAFETY: stores a graph, which `drop` destroys. The flags must be zero, and are.
-        unsafe { driver.graph_create(&mut graph, 0) }?;
-        let mut chain = Self {
-            context: Arc::clone(context),
-            graph,
-            nodes: Vec::with_capacity(length),
-            executable: std::ptr::null_mut(),
-        };
+        // SAFETY: stores a new graph. The flags must be zero, and are.
+        let graph = unsafe { Owned::create(context, |driver, raw| driver.graph_create(raw, 0)) }?;
+        let mut nodes = Vec::with_capacity(length);
         for _ in 0..length {
             let mut node = std::ptr::null_mut();
-            let before = chain.nodes.last();
-            let dependencies = before.map_or(std::ptr::null(), std::ptr::from_ref);
-            let count = usize::from(before.is_some());
+            let before = nodes.last().map_or(std::ptr::null(), std::ptr::from_ref);
+            let count = nodes.len().min(1);
             with_parameters(function, launch, |parameters| {
                 // SAFETY: the dependency is a node of this graph; parameters are copied by the
                 // call.
                 unsafe {
-                    driver.graph_add_kernel_node(&mut node, graph, dependencies, count, parameters)
+                    driver.graph_add_kernel_node(&mut node, graph.raw, before, count, parameters)
                 }
             })?;
-            chain.nodes.push(node);
+            nodes.push(node);
         }
-        // SAFETY: stores an executable graph, which `drop` destroys.
-        unsafe { driver.graph_instantiate(&mut chain.executable, graph, 0) }?;
-        Ok(chain)
+        Ok(Self {
+            executable: ExecutableGraph::new(&graph)?,
+            nodes,
+            _graph: graph,
+        })
     }
 
     /// Replaces launch number `index` of the chain by `launch` of the kernel `function`. Executions
@@ -65,20 +59,19 @@ impl LaunchChain {
         function: KernelHandle,
         launch: &Launch<'_>,
     ) -> Result<(), CudaError> {
-        let (driver, node) = (self.context.enter()?, self.nodes[index]);
+        let Owned { context, raw } = &self.executable.0;
+        let (driver, node) = (context.enter()?, self.nodes[index]);
         with_parameters(function, launch, |parameters| {
             // SAFETY: the node is of the graph that the executable one was made from; parameters
             // are copied.
-            unsafe { driver.graph_exec_kernel_node_set_params(self.executable, node, parameters) }
+            unsafe { driver.graph_exec_kernel_node_set_params(*raw, node, parameters) }
         })
     }
 
     /// Launches the chain on `stream`. The caller keeps the kernels loaded until the GPU has
     /// executed them.
     pub(crate) fn launch(&self, stream: &Stream) -> Result<(), CudaError> {
-        let driver = self.context.enter()?;
-        // SAFETY: both are live, and of one context.
-        unsafe { driver.graph_launch(self.executable, stream.raw) }
+        stream.launch_graph(&self.executable)
     }
 }
 
@@ -105,19 +98,4 @@ fn with_parameters(
             ctx: std::ptr::null_mut(),
         })
     })
-}
-
-impl Drop for LaunchChain {
-    fn drop(&mut self) {
-        if !self.executable.is_null() {
-            let executable = self.executable;
-            // SAFETY: not used again; the driver keeps what launches under way need
-            // (cuGraphExecDestroy).
-            let destroy = |driver: &Driver| unsafe { driver.graph_exec_destroy(executable) };
-            self.context.release("an executable graph", destroy);
-        }
-        // SAFETY: not used again.
-        let destroy = |driver: &Driver| unsafe { driver.graph_destroy(self.graph) };
-        self.context.release("a graph", destroy);
-    }
 }

@@ -1,10 +1,12 @@
 //! Contexts, and which of them is current for a thread.
 
 use std::cell::Cell;
+use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cudarc::driver::sys::CUcontext;
+use log::Level;
 
 use super::{CudaError, Device, Driver};
 
@@ -118,18 +120,20 @@ impl Context {
         self.abandoned.load(Ordering::SeqCst) || self.driver().poison().is_some()
     }
 
-    /// Calls `release`, which destroys an object of the context; `what` names the object for the
-    /// log. In a poisoned context it does nothing: the object then exists until the process ends.
+    /// Calls `release`, which destroys an object of the context. `what` names the object for the
+    /// log, and an error is logged at `level`. In a poisoned context it does nothing: the object
+    /// then exists until the process ends.
     pub(super) fn release(
         &self,
-        what: &str,
+        level: Level,
+        what: impl Display,
         release: impl FnOnce(&Driver) -> Result<(), CudaError>,
     ) {
         if self.is_poisoned() || self.enter().is_err() {
             return;
         }
         if let Err(e) = release(self.driver()) {
-            log::debug!("the CUDA driver did not release {what}: {e}");
+            log::log!(level, "the CUDA driver did not release {what}: {e}");
         }
     }
 

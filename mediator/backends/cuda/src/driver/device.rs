@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use cudarc::driver::sys::{CUdevice, CUuuid};
+use cudarc::driver::sys::{CUdevice, CUmemLocation, CUmemLocationType, CUuuid};
 
 use super::{CudaError, Driver};
 
@@ -63,6 +63,14 @@ impl Device {
         // SAFETY: stores a size.
         unsafe { self.driver.device_total_mem(&mut bytes, self.raw) }?;
         Ok(bytes as u64)
+    }
+
+    /// Returns the place of this GPU's memory, as allocations and rights name it.
+    pub(super) fn location(self) -> CUmemLocation {
+        CUmemLocation {
+            type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
+            id: self.raw,
+        }
     }
 
     /// Returns the value of a device attribute, given by its number in `CUdevice_attribute`.

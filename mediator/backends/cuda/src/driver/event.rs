@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cudarc::driver::sys::CUevent;
+use cudarc::driver::sys::CUevent_st;
 
-use super::{Context, CudaError, Driver};
+use super::{Context, CudaError, Owned};
 
 /// `CU_EVENT_DISABLE_TIMING`: such events cost least.
 const NO_TIMING: u32 = 2;
@@ -27,34 +27,25 @@ pub(crate) enum WaitOutcome {
 
 /// A CUDA event: happens when the GPU has done all work before the place in a stream at which the
 /// event was recorded.
-pub(crate) struct Event {
-    context: Arc<Context>,
-    pub(super) raw: CUevent,
-}
+pub(crate) struct Event(pub(super) Owned<CUevent_st>);
 
-// SAFETY: events may be used from any thread.
-unsafe impl Send for Event {}
-// SAFETY: as above.
+// SAFETY: several threads may use an event at once.
 unsafe impl Sync for Event {}
 
 impl Event {
     /// Returns an event that has happened.
     pub(crate) fn new(context: &Arc<Context>) -> Result<Self, CudaError> {
-        let driver = context.enter()?;
-        let mut raw = std::ptr::null_mut();
-        // SAFETY: stores an event, which `drop` destroys.
-        unsafe { driver.event_create(&mut raw, NO_TIMING) }?;
-        Ok(Self {
-            context: Arc::clone(context),
-            raw,
-        })
+        // SAFETY: stores a new event.
+        let created =
+            unsafe { Owned::create(context, |driver, raw| driver.event_create(raw, NO_TIMING)) };
+        created.map(Self)
     }
 
     /// Returns whether the GPU has done all work before the place at which the event was recorded.
     pub(crate) fn has_happened(&self) -> Result<bool, CudaError> {
-        let driver = self.context.enter()?;
+        let driver = self.0.context.enter()?;
         // SAFETY: the event is live.
-        let result = unsafe { (driver.table()?.event_query)(self.raw) };
+        let result = unsafe { (driver.table()?.event_query)(self.0.raw) };
         driver.is_done("cuEventQuery", result)
     }
 
@@ -63,7 +54,7 @@ impl Event {
     pub(crate) fn wait(&self, patience: Duration) -> Result<WaitOutcome, CudaError> {
         let begun = Instant::now();
         while !self.has_happened()? {
-            if self.context.is_poisoned() {
+            if self.0.context.is_poisoned() {
                 return Ok(WaitOutcome::Poisoned);
             }
             match begun.elapsed() {
@@ -73,13 +64,5 @@ impl Event {
             }
         }
         Ok(WaitOutcome::Happened)
-    }
-}
-
-impl Drop for Event {
-    fn drop(&mut self) {
-        // SAFETY: an event that has not happened yet is destroyed when it has (cuEventDestroy).
-        let destroy = |driver: &Driver| unsafe { driver.event_destroy(self.raw) };
-        self.context.release("an event", destroy);
     }
 }

@@ -1,42 +1,28 @@
 //! Graphs: work that was captured from a stream, and is launched as one any number of times.
 
-use std::sync::Arc;
+use cudarc::driver::sys::{CUgraph_st, CUgraphExec_st};
 
-use cudarc::driver::sys::{CUgraph, CUgraphExec};
-
-use super::{Context, CudaError, Driver, Stream};
+use super::{CudaError, Owned, Stream};
 
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`: other calls of this and other threads do not disturb the
 /// capture.
 const RELAXED: u32 = 2;
 
 /// A CUDA graph that can be launched, until dropped.
-pub(crate) struct ExecutableGraph {
-    context: Arc<Context>,
-    pub(super) raw: CUgraphExec,
-}
-
-// SAFETY: the driver does not lock graphs; a caller that launches one from several threads does.
-unsafe impl Send for ExecutableGraph {}
-
-/// A graph as it was captured.
-struct Graph<'a> {
-    context: &'a Context,
-    raw: CUgraph,
-}
-
-impl Drop for Graph<'_> {
-    fn drop(&mut self) {
-        if self.raw.is_null() {
-            return;
-        }
-        // SAFETY: not used again.
-        let destroy = |driver: &Driver| unsafe { driver.graph_destroy(self.raw) };
-        self.context.release("a graph", destroy);
-    }
-}
+pub(crate) struct ExecutableGraph(pub(super) Owned<CUgraphExec_st>);
 
 impl ExecutableGraph {
+    /// Makes `graph` executable. The executable graph does not need `graph` any more.
+    pub(super) fn new(graph: &Owned<CUgraph_st>) -> Result<Self, CudaError> {
+        // SAFETY: the graph is live; stores a new executable graph.
+        let created = unsafe {
+            Owned::create(&graph.context, |driver, raw| {
+                driver.graph_instantiate(raw, graph.raw, 0)
+            })
+        };
+        created.map(Self)
+    }
+
     /// Captures the work that `enqueue` puts into `stream`, which nothing else uses meanwhile. The
     /// GPU does not execute that work.
     ///
@@ -46,32 +32,18 @@ impl ExecutableGraph {
         stream: &Stream,
         enqueue: impl FnOnce() -> Result<(), E>,
     ) -> Result<Self, E> {
-        let context = stream.context();
-        let driver = context.enter()?;
+        let (context, capturing) = (stream.context(), stream.object.raw);
         // SAFETY: the stream is live.
-        unsafe { driver.stream_begin_capture(stream.raw, RELAXED) }?;
+        unsafe { context.enter()?.stream_begin_capture(capturing, RELAXED) }?;
         let enqueued = enqueue();
-        let mut raw = std::ptr::null_mut();
-        // SAFETY: stores a graph, or null if the capture failed.
-        let ended = unsafe { driver.stream_end_capture(stream.raw, &mut raw) };
-        let graph = Graph { context, raw };
+        // SAFETY: stores a new graph; if the capture failed, it returns an error and stores none
+        // (cuStreamEndCapture).
+        let graph = unsafe {
+            Owned::create(context, |driver, raw| {
+                driver.stream_end_capture(capturing, raw)
+            })
+        };
         enqueued?;
-        ended?;
-        let mut raw = std::ptr::null_mut();
-        // SAFETY: stores an executable graph, which `drop` destroys; it does not need the graph any
-        // more.
-        unsafe { driver.graph_instantiate(&mut raw, graph.raw, 0) }?;
-        Ok(Self {
-            context: Arc::clone(context),
-            raw,
-        })
-    }
-}
-
-impl Drop for ExecutableGraph {
-    fn drop(&mut self) {
-        // SAFETY: work under way that launches it keeps it.
-        let destroy = |driver: &Driver| unsafe { driver.graph_exec_destroy(self.raw) };
-        self.context.release("an executable graph", destroy);
+        Ok(Self::new(&graph?)?)
     }
 }

@@ -7,10 +7,10 @@
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use cudarc::driver::sys::{CUdevResource, CUgreenCtx};
+use cudarc::driver::sys::{CUdevResource, CUgreenCtx_st};
 use parking_lot::Mutex;
 
-use super::{Context, CudaError, Device, Driver};
+use super::{Context, CudaError, Device, Owned};
 
 /// `CU_DEV_RESOURCE_TYPE_SM`.
 const MULTIPROCESSORS: u32 = 1;
@@ -19,7 +19,6 @@ const DEFAULT_STREAM: u32 = 1;
 
 /// The GPU's multiprocessors, split into groups of equal size.
 pub(crate) struct Groups {
-    device: Device,
     groups: Vec<MaybeUninit<CUdevResource>>,
     /// Number of multiprocessors that the GPU has.
     pub(crate) total: u32,
@@ -67,7 +66,6 @@ impl Groups {
         groups.truncate(made as usize);
         let each = groups.first().map_or(0, count);
         Ok(Self {
-            device,
             groups,
             total,
             each,
@@ -86,7 +84,7 @@ impl Groups {
         index: u32,
     ) -> Option<Result<GreenContext, CudaError>> {
         let group = self.groups.get_mut(index as usize)?;
-        Some(GreenContext::new(primary, self.device, group))
+        Some(GreenContext::new(primary, group))
     }
 }
 
@@ -99,43 +97,32 @@ fn count(resource: &MaybeUninit<CUdevResource>) -> u32 {
 
 /// A CUDA green context: makes streams that use one group of multiprocessors only.
 pub(crate) struct GreenContext {
-    primary: Arc<Context>,
-    pub(super) raw: CUgreenCtx,
+    pub(super) object: Owned<CUgreenCtx_st>,
     /// Locked while a stream is made: the driver does not lock green contexts.
     pub(super) making: Mutex<()>,
 }
 
-// SAFETY: it is used only to make streams, under its lock, and to be destroyed, once.
-unsafe impl Send for GreenContext {}
-// SAFETY: as above.
+// SAFETY: it is used only to make streams, under its lock.
 unsafe impl Sync for GreenContext {}
 
 impl GreenContext {
     fn new(
         primary: &Arc<Context>,
-        device: Device,
         group: &mut MaybeUninit<CUdevResource>,
     ) -> Result<Self, CudaError> {
-        let driver = device.driver;
-        primary.enter()?;
+        let (driver, device) = (primary.enter()?, primary.device().raw);
         let mut description = std::ptr::null_mut();
         // SAFETY: one resource, as the driver made it.
         unsafe { driver.resource_generate_desc(&mut description, group.as_mut_ptr(), 1) }?;
-        let mut raw = std::ptr::null_mut();
-        // SAFETY: stores a green context, which `drop` destroys.
-        unsafe { driver.green_ctx_create(&mut raw, description, device.raw, DEFAULT_STREAM) }?;
+        // SAFETY: stores a new green context.
+        let created = unsafe {
+            Owned::create(primary, |driver, raw| {
+                driver.green_ctx_create(raw, description, device, DEFAULT_STREAM)
+            })
+        };
         Ok(Self {
-            primary: Arc::clone(primary),
-            raw,
+            object: created?,
             making: Mutex::new(()),
         })
-    }
-}
-
-impl Drop for GreenContext {
-    fn drop(&mut self) {
-        // SAFETY: streams hold the green context, so none is left.
-        let destroy = |driver: &Driver| unsafe { driver.green_ctx_destroy(self.raw) };
-        self.primary.release("a green context", destroy);
     }
 }

@@ -3,9 +3,9 @@
 use std::ffi::{CStr, CString, c_int, c_uint, c_void};
 use std::sync::Arc;
 
-use cudarc::driver::sys::{CUfunction, CUmodule};
+use cudarc::driver::sys::{CUfunction, CUmod_st};
 
-use super::{Context, CudaError, Driver};
+use super::{Context, CudaError, Owned};
 
 /// Size of the buffer for the log of the driver's compiler, in bytes.
 const LOG_BYTES: usize = 8 << 10;
@@ -55,14 +55,9 @@ impl JitLog {
 }
 
 /// A module that is loaded in a context, until dropped.
-pub(crate) struct LoadedModule {
-    context: Arc<Context>,
-    raw: CUmodule,
-}
+pub(crate) struct LoadedModule(Owned<CUmod_st>);
 
-// SAFETY: modules may be used from any thread.
-unsafe impl Send for LoadedModule {}
-// SAFETY: as above.
+// SAFETY: several threads may use a module at once.
 unsafe impl Sync for LoadedModule {}
 
 /// The driver's handle of a kernel, valid as long as the kernel's module is loaded.
@@ -79,45 +74,32 @@ impl LoadedModule {
     /// because the driver is not told the length.
     pub(crate) fn load(context: &Arc<Context>, image: &[u8]) -> Result<Self, JitFailure> {
         let mut log = JitLog::new();
-        if let Err(error) = context.enter() {
-            return Err(log.failure(error));
-        }
         // A copy that ends with zeros, for readers that look a little further, and for PTX without
         // one.
         let mut padded = Vec::with_capacity(image.len() + 64);
         padded.extend_from_slice(image);
         padded.resize(image.len() + 64, 0);
         let (mut keys, mut values) = log.options();
-        let mut raw = std::ptr::null_mut();
-        // SAFETY: the image lies in memory of our own as far as its headers say; stores a module,
-        // which `drop` unloads.
+        let (keys, values) = (keys.as_mut_ptr(), values.as_mut_ptr());
+        // SAFETY: the image lies in memory of our own as far as its headers say; stores a new
+        // module.
         let loaded = unsafe {
-            context.driver().module_load_data_ex(
-                &mut raw,
-                padded.as_ptr().cast(),
-                2,
-                keys.as_mut_ptr(),
-                values.as_mut_ptr(),
-            )
+            Owned::create(context, |driver, raw| {
+                driver.module_load_data_ex(raw, padded.as_ptr().cast(), 2, keys, values)
+            })
         };
-        match loaded {
-            Ok(()) => Ok(Self {
-                context: Arc::clone(context),
-                raw,
-            }),
-            Err(error) => Err(log.failure(error)),
-        }
+        loaded.map(Self).map_err(|error| log.failure(error))
     }
 
     /// Returns the handles of all kernels of this module.
     pub(crate) fn functions(&self) -> Result<Vec<KernelHandle>, CudaError> {
-        let driver = self.context.enter()?;
+        let (driver, module) = (self.0.context.enter()?, self.0.raw);
         let mut count = 0;
         // SAFETY: stores a count.
-        unsafe { driver.module_get_function_count(&mut count, self.raw) }?;
+        unsafe { driver.module_get_function_count(&mut count, module) }?;
         let mut raw: Vec<CUfunction> = vec![std::ptr::null_mut(); count as usize];
-        // SAFETY: there is room for as many as is said.
-        unsafe { driver.module_enumerate_functions(raw.as_mut_ptr(), count, self.raw) }?;
+        // SAFETY: the vector has room for `count` functions.
+        unsafe { driver.module_enumerate_functions(raw.as_mut_ptr(), count, module) }?;
         let functions = raw.into_iter().filter(|raw| !raw.is_null());
         Ok(functions.map(KernelHandle).collect())
     }
@@ -127,7 +109,7 @@ impl LoadedModule {
     /// # Errors
     /// The driver's error if the module has no such kernel, or if the name has a zero byte.
     pub(crate) fn function(&self, name: &str) -> Result<KernelHandle, CudaError> {
-        let driver = self.context.enter()?;
+        let driver = self.0.context.enter()?;
         let name = CString::new(name).map_err(|_| CudaError {
             call: "cuModuleGetFunction",
             code: super::code::CUDA_ERROR_NOT_FOUND,
@@ -135,13 +117,13 @@ impl LoadedModule {
         })?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: stores a kernel.
-        unsafe { driver.module_get_function(&mut raw, self.raw, name.as_ptr()) }?;
+        unsafe { driver.module_get_function(&mut raw, self.0.raw, name.as_ptr()) }?;
         Ok(KernelHandle(raw))
     }
 
     /// Returns the name of a kernel of this module.
     pub(crate) fn name(&self, function: KernelHandle) -> Result<String, CudaError> {
-        let driver = self.context.enter()?;
+        let driver = self.0.context.enter()?;
         let mut name = std::ptr::null();
         // SAFETY: stores a string of the module's own.
         unsafe { driver.func_get_name(&mut name, function.0) }?;
@@ -161,7 +143,7 @@ impl LoadedModule {
         function: KernelHandle,
         attribute: u32,
     ) -> Result<u32, CudaError> {
-        let driver = self.context.enter()?;
+        let driver = self.0.context.enter()?;
         let mut value: c_int = 0;
         // SAFETY: stores an integer.
         unsafe { driver.func_get_attribute(&mut value, attribute, function.0) }?;
@@ -176,7 +158,7 @@ impl LoadedModule {
         attribute: u32,
         value: u32,
     ) -> Result<(), CudaError> {
-        let driver = self.context.enter()?;
+        let driver = self.0.context.enter()?;
         let value = c_int::try_from(value).unwrap_or(c_int::MAX);
         // SAFETY: an integer.
         unsafe { driver.func_set_attribute(function.0, attribute, value) }
@@ -189,7 +171,7 @@ impl LoadedModule {
         function: KernelHandle,
         index: usize,
     ) -> Result<Option<(usize, usize)>, CudaError> {
-        let driver = self.context.enter()?;
+        let driver = self.0.context.enter()?;
         let (mut offset, mut bytes) = (0, 0);
         // SAFETY: stores two sizes.
         let found =
@@ -200,13 +182,5 @@ impl LoadedModule {
             Err(error) if error.code == super::code::CUDA_ERROR_INVALID_VALUE => Ok(None),
             Err(error) => Err(error),
         }
-    }
-}
-
-impl Drop for LoadedModule {
-    fn drop(&mut self) {
-        // SAFETY: work under way that uses the module keeps it.
-        let unload = |driver: &Driver| unsafe { driver.module_unload(self.raw) };
-        self.context.release("a module", unload);
     }
 }

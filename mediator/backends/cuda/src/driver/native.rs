@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use causeway_kernels::line::Line;
 use causeway_kernels::{bench, loops};
 use causeway_protocol::Access;
+use log::Level;
 use parking_lot::Mutex;
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -158,20 +159,16 @@ impl Parts {
     }
 
     fn submit(&self, n: u32) -> Result<Duration, CudaError> {
-        let begun = Instant::now();
-        (0..n).try_for_each(|_| self.launch())?;
-        let taken = begun.elapsed();
+        let taken = timed(n, || self.launch())?;
         self.stream.synchronize()?;
         Ok(taken)
     }
 
     fn launch_and_wait(&self, n: u32) -> Result<Duration, CudaError> {
-        let begun = Instant::now();
-        for _ in 0..n {
+        timed(n, || {
             self.launch()?;
-            self.stream.synchronize()?;
-        }
-        Ok(begun.elapsed())
+            self.stream.synchronize()
+        })
     }
 
     fn pipelined(&self, n: u32) -> Result<Duration, CudaError> {
@@ -219,11 +216,7 @@ impl Parts {
     }
 
     fn allocations(&self, n: u32, bytes: u64) -> Result<Duration, CudaError> {
-        let begun = Instant::now();
-        for _ in 0..n {
-            drop(DeviceBuffer::new(&self.context, bytes)?);
-        }
-        Ok(begun.elapsed())
+        timed(n, || DeviceBuffer::new(&self.context, bytes).map(drop))
     }
 
     fn vmm_allocations(&self, n: u32, bytes: u64) -> Result<Duration, CudaError> {
@@ -231,20 +224,12 @@ impl Parts {
             &self.context,
             PhysicalOptions::EXPORTABLE,
         )?);
-        let begun = Instant::now();
-        for _ in 0..n {
-            let physical = Arc::new(Physical::create(
-                &self.context,
-                bytes,
-                PhysicalOptions::EXPORTABLE,
-            )?);
+        timed(n, || {
+            let physical = Physical::create(&self.context, bytes, PhysicalOptions::EXPORTABLE)?;
             let reservation = Arc::new(Reservation::new(&self.context, bytes, ALIGNMENT)?);
-            let mapped = reservation.map(reservation.range().start, &physical);
-            if let Some(mapped) = mapped {
-                mapped?.set_access(Access::ReadWrite)?;
-            }
-        }
-        Ok(begun.elapsed())
+            let mapped = reservation.map(reservation.range().start, &Arc::new(physical));
+            mapped.map_or(Ok(()), |mapped| mapped?.set_access(Access::ReadWrite))
+        })
     }
 
     /// Registers memory that has pages already, so that only the pinning is measured.
@@ -255,23 +240,21 @@ impl Parts {
         memory.write();
         let driver = self.context.enter()?;
         let host = memory.base.cast();
-        let begun = Instant::now();
-        for _ in 0..n {
+        let registered_and_back = || {
             // SAFETY: the memory is mapped, and stays so until it is unregistered. Flag 2: with a
             // GPU address.
             unsafe { driver.mem_host_register(host, memory.bytes, 2) }?;
             // SAFETY: registered above; no work uses it.
-            unsafe { driver.mem_host_unregister(host) }?;
-        }
-        Ok(Some(begun.elapsed()))
+            unsafe { driver.mem_host_unregister(host) }
+        };
+        timed(n, registered_and_back).map(Some)
     }
 
     fn allocations_written(&self, n: u32, bytes: u64) -> Result<Duration, CudaError> {
-        let begun = Instant::now();
-        for _ in 0..n {
+        timed(n, || {
             PinnedBuffer::new(&self.context, bytes)?.write();
-        }
-        Ok(begun.elapsed())
+            Ok(())
+        })
     }
 
     /// Only the conversation is timed, not how it begins and ends.
@@ -300,6 +283,16 @@ impl Parts {
     }
 }
 
+/// Does `operation` `n` times, and returns the time that all of them take.
+fn timed(
+    n: u32,
+    mut operation: impl FnMut() -> Result<(), CudaError>,
+) -> Result<Duration, CudaError> {
+    let begun = Instant::now();
+    (0..n).try_for_each(|_| operation())?;
+    Ok(begun.elapsed())
+}
+
 /// Device memory as most programs allocate it.
 struct DeviceBuffer {
     context: Arc<Context>,
@@ -324,9 +317,8 @@ impl DeviceBuffer {
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
         // SAFETY: allocated by `new`; work that uses it was waited for.
-        if let Err(e) = unsafe { self.context.driver().mem_free(self.address) } {
-            log::debug!("device memory was not freed: {e}");
-        }
+        let free = |driver: &Driver| unsafe { driver.mem_free(self.address) };
+        self.context.release(Level::Debug, "device memory", free);
     }
 }
 
@@ -384,9 +376,8 @@ impl PinnedBuffer {
 impl Drop for PinnedBuffer {
     fn drop(&mut self) {
         // SAFETY: allocated by `new`; work that uses it was waited for.
-        if let Err(e) = unsafe { self.context.driver().mem_free_host(self.base.cast()) } {
-            log::debug!("pinned memory was not freed: {e}");
-        }
+        let free = |driver: &Driver| unsafe { driver.mem_free_host(self.base.cast()) };
+        self.context.release(Level::Debug, "pinned memory", free);
     }
 }
 

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::{
     CUmemAllocationHandleType, CUmemAllocationProp, CUmemAllocationProp_st__bindgen_ty_1,
-    CUmemAllocationType, CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType,
+    CUmemAllocationType, CUmemGenericAllocationHandle,
 };
+use log::Level;
 
-use super::{Context, CudaError};
+use super::{Context, CudaError, Driver};
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
 const POSIX_DESCRIPTOR: u32 = 1;
@@ -18,27 +19,25 @@ const COMPRESSIBLE: u8 = 1;
 /// `CU_MEM_ALLOC_GRANULARITY_MINIMUM`.
 const GRANULARITY_MINIMUM: u32 = 0;
 
-/// By what other processes can import memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HandleKind {
-    /// A file descriptor, on the same machine.
-    Descriptor,
-    /// A fabric handle, on any machine of an NVLink fabric.
-    Fabric,
-}
-
 /// The properties that physical memory is allocated with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PhysicalOptions {
-    pub(crate) handle: HandleKind,
+    /// By what other processes can import the memory.
+    pub(crate) handle: CUmemAllocationHandleType,
     pub(crate) compressible: bool,
 }
 
 impl PhysicalOptions {
-    /// Options for memory that other processes can import by a descriptor, and that is not
-    /// compressible.
+    /// Options for memory that other processes of the machine can import by a file descriptor, and
+    /// that is not compressible.
     pub(crate) const EXPORTABLE: Self = Self {
-        handle: HandleKind::Descriptor,
+        handle: CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        compressible: false,
+    };
+    /// Options for memory that any machine of an NVLink fabric can import, and that is not
+    /// compressible.
+    pub(crate) const FABRIC: Self = Self {
+        handle: CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_FABRIC,
         compressible: false,
     };
 }
@@ -53,23 +52,11 @@ pub(crate) struct Physical {
 fn properties(context: &Context, options: PhysicalOptions) -> CUmemAllocationProp {
     CUmemAllocationProp {
         type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
-        requestedHandleTypes: match options.handle {
-            HandleKind::Descriptor => {
-                CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-            }
-            HandleKind::Fabric => CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_FABRIC,
-        },
-        location: CUmemLocation {
-            type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
-            id: context.device().raw,
-        },
+        requestedHandleTypes: options.handle,
+        location: context.device().location(),
         win32HandleMetaData: std::ptr::null_mut(),
         allocFlags: CUmemAllocationProp_st__bindgen_ty_1 {
-            compressionType: if options.compressible {
-                COMPRESSIBLE
-            } else {
-                0
-            },
+            compressionType: u8::from(options.compressible) * COMPRESSIBLE,
             gpuDirectRDMACapable: 0,
             usage: 0,
             reserved: [0; 4],
@@ -164,15 +151,9 @@ impl Physical {
 
 impl Drop for Physical {
     fn drop(&mut self) {
-        if self.context.is_poisoned() || self.context.enter().is_err() {
-            return;
-        }
         // SAFETY: mappings keep the memory itself; the handle is not used again.
-        if let Err(e) = unsafe { self.context.driver().mem_release(self.raw) } {
-            log::error!(
-                "the CUDA driver did not release {} bytes of GPU memory: {e}",
-                self.bytes
-            );
-        }
+        let release = |driver: &Driver| unsafe { driver.mem_release(self.raw) };
+        let what = format_args!("{} bytes of GPU memory", self.bytes);
+        self.context.release(Level::Error, what, release);
     }
 }

@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use causeway_protocol::Access;
-use cudarc::driver::sys::{CUmemAccess_flags, CUmemAccessDesc, CUmemLocation, CUmemLocationType};
+use cudarc::driver::sys::{CUmemAccess_flags, CUmemAccessDesc};
+use log::Level;
 
 use super::{Context, CudaError, Driver, Physical};
 
@@ -79,7 +80,8 @@ impl Drop for Reservation {
         let (base, bytes) = (self.base, self.bytes as usize);
         // SAFETY: mapped ranges hold the reservation, so it is empty.
         let free = |driver: &Driver| unsafe { driver.mem_address_free(base, bytes) };
-        self.context.release("a range of GPU addresses", free);
+        self.context
+            .release(Level::Debug, "a range of GPU addresses", free);
     }
 }
 
@@ -117,10 +119,7 @@ impl MappedRange {
         let context = self.physical.context();
         let driver = context.enter()?;
         let access = CUmemAccessDesc {
-            location: CUmemLocation {
-                type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
-                id: context.device().raw,
-            },
+            location: context.device().location(),
             flags: match access {
                 Access::None => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE,
                 Access::Read => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ,
@@ -136,21 +135,10 @@ impl MappedRange {
 
 impl Drop for MappedRange {
     fn drop(&mut self) {
-        let context = self.physical.context();
-        if context.is_poisoned() || context.enter().is_err() {
-            return;
-        }
+        let (address, bytes) = (self.address, self.physical.bytes() as usize);
         // SAFETY: exactly what was mapped. Work under way that still uses it faults.
-        let unmapped = unsafe {
-            context
-                .driver()
-                .mem_unmap(self.address, self.physical.bytes() as usize)
-        };
-        if let Err(e) = unmapped {
-            log::error!(
-                "the CUDA driver did not unmap GPU memory at {:#x}: {e}",
-                self.address
-            );
-        }
+        let unmap = |driver: &Driver| unsafe { driver.mem_unmap(address, bytes) };
+        let what = format_args!("the mapping of GPU memory at {address:#x}");
+        self.physical.context().release(Level::Error, what, unmap);
     }
 }

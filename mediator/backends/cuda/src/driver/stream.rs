@@ -8,9 +8,9 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use causeway_mediator::backend::LaunchShape;
-use cudarc::driver::sys::CUstream;
+use cudarc::driver::sys::CUstream_st;
 
-use super::{Context, CudaError, Driver, Event, ExecutableGraph, GreenContext, KernelHandle};
+use super::{Context, CudaError, Event, ExecutableGraph, GreenContext, KernelHandle, Owned};
 
 /// `CU_STREAM_NON_BLOCKING`: no order with the default stream.
 const NON_BLOCKING: u32 = 1;
@@ -25,12 +25,11 @@ pub(crate) struct StreamMaker {
 
 /// A CUDA stream: the GPU does the work that is put into it in order.
 pub(crate) struct Stream {
-    maker: StreamMaker,
-    pub(super) raw: CUstream,
+    pub(super) object: Owned<CUstream_st>,
+    /// Dropped after the stream, which works in it.
+    _green: Option<Arc<GreenContext>>,
 }
 
-// SAFETY: streams may be used from any thread.
-unsafe impl Send for Stream {}
 // SAFETY: the driver orders concurrent calls on one stream.
 unsafe impl Sync for Stream {}
 
@@ -73,20 +72,19 @@ pub(super) fn packed<R>(parameters: &[u8], call: impl FnOnce(*mut *mut c_void) -
 impl StreamMaker {
     /// Creates a stream. Its work has no order to that of other streams.
     pub(crate) fn stream(&self) -> Result<Stream, CudaError> {
-        let driver = self.context.enter()?;
-        let mut raw = std::ptr::null_mut();
-        match &self.green {
-            Some(green) => {
-                let _making = green.making.lock();
-                // SAFETY: stores a stream, which `drop` destroys; the green context is live.
-                unsafe { driver.green_ctx_stream_create(&mut raw, green.raw, NON_BLOCKING, 0) }
-            }
-            // SAFETY: stores a stream, which `drop` destroys, in the context that is current.
-            None => unsafe { driver.stream_create(&mut raw, NON_BLOCKING) },
-        }?;
+        // SAFETY: stores a new stream, in the context that is current or a green one that is live.
+        let created = unsafe {
+            Owned::create(&self.context, |driver, raw| match &self.green {
+                Some(green) => {
+                    let _making = green.making.lock();
+                    driver.green_ctx_stream_create(raw, green.object.raw, NON_BLOCKING, 0)
+                }
+                None => driver.stream_create(raw, NON_BLOCKING),
+            })
+        };
         Ok(Stream {
-            maker: self.clone(),
-            raw,
+            object: created?,
+            _green: self.green.clone(),
         })
     }
 }
@@ -94,7 +92,7 @@ impl StreamMaker {
 impl Stream {
     /// Returns the context in which the stream works.
     pub(crate) fn context(&self) -> &Arc<Context> {
-        &self.maker.context
+        &self.object.context
     }
 
     /// Launches the kernel `function`. The parameters are copied before this returns.
@@ -118,7 +116,7 @@ impl Stream {
                     by,
                     bz,
                     launch.shape.shared_bytes,
-                    self.raw,
+                    self.object.raw,
                     std::ptr::null_mut(),
                     extra,
                 )
@@ -128,13 +126,10 @@ impl Stream {
 
     /// Copies `bytes` bytes between addresses that the caller knows to be mapped.
     pub(crate) fn copy(&self, destination: u64, source: u64, bytes: u64) -> Result<(), CudaError> {
+        let driver = self.context().enter()?;
         // SAFETY: the caller has looked the addresses up; the driver returns before the copy is
         // done.
-        unsafe {
-            self.context()
-                .enter()?
-                .memcpy_async(destination, source, bytes as usize, self.raw)
-        }
+        unsafe { driver.memcpy_async(destination, source, bytes as usize, self.object.raw) }
     }
 
     /// Fills `bytes` bytes with the low `width` bytes (1, 2 or 4) of `pattern`, at an address that
@@ -146,14 +141,14 @@ impl Stream {
         pattern: u32,
         width: u32,
     ) -> Result<(), CudaError> {
-        let driver = self.context().enter()?;
+        let (driver, stream) = (self.context().enter()?, self.object.raw);
         let count = (bytes / u64::from(width)) as usize;
         // SAFETY: as for `copy`.
         unsafe {
             match width {
-                1 => driver.memset_d8_async(destination, pattern as u8, count, self.raw),
-                2 => driver.memset_d16_async(destination, pattern as u16, count, self.raw),
-                _ => driver.memset_d32_async(destination, pattern, count, self.raw),
+                1 => driver.memset_d8_async(destination, pattern as u8, count, stream),
+                2 => driver.memset_d16_async(destination, pattern as u16, count, stream),
+                _ => driver.memset_d32_async(destination, pattern, count, stream),
             }
         }
     }
@@ -161,45 +156,36 @@ impl Stream {
     /// Makes the GPU store `value` at an address that the caller knows to be mapped, when all
     /// earlier work of the stream is done and its stores are visible.
     pub(crate) fn write_value(&self, address: u64, value: u64) -> Result<(), CudaError> {
+        let driver = self.context().enter()?;
         // SAFETY: as for `copy`. Flags 0: with a memory barrier.
-        unsafe {
-            self.context()
-                .enter()?
-                .stream_write_value64(self.raw, address, value, 0)
-        }
+        unsafe { driver.stream_write_value64(self.object.raw, address, value, 0) }
     }
 
     /// Launches `graph`. The caller keeps the graph until its work is done.
     pub(crate) fn launch_graph(&self, graph: &ExecutableGraph) -> Result<(), CudaError> {
+        let driver = self.context().enter()?;
         // SAFETY: the graph is live, and the caller keeps it until the work is done.
-        unsafe { self.context().enter()?.graph_launch(graph.raw, self.raw) }
+        unsafe { driver.graph_launch(graph.0.raw, self.object.raw) }
     }
 
     /// Returns whether the GPU has done all work of the stream.
     pub(crate) fn is_idle(&self) -> Result<bool, CudaError> {
         let driver = self.context().enter()?;
         // SAFETY: the stream is live.
-        let result = unsafe { (driver.table()?.stream_query)(self.raw) };
+        let result = unsafe { (driver.table()?.stream_query)(self.object.raw) };
         driver.is_done("cuStreamQuery", result)
     }
 
     /// Waits until the GPU has done all work of the stream.
     pub(crate) fn synchronize(&self) -> Result<(), CudaError> {
         // SAFETY: the stream is live.
-        unsafe { self.context().enter()?.stream_synchronize(self.raw) }
+        unsafe { self.context().enter()?.stream_synchronize(self.object.raw) }
     }
 
     /// Makes `event` happen when the GPU has done all work that is in the stream now.
     pub(crate) fn record(&self, event: &Event) -> Result<(), CudaError> {
+        let driver = self.context().enter()?;
         // SAFETY: both are live, and of one context.
-        unsafe { self.context().enter()?.event_record(event.raw, self.raw) }
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        // SAFETY: the driver keeps what work under way needs.
-        let destroy = |driver: &Driver| unsafe { driver.stream_destroy(self.raw) };
-        self.context().release("a stream", destroy);
+        unsafe { driver.event_record(event.0.raw, self.object.raw) }
     }
 }
