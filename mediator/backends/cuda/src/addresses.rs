@@ -91,18 +91,6 @@ impl Drop for AddressRange {
 /// Physical memory that is mapped at an address, until dropped.
 pub(crate) struct Placement {
     // Dropped first: the addresses are free only when nothing is mapped there.
-    mapped: MappedRange,
+    pub(crate) mapped: MappedRange,
     _place: AddressRange,
-}
-
-impl Placement {
-    /// Returns the GPU address at which the memory begins.
-    pub(crate) fn address(&self) -> u64 {
-        self.mapped.address()
-    }
-
-    /// Changes the rights that the GPU has here to `access`.
-    pub(crate) fn set_access(&self, access: Access) -> Result<(), CudaError> {
-        self.mapped.set_access(access)
-    }
 }

@@ -1,7 +1,6 @@
 //! The configuration of the back end, and the errors of opening it.
 
 use std::error::Error;
-use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -54,19 +53,11 @@ pub struct Config {
     pub host_pages: PageSize,
 }
 
-impl fmt::Debug for Config {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Config")
-            .field("device", &self.device)
-            .field("memory_bytes", &self.memory_bytes)
-            .field("sms", &self.sms)
-            .field("visible", &self.visible.is_some())
-            .field("context_per_space", &self.context_per_space)
-            .field("single_launches", &self.single_launches)
-            .field("host_pages", &self.host_pages)
-            .finish()
-    }
-}
+causeway_memory::debug_fields!(Config {
+    device,
+    memory_bytes,
+    sms
+});
 
 /// The reason for which the CUDA back end cannot open its GPU.
 #[derive(Debug, thiserror::Error)]

@@ -17,7 +17,6 @@ use crate::host_memory::HostMemory;
 use crate::host_registration::check_support;
 use crate::open;
 use crate::space::CudaSpace;
-use crate::support::Support;
 
 /// How long kernels of a client that has ended may go on, with the quarter of a second that a queue
 /// waits before it gives up: two seconds, as a kernel of a second is nothing unusual.
@@ -46,44 +45,12 @@ impl Cuda {
         Ok(Arc::new(Self { attributes, gpu }))
     }
 
-    /// Returns the attributes of the GPU.
-    pub fn support(&self) -> &Support {
-        &self.gpu.support
-    }
-
     /// Returns the UUID of the GPU. Vulkan reports the same UUID for the same GPU.
     ///
     /// # Errors
     /// The driver's error if it does not tell the UUID.
     pub fn uuid(&self) -> Result<[u8; 16], crate::CudaError> {
         self.gpu.device.uuid()
-    }
-
-    /// Returns why the process is poisoned, if it is: a fault after which the driver refuses
-    /// everything, or work that does not end. Another session can use the GPU only from another
-    /// process.
-    pub fn poisoned(&self) -> Option<String> {
-        let home = &self.gpu.home;
-        match home.driver().poison() {
-            Some(error) => Some(error.to_string()),
-            None => home
-                .is_poisoned()
-                .then(|| String::from("a kernel did not end with its session")),
-        }
-    }
-
-    /// Returns the free memory of the whole GPU in bytes. Other processes may use the rest, too.
-    ///
-    /// # Errors
-    /// The driver's error.
-    pub fn free_bytes(&self) -> Result<u64, crate::CudaError> {
-        self.gpu.home.free_bytes()
-    }
-
-    /// Returns freed memory that is kept for reuse to the driver.
-    pub fn release_kept(&self) {
-        self.gpu.chunks.purge();
-        self.gpu.host_chunks.purge();
     }
 }
 
@@ -123,12 +90,12 @@ impl Backend for Cuda {
     ) -> Result<Arc<dyn Memory>, BackendError> {
         check_support(&self.gpu.support)?;
         let view = self.gpu.rams.view(&self.gpu.home, &ram, offset, bytes)?;
-        let range = (offset, bytes);
-        Ok(Arc::new(HostMemory::guest_ram(&self.gpu, ram, range, view)))
+        let (range, view) = ((offset, bytes), Some(view));
+        Ok(Arc::new(HostMemory::new(&self.gpu, ram, range, view)))
     }
 
     fn is_poisoned(&self) -> bool {
-        self.poisoned().is_some()
+        self.gpu.home.is_poisoned()
     }
 
     fn grace(&self) -> Duration {

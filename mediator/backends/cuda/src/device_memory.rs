@@ -115,8 +115,8 @@ impl Chunk {
 
     /// Begins to fill the memory with zeros.
     fn scrub(&self, gpu: &Gpu) -> Result<(), CudaError> {
-        gpu.scrubber
-            .fill(self.alias.address(), self.physical.bytes(), 0, 4)?;
+        let (address, bytes) = (self.alias.mapped.address(), self.physical.bytes());
+        gpu.scrubber.fill(address, bytes, 0, 4)?;
         gpu.scrubber.record(&self.scrubbed)
     }
 

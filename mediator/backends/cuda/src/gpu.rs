@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use causeway_mediator::backend::BackendError;
-use causeway_memory::{DeviceMemory, PageSize};
+use causeway_memory::DeviceMemory;
 use causeway_protocol::message::Status;
 
 use crate::addresses::Addresses;
-use crate::config::Visible;
+use crate::config::Config;
 use crate::device_memory::Chunk;
 use crate::driver::{Context, CudaError, Device, GreenContext, Stream, StreamMaker};
 use crate::error::refused;
@@ -26,8 +26,6 @@ pub(crate) struct Gpu {
     pub(crate) chunks: Pool<Chunk>,
     /// Freed host memory, kept for reuse.
     pub(crate) host_chunks: Pool<HostChunk>,
-    /// Page size of host memory.
-    pub(crate) host_pages: PageSize,
     /// The guests' RAM that is registered with the GPU.
     pub(crate) rams: GuestRams,
     /// The stream that fills freed memory with zeros.
@@ -45,7 +43,8 @@ pub(crate) struct Gpu {
     pub(crate) home: Arc<Context>,
     pub(crate) device: Device,
     pub(crate) support: Support,
-    pub(crate) visible: Option<Visible>,
+    /// The configuration with which the GPU was opened.
+    pub(crate) config: Config,
     /// Sizes of allocations are multiples of this number of bytes.
     pub(crate) granularity_bytes: u64,
     /// Most memory that guests may allocate, in bytes.
@@ -54,15 +53,13 @@ pub(crate) struct Gpu {
     pub(crate) taken_bytes: Arc<AtomicU64>,
     /// Number of multiprocessors that guests have.
     pub(crate) multiprocessors: u32,
-    pub(crate) context_per_space: bool,
-    pub(crate) single_launches: bool,
 }
 
 impl Gpu {
     /// Returns the maker of the streams of a new address space; creates a context if each address
     /// space has its own.
     pub(crate) fn maker(&self) -> Result<StreamMaker, CudaError> {
-        let own = self.context_per_space && self.green.is_none();
+        let own = self.config.context_per_space && self.green.is_none();
         Ok(StreamMaker {
             context: if own {
                 Context::create(self.device)?
@@ -79,7 +76,7 @@ impl Gpu {
         file: OwnedFd,
         bytes: u64,
     ) -> Result<Arc<dyn DeviceMemory>, BackendError> {
-        let Some(visible) = &self.visible else {
+        let Some(visible) = &self.config.visible else {
             let text = "GPU memory cannot be made visible to CPUs without Vulkan: \
                         install the GPU's Vulkan driver";
             return Err(refused(Status::Unsupported, text));

@@ -8,7 +8,7 @@ use causeway_memory::SharedMemory;
 use causeway_protocol::Access;
 use parking_lot::Mutex;
 
-use crate::driver::{Context, Registration};
+use crate::driver::Context;
 use crate::host_registration::{HostView, register};
 
 /// Remembers which guest RAM is registered with the GPU.
@@ -21,7 +21,7 @@ pub(crate) struct GuestRams {
 struct GuestRam {
     object: Weak<SharedMemory>,
     /// The registration of the whole object; `None` if the driver refused it.
-    whole: Option<Arc<Registration>>,
+    whole: Option<HostView>,
 }
 
 impl GuestRams {
@@ -37,17 +37,10 @@ impl GuestRams {
         offset: u64,
         bytes: u64,
     ) -> Result<HostView, BackendError> {
-        if let Some(registration) = self.whole(context, ram) {
-            return Ok(HostView {
-                registration,
-                offset,
-            });
+        match self.whole(context, ram) {
+            Some(whole) => Ok(whole.from_offset(offset)),
+            None => register(context, ram, (offset, bytes), Access::ReadWrite),
         }
-        let registration = register(context, ram, (offset, bytes), Access::ReadWrite)?;
-        Ok(HostView {
-            registration: Arc::new(registration),
-            offset: 0,
-        })
     }
 
     /// Ends the registrations of RAM objects that no longer exist.
@@ -62,7 +55,7 @@ impl GuestRams {
     }
 
     /// The lock is kept during the registration: two virtual CPUs at once must not register twice.
-    fn whole(&self, context: &Arc<Context>, ram: &Arc<SharedMemory>) -> Option<Arc<Registration>> {
+    fn whole(&self, context: &Arc<Context>, ram: &Arc<SharedMemory>) -> Option<HostView> {
         self.forget_ended();
         let mut known = self.known.lock();
         let found = known
@@ -72,7 +65,6 @@ impl GuestRams {
             return found.whole.clone();
         }
         let whole = register(context, ram, (0, ram.bytes()), Access::ReadWrite)
-            .map(Arc::new)
             .inspect_err(|e| {
                 log::warn!(
                     "cannot register all {} bytes of a guest's RAM with the GPU at once; each \

@@ -10,7 +10,7 @@ use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
 use parking_lot::Mutex;
 
-use crate::driver::{Context, Registration};
+use crate::driver::Context;
 use crate::gpu::Gpu;
 use crate::host_registration::{HostView, check_support, register, register_mapping};
 
@@ -23,7 +23,7 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 /// A memory object that is registered with the GPU as a whole, and may be kept for reuse.
 pub(crate) struct HostChunk {
     shared: Arc<SharedMemory>,
-    registration: Arc<Registration>,
+    view: HostView,
 }
 
 /// Host memory that the GPU can access: an allocation, an import, or a range of guest RAM.
@@ -52,13 +52,8 @@ impl HostMemory {
             Some(chunk) => chunk,
             None => HostChunk::create(gpu, bytes)?,
         };
-        let main = HostView {
-            registration: chunk.registration,
-            offset: 0,
-        };
-        let mut memory = Self::unregistered(gpu, chunk.shared, 0, bytes);
+        let mut memory = Self::new(gpu, chunk.shared, (0, bytes), Some(chunk.view));
         memory.own = true;
-        memory.main = Mutex::new(Some(main));
         Ok(memory)
     }
 
@@ -84,23 +79,17 @@ impl HostMemory {
                 }));
             }
         }
-        Ok(Self::unregistered(gpu, Arc::new(shared), offset, bytes))
+        Ok(Self::new(gpu, Arc::new(shared), (offset, bytes), None))
     }
 
-    /// Returns `bytes` bytes of guest RAM from `offset` of the object `ram`; the range is
-    /// registered with the GPU already, as `view`.
-    pub(crate) fn guest_ram(
+    /// Returns a range (offset and bytes) of the object `shared`, which this back end did not
+    /// allocate. `main` is the range as registered memory, if it is registered already.
+    pub(crate) fn new(
         gpu: &Arc<Gpu>,
-        ram: Arc<SharedMemory>,
+        shared: Arc<SharedMemory>,
         (offset, bytes): (u64, u64),
-        view: HostView,
+        main: Option<HostView>,
     ) -> Self {
-        let mut memory = Self::unregistered(gpu, ram, offset, bytes);
-        memory.main = Mutex::new(Some(view));
-        memory
-    }
-
-    fn unregistered(gpu: &Arc<Gpu>, shared: Arc<SharedMemory>, offset: u64, bytes: u64) -> Self {
         Self {
             gpu: Arc::downgrade(gpu),
             shared,
@@ -108,7 +97,7 @@ impl HostMemory {
             bytes,
             own: false,
             exported: AtomicBool::new(false),
-            main: Mutex::new(None),
+            main: Mutex::new(main),
         }
     }
 
@@ -119,11 +108,7 @@ impl HostMemory {
         if let Some(view) = &*main {
             return Ok(view.clone());
         }
-        let registration = self.register(context, 0, self.bytes, Access::ReadWrite)?;
-        let view = HostView {
-            registration: Arc::new(registration),
-            offset: 0,
-        };
+        let view = self.register(context, 0, self.bytes, Access::ReadWrite)?;
         Ok(main.insert(view).clone())
     }
 
@@ -134,7 +119,7 @@ impl HostMemory {
         offset: u64,
         bytes: u64,
         access: Access,
-    ) -> Result<Registration, BackendError> {
+    ) -> Result<HostView, BackendError> {
         register(context, &self.shared, (self.offset + offset, bytes), access)
     }
 
@@ -151,7 +136,7 @@ impl HostMemory {
             Arc::strong_count(&self.shared) == 1 && Arc::strong_count(&view.registration) == 1;
         (self.own && !exported && alone).then(|| HostChunk {
             shared: Arc::clone(&self.shared),
-            registration: view.registration,
+            view,
         })
     }
 }
@@ -160,19 +145,16 @@ impl HostChunk {
     fn create(gpu: &Gpu, bytes: u64) -> Result<Self, BackendError> {
         let what = || format!("allocate {bytes} bytes of host memory");
         let no_memory = |e: MemoryError| BackendError::new(Status::NoMemory, what()).because(e);
-        let shared = SharedMemory::new("causeway-host", bytes, gpu.host_pages);
+        let shared = SharedMemory::new("causeway-host", bytes, gpu.config.host_pages);
         let shared = Arc::new(shared.map_err(no_memory)?);
         let mapping = shared.map(0, bytes, Access::ReadWrite).map_err(no_memory)?;
         mapping.populate().map_err(no_memory)?;
-        let registration = register_mapping(&gpu.home, mapping, Access::ReadWrite, what)?;
-        Ok(Self {
-            shared,
-            registration: Arc::new(registration),
-        })
+        let view = register_mapping(&gpu.home, mapping, Access::ReadWrite, what)?;
+        Ok(Self { shared, view })
     }
 
     fn scrub(&self) -> bool {
-        let mapping = self.registration.mapping();
+        let mapping = self.view.registration.mapping();
         let step = ZEROS.len() as u64;
         (0..mapping.bytes()).step_by(ZEROS.len()).all(|offset| {
             let bytes = step.min(mapping.bytes() - offset) as usize;

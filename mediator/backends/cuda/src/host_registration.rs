@@ -20,13 +20,29 @@ pub(crate) struct HostView {
 }
 
 impl HostView {
+    /// Returns all the memory of `registration`.
+    fn whole(registration: Registration) -> Self {
+        Self {
+            registration: Arc::new(registration),
+            offset: 0,
+        }
+    }
+
+    /// Returns the memory from `offset` of this memory.
+    pub(crate) fn from_offset(self, offset: u64) -> Self {
+        Self {
+            offset: self.offset + offset,
+            ..self
+        }
+    }
+
     /// Returns the GPU address at which the memory begins.
     pub(crate) fn address(&self) -> u64 {
         self.registration.address() + self.offset
     }
 }
 
-/// Maps `range` (offset and bytes) of the object `shared` in this process, and registers it with
+/// Maps a range (offset and bytes) of the object `shared` in this process, and registers it with
 /// the GPU.
 ///
 /// # Errors
@@ -34,10 +50,9 @@ impl HostView {
 pub(crate) fn register(
     context: &Arc<Context>,
     shared: &SharedMemory,
-    range: (u64, u64),
+    (offset, bytes): (u64, u64),
     access: Access,
-) -> Result<Registration, BackendError> {
-    let (offset, bytes) = range;
+) -> Result<HostView, BackendError> {
     let what = || format!("register {bytes} bytes of host memory from {offset:#x}");
     let mapping = shared
         .map(offset, bytes, access)
@@ -55,9 +70,10 @@ pub(crate) fn register_mapping(
     mapping: Mapping,
     access: Access,
     what: impl Fn() -> String,
-) -> Result<Registration, BackendError> {
+) -> Result<HostView, BackendError> {
     let read_only = access != Access::ReadWrite;
-    Registration::new(context, mapping, read_only).map_err(|source| {
+    let registered = Registration::new(context, mapping, read_only);
+    registered.map(HostView::whole).map_err(|source| {
         let what = format!(
             "{}: the CUDA driver must lock this memory; raise the limit of locked memory, which is \
              {} (ulimit -l), or free memory of the host",

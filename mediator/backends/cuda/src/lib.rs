@@ -4,8 +4,8 @@
 //! `docs/cuda.md` says what the driver is trusted with and which addresses it never sees;
 //! `docs/decisions/0009-cuda-back-end.md` gives the reasons for the design.
 //!
-//! A fault of a kernel, such as a wild pointer, poisons the process for good ([`Cuda::poisoned`]).
-//! That is why each VM has a process of its own for this back end.
+//! A fault of a kernel, such as a wild pointer, poisons the process for good: the driver refuses
+//! every later call. That is why each VM has a process of its own for this back end.
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("the CUDA back end is for x86-64 Linux");

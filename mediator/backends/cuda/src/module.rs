@@ -115,15 +115,17 @@ fn load_measured(state: &SpaceState, image: &[u8]) -> Result<(LoadedModule, u64)
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one = ONE_AT_A_TIME.lock();
     let context = &state.maker.context;
-    let before = context.free_bytes().map_err(|e| driver_error(&e))?;
+    let before = context.free_bytes()?;
     let loaded = LoadedModule::load(context, image).map_err(|f| jit_error(&f, state))?;
-    let after = context.free_bytes().map_err(|e| driver_error(&e))?;
-    let bytes = before.saturating_sub(after).max(image.len() as u64);
+    let bytes = before.saturating_sub(context.free_bytes()?);
+    let bytes = bytes.max(image.len() as u64);
     Ok((loaded, bytes))
 }
 
-fn driver_error(error: &CudaError) -> ModuleError {
-    refused(error.to_string())
+impl From<CudaError> for ModuleError {
+    fn from(error: CudaError) -> Self {
+        refused(error.to_string())
+    }
 }
 
 /// Returns the refusal of an image with the log of the driver's compiler, and the line if the log
@@ -164,8 +166,8 @@ fn line(log: &str) -> u32 {
 fn functions(body: &Arc<Body>) -> Result<BTreeMap<String, Arc<CudaKernel>>, ModuleError> {
     let loaded = &body.loaded;
     let mut functions = BTreeMap::new();
-    for handle in loaded.functions().map_err(|e| driver_error(&e))? {
-        let name = loaded.name(handle).map_err(|e| driver_error(&e))?;
+    for handle in loaded.functions()? {
+        let name = loaded.name(handle)?;
         // By its name once more: a name that cannot be asked for is one that cannot be launched.
         let Ok(handle) = loaded.function(&name) else {
             continue;
@@ -180,11 +182,7 @@ impl CudaKernel {
     fn new(body: &Arc<Body>, handle: KernelHandle, name: &str) -> Result<Self, ModuleError> {
         static NUMBERS: AtomicU64 = AtomicU64::new(1);
         let loaded = &body.loaded;
-        let ask = |number| {
-            loaded
-                .attribute(handle, number)
-                .map_err(|e| driver_error(&e))
-        };
+        let ask = |number| loaded.attribute(handle, number);
         let support = &body.state.gpu.support;
         let local_bytes = ask(attribute::LOCAL_BYTES)?;
         check_local(name, local_bytes, resident_threads(support))?;
@@ -261,8 +259,7 @@ fn parameters(
     let mut parameters = Vec::new();
     let mut end = 0;
     while parameters.len() < PARAMETERS_MAX {
-        let found = loaded.parameter(handle, parameters.len());
-        let Some((offset, size)) = found.map_err(|e| driver_error(&e))? else {
+        let Some((offset, size)) = loaded.parameter(handle, parameters.len())? else {
             break;
         };
         let (Ok(offset), Ok(size)) = (u16::try_from(offset), u16::try_from(size)) else {

@@ -84,14 +84,11 @@ pub(crate) fn open(config: &Config) -> Result<(Arc<Gpu>, Attributes), OpenError>
         home,
         device: candidate.device,
         support: candidate.support.clone(),
-        visible: config.visible.clone(),
+        config: config.clone(),
         granularity_bytes,
         memory_bytes,
         taken_bytes: Arc::default(),
         multiprocessors,
-        context_per_space: config.context_per_space,
-        single_launches: config.single_launches,
-        host_pages: config.host_pages,
     };
     let attributes = attributes(&gpu, &candidate.name);
     Ok((Arc::new(gpu), attributes))
@@ -194,9 +191,7 @@ fn attributes(gpu: &Gpu, name: &str) -> Attributes {
         some => format!("{some} of {all} SMs"),
     };
     let mut name = format!("cuda, {name}, {part}");
-    while name.len() > NAME_BYTES_MAX {
-        name.pop();
-    }
+    name.truncate(name.floor_char_boundary(NAME_BYTES_MAX));
     let shared = support.count(Attribute::SharedOptIn);
     Attributes {
         name,
@@ -213,17 +208,18 @@ fn attributes(gpu: &Gpu, name: &str) -> Attributes {
 
 /// Returns what guests may use, as bits of [`features`].
 fn features(gpu: &Gpu) -> u64 {
-    let when = |there: bool, bit: u64| if there { bit } else { 0 };
-    features::KERNELS
-        | features::SHARING
-        | features::RECORDING
-        | when(
+    let always = features::KERNELS | features::SHARING | features::RECORDING;
+    let optional = [
+        (
             gpu.support.has(Attribute::HostRegister),
             features::GUEST_RAM,
-        )
-        | when(
+        ),
+        (
             gpu.support.has(Attribute::Compression),
             features::COMPRESSION,
-        )
-        | when(gpu.visible.is_some(), features::DEVICE_VISIBLE)
+        ),
+        (gpu.config.visible.is_some(), features::DEVICE_VISIBLE),
+    ];
+    let there = optional.into_iter().filter(|(is_there, _)| *is_there);
+    there.fold(always, |all, (_, bit)| all | bit)
 }

@@ -26,13 +26,6 @@ const STOP_PATIENCE: Duration = Duration::from_millis(250);
 /// Number of submissions between two looks at the marker.
 const MARKER_PERIOD: u32 = 16;
 
-/// The end of a wait for all work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WaitOutcome {
-    Done,
-    Abandoned,
-}
-
 /// A queue of an address space: feeds a CUDA stream with the work of one command buffer.
 pub(crate) struct CudaQueue {
     enqueuer: Enqueuer,
@@ -67,7 +60,9 @@ impl CudaQueue {
             marker: Marker::default(),
             keep_alive: KeepAlive::default(),
             // Nodes of a graph do not say which multiprocessors they have; streams of a part do.
-            gatherer: Gatherer::new(state.maker.green.is_none() && !state.gpu.single_launches),
+            gatherer: Gatherer::new(
+                state.maker.green.is_none() && !state.gpu.config.single_launches,
+            ),
             abandoned: false,
         })
     }
@@ -139,9 +134,9 @@ impl CudaQueue {
         Ok(())
     }
 
-    /// Waits until the GPU has done all submissions, or until the session has ended and work goes
-    /// on for longer than [`STOP_PATIENCE`].
-    fn wait(&mut self) -> Result<WaitOutcome, CudaError> {
+    /// Waits until the GPU has done all submissions. Abandons the queue if the session has ended and
+    /// work goes on for longer than [`STOP_PATIENCE`].
+    fn wait(&mut self) -> Result<(), CudaError> {
         let begun = Instant::now();
         let mut stopped: Option<Instant> = None;
         let mut sleep = SLEEP_MIN;
@@ -151,7 +146,7 @@ impl CudaQueue {
                 if stopped.elapsed() > STOP_PATIENCE {
                     self.abandoned = true;
                     self.state().abandon();
-                    return Ok(WaitOutcome::Abandoned);
+                    return Ok(());
                 }
             }
             if begun.elapsed() < SPIN {
@@ -162,11 +157,9 @@ impl CudaQueue {
             }
         }
         self.idle();
-        Ok(WaitOutcome::Done)
+        Ok(())
     }
-}
 
-impl CudaQueue {
     /// Returns whether a launch may wait for more: only while the GPU is busy, as far as is known.
     fn may_gather(&self) -> bool {
         self.gatherer.is_on() && !(self.gatherer.is_empty() && self.progress.is_done())
@@ -223,9 +216,7 @@ impl Queue for CudaQueue {
         self.flush()?;
         let enqueued = self.submission(|queue| queue.enqueuer.enqueue(&work));
         self.keep_alive.hold(&work, self.progress.submitted());
-        if let Err(fault) = enqueued {
-            return Err(self.fail(fault));
-        }
+        enqueued.map_err(|fault| self.fail(fault))?;
         self.look()
     }
 
@@ -235,9 +226,7 @@ impl Queue for CudaQueue {
         }
         self.check()?;
         let launched = self.submission(|queue| queue.gatherer.launch(&queue.enqueuer.stream));
-        if let Err(error) = launched {
-            return Err(self.fail_of(&error));
-        }
+        launched.map_err(|error| self.fail_of(&error))?;
         self.look()
     }
 
@@ -247,29 +236,24 @@ impl Queue for CudaQueue {
         if self.progress.is_done() {
             return Ok(HowFar::Idle);
         }
-        match self.enqueuer.stream.is_idle() {
-            Ok(true) => {
-                self.idle();
-                Ok(HowFar::Idle)
-            }
-            Ok(false) => Ok(HowFar::Busy),
-            Err(error) => Err(self.fail_of(&error)),
+        let is_idle = self.enqueuer.stream.is_idle();
+        if !is_idle.map_err(|error| self.fail_of(&error))? {
+            return Ok(HowFar::Busy);
         }
+        self.idle();
+        Ok(HowFar::Idle)
     }
 
     /// Work that goes on for a quarter of a second after the session's stop flag was set is
     /// abandoned: the process can then no longer be used for another session, as
-    /// [`crate::Cuda::poisoned`] tells.
+    /// [`Backend::is_poisoned`](causeway_mediator::backend::Backend::is_poisoned) tells.
     fn finish(&mut self) -> Result<(), Fault> {
         self.flush()?;
         self.check()?;
         if self.progress.is_done() || self.abandoned {
             return Ok(());
         }
-        match self.wait() {
-            Ok(WaitOutcome::Done | WaitOutcome::Abandoned) => Ok(()),
-            Err(error) => Err(self.fail_of(&error)),
-        }
+        self.wait().map_err(|error| self.fail_of(&error))
     }
 }
 

@@ -94,8 +94,7 @@ impl Support {
     /// # Errors
     /// The driver's error if it does not know the attribute.
     pub fn value(&self, attribute: Attribute) -> Result<i32, CudaError> {
-        let value = self.values.get(&attribute).cloned();
-        value.unwrap_or(Ok(0))
+        self.values[&attribute].clone()
     }
 
     /// Returns the value of `attribute` as a count: 0 if the value is negative, or if the driver

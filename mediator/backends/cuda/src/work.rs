@@ -86,8 +86,20 @@ impl Enqueuer {
 
     /// Refuses addresses that are not mapped with the rights that work needs. Returns how many
     /// bytes of the range lie in the first mapping.
-    fn check(&mut self, wanted: &Use) -> Result<u64, Fault> {
-        self.lookup.check(&self.state.table, wanted)
+    fn check(
+        &mut self,
+        what: &'static str,
+        address: u64,
+        bytes: u64,
+        access: Access,
+    ) -> Result<u64, Fault> {
+        let wanted = Use {
+            address,
+            bytes,
+            access,
+            what,
+        };
+        self.lookup.check(&self.state.table, &wanted)
     }
 
     /// Refuses recorded work if its addresses have lost rights since it was recorded.
@@ -117,18 +129,8 @@ impl Enqueuer {
 
     fn copy(&mut self, destination: u64, source: u64, bytes: u64) -> Result<(), Fault> {
         let what = "a copy";
-        let readable = self.check(&Use {
-            address: source,
-            bytes,
-            access: Access::Read,
-            what,
-        })?;
-        let writable = self.check(&Use {
-            address: destination,
-            bytes,
-            access: Access::ReadWrite,
-            what,
-        })?;
+        let readable = self.check(what, source, bytes, Access::Read)?;
+        let writable = self.check(what, destination, bytes, Access::ReadWrite)?;
         let mut piece = readable.min(writable);
         let mut done = 0;
         // One call for each pair of mappings: nothing says that a call may go over the end of one.
@@ -159,12 +161,7 @@ impl Enqueuer {
         width: u32,
     ) -> Result<(), Fault> {
         let what = "a fill";
-        let mut piece = self.check(&Use {
-            address: destination,
-            bytes,
-            access: Access::ReadWrite,
-            what,
-        })?;
+        let mut piece = self.check(what, destination, bytes, Access::ReadWrite)?;
         let mut done = 0;
         while done < bytes && piece != 0 {
             let filled = self.stream.fill(destination + done, piece, pattern, width);
@@ -191,7 +188,7 @@ impl Enqueuer {
     }
 
     fn release(&mut self, address: u64, value: u64) -> Result<(), Fault> {
-        self.check_word(address, "a fence release")?;
+        self.check("a fence release", address, 8, Access::ReadWrite)?;
         let released = if self.stream_stores {
             self.stream.write_value(address, value)
         } else {
@@ -202,20 +199,10 @@ impl Enqueuer {
     }
 
     fn timestamp(&mut self, address: u64) -> Result<(), Fault> {
-        self.check_word(address, "a timestamp")?;
+        self.check("a timestamp", address, 8, Access::ReadWrite)?;
         let words = self.state.words().map_err(back_end)?;
         let stamped = words.timestamp(&self.stream, address);
         stamped.map_err(|e| self.address_fault(&e))
-    }
-
-    fn check_word(&mut self, address: u64, what: &'static str) -> Result<(), Fault> {
-        let wanted = Use {
-            address,
-            bytes: 8,
-            access: Access::ReadWrite,
-            what,
-        };
-        self.check(&wanted).map(drop)
     }
 
     /// Returns the fault for an error of a call with addresses, as [`Self::fault`] does, except

@@ -63,13 +63,14 @@ impl Lookup {
     /// # Errors
     /// A fault with status `MemoryFault`, which names the first address that is not mapped so.
     pub(crate) fn check(&mut self, table: &Table, wanted: &Use) -> Result<u64, Fault> {
+        let unmapped = |at| memory_fault(wanted, at, "is not mapped");
         let end = wanted.address.checked_add(wanted.bytes);
-        let end = end.ok_or_else(|| unmapped(wanted, wanted.address))?;
+        let end = end.ok_or_else(|| unmapped(wanted.address))?;
         let (mut at, mut first) = (wanted.address, None);
         while at < end {
-            let span = self.span(table, at).ok_or_else(|| unmapped(wanted, at))?;
+            let span = self.span(table, at).ok_or_else(|| unmapped(at))?;
             if !span.access.allows(wanted.access) {
-                return Err(forbidden(wanted, at));
+                return Err(memory_fault(wanted, at, "is not mapped with that right"));
             }
             first = first.or(Some(span.end.min(end) - wanted.address));
             at = span.end;
@@ -119,14 +120,6 @@ impl Standing {
         self.generation.store(generation, Ordering::SeqCst);
         Ok(())
     }
-}
-
-fn unmapped(wanted: &Use, at: u64) -> Fault {
-    memory_fault(wanted, at, "is not mapped")
-}
-
-fn forbidden(wanted: &Use, at: u64) -> Fault {
-    memory_fault(wanted, at, "is not mapped with that right")
 }
 
 fn memory_fault(wanted: &Use, at: u64, why: &str) -> Fault {

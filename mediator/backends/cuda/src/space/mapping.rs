@@ -1,5 +1,6 @@
 //! One mapping of an address space: memory at a GPU address.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use causeway_mediator::backend::{BackendError, Memory};
@@ -96,7 +97,10 @@ impl Mapping {
                 let placed = placed.lock();
                 let what = || format!("give the GPU the right {access:?}");
                 match &*placed {
-                    Some(placed) => placed.set_access(access).map_err(|e| failed(what(), e)),
+                    Some(placed) => {
+                        let set = placed.mapped.set_access(access);
+                        set.map_err(|e| failed(what(), e))
+                    }
                     None => Err(refused(Status::BackEnd, what())),
                 }
             }
@@ -118,10 +122,9 @@ impl Mapping {
     pub(super) fn load_u64(&self, offset: u64) -> Option<u64> {
         match &self.kind {
             Kind::Host { view, .. } => {
-                let at = view.offset + offset;
                 let mapping = view.registration.mapping();
                 mapping
-                    .load_u64(at, std::sync::atomic::Ordering::Acquire)
+                    .load_u64(view.offset + offset, Ordering::Acquire)
                     .ok()
             }
             Kind::Device {
@@ -182,7 +185,7 @@ fn device_kind(
         })?),
     };
     let placed = gpu.addresses.place(base, physical, access)?;
-    let va = placed.address() + offset;
+    let va = placed.mapped.address() + offset;
     let kind = Kind::Device {
         placed: Mutex::new(Some(placed)),
         offset,
@@ -208,11 +211,7 @@ fn host_kind(
         return Err(foreign());
     }
     if access == Access::ReadWrite {
-        let main = memory.main(&gpu.home)?;
-        let view = HostView {
-            offset: main.offset + offset,
-            ..main
-        };
+        let view = memory.main(&gpu.home)?.from_offset(offset);
         let va = view.address();
         if is_free(va) && wanted.is_none_or(|wanted| wanted == va) {
             let granted = Access::ReadWrite;
@@ -231,10 +230,6 @@ fn host_kind(
     if granted == Access::Read && !gpu.support.has(Attribute::HostRegisterReadOnly) {
         return Err(lacks(Attribute::HostRegisterReadOnly));
     }
-    let registration = memory.register(&gpu.home, offset, bytes, granted)?;
-    let view = HostView {
-        registration: Arc::new(registration),
-        offset: 0,
-    };
+    let view = memory.register(&gpu.home, offset, bytes, granted)?;
     Ok((view.address(), Kind::Host { view, granted }))
 }

@@ -29,7 +29,7 @@ fn a_wild_pointer_poisons_the_process_and_everything_says_so() {
         assert!(fault.text.contains(part), "{part}: {fault}");
     }
     assert_eq!(rig.queue.finish().unwrap_err(), fault);
-    assert!(rig.cuda.poisoned().unwrap().contains("ILLEGAL_ADDRESS"));
+    assert!(rig.cuda.is_poisoned());
     let lost = |error: causeway_mediator::backend::BackendError| error.status;
     let space = rig.cuda.create_space(std::sync::Arc::default());
     assert_eq!(space.err().map(lost), Some(Status::DeviceLost));
@@ -94,7 +94,7 @@ fn memory_that_is_unmapped_under_work_waits_for_it() {
         assert!(begun.elapsed() < Duration::from_secs(60), "never let go");
     }
     rig.wait().unwrap();
-    assert_eq!(rig.cuda.poisoned(), None);
+    assert!(!rig.cuda.is_poisoned());
 }
 
 #[test]
@@ -109,8 +109,7 @@ fn the_end_of_a_session_does_not_wait_for_an_endless_kernel() {
     let flag = endless(&mut rig);
     rig.stop.store(true, Ordering::SeqCst);
     rig.queue.finish().unwrap();
-    let poisoned = rig.cuda.poisoned().expect("work is left behind");
-    assert!(poisoned.contains("did not end"), "{poisoned}");
+    assert!(rig.cuda.is_poisoned(), "work is left behind");
     let view = host(&flag.memory);
     // All of this returns although the kernel goes on, and leaves it what it uses.
     drop(flag);

@@ -20,7 +20,8 @@ fn parts_and_several_mappings_show_the_same_memory() {
     }
     let mut rig = Rig::new();
     for kind in [MemoryKind::Device, MemoryKind::Host] {
-        let read_only = rig.cuda.support().has(Attribute::HostRegisterReadOnly);
+        let gpu = &causeway_cuda::survey().unwrap().gpus[0];
+        let read_only = gpu.support.has(Attribute::HostRegisterReadOnly);
         if kind == MemoryKind::Host && !read_only {
             eprintln!("skipped: this GPU cannot only read host memory");
             continue;

@@ -1,5 +1,5 @@
 use causeway_kernels::{case, special};
-use causeway_mediator::backend::{Launch, LaunchShape, Work};
+use causeway_mediator::backend::{Backend, Launch, LaunchShape, Work};
 use causeway_protocol::message::{MemoryKind, Status};
 use causeway_standin_cuda::{cubin, fatbin};
 
@@ -74,7 +74,7 @@ fn refusals_say_why_and_where() {
     }
     let empty = rig.load(b"").err().unwrap();
     assert!(empty.reason.contains("neither PTX"), "{empty}");
-    assert_eq!(rig.cuda.poisoned(), None);
+    assert!(!rig.cuda.is_poisoned());
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn launches_beyond_a_kernel_are_refused() {
         let refused = Launch::new(&function, shape, parameters);
         assert_eq!(refused.unwrap_err().status, status);
     }
-    assert_eq!(rig.cuda.poisoned(), None);
+    assert!(!rig.cuda.is_poisoned());
     // More dynamic shared memory than 48 KiB is there for who asks.
     let large = LaunchShape {
         shared_bytes: 100 << 10,

@@ -116,6 +116,6 @@ fn what_is_opened_tells_what_it_is() {
     let all = features::KERNELS | features::GUEST_RAM | features::SHARING;
     assert_eq!(attributes.features & all, all);
     assert_eq!(attributes.features & features::DEVICE_VISIBLE, 0);
-    assert_eq!(cuda.poisoned(), None);
+    assert!(!cuda.is_poisoned());
     cuda.uuid().unwrap();
 }
