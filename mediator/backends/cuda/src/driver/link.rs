@@ -29,10 +29,7 @@ impl Drop for Linker {
 /// Compiles `ptx`, which ends with a zero, for the GPU of `context`. Returns the compiled image.
 pub(crate) fn link_ptx(context: &Arc<Context>, ptx: &[u8]) -> Result<Vec<u8>, JitFailure> {
     let mut log = JitLog::new();
-    match link(context, ptx, &mut log) {
-        Ok(image) => Ok(image),
-        Err(error) => Err(log.failure(error)),
-    }
+    link(context, ptx, &mut log).map_err(|error| log.failure(error))
 }
 
 fn link(context: &Context, ptx: &[u8], log: &mut JitLog) -> Result<Vec<u8>, CudaError> {
