@@ -1,4 +1,5 @@
-//! Builds the bare guests with a cargo of their own, and names the images for `include_bytes!`.
+//! Builds the bare guests by a separate run of cargo, and writes a table of their images with
+//! `include_bytes!`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,7 +37,7 @@ fn main() {
     fs::write(out.join("images.rs"), table(&images)).expect("cannot write the table of images");
 }
 
-/// The source text of a table of (name, image).
+/// Returns the source text of a table with the name and the image of each guest.
 fn table(images: &Path) -> String {
     let mut text = String::from("&[\n");
     for name in NAMES {

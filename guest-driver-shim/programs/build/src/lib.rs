@@ -1,9 +1,10 @@
-//! For build scripts: programs for guests, built by a cargo of their own.
+//! Builds programs for guests by a separate run of cargo, for build scripts.
 //!
-//! What runs in a guest cannot be an ordinary dependency of what runs on the host: it has other
-//! flags, and it is wanted as a file. Cargo is run with a target folder of its own (two cargos in
-//! one target folder would wait for each other), with the lock file as committed. With an explicit
-//! target, its flags are for the programs only, not for their build scripts.
+//! A program that runs in a guest cannot be an ordinary dependency of the host's crates: it needs
+//! other compiler flags, and it is embedded as a file. The separate cargo has its own target folder
+//! (two cargos in one target folder would wait for each other) and uses the lock file as committed.
+//! Its target is explicit, so that its flags apply to the programs only, not to their build
+//! scripts.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -11,11 +12,11 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The target of all programs for guests.
+/// The Rust target for which all programs for guests are compiled.
 pub const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Makes cargo run the build script again when one of `sources` changes; they are relative to
-/// `folder`.
+/// Makes cargo run the build script again when one of the files or folders `sources`, which are
+/// relative to `folder`, changes.
 ///
 /// [`bare`] and [`static_linux`] do this for the crates that they build.
 pub fn rerun_if_changed(folder: &Path, sources: &[&str]) {
@@ -24,10 +25,11 @@ pub fn rerun_if_changed(folder: &Path, sources: &[&str]) {
     }
 }
 
-/// The root of the repository: the folder above the build script's crate that has the lock file.
+/// Returns the root of the repository: the nearest folder above the build script's crate that has a
+/// `Cargo.lock`.
 ///
 /// # Panics
-/// If no folder above has one.
+/// If no folder above the crate has a `Cargo.lock`.
 #[must_use]
 pub fn repository() -> PathBuf {
     let of_crate = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
@@ -36,17 +38,18 @@ pub fn repository() -> PathBuf {
     root.expect("no Cargo.lock above the crate").to_owned()
 }
 
-/// A variable that cargo sets for build scripts.
+/// Returns the value of an environment variable that cargo sets for build scripts.
 ///
 /// # Panics
-/// If it is not set.
+/// If the variable is not set.
 #[must_use]
 pub fn variable(name: &str) -> OsString {
     env::var_os(name).unwrap_or_else(|| panic!("cargo has not set {name}"))
 }
 
-/// Builds the bare guests in `folder`, where cargo finds their configuration, and returns the
-/// folder of the executables. Cargo runs the build script again when a source of theirs changes.
+/// Builds the bare guests of the workspace in `folder`, where cargo finds their configuration, and
+/// returns the folder with the executables. Cargo runs the calling build script again when a source
+/// of the guests changes.
 ///
 /// # Panics
 /// If the build fails.
@@ -58,9 +61,10 @@ pub fn bare(folder: &Path, target_folder: &Path) -> PathBuf {
     finish(cargo, target_folder, "release")
 }
 
-/// Builds Linux programs of the workspace in `folder` as static executables, and returns the folder
-/// of the executables. They are small (profile `guest`), because guests read them before anything
-/// else. Cargo runs the build script again when a source of theirs changes.
+/// Builds the programs of `packages` in the workspace in `folder` as static executables for Linux,
+/// and returns the folder with the executables. The cargo profile `guest` makes them small, because
+/// a guest's memory holds them. Cargo runs the calling build script again when a source of the
+/// programs changes.
 ///
 /// # Panics
 /// If the build fails.
@@ -153,8 +157,8 @@ fn finish(mut cargo: Command, target_folder: &Path, profile: &str) -> PathBuf {
     target_folder.join(TARGET).join(profile)
 }
 
-/// Whether a variable describes the build that the script is part of, and would change that of the
-/// guests.
+/// Returns whether the environment variable `name` describes the build to which the calling build
+/// script belongs. Such a variable would change the build of the guests.
 fn is_of_the_outer_build(name: &str) -> bool {
     const NAMES: &[&str] = &[
         "RUSTFLAGS",

@@ -1,10 +1,10 @@
-//! The bare guests of `guest-driver-shim/programs/bare`, built when this crate is, and embedded in
-//! it.
+//! Embeds the bare guests of `guest-driver-shim/programs/bare`, which this crate's build script
+//! builds.
 
 /// Name and ELF image of each guest.
 const IMAGES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/images.rs"));
 
-/// Names of the guests; the first is the default.
+/// Names of all embedded guests. The first is the default of `causeway run`.
 pub const NAMES: [&str; IMAGES.len()] = {
     let mut names = [""; IMAGES.len()];
     let mut i = 0;
@@ -15,7 +15,7 @@ pub const NAMES: [&str; IMAGES.len()] = {
     names
 };
 
-/// The ELF image of the guest called `name`.
+/// Returns the ELF image of the guest called `name`; `None` if no embedded guest has this name.
 #[must_use]
 pub fn image(name: &str) -> Option<&'static [u8]> {
     IMAGES

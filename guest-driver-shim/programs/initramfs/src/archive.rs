@@ -14,40 +14,40 @@ const KIND_FILE: u32 = 0o100_000;
 const KIND_LINK: u32 = 0o120_000;
 const KIND_CHARACTER_DEVICE: u32 = 0o020_000;
 
-/// Headers, names and contents each end at a multiple of this.
+/// Headers, names and contents each end at a multiple of this number of bytes.
 const ALIGNMENT: usize = 4;
 const MAGIC: &str = "070701";
 const TRAILER: &[u8] = b"TRAILER!!!";
 const RIGHTS_OF_FOLDERS: u32 = 0o755;
 
-/// Why something cannot be in an archive.
+/// The reason for which a file, folder, link or device cannot be in an archive.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ArchiveError {
-    /// There is another one of this path.
+    /// The archive has another file, link or device with this path.
     #[error("{path} is in the guest already: give each file another path")]
     Duplicate {
-        /// The path.
+        /// Path in the guest.
         path: GuestPath,
     },
-    /// The path is a folder already, or lies in a file.
+    /// The path is that of a folder already, or it lies in a file instead of a folder.
     #[error(
         "{path} would be a file and a folder in the guest, or lies in a file: choose another path"
     )]
     NotFolder {
-        /// The path.
+        /// Path in the guest.
         path: GuestPath,
     },
-    /// More than the format can say.
-    #[error("{path} has {bytes} bytes: a file in an initramfs has less than 4 GiB")]
+    /// The file has 4 GiB or more, which the archive format cannot express.
+    #[error("{path} has {bytes} bytes: a file in an initramfs must have less than 4 GiB")]
     Large {
-        /// The path.
+        /// Path in the guest.
         path: GuestPath,
-        /// Its size.
+        /// Size of the file in bytes.
         bytes: usize,
     },
 }
 
-/// Files, folders and devices, written in the order of their paths.
+/// An initramfs: files, folders, links and devices, which are written in the order of their paths.
 #[derive(Clone, Debug, Default)]
 pub struct Archive<'a> {
     entries: BTreeMap<Vec<u8>, Entry<'a>>,
@@ -67,17 +67,17 @@ impl Entry<'_> {
 }
 
 impl<'a> Archive<'a> {
-    /// Returns an archive with nothing in it.
+    /// Returns an empty archive.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a regular file with these rights, and the folders that it lies in.
+    /// Adds a regular file with the permission bits `rights`, and the folders that it lies in.
     ///
     /// # Errors
-    /// [`ArchiveError::Duplicate`] if the path is taken, `NotFolder` if a file lies on the way to
-    /// it, `Large` for a file of 4 GiB or more.
+    /// [`ArchiveError::Duplicate`] if the path is taken, [`ArchiveError::NotFolder`] if a part of
+    /// the path is a file, [`ArchiveError::Large`] for a file of 4 GiB or more.
     pub fn file(
         &mut self,
         path: &GuestPath,
@@ -93,21 +93,22 @@ impl<'a> Archive<'a> {
         self.insert(path, KIND_FILE | rights & 0o7777, (0, 0), content)
     }
 
-    /// Adds a symbolic link to `target`, and the folders that it lies in.
+    /// Adds a symbolic link to `target`, and the folders that the link lies in.
     ///
     /// # Errors
-    /// [`ArchiveError::Duplicate`] if the path is taken, `NotFolder` if a file lies on the way to
-    /// it.
+    /// [`ArchiveError::Duplicate`] if the path is taken, [`ArchiveError::NotFolder`] if a part of
+    /// the path is a file.
     pub fn link(&mut self, path: &GuestPath, target: &GuestPath) -> Result<(), ArchiveError> {
         let target = [b"/", target.archived()].concat();
         self.insert(path, KIND_LINK | 0o777, (0, 0), target.into())
     }
 
-    /// Adds a character device of this major and minor number.
+    /// Adds a character device with these permission bits and this major and minor number, and the
+    /// folders that it lies in.
     ///
     /// # Errors
-    /// [`ArchiveError::Duplicate`] if the path is taken, `NotFolder` if a file lies on the way to
-    /// it.
+    /// [`ArchiveError::Duplicate`] if the path is taken, [`ArchiveError::NotFolder`] if a part of
+    /// the path is a file.
     pub fn character_device(
         &mut self,
         path: &GuestPath,
@@ -119,11 +120,11 @@ impl<'a> Archive<'a> {
         self.insert(path, mode, (major, minor), Cow::default())
     }
 
-    /// Adds a folder with these rights, which may be there already, and the folders that it lies
-    /// in.
+    /// Adds a folder with the permission bits `rights`, and the folders that it lies in. If the
+    /// archive has the folder already, only its permission bits change.
     ///
     /// # Errors
-    /// [`ArchiveError::NotFolder`] if a file has this path or lies on the way to it.
+    /// [`ArchiveError::NotFolder`] if the path or a part of it is a file.
     pub fn folder(&mut self, path: &GuestPath, rights: u32) -> Result<(), ArchiveError> {
         self.make_folders(path.folders().chain([path.archived()]), path)?;
         if let Some(entry) = self.entries.get_mut(path.archived()) {
@@ -132,7 +133,7 @@ impl<'a> Archive<'a> {
         Ok(())
     }
 
-    /// Makes those of the folders that are missing. `path` is what they are wanted for.
+    /// Adds those of `folders` that are missing. `path` is the file that lies in them.
     fn make_folders<'p>(
         &mut self,
         folders: impl Iterator<Item = &'p [u8]>,
@@ -186,19 +187,19 @@ impl<'a> Archive<'a> {
         sizes.sum::<u64>() + entry_bytes(TRAILER.len(), 0)
     }
 
-    /// Returns the archive, in memory.
+    /// Returns the bytes of the archive.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(usize::try_from(self.bytes()).unwrap_or(0));
-        // A vector takes whatever is written to it.
+        // Writing to a vector does not fail.
         let _ = self.write(&mut bytes);
         bytes
     }
 
-    /// Writes the archive.
+    /// Writes the archive to `out`.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// The error of `out` if it does not take the bytes.
     pub fn write(&self, mut out: impl Write) -> io::Result<()> {
         // Two files with one inode would be two names of one file.
         for (inode, (path, entry)) in (1..).zip(&self.entries) {
@@ -213,7 +214,7 @@ impl<'a> Archive<'a> {
     }
 }
 
-/// Header: the magic number, and 13 numbers of 8 hexadecimal digits.
+/// Size of a header: the magic number, and 13 numbers of 8 hexadecimal digits.
 const HEADER_BYTES: usize = 6 + 13 * 8;
 
 fn entry_bytes(name: usize, content: usize) -> u64 {
@@ -250,7 +251,7 @@ fn write_entry(out: &mut impl Write, inode: u32, path: &[u8], entry: &Entry) -> 
     out.write_all(padded(&[], entry.content.len()))
 }
 
-/// `end` and as many zeros as make a multiple of [`ALIGNMENT`] of `bytes`.
+/// Returns `end` and as many zeros as are needed to extend `bytes` to a multiple of [`ALIGNMENT`].
 fn padded(end: &'static [u8], bytes: usize) -> &'static [u8] {
     let zeros = bytes.next_multiple_of(ALIGNMENT) - bytes;
     &[0; 2 * ALIGNMENT][..end.len() + zeros]

@@ -1,4 +1,4 @@
-//! Which programs a guest without libraries can run: static ELF executables for x86-64.
+//! Checks whether a guest without libraries can run a program: a static ELF executable for x86-64.
 
 use object::elf::{
     DT_NEEDED, DT_STRSZ, DT_STRTAB, EM_X86_64, ET_DYN, ET_EXEC, FileHeader64, PT_LOAD,
@@ -10,79 +10,85 @@ use object::{LittleEndian, elf};
 type Header = FileHeader64<LittleEndian>;
 type Segment = elf::ProgramHeader64<LittleEndian>;
 
-/// Longest first line of a script that is quoted.
+/// Most bytes of a script's first line that a refusal quotes.
 const SCRIPT_LINE_BYTES_MAX: usize = 120;
-/// Most libraries that are named in a refusal.
+/// Most libraries that a refusal names.
 const LIBRARIES_MAX: usize = 32;
 
-/// Why a file cannot be the program of a guest.
+/// The reason for which a guest cannot run a file as its program.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
-    /// A script.
+    /// The file is a script.
     #[error(
-        "it is a script for `{interpreter}`, which the guest does not have: give a static interpreter as the program, and the script with --file"
+        "it is a script for `{interpreter}`, which the guest does not have: give a static \
+         interpreter as the program, and the script with --file"
     )]
     Script {
-        /// The interpreter in its first line.
+        /// The interpreter that the script's first line names.
         interpreter: String,
     },
-    /// No ELF header.
+    /// The file does not begin with an ELF header.
     #[error("it is not an ELF executable: it has {bytes} bytes and begins with {head:02x?}")]
     NotElf {
-        /// Size of the file.
+        /// Size of the file in bytes.
         bytes: usize,
-        /// First bytes.
+        /// First bytes of the file, at most four.
         head: Vec<u8>,
     },
-    /// For another kind of processor.
+    /// The file is for another kind of processor.
     #[error("it is for {found}: guests are x86-64 machines")]
     Architecture {
-        /// Class, byte order and machine.
+        /// The kind of processor, in words.
         found: String,
     },
-    /// An object file, a core dump.
+    /// The file is an ELF file, but no executable: an object file or a core dump.
     #[error(
         "its ELF type is {kind}: give an executable (type 2, or 3 if it is position-independent)"
     )]
     Type {
-        /// `e_type`.
+        /// The ELF header's field `e_type`.
         kind: u16,
     },
-    /// Cut off, or contradicts itself.
+    /// A part of the file is missing or contradicts another part.
     #[error("cannot read its {what}: the file is cut off or damaged")]
     Damaged {
-        /// Which part.
+        /// The part, such as "program headers".
         what: &'static str,
-        /// Why.
+        /// The error of the parser.
         source: object::read::Error,
     },
-    /// Cut off.
-    #[error("it is cut off: it ends at byte {end}, but the file at {bytes}")]
+    /// The file ends before the end of a segment.
+    #[error("it is cut off: its last part ends at byte {end}, but the file ends at byte {bytes}")]
     Truncated {
-        /// Where it should end.
+        /// Offset at which the segment should end.
         end: u64,
-        /// Size of the file.
+        /// Size of the file in bytes.
         bytes: usize,
     },
-    /// Nothing in it is for memory.
-    #[error("it is not an executable: there is nothing to load in it")]
+    /// The file has no segment that is loaded to memory.
+    #[error("it is not an executable: it has no segment to load")]
     Empty,
-    /// Wants libraries.
+    /// The file needs a dynamic linker or libraries.
     #[error(
-        "it is linked dynamically and needs {wanted}, but the guest has no libraries: link it statically (Rust: --target x86_64-unknown-linux-gnu with RUSTFLAGS=-Ctarget-feature=+crt-static; C: -static)"
+        "it is linked dynamically and needs {wanted}, but the guest has no libraries: link it \
+         statically (Rust: --target x86_64-unknown-linux-gnu with \
+         RUSTFLAGS=-Ctarget-feature=+crt-static; C: -static)"
     )]
     Dynamic {
-        /// Its dynamic linker, and the libraries that it names.
+        /// The dynamic linker and the libraries that the file names.
         wanted: String,
     },
 }
 
-/// Checks that a guest without libraries can run this program.
+/// Checks that a guest without libraries can run the program whose file has the content `image`.
 ///
 /// # Errors
-/// [`ProgramError`]: `Script` or `NotElf` if the file is not an ELF file, `Architecture` or `Type`
-/// if it is not for x86-64 or not an executable, `Damaged`, `Truncated` or `Empty` if parts of it
-/// are missing, `Dynamic` if it needs libraries.
+/// * [`ProgramError::Script`], [`ProgramError::NotElf`] if the file is not an ELF file.
+/// * [`ProgramError::Architecture`], [`ProgramError::Type`] if the file is not an executable for
+///   x86-64.
+/// * [`ProgramError::Damaged`], [`ProgramError::Truncated`], [`ProgramError::Empty`] if parts of
+///   the file are missing.
+/// * [`ProgramError::Dynamic`] if the program needs libraries.
 pub fn check_program(image: &[u8]) -> Result<(), ProgramError> {
     if let Some(interpreter) = interpreter_of_script(image) {
         return Err(ProgramError::Script { interpreter });
@@ -146,16 +152,17 @@ fn interpreter_of_script(image: &[u8]) -> Option<String> {
     Some(text(line.trim_ascii()))
 }
 
-/// Class, byte order and machine must be those of an x86-64 executable.
+/// Checks that class, byte order and machine are those of an x86-64 executable.
 fn check_architecture(image: &[u8]) -> Result<(), ProgramError> {
-    // The same place in the headers of all classes; the byte order is that of the file.
+    // The field `e_machine` has the same place in the headers of all classes; its byte order is
+    // that of the file.
     let [.., class, order] = image.get(..6).unwrap_or_default() else {
         return Ok(());
     };
     let machine = match (image.get(18..20), order) {
         (Some([high, low]), 2) => u16::from_be_bytes([*high, *low]),
         (Some([low, high]), _) => u16::from_le_bytes([*low, *high]),
-        // Too short for a header, which is said elsewhere.
+        // Too short for a header, which the parser reports later.
         _ => return Ok(()),
     };
     if (*class, *order, machine) == (2, 1, EM_X86_64.0) {
@@ -172,7 +179,7 @@ fn check_architecture(image: &[u8]) -> Result<(), ProgramError> {
     Err(ProgramError::Architecture { found: name })
 }
 
-/// Returns the libraries that a segment names, if it is the one with that list.
+/// Returns the libraries that `segment` names; none unless it is the dynamic segment.
 fn libraries(
     segment: &Segment,
     segments: &[Segment],
@@ -248,7 +255,7 @@ mod tests {
         assert!(changed(18, &[0xab, 0xcd]).contains("machine 52651"));
         assert!(changed(16, &[1, 0]).contains("type is 1"));
         // No program headers at all.
-        assert!(changed(56, &[0, 0]).contains("nothing to load"));
+        assert!(changed(56, &[0, 0]).contains("no segment to load"));
     }
 
     /// Whatever is in the file, checking it ends with an answer.

@@ -1,11 +1,11 @@
-//! Paths in a guest.
+//! Paths of files in a guest.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-/// Longest path that the kernel unpacks (`PATH_MAX`, with the zero byte at its end and the slash at
-/// its begin).
+/// Longest path that the Linux kernel unpacks: `PATH_MAX` without the zero byte at the end and the
+/// slash at the beginning.
 const BYTES_MAX: usize = 4096 - 2;
 /// Longest name of a file (`NAME_MAX`).
 const NAME_BYTES_MAX: usize = 255;
@@ -13,55 +13,59 @@ const NAME_BYTES_MAX: usize = 255;
 /// An absolute path of a file in a guest, without `.`, `..` and doubled slashes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GuestPath(
-    /// Without the slash at its begin.
+    /// The path without the slash at its beginning.
     Vec<u8>,
 );
 
-/// Why a path cannot be one in a guest.
+/// The reason for which a path cannot be that of a file in a guest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GuestPathError {
     /// The path does not begin with a slash.
     #[error("`{}` is not a path in the guest: it must begin with /", path.display())]
     Relative {
-        /// The path.
+        /// The path as given.
         path: PathBuf,
     },
     /// The path contains `..`.
-    #[error("`{}` is not a path in the guest: .. leads out of it", path.display())]
+    #[error("`{}` is not a path in the guest: it must not contain ..", path.display())]
     Parent {
-        /// The path.
+        /// The path as given.
         path: PathBuf,
     },
     /// The path is the root or ends with a slash, so it has no name.
     #[error("`{}` does not name a file in the guest: add the file's name", path.display())]
     NoName {
-        /// The path.
+        /// The path as given.
         path: PathBuf,
     },
     /// The path contains a zero byte.
     #[error("`{}` is not a path in the guest: it contains a zero byte", path.display())]
     Zero {
-        /// The path.
+        /// The path as given.
         path: PathBuf,
     },
-    /// Longer than Linux takes.
+    /// The path, or a name in it, is longer than Linux allows.
     #[error(
-        "the path in the guest has {bytes} bytes and a name of {name_bytes}: at most {BYTES_MAX} and {NAME_BYTES_MAX}"
+        "a path in the guest has {bytes} bytes and a name of {name_bytes} bytes: at most \
+         {BYTES_MAX} and {NAME_BYTES_MAX} bytes are possible"
     )]
     Long {
-        /// Length of the path.
+        /// Length of the path in bytes.
         bytes: usize,
-        /// Length of its longest name.
+        /// Length of the longest name in the path, in bytes.
         name_bytes: usize,
     },
 }
 
 impl GuestPath {
-    /// Checks a path.
+    /// Checks that `path` can be the path of a file in a guest, and returns it.
     ///
     /// # Errors
-    /// [`GuestPathError`]: `Relative` without a leading `/`, `Parent` for `..`, `NoName` if the
-    /// path ends with `/`, `Zero` for a zero byte, `Long` if Linux does not take the path's length.
+    /// * [`GuestPathError::Relative`] if the path does not begin with `/`.
+    /// * [`GuestPathError::Parent`] if the path contains `..`.
+    /// * [`GuestPathError::NoName`] if the path ends with `/`.
+    /// * [`GuestPathError::Zero`] if the path contains a zero byte.
+    /// * [`GuestPathError::Long`] if the path or a name in it is longer than Linux allows.
     pub fn new(path: impl AsRef<Path>) -> Result<Self, GuestPathError> {
         let path = path.as_ref();
         let given = || path.to_owned();
@@ -92,26 +96,27 @@ impl GuestPath {
         Ok(Self(joined))
     }
 
-    /// `folder`, which is an absolute path of ours, and a name in it.
+    /// Returns the path of the file `name` in the absolute path `folder`.
     ///
     /// # Errors
-    /// [`GuestPathError`], for a name that is empty or no name.
+    /// [`GuestPathError`] if the name is empty, or cannot be the name of a file.
     pub fn in_folder(folder: &str, name: &OsStr) -> Result<Self, GuestPathError> {
         Self::new(Path::new(folder).join(name))
     }
 
-    /// Returns the path without its leading slash, as archives have it.
+    /// Returns the path without its leading slash: the form of paths in archives.
     pub(crate) fn archived(&self) -> &[u8] {
         &self.0
     }
 
-    /// Returns the folders above the path, outermost first, as archives have them.
+    /// Returns the paths of all folders in which the file lies, the outermost first, without their
+    /// leading slash.
     pub(crate) fn folders(&self) -> impl Iterator<Item = &[u8]> {
         let slashes = self.0.iter().enumerate().filter(|(_, byte)| **byte == b'/');
         slashes.map(|(at, _)| &self.0[..at])
     }
 
-    /// Returns the path for programs in the guest, with its leading slash.
+    /// Returns the path with its leading slash: the form that programs in the guest use.
     #[must_use]
     pub fn to_path(&self) -> PathBuf {
         let bytes = [b"/", self.0.as_slice()].concat();
@@ -144,7 +149,7 @@ mod tests {
         for (path, reason) in [
             ("data/x", "must begin with /"),
             ("", "must begin with /"),
-            ("/data/../../etc/x", ".. leads out"),
+            ("/data/../../etc/x", "must not contain .."),
             ("/", "does not name a file"),
             ("/data/", "does not name a file"),
             ("/a\0b", "zero byte"),

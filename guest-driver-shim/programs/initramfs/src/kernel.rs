@@ -1,18 +1,18 @@
-//! Which release of Linux a kernel image is.
+//! Finds the release of Linux in a kernel image.
 
 /// Offsets in a bzImage (Documentation/arch/x86/boot.rst of Linux, "The Real-Mode Kernel Header").
 const MAGIC: (usize, &[u8]) = (0x202, b"HdrS");
 const VERSION_POINTER: usize = 0x20e;
-/// What the version pointer counts from.
+/// Offset from which the version pointer counts.
 const VERSION_BASE: usize = 0x200;
 
-/// How the banner of an uncompressed kernel begins.
+/// Beginning of the banner of an uncompressed kernel.
 const BANNER: &[u8] = b"Linux version ";
-/// Longest release (`__NEW_UTS_LEN`).
+/// Most bytes of a release (`__NEW_UTS_LEN`).
 const RELEASE_BYTES_MAX: usize = 64;
 
-/// Returns the release of a Linux kernel, as `uname -r` prints it in the guest; `None` if the image
-/// does not contain it.
+/// Returns the release of the Linux kernel in `image` (a bzImage or an ELF file), as `uname -r`
+/// prints it in the guest; `None` if the image does not contain it.
 #[must_use]
 pub fn release_of(image: &[u8]) -> Option<&str> {
     let version = if image.get(MAGIC.0..)?.starts_with(MAGIC.1) {
@@ -31,8 +31,8 @@ pub fn release_of(image: &[u8]) -> Option<&str> {
     is_release(release).then_some(release)
 }
 
-/// What follows the begin of the banner. The kernel has format strings that begin alike; a release
-/// begins with a digit.
+/// Returns the bytes behind the beginning of the banner. The kernel has format strings that begin
+/// in the same way; only in the banner a digit follows.
 fn banner(image: &[u8]) -> Option<&[u8]> {
     let mut rest = image;
     while let Some(at) = rest

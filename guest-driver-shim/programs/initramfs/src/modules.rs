@@ -1,4 +1,4 @@
-//! Kernel modules: where those of a kernel are, and which others one needs.
+//! Finds the kernel modules that belong to a kernel image, and the modules on which each depends.
 
 use std::collections::HashMap;
 use std::io;
@@ -6,27 +6,28 @@ use std::path::{Path, PathBuf};
 
 use crate::guest_path::{GuestPath, GuestPathError};
 
-/// Where modules lie, below a root.
+/// Folders that have kernel modules, relative to the root of a file tree.
 const FOLDERS: [&str; 2] = ["lib/modules", "usr/lib/modules"];
-/// Modules that guests need, unless they are built into the kernel.
+/// Modules that guests need, unless they are built into the Linux kernel.
 const WANTED: [&str; 4] = ["uio_pci_generic", "virtio_pci", "virtio_blk", "virtio_rng"];
 /// Largest list of dependencies, in bytes.
 const LIST_BYTES_MAX: u64 = 16 << 20;
 
-/// A module for a guest.
+/// A kernel module of the host that is copied into the guest and loaded there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelModule {
-    /// File of the host.
+    /// Path of the module's file on the host.
     pub host: PathBuf,
-    /// Its path in the guest.
+    /// Path of the copy in the guest.
     pub guest: GuestPath,
 }
 
 impl KernelModule {
-    /// Returns a file of the host; in the guest it lies in `/lib/modules`, by its own name.
+    /// Returns the module in the file `host`. Its copy in the guest lies in `/lib/modules`, with
+    /// the same file name.
     ///
     /// # Errors
-    /// [`GuestPathError`], for a path without a name.
+    /// [`GuestPathError`] if `host` has no file name.
     pub fn new(host: &Path) -> Result<Self, GuestPathError> {
         let name = host.file_name().unwrap_or_default();
         Ok(Self {
@@ -36,7 +37,7 @@ impl KernelModule {
     }
 }
 
-/// The modules of one release of a kernel.
+/// A folder of the host that has the modules for one release of the Linux kernel.
 #[derive(Clone, Debug)]
 pub struct ModuleFolder {
     folder: PathBuf,
@@ -44,8 +45,9 @@ pub struct ModuleFolder {
 }
 
 impl ModuleFolder {
-    /// Returns the modules that belong to the kernel image `kernel`: those of the tree that it lies
-    /// in (`boot/vmlinuz` beside `lib/modules`, as a package unpacks), or of this host.
+    /// Finds the modules for the kernel image `kernel`, whose release is `release`. Looks in the
+    /// file tree that contains the image (`boot/vmlinuz` beside `lib/modules`, as in an unpacked
+    /// package), and then in the host's own folders. Returns `None` if neither has this release.
     #[must_use]
     pub fn find(kernel: &Path, release: &str) -> Option<Self> {
         let kernel = std::path::absolute(kernel).ok()?;
@@ -60,32 +62,32 @@ impl ModuleFolder {
             })
     }
 
-    /// Returns the release that the modules are for.
+    /// Returns the release of Linux for which the modules are, as `uname -r` prints it.
     #[must_use]
     pub fn release(&self) -> &str {
         &self.release
     }
 
-    /// File with the list of dependencies.
+    /// Returns the path of `modules.dep`, the list of dependencies among the modules.
     #[must_use]
     pub fn list(&self) -> PathBuf {
         self.folder.join("modules.dep")
     }
 
-    /// Returns the modules that guests use, each behind those that it needs. What this kernel does
-    /// not have as a module is left out.
+    /// Returns the modules that Causeway's guests use, each after those on which it depends. Left
+    /// out are those that this kernel does not have as a module.
     ///
     /// # Errors
-    /// If the list of dependencies cannot be read.
+    /// The error of reading `modules.dep`.
     pub fn wanted(&self) -> io::Result<Vec<KernelModule>> {
         self.named(&WANTED)
     }
 
-    /// Modules of these names, each behind those that it needs. What this kernel does not have as a
-    /// module is left out.
+    /// Returns the modules called `names`, each after those on which it depends. Left out are names
+    /// that this kernel does not have as a module.
     ///
     /// # Errors
-    /// If the list of dependencies cannot be read.
+    /// The error of reading `modules.dep`.
     pub fn named(&self, names: &[&str]) -> io::Result<Vec<KernelModule>> {
         let path = self.list();
         let list = crate::read::read_file(&path, LIST_BYTES_MAX)?.content;
@@ -100,9 +102,9 @@ impl ModuleFolder {
     }
 }
 
-/// Paths of the modules called `wanted`, each behind those that it needs, from a list as depmod(8)
-/// makes it: a line for each module, with its path, a colon, and the paths of all that it needs,
-/// the innermost last.
+/// Returns the paths of the modules called `wanted`, each after those on which it depends. `list`
+/// is the content of `modules.dep`, as depmod(8) writes it: a line for each module, with its path,
+/// a colon, and the paths of all modules on which it depends, the innermost last.
 fn in_order(list: &str, wanted: &[&str]) -> Vec<String> {
     let lines = list.lines().filter_map(|line| line.split_once(':'));
     let by_name: HashMap<String, (&str, &str)> = lines
@@ -121,7 +123,8 @@ fn in_order(list: &str, wanted: &[&str]) -> Vec<String> {
     order
 }
 
-/// Name of a module, in which file names have either of two dashes.
+/// Returns the name of the module in the file `path`. File names may have `-` where module names
+/// have `_`.
 fn name_of(path: &str) -> String {
     let file = path.rsplit('/').next().unwrap_or(path);
     let name = file.split('.').next().unwrap_or(file);

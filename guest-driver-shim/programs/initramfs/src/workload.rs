@@ -1,4 +1,4 @@
-//! What a guest is to run, and the initramfs that makes it do so.
+//! Describes what a guest runs, and makes an initramfs of that description.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -14,7 +14,7 @@ use crate::guest_path::{GuestPath, GuestPathError};
 use crate::modules::KernelModule;
 use crate::read::{ALL_BYTES_MAX, HostFile, read_file};
 
-/// Where the program lies in the guest; its path there has it in `PATH`.
+/// Folder of the guest in which the program lies. The guest's `PATH` contains this folder.
 const PROGRAM_FOLDER: &str = "/bin";
 /// Folders of the guest on which the init mounts a file system: files below them would be hidden.
 const HIDDEN: [&str; 3] = ["/dev", "/proc", "/sys"];
@@ -40,34 +40,34 @@ const DEVICES: [(&str, u32, u32, u32); 10] = [
     ("/dev/kmsg", 0o600, 1, 11),
 ];
 
-/// A file of the host, and where the guest finds it.
+/// A file of the host that is copied into the guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileMapping {
-    /// File of the host.
+    /// Path of the file on the host.
     pub host: PathBuf,
-    /// Its path in the guest.
+    /// Path of the copy in the guest.
     pub guest: GuestPath,
 }
 
-/// Why a text does not say which file goes where.
+/// The reason for which a text is no [`FileMapping`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MappingError {
-    /// No host file before the colon, or at all.
+    /// The text names no file of the host.
     #[error("the host's file is missing: write HOST, or HOST:GUEST")]
     NoHost,
-    /// The guest's path cannot be.
+    /// The part behind the colon cannot be a path in the guest.
     #[error(transparent)]
     Guest(#[from] GuestPathError),
 }
 
 impl FileMapping {
-    /// Understands `HOST` or `HOST:GUEST`. Without a path in the guest, the file lies in the
-    /// guest's root (where the program starts) by its own name. The last colon counts; a file whose
-    /// name has one is given as `HOST:GUEST`.
+    /// Parses `HOST` or `HOST:GUEST`. Without a path in the guest, the copy has the name of the
+    /// host's file and lies in the guest's root folder, where the program starts. The text is split
+    /// at its last colon, so a file with a colon in its name needs the form `HOST:GUEST`.
     ///
     /// # Errors
-    /// [`MappingError::NoHost`] if the host's part is empty, `Guest` if the guest's part is not a
-    /// path.
+    /// [`MappingError::NoHost`] if the part before the colon is empty, [`MappingError::Guest`] if
+    /// the part behind the colon cannot be a path in the guest.
     pub fn parse(text: &OsStr) -> Result<Self, MappingError> {
         let bytes = text.as_bytes();
         let colon = bytes.iter().rposition(|byte| *byte == b':');
@@ -87,65 +87,67 @@ impl FileMapping {
     }
 }
 
-/// The program that a guest runs, with its files.
+/// Describes what a Linux guest runs: a program with its arguments, files and kernel modules.
 #[derive(Clone, Debug, Default)]
 pub struct Workload {
-    /// A static program; a file of the host.
+    /// Path of the program, a static executable, on the host.
     pub program: PathBuf,
-    /// Its arguments, without its name.
+    /// Arguments of the program, without the program's name.
     pub arguments: Vec<OsString>,
-    /// Files that it needs.
+    /// Files of the host that are copied into the guest.
     pub files: Vec<FileMapping>,
-    /// Kernel modules, in the order in which they are loaded.
+    /// Kernel modules, in the order in which the guest loads them.
     pub modules: Vec<KernelModule>,
 }
 
-/// Why there is no initramfs for a workload.
+/// The reason for which a workload cannot become an initramfs.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkloadError {
     /// A file of the host cannot be read.
     #[error("cannot read the {what} {}", path.display())]
     Read {
-        /// The kind of file.
+        /// Kind of the file, such as "kernel module".
         what: &'static str,
-        /// The file.
+        /// Path of the file on the host.
         path: PathBuf,
-        /// Why.
+        /// The error of reading.
         source: io::Error,
     },
     /// The program cannot run in a guest.
     #[error("the program {} cannot run in a guest", path.display())]
     Program {
-        /// The file.
+        /// Path of the program on the host.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: ProgramError,
     },
-    /// A path in the guest cannot be.
+    /// A path cannot be one in a guest.
     #[error(transparent)]
     Path(#[from] GuestPathError),
-    /// Two things in one place, or too large.
+    /// Two files have the same path in the guest, or a file is too large.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
     /// A file would be hidden by a file system that the guest mounts.
     #[error(
-        "the guest mounts a file system on {folder}, which would hide {path}: choose another path in the guest"
+        "the guest mounts a file system on {folder}, which would hide {path}: choose another path \
+         in the guest"
     )]
     Hidden {
-        /// The path.
+        /// Path of the file in the guest.
         path: GuestPath,
-        /// The folder.
+        /// Folder of the guest on which a file system is mounted.
         folder: &'static str,
     },
 }
 
 impl Workload {
-    /// Returns the initramfs: the same bytes for the same workload.
+    /// Returns the bytes of the initramfs: always the same for the same workload.
     ///
     /// # Errors
-    /// [`WorkloadError`]: `Read` if a file of the host cannot be read, `Program` if the guest
-    /// cannot run the program, `Path`, `Archive` or `Hidden` if a file cannot have its path in the
-    /// guest.
+    /// * [`WorkloadError::Read`] if a file of the host cannot be read.
+    /// * [`WorkloadError::Program`] if a guest cannot run the program.
+    /// * [`WorkloadError::Path`], [`WorkloadError::Archive`], [`WorkloadError::Hidden`] if a file
+    ///   cannot have its path in the guest.
     pub fn initramfs(&self) -> Result<Vec<u8>, WorkloadError> {
         let mut contents = Contents::new()?;
         let program = self.add_program(&mut contents)?;
@@ -176,7 +178,8 @@ impl Workload {
             path: host.clone(),
             source,
         })?;
-        // Whatever its rights are on the host: it was named as what is to run.
+        // Executable in the guest even if it is not on the host: the user has named it as the
+        // program.
         contents.archive.file(&guest, 0o755, image)?;
         Ok(guest)
     }
@@ -189,7 +192,7 @@ struct Contents {
 }
 
 impl Contents {
-    /// With what every guest has.
+    /// Returns an archive with what every guest has.
     fn new() -> Result<Self, WorkloadError> {
         let mut archive = Archive::new();
         archive.file(&GuestPath::new("/init")?, 0o755, INIT)?;
@@ -324,7 +327,7 @@ mod tests {
         assert!(message(":/x").contains("the host's file is missing"));
         assert!(message("/").contains("the host's file is missing"));
         assert!(message("data:x").contains("must begin with /"));
-        assert!(message("data:/../x").contains(".. leads out"));
+        assert!(message("data:/../x").contains("must not contain .."));
         assert!(message("data:/x/").contains("does not name a file"));
     }
 
