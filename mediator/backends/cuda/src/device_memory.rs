@@ -185,7 +185,7 @@ impl GpuMemory {
             Some(chunk) => chunk,
             None => Chunk::create(gpu, kind, bytes, compressible)?,
         };
-        let what = || format!("scrub {bytes} bytes of the GPU");
+        let what = || format!("fill {bytes} bytes of GPU memory with zeros");
         if !chunk.settle().map_err(|e| failed(what(), e))? {
             return Err(refused(Status::DeviceLost, what()));
         }

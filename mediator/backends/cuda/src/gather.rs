@@ -84,7 +84,7 @@ impl Gatherer {
             Err(error) if error.is_sticky() => Err(error),
             Err(error) => {
                 // Each by itself tells which of them is wrong, if one is.
-                log::debug!("launches are not gathered any more: {error}");
+                log::debug!("launches go to the driver one by one from now on: {error}");
                 self.on = false;
                 self.chain = None;
                 self.launch_one_by_one(stream)

@@ -22,7 +22,7 @@ const PREFETCHABLE: u32 = 1 << 3;
 pub enum BarError {
     /// The device does not have the chosen BAR.
     #[error(
-        "device {address} has no BAR {bar}: it has {}; choose one of these with bar=N",
+        "device {address} has no BAR {bar}: it has {}; choose a BAR that exists with bar=N",
         list(there)
     )]
     Absent {

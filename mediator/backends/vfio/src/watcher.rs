@@ -77,8 +77,8 @@ fn run(watch: Watch, stop: &OwnedFd, shared: &Shared) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => {
                 log::error!(
-                    "cannot wait for events of device {}; its resets and the host's requests to \
-                     have it back go unnoticed from now on: {e}",
+                    "cannot wait for events of device {}; its resets, and requests of the host to \
+                     return it, go unnoticed from now on: {e}",
                     shared.address
                 );
                 shared.pool.resume();

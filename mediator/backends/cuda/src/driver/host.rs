@@ -74,7 +74,7 @@ impl Drop for Registration {
         match ended {
             // SAFETY: not used again.
             Ok(()) => unsafe { ManuallyDrop::drop(&mut self.mapping) },
-            Err(e) => log::debug!("host memory was not unregistered: {e}"),
+            Err(e) => log::debug!("the CUDA driver did not unregister host memory: {e}"),
         }
     }
 }

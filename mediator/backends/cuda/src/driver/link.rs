@@ -21,7 +21,7 @@ impl Drop for Linker {
     fn drop(&mut self) {
         // SAFETY: the state is live, and not used again.
         if let Err(e) = unsafe { self.driver.link_destroy(self.state) } {
-            log::debug!("a linker was not destroyed: {e}");
+            log::debug!("the CUDA driver did not release a linker: {e}");
         }
     }
 }

@@ -35,7 +35,7 @@ pub enum NativeError {
     #[error(transparent)]
     Load(#[from] LoadError),
     /// A call of the driver failed.
-    #[error("the CUDA driver refused a call of the native measurement")]
+    #[error("a call of the CUDA driver failed in the native measurement")]
     Driver(#[from] CudaError),
     /// The driver does not load the benchmark's kernels.
     #[error("the CUDA driver cannot load the kernels of the benchmark: {log}")]

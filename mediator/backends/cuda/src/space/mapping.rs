@@ -212,7 +212,7 @@ fn host_kind(
         return Err(foreign());
     }
     if access == Access::ReadWrite {
-        let view = memory.main(&gpu.home)?.from_offset(offset);
+        let view = memory.main(&gpu.home)?.offset_by(offset);
         let va = view.address();
         if is_free(va) && wanted.is_none_or(|wanted| wanted == va) {
             let granted = Access::ReadWrite;
