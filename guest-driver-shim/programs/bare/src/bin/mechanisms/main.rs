@@ -1,8 +1,8 @@
 //! Runs every workload of `bench exits` by every mechanism, in turn.
 //!
-//! Its arguments are a [`Plan`]. For each repetition and each workload and size, each mechanism
-//! takes one sample; the host takes its own when it is asked to. Over the repetitions each comes as
-//! often behind each other one.
+//! Its arguments are a [`Plan`]. For each repetition, workload and size, each mechanism takes one
+//! sample; the host takes its samples on request. Over all repetitions, each mechanism comes
+//! equally often after each other one.
 #![no_std]
 #![no_main]
 
@@ -27,7 +27,7 @@ use watch::Watch;
 
 causeway_bare::main!(run);
 
-/// Everything that a sample may take.
+/// The mechanisms, and the memory that samples use.
 struct Bench<'k, 'd> {
     mediated: Mediated<'k, 'd>,
     trap: Trap,
@@ -56,7 +56,7 @@ fn run(machine: &Machine) {
         host: host.required("guest RAM for copies (--memory gives more)"),
         machine: *machine,
     };
-    // The first of each is not counted: it brings pages, clocks and caches up.
+    // The first sample of each is not counted, because it warms up pages, clocks and caches.
     for cell in plan.cells() {
         match cell.mechanism.is_native() {
             true => port::hand_over(&Sample::warming_up(cell)),
@@ -75,7 +75,7 @@ fn run(machine: &Machine) {
 }
 
 impl Bench<'_, '_> {
-    /// One sample of each mechanism.
+    /// Takes one sample with each mechanism.
     fn row(&mut self, plan: Plan, workload: WorkloadKind, size: u64, repetition: u64) {
         let mut cells = [None; MECHANISMS.len()];
         let there_are = plan
@@ -103,7 +103,7 @@ impl Bench<'_, '_> {
         }
     }
 
-    /// Takes a sample, and gives the nanoseconds of its operations.
+    /// Takes a sample, and returns the nanoseconds that its operations took.
     fn sample(&mut self, cell: &Cell) -> u64 {
         let mut watch = Watch::new(&self.machine);
         match cell.mechanism {
