@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use causeway_bench_mechanisms::{Measurement, Mechanisms};
-use causeway_bench_workloads::plan::{Effort, Plan};
+use causeway_bench_workloads::measurement_plan::{Effort, Plan};
 use causeway_bench_workloads::{DeviceMemory, MECHANISMS, MechanismKind, WORKLOADS, WorkloadKind};
 use causeway_testdev::PHASES_MAX;
 use causeway_vmm::signals::Signals;
@@ -13,7 +13,7 @@ use causeway_vmm::signals::Signals;
 mod back_ends;
 mod cells;
 mod compare;
-mod counts;
+pub mod counts;
 mod csv;
 mod device;
 mod html;
@@ -192,14 +192,18 @@ fn plan(arguments: &ExitsArguments) -> Result<Plan, Failure> {
     let repetitions = arguments.repetitions.unwrap_or(usual);
     let mut plan = Plan::all(effort, repetitions);
     if !arguments.only.is_empty() {
-        let named = |name: &str| WorkloadKind::named(name);
         let known = WORKLOADS.map(WorkloadKind::name);
-        plan = plan.of_workloads(&chosen("--only", &arguments.only, named, &known)?);
+        plan = plan.of_workloads(&chosen(
+            "--only",
+            &arguments.only,
+            WorkloadKind::named,
+            &known,
+        )?);
     }
     if !arguments.mechanism.is_empty() {
-        let named = |name: &str| MechanismKind::named(name);
         let known = MECHANISMS.map(MechanismKind::name);
-        plan = plan.of_mechanisms(&chosen("--mechanism", &arguments.mechanism, named, &known)?);
+        let names = &arguments.mechanism;
+        plan = plan.of_mechanisms(&chosen("--mechanism", names, MechanismKind::named, &known)?);
     }
     let device = arguments.vfio.as_ref().map(|_| ANY_DEVICE);
     let guest_cells = plan.with_device(device).cells();

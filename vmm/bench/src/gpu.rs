@@ -113,7 +113,7 @@ fn report(
         },
         passed,
         result: outcome.result.to_string(),
-        lines: LineReport::all(&reported),
+        lines: LineReport::all(&reported, &finished.report.phases),
         figures: reported.figures,
     })
 }

@@ -128,12 +128,6 @@ impl RunBuilder {
 }
 
 impl Run {
-    /// Returns the failure that says why the back end of this run is not available, with the exit
-    /// code for it.
-    pub fn unavailable(&self, error: impl std::error::Error + Send + Sync + 'static) -> Failure {
-        unavailable(&self.gpu_text, error)
-    }
-
     /// Checks the arguments of `causeway run`, and reads the files that the guest boots.
     ///
     /// # Errors

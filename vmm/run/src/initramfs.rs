@@ -46,11 +46,8 @@ pub fn run(arguments: &InitramfsArguments) -> Result<ExitCode, Failure> {
         let message = format!("cannot write the initramfs {}", arguments.output.display());
         Failure::new(Code::Report, message, e)
     };
-    let place = if to_output {
-        None
-    } else {
-        Some(OutputFile::prepare(&arguments.output).map_err(unwritable)?)
-    };
+    let place = (!to_output).then(|| OutputFile::prepare(&arguments.output));
+    let place = place.transpose().map_err(unwritable)?;
     let kernel = arguments.kernel.as_deref();
     let image = kernel.map(boot::read_image).transpose()?;
     let kernel = kernel

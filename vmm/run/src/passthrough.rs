@@ -5,7 +5,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use causeway_host_vfio::{Address, Choice, Host};
-use causeway_vmm::passthrough::{DeviceSource, HostDevices, PassThroughError};
+use causeway_vmm::passthrough::{DeviceSource, HostDevices};
 
 use crate::configuration::Run;
 use crate::gpu::{Gpu, Kind};
@@ -128,13 +128,13 @@ pub fn source(run: &Run, index: u32) -> Option<Arc<dyn DeviceSource>> {
     }))
 }
 
-/// Returns the failure of a VM whose device cannot be passed through.
-pub fn refused(error: PassThroughError) -> Failure {
-    unavailable(error)
-}
-
-fn unavailable(error: impl Error + Send + Sync + 'static) -> Failure {
-    Failure::new(Code::Device, "cannot pass a device of --vfio through", error)
+/// Returns the failure of a run whose device cannot be passed through.
+pub fn unavailable(error: impl Error + Send + Sync + 'static) -> Failure {
+    Failure::new(
+        Code::Device,
+        "cannot pass a device of --vfio through",
+        error,
+    )
 }
 
 #[cfg(test)]

@@ -81,7 +81,9 @@ fn modules_of(kernel: Kernel) -> Vec<KernelModule> {
         return Vec::new();
     };
     folder.wanted().unwrap_or_else(|e| {
-        log::warn!("cannot read the modules of Linux kernel {release}, so the guest gets none: {e}");
+        log::warn!(
+            "cannot read the modules of Linux kernel {release}, so the guest gets none: {e}"
+        );
         Vec::new()
     })
 }

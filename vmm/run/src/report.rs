@@ -52,14 +52,9 @@ pub struct Report {
 /// What the back end counted for one GPU kernel, over all of its launches.
 #[derive(Debug, Serialize)]
 pub struct KernelReport {
-    /// Name of the kernel in its module.
-    pub name: String,
-    /// Number of launches.
-    pub launches: u64,
-    /// Number of executed instructions, counted once for each thread that executes them.
-    pub thread_instructions: u64,
-    /// Time that the cores spent on the kernel, in nanoseconds, summed over the cores.
-    pub busy_ns: u64,
+    /// Counts of the kernel.
+    #[serde(flatten)]
+    pub count: KernelCount,
     /// Executed instructions (`thread_instructions`) per second of `busy_ns`.
     pub per_core_per_s: f64,
 }
@@ -92,11 +87,8 @@ impl From<LaunchCount> for KernelCount {
 impl From<KernelCount> for KernelReport {
     fn from(count: KernelCount) -> Self {
         Self {
-            name: count.name,
-            launches: count.launches,
-            thread_instructions: count.thread_instructions,
-            busy_ns: count.busy_ns,
             per_core_per_s: count.thread_instructions as f64 * 1e9 / count.busy_ns.max(1) as f64,
+            count,
         }
     }
 }

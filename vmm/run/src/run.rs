@@ -21,7 +21,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::arguments::RunArguments;
 use crate::back_end::BackEnd;
-use crate::configuration::Run;
+use crate::configuration::{Run, unavailable};
 use crate::ending::{RunCode, exit_code, explain};
 use crate::gpu::Isolation;
 use crate::interactive::{self, Interactive};
@@ -101,11 +101,7 @@ pub struct Extras {
     pub caption: Option<Caption>,
 }
 
-impl std::fmt::Debug for Extras {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Extras").finish_non_exhaustive()
-    }
-}
+causeway_vmm::debug_by_name!(Extras);
 
 /// Creates the VMs of `run` and runs them until they end. `started` is when the process was
 /// started, for the boot time in the report.
@@ -119,7 +115,8 @@ pub fn execute(
     signals: &mut Signals,
     extras: &Extras,
 ) -> Result<RunOutcome, Failure> {
-    let kvm = kvm::open().map_err(|e| Failure::new(Code::Kvm, "cannot use KVM, which guests need", e))?;
+    let kvm =
+        kvm::open().map_err(|e| Failure::new(Code::Kvm, "cannot use KVM, which guests need", e))?;
     raise_descriptor_limit();
     passthrough::check(run)?;
     let back_end = BackEnd::new(run)?;
@@ -143,7 +140,8 @@ pub fn execute(
     };
     let outcomes = event_loop::run_all(vms, &limits, signals);
     drop(interactive);
-    let outcomes = outcomes.map_err(|e| Failure::new(Code::Crashed, "cannot continue to run the VMs", e))?;
+    let outcomes =
+        outcomes.map_err(|e| Failure::new(Code::Crashed, "cannot continue to run the VMs", e))?;
     let vmm_rss_bytes = watch.finish();
     let mut report = Report {
         schema: SCHEMA,
@@ -243,9 +241,13 @@ fn refused(run: &Run, error: VmError) -> Failure {
     match error {
         VmError::Image(error) => not_an_image(run, error),
         VmError::Linux(error) => not_an_image(run, error),
-        VmError::Session(error @ OpenError::Unavailable { .. }) => run.unavailable(error),
-        VmError::PassThrough(error) => passthrough::refused(error),
-        VmError::Config(error) => Failure::new(Code::Usage, "a VM cannot have this configuration", error),
+        VmError::Session(error @ OpenError::Unavailable { .. }) => {
+            unavailable(&run.gpu_text, error)
+        }
+        VmError::PassThrough(error) => passthrough::unavailable(error),
+        VmError::Config(error) => {
+            Failure::new(Code::Usage, "a VM cannot have this configuration", error)
+        }
         error => Failure::new(Code::Crashed, "cannot create the VM", error),
     }
 }
@@ -323,19 +325,11 @@ impl Report {
             worker_restarts: worker.map(|worker| worker.restarts),
             devices: outcome.devices.clone(),
         });
-        self.phases.extend(
-            reported
-                .phases
-                .iter()
-                .cloned()
-                .map(|phase| PhaseReport { vm, phase }),
-        );
-        self.ratios.extend(
-            reported
-                .figures
-                .iter()
-                .cloned()
-                .map(|figure| RatioReport { vm, figure }),
-        );
+        let phases = reported.phases.iter().cloned();
+        self.phases
+            .extend(phases.map(|phase| PhaseReport { vm, phase }));
+        let figures = reported.figures.iter().cloned();
+        self.ratios
+            .extend(figures.map(|figure| RatioReport { vm, figure }));
     }
 }

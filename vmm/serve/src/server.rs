@@ -14,7 +14,7 @@ use causeway_mediator::GuestSession;
 use causeway_vmm::signals::Signals;
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 use crate::connection::Connection;
 use crate::ending::{Ending, Ends};
@@ -180,13 +180,7 @@ impl Server {
             let socket = self.served[*index].socket.as_fd();
             polled.push(PollFd::from_borrowed_fd(socket, PollFlags::RDHUP));
         }
-        loop {
-            match poll(&mut polled, timeout.as_ref()) {
-                Err(Errno::INTR) => {}
-                Err(e) => return Err(e),
-                Ok(_) => break,
-            };
-        }
+        retry_on_intr(|| poll(&mut polled, timeout.as_ref()))?;
         let connecting = !polled[2].revents().is_empty();
         let ended = |(index, polled): (&usize, &PollFd<'_>)| {
             (!polled.revents().is_empty()).then_some(*index)
@@ -214,7 +208,10 @@ impl Server {
             Err(e) => {
                 self.paused_until = Some(Instant::now() + PAUSE);
                 let level = level(&mut self.not_taken);
-                return log::log!(level, "cannot accept the connection of a client process: {e}");
+                return log::log!(
+                    level,
+                    "cannot accept the connection of a client process: {e}"
+                );
             }
         };
         if self.served.len() >= self.processes as usize {
@@ -317,7 +314,7 @@ fn level(times: &mut u32) -> log::Level {
 
 /// Borrows the descriptor of `file`, for types that offer only its number.
 #[allow(unsafe_code)] // The types of vmm-sys-util have no `AsFd`.
-fn borrow(file: &impl AsRawFd) -> BorrowedFd<'_> {
+pub fn borrow(file: &impl AsRawFd) -> BorrowedFd<'_> {
     // SAFETY: whatever is borrowed keeps its descriptor open meanwhile.
     unsafe { BorrowedFd::borrow_raw(file.as_raw_fd()) }
 }

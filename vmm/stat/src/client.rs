@@ -39,7 +39,9 @@ pub enum FetchError {
         pid: u32,
     },
     /// The process closed the connection before its answer was complete.
-    #[error("process {pid} sent an incomplete answer: the process is ending, or has too many monitors")]
+    #[error(
+        "process {pid} sent an incomplete answer: the process is ending, or has too many monitors"
+    )]
     Unfinished {
         /// Number of the process.
         pid: u32,

@@ -87,28 +87,13 @@ pub enum CardError {
 
 /// Memory of a card, seen by the CPU.
 pub(crate) struct CardMemory {
-    mapping: Mapping,
+    /// Mapping in this process. Kernels may write to the memory at any time.
+    pub mapping: Mapping,
     /// Address for kernels.
-    address: u64,
-    bytes: u64,
+    pub address: u64,
+    /// Size in bytes, rounded up to the granularity of the back end.
+    pub bytes: u64,
     _memory: Arc<dyn Memory>,
-}
-
-impl CardMemory {
-    /// Returns the mapping in this process. Kernels may write to the memory at any time.
-    pub fn mapping(&self) -> &Mapping {
-        &self.mapping
-    }
-
-    /// Returns the address for kernels.
-    pub fn address(&self) -> u64 {
-        self.address
-    }
-
-    /// Returns the size in bytes, rounded up to the granularity of the back end.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
 }
 
 /// A GPU with a session of its own on a back end. Its caller is not trusted.

@@ -12,7 +12,7 @@ mod tables;
 use super::cells::CellReport;
 use super::report::ExitsReport;
 use axis::Axis;
-use causeway_bench_statistics::figures::{bytes, count};
+use causeway_bench_medians::figures::{bytes, count};
 use fit::Costs;
 use plots::{Axes, Group, Line, PlotError};
 
@@ -225,17 +225,10 @@ fn round(ns: f64) -> String {
 
 /// Returns text with HTML's special characters escaped.
 fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            c => out.push(c),
-        }
-    }
-    out
+    // First, because the others contain this character.
+    let text = text.replace('&', "&amp;");
+    let text = text.replace('<', "&lt;").replace('>', "&gt;");
+    text.replace('"', "&quot;")
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A snapshot of a process and its guests: the body of `GET /snapshot`.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use causeway_mediator::{Activity, Statistics};
 use causeway_vmm::aperture::ApertureUse;
@@ -102,26 +102,19 @@ mod statistics {
     use serde::{Deserialize as _, Deserializer, Serializer};
 
     pub fn serialize<S: Serializer>(values: &Statistics, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_map(
-            values
-                .iter()
-                .map(|(statistic, value)| (statistic.name, value)),
-        )
+        let fields = values.iter();
+        to.collect_map(fields.map(|(statistic, value)| (statistic.name, value)))
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Statistics, D::Error> {
         let fields = HashMap::<String, u64>::deserialize(from)?;
         let values = STATISTICS.map(|statistic| fields.get(statistic.name).copied());
-        let missing = STATISTICS
-            .iter()
-            .zip(values)
-            .find(|(_, value)| value.is_none());
-        match missing {
-            Some((statistic, _)) => Err(D::Error::missing_field(statistic.name)),
-            None => Ok(Statistics::from_values(
-                values.map(Option::unwrap_or_default),
-            )),
+        if let Some(missing) = values.iter().position(Option::is_none) {
+            return Err(D::Error::missing_field(STATISTICS[missing].name));
         }
+        Ok(Statistics::from_values(
+            values.map(Option::unwrap_or_default),
+        ))
     }
 }
 
@@ -139,16 +132,33 @@ impl Snapshot {
             guests,
         }
     }
+
+    /// Returns the snapshot with every character other than printable ASCII replaced by `?` in
+    /// texts, and without counters whose names have such characters. Snapshots of other users'
+    /// processes are not trusted.
+    #[must_use]
+    pub fn printable(mut self) -> Self {
+        for text in [&mut self.causeway, &mut self.command, &mut self.gpu] {
+            make_printable(text);
+        }
+        for guest in &mut self.guests {
+            make_printable(&mut guest.name);
+            if let Some(vm) = &mut guest.vm {
+                let counts = vm.kvm.iter_mut().chain([&mut vm.vmm_exits]);
+                counts.for_each(|counts| counts.retain(|name, _| name.chars().all(is_shown)));
+            }
+        }
+        self
+    }
 }
 
 impl Guest {
     /// Returns the current state of a VM, from what was observed of it.
     pub fn vm(seen: VmObservation) -> Self {
-        let ran_ns = seen.ran_for.map_or(0, |ran| ran.as_nanos());
         Self {
             name: seen.name,
             taken_ns: monotonic_ns(),
-            ran_ns: u64::try_from(ran_ns).unwrap_or(u64::MAX),
+            ran_ns: seen.ran_for.map_or(0, nanoseconds),
             ended: seen.ended,
             vm: Some(Vm {
                 vcpus: seen.vcpus,
@@ -171,7 +181,7 @@ impl Guest {
         Self {
             name,
             taken_ns: monotonic_ns(),
-            ran_ns: u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            ran_ns: nanoseconds(since.elapsed()),
             ended: false,
             vm: None,
             aperture: aperture.into(),
@@ -192,45 +202,19 @@ impl From<ApertureUse> for Aperture {
 
 /// Returns the time of the host's monotonic clock in nanoseconds.
 fn monotonic_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    let (s, ns) = (u64::try_from(now.tv_sec), u64::try_from(now.tv_nsec));
-    s.unwrap_or(0)
-        .saturating_mul(1_000_000_000)
-        .saturating_add(ns.unwrap_or(0))
+    nanoseconds(
+        clock_gettime(ClockId::Monotonic)
+            .try_into()
+            .unwrap_or_default(),
+    )
 }
 
-impl Snapshot {
-    /// Returns the snapshot with every character other than printable ASCII replaced by `?` in
-    /// texts, and without counters whose names have such characters. Snapshots of other users'
-    /// processes are not trusted.
-    #[must_use]
-    pub fn printable(mut self) -> Self {
-        for text in [&mut self.causeway, &mut self.command, &mut self.gpu] {
-            make_printable(text);
-        }
-        for guest in &mut self.guests {
-            make_printable(&mut guest.name);
-            if let Some(vm) = &mut guest.vm {
-                let counts = vm.kvm.iter_mut().chain([&mut vm.vmm_exits]);
-                counts.for_each(make_names_printable);
-            }
-        }
-        self
-    }
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn make_printable(text: &mut String) {
-    if !is_printable(text) {
-        *text = text.replace(|c| !is_shown(c), "?");
-    }
-}
-
-fn make_names_printable(counts: &mut BTreeMap<String, u64>) {
-    counts.retain(|name, _| is_printable(name));
-}
-
-fn is_printable(text: &str) -> bool {
-    text.chars().all(is_shown)
+    *text = text.replace(|c| !is_shown(c), "?");
 }
 
 /// Returns whether a character is shown as it is. Non-ASCII characters may change the direction of

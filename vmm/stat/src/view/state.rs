@@ -10,6 +10,7 @@ use causeway_publisher::snapshot::{Guest, Snapshot};
 type Key = (u32, String);
 
 /// What the live view shows: the latest statistics, and the guest that the user has chosen.
+#[derive(Default)]
 pub struct State {
     seen: Observation,
     chosen: Option<Key>,
@@ -34,10 +35,8 @@ impl State {
     /// Returns the state of a view that shows `seen` and chooses the first guest.
     pub fn new(seen: Observation, interval: Duration) -> Self {
         let mut state = Self {
-            seen: Observation::default(),
-            chosen: None,
-            row: 0,
             interval,
+            ..Self::default()
         };
         state.update(seen);
         state
