@@ -27,7 +27,7 @@ use super::arguments::ExitsArguments;
 use back_ends::BackEnds;
 use causeway_run::back_end::{self, Users};
 use causeway_run::boot;
-use causeway_run::configuration::{Run, RunBuilder, unavailable};
+use causeway_run::configuration::{Run, RunSettings, unavailable};
 use causeway_run::ending::{RunCode, exit_code, explain};
 use causeway_run::progress::Caption;
 use causeway_run::{Extras, RunOutcome, block_signals, execute};
@@ -108,7 +108,7 @@ impl One<'_> {
         let DeviceChoice { device, refused } = device::find(device::address(arguments)?, ram_bytes);
         let plan = plan.with_device(device.as_ref().map(|device| device.memory()));
         let run = checked_run(arguments, self.gpu, plan)?;
-        let mut report = ExitsReport::new(plan, &run.gpu_text, self.command.to_vec());
+        let mut report = ExitsReport::new(plan, &run.settings.gpu, self.command.to_vec());
         report.missing.extend(self.absent);
         let mechanisms = match mechanisms(&run, plan) {
             Ok(mechanisms) => Arc::new(mechanisms.with_device(device.clone())),
@@ -164,7 +164,7 @@ fn conclude(
 /// Returns the devices of all mechanisms, if the back end supports them.
 fn mechanisms(run: &Run, plan: Plan) -> Result<Mechanisms, Failure> {
     let equipment = back_end::equipment(&run.gpu, Users::Vms(1), 1)
-        .map_err(|e| unavailable(&run.gpu_text, e))?;
+        .map_err(|e| unavailable(&run.settings.gpu, e))?;
     Mechanisms::new(equipment.backend, plan.effort)
         .map_err(|e| Failure::new(Code::Gpu, "the back end cannot run this benchmark", e))
 }
@@ -242,12 +242,12 @@ fn chosen<T>(
 fn checked_run(arguments: &ExitsArguments, gpu: &str, plan: Plan) -> Result<Run, Failure> {
     let boot = boot::embedded(GUEST, &plan.to_string(), arguments.cpl)?;
     let device = plan.device.and(device::address(arguments)?);
-    let builder = RunBuilder {
+    let settings = RunSettings {
         gpu: gpu.to_owned(),
         memory_mib: arguments.memory,
         timeout_s: arguments.timeout,
         devices: device.into_iter().collect(),
-        ..RunBuilder::new(GUEST, boot)
+        ..RunSettings::new(GUEST, boot)
     };
-    builder.build()
+    settings.build()
 }

@@ -16,7 +16,7 @@ use causeway_testdev::Counterpart;
 use super::arguments::GpuArguments;
 use causeway_run::arguments::PrivilegeLevel;
 use causeway_run::boot;
-use causeway_run::configuration::{Run, RunBuilder};
+use causeway_run::configuration::{Run, RunSettings};
 use causeway_run::ending::{RunCode, exit_code, explain};
 use causeway_run::{Extras, RunOutcome, block_signals, execute};
 use causeway_terminal as terminal;
@@ -80,13 +80,13 @@ fn checked_run(arguments: &GpuArguments) -> Result<Run, Failure> {
         guest.push_str(line);
     }
     let boot = boot::embedded("bench", &guest, PrivilegeLevel::User)?;
-    let builder = RunBuilder {
+    let settings = RunSettings {
         gpu: arguments.gpu.clone(),
         memory_mib: arguments.memory,
         timeout_s: arguments.timeout,
-        ..RunBuilder::new("bench", boot)
+        ..RunSettings::new("bench", boot)
     };
-    builder.build()
+    settings.build()
 }
 
 fn report(

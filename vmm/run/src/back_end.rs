@@ -108,7 +108,8 @@ impl BackEnd {
     /// A usage failure if several VMs would share one process on a GPU; a GPU failure if the back
     /// end is not available.
     pub fn new(run: &Run) -> Result<Self, Failure> {
-        Self::open(&run.gpu, &run.gpu_text, Users::Vms(run.vms))
+        let settings = &run.settings;
+        Self::open(&run.gpu, &settings.gpu, Users::Vms(settings.vms))
     }
 
     /// Opens the back end `gpu` for `users`. `gpu_text` is the text of `--gpu` that worker
