@@ -213,10 +213,9 @@ impl FromStr for Gpu {
         let (back_end, words) = text
             .split_once(',')
             .map_or((text, None), |(b, w)| (b, Some(w)));
-        let (back_end, device) = match back_end.split_once(':') {
-            Some((back_end, device)) => (back_end, Some(device)),
-            None => (back_end, None),
-        };
+        let (back_end, device) = back_end
+            .split_once(':')
+            .map_or((back_end, None), |(b, d)| (b, Some(d)));
         let mut limits = Limits::default();
         let (mut seen, mut pairs) = (Vec::new(), Vec::new());
         for word in words.into_iter().flat_map(|words| words.split(',')) {

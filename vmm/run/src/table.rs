@@ -90,8 +90,8 @@ pub fn passed_through(device: &DeviceReport) -> String {
     )
 }
 
-/// Bytes in the largest unit in which they are a whole number.
-fn size(bytes: u64) -> String {
+/// Formats a number of bytes in the largest unit in which it is whole, such as `64 MiB`.
+pub fn size(bytes: u64) -> String {
     match bytes {
         0 => "0 B".to_owned(),
         b if b.is_multiple_of(1 << 30) => format!("{} GiB", b >> 30),

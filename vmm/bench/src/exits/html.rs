@@ -12,7 +12,8 @@ mod tables;
 use super::cells::CellReport;
 use super::report::ExitsReport;
 use axis::Axis;
-use causeway_bench_medians::figures::{bytes, count};
+use causeway_bench_medians::figures::count;
+use causeway_run::table;
 use fit::Costs;
 use plots::{Axes, Group, Line, PlotError};
 
@@ -204,7 +205,7 @@ fn sizes(out: &mut String, report: &ExitsReport) -> Result<(), PlotError> {
         let axes = Axes {
             x: "size",
             y: "time",
-            x_text: &|size| bytes(*size as u64),
+            x_text: &|size| table::size(*size as u64),
             y_text: &|ns| round(*ns),
         };
         figure(out, &plots::lines(&lines, &axes)?, caption);

@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use causeway_run::table::aligned;
+use causeway_run::table::{self, aligned};
 use comfy_table::Table;
 
 use super::cells::CellReport;
 use super::counts::ExitReport;
 use super::report::ExitsReport;
-use causeway_bench_medians::figures::{bytes, count, dash, ratio, time, time_within};
+use causeway_bench_medians::figures::{count, dash, ratio, time, time_within};
 
 /// Headings of the columns.
 pub const COLUMNS: [&str; 13] = [
@@ -127,7 +127,7 @@ fn median(cell: &CellReport) -> String {
 pub fn size(cell: &CellReport) -> String {
     match (cell.size, cell.unit) {
         (_, "") if cell.size == 1 => String::new(),
-        (n, "B") => bytes(n),
+        (n, "B") => table::size(n),
         (n, unit) => format!("{n} {unit}"),
     }
 }

@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use causeway_run::table::aligned;
+use causeway_run::table::{self, aligned};
 use comfy_table::Table;
 
 use super::report::{BenchReport, LineReport};
 use causeway_bench_medians::Distribution;
-use causeway_bench_medians::figures::{self, dash, ratio, time};
+use causeway_bench_medians::figures::{dash, ratio, time};
 
 const COLUMNS: [&str; 8] = [
     "line",
@@ -65,6 +65,6 @@ fn lines(lines: &[LineReport]) -> Table {
 fn size(bytes: u64) -> String {
     match bytes {
         0 => String::new(),
-        n => figures::bytes(n),
+        n => table::size(n),
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use causeway_mediator::{Activity, Statistics};
-use causeway_vmm::aperture::ApertureUse;
+pub use causeway_vmm::aperture::ApertureUse as Aperture;
 use causeway_vmm::observer::VmObservation;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
@@ -63,17 +63,6 @@ pub struct Vm {
     pub kvm: Option<BTreeMap<String, u64>>,
     /// Exits that reached the VMM, by reason, device and register, as the VMM counts them.
     pub vmm_exits: BTreeMap<String, u64>,
-}
-
-/// How much of a guest's aperture is used.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
-pub struct Aperture {
-    /// Size of the aperture in bytes.
-    pub bytes: u64,
-    /// Bytes that mappings use.
-    pub used_bytes: u64,
-    /// Number of mappings in the aperture.
-    pub placements: u64,
 }
 
 /// Statistics of a session, as the mediator returns them.
@@ -166,7 +155,7 @@ impl Guest {
                 kvm: seen.kvm,
                 vmm_exits: seen.vmm_exits,
             }),
-            aperture: seen.aperture.into(),
+            aperture: seen.aperture,
             session: seen.session.map(Session::from),
         }
     }
@@ -175,7 +164,7 @@ impl Guest {
     pub fn process(
         name: String,
         since: Instant,
-        aperture: ApertureUse,
+        aperture: Aperture,
         session: Option<Activity>,
     ) -> Self {
         Self {
@@ -184,18 +173,8 @@ impl Guest {
             ran_ns: nanoseconds(since.elapsed()),
             ended: false,
             vm: None,
-            aperture: aperture.into(),
+            aperture,
             session: session.map(Session::from),
-        }
-    }
-}
-
-impl From<ApertureUse> for Aperture {
-    fn from(aperture: ApertureUse) -> Self {
-        Self {
-            bytes: aperture.bytes,
-            used_bytes: aperture.used_bytes,
-            placements: aperture.placements,
         }
     }
 }

@@ -26,9 +26,7 @@ pub(super) const DESCRIPTION: Description = Description {
 const TILE: u32 = 16;
 
 /// Sends two matrices to the GPU, multiplies them, and fetches the product.
-pub struct Matmul<M: Mechanism> {
-    matrices: Operands<M>,
-}
+pub struct Matmul<M: Mechanism>(Operands<M>);
 
 impl<M: Mechanism> Workload<M> for Matmul<M> {
     fn prepare(m: &mut M, cell: &Cell, host: &mut [u8]) -> Self {
@@ -37,8 +35,7 @@ impl<M: Mechanism> Workload<M> for Matmul<M> {
         let (a, rest) = host.split_at_mut(bytes);
         pattern::fill_floats(a, |i| (i % 3) as f32);
         pattern::fill_floats(&mut rest[..bytes], |_| 2.0);
-        let matrices = Operands::new(m, bytes);
-        Self { matrices }
+        Self(Operands::new(m, bytes))
     }
 
     fn run(&mut self, m: &mut M, cell: &Cell, host: &mut [u8]) {
@@ -47,23 +44,23 @@ impl<M: Mechanism> Workload<M> for Matmul<M> {
             grid: [tiles, tiles],
             block: [TILE, TILE],
         };
-        let [a, b, c] = self.matrices.addresses(m);
+        let [a, b, c] = self.0.addresses(m);
         let arguments = [a, b, c, cell.size, cell.size, cell.size];
         for _ in 0..cell.operations {
-            self.matrices.send(m, host);
+            self.0.send(m, host);
             m.launch(Kernel::Matmul, shape, &arguments);
-            self.matrices.fetch(m, 2, host);
+            self.0.fetch(m, 2, host);
         }
     }
 
     fn finish(self, m: &mut M, cell: &Cell, host: &mut [u8]) {
         let rows = cell.size as usize;
-        let product = self.matrices.result(host);
+        let product = self.0.result(host);
         for (row, product) in product.chunks_exact(4 * rows).enumerate() {
             let sum: usize = (0..rows).map(|i| (row * rows + i) % 3).sum();
             pattern::check_floats(product, |_| 2.0 * sum as f32);
         }
-        self.matrices.free(m);
+        self.0.free(m);
     }
 }
 

@@ -26,16 +26,13 @@ pub(super) const DESCRIPTION: Description = Description {
 };
 
 /// Launches many small kernels, with few copies and one wait, like a step of inference.
-pub struct Trace<M: Mechanism> {
-    vectors: Operands<M>,
-}
+pub struct Trace<M: Mechanism>(Operands<M>);
 
 impl<M: Mechanism> Workload<M> for Trace<M> {
     fn prepare(m: &mut M, _: &Cell, host: &mut [u8]) -> Self {
         pattern::fill_floats(&mut host[..2 * BYTES], |i| i as f32);
         host[2 * BYTES..3 * BYTES].fill(0);
-        let vectors = Operands::new(m, BYTES);
-        Self { vectors }
+        Self(Operands::new(m, BYTES))
     }
 
     fn run(&mut self, m: &mut M, cell: &Cell, host: &mut [u8]) {
@@ -43,9 +40,9 @@ impl<M: Mechanism> Workload<M> for Trace<M> {
             grid: [1, 1],
             block: [FLOATS as u32, 1],
         };
-        let [a, b, c] = self.vectors.addresses(m);
+        let [a, b, c] = self.0.addresses(m);
         for _ in 0..cell.operations {
-            self.vectors.send(m, host);
+            self.0.send(m, host);
             // Each launch works on what the one before has left, so that one too few or too many
             // shows.
             for launch in 0..LAUNCHES {
@@ -55,14 +52,14 @@ impl<M: Mechanism> Workload<M> for Trace<M> {
                 };
                 m.launch(Kernel::VectorAdd, shape, &[from, b, to, FLOATS as u64]);
             }
-            self.vectors.fetch(m, 0, host);
+            self.0.fetch(m, 0, host);
         }
     }
 
     fn finish(self, m: &mut M, _: &Cell, host: &mut [u8]) {
         // Whole numbers below 2^24 are exact.
         let sums = |i: usize| (i + LAUNCHES as usize * (i + FLOATS)) as f32;
-        pattern::check_floats(self.vectors.result(host), sums);
-        self.vectors.free(m);
+        pattern::check_floats(self.0.result(host), sums);
+        self.0.free(m);
     }
 }

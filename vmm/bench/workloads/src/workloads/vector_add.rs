@@ -26,9 +26,7 @@ pub(super) const DESCRIPTION: Description = Description {
 const THREADS: u32 = 256;
 
 /// Sends two vectors to the GPU, adds them, and fetches the sum.
-pub struct VectorAdd<M: Mechanism> {
-    vectors: Operands<M>,
-}
+pub struct VectorAdd<M: Mechanism>(Operands<M>);
 
 fn left(index: usize) -> f32 {
     (index % 1021) as f32
@@ -45,8 +43,7 @@ impl<M: Mechanism> Workload<M> for VectorAdd<M> {
         pattern::fill_floats(a, left);
         pattern::fill_floats(&mut rest[..bytes], right);
         rest[bytes..2 * bytes].fill(0);
-        let vectors = Operands::new(m, bytes);
-        Self { vectors }
+        Self(Operands::new(m, bytes))
     }
 
     fn run(&mut self, m: &mut M, cell: &Cell, host: &mut [u8]) {
@@ -54,16 +51,16 @@ impl<M: Mechanism> Workload<M> for VectorAdd<M> {
             grid: [(cell.size as u32).div_ceil(THREADS), 1],
             block: [THREADS, 1],
         };
-        let [a, b, c] = self.vectors.addresses(m);
+        let [a, b, c] = self.0.addresses(m);
         for _ in 0..cell.operations {
-            self.vectors.send(m, host);
+            self.0.send(m, host);
             m.launch(Kernel::VectorAdd, shape, &[a, b, c, cell.size]);
-            self.vectors.fetch(m, 2, host);
+            self.0.fetch(m, 2, host);
         }
     }
 
     fn finish(self, m: &mut M, _: &Cell, host: &mut [u8]) {
-        pattern::check_floats(self.vectors.result(host), |i| left(i) + right(i));
-        self.vectors.free(m);
+        pattern::check_floats(self.0.result(host), |i| left(i) + right(i));
+        self.0.free(m);
     }
 }
