@@ -40,14 +40,6 @@ use report::ExitsReport;
 
 /// Name of the embedded guest.
 const GUEST: &str = "mechanisms";
-/// A device that has cells of all sizes.
-const ANY_DEVICE: DeviceMemory = DeviceMemory {
-    vendor: 0,
-    device: 0,
-    bar: 0,
-    offset: 0,
-    bytes: u64::MAX,
-};
 
 /// Runs `causeway bench exits` on each back end and prints the tables. If a back end does not
 /// succeed, later ones are not measured, and its exit code is returned. `command` is the command
@@ -205,7 +197,11 @@ fn plan(arguments: &ExitsArguments) -> Result<Plan, Failure> {
         let names = &arguments.mechanism;
         plan = plan.of_mechanisms(&chosen("--mechanism", names, MechanismKind::named, &known)?);
     }
-    let device = arguments.vfio.as_ref().map(|_| ANY_DEVICE);
+    // The device is opened later, and may turn out to have less memory.
+    let device = arguments.vfio.as_ref().map(|_| DeviceMemory {
+        bytes: u64::MAX,
+        ..DeviceMemory::default()
+    });
     let guest_cells = plan.with_device(device).cells();
     let guest_cells = guest_cells.filter(|cell| !cell.mechanism.is_native());
     // One more for the warm-up, which is not counted.

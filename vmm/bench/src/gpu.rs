@@ -41,12 +41,9 @@ pub fn run(arguments: &GpuArguments, command: Vec<String>) -> Result<ExitCode, F
             "causeway: only the guest is timed, because the host runs nothing natively on this back end",
         );
     }
-    let (counterpart, identity) = match native {
-        Some((native, identity)) => (Some(native as Arc<dyn Counterpart>), Some(identity)),
-        None => (None, None),
-    };
+    let (native, identity) = native.unzip();
     let extras = Extras {
-        counterpart,
+        counterpart: native.map(|native| native as Arc<dyn Counterpart>),
         ..Extras::default()
     };
     let finished = execute(&run, Instant::now(), &mut signals, &extras)?;

@@ -42,13 +42,13 @@ pub struct RunSettings {
     pub boot: Boot,
     /// Whether a Linux guest runs a program of `--program`, whose exit status the command returns.
     pub has_program: bool,
-    /// Virtual CPUs of each VM.
+    /// Number of virtual CPUs of each VM.
     pub vcpus: u32,
     /// RAM of each VM in MiB.
     pub memory_mib: u64,
     /// Whether guest RAM uses 4 KiB pages, for comparison with 2 MiB pages.
     pub small_pages: bool,
-    /// Number of VMs.
+    /// Number of VMs, which share the back end.
     pub vms: u32,
     /// Longest duration of the run in seconds.
     pub timeout_s: u64,

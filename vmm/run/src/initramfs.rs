@@ -25,7 +25,8 @@ pub struct InitramfsArguments {
     /// Linux kernel whose modules for PCI and virtio devices go into the initramfs.
     #[arg(long, value_name = "FILE")]
     pub kernel: Option<PathBuf>,
-    /// File to write; - for standard output. The same arguments and files give the same bytes.
+    /// File to write, or - for standard output. The same arguments and files always give the same
+    /// bytes.
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
 }

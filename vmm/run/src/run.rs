@@ -84,6 +84,9 @@ pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failu
 
 /// Blocks the signals that end a run (SIGINT, SIGTERM), and returns the object that receives them.
 /// Call this before any thread starts, because threads inherit the signal mask.
+///
+/// # Errors
+/// A crash failure if a system call fails.
 pub fn block_signals() -> Result<Signals, Failure> {
     Signals::block().map_err(|e| Failure::new(Code::Crashed, "cannot receive signals", e))
 }

@@ -76,7 +76,7 @@ struct Server {
     back_end: BackEnd,
     gpu: Gpu,
     processes: u32,
-    /// Connections so far, for names.
+    /// Number of connections so far, from which client processes get their names.
     count: u64,
     served: Vec<Client>,
     /// The client processes, for monitors.
@@ -312,7 +312,7 @@ fn level(times: &mut u32) -> log::Level {
     }
 }
 
-/// Borrows the descriptor of `file`, for types that offer only its number.
+/// Returns the descriptor of `file`, for types that offer only its number.
 #[allow(unsafe_code)] // The types of vmm-sys-util have no `AsFd`.
 pub fn borrow(file: &impl AsRawFd) -> BorrowedFd<'_> {
     // SAFETY: whatever is borrowed keeps its descriptor open meanwhile.

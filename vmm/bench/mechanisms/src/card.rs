@@ -89,7 +89,7 @@ pub enum CardError {
 pub(crate) struct CardMemory {
     /// Mapping in this process. Kernels may write to the memory at any time.
     pub mapping: Mapping,
-    /// Address for kernels.
+    /// Address at which kernels find the memory.
     pub address: u64,
     /// Size in bytes, rounded up to the granularity of the back end.
     pub bytes: u64,
@@ -183,7 +183,7 @@ impl Card {
         Ok(id)
     }
 
-    /// Waits for pending work, then frees memory.
+    /// Waits for pending work, then frees the allocation with identifier `id`.
     ///
     /// # Errors
     /// [`CardError::NoMemory`] if there is no such allocation, `Backend` if the back end refuses.
@@ -214,7 +214,8 @@ impl Card {
         self.memory(id)
     }
 
-    /// Launches a kernel. What its arguments point to is checked by the back end.
+    /// Launches a kernel and does not wait for its end. The back end checks the addresses among its
+    /// arguments.
     ///
     /// # Errors
     /// [`CardError::Empty`] if the shape has no thread, `Arguments` if the arguments do not fit the
@@ -248,7 +249,8 @@ impl Card {
             .map_err(CardError::Fault)
     }
 
-    /// Begins all work in the back end. Returns the number of finished launches once all are done.
+    /// Starts all submitted work in the back end. Returns the number of launches so far if all have
+    /// ended, else `None`.
     ///
     /// # Errors
     /// [`CardError::Fault`] if work failed.
@@ -260,7 +262,7 @@ impl Card {
         Ok((!self.busy).then_some(self.launched))
     }
 
-    /// Waits until everything is done.
+    /// Waits until all submitted work has ended.
     ///
     /// # Errors
     /// [`CardError::Fault`] if work failed.

@@ -1,4 +1,4 @@
-//! The device that calls are forwarded to, as `wire::forward` describes it.
+//! The device to which guests forward calls, as `host_interface::forward` describes it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -127,8 +127,8 @@ impl BusDevice for Forward {
 }
 
 impl State {
-    /// Executes calls of so many words. Returns the guest's result: 0, or the number of the call
-    /// that failed.
+    /// Executes the calls in the first `words` words. Returns the result for the guest: 0, or the
+    /// number of the call that failed.
     fn run(&mut self, words: usize, device: &Forward) -> u64 {
         let Self {
             card,

@@ -1,4 +1,4 @@
-//! The device that traps, as `wire::trap` describes it.
+//! The emulated device that `host_interface::trap` describes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -64,6 +64,9 @@ const COLUMNS: [(&str, fn(&CellReport) -> String); 27] = [
 ];
 
 /// Writes a line for each cell of the report, then one for each omission.
+///
+/// # Errors
+/// The error of `out`.
 pub fn write(out: &mut dyn Write, report: &ExitsReport) -> io::Result<()> {
     line(out, COLUMNS.map(|(name, _)| name.to_owned()))?;
     for cell in &report.cells {

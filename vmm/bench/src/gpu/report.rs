@@ -20,7 +20,7 @@ pub const SCHEMA: &str = "causeway.bench-gpu/1";
 pub struct BenchReport {
     /// Name and version of this format: always [`SCHEMA`].
     pub schema: &'static str,
-    /// Version of this program.
+    /// Version of Causeway that made the report.
     pub causeway: &'static str,
     /// Command line of the benchmark.
     pub command: Vec<String>,
@@ -30,7 +30,7 @@ pub struct BenchReport {
     pub device: DeviceReport,
     /// Whether the guest passed, and KVM and the VMM counted the same exits in every phase.
     pub passed: bool,
-    /// How the guest ended.
+    /// How the guest ended, as text for people.
     pub result: String,
     /// Results by operation and size, in the order of the table.
     pub lines: Vec<LineReport>,

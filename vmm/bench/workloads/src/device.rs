@@ -3,7 +3,7 @@
 use core::fmt;
 
 /// Memory of a PCI device that is passed through to the guest and measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceMemory {
     /// PCI vendor ID of the device.
     pub vendor: u16,

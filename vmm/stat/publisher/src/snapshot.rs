@@ -71,7 +71,7 @@ pub struct Session {
     /// Counters and current values, by the names in the mediator's table of statistics.
     #[serde(flatten, with = "statistics")]
     pub statistics: Statistics,
-    /// Whether the guest has lost the device, and has not reset it since.
+    /// Whether a fault has ended the guest's session, and the guest has not reset the device since.
     pub lost: bool,
 }
 
@@ -90,11 +90,13 @@ mod statistics {
     use serde::de::Error as _;
     use serde::{Deserialize as _, Deserializer, Serializer};
 
+    /// Writes statistics as fields, each with its name in the mediator's table of statistics.
     pub fn serialize<S: Serializer>(values: &Statistics, to: S) -> Result<S::Ok, S::Error> {
         let fields = values.iter();
         to.collect_map(fields.map(|(statistic, value)| (statistic.name, value)))
     }
 
+    /// Reads statistics from fields, and refuses input without one of the statistics.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Statistics, D::Error> {
         let fields = HashMap::<String, u64>::deserialize(from)?;
         let values = STATISTICS.map(|statistic| fields.get(statistic.name).copied());

@@ -14,7 +14,8 @@ type Key = (u32, String);
 pub struct State {
     seen: Observation,
     chosen: Option<Key>,
-    /// Returns the row of the chosen guest. It is used after the guest has ended.
+    /// Row of the chosen guest, from 0. The guest in this row is chosen when the chosen guest has
+    /// ended.
     row: usize,
     /// Time between two updates of the statistics.
     pub interval: Duration,
