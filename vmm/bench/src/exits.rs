@@ -245,5 +245,5 @@ fn checked_run(arguments: &ExitsArguments, gpu: &str, plan: Plan) -> Result<Run,
         devices: device.into_iter().collect(),
         ..RunSettings::new(GUEST, boot)
     };
-    settings.build()
+    settings.check()
 }

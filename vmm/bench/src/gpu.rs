@@ -83,7 +83,7 @@ fn checked_run(arguments: &GpuArguments) -> Result<Run, Failure> {
         timeout_s: arguments.timeout,
         ..RunSettings::new("bench", boot)
     };
-    settings.build()
+    settings.check()
 }
 
 fn report(

@@ -56,13 +56,13 @@ pub struct RunSettings {
     pub gpu: String,
     /// PCI devices to pass through: all to one VM, or one to each of several VMs.
     pub devices: Vec<Address>,
-    /// Path of the socket that serves metrics to scrapers, if there is to be one.
+    /// Path of the Unix socket that serves metrics to scrapers; `None` without metrics.
     pub metrics_socket: Option<PathBuf>,
 }
 
 impl RunSettings {
-    /// Returns a run of one VM that boots `boot` on one virtual CPU, with the defaults of `causeway
-    /// run`.
+    /// Returns the settings of a run with one VM that boots `boot` on one virtual CPU. The other
+    /// settings are the defaults of `causeway run`.
     pub fn new(guest: &str, boot: Boot) -> Self {
         Self {
             guest: guest.to_owned(),
@@ -84,7 +84,7 @@ impl RunSettings {
     /// # Errors
     /// A usage failure that names the option, if a value is out of range or if values contradict
     /// each other.
-    pub fn build(mut self) -> Result<Run, Failure> {
+    pub fn check(mut self) -> Result<Run, Failure> {
         check_range("--vcpus", self.vcpus.into(), 1..=VCPUS_MAX.into())?;
         check_range("--vms", self.vms.into(), 1..=VMS_MAX.into())?;
         let most_mib = MEMORY_MAX_MIB.min(host_memory_mib());
@@ -127,7 +127,7 @@ impl Run {
             metrics_socket: arguments.metrics_socket.clone(),
             ..RunSettings::new(&guest, boot)
         };
-        settings.build()
+        settings.check()
     }
 }
 
