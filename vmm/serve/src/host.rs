@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use causeway_mediator::Client;
@@ -22,8 +22,6 @@ use causeway_protocol::socket::{Event, EventKind};
 use causeway_vmm::aperture::{ApertureUse, PLACEMENTS_MAX, Usage};
 use parking_lot::Mutex;
 use vmm_sys_util::eventfd::EventFd;
-
-use crate::server::borrow;
 
 /// An event for the client process, and the file descriptor that is sent with the event.
 pub type Told = (Event, Option<OwnedFd>);
@@ -222,6 +220,13 @@ impl Host for ClientHost {
     /// A process receives events only with the reply to a request. A process that waits polls
     /// memory itself.
     fn raise(&self, _: Client) {}
+}
+
+/// Returns the descriptor of `file`, for types that offer only its number.
+#[allow(unsafe_code)] // The types of vmm-sys-util have no `AsFd`.
+pub fn borrow(file: &impl AsRawFd) -> BorrowedFd<'_> {
+    // SAFETY: whatever is borrowed keeps its descriptor open meanwhile.
+    unsafe { BorrowedFd::borrow_raw(file.as_raw_fd()) }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! Each connection has a session, which ends with the connection. [`causeway_protocol::socket`]
 //! describes the messages.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use rustix::io::{Errno, retry_on_intr};
 
 use crate::connection::Connection;
 use crate::ending::{Ending, Ends};
-use crate::host::ClientHost;
+use crate::host::{ClientHost, borrow};
 use crate::processes::ProcessList;
 use causeway_publisher::Publisher;
 use causeway_publisher::listener::Listener;
@@ -310,11 +310,4 @@ fn level(times: &mut u32) -> log::Level {
         ..=WARNINGS => log::Level::Warn,
         _ => log::Level::Debug,
     }
-}
-
-/// Returns the descriptor of `file`, for types that offer only its number.
-#[allow(unsafe_code)] // The types of vmm-sys-util have no `AsFd`.
-pub fn borrow(file: &impl AsRawFd) -> BorrowedFd<'_> {
-    // SAFETY: whatever is borrowed keeps its descriptor open meanwhile.
-    unsafe { BorrowedFd::borrow_raw(file.as_raw_fd()) }
 }
