@@ -2,8 +2,8 @@
 
 use causeway_bare::IoPorts;
 use causeway_bare::shim::pci::Ports;
-use causeway_bench_workloads::wire::PORT_SAMPLE;
-use causeway_bench_workloads::wire::sample::Sample;
+use causeway_bench_workloads::host_interface::PORT_SAMPLE;
+use causeway_bench_workloads::host_interface::sample::Sample;
 
 /// Reports a sample to the host, or makes the host take one. This is one exit.
 pub fn hand_over(sample: &Sample) {

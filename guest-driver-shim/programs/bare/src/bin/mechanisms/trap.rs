@@ -1,7 +1,7 @@
 //! The mechanism of trapping: each access to the device's memory and registers is an exit.
 
 use causeway_bare::device_memory;
-use causeway_bench_workloads::wire::{forward::pair, trap as wire};
+use causeway_bench_workloads::host_interface::{forward::pair, trap as wire};
 use causeway_bench_workloads::{Kernel, Mechanism, Shape};
 use causeway_guests::Required;
 use causeway_shim::Window;
