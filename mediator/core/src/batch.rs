@@ -7,7 +7,7 @@ use causeway_protocol::message::{Opcode, Status, message_bytes};
 use crate::client_session::ClientSession;
 use crate::decode::{self, HEADER_BYTES, Previous};
 use crate::operations;
-use crate::refusal::{Refusal, refuse_if};
+use crate::refusal::Refusal;
 use crate::statistics::Counters;
 
 /// Executes a batch and writes the replies into it. Returns why the batch as a whole was refused,
@@ -73,15 +73,13 @@ impl ClientSession<'_> {
     fn admit(&self, opcode: Opcode) -> Result<(), Refusal> {
         let state = self.lock();
         let after_loss = matches!(opcode, Opcode::Hello | Opcode::QueryFault);
-        refuse_if(
-            state.closed || (state.generation.ended() && !after_loss),
-            Status::DeviceLost,
-        )?;
+        if state.closed || (state.generation.ended() && !after_loss) {
+            return Err(Refusal::new(Status::DeviceLost));
+        }
         let greeted = state.greeted & self.client.bit() != 0;
-        refuse_if(
-            !greeted && opcode != Opcode::Hello && !state.generation.ended(),
-            Status::NoHello,
-        )?;
+        if !greeted && opcode != Opcode::Hello && !state.generation.ended() {
+            return Err(Refusal::new(Status::NoHello));
+        }
         Ok(())
     }
 }

@@ -168,13 +168,12 @@ fn access(wire: u32) -> Result<Access, Refusal> {
 
 /// Refuses numbers that are not multiples of `alignment`.
 fn check_aligned(alignment: u64, numbers: &[u64]) -> Result<(), Refusal> {
-    if numbers
+    match numbers
         .iter()
         .all(|number| number.is_multiple_of(alignment))
     {
-        Ok(())
-    } else {
-        Err(Refusal::with(Status::BadAlignment, alignment as u32))
+        true => Ok(()),
+        false => Err(Refusal::with(Status::BadAlignment, alignment as u32)),
     }
 }
 

@@ -174,10 +174,8 @@ impl ClientSession<'_> {
         refuse_if(!own || !host, Status::BadMemory)?;
         check_aligned(PAGE_BYTES, &[request.offset])?;
         entry.check_range(request.offset, request.length)?;
-        refuse_if(
-            ring::capacity_units(request.length).is_none(),
-            Status::BadMemory,
-        )?;
+        let units = ring::capacity_units(request.length);
+        refuse_if(units.is_none(), Status::BadMemory)?;
         Ok(memory)
     }
 
@@ -187,10 +185,9 @@ impl ClientSession<'_> {
         let entry = self.lock();
         let buffer = Arc::clone(&entry.get::<CommandBufferEntry>(request.handle)?.buffer);
         drop(entry);
-        refuse_if(
-            !buffer.stop_within(&self.signal, DESTROY_PATIENCE, &self.interrupted),
-            Status::Busy,
-        )?;
+        if !buffer.stop_within(&self.signal, DESTROY_PATIENCE, &self.interrupted) {
+            return Err(Refusal::new(Status::Busy));
+        }
         let mut state = self.lock();
         // Another CPU of the guest may have been faster, and the handle may stand for a new object.
         let entry = state.get::<CommandBufferEntry>(request.handle)?;

@@ -10,7 +10,7 @@ use super::{access, nothing};
 use crate::client_session::ClientSession;
 use crate::object::{Material, MemoryEntry, Object, Origin, OwnExport};
 use crate::quota::Resource;
-use crate::refusal::{Refusal, refuse_if};
+use crate::refusal::Refusal;
 use crate::share::{Importer, Importing, Offer, TokenBytes, import_number};
 
 impl ClientSession<'_> {
@@ -77,10 +77,9 @@ impl ClientSession<'_> {
     /// not learn that the export exists.
     pub(super) fn revoke(&self, request: Token) -> Result<Empty, Refusal> {
         let exchange = &self.peers.exchange;
-        refuse_if(
-            !self.has_exported(&request.token) || !exchange.withdraw(&request.token, self.id),
-            Status::BadToken,
-        )?;
+        if !self.has_exported(&request.token) || !exchange.withdraw(&request.token, self.id) {
+            return Err(Refusal::new(Status::BadToken));
+        }
         let mut state = self.lock();
         for object in state.objects_mut(self.client) {
             if let Object::Memory(MemoryEntry {
