@@ -12,7 +12,7 @@ use crate::client::Client;
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
     /// The aperture has no free range of that size.
-    #[error("cannot place {bytes} bytes of memory in the aperture: no free range is that large")]
+    #[error("the aperture (BAR 2) has no free range of {bytes} bytes")]
     Full {
         /// Bytes asked for.
         bytes: u64,

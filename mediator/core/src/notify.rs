@@ -16,7 +16,7 @@ use crate::client::Client;
 use crate::fence::FenceSignal;
 use crate::generation::Generation;
 use crate::host::Host;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, refuse_if};
 use crate::shared_space::SharedSpace;
 use crate::statistics::Counters;
 
@@ -107,9 +107,7 @@ impl Notifier {
     pub fn arm(&self, watch: Watch) -> Result<(), Refusal> {
         self.start()?;
         let mut armed = self.shared.armed.lock();
-        if armed.closed {
-            return Err(Refusal::new(Status::DeviceLost));
-        }
+        refuse_if(armed.closed, Status::DeviceLost)?;
         if let Some(known) = armed.watches.iter_mut().find(|w| w.same_fence(&watch)) {
             known.value = known.value.min(watch.value);
         } else if armed.watches.len() < NOTIFIES_MAX as usize {
@@ -126,11 +124,8 @@ impl Notifier {
 
     /// Ends the watches of a client. When it returns, the client's interrupt will not be raised.
     pub fn forget(&self, client: Client) {
-        self.shared
-            .armed
-            .lock()
-            .watches
-            .retain(|w| w.client != client);
+        let mut armed = self.shared.armed.lock();
+        armed.watches.retain(|watch| watch.client != client);
     }
 
     /// Raises the interrupts for watches in a space that ends, and drops its reference to the

@@ -131,11 +131,7 @@ const NOTIFICATIONS: [(DeviceEvent, InterruptKind); 2] = [
 /// Returns an event that the kernel signals.
 fn notification(hardware: &dyn Hardware, kind: InterruptKind) -> io::Result<OwnedFd> {
     let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-    let action = Action::Signal {
-        start: 0,
-        events: &[Some(event.as_fd())],
-    };
-    hardware.set_interrupts(kind, action)?;
+    hardware.set_interrupts(kind, Action::Signal(&[Some(event.as_fd())]))?;
     Ok(event)
 }
 

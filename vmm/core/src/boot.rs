@@ -19,14 +19,12 @@
 
 mod tables;
 
-use causeway_mediator::host::RamError;
 use causeway_protocol::boot::{BOOT_PAGE, BootInfo, MAGIC};
 use kvm_bindings::{CpuId, kvm_dtable, kvm_regs, kvm_segment, kvm_sregs, kvm_xcrs};
 use kvm_ioctls::VcpuFd;
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::FromZeros;
 
 use crate::kvm::{CallError, failed};
-use crate::memory::GuestRam;
 use tables::{
     CODE_KERNEL, CODE_USER, DATA_KERNEL, DATA_USER, GDT, TASK, TOP_TABLE, TSS, TSS_BYTES,
     descriptors,
@@ -100,14 +98,6 @@ impl Features {
         let xcr0 = if xsave { states & 0b111 | 0b1 } else { 0 };
         Self { gib_pages, xcr0 }
     }
-}
-
-/// Writes the boot page `info` to its place in guest RAM.
-///
-/// # Errors
-/// [`RamError`] if [`BOOT_PAGE`] is not in guest RAM.
-pub fn write_boot_page(ram: &GuestRam, info: &BootInfo) -> Result<(), RamError> {
-    ram.write(BOOT_PAGE, info.as_bytes())
 }
 
 /// Returns a boot page with the guest's `arguments`, in which the caller must fill in the figures

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kvm_ioctls::VcpuExit;
 
-use crate::bus::{Effect, GuestAddress, Hit, MmioBus, Port, PortBus, PowerEvent, STRAY};
+use crate::bus::{Effect, GuestAddress, MmioBus, Port, PortBus, PowerEvent, STRAY};
 use crate::counters::{ExitCounters, ExitKey};
 
 /// The buses of a VM, on which exits find their devices.
@@ -65,7 +65,8 @@ pub fn handle(exit: VcpuExit<'_>, platform: &Platform, counters: &ExitCounters) 
         }
         other => return rare(&other, counters),
     };
-    count(counters, reason, hit);
+    let register = hit.result.map_or(STRAY, |()| hit.register);
+    counters.count(ExitKey::device(reason, hit.device, register));
     hit.effect.into()
 }
 
@@ -85,20 +86,12 @@ fn rare(exit: &VcpuExit<'_>, counters: &ExitCounters) -> Outcome {
         VcpuExit::InternalError => ("internal_error", Outcome::EmulationFailure),
         VcpuExit::MemoryFault { .. } => ("memory_fault", Outcome::MemoryFault),
         other => {
-            let reason = format!("unexpected exit {other:?}");
+            let reason = format!("KVM exits for an unexpected reason: {other:?}");
             ("unexpected", Outcome::Crash(reason))
         }
     };
     counters.count(ExitKey::plain(reason));
     outcome
-}
-
-fn count(counters: &ExitCounters, reason: &'static str, hit: Hit) {
-    let register = match hit.result {
-        Ok(()) => hit.register,
-        Err(_) => STRAY,
-    };
-    counters.count(ExitKey::device(reason, hit.device, register));
 }
 
 #[cfg(test)]
@@ -214,7 +207,7 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert!(crash(VcpuExit::FailEntry(5, 0)).ends_with("(hardware reason 0x5)"));
-        assert_eq!(crash(VcpuExit::Nmi), "unexpected exit Nmi");
+        assert!(crash(VcpuExit::Nmi).ends_with("unexpected reason: Nmi"));
         assert_eq!(
             handle(VcpuExit::Shutdown, &platform, &counters),
             Outcome::TripleFault

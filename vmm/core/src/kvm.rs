@@ -54,11 +54,11 @@ pub enum KvmError {
     },
 }
 
-/// A call of KVM or of the operating system that failed.
+/// A system call, mostly one of KVM, that failed.
 #[derive(Debug, thiserror::Error)]
-#[error("{call} failed")]
+#[error("the system call {call} failed")]
 pub struct CallError {
-    /// Name of the call.
+    /// Name of the system call or of the ioctl, such as `KVM_CREATE_VM`.
     pub call: &'static str,
     /// The error that it returned.
     pub source: io::Error,

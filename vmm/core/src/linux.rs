@@ -35,7 +35,7 @@ pub(crate) use power::{KEYBOARD_COMMAND, POWER_PORTS, POWER_PORTS_BYTES, Power};
 pub use processor::needs_timer;
 pub use setup::{Linux, SetupError, prepare};
 
-pub(crate) use processor::{cpuid_of, set_memory_types};
+pub(crate) use processor::{cpuid_of, enter, set_memory_types};
 
 /// Interrupt line (GSI, the number of the I/O APIC's input) of the serial port COM1.
 pub const SERIAL_GSI: u32 = 4;

@@ -43,7 +43,7 @@ pub enum ProbeError {
 }
 
 /// Measures how long a guest takes for one iteration of a loop of two instructions. Returns the
-/// mean in nanoseconds over `iterations`, which follow as many to warm up. `privilege` is the
+/// mean in nanoseconds over `iterations` iterations, after as many to warm up. `privilege` is the
 /// guest's privilege level.
 ///
 /// # Errors
@@ -67,7 +67,8 @@ pub fn loop_ns(kvm: &Kvm, privilege: Privilege, iterations: u32) -> Result<f64, 
 }
 
 /// Measures how long one exit to user space and back takes, which is a guest's store to an I/O
-/// port. Returns the mean in nanoseconds over `exits`. `privilege` is the guest's privilege level.
+/// port. Returns the mean in nanoseconds over `exits` exits. `privilege` is the guest's privilege
+/// level.
 ///
 /// # Errors
 /// [`ProbeError::Kvm`] if KVM refuses a call, `Memory` or `Image` if the probe's memory cannot be
@@ -86,7 +87,7 @@ pub fn exit_ns(kvm: &Kvm, privilege: Privilege, exits: u32) -> Result<f64, Probe
 }
 
 /// Measures how long one doorbell takes: a guest's store that signals an eventfd inside KVM.
-/// Returns the mean in nanoseconds over `rings`. `privilege` is the guest's privilege level.
+/// Returns the mean in nanoseconds over `rings` stores. `privilege` is the guest's privilege level.
 ///
 /// # Errors
 /// [`ProbeError::Kvm`] if KVM refuses a call, `Memory` or `Image` if the probe's memory cannot be
@@ -112,7 +113,7 @@ pub fn doorbell_ns(kvm: &Kvm, privilege: Privilege, rings: u32) -> Result<f64, P
     let start = Instant::now();
     guest.run_to_port_exit()?;
     let time = each_ns(start.elapsed(), rings);
-    let signals = event.read().map_err(failed("the read of the eventfd"))?;
+    let signals = event.read().map_err(failed("read"))?;
     if signals != u64::from(rings) {
         return Err(ProbeError::Ended(format!(
             "{signals} of {rings} stores signalled"
@@ -176,7 +177,7 @@ impl Guest {
         let ram = GuestRam::new("trial", RAM_BYTES, false)?;
         let vm = Arc::new(kvm.create_vm().map_err(failed("KVM_CREATE_VM"))?);
         let hypervisor = KvmHypervisor::new(Arc::clone(&vm));
-        // SAFETY: the RAM is kept beside the VM and is dropped after it.
+        // SAFETY: the RAM is kept beside the virtual CPU and is dropped after it.
         #[allow(unsafe_code)]
         unsafe { ram.add_to(&hypervisor) }.map_err(failed("KVM_SET_USER_MEMORY_REGION"))?;
         let cpuid = kvm

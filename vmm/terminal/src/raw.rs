@@ -57,7 +57,7 @@ impl RawTerminal {
 impl Drop for RawTerminal {
     fn drop(&mut self) {
         if let Err(e) = tcsetattr(io::stdin(), OptionalActions::Now, &self.saved) {
-            log::warn!("cannot restore the terminal (`stty sane` helps): {e}");
+            log::warn!("cannot restore the terminal's settings, so type `stty sane`: {e}");
         }
     }
 }

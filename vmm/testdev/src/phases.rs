@@ -178,10 +178,7 @@ impl PhaseRecorder {
 /// Processor time that this process has used.
 fn processor_time() -> Duration {
     let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::new(
-        u64::try_from(used.tv_sec).unwrap_or(0),
-        u32::try_from(used.tv_nsec).unwrap_or(0),
-    )
+    used.try_into().unwrap_or_default()
 }
 
 fn nanoseconds(time: Duration) -> u64 {

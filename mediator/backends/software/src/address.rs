@@ -13,14 +13,15 @@ pub(crate) const MAPPINGS: Range<u64> = 0x1000_0000..0x7000_0000_0000;
 pub(crate) const GLOBAL_VARIABLES: Range<u64> = 0x8000_0000_0000..0x8800_0000_0000;
 /// Where `.const` variables are mapped.
 pub(crate) const CONST_VARIABLES: Range<u64> = 0x8800_0000_0000..0x8f00_0000_0000;
-/// Shared memory of the block.
+/// Window in which shared memory of the block appears.
 pub(crate) const SHARED: Range<u64> = 0x8f00_0000_0000..0x8f01_0000_0000;
-/// Local memory of the thread.
+/// Window in which local memory of the thread appears.
 pub(crate) const LOCAL: Range<u64> = 0x8f01_0000_0000..0x8f02_0000_0000;
-/// Parameters of the kernel.
+/// Window in which the parameters of the kernel appear.
 pub(crate) const PARAMETERS: Range<u64> = 0x8f02_0000_0000..0x8f03_0000_0000;
 
-/// Whether a generic address is in global memory (mapped or not): in none of the windows.
+/// Returns whether a generic address is outside the windows for shared memory, local memory and
+/// parameters, and therefore in global memory, mapped or not.
 pub(crate) const fn is_global(address: u64) -> bool {
     address < SHARED.start || address >= PARAMETERS.end
 }

@@ -47,7 +47,8 @@ impl Software {
     /// Creates the device and starts its threads. There is one thread fewer than cores, because the
     /// thread that submits a launch executes blocks of it too.
     pub fn new(config: Config) -> Self {
-        let cores = config.cores.unwrap_or_else(available_cores).max(1);
+        let all_cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = config.cores.unwrap_or_else(all_cores).max(1);
         let isa = Isa::detect();
         let attributes = Attributes {
             name: format!("software, {cores} cores, {}", isa.name()),
@@ -95,7 +96,7 @@ impl Software {
         HostHandle::share(HostMemory::over(mapping, owner))
     }
 
-    /// What all address spaces share.
+    /// Returns what all address spaces of this back end share.
     #[cfg(test)]
     pub(crate) fn device(&self) -> &Arc<Device> {
         &self.device
@@ -105,10 +106,6 @@ impl Software {
     pub fn free_bytes(&self) -> u64 {
         self.device.pool.free()
     }
-}
-
-fn available_cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 impl Backend for Software {
@@ -151,6 +148,6 @@ impl Backend for Software {
     }
 
     fn create_space(&self, stop: Arc<AtomicBool>) -> Result<Arc<dyn Space>, BackendError> {
-        Ok(Arc::new(SoftwareSpace::new(Arc::clone(&self.device), stop)))
+        Ok(Arc::new(self.space(stop)))
     }
 }

@@ -2,7 +2,7 @@
 
 pub(crate) use causeway_cpu_queue::clock::now_ns;
 
-/// Time that this thread has run on a core, in nanoseconds.
+/// Returns how long this thread has run on a core, in nanoseconds.
 pub(crate) fn thread_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     let (seconds, nanoseconds) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());

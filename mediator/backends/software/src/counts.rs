@@ -23,7 +23,7 @@ pub struct LaunchCount {
     pub busy_ns: u64,
 }
 
-/// Counts of all kernels of a back end.
+/// What the launches of all kernels of a back end have done.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     kernels: Mutex<HashMap<String, LaunchCount>>,
@@ -50,7 +50,7 @@ impl Counts {
         }
     }
 
-    /// All counts, by name.
+    /// Returns the counts of all kernels, sorted by name.
     pub(crate) fn all(&self) -> Vec<LaunchCount> {
         let kernels = self.kernels.lock();
         let mut all: Vec<LaunchCount> = kernels.values().cloned().collect();

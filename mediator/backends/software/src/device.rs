@@ -7,15 +7,15 @@ use crate::isa::Isa;
 use crate::pool::Pool;
 use crate::workers::Workers;
 
-/// What all address spaces share.
+/// The device of a back end, which all address spaces share.
 #[derive(Debug)]
 pub(crate) struct Device {
-    /// Memory to give out.
+    /// Memory that allocations and modules may take.
     pub(crate) pool: Arc<Pool>,
-    /// Threads for kernels.
+    /// Threads that execute kernels.
     pub(crate) workers: Workers,
-    /// What kernels have done.
+    /// What the launches of each kernel have done.
     pub(crate) counts: Counts,
-    /// Instruction set of the host.
+    /// Instruction set for which loops over lanes are compiled.
     pub(crate) isa: Isa,
 }

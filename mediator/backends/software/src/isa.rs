@@ -22,7 +22,7 @@ impl Isa {
         if has_all { Self::Avx2 } else { Self::Baseline }
     }
 
-    /// Name in messages.
+    /// Returns the name of the instruction set for messages.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Baseline => "x86-64",

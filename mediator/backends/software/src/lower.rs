@@ -47,11 +47,10 @@ mod warp;
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 
-pub(crate) use refusal::Refusal;
 pub(crate) use variables::{Segment, Variables};
 
 use builder::ProgramBuilder;
-use refusal::Result;
+use refusal::{Refusal, Result};
 
 use crate::isa::Isa;
 use crate::program::Program;

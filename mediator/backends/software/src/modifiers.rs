@@ -13,6 +13,7 @@ macro_rules! modifiers {
             $($(#[$doc])* $variant,)*
         }
 
+        #[allow(dead_code, reason = "not every enum needs all of it")]
         impl $name {
             /// All variants, in the order of their numbers.
             pub const ALL: [Self; [$(stringify!($variant)),*].len()] = [$(Self::$variant),*];

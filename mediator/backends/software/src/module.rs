@@ -11,7 +11,7 @@ use causeway_protocol::message::Parameter;
 
 use crate::exec::footprint_bytes;
 use crate::limits::SHARED_BYTES_MAX;
-use crate::lower::{self, Refusal, Segment, Variables};
+use crate::lower::{self, Segment, Variables};
 use crate::pool::Charge;
 use crate::program::Program;
 use crate::ptx;
@@ -24,7 +24,7 @@ const BLOCK_FOOTPRINT_MAX: u64 = 64 << 20;
 /// space.
 #[derive(Debug)]
 pub struct SoftwareModule {
-    functions: HashMap<String, Arc<SoftwareFunction>>,
+    kernels: HashMap<String, Arc<SoftwareKernel>>,
     /// Address and size of each variable in global or constant memory.
     placed: HashMap<String, (u64, u64)>,
     /// Bytes of variables in global and in constant memory.
@@ -46,19 +46,13 @@ impl SoftwareModule {
     }
 }
 
-/// A kernel of a module.
+/// A kernel of a loaded module.
 #[derive(Debug)]
-pub(crate) struct SoftwareFunction {
-    program: Arc<Program>,
+pub(crate) struct SoftwareKernel {
+    /// Operations of the kernel.
+    pub(crate) program: Arc<Program>,
     /// Variables stay mapped as long as a kernel can be launched that may use them.
     _variables: Arc<VariableMappings>,
-}
-
-impl SoftwareFunction {
-    /// What is executed.
-    pub(crate) fn program(&self) -> &Arc<Program> {
-        &self.program
-    }
 }
 
 /// Where the variables of a module are mapped, until dropped.
@@ -86,25 +80,24 @@ pub(crate) fn load(state: &Arc<SpaceState>, image: &[u8]) -> Result<SoftwareModu
     let end = image.iter().position(|b| *b == 0).unwrap_or(image.len());
     let text = std::str::from_utf8(&image[..end])
         .map_err(|_| failed("the image is not PTX text: compile to PTX (nvcc -ptx)"))?;
-    let tree = ptx::parse(text).map_err(|e| ModuleError::new(e.line, e.reason.clone()))?;
+    let tree = ptx::parse(text).map_err(|e| ModuleError::new(e.line, e.reason))?;
     let range = state
         .reserve_variables()
         .ok_or_else(|| failed("too many modules are loaded in this address space: unload one"))?;
-    let variables = Variables::new(&tree, range.offset()).map_err(refused)?;
-    let programs =
-        lower::lower(&tree, &variables, state.device.isa, &state.stop).map_err(refused)?;
+    let variables = Variables::new(&tree, range.offset())?;
+    let programs = lower::lower(&tree, &variables, state.device.isa, &state.stop)?;
     let code = programs.iter().map(Program::memory_bytes).sum::<u64>();
     let mappings = Arc::new(map_variables(state, &variables, range, code)?);
-    let functions = programs.into_iter().map(|program| {
+    let kernels = programs.into_iter().map(|program| {
         let name = program.name.clone();
-        let function = SoftwareFunction {
+        let kernel = SoftwareKernel {
             program: Arc::new(program),
             _variables: Arc::clone(&mappings),
         };
-        (name, Arc::new(function))
+        (name, Arc::new(kernel))
     });
     Ok(SoftwareModule {
-        functions: functions.collect(),
+        kernels: kernels.collect(),
         placed: variables.placed(),
         segments: (
             u64::from(variables.global.bytes),
@@ -117,10 +110,6 @@ pub(crate) fn load(state: &Arc<SpaceState>, image: &[u8]) -> Result<SoftwareModu
 /// An error of the module as a whole, which has no line.
 fn failed(reason: impl Into<String>) -> ModuleError {
     ModuleError::new(0, reason)
-}
-
-fn refused(refusal: Refusal) -> ModuleError {
-    ModuleError::new(refusal.line, refusal.reason)
 }
 
 fn map_variables(
@@ -152,17 +141,15 @@ fn map_variables(
             segments.push((segment, access, segment_memory(state, segment)?));
         }
     }
-    variables
-        .initialize(|at, bytes| {
-            for (segment, _, memory) in &segments {
-                let range = segment.start..segment.start + u64::from(segment.bytes);
-                if range.contains(&at) {
-                    let written = memory.mapping().write(at - segment.start, bytes);
-                    debug_assert!(written.is_ok(), "variables lie within their segment");
-                }
+    variables.initialize(|at, bytes| {
+        for (segment, _, memory) in &segments {
+            let range = segment.start..segment.start + u64::from(segment.bytes);
+            if range.contains(&at) {
+                let written = memory.mapping().write(at - segment.start, bytes);
+                debug_assert!(written.is_ok(), "variables lie within their segment");
             }
-        })
-        .map_err(refused)?;
+        }
+    })?;
     for (segment, access, memory) in segments {
         let bytes = memory.mapping().bytes();
         let entry = Entry::new(segment.start, memory, 0, bytes, access);
@@ -188,12 +175,12 @@ fn segment_memory(state: &SpaceState, segment: Segment) -> Result<Arc<HostMemory
 
 impl Module for SoftwareModule {
     fn function(&self, name: &str) -> Option<Arc<dyn Function>> {
-        let function = self.functions.get(name)?;
-        Some(Arc::clone(function) as Arc<dyn Function>)
+        let kernel = self.kernels.get(name)?;
+        Some(Arc::clone(kernel) as Arc<dyn Function>)
     }
 
     fn kernels(&self) -> Vec<String> {
-        let mut names: Vec<String> = self.functions.keys().cloned().collect();
+        let mut names: Vec<String> = self.kernels.keys().cloned().collect();
         names.sort();
         names
     }
@@ -203,7 +190,7 @@ impl Module for SoftwareModule {
     }
 }
 
-impl Function for SoftwareFunction {
+impl Function for SoftwareKernel {
     fn parameters(&self) -> &[Parameter] {
         &self.program.parameters
     }

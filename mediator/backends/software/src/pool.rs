@@ -10,19 +10,20 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// A pool of `bytes` bytes.
+    /// Creates a pool of `bytes` bytes.
     pub(crate) fn new(bytes: u64) -> Arc<Self> {
         Arc::new(Self {
             free: AtomicU64::new(bytes),
         })
     }
 
-    /// Bytes that no charge has taken.
+    /// Returns the bytes that no charge has taken.
     pub(crate) fn free(&self) -> u64 {
         self.free.load(Ordering::Relaxed)
     }
 
-    /// Takes `bytes` bytes until the charge is dropped.
+    /// Takes `bytes` bytes from the pool until the charge is dropped. Returns `None` if fewer are
+    /// free.
     pub(crate) fn charge(self: &Arc<Self>, bytes: u64) -> Option<Charge> {
         self.free
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| {

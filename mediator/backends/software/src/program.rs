@@ -1,7 +1,5 @@
 //! A kernel ready to run: what lowering makes and execution walks.
 
-use std::fmt;
-
 use causeway_protocol::message::Parameter;
 
 use crate::exec::Context;
@@ -50,43 +48,43 @@ pub(crate) enum Action {
 /// One operation. Operands are resolved; a source instruction may take several operations.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Op {
-    /// What it does.
+    /// What the operation does.
     pub(crate) action: Action,
-    /// Predicate, if any.
+    /// Predicate that selects the lanes; `None` if all lanes execute the operation.
     pub(crate) guard: Option<Guard>,
-    /// Destination.
+    /// Register for the result.
     pub(crate) dst: Slot,
-    /// Second destination.
+    /// Register for a second result.
     pub(crate) dst2: Slot,
-    /// Sources.
+    /// Registers with the sources.
     pub(crate) a: Slot,
     pub(crate) b: Slot,
     pub(crate) c: Slot,
     pub(crate) d: Slot,
-    /// Address offset, lookup table, or flags: each operation's own.
+    /// Address offset, lookup table or flags: each kind of operation has its own use.
     pub(crate) imm: u64,
-    /// Line in the source.
+    /// Line of the instruction in the source.
     pub(crate) line: u32,
-    /// Source instructions of the program before this operation.
+    /// Number of source instructions of the program before this operation.
     pub(crate) ordinal: u32,
-    /// Other groups of lanes may be waiting here.
+    /// Whether other groups of lanes may be waiting at this operation.
     pub(crate) leader: bool,
 }
 
-/// `bar` and `barrier`.
+/// Operands of a `bar` or `barrier` instruction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BarrierSite {
-    /// Number of the barrier.
+    /// Register with the number of the barrier.
     pub(crate) id: Slot,
-    /// Threads expected, if not all.
+    /// Register with the number of threads expected; `None` stands for all.
     pub(crate) count: Option<Slot>,
-    /// Whether it waits, and what it reduces.
+    /// Whether lanes wait, and what they reduce.
     pub(crate) kind: BarrierKind,
     /// Predicate to reduce (as `Op::guard`).
     pub(crate) predicate: Option<Guard>,
 }
 
-/// Forms of `bar`.
+/// Forms of the `bar` instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BarrierKind {
     /// Arrive and go on.
@@ -104,9 +102,9 @@ pub(crate) enum BarrierKind {
 /// Moves an argument or a result between frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Move {
-    /// Where it comes from.
+    /// Place of the value.
     pub(crate) from: Place,
-    /// Where it goes.
+    /// Place for the value.
     pub(crate) to: Place,
     /// Bytes per lane.
     pub(crate) bytes: u32,
@@ -138,7 +136,7 @@ pub(crate) struct CallSite {
     pub(crate) results: Vec<Move>,
 }
 
-/// A kernel.
+/// A kernel ready to be executed, with the functions that it calls.
 pub(crate) struct Program {
     /// Name of the kernel.
     pub(crate) name: String,
@@ -147,13 +145,13 @@ pub(crate) struct Program {
     pub(crate) code: Vec<Op>,
     /// Constants, one row or two each.
     pub(crate) constants: Vec<Row>,
-    /// Targets of indexed branches.
+    /// Tables of targets for indexed branches.
     pub(crate) tables: Vec<Vec<u32>>,
-    /// Call sites.
+    /// Call sites, which operations name by index.
     pub(crate) calls: Vec<CallSite>,
-    /// Barriers.
+    /// Barriers, which operations name by index.
     pub(crate) barriers: Vec<BarrierSite>,
-    /// What the deepest chain of calls needs.
+    /// Memory that the deepest chain of calls needs.
     pub(crate) stack: FrameBytes,
     /// Static shared memory in bytes.
     pub(crate) shared_bytes: u32,
@@ -163,14 +161,14 @@ pub(crate) struct Program {
     pub(crate) parameters: Vec<Parameter>,
     /// Bytes of the parameter block.
     pub(crate) parameter_bytes: u32,
-    /// `.maxntid` or `.reqntid`, as a number of threads.
+    /// Most threads of a block, as `.reqntid` or `.maxntid` says.
     pub(crate) threads_max: u32,
-    /// `.reqntid`.
+    /// Exact threads of a block in x, y and z, as `.reqntid` says.
     pub(crate) required_threads: Option<[u32; 3]>,
 }
 
 impl Program {
-    /// Memory that the kernel takes, in bytes. A short source may become much of it.
+    /// Returns the memory that the kernel takes, in bytes. It can be much for a short source.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let moves =
             |site: &CallSite| size_of_val(&site.arguments[..]) + size_of_val(&site.results[..]);
@@ -191,11 +189,4 @@ impl Program {
     }
 }
 
-impl fmt::Debug for Program {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Program")
-            .field("name", &self.name)
-            .field("operations", &self.code.len())
-            .finish_non_exhaustive()
-    }
-}
+causeway_memory::debug_fields!(Program { name });

@@ -3,34 +3,28 @@
 use std::sync::Arc;
 
 use causeway_cpu_queue::Kernels;
-use causeway_mediator::backend::{self, Fault, Function};
+use causeway_mediator::backend::{self, Fault};
 use causeway_protocol::message::Status;
 
 use crate::exec::{Launch, Multiprocessors};
-use crate::module::SoftwareFunction;
-use crate::program::Program;
+use crate::module::SoftwareKernel;
 use crate::space_state::SpaceState;
 
-/// The kernels of a queue.
+/// Executes the kernels of a queue.
 #[derive(Debug)]
 pub(crate) struct SoftwareKernels {
-    state: Arc<SpaceState>,
-    multiprocessors: Multiprocessors,
-}
-
-impl SoftwareKernels {
-    /// Kernels that see the mappings of `state`.
-    pub(crate) fn new(state: Arc<SpaceState>, multiprocessors: Multiprocessors) -> Self {
-        Self {
-            state,
-            multiprocessors,
-        }
-    }
+    /// The address space, whose mappings kernels see.
+    pub(crate) state: Arc<SpaceState>,
+    /// The multiprocessors that kernels see.
+    pub(crate) multiprocessors: Multiprocessors,
 }
 
 impl Kernels for SoftwareKernels {
     fn launch(&self, launch: &backend::Launch<'_>) -> Result<(), Fault> {
-        let program = program_of(launch.kernel())?;
+        let kernel = launch.kernel().as_any().downcast_ref::<SoftwareKernel>();
+        let program = &kernel
+            .ok_or_else(|| Fault::new(Status::BadLaunch, "the kernel belongs to another back end"))?
+            .program;
         let launch = Arc::new(Launch::new(
             Arc::clone(program),
             self.state.mappings.table(),
@@ -42,15 +36,5 @@ impl Kernels for SoftwareKernels {
         let outcome = self.state.device.workers.run(&launch)?;
         self.state.device.counts.add(&program.name, &outcome);
         Ok(())
-    }
-}
-
-fn program_of(function: &Arc<dyn Function>) -> Result<&Arc<Program>, Fault> {
-    match function.as_any().downcast_ref::<SoftwareFunction>() {
-        Some(function) => Ok(function.program()),
-        None => Err(Fault::new(
-            Status::BadLaunch,
-            "the kernel belongs to another back end",
-        )),
     }
 }

@@ -1,6 +1,6 @@
 //! How the registers of a warp lie in memory: lane beside lane, in frames and constants.
 
-/// Threads of a warp.
+/// Number of threads of a warp.
 pub(crate) const WARP: usize = 32;
 /// Bytes of a register of up to 32 bits: one word per lane.
 pub(crate) const WORD_BYTES: u32 = 4 * WARP as u32;
@@ -16,26 +16,26 @@ pub(crate) struct Slot(pub(crate) u32);
 impl Slot {
     const CONSTANT: u32 = 1 << 31;
 
-    /// Slot at a byte offset of the constants.
+    /// Returns the register at byte offset `offset` of the constants.
     pub(crate) const fn constant(offset: u32) -> Self {
         Self(offset | Self::CONSTANT)
     }
 
-    /// 0 for the frame, 1 for the constants.
+    /// Returns 0 for a register of the frame, 1 for a constant.
     pub(crate) const fn bank(self) -> usize {
         (self.0 >> 31) as usize
     }
 
-    /// Byte offset in its bank.
+    /// Returns the byte offset of the register in its bank.
     pub(crate) const fn offset(self) -> usize {
         (self.0 & !Self::CONSTANT) as usize
     }
 }
 
-/// A predicate before an operation.
+/// A predicate that selects the lanes which execute an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Guard {
-    /// The predicate.
+    /// Register of the predicate.
     pub(crate) slot: Slot,
     /// All ones for `@!p`, else zero.
     pub(crate) invert: u32,

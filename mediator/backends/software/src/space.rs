@@ -25,7 +25,7 @@ pub struct SoftwareSpace {
 }
 
 impl SoftwareSpace {
-    /// An empty address space.
+    /// Creates an empty address space.
     pub(crate) fn new(device: Arc<Device>, stop: Arc<AtomicBool>) -> Self {
         Self {
             state: Arc::new(SpaceState::new(device, stop)),
@@ -66,7 +66,10 @@ impl SoftwareSpace {
     pub fn queue_on(&self, multiprocessors: Multiprocessors) -> Box<dyn Queue> {
         let state = Arc::clone(&self.state);
         let (mappings, stop) = (Arc::clone(&state.mappings), Arc::clone(&state.stop));
-        let kernels = SoftwareKernels::new(state, multiprocessors);
+        let kernels = SoftwareKernels {
+            state,
+            multiprocessors,
+        };
         Box::new(WorkQueue::new(mappings, stop, kernels))
     }
 }

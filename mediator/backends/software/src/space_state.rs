@@ -10,26 +10,26 @@ use parking_lot::Mutex;
 use crate::address;
 use crate::device::Device;
 
-/// Distance of the variables of different modules.
+/// Bytes from the variables of one module to those of the next.
 pub(crate) const VARIABLES_STRIDE: u64 = 1 << 30;
-/// Bytes of each range for variables.
+/// Bytes of the region for `.const` variables; the region for `.global` variables is no smaller.
 pub(crate) const VARIABLES_BYTES: u64 =
     address::CONST_VARIABLES.end - address::CONST_VARIABLES.start;
 
 /// What queues and modules share with their address space.
 #[derive(Debug)]
 pub(crate) struct SpaceState {
-    /// The device.
+    /// The device of the back end.
     pub(crate) device: Arc<Device>,
-    /// Set when the session ends.
+    /// Flag that is set when the session ends.
     pub(crate) stop: Arc<AtomicBool>,
-    /// What is mapped.
+    /// Mappings of the address space.
     pub(crate) mappings: Arc<Mappings>,
     /// Ranges for the variables of modules, by number: those in use.
     variables: Mutex<BTreeSet<u64>>,
 }
 
-/// A range for the variables of one module, until dropped.
+/// Reserves a range of addresses for the variables of one module until it is dropped.
 #[derive(Debug)]
 pub(crate) struct VariableRange {
     state: Arc<SpaceState>,
@@ -37,7 +37,7 @@ pub(crate) struct VariableRange {
 }
 
 impl VariableRange {
-    /// Where the range begins, as an offset in the regions for variables.
+    /// Returns where the range begins, as an offset in the regions for variables.
     pub(crate) fn offset(&self) -> u64 {
         self.number * VARIABLES_STRIDE
     }
@@ -50,7 +50,7 @@ impl Drop for VariableRange {
 }
 
 impl SpaceState {
-    /// An address space without mappings.
+    /// Creates an address space without mappings.
     pub(crate) fn new(device: Arc<Device>, stop: Arc<AtomicBool>) -> Self {
         Self {
             device,
@@ -60,7 +60,7 @@ impl SpaceState {
         }
     }
 
-    /// A range for the variables of one more module, if there is one left.
+    /// Takes a range for the variables of one more module. Returns `None` if all ranges are taken.
     pub(crate) fn reserve_variables(self: &Arc<Self>) -> Option<VariableRange> {
         let mut taken = self.variables.lock();
         let number = (0..VARIABLES_BYTES / VARIABLES_STRIDE).find(|n| !taken.contains(n))?;

@@ -20,7 +20,7 @@ thread_local! {
     static ARENA: RefCell<ThreadArena> = RefCell::default();
 }
 
-/// The threads of a back end.
+/// Host threads that execute kernels for all address spaces of a back end.
 #[derive(Debug)]
 pub(crate) struct Workers {
     shared: Arc<Shared>,
@@ -57,7 +57,7 @@ struct State {
 }
 
 impl Workers {
-    /// Starts `count` threads; none is fine, then the submitting threads work alone.
+    /// Starts `count` threads. With none, the threads that submit launches work alone.
     pub(crate) fn start(count: usize) -> Self {
         let shared = Arc::new(Shared::default());
         let threads = (0..count).filter_map(|number| {

@@ -11,6 +11,7 @@ use causeway_protocol::message::Status;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::backend::Shared;
+use crate::pool::End;
 
 /// Time without a further event after which a reset is over. A reset by a shell, through sysfs'
 /// `reset`, causes an event before the reset and one after it.
@@ -113,13 +114,9 @@ fn give_back(shared: &Shared) {
         "device {address} goes back to the host, because {event}: all guests lose it now",
         event = DeviceEvent::AskedBack
     );
-    shared.pool.end();
-    shared.lose(&lost(
-        shared,
-        DeviceEvent::AskedBack,
-        "it does not come back",
-    ));
-    drop(shared.take_bar());
+    shared.pool.end(End::AllBack);
+    lose(shared, DeviceEvent::AskedBack, "it does not come back");
+    drop(shared.bar.lock().take());
     let taken_bytes = shared.pool.taken_bytes();
     if taken_bytes != 0 {
         log::info!(
@@ -146,7 +143,7 @@ fn restart(shared: &Shared, event: DeviceEvent, again: bool) {
     // After the first event, the pool is paused, so no session has a partition that the second
     // event could take.
     if !again {
-        shared.lose(&lost(shared, event, "reset the session to go on"));
+        lose(shared, event, "reset the session to go on");
     }
     let Some(bar) = shared.bar() else { return };
     let device = bar.device();
@@ -160,10 +157,10 @@ fn restart(shared: &Shared, event: DeviceEvent, again: bool) {
     }
 }
 
-/// Returns the fault that the sessions get: the event and the way out.
-fn lost(shared: &Shared, event: DeviceEvent, way_out: &str) -> Fault {
-    Fault::new(
-        Status::DeviceLost,
-        format!("device {}: {event}; {way_out}", shared.address),
-    )
+/// Takes the device from all sessions, which get a fault with the event and the way out.
+fn lose(shared: &Shared, event: DeviceEvent, way_out: &str) {
+    if let Some(lost) = shared.loss.get() {
+        let text = format!("device {}: {event}; {way_out}", shared.address);
+        lost(&Fault::new(Status::DeviceLost, text));
+    }
 }

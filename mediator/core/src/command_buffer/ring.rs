@@ -13,7 +13,7 @@ use causeway_protocol::ring::{
 
 use crate::backend::Memory;
 use crate::host::RingPlace;
-use crate::refusal::{Refusal, cause};
+use crate::refusal::Refusal;
 
 /// A ring in a mapping of the consumer's own.
 pub(crate) struct Ring {
@@ -31,12 +31,7 @@ impl Ring {
         let units = capacity_units(bytes).ok_or(bad_memory)?;
         let backing = memory.backing().ok_or(bad_memory)?;
         let (shared, base) = backing.host().ok_or(bad_memory)?;
-        let mapping = shared
-            .map(base + offset, bytes, Access::ReadWrite)
-            .map_err(|e| {
-                log::debug!("cannot map a command buffer: {e}{}", cause(&e));
-                Refusal::new(Status::NoMemory)
-            })?;
+        let mapping = shared.map(base + offset, bytes, Access::ReadWrite)?;
         let place = RingPlace {
             memory: Arc::clone(shared),
             offset: base + offset,

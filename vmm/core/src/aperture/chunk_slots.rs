@@ -133,7 +133,7 @@ impl ChunkSlots {
         self.base = base;
         self.put_up().inspect_err(|_| {
             if let Err(e) = self.take_down() {
-                log::error!("cannot delete KVM memory slots of the aperture (BAR 2): {e}");
+                log::error!("cannot delete KVM's memory slots of the aperture (BAR 2): {e}");
             }
             self.base = None;
         })

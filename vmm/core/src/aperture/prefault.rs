@@ -12,8 +12,8 @@ use super::Aperture;
 /// Most ranges that wait. A guest that maps more in one batch touches the rest itself.
 const PENDING_MAX: usize = 64;
 
-/// Whether placements wait to be mapped ahead of the guest's first touch, and whether this KVM can
-/// do that.
+/// Remembers whether placements wait to be mapped ahead of the guest's first touch, and whether
+/// this KVM can do that.
 #[derive(Debug, Default)]
 pub struct Prefault {
     pending: AtomicBool,

@@ -65,13 +65,13 @@ pub fn write_tables(ram: &GuestRam, features: Features) -> Result<(), RamError> 
         return ram.write(GIB_TABLE, identity(0, 30).as_bytes());
     }
     let tables = usable_low_end(ram, features);
-    let mut pointers = [0; 512];
-    for (table, pointer) in (0..).zip(&mut pointers) {
+    for table in 0..512 {
         let address = tables + table * 4096;
-        *pointer = address | PRESENT_WRITABLE_USER;
+        let pointer = address | PRESENT_WRITABLE_USER;
         ram.write(address, identity(table << 30, 21).as_bytes())?;
+        ram.write(GIB_TABLE + table * 8, pointer.as_bytes())?;
     }
-    ram.write(GIB_TABLE, pointers.as_bytes())
+    Ok(())
 }
 
 /// Returns 512 page table entries that map consecutive pages of `1 << shift` bytes from `base` on,

@@ -32,8 +32,8 @@ pub struct StrayCounts {
     pub hole_writes: u64,
     /// Stores to read-only mappings in the aperture.
     pub refused_writes: u64,
-    /// Accesses to a device that it refused: wrong offset, width or alignment, a store to a
-    /// read-only register, or a doorbell that is not bound.
+    /// Accesses that a device refused: wrong offset, width or alignment, a store to a read-only
+    /// register, or a doorbell that is not bound.
     pub registers: u64,
     /// Accesses to addresses that no device has.
     pub unclaimed: u64,

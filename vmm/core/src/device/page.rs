@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use causeway_mediator::Client;
-use causeway_mediator::host::Host;
+
 use causeway_protocol::message::Status;
 use causeway_protocol::registers::{CONTROL_BYTES_MAX, CONTROL_IN_WINDOW, NO_CONTROL_WINDOW};
 use parking_lot::Mutex;
@@ -99,7 +99,8 @@ impl Page {
     /// Copies a batch of `bytes` bytes from the control base, calls `execute` with the copy, and
     /// writes the replies over the batch. Keeps the resulting status for [`Self::batch_status`].
     pub fn execute(&self, host: &GuestHost, bytes: u32, execute: impl FnOnce(&mut [u8]) -> Status) {
-        let status = self.try_execute(host, bytes, execute);
+        let executed = self.try_execute(host, bytes, execute);
+        let status = executed.err().unwrap_or(Status::Ok);
         self.batch_status.store(status as u32, Ordering::Release);
     }
 
@@ -108,28 +109,21 @@ impl Page {
         host: &GuestHost,
         bytes: u32,
         execute: impl FnOnce(&mut [u8]) -> Status,
-    ) -> Status {
-        if bytes == 0
-            || bytes > CONTROL_BYTES_MAX
+    ) -> Result<(), Status> {
+        if !(1..=CONTROL_BYTES_MAX).contains(&bytes)
             || !u64::from(bytes).is_multiple_of(CONTROL_ALIGNMENT)
         {
-            return Status::BadLength;
+            return Err(Status::BadLength);
         }
-        let area = match self.area() {
-            Ok(area) => area,
-            Err(status) => return status,
-        };
+        let area = self.area()?;
         let mut batch = vec![0; bytes as usize];
-        if !area.read(host, &mut batch) {
-            return Status::BadRange;
+        area.read(host, &mut batch)?;
+        match execute(&mut batch) {
+            Status::Ok => area.write(host, &batch),
+            // A batch that was not taken is as it was: nothing to write, and the guest's own writes
+            // since then stay.
+            refused => Err(refused),
         }
-        let status = execute(&mut batch);
-        // A batch that was not taken is as it was: nothing to write, and the guest's own writes
-        // since then stay.
-        if status == Status::Ok && !area.write(host, &batch) {
-            return Status::BadRange;
-        }
-        status
     }
 
     /// Returns the memory that the control base names.
@@ -155,17 +149,17 @@ enum Area {
 }
 
 impl Area {
-    fn read(&self, host: &GuestHost, into: &mut [u8]) -> bool {
+    fn read(&self, host: &GuestHost, into: &mut [u8]) -> Result<(), Status> {
         match self {
-            Self::Ram(base) => host.read_ram(*base, into).is_ok(),
-            Self::Window(window) => window.mapping.read(0, into).is_ok(),
+            Self::Ram(base) => host.ram.read(*base, into).map_err(|_| Status::BadRange),
+            Self::Window(window) => window.mapping.read(0, into).map_err(|_| Status::BadRange),
         }
     }
 
-    fn write(&self, host: &GuestHost, from: &[u8]) -> bool {
+    fn write(&self, host: &GuestHost, from: &[u8]) -> Result<(), Status> {
         match self {
-            Self::Ram(base) => host.write_ram(*base, from).is_ok(),
-            Self::Window(window) => window.mapping.write(0, from).is_ok(),
+            Self::Ram(base) => host.ram.write(*base, from).map_err(|_| Status::BadRange),
+            Self::Window(window) => window.mapping.write(0, from).map_err(|_| Status::BadRange),
         }
     }
 }

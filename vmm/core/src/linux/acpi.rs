@@ -40,17 +40,14 @@ pub fn write(ram: &GuestRam, vcpus: u32, layout: &Layout) -> Result<u64, RamErro
     // The root pointer has the first place, which is where it is searched, and is written last.
     let mut next = ACPI_BASE + Rsdp::len() as u64;
     let mut place = |table: &dyn Aml| {
-        let mut bytes = Vec::new();
-        table.to_aml_bytes(&mut bytes);
-        let address = next.next_multiple_of(16);
-        next = address + bytes.len() as u64;
+        let mut code = Vec::new();
+        table.to_aml_bytes(&mut code);
+        let (address, bytes) = (next.next_multiple_of(16), code.len() as u64);
+        next = address + bytes;
         if next > power::RESET_VECTOR {
-            return Err(RamError {
-                address,
-                bytes: bytes.len() as u64,
-            });
+            return Err(RamError { address, bytes });
         }
-        ram.write(address, &bytes)?;
+        ram.write(address, &code)?;
         Ok(address)
     };
     let dsdt = place(&dsdt::dsdt(layout))?;

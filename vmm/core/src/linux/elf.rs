@@ -59,7 +59,7 @@ pub fn inspect(head: &[u8], file_bytes: u64) -> Result<ElfKernel, LoadError> {
     let entry = header.e_entry(LE);
     let mut segments = Vec::new();
     let mut pvh_entry = None;
-    let mut whole: Option<Range<u64>> = None;
+    let (mut start, mut end) = (u64::MAX, 0);
     let mut entry_found = false;
     for segment in loader::segments(head, header)? {
         if segment.p_type(LE) == PT_LOAD && segment.p_memsz(LE) != 0 {
@@ -70,23 +70,20 @@ pub fn inspect(head: &[u8], file_bytes: u64) -> Result<ElfKernel, LoadError> {
                 address: range.start,
             });
             entry_found |= range.contains(&entry);
-            whole = Some(match whole {
-                Some(whole) => whole.start.min(range.start)..whole.end.max(range.end),
-                None => range,
-            });
+            (start, end) = (start.min(range.start), end.max(range.end));
         } else if let Ok(Some(notes)) = segment.notes(LE, head) {
             pvh_entry = pvh_entry.or_else(|| pvh_note(notes));
         }
     }
-    match whole {
-        Some(range) if entry_found => Ok(ElfKernel {
-            entry,
-            pvh_entry,
-            range,
-            segments,
-        }),
-        _ => Err(LoadError::Entry { entry }),
+    if !entry_found {
+        return Err(LoadError::Entry { entry });
     }
+    Ok(ElfKernel {
+        entry,
+        pvh_entry,
+        range: start..end,
+        segments,
+    })
 }
 
 /// Returns a segment's place in guest memory. Only its physical addresses count, since a kernel

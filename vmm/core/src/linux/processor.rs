@@ -13,9 +13,10 @@ use kvm_bindings::{
 use kvm_ioctls::{Cap, Kvm, VcpuFd};
 use zerocopy::IntoBytes;
 
-use super::BootProtocol;
 use super::boot_params::{START_INFO, ZERO_PAGE};
+use super::{BootProtocol, Kernel};
 use crate::boot::{CR0_ET, CR0_PE, CR0_PG, CR4_PAE, EFER_LMA, EFER_LME, segment, task_segment};
+use crate::kvm::{CallError, failed};
 use crate::memory::GuestRam;
 
 const GDT: u64 = 0x500;
@@ -76,7 +77,7 @@ pub fn write_tables(ram: &GuestRam) -> Result<(), RamError> {
 
 /// Returns the system registers with which a kernel is entered by `protocol`. `sregs` are those
 /// that KVM gave the virtual CPU; what boot protocols leave open stays as it is there.
-pub fn system_registers(mut sregs: kvm_sregs, protocol: BootProtocol) -> kvm_sregs {
+fn system_registers(mut sregs: kvm_sregs, protocol: BootProtocol) -> kvm_sregs {
     let long = protocol != BootProtocol::Pvh;
     let data = segment(DATA, 0x3);
     sregs.cs = kvm_segment {
@@ -106,7 +107,7 @@ pub fn system_registers(mut sregs: kvm_sregs, protocol: BootProtocol) -> kvm_sre
 }
 
 /// Returns the general registers with which a kernel is entered at `entry` by `protocol`.
-pub fn registers(entry: u64, protocol: BootProtocol) -> kvm_regs {
+fn registers(entry: u64, protocol: BootProtocol) -> kvm_regs {
     let blank = kvm_regs {
         rip: entry,
         rflags: RFLAGS,
@@ -122,6 +123,18 @@ pub fn registers(entry: u64, protocol: BootProtocol) -> kvm_regs {
             ..blank
         },
     }
+}
+
+/// Sets the system and general registers of a virtual CPU to those with which it enters `kernel`.
+///
+/// # Errors
+/// [`CallError`] if KVM refuses a call.
+pub fn enter(vcpu: &VcpuFd, kernel: &Kernel) -> Result<(), CallError> {
+    let fresh = vcpu.get_sregs().map_err(failed("KVM_GET_SREGS"))?;
+    vcpu.set_sregs(&system_registers(fresh, kernel.protocol))
+        .map_err(failed("KVM_SET_SREGS"))?;
+    vcpu.set_regs(&registers(kernel.entry, kernel.protocol))
+        .map_err(failed("KVM_SET_REGS"))
 }
 
 /// Sets a virtual CPU's memory-type registers (MTRRs) to write-back for all addresses. After a

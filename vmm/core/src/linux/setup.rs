@@ -4,7 +4,7 @@ use std::io::Cursor;
 use std::sync::Arc;
 
 use causeway_mediator::host::RamError;
-use kvm_bindings::{kvm_regs, kvm_sregs};
+
 use linux_loader::loader::{BzImage, Elf, KernelLoader};
 use vm_memory::GuestAddress;
 
@@ -29,19 +29,6 @@ pub struct Linux {
     pub command_line: String,
     /// Disk images, in the order of the guest's `/dev/vda`, `/dev/vdb`, …
     pub disks: Arc<[Arc<DiskImage>]>,
-}
-
-impl Linux {
-    /// Returns the system registers with which the first virtual CPU enters the kernel. `fresh` are
-    /// those that KVM gave the virtual CPU.
-    pub(crate) fn system_registers(&self, fresh: kvm_sregs) -> kvm_sregs {
-        processor::system_registers(fresh, self.kernel.protocol)
-    }
-
-    /// Returns the general registers with which the first virtual CPU enters the kernel.
-    pub(crate) fn registers(&self) -> kvm_regs {
-        processor::registers(self.kernel.entry, self.kernel.protocol)
-    }
 }
 
 /// Why an operating system cannot be loaded into guest memory.

@@ -28,7 +28,8 @@ pub enum Owner {
 /// that no row names are always zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patch {
-    /// Offset of the word, even: in configuration space, or in the capability of the table.
+    /// Offset of the word, even: from the start of configuration space or, in the table of a
+    /// capability, from that of the capability.
     pub offset: u8,
     /// The bits of the word that the row is about.
     pub mask: u16,
@@ -36,7 +37,7 @@ pub struct Patch {
     pub owner: Owner,
 }
 
-/// Returns a row of a table of owners.
+/// Returns a row of a table of owners: `owner` owns the bits `mask` of the word at `offset`.
 pub const fn patch(offset: u8, mask: u16, owner: Owner) -> Patch {
     Patch {
         offset,
@@ -78,8 +79,8 @@ impl Filter {
         }
     }
 
-    /// Makes `owner` the owner of the bits `mask` of the 16-bit word at `offset`. Does nothing beyond
-    /// the end of the space.
+    /// Makes `owner` the owner of the bits `mask` of the 16-bit word at `offset`. Does nothing if
+    /// the word lies beyond the end of configuration space.
     pub fn own(&mut self, offset: usize, mask: u16, owner: Owner) {
         if offset + 2 > BYTES {
             return;

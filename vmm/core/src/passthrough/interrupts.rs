@@ -202,19 +202,19 @@ impl Interrupts {
         })
     }
 
-    /// Carries out a load at `offset` of the MSI-X table.
+    /// Carries out the guest's load into `into` at byte `offset` of the MSI-X table.
     pub fn read_table(&self, offset: u64, into: &mut [u8]) -> AccessResult {
         let (_, table) = self.msix.as_ref().ok_or(Refusal::NoRegister)?;
         table.read(offset, into)
     }
 
-    /// Carries out a load at `offset` of the pending bits of MSI-X.
+    /// Carries out the guest's load into `into` at byte `offset` of the pending bits of MSI-X.
     pub fn read_pending(&self, offset: u64, into: &mut [u8]) -> AccessResult {
         let (_, table) = self.msix.as_ref().ok_or(Refusal::NoRegister)?;
         table.read_pending(offset, into)
     }
 
-    /// Carries out a store at `offset` of the MSI-X table.
+    /// Carries out the guest's store of `from` at byte `offset` of the MSI-X table.
     pub fn write_table(&self, offset: u64, from: &[u8]) -> AccessResult {
         let (place, table) = self.msix.as_ref().ok_or(Refusal::NoRegister)?;
         let access = table.write(offset, from);

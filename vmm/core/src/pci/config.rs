@@ -266,7 +266,7 @@ impl ConfigSpace {
         start..start.saturating_add(bytes)
     }
 
-    /// Returns the 16-bit word at `offset`, which must be below 255.
+    /// Returns the 16-bit word at `offset` of the space, which must be below 255.
     pub fn u16(&self, offset: usize) -> u16 {
         u16::from_le_bytes([self.value[offset], self.value[offset + 1]])
     }
@@ -275,7 +275,7 @@ impl ConfigSpace {
         u16::from_le_bytes([self.writable[offset], self.writable[offset + 1]])
     }
 
-    /// Returns the 32-bit word at `offset`, which must be below 253.
+    /// Returns the 32-bit word at `offset` of the space, which must be below 253.
     pub fn u32(&self, offset: usize) -> u32 {
         u32::from(self.u16(offset)) | u32::from(self.u16(offset + 2)) << 16
     }

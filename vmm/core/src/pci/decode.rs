@@ -51,8 +51,8 @@ pub struct Decoders {
 debug_by_name!(Decoders);
 
 impl Decoders {
-    /// Returns decoders without a BAR, for devices on `bus`. BARs must end at or below
-    /// `address_end`, the end of the guest-physical addresses.
+    /// Returns the decoders of a function that has no BAR yet, for devices on `bus`. BARs must end
+    /// at or below `address_end`, the end of the guest-physical addresses.
     pub fn new(bus: Arc<MmioBus>, address_end: u64) -> Self {
         Self {
             bus,

@@ -12,8 +12,8 @@ const MAPPED_END: u64 = 512 << 30;
 const APERTURE_BYTES_MIN: u64 = 64 << 20;
 /// First guest-physical address for BARs with 32-bit addresses.
 pub const LOW_BASE: u64 = 0xe000_0000;
-/// End of the guest-physical addresses for BARs with 32-bit addresses. The interrupt controllers
-/// follow.
+/// End of the guest-physical addresses for BARs with 32-bit addresses: from here on are interrupt
+/// controllers.
 pub const LOW_END: u64 = 0xfec0_0000;
 
 /// The guest-physical addresses of the Causeway function's BARs, and those left for other

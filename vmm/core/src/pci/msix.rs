@@ -116,7 +116,7 @@ impl MsixTable {
         highest.map_or(0, |vector| vector as u16 + 1)
     }
 
-    /// Carries out a load at `offset` of the table.
+    /// Carries out the guest's load into `into` at byte `offset` of the table.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> AccessResult {
         let state = self.state.lock();
         let first = first_word(offset, into.len(), state.words.len())?;
@@ -126,7 +126,7 @@ impl MsixTable {
         Ok("msix_table")
     }
 
-    /// Carries out a store at `offset` of the table.
+    /// Carries out the guest's store of `from` at byte `offset` of the table.
     pub fn write(&self, offset: u64, from: &[u8]) -> AccessResult {
         let mut state = self.state.lock();
         let first = first_word(offset, from.len(), state.words.len())?;
@@ -143,7 +143,7 @@ impl MsixTable {
         Ok("msix_table")
     }
 
-    /// Carries out a load at `offset` of the pending bits.
+    /// Carries out the guest's load into `into` at byte `offset` of the pending bits.
     pub fn read_pending(&self, offset: u64, into: &mut [u8]) -> AccessResult {
         let state = self.state.lock();
         let vectors = state.words.len() / ENTRY_WORDS;

@@ -66,7 +66,7 @@ pub struct Surroundings<'a> {
     pub ram: &'a Arc<GuestRam>,
     /// The owner of the VM's interrupts.
     pub controller: &'a Arc<InterruptController>,
-    /// Registers 16-bit guest stores that signal an event, for notifications.
+    /// Makes 16-bit stores of the guest signal an event, for notifications.
     pub events: &'a Arc<dyn IoEvents>,
 }
 

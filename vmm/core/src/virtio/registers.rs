@@ -140,9 +140,9 @@ impl Common {
 
 /// Bits of the interrupt status register, which a load clears (4.1.4.5).
 pub mod interrupt_status {
-    /// Requests of a queue are done.
+    /// Bit 0: the device is done with requests of a queue.
     pub const QUEUE: u8 = 1;
-    /// The device's configuration or status has changed.
+    /// Bit 1: the device's configuration or status has changed.
     pub const CONFIGURATION: u8 = 2;
 }
 

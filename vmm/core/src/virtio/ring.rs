@@ -11,7 +11,7 @@ use vm_memory::{Bytes, GuestAddress, GuestMemory, GuestMemoryMmap, Permissions};
 
 use super::chain::{Chain, ChainError, SEGMENTS_MAX};
 
-/// Most entries of a queue, and their number unless the driver chooses fewer.
+/// Most entries of a virtio queue, and their number unless the driver chooses fewer.
 pub const QUEUE_SIZE: u16 = SEGMENTS_MAX as u16;
 
 /// Where in guest memory a driver has put a queue, and how long the queue is.

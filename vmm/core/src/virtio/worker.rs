@@ -107,8 +107,8 @@ impl Worker {
         self.send(Command::Begin { rings, features })
     }
 
-    /// Makes the device stop to serve queues. When this returns, the device touches no guest memory
-    /// any more.
+    /// Makes the device stop serving its queues. When this returns, the device touches no guest
+    /// memory any more.
     pub fn end(&self) {
         let (done, wait) = channel();
         self.send(Command::End(done));

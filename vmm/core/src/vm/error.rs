@@ -34,8 +34,8 @@ pub enum VmError {
     /// The Linux kernel or its initramfs cannot be loaded.
     #[error("cannot load the guest's operating system")]
     Linux(#[from] linux::SetupError),
-    /// A call of KVM failed.
-    #[error(transparent)]
+    /// KVM refuses a call.
+    #[error("KVM cannot create the VM")]
     Kvm(#[from] CallError),
     /// KVM's statistics of the VM cannot be read.
     #[error("cannot read KVM's statistics of the VM")]
@@ -51,7 +51,7 @@ pub enum VmError {
     Aperture {
         /// Size of the aperture in bytes.
         bytes: u64,
-        /// The reason.
+        /// Why the addresses cannot be reserved.
         source: MemoryError,
     },
     /// Two devices need the same addresses.

@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
-use causeway_protocol::boot::BootInfo;
+use causeway_protocol::boot::{BOOT_PAGE, BootInfo};
 use kvm_bindings::{
     CpuId, KVM_MAX_CPUID_ENTRIES, KVM_MP_STATE_RUNNABLE, KVM_PIT_SPEAKER_DUMMY, kvm_mp_state,
     kvm_pit_config,
 };
 use kvm_ioctls::{Kvm, VcpuFd, VmFd};
+use zerocopy::IntoBytes;
 
 use super::error::VmError;
 use super::{Boot, ConfigError, VmConfig};
@@ -65,8 +66,8 @@ impl Processors {
                 Some(chips)
             }
         };
-        // SAFETY: `Vm` joins the virtual CPUs, which hold the VM, before it lets go of its RAM.
-        #[allow(unsafe_code)] // Gives the guest its memory.
+        // SAFETY: `Vm` joins the threads of its virtual CPUs before it lets go of its RAM.
+        #[allow(unsafe_code)]
         unsafe { ram.add_to(&hypervisor) }.map_err(failed("KVM_SET_USER_MEMORY_REGION"))?;
         let cpuid = kvm
             .get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)
@@ -120,16 +121,9 @@ impl Processors {
             linux::set_memory_types(vcpu).map_err(failed("KVM_SET_MSRS"))?;
         }
         // The others wait until the kernel starts them.
-        let Some(first) = self.vcpus.first() else {
-            return Ok(());
-        };
-        let fresh = first.get_sregs().map_err(failed("KVM_GET_SREGS"))?;
-        first
-            .set_sregs(&linux.system_registers(fresh))
-            .map_err(failed("KVM_SET_SREGS"))?;
-        first
-            .set_regs(&linux.registers())
-            .map_err(failed("KVM_SET_REGS"))?;
+        if let Some(first) = self.vcpus.first() {
+            linux::enter(first, &linux.kernel)?;
+        }
         Ok(())
     }
 
@@ -156,7 +150,7 @@ impl Processors {
             vms: config.vms,
             ..blank
         };
-        boot::write_boot_page(&self.ram, &info)?;
+        self.ram.write(BOOT_PAGE, info.as_bytes())?;
         for (index, vcpu) in (0..).zip(&self.vcpus) {
             boot::enter(vcpu, &self.cpuid, index, image.entry, privilege)?;
             if self.interrupts.is_some() {

@@ -107,13 +107,7 @@ pub fn sin(x: f32) -> f32 {
     if x.is_nan() || x.abs() > ANGLE_MAX {
         return canonical(f64::from(x).sin() as f32);
     }
-    let (quadrant, rest) = quarter_turns(x);
-    let value = if quadrant & 1 == 0 {
-        sine(rest)
-    } else {
-        cosine(rest)
-    };
-    let value = if quadrant & 2 == 0 { value } else { -value };
+    let value = sine_ahead(x, 0);
     // The reduction loses the sign of zero and the digits of the least numbers.
     if x.abs() < 1e-6 { x } else { value }
 }
@@ -124,17 +118,20 @@ pub fn cos(x: f32) -> f32 {
     if x.is_nan() || x.abs() > ANGLE_MAX {
         return canonical(f64::from(x).cos() as f32);
     }
+    sine_ahead(x, 1)
+}
+
+/// Sine of `x` plus a number of quarter turns.
+#[inline(always)]
+fn sine_ahead(x: f32, ahead: i32) -> f32 {
     let (quadrant, rest) = quarter_turns(x);
+    let quadrant = quadrant + ahead;
     let value = if quadrant & 1 == 0 {
-        cosine(rest)
-    } else {
         sine(rest)
-    };
-    if (quadrant + 1) & 2 == 0 {
-        value
     } else {
-        -value
-    }
+        cosine(rest)
+    };
+    if quadrant & 2 == 0 { value } else { -value }
 }
 
 fn canonical(value: f32) -> f32 {

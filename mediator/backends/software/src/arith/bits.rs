@@ -1,20 +1,16 @@
 //! Bit fields, permutations and searches.
 
-/// What PTX's `shf`, `bmsk` and `szext` do with an amount of 32 bits or more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Excess {
-    /// `.clamp`: the amount counts as 32.
-    Clamp,
-    /// `.wrap`: the amount counts modulo 32.
-    Wrap,
+crate::modifiers::modifiers! {
+    /// What PTX's `shf`, `bmsk` and `szext` do with an amount of 32 bits or more.
+    Excess {
+        /// `.clamp`: the amount counts as 32.
+        Clamp = "clamp",
+        /// `.wrap`: the amount counts modulo 32.
+        Wrap = "wrap",
+    }
 }
 
 impl Excess {
-    /// Returns [`Self::Wrap`] if `wrap` is true, otherwise [`Self::Clamp`].
-    pub fn from_wrap(wrap: bool) -> Self {
-        if wrap { Self::Wrap } else { Self::Clamp }
-    }
-
     #[inline]
     fn limit(self, amount: u32) -> u32 {
         match self {
@@ -257,11 +253,8 @@ pub fn fns(mask: u32, base: u32, offset: i32) -> u32 {
         return u32::MAX;
     }
     if offset == 0 {
-        return if mask >> base & 1 == 1 {
-            base
-        } else {
-            u32::MAX
-        };
+        let is_set = mask >> base & 1 == 1;
+        return if is_set { base } else { u32::MAX };
     }
     let skipped = offset.unsigned_abs() - 1;
     let mut candidates = if offset > 0 {
@@ -272,19 +265,14 @@ pub fn fns(mask: u32, base: u32, offset: i32) -> u32 {
     if skipped >= candidates.count_ones() {
         return u32::MAX;
     }
+    let nearest = |candidates: u32| match offset {
+        1.. => candidates.trailing_zeros(),
+        _ => 31 - candidates.leading_zeros(),
+    };
     for _ in 0..skipped {
-        let nearest = if offset > 0 {
-            candidates.trailing_zeros()
-        } else {
-            31 - candidates.leading_zeros()
-        };
-        candidates &= !(1 << nearest);
+        candidates &= !(1 << nearest(candidates));
     }
-    if offset > 0 {
-        candidates.trailing_zeros()
-    } else {
-        31 - candidates.leading_zeros()
-    }
+    nearest(candidates)
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 //! Floats of 16 and 32 bits are widened to f64 by the caller, which is exact; integers are carried
 //! in 64 bits.
 
+use super::Rounding;
 use super::format::{F32, Format};
-use super::{Rounding, float32};
 
 /// An integer type of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,21 +18,12 @@ pub struct Integer {
 impl Integer {
     /// The least number of the type.
     fn least(self) -> i128 {
-        if self.signed {
-            -(1 << (self.bits - 1))
-        } else {
-            0
-        }
+        -(i128::from(self.signed) << (self.bits - 1))
     }
 
     /// The greatest number of the type.
     fn greatest(self) -> i128 {
-        let bits = if self.signed {
-            self.bits - 1
-        } else {
-            self.bits
-        };
-        (1 << bits) - 1
+        (1 << (self.bits - u32::from(self.signed))) - 1
     }
 
     /// Returns the number of this type that the low bits of `register` hold.
@@ -110,12 +101,6 @@ macro_rules! integral {
 integral!(integral_f32, f32);
 integral!(integral_f64, f64);
 
-/// Rounds an f64 to an f32, as `rounding` says (PTX's `cvt.rn.f32.f64` and the like).
-#[inline]
-pub fn f64_to_f32(value: f64, rounding: Rounding) -> f32 {
-    float32::narrow(value, rounding)
-}
-
 /// Rounds `value` to 10 bits of fraction, ties away from zero, and returns the bits of an f32
 /// (PTX's `cvt.rna.tf32.f32`).
 #[inline]
@@ -163,6 +148,7 @@ pub fn pack(a: u32, b: u32, c: u32, target: Integer) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::float32;
     use super::super::format::{F16, F64};
     use super::super::sampling::{doubles, singles, words};
     use super::*;
@@ -232,20 +218,20 @@ mod tests {
             .filter(|value| value.is_finite())
         {
             for rounding in Rounding::ALL {
-                let found = f64_to_f32(value, rounding);
+                let found = float32::narrow(value, rounding);
                 assert_eq!(
                     u64::from(found.to_bits()),
                     F32.round_f64(value, rounding),
                     "{value:e} {rounding:?}"
                 );
             }
-            let down = f64::from(f64_to_f32(value, Rounding::Down));
-            let up = f64::from(f64_to_f32(value, Rounding::Up));
+            let down = f64::from(float32::narrow(value, Rounding::Down));
+            let up = f64::from(float32::narrow(value, Rounding::Up));
             assert!(down <= value && value <= up);
             assert!(
                 down == up
-                    || f64_to_f32(value, Rounding::Down).next_up()
-                        == f64_to_f32(value, Rounding::Up)
+                    || float32::narrow(value, Rounding::Down).next_up()
+                        == float32::narrow(value, Rounding::Up)
             );
         }
     }

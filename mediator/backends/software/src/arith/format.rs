@@ -71,18 +71,16 @@ impl Format {
         let last = top.max(exponent_min) - (precision - 1);
         let (mut kept, half, rest) = cut(value.significand, last - value.exponent);
         let rest = rest || value.sticky;
-        let up = match rounding {
-            Rounding::Nearest => half && (rest || kept & 1 == 1),
-            Rounding::Zero => false,
-            Rounding::Down => value.negative && (half || rest),
-            Rounding::Up => !value.negative && (half || rest),
-        };
+        let nearest = half && (rest || kept & 1 == 1);
+        let up = (half || rest) && is_away(rounding, value.negative, nearest);
         kept += u64::from(up);
         // The hidden bit, added to the exponent field below, makes a normal number of a subnormal
         // one, and a carry out of the fraction moves on to the next exponent, all by itself.
         let field = last + (precision - 1) + self.bias() - 1;
         let sign = if value.negative { self.sign_bit() } else { 0 };
-        let overflow = sign | self.overflow(value.negative, rounding);
+        // The largest number is one less than infinity.
+        let largest = u64::from(!is_away(rounding, value.negative, true));
+        let overflow = sign | (self.infinity() - largest);
         if field > 2 * self.bias() {
             return overflow;
         }
@@ -94,24 +92,10 @@ impl Format {
         }
     }
 
-    fn overflow(self, negative: bool, rounding: Rounding) -> u64 {
-        let away = match rounding {
-            Rounding::Nearest => true,
-            Rounding::Zero => false,
-            Rounding::Down => negative,
-            Rounding::Up => !negative,
-        };
-        self.infinity() - u64::from(!away)
-    }
-
     /// Rounds an f64 to this format, as `rounding` says, and returns its bits. NaN becomes the
     /// canonical NaN.
     pub fn round_f64(self, value: f64, rounding: Rounding) -> u64 {
-        let sign = if value.is_sign_negative() {
-            self.sign_bit()
-        } else {
-            0
-        };
+        let sign = self.sign_bit() * u64::from(value.is_sign_negative());
         if value.is_nan() {
             return self.canonical_nan();
         }
@@ -176,15 +160,22 @@ impl Exact {
     }
 }
 
+/// Whether a number is rounded away from zero; `nearest` says what rounding to nearest does.
+fn is_away(rounding: Rounding, negative: bool, nearest: bool) -> bool {
+    match rounding {
+        Rounding::Nearest => nearest,
+        Rounding::Zero => false,
+        Rounding::Down => negative,
+        Rounding::Up => !negative,
+    }
+}
+
 /// `value` without its last `places` binary places, the highest of those, and whether any other of
 /// them is set. Negative `places` append zeros; the caller knows that they fit.
 fn cut(value: u128, places: i32) -> (u64, bool, bool) {
     if places <= 0 {
-        return (
-            (value << places.unsigned_abs().min(127)) as u64,
-            false,
-            false,
-        );
+        let kept = value << places.unsigned_abs().min(127);
+        return (kept as u64, false, false);
     }
     let places = places.unsigned_abs();
     if places > 128 {

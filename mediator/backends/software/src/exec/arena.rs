@@ -24,7 +24,7 @@ pub(super) struct Areas {
     pub(super) shared: *mut u8,
 }
 
-/// Bytes that a launch needs of each.
+/// Bytes of registers, local memory and shared memory that a block of a launch needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Need {
     pub(super) registers: usize,
@@ -33,7 +33,8 @@ pub(super) struct Need {
 }
 
 impl ThreadArena {
-    /// Memory for a launch. What an earlier launch left, of whichever session, is zeroed.
+    /// Returns memory for a launch, with `constants` copied into it. The rest is zeroed, because an
+    /// earlier launch may have been that of another session.
     pub(super) fn prepare(&mut self, constants: &[Row], need: Need) -> Areas {
         let rows = self.constants.zeroed(size_of_val(constants));
         rows[..constants.len()].copy_from_slice(constants);

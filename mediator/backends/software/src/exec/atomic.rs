@@ -11,7 +11,7 @@ use crate::isa::Isa;
 use crate::program::{Exec, Op, Step};
 use crate::registers::Slot;
 
-/// An integer type that the host has atomics of.
+/// An integer type on which the host has atomic operations.
 pub(crate) trait Cell: Copy + PartialEq + 'static {
     /// Replaces the value at `at` by `change` of it; gives the old one.
     ///

@@ -18,32 +18,32 @@ struct Barrier {
     outcome: Outcome,
 }
 
-/// What a reduction over the threads of a barrier gave.
+/// Result of a reduction over the threads of a barrier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
-    /// Threads whose predicate held.
+    /// Number of threads whose predicate is true.
     pub(super) truths: u32,
-    /// Threads that took part.
+    /// Number of threads that arrived.
     pub(super) threads: u32,
 }
 
-/// Lanes that arrive at a barrier.
+/// Lanes of one warp that arrive at a barrier.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
-    /// Their warp.
+    /// Number of the warp in the block.
     pub(super) warp: u32,
-    /// Which lanes.
+    /// The lanes, as a mask.
     pub(super) lanes: u32,
-    /// Those whose predicate holds.
+    /// Lanes whose predicate is true, as a mask.
     pub(super) truths: u32,
-    /// Threads that the barrier waits for; all that still run if not given.
+    /// Number of threads that the barrier waits for; `None` stands for all that still run.
     pub(super) expected: Option<u32>,
-    /// Whether they wait.
+    /// Whether the lanes wait until the barrier is complete.
     pub(super) waits: bool,
 }
 
 /// The barriers of a running block, and the threads that still run.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Barriers {
     barriers: [Barrier; BARRIERS],
     running: [u32; WARPS_MAX],
@@ -51,16 +51,7 @@ pub(super) struct Barriers {
 }
 
 impl Barriers {
-    /// For a block of `threads` threads.
-    pub(super) fn new(threads: u32) -> Self {
-        Self {
-            barriers: std::array::from_fn(|_| Barrier::default()),
-            running: std::array::from_fn(|warp| lanes_of_warp(threads, warp)),
-            threads,
-        }
-    }
-
-    /// As new, for the next block of the same size. Generations go on.
+    /// Begins a block of `threads` threads. Generations go on.
     pub(super) fn reset(&mut self, threads: u32) {
         self.running = std::array::from_fn(|warp| lanes_of_warp(threads, warp));
         self.threads = threads;
@@ -69,23 +60,24 @@ impl Barriers {
         }
     }
 
-    /// Completions of barrier `id` so far.
+    /// Returns how often barrier `id` has been completed.
     pub(super) fn generation(&self, id: u32) -> u64 {
         self.barriers[id as usize].generation
     }
 
-    /// What the latest completion of barrier `id` gave.
+    /// Returns the result of the latest completion of barrier `id`.
     pub(super) fn outcome(&self, id: u32) -> Outcome {
         self.barriers[id as usize].outcome
     }
 
-    /// How many threads are at barrier `id`, and how many it waits for.
+    /// Returns how many threads have arrived at barrier `id`, and how many it waits for.
     pub(super) fn progress(&self, id: u32) -> (u32, u32) {
         let barrier = &self.barriers[id as usize];
         (barrier.counted, barrier.expected.unwrap_or(self.threads))
     }
 
-    /// Lanes arrive at barrier `id` (below [`BARRIERS`]).
+    /// Notes that lanes arrive at barrier `id`, which is below [`BARRIERS`], and completes the
+    /// barrier if no thread is missing.
     pub(super) fn arrive(&mut self, id: u32, arrival: Arrival) {
         let barrier = &mut self.barriers[id as usize];
         let lanes = arrival.lanes.count_ones();
@@ -100,7 +92,7 @@ impl Barriers {
         self.conclude(id as usize);
     }
 
-    /// Lanes end: barriers that waited for all may now be complete.
+    /// Notes that lanes have ended, and completes the barriers that waited only for them.
     pub(super) fn end(&mut self, warp: u32, lanes: u32) {
         self.threads -= (self.running[warp as usize] & lanes).count_ones();
         self.running[warp as usize] &= !lanes;
@@ -147,7 +139,7 @@ impl Barrier {
     }
 }
 
-/// The lanes that warp number `warp` of a block of `threads` threads has.
+/// Returns the lanes that exist in warp number `warp` of a block of `threads` threads, as a mask.
 pub(super) fn lanes_of_warp(threads: u32, warp: usize) -> u32 {
     let before = (warp * WARP) as u32;
     match threads.saturating_sub(before) {
@@ -171,9 +163,15 @@ mod tests {
         }
     }
 
+    fn barriers(threads: u32) -> Barriers {
+        let mut barriers = Barriers::default();
+        barriers.reset(threads);
+        barriers
+    }
+
     #[test]
     fn a_barrier_opens_when_all_that_still_run_have_come() {
-        let mut barriers = Barriers::new(40);
+        let mut barriers = barriers(40);
         barriers.arrive(0, arrival(0, u32::MAX, None));
         barriers.arrive(0, arrival(1, 0x0f, None));
         assert_eq!(barriers.generation(0), 0);
@@ -186,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_count_includes_the_lanes_that_a_short_warp_lacks() {
-        let mut barriers = Barriers::new(48);
+        let mut barriers = barriers(48);
         barriers.arrive(1, arrival(0, u32::MAX, Some(64)));
         assert_eq!(barriers.generation(1), 0);
         barriers.arrive(1, arrival(1, 0xffff, Some(64)));

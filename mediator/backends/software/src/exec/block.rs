@@ -66,7 +66,7 @@ impl<'l> BlockRunner<'l> {
             areas,
             context,
             warps: (0..warps).map(Warp::new).collect(),
-            barriers: Barriers::new(launch.grid.block_threads()),
+            barriers: Barriers::default(),
         }
     }
 

@@ -5,8 +5,8 @@ use super::context::Context;
 use super::groups::{Group, Groups, State};
 use crate::program::{Action, Op, Program};
 
-/// Brings the lanes together that execute `op`. False: some are missing, and the group waits among
-/// the others.
+/// Brings together the lanes that execute `op`. Returns false if some are missing; the group then
+/// waits among the others.
 pub(super) fn gather(
     groups: &mut Groups,
     group: &mut Group,
@@ -41,8 +41,8 @@ pub(super) fn gather(
     false
 }
 
-/// Lets a waiting group go on after all, if what it waited for has ended; or, for `bar.warp.sync`,
-/// waits at another `bar.warp.sync`. Gives the index of a group that is ready.
+/// Lets a waiting group continue without the lanes that it waits for, if these have ended, or, at
+/// `bar.warp.sync`, wait at another `bar.warp.sync`. Returns the index of a group that is ready.
 pub(super) fn release(
     groups: &mut Groups,
     program: &Program,

@@ -3,7 +3,7 @@
 use causeway_mediator::backend::Fault;
 use causeway_protocol::message::Status;
 
-/// Why a kernel cannot go on.
+/// Why a kernel cannot continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
     /// An access that is not allowed.
@@ -27,7 +27,7 @@ pub(crate) enum Trouble {
     Deadlock(String),
 }
 
-/// Kinds of access.
+/// What an access does to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessKind {
     Load,
@@ -53,9 +53,9 @@ pub(super) struct BlockFault {
     pub(super) block: [u32; 3],
     /// Number of the thread in the block, if the fault is that of one thread.
     pub(super) thread: Option<u32>,
-    /// Operation.
+    /// Position of the operation in the program.
     pub(super) pc: u32,
-    /// What happened.
+    /// Why the kernel cannot continue.
     pub(super) trouble: Trouble,
 }
 

@@ -27,19 +27,19 @@ impl Default for Multiprocessors {
     }
 }
 
-/// Dimensions of a launch and what follows from them.
+/// The shape of a launch, with numbers computed from it once.
 #[derive(Debug)]
 pub(super) struct Grid {
-    /// Dimensions.
+    /// Blocks of the grid and threads of a block, in x, y and z.
     pub(super) shape: LaunchShape,
     /// Thread indices in x, y, z for each warp of a block.
     pub(super) threads: Vec<[[u32; WARP]; 3]>,
-    /// Where the blocks see themselves.
+    /// Multiprocessors on which the blocks believe to run.
     pub(super) multiprocessors: Multiprocessors,
 }
 
 impl Grid {
-    /// The grid of a checked shape.
+    /// Creates the grid for a shape that has been checked.
     pub(super) fn new(shape: LaunchShape, multiprocessors: Multiprocessors) -> Self {
         Self {
             shape,
@@ -48,23 +48,23 @@ impl Grid {
         }
     }
 
-    /// Number of blocks.
+    /// Returns the number of blocks.
     pub(super) fn blocks(&self) -> u64 {
         self.shape.grid.iter().map(|n| u64::from(*n)).product()
     }
 
-    /// Number of threads of a block.
+    /// Returns the number of threads of a block.
     pub(super) fn block_threads(&self) -> u32 {
         self.shape.block.iter().product()
     }
 
-    /// Position of block number `index`; blocks are numbered x first.
+    /// Returns the position of block number `index` in x, y and z. Numbers ascend along x first.
     pub(super) fn position(&self, index: u64) -> [u32; 3] {
         let [x, y, _] = self.shape.grid.map(u64::from);
         [index % x, index / x % y, index / x / y].map(|n| n as u32)
     }
 
-    /// The multiprocessor that a block is dealt to.
+    /// Returns the number of the multiprocessor to which a block is dealt.
     pub(super) fn multiprocessor(&self, block: [u32; 3]) -> u32 {
         let [x, y, _] = self.shape.grid.map(u64::from);
         let [bx, by, bz] = block.map(u64::from);

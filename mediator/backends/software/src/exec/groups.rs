@@ -13,29 +13,30 @@ pub(super) enum State {
     Barrier { id: u32, generation: u64 },
 }
 
-/// Lanes at one place.
+/// Lanes of a warp that are at the same place.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Group {
-    /// Which lanes.
+    /// The lanes, as a mask.
     pub(super) mask: u32,
-    /// Next operation.
+    /// Position of the next operation.
     pub(super) pc: u32,
-    /// Their frame.
+    /// Frame of the function in which the lanes are.
     pub(super) frame: FrameBytes,
-    /// What they wait for.
+    /// What the lanes wait for.
     pub(super) state: State,
-    /// Slices used up. Fewer goes first, so that lanes that spin let those run that they wait for.
+    /// Number of slices used up. Groups with fewer run first, so that lanes which spin let others
+    /// run.
     pub(super) slices: u32,
 }
 
 impl Group {
-    /// Whether lanes of both can be one group.
+    /// Returns whether both groups are at the same place, so that their lanes can be one group.
     pub(super) fn meets(&self, other: &Self) -> bool {
         self.pc == other.pc && self.frame == other.frame && self.state == other.state
     }
 
-    /// The group that runs first has the smallest: fewest slices, then deepest call, then furthest
-    /// behind.
+    /// Returns a key by which groups are ordered; the group with the least key runs first. It has
+    /// used the fewest slices, then is in the deepest call, then at the lowest position.
     pub(super) fn order(&self) -> (u32, std::cmp::Reverse<u32>, u32) {
         (
             self.slices,
@@ -44,7 +45,7 @@ impl Group {
         )
     }
 
-    /// Whether a running group must let `self` run, or join it, before it goes on at its place.
+    /// Returns whether the group `running` must stop, because `self` runs before it or joins it.
     pub(super) fn goes_before(&self, running: &Self) -> bool {
         self.state == State::Ready && (self.order() < running.order() || self.meets(running))
     }
@@ -62,21 +63,19 @@ pub(super) struct Groups {
 impl Groups {
     /// Leaves those lanes of a running group behind, one operation further, that are not in `mask`.
     pub(super) fn split(&mut self, group: &mut Group, mask: u32) {
-        if mask != group.mask {
-            self.waiting.push(Group {
-                mask: group.mask & !mask,
-                pc: group.pc + 1,
-                ..*group
-            });
-            group.mask = mask;
-        }
+        self.leave(group, mask, group.pc + 1);
     }
 
     /// Leaves those lanes of a running group behind, where they are, that are not in `mask`.
     pub(super) fn leave_others(&mut self, group: &mut Group, mask: u32) {
+        self.leave(group, mask, group.pc);
+    }
+
+    fn leave(&mut self, group: &mut Group, mask: u32, pc: u32) {
         if mask != group.mask {
             self.waiting.push(Group {
                 mask: group.mask & !mask,
+                pc,
                 ..*group
             });
             group.mask = mask;

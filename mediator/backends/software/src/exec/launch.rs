@@ -20,9 +20,9 @@ use crate::registers::WARP;
 pub(crate) struct Launch {
     /// The kernel.
     pub(super) program: Arc<Program>,
-    /// Mappings when the launch began.
+    /// Snapshot of the mappings from the start of the launch.
     pub(super) table: Arc<Table>,
-    /// Blocks and threads.
+    /// Blocks of the launch, and threads of a block.
     pub(super) grid: Grid,
     parameters: Vec<u64>,
     stop: Arc<AtomicBool>,
@@ -36,9 +36,9 @@ pub(crate) struct Launch {
 /// What a launch has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LaunchOutcome {
-    /// Instructions, counted once for each thread that executed them.
+    /// Instructions executed by all threads together.
     pub(crate) thread_instructions: u64,
-    /// Time that host threads spent on it, in nanoseconds.
+    /// CPU time of all host threads together, in nanoseconds.
     pub(crate) busy_ns: u64,
 }
 
@@ -50,7 +50,7 @@ struct Progress {
 }
 
 impl Launch {
-    /// A launch whose shape and parameters have been checked.
+    /// Creates a launch. The caller has checked shape and parameters.
     pub(crate) fn new(
         program: Arc<Program>,
         table: Arc<Table>,
@@ -80,7 +80,7 @@ impl Launch {
         }
     }
 
-    /// Number of blocks of the grid.
+    /// Returns the number of blocks of the grid.
     pub(crate) fn blocks(&self) -> u64 {
         self.blocks
     }
@@ -95,7 +95,7 @@ impl Launch {
         self.stop.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
     }
 
-    /// Static and dynamic shared memory of a block. The sum has been checked.
+    /// Returns the bytes of static and dynamic shared memory of a block; the sum has been checked.
     pub(super) fn shared_bytes(&self) -> u32 {
         match self.grid.shape.shared_bytes {
             0 => self.program.shared_bytes,
@@ -103,7 +103,7 @@ impl Launch {
         }
     }
 
-    /// The parameter block.
+    /// Returns where the parameters of the kernel are.
     pub(super) fn parameter_area(&self) -> Area {
         Area {
             base: self.parameters.as_ptr().cast_mut().cast(),
@@ -182,7 +182,8 @@ impl Drop for Shift<'_> {
     }
 }
 
-/// Registers, local and shared memory of a block of such a launch, in bytes.
+/// Returns the bytes of registers, local memory and shared memory that a block of a launch of this
+/// shape takes.
 pub(crate) fn footprint_bytes(program: &Program, shape: &LaunchShape) -> u64 {
     let threads = shape.block.iter().map(|n| u64::from(*n)).product::<u64>();
     let warps = threads.div_ceil(WARP as u64);

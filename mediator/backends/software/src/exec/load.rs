@@ -68,7 +68,7 @@ unsafe fn gather<M: Copy + Default>(at: &[u64; WARP]) -> [M; WARP] {
     values
 }
 
-/// Whether 32 lanes access one contiguous row that can be moved 16 bytes at a time.
+/// Returns whether 32 lanes access one contiguous row that can be moved 16 bytes at a time.
 #[inline(always)]
 pub(super) fn is_row<M>(at: &[u64; WARP]) -> bool {
     // Most accesses that are no rows are found out by their last lane.

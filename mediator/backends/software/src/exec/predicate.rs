@@ -3,14 +3,15 @@
 use super::Context;
 use crate::program::{Op, Step};
 
-/// How `setp` combines a comparison with another predicate. Bits 1:0 of `Op::imm`; bit 2 inverts
-/// the predicate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Combine {
-    Nothing = 0,
-    And = 1,
-    Or = 2,
-    Xor = 3,
+crate::modifiers::modifiers! {
+    /// How `setp` combines a comparison with another predicate. Bits 1:0 of `Op::imm`; bit 2
+    /// inverts the predicate.
+    Combine {
+        Nothing,
+        And = "and",
+        Or = "or",
+        Xor = "xor",
+    }
 }
 
 /// Bit of `Op::imm` that inverts the predicate in `Op::c`.

@@ -7,80 +7,82 @@ use crate::clock;
 use crate::program::{Op, Step};
 use crate::registers::WARP;
 
-/// Special registers, as `Op::imm`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u64)]
-pub(crate) enum Special {
-    ThreadX,
-    ThreadY,
-    ThreadZ,
-    ThreadsX,
-    ThreadsY,
-    ThreadsZ,
-    BlockX,
-    BlockY,
-    BlockZ,
-    BlocksX,
-    BlocksY,
-    BlocksZ,
-    Lane,
-    Warp,
-    Warps,
-    Zero,
-    One,
-    MaskEqual,
-    MaskLessEqual,
-    MaskLess,
-    MaskGreaterEqual,
-    MaskGreater,
-    DynamicShared,
-    TotalShared,
-    ClockLow,
-    ClockHigh,
-    LocalBase,
-    Multiprocessor,
-    Multiprocessors,
+crate::modifiers::modifiers! {
+    /// Special registers of 32 bits by name; their numbers are `Op::imm`. A block is a cluster of
+    /// its own.
+    Special {
+        ThreadX = "%tid.x" | "%tid",
+        ThreadY = "%tid.y",
+        ThreadZ = "%tid.z",
+        ThreadsX = "%ntid.x" | "%ntid",
+        ThreadsY = "%ntid.y",
+        ThreadsZ = "%ntid.z",
+        BlockX = "%ctaid.x" | "%ctaid" | "%clusterid.x",
+        BlockY = "%ctaid.y" | "%clusterid.y",
+        BlockZ = "%ctaid.z" | "%clusterid.z",
+        BlocksX = "%nctaid.x" | "%nctaid" | "%nclusterid.x",
+        BlocksY = "%nctaid.y" | "%nclusterid.y",
+        BlocksZ = "%nctaid.z" | "%nclusterid.z",
+        Lane = "%laneid",
+        Warp = "%warpid",
+        Warps = "%nwarpid",
+        Zero = "%tid.w" | "%ctaid.w" | "%cluster_ctaid.x" | "%cluster_ctaid.y"
+            | "%cluster_ctaid.z" | "%cluster_ctarank",
+        One = "%ntid.w" | "%nctaid.w" | "%cluster_nctaid.x" | "%cluster_nctaid.y"
+            | "%cluster_nctaid.z" | "%cluster_nctarank",
+        MaskEqual = "%lanemask_eq",
+        MaskLessEqual = "%lanemask_le",
+        MaskLess = "%lanemask_lt",
+        MaskGreaterEqual = "%lanemask_ge",
+        MaskGreater = "%lanemask_gt",
+        DynamicShared = "%dynamic_smem_size",
+        TotalShared = "%total_smem_size" | "%aggr_smem_size",
+        ClockLow = "%clock" | "%globaltimer_lo",
+        ClockHigh = "%clock_hi" | "%globaltimer_hi",
+        /// Where the local memory of the frame begins; not a register of PTX.
+        LocalBase,
+        Multiprocessor = "%smid",
+        Multiprocessors = "%nsmid",
+    }
 }
 
 /// Reads the special register `imm` into the word `dst`.
 pub(crate) unsafe fn word(context: &mut Context<'_>, op: &Op) -> Step {
-    let values = values(context, op.imm);
+    let register = Special::ALL[op.imm as usize % Special::ALL.len()];
+    let values = values(context, register);
     context.set_words(op.dst, &values);
     Step::Next
 }
 
-fn values(context: &Context<'_>, register: u64) -> [u32; WARP] {
+fn values(context: &Context<'_>, register: Special) -> [u32; WARP] {
     let grid = context.grid;
     let thread = |axis: usize| grid.threads[context.warp as usize][axis];
     let lane = |value: fn(u32) -> u32| std::array::from_fn(|lane| value(lane as u32));
     let all = |value: u32| [value; WARP];
+    let axis = register as usize % 3;
     use Special as S;
-    const fn is(register: u64, wanted: Special) -> bool {
-        register == wanted as u64
-    }
-    let axis = (register % 3) as usize;
     match register {
-        r if r <= S::ThreadZ as u64 => thread(axis),
-        r if r <= S::ThreadsZ as u64 => all(grid.shape.block[axis]),
-        r if r <= S::BlockZ as u64 => all(context.block[axis]),
-        r if r <= S::BlocksZ as u64 => all(grid.shape.grid[axis]),
-        r if is(r, S::Lane) => lane(|l| l),
-        r if is(r, S::Warp) => all(context.warp),
-        r if is(r, S::Warps) => all(grid.threads.len() as u32),
-        r if is(r, S::One) => all(1),
-        r if is(r, S::MaskEqual) => lane(|l| 1 << l),
-        r if is(r, S::MaskLessEqual) => lane(|l| u32::MAX >> (31 - l)),
-        r if is(r, S::MaskLess) => lane(|l| !(u32::MAX << l)),
-        r if is(r, S::MaskGreaterEqual) => lane(|l| u32::MAX << l),
-        r if is(r, S::MaskGreater) => lane(|l| !(u32::MAX >> (31 - l))),
-        r if is(r, S::DynamicShared) => all(grid.shape.shared_bytes),
-        r if is(r, S::TotalShared) => all(context.shared.bytes),
-        r if is(r, S::ClockLow) => all(ticks() as u32),
-        r if is(r, S::ClockHigh) => all((ticks() >> 32) as u32),
-        r if is(r, S::Multiprocessor) => all(grid.multiprocessor(context.block)),
-        r if is(r, S::Multiprocessors) => all(grid.multiprocessors.of),
-        r if is(r, S::LocalBase) => all(context.frame.local),
-        _ => all(0),
+        S::ThreadX | S::ThreadY | S::ThreadZ => thread(axis),
+        S::ThreadsX | S::ThreadsY | S::ThreadsZ => all(grid.shape.block[axis]),
+        S::BlockX | S::BlockY | S::BlockZ => all(context.block[axis]),
+        S::BlocksX | S::BlocksY | S::BlocksZ => all(grid.shape.grid[axis]),
+        S::Lane => lane(|l| l),
+        S::Warp => all(context.warp),
+        S::Warps => all(grid.threads.len() as u32),
+        S::Zero => all(0),
+        S::One => all(1),
+        S::MaskEqual => lane(|l| 1 << l),
+        S::MaskLessEqual => lane(|l| u32::MAX >> (31 - l)),
+        S::MaskLess => lane(|l| !(u32::MAX << l)),
+        S::MaskGreaterEqual => lane(|l| u32::MAX << l),
+        S::MaskGreater => lane(|l| !(u32::MAX >> (31 - l))),
+        S::DynamicShared => all(grid.shape.shared_bytes),
+        S::TotalShared => all(context.shared.bytes),
+        S::ClockLow => all(ticks() as u32),
+        S::ClockHigh => all((ticks() >> 32) as u32),
+        S::Multiprocessor => all(grid.multiprocessor(context.block)),
+        S::Multiprocessors => all(grid.multiprocessors.of),
+        S::LocalBase => all(context.frame.local),
     }
 }
 

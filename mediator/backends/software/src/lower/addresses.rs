@@ -11,7 +11,7 @@ use crate::program::{Action, Exec, Op};
 use crate::ptx::ast::{Operand, ScalarType};
 use crate::registers::Slot;
 
-/// An address operand, resolved.
+/// Where an address operand points to.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Address {
     /// A kernel parameter at a constant offset.
@@ -25,15 +25,16 @@ pub(super) enum Address {
 pub(super) struct MemoryAddress {
     /// State space, as [`space`] numbers them.
     pub(super) space: u8,
-    /// The register.
+    /// Register that holds the address.
     pub(super) slot: Slot,
-    /// Whether the register is a word, not a double.
+    /// Whether the register has 32 bits, not 64.
     pub(super) word: bool,
     /// Offset in bytes, which is added to the register.
     pub(super) offset: i64,
 }
 
-/// State space that an instruction names; generic if none.
+/// Takes the modifier that names a state space, and returns its number; [`space::GENERIC`] if there
+/// is none.
 pub(super) fn space_of(form: &mut Form<'_>) -> u8 {
     let named = form.one_of(&[
         "global",
@@ -55,8 +56,8 @@ pub(super) fn space_of(form: &mut Form<'_>) -> u8 {
     }
 }
 
-/// Modifiers that say how memory is ordered or cached. Every access here is as ordered as x86 makes
-/// it, which is enough for all but the fences, and caches are coherent.
+/// Returns whether a modifier says how memory is ordered or cached. Every access here is as ordered
+/// as x86 makes it, which is enough for all but the fences, and caches are coherent.
 pub(super) fn is_hint(modifier: &str) -> bool {
     const HINTS: [&str; 25] = [
         "weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "sc", "nc", "ca", "cg",
@@ -170,11 +171,10 @@ impl Lowering<'_, '_> {
             }
             Address::Memory(memory) => {
                 let execute = load_function(isa, scalar, class);
-                let op = Op {
+                self.push(Op {
                     dst,
                     ..self.access(memory, align_bytes, execute)
-                };
-                self.push(op)
+                })
             }
         }
     }
@@ -191,14 +191,13 @@ impl Lowering<'_, '_> {
             return Err(self.refuse("parameters of a kernel cannot be written"));
         };
         let execute = store_function(self.program.isa, scalar, class);
-        let op = Op {
+        self.push(Op {
             b: source,
             ..self.access(memory, align_bytes, execute)
-        };
-        self.push(op)
+        })
     }
 
-    /// An operation that accesses memory, without its values.
+    /// Returns an operation that accesses memory, without the registers of its values.
     pub(super) fn access(&self, memory: MemoryAddress, align_bytes: u32, execute: Exec) -> Op {
         Op {
             a: memory.slot,
@@ -211,7 +210,7 @@ impl Lowering<'_, '_> {
 }
 
 impl Address {
-    /// The same address some bytes further.
+    /// Returns the address that is `bytes` bytes higher.
     pub(super) fn further(self, bytes: u32) -> Self {
         match self {
             Self::Parameter(at) => Self::Parameter(at.saturating_add(bytes)),

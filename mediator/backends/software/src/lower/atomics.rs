@@ -60,13 +60,12 @@ fn operation(
     if !matches!(memory.space, space::GLOBAL | space::SHARED | space::GENERIC) {
         return Err(form.refuse("is for global and shared memory only"));
     }
-    let op = Op {
+    cx.push(Op {
         dst,
         dst2: c,
         b,
         ..cx.access(memory, scalar.bytes(), execute)
-    };
-    cx.push(op)
+    })
 }
 
 fn function(name: &str, scalar: ScalarType) -> Option<Exec> {

@@ -125,15 +125,25 @@ pub(super) fn shift(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
 pub(super) fn funnel_shift(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let isa = cx.program.isa;
     let left = form.one_of(&["l", "r"]) == Some("l");
-    let wrap = form.one_of(&["clamp", "wrap"]) == Some("wrap");
+    let excess = excess(&mut form);
     let scalar = form.scalar_of(&[T::B32])?;
-    let execute = match (left, wrap) {
-        (true, true) => ternary(isa, |a, b, c| arith::shf_l(a, b, c, Excess::Wrap)),
-        (true, false) => ternary(isa, |a, b, c| arith::shf_l(a, b, c, Excess::Clamp)),
-        (false, true) => ternary(isa, |a, b, c| arith::shf_r(a, b, c, Excess::Wrap)),
-        (false, false) => ternary(isa, |a, b, c| arith::shf_r(a, b, c, Excess::Clamp)),
+    let execute = match (left, excess) {
+        (true, Excess::Wrap) => ternary(isa, |a, b, c| arith::shf_l(a, b, c, Excess::Wrap)),
+        (true, Excess::Clamp) => ternary(isa, |a, b, c| arith::shf_l(a, b, c, Excess::Clamp)),
+        (false, Excess::Wrap) => ternary(isa, |a, b, c| arith::shf_r(a, b, c, Excess::Wrap)),
+        (false, Excess::Clamp) => ternary(isa, |a, b, c| arith::shf_r(a, b, c, Excess::Clamp)),
     };
     cx.simple(&form, [scalar; 4], execute, 0)
+}
+
+fn excess(form: &mut Form<'_>) -> Excess {
+    let named = form.find(Excess::from_modifier);
+    named.unwrap_or(Excess::Clamp)
+}
+
+/// What [`excess`] gave, in an immediate.
+fn excess_in(imm: u64) -> Excess {
+    Excess::ALL[imm as usize & 1]
 }
 
 /// `prmt`
@@ -225,29 +235,23 @@ pub(super) fn count_or_reverse(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) ->
 /// `bmsk`
 pub(super) fn mask(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let isa = Isa::Baseline;
-    let wrap = form.one_of(&["clamp", "wrap"]) == Some("wrap");
+    let excess = excess(&mut form);
     let scalar = form.scalar_of(&[T::B32])?;
-    let execute = binary_with(isa, |a, b, wrap| {
-        arith::bmsk(a, b, Excess::from_wrap(wrap != 0))
-    });
-    cx.simple(&form, [scalar, T::U32, T::U32], execute, u64::from(wrap))
+    let execute = binary_with(isa, |a, b, imm| arith::bmsk(a, b, excess_in(imm)));
+    cx.simple(&form, [scalar, T::U32, T::U32], execute, excess as u64)
 }
 
 /// `szext`
 pub(super) fn extend(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let isa = Isa::Baseline;
-    let wrap = form.one_of(&["clamp", "wrap"]) == Some("wrap");
+    let excess = excess(&mut form);
     let scalar = form.scalar()?;
     let execute = match scalar {
-        T::S32 => binary_with(isa, |a, b, wrap| {
-            arith::szext(a, b, true, Excess::from_wrap(wrap != 0))
-        }),
-        T::U32 => binary_with(isa, |a, b, wrap| {
-            arith::szext(a, b, false, Excess::from_wrap(wrap != 0))
-        }),
+        T::S32 => binary_with(isa, |a, b, imm| arith::szext(a, b, true, excess_in(imm))),
+        T::U32 => binary_with(isa, |a, b, imm| arith::szext(a, b, false, excess_in(imm))),
         _ => return Err(form.unsupported()),
     };
-    cx.simple(&form, [scalar, scalar, T::U32], execute, u64::from(wrap))
+    cx.simple(&form, [scalar, scalar, T::U32], execute, excess as u64)
 }
 
 /// `fns`

@@ -44,19 +44,19 @@ impl<'a> Member<'a> {
 pub(super) struct ProgramBuilder<'a> {
     /// Instruction set to compile loops for.
     pub(super) isa: Isa,
-    /// Operations so far.
+    /// Operations that have been added.
     pub(super) code: Vec<Op>,
-    /// Constants so far.
+    /// Constants that operations use.
     pub(super) constants: Constants,
     /// Targets of indexed branches.
     pub(super) tables: Vec<Vec<u32>>,
     /// Call sites; their targets are filled in at the end.
     pub(super) calls: Vec<CallSite>,
-    /// Barriers.
+    /// Barriers that operations name by index.
     pub(super) barriers: Vec<BarrierSite>,
-    /// Source instructions so far.
+    /// Number of source instructions lowered so far.
     pub(super) instructions: u32,
-    /// The parameter block.
+    /// Layout of the kernel's parameters.
     pub(super) layout: ParameterLayout,
     operations_left: &'a mut usize,
     stop: &'a AtomicBool,
@@ -71,8 +71,8 @@ pub(super) struct ProgramBuilder<'a> {
 }
 
 impl<'a> ProgramBuilder<'a> {
-    /// A program with one function, `entry`, which has no operations yet. What is added is taken
-    /// from `operations_left`.
+    /// Creates a program with one function, `entry`, which has no operations yet. What is added to
+    /// the program is taken from `operations_left`.
     pub(super) fn new(
         entry: &'a ast::Function,
         functions: &'a HashMap<&'a str, &'a ast::Function>,
@@ -102,7 +102,7 @@ impl<'a> ProgramBuilder<'a> {
         })
     }
 
-    /// Function number `index` of the program, if there are so many.
+    /// Returns function number `index` of the program; `None` if the program has fewer functions.
     pub(super) fn function(&self, index: usize) -> Option<&'a ast::Function> {
         Some(self.members.get(index)?.function)
     }
@@ -144,7 +144,8 @@ impl<'a> ProgramBuilder<'a> {
         Ok(())
     }
 
-    /// The number of the function that `name` calls, and its signature.
+    /// Returns the number and the signature of the device function `name`, which function number
+    /// `caller` calls.
     pub(super) fn callee(
         &mut self,
         caller: usize,
@@ -152,10 +153,8 @@ impl<'a> ProgramBuilder<'a> {
         line: u32,
     ) -> Result<(usize, Signature)> {
         let Some((key, function)) = self.functions.get_key_value(name) else {
-            return Err(Refusal::new(
-                line,
-                format!("function `{name}` is not declared"),
-            ));
+            let reason = format!("function `{name}` is not declared");
+            return Err(Refusal::new(line, reason));
         };
         if function.kernel || function.body.is_none() {
             let reason = if function.kernel {
@@ -179,7 +178,8 @@ impl<'a> ProgramBuilder<'a> {
         Ok((index, Signature::new(function)?))
     }
 
-    /// Where a variable at module scope is, for this kernel.
+    /// Returns where this kernel finds the variable `name` of the module; `None` if the module has
+    /// no such variable.
     pub(super) fn module_variable(&mut self, name: &str, line: u32) -> Result<Option<Home>> {
         match self.variables.get(name) {
             None => Ok(None),

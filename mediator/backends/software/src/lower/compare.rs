@@ -15,11 +15,6 @@ use crate::ptx::ast::{Operand, ScalarType};
 use crate::registers::{Guard, Slot};
 use ScalarType as T;
 
-const OPERATORS: [&str; 18] = [
-    "eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu",
-    "geu", "num", "nan",
-];
-
 /// A comparison made of few lane functions: with its operands exchanged, its outcome inverted.
 #[derive(Clone, Copy)]
 struct Relation {
@@ -129,26 +124,18 @@ struct Comparison {
     relation: Relation,
     prepare: Option<Exec>,
     combine: Combine,
-    scalar: ScalarType,
 }
 
 fn parse(cx: &Lowering<'_, '_>, form: &mut Form<'_>, scalar: ScalarType) -> Result<Comparison> {
     let isa = cx.program.isa;
     let ftz = form.flag("ftz");
-    let operator = form.one_of(&OPERATORS);
-    let combine = match form.one_of(&["and", "or", "xor"]) {
-        None => Combine::Nothing,
-        Some("and") => Combine::And,
-        Some("or") => Combine::Or,
-        Some(_) => Combine::Xor,
-    };
+    let combine = form.find(Combine::from_modifier);
     let (prepare, compared) = preparation(isa, scalar, ftz);
-    let relation = operator.and_then(|o| relation(isa, o, compared));
+    let relation = form.find(|operator| relation(isa, operator, compared));
     Ok(Comparison {
         relation: relation.ok_or_else(|| form.unsupported())?,
         prepare,
-        combine,
-        scalar,
+        combine: combine.unwrap_or(Combine::Nothing),
     })
 }
 
@@ -178,7 +165,7 @@ fn emit(
     if relation.inverted {
         imm |= INVERT_OUTCOME;
     }
-    let op = Op {
+    cx.push(Op {
         dst: truths[0],
         dst2: truths[1],
         a,
@@ -186,29 +173,26 @@ fn emit(
         c: other.map_or(Slot::default(), |o| o.slot),
         imm,
         ..cx.op(Action::Lanes(relation.execute))
-    };
-    cx.push(op)
+    })
 }
 
-/// The operands of a comparison: two values, and the predicate to combine with.
-fn compared(
+/// The operands of a comparison: the destination, two values, and the predicate to combine with.
+fn operands<'a>(
     cx: &mut Lowering<'_, '_>,
+    form: &Form<'a>,
+    combine: Combine,
     scalar: ScalarType,
-    rest: &[Operand],
-) -> Result<([Slot; 2], Option<Guard>)> {
-    let values = [cx.source(&rest[0], scalar)?, cx.source(&rest[1], scalar)?];
-    let other = rest.get(2).map(|c| cx.predicate(c)).transpose()?;
-    Ok((values, other))
-}
-
-/// Sources of a comparison, as many as the form wants.
-fn sources<'a>(form: &Form<'a>, combine: Combine) -> Result<(&'a Operand, &'a [Operand])> {
+) -> Result<(&'a Operand, [Slot; 2], Option<Guard>)> {
     form.done()?;
-    let wanted = if combine == Combine::Nothing { 3 } else { 4 };
-    match form.instruction.operands.split_first() {
-        Some((first, rest)) if rest.len() + 1 == wanted => Ok((first, rest)),
-        _ => Err(form.refuse(format!("takes {wanted} operands"))),
-    }
+    let (d, a, b, other) = match (form.instruction.operands.as_slice(), combine) {
+        ([d, a, b], Combine::Nothing) => (d, a, b, None),
+        (_, Combine::Nothing) => return Err(form.refuse("takes 3 operands")),
+        ([d, a, b, other], _) => (d, a, b, Some(other)),
+        _ => return Err(form.refuse("takes 4 operands")),
+    };
+    let values = cx.sources([a, b], [scalar; 2])?;
+    let other = other.map(|other| cx.predicate(other)).transpose()?;
+    Ok((d, values, other))
 }
 
 /// `setp`
@@ -218,9 +202,8 @@ pub(super) fn set_predicate(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Re
         return set_predicates_of_pair(cx, form, scalar);
     }
     let comparison = parse(cx, &mut form, scalar)?;
-    let (destination, rest) = sources(&form, comparison.combine)?;
+    let (destination, values, other) = operands(cx, &form, comparison.combine, scalar)?;
     let (p, q) = destination.pair();
-    let (values, other) = compared(cx, comparison.scalar, rest)?;
     let truths = [cx.destination(p, T::Pred)?, cx.destination(q, T::Pred)?];
     emit(cx, &comparison, truths, values, other)
 }
@@ -233,8 +216,7 @@ fn set_predicates_of_pair(
 ) -> Result {
     let half = if scalar == T::F16x2 { T::F16 } else { T::BF16 };
     let comparison = parse(cx, &mut form, half)?;
-    let (destination, rest) = sources(&form, comparison.combine)?;
-    let ([a, b], other) = compared(cx, scalar, rest)?;
+    let (destination, [a, b], other) = operands(cx, &form, comparison.combine, scalar)?;
     let (p, q) = destination.pair();
     let upper = unary(cx.program.isa, |a: u32| a >> 16);
     let (upper_a, upper_b) = (cx.scratch(Class::Word)?, cx.scratch(Class::Word)?);
@@ -254,7 +236,7 @@ pub(super) fn set(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let to = form.scalar()?;
     let scalar = form.scalar()?;
     let comparison = parse(cx, &mut form, scalar)?;
-    let (destination, rest) = sources(&form, comparison.combine)?;
+    let (destination, values, other) = operands(cx, &form, comparison.combine, scalar)?;
     let truth = match to {
         T::U32 | T::S32 | T::U16 | T::S16 => u64::from(u32::MAX),
         T::F32 => u64::from(1.0_f32.to_bits()),
@@ -264,12 +246,9 @@ pub(super) fn set(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     };
     let holds = cx.scratch(Class::Predicate)?;
     let opposite = cx.scratch(Class::Predicate)?;
-    let (values, other) = compared(cx, comparison.scalar, rest)?;
     emit(cx, &comparison, [holds, opposite], values, other)?;
-    let (yes, no) = (
-        cx.constant(truth, Class::Word)?,
-        cx.constant(0, Class::Word)?,
-    );
+    let yes = cx.constant(truth, Class::Word)?;
+    let no = cx.constant(0, Class::Word)?;
     let dst = cx.destination(destination, to)?;
     cx.compute(select_lanes::<u32>(cx.program.isa), dst, &[yes, no, holds])
 }
@@ -283,11 +262,8 @@ pub(super) fn select(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
         Class::Double => select_lanes::<u64>(cx.program.isa),
         _ => return Err(form.unsupported()),
     };
-    let (a, b, p) = (
-        cx.source(a, scalar)?,
-        cx.source(b, scalar)?,
-        cx.predicate(p)?,
-    );
+    let [a, b] = cx.sources([a, b], [scalar; 2])?;
+    let p = cx.predicate(p)?;
     let dst = cx.destination(d, scalar)?;
     cx.compute_with(execute, dst, &[a, b, p.slot], u64::from(p.invert))
 }
@@ -298,32 +274,21 @@ pub(super) fn select_by_sign(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> R
     let ftz = form.flag("ftz");
     let (scalar, by) = (form.scalar()?, form.scalar()?);
     // Negative zero is not below zero; a subnormal number that is flushed counts as zero.
-    macro_rules! by_sign {
-        ($value:ty) => {
-            match by {
-                T::S32 => ternary(
-                    isa,
-                    |a: $value, b: $value, c: i32| if c >= 0 { a } else { b },
-                ),
-                T::F32 if ftz => ternary(
-                    isa,
-                    |a: $value, b: $value, c: f32| {
-                        if float32::flush(c) >= 0.0 { a } else { b }
-                    },
-                ),
-                T::F32 => ternary(
-                    isa,
-                    |a: $value, b: $value, c: f32| {
-                        if c >= 0.0 { a } else { b }
-                    },
-                ),
-                _ => return Err(form.unsupported()),
-            }
+    macro_rules! choose {
+        ($value:ty, |$c:ident: $by:ty| $first:expr) => {
+            ternary(
+                isa,
+                |a: $value, b: $value, $c: $by| if $first { a } else { b },
+            )
         };
     }
-    let execute = match Class::of(scalar) {
-        Class::Word => by_sign!(u32),
-        Class::Double => by_sign!(u64),
+    let execute = match (Class::of(scalar), by) {
+        (Class::Word, T::S32) => choose!(u32, |c: i32| c >= 0),
+        (Class::Word, T::F32) if ftz => choose!(u32, |c: f32| float32::flush(c) >= 0.0),
+        (Class::Word, T::F32) => choose!(u32, |c: f32| c >= 0.0),
+        (Class::Double, T::S32) => choose!(u64, |c: i32| c >= 0),
+        (Class::Double, T::F32) if ftz => choose!(u64, |c: f32| float32::flush(c) >= 0.0),
+        (Class::Double, T::F32) => choose!(u64, |c: f32| c >= 0.0),
         _ => return Err(form.unsupported()),
     };
     cx.simple(&form, [scalar, scalar, scalar, by], execute, 0)

@@ -23,17 +23,18 @@ pub(super) struct Constants {
 }
 
 impl Constants {
-    /// Rows so far.
+    /// Returns the number of rows so far.
     pub(super) fn rows(&self) -> usize {
         self.rows.len()
     }
 
-    /// The slot of a constant.
+    /// Returns a register in which all lanes hold `value`.
     pub(super) fn value(&mut self, value: u64, class: Class, line: u32) -> Result<Slot> {
         self.slot(Key::Value(value), value, class, line)
     }
 
-    /// The slot of an address in dynamic shared memory, whose start is not known yet.
+    /// Returns a register in which all lanes will hold an address in dynamic shared memory. Where
+    /// this memory starts is known only at the end.
     pub(super) fn dynamic_shared(&mut self, offset: i64, class: Class, line: u32) -> Result<Slot> {
         self.slot(Key::DynamicShared(offset), 0, class, line)
     }

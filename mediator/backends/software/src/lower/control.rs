@@ -32,11 +32,10 @@ pub(super) fn branch_indexed(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> R
     let table = table
         .ok_or_else(|| form.refuse(format!("names `{name}`, which is not a list of targets")))?;
     let a = cx.source(index, T::U32)?;
-    let op = Op {
+    cx.push(Op {
         a,
         ..cx.op(Action::BranchIndexed(table))
-    };
-    cx.push(op)
+    })
 }
 
 /// `ret`, `exit`
@@ -56,7 +55,7 @@ pub(super) fn trap(cx: &mut Lowering<'_, '_>, form: Form<'_>) -> Result {
     cx.emit(Action::Trap)
 }
 
-/// Instructions without effect here.
+/// Lowers an instruction that has no effect in this back end.
 pub(super) fn nothing(_cx: &mut Lowering<'_, '_>, _form: Form<'_>) -> Result {
     Ok(())
 }
@@ -72,11 +71,10 @@ pub(super) fn barrier(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
         form.flag("sync");
         let [mask] = form.operands()?;
         let d = cx.source(mask, T::B32)?;
-        let op = Op {
+        return cx.push(Op {
             d,
             ..cx.op(Action::WarpBarrier)
-        };
-        return cx.push(op);
+        });
     }
     if form.flag("cluster") {
         return cluster_barrier(cx, &mut form);
@@ -87,13 +85,13 @@ pub(super) fn barrier(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
         Some("red") => reducing_barrier(cx, form),
         Some("arrive") => {
             let [id, count] = form.operands()?;
-            site(cx, id, Some(count), BarrierKind::Arrive)
+            add(cx, id, Some(count), BarrierKind::Arrive, None)
         }
         Some(_) => {
             form.done()?;
             match form.instruction.operands.as_slice() {
-                [id] => site(cx, id, None, BarrierKind::Sync),
-                [id, count] => site(cx, id, Some(count), BarrierKind::Sync),
+                [id] => add(cx, id, None, BarrierKind::Sync, None),
+                [id, count] => add(cx, id, Some(count), BarrierKind::Sync, None),
                 _ => Err(form.refuse("takes 1 or 2 operands")),
             }
         }
@@ -112,14 +110,19 @@ fn cluster_barrier(cx: &mut Lowering<'_, '_>, form: &mut Form<'_>) -> Result {
     }
     form.done()?;
     let id = Operand::Immediate(Immediate::Integer(BARRIERS as i128 - 1));
-    site(cx, &id, None, BarrierKind::Sync)
+    add(cx, &id, None, BarrierKind::Sync, None)
 }
 
-fn site(
+/// What a barrier reduces: the predicate, and where the result goes, as which type.
+type Reduction<'a> = (&'a Operand, &'a Operand, ScalarType);
+
+/// Adds a barrier.
+fn add(
     cx: &mut Lowering<'_, '_>,
     id: &Operand,
     count: Option<&Operand>,
     kind: BarrierKind,
+    reduction: Option<Reduction<'_>>,
 ) -> Result {
     if let Operand::Immediate(Immediate::Integer(number)) = id
         && !(0..BARRIERS as i128).contains(number)
@@ -127,31 +130,25 @@ fn site(
         let reason = format!("barrier {number} does not exist: a block has {BARRIERS}, from 0 on");
         return Err(cx.refuse(reason));
     }
+    let (predicate, dst) = match reduction {
+        Some((predicate, destination, scalar)) => (
+            Some(cx.predicate(predicate)?),
+            cx.destination(destination, scalar)?,
+        ),
+        None => (None, cx.scratch(Class::Predicate)?),
+    };
     let site = BarrierSite {
         id: cx.source(id, T::U32)?,
         count: count.map(|count| cx.source(count, T::U32)).transpose()?,
         kind,
-        predicate: None,
-    };
-    add(cx, site, None)
-}
-
-fn add(
-    cx: &mut Lowering<'_, '_>,
-    site: BarrierSite,
-    destination: Option<(&Operand, ScalarType)>,
-) -> Result {
-    let dst = match destination {
-        Some((operand, scalar)) => cx.destination(operand, scalar)?,
-        None => cx.scratch(Class::Predicate)?,
+        predicate,
     };
     let index = u32::try_from(cx.program.barriers.len()).unwrap_or(u32::MAX);
     cx.program.barriers.push(site);
-    let op = Op {
+    cx.push(Op {
         dst,
         ..cx.op(Action::Barrier(index))
-    };
-    cx.push(op)
+    })
 }
 
 /// `bar.red`
@@ -170,11 +167,5 @@ fn reducing_barrier(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
         [d, id, count, predicate] => (d, id, Some(count), predicate),
         _ => return Err(form.refuse("takes 3 or 4 operands")),
     };
-    let site = BarrierSite {
-        id: cx.source(id, T::U32)?,
-        count: count.map(|count| cx.source(count, T::U32)).transpose()?,
-        kind,
-        predicate: Some(cx.predicate(predicate)?),
-    };
-    add(cx, site, Some((d, scalar)))
+    add(cx, id, count, kind, Some((predicate, d, scalar)))
 }

@@ -26,11 +26,9 @@ pub(super) fn convert(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     if form.flag("pack") {
         return pack(cx, form);
     }
-    let rounding_to_away = form.flag("rna");
-    let rounding = form.rounding();
     let modifiers = Modifiers {
-        rounding,
-        away: rounding_to_away,
+        away: form.flag("rna"),
+        rounding: form.rounding(),
         ftz: form.flag("ftz"),
         sat: form.flag("sat"),
         finite: form.flag("satfinite"),

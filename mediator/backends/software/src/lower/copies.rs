@@ -76,19 +76,14 @@ fn padded(
 impl Lowering<'_, '_> {
     /// Adds the load of a byte for those lanes of the instruction for which `holds` is true.
     fn guarded_load(&mut self, holds: Slot, address: Address, dst: Slot) -> Result {
-        let outer = self.guard;
-        // Where the instruction itself does not run, `holds` was not computed: it must not count.
-        let both = self.scratch(Class::Predicate)?;
-        let unguarded = self.guard.take();
-        if let Some(guard) = unguarded {
-            self.compute_with(
-                predicate::and,
-                both,
-                &[guard.slot, holds],
-                u64::from(guard.invert & 1),
-            )?;
+        let outer = self.guard.take();
+        let mut slot = holds;
+        if let Some(guard) = outer {
+            // Lanes that do not execute the instruction have not computed `holds`.
+            slot = self.scratch(Class::Predicate)?;
+            let invert = u64::from(guard.invert & 1);
+            self.compute_with(predicate::and, slot, &[guard.slot, holds], invert)?;
         }
-        let slot = if unguarded.is_some() { both } else { holds };
         self.guard = Some(Guard { slot, invert: 0 });
         let loaded = self.load_element(address, (ScalarType::B8, Class::Word), dst, 1);
         self.guard = outer;

@@ -28,13 +28,6 @@ pub(super) fn instruction(cx: &mut Lowering<'_, '_>, instruction: &Instruction) 
 }
 
 fn find(opcode: &str) -> Option<Lower> {
-    computing(opcode)
-        .or_else(|| on_bits(opcode))
-        .or_else(|| moving(opcode))
-        .or_else(|| controlling(opcode))
-}
-
-fn computing(opcode: &str) -> Option<Lower> {
     Some(match opcode {
         "add" | "sub" => arithmetic::add_or_sub,
         "addc" | "subc" => integer::with_carry,
@@ -59,12 +52,6 @@ fn computing(opcode: &str) -> Option<Lower> {
         "selp" => compare::select,
         "slct" => compare::select_by_sign,
         "cvt" => convert::convert,
-        _ => return None,
-    })
-}
-
-fn on_bits(opcode: &str) -> Option<Lower> {
-    Some(match opcode {
         "and" | "or" | "xor" | "not" => bits::logic,
         "cnot" => bits::logical_not,
         "lop3" => bits::three_inputs,
@@ -78,12 +65,6 @@ fn on_bits(opcode: &str) -> Option<Lower> {
         "bmsk" => bits::mask,
         "szext" => bits::extend,
         "fns" => bits::find_nth,
-        _ => return None,
-    })
-}
-
-fn moving(opcode: &str) -> Option<Lower> {
-    Some(match opcode {
         "mov" => moves::copy,
         "cvta" => moves::convert_address,
         "isspacep" => moves::is_in_space,
@@ -94,12 +75,6 @@ fn moving(opcode: &str) -> Option<Lower> {
         "atom" => atomics::with_result,
         "red" => atomics::without_result,
         "cp" => copies::asynchronous,
-        _ => return None,
-    })
-}
-
-fn controlling(opcode: &str) -> Option<Lower> {
-    Some(match opcode {
         "bra" => control::branch,
         "brx" => control::branch_indexed,
         "call" => calls::call,

@@ -31,17 +31,17 @@ macro_rules! by_types {
     };
 }
 
-/// The load of a type into a register of a class.
+/// Returns the load of a type into a register of a class.
 pub(super) fn load_function(isa: Isa, scalar: ScalarType, class: Class) -> Exec {
     by_types!(scalar, class, load_lanes(isa))
 }
 
-/// The load of a kernel parameter into a register of a class.
+/// Returns the load of a kernel parameter into a register of a class.
 pub(super) fn parameter_function(scalar: ScalarType, class: Class) -> Exec {
     by_types!(scalar, class, parameter())
 }
 
-/// The store of a type from a register of a class.
+/// Returns the store of a type from a register of a class.
 pub(super) fn store_function(isa: Isa, scalar: ScalarType, class: Class) -> Exec {
     match (scalar.bytes(), class) {
         (1, Class::Double) => store_lanes::<u64, u8>(isa),
@@ -54,7 +54,7 @@ pub(super) fn store_function(isa: Isa, scalar: ScalarType, class: Class) -> Exec
     }
 }
 
-/// The copy of a register of a class up to 64 bits.
+/// Returns the copy of a register of a class up to 64 bits.
 pub(super) fn copy_function(isa: Isa, class: Class) -> Exec {
     match class {
         Class::Double => unary(isa, |a: u64| a),

@@ -10,7 +10,7 @@ pub(super) enum Family {
     Half,
 }
 
-/// The family of a type; `None` for bits and predicates, which do not compute.
+/// Returns the family of a type; `None` for bits and predicates, which have no arithmetic.
 pub(super) fn family(scalar: ScalarType) -> Option<Family> {
     use ScalarType as T;
     Some(match scalar {

@@ -48,8 +48,7 @@ pub(super) fn mode(form: &mut Form<'_>) -> Result<Mode> {
     }
 }
 
-/// How an instruction is executed: at once, or, where it is rare, with `.ftz` and the rounding mode
-/// apart.
+/// How an instruction is executed: by one operation, or, if it is rare, by several.
 pub(super) enum Way {
     /// One operation that does all that the mode asks for, but `.sat`.
     Whole(Exec),
@@ -58,7 +57,7 @@ pub(super) enum Way {
 }
 
 impl Lowering<'_, '_> {
-    /// An instruction whose operands are all of one type.
+    /// Lowers an instruction whose operands are all of one type.
     pub(super) fn float<const N: usize>(
         &mut self,
         form: &Form<'_>,
@@ -196,7 +195,7 @@ pub(super) fn approximate(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Resu
     cx.float::<2>(&form, &mode, Way::Whole(execute))
 }
 
-/// The approximation that an opcode names.
+/// Returns the lane function of an approximation; `None` if `opcode` names none.
 pub(super) fn transcendental(isa: Isa, opcode: &str, ftz: bool) -> Option<Exec> {
     Some(match opcode {
         "sin" => flushing!(isa, ftz; unary |a| approx::sin(a)),

@@ -12,7 +12,7 @@ pub(super) struct Form<'a> {
 }
 
 impl<'a> Form<'a> {
-    /// The form of an instruction.
+    /// Creates the form of an instruction, with all modifiers left.
     pub(super) fn new(instruction: &'a Instruction) -> Self {
         Self {
             instruction,
@@ -22,13 +22,7 @@ impl<'a> Form<'a> {
 
     /// Takes a modifier, if it is there.
     pub(super) fn flag(&mut self, name: &str) -> bool {
-        match self.left.iter().position(|m| *m == name) {
-            Some(index) => {
-                self.left.remove(index);
-                true
-            }
-            None => false,
-        }
+        self.one_of(&[name]).is_some()
     }
 
     /// Takes the first of the modifiers that is one of `names`.
@@ -76,7 +70,8 @@ impl<'a> Form<'a> {
         self.find(Rounding::from_modifier)
     }
 
-    /// The operands, if they are as many as they should be and no modifier is left.
+    /// Returns the operands. Refuses another number of operands than `N`, and modifiers that are
+    /// left.
     pub(super) fn operands<const N: usize>(&self) -> Result<&'a [Operand; N]> {
         self.done()?;
         let operands = &self.instruction.operands;
@@ -96,7 +91,7 @@ impl<'a> Form<'a> {
         }
     }
 
-    /// The mnemonic as it is in the source.
+    /// Returns the mnemonic as it is in the source.
     pub(super) fn mnemonic(&self) -> String {
         let mut text = self.instruction.opcode.clone();
         for modifier in &self.instruction.modifiers {
@@ -106,13 +101,13 @@ impl<'a> Form<'a> {
         text
     }
 
-    /// A refusal of this instruction: "instruction `x` `reason`".
+    /// Returns a refusal of this instruction, whose text is "instruction `x`" and then `reason`.
     pub(super) fn refuse(&self, reason: impl AsRef<str>) -> Refusal {
         let text = format!("instruction `{}` {}", self.mnemonic(), reason.as_ref());
         Refusal::new(self.instruction.line, text)
     }
 
-    /// The refusal of a form that exists in PTX, or may exist, but not here.
+    /// Returns the refusal of a form that PTX may have, but this back end does not support.
     pub(super) fn unsupported(&self) -> Refusal {
         self.refuse("is not supported by the software back end")
     }

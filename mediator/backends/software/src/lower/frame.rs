@@ -9,7 +9,7 @@ const FRAME_BYTES_MAX: u32 = 64 << 20;
 /// Local memory of one frame in bytes, at most.
 const LOCAL_BYTES_MAX: u32 = 512 << 10;
 
-/// How a register is kept.
+/// Size and layout of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Class {
     /// One bit a lane.
@@ -23,7 +23,7 @@ pub(super) enum Class {
 }
 
 impl Class {
-    /// The class of registers of a type.
+    /// Returns the class of the registers that hold a type.
     pub(super) const fn of(scalar: ScalarType) -> Self {
         use ScalarType as T;
         match scalar {
@@ -34,7 +34,7 @@ impl Class {
         }
     }
 
-    /// Bits a lane, for messages.
+    /// Returns the bits of a lane, for messages.
     pub(super) const fn bits(self) -> u32 {
         match self {
             Self::Predicate => 1,
@@ -66,7 +66,7 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// An empty frame.
+    /// Creates an empty frame.
     pub(super) fn new() -> Self {
         Self {
             registers: FRAME_HEADER_BYTES,
@@ -78,19 +78,19 @@ impl Frame {
         }
     }
 
-    /// Bytes of registers of a warp. The spare bytes at the end are a second line of defence:
-    /// should an operation ever be given a register of a smaller class than it works on, it reaches
-    /// nothing outside its own frame.
+    /// Returns the bytes of the registers of a warp. The spare bytes at the end are a second line
+    /// of defence: should an operation ever be given a register of a smaller class than it works
+    /// on, it reaches nothing outside its own frame.
     pub(super) fn registers(&self) -> u32 {
         self.registers + Class::Quad.row_bytes()
     }
 
-    /// Bytes of local memory of a thread, a multiple of 16.
+    /// Returns the bytes of local memory of a thread, a multiple of 16.
     pub(super) fn local(&self) -> u32 {
         self.local.next_multiple_of(16)
     }
 
-    /// A register for a name.
+    /// Returns a new register.
     pub(super) fn register(&mut self, class: Class, line: u32) -> Result<Slot> {
         if self.registers > FRAME_BYTES_MAX {
             let kib = FRAME_BYTES_MAX >> 10;
@@ -117,7 +117,7 @@ impl Frame {
         slot
     }
 
-    /// A register for the time of one instruction.
+    /// Returns a register that is free again at the end of the instruction.
     pub(super) fn scratch(&mut self, class: Class, line: u32) -> Result<Slot> {
         let free = self.scratch[self.scratch_used..]
             .iter()
@@ -135,12 +135,12 @@ impl Frame {
         Ok(self.scratch[self.scratch_used - 1].1)
     }
 
-    /// Scratch registers are free again.
+    /// Makes all scratch registers free.
     pub(super) fn end_instruction(&mut self) {
         self.scratch_used = 0;
     }
 
-    /// Local memory: the offset of `bytes` bytes.
+    /// Takes `bytes` bytes of local memory, and returns their offset in the frame.
     pub(super) fn local_memory(&mut self, bytes: u64, align: u32, line: u32) -> Result<u32> {
         place(&mut self.local, bytes, align, LOCAL_BYTES_MAX).ok_or_else(|| {
             let reason =
@@ -162,7 +162,7 @@ pub(super) fn place(used: &mut u32, bytes: u64, align: u32, max: u32) -> Option<
     Some(offset)
 }
 
-/// The lower (0) or upper (1) double of a quad.
+/// Returns the lower (`half` is 0) or upper (1) double of a quad.
 pub(super) const fn quad_half(slot: Slot, half: u32) -> Slot {
     Slot(slot.0 + half * 2 * WORD_BYTES)
 }

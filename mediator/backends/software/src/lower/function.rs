@@ -119,10 +119,7 @@ impl Lowering<'_, '_> {
 
     fn table(&mut self, name: &str, labels: &[String], line: u32) -> Result {
         self.program.take(labels.len(), line)?;
-        let targets = labels.iter().map(|label| {
-            let missing = || Refusal::new(line, format!("label `{label}` is not in this function"));
-            self.scopes.label(label).ok_or_else(missing)
-        });
+        let targets = labels.iter().map(|label| self.label(label, line));
         let targets = targets.collect::<Result<Vec<u32>>>()?;
         let index = self.program.tables.len();
         self.program.tables.push(Vec::new());

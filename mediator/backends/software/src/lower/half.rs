@@ -126,16 +126,13 @@ pub(super) fn approximate(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Resu
     if family(mode.scalar) != Some(Family::Half) {
         return Err(form.unsupported());
     }
-    let execute = approximate_half(Isa::Baseline, opcode, mode.scalar);
-    cx.halves::<2>(&form, &mode, execute)
-}
-
-fn approximate_half(isa: Isa, opcode: &str, scalar: ScalarType) -> Exec {
-    if opcode == "ex2" {
+    let (isa, scalar) = (Isa::Baseline, mode.scalar);
+    let execute = if opcode == "ex2" {
         halves!(isa, scalar, unary, pair1, |H, a| H
             .nearest(approx::ex2(H.widen(a))))
     } else {
         halves!(isa, scalar, unary, pair1, |H, a| H
             .nearest(approx::tanh(H.widen(a))))
-    }
+    };
+    cx.halves::<2>(&form, &mode, execute)
 }

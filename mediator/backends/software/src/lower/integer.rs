@@ -85,21 +85,18 @@ fn carry_function(isa: Isa, scalar: ScalarType, add: bool) -> Option<Exec> {
     })
 }
 
-/// Which part of a product is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
-    Low,
-    High,
-    Wide,
+crate::modifiers::modifiers! {
+    /// Which part of a product is wanted.
+    Part {
+        Low = "lo",
+        High = "hi",
+        Wide = "wide",
+    }
 }
 
 fn part(form: &mut Form<'_>) -> Result<Part> {
-    match form.one_of(&["lo", "hi", "wide"]) {
-        Some("lo") => Ok(Part::Low),
-        Some("hi") => Ok(Part::High),
-        Some(_) => Ok(Part::Wide),
-        None => Err(form.refuse("has none of `.lo`, `.hi`, `.wide`")),
-    }
+    let part = form.find(Part::from_modifier);
+    part.ok_or_else(|| form.refuse("has none of `.lo`, `.hi`, `.wide`"))
 }
 
 fn product(isa: Isa, scalar: ScalarType, part: Part) -> Option<Exec> {
@@ -146,8 +143,11 @@ pub(super) fn multiply_add(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Res
     let (sat, part, scalar) = (form.flag("sat"), part(&mut form)?, form.scalar()?);
     let isa = cx.program.isa;
     let to = product_type(scalar, part);
-    if carry_in | carry_out != 0 {
-        return multiply_add_carrying(cx, &form, (scalar, part), carry_in | carry_out);
+    let flags = carry_in | carry_out;
+    if flags != 0 {
+        let multiply = product(isa, scalar, part).filter(|_| part != Part::Wide);
+        let steps = multiply.zip(carry_function(isa, scalar, true));
+        return in_two_steps(cx, &form, [scalar, to], steps, [0, flags]);
     }
     if sat {
         let wanted = scalar == T::S32 && part == Part::High;
@@ -171,33 +171,27 @@ pub(super) fn multiply_add(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Res
     if let Some(execute) = fused {
         return cx.simple(&form, [to, scalar, scalar, to], execute, 0);
     }
-    let multiply = product(isa, scalar, part).ok_or_else(|| form.unsupported())?;
     let add = wrapping!(isa, to, binary, |a, b| a.wrapping_add(b));
-    let add = add.ok_or_else(|| form.unsupported())?;
+    let steps = product(isa, scalar, part).zip(add);
+    in_two_steps(cx, &form, [scalar, to], steps, [0, 0])
+}
+
+/// `a * b + c` by two operations with an immediate each: the product, of type `to`, then the sum. A
+/// sum with an immediate takes part in the carry.
+fn in_two_steps(
+    cx: &mut Lowering<'_, '_>,
+    form: &Form<'_>,
+    [scalar, to]: [ScalarType; 2],
+    steps: Option<(Exec, Exec)>,
+    [imm, flags]: [u64; 2],
+) -> Result {
+    let (multiply, add) = steps.ok_or_else(|| form.unsupported())?;
     let [d, a, b, c] = form.operands()?;
     let [a, b, c] = cx.sources([a, b, c], [scalar, scalar, to])?;
     let middle = cx.scratch(Class::of(to))?;
-    cx.compute(multiply, middle, &[a, b])?;
+    cx.compute_with(multiply, middle, &[a, b], imm)?;
     let dst = cx.destination(d, to)?;
-    cx.compute(add, dst, &[middle, c])
-}
-
-fn multiply_add_carrying(
-    cx: &mut Lowering<'_, '_>,
-    form: &Form<'_>,
-    (scalar, part): (ScalarType, Part),
-    flags: u64,
-) -> Result {
-    let isa = cx.program.isa;
-    let multiply = product(isa, scalar, part).filter(|_| part != Part::Wide);
-    let multiply = multiply.ok_or_else(|| form.unsupported())?;
-    let add = carry_function(isa, scalar, true).ok_or_else(|| form.unsupported())?;
-    let [d, a, b, c] = form.operands()?;
-    let [a, b, c] = cx.sources([a, b, c], [scalar, scalar, scalar])?;
-    let middle = cx.scratch(Class::of(scalar))?;
-    cx.compute(multiply, middle, &[a, b])?;
-    let dst = cx.destination(d, scalar)?;
-    let carry = cx.carry()?;
+    let carry = if flags == 0 { middle } else { cx.carry()? };
     cx.compute_with(add, dst, &[middle, c, carry], flags)
 }
 
@@ -220,12 +214,8 @@ pub(super) fn multiply_24(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Resu
         let saturating = ternary(isa, arith::mad24_hi_sat_s32);
         return cx.simple(&form, [scalar; 4], saturating, 0);
     }
-    let [d, a, b, c] = form.operands()?;
-    let [a, b, c] = cx.sources([a, b, c], [scalar, scalar, scalar])?;
-    let middle = cx.scratch(Class::Word)?;
-    cx.compute_with(execute, middle, &[a, b], signed)?;
-    let dst = cx.destination(d, scalar)?;
-    cx.compute(binary(isa, u32::wrapping_add), dst, &[middle, c])
+    let steps = Some((execute, binary(isa, u32::wrapping_add)));
+    in_two_steps(cx, &form, [scalar, scalar], steps, [signed, 0])
 }
 
 /// `div`, `rem`

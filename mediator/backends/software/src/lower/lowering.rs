@@ -10,25 +10,25 @@ use crate::registers::{Guard, Slot};
 
 /// A function being lowered.
 pub(super) struct Lowering<'k, 'a> {
-    /// The program that it becomes a part of.
+    /// Program to which the operations of the function are added.
     pub(super) program: &'k mut ProgramBuilder<'a>,
-    /// Its number in the program.
+    /// Number of the function in the program.
     pub(super) number: usize,
-    /// Whether it is the kernel itself.
+    /// Whether the function is the kernel itself.
     pub(super) is_kernel: bool,
-    /// Its slots.
+    /// Registers and local memory of the function.
     pub(super) frame: Frame,
-    /// Its names.
+    /// Names that the function has declared.
     pub(super) scopes: Scopes,
-    /// Line of the current instruction.
+    /// Source line of the current instruction.
     pub(super) line: u32,
-    /// Predicate of the current instruction.
+    /// Predicate of the current instruction; `None` if all lanes execute it.
     pub(super) guard: Option<Guard>,
-    /// Positions of labels, once known.
+    /// Position of each label; `None` until the label is reached.
     pub(super) labels: Vec<Option<u32>>,
-    /// Branches to labels, to be resolved.
+    /// Positions of branches, with the labels that replace their targets at the end.
     pub(super) branches: Vec<(usize, u32)>,
-    /// Tables with labels, to be resolved.
+    /// Indices of tables of targets, with the labels that fill them at the end.
     pub(super) tables: Vec<(usize, Vec<u32>)>,
     /// The carry of the extended-precision instructions, if used.
     carry: Option<Slot>,
@@ -37,7 +37,7 @@ pub(super) struct Lowering<'k, 'a> {
 }
 
 impl<'k, 'a> Lowering<'k, 'a> {
-    /// A function without operations and names.
+    /// Creates a function without operations and names.
     pub(super) fn new(
         program: &'k mut ProgramBuilder<'a>,
         number: usize,
@@ -48,7 +48,7 @@ impl<'k, 'a> Lowering<'k, 'a> {
             number,
             is_kernel: function.kernel,
             frame: Frame::new(),
-            scopes: Scopes::new(),
+            scopes: Scopes::default(),
             line: function.line,
             guard: None,
             labels: Vec::new(),
@@ -61,12 +61,12 @@ impl<'k, 'a> Lowering<'k, 'a> {
 }
 
 impl Lowering<'_, '_> {
-    /// Position of the next operation.
+    /// Returns the position of the next operation.
     pub(super) fn position(&self) -> u32 {
         u32::try_from(self.program.code.len()).unwrap_or(u32::MAX)
     }
 
-    /// An operation of the current instruction, without operands.
+    /// Returns an operation of the current instruction, without operands.
     pub(super) fn op(&self, action: Action) -> Op {
         Op {
             action,
@@ -112,15 +112,14 @@ impl Lowering<'_, '_> {
         imm: u64,
     ) -> Result {
         let source = |index: usize| sources.get(index).copied().unwrap_or_default();
-        let op = Op {
+        self.push(Op {
             dst,
             a: source(0),
             b: source(1),
             c: source(2),
             imm,
             ..self.op(Action::Lanes(execute))
-        };
-        self.push(op)
+        })
     }
 
     /// Adds a comparison of two sources that gives `truths`: the outcome, and the opposite.
@@ -131,29 +130,29 @@ impl Lowering<'_, '_> {
         [a, b]: [Slot; 2],
     ) -> Result {
         let [dst, dst2] = truths;
-        let op = self.op(Action::Lanes(execute));
         self.push(Op {
             dst,
             dst2,
             a,
             b,
-            ..op
+            ..self.op(Action::Lanes(execute))
         })
     }
 
     /// Adds a branch to a label.
     pub(super) fn branch(&mut self, label: &str) -> Result {
-        let label = self.scopes.label(label).ok_or_else(|| {
-            Refusal::new(
-                self.line,
-                format!("label `{label}` is not in this function"),
-            )
-        })?;
+        let label = self.label(label, self.line)?;
         self.branches.push((self.program.code.len(), label));
         self.emit(Action::Branch(0))
     }
 
-    /// The carry flag of this function.
+    /// Returns the label `name`, which `line` mentions.
+    pub(super) fn label(&self, name: &str, line: u32) -> Result<u32> {
+        let missing = || Refusal::new(line, format!("label `{name}` is not in this function"));
+        self.scopes.label(name).ok_or_else(missing)
+    }
+
+    /// Returns the predicate register that holds the carry flag of this function.
     pub(super) fn carry(&mut self) -> Result<Slot> {
         match self.carry {
             Some(slot) => Ok(slot),
@@ -165,7 +164,7 @@ impl Lowering<'_, '_> {
         }
     }
 
-    /// A register for the rest of the current instruction.
+    /// Returns a register that is free again at the end of the current instruction.
     pub(super) fn scratch(&mut self, class: Class) -> Result<Slot> {
         self.frame.scratch(class, self.line)
     }

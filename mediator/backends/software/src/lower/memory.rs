@@ -1,5 +1,7 @@
 //! Loads and stores (PTX ISA, "ld", "st").
 
+use std::borrow::Cow;
+
 use super::addresses::{Address, is_hint, space_of};
 use super::element::copy_function;
 use super::form::Form;
@@ -15,8 +17,8 @@ fn elements<'o>(
     cx: &mut Lowering<'_, '_>,
     operand: &'o Operand,
     count: usize,
-) -> Result<std::borrow::Cow<'o, [Operand]>> {
-    let elements: std::borrow::Cow<'o, [Operand]> = match operand {
+) -> Result<Cow<'o, [Operand]>> {
+    let elements: Cow<'o, [Operand]> = match operand {
         Operand::Vector(elements) => elements.as_slice().into(),
         Operand::Name(name) if count > 1 && cx.scopes.vector_elements(name).is_some() => {
             let element = |suffix| Operand::Name(format!("{name}.{suffix}"));

@@ -9,7 +9,6 @@ use super::refusal::Result;
 use crate::address;
 use crate::exec::access::space;
 use crate::exec::{binary, compare, predicate, unary};
-use crate::program::{Action, Op};
 use crate::ptx::ast::{Operand, ScalarType};
 use ScalarType as T;
 
@@ -32,13 +31,8 @@ fn copy_scalar(cx: &mut Lowering<'_, '_>, scalar: ScalarType, d: &Operand, a: &O
     if scalar == T::Pred {
         let a = cx.predicate(a)?;
         let dst = cx.destination(d, scalar)?;
-        let op = Op {
-            dst,
-            a: a.slot,
-            imm: u64::from(a.invert & 1),
-            ..cx.op(Action::Lanes(predicate::copy))
-        };
-        return cx.push(op);
+        let invert = u64::from(a.invert & 1);
+        return cx.compute_with(predicate::copy, dst, &[a.slot], invert);
     }
     let source = cx.source(a, scalar)?;
     let dst = cx.destination(d, scalar)?;
@@ -102,16 +96,12 @@ fn pack(
         }
         (T::B8 | T::B16, Class::Word | Class::Double) => {
             // Part by part, from the top: shift what there is up, and put the next one below.
-            let width = if part == T::B8 { 8 } else { 16 };
             let zero = cx.constant(0, Class::Double)?;
             cx.compute(unary(isa, |a: u64| a), wide, &[zero])?;
             for source in sources.iter().rev() {
-                let join = if width == 8 {
-                    binary(isa, |above: u64, a: u32| above << 8 | u64::from(a & 0xff))
-                } else {
-                    binary(isa, |above: u64, a: u32| {
-                        above << 16 | u64::from(a & 0xffff)
-                    })
+                let join = match part {
+                    T::B8 => binary(isa, |above: u64, a: u8| above << 8 | u64::from(a)),
+                    _ => binary(isa, |above: u64, a: u16| above << 16 | u64::from(a)),
                 };
                 cx.compute(join, wide, &[wide, *source])?;
             }

@@ -14,22 +14,22 @@ use crate::ptx::ast::{Operand, ScalarType};
 use crate::registers::{Guard, Slot};
 
 impl Lowering<'_, '_> {
-    /// A refusal at the current line.
+    /// Returns a refusal of the current line.
     pub(super) fn refuse(&self, reason: impl Into<String>) -> Refusal {
         Refusal::new(self.line, reason)
     }
 
-    /// A constant of a class.
+    /// Returns a register of a class in which all lanes hold `value`.
     pub(super) fn constant(&mut self, value: u64, class: Class) -> Result<Slot> {
         self.program.constants.value(value, class, self.line)
     }
 
-    /// The register of a name, if it is one.
+    /// Returns the register `name`; `None` if the name is not that of a register.
     pub(super) fn register(&mut self, name: &str) -> Result<Option<Register>> {
         self.scopes.register(&mut self.frame, name, self.line)
     }
 
-    /// The variable of a name, if it is one.
+    /// Returns where the variable `name` is; `None` if the name is not that of a variable.
     pub(super) fn variable_home(&mut self, name: &str) -> Result<Option<Home>> {
         match self.scopes.variable(name) {
             Some(home) => Ok(Some(home)),
@@ -37,7 +37,8 @@ impl Lowering<'_, '_> {
         }
     }
 
-    /// A source of exactly the class of `scalar`.
+    /// Returns a register with the value of a source operand. A register operand must have the
+    /// class of `scalar`.
     pub(super) fn source(&mut self, operand: &Operand, scalar: ScalarType) -> Result<Slot> {
         let wanted = Class::of(scalar);
         if wanted == Class::Quad && !matches!(operand, Operand::Name(_)) {
@@ -60,7 +61,7 @@ impl Lowering<'_, '_> {
         }
     }
 
-    /// Sources of exactly the classes of `types`.
+    /// Returns registers with the values of source operands, as [`Self::source`] does for one.
     pub(super) fn sources<const N: usize>(
         &mut self,
         operands: [&Operand; N],
@@ -73,7 +74,8 @@ impl Lowering<'_, '_> {
         Ok(slots)
     }
 
-    /// A source that may be wider than its instruction's type: then its low bits count.
+    /// Returns a register with the value of a source operand. A register operand may be wider than
+    /// `scalar`; then its low bits count.
     pub(super) fn source_relaxed(&mut self, operand: &Operand, scalar: ScalarType) -> Result<Slot> {
         if let Operand::Name(name) = operand
             && let Some(register) = self.register(name)?
@@ -88,7 +90,7 @@ impl Lowering<'_, '_> {
         self.source(operand, scalar)
     }
 
-    /// A destination of exactly the class of `scalar`.
+    /// Returns the register for a result. A register operand must have the class of `scalar`.
     pub(super) fn destination(&mut self, operand: &Operand, scalar: ScalarType) -> Result<Slot> {
         let wanted = Class::of(scalar);
         match (self.any_destination(operand)?, operand) {
@@ -97,14 +99,14 @@ impl Lowering<'_, '_> {
         }
     }
 
-    /// The register of a destination, whatever its class; `None` for `_`.
+    /// Returns the register of a destination operand, whatever its class; `None` for `_`.
     pub(super) fn any_destination(&mut self, operand: &Operand) -> Result<Option<Register>> {
         match operand {
             Operand::Sink => Ok(None),
-            Operand::Name(name) => match self.register(name)? {
-                Some(register) => Ok(Some(register)),
-                None => Err(self.refuse(format!("`{name}` is not a register"))),
-            },
+            Operand::Name(name) => {
+                let register = self.register(name)?.map(Some);
+                register.ok_or_else(|| self.refuse(format!("`{name}` is not a register")))
+            }
             _ => Err(self.refuse("a destination must be a register")),
         }
     }
@@ -119,29 +121,22 @@ impl Lowering<'_, '_> {
         )))
     }
 
-    /// A predicate as a source, with its negation.
+    /// Returns the register of a predicate operand, and whether it is negated.
     pub(super) fn predicate(&mut self, operand: &Operand) -> Result<Guard> {
-        match operand {
-            Operand::Name(name) => Ok(Guard {
-                slot: self.predicate_register(name)?,
-                invert: 0,
-            }),
-            Operand::Not(name) => Ok(Guard {
-                slot: self.predicate_register(name)?,
-                invert: u32::MAX,
-            }),
+        let (slot, invert) = match operand {
+            Operand::Name(name) => (self.predicate_register(name)?, 0),
+            Operand::Not(name) => (self.predicate_register(name)?, u32::MAX),
             Operand::Immediate(number) => {
                 let truth = number_bits(*number, ScalarType::U64) != 0;
-                Ok(Guard {
-                    slot: self.constant(u64::from(truth), Class::Predicate)?,
-                    invert: 0,
-                })
+                (self.constant(u64::from(truth), Class::Predicate)?, 0)
             }
-            _ => Err(self.refuse("an operand must be a predicate")),
-        }
+            _ => return Err(self.refuse("an operand must be a predicate")),
+        };
+        Ok(Guard { slot, invert })
     }
 
-    /// A predicate as a source, negated beforehand where it is written so.
+    /// Returns a register with the value of a predicate operand; a negated one is negated by an
+    /// operation of its own.
     pub(super) fn plain_predicate(&mut self, operand: &Operand) -> Result<Slot> {
         let guard = self.predicate(operand)?;
         if guard.invert == 0 {
@@ -152,7 +147,7 @@ impl Lowering<'_, '_> {
         Ok(slot)
     }
 
-    /// A predicate register by name.
+    /// Returns the predicate register `name`.
     pub(super) fn predicate_register(&mut self, name: &str) -> Result<Slot> {
         match self.register(name)? {
             Some(register) => self.expect(register, Class::Predicate, name),
@@ -173,8 +168,8 @@ impl Lowering<'_, '_> {
         }
     }
 
-    /// The address of a variable within its state space (for `.global` and `.const`: the generic
-    /// address).
+    /// Returns a register with the address of a variable plus `offset`. It is an address within the
+    /// state space of the variable; for `.global` and `.const`, a generic address.
     pub(super) fn address_value(&mut self, home: Home, offset: i64, wanted: Class) -> Result<Slot> {
         match home {
             Home::Shared(at) | Home::Parameter(at, _) => {
@@ -205,8 +200,8 @@ impl Lowering<'_, '_> {
         Ok(sum)
     }
 
-    /// An instruction with a destination and `N - 1` sources, all of the types given, as one
-    /// operation. Refuses the instruction if no lane function does it.
+    /// Lowers an instruction with a destination and `N - 1` sources, all of the types given, to one
+    /// operation. Refuses the instruction if `execute` is `None`.
     pub(super) fn simple<const N: usize>(
         &mut self,
         form: &Form<'_>,
@@ -225,8 +220,8 @@ impl Lowering<'_, '_> {
         self.compute_with(execute, dst, &[a, b, c], imm)
     }
 
-    /// The same with further steps: `before` on every source, `after` one by one on the result.
-    /// There is at least one step after.
+    /// Lowers an instruction to several operations: `before` on every source, then `execute` with
+    /// an immediate, then each of `after`, which is not empty, on the result.
     pub(super) fn stepwise<const N: usize>(
         &mut self,
         form: &Form<'_>,

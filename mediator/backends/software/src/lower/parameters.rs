@@ -11,19 +11,19 @@ use crate::ptx::ast;
 /// Bytes of the parameter block, at most.
 const PARAMETER_BYTES_MAX: u32 = 32764;
 
-/// The parameter block of a kernel.
+/// Where the parameters of a kernel are in its parameter block.
 #[derive(Debug)]
 pub(super) struct ParameterLayout {
     /// Offset and size of each parameter.
     pub(super) parameters: Vec<Parameter>,
-    /// Where each parameter is, by name.
+    /// Name of each parameter, and where the kernel finds it.
     pub(super) homes: Vec<(String, Home)>,
-    /// Bytes of the block.
+    /// Size of the parameter block in bytes.
     pub(super) bytes: u32,
 }
 
 impl ParameterLayout {
-    /// The layout of the parameters of `entry`.
+    /// Returns the layout of the parameters of `entry`.
     pub(super) fn new(entry: &ast::Function) -> Result<Self> {
         let mut layout = Self {
             parameters: Vec::new(),

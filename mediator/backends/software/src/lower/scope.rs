@@ -7,15 +7,13 @@ use super::refusal::Result;
 use crate::ptx::ast::{Registers, ScalarType};
 use crate::registers::Slot;
 
-/// A named register, as found.
+/// A register that a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Register {
-    /// Where it is.
+    /// Place of the register.
     pub(super) slot: Slot,
-    /// How it is kept.
+    /// Size and layout of the register.
     pub(super) class: Class,
-    /// Its type.
-    pub(super) scalar: ScalarType,
 }
 
 /// Where a variable of a function is.
@@ -52,19 +50,12 @@ struct Block {
 }
 
 /// The blocks around a statement, innermost last.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Scopes {
     blocks: Vec<Block>,
 }
 
 impl Scopes {
-    /// A function without names.
-    pub(super) fn new() -> Self {
-        Self {
-            blocks: vec![Block::default()],
-        }
-    }
-
     /// Enters a block.
     pub(super) fn enter(&mut self) {
         self.blocks.push(Block::default());
@@ -119,17 +110,17 @@ impl Scopes {
         self.innermost().tables.insert(name.to_owned(), table);
     }
 
-    /// The variable of a name.
+    /// Returns where the variable `name` is; `None` if no block declares it.
     pub(super) fn variable(&self, name: &str) -> Option<Home> {
         self.find(|block| block.homes.get(name))
     }
 
-    /// The label of a name.
+    /// Returns the label `name`; `None` if no block declares it.
     pub(super) fn label(&self, name: &str) -> Option<u32> {
         self.find(|block| block.labels.get(name))
     }
 
-    /// The branch targets of a name.
+    /// Returns the table of branch targets `name`; `None` if no block declares it.
     pub(super) fn table(&self, name: &str) -> Option<u32> {
         self.find(|block| block.tables.get(name))
     }
@@ -138,7 +129,8 @@ impl Scopes {
         self.blocks.iter().rev().find_map(get).copied()
     }
 
-    /// The register of a name, or of an element (`%v.x`) of a vector register.
+    /// Returns the register `name`, which may be an element (`%v.x`) of a vector register; `None`
+    /// if no block declares it.
     pub(super) fn register(
         &mut self,
         frame: &mut Frame,
@@ -161,7 +153,8 @@ impl Scopes {
         Ok(None)
     }
 
-    /// Number of elements of a vector register, if `name` is one.
+    /// Returns the number of elements of the vector register `name`; `None` if the name is not that
+    /// of one.
     pub(super) fn vector_elements(&mut self, name: &str) -> Option<u8> {
         let mut blocks = self.blocks.iter_mut().rev();
         let (group, _) = blocks.find_map(|block| block.find(name))?;
@@ -218,11 +211,7 @@ impl Group {
                 slot
             }
         };
-        Ok(Register {
-            slot,
-            class,
-            scalar: self.scalar,
-        })
+        Ok(Register { slot, class })
     }
 }
 
@@ -252,7 +241,7 @@ mod tests {
 
     #[test]
     fn names_are_found_innermost_first_and_by_number() {
-        let (mut scopes, mut frame) = (Scopes::new(), Frame::new());
+        let (mut scopes, mut frame) = (Scopes::default(), Frame::new());
         declare(&mut scopes, "%r", Some(4_000_000_000), 1);
         declare(&mut scopes, "%r1_", Some(3), 1);
         declare(&mut scopes, "%v", None, 2);

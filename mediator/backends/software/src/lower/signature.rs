@@ -7,18 +7,18 @@ use super::variables::variable_bytes;
 use crate::program::Place;
 use crate::ptx::ast::{Function, Parameter, ScalarType};
 
-/// One argument or result.
+/// Where and what one argument or result of a function is.
 #[derive(Clone, Debug)]
 pub(super) struct Item {
-    /// Where it is in the callee's frame.
+    /// Place in the frame of the callee.
     pub(super) place: Place,
-    /// Bytes a lane.
+    /// Size in each lane, in bytes.
     pub(super) bytes: u32,
-    /// Type of a scalar, or of the elements.
+    /// Type; of an array, that of its elements.
     pub(super) scalar: ScalarType,
 }
 
-/// Arguments and results, in order.
+/// Arguments and results of a function, in order.
 #[derive(Clone, Debug)]
 pub(super) struct Signature {
     pub(super) results: Vec<Item>,
@@ -26,9 +26,10 @@ pub(super) struct Signature {
 }
 
 impl Signature {
-    /// The signature of a function. Its frame begins with these items: see [`declare`].
+    /// Returns the signature of a function. The frame of the function begins with these items: see
+    /// [`declare`].
     pub(super) fn new(function: &Function) -> Result<Self> {
-        declare(function, &mut Frame::new(), &mut Scopes::new())
+        declare(function, &mut Frame::new(), &mut Scopes::default())
     }
 }
 

@@ -12,7 +12,7 @@ const RECURSION_DEPTH: u64 = 64;
 /// Registers of a warp, or local memory of a thread, for all nested calls, at most.
 const STACK_BYTES_MAX: u64 = 64 << 20;
 
-/// A function calls another, by their numbers.
+/// States that function number `from` calls function number `to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Edge {
     pub(super) from: usize,
@@ -22,7 +22,7 @@ pub(super) struct Edge {
 /// Where the frames of a kernel's functions are.
 #[derive(Debug)]
 pub(super) struct Arrangement {
-    /// What all of them take.
+    /// Memory of all frames together.
     pub(super) stack: FrameBytes,
     /// Where the registers of each function are, at its first level of recursion.
     starts: Vec<u64>,
@@ -32,7 +32,7 @@ pub(super) struct Arrangement {
 }
 
 impl Arrangement {
-    /// Distance from the registers of function `from` to those of `to`, which it calls.
+    /// Returns the distance from the registers of function `from` to those of `to`, which it calls.
     pub(super) fn distance(&self, from: usize, to: usize) -> u32 {
         let (from, to) = (self.starts[from], self.starts[to]);
         let distance = if to > from {
@@ -45,7 +45,8 @@ impl Arrangement {
     }
 }
 
-/// Arranges the frames of function 0 and of those that it calls; `None` if that is too much memory.
+/// Arranges the frames of function 0 and of those that it calls. Returns `None` if they take too
+/// much memory.
 pub(super) fn arrange(frames: &[FrameBytes], edges: &[Edge]) -> Option<Arrangement> {
     let mut callers = vec![0_usize; frames.len()];
     let mut callees = vec![Vec::new(); frames.len()];

@@ -10,7 +10,7 @@ use crate::ptx::ast::{Immediate, Initial, Module, ScalarType, StateSpace, Variab
 /// Bytes of all `.global` (or all `.const`) variables of a module, at most.
 const SEGMENT_BYTES_MAX: u32 = 256 << 20;
 
-/// A variable at module scope.
+/// Where a variable at module scope is.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ModuleVariable<'a> {
     /// `.global` and `.const`: a generic address.
@@ -21,25 +21,24 @@ pub(super) enum ModuleVariable<'a> {
     Missing,
 }
 
-/// All variables of a module, placed.
+/// The variables of a module and their addresses.
 #[derive(Debug)]
 pub(crate) struct Variables<'a> {
     names: HashMap<&'a str, ModuleVariable<'a>>,
-    spaces: HashMap<&'a str, StateSpace>,
-    globals: Vec<(&'a Variable, u32)>,
-    constants: Vec<(&'a Variable, u32)>,
-    /// `.global` variables.
+    /// Variables in global and constant memory, with their addresses.
+    placed: Vec<(&'a Variable, u64)>,
+    /// Addresses of all `.global` variables.
     pub(crate) global: Segment,
-    /// `.const` variables.
+    /// Addresses of all `.const` variables.
     pub(crate) constant: Segment,
 }
 
-/// A stretch of variables.
+/// A range of addresses for variables.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment {
-    /// Where it is, in generic addresses.
+    /// First generic address of the range.
     pub(crate) start: u64,
-    /// Its size.
+    /// Size of the range in bytes.
     pub(crate) bytes: u32,
 }
 
@@ -48,9 +47,7 @@ impl<'a> Variables<'a> {
     pub(crate) fn new(module: &'a Module, offset: u64) -> Result<Self> {
         let mut variables = Self {
             names: HashMap::new(),
-            spaces: HashMap::new(),
-            globals: Vec::new(),
-            constants: Vec::new(),
+            placed: Vec::new(),
             global: Segment {
                 start: address::GLOBAL_VARIABLES.start + offset,
                 bytes: 0,
@@ -68,7 +65,7 @@ impl<'a> Variables<'a> {
 
     fn add(&mut self, variable: &'a Variable) -> Result {
         let name = variable.name.as_str();
-        let (segment, list) = match variable.space {
+        let segment = match variable.space {
             StateSpace::Shared => {
                 self.names.insert(name, ModuleVariable::Shared(variable));
                 return Ok(());
@@ -77,8 +74,8 @@ impl<'a> Variables<'a> {
                 self.names.entry(name).or_insert(ModuleVariable::Missing);
                 return Ok(());
             }
-            StateSpace::Const => (&mut self.constant, &mut self.constants),
-            _ => (&mut self.global, &mut self.globals),
+            StateSpace::Const => &mut self.constant,
+            _ => &mut self.global,
         };
         let bytes = variable_bytes(variable)?;
         let offset = place(&mut segment.bytes, bytes, variable.align, SEGMENT_BYTES_MAX)
@@ -87,54 +84,35 @@ impl<'a> Variables<'a> {
                     format!("variables of the module exceed {SEGMENT_BYTES_MAX} bytes in all");
                 Refusal::new(variable.line, reason)
             })?;
-        list.push((variable, offset));
-        self.spaces.insert(name, variable.space);
         let at = segment.start + u64::from(offset);
+        self.placed.push((variable, at));
         self.names.insert(name, ModuleVariable::Address(at));
         Ok(())
     }
 
-    /// The variable of a name.
+    /// Returns the variable `name` of the module; `None` if the module has no such variable.
     pub(super) fn get(&self, name: &str) -> Option<ModuleVariable<'a>> {
         self.names.get(name).copied()
     }
 
-    /// Address and size of each variable in global or constant memory, by name.
+    /// Returns address and size of each variable in global or constant memory, by name.
     pub(crate) fn placed(&self) -> HashMap<String, (u64, u64)> {
-        let lists = [
-            (self.global, &self.globals),
-            (self.constant, &self.constants),
-        ];
-        let all = lists.into_iter().flat_map(|(segment, list)| {
-            list.iter().map(move |(variable, offset)| {
-                // Placed variables have a size that fits.
-                let bytes = variable_bytes(variable).unwrap_or(0);
-                (
-                    variable.name.clone(),
-                    (segment.start + u64::from(*offset), bytes),
-                )
-            })
+        let placed = self.placed.iter().map(|(variable, at)| {
+            // Placed variables have a size that fits.
+            let bytes = variable_bytes(variable).unwrap_or(0);
+            (variable.name.clone(), (*at, bytes))
         });
-        all.collect()
+        placed.collect()
     }
 
     /// Calls `write(address, bytes)` for every initial value.
     pub(crate) fn initialize(&self, mut write: impl FnMut(u64, &[u8])) -> Result {
-        for (segment, list) in [
-            (self.global, &self.globals),
-            (self.constant, &self.constants),
-        ] {
-            for (variable, offset) in list {
-                let element = variable.scalar.bytes() as usize;
-                let room = variable_bytes(variable)? as usize / element;
-                let start = segment.start + u64::from(*offset);
-                for (index, initial) in variable.initial.iter().take(room).enumerate() {
-                    let value = self.initial_value(initial, variable)?;
-                    write(
-                        start + (index * element) as u64,
-                        &value.to_le_bytes()[..element],
-                    );
-                }
+        for (variable, start) in &self.placed {
+            let element = variable.scalar.bytes() as usize;
+            let room = variable_bytes(variable)? as usize / element;
+            for (index, initial) in variable.initial.iter().take(room).enumerate() {
+                let value = self.initial_value(initial, variable)?.to_le_bytes();
+                write(start + (index * element) as u64, &value[..element]);
             }
         }
         Ok(())
@@ -160,7 +138,7 @@ impl<'a> Variables<'a> {
     }
 }
 
-/// Bits of a number when it is taken as a value of a type.
+/// Returns the bits of a number as a value of a type.
 pub(super) fn number_bits(number: Immediate, scalar: ScalarType) -> u128 {
     let is_double = scalar == ScalarType::F64 || scalar == ScalarType::B64;
     match number {
@@ -188,7 +166,7 @@ fn short_float(value: f64, scalar: ScalarType) -> Option<u128> {
     }
 }
 
-/// Bytes of a variable.
+/// Returns the bytes that a variable takes.
 pub(super) fn variable_bytes(variable: &Variable) -> Result<u64> {
     let element = u64::from(variable.scalar.bytes()) * u64::from(variable.vector.max(1));
     variable.elements.checked_mul(element).ok_or_else(|| {

@@ -9,33 +9,51 @@ use crate::ptx::ast::{Operand, ScalarType};
 use crate::registers::Slot;
 use ScalarType as T;
 
+/// An operand that an operation does not have.
+const NONE: Slot = Slot(0);
+
 impl Lowering<'_, '_> {
-    /// Adds an operation across lanes. It waits for the lanes of its member mask, if it has one.
-    fn across(&mut self, execute: Exec, members: Option<&Operand>, op: Op) -> Result {
+    /// Adds an operation across lanes. The operation waits for the lanes of its member mask, if it
+    /// has one.
+    fn across(
+        &mut self,
+        execute: Exec,
+        members: Option<&Operand>,
+        [dst, dst2]: [Slot; 2],
+        [a, b, c]: [Slot; 3],
+        imm: u64,
+    ) -> Result {
         let (action, d) = match members {
             Some(operand) => (Action::Converge(execute), self.source(operand, T::B32)?),
-            None => (Action::Lanes(execute), Slot::default()),
+            None => (Action::Lanes(execute), NONE),
         };
-        self.push(Op { action, d, ..op })
+        self.push(Op {
+            dst,
+            dst2,
+            a,
+            b,
+            c,
+            d,
+            imm,
+            ..self.op(action)
+        })
     }
 }
 
-/// The member mask of a `.sync` form, which is its last operand.
-fn members<'a>(
+/// Operands of an instruction, less the member mask of a `.sync` form, which is the last; and that.
+fn members<'a, const N: usize>(
     form: &Form<'a>,
     sync: bool,
-    count: usize,
-) -> Result<(&'a [Operand], Option<&'a Operand>)> {
+) -> Result<(&'a [Operand; N], Option<&'a Operand>)> {
     form.done()?;
     let operands = form.instruction.operands.as_slice();
-    let split = if sync {
-        operands.split_last().map(|(last, rest)| (rest, Some(last)))
-    } else {
-        Some((operands, None))
+    let (rest, members) = match operands.split_last() {
+        Some((last, rest)) if sync => (rest, Some(last)),
+        _ => (operands, None),
     };
-    split
-        .filter(|(rest, _)| rest.len() == count)
-        .ok_or_else(|| form.refuse("has the wrong number of operands"))
+    let rest = rest.try_into();
+    let rest = rest.map_err(|_| form.refuse("has the wrong number of operands"))?;
+    Ok((rest, members))
 }
 
 /// `shfl`
@@ -49,21 +67,11 @@ pub(super) fn shuffle(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
         None => return Err(form.unsupported()),
     };
     form.scalar_of(&[T::B32])?;
-    let (operands, members) = members(&form, sync, 4)?;
-    let (d, p) = operands[0].pair();
-    let a = cx.source(&operands[1], T::B32)?;
-    let b = cx.source(&operands[2], T::B32)?;
-    let c = cx.source(&operands[3], T::B32)?;
-    let (dst, dst2) = (cx.destination(d, T::B32)?, cx.destination(p, T::Pred)?);
-    let op = Op {
-        dst,
-        dst2,
-        a,
-        b,
-        c,
-        ..cx.op(Action::Lanes(execute))
-    };
-    cx.across(execute, members, op)
+    let ([d, a, b, c], members) = members(&form, sync)?;
+    let (d, p) = d.pair();
+    let sources = cx.sources([a, b, c], [T::B32; 3])?;
+    let targets = [cx.destination(d, T::B32)?, cx.destination(p, T::Pred)?];
+    cx.across(execute, members, targets, sources, 0)
 }
 
 /// `vote`
@@ -78,16 +86,12 @@ pub(super) fn vote(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
         (Some("ballot"), T::B32) => lanes::ballot,
         _ => return Err(form.unsupported()),
     };
-    let (operands, members) = members(&form, sync, 2)?;
-    let predicate = cx.predicate(&operands[1])?;
-    let dst = cx.destination(&operands[0], scalar)?;
-    let op = Op {
-        dst,
-        a: predicate.slot,
-        imm: u64::from(predicate.invert & 1),
-        ..cx.op(Action::Lanes(execute))
-    };
-    cx.across(execute, members, op)
+    let ([d, predicate], members) = members(&form, sync)?;
+    let predicate = cx.predicate(predicate)?;
+    let dst = cx.destination(d, scalar)?;
+    let sources = [predicate.slot, NONE, NONE];
+    let invert = u64::from(predicate.invert & 1);
+    cx.across(execute, members, [dst, NONE], sources, invert)
 }
 
 /// `match`
@@ -100,18 +104,12 @@ pub(super) fn match_lanes(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Resu
         lanes::match_any
     };
     let scalar = form.scalar_of(&[T::B32, T::B64])?;
-    let (operands, members) = members(&form, sync, 2)?;
-    let (d, p) = operands[0].pair();
-    let a = cx.source(&operands[1], scalar)?;
-    let (dst, dst2) = (cx.destination(d, T::B32)?, cx.destination(p, T::Pred)?);
-    let op = Op {
-        dst,
-        dst2,
-        a,
-        imm: u64::from(scalar.bytes()),
-        ..cx.op(Action::Lanes(execute))
-    };
-    cx.across(execute, members, op)
+    let ([d, a], members) = members(&form, sync)?;
+    let (d, p) = d.pair();
+    let a = cx.source(a, scalar)?;
+    let targets = [cx.destination(d, T::B32)?, cx.destination(p, T::Pred)?];
+    let bytes = u64::from(scalar.bytes());
+    cx.across(execute, members, targets, [a, NONE, NONE], bytes)
 }
 
 /// `activemask`
@@ -141,27 +139,17 @@ pub(super) fn reduce(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
         (Some("xor"), T::B32) => lanes::reduce_xor,
         _ => return Err(form.unsupported()),
     };
-    let (operands, members) = members(&form, sync, 2)?;
-    let a = cx.source(&operands[1], scalar)?;
-    let dst = cx.destination(&operands[0], scalar)?;
-    let op = Op {
-        dst,
-        a,
-        ..cx.op(Action::Lanes(execute))
-    };
-    cx.across(execute, members, op)
+    let ([d, a], members) = members(&form, sync)?;
+    let a = cx.source(a, scalar)?;
+    let dst = cx.destination(d, scalar)?;
+    cx.across(execute, members, [dst, NONE], [a, NONE, NONE], 0)
 }
 
 /// `elect.sync`
 pub(super) fn elect(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let sync = form.flag("sync");
-    let (operands, members) = members(&form, sync, 1)?;
-    let (d, p) = operands[0].pair();
-    let (dst, dst2) = (cx.destination(d, T::B32)?, cx.destination(p, T::Pred)?);
-    let op = Op {
-        dst,
-        dst2,
-        ..cx.op(Action::Lanes(lanes::elect))
-    };
-    cx.across(lanes::elect, members, op)
+    let ([d], members) = members(&form, sync)?;
+    let (d, p) = d.pair();
+    let targets = [cx.destination(d, T::B32)?, cx.destination(p, T::Pred)?];
+    cx.across(lanes::elect, members, targets, [NONE; 3], 0)
 }

@@ -20,7 +20,7 @@ const TREE_BYTES_MAX: usize = 128 << 20;
 /// What an allocation costs beside its content.
 const ALLOCATION_BYTES: usize = 16;
 
-/// The tokens of a module, one after the other.
+/// Walks over the tokens of a module, one after the other.
 pub(super) struct Cursor<'a> {
     lexer: Lexer<'a>,
     token: Token<'a>,

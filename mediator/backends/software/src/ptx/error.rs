@@ -19,7 +19,7 @@ pub struct ParseError {
 }
 
 impl ParseError {
-    /// An error at `token` with a reason of its own.
+    /// Returns an error at `token` whose message is `reason`.
     pub(super) fn at(token: &Token<'_>, reason: impl Into<String>) -> Self {
         Self {
             line: token.line,
@@ -28,7 +28,7 @@ impl ParseError {
         }
     }
 
-    /// `expected …, found …` at `token`.
+    /// Returns the error that `expected` should stand where `token` is.
     pub(super) fn expected(token: &Token<'_>, expected: &str) -> Self {
         Self::at(
             token,
@@ -40,7 +40,7 @@ impl ParseError {
 /// Result of parsing.
 pub(super) type Result<T = ()> = std::result::Result<T, ParseError>;
 
-/// A token as messages show it: quoted and cut to a length that a log can take.
+/// Returns a token as messages show it: quoted, and cut to a length that a log can take.
 pub(super) fn describe(token: &Token<'_>) -> String {
     let text = shorten(token.text);
     match token.kind {
@@ -51,7 +51,7 @@ pub(super) fn describe(token: &Token<'_>) -> String {
     }
 }
 
-/// The first characters of `text`, with control characters replaced.
+/// Returns the first characters of `text`, with control characters replaced.
 pub(super) fn shorten(text: &str) -> String {
     let clean = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     let mut shown: String = text.chars().take(SHOWN_CHARACTERS).map(clean).collect();

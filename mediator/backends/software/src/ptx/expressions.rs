@@ -9,7 +9,7 @@ use super::number::{self, Value};
 /// What `WARP_SZ` stands for.
 const WARP_THREADS: i64 = 32;
 
-/// A whole expression, `?:` included.
+/// Reads an expression, which may contain `?:`.
 pub(super) fn expression(cursor: &mut Cursor<'_>) -> Result<Value> {
     cursor.nested(|cursor| {
         let condition = binary(cursor, 0)?;
@@ -25,7 +25,7 @@ pub(super) fn expression(cursor: &mut Cursor<'_>) -> Result<Value> {
     })
 }
 
-/// A literal with its sign, a cast, or an expression in parentheses: what may stand as an operand.
+/// Reads a literal with its sign, a cast, or an expression in parentheses: what may be an operand.
 pub(super) fn unary(cursor: &mut Cursor<'_>) -> Result<Value> {
     cursor.nested(|cursor| {
         let operator = *cursor.peek();
@@ -44,7 +44,7 @@ pub(super) fn unary(cursor: &mut Cursor<'_>) -> Result<Value> {
     })
 }
 
-/// Whether `token` begins a constant.
+/// Returns whether `token` begins a constant.
 pub(super) fn begins(token: &Token<'_>) -> bool {
     match token.kind {
         TokenKind::Number => true,

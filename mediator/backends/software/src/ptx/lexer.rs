@@ -3,7 +3,7 @@
 
 use super::error::{ParseError, Result, shorten};
 
-/// What a token is.
+/// Kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TokenKind {
     /// An identifier: `ld`, `%rd1`, `$L__BB0_2`, `_`.
@@ -20,7 +20,7 @@ pub(super) enum TokenKind {
     End,
 }
 
-/// A token and where it stands.
+/// A token and its position in the text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Token<'a> {
     pub kind: TokenKind,

@@ -7,7 +7,7 @@ use super::expressions;
 use super::lexer::TokenKind;
 use super::number::Value;
 
-/// One operand of an instruction that is not a call.
+/// Reads one operand of an instruction that is not a call.
 pub(super) fn operand(cursor: &mut Cursor<'_>) -> Result<Operand> {
     let token = *cursor.peek();
     cursor.charge::<Operand>(token.text)?;
@@ -33,7 +33,7 @@ pub(super) fn operand(cursor: &mut Cursor<'_>) -> Result<Operand> {
     Ok(Operand::Pair(Box::new(first), Box::new(second)))
 }
 
-/// An operand of a call: `(a, b)` is a list there, not an expression.
+/// Reads one operand of a call, in which `(a, b)` is a list, not an expression.
 pub(super) fn call_operand(cursor: &mut Cursor<'_>) -> Result<Operand> {
     if !cursor.eat("(")? {
         return operand(cursor);
@@ -71,7 +71,7 @@ fn constant(cursor: &mut Cursor<'_>) -> Result<Operand> {
     Ok(Operand::Immediate(value.immediate()))
 }
 
-/// A name with its parts: `%tid.x`, `%v.y`.
+/// Reads a name with its parts, such as `%tid.x` or `%v.y`.
 pub(super) fn name(cursor: &mut Cursor<'_>, what: &str) -> Result<String> {
     let mut name = cursor.word(what)?.to_owned();
     while cursor.peek().kind == TokenKind::Dotted {
@@ -111,7 +111,8 @@ fn offset_after(cursor: &mut Cursor<'_>, name: &str) -> Result<Option<i64>> {
     terms(cursor, offset)
 }
 
-/// Adds `+8`, `-4` and the like to `offset`; `None` if it is `None` and no term follows.
+/// Reads `+8`, `-4` and the like, and returns their sum with `offset`; `None` if `offset` is `None`
+/// and no term follows.
 pub(super) fn terms(cursor: &mut Cursor<'_>, mut offset: Option<i64>) -> Result<Option<i64>> {
     while cursor.peek().is_symbol("+") || cursor.peek().is_symbol("-") {
         let more = term(cursor)?;

@@ -24,7 +24,7 @@ impl Shape {
     }
 }
 
-/// Everything from after the state space to the `;`, which is taken.
+/// Reads declarations of variables from behind the state space to the `;`, which is taken.
 pub(super) fn variables(
     cursor: &mut Cursor<'_>,
     space: StateSpace,
@@ -41,7 +41,7 @@ pub(super) fn variables(
     })
 }
 
-/// One parameter, from after `.param`.
+/// Reads one parameter, from behind `.param`.
 pub(super) fn parameter(cursor: &mut Cursor<'_>) -> Result<Variable> {
     let mut shape = shape(cursor)?;
     // `.ptr .global .align 8` describes what the parameter points to, not the parameter.
@@ -61,13 +61,13 @@ pub(super) fn parameter(cursor: &mut Cursor<'_>) -> Result<Variable> {
     declarator(cursor, StateSpace::Param, &shape)
 }
 
-/// Everything from after `.reg` to the `;`, which is taken.
+/// Reads declarations of registers from behind `.reg` to the `;`, which is taken.
 pub(super) fn registers(cursor: &mut Cursor<'_>) -> Result<Vec<Registers>> {
     let shape = shape(cursor)?;
     cursor.list(";", "a register", |cursor| register_group(cursor, &shape))
 }
 
-/// One register parameter, from after `.reg`.
+/// Reads one register parameter, from behind `.reg`.
 pub(super) fn register_parameter(cursor: &mut Cursor<'_>) -> Result<Registers> {
     let shape = shape(cursor)?;
     register_group(cursor, &shape)

@@ -14,7 +14,7 @@ use crate::lower::frame::Class;
 use crate::ptx::ast::ScalarType;
 use ScalarType as T;
 
-/// From an integer to a float.
+/// Returns the lane function that converts an integer to a float.
 pub(super) fn from_integer(
     isa: Isa,
     from: ScalarType,
@@ -87,7 +87,7 @@ macro_rules! from_float {
     };
 }
 
-/// From a float to an integer.
+/// Returns the lane functions that convert a float to an integer.
 pub(super) fn to_integer(
     isa: Isa,
     to: ScalarType,
@@ -133,7 +133,7 @@ fn whole(value: f64, imm: u64) -> u64 {
     arith::float_to_integer(value, rounding, to, imm >> FROM_F64 & 1 != 0)
 }
 
-/// From a float to a float.
+/// Returns the lane functions that convert a float to a float.
 pub(super) fn between_floats(
     isa: Isa,
     to: ScalarType,
@@ -145,6 +145,7 @@ pub(super) fn between_floats(
         steps.push(step(unary(isa, float32::flush), Class::Word));
     }
     let rounding = m.rounding.unwrap_or(Rounding::Nearest);
+    let nearest = rounding == Rounding::Nearest;
     if from == to {
         steps.push(integral(isa, from, m.rounding)?);
     } else {
@@ -154,37 +155,20 @@ pub(super) fn between_floats(
             (T::F16, T::F64) => unary(isa, |a: u16| f64::from(Half::F16.widen(a))),
             (T::BF16, T::F64) => unary(isa, |a: u16| f64::from(Half::BF16.widen(a))),
             (T::F32, T::F64) => unary(isa, |a: f32| f64::from(a)),
-            (T::F64, T::F32) if rounding == Rounding::Nearest => unary(isa, |a: f64| a as f32),
+            (T::F64, T::F32) if nearest => unary(isa, |a: f64| a as f32),
             (T::F64, T::F32) => unary_with(Isa::Baseline, |a: f64, imm| {
-                arith::f64_to_f32(a, decode(imm).2)
+                float32::narrow(a, decode(imm).2)
             }),
-            (_, T::F16 | T::BF16) => return to_half(isa, to, from, rounding, m, steps),
+            (T::F32, T::F16) if nearest => unary(isa, |a: f32| Half::F16.nearest(a)),
+            (T::F32, T::BF16) if nearest => unary(isa, |a: f32| Half::BF16.nearest(a)),
+            (T::F16, T::BF16) => unary(isa, |a: u16| Half::BF16.nearest(Half::F16.widen(a))),
+            (T::BF16, T::F16) => unary(isa, |a: u16| Half::F16.nearest(Half::BF16.widen(a))),
+            (_, T::F16) => from_float!(from, |a, imm| Half::F16.round(a, decode(imm).2)),
+            (_, T::BF16) => from_float!(from, |a, imm| Half::BF16.round(a, decode(imm).2)),
             _ => return None,
         };
         steps.push(step_with(execute, encode_rounding(rounding), Class::of(to)));
     }
-    finish_float(isa, to, m, &mut steps)?;
-    Some(steps)
-}
-
-fn to_half(
-    isa: Isa,
-    to: ScalarType,
-    from: ScalarType,
-    rounding: Rounding,
-    m: &Modifiers,
-    mut steps: Vec<ConversionStep>,
-) -> Option<Vec<ConversionStep>> {
-    let nearest = rounding == Rounding::Nearest;
-    let execute = match (from, to) {
-        (T::F32, T::F16) if nearest => unary(isa, |a: f32| Half::F16.nearest(a)),
-        (T::F32, T::BF16) if nearest => unary(isa, |a: f32| Half::BF16.nearest(a)),
-        (T::F16, _) => unary(isa, |a: u16| Half::BF16.nearest(Half::F16.widen(a))),
-        (T::BF16, _) => unary(isa, |a: u16| Half::F16.nearest(Half::BF16.widen(a))),
-        (_, T::F16) => from_float!(from, |a, imm| Half::F16.round(a, decode(imm).2)),
-        _ => from_float!(from, |a, imm| Half::BF16.round(a, decode(imm).2)),
-    };
-    steps.push(step_with(execute, encode_rounding(rounding), Class::Word));
     finish_float(isa, to, m, &mut steps)?;
     Some(steps)
 }
@@ -214,7 +198,8 @@ fn integral(isa: Isa, scalar: ScalarType, rounding: Option<Rounding>) -> Option<
     Some(step_with(execute, encode_rounding(rounding), class))
 }
 
-/// What `.ftz`, `.sat` and `.relu` do to a float result.
+/// Adds to `steps` what `.ftz`, `.sat` and `.relu` do to a float result; `None` if the type has no
+/// such modifier.
 pub(super) fn finish_float(
     isa: Isa,
     to: ScalarType,

@@ -10,8 +10,8 @@ use crate::program::Exec;
 use crate::ptx::ast::ScalarType;
 use ScalarType as T;
 
-/// Extends what is read from a short type, changes the class, and cuts to a short type: as much of
-/// it as needed.
+/// Returns the lane functions that convert an integer to an integer: they extend a short source,
+/// change the class of the register, and cut to a short target, as far as that is needed.
 pub(super) fn between_integers(
     isa: Isa,
     from: ScalarType,
@@ -54,7 +54,7 @@ fn shortened(isa: Isa, scalar: ScalarType) -> Option<Exec> {
     })
 }
 
-/// Clamps to the target's range.
+/// Returns the lane function that limits an integer to the range of another type.
 pub(super) fn saturating(from: ScalarType, to: ScalarType) -> Option<Exec> {
     Some(match (Class::of(from), Class::of(to)) {
         (Class::Word, Class::Word) => {

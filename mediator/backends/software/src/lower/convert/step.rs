@@ -25,12 +25,12 @@ pub(super) struct ConversionStep {
     pub(super) class: Class,
 }
 
-/// A step without an immediate.
+/// Returns a step without an immediate.
 pub(super) fn step(execute: Exec, class: Class) -> ConversionStep {
     step_with(execute, 0, class)
 }
 
-/// A step with an immediate.
+/// Returns a step with an immediate.
 pub(super) fn step_with(execute: Exec, imm: u64, class: Class) -> ConversionStep {
     ConversionStep {
         execute,
@@ -39,12 +39,12 @@ pub(super) fn step_with(execute: Exec, imm: u64, class: Class) -> ConversionStep
     }
 }
 
-/// A rounding mode in an immediate, as [`decode`] finds it.
+/// Returns an immediate that holds only a rounding mode, where [`decode`] finds it.
 pub(super) fn encode_rounding(rounding: Rounding) -> u64 {
     (rounding as u64) << 16
 }
 
-/// The integer that a type is.
+/// Returns width and signedness of an integer type; `None` for other types.
 pub(super) fn integer(scalar: ScalarType) -> Option<Integer> {
     let signed = matches!(scalar, T::S8 | T::S16 | T::S32 | T::S64);
     (family(scalar)? == Family::Integer).then(|| Integer {
@@ -53,13 +53,13 @@ pub(super) fn integer(scalar: ScalarType) -> Option<Integer> {
     })
 }
 
-/// Two integer types and a rounding mode in an immediate.
+/// Returns an immediate that holds two integer types and a rounding mode.
 pub(super) fn encode(from: Integer, to: Integer, rounding: Rounding) -> u64 {
     let one = |i: Integer| u64::from(i.bits) | u64::from(i.signed) << 7;
     one(from) | one(to) << 8 | encode_rounding(rounding)
 }
 
-/// What [`encode`] has put into an immediate.
+/// Returns the types and the rounding mode that [`encode`] put into an immediate.
 pub(super) fn decode(imm: u64) -> (Integer, Integer, Rounding) {
     let one = |bits: u64| Integer {
         bits: (bits & 0x7f) as u32,
