@@ -54,19 +54,22 @@ impl DeviceMemory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Exclusion {
     /// The workload would take more exits than a sample may.
-    #[error("this would take too many exits")]
+    #[error("the mechanism would take too many exits for a workload of this size")]
     Exits,
     /// The mechanism needs a passed-through device, and there is none.
     #[error("no device is passed through to the guest (--vfio ADDRESS names one)")]
     NoDevice,
     /// The workload launches kernels, which only the passed-through device's own driver can do.
-    #[error("the device has memory only, no kernels to launch")]
+    #[error("only the passed-through device's own driver can launch kernels on it")]
     NoKernels,
     /// The workload allocates memory, and the passed-through device has no allocator.
-    #[error("the device has no allocator: the guest has all of its memory")]
+    #[error("the passed-through device has no allocator: the guest has all of its memory")]
     NoAllocator,
     /// The workload needs more memory than the passed-through device has.
-    #[error("the device has {bytes} bytes of memory that can be mapped")]
+    #[error(
+        "the workload needs more than the {bytes} bytes of the passed-through device's memory that \
+         can be mapped"
+    )]
     Memory {
         /// Size of the device's memory in bytes.
         bytes: u64,

@@ -54,7 +54,7 @@ pub struct Plan {
 /// A word of a plan's text that is not understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "invalid word `{0}` in the guest's arguments: quick, repetitions=N, workloads=BITS, \
+    "invalid word `{0}` in the guest's arguments: write quick, repetitions=N, workloads=BITS, \
      mechanisms=BITS or device=VENDOR:DEVICE:BAR:OFFSET:BYTES"
 )]
 pub struct BadArgument<'a>(pub &'a str);
