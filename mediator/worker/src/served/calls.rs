@@ -75,7 +75,8 @@ impl Calls {
         })
     }
 
-    /// Calls the VMM.
+    /// Sends a call to the VMM, over the channel of this thread or the spare one, and returns the
+    /// answer.
     pub fn call(
         &self,
         kind: Kind,
