@@ -48,7 +48,7 @@ impl ClientSession<'_> {
         }
     }
 
-    /// Returns the client's current epoch.
+    /// Returns the client's present epoch, which ends with its next reset or with the generation.
     pub fn epoch(&self) -> Epoch {
         let state = self.session.lock();
         Epoch {
@@ -68,7 +68,7 @@ impl ClientSession<'_> {
         Ok(state)
     }
 
-    /// Looks up a space of this client, for use without the lock.
+    /// Looks up an address space of this client, which the caller can then use without the lock.
     ///
     /// # Errors
     /// `BadHandle` if `handle` is not a space of this client.

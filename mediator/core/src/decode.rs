@@ -94,7 +94,7 @@ pub(crate) fn reply<T: IntoBytes + Immutable>(body: &mut [u8], reply: &T) {
 pub(crate) struct Previous(Option<u32>);
 
 impl Previous {
-    /// Returns the handle that `handle` means.
+    /// Returns `handle`, or the handle of the previous message's reply if `handle` is [`PREVIOUS`].
     pub fn resolve(&self, handle: u32) -> Result<u32, Refusal> {
         match handle {
             PREVIOUS => self.0.ok_or(Refusal::bad_handle(PREVIOUS)),
@@ -102,7 +102,7 @@ impl Previous {
         }
     }
 
-    /// Notes the handle that a message returned.
+    /// Stores the handle in a message's reply, for later messages of the batch.
     pub fn set(&mut self, handle: u32) {
         self.0 = Some(handle);
     }

@@ -63,7 +63,7 @@ pub(crate) struct SpaceEntry {
 
 /// A GPU or an aperture mapping.
 pub(crate) struct MappingEntry {
-    /// Handle of the memory.
+    /// Handle of the memory that is mapped.
     pub memory: u32,
     /// Offset in the memory of the first byte that is mapped.
     pub from: u64,
@@ -124,7 +124,7 @@ pub(crate) struct MemoryEntry {
 }
 
 impl MemoryEntry {
-    /// Returns the entry of memory without mappings.
+    /// Returns an entry for `memory`, which has no mappings yet.
     pub fn new(
         memory: Arc<dyn Memory>,
         material: Material,
@@ -149,12 +149,13 @@ impl MemoryEntry {
         self.memory.as_ref().ok_or(Refusal::new(Status::Revoked))
     }
 
-    /// Refuses rights that the handle does not have.
+    /// Refuses with `AccessDenied` if the handle does not have the rights `wanted`.
     pub fn check_access(&self, wanted: Access) -> Result<(), Refusal> {
         refuse_if(!self.access.allows(wanted), Status::AccessDenied)
     }
 
-    /// Refuses an empty range, and a range that is not within the memory.
+    /// Refuses with `BadRange` if `bytes` is 0 or the `bytes` bytes at `offset` are not within the
+    /// memory.
     pub fn check_range(&self, offset: u64, bytes: u64) -> Result<(), Refusal> {
         check_range(offset, bytes, self.bytes).map_err(|_| Refusal::new(Status::BadRange))
     }

@@ -68,7 +68,8 @@ impl State {
         self.objects.get(handle).map(|owned| owned.client)
     }
 
-    /// Stores a new object and returns its handle. Quotas are the usual limit; the table is larger.
+    /// Stores a new object of `client` and returns its handle. Refuses with `QuotaObjects` if the
+    /// table is full.
     pub fn insert(&mut self, client: Client, object: Object) -> Result<u32, Refusal> {
         let handle = self
             .objects
@@ -96,7 +97,7 @@ impl State {
             .map(|(handle, owned)| (handle, &owned.object))
     }
 
-    /// Iterates over the objects of a client, for changes.
+    /// Iterates over the objects of `client`, which the caller may change.
     pub fn objects_mut(&mut self, client: Client) -> impl Iterator<Item = &mut Object> {
         self.objects
             .iter_mut()
@@ -104,7 +105,7 @@ impl State {
             .map(|owned| &mut owned.object)
     }
 
-    /// Returns the handles of all objects of a client, or of all clients.
+    /// Returns the handles of all objects of `client`, or of all clients if `client` is `None`.
     pub fn handles(&self, client: Option<Client>) -> Vec<u32> {
         self.objects
             .iter()

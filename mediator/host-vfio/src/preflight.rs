@@ -137,7 +137,7 @@ pub enum PreflightError {
 pub struct Holder {
     /// Process number.
     pub pid: u32,
-    /// Its name.
+    /// Name of the process.
     pub name: String,
 }
 

@@ -55,7 +55,7 @@ impl fmt::Display for RegionIndex {
 pub struct Area {
     /// Offset in the region of the first byte.
     pub offset: u64,
-    /// Bytes.
+    /// Length of the area in bytes.
     pub bytes: u64,
 }
 
@@ -128,7 +128,7 @@ pub enum AccessError {
         region: RegionIndex,
         /// First byte.
         offset: u64,
-        /// Bytes.
+        /// Length of the access in bytes.
         bytes: u64,
         /// Bytes that the region has.
         size: u64,
@@ -173,7 +173,7 @@ pub enum AccessError {
         how: &'static str,
         /// First byte.
         offset: u64,
-        /// Bytes.
+        /// Length of the access in bytes.
         bytes: u64,
         /// Its error: EIO if the function does not decode the region's addresses (command
         /// register).

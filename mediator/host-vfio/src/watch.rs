@@ -40,9 +40,9 @@ impl fmt::Display for DeviceEvent {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot watch device {address}: {what} failed")]
 pub struct WatchError {
-    /// The device.
+    /// Address of the device.
     pub address: Address,
-    /// The step that failed.
+    /// The step that failed, for example a system call.
     pub what: &'static str,
     /// The kernel's error.
     pub source: io::Error,

@@ -119,13 +119,15 @@ impl Socket {
         self.0
     }
 
-    /// Makes [`Self::receive`] and [`Self::send`] return [`SocketError::Timeout`] after this time.
+    /// Makes [`Self::receive`] and [`Self::send`] return [`SocketError::Timeout`] if they take
+    /// longer than `patience`.
     pub fn set_patience(&self, patience: Duration) -> Result<(), Errno> {
         set_socket_timeout(&self.0, Timeout::Recv, Some(patience))?;
         set_socket_timeout(&self.0, Timeout::Send, Some(patience))
     }
 
-    /// Sends a datagram of `parts`, one after the other, with copies of `descriptors`.
+    /// Sends a datagram of kind `kind` that consists of `parts`, one after the other, with copies
+    /// of `descriptors`.
     pub fn send(
         &self,
         kind: Kind,

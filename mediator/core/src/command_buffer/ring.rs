@@ -25,7 +25,8 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Maps a ring and clears its header: positions begin at zero, whatever the memory held.
+    /// Maps the ring of `bytes` bytes at `offset` of `memory`, and sets all words of its header to
+    /// 0.
     pub fn new(memory: &dyn Memory, offset: u64, bytes: u64) -> Result<Self, Refusal> {
         let bad_memory = Refusal::new(Status::BadMemory);
         let units = capacity_units(bytes).ok_or(bad_memory)?;
@@ -72,7 +73,8 @@ impl Ring {
         self.units - (position & (self.units - 1))
     }
 
-    /// Copies whole units out, from `position`. They do not reach beyond the end of the ring.
+    /// Copies whole units from `position` on to `into`. The caller makes sure that they do not
+    /// reach beyond the end of the ring.
     pub fn copy_units(&self, position: u64, into: &mut [u8]) -> Result<(), RangeError> {
         let unit = position & (self.units - 1);
         self.mapping

@@ -125,7 +125,8 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts `program` for a session, with `socket` as its standard input.
+    /// Starts `program` as the worker of session number `session`, with `socket` as its standard
+    /// input.
     pub fn start(
         spawner: &Arc<Spawner>,
         program: &Program,
