@@ -8,8 +8,11 @@ use super::counts::ExitReport;
 use super::omission::{EVERYTHING, Omission};
 use super::report::ExitsReport;
 
-/// Names of the columns, and their values for a cell. They are only ever added to, at the end.
-const COLUMNS: [(&str, fn(&CellReport) -> String); 27] = [
+/// Name of a column, and the function that returns the column's text for a cell.
+type Column = (&'static str, fn(&CellReport) -> String);
+
+/// All columns. New ones are added at the end only, because programs may read columns by number.
+const COLUMNS: [Column; 27] = [
     ("workload", |cell| cell.workload.to_owned()),
     ("size", |cell| cell.size.to_string()),
     ("unit", |cell| cell.unit.to_owned()),
