@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use causeway_bench_mechanisms::{Measurement, Mechanisms};
-use causeway_bench_workloads::plan::{Effort, Plan};
+use causeway_bench_workloads::measurement_plan::{Effort, Plan};
 use causeway_bench_workloads::{DeviceMemory, MECHANISMS, MechanismKind, WORKLOADS, WorkloadKind};
 use causeway_testdev::PHASES_MAX;
 use causeway_vmm::signals::Signals;

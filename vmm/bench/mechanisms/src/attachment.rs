@@ -5,8 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use causeway_bench_workloads::wire::{PORT_FORWARD, PORT_SAMPLE, trap};
-use causeway_bench_workloads::{plan::Effort, plan::Plan, workloads};
+use causeway_bench_workloads::host_interface::{PORT_FORWARD, PORT_SAMPLE, trap};
+use causeway_bench_workloads::host_bytes;
+use causeway_bench_workloads::measurement_plan::{Effort, Plan};
 use causeway_mediator::backend::Backend;
 use causeway_memory::Mapping;
 use causeway_protocol::Access;
@@ -56,7 +57,7 @@ impl Mechanisms {
         // Work of the host ends without a stop signal.
         let never = Arc::new(AtomicBool::new(false));
         let card = Card::new(&backend, &never)?;
-        let native = Native::new(card, workloads::host_bytes(effort))?;
+        let native = Native::new(card, host_bytes(effort))?;
         Ok(Self {
             backend,
             plan: Plan::all(effort, 1),

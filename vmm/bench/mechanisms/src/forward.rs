@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use causeway_bench_workloads::wire::forward as wire;
+use causeway_bench_workloads::host_interface::forward as wire;
 use causeway_bench_workloads::{Kernel, Shape};
 use causeway_memory::Mapping;
 use causeway_vmm::bus::{BusDevice, Refusal, Response};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use causeway_bench_workloads::MechanismKind;
-use causeway_bench_workloads::plan::Plan;
-use causeway_bench_workloads::wire::sample::{self, Sample};
+use causeway_bench_workloads::measurement_plan::Plan;
+use causeway_bench_workloads::host_interface::sample::{self, Sample};
 use causeway_vmm::bus::{BusDevice, Refusal, Response};
 use causeway_vmm::memory::GuestRam;
 use parking_lot::Mutex;

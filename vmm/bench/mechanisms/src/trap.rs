@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use causeway_bench_workloads::wire::{forward, trap as wire};
+use causeway_bench_workloads::host_interface::{forward, trap as wire};
 use causeway_bench_workloads::{Kernel, Shape};
 use causeway_mediator::va::VaAllocator;
 use causeway_vmm::bus::{BusDevice, Refusal, Response};

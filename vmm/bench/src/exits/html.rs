@@ -12,7 +12,7 @@ mod tables;
 use super::cells::CellReport;
 use super::report::ExitsReport;
 use axis::Axis;
-use causeway_bench_statistics::figures::{bytes, count};
+use causeway_bench_medians::figures::{bytes, count};
 use fit::Costs;
 use plots::{Axes, Group, Line, PlotError};
 

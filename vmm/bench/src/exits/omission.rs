@@ -1,6 +1,6 @@
 //! Cells that were not measured, and the reasons.
 
-use causeway_bench_workloads::plan::Plan;
+use causeway_bench_workloads::measurement_plan::Plan;
 use causeway_bench_workloads::{Cell, Exclusion, MechanismKind, WorkloadKind};
 use serde::Serialize;
 
@@ -130,7 +130,7 @@ pub fn not_reached(plan: Plan, is_measured: impl Fn(&Cell) -> bool, reason: &str
 mod tests {
     use super::*;
     use causeway_bench_workloads::DeviceMemory;
-    use causeway_bench_workloads::plan::Effort;
+    use causeway_bench_workloads::measurement_plan::Effort;
 
     fn rows(missing: Vec<Omission>) -> Vec<(&'static str, String, String)> {
         let missing = missing.into_iter();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ptr;
 
 use causeway_bench_mechanisms::Measurement;
-use causeway_bench_workloads::plan::{Effort, Plan};
+use causeway_bench_workloads::measurement_plan::{Effort, Plan};
 use causeway_bench_workloads::{Cell, Exclusion};
 use causeway_vmm::host::Host;
 use causeway_vmm::outcome::VmResult;

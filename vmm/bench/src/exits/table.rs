@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use super::cells::CellReport;
 use super::counts::ExitReport;
 use super::report::ExitsReport;
-use causeway_bench_statistics::figures::{bytes, count, dash, ratio, time, time_within};
+use causeway_bench_medians::figures::{bytes, count, dash, ratio, time, time_within};
 
 /// Headings of the columns.
 pub const COLUMNS: [&str; 13] = [

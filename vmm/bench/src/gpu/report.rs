@@ -7,7 +7,7 @@ use causeway_testdev::{Figure, Phase, Report, Sample};
 use causeway_vmm::host::Host;
 use serde::Serialize;
 
-use causeway_bench_statistics::{Distribution, Ratio};
+use causeway_bench_medians::{Distribution, Ratio};
 
 /// Name and version of the report's format. Fields may be added; if the meaning of a field changes,
 /// so does the number.

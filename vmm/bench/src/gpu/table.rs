@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::report::{BenchReport, LineReport};
-use causeway_bench_statistics::Distribution;
-use causeway_bench_statistics::figures::{self, dash, ratio, time};
+use causeway_bench_medians::Distribution;
+use causeway_bench_medians::figures::{self, dash, ratio, time};
 
 const COLUMNS: [&str; 8] = [
     "line",

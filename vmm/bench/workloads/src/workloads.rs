@@ -5,7 +5,7 @@
 
 use core::fmt;
 
-use crate::plan::Effort;
+use crate::measurement_plan::Effort;
 use crate::{Mechanism, MechanismKind};
 
 mod pattern;
@@ -172,7 +172,7 @@ impl WorkloadKind {
     }
 
     /// Returns the cell of this workload at `size` by `mechanism`, or `None` if it would take too
-    /// many exits. [`Plan::cell`](crate::plan::Plan::cell) also checks what a passed-through device
+    /// many exits. [`Plan::cell`](crate::measurement_plan::Plan::cell) also checks what a passed-through device
     /// supports.
     #[must_use]
     pub fn cell(self, mechanism: MechanismKind, effort: Effort, size: u64) -> Option<Cell> {
@@ -226,7 +226,7 @@ fn over_a_bus(bytes: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Plan;
+    use crate::measurement_plan::Plan;
     use crate::{DeviceMemory, MECHANISMS};
     use std::collections::BTreeSet;
     use std::string::{String, ToString};

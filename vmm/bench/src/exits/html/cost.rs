@@ -6,8 +6,8 @@ use super::plots::{self, Axes, Group, PlotError};
 use super::{figure, round, smallest};
 use crate::exits::cells::CellReport;
 use crate::exits::report::ExitsReport;
-use causeway_bench_statistics::Ratio;
-use causeway_bench_statistics::figures::time_within;
+use causeway_bench_medians::Ratio;
+use causeway_bench_medians::figures::time_within;
 
 /// Top of the plot in per cent. Longer bars end there.
 const PERCENT_MAX: f64 = 200.0;

@@ -1,7 +1,7 @@
 //! Estimates the cost of one exit from all samples.
 
 use crate::exits::cells::CellReport;
-use causeway_bench_statistics::{Ratio, median_of};
+use causeway_bench_medians::{Ratio, median_of};
 
 /// Kind of access by which a guest causes an exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,7 +139,7 @@ fn is_simple(cells: &[CellReport], cell: &CellReport, access: Access) -> bool {
 pub mod tests {
     use super::*;
     use crate::exits::counts::ExitReport;
-    use causeway_bench_statistics::Distribution;
+    use causeway_bench_medians::Distribution;
 
     /// A cell with exits for memory and ports, and these times.
     pub fn cell(

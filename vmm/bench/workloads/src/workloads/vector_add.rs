@@ -1,7 +1,7 @@
 //! Vectors sent, added, and their sum fetched.
 
 use super::{Cell, Description, Workload, pattern, within_exits};
-use crate::plan::Effort;
+use crate::measurement_plan::Effort;
 use crate::{Kernel, Mechanism, MechanismKind, Shape};
 
 pub(super) const DESCRIPTION: Description = Description {

@@ -1,7 +1,7 @@
 //! The device that calls are forwarded to.
 
 use causeway_bare::Machine;
-use causeway_bench_workloads::wire::{PORT_FORWARD, forward as wire};
+use causeway_bench_workloads::host_interface::{PORT_FORWARD, forward as wire};
 use causeway_bench_workloads::{Kernel, Mechanism, Shape};
 use causeway_guests::Required;
 use causeway_shim::Window;

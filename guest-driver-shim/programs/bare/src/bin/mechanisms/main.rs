@@ -14,9 +14,9 @@ mod trap;
 mod watch;
 
 use causeway_bare::{Machine, println};
-use causeway_bench_workloads::plan::{Plan, place_in_turn};
-use causeway_bench_workloads::wire::sample::Sample;
-use causeway_bench_workloads::{Cell, MECHANISMS, MechanismKind, WorkloadKind, measure, workloads};
+use causeway_bench_workloads::measurement_plan::{Plan, place_in_turn};
+use causeway_bench_workloads::host_interface::sample::Sample;
+use causeway_bench_workloads::{Cell, MECHANISMS, MechanismKind, WorkloadKind, host_bytes, measure};
 use causeway_guests::{CaseMemory, Required, open};
 
 use forward::Forward;
@@ -47,7 +47,7 @@ fn run(machine: &Machine) {
     let mut memory = CaseMemory::new(machine);
     let modules = mediated::modules(&mut memory, &space);
     let kernels = Kernels::find(&modules);
-    let host = machine.ram().bytes(workloads::host_bytes(plan.effort));
+    let host = machine.ram().bytes(host_bytes(plan.effort));
     let mut bench = Bench {
         mediated: Mediated::new(device, &space, &kernels),
         trap: Trap::find(),

@@ -2,8 +2,8 @@
 
 use causeway_bare::IoPorts;
 use causeway_bare::shim::pci::Ports;
-use causeway_bench_workloads::wire::PORT_SAMPLE;
-use causeway_bench_workloads::wire::sample::Sample;
+use causeway_bench_workloads::host_interface::PORT_SAMPLE;
+use causeway_bench_workloads::host_interface::sample::Sample;
 
 /// Hands a sample over, or has the host take it. One exit.
 pub fn hand_over(sample: &Sample) {

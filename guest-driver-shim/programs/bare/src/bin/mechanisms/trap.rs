@@ -1,7 +1,7 @@
 //! The device whose memory and registers trap.
 
 use causeway_bare::device_memory;
-use causeway_bench_workloads::wire::{forward::pair, trap as wire};
+use causeway_bench_workloads::host_interface::{forward::pair, trap as wire};
 use causeway_bench_workloads::{Kernel, Mechanism, Shape};
 use causeway_guests::Required;
 use causeway_shim::Window;
