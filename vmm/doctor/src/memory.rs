@@ -17,8 +17,7 @@ pub fn findings() -> Vec<Check> {
 
 fn large_pages() -> Check {
     const NAME: &str = "2 MiB pages";
-    const WITHOUT: &str =
-        "guest RAM and allocations have 4 KiB pages: the first access to each page takes a page fault";
+    const WITHOUT: &str = "guest RAM and allocations have 4 KiB pages: the first access to each page takes a page fault";
     let setting = |path: &str| -> String {
         let text = fs::read_to_string(path).unwrap_or_default();
         text.split(['[', ']']).nth(1).unwrap_or("absent").to_owned()
@@ -83,10 +82,9 @@ fn descriptors() -> Check {
     let limit = rustix::process::getrlimit(Resource::Nofile)
         .maximum
         .unwrap_or(u64::MAX);
-    let found = if limit == u64::MAX {
-        "unlimited".to_owned()
-    } else {
-        limit.to_string()
+    let found = match limit {
+        u64::MAX => "unlimited".to_owned(),
+        limit => limit.to_string(),
     };
     if limit >= WANTED {
         return Check::yes(
