@@ -12,7 +12,9 @@ const NAME_CHARS_MAX: usize = 64;
 
 /// Returns the failure for a process that has answered before and does not listen any more.
 pub fn gone(pid: u32) -> Failure {
-    Failure::usage(format!("process {pid} has ended, or all of its guests have ended"))
+    Failure::usage(format!(
+        "process {pid} has ended, or all of its guests have ended"
+    ))
 }
 
 /// Returns the failure for a process that has no socket. The message says whether the process
