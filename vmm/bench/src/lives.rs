@@ -74,8 +74,13 @@ pub fn run(arguments: &LivesArguments, command: Vec<String>) -> Result<bool, Fai
     let memory = crate::gpu::native::GpuMemory::of(&arguments.gpu)?;
     let free = || memory.as_ref().and_then(|memory| memory.free_bytes());
     // Otherwise the processes that a VM leaves would become children of another process.
-    set_child_subreaper(Some(getpid()))
-        .map_err(|e| Failure::new(Code::Crashed, "cannot detect processes that VMs leave behind", e))?;
+    set_child_subreaper(Some(getpid())).map_err(|e| {
+        Failure::new(
+            Code::Crashed,
+            "cannot detect processes that VMs leave behind",
+            e,
+        )
+    })?;
     // The first VM may leave state that all VMs share, such as that of the driver.
     outcome(spawn(arguments), None)?;
     let before = Traces::now(free());

@@ -1,7 +1,7 @@
 //! `causeway stat`: shows statistics of guests in running processes.
 //!
 //! Each process with guests answers on a socket of its own ([`causeway_publisher`]), whose name
-//! contains its process ID. A process sends counts; [`rates`] computes rates from them.
+//! contains its process ID. A process sends counts; module `rates` computes rates from them.
 
 mod absent;
 mod arguments;

@@ -151,8 +151,8 @@ fn over_native(cell: &Cell, mine: &[&Measurement], taken: &[Measurement]) -> Opt
 pub mod tests {
     use super::*;
     use crate::exits::counts::tests::phase as counted;
-    use causeway_bench_workloads::measurement_plan::Effort;
     use causeway_bench_workloads::host_interface::sample::Sample;
+    use causeway_bench_workloads::measurement_plan::Effort;
     use causeway_bench_workloads::{MechanismKind, WorkloadKind};
 
     /// A launch, waited for.

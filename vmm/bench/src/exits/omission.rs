@@ -117,11 +117,9 @@ pub fn not_reached(plan: Plan, is_measured: impl Fn(&Cell) -> bool, reason: &str
             missing.push(Omission::everything(mechanism, reason));
             continue;
         }
-        missing.extend(
-            absent
-                .into_iter()
-                .map(|cell| Omission::size(mechanism, cell.workload, cell.size, reason.to_owned())),
-        );
+        let of =
+            |cell: Cell| Omission::size(mechanism, cell.workload, cell.size, reason.to_owned());
+        missing.extend(absent.into_iter().map(of));
     }
     missing
 }

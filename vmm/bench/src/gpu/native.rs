@@ -1,6 +1,5 @@
 //! The native side of the comparison: a plain CUDA program in this process.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -19,11 +18,7 @@ pub struct NativeGpu {
     failed: AtomicBool,
 }
 
-impl fmt::Debug for NativeGpu {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NativeGpu").finish_non_exhaustive()
-    }
-}
+causeway_vmm::debug_by_name!(NativeGpu);
 
 impl NativeGpu {
     /// Opens the GPU of back end `kind` for measurements by the host. Returns `None` if the back
@@ -35,16 +30,26 @@ impl NativeGpu {
         let Kind::Cuda(causeway_cuda::Options { device, .. }) = kind else {
             return Ok(None);
         };
-        let gpus = causeway_cuda::identities()
-            .map_err(|e| Failure::new(Code::Gpu, "cannot list the GPUs of this host, to compare the guest with the host", e))?;
+        let gpus = causeway_cuda::identities().map_err(|e| {
+            Failure::new(
+                Code::Gpu,
+                "cannot list the GPUs of this host, to compare the guest with the host",
+                e,
+            )
+        })?;
         let Some(identity) = gpus.get(device as usize).cloned() else {
             return Err(Failure::gpu(format!(
                 "GPU {device} of --gpu does not exist: the driver has {} GPUs, counted from 0",
                 gpus.len()
             )));
         };
-        let native = Native::open(device)
-            .map_err(|e| Failure::new(Code::Gpu, "cannot use the GPU from the host, to compare the guest with the host", e))?;
+        let native = Native::open(device).map_err(|e| {
+            Failure::new(
+                Code::Gpu,
+                "cannot use the GPU from the host, to compare the guest with the host",
+                e,
+            )
+        })?;
         let native = Self {
             native,
             failed: AtomicBool::new(false),

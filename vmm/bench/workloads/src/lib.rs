@@ -24,5 +24,6 @@ pub use device::{DeviceMemory, Exclusion};
 pub use kernel::{KERNELS, Kernel};
 pub use mechanism::{MECHANISMS, Mechanism, MechanismKind, Shape};
 pub use workloads::{
-    CELL_NAME_BYTES, Cell, Stopwatch, WORKLOADS, Workload, WorkloadKind, host_bytes, measure,
+    CELL_NAME_BYTES, Cell, Description, Stopwatch, WORKLOADS, Workload, WorkloadKind, host_bytes,
+    measure,
 };

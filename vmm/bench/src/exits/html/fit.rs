@@ -102,11 +102,8 @@ fn slopes(cells: &[CellReport], cell: &CellReport) -> Option<Vec<f64>> {
     let native = native_of(cells, cell)?;
     let exits = cell.exits.as_ref()?.user_space_per_operation;
     let pairs = cell.time.samples_ns.iter().zip(&native.time.samples_ns);
-    Some(
-        pairs
-            .map(|(ours, natively)| (ours - natively) / exits)
-            .collect(),
-    )
+    let slopes = pairs.map(|(ours, natively)| (ours - natively) / exits);
+    Some(slopes.collect())
 }
 
 /// Returns whether a cell mainly causes exits for one kind of access, at least one for each

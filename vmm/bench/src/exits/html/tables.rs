@@ -47,10 +47,9 @@ pub fn every_cell(out: &mut String, report: &ExitsReport) {
 }
 
 fn begin_row(out: &mut String, begins: bool) {
-    out.push_str(if begins {
-        "<tr class=\"begins\">"
-    } else {
-        "<tr>"
+    out.push_str(match begins {
+        true => "<tr class=\"begins\">",
+        false => "<tr>",
     });
 }
 
