@@ -24,7 +24,7 @@ pub struct GpuArguments {
     /// Back end and limits, as for `run`.
     #[arg(long, value_name = "GPU", default_value = "auto")]
     pub gpu: String,
-    /// Samples of each operation, 1 to 200.
+    /// Number of samples of each operation, 1 to 200.
     #[arg(long, value_name = "N", default_value_t = 101, value_parser = clap::value_parser!(u32).range(1..=200))]
     pub repetitions: u32,
     /// Measure only the operation whose line in the table has this name.
@@ -51,8 +51,8 @@ pub struct ExitsArguments {
     /// Measure fewer sizes and samples, in about 90 seconds on two cores.
     #[arg(long)]
     pub quick: bool,
-    /// Samples of each combination of workload, size and mechanism, 1 to 200. The default is 24,
-    /// and 12 with --quick.
+    /// Number of samples of each combination of workload, size and mechanism, 1 to 200. The default
+    /// is 24, and 12 with --quick.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=200))]
     pub repetitions: Option<u32>,
     /// Measure only these workloads, separated by commas.
