@@ -70,7 +70,7 @@ pub struct RunArguments {
     /// Number of VMs. All use the back end of --gpu, each with a session of its own.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub vms: u32,
-    /// End the run after this many seconds, also if guests still run.
+    /// End the run after this many seconds, even if guests still run.
     #[arg(long, value_name = "S", default_value_t = 300)]
     pub timeout: u64,
     /// Write the report as JSON to this file; - writes it to standard output instead of the table.
@@ -104,7 +104,7 @@ pub enum BootChoice {
     Pvh,
 }
 
-/// Values of `--cpl`: the privilege levels that x86-64 has in use.
+/// Values of `--cpl`: the two x86-64 privilege levels that operating systems use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PrivilegeLevel {
     /// CPL 0, at which operating-system kernels run.
