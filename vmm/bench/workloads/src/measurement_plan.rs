@@ -120,7 +120,8 @@ impl Plan {
         all.filter(move |m| self.mechanisms & 1 << *m as u32 != 0)
     }
 
-    /// Returns the cell of a workload at `size` by a mechanism.
+    /// Returns the cell of `workload` at `size` by `mechanism`, with the number of operations in a
+    /// sample.
     ///
     /// # Errors
     /// [`Exclusion`] says why the mechanism does not run the workload at this size.
@@ -172,7 +173,7 @@ impl Plan {
     /// Parses the text of a plan, which the command passes to the guest: words separated by commas,
     /// each `quick`, `repetitions=N`, `workloads=BITS`, `mechanisms=BITS` or
     /// `device=VENDOR:DEVICE:BAR:OFFSET:BYTES`. BITS is a decimal number whose bit N stands for the
-    /// workload or mechanism with number N. Without words, the plan has all workloads, mechanisms
+    /// workload or mechanism with number N. Without a word, the plan has all workloads, mechanisms
     /// and sizes, and 24 repetitions.
     ///
     /// # Errors
@@ -201,7 +202,7 @@ impl Plan {
 }
 
 impl fmt::Display for Plan {
-    /// As [`Self::parse`] reads it.
+    /// Writes the plan as the text that [`Self::parse`] parses.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.effort == Effort::Quick {
             f.write_str("quick,")?;

@@ -1,8 +1,8 @@
 //! The emulated device: a range of memory and a page of registers that no memory slot covers, so
 //! that each access exits to the VMM.
 //!
-//! Memory is loaded and stored in 1, 2, 4 or 8 bytes. A packet is stored
-//! word by word to [`PACKET`] and takes effect with a store to [`KICK`]. Completion is polled at
+//! The guest loads and stores the memory in 1, 2, 4 or 8 bytes. It stores a packet word by word to
+//! [`PACKET`], and executes the packet by a store to [`KICK`]. Completion is polled at
 //! [`COMPLETED`]. All registers have 8 bytes.
 
 /// Guest-physical address of the memory of the emulated device (mechanism `trap`). It lies above
@@ -24,8 +24,9 @@ pub const PACKET_WORDS: usize = 16;
 /// Offset of a register of the emulated device. A store executes the packet in the packet
 /// registers; the stored value is the packet's number of 64-bit words.
 pub const KICK: u64 = 0x80;
-/// Offset of a register of the emulated device. A load returns the number of launches in the life
-/// of the VM, as of the last time when all of them had ended, or [`FAILED`] after an error.
+/// Offset of a register of the emulated device. A load returns the number of launches since the
+/// device was created, but counts the latest ones only once all have ended. After an error, it
+/// returns [`FAILED`].
 pub const COMPLETED: u64 = 0x88;
 /// Offset of a register of the emulated device. A load returns the offset in the device's memory of
 /// the latest allocation, or [`FAILED`] if a packet was refused since.
