@@ -20,7 +20,7 @@ use causeway_terminal::{Code, Failure};
 
 /// Name and version of the schema.
 const SCHEMA: &str = "causeway.bench-lives/1";
-/// Longest time until processes end and GPU memory is freed.
+/// Maximum time to wait until processes have ended and GPU memory is freed.
 const SETTLE: Duration = Duration::from_secs(10);
 
 /// The report.
@@ -57,8 +57,8 @@ struct Traces {
     shared_files: usize,
 }
 
-/// Starts and ends the VMs, prints what they have left behind, and returns whether that is nothing
-/// and no VM failed.
+/// Starts VMs one after the other, kills some of them, and prints what they have left behind:
+/// processes, files and used GPU memory. Returns true if no VM failed and nothing is left.
 ///
 /// # Errors
 /// A usage failure if `--kill` is out of range; other failures if the GPU is not available, a

@@ -23,7 +23,7 @@ pub struct Check {
     pub state: State,
     /// What was observed, with figures.
     pub found: String,
-    /// What follows for the use of Causeway.
+    /// What the observation means for users of Causeway, such as which guests can run.
     pub means: String,
     /// How to enable or improve the property, unless nothing needs to be done.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -31,8 +31,8 @@ pub struct Check {
 }
 
 impl Check {
-    /// Returns a finding that the host has property `name`, by the observation `found` and with the
-    /// consequence `means`.
+    /// Returns the finding that the host has property `name`. `found` says what was observed,
+    /// `means` what that means for users of Causeway.
     pub fn yes(name: &'static str, found: impl Into<String>, means: impl Into<String>) -> Self {
         Self {
             name,
@@ -43,8 +43,8 @@ impl Check {
         }
     }
 
-    /// Returns a finding that the host has property `name` with a drawback. `how` says what the user
-    /// can do.
+    /// Returns the finding that the host has property `name` with a drawback. `how` says how the
+    /// user can remove the drawback.
     pub fn partly(
         name: &'static str,
         found: impl Into<String>,
@@ -59,8 +59,8 @@ impl Check {
         }
     }
 
-    /// Returns a finding that the host does not have property `name`. `how` says what the user can
-    /// do.
+    /// Returns the finding that the host does not have property `name`. `how` says how the user can
+    /// enable it.
     pub fn no(
         name: &'static str,
         found: impl Into<String>,

@@ -104,7 +104,7 @@ pub enum BootChoice {
     Pvh,
 }
 
-/// Values of `--cpl`: the privilege levels that x86-64 has in use.
+/// Values of `--cpl`: the two x86-64 privilege levels that operating systems use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PrivilegeLevel {
     /// CPL 0, at which operating-system kernels run.

@@ -21,7 +21,7 @@ use crate::report::{KernelCount, KernelReport};
 use crate::visible::VisibleMemory;
 use causeway_terminal::{Code, Failure};
 
-/// Most kernels whose counts a worker process sends to its VMM.
+/// Maximum number of kernels whose counts a worker process sends to its VMM.
 const KERNELS_TOLD_MAX: usize = 256;
 /// Longest kernel name that a worker process sends, in bytes.
 const NAME_BYTES_MAX: usize = 128;
@@ -81,7 +81,8 @@ pub enum OpenError {
     Vfio(#[from] causeway_vfio_backend::OpenError),
 }
 
-/// What opens the sessions of a command's users: a back end in this process, or worker processes.
+/// Opens a session for each VM or client process of a command: on a back end in this process, or in
+/// worker processes.
 pub enum BackEnd {
     /// One back end for all users, in this process.
     Inside(Local, Arc<Mediator>),
@@ -105,19 +106,19 @@ impl BackEnd {
     /// process starts when its session is opened.
     ///
     /// # Errors
-    /// A usage failure if several VMs would share one process on a GPU; a GPU failure if the back
-    /// end is not available.
+    /// A usage failure if `isolation=none` would put sessions of several VMs on a CUDA GPU into
+    /// this process; a GPU failure if the back end is not available.
     pub fn new(run: &Run) -> Result<Self, Failure> {
         let settings = &run.settings;
         Self::open(&run.gpu, &settings.gpu, Users::Vms(settings.vms))
     }
 
-    /// Opens the back end `gpu` for `users`. `gpu_text` is the text of `--gpu` that worker
-    /// processes are started with.
+    /// Opens the back end `gpu` in this process for `users`, or prepares to start a worker process
+    /// for each. `gpu_text` is the value of `--gpu` that worker processes get.
     ///
     /// # Errors
-    /// A usage failure if several users would share one process on a GPU; a GPU failure if the back
-    /// end is not available.
+    /// A usage failure if `isolation=none` would put sessions of several users on a CUDA GPU into
+    /// this process; a GPU failure if the back end is not available.
     pub fn open(gpu: &Gpu, gpu_text: &str, users: Users) -> Result<Self, Failure> {
         users.check(gpu)?;
         match gpu.isolation {
@@ -152,8 +153,8 @@ impl BackEnd {
         }
     }
 
-    /// Returns what each GPU kernel has counted, summed over all VMs. `outcomes` are the results of
-    /// the VMs, which contain the counts of worker processes.
+    /// Returns the counts of each GPU kernel, summed over all VMs. `outcomes` are the results of
+    /// the VMs; counts by worker processes are taken from them.
     pub fn kernels(&self, outcomes: &[VmOutcome]) -> Vec<KernelReport> {
         match self {
             Self::Inside(local, _) => {
@@ -212,8 +213,8 @@ impl Local {
     }
 }
 
-/// Opens the back end of a worker process. `session` is the number of the session that the process
-/// will hold, from 1.
+/// Opens the back end `gpu` in a worker process, and returns it with the other things that the
+/// worker needs. `session` is the number of the session that the process will hold, from 1.
 ///
 /// # Errors
 /// [`OpenError`] if the back end is not available on this host.

@@ -13,19 +13,20 @@ use crate::passthrough;
 use causeway_terminal as terminal;
 use causeway_terminal::{Code, Failure, check_range};
 
-/// Least RAM of a VM in MiB. With less, the embedded guests have no room for their images and
+/// Minimum RAM of a VM in MiB. With less, the embedded guests have no room for their images and
 /// buffers.
 const MEMORY_MIN_MIB: u64 = 32;
-/// Most RAM of a VM in MiB: RAM and aperture must fit below 512 GiB, which bare guests map one to
-/// one.
+/// Maximum RAM of a VM in MiB: RAM and aperture must fit below 512 GiB, which bare guests map one
+/// to one.
 const MEMORY_MAX_MIB: u64 = 128 << 10;
 
-/// A run whose settings were checked, as [`crate::execute`] takes it.
+/// The checked settings of a run, which [`crate::execute`] carries out.
 #[derive(Clone, Debug)]
 pub struct Run {
     /// The settings, with the chosen back end in place of `auto` in `gpu`.
     pub settings: RunSettings,
-    /// What the guest means by the value that it stores to the exit port of the test device.
+    /// How the command reads the value that the guest stores to the exit port of the test device:
+    /// as a verdict, or as the exit status of a program.
     pub promise: Promise,
     /// The parsed `--gpu`: the back end, and the limits of each VM on it.
     pub gpu: Gpu,
@@ -141,8 +142,8 @@ pub fn unavailable(
     Failure::new(Code::Gpu, asked, error)
 }
 
-/// Parses the value of `--gpu`, and returns it with its text. If the back end is `auto`, this
-/// function chooses one and prints its choice.
+/// Parses `text`, the value of `--gpu`, and returns it parsed and as text. If the back end is
+/// `auto`, this function chooses a back end, puts it into both results, and prints the choice.
 ///
 /// # Errors
 /// A usage failure if `text` is not a value of `--gpu`.

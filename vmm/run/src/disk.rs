@@ -9,7 +9,7 @@ use causeway_vmm::virtio::DiskImage;
 
 use causeway_terminal::Failure;
 
-/// Most disks of a VM: each has a thread.
+/// Maximum number of disks of a VM: each has a thread.
 const DISKS_MAX: usize = 16;
 /// Suffix of the name of a read-only image.
 const READ_ONLY: &[u8] = b",ro";

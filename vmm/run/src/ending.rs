@@ -10,7 +10,8 @@ use crate::configuration::Run;
 use causeway_terminal as terminal;
 use causeway_terminal::Code;
 
-/// What a guest means by the value that it stores to the exit port of the test device.
+/// How the command reads the value that a guest stores to the exit port of the test device: as a
+/// verdict, or as the exit status of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
     /// A bare guest: zero means that it passed, any other value that it failed.
@@ -42,7 +43,7 @@ impl From<RunCode> for ExitCode {
 }
 
 impl Promise {
-    /// Returns what a guest that boots `boot` means by its value. `has_program` says whether
+    /// Returns how to read the value of a guest that boots `boot`. `has_program` says whether
     /// `--program` was given.
     pub fn of(boot: &Boot, has_program: bool) -> Self {
         match boot {
@@ -52,7 +53,8 @@ impl Promise {
         }
     }
 
-    /// Returns the exit status of the guest's program, or `None` if no program ended.
+    /// Returns the exit status of the guest's program from the VM's `result`, or `None` if no
+    /// program ended.
     pub fn program_status(self, result: &VmResult) -> Option<u8> {
         match (self, result) {
             (Self::Verdict, _) => None,
@@ -62,8 +64,8 @@ impl Promise {
         }
     }
 
-    /// Returns the exit code that the command has because a VM ended with `result`, or `None` for
-    /// success.
+    /// Returns the exit code of the command for a VM that ended with `result`, or `None` if that is
+    /// a success.
     pub fn code(self, result: &VmResult) -> Option<RunCode> {
         if let Some(status) = self.program_status(result) {
             return (status != 0).then_some(RunCode::Program(status));
@@ -123,9 +125,9 @@ impl Promise {
     }
 }
 
-/// Returns the exit code for the worst result of all VMs, or `None` if all passed. Of several exit
-/// statuses of programs, the first one counts. `counters_disagree` makes a run fail that otherwise
-/// passed.
+/// Returns the exit code for the worst result of all VMs, or `None` if the run passed. If the
+/// programs of several VMs failed, the exit status from the first of these VMs counts. If all VMs
+/// passed but `counters_disagree` is true (KVM and the VMM counted different exits), the run fails.
 pub fn exit_code(
     promise: Promise,
     outcomes: &[VmOutcome],

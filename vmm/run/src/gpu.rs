@@ -69,8 +69,8 @@ pub struct Gpu {
     pub kind: Kind,
     /// GPU memory that each VM may allocate, in bytes.
     pub memory_bytes: u64,
-    /// Whether the user gave `memory=`. A back end with less memory is then an error instead of a
-    /// lower limit.
+    /// Whether the user gave `memory=`. If so, a back end with less memory is an error; otherwise,
+    /// the back end's memory becomes the limit.
     pub memory_given: bool,
     /// Allocations of each VM, if typed.
     allocations: Option<u32>,

@@ -66,8 +66,8 @@ fn refuse_twice(addresses: &[Address], mediated: Option<Address>) -> Result<(), 
     }
 }
 
-/// Checks that each device is available and that the host can lock the memory of its VM, before any
-/// device is opened.
+/// Checks that each device of `run` is available, and that the host can lock the RAM of the VMs
+/// that have devices. Call this function before any device is opened.
 ///
 /// # Errors
 /// A device failure if a device is not available; a usage failure if devices of one IOMMU group
@@ -129,7 +129,7 @@ pub fn source(run: &Run, index: u32) -> Option<Arc<dyn DeviceSource>> {
     }))
 }
 
-/// Returns the failure of a run whose device cannot be passed through.
+/// Returns the failure of a run whose device cannot be passed through. `error` says why.
 pub fn unavailable(error: impl Error + Send + Sync + 'static) -> Failure {
     Failure::new(
         Code::Device,

@@ -16,20 +16,20 @@ pub type Caption = Arc<dyn Fn() -> String + Send + Sync>;
 const PERIOD: Duration = Duration::from_millis(20);
 const SHOW_AFTER: Duration = Duration::from_secs(1);
 
-/// Estimates when this process was started, from the time `main` at which its `main` function was
+/// Estimates when this process was started. `main` is the time at which its `main` function was
 /// entered.
 ///
-/// The kernel reports start times only in its ticks (10 ms). Instead, this function subtracts the
-/// processor time that the process has used before `main`: loading a program is bound by the
-/// processor.
+/// The Linux kernel reports start times only in ticks of 10 ms. For a more precise time, this
+/// function subtracts from `main` the processor time that the process has used so far, because
+/// loading a program keeps the processor busy nearly all the time.
 pub fn process_start(main: Instant) -> Instant {
     let used = clock_gettime(ClockId::ProcessCPUTime).try_into();
     let used: Duration = used.unwrap_or_default();
     main.checked_sub(used).unwrap_or(main)
 }
 
-/// A thread that shows a progress line on the terminal after one second, and samples how much
-/// memory this process uses.
+/// A thread that shows a progress line on the terminal from one second on, and records the peak
+/// memory use of this process.
 #[derive(Debug)]
 pub struct Watch {
     stop: Arc<AtomicBool>,
@@ -57,8 +57,8 @@ impl Watch {
         })
     }
 
-    /// Ends the thread. Returns the peak memory use of the process in bytes, without shared memory
-    /// (guest RAM and allocations).
+    /// Ends the progress thread. Returns the peak memory use of the process in bytes, without
+    /// shared memory (guest RAM and GPU allocations).
     pub fn finish(mut self) -> u64 {
         self.end();
         self.own_bytes_max.load(Ordering::Relaxed)

@@ -33,8 +33,8 @@ pub struct Report {
     /// Time from the start of the process to the first guest instruction, in microseconds; absent
     /// if no guest ran.
     pub boot_us: Option<u64>,
-    /// Most memory that this process has used at a time for all VMs, in bytes, without guest RAM
-    /// and GPU memory.
+    /// Peak memory use of this process, which runs all VMs, in bytes, without guest RAM and GPU
+    /// memory.
     pub vmm_rss_bytes: u64,
     /// `vmm_rss_bytes` divided by the number of VMs.
     pub vmm_rss_bytes_per_vm: u64,
@@ -59,8 +59,7 @@ pub struct KernelReport {
     pub per_core_per_s: f64,
 }
 
-/// Counts of one GPU kernel, as the back end keeps them and as worker processes send them to their
-/// VMM.
+/// Counts of one GPU kernel, which the back end keeps and worker processes send to their VMM.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub struct KernelCount {
     /// Name of the kernel in its module.
@@ -150,7 +149,7 @@ pub struct VmReport {
 /// What the mediator counted for one session.
 #[derive(Debug, Serialize)]
 pub struct SessionCounts {
-    /// Counters and peaks by name. The mediator's table of statistics explains each.
+    /// Counters and peaks of the session, by name. docs/observing.md explains each.
     #[serde(flatten)]
     pub statistics: BTreeMap<&'static str, u64>,
     /// Number of control messages by operation.
@@ -256,9 +255,9 @@ impl PhaseReport {
 }
 
 impl Report {
-    /// Returns whether the host's KVM counts port accesses as `io_exits`. Some KVMs count them as
-    /// emulated instructions only; every bare guest makes port accesses, so one nonzero count
-    /// tells.
+    /// Returns whether the host's KVM counts port accesses as `io_exits`. Some KVMs count them only
+    /// as emulated instructions. This function returns true if any VM of the run has a nonzero
+    /// `io_exits`, because every bare guest accesses ports.
     pub fn kvm_counts_ports(&self) -> bool {
         self.vms
             .iter()

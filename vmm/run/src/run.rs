@@ -83,10 +83,11 @@ pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failu
 }
 
 /// Blocks the signals that end a run (SIGINT, SIGTERM), and returns the object that receives them.
-/// Call this before any thread starts, because threads inherit the signal mask.
+/// Call this function before any thread starts, because threads inherit the mask of blocked
+/// signals.
 ///
 /// # Errors
-/// A crash failure if a system call fails.
+/// A failure with [`Code::Crashed`] if a system call fails.
 pub fn block_signals() -> Result<Signals, Failure> {
     Signals::block().map_err(|e| {
         Failure::new(

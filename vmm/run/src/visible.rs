@@ -10,19 +10,20 @@ use parking_lot::Mutex;
 
 type Cause = Box<dyn Error + Send + Sync>;
 
-/// Makes memory of CUDA GPUs mappable for CPUs, by Vulkan devices of the same GPUs. Each Vulkan
-/// device is opened when a guest first needs it, because few guests do.
+/// Lets CPUs map memory of CUDA GPUs: CUDA exports the memory, and a Vulkan device of the same GPU
+/// imports it. Each Vulkan device is opened when a guest first needs it, because few guests do.
 #[derive(Default)]
 pub struct VisibleMemory {
     opened: Mutex<Vec<(Uuid, Arc<VulkanDevice>)>>,
 }
 
 impl VisibleMemory {
-    /// Imports an allocation that CUDA has exported as `file`, so that CPUs can map it. `device` is
-    /// the UUID of its GPU, `bytes` its size.
+    /// Imports an allocation of GPU memory, so that CPUs can map it. `file` is the descriptor by
+    /// which CUDA has exported the allocation, `device` the UUID of the allocation's GPU, `bytes`
+    /// the allocation's size.
     ///
     /// # Errors
-    /// The error of Vulkan if the device cannot be opened or refuses the file.
+    /// The error of Vulkan if the device cannot be opened or cannot import the allocation.
     pub fn import(
         &self,
         device: Uuid,
@@ -33,8 +34,8 @@ impl VisibleMemory {
         Ok(memory)
     }
 
-    /// Does the same as [`Self::import`] in the VMM of a worker process, which needs the error as a
-    /// [`MemoryError`].
+    /// Imports an allocation like [`Self::import`], in a VMM whose session is in a worker process.
+    /// There, errors must be [`MemoryError`]s.
     ///
     /// # Errors
     /// [`MemoryError::Device`] with the reason of Vulkan.

@@ -15,8 +15,8 @@ pub struct WorkerArguments {
     /// The value of `--gpu`, as given to `run` or `serve`.
     #[arg(long)]
     pub gpu: String,
-    /// Use 4 KiB pages that cannot be resized, because client processes receive descriptors of the
-    /// memory.
+    /// Use 4 KiB pages for the session's memory, and seal its size, because the client process
+    /// receives descriptors of the memory.
     #[arg(long)]
     pub seal: bool,
     /// Process ID of the process that starts this one.
@@ -25,7 +25,8 @@ pub struct WorkerArguments {
     pub session: u32,
 }
 
-/// Serves one VM of the process that started this one, until that process closes the connection.
+/// Holds the session of one VM or client process, on behalf of the process that started this one,
+/// until that process closes the connection.
 ///
 /// # Errors
 /// A failure if `--gpu` is invalid, or if this process cannot be set up or loses its connection.

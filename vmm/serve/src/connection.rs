@@ -35,7 +35,8 @@ pub enum ConnectionError {
     Failed(#[from] Errno),
 }
 
-/// Connection of a client process, whose requests it executes in the process's session.
+/// The connection of one client process. It executes the process's requests in the process's
+/// session.
 pub struct Connection {
     socket: Arc<OwnedFd>,
     host: Arc<ClientHost>,
@@ -44,8 +45,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Returns a connection over `socket` that executes requests in `session`. `host` is the
-    /// process's side of the session: its aperture and doorbells.
+    /// Returns a connection over `socket` that executes requests in `session`. `host` contains the
+    /// client process's aperture and doorbells.
     pub fn new(
         socket: Arc<OwnedFd>,
         host: Arc<ClientHost>,
@@ -59,7 +60,8 @@ impl Connection {
         }
     }
 
-    /// Sends the greeting, then answers requests until the process closes the connection.
+    /// Sends a greeting with the protocol version and the size of the aperture, then answers
+    /// requests until the process closes the connection.
     ///
     /// # Errors
     /// [`ConnectionError::Malformed`] if the process does not follow the protocol, `Failed` if the

@@ -10,17 +10,19 @@ use vmm_sys_util::eventfd::EventFd;
 /// `EFD_NONBLOCK`, which is `O_NONBLOCK` (eventfd(2)).
 const NONBLOCKING: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
 
-/// The event that each thread of a client process signals before it ends.
+/// The event by which each thread that serves a client process tells the server that it is about to
+/// end.
 pub struct Ends(Arc<EventFd>);
 
-/// Says whether one thread has announced its end.
+/// Tells the server whether one thread of a client process has announced that it is about to end.
 #[derive(Clone)]
 pub struct Ending {
     begun: Arc<AtomicBool>,
     event: Arc<EventFd>,
 }
 
-/// A guard that a thread holds while it runs. A drop announces that the thread ends.
+/// A guard that a thread of the server holds while it runs. A drop announces that the thread is
+/// about to end.
 pub struct OnDrop(Ending);
 
 impl Ends {
@@ -32,7 +34,7 @@ impl Ends {
         Ok(Self(Arc::new(EventFd::new(NONBLOCKING)?)))
     }
 
-    /// Returns an [`Ending`] for one more thread that signals this event.
+    /// Returns an [`Ending`] for one more thread, which signals this event before it ends.
     pub fn another(&self) -> Ending {
         Ending {
             begun: Arc::default(),
@@ -46,8 +48,9 @@ impl Ends {
         &self.0
     }
 
-    /// Resets the event. [`Ending::has_begun`] becomes true before the event is signalled, so a
-    /// check after this call misses no end.
+    /// Resets the event, so that only later announcements signal it. A thread makes
+    /// [`Ending::has_begun`] true before it signals the event, so a check of all threads after this
+    /// call misses none.
     pub fn take(&self) {
         let _ = self.0.read();
     }

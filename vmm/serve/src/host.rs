@@ -41,7 +41,7 @@ struct State {
     events: Vec<Told>,
 }
 
-/// A client process, as its session sees it: an aperture and doorbells.
+/// What a session needs of its client process: the process's aperture and doorbells.
 pub struct ClientHost {
     aperture_bytes: u64,
     state: Mutex<State>,
@@ -49,8 +49,8 @@ pub struct ClientHost {
 }
 
 impl ClientHost {
-    /// Returns the state for a new client process, whose aperture of `aperture_bytes` bytes is
-    /// empty.
+    /// Returns the state for a new client process. Its aperture has `aperture_bytes` bytes and no
+    /// mappings.
     pub fn new(aperture_bytes: u64) -> Arc<Self> {
         Arc::new(Self {
             aperture_bytes,
@@ -69,12 +69,13 @@ impl ClientHost {
         self.aperture_bytes
     }
 
-    /// Returns how much of the aperture is used. This function takes no lock.
+    /// Returns how much of the aperture is used. This function takes no lock, so it never waits.
     pub fn usage(&self) -> ApertureUse {
         self.usage.of(self.aperture_bytes)
     }
 
-    /// Returns the events that the process has not received yet, and removes them.
+    /// Returns the events that the process has not received yet, and removes them from the list of
+    /// events to send.
     pub fn take_events(&self) -> Vec<Told> {
         std::mem::take(&mut self.state.lock().events)
     }
@@ -222,7 +223,8 @@ impl Host for ClientHost {
     fn raise(&self, _: Client) {}
 }
 
-/// Returns the descriptor of `file`, for types that offer only its number.
+/// Returns the file descriptor of `file` as a borrowed object, for types that offer only its
+/// number.
 #[allow(unsafe_code)] // The types of vmm-sys-util have no `AsFd`.
 pub fn borrow(file: &impl AsRawFd) -> BorrowedFd<'_> {
     // SAFETY: whatever is borrowed keeps its descriptor open meanwhile.

@@ -17,13 +17,13 @@ struct ServedProcess {
     since: Instant,
 }
 
-/// The client processes of the server, for monitors. The thread that answers monitors shares the
-/// list. Its lock is a leaf lock, held only while the list is read or changed.
+/// The client processes of the server, for monitors. The server and the thread that answers
+/// monitors share this list. Its lock is held only while the list itself is read or changed.
 #[derive(Clone, Default)]
 pub struct ProcessList(Arc<Mutex<Vec<ServedProcess>>>);
 
 impl ProcessList {
-    /// Adds a client process with its session and aperture, and removes those that have
+    /// Adds a client process with its session and aperture, and removes the processes that have
     /// disconnected.
     pub fn add(&self, name: &str, session: &Arc<dyn GuestSession>, host: &Arc<ClientHost>) {
         let mut list = self.0.lock();

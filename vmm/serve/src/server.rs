@@ -38,7 +38,7 @@ const ENDING: Duration = Duration::from_millis(2);
 const PAUSE: Duration = Duration::from_millis(100);
 /// Number of warnings about an event that processes can cause at will; later ones have level debug.
 const WARNINGS: u32 = 8;
-/// Most processes at a time.
+/// Maximum number of client processes at a time.
 const PROCESSES_MAX: u32 = 64;
 
 /// Arguments of `causeway serve`, as the user typed them.
@@ -94,7 +94,7 @@ struct Server {
 ///
 /// # Errors
 /// A usage failure if an argument is invalid or the socket cannot be created; a GPU failure if the
-/// back end is not available; a crash failure if a system call fails.
+/// back end is not available; a failure with [`Code::Crashed`] if a system call fails.
 pub fn run(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
     let most = u64::from(PROCESSES_MAX);
     check_range("--processes", arguments.processes.into(), 1..=most)?;

@@ -10,15 +10,16 @@ use causeway_terminal::Failure;
 /// Longest name of a process that is shown. Linux keeps 15 bytes.
 const NAME_CHARS_MAX: usize = 64;
 
-/// Returns the failure for a process that has answered before and does not listen any more.
+/// Returns the failure of `causeway stat` for process `pid`, which has answered before but no
+/// longer listens on its socket.
 pub fn gone(pid: u32) -> Failure {
     Failure::usage(format!(
         "process {pid} has ended, or all of its guests have ended"
     ))
 }
 
-/// Returns the failure for a process that has no socket. The message says whether the process
-/// exists and whom it belongs to.
+/// Returns the failure of `causeway stat` for process `pid`, which has no socket for monitors. The
+/// message says whether the process exists, and whether it belongs to another user.
 pub fn explain(pid: u32) -> Failure {
     let uid = geteuid().as_raw();
     let Ok(process) = fs::metadata(format!("/proc/{pid}")) else {

@@ -12,7 +12,8 @@ const NS_PER_S: f64 = 1e9;
 /// How often events of one guest occurred per second, over one interval.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rates {
-    /// Length of the interval in nanoseconds. The first interval starts with the guest.
+    /// Length of the interval in nanoseconds. The first interval of a guest begins when the guest
+    /// starts.
     pub interval_ns: u64,
     /// Rates of events that only VMs have; absent for a client process of `serve`.
     pub vm: Option<VmRates>,
@@ -30,13 +31,14 @@ pub struct VmRates {
     pub vmm_exits: BTreeMap<String, f64>,
 }
 
-/// Rates per second of a session's statistics. Only counters have a rate; other statistics are 0.
+/// Rates per second of a session's statistics. Only counters have a rate; for other statistics, the
+/// value is 0.
 pub type SessionRates = Statistics<f64>;
 
 impl Rates {
-    /// Returns the rates from state `earlier` of a guest to its state `later`. If `earlier` is
-    /// absent or belongs to another guest of the same name, the rates are those since the guest
-    /// started.
+    /// Returns the rates per second between two states of a guest, `earlier` and `later`. If
+    /// `earlier` is absent or belongs to another guest of the same name, the rates are those since
+    /// the guest started.
     pub fn between(earlier: Option<&Guest>, later: &Guest) -> Self {
         // A new guest may have the same name; its clock started at 0.
         let earlier = earlier

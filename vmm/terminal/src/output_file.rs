@@ -27,7 +27,8 @@ pub enum OutputFile {
 }
 
 impl OutputFile {
-    /// Checks that `path` can be written to, and returns it as a destination. Leaves no file there.
+    /// Checks that `path` can be written to, and returns it as a destination. The check creates no
+    /// file that stays, and changes none.
     ///
     /// # Errors
     /// The error of the system call that failed, such as a missing directory or permission.

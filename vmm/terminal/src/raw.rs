@@ -30,8 +30,9 @@ pub struct RawTerminal {
 }
 
 impl RawTerminal {
-    /// Sets the terminal on standard input to raw mode: it passes on input unprocessed. Output
-    /// processing is unchanged, so lines still begin at the left.
+    /// Sets the terminal on standard input to raw mode, in which typed bytes reach the program
+    /// unprocessed. Output processing is unchanged, so each line of output still begins at the
+    /// left.
     ///
     /// # Errors
     /// The error of the system call that reads or changes the terminal's settings.
@@ -97,8 +98,9 @@ impl Drop for Keeper {
     }
 }
 
-/// Runs the keeper: waits until the parent process ends, and restores the terminal if that process
-/// could not. This is the body of the hidden subcommand.
+/// Runs the keeper, the process that restores the terminal: waits until the parent process ends,
+/// and restores the terminal if the parent has not done so, for example because it was killed. This
+/// is the body of the hidden subcommand.
 pub fn keep() -> Result<ExitCode, Failure> {
     let failed = |e: Errno| {
         Failure::new(

@@ -27,7 +27,8 @@ pub enum ReportFile {
 
 impl ReportFile {
     /// Returns the destination for the value `path` of `--json`, where `-` is standard output,
-    /// after checking that it can be written to. Leaves no file there.
+    /// after checking that it can be written to. The check creates no file that stays, and changes
+    /// none.
     pub fn prepare(path: Option<&Path>) -> Result<Self, Failure> {
         let Some(path) = path else {
             return Ok(Self::None);

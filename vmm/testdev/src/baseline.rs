@@ -20,14 +20,15 @@ use crate::record::{RecordError, field};
 
 /// Largest measurement: bytes times passes. At 1 GB/s it takes a minute.
 const WORK_BYTES_MAX: u64 = 64 << 30;
-/// Most bytes that one call of a loop goes over before it is seen whether to stop: what a
-/// revocation or the end of the VM may have to wait for.
+/// Maximum number of bytes that one call of a loop goes over before it is seen whether to stop:
+/// what a revocation or the end of the VM may have to wait for.
 const CALL_BYTES: u64 = 16 << 20;
 /// Bytes that one turn of a loop takes.
 const TURN_BYTES: u64 = (loops::WORDS_PER_TURN * size_of::<u64>()) as u64;
 const _: () = assert!(CALL_BYTES.is_multiple_of(TURN_BYTES));
 
-/// A measurement whose figures are within bounds.
+/// A checked measurement: the loop that a guest asks the host to run, and over how many bytes and
+/// passes.
 #[derive(Debug)]
 pub(crate) struct Work {
     kind: Loop,
@@ -36,7 +37,8 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// Checks the measurement that a guest asks for, and returns it.
+    /// Checks `request`, the record by which a guest asks the host to time a loop on the guest's
+    /// memory, and returns the measurement to run.
     pub fn new(request: &Baseline) -> Result<Self, RecordError> {
         let refuse = |name, value: u64| Err(field(RecordKind::Baseline, name, value));
         let Some(kind) = Loop::from_wire(request.kind) else {
@@ -58,9 +60,9 @@ impl Work {
         }
     }
 
-    /// Runs the loop over `memory` on a thread of its own, and returns the time it took. Returns
-    /// `None` if the memory cannot be mapped with the rights that the guest has to it, if the guest
-    /// lost these rights meanwhile, or if `stop` was set.
+    /// Runs the loop over `memory` on a thread of its own, and returns how long the loop took.
+    /// Returns `None` if the guest may not access `memory` as the loop does, if the memory cannot
+    /// be mapped, if the guest's mapping ends meanwhile, or if `stop` is set.
     pub fn run(&self, memory: &LeasedMemory, stop: &AtomicBool) -> Option<Duration> {
         let wanted = match self.kind {
             Loop::Store => Access::ReadWrite,

@@ -9,11 +9,11 @@ use serde::Serialize;
 
 use crate::record::{RecordError, field};
 
-/// Most samples that one guest can report.
+/// Maximum number of samples that one guest can report.
 pub const SAMPLES_MAX: usize = 65_536;
 
-/// Does natively, in this process and without a VM, the GPU operations that guests do through the
-/// mediator, to compare their times.
+/// Repeats natively (in this process, without a VM) GPU operations that a guest has done through
+/// the mediator, to compare the times.
 pub trait Counterpart: Send + Sync + Debug {
     /// Does `operations` operations of `bytes` bytes each as in this line of `bench gpu`, and
     /// returns the time of all of them. Returns `None` if the line has no native form.
@@ -24,7 +24,7 @@ pub trait Counterpart: Send + Sync + Debug {
 /// took for the same operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Sample {
-    /// The line of `bench gpu` to which the sample belongs.
+    /// The line in the table of `bench gpu` to which the sample belongs.
     #[serde(skip)]
     pub line: Line,
     /// Number of operations in the sample.
@@ -39,8 +39,8 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Checks the sample that a guest reports, repeats its operations with `counterpart`, and
-    /// returns both times.
+    /// Checks `request`, the sample that a guest reports, repeats its operations by `counterpart`,
+    /// if given, and returns the guest's and the host's time.
     pub(crate) fn take(
         request: &Comparison,
         counterpart: Option<&dyn Counterpart>,

@@ -34,7 +34,7 @@ pub use recorder::{FIGURES_MAX, Recorder, Report, RunContext};
 
 use ports::Ports;
 
-/// The test device of one VM. The report is empty when the device is attached to a VM.
+/// The test device of one VM. When it is attached to a VM, its report is empty.
 #[derive(Debug, Default)]
 pub struct TestDevice {
     context: RunContext,
@@ -42,7 +42,8 @@ pub struct TestDevice {
 }
 
 impl TestDevice {
-    /// Creates the test device of a VM. `context` says which VM of which run it is.
+    /// Creates the test device of a VM. `context` says which VM of the run that is, and what the
+    /// VMs of the run share.
     pub fn new(context: RunContext) -> Self {
         Self {
             context,
@@ -50,7 +51,8 @@ impl TestDevice {
         }
     }
 
-    /// Returns what the guest has reported so far; nothing if the device is not attached to a VM.
+    /// Returns what the guest has reported so far. The report is empty if the device was never
+    /// attached to a VM.
     pub fn report(&self) -> Report {
         let recorder = self.recorder.lock().clone();
         recorder.map_or_else(Report::default, |recorder| recorder.report())

@@ -34,8 +34,9 @@ impl Mailboxes {
         Some(())
     }
 
-    /// Returns a copy of the mail in mailbox number `mailbox`. Waits for mail until `wait` has
-    /// passed, a VM fails ([`Self::sender_failed`]), or `stop` is set and [`Self::wake`] is called.
+    /// Returns a copy of the mail in mailbox number `mailbox`. If the mailbox is empty, this call
+    /// waits for mail, until the time `wait` has passed, another VM of the run fails
+    /// ([`Self::sender_failed`]), or `stop` is set and [`Self::wake`] is called.
     ///
     /// # Errors
     /// [`NoMail::SenderFailed`] if the mailbox is empty and a VM has failed; [`NoMail::NotYet`] if
@@ -65,16 +66,17 @@ impl Mailboxes {
         }
     }
 
-    /// Makes every waiting [`Self::fetch`] look at its `stop` again and return if that is set.
+    /// Wakes every waiting [`Self::fetch`]. Those whose `stop` is set return without mail; the
+    /// others continue to wait.
     pub fn wake(&self) {
         // Under the lock, or a waiter that has just looked would sleep through it.
         let _state = self.state.lock();
         self.changed.notify_all();
     }
 
-    /// Ends all waiting for mail, now and later, because a VM ended without passing: the mail that
-    /// others wait for may never come, and the run has failed anyway. Mail can still be posted and
-    /// fetched.
+    /// Ends every [`Self::fetch`] that waits for mail, and makes later ones return at once. The
+    /// caller calls this when a VM of the run has failed, because its mail may never come. Mail can
+    /// still be posted, and mail that is there can still be fetched.
     pub fn sender_failed(&self) {
         self.state.lock().sender_failed = true;
         self.changed.notify_all();

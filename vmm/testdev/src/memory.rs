@@ -28,8 +28,8 @@ pub struct RecordMemory {
 }
 
 impl RecordMemory {
-    /// Returns the memory behind the `bytes` bytes at guest-physical `address`, in RAM or in the
-    /// aperture.
+    /// Returns the memory of the `bytes` bytes at guest-physical `address`, in RAM or in the
+    /// aperture, or `None` if not all of them are in one mapping.
     pub(crate) fn find(&self, address: u64, bytes: u64) -> Option<LeasedMemory> {
         match self.ram.object(address, bytes) {
             Ok((memory, offset)) => Some(LeasedMemory {
@@ -45,7 +45,8 @@ impl RecordMemory {
         }
     }
 
-    /// Copies bytes from `place`, once.
+    /// Copies as many bytes from `place` as `into` has. Each byte is read once, because the guest
+    /// may change it.
     pub(crate) fn read(&self, place: Place, into: &mut [u8]) -> Result<(), RecordError> {
         match place {
             Place::Ram(address) => Ok(self.ram.read(address, into)?),
@@ -56,7 +57,7 @@ impl RecordMemory {
         }
     }
 
-    /// Copies a reply to `place`.
+    /// Copies the reply `from` over the record at `place`.
     pub(crate) fn reply(&self, place: Place, from: &[u8]) -> Result<(), RecordError> {
         match place {
             Place::Ram(address) => Ok(self.ram.write(address, from)?),

@@ -24,7 +24,7 @@ use serde::Serialize;
 
 use crate::record::{RecordError, field};
 
-/// Most phases that one guest can report.
+/// Maximum number of phases that one guest can report.
 pub const PHASES_MAX: usize = 4096;
 /// Key under which the VMM counts guests' stores to the record port of the test device.
 pub const MARKER: ExitKey = ExitKey::device("io", "testdev", "record");
@@ -39,7 +39,7 @@ const KVM_EMULATIONS: &str = "insn_emulation";
 pub struct Phase {
     /// Name of the phase.
     pub name: String,
-    /// What the phase exercises: `setup`, `control` (path) or `data` (path).
+    /// What the phase exercises: `setup`, `control` (the control path) or `data` (the data path).
     pub path: &'static str,
     /// Number of operations that the guest did in the phase.
     pub operations: u64,
@@ -49,18 +49,18 @@ pub struct Phase {
     pub doorbells: u64,
     /// Duration of the phase in nanoseconds.
     pub duration_ns: u64,
-    /// Processor time in nanoseconds that this process used in the phase: for all its VMs, and for
-    /// the mediator unless that is in another process.
+    /// Processor time that this process used in the phase, in nanoseconds: for all of its VMs, and
+    /// for their sessions unless these are in worker processes.
     pub cpu_ns: u64,
-    /// What each counter of KVM's statistics counted in the phase, for all virtual CPUs together.
-    /// Empty if KVM keeps no statistics.
+    /// By how much each of KVM's statistics grew in the phase, summed over all virtual CPUs, by
+    /// name. Empty if KVM keeps no statistics.
     pub kvm_exits: BTreeMap<String, u64>,
-    /// What the VMM counted in the phase, by reason, device and register of the exit. Keys that
-    /// counted nothing are left out.
+    /// Number of exits that the VMM counted in the phase, by reason, device and register. Entries
+    /// that would be 0 are left out.
     pub vmm_exits: BTreeMap<String, u64>,
 }
 
-/// Begins and ends the phases of one guest, and keeps those that have ended.
+/// Begins and ends the phases of one guest, and keeps the counts of phases that have ended.
 #[derive(Debug)]
 pub struct PhaseRecorder {
     exits: VmExits,
@@ -83,7 +83,7 @@ struct Open {
 }
 
 impl PhaseRecorder {
-    /// Returns a recorder without phases, for the VM whose exits `exits` counts.
+    /// Returns a recorder without phases. `exits` provides the counts of exits of the guest's VM.
     pub fn new(exits: VmExits) -> Self {
         Self {
             exits,
@@ -91,8 +91,8 @@ impl PhaseRecorder {
         }
     }
 
-    /// Begins a phase with this name that exercises `path`. If another phase is open, ends that
-    /// first.
+    /// Begins a phase with name `name`, in which the guest exercises `path`. If another phase is
+    /// open, this call first ends it, with 0 operations.
     ///
     /// # Errors
     /// [`RecordError::TooMany`] if the guest has reported [`PHASES_MAX`] phases.

@@ -13,8 +13,8 @@ const EXIT: u64 = 0;
 const RECORD: u64 = (PORT_RECORD - PORT_EXIT) as u64;
 const RECORD_APERTURE: u64 = (PORT_RECORD_APERTURE - PORT_EXIT) as u64;
 
-/// The I/O ports of the test device from [`PORT_EXIT`] on, as a device on the port bus. All of them
-/// take 4-byte stores and nothing else.
+/// The I/O ports of the test device, from [`PORT_EXIT`] on, as a device on the VM's port bus. The
+/// ports act on 4-byte stores only.
 #[derive(Debug)]
 pub struct Ports(pub Arc<Recorder>);
 

@@ -101,7 +101,7 @@ pub enum RecordError {
     TooMany {
         /// Kind of the record.
         kind: RecordKind,
-        /// Most records of this kind that a guest can report.
+        /// Maximum number of records of this kind that a guest can report.
         max: usize,
     },
 }

@@ -17,9 +17,9 @@ use crate::memory::{Place, RecordMemory};
 use crate::phases::{Phase, PhaseRecorder};
 use crate::record::{Figure, PanicInfo, RecordError, Recorded, field};
 
-/// Most figures that one guest can report.
+/// Maximum number of figures that one guest can report.
 pub const FIGURES_MAX: usize = 1024;
-/// Longest time that a fetch waits, even if the guest asks for more.
+/// Maximum time that a request for mail waits, even if the guest asks for more.
 const FETCH_WAIT_MAX: Duration = Duration::from_secs(120);
 
 /// What the test device of one VM knows about the run that the VM belongs to.
@@ -51,17 +51,18 @@ impl Default for RunContext {
 /// Everything that one guest has reported to its test device.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// Phases of the guest's run that have ended, in order.
+    /// Phases of the guest's run that have ended, in the order of their ends.
     pub phases: Vec<Phase>,
     /// Figures, in the order in which the guest reported them.
     pub figures: Vec<Figure>,
-    /// Samples of the guest with the host's time for the same operations, in order.
+    /// Times that the guest reported, with the host's times for the same operations, in the order
+    /// in which the guest reported them.
     pub samples: Vec<Sample>,
     /// The guest's first panic; `None` if it has reported none.
     pub panic: Option<PanicInfo>,
 }
 
-/// Acts on the records of one guest and keeps what they report.
+/// Acts on the records by which one guest addresses the test device, and keeps what they report.
 #[derive(Debug)]
 pub struct Recorder {
     memory: RecordMemory,
@@ -74,9 +75,12 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Returns a recorder without reports. `memory` is where the guest's records can be, `exits`
-    /// counts the exits of its VM, and `tsc_khz` is the frequency of its time stamp counter in kHz.
-    /// Waiting for mail ends soon after `stop` is set and the mailboxes are woken.
+    /// Returns a recorder without reports. `memory` is the guest's RAM and aperture, in which the
+    /// guest writes its records. `exits` provides the counts of exits of the guest's VM, and
+    /// `tsc_khz` is the frequency of the guest's time stamp counter in kHz.
+    ///
+    /// A record that asks for mail makes [`Self::record`] wait for the mail. This wait ends early
+    /// if `stop` is set and then [`Mailboxes::wake`] is called.
     pub fn new(
         memory: RecordMemory,
         context: RunContext,
@@ -102,13 +106,14 @@ impl Recorder {
         }
     }
 
-    /// Acts on the guest's record at guest-physical `address`.
+    /// Acts on the record that the guest has written to its RAM at guest-physical `address`, and
+    /// returns what was done.
     pub fn record(&self, address: u32) -> Recorded {
         self.record_at(Place::Ram(address.into()))
     }
 
-    /// Acts on the guest's record in the aperture, at offset `units` times
-    /// [`wire::RECORD_UNIT_BYTES`].
+    /// Acts on the record that the guest has written to its aperture, and returns what was done.
+    /// The record's offset in the aperture is `units` times [`wire::RECORD_UNIT_BYTES`] bytes.
     pub fn record_in_aperture(&self, units: u32) -> Recorded {
         self.record_at(Place::Aperture(u64::from(units) * wire::RECORD_UNIT_BYTES))
     }

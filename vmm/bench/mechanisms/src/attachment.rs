@@ -25,8 +25,8 @@ use crate::trap::{Trap, TrapMemory, TrapRegisters};
 /// Number of cards: two of devices, and one of the host.
 const CARDS: u64 = 3;
 
-/// The devices of all mechanisms for one VM, and the samples that its guest sends. The devices have
-/// no allocations when they are attached.
+/// The devices by which the guest of `bench exits` reaches a GPU (for the mechanisms `forward` and
+/// `trap`), and the samples taken so far. Each VM gets new devices, which have no allocations.
 pub struct Mechanisms {
     backend: Arc<dyn Backend>,
     plan: Plan,
@@ -38,12 +38,12 @@ pub struct Mechanisms {
 causeway_vmm::debug_by_name!(Mechanisms);
 
 impl Mechanisms {
-    /// Returns the devices of all mechanisms on `backend`. `effort` determines the largest size
-    /// that is measured.
+    /// Returns the devices, which allocate memory and launch kernels on `backend`. `effort` says up
+    /// to which size workloads are measured.
     ///
     /// # Errors
-    /// [`CardError`] if the back end has too little memory, or the card for the host's own samples
-    /// cannot be created.
+    /// [`CardError::Small`] if the back end has too little memory for the benchmark, another
+    /// [`CardError`] if the session for the host's own samples cannot be created.
     pub fn new(backend: Arc<dyn Backend>, effort: Effort) -> Result<Self, CardError> {
         let (bytes, wanted) = (backend.attributes().memory_bytes, CARDS * BYTES_MAX);
         if bytes < wanted {
@@ -62,8 +62,8 @@ impl Mechanisms {
         })
     }
 
-    /// Adds a device that is passed through to the guest. The VM opens it, because the device is
-    /// also a [source](causeway_vmm::passthrough::DeviceSource) of devices.
+    /// Sets the PCI device that is passed through to the guest, if any, so that samples on its
+    /// memory can be taken. The caller also gives the device to the VM, which opens it.
     #[must_use]
     pub fn with_device(self, device: Option<Arc<PassthroughDevice>>) -> Self {
         let memory = device.as_ref().map(|device| device.memory());
@@ -74,12 +74,13 @@ impl Mechanisms {
         }
     }
 
-    /// Returns the samples that were taken so far, in order.
+    /// Returns all samples taken so far, the guest's and the host's, in the order in which they
+    /// were taken.
     pub fn taken(&self) -> Vec<Measurement> {
         self.taken.lock().clone()
     }
 
-    /// Returns the number of samples that were taken so far, and the last one.
+    /// Returns the number of samples taken so far, and the last sample.
     pub fn progress(&self) -> (usize, Option<Measurement>) {
         let taken = self.taken.lock();
         (taken.len(), taken.last().copied())

@@ -14,13 +14,14 @@ use causeway_memory::{Mapping, MemoryError};
 use causeway_protocol::Access;
 use causeway_protocol::message::MemoryKind;
 
-/// Most allocations at a time.
+/// Maximum number of allocations of a card at a time.
 const ALLOCATIONS_MAX: usize = 64;
-/// Most bytes of all allocations of a card. Three cards fit into the memory of a back end, so that
-/// none can use up the memory of another.
+/// Maximum size of all allocations of a card together, in bytes. Three cards fit into the memory of
+/// a back end, so that none can use up the memory of another.
 pub(crate) const BYTES_MAX: u64 = 320 << 20;
 
-/// Why an operation on a card fails. A card is a session of a benchmark on a back end.
+/// Why an operation on a card fails. A card is a GPU as a benchmark uses it: an address space,
+/// memory and one queue on a back end.
 #[derive(Debug, thiserror::Error)]
 pub enum CardError {
     /// The back end refuses the operation.
@@ -94,18 +95,19 @@ pub enum CardError {
     Fault(Fault),
 }
 
-/// Memory of a card, seen by the CPU.
+/// An allocation of a card, mapped for the CPU and for kernels.
 pub(crate) struct CardMemory {
-    /// Mapping in this process. Kernels may write to the memory at any time.
+    /// Mapping of the memory in this process. Kernels may write to the memory at any time.
     pub mapping: Mapping,
-    /// Address at which kernels find the memory.
+    /// GPU address of the memory, by which kernels access it.
     pub address: u64,
-    /// Size in bytes, rounded up to the granularity of the back end.
+    /// Size of the memory in bytes, rounded up to the allocation granularity of the back end.
     pub bytes: u64,
     _memory: Arc<dyn Memory>,
 }
 
-/// A GPU with a session of its own on a back end. Its caller is not trusted.
+/// A small GPU for a benchmark: an address space, memory, kernels and one queue on a back end.
+/// Arguments from guests are not trusted.
 pub(crate) struct Card {
     backend: Arc<dyn Backend>,
     space: Arc<dyn Space>,
@@ -121,11 +123,12 @@ pub(crate) struct Card {
 }
 
 impl Card {
-    /// Returns a card on `backend` with all kernels loaded. Its work ends soon after `stop` is set.
+    /// Returns a card on `backend` with the kernels of all workloads loaded. Kernels that run on
+    /// the card end soon after another thread sets `stop`.
     ///
     /// # Errors
-    /// [`CardError::Backend`] if the back end refuses an object, `Module` or `Kernel` if it cannot
-    /// load a kernel.
+    /// [`CardError::Backend`] if the back end cannot create an address space or a queue, `Module`
+    /// or `Kernel` if it cannot load a kernel.
     pub fn new(backend: &Arc<dyn Backend>, stop: &Arc<AtomicBool>) -> Result<Self, CardError> {
         let space = backend.create_space(Arc::clone(stop))?;
         let mut modules = Vec::new();
@@ -156,11 +159,13 @@ impl Card {
         })
     }
 
-    /// Allocates memory, maps it for kernels and the CPU, and returns its identifier.
+    /// Allocates at least `bytes` bytes, maps them for kernels and the CPU, and returns an
+    /// identifier for the allocation.
     ///
     /// # Errors
-    /// [`CardError::Full`] if the card's limit is reached, `Backend` or `Map` if the back end
-    /// refuses, `Invisible` if CPUs cannot access its memory.
+    /// [`CardError::Full`] if the card would have too many allocations or too much memory,
+    /// `Backend` if the back end cannot allocate or map the memory for kernels, `Map` if it cannot
+    /// be mapped into this process, `Invisible` if CPUs cannot access memory of the back end.
     pub fn allocate(&mut self, bytes: u64) -> Result<u64, CardError> {
         let granularity = self.backend.attributes().granularity_bytes;
         let rounded = bytes.max(1).checked_next_multiple_of(granularity);
@@ -192,7 +197,7 @@ impl Card {
         Ok(id)
     }
 
-    /// Waits for pending work, then frees the allocation with identifier `id`.
+    /// Waits until all launched kernels have ended, then frees the allocation with identifier `id`.
     ///
     /// # Errors
     /// [`CardError::NoMemory`] if there is no such allocation, `Backend` if the back end refuses.
@@ -206,7 +211,8 @@ impl Card {
         Ok(())
     }
 
-    /// Returns an allocation without waiting for pending work.
+    /// Returns the allocation with identifier `id`. Kernels may still use it, because this call
+    /// does not wait for them.
     ///
     /// # Errors
     /// [`CardError::NoMemory`] if there is no such allocation.
@@ -214,7 +220,8 @@ impl Card {
         self.memory.get(&id).ok_or(CardError::NoMemory { id })
     }
 
-    /// Waits for all pending work, then returns an allocation.
+    /// Waits until all launched kernels have ended, then returns the allocation with identifier
+    /// `id`.
     ///
     /// # Errors
     /// [`CardError::NoMemory`] if there is no such allocation, `Fault` if earlier work failed.
@@ -258,8 +265,8 @@ impl Card {
             .map_err(CardError::Fault)
     }
 
-    /// Starts all submitted work in the back end. Returns the number of launches so far if all have
-    /// ended, else `None`.
+    /// Starts all submitted launches in the back end without waiting for them. Returns the number
+    /// of launches so far if all of them have ended, else `None`.
     ///
     /// # Errors
     /// [`CardError::Fault`] if work failed.

@@ -7,7 +7,7 @@
 use causeway_kernels::loops;
 use causeway_memory::Mapping;
 
-/// A range of a mapping. Others may write to it at any time.
+/// A range of the bytes of a mapping. Guests and kernels may write to the range at any time.
 #[derive(Clone, Copy)]
 pub struct Part<'m> {
     mapping: &'m Mapping,
@@ -44,8 +44,7 @@ impl<'m> Part<'m> {
     }
 }
 
-/// Copies a range to another one of the same size; both mappings are writable. Returns `None` if
-/// their sizes differ.
+/// Copies range `from` to range `to`. Returns `None` and copies nothing if their sizes differ.
 pub fn between(to: Part<'_>, from: Part<'_>) -> Option<()> {
     if to.bytes != from.bytes {
         return None;
@@ -56,7 +55,7 @@ pub fn between(to: Part<'_>, from: Part<'_>) -> Option<()> {
     Some(())
 }
 
-/// Copies from a buffer of this process to a range. Returns `None` if their sizes differ.
+/// Copies the buffer `from` to range `to`. Returns `None` and copies nothing if their sizes differ.
 pub fn inward(to: Part<'_>, from: &[u8]) -> Option<()> {
     if to.bytes != from.len() as u64 {
         return None;
@@ -66,7 +65,8 @@ pub fn inward(to: Part<'_>, from: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// Copies from a range to a buffer of this process. Returns `None` if their sizes differ.
+/// Copies range `from` to the buffer `into`. Returns `None` and copies nothing if their sizes
+/// differ.
 pub fn outward(into: &mut [u8], from: Part<'_>) -> Option<()> {
     if from.bytes != into.len() as u64 {
         return None;
@@ -76,8 +76,9 @@ pub fn outward(into: &mut [u8], from: Part<'_>) -> Option<()> {
     Some(())
 }
 
-/// Runs the loop [`loops::store`] `passes` times over a range. Returns `None` if the range is not a
-/// whole number of the loop's turns, or `passes` is 0.
+/// Stores to all 64-bit words of a range, `passes` times, with the loop [`loops::store`]. Returns
+/// `None` and stores nothing if the range is empty, not 8-byte aligned or no multiple of
+/// [`loops::WORDS_PER_TURN`] words, or if `passes` is 0.
 pub fn store_words(part: Part<'_>, passes: u32) -> Option<()> {
     let words = whole_turns(part, passes)?;
     // SAFETY: the part is mapped and writable, and has that many words, aligned; nobody has
@@ -86,8 +87,9 @@ pub fn store_words(part: Part<'_>, passes: u32) -> Option<()> {
     Some(())
 }
 
-/// Runs the loop [`loops::load`] `passes` times over a range and returns its sum. Returns `None` if
-/// the range is not a whole number of the loop's turns, or `passes` is 0.
+/// Loads all 64-bit words of a range, `passes` times, with the loop [`loops::load`], and returns
+/// their sum. Returns `None` if the range is empty, not 8-byte aligned or no multiple of
+/// [`loops::WORDS_PER_TURN`] words, or if `passes` is 0.
 pub fn load_words(part: Part<'_>, passes: u32) -> Option<u64> {
     let words = whole_turns(part, passes)?;
     // SAFETY: as for stores.

@@ -22,7 +22,8 @@ const SLICE_BYTES: u64 = 16 << 20;
 /// A word as it lies in guest RAM.
 type Word = [u8; 8];
 
-/// A card behind a port.
+/// The device of mechanism `forward`: a card to which the guest sends batches of calls by an I/O
+/// port.
 pub(crate) struct Forward {
     /// Guest RAM from address 0, as far as it is contiguous.
     ram: Mapping,
@@ -66,8 +67,9 @@ enum CallError {
 }
 
 impl Forward {
-    /// Returns a device that executes calls on `card`. `ram` maps the guest's RAM. The device stops
-    /// soon after `stop` is set.
+    /// Returns the device of mechanism `forward`, which executes the guest's calls on `card`. `ram`
+    /// maps guest RAM from address 0. The device refuses further calls once `stop` is set, because
+    /// the VM is then ending.
     pub fn new(card: Card, ram: Mapping, stop: Arc<AtomicBool>) -> Self {
         let state = State {
             card,
@@ -290,7 +292,7 @@ impl Batch<'_> {
     }
 }
 
-/// Most arguments of a launch.
+/// Maximum number of arguments of a launch.
 const ARGUMENTS_MAX: usize = 16;
 
 /// Returns the pieces of a copy by reference, or `None` if one is incomplete or their number is

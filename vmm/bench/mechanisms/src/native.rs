@@ -20,17 +20,18 @@ pub(crate) struct Native {
     has_failed: bool,
 }
 
-/// The time of a sample.
+/// Time and processor time of a sample that the host took.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NativeTime {
-    /// Elapsed time of the sample.
+    /// Time that the operations of the sample took.
     pub elapsed: Duration,
-    /// Processor time of the process.
+    /// Processor time that this process used during the operations of the sample.
     pub cpu: Duration,
 }
 
 impl Native {
-    /// Returns an object that runs workloads on `card`, with a buffer of `host_bytes` bytes.
+    /// Returns an object that runs workloads on `card` in this process. It allocates a buffer of
+    /// `host_bytes` bytes, with which workloads copy to and from the GPU.
     ///
     /// # Errors
     /// [`MemoryError`] if the host has too little memory for the buffer.
@@ -43,13 +44,14 @@ impl Native {
         })
     }
 
-    /// Takes one sample on the memory of a passed-through device. Returns `None` if the memory
-    /// cannot be accessed now.
+    /// Takes one sample of `cell` on the memory of a passed-through device. Returns `None` if no VM
+    /// has opened the device, or if its guest has turned off access to the device's memory.
     pub fn measure_on(&mut self, device: &PassthroughDevice, cell: &Cell) -> Option<NativeTime> {
         device.measure(cell, self.host.bytes())
     }
 
-    /// Takes one sample on the card. Returns `None` if the back end fails now or has failed before.
+    /// Takes one sample of `cell` on the card. Returns `None` if the back end reports an error in
+    /// this sample or did so in an earlier one.
     pub fn measure(&mut self, cell: &Cell) -> Option<NativeTime> {
         if self.has_failed {
             return None;
@@ -148,12 +150,12 @@ impl Mechanism for Direct<'_> {
     }
 }
 
-/// Times what the host does.
+/// The stopwatch for samples that the host takes.
 #[derive(Default)]
 pub(crate) struct Watch {
     cpu: Duration,
     begin: Option<Instant>,
-    /// The time of the sample.
+    /// The time of the sample; zero until the stopwatch was stopped.
     pub taken: NativeTime,
 }
 

@@ -10,7 +10,8 @@ pub struct OwnMemory {
 }
 
 impl OwnMemory {
-    /// Returns a buffer of `bytes` bytes, with all pages mapped.
+    /// Returns a zeroed buffer of `bytes` bytes. All of its pages are present in memory, so that
+    /// accesses cause no page faults.
     ///
     /// # Errors
     /// [`MemoryError`] if the host has too little memory.

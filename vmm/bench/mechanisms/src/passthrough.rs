@@ -60,8 +60,8 @@ pub enum PassedDeviceError {
     },
 }
 
-/// A PCI device that is passed through to the guest, and whose memory is measured. The content of
-/// the memory is lost.
+/// A PCI device that is passed through to the guest, and whose memory the workloads access. They
+/// overwrite the content of that memory.
 #[derive(Debug)]
 pub struct PassthroughDevice {
     source: HostDevices,
@@ -77,13 +77,14 @@ struct Mapped {
 }
 
 impl PassthroughDevice {
-    /// Opens the device at `address`, finds its memory, and releases the device again. `ram_bytes`
-    /// is the RAM of the VM to which it will be passed through.
+    /// Opens the device at `address`, finds memory of the device that can be measured, and releases
+    /// the device again. `ram_bytes` is the RAM of the VM to which the device will be passed
+    /// through.
     ///
     /// # Errors
     /// [`PassedDeviceError`]: `Preflight`, `Container` or `Open` if the device cannot be opened,
-    /// `Bar` if none of its BARs is memory, `Map` or `Touch` if the BAR cannot be accessed,
-    /// `Forgets` if it does not keep values.
+    /// `Bar` if none of its BARs is memory, `Map` or `Touch` if the memory cannot be accessed,
+    /// `Forgets` if it does not keep the values stored to it.
     pub fn probe(host: Host, address: Address, ram_bytes: u64) -> Result<Self, PassedDeviceError> {
         let function = host.preflight(address, ram_bytes)?;
         let container = Container::new(&host, Choice::default(), &[address], None)?;
@@ -101,7 +102,8 @@ impl PassthroughDevice {
         })
     }
 
-    /// Returns which part of the device's memory is measured, as plans name it.
+    /// Returns which part of the device's memory is measured. The plan of the benchmark contains
+    /// this value.
     pub fn memory(&self) -> DeviceMemory {
         self.memory
     }
@@ -111,10 +113,12 @@ impl PassthroughDevice {
         self.mapped.lock().take();
     }
 
-    /// Takes a sample of the host's own, with as much memory of the program's own as it needs; none
-    /// while no guest has the device, or while it has turned off that the device answers: a touch
-    /// would be fatal then. Called on the thread of the guest's only virtual CPU, so that the guest
-    /// cannot turn it off meanwhile.
+    /// Takes one sample of `cell` by the host on the device's memory, with the buffer `host` in the
+    /// host's own memory. Returns `None` if no guest has the device, or if the guest has turned off
+    /// the device's memory: an access would then end this process.
+    ///
+    /// The caller is the thread of the guest's only virtual CPU, so the guest cannot turn off the
+    /// memory during the sample.
     pub(crate) fn measure(&self, cell: &Cell, host: &mut [u8]) -> Option<NativeTime> {
         let mapped = self.mapped.lock();
         let mapped = mapped.as_ref().filter(|mapped| mapped.decoding.is_on())?;

@@ -12,23 +12,23 @@ use parking_lot::Mutex;
 use crate::native::Native;
 use crate::passthrough::PassthroughDevice;
 
-/// Most samples that are kept.
+/// Maximum number of samples that are kept.
 const SAMPLES_MAX: usize = 65_536;
 
-/// A sample of one cell that the benchmark has taken.
+/// A sample that the benchmark has taken of one cell: a workload at one size by one mechanism.
 #[derive(Clone, Copy, Debug)]
 pub struct Measurement {
     /// The cell, and the time of its operations.
     pub sample: Sample,
-    /// Processor time of this process in nanoseconds, for samples of the host; `None` for samples
-    /// of a guest, whose phases contain it.
+    /// For samples of the host, processor time that this process used, in nanoseconds. `None` for
+    /// samples of a guest, because the phases of its run contain this time.
     pub cpu_ns: Option<u64>,
 }
 
-/// The device behind the port.
+/// The device at the port by which a guest sends samples, or asks the host to take samples.
 pub(crate) struct Samples {
     pub ram: Arc<GuestRam>,
-    /// Says which cells may be measured.
+    /// The plan of the benchmark. Samples of cells that it does not allow are refused.
     pub plan: Plan,
     pub taken: Arc<Mutex<Vec<Measurement>>>,
     pub native: Arc<Mutex<Native>>,

@@ -11,10 +11,11 @@ use parking_lot::Mutex;
 
 use crate::card::{Card, CardError};
 
-/// A card behind a range of memory and a page of registers. Both are one device of two ranges.
+/// The device of mechanism `trap`: a card whose memory and registers the guest reaches at two
+/// guest-physical ranges, where each access exits.
 pub(crate) struct Trap {
     card: Card,
-    /// Where memory stands in the range: offset to identifier.
+    /// Identifiers of the card's allocations, by their offsets in the range of memory.
     placed: BTreeMap<u64, u64>,
     free: VaAllocator,
     packet: [u64; wire::PACKET_WORDS],
@@ -37,7 +38,8 @@ enum PacketError {
 }
 
 impl Trap {
-    /// Returns a device whose memory and launches are those of `card`.
+    /// Returns the emulated device of mechanism `trap`, which allocates memory and launches kernels
+    /// on `card`.
     pub fn new(card: Card) -> Arc<Mutex<Self>> {
         Arc::new(Mutex::new(Self {
             card,
@@ -119,10 +121,10 @@ impl Trap {
     }
 }
 
-/// The range of memory.
+/// The guest-physical range of the device with its memory.
 pub(crate) struct TrapMemory(pub Arc<Mutex<Trap>>);
 
-/// The page of registers.
+/// The guest-physical range of the device with its registers.
 pub(crate) struct TrapRegisters(pub Arc<Mutex<Trap>>);
 
 impl BusDevice for TrapMemory {

@@ -4,8 +4,9 @@ pub mod figures;
 
 use serde::Serialize;
 
-/// Least number of samples from which a 95 % confidence interval of the median can be computed.
-/// With five, all lie on one side of the median with probability 1/16.
+/// Minimum number of samples for a 95 % confidence interval of the median. Five samples do not
+/// suffice: with probability 1/16, which is more than 5 %, all of them lie on one side of the
+/// median.
 pub const INTERVAL_SAMPLES_MIN: usize = 6;
 
 /// Probability that the median lies beyond one of the ends.
@@ -19,10 +20,11 @@ pub struct Distribution {
     /// Lower end of the 95 % confidence interval of the median, in nanoseconds; `None` if there are
     /// fewer than [`INTERVAL_SAMPLES_MIN`] samples.
     pub low_ns: Option<f64>,
-    /// Upper end of this interval, in nanoseconds.
+    /// Upper end of the 95 % confidence interval of the median, in nanoseconds; `None` if `low_ns`
+    /// is.
     pub high_ns: Option<f64>,
-    /// 99th percentile in nanoseconds, by nearest rank. With fewer than 100 samples this is the
-    /// slowest.
+    /// 99th percentile of the times in nanoseconds, by the nearest-rank method. With fewer than 100
+    /// samples, it equals `slowest_ns`.
     pub p99_ns: f64,
     /// Longest time in nanoseconds.
     pub slowest_ns: f64,
@@ -67,7 +69,8 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// Returns the ratio of pairs (numerator, denominator), or `None` if there are no pairs.
+    /// Returns the median of the ratios of `pairs` (numerator, denominator) with its confidence
+    /// interval, or `None` if there are no pairs.
     pub fn of(pairs: impl IntoIterator<Item = (f64, f64)>) -> Option<Self> {
         let ratios: Vec<f64> = pairs.into_iter().map(|(a, b)| a / b).collect();
         let sorted = sorted(&ratios);
@@ -89,17 +92,19 @@ pub fn median_of(samples: &[f64]) -> Option<f64> {
 /// Returns the 95 % confidence interval of the median, or `None` if there are fewer than
 /// [`INTERVAL_SAMPLES_MIN`] samples.
 ///
-/// The interval is that of the sign test, which assumes no distribution: each sample lies below the
-/// median with probability 1/2, so the number of samples below is binomial. The ends are the two
-/// order statistics that are as close together as this distribution allows.
+/// The interval is that of the sign test, which assumes nothing about the distribution of the
+/// samples: each sample lies below the true median with probability 1/2, so the number of samples
+/// below it is binomially distributed. Both ends are samples, the closest pair for which this gives
+/// 95 % confidence.
 pub fn interval_of(samples: &[f64]) -> Option<(f64, f64)> {
     interval(&sorted(samples))
 }
 
-/// Returns a confidence interval of the median for a comparison of `intervals` intervals: wider, so
-/// that with 95 % confidence all of them contain their medians (Bonferroni correction). If the
-/// samples are too few for that, this is their whole range. Returns `None` if there are fewer than
-/// [`INTERVAL_SAMPLES_MIN`] samples.
+/// Returns a confidence interval of the median that is one of `intervals` intervals to compare. It
+/// is wider than a single 95 % interval, so that with 95 % confidence all `intervals` intervals
+/// contain their medians (Bonferroni correction). If there are too few samples for that, the
+/// interval is their whole range. Returns `None` if there are fewer than [`INTERVAL_SAMPLES_MIN`]
+/// samples.
 pub fn interval_among(samples: &[f64], intervals: usize) -> Option<(f64, f64)> {
     interval_of(samples)?;
     let rank = interval_rank(samples.len(), TAIL / intervals.max(1) as f64);

@@ -24,7 +24,7 @@ pub struct CellReport {
     pub unit: &'static str,
     /// Name of the mechanism.
     pub mechanism: &'static str,
-    /// Number of operations in each sample. Times and exits are those of one operation.
+    /// Number of operations in each sample. The times in this report are those of one operation.
     pub operations: u64,
     /// Number of samples that were taken.
     pub samples: usize,
@@ -38,14 +38,15 @@ pub struct CellReport {
     /// Processor time that this process used for one operation, in nanoseconds: the median over the
     /// samples.
     pub cpu_ns: Option<f64>,
-    /// VM exits during the samples; absent for cells of the host, and if a sample has no counts.
+    /// VM exits during the samples; absent for cells of the host, and if exits were not counted in
+    /// one of the samples.
     pub exits: Option<ExitReport>,
 }
 
 impl CellReport {
     /// Returns the results of a cell, or `None` if it has no samples. `taken` are the samples of
-    /// all cells; `counted` are the phases of this cell, without the warm-up; `counts` says how KVM
-    /// counts exits on this host.
+    /// all cells; `counted` are the phases in which exits were counted for this cell, without that
+    /// of the warm-up; `counts` says how KVM counts exits on this host.
     pub fn of(
         cell: &Cell,
         taken: &[Measurement],

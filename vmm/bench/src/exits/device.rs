@@ -12,7 +12,7 @@ use causeway_terminal::{Code, Failure};
 /// The device of `--vfio`, or the reason why it is not measured. Both are absent without `--vfio`.
 #[derive(Default)]
 pub struct DeviceChoice {
-    /// The device to measure.
+    /// The device to measure; `None` if there is none, or if it cannot be measured.
     pub device: Option<Arc<PassthroughDevice>>,
     /// Why the device of `--vfio` is not measured, as text for people.
     pub refused: Option<String>,

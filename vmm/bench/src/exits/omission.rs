@@ -68,7 +68,8 @@ impl Omission {
     }
 }
 
-/// Returns the cells that `plan` excludes because their mechanism cannot run them.
+/// Returns the cells that are not measured because their mechanism cannot run them, each with the
+/// reason. `plan` is the plan of the benchmark.
 pub fn left_out(plan: Plan) -> Vec<Omission> {
     let mut missing = Vec::new();
     let mut of_device = plan.asked_mechanisms().filter(|m| m.is_of_device());
@@ -106,8 +107,8 @@ fn left_out_of(
     }
 }
 
-/// Returns the planned cells for which `is_measured` is false, with `reason`. If a mechanism has no
-/// measured cell, its cells become one omission.
+/// Returns an omission with `reason` for each planned cell for which `is_measured` is false. If no
+/// cell of a mechanism was measured, one omission stands for all of them.
 pub fn not_reached(plan: Plan, is_measured: impl Fn(&Cell) -> bool, reason: &str) -> Vec<Omission> {
     let mut missing = Vec::new();
     for mechanism in plan.mechanisms() {

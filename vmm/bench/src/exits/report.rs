@@ -113,8 +113,8 @@ impl ExitsReport {
         }
     }
 
-    /// Fills the report from a run that reached its end, passed or not. `taken` are the samples of
-    /// all cells.
+    /// Fills the report with the results of a run that reached its end. `taken` are the samples of
+    /// all cells; `passed` says whether the run passed.
     pub fn finished(self, finished: &RunOutcome, taken: &[Measurement], passed: bool) -> Self {
         let outcome = finished.outcomes.first();
         // A KVM with statistics always returns all of them.
@@ -143,8 +143,8 @@ impl ExitsReport {
         report
     }
 
-    /// Fills the report from a run that failed after it had taken samples. The counts of exits are
-    /// lost then.
+    /// Fills the report with the samples `taken` by a run before it failed with `failure`. Such a
+    /// report has no counts of exits.
     pub fn broken_off(mut self, failure: &Failure, taken: &[Measurement]) -> Self {
         let reached = |cell: &Cell| is_of(taken, cell);
         self.missing
@@ -155,8 +155,8 @@ impl ExitsReport {
         self
     }
 
-    /// Replaces the reason for missing cells of a passed-through device by `refused`, which says
-    /// why the device of `--vfio` is not available, if given.
+    /// If `refused` is given, makes it the reason why cells of mechanism `passthrough` are missing.
+    /// It says why the device of `--vfio` is not available.
     pub fn without_device(mut self, refused: Option<&str>) -> Self {
         let mut missing = self.missing.iter_mut();
         let row = missing.find(|missing| missing.reason == Exclusion::NoDevice.to_string());

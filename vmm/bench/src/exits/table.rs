@@ -82,8 +82,8 @@ fn cells(cells: &[CellReport]) -> Table {
     table
 }
 
-/// Returns the texts of each cell's row, and whether the cell begins a new workload or size. Only
-/// the first row of a workload and size shows them.
+/// Returns for each cell the texts of its row in the table, and whether it is the first cell of its
+/// workload and size. Other rows leave the columns for workload and size empty.
 pub fn rows(
     cells: &[CellReport],
 ) -> impl Iterator<Item = (bool, &CellReport, [String; COLUMNS.len()])> {

@@ -68,8 +68,8 @@ pub struct LineReport {
     pub guest: Distribution,
     /// Times of one operation on the host; absent if the host cannot run it.
     pub native: Option<Distribution>,
-    /// Ratio of the guest's time to the host's time, of samples that were taken one after the
-    /// other.
+    /// Median ratio of the guest's time to the host's time for the same operations, of pairs of
+    /// samples taken one after the other; absent if the host has no times.
     pub guest_over_native: Option<Ratio>,
     /// VM exits during all samples of this line.
     pub exits: ExitReport,

@@ -77,7 +77,7 @@ pub enum Exclusion {
 }
 
 impl Exclusion {
-    /// Returns whether the workload is excluded at all sizes.
+    /// Returns whether this reason excludes all sizes of the workload, and not one size only.
     #[must_use]
     pub const fn is_of_all_sizes(self) -> bool {
         matches!(self, Self::NoDevice | Self::NoKernels | Self::NoAllocator)

@@ -5,11 +5,12 @@ pub mod forward;
 pub mod sample;
 pub mod trap;
 
-/// First I/O port of the devices of the mechanisms.
+/// First of the I/O ports by which the guest of `bench exits` reaches the devices of the benchmark.
 pub const PORT: u16 = 0xcc0;
-/// I/O port of [`forward`]. A four-byte store of the page number of its area executes the calls in
-/// the area.
+/// I/O port of mechanism `forward`. A four-byte store executes the calls in an area of guest RAM,
+/// as [`forward`] describes. The stored value is the guest-physical address of the area divided by
+/// 4096.
 pub const PORT_FORWARD: u16 = PORT;
-/// I/O port for samples. A four-byte store of the address of a [`sample::Sample`] in RAM hands the
-/// sample over.
+/// I/O port for samples. A four-byte store hands a [`sample::Sample`] in guest RAM over to the
+/// host. The stored value is the guest-physical address of the sample.
 pub const PORT_SAMPLE: u16 = PORT + 4;

@@ -5,20 +5,20 @@ use core::fmt;
 
 use crate::{Cell, DeviceMemory, Exclusion, MECHANISMS, MechanismKind, WORKLOADS, WorkloadKind};
 
-/// How many sizes and operations a benchmark measures.
+/// How many sizes a benchmark measures, and how many operations a sample has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// Few and small sizes: about 90 seconds on two cores.
+    /// Few and small sizes. The benchmark takes about 90 seconds on two cores.
     Quick,
     /// All sizes, with as many operations as precise figures need.
     Full,
 }
 
-/// Most samples of a cell that a benchmark may take.
+/// Maximum number of samples that a benchmark may take of each cell.
 pub const REPETITIONS_MAX: u32 = 200;
 
-/// Returns the index of the mechanism that is measured at position `place` (from 0) of repetition
-/// `repetition`, of `count` mechanisms.
+/// Returns which of `count` mechanisms, by index, is measured at position `place` (from 0) of
+/// repetition `repetition`.
 ///
 /// The order is a Williams design (E. J. Williams, 1949): over `count` repetitions, or twice as
 /// many if `count` is odd, each mechanism is at each position equally often, and follows each other
@@ -41,7 +41,7 @@ pub const fn place_in_turn(repetition: u64, count: usize, place: usize) -> usize
 /// Which cells a benchmark measures. A cell is a workload at one size by one mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// How many sizes and operations to measure.
+    /// How many sizes to measure, and with how many operations in a sample.
     pub effort: Effort,
     /// Number of samples of each cell.
     pub repetitions: u32,
@@ -51,7 +51,7 @@ pub struct Plan {
     mechanisms: u32,
 }
 
-/// A word of a plan's text that is not understood.
+/// A word of a plan's text that [`Plan::parse`] does not accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "invalid word `{0}` in the guest's arguments: write quick, repetitions=N, workloads=BITS, \
@@ -73,7 +73,7 @@ impl Plan {
         }
     }
 
-    /// Returns the same plan for these workloads only.
+    /// Returns this plan, restricted to `workloads`.
     #[must_use]
     pub fn of_workloads(self, workloads: &[WorkloadKind]) -> Self {
         let bits = workloads.iter().fold(0, |bits, w| bits | 1 << *w as u32);
@@ -83,7 +83,7 @@ impl Plan {
         }
     }
 
-    /// Returns the same plan for these mechanisms only.
+    /// Returns this plan, restricted to `mechanisms`.
     #[must_use]
     pub fn of_mechanisms(self, mechanisms: &[MechanismKind]) -> Self {
         let bits = mechanisms.iter().fold(0, |bits, m| bits | 1 << *m as u32);
@@ -99,7 +99,8 @@ impl Plan {
         all.filter(move |w| self.workloads & 1 << *w as u32 != 0)
     }
 
-    /// Returns the same plan with this device passed through to the guest.
+    /// Returns this plan with `device` as the memory of the device that is passed through to the
+    /// guest.
     #[must_use]
     pub fn with_device(self, device: Option<DeviceMemory>) -> Self {
         Self { device, ..self }
@@ -119,7 +120,8 @@ impl Plan {
         all.filter(move |m| self.mechanisms & 1 << *m as u32 != 0)
     }
 
-    /// Returns the cell of a workload at `size` by a mechanism.
+    /// Returns the cell of `workload` at `size` by `mechanism`, with the number of operations in a
+    /// sample.
     ///
     /// # Errors
     /// [`Exclusion`] says why the mechanism does not run the workload at this size.
@@ -148,8 +150,9 @@ impl Plan {
         cell.ok_or(Exclusion::Exits)
     }
 
-    /// Returns whether `cell` is one that this effort and device allow, with the right number of
-    /// operations. The plan need not contain its workload or mechanism.
+    /// Returns whether `cell` may be measured with the plan's effort and device, and has the right
+    /// number of operations. The answer does not depend on the workloads and mechanisms to which
+    /// the plan is restricted.
     #[must_use]
     pub fn has(self, cell: &Cell) -> bool {
         (cell.workload.description().sizes)(self.effort).contains(&cell.size)
@@ -167,10 +170,14 @@ impl Plan {
         })
     }
 
-    /// Parses the text of a plan, which is the argument text of the guest that runs it.
+    /// Parses the text of a plan, which the command passes to the guest: words separated by commas,
+    /// each `quick`, `repetitions=N`, `workloads=BITS`, `mechanisms=BITS` or
+    /// `device=VENDOR:DEVICE:BAR:OFFSET:BYTES`. BITS is a decimal number whose bit N stands for the
+    /// workload or mechanism with number N. Without a word, the plan has all workloads, mechanisms
+    /// and sizes, and 24 repetitions.
     ///
     /// # Errors
-    /// The first word that is not understood.
+    /// [`BadArgument`] with the first word that is not one of these.
     pub fn parse(text: &str) -> Result<Self, BadArgument<'_>> {
         let mut plan = Self::all(Effort::Full, 24);
         for word in text.split(',').filter(|word| !word.is_empty()) {
@@ -195,7 +202,7 @@ impl Plan {
 }
 
 impl fmt::Display for Plan {
-    /// As [`Self::parse`] reads it.
+    /// Writes the plan as the text that [`Self::parse`] parses.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.effort == Effort::Quick {
             f.write_str("quick,")?;

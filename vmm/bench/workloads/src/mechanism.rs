@@ -50,7 +50,7 @@ impl MechanismKind {
         matches!(self, Self::Native | Self::NativeBar)
     }
 
-    /// Returns whether the mechanism needs a device that is passed through to the guest.
+    /// Returns whether the mechanism needs a PCI device that is passed through to the guest.
     #[must_use]
     pub const fn is_of_device(self) -> bool {
         matches!(self, Self::Passthrough | Self::NativeBar)
@@ -91,8 +91,9 @@ pub struct Shape {
     pub block: [u32; 2],
 }
 
-/// The GPU operations that workloads use. They take effect in order, as on a single CUDA stream. An
-/// operation that fails ends the program.
+/// The GPU operations that workloads use; each mechanism implements them. Operations take effect in
+/// the order of the calls, as on a single CUDA stream. An operation that fails does not return: the
+/// program panics.
 pub trait Mechanism {
     /// An allocation that kernels, copies, loads and stores can use.
     type Memory;

@@ -24,12 +24,14 @@ pub struct Description {
     pub is_data: bool,
     /// Whether the timed part launches kernels.
     pub launches: bool,
-    /// Returns the sizes that are measured, in the workload's unit.
+    /// Returns the sizes at which a benchmark of this effort measures the workload, in the
+    /// workload's unit.
     pub sizes: fn(Effort) -> &'static [u64],
-    /// Returns the number of operations in a sample at this size, or `None` if they would take the
-    /// mechanism too many exits.
+    /// Returns the number of operations in a sample by this mechanism at this size, or `None` if
+    /// the sample would cause too many exits.
     pub operations: fn(MechanismKind, Effort, u64) -> Option<u64>,
-    /// Returns the size in bytes of the program's own buffer that the workload needs at this size.
+    /// Returns how many bytes of the program's own memory, besides GPU memory, the workload needs
+    /// at this size.
     pub host_bytes: fn(u64) -> usize,
 }
 
@@ -46,11 +48,13 @@ pub struct Cell {
     pub operations: u64,
 }
 
-/// Longest name of a cell in bytes. Phases of the test device have no room for longer names.
+/// Maximum length of a cell's name in bytes, because the name is also that of a phase, for which
+/// the test device has no more room.
 pub const CELL_NAME_BYTES: usize = 48;
 
 impl fmt::Display for Cell {
-    /// Returns the name of its phases, by which the host finds what was counted in them.
+    /// Writes the name of the cell, which is also the name of its phases: workload, size and
+    /// mechanism.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (workload, mechanism) = (self.workload.name(), self.mechanism.name());
         write!(f, "{workload} {} {mechanism}", self.size)
@@ -68,7 +72,7 @@ pub trait Workload<M: Mechanism>: Sized {
     fn finish(self, m: &mut M, cell: &Cell, host: &mut [u8]);
 }
 
-/// Times part of a program, and marks the part in which exits are counted.
+/// Measures the time of one part of a program, and marks the part in which exits are counted.
 pub trait Stopwatch {
     /// Starts to count exits, doorbells and processor time.
     fn mark(&mut self, cell: &Cell);
@@ -130,8 +134,9 @@ macro_rules! workloads {
             }
         }
 
-        /// Takes one sample of a cell. `m` is the mechanism of the cell, `host` a buffer of
-        /// [`host_bytes`] bytes, and `watch` receives the time.
+        /// Runs the workload of `cell` once, to take one sample. `m` is the cell's mechanism,
+        /// `host` a buffer of [`host_bytes`] bytes in the program's own memory, and `watch` times
+        /// the operations.
         pub fn measure<M: Mechanism>(m: &mut M, cell: &Cell, host: &mut [u8], watch: &mut impl Stopwatch) {
             match cell.workload {
                 $(WorkloadKind::$workload => sample::<M, $module::$workload<M>>(m, cell, host, watch),)+
@@ -172,9 +177,9 @@ impl WorkloadKind {
         WORKLOADS.get(usize::try_from(number).ok()?).copied()
     }
 
-    /// Returns the cell of this workload at `size` by `mechanism`, or `None` if it would take too
-    /// many exits. [`Plan::cell`](crate::measurement_plan::Plan::cell) also checks what a passed-through device
-    /// supports.
+    /// Returns the cell of this workload at `size` by `mechanism`, or `None` if a sample would
+    /// cause too many exits. [`Plan::cell`](crate::measurement_plan::Plan::cell) also checks what a
+    /// passed-through device supports.
     #[must_use]
     pub fn cell(self, mechanism: MechanismKind, effort: Effort, size: u64) -> Option<Cell> {
         let operations = (self.description().operations)(mechanism, effort, size)?;
@@ -187,8 +192,8 @@ impl WorkloadKind {
     }
 }
 
-/// Returns the size in bytes of the program's own buffer that all workloads need, as a multiple of
-/// 2 MiB.
+/// Returns the size in bytes, a multiple of 2 MiB, of a buffer in the program's own memory that is
+/// large enough for each workload at each size of this effort.
 #[must_use]
 pub fn host_bytes(effort: Effort) -> usize {
     let needs = WORKLOADS.iter().flat_map(|workload| {

@@ -10,7 +10,7 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use super::http::{self, REQUEST_BYTES_MAX, Request, Resource};
 
-/// Longest duration of a monitor's connection, from accept to the end of the answer.
+/// Maximum duration of a monitor's connection, from its acceptance to the end of the answer.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes that are received at a time.
 const PIECE_BYTES: usize = 2 << 10;
@@ -49,7 +49,7 @@ impl Connection {
         self.deadline
     }
 
-    /// Returns the poll events after which [`Self::advance`] can continue.
+    /// Returns the poll events for which the caller waits before it calls [`Self::advance`] again.
     pub fn awaited(&self) -> PollFlags {
         match self.phase {
             Phase::Asking(_) => PollFlags::IN,

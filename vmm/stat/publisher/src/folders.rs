@@ -149,7 +149,8 @@ pub fn open(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-/// Removes a folder if it is empty and its name is one that Causeway gives to folders of this user.
+/// Removes `folder` if it is empty and has one of the names that Causeway gives to folders of this
+/// user. Errors are ignored.
 pub fn remove_empty(folder: &Path) {
     let own = shared_name(own_uid());
     let name = folder.file_name();

@@ -3,9 +3,9 @@
 
 use httparse::Status;
 
-/// Longest request line with all header fields, in bytes.
+/// Maximum length of a request in bytes: its request line with all header fields.
 pub const REQUEST_BYTES_MAX: usize = 8 << 10;
-/// Most header fields of a request or an answer.
+/// Maximum number of header fields of a request or an answer.
 const HEADERS_MAX: usize = 64;
 
 /// What a monitor can request from the publisher.
@@ -17,7 +17,8 @@ pub enum Resource {
     Snapshot,
 }
 
-/// What was found in the bytes that a monitor has sent so far.
+/// What the bytes are that a monitor has sent so far: part of a request, a valid request, or an
+/// invalid one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     /// A request whose header fields are not complete.
@@ -79,7 +80,7 @@ fn resource_of(request: &httparse::Request<'_, '_>) -> Request {
 }
 
 /// Returns an HTTP answer with `content` as the text of `resource`. If `body` is false, the answer
-/// has only its head, as HEAD requests it.
+/// has only its status line and header fields, as for a HEAD request.
 pub fn answer(resource: Resource, content: &str, body: bool) -> Vec<u8> {
     let body = if body { content } else { "" };
     let content_type = match resource {

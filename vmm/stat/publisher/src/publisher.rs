@@ -25,7 +25,8 @@ use super::runtime::{ProcessSocket, SocketError};
 use super::snapshot::Snapshot;
 use crate::listener::{ListenError, Listener};
 
-/// Most connections of each listener at a time. Another connection ends the oldest one.
+/// Maximum number of connections of each listener at a time. Another connection ends the oldest
+/// one.
 const CONNECTIONS_MAX: usize = 16;
 /// Pause after a connection could not be accepted. A guest may use up descriptors and return them.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -10,7 +10,7 @@ use rustix::fs::Dir;
 use super::folders::{Place, all_places, make, number, open, own_folders, own_uid, remove_empty};
 use crate::listener::{self, ListenError, Listener};
 
-/// Most entries that are read, in all folders together.
+/// Maximum number of entries that are read, in all folders together.
 const ENTRIES_MAX: usize = 4096;
 
 /// Why `causeway stat` cannot find this process.
@@ -124,7 +124,8 @@ impl ProcessSocket {
         }
     }
 
-    /// Returns the listener to which monitors connect. It is always present until the drop.
+    /// Returns the listener to which monitors connect. The result is `None` only while this object
+    /// is dropped.
     pub fn listener(&self) -> Option<&Listener> {
         self.listener.as_ref()
     }

@@ -20,7 +20,7 @@ pub struct Snapshot {
     pub schema: String,
     /// Version of Causeway that the process runs.
     pub causeway: String,
-    /// Process ID.
+    /// Process ID of the process that runs the guests.
     pub pid: u32,
     /// Subcommand that the process runs: `run` or `serve`.
     pub command: String,
@@ -68,7 +68,7 @@ pub struct Vm {
 /// Statistics of a session, as the mediator returns them.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Session {
-    /// Counters and current values, by the names in the mediator's table of statistics.
+    /// Counters and current values of the session, by name. docs/observing.md explains each.
     #[serde(flatten, with = "statistics")]
     pub statistics: Statistics,
     /// Whether a fault has ended the guest's session, and the guest has not reset the device since.
@@ -90,13 +90,14 @@ mod statistics {
     use serde::de::Error as _;
     use serde::{Deserialize as _, Deserializer, Serializer};
 
-    /// Writes statistics as fields, each with its name in the mediator's table of statistics.
+    /// Writes each statistic as a field with the statistic's name, which docs/observing.md
+    /// explains.
     pub fn serialize<S: Serializer>(values: &Statistics, to: S) -> Result<S::Ok, S::Error> {
         let fields = values.iter();
         to.collect_map(fields.map(|(statistic, value)| (statistic.name, value)))
     }
 
-    /// Reads statistics from fields, and refuses input without one of the statistics.
+    /// Reads statistics from fields. Input that lacks one of the statistics is an error.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Statistics, D::Error> {
         let fields = HashMap::<String, u64>::deserialize(from)?;
         let values = STATISTICS.map(|statistic| fields.get(statistic.name).copied());

@@ -22,7 +22,7 @@ const COLUMNS: [(&str, u16, bool); 8] = [
     ("GPU MEMORY", 18, true),
     ("APERTURE", 9, true),
 ];
-/// Most lines of the table while a guest is shown below it.
+/// Maximum number of lines of the table while a guest is shown below it.
 const TABLE_LINES_MAX: u16 = 12;
 /// Width of a bar in the lower part.
 const BAR_WIDTH: usize = 10;

@@ -43,8 +43,8 @@ impl State {
         state
     }
 
-    /// Replaces the statistics by `seen`. The chosen guest stays chosen in its new row; if it has
-    /// ended, the guest in its row becomes the chosen one.
+    /// Replaces the statistics by `seen`. The chosen guest stays chosen, even if it is now in
+    /// another row. If it has ended, the guest that is now in its row becomes the chosen one.
     pub fn update(&mut self, seen: Observation) {
         self.seen = seen;
         let rows = self.rows();

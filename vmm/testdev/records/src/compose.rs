@@ -8,7 +8,8 @@ use crate::{
 };
 
 impl RecordHeader {
-    /// Returns the header of a record of this kind, whose type is `R`.
+    /// Returns the header of a record of this kind. `R` is the type of the whole record, whose size
+    /// the header contains.
     #[must_use]
     pub const fn of<R>(kind: RecordKind) -> Self {
         Self {
@@ -60,20 +61,20 @@ impl<const BYTES: usize> Write for Text<BYTES> {
     }
 }
 
-/// What a guest did in a phase of its run.
+/// What a guest did in a phase of its run, as the guest itself counts it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
-    /// Number of operations.
+    /// Number of operations that the guest did.
     pub operations: u64,
-    /// Number of bytes moved.
+    /// Number of bytes that the guest moved.
     pub bytes: u64,
-    /// Number of doorbells rung.
+    /// Number of doorbells that the guest rang.
     pub doorbells: u64,
 }
 
 impl PhaseBegin {
-    /// Returns the record that begins a phase, which exercises `path`. A `name` longer than 48
-    /// bytes is cut.
+    /// Returns the record that begins a phase. `path` says what the phase exercises: setup, the
+    /// control path or the data path. A `name` longer than 48 bytes is cut.
     #[must_use]
     pub fn new(path: PhasePath, name: &str) -> Self {
         let name = Text::new(name);
@@ -87,7 +88,7 @@ impl PhaseBegin {
 }
 
 impl PhaseEnd {
-    /// Returns the record that ends the open phase, in which the guest did `totals`.
+    /// Returns the record that ends the open phase. `totals` says what the guest did in the phase.
     #[must_use]
     pub const fn new(totals: Totals) -> Self {
         Self {
@@ -134,7 +135,7 @@ impl Panic {
     }
 }
 
-/// Why a guest gets no mail from a mailbox.
+/// Why a guest that fetches mail from a mailbox gets none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoMail {
     /// The mailbox is still empty.
@@ -216,8 +217,9 @@ impl Baseline {
         }
     }
 
-    /// Returns from the host's reply how many ticks of the guest's time stamp counter the loop
-    /// took; `None` if the memory is not mapped.
+    /// Returns how many ticks of the guest's time stamp counter the loop took, from the host's
+    /// reply to this record; `None` if the host could not run the loop, for example because the
+    /// memory is not mapped.
     #[must_use]
     pub fn measured(&self) -> Option<u64> {
         (self.ticks != 0).then_some(self.ticks)
@@ -225,8 +227,9 @@ impl Baseline {
 }
 
 impl Comparison {
-    /// Returns the record that reports a sample for line number `line` of `bench gpu`: the guest
-    /// took `guest_ns` nanoseconds for `operations` operations (not zero) of `bytes` bytes each.
+    /// Returns the record that reports a sample for line number `line` in the table of `bench gpu`:
+    /// the guest took `guest_ns` nanoseconds for `operations` operations (not zero) of `bytes`
+    /// bytes each.
     #[must_use]
     pub const fn new(line: u32, operations: u32, bytes: u64, guest_ns: u64) -> Self {
         Self {
@@ -239,8 +242,8 @@ impl Comparison {
         }
     }
 
-    /// Returns from the host's reply how many nanoseconds the host took for the same operations;
-    /// `None` if the host does not do them natively.
+    /// Returns how many nanoseconds the host took for the same operations, from the host's reply to
+    /// this record; `None` if the host does not repeat them.
     #[must_use]
     pub fn native_ns(&self) -> Option<u64> {
         (self.native_ns != 0).then_some(self.native_ns)
@@ -258,8 +261,8 @@ impl Identity {
         }
     }
 
-    /// Returns from the host's reply the index of the VM and the number of VMs in the run; `None`
-    /// if the VM has no test device.
+    /// Returns the index of the VM, from 0, and the number of VMs in the run, from the host's reply
+    /// to this record; `None` if the VM has no test device.
     #[must_use]
     pub fn answer(&self) -> Option<(u32, u32)> {
         (self.vms != 0).then_some((self.vm, self.vms))

@@ -69,7 +69,7 @@ fn cost_text(cost: Ratio) -> String {
     time_within(cost.median, cost.low.zip(cost.high))
 }
 
-/// Adds a plot to the page `out`: which share of an operation's time its exits take.
+/// Adds a plot to the page `out`: what share of an operation's time its exits take.
 ///
 /// # Errors
 /// [`PlotError`] if the plot cannot be drawn.

@@ -17,7 +17,7 @@ pub enum Access {
 pub struct Point {
     /// Exits to the VMM in one operation.
     pub exits: f64,
-    /// How much longer one operation takes than on the host, in nanoseconds.
+    /// How much longer one operation takes in the guest than on the host, in nanoseconds.
     pub beyond_ns: f64,
     /// Name of the cell's mechanism.
     pub mechanism: &'static str,
@@ -33,8 +33,8 @@ pub struct Costs {
     pub port: Option<Ratio>,
 }
 
-/// Returns a point for each cell that has exits and takes longer than on the host, and the number
-/// of cells that have exits and take no longer.
+/// Returns a point for each cell with exits whose operations take longer than on the host, and the
+/// number of cells with exits whose operations take no longer.
 pub fn points(cells: &[CellReport]) -> (Vec<Point>, usize) {
     let point = |cell: &CellReport| {
         let native = native_of(cells, cell)?;

@@ -23,7 +23,7 @@ const HALF: (u32, u32) = (560, 380);
 
 type Area<'s> = DrawingArea<SVGBackend<'s>, Shift>;
 type Chart<'s> = ChartContext<'s, SVGBackend<'s>, Cartesian2d<Axis, Axis>>;
-/// Error of drawing a plot with the library `plotters`.
+/// Why the library `plotters` cannot draw a plot.
 pub type PlotError = DrawingAreaErrorKind<io::Error>;
 
 /// Returns the colour of a mechanism.
@@ -42,7 +42,7 @@ fn color(mechanism: &str) -> RGBColor {
 pub struct Group {
     /// Label under the bars.
     pub name: String,
-    /// Mechanism and value of each bar.
+    /// Name of the mechanism and value of each bar.
     pub bars: Vec<(&'static str, f64)>,
 }
 
@@ -120,8 +120,8 @@ pub fn lines(lines: &[Line], axes: &Axes<'_>) -> Result<String, PlotError> {
     })
 }
 
-/// Draws points as SVG, and for each mechanism of `costs` the line on which each exit costs this
-/// many nanoseconds.
+/// Draws points as SVG, and for each mechanism in `costs` a line: time as a function of exits if
+/// each exit costs the given number of nanoseconds.
 ///
 /// # Errors
 /// [`PlotError`] if the plot cannot be drawn.

@@ -6,24 +6,25 @@ use crate::{Cell, MechanismKind, WorkloadKind};
 /// nanoseconds.
 pub const WORDS: usize = 6;
 
-/// A measured time that a guest sends to the host. If the mechanism is
-/// [native](MechanismKind::is_native), the guest instead asks the host to measure, and the time has
-/// no meaning.
+/// A measured time that a guest of `bench exits` sends to the host. If the mechanism of the cell is
+/// [native](MechanismKind::is_native), the guest instead asks the host to measure the cell, and the
+/// host ignores the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// The cell that is measured.
+    /// The measured cell: a workload at one size by one mechanism.
     pub cell: Cell,
-    /// Number of the repetition, from 0, or [`WARM_UP`].
+    /// Number of the repetition in which the sample is taken, from 0, or [`WARM_UP`].
     pub repetition: u64,
-    /// Time of all operations together, in nanoseconds.
+    /// Time that all operations of the sample took together, in nanoseconds.
     pub ns: u64,
 }
 
-/// Value of [`Sample::repetition`] for a sample that warms up caches and is not kept.
+/// Value of [`Sample::repetition`] that asks the host to measure a cell only to warm up caches, and
+/// not to keep the time.
 pub const WARM_UP: u64 = u64::MAX;
 
 impl Sample {
-    /// Returns a sample that asks the host to measure a cell once and not to keep the time.
+    /// Returns a sample that asks the host to measure `cell` once and not to keep the time.
     #[must_use]
     pub const fn warming_up(cell: Cell) -> Self {
         Self {
@@ -33,7 +34,7 @@ impl Sample {
         }
     }
 
-    /// Returns the sample as the words that a guest writes to memory.
+    /// Returns the sample as 64-bit words, which a guest writes to its RAM for the host.
     #[must_use]
     pub const fn words(&self) -> [u64; WORDS] {
         [

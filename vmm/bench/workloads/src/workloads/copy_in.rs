@@ -19,7 +19,7 @@ pub(super) const DESCRIPTION: Description = Description {
     host_bytes: |bytes| bytes as usize,
 };
 
-/// Sizes of copies in bytes.
+/// Returns the sizes of copies that are measured, in bytes.
 pub(super) fn sizes(effort: Effort) -> &'static [u64] {
     match effort {
         Effort::Quick => &[64, 4096, 64 << 10],

@@ -19,7 +19,7 @@ pub(super) const DESCRIPTION: Description = Description {
     host_bytes: |_| 0,
 };
 
-/// One thread: what is measured is the way there and back.
+/// A launch of one thread, because the workload measures the launch and not the kernel.
 pub(super) const ONE_THREAD: Shape = Shape {
     grid: [1, 1],
     block: [1, 1],

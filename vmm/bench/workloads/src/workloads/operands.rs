@@ -2,15 +2,15 @@
 
 use crate::Mechanism;
 
-/// Allocations for two operands and a result. The program's buffer contains the three one behind
-/// the other.
+/// GPU memory for two operands and a result of a kernel. A buffer in the program's own memory has
+/// three parts of the same size: the first operand, the second operand and the result.
 pub(super) struct Operands<M: Mechanism> {
     memory: [M::Memory; 3],
     bytes: usize,
 }
 
 impl<M: Mechanism> Operands<M> {
-    /// Allocates and touches memory for operands and a result of `bytes` bytes each.
+    /// Allocates and touches GPU memory for two operands and a result of `bytes` bytes each.
     pub fn new(m: &mut M, bytes: usize) -> Self {
         let memory = core::array::from_fn(|_| m.allocate(bytes));
         for memory in &memory {
@@ -19,12 +19,13 @@ impl<M: Mechanism> Operands<M> {
         Self { memory, bytes }
     }
 
-    /// Returns the addresses of both operands and the result for kernels.
+    /// Returns the GPU addresses of the first operand, the second operand and the result, in this
+    /// order.
     pub fn addresses(&self, m: &M) -> [u64; 3] {
         self.memory.each_ref().map(|memory| m.address(memory))
     }
 
-    /// Copies both operands from the program's buffer to the GPU.
+    /// Copies both operands from the program's buffer `host` to GPU memory.
     pub fn send(&self, m: &mut M, host: &[u8]) {
         for (memory, from) in self
             .memory
@@ -36,18 +37,19 @@ impl<M: Mechanism> Operands<M> {
         }
     }
 
-    /// Copies the operand or result number `index` to the third part of the program's buffer.
+    /// Copies the operand or result at `index` (0 to 2) from GPU memory to the third part of the
+    /// program's buffer `host`.
     pub fn fetch(&self, m: &mut M, index: usize, host: &mut [u8]) {
         let into = &mut host[2 * self.bytes..3 * self.bytes];
         m.copy_out(&self.memory[index], 0, into);
     }
 
-    /// Returns the third part of the program's buffer.
+    /// Returns the part of the program's buffer `host` that contains the result: its third part.
     pub fn result<'h>(&self, host: &'h [u8]) -> &'h [u8] {
         &host[2 * self.bytes..3 * self.bytes]
     }
 
-    /// Frees the memory.
+    /// Frees the GPU memory of the operands and the result.
     pub fn free(self, m: &mut M) {
         self.memory.into_iter().for_each(|memory| m.free(memory));
     }

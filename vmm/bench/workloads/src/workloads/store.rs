@@ -3,12 +3,13 @@
 use super::{Cell, Description, Workload, pattern, within_exits};
 use crate::{Mechanism, MechanismKind};
 
-/// Regions in bytes: one that caches hold, and one that they and the processor's tables of pages do
-/// not.
+/// Sizes in bytes of the memory to which words are stored: one that fits into the processor's
+/// caches, and one for which the caches and the TLB are too small.
 pub(super) const REGIONS: &[u64] = &[64 << 10, 64 << 20];
-/// Words that a program with a pointer goes through at least, in one sample.
+/// Minimum number of words in a sample if the program can access memory by a pointer.
 pub(super) const WORDS_MIN: u64 = 4 << 20;
-/// Words that go to a device, which may be far away: a load may take a microsecond.
+/// Number of words in a sample on the memory of a PCI device. It is small, because each load may
+/// take a microsecond.
 pub(super) const WORDS_FAR: u64 = 64 << 10;
 
 pub(super) const DESCRIPTION: Description = Description {
@@ -31,7 +32,8 @@ pub(super) const DESCRIPTION: Description = Description {
 /// Stores 64-bit words to GPU memory.
 pub struct Store<M: Mechanism> {
     pub(super) memory: M::Memory,
-    /// Words of a pass, which goes over as much of the memory as there are operations for.
+    /// Number of words that one pass stores: all words of the memory, or fewer if the sample has
+    /// fewer operations.
     pub(super) words: usize,
     pub(super) passes: u32,
 }
