@@ -41,7 +41,8 @@ wire_enum! {
         SetAccess = 3,
         /// A range of the aperture has no memory any more.
         Remove = 4,
-        /// The doorbell with number `argument` rings by the eventfd in the datagram.
+        /// The eventfd in the datagram is the doorbell with number `argument`: the client rings by
+        /// signalling it.
         Bind = 5,
         /// The doorbell with number `argument` wakes no consumer any more.
         Unbind = 6,

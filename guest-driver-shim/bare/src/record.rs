@@ -22,7 +22,8 @@ pub(crate) fn send<R: IntoBytes + FromBytes>(record: &mut R) {
 pub struct Phase(());
 
 impl Phase {
-    /// Begins a phase called `name`, on the control path or on the data path.
+    /// Begins a phase called `name`. `path` says which exits are expected in it: any (setup), some
+    /// (control path) or none (data path).
     pub fn begin(path: PhasePath, name: &str) -> Self {
         send(&mut PhaseBegin::new(path, name));
         Self(())
@@ -69,10 +70,9 @@ pub fn baseline(kind: Loop, address: u64, bytes: u64, passes: u32) -> Option<u64
     record.measured()
 }
 
-/// Reports that `operations` operations (not zero) of `bytes` bytes each took `guest_ns`
-/// nanoseconds, as a sample for line number `line` of `bench exits`. The host repeats the
-/// operations natively. Returns the nanoseconds that the host took, or `None` if it did not repeat
-/// them.
+/// Reports a sample for line number `line` of `bench gpu`: `operations` operations (not zero) of
+/// `bytes` bytes each took `guest_ns` nanoseconds. The host repeats the operations natively.
+/// Returns the nanoseconds that the host took, or `None` if it did not repeat them.
 pub fn compare(line: u32, operations: u32, bytes: u64, guest_ns: u64) -> Option<u64> {
     let mut record = Comparison::new(line, operations, bytes, guest_ns);
     send(&mut record);

@@ -85,18 +85,10 @@ impl Drop for ControlLock<'_> {
 }
 
 /// Identifies a message of a batch. [`Replies::get`] and [`Replies::require`] return its reply.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Ticket<O> {
     offset: usize,
     operation: PhantomData<fn() -> O>,
-}
-
-// Derived, these would ask the same of `O`, of which there is no value.
-impl<O> Copy for Ticket<O> {}
-impl<O> Clone for Ticket<O> {
-    fn clone(&self) -> Self {
-        *self
-    }
 }
 
 /// Control messages that are sent together, with one exit.

@@ -1,6 +1,6 @@
 //! The device: opening it, what it is, and what can be made from it.
 
-use causeway_protocol::message::{self, FaultReport, Operation, Status, operation};
+use causeway_protocol::message::{self, FaultReport, HelloReply, Operation, Status, operation};
 use causeway_protocol::registers::{self, CONTROL_IN_WINDOW, Register};
 use causeway_protocol::{VERSION_MAJOR, VERSION_MINOR};
 
@@ -28,9 +28,7 @@ impl core::fmt::Debug for ExportToken {
 pub struct Device<'t> {
     control: Control<'t>,
     aperture: Window,
-    minor: u16,
-    features: u64,
-    session: u64,
+    hello: HelloReply,
 }
 
 impl<'t> Device<'t> {
@@ -52,7 +50,7 @@ impl<'t> Device<'t> {
             reserved: 0,
         });
         let replies = batch.execute();
-        let reply = replies.require(hello).map_err(OpenError::Refused)?;
+        let hello = replies.require(hello).map_err(OpenError::Refused)?;
         // The area might not be RAM at all; then nothing was executed. From here on it is known to
         // be good.
         let taken = transport.read_register(Register::BatchStatus);
@@ -63,9 +61,7 @@ impl<'t> Device<'t> {
         Ok(Self {
             control,
             aperture,
-            minor: reply.minor,
-            features: reply.features,
-            session: reply.session,
+            hello,
         })
     }
 
@@ -78,19 +74,19 @@ impl<'t> Device<'t> {
     /// Returns the minor version of the protocol that guest and host use: the smaller of theirs.
     #[must_use]
     pub const fn minor_version(&self) -> u16 {
-        self.minor
+        self.hello.minor
     }
 
     /// Returns the features of the session, a bit set of [`registers::features`].
     #[must_use]
     pub const fn features(&self) -> u64 {
-        self.features
+        self.hello.features
     }
 
     /// Returns the number of this session in its mediator, for logs.
     #[must_use]
     pub const fn session(&self) -> u64 {
-        self.session
+        self.hello.session
     }
 
     /// Returns the aperture, which the transport has mapped.

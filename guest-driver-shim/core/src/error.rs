@@ -71,7 +71,7 @@ pub enum OpenError {
         bytes: usize,
     },
     /// The transport maps an aperture of another size than the device has.
-    #[error("only {mapped_bytes:#x} of the aperture's {device_bytes:#x} bytes are mapped: map all")]
+    #[error("an aperture of {device_bytes:#x} bytes cannot be mapped as {mapped_bytes:#x} bytes")]
     Aperture {
         /// Size that the device reports, in bytes.
         device_bytes: u64,

@@ -145,17 +145,12 @@ impl<'d> Fence<'d> {
                 spins = spins.saturating_sub(u64::from(SPINS_PER_FAULT_CHECK));
             }
             if spins == 0 {
-                let transport = self.gpu.device().transport();
-                return match transport.sleeping() {
-                    Sleeping::InDevice => self.sleep(value, patience.timeout_ns, fault),
-                    Sleeping::ByTime => self.nap(value, patience.timeout_ns, false, fault),
-                    Sleeping::UntilInterrupt => self.nap(value, patience.timeout_ns, true, fault),
-                };
+                return self.sleep(value, patience.timeout_ns, fault);
             }
         }
     }
 
-    /// Sleeps in the host, in slices between which other CPUs get at the control area.
+    /// Sleeps in pieces, in the way that the transport wants, until the fence has reached `value`.
     #[cold]
     fn sleep(
         &self,
@@ -163,56 +158,19 @@ impl<'d> Fence<'d> {
         timeout_ns: u64,
         fault: impl Fn() -> Option<(Status, u64)>,
     ) -> Result<(), WaitError> {
-        let mut left_ns = timeout_ns;
-        loop {
-            let slice_ns = left_ns.min(SLICE_NS);
-            let outcome = self.gpu.device().call::<operation::Wait>(&message::Wait {
-                space: self.gpu.space(),
-                reserved: 0,
-                address: self.address,
-                value,
-                timeout_ns: slice_ns,
-            });
-            left_ns -= slice_ns;
-            if self.value() >= value {
-                return Ok(());
-            }
-            if let Some((status, position)) = fault() {
-                return Err(WaitError::Stopped { status, position });
-            }
-            match outcome {
-                Err(refusal) if refusal.status != Status::TimedOut => {
-                    return Err(WaitError::Refused(refusal));
-                }
-                _ if left_ns == 0 => {
-                    return Err(WaitError::TimedOut {
-                        wanted: value,
-                        found: self.value(),
-                    });
-                }
-                _ => {}
-            }
-        }
-    }
-
-    /// Sleeps here, in pieces: until an interrupt, or for a time that grows.
-    #[cold]
-    fn nap(
-        &self,
-        value: u64,
-        timeout_ns: u64,
-        mut interrupts: bool,
-        fault: impl Fn() -> Option<(Status, u64)>,
-    ) -> Result<(), WaitError> {
         let transport = self.gpu.device().transport();
+        let mut sleeping = transport.sleeping();
         let (mut left_ns, mut nap_ns) = (timeout_ns, NAP_MIN_NS);
+        let mut refused = Ok(());
         loop {
-            // Each time again: the last interrupt may have been for another fence.
-            let asked = if interrupts {
-                self.ask_for_interrupt(value)
-            } else {
-                Ok(false)
-            };
+            if sleeping == Sleeping::UntilInterrupt {
+                // Each time again: the last interrupt may have been for another fence.
+                match self.ask_for_interrupt(value) {
+                    Ok(true) => {}
+                    Ok(false) => sleeping = Sleeping::ByTime,
+                    Err(error) => refused = Err(error),
+                }
+            }
             if self.value() >= value {
                 return Ok(());
             }
@@ -220,25 +178,44 @@ impl<'d> Fence<'d> {
             if let Some((status, position)) = fault() {
                 return Err(WaitError::Stopped { status, position });
             }
-            interrupts = asked?;
+            refused?;
             if left_ns == 0 {
                 return Err(WaitError::TimedOut {
                     wanted: value,
                     found: self.value(),
                 });
             }
-            let limit_ns = if interrupts {
-                INTERRUPT_SLICE_NS
-            } else {
-                nap_ns
+            let slept_ns = match sleeping {
+                Sleeping::InDevice => {
+                    // Between two slices other CPUs get at the control area.
+                    let slice_ns = SLICE_NS.min(left_ns);
+                    refused = self.sleep_in_device(value, slice_ns);
+                    slice_ns
+                }
+                Sleeping::ByTime => transport.sleep(nap_ns.min(left_ns)),
+                Sleeping::UntilInterrupt => transport.sleep(INTERRUPT_SLICE_NS.min(left_ns)),
             };
-            let slept_ns = transport.sleep(limit_ns.min(left_ns));
             // Before asking again, which is an exit.
             if self.value() >= value {
                 return Ok(());
             }
             left_ns = left_ns.saturating_sub(slept_ns.max(1));
             nap_ns = (nap_ns * 2).min(NAP_MAX_NS);
+        }
+    }
+
+    /// Sleeps in the device until the fence has reached `value`, at most `timeout_ns` nanoseconds.
+    fn sleep_in_device(&self, value: u64, timeout_ns: u64) -> Result<(), WaitError> {
+        let request = message::Wait {
+            space: self.gpu.space(),
+            reserved: 0,
+            address: self.address,
+            value,
+            timeout_ns,
+        };
+        match self.gpu.device().call::<operation::Wait>(&request) {
+            Err(refusal) if refusal.status != Status::TimedOut => Err(WaitError::Refused(refusal)),
+            _ => Ok(()),
         }
     }
 

@@ -27,14 +27,13 @@ impl Device<'_> {
             kind: kind as u32,
             flags: 0,
         };
-        let reply = self
-            .call::<operation::Allocate>(&request)
+        self.call::<operation::Allocate>(&request)
+            .map(|reply| Allocation::from_reply(self, &reply))
             .map_err(|refusal| AllocateError {
                 bytes,
                 kind,
                 refusal,
-            })?;
-        Ok(Allocation::from_reply(self, &reply))
+            })
     }
 
     /// Registers `bytes` bytes of guest RAM at guest-physical `address`, so that they can be used
@@ -44,17 +43,14 @@ impl Device<'_> {
     /// [`RegisterError`] if the range is not RAM or not aligned, or a limit of the session is
     /// reached.
     pub fn register_ram(&self, address: u64, bytes: u64) -> Result<Allocation<'_>, RegisterError> {
-        let reply = self
-            .call::<operation::RegisterRam>(&message::RegisterRam {
-                address,
-                length: bytes,
-            })
+        let length = bytes;
+        self.call::<operation::RegisterRam>(&message::RegisterRam { address, length })
+            .map(|reply| Allocation::from_reply(self, &reply))
             .map_err(|refusal| RegisterError {
                 address,
                 bytes,
                 refusal,
-            })?;
-        Ok(Allocation::from_reply(self, &reply))
+            })
     }
 
     /// Imports the allocation that another session exports by `token`, with the rights `access`.
@@ -73,10 +69,9 @@ impl Device<'_> {
             access: access.wire(),
             reserved: 0,
         };
-        let reply = self
-            .call::<operation::Import>(&request)
-            .map_err(|refusal| ImportError { access, refusal })?;
-        Ok(Allocation::from_reply(self, &reply))
+        self.call::<operation::Import>(&request)
+            .map(|reply| Allocation::from_reply(self, &reply))
+            .map_err(|refusal| ImportError { access, refusal })
     }
 
     /// Ends an export of this session. When this returns, no import made from it reaches the memory

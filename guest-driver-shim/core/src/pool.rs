@@ -1,9 +1,9 @@
 //! Pieces of memory without an exit for each.
 //!
-//! A [`Pool`] allocates and maps memory by the chunk, one exit each, and gives it out in pieces:
-//! two-level segregated free lists, so that neither allocating nor freeing depends on how many
-//! pieces there are. What it knows of them lies in a [`PoolStorage`] of the guest's own, never in
-//! memory that the device sees.
+//! A [`Pool`] allocates and maps memory by the chunk, one exit each, and cuts pieces from it. Free
+//! ranges are in segregated lists, so neither allocating nor freeing depends on the number of
+//! pieces. The pool's records lie in a [`PoolStorage`] of the guest's own, never in memory that the
+//! device sees.
 //!
 //! A piece that a chunk has no room for is a chunk by itself. When it is freed, the pool keeps it
 //! for the next of about that size, up to a number of bytes.

@@ -18,10 +18,9 @@ impl Device<'_> {
     /// # Errors
     /// [`SpaceError`] if a limit of the session is reached.
     pub fn create_space(&self) -> Result<AddressSpace<'_>, SpaceError> {
-        let reply = self
-            .call::<operation::CreateSpace>(&message::Empty {})
-            .map_err(|refusal| SpaceError { refusal })?;
-        Ok(AddressSpace(Object::new(self, reply.handle)))
+        self.call::<operation::CreateSpace>(&message::Empty {})
+            .map(|reply| AddressSpace(Object::new(self, reply.handle)))
+            .map_err(|refusal| SpaceError { refusal })
     }
 }
 

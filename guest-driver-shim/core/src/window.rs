@@ -268,6 +268,15 @@ impl RingWindow {
         // found to be there and aligned; the word is only ever accessed atomically.
         unsafe { AtomicU64::from_ptr(self.header.as_ptr().add(offset).cast()) }
     }
+
+    /// Returns the address of the unit at `position`, modulo the capacity.
+    #[inline]
+    fn unit(&self, position: u64) -> *mut u64 {
+        let index = (position & self.mask) as usize;
+        // SAFETY: the mask keeps `index` below the capacity for which `new` found room behind the
+        // header; units are a multiple of 8 bytes behind an aligned base.
+        unsafe { self.units.as_ptr().add(index * UNIT_BYTES) }.cast()
+    }
 }
 
 impl Positions for RingWindow {
@@ -312,26 +321,15 @@ impl RingMemory for RingWindow {
     }
     #[inline]
     fn store_unit(&self, position: u64, unit: &[u64; UNIT_BYTES / 8]) {
-        let index = (position & self.mask) as usize;
-        // SAFETY: the mask keeps `index` below the capacity for which `new` found room behind the
-        // header; units are a multiple of 8 bytes behind an aligned base.
-        unsafe {
-            let target = self.units.as_ptr().add(index * UNIT_BYTES).cast::<u64>();
-            for (i, word) in unit.iter().enumerate() {
-                target.add(i).write_volatile(*word);
-            }
+        let target = self.unit(position);
+        for (i, word) in unit.iter().enumerate() {
+            // SAFETY: a unit has as many words; it is aligned, and only ever accessed volatile.
+            unsafe { target.add(i).write_volatile(*word) };
         }
     }
     #[inline]
     fn store_head(&self, position: u64, head: u64) {
-        let index = (position & self.mask) as usize;
         // SAFETY: as for `store_unit`.
-        unsafe {
-            self.units
-                .as_ptr()
-                .add(index * UNIT_BYTES)
-                .cast::<u64>()
-                .write_volatile(head)
-        };
+        unsafe { self.unit(position).write_volatile(head) };
     }
 }

@@ -48,7 +48,7 @@ impl Owner {
                 .is_ok()
         });
         if free.is_none() {
-            log::debug!("too many open devices to close all of them in children");
+            log::debug!("more than {DEVICES_MAX} open devices: forked children keep some open");
         }
         Self {
             pid: std::process::id(),

@@ -1,11 +1,12 @@
-//! Builds the programs for Linux guests as static executables, and names them for `include_bytes!`.
+//! Builds the programs for Linux guests as static executables, and writes a table of them with
+//! `include_bytes!`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use causeway_guest_build::{repository, rerun_if_changed, static_linux, variable};
 
-/// The packages, and the programs of each.
+/// The packages that are built, with the names of the programs in each.
 const PACKAGES: &[(&str, &[&str])] = &[
     (
         "causeway-linux-programs",
@@ -39,7 +40,7 @@ fn main() {
         .expect("cannot write the table of programs");
 }
 
-/// The source text of a table of (name, program).
+/// Returns the source text of a table with the name and the image of each program.
 fn table(programs: &Path, names: &[&str]) -> String {
     let line = |name: &&str| {
         let path = programs.join(name).display().to_string();

@@ -1,5 +1,5 @@
-//! Builds the bare guests and `/init` with a cargo of their own, and lists the bare guests' images
-//! for `include_bytes!`.
+//! Builds the bare guests and `/init` by separate runs of cargo, and writes a table of the bare
+//! guests' images with `include_bytes!`.
 //!
 //! One build script builds both, because two would wait for each other (`causeway_guest_build`),
 //! and each build script that waits keeps a processor from the rest of the build.
@@ -40,7 +40,7 @@ fn main() {
     fs::write(out.join("images.rs"), table(&images)).expect("cannot write the table of images");
 }
 
-/// The source text of a table of (name, image).
+/// Returns the source text of a table with the name and the image of each guest.
 fn table(images: &Path) -> String {
     let mut text = String::from("&[\n");
     for name in NAMES {

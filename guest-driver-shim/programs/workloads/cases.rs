@@ -15,7 +15,7 @@ const BUFFERS_MAX: usize = 8;
 /// Replays of a recorded case.
 const REPLAYS: u32 = 3;
 
-/// RAM in which cases run one after the other.
+/// RAM for the buffers of a case. Cases use it one after the other.
 #[derive(Debug)]
 pub struct CaseMemory {
     loader: ModuleLoader,
@@ -24,7 +24,7 @@ pub struct CaseMemory {
 }
 
 impl CaseMemory {
-    /// Allocates the RAM.
+    /// Allocates the RAM of the machine.
     pub fn new(machine: &Machine) -> Self {
         let ram = machine.ram();
         let take = |bytes| {
@@ -39,7 +39,8 @@ impl CaseMemory {
         }
     }
 
-    /// Loads a module. If it is refused, this function ends the guest with the log.
+    /// Loads the PTX text `ptx` as a module. If the device refuses it, this ends the guest with the
+    /// compiler's log.
     pub fn load_module<'d>(&mut self, space: &AddressSpace<'d>, ptx: &str) -> Module<'d> {
         self.loader.load(space, ptx)
     }
@@ -60,8 +61,8 @@ fn split<'m>(case: &Case, mut memory: &'m mut [u8]) -> [&'m mut [u8]; BUFFERS_MA
     parts
 }
 
-/// Runs `case` on `pipeline` in phases of its own if `marked`, and verifies every buffer. Returns
-/// the nanoseconds that the device took for the kernel.
+/// Runs `case` on `pipeline` and verifies every buffer. With `marked`, the run has phases of its
+/// own. Returns the time that the device took for the kernel, in nanoseconds.
 pub fn run_case<'d>(
     device: &'d Device<'d>,
     space: &AddressSpace<'d>,
@@ -89,7 +90,8 @@ pub fn replay_case<'d>(
     run_by(device, space, pipeline, memory, case, by) / u64::from(REPLAYS)
 }
 
-/// Runs a case, in a phase if it has a name, launched or, if there is a recorder, replayed.
+/// Runs a case: in a phase if `name` is given, and by replays if there is a recorder, or else by a
+/// launch.
 fn run_by<'d>(
     device: &'d Device<'d>,
     space: &AddressSpace<'d>,
@@ -103,7 +105,7 @@ fn run_by<'d>(
     let buffers: [Option<Buffer<'d>>; BUFFERS_MAX] = core::array::from_fn(|i| {
         let bytes = case.buffers.get(i)?.bytes as u64;
         let buffer = Buffer::new(device, space, bytes, MemoryKind::Host).required(case.name);
-        // The first touch, so that the marked phase has none.
+        // The first access to the memory, so that the marked phase has no page fault.
         touch::pages(buffer.cpu.window());
         Some(buffer)
     });
@@ -162,8 +164,8 @@ fn parameters<'f>(
     parameters
 }
 
-/// Uploads, has `submit` write the work, waits, and downloads: plain loads and stores, all of it.
-/// `content` goes up and comes back.
+/// Stores `content` to the device's buffers, lets `submit` write the work, waits for it, and loads
+/// the buffers into `content`. All of this is plain loads and stores.
 fn data_path<'d>(
     case: &Case,
     pipeline: &mut Pipeline<'d>,
@@ -202,7 +204,7 @@ fn data_path<'d>(
     }
 }
 
-/// Compares every buffer, inputs too, with what plain Rust makes of the same content.
+/// Compares every buffer, inputs too, with the results that the reference computes on the CPU.
 fn verify(case: &Case, want: &mut [u8], got: &[&mut [u8]; BUFFERS_MAX]) {
     let mut want = split(case, want);
     let want = &mut want[..case.buffers.len()];

@@ -9,22 +9,23 @@ use causeway_protocol::registers::features;
 use causeway_shim::{AddressSpace, Device, Recorder};
 use causeway_testdev_records::PhasePath;
 
-/// Kernel that runs on several CPUs at once.
+/// Name of the kernel that several CPUs launch at once.
 const PARALLEL_CASE: &str = "saxpy";
-/// Runs of it on each CPU.
+/// Number of launches on each CPU.
 const PARALLEL_RUNS: u32 = 4;
 /// Time that the other CPUs get to park, in nanoseconds.
 const PARKING_NS: u64 = 20_000_000;
-/// Kernel that is recorded and replayed; it gives the same however often it runs.
+/// Name of the kernel that is recorded and replayed. Its results do not depend on the number of its
+/// runs.
 const REPLAYED_CASE: &str = "vector_add";
-/// Guest RAM for its packets.
+/// Size of the guest RAM for the recording's packets, in bytes.
 const RECORDING_BYTES: usize = 4096;
-/// Units of a command buffer.
+/// Size of a command buffer in units.
 const RING_UNITS: u64 = 256;
 
 static BARRIER: Barrier = Barrier::new();
 
-/// One CPU's part.
+/// Runs the part of one CPU.
 pub fn run(machine: &Machine) {
     let device = if machine.cpu() == 0 {
         open(machine).1
@@ -42,8 +43,8 @@ pub fn run(machine: &Machine) {
 fn every_case(machine: &Machine, device: &'static Device<'static>) {
     let setup = Phase::begin(PhasePath::Setup, "setup");
     if machine.cpus() > 1 {
-        // Others that wait would take cores from the device, so they park; that exit belongs to no
-        // data phase.
+        // CPUs that wait would take cores from the software engine, so they park. The exit of
+        // parking belongs to no phase of the data path.
         machine.clock().spin(PARKING_NS);
     }
     let space = device.create_space().required("an address space");
@@ -66,7 +67,7 @@ fn every_case(machine: &Machine, device: &'static Device<'static>) {
     figure("device time of all kernels", device_ns as f64 / 1e6, "ms");
 }
 
-/// One case by replays of a recording.
+/// Runs one case by replays of a recording.
 fn replayed(
     machine: &Machine,
     device: &'static Device<'static>,
@@ -85,15 +86,16 @@ fn replayed(
     );
 }
 
-/// Every CPU with an address space, a command buffer and buffers of its own.
+/// Runs a kernel on all CPUs at once. Each CPU has its own address space, command buffer and
+/// buffers.
 fn in_parallel(machine: &Machine, device: &'static Device<'static>) {
     let case = case(PARALLEL_CASE).required("the kernel for all CPUs");
     {
         let space = device.create_space().required("an address space");
         let mut pipeline = Pipeline::new(device, &space, RING_UNITS);
         let mut memory = CaseMemory::new(machine);
-        // While one CPU begins or ends the phase, the others keep still: an exit under way would be
-        // half counted.
+        // While one CPU begins or ends the phase, the others do nothing: an exit at that time might
+        // be counted in part.
         BARRIER.wait(machine.cpus());
         let first = machine.cpu() == 0;
         let phase = first.then(|| Phase::begin(PhasePath::Control, "all CPUs at once"));

@@ -1,7 +1,7 @@
-//! A driver of QEMU's educational device, which is passed through to the guest, and its tests.
+//! A driver and tests for QEMU's educational device, which is passed through to the guest.
 //!
-//! Registers are of 32 bits, in BAR 0 ("EDU device", QEMU's documentation, specs/edu): the guest
-//! reaches them where a real device's are, so that none of its accesses is an exit.
+//! The device's 32-bit registers are in BAR 0 ("EDU device", QEMU's documentation, specs/edu),
+//! which is mapped in the guest. So accesses to the registers are no exits.
 
 mod exercise;
 
@@ -13,17 +13,17 @@ pub use exercise::{DmaMemory, PASSES, accesses, dma, factorials, interrupt, intr
 
 /// Vendor and device ID.
 pub const IDS: (u16, u16) = (0x1234, 0x11e8);
-/// BAR of the registers.
+/// Number of the BAR with the registers.
 pub const BAR: usize = 0;
-/// Bytes of a page, for DMA.
+/// Size of a page for DMA, in bytes.
 pub const PAGE_BYTES: usize = 4096;
-/// Most bytes of a transfer. The device has a page for them, but QEMU up to 9 at least takes one
-/// that reaches its end for one that goes beyond, and ends itself.
+/// Most bytes of a transfer. The device has a page of memory, but QEMU (version 9 and earlier at
+/// least) treats a transfer that reaches the page's end as one beyond the end, and aborts.
 pub const TRANSFER_BYTES: usize = PAGE_BYTES - 8;
 
-/// What [`Edu::identity`] reads as: version 1.0 in the upper half.
+/// The value of [`Edu::identity`], with version 1.0 in the upper half.
 const IDENTITY: u32 = 0x0100_00ed;
-/// Where the device's memory is for its DMA engine.
+/// Address of the device's memory for its DMA engine.
 const BUFFER: u32 = 0x4_0000;
 
 const REG_IDENTITY: u64 = 0x00;
@@ -42,11 +42,11 @@ const STATUS_COMPUTING: u32 = 1;
 const DMA_START: u32 = 1;
 const DMA_TO_MEMORY: u32 = 2;
 
-/// A device's registers, of 32 bits.
+/// Accesses 32-bit registers of a device.
 pub trait Registers {
-    /// Loads a register.
+    /// Loads the register at `offset`.
     fn load(&self, offset: u64) -> u32;
-    /// Stores to a register.
+    /// Stores `value` to the register at `offset`.
     fn store(&self, offset: u64, value: u32);
 }
 
@@ -61,7 +61,7 @@ impl Registers for Window {
     }
 }
 
-/// The device.
+/// QEMU's educational device, with its registers.
 #[derive(Debug)]
 pub struct Edu<R>(pub R);
 
@@ -71,8 +71,8 @@ impl<R: Registers> Edu<R> {
         self.0.load(REG_IDENTITY)
     }
 
-    /// Stores a value to the liveness register and returns what it reads as, which must be the
-    /// complement.
+    /// Stores `value` to the liveness register, and returns what the register reads as then: it
+    /// must be the complement of `value`.
     pub fn liveness(&self, value: u32) -> u32 {
         self.0.store(REG_LIVENESS, value);
         self.0.load(REG_LIVENESS)

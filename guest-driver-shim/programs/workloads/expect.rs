@@ -2,12 +2,12 @@
 
 use core::fmt::Display;
 
-/// Results and options without which the guest cannot continue.
+/// Unwraps results and options without which the guest cannot continue.
 pub trait Required<T> {
     /// Returns the value.
     ///
     /// # Panics
-    /// With `what` and the reason, if there is no value.
+    /// If there is no value. The message has `what`, which names the value, and the reason.
     fn required(self, what: &str) -> T;
 }
 

@@ -1,15 +1,15 @@
-//! Figures from samples.
+//! Computes figures from samples.
 
-/// Returns the median, and sorts the samples.
+/// Returns the median of `samples`, and sorts them.
 ///
 /// # Panics
-/// If there are no samples.
+/// If `samples` is empty.
 pub fn median(samples: &mut [u64]) -> u64 {
     samples.sort_unstable();
     samples[samples.len() / 2]
 }
 
-/// Returns `amount` per `count`.
+/// Returns `amount` divided by `count`.
 pub fn per(amount: u64, count: u64) -> f64 {
     amount as f64 / count as f64
 }

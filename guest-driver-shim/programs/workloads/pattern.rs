@@ -1,4 +1,4 @@
-//! The pattern that exporter and importer agree on.
+//! The pattern in shared memory that exporter and importer know.
 
 use causeway_shim::Window;
 
@@ -7,10 +7,10 @@ pub const fn word(i: u32) -> u32 {
     i.wrapping_mul(2).wrapping_add(1337) ^ 0xDEAD_BEEF
 }
 
-/// Fills the window with the pattern, each word flipped by `mask`.
+/// Fills the window with the pattern; each word is combined with `mask` by exclusive or.
 ///
 /// # Panics
-/// If the window is not aligned.
+/// If the window does not begin at a multiple of 8.
 pub fn write(window: &Window, mask: u32) {
     for i in 0..window.bytes() / 4 {
         window
@@ -19,10 +19,10 @@ pub fn write(window: &Window, mask: u32) {
     }
 }
 
-/// Verifies the pattern, each word flipped by `mask`.
+/// Checks that the window has the pattern, each word combined with `mask` by exclusive or.
 ///
 /// # Panics
-/// With the first word that differs.
+/// If a word differs. The message has the first such word.
 #[track_caller]
 pub fn verify(window: &Window, mask: u32) {
     for i in 0..window.bytes() / 4 {

@@ -1,9 +1,8 @@
-//! A command buffer whose consumer is kept awake across a measured phase.
+//! A command buffer whose consumer does not sleep during a measured phase.
 //!
-//! A consumer that finds nothing to do goes to sleep after some microseconds, and marking a phase
-//! takes longer than that. So a phase is prepared by giving the device something to wait for: a
-//! fence that the guest itself releases. The work of the phase is then put behind it, without a
-//! doorbell.
+//! A consumer without work goes to sleep after some microseconds, and marking a phase takes longer
+//! than that. So before a phase, the device gets a packet that waits for a fence: the gate, which
+//! the guest releases. The packets of the phase follow behind it, without a doorbell.
 
 use core::fmt;
 
@@ -13,11 +12,13 @@ use causeway_shim::{
 
 use crate::Required;
 
-/// A command buffer, the gate it waits at, and the fence that says how far it is.
+/// A command buffer with two fences: the gate at which the device waits, and the fence that the
+/// device releases when work is done.
 pub struct Pipeline<'d> {
-    /// The command buffer.
+    /// The command buffer, to which callers write packets.
     pub commands: CommandBuffer<'d>,
-    /// Holds the fences and, from [`Self::SCRATCH`], room for timestamps and the like.
+    /// Memory with both fences. From [`Self::SCRATCH`] on it is free for other use, such as
+    /// timestamps.
     pub memory: Buffer<'d>,
     gate: Fence<'d>,
     done: Fence<'d>,
@@ -32,17 +33,17 @@ impl fmt::Debug for Pipeline<'_> {
 }
 
 impl<'d> Pipeline<'d> {
-    /// Offset into [`Self::memory`] that is free for other use.
+    /// Offset in [`Self::memory`] from which the memory is free for other use.
     pub const SCRATCH: u64 = 1024;
 
-    /// Returns a pipeline with a ring of `units` units.
+    /// Returns a pipeline whose command buffer has `units` units.
     pub fn new(device: &'d Device<'d>, space: &AddressSpace<'d>, units: u64) -> Self {
         let memory =
             Buffer::new(device, space, 4096, MemoryKind::Host).required("memory for fences");
         let commands = CommandBuffer::new(space, units).required("a command buffer");
         let gate = memory.fence(0).required("the gate");
         let done = memory.fence(64).required("the fence");
-        // The first touch of the page, so that no phase has it.
+        // The first access to the page, so that no phase has the page fault.
         gate.store(0);
         Self {
             commands,
@@ -54,8 +55,8 @@ impl<'d> Pipeline<'d> {
         }
     }
 
-    /// Has the device wait at the gate. Rings the doorbell if the device sleeps: do it before the
-    /// phase.
+    /// Makes the device wait at the gate. This rings the doorbell if the device sleeps, so callers
+    /// do it before a phase.
     pub fn arm(&mut self) {
         self.armed += 1;
         self.commands
@@ -64,17 +65,18 @@ impl<'d> Pipeline<'d> {
         self.commands.submit();
     }
 
-    /// Lets the device pass the gates that are armed.
+    /// Lets the device pass all gates at which it was told to wait.
     pub fn open(&self) {
         self.gate.store(self.armed);
     }
 
-    /// Lets the device pass all armed gates but the last `closed`.
+    /// Lets the device pass all gates at which it was told to wait, except the last `closed`.
     pub fn open_but(&self, closed: u64) {
         self.gate.store(self.armed.saturating_sub(closed));
     }
 
-    /// Has the device release the fence behind what has been written, and makes all of it visible.
+    /// Makes the device release the fence after the packets written so far, and publishes all
+    /// packets. Returns the value that the fence gets.
     pub fn finish(&mut self) -> u64 {
         self.released += 1;
         self.commands
@@ -84,12 +86,12 @@ impl<'d> Pipeline<'d> {
         self.released
     }
 
-    /// Waits for a value that [`Self::finish`] has returned.
+    /// Waits until the fence has a value that [`Self::finish`] has returned.
     pub fn wait(&self, value: u64, patience: Patience) -> Result<(), WaitError> {
         self.commands.wait(&self.done, value, patience)
     }
 
-    /// Finishes what has been written and waits for it, sleeping if need be.
+    /// Publishes the packets written so far and waits until they are done. The wait may sleep.
     pub fn drain(&mut self) {
         let value = self.finish();
         self.wait(value, Patience::default())

@@ -1,12 +1,12 @@
-//! Asserting that the device refuses, and with what status.
+//! Asserts that the device refuses a request with a certain status.
 
 use core::fmt::Display;
 
 use causeway_shim::{Refusal, Status};
 
-/// Errors that carry what the device said.
+/// Errors that contain a refusal of the device.
 pub trait Refused: Display {
-    /// What it said.
+    /// Returns the device's refusal; `None` if the error has another cause.
     fn refusal(&self) -> Refusal;
 }
 
@@ -31,10 +31,10 @@ impl Refused for Refusal {
     }
 }
 
-/// Asserts that `outcome` is a refusal with `status`; gives its detail.
+/// Asserts that `outcome` is a refusal with `status`. Returns the refusal's detail.
 ///
 /// # Panics
-/// If the device did it, or gave another status.
+/// If the request succeeded, or the refusal has another status.
 #[track_caller]
 pub fn refused<T>(what: &str, outcome: Result<T, impl Refused>, status: Status) -> u32 {
     match outcome {

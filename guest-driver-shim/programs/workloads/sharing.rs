@@ -1,18 +1,18 @@
-//! Two guests share memory: VM 0 exports, VM 1 imports read-only and read-write. What is allowed
-//! works and is verified by the other side; what is not is refused; and a fault of one is nothing
-//! to the other.
+//! Two guests share memory: VM 0 exports it, and VM 1 imports it read-only and read-write. The
+//! tests check that allowed accesses work, that other accesses are refused, and that a fault of one
+//! guest does not disturb the other.
 mod exporter;
 mod importer;
 mod mail;
 
 use crate::platform::Machine;
 
-/// Bytes of each shared allocation.
+/// Size of each shared allocation in bytes.
 const SHARED_BYTES: u64 = 1 << 20;
-/// What the importer flips in the pattern where it may write.
+/// Bits of the pattern that the importer changes in memory that it may write.
 const ANSWER_MASK: u32 = 0xffff_ffff;
 
-/// One CPU's part.
+/// Runs the part of one CPU.
 pub fn run(machine: &Machine) {
     assert!(
         machine.vms() >= 2,
@@ -25,7 +25,7 @@ pub fn run(machine: &Machine) {
     match machine.vm() {
         0 => exporter::run(machine),
         1 => importer::run(machine),
-        // More VMs than two have nothing to do with each other.
+        // Further VMs do not share memory.
         _ => {}
     }
 }

@@ -1,5 +1,5 @@
-//! Measures the data path: loads and stores over the aperture, packets with fences, launches; then
-//! what the control path costs, and what it costs its neighbours.
+//! Measures the data path (loads and stores over the aperture, packets with fences, launches), then
+//! the cost of the control path, and how much the control path disturbs the data path.
 mod churn;
 mod control;
 mod launches;
@@ -11,12 +11,12 @@ use crate::Required;
 use crate::platform::{Machine, Phase, Totals, device, open};
 use causeway_testdev_records::PhasePath;
 
-/// One CPU's part.
+/// Runs the part of one CPU.
 pub fn run(machine: &Machine) {
     match machine.cpu() {
         0 => measure(machine),
-        // Another CPU that waits takes a core from the device: it takes part in the first
-        // measurement, then parks.
+        // A CPU that waits takes a core from the software engine, so the second CPU parks after the
+        // first measurement.
         1 => churn::beside(machine, device()),
         _ => {}
     }

@@ -5,31 +5,33 @@ use crate::platform::ticks;
 use causeway_kernels::loops;
 use causeway_shim::Window;
 
-/// Bytes of a page, as first touches count them.
+/// Size of a page, in bytes, for the count of first accesses.
 pub const PAGE_BYTES: usize = 4096;
 
 fn words(window: &Window) -> usize {
     window.bytes() / 8
 }
 
-/// Stores 8 bytes to every word of the window, `passes` times. Gives the ticks it took.
+/// Stores 8 bytes to every word of the window, `passes` times. Returns the ticks of the time stamp
+/// counter that it took.
 ///
 /// # Panics
-/// If the window is not aligned, or its size is not a multiple of 64 bytes.
+/// If the window does not begin at a multiple of 8, or its size is not a multiple of 64 bytes.
 pub fn store(window: &Window, passes: u32) -> u64 {
     let base = window.as_ptr().cast::<u64>();
     assert!(base.is_aligned(), "the window is not aligned");
     let start = ticks();
-    // SAFETY: whoever made the window vouches for the range; alignment is checked, and there are no
+    // SAFETY: the window's creator guarantees the range; alignment is checked, and there are no
     // references.
     unsafe { loops::store(base.as_ptr(), words(window), passes) };
     ticks() - start
 }
 
-/// Loads every word of the window, `passes` times. Gives the ticks it took, and the sum.
+/// Loads every word of the window, `passes` times. Returns the ticks of the time stamp counter that
+/// it took, and the sum of all values.
 ///
 /// # Panics
-/// If the window is not aligned, or its size is not a multiple of 64 bytes.
+/// If the window does not begin at a multiple of 8, or its size is not a multiple of 64 bytes.
 pub fn load(window: &Window, passes: u32) -> (u64, u64) {
     let base = window.as_ptr().cast::<u64>();
     assert!(base.is_aligned(), "the window is not aligned");
@@ -39,7 +41,7 @@ pub fn load(window: &Window, passes: u32) -> (u64, u64) {
     (ticks() - start, sum)
 }
 
-/// What [`load`] must sum up after one [`store`] of any number of passes.
+/// Returns the sum that [`load`] must return after one [`store`] with any number of passes.
 pub fn expected_sum(window: &Window, passes: u32) -> u64 {
     loops::expected_sum(words(window), passes)
 }

@@ -1,10 +1,10 @@
-//! What test guests do with the device, whatever they run on.
+//! The workloads of the test guests, for bare guests and for Linux.
 //!
-//! This is the source of a module, not a crate: a machine without an operating system
-//! (`guest-driver-shim/programs/bare`) and Linux (`guest-driver-shim/programs/linux`) are in
-//! different cargo workspaces. Each includes it beside a module `platform` of its own, which gives
-//! the CPUs, time, RAM, the way to the device and reports to the test device; all else is the same
-//! code.
+//! This is the source of a module, not a crate, because the bare guests
+//! (`guest-driver-shim/programs/bare`) and the programs for Linux
+//! (`guest-driver-shim/programs/linux`) are in different cargo workspaces. Both include this module
+//! beside their own module `platform`, which provides CPUs, time, RAM, the transport to the device,
+//! and reports to the test device.
 
 mod cases;
 pub mod compute;

@@ -132,7 +132,7 @@ impl Clients {
             }
             // Asked again: the client may be another one by now, and that may have ended as well.
             if page.owns() {
-                log::debug!("client {} is left of a process that is gone", page.number);
+                log::debug!("resetting client {}: its process has ended", page.number);
                 page.store(Register::Reset, RESET_KEY);
                 reaped += 1;
             }

@@ -79,6 +79,19 @@ impl BackendError {
     }
 }
 
+/// Returns the causes of `error`, each after a colon, so that a log line can show the error and then
+/// its causes.
+pub fn cause(error: &dyn std::error::Error) -> String {
+    let mut text = String::new();
+    let mut next = error.source();
+    while let Some(source) = next {
+        text.push_str(": ");
+        text.push_str(&source.to_string());
+        next = source.source();
+    }
+    text
+}
+
 /// Why a back end cannot load a module.
 #[derive(Debug, thiserror::Error)]
 #[error("{}{reason}", place(*.line))]

@@ -12,7 +12,7 @@ use crate::generation::Generation;
 use crate::host::Host;
 use crate::object::{Kind, Object, SpaceEntry};
 use crate::peers::Peers;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, refuse_if};
 use crate::session_inner::SessionInner;
 use crate::shared_space::SharedSpace;
 use crate::state::State;
@@ -48,7 +48,7 @@ impl ClientSession<'_> {
         }
     }
 
-    /// Returns the client's current epoch.
+    /// Returns the client's present epoch, which ends with its next reset or with the generation.
     pub fn epoch(&self) -> Epoch {
         let state = self.session.lock();
         Epoch {
@@ -63,14 +63,12 @@ impl ClientSession<'_> {
     /// `DeviceLost` if the session or the client was reset since `epoch`, or the session is lost.
     pub fn lock_within(&self, epoch: &Epoch) -> Result<ClientState<'_>, Refusal> {
         let state = self.lock();
-        if Arc::ptr_eq(&state.generation, &epoch.generation) && !self.is_over(epoch) {
-            Ok(state)
-        } else {
-            Err(Refusal::new(Status::DeviceLost))
-        }
+        let present = Arc::ptr_eq(&state.generation, &epoch.generation);
+        refuse_if(!present || self.is_over(epoch), Status::DeviceLost)?;
+        Ok(state)
     }
 
-    /// Looks up a space of this client, for use without the lock.
+    /// Looks up an address space of this client, which the caller can then use without the lock.
     ///
     /// # Errors
     /// `BadHandle` if `handle` is not a space of this client.
@@ -103,6 +101,14 @@ impl ClientSession<'_> {
     /// locked.
     pub fn is_over(&self, epoch: &Epoch) -> bool {
         epoch.generation.ended() || self.epoch_number() != epoch.number
+    }
+
+    /// Refuses with `Unsupported` if the back end does not have the feature.
+    pub fn require(&self, feature: u64) -> Result<(), Refusal> {
+        refuse_if(
+            self.backend.attributes().features & feature == 0,
+            Status::Unsupported,
+        )
     }
 
     fn epoch_number(&self) -> u64 {

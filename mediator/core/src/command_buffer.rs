@@ -63,7 +63,8 @@ pub(crate) struct Placement {
 }
 
 impl CommandBuffer {
-    /// Sets up the ring, binds a doorbell and starts the consumer.
+    /// Creates a command buffer: maps the ring at `placement`, binds a free doorbell, and starts
+    /// the consumer thread.
     pub fn start(
         session: &CommandBuffers,
         host: &dyn Host,
@@ -111,13 +112,13 @@ impl CommandBuffer {
         self.doorbell.index
     }
 
-    /// Makes the consumer end after the packet under way.
+    /// Makes the consumer end after the packet that it is executing.
     pub fn stop(&self) {
         self.bell.stop();
     }
 
-    /// Stops the consumer, and waits until it has ended. Returns false if it has not ended after
-    /// `patience`, or when `give_up` is set.
+    /// Stops the consumer, and waits until it has ended. Returns false if it still runs after
+    /// `patience`, or as soon as `give_up` is set.
     pub fn stop_within(
         &self,
         signal: &FenceSignal,
@@ -136,14 +137,17 @@ impl CommandBuffer {
             .unwrap_or(false)
     }
 
-    /// Stops the consumer and waits for its thread, however long the work under way takes.
+    /// Stops the consumer and waits for the end of its thread, even if its work takes long.
     pub fn join(&self) {
         self.stop();
         let thread = self.thread.lock().take();
         if let Some(thread) = thread
             && thread.join().is_err()
         {
-            log::error!("the consumer of doorbell {} panicked", self.doorbell.index);
+            log::error!(
+                "internal error: the consumer thread of doorbell {} panicked",
+                self.doorbell.index
+            );
         }
     }
 

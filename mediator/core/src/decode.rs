@@ -3,9 +3,7 @@
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use causeway_protocol::message::{
-    Header, OPCODES, Opcode, PREVIOUS, STRUCTURES, Status, message_bytes,
-};
+use causeway_protocol::message::{Header, Opcode, PREVIOUS, STRUCTURES, Status, message_bytes};
 use causeway_protocol::registers::CONTROL_BYTES_MAX;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -96,7 +94,7 @@ pub(crate) fn reply<T: IntoBytes + Immutable>(body: &mut [u8], reply: &T) {
 pub(crate) struct Previous(Option<u32>);
 
 impl Previous {
-    /// Returns the handle that `handle` means.
+    /// Returns `handle`, or the handle of the previous message's reply if `handle` is [`PREVIOUS`].
     pub fn resolve(&self, handle: u32) -> Result<u32, Refusal> {
         match handle {
             PREVIOUS => self.0.ok_or(Refusal::bad_handle(PREVIOUS)),
@@ -104,7 +102,7 @@ impl Previous {
         }
     }
 
-    /// Notes the handle that a message returned.
+    /// Stores the handle in a message's reply, for later messages of the batch.
     pub fn set(&mut self, handle: u32) {
         self.0 = Some(handle);
     }
@@ -113,13 +111,10 @@ impl Previous {
 /// Ranges of a message, by opcode, that must be zero in a request: those of the header, the fields
 /// named `reserved` of the request structure, and bytes that only the reply uses. From the
 /// protocol's tables.
-static RESERVED: LazyLock<Vec<Vec<Range<usize>>>> = LazyLock::new(|| {
-    let last = OPCODES.iter().map(|o| *o as usize).max().unwrap_or(0);
-    let mut table = vec![Vec::new(); last + 1];
-    for opcode in OPCODES {
-        table[*opcode as usize] = reserved_ranges(*opcode);
-    }
-    table
+static RESERVED: LazyLock<[Vec<Range<usize>>; Opcode::SLOTS]> = LazyLock::new(|| {
+    std::array::from_fn(|number| {
+        Opcode::from_wire(number as u16).map_or_else(Vec::new, reserved_ranges)
+    })
 });
 
 fn reserved_ranges(opcode: Opcode) -> Vec<Range<usize>> {
@@ -145,6 +140,7 @@ fn reserved_ranges(opcode: Opcode) -> Vec<Range<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use causeway_protocol::message::OPCODES;
 
     fn message(opcode: Opcode) -> Vec<u8> {
         let header = Header {

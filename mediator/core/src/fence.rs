@@ -23,7 +23,7 @@ pub(crate) struct FenceSignal {
 }
 
 impl FenceSignal {
-    /// Makes sleepers look again.
+    /// Wakes all sleeping threads, so that they look at their fences again.
     pub fn notify(&self) {
         fence(Ordering::SeqCst); // W2
         if self.sleepers.load(Ordering::Relaxed) != 0 {
@@ -32,12 +32,13 @@ impl FenceSignal {
         }
     }
 
-    /// Sleeps until `look` returns a value, or until `deadline`.
+    /// Sleeps until `look` returns a value, and returns that value; `None` if `deadline` passes
+    /// before.
     pub fn wait_until<T>(&self, deadline: Instant, look: impl FnMut() -> Option<T>) -> Option<T> {
         self.wait_looking(deadline, PERIOD_MAX, look)
     }
 
-    /// Sleeps as [`Self::wait_until`] does, with looks that become rarer, down to one in
+    /// Sleeps as [`Self::wait_until`] does. The time between two calls of `look` doubles up to
     /// `period_max`.
     pub fn wait_looking<T>(
         &self,

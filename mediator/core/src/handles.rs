@@ -57,23 +57,20 @@ impl<T> Table<T> {
     }
 
     pub fn get_mut(&mut self, handle: u32) -> Option<&mut T> {
-        let slot = self.slots.get_mut(index(handle)?)?;
-        if slot.generation != generation(handle) {
-            return None;
-        }
-        slot.value.as_mut()
+        self.slot(handle)?.value.as_mut()
     }
 
     pub fn remove(&mut self, handle: u32) -> Option<T> {
-        let index = index(handle)?;
-        let slot = self.slots.get_mut(index)?;
-        if slot.generation != generation(handle) {
-            return None;
-        }
+        let slot = self.slot(handle)?;
         let value = slot.value.take()?;
         slot.generation = slot.generation.wrapping_add(1);
-        self.free.push_back(index as u16);
+        self.free.push_back(index(handle)? as u16);
         Some(value)
+    }
+
+    fn slot(&mut self, handle: u32) -> Option<&mut Slot<T>> {
+        let slot = self.slots.get_mut(index(handle)?)?;
+        (slot.generation == generation(handle)).then_some(slot)
     }
 
     /// Iterates over all objects with their handles.

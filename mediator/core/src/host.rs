@@ -12,7 +12,7 @@ use crate::client::Client;
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
     /// The aperture has no free range of that size.
-    #[error("the aperture has no room for {bytes} bytes")]
+    #[error("the aperture (BAR 2) has no free range of {bytes} bytes")]
     Full {
         /// Bytes asked for.
         bytes: u64,
@@ -34,7 +34,7 @@ pub enum PlaceError {
         source: std::io::Error,
     },
     /// No placement begins at the offset.
-    #[error("nothing is placed at aperture offset {offset:#x}")]
+    #[error("no memory is placed at aperture offset {offset:#x}")]
     Absent {
         /// Offset into the aperture.
         offset: u64,
@@ -54,7 +54,7 @@ pub struct RamError {
 /// A contiguous range of guest RAM.
 #[derive(Clone, Debug)]
 pub struct RamRegion {
-    /// First guest-physical address.
+    /// First guest-physical address of the region.
     pub base: u64,
     /// The memory object that holds the region. The region covers the whole object.
     pub memory: Arc<SharedMemory>,

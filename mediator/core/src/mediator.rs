@@ -15,7 +15,8 @@ use crate::session::Session;
 use crate::session_inner::SessionInner;
 use crate::share::{Exchange, Exports};
 
-/// Opens sessions on one back end. Sessions of one mediator can share memory, and nothing else.
+/// Opens sessions on one back end. Sessions of one mediator can share memory with each other, but
+/// no other objects.
 pub struct Mediator {
     backend: Arc<dyn Backend>,
     exchange: Arc<dyn Exchange>,
@@ -64,21 +65,13 @@ impl Mediator {
     /// Opens a session as [`Self::open`] does, but gives it the number `id` instead of the next
     /// free one.
     pub fn open_as(&self, id: u64, host: Arc<dyn Host>, quota: Quota, name: &str) -> Arc<Session> {
-        let session = Session::open(
-            id,
-            name,
-            Arc::clone(&self.backend),
-            Peers {
-                host,
-                exchange: Arc::clone(&self.exchange),
-            },
-            quota,
-        );
+        let (backend, exchange) = (Arc::clone(&self.backend), Arc::clone(&self.exchange));
+        let inner = SessionInner::new(id, name, backend, Peers { host, exchange }, quota);
         let mut sessions = self.sessions.lock();
         sessions.retain(|session| session.strong_count() != 0);
-        sessions.push(Weak::clone(&session.inner().weak));
+        sessions.push(Arc::downgrade(&inner));
         drop(sessions);
-        session
+        Arc::new(Session { inner })
     }
 
     /// Takes the device from all sessions. A session that opens meanwhile has no memory of it yet.

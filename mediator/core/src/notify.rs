@@ -16,7 +16,7 @@ use crate::client::Client;
 use crate::fence::FenceSignal;
 use crate::generation::Generation;
 use crate::host::Host;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, refuse_if};
 use crate::shared_space::SharedSpace;
 use crate::statistics::Counters;
 
@@ -30,7 +30,7 @@ pub(crate) struct Watch {
     pub client: Client,
     pub generation: Arc<Generation>,
     pub space: Arc<SharedSpace>,
-    /// GPU virtual address.
+    /// GPU virtual address of the fence.
     pub address: u64,
     pub value: u64,
 }
@@ -101,15 +101,13 @@ impl Notifier {
         }
     }
 
-    /// Watches a fence until its client's interrupt is raised. Of several values for one fence the
-    /// smallest counts. The caller holds the lock of the session's state, in which it found client
-    /// and space.
+    /// Watches a fence until it reaches its value, and then raises the client's interrupt. If the
+    /// client watches the fence already, the smaller value counts. The caller holds the lock of the
+    /// session's state, in which it has found client and address space.
     pub fn arm(&self, watch: Watch) -> Result<(), Refusal> {
         self.start()?;
         let mut armed = self.shared.armed.lock();
-        if armed.closed {
-            return Err(Refusal::new(Status::DeviceLost));
-        }
+        refuse_if(armed.closed, Status::DeviceLost)?;
         if let Some(known) = armed.watches.iter_mut().find(|w| w.same_fence(&watch)) {
             known.value = known.value.min(watch.value);
         } else if armed.watches.len() < NOTIFIES_MAX as usize {
@@ -126,15 +124,12 @@ impl Notifier {
 
     /// Ends the watches of a client. When it returns, the client's interrupt will not be raised.
     pub fn forget(&self, client: Client) {
-        self.shared
-            .armed
-            .lock()
-            .watches
-            .retain(|w| w.client != client);
+        let mut armed = self.shared.armed.lock();
+        armed.watches.retain(|watch| watch.client != client);
     }
 
-    /// Raises the interrupts for watches in a space that ends, and drops its reference to the
-    /// space.
+    /// Ends the watches in an address space that is destroyed, and raises the interrupts of their
+    /// clients.
     pub fn end_space(&self, space: &Arc<SharedSpace>) {
         self.shared
             .raise_if(|watch| Arc::ptr_eq(&watch.space, space));
@@ -145,7 +140,7 @@ impl Notifier {
         self.shared.armed.lock().watches.clear();
     }
 
-    /// Ends the thread for good.
+    /// Ends all watches and the thread for good.
     pub fn close(&self) {
         let mut armed = self.shared.armed.lock();
         armed.closed = true;
@@ -157,7 +152,7 @@ impl Notifier {
         if let Some(thread) = thread
             && thread.join().is_err()
         {
-            log::error!("the thread {} panicked", self.name);
+            log::error!("internal error: the thread {} panicked", self.name);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use causeway_memory::Backing;
+use causeway_memory::{Backing, check_range};
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
 
@@ -11,7 +11,7 @@ use crate::backend::{Memory, Module};
 use crate::charged::ModuleCharges;
 use crate::command_buffer::CommandBuffer;
 use crate::quota::Charge;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, refuse_if};
 use crate::share::TokenBytes;
 use crate::shared_space::SharedSpace;
 
@@ -63,7 +63,7 @@ pub(crate) struct SpaceEntry {
 
 /// A GPU or an aperture mapping.
 pub(crate) struct MappingEntry {
-    /// Handle of the memory.
+    /// Handle of the memory that is mapped.
     pub memory: u32,
     /// Offset in the memory of the first byte that is mapped.
     pub from: u64,
@@ -124,26 +124,40 @@ pub(crate) struct MemoryEntry {
 }
 
 impl MemoryEntry {
+    /// Returns an entry for `memory`, which has no mappings yet.
+    pub fn new(
+        memory: Arc<dyn Memory>,
+        material: Material,
+        access: Access,
+        origin: Origin,
+        charge: Charge,
+    ) -> Self {
+        Self {
+            bytes: memory.bytes(),
+            memory: Some(memory),
+            material,
+            access,
+            origin,
+            gpu: BTreeSet::new(),
+            cpu: BTreeSet::new(),
+            _charge: charge,
+        }
+    }
+
     /// Returns the memory, unless it was revoked.
     pub fn live(&self) -> Result<&Arc<dyn Memory>, Refusal> {
         self.memory.as_ref().ok_or(Refusal::new(Status::Revoked))
     }
 
-    /// Refuses rights that the handle does not have.
+    /// Refuses with `AccessDenied` if the handle does not have the rights `wanted`.
     pub fn check_access(&self, wanted: Access) -> Result<(), Refusal> {
-        if self.access.allows(wanted) {
-            Ok(())
-        } else {
-            Err(Refusal::new(Status::AccessDenied))
-        }
+        refuse_if(!self.access.allows(wanted), Status::AccessDenied)
     }
 
-    /// Refuses an empty range, and a range that is not within the memory.
+    /// Refuses with `BadRange` if `bytes` is 0 or the `bytes` bytes at `offset` are not within the
+    /// memory.
     pub fn check_range(&self, offset: u64, bytes: u64) -> Result<(), Refusal> {
-        match offset.checked_add(bytes) {
-            Some(end) if end <= self.bytes && bytes != 0 => Ok(()),
-            _ => Err(Refusal::new(Status::BadRange)),
-        }
+        check_range(offset, bytes, self.bytes).map_err(|_| Refusal::new(Status::BadRange))
     }
 
     /// Returns what can be placed in the aperture, if the guest's CPUs may see this memory.

@@ -150,27 +150,16 @@ fn load_module(
 ) -> Result<(), Refusal> {
     let mut request: LoadModule = decode::request(body)?;
     request.resolve(previous)?;
-    match session.load_module(request) {
-        Ok(handle) => {
-            previous.set(handle);
-            let log_bytes = 0;
-            decode::reply(body, &LoadModuleReply { handle, log_bytes });
-            Ok(())
-        }
-        Err(failure) => {
-            if matches!(
-                failure.refusal.status,
-                Status::BadModule | Status::Unsupported
-            ) {
-                let reply = LoadModuleReply {
-                    handle: 0,
-                    log_bytes: failure.log_bytes,
-                };
-                decode::reply(body, &reply);
-            }
-            Err(failure.refusal)
-        }
+    let mut log_bytes = 0;
+    let loaded = session.load_module(request, &mut log_bytes);
+    let has_log =
+        |refusal: Refusal| matches!(refusal.status, Status::BadModule | Status::Unsupported);
+    if loaded.is_ok() || loaded.is_err_and(has_log) {
+        let handle = loaded.unwrap_or(0);
+        decode::reply(body, &LoadModuleReply { handle, log_bytes });
     }
+    previous.set(loaded?);
+    Ok(())
 }
 
 fn access(wire: u32) -> Result<Access, Refusal> {
@@ -179,13 +168,12 @@ fn access(wire: u32) -> Result<Access, Refusal> {
 
 /// Refuses numbers that are not multiples of `alignment`.
 fn check_aligned(alignment: u64, numbers: &[u64]) -> Result<(), Refusal> {
-    if numbers
+    match numbers
         .iter()
         .all(|number| number.is_multiple_of(alignment))
     {
-        Ok(())
-    } else {
-        Err(Refusal::with(Status::BadAlignment, alignment as u32))
+        true => Ok(()),
+        false => Err(Refusal::with(Status::BadAlignment, alignment as u32)),
     }
 }
 

@@ -17,18 +17,18 @@ pub(crate) struct Owners {
 }
 
 impl Owners {
-    /// Returns the set of [`Client::bit`]s.
+    /// Returns the clients that own objects, as a set of [`Client::bit`]s.
     pub fn bits(&self) -> u64 {
         self.bits.load(Ordering::Acquire)
     }
 
-    /// Sets the observer, unless there is one already.
+    /// Sets the observer. Only the first call has an effect.
     pub fn observe(&self, observer: Observer) {
         let _ = self.observer.set(observer);
     }
 
-    /// Sets the set, and calls the observer if it changed. The caller holds the session's lock,
-    /// which keeps the calls in order.
+    /// Stores the set of clients that own objects, and calls the observer if it has changed. The
+    /// caller holds the session's lock, which keeps the calls in order.
     pub fn set(&self, bits: u64) {
         if self.bits.swap(bits, Ordering::AcqRel) != bits
             && let Some(observer) = self.observer.get()
@@ -48,14 +48,14 @@ impl Default for Counts {
 }
 
 impl Counts {
-    /// Adds an object of `client`. True if it is its first.
+    /// Counts a new object of `client`. Returns true if it is the client's only object.
     pub fn add(&mut self, client: Client) -> bool {
         let count = &mut self.0[client.index()];
         *count += 1;
         *count == 1
     }
 
-    /// Subtracts an object of `client`. True if it was its last.
+    /// Counts an object of `client` as removed. Returns true if the client has no object left.
     pub fn subtract(&mut self, client: Client) -> bool {
         let count = &mut self.0[client.index()];
         *count = count.saturating_sub(1);

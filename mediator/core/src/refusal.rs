@@ -2,9 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use causeway_memory::MemoryError;
 use causeway_protocol::message::Status;
 
-use crate::backend::BackendError;
+use crate::backend::{BackendError, cause};
 use crate::host::{PlaceError, RamError};
 
 /// A status other than `Ok`, with its detail.
@@ -26,6 +27,14 @@ impl Refusal {
 
     pub fn bad_handle(handle: u32) -> Self {
         Self::with(Status::BadHandle, handle)
+    }
+}
+
+/// Refuses with `status` if `condition` is true.
+pub(crate) fn refuse_if(condition: bool, status: Status) -> Result<(), Refusal> {
+    match condition {
+        true => Err(Refusal::new(status)),
+        false => Ok(()),
     }
 }
 
@@ -63,6 +72,13 @@ impl From<PlaceError> for Refusal {
     }
 }
 
+impl From<MemoryError> for Refusal {
+    fn from(error: MemoryError) -> Self {
+        log::debug!("cannot map memory of a guest: {error}{}", cause(&error));
+        Self::new(Status::NoMemory)
+    }
+}
+
 impl From<RamError> for Refusal {
     fn from(error: RamError) -> Self {
         log::debug!("{error}");
@@ -79,16 +95,4 @@ pub(crate) fn warn_at_first(times: &AtomicU64) -> log::Level {
     } else {
         log::Level::Debug
     }
-}
-
-/// Returns the causes of an error, for one log line.
-pub(crate) fn cause(error: &dyn std::error::Error) -> String {
-    let mut text = String::new();
-    let mut next = error.source();
-    while let Some(source) = next {
-        text.push_str(": ");
-        text.push_str(&source.to_string());
-        next = source.source();
-    }
-    text
 }

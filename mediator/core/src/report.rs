@@ -89,17 +89,14 @@ impl SessionInner {
 
     /// Returns what the session has done so far.
     pub fn report(&self) -> SessionReport {
+        let fault = self.generation().fault();
         SessionReport {
             session: self.id,
             name: self.name.clone(),
             statistics: self.statistics(),
             messages: self.counters.by_message(),
             packets: self.counters.by_packet(),
-            fault: self
-                .lock()
-                .generation
-                .fault()
-                .map(|fault| fault.to_string()),
+            fault: fault.map(|fault| fault.to_string()),
             worker: None,
         }
     }

@@ -18,7 +18,8 @@ use crate::state::State;
 use crate::statistics::Counters;
 
 impl SessionInner {
-    /// Ends the current generation with everything that the session owns, and begins the next.
+    /// Ends the present generation with all objects of the session, and begins the next one. If
+    /// `closed` is true, the session stays closed.
     pub fn end_generation(&self, peers: &Peers, closed: bool) {
         let (remains, generation) = {
             let mut state = self.lock();
@@ -55,8 +56,8 @@ impl SessionInner {
         std::mem::replace(state, fresh).generation
     }
 
-    /// Loses the session as by a fault, and takes all memory of the device away from it at once,
-    /// with every mapping: others want the device. The session keeps its other objects until its
+    /// Makes the session lost because of `fault`, and takes all device memory and its mappings away
+    /// at once, because the host needs the device. The session keeps its other objects until its
     /// reset.
     pub fn lose_device(&self, fault: &Fault) {
         let taken = {
@@ -74,8 +75,8 @@ impl SessionInner {
         drop(taken);
     }
 
-    /// Ends everything that a client owns. Begins a new generation if the session was lost and no
-    /// client owns anything any more.
+    /// Ends all objects of `client`. Begins a new generation if the session was lost and no client
+    /// owns an object any more.
     pub fn reset_client(&self, peers: &Peers, client: Client) {
         self.let_work_end(client);
         let remains = {

@@ -8,13 +8,12 @@ use std::time::{Duration, Instant};
 use causeway_protocol::message::Status;
 use causeway_protocol::registers::status;
 
-use crate::backend::{Attributes, Backend, Fault};
+use crate::backend::{Attributes, Fault};
 use crate::batch;
 use crate::client::Client;
 use crate::client_session::ClientSession;
 use crate::guest_session::GuestSession;
 use crate::peers::Peers;
-use crate::quota::Quota;
 use crate::report::SessionReport;
 use crate::session_inner::SessionInner;
 use crate::statistics::{Activity, Counters};
@@ -25,25 +24,10 @@ const REVOCATION_PERIOD: Duration = Duration::from_micros(200);
 /// One guest's session in this process. Several threads may execute batches at the same time; their
 /// messages then alternate. Dropping the session closes it.
 pub struct Session {
-    inner: Arc<SessionInner>,
+    pub(crate) inner: Arc<SessionInner>,
 }
 
 impl Session {
-    pub(crate) fn open(
-        id: u64,
-        name: &str,
-        backend: Arc<dyn Backend>,
-        peers: Peers,
-        quota: Quota,
-    ) -> Arc<Self> {
-        let inner = SessionInner::new(id, name, backend, peers, quota);
-        Arc::new(Self { inner })
-    }
-
-    pub(crate) fn inner(&self) -> &SessionInner {
-        &self.inner
-    }
-
     /// Calls `observer` with the new set of clients at every change of [`GuestSession::owners`].
     /// Only the first observer is called; it must be set before the session is used. It is called
     /// with locks held, so it must only store the set and return.

@@ -42,11 +42,11 @@ pub(crate) struct SessionInner {
     pub owners: Arc<Owners>,
     /// How often each client was reset; changed with the state locked.
     pub epochs: [AtomicU64; CLIENTS as usize],
-    /// Set for good once the VMM wants its vCPU threads back.
+    /// True from the first `GuestSession::interrupt` on: `Wait` messages do not sleep any more.
     pub interrupted: AtomicBool,
-    /// Set for good once no further message may be executed.
+    /// True from the first `GuestSession::halt` on: no further message is executed.
     pub halted: AtomicBool,
-    /// Whether the back end was found to be poisoned.
+    /// Whether this session has noticed that the back end is poisoned.
     pub poisoned: AtomicBool,
     pub weak: Weak<SessionInner>,
     state: Mutex<State>,
@@ -111,8 +111,8 @@ impl SessionInner {
         Arc::clone(&self.lock().generation)
     }
 
-    /// Ends an import's registration, or the exports of memory of this session. Called with no lock
-    /// held.
+    /// Withdraws the exports of memory that this session has freed, or removes the record of an
+    /// import. The caller holds no lock.
     pub fn let_go(&self, peers: &Peers, origin: &Origin) {
         match origin {
             Origin::Own { exports } => {
@@ -124,8 +124,9 @@ impl SessionInner {
         }
     }
 
-    /// Ends an import with its mappings. Returns the memory, which work under way may still hold,
-    /// or `None` if `handle` is not that import or the import was taken before.
+    /// Takes import number `import` and its mappings away from `handle`. Returns the memory, which
+    /// running work may still use; `None` if `handle` is not that import or it was taken away
+    /// before.
     pub fn take_import(&self, peers: &Peers, handle: u32, import: u64) -> Option<Weak<dyn Memory>> {
         let mut state = self.lock();
         let same = |entry: &MemoryEntry| match entry.origin {

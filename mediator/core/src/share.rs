@@ -24,17 +24,11 @@ pub struct Offer {
     pub memory: Arc<dyn Memory>,
     /// Kind of the memory.
     pub kind: MemoryKind,
-    /// Size of the memory in bytes.
-    pub bytes: u64,
     /// The widest access rights that an importer can get.
     pub access: Access,
 }
 
-causeway_memory::debug_fields!(Offer {
-    kind,
-    bytes,
-    access
-});
+causeway_memory::debug_fields!(Offer { kind, access });
 
 /// A session that has imported memory, and from which the import can be taken away.
 pub trait Importing: Send + Sync {
@@ -94,7 +88,7 @@ pub trait Exchange: Send + Sync {
     fn withdraw(&self, token: &TokenBytes, owner: u64) -> bool;
 }
 
-/// Creates a random token.
+/// Returns a new random token for an export.
 ///
 /// # Errors
 /// `BackEnd` if the host gives no random bytes.
@@ -126,19 +120,6 @@ struct Export {
     importers: Vec<Importer>,
 }
 
-impl Exports {
-    /// Removes an export of `owner`, and returns its importers.
-    fn take(&self, token: &TokenBytes, owner: u64) -> Option<Vec<Importer>> {
-        let mut exports = self.by_token.lock();
-        if exports.get(token)?.owner != owner {
-            return None;
-        }
-        let export = exports.remove(token)?;
-        drop(exports);
-        Some(export.importers)
-    }
-}
-
 impl Exchange for Exports {
     fn publish(&self, owner: u64, offer: Offer) -> Result<TokenBytes, Status> {
         let token = fresh_token()?;
@@ -161,13 +142,11 @@ impl Exchange for Exports {
     }
 
     fn register(&self, token: &TokenBytes, importer: Importer) -> bool {
-        match self.by_token.lock().get_mut(token) {
-            Some(export) => {
-                export.importers.push(importer);
-                true
-            }
-            None => false,
-        }
+        let mut exports = self.by_token.lock();
+        let export = exports.get_mut(token);
+        export
+            .map(|export| export.importers.push(importer))
+            .is_some()
     }
 
     fn forget(&self, token: &TokenBytes, import: u64) {
@@ -179,10 +158,16 @@ impl Exchange for Exports {
     }
 
     fn withdraw(&self, token: &TokenBytes, owner: u64) -> bool {
-        let Some(importers) = self.take(token, owner) else {
+        let mut exports = self.by_token.lock();
+        if exports
+            .get(token)
+            .is_none_or(|export| export.owner != owner)
+        {
             return false;
-        };
-        for importer in importers {
+        }
+        let export = exports.remove(token);
+        drop(exports);
+        for importer in export.into_iter().flat_map(|export| export.importers) {
             // A session that cannot be upgraded has closed, and its mappings with it.
             if let Some(session) = importer.session.upgrade() {
                 session.revoke_import(importer.handle, importer.import);

@@ -11,7 +11,7 @@ use crate::backend::{Function, Recording, Space};
 /// An address space, as consumers and waiting clients use it.
 pub(crate) struct SharedSpace {
     pub backend: Arc<dyn Space>,
-    /// Set when work in this space must return soon.
+    /// Set to true when work in this address space must end soon.
     pub stop: Arc<AtomicBool>,
     /// The kernels that launch packets can name.
     pub functions: HandleMap<dyn Function>,

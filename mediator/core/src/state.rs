@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use causeway_protocol::message::Status;
 
-use crate::backend::{Fault, Memory};
+use crate::backend::{Fault, Memory, cause};
 use crate::client::Client;
 use crate::generation::Generation;
 use crate::handles::Table;
 use crate::host::Host;
 use crate::object::{Kind, MappingEntry, MemoryEntry, Object, Origin, SpaceEntry};
 use crate::owners::{Counts, Owners};
-use crate::refusal::{Refusal, cause};
+use crate::refusal::Refusal;
 
 /// The objects behind a session's handles, under one lock (see the crate's lock order). The lock is
 /// held for table work and for mapping and unmapping, never while work executes or a module is
@@ -68,7 +68,8 @@ impl State {
         self.objects.get(handle).map(|owned| owned.client)
     }
 
-    /// Stores a new object and returns its handle. Quotas are the usual limit; the table is larger.
+    /// Stores a new object of `client` and returns its handle. Refuses with `QuotaObjects` if the
+    /// table is full.
     pub fn insert(&mut self, client: Client, object: Object) -> Result<u32, Refusal> {
         let handle = self
             .objects
@@ -96,7 +97,7 @@ impl State {
             .map(|(handle, owned)| (handle, &owned.object))
     }
 
-    /// Iterates over the objects of a client, for changes.
+    /// Iterates over the objects of `client`, which the caller may change.
     pub fn objects_mut(&mut self, client: Client) -> impl Iterator<Item = &mut Object> {
         self.objects
             .iter_mut()
@@ -104,7 +105,7 @@ impl State {
             .map(|owned| &mut owned.object)
     }
 
-    /// Returns the handles of all objects of a client, or of all clients.
+    /// Returns the handles of all objects of `client`, or of all clients if `client` is `None`.
     pub fn handles(&self, client: Option<Client>) -> Vec<u32> {
         self.objects
             .iter()
@@ -147,7 +148,6 @@ impl State {
 
     /// Ends the GPU mapping at `address` of a space.
     pub fn unmap_gpu(&mut self, space: u32, address: u64) -> Result<(), Refusal> {
-        let generation = Arc::clone(&self.generation);
         let entry = self.get_mut::<SpaceEntry>(space)?;
         let mapping = entry.mappings.remove(&address);
         let mapping = mapping.ok_or(Refusal::new(Status::BadRange))?;
@@ -157,20 +157,14 @@ impl State {
             entry.gpu.remove(&(space, address));
             entry.memory.clone()
         });
-        if let Err(error) = ended {
-            let text = format!(
-                "cannot unmap GPU address {address:#x}: {error}{}",
-                cause(&error)
-            );
-            keep_unreleased(&generation, memory, text);
-            return Err(Refusal::new(Status::BackEnd));
-        }
-        Ok(())
+        ended.map_err(|e| {
+            let text = format!("cannot unmap GPU address {address:#x}: {e}{}", cause(&e));
+            self.keep_unreleased(memory, text)
+        })
     }
 
     /// Ends the aperture mapping at `offset`.
     pub fn unmap_cpu(&mut self, host: &dyn Host, offset: u64) -> Result<(), Refusal> {
-        let generation = Arc::clone(&self.generation);
         let mapping = self.aperture.remove(&offset);
         let mapping = mapping.ok_or(Refusal::new(Status::BadRange))?;
         let memory = self.get_mut::<MemoryEntry>(mapping.memory).ok();
@@ -178,15 +172,22 @@ impl State {
             entry.cpu.remove(&offset);
             entry.memory.clone()
         });
-        if let Err(error) = host.remove(offset) {
+        host.remove(offset).map_err(|e| {
             let text = format!(
-                "cannot remove aperture offset {offset:#x}: {error}{}",
-                cause(&error)
+                "cannot remove aperture offset {offset:#x}: {e}{}",
+                cause(&e)
             );
-            keep_unreleased(&generation, memory, text);
-            return Err(Refusal::new(Status::BackEnd));
-        }
-        Ok(())
+            self.keep_unreleased(memory, text)
+        })
+    }
+
+    /// Handles a mapping that cannot be ended: the session is lost, and the memory is never freed,
+    /// so that no one else gets it.
+    fn keep_unreleased(&self, memory: Option<Arc<dyn Memory>>, text: String) -> Refusal {
+        log::error!("{text}; its memory is not freed until this process ends");
+        std::mem::forget(memory);
+        self.generation.lose(Fault::new(Status::BackEnd, text));
+        Refusal::new(Status::BackEnd)
     }
 
     /// Ends every mapping of the device's memory in this session, and takes the memory from its
@@ -226,12 +227,4 @@ impl State {
         }
         outcome
     }
-}
-
-/// Handles a mapping that cannot be ended: the session is lost, and the memory is never freed, so
-/// that no one else gets it.
-fn keep_unreleased(generation: &Generation, memory: Option<Arc<dyn Memory>>, text: String) {
-    log::error!("{text}; its memory is not freed until this process ends");
-    std::mem::forget(memory);
-    generation.lose(Fault::new(Status::BackEnd, text));
 }

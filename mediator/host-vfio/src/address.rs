@@ -16,7 +16,8 @@ pub struct Address {
 /// The error for text that is not the address of a PCI function.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is not a PCI address: write DOMAIN:BUS:DEVICE.FUNCTION in hexadecimal digits as `lspci -D` does, for example 0000:00:03.0, or 00:03.0 for domain 0"
+    "{text:?} is not a PCI address: write DOMAIN:BUS:DEVICE.FUNCTION in hexadecimal digits as \
+     `lspci -D` does, for example 0000:00:03.0, or 00:03.0 for domain 0"
 )]
 pub struct ParseAddressError {
     /// The text that was to be read as an address.

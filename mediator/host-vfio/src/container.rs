@@ -5,7 +5,6 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use causeway_memory::SharedMemory;
 use causeway_protocol::Access;
 use iommufd_bindings::iommufd::{
     iommu_ioas_map, iommufd_ioas_map_flags_IOMMU_IOAS_MAP_FIXED_IOVA as IOAS_FIXED,
@@ -13,7 +12,7 @@ use iommufd_bindings::iommufd::{
     iommufd_ioas_map_flags_IOMMU_IOAS_MAP_WRITEABLE as IOAS_WRITABLE,
 };
 use iommufd_ioctls::{IommuFd, IommufdError};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use vfio_bindings::bindings::vfio::{
     VFIO_DMA_MAP_FLAG_READ, VFIO_DMA_MAP_FLAG_WRITE, vfio_iommu_type1_dma_map,
 };
@@ -56,21 +55,19 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Why a container cannot be created.
+/// Why a container cannot be created: a file of VFIO cannot be opened.
 #[derive(Debug, thiserror::Error)]
-pub enum ContainerError {
-    /// A file of VFIO cannot be opened.
-    #[error(
-        "cannot open {path}, which VFIO ({kind}) needs: load the module vfio-pci, or check the permissions of the file"
-    )]
-    Open {
-        /// The kernel interface.
-        kind: Kind,
-        /// The file.
-        path: &'static str,
-        /// The kernel's error.
-        source: io::Error,
-    },
+#[error(
+    "cannot open {path}, which VFIO ({kind}) needs: load the module vfio-pci, or check the \
+     permissions of the file"
+)]
+pub struct ContainerError {
+    /// The kernel interface that was to be used.
+    pub kind: Kind,
+    /// Path of the file.
+    pub path: &'static str,
+    /// The kernel's error.
+    pub source: io::Error,
 }
 
 /// A set of open devices that share one translation of DMA addresses: memory that is mapped for one
@@ -80,7 +77,7 @@ pub struct Container {
     host: Host,
     /// None behind a fake.
     pub(crate) vfio: Option<Vfio>,
-    ledger: Ledger,
+    pub(crate) ledger: Ledger,
     pub(crate) open: Mutex<OpenDevices>,
 }
 
@@ -100,7 +97,7 @@ impl Container {
     /// is opened.
     ///
     /// # Errors
-    /// [`ContainerError::Open`] if the kernel's file for the interface cannot be opened.
+    /// [`ContainerError`] if the kernel's file for the interface cannot be opened.
     pub fn new(
         host: &Host,
         choice: Choice,
@@ -112,7 +109,7 @@ impl Container {
             Kind::Type1 => "/dev/vfio/vfio",
             Kind::Iommufd => "/dev/iommu",
         };
-        let fail = |e| ContainerError::Open {
+        let fail = |e| ContainerError {
             kind,
             path,
             source: vfio_errno(e),
@@ -155,38 +152,6 @@ impl Container {
         &self.host
     }
 
-    /// Maps `bytes` bytes of `memory`, from its byte `offset`, at device address `iova`: devices
-    /// can then access them by DMA with the rights `access`. All numbers are multiples of 4 KiB.
-    /// The pages are allocated and locked, and the memory is kept, until the mapping is removed or
-    /// the last device is closed.
-    ///
-    /// A device must be open before, because the kernel chooses the IOMMU for the first device.
-    ///
-    /// # Errors
-    /// [`DmaError`]: numbers are not multiples of 4 KiB, addresses overlap a mapping, or the kernel
-    /// refuses. Nothing has changed then.
-    pub fn map_dma(
-        &self,
-        iova: u64,
-        memory: &Arc<SharedMemory>,
-        offset: u64,
-        bytes: u64,
-        access: Access,
-    ) -> Result<(), DmaError> {
-        self.ledger.map(iova, memory, offset, bytes, access)
-    }
-
-    /// Removes a mapping of [`Self::map_dma`]. When it returns, no device can access the memory: an
-    /// access is a fault in the IOMMU, which the kernel reports in its log, and which the device
-    /// sees as an abort.
-    ///
-    /// # Errors
-    /// [`DmaError`]: numbers are not multiples of 4 KiB, addresses overlap a mapping, or the kernel
-    /// refuses. Nothing has changed then.
-    pub fn unmap_dma(&self, iova: u64, bytes: u64) -> Result<(), DmaError> {
-        self.ledger.unmap(iova, bytes)
-    }
-
     /// Removes all mappings of [`Self::map_dma`], the last one first. When this returns, no device
     /// can access the memory: the IOMMU refuses the access, and the kernel logs it.
     ///
@@ -203,11 +168,7 @@ impl Container {
 
     /// Returns the addresses of the devices that are open now.
     pub fn devices(&self) -> Vec<Address> {
-        self.open().keys().copied().collect()
-    }
-
-    pub(crate) fn open(&self) -> MutexGuard<'_, OpenDevices> {
-        self.open.lock()
+        self.open.lock().keys().copied().collect()
     }
 }
 

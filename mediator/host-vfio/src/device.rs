@@ -9,9 +9,10 @@ use causeway_memory::DeviceMemory;
 use parking_lot::Mutex;
 
 use crate::Address;
-use crate::container::{Container, Kind, vfio_errno};
+use crate::container::{Container, Kind, Vfio, vfio_errno};
 use crate::hardware::{Description, Hardware};
 use crate::host::PciFunction;
+use crate::interrupts::InterruptKind;
 use crate::kernel::KernelDevice;
 use crate::mapping::{MapError, Mapping};
 use crate::memory::RegionMemory;
@@ -26,7 +27,6 @@ mod decoding;
 mod vectors;
 
 pub use decoding::Decoding;
-use vectors::Enabled;
 
 /// Why a PCI device cannot be opened through VFIO.
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +47,7 @@ pub enum OpenError {
         address: Address,
     },
     /// The kernel does not open the device.
-    #[error("cannot open device {address} by {kind}")]
+    #[error("cannot open device {address} through VFIO ({kind})")]
     Failed {
         /// The device.
         address: Address,
@@ -78,7 +78,8 @@ pub struct Device {
     companions: Vec<PciFunction>,
     description: Description,
     counters: Counters,
-    enabled: Mutex<Option<Enabled>>,
+    /// The kind of interrupts that is set up.
+    enabled: Mutex<Option<InterruptKind>>,
     hardware: Arc<dyn Hardware>,
 }
 
@@ -94,13 +95,11 @@ impl Device {
             .vfio
             .as_ref()
             .ok_or(OpenError::NoVfio { address })?;
-        if container.open().contains_key(&address) {
+        if container.open.lock().contains_key(&address) {
             return Err(OpenError::Twice { address });
         }
         let function = container.host().preflight(address, 0)?;
-        let hardware = hold(container, &function, || {
-            KernelDevice::open(container, vfio, &function)
-        })?;
+        let hardware = hold(container, vfio, &function)?;
         let companions = function.group.map(|group| container.host().group(group));
         let mut companions = companions.unwrap_or_default();
         companions.retain(|companion| companion.address != address);
@@ -180,8 +179,14 @@ impl Device {
         bytes: u64,
     ) -> Result<Arc<dyn DeviceMemory>, MapError> {
         let region = self.mappable(index)?;
-        let memory = RegionMemory::new(&self.hardware, self.address, region, offset, bytes)?;
-        Ok(Arc::new(memory))
+        Mapping::new(&self.hardware, self.address, region, offset, bytes)?;
+        Ok(Arc::new(RegionMemory {
+            hardware: Arc::clone(&self.hardware),
+            address: self.address,
+            region: region.clone(),
+            offset,
+            bytes,
+        }))
     }
 
     fn mappable(&self, index: RegionIndex) -> Result<&Region, MapError> {
@@ -253,19 +258,20 @@ fn warn(error: &dyn Error) {
     }
 }
 
-/// Opens what `open` opens, and notes it as open in the container.
+/// Opens a function, and notes it as open in the container.
 fn hold(
-    container: &Container,
+    container: &Arc<Container>,
+    vfio: &Vfio,
     function: &PciFunction,
-    open: impl FnOnce() -> Result<KernelDevice, vfio_ioctls::VfioError>,
 ) -> Result<KernelDevice, OpenError> {
     let address = function.address;
     // Held meanwhile: another thread may give back a function of the same group.
-    let mut devices = container.open();
+    let mut devices = container.open.lock();
     if devices.contains_key(&address) {
         return Err(OpenError::Twice { address });
     }
-    let device = open().map_err(|e| open_error(container, function, vfio_errno(e)))?;
+    let device = KernelDevice::open(container, vfio, function)
+        .map_err(|e| open_error(container, function, vfio_errno(e)))?;
     devices.insert(address, function.group);
     Ok(device)
 }

@@ -9,6 +9,7 @@ use causeway_memory::{Mapping, MemoryError, PAGE_BYTES, SharedMemory};
 use causeway_protocol::Access;
 use parking_lot::Mutex;
 
+use crate::container::Container;
 use crate::host::Host;
 use crate::locked::LockedMemory;
 use crate::statistics::DmaStatistics;
@@ -56,14 +57,6 @@ pub enum DmaError {
         /// Where the other mapping begins.
         other: u64,
     },
-    /// The range is not mapped.
-    #[error("there is no mapping of {bytes:#x} bytes at device address {iova:#x}")]
-    Absent {
-        /// Device address.
-        iova: u64,
-        /// Bytes.
-        bytes: u64,
-    },
     /// The memory cannot be mapped into this process.
     #[error("cannot map memory for device address {iova:#x} into this process")]
     Memory {
@@ -74,7 +67,9 @@ pub enum DmaError {
     },
     /// The memory would exceed the limit of locked memory.
     #[error(
-        "cannot lock {bytes} bytes for device address {iova:#x} beside {mapped} bytes that are mapped for DMA already: this process may lock {limit} bytes (RLIMIT_MEMLOCK); raise the limit with `ulimit -l {}`, or run with CAP_IPC_LOCK",
+        "cannot lock {bytes} bytes for device address {iova:#x} beside {mapped} bytes that are \
+         mapped for DMA already: this process may lock {limit} bytes (RLIMIT_MEMLOCK); raise the \
+         limit with `ulimit -l {}`, or run with CAP_IPC_LOCK",
         mapped.saturating_add(*bytes).div_ceil(1024)
     )]
     LockedMemory {
@@ -91,7 +86,9 @@ pub enum DmaError {
     },
     /// Devices cannot use the addresses.
     #[error(
-        "the IOMMU does not translate all of {bytes:#x} bytes at device address {iova:#x}: they are beyond its width or overlap those of interrupts (0xfee00000); place the memory elsewhere, or use less"
+        "the IOMMU does not translate all of {bytes:#x} bytes at device address {iova:#x}: they \
+         are beyond its width or overlap those of interrupts (0xfee00000); place the memory \
+         elsewhere, or use less"
     )]
     Address {
         /// Device address.
@@ -147,16 +144,18 @@ struct Entries {
     made: u64,
 }
 
-impl Ledger {
-    pub(crate) fn new(translation: Arc<dyn Translation>) -> Self {
-        Self {
-            translation,
-            entries: Mutex::default(),
-        }
-    }
-
-    /// Maps memory for DMA, as [`crate::Container::map_dma`] says.
-    pub(crate) fn map(
+impl Container {
+    /// Maps `bytes` bytes of `memory`, from its byte `offset`, at device address `iova`: devices
+    /// can then access them by DMA with the rights `access`. All numbers are multiples of 4 KiB.
+    /// The pages are allocated and locked, and the memory is kept, until the mapping is removed or
+    /// the last device is closed.
+    ///
+    /// A device must be open before, because the kernel chooses the IOMMU for the first device.
+    ///
+    /// # Errors
+    /// [`DmaError`]: numbers are not multiples of 4 KiB, addresses overlap a mapping, or the kernel
+    /// refuses. Nothing has changed then.
+    pub fn map_dma(
         &self,
         iova: u64,
         memory: &Arc<SharedMemory>,
@@ -164,14 +163,19 @@ impl Ledger {
         bytes: u64,
         access: Access,
     ) -> Result<(), DmaError> {
-        let mut entries = self.entries.lock();
+        let mut entries = self.ledger.entries.lock();
         entries.check(iova, bytes)?;
         let mapping = memory
             .map(offset, bytes, access)
             .map_err(|source| DmaError::Memory { iova, source })?;
         let mapped = entries.bytes();
-        self.translate(iova, &mapping, access)
-            .map_err(|source| map_error(iova, bytes, mapped, locked_limit(), source))?;
+        let host = mapping.as_ptr().as_ptr();
+        // SAFETY: the mapping is kept until it was unmapped, and nobody makes references to its
+        // content.
+        unsafe { self.ledger.translation.map(iova, host, bytes, access) }.map_err(|source| {
+            let limit = LockedMemory::of_this_process(&Host::default()).limit;
+            map_error(iova, bytes, mapped, limit, source)
+        })?;
         entries.made += 1;
         entries.live.push(Entry {
             iova,
@@ -180,23 +184,14 @@ impl Ledger {
         });
         Ok(())
     }
+}
 
-    fn translate(&self, iova: u64, mapping: &Mapping, access: Access) -> io::Result<()> {
-        let host = mapping.as_ptr().as_ptr();
-        // SAFETY: the mapping is kept until it was unmapped, and nobody makes references to its
-        // content.
-        unsafe { self.translation.map(iova, host, mapping.bytes(), access) }
-    }
-
-    /// See [`crate::Container::unmap_dma`].
-    pub(crate) fn unmap(&self, iova: u64, bytes: u64) -> Result<(), DmaError> {
-        let mut entries = self.entries.lock();
-        let is_it = |entry: &Entry| entry.iova == iova && entry.mapping.bytes() == bytes;
-        let index = entries.live.iter().position(is_it);
-        let index = index.ok_or(DmaError::Absent { iova, bytes })?;
-        self.forget(iova, bytes)?;
-        entries.live.remove(index);
-        Ok(())
+impl Ledger {
+    pub(crate) fn new(translation: Arc<dyn Translation>) -> Self {
+        Self {
+            translation,
+            entries: Mutex::default(),
+        }
     }
 
     /// Unmaps everything, the last first.
@@ -207,22 +202,17 @@ impl Ledger {
         let mut entries = self.entries.lock();
         let mut result = Ok(());
         for entry in std::mem::take(&mut entries.live).into_iter().rev() {
-            if let Err(e) = self.forget(entry.iova, entry.mapping.bytes()) {
+            let (iova, bytes) = (entry.iova, entry.mapping.bytes());
+            if let Err(source) = self.translation.unmap(iova, bytes) {
                 entries.live.insert(0, entry);
-                result = result.and(Err(e));
+                result = result.and(Err(DmaError::Unmap {
+                    iova,
+                    bytes,
+                    source,
+                }));
             }
         }
         result
-    }
-
-    fn forget(&self, iova: u64, bytes: u64) -> Result<(), DmaError> {
-        self.translation
-            .unmap(iova, bytes)
-            .map_err(|source| DmaError::Unmap {
-                iova,
-                bytes,
-                source,
-            })
     }
 
     pub(crate) fn statistics(&self) -> DmaStatistics {
@@ -270,11 +260,6 @@ impl Drop for Ledger {
             std::mem::forget(entry);
         }
     }
-}
-
-/// Returns bytes that this process may lock, if there is a limit.
-fn locked_limit() -> Option<u64> {
-    LockedMemory::of_this_process(&Host::default()).limit
 }
 
 fn map_error(
@@ -381,12 +366,8 @@ mod tests {
             map(0x8000, 0x10_0000, 0x1000),
             Err(DmaError::Memory { iova: 0x8000, .. })
         ));
-        assert!(matches!(
-            container.unmap_dma(0x4000, 0x1000),
-            Err(DmaError::Absent { .. })
-        ));
         assert_eq!(translation.mapped().len(), 1);
-        container.unmap_dma(0x4000, 0x2000).unwrap();
+        container.unmap_all_dma().unwrap();
         assert_eq!(translation.mapped(), []);
     }
 
@@ -405,7 +386,7 @@ mod tests {
         translation.refuse(Some(libc::ENOTTY));
         assert!(matches!(map(0x1000), Err(DmaError::Map { .. })));
         assert!(matches!(
-            container.unmap_dma(0, 0x1000),
+            container.unmap_all_dma(),
             Err(DmaError::Unmap { .. })
         ));
         assert_eq!(container.statistics().mappings, 1);

@@ -93,14 +93,10 @@ impl FakeHardware {
     /// Adds `count` interrupts of kind `kind`, with the properties that VFIO reports for that kind.
     #[must_use]
     pub fn with_interrupts(mut self, kind: InterruptKind, count: u32) -> Self {
-        let pin = kind == InterruptKind::Intx;
         self.description.interrupts.push(InterruptInfo {
             kind,
             count,
             eventfd: true,
-            maskable: pin,
-            automasked: pin,
-            fixed: !pin,
         });
         self
     }
@@ -130,7 +126,8 @@ impl FakeHardware {
         Ok(())
     }
 
-    /// Copies the content at `offset` of the region `index` to `bytes`.
+    /// Reads `bytes.len()` bytes at `offset` of the region `index` into `bytes`, as the device
+    /// itself would.
     ///
     /// # Errors
     /// The kernel's error for the file that stands for the device.
@@ -196,8 +193,8 @@ impl Hardware for FakeHardware {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         match action {
-            Action::Signal { start, events } => {
-                for (vector, event) in (start..).zip(events) {
+            Action::Signal(events) => {
+                for (vector, event) in (0..).zip(events) {
                     state.events.remove(&(kind, vector));
                     if let Some(event) = event {
                         let own = event.try_clone_to_owned()?;
@@ -206,8 +203,6 @@ impl Hardware for FakeHardware {
                 }
             }
             Action::UnmaskOn(event) => state.unmask = Some(event.try_clone_to_owned()?),
-            Action::Mask => state.masked = true,
-            Action::Unmask => state.masked = false,
             Action::Disable => {
                 state.events.retain(|(own, _), _| *own != kind);
                 state.unmask = None;

@@ -4,9 +4,8 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 
 use vfio_bindings::bindings::vfio::{
-    VFIO_IRQ_INFO_AUTOMASKED, VFIO_IRQ_INFO_EVENTFD, VFIO_IRQ_INFO_MASKABLE,
-    VFIO_IRQ_INFO_NORESIZE, VFIO_PCI_ERR_IRQ_INDEX, VFIO_PCI_INTX_IRQ_INDEX,
-    VFIO_PCI_MSI_IRQ_INDEX, VFIO_PCI_MSIX_IRQ_INDEX, VFIO_PCI_REQ_IRQ_INDEX,
+    VFIO_PCI_ERR_IRQ_INDEX, VFIO_PCI_INTX_IRQ_INDEX, VFIO_PCI_MSI_IRQ_INDEX,
+    VFIO_PCI_MSIX_IRQ_INDEX, VFIO_PCI_REQ_IRQ_INDEX,
 };
 
 use crate::Address;
@@ -70,26 +69,16 @@ pub struct InterruptInfo {
     /// Whether VFIO can signal an eventfd for these interrupts (VFIO_IRQ_INFO_EVENTFD in
     /// linux/vfio.h).
     pub eventfd: bool,
-    /// Whether these interrupts can be masked (VFIO_IRQ_INFO_MASKABLE).
-    pub maskable: bool,
-    /// Whether the kernel masks an interrupt each time that it is signalled, until it is unmasked
-    /// (VFIO_IRQ_INFO_AUTOMASKED).
-    pub automasked: bool,
-    /// Whether a vector can be added only by disabling all vectors and enabling them again
-    /// (VFIO_IRQ_INFO_NORESIZE).
-    pub fixed: bool,
 }
 
 impl InterruptInfo {
-    /// Returns what `vfio_irq_info` says, with its `count` and its `flags`.
-    pub(crate) fn new(kind: InterruptKind, count: u32, flags: u32) -> Self {
+    /// Returns what holds for a kind of which a device has no interrupts.
+    pub(crate) fn none(kind: InterruptKind) -> Self {
+        let (count, eventfd) = (0, false);
         Self {
             kind,
             count,
-            eventfd: flags & VFIO_IRQ_INFO_EVENTFD != 0,
-            maskable: flags & VFIO_IRQ_INFO_MASKABLE != 0,
-            automasked: flags & VFIO_IRQ_INFO_AUTOMASKED != 0,
-            fixed: flags & VFIO_IRQ_INFO_NORESIZE != 0,
+            eventfd,
         }
     }
 }
@@ -97,24 +86,15 @@ impl InterruptInfo {
 /// A change of the interrupts of one kind (VFIO_DEVICE_SET_IRQS in linux/vfio.h).
 #[derive(Clone, Copy, Debug)]
 pub enum Action<'a> {
-    /// Have the vectors from `start` signal these events, or none.
-    Signal {
-        /// First vector.
-        start: u32,
-        /// An event for each.
-        events: &'a [Option<BorrowedFd<'a>>],
-    },
+    /// Connect the vectors from 0 on to these events; a vector with `None` signals nothing.
+    Signal(&'a [Option<BorrowedFd<'a>>]),
     /// Unmask vector 0 whenever this event is signalled (INTx).
     UnmaskOn(BorrowedFd<'a>),
-    /// Mask vector 0 (INTx).
-    Mask,
-    /// Unmask vector 0 (INTx).
-    Unmask,
     /// No interrupts of this kind any more.
     Disable,
 }
 
-/// Why interrupts cannot be set up.
+/// Why the interrupts of a device cannot be set up or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum InterruptError {
     /// The device has none of that kind, or VFIO cannot signal them.
@@ -145,20 +125,6 @@ pub enum InterruptError {
         /// The kind.
         kind: InterruptKind,
     },
-    /// The vector is beyond those that are enabled.
-    #[error(
-        "{kind} vector {vector} of device {address} is beyond the {enabled} that are enabled: enable all vectors at once"
-    )]
-    NotEnabled {
-        /// The device.
-        address: Address,
-        /// The kind.
-        kind: InterruptKind,
-        /// The vector.
-        vector: u32,
-        /// Number of enabled vectors.
-        enabled: u32,
-    },
     /// The kernel refused the change.
     #[error("cannot {what} the {kind} interrupts of device {address}")]
     Failed {
@@ -166,7 +132,7 @@ pub enum InterruptError {
         address: Address,
         /// The kind.
         kind: InterruptKind,
-        /// "set up", "mask", …
+        /// What was to be done, for example "set up" or "disable".
         what: &'static str,
         /// Its error.
         source: std::io::Error,

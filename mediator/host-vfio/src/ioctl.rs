@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use vfio_bindings::bindings::vfio::{
-    VFIO_DEVICE_FLAGS_PCI, VFIO_IRQ_SET_ACTION_MASK, VFIO_IRQ_SET_ACTION_TRIGGER,
+    VFIO_DEVICE_FLAGS_PCI, VFIO_IRQ_INFO_EVENTFD, VFIO_IRQ_SET_ACTION_TRIGGER,
     VFIO_IRQ_SET_ACTION_UNMASK, VFIO_IRQ_SET_DATA_EVENTFD, VFIO_IRQ_SET_DATA_NONE,
     vfio_device_info, vfio_iommu_type1_dma_map, vfio_irq_info,
 };
@@ -84,9 +84,13 @@ pub(crate) fn interrupt_info(
     // SAFETY: the structure is as large as it says, and the kernel writes no more.
     let result = unsafe { ioctl_with_mut_ref(&device, request::DEVICE_GET_IRQ_INFO(), &mut info) };
     match check(result) {
-        Ok(()) => Ok(InterruptInfo::new(kind, info.count, info.flags)),
+        Ok(()) => Ok(InterruptInfo {
+            kind,
+            count: info.count,
+            eventfd: info.flags & VFIO_IRQ_INFO_EVENTFD != 0,
+        }),
         // vfio-pci says so of error notifications where the device is not PCI Express.
-        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(InterruptInfo::new(kind, 0, 0)),
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(InterruptInfo::none(kind)),
         Err(e) => Err(e),
     }
 }
@@ -105,27 +109,24 @@ pub(crate) fn set_interrupts(
 
 /// `vfio_irq_set` and its data, in words.
 fn interrupt_request(kind: InterruptKind, action: Action<'_>) -> Vec<u32> {
-    let (flags, start, count) = match action {
-        Action::Signal { start, events } => (
+    // -1 is no event.
+    let number = |event: Option<BorrowedFd<'_>>| event.map_or(-1, |e| e.as_raw_fd());
+    let (flags, files) = match action {
+        Action::Signal(events) => (
             VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER,
-            start,
-            events.len() as u32,
+            events.iter().map(|event| number(*event)).collect(),
         ),
-        Action::UnmaskOn(_) => (VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_UNMASK, 0, 1),
-        Action::Mask => (VFIO_IRQ_SET_DATA_NONE | VFIO_IRQ_SET_ACTION_MASK, 0, 1),
-        Action::Unmask => (VFIO_IRQ_SET_DATA_NONE | VFIO_IRQ_SET_ACTION_UNMASK, 0, 1),
-        Action::Disable => (VFIO_IRQ_SET_DATA_NONE | VFIO_IRQ_SET_ACTION_TRIGGER, 0, 0),
+        Action::UnmaskOn(event) => (
+            VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_UNMASK,
+            vec![number(Some(event))],
+        ),
+        Action::Disable => (
+            VFIO_IRQ_SET_DATA_NONE | VFIO_IRQ_SET_ACTION_TRIGGER,
+            Vec::new(),
+        ),
     };
-    let mut words = vec![0, flags, kind.number(), start, count];
-    match action {
-        Action::Signal { events, .. } => {
-            // -1 is no event.
-            let number = |event: &Option<BorrowedFd<'_>>| event.map_or(-1, |e| e.as_raw_fd());
-            words.extend(events.iter().map(|event| number(event).cast_unsigned()));
-        }
-        Action::UnmaskOn(event) => words.push(event.as_raw_fd().cast_unsigned()),
-        Action::Mask | Action::Unmask | Action::Disable => {}
-    }
+    let mut words = vec![0, flags, kind.number(), 0, files.len() as u32];
+    words.extend(files.iter().map(|file| file.cast_unsigned()));
     words[0] = size_of_val(words.as_slice()) as u32;
     words
 }
@@ -185,17 +186,12 @@ mod tests {
         // SAFETY: the event is open until the end of the test.
         let file = unsafe { BorrowedFd::borrow_raw(event.as_raw_fd()) };
         let number = event.as_raw_fd().cast_unsigned();
-        let action = Action::Signal {
-            start: 3,
-            events: &[Some(file.as_fd()), None],
-        };
+        let action = Action::Signal(&[Some(file.as_fd()), None]);
         let words = interrupt_request(InterruptKind::Msix, action);
-        assert_eq!(words, [28, 4 | 32, 2, 3, 2, number, u32::MAX]);
+        assert_eq!(words, [28, 4 | 32, 2, 0, 2, number, u32::MAX]);
         let words = interrupt_request(InterruptKind::Intx, Action::UnmaskOn(file));
         assert_eq!(words, [24, 4 | 16, 0, 0, 1, number]);
         let words = interrupt_request(InterruptKind::Msi, Action::Disable);
         assert_eq!(words, [20, 1 | 32, 1, 0, 0]);
-        let words = interrupt_request(InterruptKind::Intx, Action::Mask);
-        assert_eq!(words, [20, 1 | 8, 0, 0, 1]);
     }
 }

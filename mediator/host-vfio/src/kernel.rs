@@ -46,21 +46,17 @@ impl KernelDevice {
             container: Arc::clone(container),
         })
     }
-
-    #[allow(unsafe_code)] // Lends a descriptor that vfio-ioctls shows as a number.
-    fn lend(&self) -> BorrowedFd<'_> {
-        // SAFETY: the device is open until this is dropped.
-        unsafe { BorrowedFd::borrow_raw(self.device.as_raw_fd()) }
-    }
 }
 
 impl Hardware for KernelDevice {
+    #[allow(unsafe_code)] // Lends a descriptor that vfio-ioctls shows as a number.
     fn file(&self) -> BorrowedFd<'_> {
-        self.lend()
+        // SAFETY: the device is open until this is dropped.
+        unsafe { BorrowedFd::borrow_raw(self.device.as_raw_fd()) }
     }
 
     fn describe(&self) -> io::Result<Description> {
-        let device = self.lend();
+        let device = self.file();
         let mut regions = Vec::new();
         for index in RegionIndex::all() {
             regions.extend(region::query(device, index)?);
@@ -76,7 +72,7 @@ impl Hardware for KernelDevice {
     }
 
     fn set_interrupts(&self, kind: InterruptKind, action: Action<'_>) -> io::Result<()> {
-        ioctl::set_interrupts(self.lend(), kind, action)
+        ioctl::set_interrupts(self.file(), kind, action)
     }
 
     fn reset(&self, reach: ResetReach) -> Result<ResetMethod, ResetError> {
@@ -86,11 +82,11 @@ impl Hardware for KernelDevice {
             method: ResetMethod::Function,
             source,
         };
-        let flags = ioctl::device_flags(self.lend()).map_err(failed)?;
+        let flags = ioctl::device_flags(self.file()).map_err(failed)?;
         if flags & VFIO_DEVICE_FLAGS_RESET == 0 {
-            return bus_reset::reset(self.lend(), address, &self.container, reach);
+            return bus_reset::reset(self.file(), address, &self.container, reach);
         }
-        ioctl::reset(self.lend()).map_err(failed)?;
+        ioctl::reset(self.file()).map_err(failed)?;
         Ok(ResetMethod::Function)
     }
 }
@@ -99,7 +95,7 @@ impl Drop for KernelDevice {
     fn drop(&mut self) {
         // Held until the end: who opens another function of the group meanwhile waits.
         let container = Arc::clone(&self.container);
-        let mut open = container.open();
+        let mut open = container.open.lock();
         open.remove(&self.address);
         if open.is_empty() {
             // With the last device, the kernel forgets the translation, and everything mapped in

@@ -24,7 +24,8 @@ pub enum MapError {
     },
     /// The range cannot be mapped, or is not made of whole pages.
     #[error(
-        "bytes {offset:#x}+{bytes:#x} of {region} of device {address}, which has {size:#x} bytes, cannot be mapped: choose whole pages of a range that the kernel maps"
+        "bytes {offset:#x}+{bytes:#x} of {region} of device {address}, which has {size:#x} bytes, \
+         cannot be mapped: choose whole pages of a range that the kernel maps"
     )]
     Range {
         /// The device.
@@ -58,7 +59,8 @@ pub enum MapError {
 /// read-only mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "bytes {offset:#x}+{bytes:#x} are outside the mapping of {size:#x} bytes, or not aligned, or not writable"
+    "bytes {offset:#x}+{bytes:#x} are outside the mapping of {size:#x} bytes, or not aligned, or \
+     not writable"
 )]
 pub struct TouchError {
     /// Offset of the access in the mapping.

@@ -3,41 +3,22 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use causeway_memory::{DeviceMapping, DeviceMemory, MemoryError};
+use causeway_memory::{DeviceMapping, DeviceMemory, MemoryError, check_range};
 
 use crate::Address;
 use crate::hardware::Hardware;
-use crate::mapping::{MapError, Mapping};
+use crate::mapping::Mapping;
 use crate::region::Region;
 
-/// A range of a region. The device is held as long as there is one.
+/// A range of a region, which [`Mapping::new`] has accepted. The device is held as long
+/// as there is one.
 #[derive(Debug)]
 pub(crate) struct RegionMemory {
-    hardware: Arc<dyn Hardware>,
-    address: Address,
-    region: Region,
-    offset: u64,
-    bytes: u64,
-}
-
-impl RegionMemory {
-    /// Refuses what could not be mapped.
-    pub(crate) fn new(
-        hardware: &Arc<dyn Hardware>,
-        address: Address,
-        region: &Region,
-        offset: u64,
-        bytes: u64,
-    ) -> Result<Self, MapError> {
-        Mapping::new(hardware, address, region, offset, bytes)?;
-        Ok(Self {
-            hardware: Arc::clone(hardware),
-            address,
-            region: region.clone(),
-            offset,
-            bytes,
-        })
-    }
+    pub(crate) hardware: Arc<dyn Hardware>,
+    pub(crate) address: Address,
+    pub(crate) region: Region,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
 }
 
 impl DeviceMemory for RegionMemory {
@@ -50,14 +31,7 @@ impl DeviceMemory for RegionMemory {
     }
 
     fn map(&self, offset: u64, bytes: u64) -> Result<Box<dyn DeviceMapping>, MemoryError> {
-        let end = offset.checked_add(bytes);
-        if end.is_none_or(|end| end > self.bytes) {
-            return Err(MemoryError::Range {
-                offset,
-                bytes,
-                size: self.bytes,
-            });
-        }
+        check_range(offset, bytes, self.bytes)?;
         let from = self.offset + offset;
         let mapping = Mapping::new(&self.hardware, self.address, &self.region, from, bytes);
         let mapping = mapping.map_err(|e| MemoryError::Device {

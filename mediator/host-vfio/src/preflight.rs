@@ -32,7 +32,8 @@ pub enum PreflightError {
     },
     /// The function is a bridge.
     #[error(
-        "device {address} is a bridge between PCI buses, which cannot be handed out: name a device behind it"
+        "device {address} is a bridge between PCI buses, which VFIO cannot open: name a device \
+         behind it"
     )]
     Bridge {
         /// The device.
@@ -40,7 +41,9 @@ pub enum PreflightError {
     },
     /// No IOMMU confines the DMA of the device.
     #[error(
-        "device {address} is in no IOMMU group, so it could write to all memory: enable VT-d or AMD-Vi in the firmware and boot with intel_iommu=on (AMD: on by default); in a VM, add a virtual IOMMU"
+        "device {address} is in no IOMMU group, so it could write to all memory: enable VT-d or \
+         AMD-Vi in the firmware and boot with intel_iommu=on (AMD: on by default); in a VM, add a \
+         virtual IOMMU"
     )]
     NoIommu {
         /// The device.
@@ -62,7 +65,8 @@ pub enum PreflightError {
     },
     /// The host uses other devices of the IOMMU group.
     #[error(
-        "device {address} cannot be isolated: it is in IOMMU group {group} with {}; bind them to vfio-pci too, or unbind them: {}",
+        "device {address} cannot be isolated: it is in IOMMU group {group} with {}; bind them to \
+         vfio-pci too, or unbind them: {}",
         members(others),
         unbind_commands(others)
     )]
@@ -76,7 +80,8 @@ pub enum PreflightError {
     },
     /// The file that opens the device is missing.
     #[error(
-        "there is no {path}, which opens device {address}: load the modules vfio-pci and vfio_iommu_type1"
+        "there is no {path}, which opens device {address}: load the modules vfio-pci and \
+         vfio_iommu_type1"
     )]
     NoFile {
         /// The device.
@@ -86,7 +91,8 @@ pub enum PreflightError {
     },
     /// The process may not open the file.
     #[error(
-        "no permission to open {path}, which opens device {address}: run as root, or `sudo chown $USER {path}`"
+        "no permission to open {path}, which opens device {address}: run as root, or `sudo chown \
+         $USER {path}`"
     )]
     Permission {
         /// The device.
@@ -109,7 +115,9 @@ pub enum PreflightError {
     },
     /// The DMA needs more locked memory than the process may have.
     #[error(
-        "device {address} needs {bytes} bytes of locked memory for DMA, but this process may lock {limit} bytes (RLIMIT_MEMLOCK) and has locked {used}: raise the limit with `ulimit -l {}`, or run with CAP_IPC_LOCK",
+        "device {address} needs {bytes} bytes of locked memory for DMA, but this process may lock \
+         {limit} bytes (RLIMIT_MEMLOCK) and has locked {used}: raise the limit with `ulimit -l \
+         {}`, or run with CAP_IPC_LOCK",
         used.saturating_add(*bytes).div_ceil(1024)
     )]
     LockedMemory {
@@ -129,7 +137,7 @@ pub enum PreflightError {
 pub struct Holder {
     /// Process number.
     pub pid: u32,
-    /// Its name.
+    /// Name of the process.
     pub name: String,
 }
 
@@ -231,29 +239,21 @@ impl Host {
     }
 
     fn check_file(&self, address: Address, path: &str) -> Result<(), PreflightError> {
-        let file = self.path(path);
-        match access(&file, Access::READ_OK | Access::WRITE_OK) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::NOENT) => {
-                return Err(PreflightError::NoFile {
-                    address,
-                    path: file,
-                });
-            }
-            Err(_) => {
-                return Err(PreflightError::Permission {
-                    address,
-                    path: file,
-                });
-            }
-        }
         // The container's file may be open many times.
         let exclusive = path != "/dev/vfio/vfio" && path != "/dev/iommu";
-        match self.holder(path).filter(|_| exclusive) {
+        let holder = exclusive.then(|| self.holder(path)).flatten();
+        let path = self.path(path);
+        if let Err(e) = access(&path, Access::READ_OK | Access::WRITE_OK) {
+            return Err(match e {
+                rustix::io::Errno::NOENT => PreflightError::NoFile { address, path },
+                _ => PreflightError::Permission { address, path },
+            });
+        }
+        match holder {
             // What this process has open it may share; who opens a device a second time is told so.
             Some(holder) if holder.pid != std::process::id() => Err(PreflightError::InUse {
                 address,
-                path: file,
+                path,
                 holder: Some(holder),
             }),
             _ => Ok(()),

@@ -55,7 +55,7 @@ impl fmt::Display for RegionIndex {
 pub struct Area {
     /// Offset in the region of the first byte.
     pub offset: u64,
-    /// Bytes.
+    /// Length of the area in bytes.
     pub bytes: u64,
 }
 
@@ -118,7 +118,8 @@ pub enum AccessError {
     },
     /// The access is not within the region.
     #[error(
-        "bytes {offset:#x}+{bytes:#x} are not within {region} of device {address}, which has {size:#x} bytes"
+        "bytes {offset:#x}+{bytes:#x} are not within {region} of device {address}, which has \
+         {size:#x} bytes"
     )]
     Range {
         /// The device.
@@ -127,7 +128,7 @@ pub enum AccessError {
         region: RegionIndex,
         /// First byte.
         offset: u64,
-        /// Bytes.
+        /// Length of the access in bytes.
         bytes: u64,
         /// Bytes that the region has.
         size: u64,
@@ -144,7 +145,7 @@ pub enum AccessError {
     },
     /// The kernel carried out only a part of the access.
     #[error(
-        "{done} of {bytes} bytes at {offset:#x} of {region} of device {address} were {how}, no more"
+        "only {done} of {bytes} bytes at {offset:#x} of {region} of device {address} were {how}"
     )]
     Short {
         /// The device.
@@ -171,7 +172,7 @@ pub enum AccessError {
         how: &'static str,
         /// First byte.
         offset: u64,
-        /// Bytes.
+        /// Length of the access in bytes.
         bytes: u64,
         /// Its error: EIO if the function does not decode the region's addresses (command
         /// register).

@@ -33,12 +33,14 @@ impl fmt::Display for ResetMethod {
     }
 }
 
-/// Why a device was not reset.
+/// Why a device cannot be reset, or its reset failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ResetError {
     /// The device has no reset of its own, and a reset of its bus would affect others.
     #[error(
-        "device {address} cannot be reset alone, and a reset of its bus would reset {} too: the next user finds what the last one left in its registers and memory; to avoid that, hand out all of them together",
+        "device {address} cannot be reset alone, and a reset of its bus would reset {} too: the \
+         next user finds what the last one left in its registers and memory; to avoid that, use \
+         all of them together",
         list(others)
     )]
     Shared {
@@ -49,7 +51,8 @@ pub enum ResetError {
     },
     /// The device has no reset.
     #[error(
-        "device {address} cannot be reset: the next user finds what the last one left in its registers and memory"
+        "device {address} cannot be reset: the next user finds what the last one left in its \
+         registers and memory"
     )]
     Impossible {
         /// The device.
@@ -73,18 +76,12 @@ impl ResetError {
     /// Returns whether the reset failed because the kernel has locked the device for another
     /// purpose. That is so while the host unbinds the device, until the device is closed.
     pub fn is_locked_out(&self) -> bool {
-        match self {
-            Self::Failed { source, .. } => source.kind() == io::ErrorKind::WouldBlock,
-            Self::Shared { .. } | Self::Impossible { .. } => false,
-        }
+        matches!(self, Self::Failed { source, .. } if source.kind() == io::ErrorKind::WouldBlock)
     }
 
     /// Returns whether every further attempt to reset the device would fail too.
     pub fn is_permanent(&self) -> bool {
-        match self {
-            Self::Shared { .. } | Self::Impossible { .. } => true,
-            Self::Failed { .. } => false,
-        }
+        matches!(self, Self::Shared { .. } | Self::Impossible { .. })
     }
 }
 

@@ -40,9 +40,9 @@ impl fmt::Display for DeviceEvent {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot watch device {address}: {what} failed")]
 pub struct WatchError {
-    /// The device.
+    /// Address of the device.
     pub address: Address,
-    /// The step that failed.
+    /// The step that failed, for example a system call.
     pub what: &'static str,
     /// The kernel's error.
     pub source: io::Error,
@@ -131,11 +131,7 @@ const NOTIFICATIONS: [(DeviceEvent, InterruptKind); 2] = [
 /// Returns an event that the kernel signals.
 fn notification(hardware: &dyn Hardware, kind: InterruptKind) -> io::Result<OwnedFd> {
     let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-    let action = Action::Signal {
-        start: 0,
-        events: &[Some(event.as_fd())],
-    };
-    hardware.set_interrupts(kind, action)?;
+    hardware.set_interrupts(kind, Action::Signal(&[Some(event.as_fd())]))?;
     Ok(event)
 }
 

@@ -19,7 +19,7 @@ mod window;
 
 pub use backing::{Backing, DeviceMapping, DeviceMemory};
 pub use mapping::{Mapping, RangeError};
-pub use object::{MemoryError, PageSize, SharedMemory, huge_pages_available};
+pub use object::{MemoryError, PageSize, SharedMemory, check_range, huge_pages_available};
 pub use ranges::{RangeAllocator, page_alignment};
 pub use window::Window;
 

@@ -11,7 +11,7 @@ use crate::{LARGE_PAGE_BYTES, MemoryError, PageSize, SharedMemory};
 /// The error for an access that is outside the mapping or not aligned, or that writes to a
 /// read-only mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("bytes {offset:#x}+{bytes:#x} are outside the mapping or not aligned")]
+#[error("{bytes:#x} bytes at offset {offset:#x} are outside the mapping, not aligned or read-only")]
 pub struct RangeError {
     /// Offset of the access in the mapping.
     pub offset: u64,
@@ -42,12 +42,9 @@ impl Mapping {
         bytes: u64,
         access: Access,
     ) -> Result<Self, MemoryError> {
-        let fail = |source: rustix::io::Errno| MemoryError::Map {
-            bytes,
-            source: source.into(),
-        };
+        let fail = MemoryError::map(bytes);
         let length = usize::try_from(bytes).map_err(|_| fail(rustix::io::Errno::NOMEM))?;
-        let base = reserve_aligned(length, memory.pages()).map_err(fail)?;
+        let base = reserve_aligned(length, memory.pages()).map_err(&fail)?;
         // SAFETY: the range was just reserved by us and nobody else knows it; MAP_FIXED replaces
         // exactly it.
         let mapped = unsafe {
@@ -108,13 +105,8 @@ impl Mapping {
         } else {
             Advice::LinuxPopulateRead
         };
-        // SAFETY: populating changes no content, and the range is ours.
-        unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.bytes, advice) }.map_err(|e| {
-            MemoryError::Populate {
-                bytes: self.bytes as u64,
-                source: e.into(),
-            }
-        })
+        // SAFETY: the range is ours.
+        unsafe { populate(self.base.as_ptr(), self.bytes(), advice) }
     }
 
     /// Gives the first `bytes` bytes (a multiple of 4 KiB, at most the mapping's size) small pages
@@ -128,10 +120,7 @@ impl Mapping {
         let length = usize::try_from(bytes).map_or(self.bytes, |bytes| bytes.min(self.bytes));
         // SAFETY: the advice changes no content, and the range is ours.
         unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), length, Advice::LinuxNoHugepage) }
-            .map_err(|e| MemoryError::Map {
-                bytes,
-                source: e.into(),
-            })
+            .map_err(MemoryError::map(bytes))
     }
 
     /// Copies `into.len()` bytes from `offset` of the mapping to `into`. The copy may or may not
@@ -246,6 +235,24 @@ unsafe fn volatile_copy(from: *const u8, to: *mut u8, bytes: usize) {
             options(nostack, preserves_flags),
         );
     }
+}
+
+/// Allocates or maps the pages of a range now, without changing their content.
+///
+/// # Safety
+/// The range is mapped by the caller.
+pub(crate) unsafe fn populate(
+    base: *mut u8,
+    bytes: u64,
+    advice: Advice,
+) -> Result<(), MemoryError> {
+    // SAFETY: by this function's contract.
+    unsafe { rustix::mm::madvise(base.cast(), bytes as usize, advice) }.map_err(|e| {
+        MemoryError::Populate {
+            bytes,
+            source: e.into(),
+        }
+    })
 }
 
 /// Returns the protection bits of `mmap` for access rights.

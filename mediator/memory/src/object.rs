@@ -2,11 +2,12 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use causeway_protocol::Access;
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 
 use crate::{LARGE_PAGE_BYTES, Mapping};
@@ -39,7 +40,7 @@ pub enum MemoryError {
         source: io::Error,
     },
     /// A descriptor from another process is not a memory object.
-    #[error("the descriptor is not a memory object (a file of a tmpfs, not empty)")]
+    #[error("the file descriptor is not a memory object, which is a non-empty file on a tmpfs")]
     Adopt {
         /// What the kernel said.
         source: io::Error,
@@ -78,6 +79,31 @@ pub enum MemoryError {
         /// What the kernel said.
         source: io::Error,
     },
+}
+
+impl MemoryError {
+    /// Returns a function that makes a [`Self::Map`] of the kernel's error.
+    pub(crate) fn map(bytes: u64) -> impl Fn(Errno) -> Self {
+        move |error| Self::Map {
+            bytes,
+            source: error.into(),
+        }
+    }
+}
+
+/// Checks that the `bytes` bytes at `offset` are within memory of `size` bytes.
+///
+/// # Errors
+/// [`MemoryError::Range`] if they are not, or `bytes` is 0.
+pub fn check_range(offset: u64, bytes: u64, size: u64) -> Result<(), MemoryError> {
+    match offset.checked_add(bytes) {
+        Some(end) if end <= size && bytes != 0 => Ok(()),
+        _ => Err(MemoryError::Range {
+            offset,
+            bytes,
+            size,
+        }),
+    }
 }
 
 /// A memory object: memory behind a file descriptor, which processes share by passing the
@@ -200,20 +226,8 @@ impl SharedMemory {
     /// [`MemoryError::Range`] if the range is empty or not within the object, [`MemoryError::Map`]
     /// if the kernel does not map it.
     pub fn map(&self, offset: u64, bytes: u64, access: Access) -> Result<Mapping, MemoryError> {
-        self.check(offset, bytes)?;
+        check_range(offset, bytes, self.bytes)?;
         Mapping::new(self, offset, bytes, access)
-    }
-
-    /// Refuses a range that does not lie within the object.
-    pub(crate) fn check(&self, offset: u64, bytes: u64) -> Result<(), MemoryError> {
-        match offset.checked_add(bytes) {
-            Some(end) if end <= self.bytes && bytes != 0 => Ok(()),
-            _ => Err(MemoryError::Range {
-                offset,
-                bytes,
-                size: self.bytes,
-            }),
-        }
     }
 }
 
@@ -244,16 +258,14 @@ fn sealable_file(name: &str) -> io::Result<OwnedFd> {
 }
 
 fn huge_tmpfs() -> Option<&'static OwnedFd> {
-    static MOUNT: OnceLock<Option<OwnedFd>> = OnceLock::new();
-    MOUNT
-        .get_or_init(|| {
-            mount_huge_tmpfs()
-                .inspect_err(|e| {
-                    log::debug!("cannot mount a tmpfs with 2 MiB pages (fsopen/fsmount): {e}")
-                })
-                .ok()
-        })
-        .as_ref()
+    static MOUNT: LazyLock<Option<OwnedFd>> = LazyLock::new(|| {
+        mount_huge_tmpfs()
+            .inspect_err(|e| {
+                log::debug!("cannot mount a tmpfs with 2 MiB pages (fsopen/fsmount): {e}")
+            })
+            .ok()
+    });
+    MOUNT.as_ref()
 }
 
 /// Mounts a detached tmpfs with `huge=always`: it has no path and ends with the process.

@@ -5,8 +5,8 @@ use std::ptr::NonNull;
 use causeway_protocol::Access;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
-use crate::mapping::{protection, reserve_aligned};
-use crate::{MemoryError, PageSize, SharedMemory};
+use crate::mapping::{populate, protection, reserve_aligned};
+use crate::{MemoryError, PageSize, SharedMemory, check_range};
 
 /// A range of host addresses, reserved until dropped, in which memory objects are placed and
 /// removed. Addresses at which nothing is placed cannot be accessed.
@@ -30,10 +30,7 @@ impl Window {
     /// # Errors
     /// [`MemoryError::Map`] if the process has no free address range of that size.
     pub fn reserve(bytes: u64) -> Result<Self, MemoryError> {
-        let fail = |source: rustix::io::Errno| MemoryError::Map {
-            bytes,
-            source: source.into(),
-        };
+        let fail = MemoryError::map(bytes);
         let length = usize::try_from(bytes).map_err(|_| fail(rustix::io::Errno::NOMEM))?;
         let base = reserve_aligned(length, PageSize::Large).map_err(fail)?;
         Ok(Self {
@@ -70,7 +67,7 @@ impl Window {
         bytes: u64,
         access: Access,
     ) -> Result<(), MemoryError> {
-        memory.check(memory_offset, bytes)?;
+        check_range(memory_offset, bytes, memory.bytes())?;
         let address = self.at(offset, bytes)?;
         // SAFETY: the range lies within our reservation; by the contract of `as_ptr` nobody counts
         // on its content.
@@ -85,10 +82,7 @@ impl Window {
             )
         }
         .map(drop)
-        .map_err(|e| MemoryError::Map {
-            bytes,
-            source: e.into(),
-        })
+        .map_err(MemoryError::map(bytes))
     }
 
     /// Maps the pages of a placed range now instead of at their first access, so that KVM finds
@@ -104,13 +98,8 @@ impl Window {
             Access::ReadWrite => rustix::mm::Advice::LinuxPopulateWrite,
         };
         let address = self.at(offset, bytes)?;
-        // SAFETY: populating changes no content, and the range is ours.
-        unsafe { rustix::mm::madvise(address.cast(), bytes as usize, advice) }.map_err(|e| {
-            MemoryError::Populate {
-                bytes,
-                source: e.into(),
-            }
-        })
+        // SAFETY: the range is ours.
+        unsafe { populate(address, bytes, advice) }
     }
 
     /// Removes everything that is placed in the `bytes` bytes at `offset` of the window; the
@@ -134,10 +123,7 @@ impl Window {
         .map(drop)
         .map_err(|e| {
             self.forbid(address, bytes);
-            MemoryError::Map {
-                bytes,
-                source: e.into(),
-            }
+            MemoryError::map(bytes)(e)
         })
     }
 
@@ -155,17 +141,9 @@ impl Window {
     }
 
     fn at(&self, offset: u64, bytes: u64) -> Result<*mut u8, MemoryError> {
-        match offset.checked_add(bytes) {
-            Some(end) if end <= self.bytes as u64 && bytes != 0 => {
-                // SAFETY: the offset is within the reservation or one past its end.
-                Ok(unsafe { self.base.as_ptr().add(offset as usize) })
-            }
-            _ => Err(MemoryError::Range {
-                offset,
-                bytes,
-                size: self.bytes as u64,
-            }),
-        }
+        check_range(offset, bytes, self.bytes())?;
+        // SAFETY: the offset is within the reservation.
+        Ok(unsafe { self.base.as_ptr().add(offset as usize) })
     }
 }
 

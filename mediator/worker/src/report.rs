@@ -20,6 +20,9 @@ pub(crate) fn to_wire(report: &SessionReport, fault: Option<&Fault>) -> (Reporte
     (wire, text)
 }
 
+/// A report that a worker has sent: the session's, its fault, and what the worker's program added.
+pub(crate) type ReceivedReport = (SessionReport, Option<Fault>, Vec<u8>);
+
 /// Returns the report of the session `name`, its fault, and what the binary added. None if the
 /// message is malformed.
 pub(crate) fn from_wire(
@@ -27,7 +30,7 @@ pub(crate) fn from_wire(
     rest: &[u8],
     session: u64,
     name: &str,
-) -> Option<(SessionReport, Option<Fault>, Vec<u8>)> {
+) -> Option<ReceivedReport> {
     let (text, supplement) = rest.split_at_checked(wire.fault_bytes as usize)?;
     if text.len() > TEXT_BYTES_MAX {
         return None;

@@ -46,7 +46,7 @@ pub fn serve<E: Error>(
     let mut room = buffer();
     let mut start = control.receive(&mut room)?;
     if start.kind != Kind::Start {
-        return Err(SocketError::Malformed("the first message opens no session").into());
+        return Err(SocketError::Malformed("the first message of the VMM opens no session").into());
     }
     let equipment = match equip() {
         Ok(equipment) => equipment,

@@ -13,7 +13,7 @@ use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg,
     sendmsg, socketpair,
 };
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 use crate::wire::{DATAGRAM_BYTES_MAX, DESCRIPTORS_MAX, Head, Kind, MAGIC, VERSION, Wire};
 
@@ -119,13 +119,15 @@ impl Socket {
         self.0
     }
 
-    /// Makes [`Self::receive`] and [`Self::send`] return [`SocketError::Timeout`] after this time.
+    /// Makes [`Self::receive`] and [`Self::send`] return [`SocketError::Timeout`] if they take
+    /// longer than `patience`.
     pub fn set_patience(&self, patience: Duration) -> Result<(), Errno> {
         set_socket_timeout(&self.0, Timeout::Recv, Some(patience))?;
         set_socket_timeout(&self.0, Timeout::Send, Some(patience))
     }
 
-    /// Sends a datagram of `parts`, one after the other, with copies of `descriptors`.
+    /// Sends a datagram of kind `kind` that consists of `parts`, one after the other, with copies
+    /// of `descriptors`.
     pub fn send(
         &self,
         kind: Kind,
@@ -190,10 +192,9 @@ impl Socket {
             return Err(SocketError::Malformed("a message is longer than allowed"));
         }
         let (head, bytes) = buffer[..received.bytes]
-            .split_at_mut_checked(size_of::<Head>())
-            .ok_or(SocketError::Malformed("a message has no head"))?;
-        let head = Head::read_from_bytes(head)
-            .map_err(|_| SocketError::Malformed("a message has no head"))?;
+            .split_first_chunk_mut::<{ size_of::<Head>() }>()
+            .ok_or(SocketError::Malformed("a message is shorter than its head"))?;
+        let head: Head = zerocopy::transmute!(*head);
         if (head.magic, head.version) != (MAGIC, VERSION) {
             return Err(SocketError::Malformed(
                 "a message is of another version; VMM and worker must be the same program",

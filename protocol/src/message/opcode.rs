@@ -11,7 +11,7 @@ use super::body::{
 use crate::wire::wire_enum;
 
 /// Associates a control operation with its opcode and the structures of its request and its reply.
-pub trait Operation {
+pub trait Operation: Copy {
     /// Opcode of the operation's messages.
     const OPCODE: Opcode;
     /// Structure of the request.

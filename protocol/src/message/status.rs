@@ -36,9 +36,10 @@ impl Status {
 pub const STATUSES: &[Status] = Status::ALL;
 
 statuses! {
-    /// Done.
+    /// The operation was successful.
     Ok = 0, "done";
-    /// An earlier message of the batch failed. Detail: its index.
+    /// The message was not executed, because an earlier message of the batch failed. Detail: the
+    /// index of that message.
     NotRun = 1, "not run: an earlier message of the batch failed";
     /// A batch or a message has the wrong length. Detail: the length that it should have.
     BadLength = 2, "length of the message is wrong";
@@ -91,7 +92,7 @@ statuses! {
     Busy = 23, "the object is in use";
     /// The session is lost until it is reset.
     DeviceLost = 24, "the device is lost: reset the session";
-    /// The back end cannot do this.
+    /// The back end does not support the operation.
     Unsupported = 25, "the back end cannot do this";
     /// The fence did not reach the value in time.
     TimedOut = 26, "timed out";

@@ -98,8 +98,8 @@ fn what_a_killed_process_held_is_free_again_and_a_greedy_one_hurts_nobody() {
     let (outcome, _) = passes(&machine, "processes", &limit, &[]);
     let text = outcome.text();
     for part in [
-        "after the child: all of the quota was had again",
-        "after the orphan: all of the quota was had again",
+        "after the child: the whole quota is free again",
+        "after the orphan: the whole quota is free again",
         "the session's memory quota is exhausted",
         "meanwhile: round 3 verified",
         "afterwards: round 4 verified",

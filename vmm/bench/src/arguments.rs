@@ -48,7 +48,7 @@ pub struct ExitsArguments {
     /// GPU, cuda, one after the other; then the files for cuda are named FILE.cuda.EXTENSION.
     #[arg(long, value_name = "GPU")]
     pub gpu: Option<String>,
-    /// Measure fewer sizes and samples: 90 seconds on two cores.
+    /// Measure fewer sizes and samples, in about 90 seconds on two cores.
     #[arg(long)]
     pub quick: bool,
     /// Samples of each combination of workload, size and mechanism, 1 to 200. The default is 24,
@@ -84,7 +84,8 @@ pub struct ExitsArguments {
     /// Write an HTML page with tables and plots to this file.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Compare two reports (--json) instead of measuring, and print the differences beyond noise.
+    /// Compare two reports of --json instead of measuring, and print the differences that are
+    /// larger than chance explains.
     #[arg(long, value_names = ["BEFORE", "AFTER"], num_args = 2, exclusive = true)]
     pub compare: Vec<PathBuf>,
 }

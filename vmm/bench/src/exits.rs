@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use causeway_bench_mechanisms::{Measurement, Mechanisms};
-use causeway_bench_workloads::plan::{Effort, Plan};
+use causeway_bench_workloads::measurement_plan::{Effort, Plan};
 use causeway_bench_workloads::{DeviceMemory, MECHANISMS, MechanismKind, WORKLOADS, WorkloadKind};
 use causeway_testdev::PHASES_MAX;
 use causeway_vmm::signals::Signals;
@@ -13,7 +13,7 @@ use causeway_vmm::signals::Signals;
 mod back_ends;
 mod cells;
 mod compare;
-mod counts;
+pub mod counts;
 mod csv;
 mod device;
 mod html;
@@ -27,7 +27,7 @@ use super::arguments::ExitsArguments;
 use back_ends::BackEnds;
 use causeway_run::back_end::{self, Users};
 use causeway_run::boot;
-use causeway_run::configuration::{Run, RunBuilder, unavailable};
+use causeway_run::configuration::{Run, RunSettings, unavailable};
 use causeway_run::ending::{RunCode, exit_code, explain};
 use causeway_run::progress::Caption;
 use causeway_run::{Extras, RunOutcome, block_signals, execute};
@@ -40,14 +40,6 @@ use report::ExitsReport;
 
 /// Name of the embedded guest.
 const GUEST: &str = "mechanisms";
-/// A device that has cells of all sizes.
-const ANY_DEVICE: DeviceMemory = DeviceMemory {
-    vendor: 0,
-    device: 0,
-    bar: 0,
-    offset: 0,
-    bytes: u64::MAX,
-};
 
 /// Runs `causeway bench exits` on each back end and prints the tables. If a back end does not
 /// succeed, later ones are not measured, and its exit code is returned. `command` is the command
@@ -108,7 +100,7 @@ impl One<'_> {
         let DeviceChoice { device, refused } = device::find(device::address(arguments)?, ram_bytes);
         let plan = plan.with_device(device.as_ref().map(|device| device.memory()));
         let run = checked_run(arguments, self.gpu, plan)?;
-        let mut report = ExitsReport::new(plan, &run.gpu_text, self.command.to_vec());
+        let mut report = ExitsReport::new(plan, &run.settings.gpu, self.command.to_vec());
         report.missing.extend(self.absent);
         let mechanisms = match mechanisms(&run, plan) {
             Ok(mechanisms) => Arc::new(mechanisms.with_device(device.clone())),
@@ -164,7 +156,7 @@ fn conclude(
 /// Returns the devices of all mechanisms, if the back end supports them.
 fn mechanisms(run: &Run, plan: Plan) -> Result<Mechanisms, Failure> {
     let equipment = back_end::equipment(&run.gpu, Users::Vms(1), 1)
-        .map_err(|e| unavailable(&run.gpu_text, e))?;
+        .map_err(|e| unavailable(&run.settings.gpu, e))?;
     Mechanisms::new(equipment.backend, plan.effort)
         .map_err(|e| Failure::new(Code::Gpu, "the back end cannot run this benchmark", e))
 }
@@ -192,16 +184,24 @@ fn plan(arguments: &ExitsArguments) -> Result<Plan, Failure> {
     let repetitions = arguments.repetitions.unwrap_or(usual);
     let mut plan = Plan::all(effort, repetitions);
     if !arguments.only.is_empty() {
-        let named = |name: &str| WorkloadKind::named(name);
         let known = WORKLOADS.map(WorkloadKind::name);
-        plan = plan.of_workloads(&chosen("--only", &arguments.only, named, &known)?);
+        plan = plan.of_workloads(&chosen(
+            "--only",
+            &arguments.only,
+            WorkloadKind::named,
+            &known,
+        )?);
     }
     if !arguments.mechanism.is_empty() {
-        let named = |name: &str| MechanismKind::named(name);
         let known = MECHANISMS.map(MechanismKind::name);
-        plan = plan.of_mechanisms(&chosen("--mechanism", &arguments.mechanism, named, &known)?);
+        let names = &arguments.mechanism;
+        plan = plan.of_mechanisms(&chosen("--mechanism", names, MechanismKind::named, &known)?);
     }
-    let device = arguments.vfio.as_ref().map(|_| ANY_DEVICE);
+    // The device is opened later, and may turn out to have less memory.
+    let device = arguments.vfio.as_ref().map(|_| DeviceMemory {
+        bytes: u64::MAX,
+        ..DeviceMemory::default()
+    });
     let guest_cells = plan.with_device(device).cells();
     let guest_cells = guest_cells.filter(|cell| !cell.mechanism.is_native());
     // One more for the warm-up, which is not counted.
@@ -238,12 +238,12 @@ fn chosen<T>(
 fn checked_run(arguments: &ExitsArguments, gpu: &str, plan: Plan) -> Result<Run, Failure> {
     let boot = boot::embedded(GUEST, &plan.to_string(), arguments.cpl)?;
     let device = plan.device.and(device::address(arguments)?);
-    let builder = RunBuilder {
+    let settings = RunSettings {
         gpu: gpu.to_owned(),
         memory_mib: arguments.memory,
         timeout_s: arguments.timeout,
         devices: device.into_iter().collect(),
-        ..RunBuilder::new(GUEST, boot)
+        ..RunSettings::new(GUEST, boot)
     };
-    builder.build()
+    settings.check()
 }

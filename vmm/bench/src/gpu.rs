@@ -16,7 +16,7 @@ use causeway_testdev::Counterpart;
 use super::arguments::GpuArguments;
 use causeway_run::arguments::PrivilegeLevel;
 use causeway_run::boot;
-use causeway_run::configuration::{Run, RunBuilder};
+use causeway_run::configuration::{Run, RunSettings};
 use causeway_run::ending::{RunCode, exit_code, explain};
 use causeway_run::{Extras, RunOutcome, block_signals, execute};
 use causeway_terminal as terminal;
@@ -41,12 +41,9 @@ pub fn run(arguments: &GpuArguments, command: Vec<String>) -> Result<ExitCode, F
             "causeway: only the guest is timed, because the host runs nothing natively on this back end",
         );
     }
-    let (counterpart, identity) = match native {
-        Some((native, identity)) => (Some(native as Arc<dyn Counterpart>), Some(identity)),
-        None => (None, None),
-    };
+    let (native, identity) = native.unzip();
     let extras = Extras {
-        counterpart,
+        counterpart: native.map(|native| native as Arc<dyn Counterpart>),
         ..Extras::default()
     };
     let finished = execute(&run, Instant::now(), &mut signals, &extras)?;
@@ -80,13 +77,13 @@ fn checked_run(arguments: &GpuArguments) -> Result<Run, Failure> {
         guest.push_str(line);
     }
     let boot = boot::embedded("bench", &guest, PrivilegeLevel::User)?;
-    let builder = RunBuilder {
+    let settings = RunSettings {
         gpu: arguments.gpu.clone(),
         memory_mib: arguments.memory,
         timeout_s: arguments.timeout,
-        ..RunBuilder::new("bench", boot)
+        ..RunSettings::new("bench", boot)
     };
-    builder.build()
+    settings.check()
 }
 
 fn report(
@@ -113,7 +110,7 @@ fn report(
         },
         passed,
         result: outcome.result.to_string(),
-        lines: LineReport::all(&reported),
+        lines: LineReport::all(&reported, &finished.report.phases),
         figures: reported.figures,
     })
 }

@@ -12,7 +12,7 @@ use rustix::process::{WaitOptions, getpid, set_child_subreaper, wait};
 use serde::Serialize;
 
 use super::arguments::LivesArguments;
-use causeway_bench_statistics::Distribution;
+use causeway_bench_medians::Distribution;
 use causeway_run::progress::{Caption, Watch};
 use causeway_terminal as terminal;
 use causeway_terminal::ReportFile;

@@ -213,8 +213,8 @@ mod request {
 }
 
 impl KvmHypervisor {
-    /// Stores of exactly so many bytes with any value. The wrapper in kvm-ioctls ties the width to
-    /// a value to match.
+    /// Adds or removes an ioeventfd for stores of exactly `event_bytes` bytes with any value. The
+    /// wrapper in kvm-ioctls ties the width to a value to match.
     fn io_event(&self, address: u64, event: &EventFd, flags: u32) -> io::Result<()> {
         let request = kvm_ioeventfd {
             addr: address,

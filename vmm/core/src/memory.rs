@@ -250,7 +250,7 @@ impl GuestRam {
     /// Gives the guest its RAM, by a memory slot for each range.
     ///
     /// # Safety
-    /// The caller keeps `self` until the VM of `slots` is gone.
+    /// The caller keeps `self` for as long as virtual CPUs of the VM may run.
     ///
     /// # Errors
     /// The hypervisor's error if it refuses a slot.
@@ -263,8 +263,8 @@ impl GuestRam {
                 bytes: region.bytes(),
                 read_only: false,
             };
-            // SAFETY: the region stays mapped as long as `self` lives, which the caller answers
-            // for, and is reached by volatile copies only.
+            // SAFETY: the region stays mapped as long as `self` lives, for which the caller
+            // answers, and is reached by volatile copies only.
             unsafe { slots.set(slot) }?;
         }
         Ok(())

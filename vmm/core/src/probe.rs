@@ -180,7 +180,7 @@ impl Guest {
         let ram = GuestRam::new("trial", RAM_BYTES, false)?;
         let vm = Arc::new(kvm.create_vm().map_err(failed("KVM_CREATE_VM"))?);
         let hypervisor = KvmHypervisor::new(Arc::clone(&vm));
-        // SAFETY: the RAM is kept beside the VM and is dropped after it.
+        // SAFETY: the RAM is kept beside the virtual CPU and is dropped after it.
         #[allow(unsafe_code)]
         unsafe { ram.add_to(&hypervisor) }.map_err(failed("KVM_SET_USER_MEMORY_REGION"))?;
         let cpuid = kvm

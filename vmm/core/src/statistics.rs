@@ -38,7 +38,7 @@ pub enum StatisticsError {
         offset: u64,
         /// Number of bytes to read.
         bytes: usize,
-        /// KVM's error.
+        /// The error of the read.
         source: io::Error,
     },
     /// A statistics file does not have the documented layout.

@@ -31,6 +31,8 @@ pub struct Check {
 }
 
 impl Check {
+    /// Returns a finding that the host has property `name`, by the observation `found` and with the
+    /// consequence `means`.
     pub fn yes(name: &'static str, found: impl Into<String>, means: impl Into<String>) -> Self {
         Self {
             name,
@@ -41,33 +43,35 @@ impl Check {
         }
     }
 
+    /// Returns a finding that the host has property `name` with a drawback. `how` says what the user
+    /// can do.
     pub fn partly(
         name: &'static str,
         found: impl Into<String>,
-        means: impl Into<String>,
+        means: &str,
         how: impl Into<String>,
     ) -> Self {
+        let (state, how) = (State::Partly, Some(how.into()));
         Self {
-            name,
-            state: State::Partly,
-            found: found.into(),
-            means: means.into(),
-            how: Some(how.into()),
+            state,
+            how,
+            ..Self::yes(name, found, means)
         }
     }
 
+    /// Returns a finding that the host does not have property `name`. `how` says what the user can
+    /// do.
     pub fn no(
         name: &'static str,
         found: impl Into<String>,
-        means: impl Into<String>,
+        means: &str,
         how: impl Into<String>,
     ) -> Self {
+        let (state, how) = (State::No, Some(how.into()));
         Self {
-            name,
-            state: State::No,
-            found: found.into(),
-            means: means.into(),
-            how: Some(how.into()),
+            state,
+            how,
+            ..Self::yes(name, found, means)
         }
     }
 }

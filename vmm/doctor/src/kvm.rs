@@ -1,5 +1,7 @@
 //! Findings about KVM, from guests of a dozen bytes.
 
+use std::error::Error;
+
 use causeway_vmm::host::{Host, KvmKind};
 use causeway_vmm::kvm::{self, KvmError};
 use causeway_vmm::probe::{self, ProbeError};
@@ -148,9 +150,8 @@ fn statistics(kvm: &Kvm) -> Check {
 }
 
 fn failed(name: &'static str, error: &ProbeError) -> Check {
-    let cause = std::error::Error::source(error)
-        .map(|e| format!(": {e}"))
-        .unwrap_or_default();
+    let cause = error.source();
+    let cause = cause.map_or_else(String::new, |e| format!(": {e}"));
     Check::no(name, format!("{error}{cause}"), NO_TRIAL, REPORT_IT)
 }
 

@@ -55,14 +55,10 @@ pub fn run(arguments: &DoctorArguments) -> Result<ExitCode, Failure> {
         table(&diagnosis)
     };
     terminal::print_results(&format!("{text}\n"))?;
-    let can_run = diagnosis
-        .findings
-        .iter()
-        .all(|f| f.name != kvm::NAME || f.state != State::No);
-    Ok(if can_run {
-        ExitCode::SUCCESS
-    } else {
-        Code::Kvm.into()
+    let no_kvm = |f: &Check| f.name == kvm::NAME && f.state == State::No;
+    Ok(match diagnosis.findings.iter().any(no_kvm) {
+        true => Code::Kvm.into(),
+        false => ExitCode::SUCCESS,
     })
 }
 

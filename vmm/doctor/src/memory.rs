@@ -82,10 +82,9 @@ fn descriptors() -> Check {
     let limit = rustix::process::getrlimit(Resource::Nofile)
         .maximum
         .unwrap_or(u64::MAX);
-    let found = if limit == u64::MAX {
-        "unlimited".to_owned()
-    } else {
-        limit.to_string()
+    let found = match limit {
+        u64::MAX => "unlimited".to_owned(),
+        limit => limit.to_string(),
     };
     if limit >= WANTED {
         return Check::yes(

@@ -19,15 +19,11 @@ pub fn findings() -> Vec<Check> {
 }
 
 fn of(host: &Host) -> Vec<Check> {
-    let bound = host
-        .functions()
-        .into_iter()
-        .filter(PciFunction::is_for_vfio);
-    let devices = bound.map(|function| device(host, &function));
-    [iommu(host), driver(host)]
-        .into_iter()
-        .chain(devices)
-        .collect()
+    let functions = host.functions().into_iter();
+    let bound = functions.filter(PciFunction::is_for_vfio);
+    let mut findings = vec![iommu(host), driver(host)];
+    findings.extend(bound.map(|function| device(host, &function)));
+    findings
 }
 
 fn iommu(host: &Host) -> Check {

@@ -49,8 +49,8 @@ pub struct RunArguments {
         allow_hyphen_values = true
     )]
     pub append: Option<String>,
-    /// Disk of a Linux guest: a raw image, read-only with ,ro after its name. Can be given several
-    /// times.
+    /// Disk image for a Linux guest, in raw format; ,ro after the name makes the disk read-only.
+    /// Can be given several times.
     #[arg(long, value_name = "FILE[,ro]")]
     pub disk: Vec<OsString>,
     /// PCI device of the host to pass through, as `lspci -D` names it. Can be given several times;
@@ -96,11 +96,11 @@ pub struct RunArguments {
 pub enum BootChoice {
     /// A bare guest: an ELF image without an operating system.
     Bare,
-    /// A bzImage that decompresses itself and may choose a random address.
+    /// A bzImage, which decompresses itself and may choose a random address.
     Bzimage,
-    /// A 64-bit Linux kernel at its entry point, from an ELF file or a bzImage.
+    /// A 64-bit Linux kernel at its 64-bit entry point, from an ELF file or a bzImage.
     Linux64,
-    /// An ELF file with a PVH note.
+    /// An ELF file whose PVH note names the entry point, as for Xen guests.
     Pvh,
 }
 

@@ -89,12 +89,6 @@ pub enum BackEnd {
     Processes(Workers),
 }
 
-impl std::fmt::Debug for BackEnd {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("BackEnd").finish_non_exhaustive()
-    }
-}
-
 /// A back end that is open in this process.
 pub struct Local {
     backend: Arc<dyn Backend>,
@@ -104,11 +98,7 @@ pub struct Local {
     device: Option<DeviceUuid>,
 }
 
-impl std::fmt::Debug for Local {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Local").finish_non_exhaustive()
-    }
-}
+causeway_vmm::debug_by_name!(BackEnd, Local);
 
 impl BackEnd {
     /// Opens the back end of `run` in this process, or prepares to start worker processes. A worker
@@ -118,7 +108,8 @@ impl BackEnd {
     /// A usage failure if several VMs would share one process on a GPU; a GPU failure if the back
     /// end is not available.
     pub fn new(run: &Run) -> Result<Self, Failure> {
-        Self::open(&run.gpu, &run.gpu_text, Users::Vms(run.vms))
+        let settings = &run.settings;
+        Self::open(&run.gpu, &settings.gpu, Users::Vms(settings.vms))
     }
 
     /// Opens the back end `gpu` for `users`. `gpu_text` is the text of `--gpu` that worker
@@ -166,9 +157,7 @@ impl BackEnd {
         match self {
             Self::Inside(local, _) => {
                 let counts = local.launch_counts().into_iter();
-                counts
-                    .map(|count| KernelCount::from(count).into())
-                    .collect()
+                counts.map(KernelCount::from).map(Into::into).collect()
             }
             Self::Processes(_) => told(outcomes),
         }
@@ -310,18 +299,17 @@ fn told(outcomes: &[VmOutcome]) -> Vec<KernelReport> {
         let counts = serde_json::from_slice::<Vec<KernelCount>>(supplement).unwrap_or_default();
         for mut count in counts.into_iter().take(KERNELS_TOLD_MAX) {
             count.name.retain(|c| !c.is_control());
-            count
-                .name
-                .truncate(count.name.floor_char_boundary(NAME_BYTES_MAX));
-            let sum = sums.entry(count.name.clone()).or_insert(KernelCount {
-                name: count.name,
-                ..KernelCount::default()
-            });
-            sum.launches = sum.launches.saturating_add(count.launches);
-            sum.thread_instructions = sum
-                .thread_instructions
-                .saturating_add(count.thread_instructions);
-            sum.busy_ns = sum.busy_ns.saturating_add(count.busy_ns);
+            let kept = count.name.floor_char_boundary(NAME_BYTES_MAX);
+            count.name.truncate(kept);
+            let sum = sums.entry(count.name.clone()).or_default();
+            for (sum, more) in [
+                (&mut sum.launches, count.launches),
+                (&mut sum.thread_instructions, count.thread_instructions),
+                (&mut sum.busy_ns, count.busy_ns),
+            ] {
+                *sum = sum.saturating_add(more);
+            }
+            sum.name = count.name;
         }
     }
     sums.into_values().map(Into::into).collect()

@@ -1,7 +1,6 @@
 //! The checked configuration of a run, made from its arguments.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use causeway_host_vfio::Address;
 use causeway_vmm::vm::{Boot, VCPUS_MAX, VMS_MAX};
@@ -21,52 +20,35 @@ const MEMORY_MIN_MIB: u64 = 32;
 /// one.
 const MEMORY_MAX_MIB: u64 = 128 << 10;
 
-/// A run whose values were checked, as [`crate::execute`] takes it.
+/// A run whose settings were checked, as [`crate::execute`] takes it.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Name of the guest, as the report shows it.
-    pub guest: String,
-    /// Program or kernel that each VM boots.
-    pub boot: Boot,
+    /// The settings, with the chosen back end in place of `auto` in `gpu`.
+    pub settings: RunSettings,
     /// What the guest means by the value that it stores to the exit port of the test device.
     pub promise: Promise,
-    /// Virtual CPUs of each VM.
-    pub vcpus: u32,
-    /// RAM of each VM in bytes.
-    pub memory_bytes: u64,
-    /// Whether guest RAM uses 2 MiB pages where the host has them; else 4 KiB pages.
-    pub large_pages: bool,
-    /// Number of VMs.
-    pub vms: u32,
-    /// Longest duration of the run. VMs that still run then are ended.
-    pub timeout: Duration,
     /// The parsed `--gpu`: the back end, and the limits of each VM on it.
     pub gpu: Gpu,
-    /// The text of `--gpu`, with the chosen back end in place of `auto`. Worker processes parse it
-    /// again.
-    pub gpu_text: String,
     /// PCI devices that are passed through, for each VM in order; empty if no VM has any.
     pub devices: Vec<Vec<Address>>,
-    /// Path of the socket that serves metrics to scrapers, if there is to be one.
-    pub metrics_socket: Option<PathBuf>,
 }
 
-/// The settings of a run before they are checked, in the units of the command's options.
+/// The settings of a run, in the units of the command's options.
 #[derive(Clone, Debug)]
-pub struct RunBuilder {
+pub struct RunSettings {
     /// Name of the guest, as the report shows it.
     pub guest: String,
     /// Program or kernel that each VM boots.
     pub boot: Boot,
     /// Whether a Linux guest runs a program of `--program`, whose exit status the command returns.
     pub has_program: bool,
-    /// Virtual CPUs of each VM.
+    /// Number of virtual CPUs of each VM.
     pub vcpus: u32,
     /// RAM of each VM in MiB.
     pub memory_mib: u64,
     /// Whether guest RAM uses 4 KiB pages, for comparison with 2 MiB pages.
     pub small_pages: bool,
-    /// Number of VMs.
+    /// Number of VMs, which share the back end.
     pub vms: u32,
     /// Longest duration of the run in seconds.
     pub timeout_s: u64,
@@ -74,13 +56,13 @@ pub struct RunBuilder {
     pub gpu: String,
     /// PCI devices to pass through: all to one VM, or one to each of several VMs.
     pub devices: Vec<Address>,
-    /// Path of the socket that serves metrics to scrapers, if there is to be one.
+    /// Path of the Unix socket that serves metrics to scrapers; `None` without metrics.
     pub metrics_socket: Option<PathBuf>,
 }
 
-impl RunBuilder {
-    /// Returns a run of one VM that boots `boot` on one virtual CPU, with the defaults of `causeway
-    /// run`.
+impl RunSettings {
+    /// Returns the settings of a run with one VM that boots `boot` on one virtual CPU. The other
+    /// settings are the defaults of `causeway run`.
     pub fn new(guest: &str, boot: Boot) -> Self {
         Self {
             guest: guest.to_owned(),
@@ -102,38 +84,30 @@ impl RunBuilder {
     /// # Errors
     /// A usage failure that names the option, if a value is out of range or if values contradict
     /// each other.
-    pub fn build(self) -> Result<Run, Failure> {
+    pub fn check(mut self) -> Result<Run, Failure> {
         check_range("--vcpus", self.vcpus.into(), 1..=VCPUS_MAX.into())?;
         check_range("--vms", self.vms.into(), 1..=VMS_MAX.into())?;
         let most_mib = MEMORY_MAX_MIB.min(host_memory_mib());
         check_range("--memory", self.memory_mib, MEMORY_MIN_MIB..=most_mib)?;
         all_fit(self.vms, self.memory_mib, host_memory_mib())?;
         check_range("--timeout", self.timeout_s, 1..=365 * 24 * 3600)?;
-        let (gpu, gpu_text) = choose_gpu(&self.gpu)?;
+        let (gpu, chosen) = choose_gpu(&self.gpu)?;
+        self.gpu = chosen;
         Ok(Run {
-            devices: passthrough::assign(self.devices, self.vms, &gpu)?,
-            guest: self.guest,
             promise: Promise::of(&self.boot, self.has_program),
-            boot: self.boot,
-            vcpus: self.vcpus,
-            memory_bytes: self.memory_mib << 20,
-            large_pages: !self.small_pages,
-            vms: self.vms,
-            timeout: Duration::from_secs(self.timeout_s),
+            devices: passthrough::assign(&self.devices, self.vms, &gpu)?,
             gpu,
-            gpu_text,
-            metrics_socket: self.metrics_socket,
+            settings: self,
         })
+    }
+
+    /// Returns the RAM of each VM in bytes.
+    pub const fn memory_bytes(&self) -> u64 {
+        self.memory_mib << 20
     }
 }
 
 impl Run {
-    /// Returns the failure that says why the back end of this run is not available, with the exit
-    /// code for it.
-    pub fn unavailable(&self, error: impl std::error::Error + Send + Sync + 'static) -> Failure {
-        unavailable(&self.gpu_text, error)
-    }
-
     /// Checks the arguments of `causeway run`, and reads the files that the guest boots.
     ///
     /// # Errors
@@ -141,7 +115,7 @@ impl Run {
     /// boot.
     pub fn check(arguments: &RunArguments) -> Result<Self, Failure> {
         let (guest, boot) = boot::choose(arguments)?;
-        let builder = RunBuilder {
+        let settings = RunSettings {
             has_program: arguments.program.is_some(),
             vcpus: arguments.vcpus,
             memory_mib: arguments.memory,
@@ -151,9 +125,9 @@ impl Run {
             gpu: arguments.gpu.clone(),
             devices: passthrough::parse(&arguments.vfio)?,
             metrics_socket: arguments.metrics_socket.clone(),
-            ..RunBuilder::new(&guest, boot)
+            ..RunSettings::new(&guest, boot)
         };
-        builder.build()
+        settings.check()
     }
 }
 
@@ -246,7 +220,7 @@ mod tests {
 
     #[test]
     fn defaults_are_valid() {
-        let run = check(&[]).unwrap();
+        let run = check(&[]).unwrap().settings;
         assert_eq!((run.guest.as_str(), run.vcpus, run.vms), ("compute", 1, 1));
     }
 }

@@ -14,7 +14,7 @@ const DISKS_MAX: usize = 16;
 /// Suffix of the name of a read-only image.
 const READ_ONLY: &[u8] = b",ro";
 
-/// Opens and locks the disk images of `--disk`. Each of `vms` VMs gets all of them.
+/// Opens and locks the disk images of `--disk`. Each of `vms` VMs gets all disks.
 ///
 /// # Errors
 /// A usage failure if there are too many images, if one cannot be opened or locked, or if several

@@ -174,8 +174,7 @@ fn explain_one(run: &Run, outcome: &VmOutcome) {
     if matches!(outcome.result, VmResult::Timeout) {
         terminal::say(&format!(
             "causeway: {}: the guest did not end within {} s: give it more time with --timeout",
-            outcome.name,
-            run.timeout.as_secs()
+            outcome.name, run.settings.timeout_s
         ));
     } else {
         say_how(run, outcome);
@@ -193,7 +192,7 @@ fn explain_one(run: &Run, outcome: &VmOutcome) {
 
 /// Returns a line with the limits of a guest, its use of the GPU, and the way to raise the limits.
 fn limits(run: &Run, outcome: &VmOutcome) -> String {
-    let quota = run.gpu.quota(run.vms);
+    let quota = run.gpu.quota(run.settings.vms);
     format!(
         "  {} requests were refused; the limits are {} MiB of GPU memory (peak use: {} MiB), {} allocations and {} \
          command buffers: raise them with --gpu {},memory=MIB,allocations=N,queues=N",
@@ -202,7 +201,7 @@ fn limits(run: &Run, outcome: &VmOutcome) -> String {
         outcome.session.statistics.memory_peak_bytes >> 20,
         quota.allocations,
         quota.command_buffers,
-        run.gpu_text.split(',').next().unwrap_or_default()
+        run.settings.gpu.split(',').next().unwrap_or_default()
     )
 }
 

@@ -85,7 +85,7 @@ pub struct Gpu {
 pub enum Kind {
     /// Executes kernels on the processor cores of the host.
     Software(causeway_software::Options),
-    /// An NVIDIA GPU.
+    /// Uses an NVIDIA GPU through its CUDA driver.
     Cuda(causeway_cuda::Options),
     /// Gives each VM a partition of the memory of a PCI device that is bound to vfio-pci.
     Vfio(causeway_vfio_backend::Options),
@@ -189,7 +189,7 @@ pub enum GpuError {
          device with this address, or auto"
     )]
     BackEnd(String),
-    /// A word is not of the form `key=value`.
+    /// A word between the commas is not of the form `key=value`.
     #[error("invalid key `{0}` for --gpu: write key=value")]
     Form(String),
     /// A key is given more than once.
@@ -213,10 +213,9 @@ impl FromStr for Gpu {
         let (back_end, words) = text
             .split_once(',')
             .map_or((text, None), |(b, w)| (b, Some(w)));
-        let (back_end, device) = match back_end.split_once(':') {
-            Some((back_end, device)) => (back_end, Some(device)),
-            None => (back_end, None),
-        };
+        let (back_end, device) = back_end
+            .split_once(':')
+            .map_or((back_end, None), |(b, d)| (b, Some(d)));
         let mut limits = Limits::default();
         let (mut seen, mut pairs) = (Vec::new(), Vec::new());
         for word in words.into_iter().flat_map(|words| words.split(',')) {

@@ -25,7 +25,8 @@ pub struct InitramfsArguments {
     /// Linux kernel whose modules for PCI and virtio devices go into the initramfs.
     #[arg(long, value_name = "FILE")]
     pub kernel: Option<PathBuf>,
-    /// File to write; - for standard output. The same arguments and files give the same bytes.
+    /// File to write, or - for standard output. The same arguments and files always give the same
+    /// bytes.
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
 }
@@ -46,11 +47,8 @@ pub fn run(arguments: &InitramfsArguments) -> Result<ExitCode, Failure> {
         let message = format!("cannot write the initramfs {}", arguments.output.display());
         Failure::new(Code::Report, message, e)
     };
-    let place = if to_output {
-        None
-    } else {
-        Some(OutputFile::prepare(&arguments.output).map_err(unwritable)?)
-    };
+    let place = (!to_output).then(|| OutputFile::prepare(&arguments.output));
+    let place = place.transpose().map_err(unwritable)?;
     let kernel = arguments.kernel.as_deref();
     let image = kernel.map(boot::read_image).transpose()?;
     let kernel = kernel

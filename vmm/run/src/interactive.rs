@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// Returns whether to connect the terminal to the guest: if the run has a single Linux guest, and
 /// standard input and standard error are terminals.
 pub fn is_wanted(run: &Run) -> bool {
-    let guest = matches!(run.boot, Boot::Linux(_)) && run.vms == 1;
+    let guest = matches!(run.settings.boot, Boot::Linux(_)) && run.settings.vms == 1;
     guest && io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 

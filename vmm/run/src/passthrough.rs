@@ -5,7 +5,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use causeway_host_vfio::{Address, Choice, Host};
-use causeway_vmm::passthrough::{DeviceSource, HostDevices, PassThroughError};
+use causeway_vmm::passthrough::{DeviceSource, HostDevices};
 
 use crate::configuration::Run;
 use crate::gpu::{Gpu, Kind};
@@ -28,15 +28,13 @@ pub fn parse(texts: &[String]) -> Result<Vec<Address>, Failure> {
 ///
 /// # Errors
 /// A usage failure if a device is given twice, or if several VMs cannot have one device each.
-pub fn assign(addresses: Vec<Address>, vms: u32, gpu: &Gpu) -> Result<Vec<Vec<Address>>, Failure> {
-    refuse_twice(&addresses, mediated(gpu.kind))?;
+pub fn assign(addresses: &[Address], vms: u32, gpu: &Gpu) -> Result<Vec<Vec<Address>>, Failure> {
+    refuse_twice(addresses, mediated(gpu.kind))?;
     let devices = addresses.len();
     match (devices, vms as usize) {
         (0, _) => Ok(Vec::new()),
-        (_, 1) => Ok(vec![addresses]),
-        (_, vms) if devices == vms => {
-            Ok(addresses.into_iter().map(|address| vec![address]).collect())
-        }
+        (_, 1) => Ok(vec![addresses.to_vec()]),
+        (_, vms) if devices == vms => Ok(addresses.iter().map(|address| vec![*address]).collect()),
         _ => Err(Failure::usage(format!(
             "--vfio is given for {devices} devices, but --vms is {vms}: a device belongs to one VM, so \
              name {vms} devices, one for each VM in order"
@@ -78,7 +76,10 @@ pub fn check(run: &Run) -> Result<(), Failure> {
     let host = Host::default();
     // Each VM has IOMMU tables of its own, and its memory is locked for them.
     let with_devices = run.devices.iter().filter(|devices| !devices.is_empty());
-    let dma_bytes = run.memory_bytes.saturating_mul(with_devices.count() as u64);
+    let dma_bytes = run
+        .settings
+        .memory_bytes()
+        .saturating_mul(with_devices.count() as u64);
     let mut owners = Vec::new();
     for (vm, devices) in run.devices.iter().enumerate() {
         for address in devices {
@@ -128,12 +129,8 @@ pub fn source(run: &Run, index: u32) -> Option<Arc<dyn DeviceSource>> {
     }))
 }
 
-/// Returns the failure of a VM whose device cannot be passed through.
-pub fn refused(error: PassThroughError) -> Failure {
-    unavailable(error)
-}
-
-fn unavailable(error: impl Error + Send + Sync + 'static) -> Failure {
+/// Returns the failure of a run whose device cannot be passed through.
+pub fn unavailable(error: impl Error + Send + Sync + 'static) -> Failure {
     Failure::new(
         Code::Device,
         "cannot pass a device of --vfio through",
@@ -148,8 +145,9 @@ mod tests {
 
     fn chosen(words: &[&str]) -> Result<Vec<Vec<Address>>, String> {
         let arguments = typed(words);
-        let assigned =
-            |addresses| assign(addresses, arguments.vms, &arguments.gpu.parse().unwrap());
+        let assigned = |addresses: Vec<Address>| {
+            assign(&addresses, arguments.vms, &arguments.gpu.parse().unwrap())
+        };
         parse(&arguments.vfio)
             .and_then(assigned)
             .map_err(|failure| {

@@ -13,12 +13,13 @@ use causeway_terminal::{Code, Failure};
 /// Files, kernel modules and arguments that a program needs in its guest.
 #[derive(Debug, Default, Args)]
 pub struct ProgramArguments {
-    /// File that the program needs: copied from HOST to the absolute path GUEST, or to the guest's
-    /// root, where the program starts. Can be given several times.
+    /// File that the program needs. HOST is its path on this host, GUEST its absolute path in the
+    /// guest; the default is its name in the root folder, where the program starts. Can be given
+    /// several times.
     #[arg(long = "file", value_name = "HOST[:GUEST]", requires = "program")]
     pub files: Vec<OsString>,
-    /// Kernel module to load before the program starts, after those that are found for the kernel
-    /// automatically (uio_pci_generic, virtio_pci, virtio_blk, virtio_rng and their dependencies).
+    /// Kernel module to load before the program starts. Modules that are found for the kernel are
+    /// loaded first (uio_pci_generic, virtio_pci, virtio_blk, virtio_rng and their dependencies).
     /// Can be given several times.
     #[arg(long = "module", value_name = "FILE.ko", requires = "program")]
     pub modules: Vec<PathBuf>,

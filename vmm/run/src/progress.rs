@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use rustix::time::{ClockId, clock_gettime};
 
 /// A function that returns the current text of the progress line. The progress thread calls it
 /// repeatedly.
@@ -22,11 +23,8 @@ const SHOW_AFTER: Duration = Duration::from_secs(1);
 /// processor time that the process has used before `main`: loading a program is bound by the
 /// processor.
 pub fn process_start(main: Instant) -> Instant {
-    let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    let used = Duration::new(
-        u64::try_from(used.tv_sec).unwrap_or(0),
-        u32::try_from(used.tv_nsec).unwrap_or(0),
-    );
+    let used = clock_gettime(ClockId::ProcessCPUTime).try_into();
+    let used: Duration = used.unwrap_or_default();
     main.checked_sub(used).unwrap_or(main)
 }
 

@@ -11,8 +11,8 @@ use causeway_vmm::host::Host;
 use causeway_vmm::passthrough::DeviceReport;
 use serde::{Deserialize, Serialize};
 
-/// Name and version of the report's schema. Fields may be added; a changed meaning changes the
-/// number.
+/// Name and version of the report's format. Fields may be added; if the meaning of a field changes,
+/// so does the number.
 pub const SCHEMA: &str = "causeway.report/1";
 
 /// Report of a whole run, as `--json` writes it.
@@ -20,7 +20,7 @@ pub const SCHEMA: &str = "causeway.report/1";
 pub struct Report {
     /// Name and version of this format: always [`SCHEMA`].
     pub schema: &'static str,
-    /// Version of this program.
+    /// Version of Causeway that made the report.
     pub causeway: &'static str,
     /// The machine on which the run took place.
     pub host: Host,
@@ -28,7 +28,7 @@ pub struct Report {
     pub backend: BackendReport,
     /// Name of the guest program or kernel that ran in every VM.
     pub guest: String,
-    /// `pass` if every VM passed and both exit counters agree, else `fail`.
+    /// `pass` if every VM passed and KVM and the VMM counted the same exits, else `fail`.
     pub outcome: &'static str,
     /// Time from the start of the process to the first guest instruction, in microseconds; absent
     /// if no guest ran.
@@ -38,7 +38,7 @@ pub struct Report {
     pub vmm_rss_bytes: u64,
     /// `vmm_rss_bytes` divided by the number of VMs.
     pub vmm_rss_bytes_per_vm: u64,
-    /// The VMs.
+    /// What each VM did, and how it ended.
     pub vms: Vec<VmReport>,
     /// Phases of the guests' runs, in the order in which the guests marked them, VM by VM.
     pub phases: Vec<PhaseReport>,
@@ -52,14 +52,9 @@ pub struct Report {
 /// What the back end counted for one GPU kernel, over all of its launches.
 #[derive(Debug, Serialize)]
 pub struct KernelReport {
-    /// Name of the kernel in its module.
-    pub name: String,
-    /// Number of launches.
-    pub launches: u64,
-    /// Number of executed instructions, counted once for each thread that executes them.
-    pub thread_instructions: u64,
-    /// Time that the cores spent on the kernel, in nanoseconds, summed over the cores.
-    pub busy_ns: u64,
+    /// Counts of the kernel.
+    #[serde(flatten)]
+    pub count: KernelCount,
     /// Executed instructions (`thread_instructions`) per second of `busy_ns`.
     pub per_core_per_s: f64,
 }
@@ -92,11 +87,8 @@ impl From<LaunchCount> for KernelCount {
 impl From<KernelCount> for KernelReport {
     fn from(count: KernelCount) -> Self {
         Self {
-            name: count.name,
-            launches: count.launches,
-            thread_instructions: count.thread_instructions,
-            busy_ns: count.busy_ns,
             per_core_per_s: count.thread_instructions as f64 * 1e9 / count.busy_ns.max(1) as f64,
+            count,
         }
     }
 }
@@ -140,11 +132,10 @@ pub struct VmReport {
     pub vmm_exits: BTreeMap<String, u64>,
     /// What the mediator counted for the VM's session.
     pub session: SessionCounts,
-    /// Where the session ran: in the process of the VM (`none`) or in a worker process of its own
-    /// (`process`).
+    /// Where the session ran: `none` for the process of the VM, `process` for a worker process.
     pub isolation: &'static str,
-    /// Memory that the worker process had beyond guest RAM and GPU memory when the session was
-    /// closed, in bytes; absent without a worker process.
+    /// Memory that the worker process used when the session was closed, in bytes, without guest RAM
+    /// and GPU memory; absent without a worker process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker_rss_bytes: Option<u64>,
     /// Number of times that the guest lost its worker process and continued with another; absent
@@ -166,7 +157,7 @@ pub struct SessionCounts {
     pub messages: BTreeMap<&'static str, u64>,
     /// Number of packets by operation. No packet causes an exit.
     pub packets: BTreeMap<&'static str, u64>,
-    /// The fault that lost the session; absent if the session is not lost.
+    /// Text of the fault that ended the session; absent if no fault ended it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
 }

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use causeway_mediator::{OpenError, SessionSource};
 use causeway_testdev::{self as testdev, Counterpart, Mailboxes, RunContext, TestDevice};
@@ -21,7 +21,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::arguments::RunArguments;
 use crate::back_end::BackEnd;
-use crate::configuration::Run;
+use crate::configuration::{Run, unavailable};
 use crate::ending::{RunCode, exit_code, explain};
 use crate::gpu::Isolation;
 use crate::interactive::{self, Interactive};
@@ -84,6 +84,9 @@ pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failu
 
 /// Blocks the signals that end a run (SIGINT, SIGTERM), and returns the object that receives them.
 /// Call this before any thread starts, because threads inherit the signal mask.
+///
+/// # Errors
+/// A crash failure if a system call fails.
 pub fn block_signals() -> Result<Signals, Failure> {
     Signals::block().map_err(|e| Failure::new(Code::Crashed, "cannot receive signals", e))
 }
@@ -101,11 +104,7 @@ pub struct Extras {
     pub caption: Option<Caption>,
 }
 
-impl std::fmt::Debug for Extras {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Extras").finish_non_exhaustive()
-    }
-}
+causeway_vmm::debug_by_name!(Extras);
 
 /// Creates the VMs of `run` and runs them until they end. `started` is when the process was
 /// started, for the boot time in the report.
@@ -119,6 +118,7 @@ pub fn execute(
     signals: &mut Signals,
     extras: &Extras,
 ) -> Result<RunOutcome, Failure> {
+    let settings = &run.settings;
     let kvm =
         kvm::open().map_err(|e| Failure::new(Code::Kvm, "cannot use KVM, which guests need", e))?;
     raise_descriptor_limit();
@@ -131,16 +131,16 @@ pub fn execute(
     let interactive = interactive(run, &vms)?;
     let shown = format!(
         "{} in {} VM{}",
-        run.guest,
-        run.vms,
-        if run.vms == 1 { "" } else { "s" }
+        settings.guest,
+        settings.vms,
+        if settings.vms == 1 { "" } else { "s" }
     );
     let usual: Caption = Arc::new(move || shown.clone());
     let caption = extras.caption.clone().unwrap_or(usual);
     let watch = Watch::start(interactive.is_none().then_some(caption))
         .map_err(|e| Failure::new(Code::Crashed, "cannot start a thread", e))?;
     let limits = Limits {
-        timeout: Some(run.timeout),
+        timeout: Some(Duration::from_secs(settings.timeout_s)),
     };
     let outcomes = event_loop::run_all(vms, &limits, signals);
     drop(interactive);
@@ -160,11 +160,11 @@ pub fn execute(
             }),
             compute_units: attributes.map_or(0, |a| a.compute_units),
         },
-        guest: run.guest.clone(),
+        guest: settings.guest.clone(),
         outcome: "fail",
         boot_us: boot_us(&outcomes, started),
         vmm_rss_bytes,
-        vmm_rss_bytes_per_vm: vmm_rss_bytes / u64::from(run.vms),
+        vmm_rss_bytes_per_vm: vmm_rss_bytes / u64::from(settings.vms),
         vms: Vec::new(),
         phases: Vec::new(),
         ratios: Vec::new(),
@@ -208,11 +208,12 @@ fn create(
     extras: &Extras,
 ) -> Result<(Vec<Vm>, Vec<Arc<TestDevice>>), Failure> {
     let mailboxes = Arc::new(Mailboxes::default());
-    let quota = run.gpu.quota(run.vms);
+    let settings = &run.settings;
+    let quota = run.gpu.quota(settings.vms);
     let create = |index| {
         let test_device = Arc::new(TestDevice::new(RunContext {
             vm: index,
-            vms: run.vms,
+            vms: settings.vms,
             mailboxes: Arc::clone(&mailboxes),
             counterpart: extras.counterpart.clone(),
         }));
@@ -221,12 +222,12 @@ fn create(
         let config = VmConfig {
             name: format!("vm{index}"),
             index,
-            vms: run.vms,
-            vcpus: run.vcpus,
-            memory_bytes: run.memory_bytes,
-            boot: run.boot.clone(),
+            vms: settings.vms,
+            vcpus: settings.vcpus,
+            memory_bytes: settings.memory_bytes(),
+            boot: settings.boot.clone(),
             aperture_bytes: APERTURE_BYTES,
-            large_pages: run.large_pages,
+            large_pages: !settings.small_pages,
             devices: extras
                 .devices
                 .clone()
@@ -237,7 +238,7 @@ fn create(
         let vm = Vm::new(kvm, &config, sessions, quota, console).map_err(|e| refused(run, e))?;
         Ok((vm, test_device))
     };
-    (0..run.vms).map(create).collect()
+    (0..settings.vms).map(create).collect()
 }
 
 /// Returns the failure of a VM that cannot be created, with its exit code.
@@ -245,8 +246,10 @@ fn refused(run: &Run, error: VmError) -> Failure {
     match error {
         VmError::Image(error) => not_an_image(run, error),
         VmError::Linux(error) => not_an_image(run, error),
-        VmError::Session(error @ OpenError::Unavailable { .. }) => run.unavailable(error),
-        VmError::PassThrough(error) => passthrough::refused(error),
+        VmError::Session(error @ OpenError::Unavailable { .. }) => {
+            unavailable(&run.settings.gpu, error)
+        }
+        VmError::PassThrough(error) => passthrough::unavailable(error),
         VmError::Config(error) => {
             Failure::new(Code::Usage, "a VM cannot have this configuration", error)
         }
@@ -255,7 +258,11 @@ fn refused(run: &Run, error: VmError) -> Failure {
 }
 
 fn not_an_image(run: &Run, error: impl Error + Send + Sync + 'static) -> Failure {
-    Failure::new(Code::Image, format!("cannot boot {}", run.guest), error)
+    Failure::new(
+        Code::Image,
+        format!("cannot boot {}", run.settings.guest),
+        error,
+    )
 }
 
 /// Guests print to standard error, line by line unless the terminal is theirs; results alone go to
@@ -273,12 +280,12 @@ fn console(run: &Run, name: &str) -> ConsoleOutput {
 /// Publishes the statistics of the VMs to monitors.
 fn publish(run: &Run, vms: &[Vm]) -> Result<Publisher, Failure> {
     let observers: Vec<_> = vms.iter().map(Vm::observer).collect();
-    let gpu = run.gpu_text.clone();
+    let gpu = run.settings.gpu.clone();
     let look = move || {
         let seen = observers.iter().filter_map(VmObserver::observe);
         Snapshot::of("run", &gpu, seen.map(Guest::vm).collect())
     };
-    Publisher::start(Box::new(look), run.metrics_socket.as_deref()).map_err(unpublished)
+    Publisher::start(Box::new(look), run.settings.metrics_socket.as_deref()).map_err(unpublished)
 }
 
 /// Returns the failure of a command that cannot publish the statistics of its guests.
@@ -311,7 +318,7 @@ impl Report {
         let worker = outcome.session.worker.as_ref();
         self.vms.push(VmReport {
             vm,
-            vcpus: run.vcpus,
+            vcpus: run.settings.vcpus,
             memory_bytes: outcome.memory_bytes,
             result: run.promise.describe(&outcome.result),
             passed: run.promise.code(&outcome.result).is_none(),
@@ -327,19 +334,11 @@ impl Report {
             worker_restarts: worker.map(|worker| worker.restarts),
             devices: outcome.devices.clone(),
         });
-        self.phases.extend(
-            reported
-                .phases
-                .iter()
-                .cloned()
-                .map(|phase| PhaseReport { vm, phase }),
-        );
-        self.ratios.extend(
-            reported
-                .figures
-                .iter()
-                .cloned()
-                .map(|figure| RatioReport { vm, figure }),
-        );
+        let phases = reported.phases.iter().cloned();
+        self.phases
+            .extend(phases.map(|phase| PhaseReport { vm, phase }));
+        let figures = reported.figures.iter().cloned();
+        self.ratios
+            .extend(figures.map(|figure| RatioReport { vm, figure }));
     }
 }

@@ -1,12 +1,13 @@
 //! The report as text for people.
 
 use std::fmt::Write as _;
+use std::ops::Range;
 
 use causeway_testdev::Figure;
 use causeway_vmm::passthrough::DeviceReport;
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, Row, Table, presets};
 
-use crate::report::{PhaseReport, Report};
+use crate::report::{KernelReport, PhaseReport, RatioReport, Report};
 
 /// Returns the whole report as text for people, in lines of at most `width` characters if `width`
 /// is given.
@@ -89,8 +90,8 @@ pub fn passed_through(device: &DeviceReport) -> String {
     )
 }
 
-/// Bytes in the largest unit in which they are a whole number.
-fn size(bytes: u64) -> String {
+/// Formats a number of bytes in the largest unit in which it is whole, such as `64 MiB`.
+pub fn size(bytes: u64) -> String {
     match bytes {
         0 => "0 B".to_owned(),
         b if b.is_multiple_of(1 << 30) => format!("{} GiB", b >> 30),
@@ -162,34 +163,45 @@ const SPARED: [&str; 6] = [
 fn phases(report: &Report, width: Option<usize>) -> String {
     let limit = width.unwrap_or(usize::MAX);
     let widest = |text: &str| text.lines().map(|l| l.chars().count()).max().unwrap_or(0);
-    let mut text = phase_table(report, &[]).trim_fmt();
+    let mut text = phase_table(report, &[]);
     for spared in 1..=SPARED.len() {
         if widest(&text) <= limit {
             return text;
         }
-        text = phase_table(report, &SPARED[..spared]).trim_fmt();
+        text = phase_table(report, &SPARED[..spared]);
         let _ = write!(text, "\n(a wider terminal or --json shows more)");
     }
     text
 }
 
-fn phase_table(report: &Report, hidden: &[&str]) -> Table {
+fn phase_table(report: &Report, hidden: &[&str]) -> String {
     let many = report.vms.len() > 1;
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
     let shown = |row: Vec<String>, vm: String| {
         let cells = COLUMNS.iter().zip(row);
         let cells = cells.filter(|(name, _)| !hidden.contains(name));
         let vm = many.then_some(vm).into_iter();
         vm.chain(cells.map(|(_, cell)| cell)).collect::<Vec<_>>()
     };
-    table.set_header(shown(COLUMNS.map(str::to_owned).into(), "VM".to_owned()));
-    for phase in &report.phases {
-        table.add_row(shown(phase_row(phase), phase.vm.to_string()));
-    }
+    let header = shown(COLUMNS.map(str::to_owned).into(), "VM".to_owned());
+    let phases = report.phases.iter();
+    let rows = phases.map(|phase| shown(phase_row(phase), phase.vm.to_string()));
     let texts = 1 + usize::from(many) + usize::from(!hidden.contains(&"path"));
-    for column in table.column_iter_mut().skip(texts) {
-        column.set_cell_alignment(CellAlignment::Right);
+    aligned(header, rows, texts..usize::MAX).trim_fmt()
+}
+
+/// Returns a table without lines, in which the columns `figures` are aligned at the right.
+pub fn aligned<R: Into<Row>>(
+    header: impl Into<Row>,
+    rows: impl IntoIterator<Item = R>,
+    figures: Range<usize>,
+) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(header);
+    table.add_rows(rows);
+    for (index, column) in table.column_iter_mut().enumerate() {
+        if figures.contains(&index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
     }
     table
 }
@@ -217,46 +229,36 @@ fn phase_row(phase: &PhaseReport) -> Vec<String> {
 }
 
 fn ratios(report: &Report) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
-    table.set_header(["figure", "value", "unit"]);
-    for ratio in &report.ratios {
+    let row = |ratio: &RatioReport| {
         let Figure { name, value, unit } = &ratio.figure;
         let name = if report.vms.len() > 1 {
             format!("VM {}: {name}", ratio.vm)
         } else {
             name.clone()
         };
-        table.add_row([name, figure(*value), unit.clone()]);
-    }
-    if let Some(column) = table.column_mut(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
+        [name, figure(*value), unit.clone()]
+    };
+    let rows = report.ratios.iter().map(row);
+    aligned(["figure", "value", "unit"], rows, 1..2)
 }
 
 /// Returns the table of kernels with their launches and speed. The software back end counts them.
 fn kernels(report: &Report) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
-    table.set_header([
+    let header = [
         "kernel",
         "launches",
         "thread-instructions",
         "million/s per core",
-    ]);
-    for kernel in &report.kernels {
-        table.add_row([
-            kernel.name.clone(),
-            count(kernel.launches),
-            count(kernel.thread_instructions),
+    ];
+    let row = |kernel: &KernelReport| {
+        [
+            kernel.count.name.clone(),
+            count(kernel.count.launches),
+            count(kernel.count.thread_instructions),
             format!("{:.0}", kernel.per_core_per_s / 1e6),
-        ]);
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
+        ]
+    };
+    aligned(header, report.kernels.iter().map(row), 1..4)
 }
 
 fn figure(value: f64) -> String {
@@ -270,14 +272,9 @@ fn figure(value: f64) -> String {
 /// Digits in groups of three.
 fn count(n: u64) -> String {
     let digits = n.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i != 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(' ');
-        }
-        out.push(digit);
-    }
-    out
+    let groups = digits.as_bytes().rchunks(3).rev();
+    let groups: Vec<_> = groups.map(String::from_utf8_lossy).collect();
+    groups.join(" ")
 }
 
 fn duration(ns: f64) -> String {

@@ -12,7 +12,7 @@ use causeway_protocol::registers::{
 };
 use causeway_protocol::socket::{self, Event, EventKind, Greeting, Request, RequestKind};
 use causeway_protocol::{VERSION_MAJOR, VERSION_MINOR};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     RecvAncillaryBuffer, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recvmsg, sendmsg,
@@ -86,17 +86,14 @@ impl Connection {
 
     /// Executes the request in a datagram and replies.
     fn answer(&mut self, datagram: &mut [u8]) -> Result<(), ConnectionError> {
-        let (head, batch) = datagram
-            .split_at_mut_checked(size_of::<Request>())
-            .ok_or(ConnectionError::Malformed("an incomplete request"))?;
-        let request = Request::read_from_bytes(head)
+        let (request, _) = Request::read_from_prefix(datagram)
             .map_err(|_| ConnectionError::Malformed("an incomplete request"))?;
+        let batch = &mut datagram[size_of::<Request>()..];
         let kind = RequestKind::from_wire(request.kind)
             .ok_or(ConnectionError::Malformed("a request of an unknown kind"))?;
-        let follows = if kind == RequestKind::Batch {
-            request.value as usize
-        } else {
-            0
+        let follows = match kind {
+            RequestKind::Batch => request.value as usize,
+            RequestKind::Load | RequestKind::Store => 0,
         };
         if batch.len() != follows {
             return Err(ConnectionError::Malformed("a request of the wrong length"));
@@ -175,12 +172,9 @@ impl Connection {
             ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
         }
         let slices = [IoSlice::new(head), IoSlice::new(rest)];
-        loop {
-            match sendmsg(&*self.socket, &slices, &mut ancillary, SendFlags::NOSIGNAL) {
-                Err(Errno::INTR) => {}
-                sent => return Ok(sent.map(drop)?),
-            }
-        }
+        let flags = SendFlags::NOSIGNAL;
+        retry_on_intr(|| sendmsg(&*self.socket, &slices, &mut ancillary, flags))?;
+        Ok(())
     }
 
     /// Receives a datagram and returns its length, or zero after the process has closed the
@@ -188,17 +182,8 @@ impl Connection {
     fn receive(&self, buffer: &mut [u8]) -> Result<usize, ConnectionError> {
         let mut none = RecvAncillaryBuffer::default();
         let mut slices = [IoSliceMut::new(buffer)];
-        let received = loop {
-            match recvmsg(
-                &*self.socket,
-                &mut slices,
-                &mut none,
-                RecvFlags::CMSG_CLOEXEC,
-            ) {
-                Err(Errno::INTR) => {}
-                received => break received?,
-            }
-        };
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let received = retry_on_intr(|| recvmsg(&*self.socket, &mut slices, &mut none, flags))?;
         if received.flags.contains(ReturnFlags::TRUNC) {
             return Err(ConnectionError::Malformed("a request that is too long"));
         }

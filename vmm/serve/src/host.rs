@@ -8,7 +8,7 @@
 //! writing. So access rights do not stop a hostile process. The server is for development, with one
 //! user's own processes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use causeway_protocol::Access;
 use causeway_protocol::registers::doorbells;
 use causeway_protocol::socket::{Event, EventKind};
 use causeway_vmm::aperture::{ApertureUse, PLACEMENTS_MAX, Usage};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use vmm_sys_util::eventfd::EventFd;
 
 /// An event for the client process, and the file descriptor that is sent with the event.
@@ -37,7 +37,7 @@ struct Placement {
 struct State {
     extents: RangeAllocator,
     placements: BTreeMap<u64, Placement>,
-    doorbells: BTreeMap<u32, ()>,
+    doorbells: BTreeSet<u32>,
     events: Vec<Told>,
 }
 
@@ -57,7 +57,7 @@ impl ClientHost {
             state: Mutex::new(State {
                 extents: RangeAllocator::new(0..aperture_bytes),
                 placements: BTreeMap::new(),
-                doorbells: BTreeMap::new(),
+                doorbells: BTreeSet::new(),
                 events: Vec::new(),
             }),
             usage: Usage::default(),
@@ -76,11 +76,7 @@ impl ClientHost {
 
     /// Returns the events that the process has not received yet, and removes them.
     pub fn take_events(&self) -> Vec<Told> {
-        std::mem::take(&mut self.state().events)
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
+        std::mem::take(&mut self.state.lock().events)
     }
 }
 
@@ -141,7 +137,7 @@ impl Host for ClientHost {
                 ),
             },
         })?;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.placements.len() >= PLACEMENTS_MAX {
             return Err(PlaceError::Full { bytes });
         }
@@ -164,14 +160,14 @@ impl Host for ClientHost {
     }
 
     fn set_access(&self, offset: u64, access: Access) -> Result<(), PlaceError> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let placement = state.placements.get_mut(&offset);
         placement.ok_or(PlaceError::Absent { offset })?.access = access;
         state.tell_placement(offset)
     }
 
     fn remove(&self, offset: u64) -> Result<(), PlaceError> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let removed = state.placements.remove(&offset);
         let Placement { bytes, .. } = removed.ok_or(PlaceError::Absent { offset })?;
         state.extents.give_back(offset, bytes);
@@ -199,12 +195,12 @@ impl Host for ClientHost {
     }
 
     fn bind_doorbell(&self, index: u32, event: &EventFd, _: &RingPlace) -> io::Result<()> {
-        let mut state = self.state();
-        if index >= doorbells::COUNT || state.doorbells.contains_key(&index) {
+        let mut state = self.state.lock();
+        if index >= doorbells::COUNT || state.doorbells.contains(&index) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let file = descriptor(event).try_clone_to_owned()?;
-        state.doorbells.insert(index, ());
+        let file = borrow(event).try_clone_to_owned()?;
+        state.doorbells.insert(index);
         let bind = Event {
             kind: EventKind::Bind as u32,
             argument: index,
@@ -215,8 +211,8 @@ impl Host for ClientHost {
     }
 
     fn unbind_doorbell(&self, index: u32, _: &EventFd) {
-        let mut state = self.state();
-        if state.doorbells.remove(&index).is_some() {
+        let mut state = self.state.lock();
+        if state.doorbells.remove(&index) {
             state.tell(EventKind::Unbind, index, 0, 0);
         }
     }
@@ -226,11 +222,11 @@ impl Host for ClientHost {
     fn raise(&self, _: Client) {}
 }
 
-/// Returns the descriptor of an event.
-#[allow(unsafe_code)] // The type gives only the number.
-fn descriptor(event: &EventFd) -> BorrowedFd<'_> {
-    // SAFETY: the event keeps its descriptor open for as long as it is borrowed.
-    unsafe { BorrowedFd::borrow_raw(event.as_raw_fd()) }
+/// Returns the descriptor of `file`, for types that offer only its number.
+#[allow(unsafe_code)] // The types of vmm-sys-util have no `AsFd`.
+pub fn borrow(file: &impl AsRawFd) -> BorrowedFd<'_> {
+    // SAFETY: whatever is borrowed keeps its descriptor open meanwhile.
+    unsafe { BorrowedFd::borrow_raw(file.as_raw_fd()) }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use causeway_mediator::GuestSession;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::host::ClientHost;
 use causeway_publisher::{Guest, Snapshot};
@@ -26,7 +26,7 @@ impl ProcessList {
     /// Adds a client process with its session and aperture, and removes those that have
     /// disconnected.
     pub fn add(&self, name: &str, session: &Arc<dyn GuestSession>, host: &Arc<ClientHost>) {
-        let mut list = self.list();
+        let mut list = self.0.lock();
         list.retain(|watched| watched.session.strong_count() != 0);
         list.push(ServedProcess {
             name: name.to_owned(),
@@ -42,7 +42,7 @@ impl ProcessList {
         type Present = (String, Instant, Arc<dyn GuestSession>, Arc<ClientHost>);
         // Queried without the lock, because a worker process may answer slowly.
         let present: Vec<Present> = {
-            let list = self.list();
+            let list = self.0.lock();
             let present = |w: &ServedProcess| {
                 let (session, host) = (w.session.upgrade()?, w.host.upgrade()?);
                 Some((w.name.clone(), w.since, session, host))
@@ -53,9 +53,5 @@ impl ProcessList {
             Guest::process(name, since, host.usage(), session.activity())
         };
         Snapshot::of("serve", gpu, present.into_iter().map(guest).collect())
-    }
-
-    fn list(&self) -> MutexGuard<'_, Vec<ServedProcess>> {
-        self.0.lock()
     }
 }

@@ -3,7 +3,7 @@
 //! Each connection has a session, which ends with the connection. [`causeway_protocol::socket`]
 //! describes the messages.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use causeway_mediator::GuestSession;
 use causeway_vmm::signals::Signals;
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 use crate::connection::Connection;
 use crate::ending::{Ending, Ends};
-use crate::host::ClientHost;
+use crate::host::{ClientHost, borrow};
 use crate::processes::ProcessList;
 use causeway_publisher::Publisher;
 use causeway_publisher::listener::Listener;
@@ -76,7 +76,7 @@ struct Server {
     back_end: BackEnd,
     gpu: Gpu,
     processes: u32,
-    /// Connections so far, for names.
+    /// Number of connections so far, from which client processes get their names.
     count: u64,
     served: Vec<Client>,
     /// The client processes, for monitors.
@@ -180,13 +180,7 @@ impl Server {
             let socket = self.served[*index].socket.as_fd();
             polled.push(PollFd::from_borrowed_fd(socket, PollFlags::RDHUP));
         }
-        loop {
-            match poll(&mut polled, timeout.as_ref()) {
-                Err(Errno::INTR) => {}
-                Err(e) => return Err(e),
-                Ok(_) => break,
-            };
-        }
+        retry_on_intr(|| poll(&mut polled, timeout.as_ref()))?;
         let connecting = !polled[2].revents().is_empty();
         let ended = |(index, polled): (&usize, &PollFd<'_>)| {
             (!polled.revents().is_empty()).then_some(*index)
@@ -316,11 +310,4 @@ fn level(times: &mut u32) -> log::Level {
         ..=WARNINGS => log::Level::Warn,
         _ => log::Level::Debug,
     }
-}
-
-/// Borrows the descriptor of `file`, for types that offer only its number.
-#[allow(unsafe_code)] // The types of vmm-sys-util have no `AsFd`.
-fn borrow(file: &impl AsRawFd) -> BorrowedFd<'_> {
-    // SAFETY: whatever is borrowed keeps its descriptor open meanwhile.
-    unsafe { BorrowedFd::borrow_raw(file.as_raw_fd()) }
 }

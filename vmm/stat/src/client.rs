@@ -26,7 +26,7 @@ pub enum FetchError {
     /// No process with this ID listens on the socket any more.
     #[error("process {pid} has ended")]
     Gone {
-        /// Number of the process.
+        /// Process ID.
         pid: u32,
     },
     /// The process does not answer in time.
@@ -35,7 +35,7 @@ pub enum FetchError {
         PATIENCE.as_secs()
     )]
     Silent {
-        /// Number of the process.
+        /// Process ID.
         pid: u32,
     },
     /// The process closed the connection before its answer was complete.
@@ -43,7 +43,7 @@ pub enum FetchError {
         "process {pid} sent an incomplete answer: the process is ending, or has too many monitors"
     )]
     Unfinished {
-        /// Number of the process.
+        /// Process ID.
         pid: u32,
     },
     /// The answer is not a snapshot in the format of this version.
@@ -53,7 +53,7 @@ pub enum FetchError {
         env!("CARGO_PKG_VERSION")
     )]
     Strange {
-        /// Number of the process.
+        /// Process ID.
         pid: u32,
         /// Why the JSON cannot be parsed, if that is the reason.
         source: Option<serde_json::Error>,
@@ -61,7 +61,7 @@ pub enum FetchError {
     /// A system call on the connection failed.
     #[error("cannot connect to process {pid}")]
     Failed {
-        /// Number of the process.
+        /// Process ID.
         pid: u32,
         /// Error of that system call.
         source: io::Error,

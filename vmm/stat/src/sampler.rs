@@ -35,6 +35,7 @@ impl Observation {
 
 /// Queries one process or all processes for their statistics, and remembers the previous answers to
 /// compute rates.
+#[derive(Default)]
 pub struct Sampler {
     /// The only process to query; `None` for all.
     pid: Option<u32>,
@@ -63,9 +64,7 @@ impl Sampler {
     pub fn new(pid: Option<u32>) -> Self {
         Self {
             pid,
-            earlier: HashMap::new(),
-            has_seen: false,
-            silent: HashSet::new(),
+            ..Self::default()
         }
     }
 

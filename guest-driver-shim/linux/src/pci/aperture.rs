@@ -127,12 +127,12 @@ fn choose(function: &PciFunction, address: u64) -> Result<(File, Caching, u64), 
     // (drivers/char/mem.c).
     match OpenOptions::new().read(true).write(true).open(MEMORY) {
         Ok(file) if probe(&file, address) => return Ok((file, Caching::WriteBack, address)),
-        Ok(_) => log::debug!("{MEMORY} does not show the aperture"),
-        Err(e) => log::debug!("{MEMORY}: {e}"),
+        Ok(_) => log::debug!("cannot map the aperture from {MEMORY}"),
+        Err(e) => log::debug!("cannot open {MEMORY}: {e}"),
     }
     match function.open("resource2_wc") {
         Ok(file) if probe(&file, 0) => return Ok((file, Caching::WriteCombining, 0)),
-        Ok(_) => log::debug!("resource2_wc cannot be mapped"),
+        Ok(_) => log::debug!("cannot map the aperture from resource2_wc"),
         Err(e) => log::debug!("{e}"),
     }
     let file = function.open("resource2")?;

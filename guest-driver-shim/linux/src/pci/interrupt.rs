@@ -65,7 +65,7 @@ impl Interrupts {
     /// Finds the function's UIO device, if it has one.
     pub(super) fn find(function: &PciFunction) -> Self {
         let uio = Uio::open(function)
-            .inspect_err(|e| log::debug!("no interrupts for processes: {e}"))
+            .inspect_err(|e| log::debug!("no UIO device, so waits poll: {e}"))
             .ok();
         Self {
             uio,
@@ -109,7 +109,7 @@ impl Interrupts {
         drop(state);
         let outcome = uio.watch(page, longest, masked);
         if let Err(e) = &outcome {
-            log::debug!("{}: {e}", uio.path.display());
+            log::debug!("cannot wait for interrupts on {}: {e}", uio.path.display());
             std::thread::sleep(longest);
         }
         let mut state = self.state.lock();

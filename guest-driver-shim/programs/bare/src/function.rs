@@ -1,46 +1,46 @@
-//! A PCI function that is passed through, without firmware or operating system.
+//! Uses a PCI function that is passed through to a guest without firmware or operating system.
 
 use causeway_bare::{IoPorts, device_memory};
 use causeway_shim::Window;
 use causeway_shim::pci::{COMMAND, COMMAND_MASTER, COMMAND_MEMORY, PciAddress};
 
-/// Status bit: there are capabilities (PCI Local Bus Specification 3.0, 6.2.3), in the upper half
-/// of the word of the command.
+/// Bit of the status register, which is the upper half of the command register's word: the function
+/// has capabilities (PCI Local Bus Specification 3.0, 6.2.3).
 const HAS_CAPABILITIES: u32 = 1 << 20;
-/// Offset of the first capability's offset.
+/// Offset of the register with the offset of the first capability.
 const CAPABILITIES: u8 = 0x34;
-/// Most capabilities that there is room for.
+/// Most capabilities that fit into configuration space.
 const CAPABILITIES_MAX: usize = 48;
 
-/// Capability of messages as interrupts (ibid., 6.8.1).
+/// ID of the capability for MSI (message signaled interrupts; ibid., 6.8.1).
 const MSI: u8 = 0x05;
-/// Of its first word: on, and addresses of 64 bits.
+/// Bits of the capability's first word: MSI is enabled; addresses have 64 bits.
 const MSI_ENABLE: u32 = 1 << 16;
 const MSI_64_BIT: u32 = 1 << 23;
-/// How many messages are on, which is to be one.
+/// Field with the number of enabled messages; 0 in it means one message.
 const MSI_COUNT: u32 = 0b111 << 20;
 
-/// Capability of tables of messages (ibid., 6.8.2).
+/// ID of the capability for MSI-X, which has a table of messages (ibid., 6.8.2).
 const MSIX: u8 = 0x11;
-/// Of its first word: on; how many entries there are, less one.
+/// Fields of the capability's first word: MSI-X is enabled; the number of entries minus one.
 const MSIX_ENABLE: u32 = 1 << 31;
 const MSIX_COUNT_SHIFT: u32 = 16;
 const MSIX_COUNT: u32 = 0x7ff;
-/// Of the words that say where something is: which BAR.
+/// Field of the words that locate a table: the number of the BAR.
 const MSIX_BAR: u32 = 0b111;
-/// Bytes of an entry, and offsets in it.
+/// Size of an entry of the table in bytes, and offsets in an entry.
 const ENTRY_BYTES: usize = 16;
 const ENTRY_ADDRESS_HIGH: usize = 4;
 const ENTRY_DATA: usize = 8;
 const ENTRY_CONTROL: usize = 12;
 const ENTRY_MASKED: u32 = 1;
 
-/// A function.
+/// A PCI function on bus 0.
 #[derive(Clone, Copy, Debug)]
 pub struct PciFunction(PciAddress);
 
 impl PciFunction {
-    /// Returns the function with these IDs on bus 0.
+    /// Finds the function with this vendor and device ID on bus 0; `None` if the bus has none.
     pub fn find((vendor, device): (u16, u16)) -> Option<Self> {
         let id = u32::from(device) << 16 | u32::from(vendor);
         let functions = (0..32).map(|device| PciAddress {
@@ -51,7 +51,7 @@ impl PciFunction {
         functions.next().map(Self)
     }
 
-    /// Enables memory decoding and bus mastering, and returns the address of a BAR.
+    /// Enables the function's memory and its DMA, and returns the address of BAR number `bar`.
     pub fn enable(&self, bar: usize) -> Option<u64> {
         let address = self.0.bar(&IoPorts, bar).filter(|address| *address != 0);
         let command = self.0.read(&IoPorts, COMMAND) & 0xffff;
@@ -60,7 +60,7 @@ impl PciFunction {
         address
     }
 
-    /// Enables MSI with this message.
+    /// Enables MSI: each interrupt of the function is then this message.
     pub fn send_messages(&self, address: u32, data: u32) -> Option<()> {
         let at = self.capability(MSI)?;
         let first = self.0.read(&IoPorts, at) & !(MSI_ENABLE | MSI_COUNT);
@@ -99,7 +99,7 @@ impl PciFunction {
         Some(table)
     }
 
-    /// Returns the offset of a capability.
+    /// Returns the offset of a capability in configuration space; `None` if the function lacks it.
     fn capability(&self, id: u8) -> Option<u8> {
         if self.0.read(&IoPorts, COMMAND) & HAS_CAPABILITIES == 0 {
             return None;
@@ -119,7 +119,8 @@ impl PciFunction {
     }
 }
 
-/// An MSI-X table. Its methods return `None` for entries that it does not have.
+/// The MSI-X table of a function. Its methods return `None` for entries that the table does not
+/// have.
 #[derive(Clone, Copy, Debug)]
 pub struct MessageTable {
     entries: Window,
@@ -133,7 +134,7 @@ impl MessageTable {
         self.count
     }
 
-    /// Sets the message of an entry.
+    /// Sets the message that an entry sends.
     pub fn set(&self, index: usize, address: u32, data: u32) -> Option<()> {
         let at = ENTRY_BYTES * index;
         self.entries.store_u32(at, address).ok()?;
@@ -141,7 +142,7 @@ impl MessageTable {
         self.entries.store_u32(at + ENTRY_DATA, data).ok()
     }
 
-    /// Masks an entry.
+    /// Masks an entry, so that it does not send its message.
     pub fn mask(&self, index: usize) -> Option<()> {
         let at = ENTRY_BYTES * index + ENTRY_CONTROL;
         self.entries.store_u32(at, ENTRY_MASKED).ok()
@@ -153,7 +154,7 @@ impl MessageTable {
         self.entries.store_u32(at, 0).ok()
     }
 
-    /// Returns whether an entry is pending.
+    /// Returns whether a masked entry has a message to send.
     pub fn is_pending(&self, index: usize) -> Option<bool> {
         let bits = self.pending.load_u32(4 * (index / 32)).ok()?;
         Some(bits & 1 << (index % 32) != 0)

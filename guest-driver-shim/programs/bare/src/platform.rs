@@ -1,4 +1,4 @@
-//! A machine without an operating system.
+//! What the workloads need of a machine without an operating system.
 
 use causeway_shim::{AddressSpace, Device, Module, RamRange, Window};
 
@@ -9,7 +9,7 @@ pub use causeway_bare::{
 
 use crate::Required;
 
-/// Bytes of room for the log of a refused module.
+/// Size of the buffer for the log of a refused module, in bytes.
 const LOG_BYTES: usize = 4096;
 
 static TRANSPORT: Shared<DeviceTransport> = Shared::new();
@@ -27,7 +27,7 @@ pub fn device() -> &'static Device<'static> {
     DEVICE.wait()
 }
 
-/// Returns the address of an aperture offset for the test device.
+/// Returns the guest-physical address of `offset` in the aperture, for the test device.
 pub const fn bench_address(transport: &DeviceTransport, offset: u64) -> Option<u64> {
     Some(transport.aperture_address(offset))
 }
@@ -50,7 +50,7 @@ pub fn recording_memory(machine: &Machine, _: &Device<'_>, bytes: usize) -> (Win
     (ram, ram.as_ptr().as_ptr() as u64)
 }
 
-/// Loads modules.
+/// Loads GPU modules.
 #[derive(Debug)]
 pub struct ModuleLoader {
     machine: Machine,
@@ -58,7 +58,7 @@ pub struct ModuleLoader {
 }
 
 impl ModuleLoader {
-    /// Allocates RAM for logs.
+    /// Returns a loader, which allocates RAM for the logs of refused modules.
     pub fn new(machine: &Machine) -> Self {
         let log = machine.ram().bytes(LOG_BYTES);
         Self {
@@ -67,7 +67,8 @@ impl ModuleLoader {
         }
     }
 
-    /// Loads a module. If it is refused, this function ends the guest with the log.
+    /// Loads the PTX text `ptx` as a module of `space`. If the device refuses the module, this ends
+    /// the guest with the compiler's log.
     pub fn load<'d>(&mut self, space: &AddressSpace<'d>, ptx: &str) -> Module<'d> {
         let ram = self.machine.ram();
         let image = ram.range_of(ptx.as_bytes());

@@ -1,10 +1,10 @@
-//! For build scripts: programs for guests, built by a cargo of their own.
+//! Builds programs for guests by a separate run of cargo, for build scripts.
 //!
-//! What runs in a guest cannot be an ordinary dependency of what runs on the host: it has other
-//! flags, and it is wanted as a file. Cargo is run with the lock file as committed, and with an
-//! explicit target, so that its flags are for the programs only, not for their build scripts. All
-//! guests are built in one target folder beside the outer build's: what runs on the host, above
-//! all derive macros, is compiled once for all of them.
+//! A program that runs in a guest cannot be an ordinary dependency of the host's crates: it needs
+//! other compiler flags, and it is embedded as a file. The separate cargo uses the lock file as
+//! committed. Its target is explicit, so that its flags apply to the programs only, not to their
+//! build scripts. All guests are built in one target folder beside that of the outer build, so that
+//! derive macros are compiled once for all of them.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -13,14 +13,14 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The target of all programs for guests.
+/// The Rust target for which all programs for guests are compiled.
 pub const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// The profile of all programs for guests, in both workspaces that have some.
+/// The cargo profile of all programs for guests, in both workspaces that have some.
 const PROFILE: &str = "guest";
 
-/// Makes cargo run the build script again when one of `sources` changes; they are relative to
-/// `folder`.
+/// Makes cargo run the build script again when one of the files or folders `sources`, which are
+/// relative to `folder`, changes.
 ///
 /// [`bare`] and [`static_linux`] do this for the crates that they build.
 pub fn rerun_if_changed(folder: &Path, sources: &[&str]) {
@@ -29,10 +29,11 @@ pub fn rerun_if_changed(folder: &Path, sources: &[&str]) {
     }
 }
 
-/// The root of the repository: the folder above the build script's crate that has the lock file.
+/// Returns the root of the repository: the nearest folder above the build script's crate that has a
+/// `Cargo.lock`.
 ///
 /// # Panics
-/// If no folder above has one.
+/// If no folder above the crate has a `Cargo.lock`.
 #[must_use]
 pub fn repository() -> PathBuf {
     let of_crate = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
@@ -41,18 +42,18 @@ pub fn repository() -> PathBuf {
     root.expect("no Cargo.lock above the crate").to_owned()
 }
 
-/// A variable that cargo sets for build scripts.
+/// Returns the value of an environment variable that cargo sets for build scripts.
 ///
 /// # Panics
-/// If it is not set.
+/// If the variable is not set.
 #[must_use]
 pub fn variable(name: &str) -> OsString {
     env::var_os(name).unwrap_or_else(|| panic!("cargo has not set {name}"))
 }
 
-/// Builds the bare guests in `folder`, where cargo finds their configuration, and returns a folder
-/// of the build script's own that has the executables `names`. Cargo runs the build script again
-/// when a source of theirs changes.
+/// Builds the bare guests of the workspace in `folder`, where cargo finds their configuration.
+/// Returns a folder inside `OUT_DIR` with the executables `names`. Cargo runs the calling build
+/// script again when a source of the guests changes.
 ///
 /// # Panics
 /// If the build fails, or makes no executable of one of the names.
@@ -62,10 +63,10 @@ pub fn bare(folder: &Path, names: &[&str]) -> PathBuf {
     build(cargo(folder, "build"), names)
 }
 
-/// Builds Linux programs of the workspace in `folder` as static executables, and returns a folder
-/// of the build script's own that has the executables `names`. They are small (profile `guest`),
-/// because guests read them before anything else. Cargo runs the build script again when a source
-/// of theirs changes.
+/// Builds the programs of `packages` in the workspace in `folder` as static executables for Linux.
+/// Returns a folder inside `OUT_DIR` with the executables `names`. The cargo profile `guest` makes
+/// them small, because a guest's memory holds them. Cargo runs the calling build script again when
+/// a source of the programs changes.
 ///
 /// # Panics
 /// If the build fails, or makes no executable of one of the names.
@@ -166,8 +167,8 @@ fn build(mut cargo: Command, names: &[&str]) -> PathBuf {
     programs
 }
 
-/// Whether a variable describes the build that the script is part of, and would change that of the
-/// guests.
+/// Returns whether the environment variable `name` describes the build to which the calling build
+/// script belongs. Such a variable would change the build of the guests.
 fn is_of_the_outer_build(name: &str) -> bool {
     const NAMES: &[&str] = &[
         "RUSTFLAGS",

@@ -1,15 +1,15 @@
-//! The programs for Linux guests, built when this crate is, and embedded in it: the workloads of
-//! `guest-driver-shim/programs/linux`, and `causeway-info`. They are static.
+//! Embeds the programs for Linux guests, which this crate's build script builds: the workloads of
+//! `guest-driver-shim/programs/linux`, and `causeway-info`. All are static executables.
 
 /// Name and ELF image of each program.
 const IMAGES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/images.rs"));
 
-/// Names of the programs.
+/// Returns the names of all embedded programs.
 pub fn names() -> impl Iterator<Item = &'static str> {
     IMAGES.iter().map(|(name, _)| *name)
 }
 
-/// The program called `name`.
+/// Returns the ELF image of the program called `name`; `None` if no embedded program has this name.
 #[must_use]
 pub fn image(name: &str) -> Option<&'static [u8]> {
     let found = IMAGES.iter().find(|(known, _)| *known == name);

@@ -1,6 +1,6 @@
-//! Programs for guests that are part of the `causeway` command: the bare guests of
-//! `guest-driver-shim/programs/bare`, and the first program of Linux guests. They are built when
-//! this crate is built.
+//! Embeds the programs for guests that are part of the `causeway` command: the bare guests of
+//! `guest-driver-shim/programs/bare`, and the first program of Linux guests. This crate's build
+//! script builds them.
 
 /// The static executable of `guest-driver-shim/init`, which an initramfs has as `/init`.
 pub const INIT: &[u8] = include_bytes!(env!("CAUSEWAY_INIT"));
@@ -8,7 +8,7 @@ pub const INIT: &[u8] = include_bytes!(env!("CAUSEWAY_INIT"));
 /// Name and ELF image of each guest.
 const IMAGES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/images.rs"));
 
-/// Names of the guests; the first is the default.
+/// Names of all embedded guests. The first is the default of `causeway run`.
 pub const NAMES: [&str; IMAGES.len()] = {
     let mut names = [""; IMAGES.len()];
     let mut i = 0;
@@ -19,7 +19,7 @@ pub const NAMES: [&str; IMAGES.len()] = {
     names
 };
 
-/// The ELF image of the guest called `name`.
+/// Returns the ELF image of the guest called `name`; `None` if no embedded guest has this name.
 #[must_use]
 pub fn image(name: &str) -> Option<&'static [u8]> {
     IMAGES

@@ -4,14 +4,14 @@ use core::arch::x86_64::{
     _mm_cvtsd_f64, _mm_cvtss_f32, _mm_set_sd, _mm_set_ss, _mm_sqrt_sd, _mm_sqrt_ss,
 };
 
-/// Square root.
+/// Returns the square root of `x`.
 #[allow(unsafe_code, reason = "core has no square root")]
 pub fn sqrt32(x: f32) -> f32 {
     // SAFETY: arithmetic on registers; every x86-64 processor has SSE.
     unsafe { _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))) }
 }
 
-/// Square root.
+/// Returns the square root of `x`.
 #[allow(unsafe_code, reason = "core has no square root")]
 pub fn sqrt64(x: f64) -> f64 {
     // SAFETY: arithmetic on registers; every x86-64 processor has SSE2.
@@ -21,15 +21,15 @@ pub fn sqrt64(x: f64) -> f64 {
     }
 }
 
-/// `a + b` and the error of that sum, which is exact (Knuth's TwoSum).
+/// Returns `a + b` and the exact error of that sum (Knuth's TwoSum).
 fn two_sum(a: f64, b: f64) -> (f64, f64) {
     let sum = a + b;
     let b_part = sum - a;
     (sum, (a - (sum - b_part)) + (b - b_part))
 }
 
-/// `a * b` and the error of that product (Dekker's product with Veltkamp's split). Exact while
-/// neither the halves overflow nor the error underflows.
+/// Returns `a * b` and the error of that product (Dekker's product with Veltkamp's split). The
+/// error is exact unless the halves overflow or the error underflows.
 fn two_product(a: f64, b: f64) -> (f64, f64) {
     let split = |x: f64| {
         let scaled = 134_217_729.0 * x;
@@ -42,8 +42,9 @@ fn two_product(a: f64, b: f64) -> (f64, f64) {
     (product, error)
 }
 
-/// `a + b` rounded to odd: what is later rounded to a shorter format is then rounded as if once
-/// (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
+/// Returns `a + b` rounded to odd. If this is later rounded to a shorter format, the result is the
+/// same as with a single rounding (Boldo and Melquiond, "Emulation of FMA and correctly rounded
+/// sums", 2008).
 fn sum_to_odd(a: f64, b: f64) -> f64 {
     let (sum, error) = two_sum(a, b);
     let bits = sum.to_bits();
@@ -54,12 +55,13 @@ fn sum_to_odd(a: f64, b: f64) -> f64 {
     f64::from_bits(if away_from_zero { bits + 1 } else { bits - 1 })
 }
 
-/// `a * b + c` rounded once.
+/// Returns `a * b + c`, rounded once.
 pub fn fma32(a: f32, b: f32, c: f32) -> f32 {
     sum_to_odd(f64::from(a) * f64::from(b), f64::from(c)) as f32
 }
 
-/// `a * b + c` rounded once, for magnitudes far from overflow and underflow (Boldo and Melquiond).
+/// Returns `a * b + c`, rounded once, for magnitudes far from overflow and underflow (Boldo and
+/// Melquiond).
 pub fn fma64(a: f64, b: f64, c: f64) -> f64 {
     let (product, product_error) = two_product(a, b);
     let (low, low_error) = two_sum(c, product_error);
@@ -67,7 +69,7 @@ pub fn fma64(a: f64, b: f64, c: f64) -> f64 {
     high + sum_to_odd(low_error, high_error)
 }
 
-/// Half precision to double; exact.
+/// Converts half precision, given by its bits, to double precision. The result is exact.
 pub fn f16_to_f64(bits: u16) -> f64 {
     let magnitude = u64::from(bits & 0x7fff);
     let sign = u64::from(bits >> 15) << 63;
@@ -79,7 +81,7 @@ pub fn f16_to_f64(bits: u16) -> f64 {
     f64::from_bits(value.to_bits() | sign)
 }
 
-/// Double to half precision.
+/// Converts double precision to half precision, and returns the bits of the result.
 pub fn f64_to_f16(value: f64) -> u16 {
     let sign = ((value.to_bits() >> 48) & 0x8000) as u16;
     if value.is_nan() {
@@ -105,17 +107,17 @@ pub fn f64_to_f16(value: f64) -> u16 {
     sign | (((place + 14) as u64) << 10).wrapping_add(units) as u16
 }
 
-/// `a + b` in half precision.
+/// Returns `a + b` in half precision; all numbers are given by their bits.
 pub fn f16_add(a: u16, b: u16) -> u16 {
     f64_to_f16(f16_to_f64(a) + f16_to_f64(b))
 }
 
-/// `a * b` in half precision.
+/// Returns `a * b` in half precision; all numbers are given by their bits.
 pub fn f16_mul(a: u16, b: u16) -> u16 {
     f64_to_f16(f16_to_f64(a) * f16_to_f64(b))
 }
 
-/// `a * b + c` in half precision, rounded once.
+/// Returns `a * b + c` in half precision, rounded once; all numbers are given by their bits.
 pub fn f16_fma(a: u16, b: u16, c: u16) -> u16 {
     f64_to_f16(sum_to_odd(f16_to_f64(a) * f16_to_f64(b), f16_to_f64(c)))
 }

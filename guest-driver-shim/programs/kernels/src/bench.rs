@@ -1,22 +1,25 @@
-//! Kernels of benchmarks, all in one module. They do little: benchmarks measure what is around
-//! them.
+//! Kernels for benchmarks, all in one module. They do little, because benchmarks measure the cost
+//! of launching and waiting.
 
-/// The module.
+/// PTX text of the module with all kernels for benchmarks.
 pub const PTX: &str = include_str!("../ptx/bench.ptx");
 
-/// `nothing()`: does nothing, so that a launch costs only its overhead.
+/// Name of the kernel `nothing()`, which does nothing, so that a launch costs only its overhead.
 pub const NOTHING: &str = "nothing";
-/// `echo(u64 mailbox, u64 answer)`: one thread that stores each new `u64` it finds in the mailbox
-/// to `answer`, until that is [`ECHO_END`].
+/// Name of the kernel `echo(u64 mailbox, u64 answer)`. Its one thread loads the `u64` at the
+/// address `mailbox` again and again and stores each new value at the address `answer`, until the
+/// value is [`ECHO_END`].
 pub const ECHO: &str = "echo";
-/// What ends `echo`.
+/// The value in the mailbox that ends the kernel `echo`.
 pub const ECHO_END: u64 = u64::MAX;
-/// `multiprocessors(u64 map, u32 steps)`: each block sets the bit of its multiprocessor in
-/// [`MAP_WORDS`] `u32` words after being busy for so many steps.
+/// Name of the kernel `multiprocessors(u64 map, u32 steps)`. Each block computes for `steps` steps,
+/// and then sets the bit of its multiprocessor in the [`MAP_WORDS`] `u32` words at the address
+/// `map`.
 pub const MULTIPROCESSORS: &str = "multiprocessors";
-/// Words of the map of multiprocessors.
+/// Number of `u32` words in the map of the kernel `multiprocessors`.
 pub const MAP_WORDS: usize = 32;
-/// `residue(u64 memory, u64 words, u64 count)`: adds the number of `u64` words that are not zero to
+/// Name of the kernel `residue(u64 memory, u64 words, u64 count)`. It adds the number of words that
+/// are not zero, of the `words` `u64` words at the address `memory`, to the `u64` at the address
 /// `count`.
 pub const RESIDUE: &str = "residue";
 

@@ -6,12 +6,12 @@ use crate::geometry::Geometry;
 use crate::random::Seed;
 use crate::rule::{Mismatch, Rule};
 
-/// Bytes of parameters of a case, at most.
+/// Most bytes of the parameters of a case.
 pub const PARAMETER_BYTES_MAX: usize = 64;
-/// Bytes of all buffers of a case together, at most.
+/// Most bytes of all buffers of a case together.
 pub const CASE_BYTES_MAX: usize = 4 << 20;
 
-/// How a buffer is used.
+/// Says whether a kernel reads a buffer, writes it, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Filled before the launch, and unchanged by it.
@@ -22,19 +22,19 @@ pub enum Role {
     InOut,
 }
 
-/// One buffer of a case.
+/// Describes one buffer that the kernel of a case reads or writes.
 #[derive(Clone, Copy, Debug)]
 pub struct Buffer {
-    /// Bytes; a multiple of 4.
+    /// Size in bytes, a multiple of 4.
     pub bytes: usize,
-    /// How it is used.
+    /// Whether the kernel reads the buffer, writes it, or both.
     pub role: Role,
-    /// How its content is compared with the reference.
+    /// How the buffer's content is compared with the reference.
     pub rule: Rule,
 }
 
 impl Buffer {
-    /// A buffer of `count` 32-bit words that are compared exactly.
+    /// Returns a buffer of `count` 32-bit words that are compared exactly.
     pub(crate) const fn words(role: Role, count: u32) -> Self {
         Self {
             bytes: 4 * count as usize,
@@ -43,7 +43,7 @@ impl Buffer {
         }
     }
 
-    /// A buffer of `count` 64-bit words that are compared exactly.
+    /// Returns a buffer of `count` 64-bit words that are compared exactly.
     pub(crate) const fn long_words(role: Role, count: u32) -> Self {
         Self {
             bytes: 8 * count as usize,
@@ -53,7 +53,7 @@ impl Buffer {
     }
 }
 
-/// One parameter of a kernel.
+/// The value of one parameter of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Argument {
     /// The GPU virtual address of the buffer with this index.
@@ -64,23 +64,23 @@ pub enum Argument {
     F32(f32),
 }
 
-/// One launch of one kernel, with inputs and reference.
+/// Describes one launch of one kernel: its module, shape, parameters, inputs and expected results.
 pub struct Case {
-    /// Name of the kernel, which no other case has.
+    /// Name of the kernel. No other case has the same name.
     pub name: &'static str,
-    /// PTX text of the module.
+    /// PTX text of the module that has the kernel.
     pub ptx: &'static str,
-    /// Blocks in x, y, z.
+    /// Number of blocks in x, y and z.
     pub grid: [u32; 3],
-    /// Threads of a block in x, y, z.
+    /// Number of threads of a block in x, y and z.
     pub block: [u32; 3],
-    /// Bytes of dynamic shared memory.
+    /// Dynamic shared memory of a block, in bytes.
     pub dynamic_shared: u32,
-    /// How grid and block may vary.
+    /// How grid and block may vary without a change of the results.
     pub geometry: Geometry,
-    /// The buffers, in the order that [`Argument::Buffer`] counts in.
+    /// The buffers that the kernel uses. [`Argument::Buffer`] is an index into this slice.
     pub buffers: &'static [Buffer],
-    /// The parameters, in order.
+    /// The values of the kernel's parameters, in order.
     pub arguments: &'static [Argument],
     /// Writes the content of a buffer before the launch.
     pub(crate) fill: fn(Seed, usize, &mut [u8]),
@@ -95,18 +95,20 @@ impl Case {
         of(self.grid) * of(self.block)
     }
 
-    /// Returns the grid and block of one way to launch the kernel. All ways give the same result;
-    /// way 0 uses [`Self::grid`] and [`Self::block`].
+    /// Returns a grid and a block with which the kernel can be launched. `way` is any number that
+    /// selects one of the possibilities; 0 selects [`Self::grid`] and [`Self::block`]. The results
+    /// are the same for all of them.
     pub fn shape(&self, way: u64) -> ([u32; 3], [u32; 3]) {
         self.geometry.shape(way, self.grid, self.block)
     }
 
-    /// Packs the parameters as the kernel's layout has them: in order, each at its natural
-    /// alignment. `addresses` are the GPU virtual addresses of the buffers. Returns the bytes used.
+    /// Packs the parameters into `space` in the kernel's layout: in order, each at its natural
+    /// alignment. `addresses` are the GPU virtual addresses of the buffers. Returns the size of the
+    /// packed parameters in bytes.
     ///
     /// # Panics
     ///
-    /// If there are fewer addresses than buffers.
+    /// If `addresses` has fewer elements than the case has buffers.
     pub fn parameters(&self, addresses: &[u64], space: &mut [u8; PARAMETER_BYTES_MAX]) -> usize {
         let mut used = 0;
         let mut put = |value: &[u8]| {
@@ -124,8 +126,8 @@ impl Case {
         used
     }
 
-    /// Writes what buffer `index` holds before the launch; an output is zeroed. The same at every
-    /// call.
+    /// Writes to `bytes` the content that buffer number `index` has before the launch: always the
+    /// same numbers for an input, zeros for an output.
     ///
     /// # Panics
     ///
@@ -134,13 +136,13 @@ impl Case {
         self.fill_with(0, index, bytes);
     }
 
-    /// The same with other numbers for each seed, for all of which the case's rules hold. The seed
-    /// 0 is the usual filling; odd seeds give numbers of many magnitudes where the kernel can take
-    /// them.
+    /// Does the same as [`Case::fill`], with other numbers for each `seed`. The case's rules hold
+    /// for all seeds. Seed 0 gives the numbers of [`Case::fill`]; odd seeds give numbers of many
+    /// magnitudes if the kernel can process them.
     ///
     /// # Panics
     ///
-    /// As [`Case::fill`].
+    /// If `bytes` is not as long as the buffer.
     pub fn fill_with(&self, seed: u64, index: usize, bytes: &mut [u8]) {
         assert_eq!(
             bytes.len(),
@@ -154,11 +156,12 @@ impl Case {
         }
     }
 
-    /// Does to the buffers, filled by [`Case::fill`], what the kernel does to its own.
+    /// Computes on the CPU what the kernel computes. `buffers` were filled by [`Case::fill`]; this
+    /// leaves the expected results in them.
     ///
     /// # Panics
     ///
-    /// If the number or a length of the buffers is not the case's.
+    /// If the number of the buffers, or the length of one, is not that of the case.
     pub fn reference(&self, buffers: &mut [&mut [u8]]) {
         assert_eq!(
             buffers.len(),
@@ -177,15 +180,16 @@ impl Case {
         (self.reference)(buffers);
     }
 
-    /// Compares the content of buffer `index` after the launch with the reference's.
+    /// Compares `got`, the content of buffer number `index` after the launch, with `want`, the
+    /// content that the reference has computed.
     ///
     /// # Errors
     ///
-    /// The first word that differs by more than the buffer's rule allows.
+    /// [`Mismatch`] with the first word that differs by more than the buffer's rule allows.
     ///
     /// # Panics
     ///
-    /// If the lengths differ.
+    /// If `want` and `got` have different lengths.
     pub fn compare(&self, index: usize, want: &[u8], got: &[u8]) -> Result<(), Mismatch> {
         let rule = self.buffers[index].rule;
         match rule.deviation(want, got) {

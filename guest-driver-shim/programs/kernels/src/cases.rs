@@ -12,7 +12,7 @@ mod warp;
 
 use crate::case::Case;
 
-/// Every case. All modules are well-formed and all launches end.
+/// All test cases. Every module is well-formed, and every launch ends.
 pub static CASES: &[Case] = &[
     elementwise::VECTOR_ADD,
     elementwise::SAXPY,
@@ -38,7 +38,7 @@ pub static CASES: &[Case] = &[
     shared_counters::ATOMICS,
 ];
 
-/// Returns the case whose kernel is `name`.
+/// Returns the case whose kernel is called `name`; `None` if no case has this kernel.
 pub fn case(name: &str) -> Option<&'static Case> {
     CASES.iter().find(|case| case.name == name)
 }

@@ -3,7 +3,7 @@
 
 use core::f64::consts::LN_2;
 
-/// `e^x`, for `|x| < 700`.
+/// Returns `e^x`, for `|x| < 700`.
 pub fn exp(x: f64) -> f64 {
     let halvings = (x / LN_2) as i32;
     let rest = x - f64::from(halvings) * LN_2;
@@ -14,7 +14,7 @@ pub fn exp(x: f64) -> f64 {
     sum * f64::from_bits(((1023 + halvings) as u64) << 52)
 }
 
-/// The natural logarithm, for normal `x > 0`.
+/// Returns the natural logarithm of `x`, which must be a normal number greater than 0.
 pub fn ln(x: f64) -> f64 {
     let exponent = (x.to_bits() >> 52) as i32 - 1023;
     let significand = f64::from_bits((x.to_bits() & ((1 << 52) - 1)) | 1023 << 52);
@@ -26,7 +26,7 @@ pub fn ln(x: f64) -> f64 {
     2.0 * ratio * sum + f64::from(exponent) * LN_2
 }
 
-/// Sine, for `|x| < 4`.
+/// Returns the sine of `x`, for `|x| < 4`.
 pub fn sin(x: f64) -> f64 {
     let mut sum = 1.0;
     for pair in (1..16).rev() {
@@ -35,7 +35,7 @@ pub fn sin(x: f64) -> f64 {
     sum * x
 }
 
-/// Cosine, for `|x| < 4`.
+/// Returns the cosine of `x`, for `|x| < 4`.
 pub fn cos(x: f64) -> f64 {
     let mut sum = 1.0;
     for pair in (1..16).rev() {
@@ -44,7 +44,7 @@ pub fn cos(x: f64) -> f64 {
     sum
 }
 
-/// Hyperbolic tangent, for `|x| < 300`.
+/// Returns the hyperbolic tangent of `x`, for `|x| < 300`.
 pub fn tanh(x: f64) -> f64 {
     let square = exp(2.0 * x);
     (square - 1.0) / (square + 1.0)

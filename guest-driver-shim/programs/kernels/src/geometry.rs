@@ -1,27 +1,28 @@
 //! How the grid and block of a launch may vary without changing its result.
 
-/// How the grid and the block of a case may vary without changing the result.
+/// Says how the grid and the block of a case may vary without a change of the results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Geometry {
-    /// Not at all.
+    /// Neither grid nor block may vary.
     Fixed,
-    /// The number of blocks in x is free: threads go on until all is done.
+    /// The number of blocks in x may be any: the threads share the work, however many they are.
     Loop,
-    /// The number of threads in each direction is what counts; they can be split into blocks in
-    /// other ways.
+    /// The number of threads in each direction must stay; they may be split into blocks in other
+    /// ways.
     Split,
-    /// The same, and there may be more threads than it takes: those have nothing to do.
+    /// The threads may be split into blocks in other ways, and there may be more threads in each
+    /// direction: the additional ones do nothing.
     Cover,
 }
 
-/// Threads of the largest block that is chosen. Kernels that take many registers cannot have more.
+/// Threads of the largest block that is chosen. Kernels with many registers cannot have more.
 const BLOCK_THREADS_MAX: u32 = 512;
-/// Threads of the smallest: a warp.
+/// Threads of the smallest block that is chosen: a warp.
 const BLOCK_THREADS_MIN: u32 = 32;
 
 impl Geometry {
-    /// Grid and block of one of the ways to launch: 0 is the usual one, others differ where they
-    /// can.
+    /// Returns a grid and a block with which the case can be launched. `way` selects one of the
+    /// possibilities: 0 selects `grid` and `block`, other numbers select others where possible.
     pub(crate) fn shape(self, way: u64, grid: [u32; 3], block: [u32; 3]) -> ([u32; 3], [u32; 3]) {
         let ([blocks, gy, gz], [threads, by, bz]) = (grid, block);
         let pick = |choices: u32| (way % u64::from(choices)) as u32;

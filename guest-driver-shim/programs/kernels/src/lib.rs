@@ -1,21 +1,21 @@
-//! Test kernels: CUDA C, the PTX made of it, inputs, and plain Rust references.
+//! Test kernels: CUDA C sources, the PTX compiled from them, inputs, and plain Rust references.
 //!
-//! The sources are `kernels/*.cu`; `compile.py` makes `ptx/*.ptx` of them. Each [`Case`] in
-//! [`CASES`] is one launch: the module, the geometry, the buffers and arguments, what to put into
-//! the buffers, and what must be in them afterwards. The same description serves tests on the host
-//! and guests without an operating system, so nothing here allocates and nothing needs `std`. A run
-//! is always:
+//! The sources are `kernels/*.cu`; `compile.py` compiles them to `ptx/*.ptx`. Each [`Case`] in
+//! [`CASES`] describes one launch: the module, the geometry, the buffers and arguments, the content
+//! of the buffers before the launch, and the content that is expected afterwards. The same
+//! description serves tests on the host and guests without an operating system, so nothing here
+//! allocates memory or needs `std`. A run always has these steps:
 //!
 //! 1. [`Case::fill`] each buffer, upload the ones that are not [`Role::Output`] (fresh memory is
 //!    zero, and so is their filling);
 //! 2. launch with [`Case::parameters`];
 //! 3. [`Case::fill`] a second set, let [`Case::reference`] turn it into the expected one;
-//! 4. [`Case::compare`] each buffer, the inputs too: a kernel must leave those alone.
+//! 4. [`Case::compare`] each buffer, the inputs too: a kernel must not change those.
 //!
 //! With [`Case::fill_with`] and [`Case::shape`], the same case has any number of other inputs and
 //! geometries.
 //!
-//! The references were compared with an NVIDIA H200 (driver 580): every case agrees, within its
+//! The references were compared with an NVIDIA H200 (driver 580): all cases agree within their
 //! rules.
 //!
 //! [`bench`] has the kernels for measuring, [`special`] those that misbehave or only take time,

@@ -1,6 +1,7 @@
-//! The lines of `bench gpu`: what its guest times, and the host does natively beside it.
+//! The lines of `causeway bench gpu`: the operations that its guest times, and that the host
+//! repeats natively for comparison.
 
-/// Bytes of the longest name that a phase can have.
+/// Most bytes that the name of a phase can have.
 const PHASE_NAME_BYTES: usize = 48;
 
 macro_rules! lines {
@@ -10,24 +11,24 @@ macro_rules! lines {
         #[repr(u32)]
         pub enum Line { $($(#[doc = $doc])* $name = $value,)* }
 
-        // Each is the name of a phase, too.
+        // The name of each line is the name of a phase, too.
         const _: () = { $(assert!($text.len() <= PHASE_NAME_BYTES);)* };
 
-        /// Every line, in the order of the table.
+        /// All lines, in the order in which the benchmark's table shows them.
         pub const LINES: &[Line] = &[$(Line::$name,)*];
 
         impl Line {
-            /// Decodes the wire value.
+            /// Returns the line with this number in a guest's record; `None` if no line has it.
             pub const fn from_wire(value: u32) -> Option<Self> {
                 match value { $($value => Some(Self::$name),)* _ => None }
             }
 
-            /// Short name, as phases, tables and JSON have it.
+            /// Returns the short name of the line, as phases, tables and JSON show it.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
             }
 
-            /// What is timed, and what natively: for the documentation.
+            /// Returns a text that says what the guest times and what the host times natively.
             pub const fn doc(self) -> &'static str {
                 match self { $(Self::$name => concat!($($doc,)*),)* }
             }
@@ -36,44 +37,52 @@ macro_rules! lines {
 }
 
 lines! {
-    /// Handing over one launch of an empty kernel: packet and publication. Natively:
-    /// `cuLaunchKernel`, not waited for.
+    /// One launch of an empty kernel, until the mediator has the packet. Natively: `cuLaunchKernel`
+    /// without a wait.
     Submit = 1, "submit a launch";
-    /// A launch and a fence, waited for by spinning. Natively: `cuLaunchKernel`,
+    /// A launch and a fence, and a wait for the fence that spins. Natively: `cuLaunchKernel`,
     /// `cuStreamSynchronize` (spinning).
     LaunchAndWait = 2, "launch and wait";
-    /// Launches one behind the other, waited for once. Natively: the same with `cuLaunchKernel`.
+    /// Many launches, and one wait for all of them. Natively: the same with `cuLaunchKernel`.
     Pipelined = 3, "launches, pipelined";
-    /// Kernels of a recorded sequence of 100, replayed. Natively: as many single launches, waited
-    /// for once.
+    /// A kernel of a recorded sequence of 100 that is replayed. Natively: as many single launches,
+    /// and one wait for all of them.
     Recorded = 4, "recorded launches against single ones";
-    /// The same. Natively: a CUDA graph of 100 kernels.
+    /// A kernel of a recorded sequence of 100 that is replayed. Natively: a CUDA graph of 100
+    /// kernels.
     RecordedGraph = 5, "recorded launches against a graph";
-    /// A copy from guest RAM to device memory. Natively: from pinned memory (`cuMemHostAlloc`).
+    /// A copy from guest RAM to device memory. Natively: a copy from pinned memory
+    /// (`cuMemHostAlloc`).
     CopyToDevice = 6, "copy to the device";
-    /// A copy from device memory to guest RAM. Natively: to pinned memory.
+    /// A copy from device memory to guest RAM. Natively: a copy to pinned memory.
     CopyFromDevice = 7, "copy from the device";
-    /// Memory from a pool of the shim, and back. Natively: `cuMemAlloc`, `cuMemFree`.
+    /// An allocation from a pool of the shim, and its return. Natively: `cuMemAlloc`, `cuMemFree`.
     AllocatePooled = 8, "allocate and free, pooled";
     /// An allocation mapped for the GPU in one batch, and freed in another. Natively: `cuMemAlloc`,
     /// `cuMemFree`.
     Allocate = 9, "allocate and free, by the mediator";
-    /// The same. Natively: `cuMemCreate`, reserve, map, set access, and all of it undone.
+    /// An allocation mapped for the GPU in one batch, and freed in another. Natively:
+    /// `cuMemCreate`, `cuMemAddressReserve`, `cuMemMap`, `cuMemSetAccess`, and the calls that undo
+    /// them.
     AllocateVmm = 10, "allocate and free, against the native VMM calls";
-    /// Guest RAM registered, mapped for the GPU, and given back. Natively: `cuMemHostRegister`,
-    /// `cuMemHostUnregister`.
+    /// Registration of guest RAM, its mapping for the GPU, and the end of both. Natively:
+    /// `cuMemHostRegister`, `cuMemHostUnregister`.
     Register = 11, "register memory";
-    /// The first stores to every word of fresh host memory. Natively: to fresh anonymous memory.
+    /// The first stores to every word of fresh host memory. Natively: the same to fresh anonymous
+    /// memory.
     FirstWrite = 12, "first write to fresh host memory";
-    /// Host memory allocated, mapped and written. Natively: `cuMemHostAlloc`, written.
+    /// Allocation of host memory, its mapping, and stores to all of it. Natively: `cuMemHostAlloc`,
+    /// and stores to all of it.
     AllocateAndWrite = 13, "allocate host memory and write it";
-    /// A word to a running kernel and its answer, through CPU-visible device memory. Natively:
-    /// through pinned host memory, for device memory has no native pointer.
+    /// A word to a running kernel and the kernel's answer, through CPU-visible device memory.
+    /// Natively: through pinned host memory, because CUDA has no CPU pointers to device memory.
     EchoDevice = 14, "round trip to a running kernel, device memory";
-    /// The same through host memory on both sides.
+    /// A word to a running kernel and the kernel's answer, through host memory. Natively: through
+    /// pinned host memory.
     EchoHost = 15, "round trip to a running kernel, host memory";
-    /// The word through CPU-visible device memory, the answer through host memory: each side looks
-    /// into memory of its own. Natively: through pinned host memory.
+    /// A word to a running kernel through CPU-visible device memory, and the kernel's answer
+    /// through host memory, so that each side loads from its own memory. Natively: through pinned
+    /// host memory.
     EchoMixed = 16, "round trip to a running kernel, mixed memory";
 }
 

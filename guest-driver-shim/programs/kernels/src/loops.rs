@@ -4,11 +4,11 @@
 
 use core::arch::asm;
 
-/// Words that one turn of the loops takes; the number of words is a multiple of it.
+/// Number of words that one turn of the loops processes. Callers pass multiples of this number.
 pub const WORDS_PER_TURN: usize = 8;
 
-/// Stores to every word in ascending order, `passes` times. Pass `p`, counted down to 1, leaves `p
-/// + i / 8` in word `i`.
+/// Stores to each of `words` words from `base`, by increasing address, `passes` times. Passes are
+/// counted down to 1; pass `p` stores `p + i / 8` to word `i`.
 ///
 /// # Safety
 ///
@@ -57,7 +57,8 @@ pub unsafe fn store(base: *mut u64, words: usize, passes: u32) {
     }
 }
 
-/// Loads every word in ascending order, `passes` times. Returns the sum of all that was loaded.
+/// Loads each of `words` words from `base`, by increasing address, `passes` times. Returns the sum
+/// of all values loaded.
 ///
 /// # Safety
 ///
@@ -106,7 +107,7 @@ pub unsafe fn load(base: *const u64, words: usize, passes: u32) -> u64 {
     even.wrapping_add(odd)
 }
 
-/// Copies bytes in ascending order, with the processor's own instruction for it.
+/// Copies `bytes` bytes by increasing address, with the processor's instruction `rep movsb`.
 ///
 /// # Safety
 ///
@@ -127,12 +128,12 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, bytes: usize) {
     }
 }
 
-/// Copies words of 8 bytes in ascending order, by accesses of 8 bytes each where both ends are
-/// aligned: what [`copy`] does to memory that is not cached is one access for each byte.
+/// Copies `words` words of 8 bytes by increasing address. Each access has 8 bytes if both addresses
+/// are aligned. For uncached memory this is faster than [`copy`], which accesses each byte alone.
 ///
 /// # Safety
 ///
-/// As for [`copy`], with `8 * words` bytes.
+/// The contract of [`copy`] must hold for `8 * words` bytes.
 #[inline(never)]
 pub unsafe fn copy_words(to: *mut u8, from: *const u8, words: usize) {
     // SAFETY: the caller vouches for both ranges; the direction flag is clear wherever Rust runs.
@@ -147,7 +148,8 @@ pub unsafe fn copy_words(to: *mut u8, from: *const u8, words: usize) {
     }
 }
 
-/// What [`load`] returns after [`store`], when nobody else writes: the words hold `1 + i / 8`.
+/// Returns the sum that [`load`] returns after [`store`] if nothing else writes the memory: word
+/// `i` then holds `1 + i / 8`.
 pub fn expected_sum(words: usize, passes: u32) -> u64 {
     let turns = (words / WORDS_PER_TURN) as u64;
     let one_pass = (turns.wrapping_mul(turns + 1) / 2).wrapping_mul(WORDS_PER_TURN as u64);

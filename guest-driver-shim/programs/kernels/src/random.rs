@@ -1,13 +1,14 @@
-//! The generator of the inputs.
+//! Generates the pseudorandom numbers of the inputs.
 
-/// Which of the fillings of a case it is. The filling 0 is the usual one, and its numbers lie in
-/// -1..1; with even numbers they do so, too; with odd ones they are of many magnitudes, where a
-/// case can take that.
+/// Selects the numbers with which the buffers of a case are filled. Even seeds give numbers in
+/// -1..1, and 0 is the usual seed. Odd seeds give numbers of many magnitudes if the case's kernel
+/// can process them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seed(pub u64);
 
 impl Seed {
-    /// The sequence of this filling for one of the buffers of all cases.
+    /// Returns a generator of numbers for this seed. `stream` distinguishes the buffers of all
+    /// cases, so that each gets its own sequence.
     pub fn generator(self, stream: u64) -> Generator {
         let mut generator = Generator::new(stream);
         generator.state ^= self.0.wrapping_mul(0xa076_1d64_78bd_642f);
@@ -16,7 +17,8 @@ impl Seed {
     }
 }
 
-/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
+/// Generates pseudorandom numbers by SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom
+/// number generators", 2014).
 #[derive(Debug)]
 pub struct Generator {
     state: u64,
@@ -24,7 +26,7 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// The sequence that belongs to a seed.
+    /// Returns the generator of the sequence that belongs to `seed`.
     pub fn new(seed: u64) -> Self {
         Self {
             state: seed.wrapping_mul(0xd1b5_4a32_d192_ed03),
@@ -32,7 +34,7 @@ impl Generator {
         }
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -40,23 +42,23 @@ impl Generator {
         z ^ (z >> 31)
     }
 
-    /// The next 32 bits.
+    /// Returns the next 32 bits.
     pub fn u32(&mut self) -> u32 {
         (self.u64() >> 32) as u32
     }
 
-    /// A number in `-1.0..1.0`, with all 24 bits of the significand in use.
+    /// Returns a number in `-1.0..1.0`, with all 24 bits of the significand in use.
     pub fn f32(&mut self) -> f32 {
         ((self.u64() >> 39) as f32) * (2.0 / 33_554_432.0) - 1.0
     }
 
-    /// A number in `-1.0..1.0`, with 52 bits after the point.
+    /// Returns a number in `-1.0..1.0`, with 52 bits after the binary point.
     pub fn f64(&mut self) -> f64 {
         ((self.u64() >> 11) as f64) * (2.0 / 9_007_199_254_740_992.0) - 1.0
     }
 
-    /// A number in `-1.0..1.0`; in odd fillings also zero or any magnitude from 2^-30 to 2^33. Sums
-    /// of a thousand products of two of them neither overflow nor underflow.
+    /// Returns a number in `-1.0..1.0`; for an odd seed also zero or any magnitude from 2^-30 to
+    /// 2^33. Sums of a thousand products of two such numbers neither overflow nor underflow.
     pub fn moderate(&mut self) -> f32 {
         if !self.is_wide {
             return self.f32();
@@ -68,15 +70,15 @@ impl Generator {
         }
     }
 
-    /// A number in `-1.0..1.0`; in odd fillings any that is finite, subnormal ones and both zeros
-    /// among them.
+    /// Returns a number in `-1.0..1.0`; for an odd seed any finite number, including subnormal
+    /// numbers and both zeros.
     pub fn finite(&mut self) -> f32 {
         if !self.is_wide {
             return self.f32();
         }
         let bits = self.u32();
         match bits >> 23 & 0xff {
-            // Not a number, or infinite: subnormal instead.
+            // The bits are those of a NaN or an infinity: they become a subnormal number.
             0xff => f32::from_bits(bits & 0x807f_ffff),
             _ => f32::from_bits(bits),
         }

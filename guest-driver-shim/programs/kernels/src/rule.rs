@@ -1,19 +1,19 @@
-//! How near a result must be to the reference, and how a mismatch is described.
+//! Rules that say how near a result must be to the reference, and the description of a mismatch.
 
 use core::fmt;
 
 use crate::words;
 
-/// How far a result may be from the reference.
+/// Says by how much a result may differ from the reference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
-    /// Equal in every bit, compared in words of this many bytes (2, 4 or 8).
+    /// Every bit must be equal. Words of this many bytes (2, 4 or 8) are compared.
     Exact(usize),
-    /// Words are `f32`; the distance is at most `absolute + relative * |reference|`.
+    /// Words are `f32`, and may differ by at most `absolute + relative * |reference|`.
     Near {
-        /// Share of the reference.
+        /// Allowed difference as a share of the reference.
         relative: f32,
-        /// Distance where the reference is zero.
+        /// Allowed difference if the reference is zero.
         absolute: f32,
     },
 }
@@ -21,30 +21,30 @@ pub enum Rule {
 /// A word that differs from the reference by more than its rule allows.
 #[derive(Clone, Copy, PartialEq)]
 pub struct Mismatch {
-    /// The case.
+    /// Name of the case.
     pub case: &'static str,
-    /// Index of the buffer.
+    /// Number of the buffer in the case, from 0.
     pub buffer: usize,
-    /// Index of the word in the buffer.
+    /// Number of the word in the buffer, from 0.
     pub word: usize,
-    /// The reference's bits.
+    /// Bits of the word in the reference.
     pub want: u64,
-    /// The kernel's bits.
+    /// Bits of the word that the kernel has computed.
     pub got: u64,
-    /// How they were compared.
+    /// Rule by which the words were compared.
     pub rule: Rule,
 }
 
 impl Rule {
-    /// The largest deviation of `got` from `want`, as a share of what is allowed: at most 1, and
-    /// always 0 where every bit must be equal.
+    /// Returns the largest difference between words of `got` and `want`, as a share of the
+    /// difference that the rule allows: at most 1, and always 0 if every bit must be equal.
     ///
     /// # Errors
-    /// The first word that deviates by more: its index, the wanted and the found bits. A NaN is
-    /// near nothing.
+    /// The first word that differs by more than the rule allows: its number, the wanted bits and
+    /// the bits found. A NaN always differs.
     ///
     /// # Panics
-    /// If the lengths differ.
+    /// If `want` and `got` have different lengths.
     pub fn deviation(self, want: &[u8], got: &[u8]) -> Result<f32, (usize, u64, u64)> {
         assert_eq!(want.len(), got.len(), "lengths of what is compared");
         let mut largest = 0.0;
@@ -64,7 +64,7 @@ impl Rule {
         Ok(largest)
     }
 
-    /// Bytes of the words compared.
+    /// Returns the size of the words that are compared, in bytes.
     fn word_bytes(self) -> usize {
         match self {
             Self::Exact(bytes) => bytes,
@@ -72,7 +72,8 @@ impl Rule {
         }
     }
 
-    /// How much of what is allowed a word uses up, if it is allowed.
+    /// Returns the difference of two words as a share of the difference that the rule allows;
+    /// `None` if they differ by more.
     fn share(self, want: u64, got: u64) -> Option<f32> {
         match self {
             Self::Exact(_) => (want == got).then_some(0.0),
@@ -87,7 +88,7 @@ impl Rule {
     }
 }
 
-/// The `f32` in the low half of a word.
+/// Returns the `f32` in the low half of a word.
 fn float(bits: u64) -> f32 {
     f32::from_bits(bits as u32)
 }

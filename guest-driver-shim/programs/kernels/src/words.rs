@@ -28,21 +28,21 @@ words! {
     f64_at put_f64 f64;
 }
 
-/// Up to eight bytes as a number.
+/// Returns the little-endian number in up to eight bytes.
 pub fn low_bytes(bytes: &[u8]) -> u64 {
     let mut word = [0; 8];
     word[..bytes.len()].copy_from_slice(bytes);
     u64::from_le_bytes(word)
 }
 
-/// Writes a `u32` of each index into the whole buffer.
+/// Fills the buffer with `u32` words: `value` returns the word for each index.
 pub fn each_u32(bytes: &mut [u8], mut value: impl FnMut(usize) -> u32) {
     for (index, word) in bytes.chunks_exact_mut(4).enumerate() {
         word.copy_from_slice(&value(index).to_le_bytes());
     }
 }
 
-/// Writes an `f32` of each index into the whole buffer.
+/// Fills the buffer with `f32` words: `value` returns the word for each index.
 pub fn each_f32(bytes: &mut [u8], mut value: impl FnMut(usize) -> f32) {
     each_u32(bytes, |index| value(index).to_bits());
 }

@@ -1,8 +1,8 @@
 //! Tests waits that sleep until an interrupt in a Linux guest, and compares them with the
 //! interrupts that the Linux kernel counted.
 //!
-//! Two threads: the first waits, and the second lets the device go on only once the kernel says
-//! that the first is asleep. So every wait is ended by an interrupt of its own.
+//! The first of two threads waits. The second thread lets the device continue only when the Linux
+//! kernel reports that the first thread sleeps. So each wait is ended by its own interrupt.
 
 use std::fs;
 use std::sync::OnceLock;
@@ -17,34 +17,34 @@ use causeway_testdev_records::PhasePath;
 use crate::platform::{self, Machine, Phase, Totals, figure, println, ticks};
 use crate::{Pipeline, Required, median};
 
-/// Waits for work of the device.
+/// Number of waits for work of the device.
 const FOR_DEVICE: u64 = 32;
-/// Waits for a store of the other thread, which nobody announces to the mediator.
+/// Number of waits for a store of the other thread, which the mediator is not told about.
 const FOR_STORE: u64 = 8;
-/// Packets in the data path's phase.
+/// Number of packets in the data path's phase.
 const PACKETS: u64 = 100_000;
-/// How long an interrupt may take to be counted.
+/// Longest time until the Linux kernel has counted an interrupt.
 const LATE: Duration = Duration::from_secs(20);
-/// Between two looks at what another thread or the kernel does.
+/// Time between two looks at the state of another thread or of the Linux kernel.
 const LOOK: Duration = Duration::from_micros(200);
-/// poll(2) and ppoll(2).
+/// Numbers of the system calls poll(2) and ppoll(2).
 const SLEEPS_IN: [&str; 2] = ["7", "271"];
 
-/// What the second thread opens, and when.
+/// The fences that the second thread releases.
 static GATES: OnceLock<Gates> = OnceLock::new();
 
 struct Gates {
-    /// The device waits at it.
+    /// The fence for which the device waits.
     device: Fence<'static>,
-    /// The first thread waits for it itself.
+    /// The fence for which the first thread waits itself.
     store: Fence<'static>,
-    /// The wait that is about to begin, from 1.
+    /// Number of the wait that is about to begin, from 1.
     begun: AtomicU64,
-    /// When the latest gate was opened, in ticks.
+    /// Time at which the last fence was released, in ticks of the time stamp counter.
     opened: AtomicU64,
 }
 
-/// One thread's part.
+/// Runs the part of one thread.
 pub fn run(machine: &Machine) {
     match machine.cpu() {
         0 => wait(machine),
@@ -53,7 +53,7 @@ pub fn run(machine: &Machine) {
     }
 }
 
-/// Opens one gate after the other, each when the first thread sleeps.
+/// Releases one fence after the other, each when the first thread sleeps.
 fn open_gates() {
     let gates = GATES.wait();
     for number in 1..=FOR_DEVICE + FOR_STORE {
@@ -68,10 +68,10 @@ fn open_gates() {
     }
 }
 
-/// Whether the kernel has put the first thread to sleep until there is something to read.
+/// Returns whether the first thread sleeps in a system call that waits for something to read.
 fn first_thread_sleeps() -> bool {
     let process = std::process::id();
-    // proc_pid_syscall(5): the number of the call that a thread is blocked in, or `running`.
+    // proc_pid_syscall(5): the number of the system call that blocks a thread, or `running`.
     let call = fs::read_to_string(format!("/proc/self/task/{process}/syscall"));
     let call = call.required("what the first thread does");
     let number = call.split_whitespace().next();
@@ -92,11 +92,11 @@ fn wait(machine: &Machine) {
     assert_eq!(
         after.by_kernel - counted.by_kernel,
         FOR_DEVICE + FOR_STORE,
-        "nobody waited for an interrupt meanwhile"
+        "the data path must cause no interrupt"
     );
 }
 
-/// The waits.
+/// Does all waits, and reports how long each takes from the release of the fence.
 fn sleep(machine: &Machine, device: &'static Device<'static>, space: &AddressSpace<'static>) {
     let memory = Buffer::new(device, space, 4096, MemoryKind::Host).required("memory for fences");
     let [gate, done, store] = [0, 64, 128].map(|offset| memory.fence(offset).required("a fence"));
@@ -152,8 +152,8 @@ fn sleep(machine: &Machine, device: &'static Device<'static>, space: &AddressSpa
     std::mem::forget(memory);
 }
 
-/// A phase of the data path, with the pin connected and no wait that sleeps: nothing may interrupt
-/// or leave the guest.
+/// Runs a phase of the data path, with interrupts connected and no wait that sleeps: no interrupt
+/// and no exit may occur.
 fn data_path(pipeline: &mut Pipeline<'_>) {
     pipeline.arm();
     let rung = pipeline.commands.doorbells_rung();
@@ -174,11 +174,11 @@ fn data_path(pipeline: &mut Pipeline<'_>) {
     });
 }
 
-/// Interrupts so far.
+/// Counts of interrupts so far.
 struct Counted {
-    /// What the kernel handled of the function's.
+    /// Interrupts of the function that the Linux kernel handled.
     by_kernel: u64,
-    /// What the shim found to be its client's.
+    /// Interrupts that the shim found to be for its client.
     by_shim: u64,
 }
 
@@ -190,7 +190,8 @@ impl Counted {
         }
     }
 
-    /// Tells what has come since, once it should be all.
+    /// Reports the interrupts since `self`, when `waits` of them have been counted or [`LATE`] is
+    /// over.
     fn report(&self, waits: u64) {
         let begun = Instant::now();
         while by_kernel() - self.by_kernel < waits && begun.elapsed() < LATE {
@@ -209,7 +210,7 @@ impl Counted {
     }
 }
 
-/// What `/proc/interrupts` says of the function's line, over all processors.
+/// Returns the interrupts of the function, over all processors, as `/proc/interrupts` counts them.
 fn by_kernel() -> u64 {
     let table = fs::read_to_string("/proc/interrupts").required("the kernel's count");
     let line = table.lines().find(|line| line.contains("uio_pci_generic"));

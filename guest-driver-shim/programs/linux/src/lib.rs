@@ -1,7 +1,7 @@
 //! The workloads of the test guests as programs for Linux.
 //!
-//! They run in a Linux guest, where they report to the test device around the VM, and on a host in
-//! front of `causeway serve`, where they only print.
+//! The programs run in a Linux guest, where they report to the VM's test device, or on a host with
+//! `causeway serve`, where they only print.
 
 pub mod interrupts;
 pub mod passed;

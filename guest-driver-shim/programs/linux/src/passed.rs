@@ -1,5 +1,5 @@
-//! Functions that are passed through to a Linux guest, for programs that drive them without a
-//! driver in the kernel.
+//! PCI functions that are passed through to a Linux guest, for programs that use them without a
+//! driver in the Linux kernel.
 
 mod interrupt;
 mod memory;
@@ -19,18 +19,18 @@ const DEVICES: &str = "/sys/bus/pci/devices";
 
 /// Offset of the command register in configuration space (PCI Local Bus Specification 3.0, 6.2.2).
 const COMMAND: u64 = 4;
-/// It may master the bus; it may not use its pin.
+/// Bits of the command register: the function may do DMA; the function must not use its pin.
 const COMMAND_MASTER: u16 = 1 << 2;
 const COMMAND_NO_PIN: u16 = 1 << 10;
 
-/// A PCI function of the guest.
+/// A PCI function of the guest, found in sysfs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PciFunction {
     folder: PathBuf,
 }
 
 impl PciFunction {
-    /// Returns all functions with these IDs, in the order of their addresses.
+    /// Returns all PCI functions with this vendor and device ID, in the order of their addresses.
     #[must_use]
     pub fn all((vendor, device): (u16, u16)) -> Vec<Self> {
         let entries = fs::read_dir(DEVICES).into_iter().flatten().flatten();
@@ -46,40 +46,44 @@ impl PciFunction {
         functions
     }
 
-    /// Returns the address of the function on the bus.
+    /// Returns the PCI address of the function, such as `0000:00:03.0`.
     #[must_use]
     pub fn name(&self) -> String {
         let name = self.folder.file_name().unwrap_or_default();
         name.to_string_lossy().into_owned()
     }
 
-    /// Returns the path of a file of the function in sysfs.
+    /// Returns the path of the function's file `name` in sysfs.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// Returns an ID: the number in a file such as `subsystem_device`.
+    /// Returns the ID in the function's file `name`, such as `subsystem_device`; `None` if the file
+    /// has no number.
     #[must_use]
     pub fn id(&self, name: &str) -> Option<u16> {
         let text = fs::read_to_string(self.path(name)).ok()?;
         u16::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()
     }
 
-    /// Binds the function to a driver.
+    /// Binds the function to the Linux driver `driver`.
     ///
     /// # Errors
-    /// The error of writing to sysfs, or that the driver has refused the function.
+    /// The error of writing to sysfs, or one that says that the driver has refused the function.
     pub fn bind(&self, driver: &str) -> io::Result<()> {
         fs::write(self.path("driver_override"), driver)?;
         fs::write("/sys/bus/pci/drivers_probe", self.name())?;
         match self.path("driver").exists() {
             true => Ok(()),
-            false => Err(io::Error::other(format!("{driver} has refused it"))),
+            false => Err(io::Error::other(format!(
+                "the driver {driver} has refused the PCI function {}",
+                self.name()
+            ))),
         }
     }
 
-    /// Enables memory decoding and bus mastering.
+    /// Enables the function's memory and its DMA.
     ///
     /// # Errors
     /// The error of the system call that failed.
@@ -88,7 +92,7 @@ impl PciFunction {
         self.change_command(|command| command | COMMAND_MASTER)
     }
 
-    /// Maps a BAR of `bytes` bytes.
+    /// Maps BAR number `bar`, which has `bytes` bytes, in this process.
     ///
     /// # Errors
     /// The error of the system call that failed.

@@ -1,5 +1,5 @@
-//! What is below the workloads on Linux: threads for CPUs, memory of the process, the shim's
-//! transports, and reports to the test device where there is one.
+//! What the workloads need of Linux: threads as CPUs, memory of the process, the shim's transports,
+//! and reports to the test device if the VM has one.
 
 mod bench;
 mod machine;
@@ -22,7 +22,7 @@ pub use std::println;
 
 use crate::Required;
 
-/// The way to the device: one for the program.
+/// The transport by which this program reaches the device. All its threads share one.
 #[derive(Clone, Copy)]
 pub struct DeviceTransport(&'static LinuxTransport);
 
@@ -37,16 +37,16 @@ static OPENED: OnceLock<DeviceTransport> = OnceLock::new();
 static DEVICE: OnceLock<Device<'static>> = OnceLock::new();
 
 impl DeviceTransport {
-    /// Finds the device.
+    /// Finds the device: the PCI function of this guest, or the socket of `causeway serve`.
     ///
     /// # Errors
-    /// See [`LinuxTransport::find`].
+    /// [`FindError`], as [`LinuxTransport::find`] returns it.
     pub fn find(_: &Machine) -> Result<Self, FindError> {
         transport().map(Self)
     }
 }
 
-/// The transport of the program, found when it is first asked for.
+/// Returns the transport of the program, which the first call finds.
 fn transport() -> Result<&'static LinuxTransport, FindError> {
     if let Some(found) = TRANSPORT.get() {
         return Ok(found);
@@ -89,10 +89,10 @@ impl Transport for DeviceTransport {
     }
 }
 
-/// Finds and opens the device. Called by one thread; the others use [`device`].
+/// Finds and opens the device. One thread calls this; the others use [`device`].
 ///
 /// # Panics
-/// If there is no device that can be opened.
+/// If no device is found, or the device cannot be opened.
 pub fn open(machine: &Machine) -> (&'static DeviceTransport, &'static Device<'static>) {
     let find = || DeviceTransport::find(machine).required("finding the device");
     let transport = OPENED.get_or_init(find);
@@ -100,12 +100,13 @@ pub fn open(machine: &Machine) -> (&'static DeviceTransport, &'static Device<'st
     (transport, device)
 }
 
-/// The device, once the thread that opens it has done so.
+/// Waits until another thread has opened the device, and returns it.
 pub fn device() -> &'static Device<'static> {
     DEVICE.wait()
 }
 
-/// Where the test device finds an offset of the aperture, if there is a bench that can reach it.
+/// Returns the guest-physical address of `offset` in the aperture, for the test device; `None` if
+/// the VM has no test device.
 pub fn bench_address(transport: &DeviceTransport, offset: u64) -> Option<u64> {
     match transport.0 {
         LinuxTransport::Pci(pci) if bench::is_there() => Some(pci.aperture_address(offset)),
@@ -113,7 +114,7 @@ pub fn bench_address(transport: &DeviceTransport, offset: u64) -> Option<u64> {
     }
 }
 
-/// How the program learns of interrupts, if it opened the PCI function of a guest.
+/// Returns the interrupts of the device; `None` if the program reaches the device over a socket.
 pub fn interrupts() -> Option<&'static Interrupts> {
     match TRANSPORT.get()? {
         LinuxTransport::Pci(pci) => Some(pci.interrupts()),
@@ -121,23 +122,23 @@ pub fn interrupts() -> Option<&'static Interrupts> {
     }
 }
 
-/// Whether holes of the aperture can be touched, and such accesses are counted. A process that
-/// reaches the device over a socket has nothing mapped there.
+/// Returns whether the program can access holes of the aperture, so that such accesses are counted.
+/// A process that reaches the device over a socket has nothing mapped there.
 pub fn holes_can_be_touched(transport: &DeviceTransport) -> bool {
     !matches!(transport.0, LinuxTransport::Socket(_))
 }
 
-/// Whether a fault that loses the device does so for this program alone. The processes of a guest
-/// share its session, and lose it together.
+/// Returns whether a fault that loses the device loses it for this program alone. The processes of
+/// a guest share its session, so they lose the device together.
 pub fn faults_are_private(transport: &DeviceTransport) -> bool {
     matches!(transport.0, LinuxTransport::Socket(_)) || !bench::is_one_of_several_processes()
 }
 
-/// Memory to write packets of a recording into, and its address for the device. It is never given
-/// back.
+/// Returns `bytes` bytes of memory for the packets of a recording, and their address for the
+/// device. The memory is never freed.
 ///
 /// # Panics
-/// If there is none.
+/// If the device has no memory left.
 pub fn recording_memory(
     _: &Machine,
     device: &'static Device<'static>,
@@ -149,20 +150,20 @@ pub fn recording_memory(
     place
 }
 
-/// Loads modules.
+/// Loads GPU modules.
 #[derive(Debug)]
 pub struct ModuleLoader(());
 
 impl ModuleLoader {
-    /// Needs nothing.
+    /// Returns a loader. On Linux it needs no memory of its own.
     pub const fn new(_: &Machine) -> Self {
         Self(())
     }
 
-    /// Loads a module.
+    /// Loads the PTX text `ptx` as a module of `space`.
     ///
     /// # Panics
-    /// With the log, if it is refused.
+    /// If the device refuses the module; the message has the compiler's log.
     pub fn load<'d>(&mut self, space: &AddressSpace<'d>, ptx: &str) -> Module<'d> {
         causeway_shim_linux::load_module(space, ptx.as_bytes()).required("loading a module")
     }

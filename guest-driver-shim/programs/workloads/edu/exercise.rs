@@ -1,4 +1,4 @@
-//! What is done with the device, in phases of the data path: none of it may leave the guest.
+//! Tests of the device, in phases of the data path: none of them may cause an exit.
 
 use causeway_shim::Window;
 use causeway_testdev_records::PhasePath;
@@ -7,19 +7,19 @@ use super::{Edu, IDENTITY, Registers, TRANSFER_BYTES};
 use crate::platform::{Phase, Totals};
 use crate::{Required, pattern};
 
-/// Pairs of a store and a load of [`accesses`].
+/// Number of pairs of a store and a load in [`accesses`].
 pub const PASSES: u64 = 500_000;
-/// Transfers in each direction of [`dma`].
+/// Number of transfers in each direction in [`dma`].
 const TRANSFERS: u64 = 4;
 /// Largest n whose factorial fits into 32 bits.
 const FACTORIAL_MAX: u32 = 12;
 
-/// A page of memory that the device reaches.
+/// A page of memory for the device's DMA.
 #[derive(Clone, Copy, Debug)]
 pub struct DmaMemory {
-    /// For the CPU: [`TRANSFER_BYTES`] bytes of it.
+    /// The first [`TRANSFER_BYTES`] bytes of the page, for the CPU.
     pub window: Window,
-    /// For the device: guest-physical.
+    /// Guest-physical address of the page, for the device.
     pub address: u32,
 }
 
@@ -29,10 +29,11 @@ fn phase(name: &str, totals: Totals, work: impl FnOnce()) {
     phase.end(totals);
 }
 
-/// Whether it is the device, and alive. The first access faults its page in, so that no phase does.
+/// Checks the device's identity and liveness registers. The first access maps the registers' page,
+/// so that no phase has the page fault.
 ///
 /// # Panics
-/// If it is not.
+/// If a register has a wrong value.
 pub fn introduce<R: Registers>(edu: &Edu<R>) {
     let identity = edu.identity();
     assert!(identity == IDENTITY, "its identity is {identity:#x}");
@@ -40,10 +41,10 @@ pub fn introduce<R: Registers>(edu: &Edu<R>) {
     assert!(answer == !0x1234_5678, "it answers {answer:#x}");
 }
 
-/// Factorials, by registers.
+/// Makes the device compute factorials.
 ///
 /// # Panics
-/// If one is wrong.
+/// If a result is wrong.
 pub fn factorials<R: Registers>(edu: &Edu<R>) {
     let totals = Totals {
         operations: FACTORIAL_MAX.into(),
@@ -58,10 +59,10 @@ pub fn factorials<R: Registers>(edu: &Edu<R>) {
     });
 }
 
-/// Patterns, from memory into the device and from there to other memory.
+/// Makes the device copy patterns from one page to its own memory and from there to another page.
 ///
 /// # Panics
-/// If not all of one arrives, or more than that.
+/// If a copy is wrong, or if it changes bytes beside the range.
 pub fn dma<R: Registers>(edu: &Edu<R>, source: &DmaMemory, target: &DmaMemory) {
     let bytes = TRANSFER_BYTES as u64;
     let totals = Totals {
@@ -78,7 +79,7 @@ pub fn dma<R: Registers>(edu: &Edu<R>, source: &DmaMemory, target: &DmaMemory) {
             pattern::verify(&target.window, round);
         }
     });
-    // A part, in the middle: what is beside it stays.
+    // A copy to the middle of the page must not change the rest.
     let word = TRANSFER_BYTES as u32 / 8;
     pattern::write(&source.window, !0);
     edu.read_memory(source.address + 4 * word, 4);
@@ -100,10 +101,10 @@ pub fn dma<R: Registers>(edu: &Edu<R>, source: &DmaMemory, target: &DmaMemory) {
     }
 }
 
-/// 10^6 accesses to registers.
+/// Does 10^6 accesses to registers.
 ///
 /// # Panics
-/// If one is answered wrongly.
+/// If a register reads as a wrong value.
 pub fn accesses<R: Registers>(edu: &Edu<R>) {
     let totals = Totals {
         operations: 2 * PASSES,
@@ -118,10 +119,10 @@ pub fn accesses<R: Registers>(edu: &Edu<R>) {
     });
 }
 
-/// An interrupt, from the device's register to where `wait` sees it, and acknowledged.
+/// Makes the device raise an interrupt, waits for it with `wait`, and acknowledges it.
 ///
 /// # Panics
-/// If it does not arrive, or does not end.
+/// If the interrupt does not arrive, or stays after it was acknowledged.
 pub fn interrupt<R: Registers>(
     edu: &Edu<R>,
     path: PhasePath,

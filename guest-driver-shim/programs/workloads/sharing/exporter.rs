@@ -1,4 +1,4 @@
-//! VM 0: exports, watches what becomes of its memory, and goes on while the other guest faults.
+//! VM 0: exports memory, checks what the importer writes, and computes while the importer faults.
 
 use crate::platform::{Machine, Phase, Totals, figure, open, println};
 use crate::{CaseMemory, Pipeline, Required, pattern, refused, run_case};
@@ -9,7 +9,7 @@ use causeway_testdev_records::PhasePath;
 use super::mail::{Subject, hand_over, hear, heard, tell};
 use super::{ANSWER_MASK, SHARED_BYTES};
 
-/// Runs that the exporter makes at least while the other guest faults.
+/// Least number of runs that the exporter makes while the other guest faults.
 const RUNS_MIN: usize = 4;
 
 pub fn run(machine: &Machine) {

@@ -1,4 +1,4 @@
-//! VM 1: imports, verifies, answers where it may, and tries what it may not.
+//! VM 1: imports memory, verifies it, writes where it may, and tries what must be refused.
 
 use crate::platform::{
     DeviceTransport, Machine, Phase, Totals, faults_are_private, holes_can_be_touched, println,
@@ -15,7 +15,7 @@ use causeway_testdev_records::PhasePath;
 use super::mail::{Subject, hear, take, tell};
 use super::{ANSWER_MASK, SHARED_BYTES};
 
-/// What a store that must not arrive would leave.
+/// The word of a store that must have no effect.
 const FORBIDDEN: u32 = 0x0bad_0bad;
 
 pub fn run(machine: &Machine) {
@@ -87,7 +87,7 @@ fn verify_and_answer<'d>(
     let mapping = import
         .map_cpu(0, SHARED_BYTES, Access::Read)
         .required("mapping");
-    // The first touch, so that the marked phase has none.
+    // The first access, so that the marked phase has no page fault.
     pattern::verify(mapping.window(), 0);
     let phase = Phase::begin(PhasePath::Data, "importer verifies the pattern");
     pattern::verify(mapping.window(), 0);
@@ -120,7 +120,7 @@ fn verify_and_answer<'d>(
     tell(Subject::Answered);
 }
 
-/// Every way to ask for more than was given.
+/// Asks in every way for more rights or bytes than the export grants.
 fn refuse_writes<'d>(
     space: &AddressSpace<'d>,
     import: &Allocation<'d>,
@@ -147,7 +147,7 @@ fn refuse_writes<'d>(
     gpu.unmap().required("unmapping");
 }
 
-/// A store to a read-only mapping changes nothing, and is counted.
+/// Checks that a store to a read-only mapping changes nothing and is counted as a stray access.
 fn stray_store(transport: &DeviceTransport, mapping: &causeway_shim::CpuMapping<'_>) {
     let before = transport.read_register(Register::StrayCount);
     let phase = Phase::begin(PhasePath::Control, "forbidden store");
@@ -164,7 +164,7 @@ fn stray_store(transport: &DeviceTransport, mapping: &causeway_shim::CpuMapping<
     pattern::verify(mapping.window(), 0);
 }
 
-/// The GPU may read what was imported read-only.
+/// Checks that the GPU can read memory that was imported read-only.
 fn copy_by_gpu<'d>(device: &'d Device<'d>, space: &AddressSpace<'d>, import: &Allocation<'d>) {
     let source = import
         .map_gpu(space, 0, SHARED_BYTES, Access::Read)
@@ -179,7 +179,7 @@ fn copy_by_gpu<'d>(device: &'d Device<'d>, space: &AddressSpace<'d>, import: &Al
     pattern::verify(copy.cpu.window(), 0);
 }
 
-/// A revoked import is gone from the aperture at once, and its handle is of no more use.
+/// Checks that a revoked import is gone from the aperture at once, and that its handle is refused.
 fn see_revocation<'d>(
     transport: &DeviceTransport,
     device: &'d Device<'d>,
@@ -220,8 +220,8 @@ fn see_revocation<'d>(
     import.free().required("freeing a revoked import");
 }
 
-/// A GPU write through a read-only mapping is a fault that ends this session, and this session
-/// alone.
+/// Checks that a GPU write through a read-only mapping is a fault, which loses the device for this
+/// session only.
 fn lose_the_device<'d>(device: &'d Device<'d>, space: &AddressSpace<'d>, token: &ExportToken) {
     let import = device.import(token, Access::Read).required("importing");
     let target = import

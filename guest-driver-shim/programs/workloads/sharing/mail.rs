@@ -1,13 +1,13 @@
-//! Mail between the two guests. Each subject has a mailbox of its own.
+//! Mail between the two guests. Each subject has its own mailbox.
 
 use crate::Required;
 use crate::platform::{NoMail, fetch, post};
 use causeway_shim::ExportToken;
 
-/// How long to wait for the other guest, in milliseconds.
+/// Longest time to wait for the other guest, in milliseconds.
 const WAIT_MS: u32 = 60_000;
 
-/// Subjects; the value is the number of the mailbox.
+/// What a mail is about. The value is the number of the mailbox.
 #[derive(Clone, Copy)]
 pub enum Subject {
     /// Token of the read-only export.
@@ -20,7 +20,7 @@ pub enum Subject {
     Answered = 3,
     /// The importer has mapped the revocable import.
     Mapped = 4,
-    /// The exporter has revoked.
+    /// The exporter has revoked the revocable export.
     Revoked = 5,
     /// The importer is about to lose its device.
     Faulting = 6,
@@ -33,16 +33,16 @@ pub fn tell(subject: Subject) {
     post(subject as u32, &[0; 64]);
 }
 
-/// Waits for mail of the other guest.
+/// Waits for mail with this subject from the other guest.
 #[track_caller]
 pub fn hear(subject: Subject) {
     fetch(subject as u32, WAIT_MS).required("a word from the other guest");
 }
 
-/// Returns whether the other guest has sent this mail.
+/// Returns whether the other guest has sent mail with this subject.
 ///
 /// # Panics
-/// If the other guest has ended without sending it.
+/// If the other guest has ended without sending the mail.
 #[track_caller]
 pub fn heard(subject: Subject) -> bool {
     match fetch(subject as u32, 0) {

@@ -1,4 +1,4 @@
-//! Allocations that come and go beside one that is streamed: the stream must not notice.
+//! One CPU allocates and frees memory while another streams: the stream must not become slower.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,23 +10,24 @@ use zerocopy::FromBytes;
 
 use super::memory::STREAM_BYTES;
 
-/// Times that an allocation comes and goes.
+/// Number of allocations that are made and freed.
 const ROUNDS: u32 = 1000;
-/// Its size in bytes.
+/// Size of each allocation in bytes.
 const CHURNED_BYTES: u64 = 4 << 20;
-/// Rounds after which a pass over memory that was left alone meanwhile must find everything mapped.
+/// Number of rounds after which a pass over memory that was not accessed meanwhile must cause no
+/// page fault.
 const ROUNDS_BEFORE_PASS: u32 = 100;
 /// Bytes of the stream between two looks at the clock.
 const SLICE_BYTES: u64 = 8 << 20;
-/// Slices timed undisturbed, before and again after.
+/// Number of slices that are timed without allocations, before the rounds and again after them.
 const UNDISTURBED: usize = 400;
-/// Most slices timed while the other CPU churns; it is far from needing as many.
+/// Most slices that are timed during the rounds: far more than are needed.
 const DISTURBED: usize = 1 << 16;
 
 static BARRIER: Barrier = Barrier::new();
 static CHURNED: AtomicBool = AtomicBool::new(false);
 
-/// One allocation: made, mapped for GPU and CPU, touched, freed.
+/// Allocates memory, maps it for GPU and CPU, accesses it, and frees it.
 fn round(device: &'static Device<'static>, space: &AddressSpace<'static>) {
     let buffer =
         Buffer::new(device, space, CHURNED_BYTES, MemoryKind::Host).required("memory to churn");
@@ -34,7 +35,7 @@ fn round(device: &'static Device<'static>, space: &AddressSpace<'static>) {
     buffer.free().required("freeing");
 }
 
-/// The other CPU's part, if there is one: churns while the first streams.
+/// Runs the part of the second CPU: allocates and frees while the first CPU streams.
 pub fn beside(machine: &Machine, device: &'static Device<'static>) {
     assert_eq!(machine.cpu(), 1);
     BARRIER.wait(2);
@@ -42,12 +43,12 @@ pub fn beside(machine: &Machine, device: &'static Device<'static>) {
     (0..ROUNDS).for_each(|_| round(device, &space));
     drop(space);
     CHURNED.store(true, Ordering::Release);
-    // While the other CPU ends its phase, this one keeps still: an exit under way would be half
-    // counted.
+    // While the other CPU ends its phase, this one does nothing: an exit at that time might be
+    // counted in part.
     BARRIER.wait(2);
 }
 
-/// A stream that goes round its memory in timed slices.
+/// Streams over its memory again and again, in timed slices.
 struct Stream<'w> {
     window: &'w Window,
     at: usize,
@@ -66,7 +67,7 @@ impl Stream<'_> {
     }
 }
 
-/// The first CPU's part: the stream and what becomes of it.
+/// Runs the part of the first CPU: the stream, and its comparison with and without allocations.
 pub fn measure(machine: &Machine, device: &'static Device<'static>, space: &AddressSpace<'static>) {
     let buffer =
         Buffer::new(device, space, STREAM_BYTES, MemoryKind::Host).required("memory to stream");
@@ -102,7 +103,7 @@ pub fn measure(machine: &Machine, device: &'static Device<'static>, space: &Addr
     buffer.free().required("freeing");
 }
 
-/// Streams until the other CPU has churned. Gives the number of samples.
+/// Streams until the second CPU has done its rounds. Returns the number of samples.
 fn concurrently(stream: &mut Stream<'_>, samples: &mut [u64]) -> usize {
     let phase = Phase::begin(
         PhasePath::Control,
@@ -111,7 +112,7 @@ fn concurrently(stream: &mut Stream<'_>, samples: &mut [u64]) -> usize {
     BARRIER.wait(2);
     let mut slices = 0;
     while !CHURNED.load(Ordering::Acquire) {
-        // Should the samples run out, the latest count.
+        // If there are more slices than room for samples, the oldest samples are replaced.
         samples[slices % DISTURBED] = stream.slice();
         slices += 1;
     }
@@ -120,7 +121,7 @@ fn concurrently(stream: &mut Stream<'_>, samples: &mut [u64]) -> usize {
     slices.min(DISTURBED)
 }
 
-/// Streams a slice after each round. Gives the number of samples.
+/// Streams a slice after each round. Returns the number of samples.
 fn interleaved(
     stream: &mut Stream<'_>,
     samples: &mut [u64],
@@ -160,8 +161,8 @@ fn report(machine: &Machine, undisturbed: u64, disturbed: u64, slices: usize) {
     println!("churn: {slices} slices, {undisturbed} ticks undisturbed, {disturbed} beside it");
 }
 
-/// After churn during which nobody touched the stream's memory, a pass over it must fault nothing
-/// in.
+/// Checks that a pass over the stream's memory causes no page fault after rounds during which that
+/// memory was not accessed.
 fn left_alone(device: &'static Device<'static>, space: &AddressSpace<'static>, window: &Window) {
     touch::store(window, 1);
     let phase = Phase::begin(

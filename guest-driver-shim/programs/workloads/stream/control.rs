@@ -1,4 +1,4 @@
-//! What the control path costs.
+//! Measures the cost of the control path.
 
 use crate::platform::{Machine, Phase, Totals, figure, ticks};
 use crate::{Required, median};
@@ -8,7 +8,8 @@ use causeway_testdev_records::PhasePath;
 const ROUND_TRIPS: usize = 1000;
 const BYTES: u64 = 64 << 10;
 
-/// Allocate 64 KiB, map it for GPU and CPU, free it: two batches, hence two exits.
+/// Measures an allocation of 64 KiB that is mapped for GPU and CPU and then freed: two batches, so
+/// two exits.
 pub fn measure(machine: &Machine, device: &'static Device<'static>, space: &AddressSpace<'static>) {
     let mut samples = [0; ROUND_TRIPS];
     let phase = Phase::begin(PhasePath::Control, "allocate 64 KiB, map, free");

@@ -1,4 +1,5 @@
-//! Launch and wait: by spinning, which costs no exit, and by sleeping, which costs two.
+//! Measures a launch and the wait for it: by spinning, which causes no exit, and by sleeping, which
+//! causes two.
 
 use crate::platform::{Machine, Phase, Totals, figure, println, ticks};
 use crate::{CaseMemory, Pipeline, Required, median};
@@ -8,11 +9,11 @@ use causeway_shim::{
 };
 use causeway_testdev_records::PhasePath;
 
-/// Launches waited for by spinning.
+/// Number of launches for which the guest waits by spinning.
 const SPINNING: usize = 1000;
-/// Launches waited for by sleeping.
+/// Number of launches for which the guest waits by sleeping.
 const SLEEPING: usize = 100;
-/// One block of one warp: what is measured is the way there and back.
+/// Shape of a launch: one block of one warp, because the overhead is measured.
 const SHAPE: LaunchShape = LaunchShape {
     grid: [1, 1, 1],
     block: [32, 1, 1],
@@ -20,7 +21,7 @@ const SHAPE: LaunchShape = LaunchShape {
 };
 const THREADS: usize = 32;
 
-/// Measures both.
+/// Measures waits of both kinds.
 pub fn measure(machine: &Machine, device: &'static Device<'static>, space: &AddressSpace<'static>) {
     let mut memory = CaseMemory::new(machine);
     let module = memory.load_module(space, special::PTX);
@@ -53,8 +54,8 @@ fn parameters<'f>(function: &'f Kernel<'f>, states: &Buffer<'_>) -> Parameters<'
     parameters.required("parameters")
 }
 
-/// While one launch is waited for, the gate of the next is already in the queue: the device never
-/// sleeps.
+/// Measures waits that spin. The gate of the next launch is in the queue before the guest waits for
+/// a launch, so the device never sleeps.
 fn by_spinning(
     machine: &Machine,
     pipeline: &mut Pipeline<'_>,
@@ -89,7 +90,7 @@ fn by_sleeping(
     })
 }
 
-/// Launches, and gives the value of the fence behind it.
+/// Launches the kernel, and returns the value of the fence behind it.
 fn launch(pipeline: &mut Pipeline<'_>, parameters: &Parameters<'_, 4>) -> u64 {
     pipeline
         .commands
@@ -98,8 +99,8 @@ fn launch(pipeline: &mut Pipeline<'_>, parameters: &Parameters<'_, 4>) -> u64 {
     pipeline.finish()
 }
 
-/// Does something once for each of `samples`, in a phase. Gives the median of the nanoseconds that
-/// it took.
+/// Calls a function once for each of `samples`, in a phase. Returns the median of the nanoseconds
+/// that the calls took.
 fn sampled(
     machine: &Machine,
     pipeline: &mut Pipeline<'_>,
@@ -122,7 +123,7 @@ fn sampled(
     machine.clock().nanoseconds(median(samples))
 }
 
-/// Every launch takes every state one step further.
+/// Checks that every launch has changed every state by one step.
 fn verify(states: &Buffer<'_>) {
     let want = special::spun(0, (SPINNING + SLEEPING) as u32);
     for thread in 0..THREADS {

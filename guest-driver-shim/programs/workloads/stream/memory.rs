@@ -1,4 +1,4 @@
-//! Loads and stores over the aperture.
+//! Measures loads and stores over the aperture.
 
 use crate::platform::{
     DeviceTransport, Machine, Phase, Totals, baseline, bench_address, figure, println, ratio,
@@ -7,20 +7,20 @@ use crate::{Required, median, per, touch};
 use causeway_shim::{AddressSpace, Buffer, Device, MemoryKind};
 use causeway_testdev_records::{Loop, PhasePath};
 
-/// Bytes of the allocation that is streamed.
+/// Size of the allocation over which the loops run, in bytes.
 pub const STREAM_BYTES: u64 = 64 << 20;
-/// Passes of 8-byte accesses over it that make at least 10^8.
+/// Number of passes that make at least 10^8 accesses of 8 bytes.
 const PASSES: u32 = 12;
 const _: () = assert!(STREAM_BYTES / 8 * PASSES as u64 >= 100_000_000);
 
-/// Fresh allocations whose first touch is timed.
+/// Number of fresh allocations whose first access is timed.
 const FRESH: usize = 9;
-/// Turns that guest and host take in the comparison. Each is one pass over the whole allocation: so
-/// every pass finds the caches as the other side's pass has left them, and is yet shorter than most
-/// time slices.
+/// Number of turns of guest and host in the comparison. Each turn is one pass over the whole
+/// allocation: so every pass finds the caches in the state that the other side's pass has left, and
+/// is shorter than most time slices.
 const TURNS: usize = 48;
 
-/// What the first touch of fresh memory costs, against a second pass over it.
+/// Measures the first accesses to fresh memory, and a second pass for comparison.
 pub fn first_touch(
     machine: &Machine,
     device: &'static Device<'static>,
@@ -31,7 +31,7 @@ pub fn first_touch(
         let buffer = Buffer::new(device, space, STREAM_BYTES, MemoryKind::Host)
             .required("memory to be touched");
         let window = buffer.cpu.window();
-        // One sample has phases of its own, for its faults to be seen.
+        // One sample has phases of its own, so that its page faults are counted.
         let pass = if sample == 0 {
             marked_pass
         } else {
@@ -74,7 +74,7 @@ fn marked_pass(path: PhasePath, name: &str, window: &causeway_shim::Window) -> u
     ticks
 }
 
-/// 10^8 stores and 10^8 loads, then the comparison with a host thread on the same memory.
+/// Measures 10^8 stores and 10^8 loads, and compares them with a host thread on the same memory.
 pub fn steady_state(
     machine: &Machine,
     transport: &DeviceTransport,
@@ -112,7 +112,7 @@ pub fn steady_state(
     buffer.free().required("freeing");
 }
 
-/// Times guest and host in turn, each right after the other.
+/// Times guest and host in turns, one right after the other.
 fn compare(machine: &Machine, window: &causeway_shim::Window, address: u64) {
     let mut samples = [[0; TURNS]; 4];
     let [guest_store, host_store, guest_load, host_load] = &mut samples;

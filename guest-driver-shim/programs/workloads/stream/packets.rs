@@ -1,4 +1,4 @@
-//! Packets into a busy queue.
+//! Measures packets that are written to a busy queue.
 
 use crate::platform::{Machine, Phase, Totals, figure, println, ticks};
 use crate::{Pipeline, Required, median, per};
@@ -7,32 +7,32 @@ use causeway_shim::{AddressSpace, Buffer, Device, Fence, MemoryKind, Patience};
 use causeway_testdev_records::PhasePath;
 use zerocopy::FromBytes;
 
-/// Packets in each run. They fit the longest ring, so no run waits for room.
+/// Number of packets in each run. They fit into the longest ring, so no run waits for room.
 const PACKETS: u64 = 1_000_000;
 const _: () =
     assert!(PACKETS + 4096 < ring::UNITS_MAX && GATE_PACKETS.is_multiple_of(SAMPLE_PACKETS));
-/// Packets between two looks at the clock.
+/// Number of packets between two looks at the clock.
 const SAMPLE_PACKETS: u64 = 64;
 const SAMPLES: usize = (PACKETS / SAMPLE_PACKETS) as usize;
-/// Packets between two gates. The device may pass a gate when this many packets are there behind
-/// it: so it works beside the guest, yet never runs out of work and goes to sleep, even if the host
-/// takes the guest's CPU away for a moment.
+/// Number of packets between two gates. The device may pass a gate when so many packets are behind
+/// it. So the device works while the guest writes, but does not run out of work and go to sleep,
+/// even if the host takes the guest's CPU away for a moment.
 const GATE_PACKETS: u64 = 1 << 16;
 
 /// Bytes that a fill or a copy moves.
 const RANGE_BYTES: u64 = 256;
 
-/// What the packets work on.
+/// Memory and fences on which the packets work.
 struct Target<'d> {
     pipeline: Pipeline<'d>,
     data: Buffer<'d>,
     fence: Fence<'d>,
-    /// Value that the fence has been told to take last.
+    /// The last value that a packet releases to the fence.
     released: u64,
 }
 
 impl Target<'_> {
-    /// Writes packet `index` of a mix of work.
+    /// Writes packet number `index` of a mix of work.
     fn mixed(&mut self, index: u64) {
         let base = self.data.gpu.address();
         let commands = &mut self.pipeline.commands;
@@ -53,7 +53,8 @@ impl Target<'_> {
     }
 }
 
-/// Two runs: no-ops, each published for itself; and a mix of work, published in sixteens.
+/// Measures two runs: no-ops, of which each is published by itself, and a mix of work that is
+/// published 16 packets at a time.
 pub fn measure(machine: &Machine, device: &'static Device<'static>, space: &AddressSpace<'static>) {
     let pipeline = Pipeline::new(device, space, ring::UNITS_MAX);
     let data = Buffer::new(device, space, 16 << 10, MemoryKind::Host).required("memory to work on");
@@ -93,7 +94,7 @@ pub fn measure(machine: &Machine, device: &'static Device<'static>, space: &Addr
     println!("packets: {one_by_one:.1} ns one by one, {mixed:.1} ns in sixteens");
 }
 
-/// Median of nanoseconds per packet.
+/// Returns the median of the nanoseconds per packet.
 fn run<'d>(
     machine: &Machine,
     target: &mut Target<'d>,
@@ -105,7 +106,7 @@ fn run<'d>(
     let clock = machine.clock();
     let rung = target.pipeline.commands.doorbells_rung();
     target.pipeline.arm();
-    // Arming may ring for a device that sleeps; the phase itself must not.
+    // This may ring the doorbell of a device that sleeps; the phase itself must not.
     let rung_by_arming = target.pipeline.commands.doorbells_rung() - rung;
     let phase = Phase::begin(PhasePath::Data, name);
     let start = ticks();

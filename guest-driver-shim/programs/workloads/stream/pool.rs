@@ -1,23 +1,23 @@
-//! Pieces of a pool that come and go: what would be an exit each is none.
+//! Measures pieces of a pool that are allocated and freed without exits.
 
 use crate::platform::{Machine, Phase, Totals, figure, println, ticks};
 use crate::{Required, per, touch};
 use causeway_shim::{AddressSpace, MemoryKind, Piece, Pool, PoolStorage};
 use causeway_testdev_records::PhasePath;
 
-/// Pieces allocated and freed.
+/// Number of pieces that are allocated and freed.
 const PIECES: u64 = 100_000;
-/// Pieces in use at a time.
+/// Number of pieces in use at a time.
 const HELD: usize = 16;
 /// Sizes of pieces in bytes.
 const BYTES_MIN: u64 = 64 << 10;
 const BYTES_MAX: u64 = 1 << 20;
-/// Bytes of a chunk, and chunks of the pool. However the pieces lie, in one of the chunks there are
-/// two at most, and hence room for a third.
+/// Size of a chunk in bytes, and number of chunks of the pool. However the pieces lie, one of the
+/// chunks has at most two, and so has room for a third.
 const CHUNK_BYTES: u64 = 8 << 20;
 const CHUNKS: usize = 8;
 const _: () = assert!(HELD <= 2 * CHUNKS && CHUNK_BYTES >= 5 * BYTES_MAX + (3 << 12));
-/// Times that a large piece comes and goes, and its size in bytes.
+/// Number of times that a large piece is allocated and freed, and its size in bytes.
 const LARGE_ROUNDS: u64 = 10_000;
 const LARGE_BYTES: u64 = 64 << 20;
 
@@ -26,7 +26,7 @@ pub fn measure(machine: &Machine, space: &AddressSpace<'static>) {
     large(machine, space);
 }
 
-/// A pool of grown chunks, all of whose memory has been touched.
+/// Returns a pool that has all its chunks, and whose memory was accessed once.
 fn grown<'s>(
     space: &AddressSpace<'static>,
     storage: &'s mut PoolStorage<'static, 256, CHUNKS>,
@@ -44,8 +44,8 @@ fn grown<'s>(
     pool
 }
 
-/// Pieces of 64 KiB to 1 MiB, each with a mark at both ends that must still be there when it is
-/// freed.
+/// Allocates and frees pieces of 64 KiB to 1 MiB. Each has a mark at both ends, which must still be
+/// there when the piece is freed.
 fn small(machine: &Machine, space: &AddressSpace<'static>) {
     let setup = Phase::begin(PhasePath::Setup, "a pool of 64 MiB");
     let mut storage = PoolStorage::new();
@@ -99,7 +99,7 @@ fn set_marks(piece: &Piece, mark: u64) {
         .required("setting marks");
 }
 
-/// Frees a piece that nobody else may have written to.
+/// Checks that the marks of a piece are still there, and frees it.
 fn free(pool: &mut Pool<'_, '_>, piece: Piece, mark: u64) {
     let window = piece.window().required("a piece that the CPU sees");
     let marks = (window.load_u64(0), window.load_u64(window.bytes() - 8));
@@ -107,7 +107,7 @@ fn free(pool: &mut Pool<'_, '_>, piece: Piece, mark: u64) {
     pool.free(piece).required("freeing a piece");
 }
 
-/// One large piece of device memory, again and again.
+/// Allocates and frees one large piece of device memory again and again.
 fn large(machine: &Machine, space: &AddressSpace<'static>) {
     let mut storage = PoolStorage::<16, 2>::new();
     let mut pool =

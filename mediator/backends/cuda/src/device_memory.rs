@@ -145,20 +145,17 @@ impl Drop for Chunk {
     }
 }
 
-/// What an allocation consists of.
-enum Body {
-    Own(Chunk),
-    /// Physical memory of another process, the descriptor by which it was imported, and the memory
-    /// as CPUs can map it, if it is visible to them.
-    Imported(Arc<Physical>, OwnedFd, Option<Arc<dyn DeviceMemory>>),
-}
-
 /// An allocation of GPU memory, of this process or imported from another.
 pub(crate) struct GpuMemory {
     gpu: Weak<Gpu>,
     kind: MemoryKind,
-    /// `None` only while the allocation is dropped.
-    body: Option<Body>,
+    pub(crate) physical: Arc<Physical>,
+    /// The memory as CPUs can map it, if it is visible to them.
+    pub(crate) visible: Option<Arc<dyn DeviceMemory>>,
+    /// What belongs to memory of this process; taken out only by `drop`.
+    chunk: Option<Chunk>,
+    /// The descriptor by which memory of another process was imported.
+    imported: Option<OwnedFd>,
     bytes: u64,
     exported: AtomicBool,
 }
@@ -188,14 +185,17 @@ impl GpuMemory {
             Some(chunk) => chunk,
             None => Chunk::create(gpu, kind, bytes, compressible)?,
         };
-        let what = || format!("scrub {bytes} bytes of the GPU");
+        let what = || format!("fill {bytes} bytes of GPU memory with zeros");
         if !chunk.settle().map_err(|e| failed(what(), e))? {
             return Err(refused(Status::DeviceLost, what()));
         }
         Ok(Self {
             gpu: Arc::downgrade(gpu),
             kind,
-            body: Some(Body::Own(chunk)),
+            physical: Arc::clone(&chunk.physical),
+            visible: chunk.visible.clone(),
+            chunk: Some(chunk),
+            imported: None,
             bytes,
             exported: AtomicBool::new(false),
         })
@@ -214,9 +214,8 @@ impl GpuMemory {
         if exported.offset != 0 || !whole {
             return Err(refused(Status::BadMemory, what()));
         }
-        let not_memory =
-            |source: CudaError| BackendError::new(Status::BadMemory, what()).because(source);
-        let physical = Physical::import(&gpu.home, &exported.file, bytes).map_err(not_memory)?;
+        let physical = Physical::import(&gpu.home, &exported.file, bytes)
+            .map_err(|source| refused(Status::BadMemory, what()).because(source))?;
         let physical = Arc::new(physical);
         // Whether it is as large as it is said to be shows only when it is mapped.
         let mapped = gpu.aliases.place(None, &physical, Access::None);
@@ -235,27 +234,13 @@ impl GpuMemory {
         Ok(Self {
             gpu: Arc::downgrade(gpu),
             kind: exported.kind,
-            body: Some(Body::Imported(physical, file()?, visible)),
+            physical,
+            visible,
+            chunk: None,
+            imported: Some(file()?),
             bytes,
-            // It belongs to another process, so it is not kept for reuse.
             exported: AtomicBool::new(true),
         })
-    }
-
-    /// Returns the physical memory; `None` only while the allocation is dropped.
-    pub(crate) fn physical(&self) -> Option<&Arc<Physical>> {
-        match self.body.as_ref()? {
-            Body::Own(chunk) => Some(&chunk.physical),
-            Body::Imported(physical, ..) => Some(physical),
-        }
-    }
-
-    /// Returns the memory as CPUs can map it; `None` if it is not visible to CPUs.
-    pub(crate) fn visible(&self) -> Option<&Arc<dyn DeviceMemory>> {
-        match self.body.as_ref()? {
-            Body::Own(chunk) => chunk.visible.as_ref(),
-            Body::Imported(.., visible) => visible.as_ref(),
-        }
     }
 
     /// Returns whether the allocation was made with `gpu`.
@@ -266,28 +251,18 @@ impl GpuMemory {
     /// Returns a new descriptor of the memory. The driver exports only memory that it created, so
     /// the descriptor of imported memory is duplicated.
     fn descriptor(&self) -> Result<OwnedFd, BackendError> {
-        match &self.body {
-            None => Err(refused(
-                Status::BackEnd,
-                "export memory that is being dropped",
-            )),
-            Some(Body::Imported(_, file, _)) => duplicate(file),
-            Some(Body::Own(chunk)) => {
-                let what = || format!("export {} bytes of GPU memory", self.bytes);
-                chunk.physical.export().map_err(|e| failed(what(), e))
-            }
+        let what = || format!("export {} bytes of GPU memory", self.bytes);
+        match &self.imported {
+            Some(file) => duplicate(file),
+            None => self.physical.export().map_err(|e| failed(what(), e)),
         }
     }
 }
 
 fn duplicate(file: &OwnedFd) -> Result<OwnedFd, BackendError> {
-    file.try_clone().map_err(|source| {
-        BackendError::new(
-            Status::NoMemory,
-            "duplicate the descriptor of imported memory",
-        )
-        .because(source)
-    })
+    let what = "duplicate the descriptor of imported memory";
+    file.try_clone()
+        .map_err(|source| refused(Status::NoMemory, what).because(source))
 }
 
 impl Memory for GpuMemory {
@@ -296,7 +271,7 @@ impl Memory for GpuMemory {
     }
 
     fn backing(&self) -> Option<Backing> {
-        self.visible().cloned().map(Backing::Device)
+        self.visible.clone().map(Backing::Device)
     }
 
     fn export(&self) -> Result<Exported, BackendError> {
@@ -319,7 +294,7 @@ impl Memory for GpuMemory {
 
 impl Drop for GpuMemory {
     fn drop(&mut self) {
-        let (Some(Body::Own(chunk)), Some(gpu)) = (self.body.take(), self.gpu.upgrade()) else {
+        let (Some(chunk), Some(gpu)) = (self.chunk.take(), self.gpu.upgrade()) else {
             return;
         };
         let exported = self.exported.load(Ordering::SeqCst);

@@ -29,9 +29,9 @@ pub(crate) struct Gatherer {
     waiting: Vec<Waiting>,
     parameters: Vec<u8>,
     chain: Option<Chain>,
-    /// Whether launches go to the driver one by one: turned off by the configuration, or after the
-    /// driver has failed to make or launch a graph.
-    off: bool,
+    /// Whether launches may be gathered. Turned off by the configuration, or after the driver has
+    /// failed to make or launch a graph: then they go to the driver one by one.
+    on: bool,
 }
 
 /// The graph, and the launches that its nodes are now.
@@ -44,14 +44,14 @@ impl Gatherer {
     /// Returns a gatherer without launches. With `on` false, it never gathers.
     pub(crate) fn new(on: bool) -> Self {
         Self {
-            off: !on,
+            on,
             ..Self::default()
         }
     }
 
     /// Returns whether launches may be gathered.
     pub(crate) fn is_on(&self) -> bool {
-        !self.off
+        self.on
     }
 
     /// Returns whether no launch waits.
@@ -84,8 +84,8 @@ impl Gatherer {
             Err(error) if error.is_sticky() => Err(error),
             Err(error) => {
                 // Each by itself tells which of them is wrong, if one is.
-                log::debug!("launches are not gathered any more: {error}");
-                self.off = true;
+                log::debug!("launches go to the driver one by one from now on: {error}");
+                self.on = false;
                 self.chain = None;
                 self.launch_one_by_one(stream)
             }
@@ -104,7 +104,7 @@ impl Gatherer {
 
     /// Launches all as one graph; returns false if there are fewer than a graph has.
     fn launch_as_graph(&mut self, stream: &Stream) -> Result<bool, CudaError> {
-        if !self.is_full() || self.off {
+        if !self.is_full() || !self.on {
             return Ok(false);
         }
         let chain = match &mut self.chain {

@@ -38,7 +38,7 @@ impl GuestRams {
         bytes: u64,
     ) -> Result<HostView, BackendError> {
         match self.whole(context, ram) {
-            Some(whole) => Ok(whole.from_offset(offset)),
+            Some(whole) => Ok(whole.offset_by(offset)),
             None => register(context, ram, (offset, bytes), Access::ReadWrite),
         }
     }

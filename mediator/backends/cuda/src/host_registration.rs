@@ -29,7 +29,7 @@ impl HostView {
     }
 
     /// Returns the memory from `offset` of this memory.
-    pub(crate) fn from_offset(self, offset: u64) -> Self {
+    pub(crate) fn offset_by(self, offset: u64) -> Self {
         Self {
             offset: self.offset + offset,
             ..self

@@ -78,12 +78,6 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Returns `length` bytes of `bytes` from offset `at`; `None` if they do not lie inside.
-pub(crate) fn part(bytes: &[u8], at: u64, length: u64) -> Option<&[u8]> {
-    let end = usize::try_from(at.checked_add(length)?).ok()?;
-    bytes.get(usize::try_from(at).ok()?..end)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

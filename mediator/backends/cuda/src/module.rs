@@ -132,25 +132,22 @@ impl From<CudaError> for ModuleError {
 /// names one.
 fn jit_error(failure: &JitFailure, state: &SpaceState) -> ModuleError {
     let architecture = state.gpu.support.architecture();
-    let way_out = match failure.error.code {
+    let way_out: &str = match failure.error.code {
         code::CUDA_ERROR_NO_BINARY_FOR_GPU => {
-            format!("; this GPU is sm_{architecture}: give PTX or a cubin for it")
+            &format!("; this GPU is sm_{architecture}: give PTX or a cubin for it")
         }
         code::CUDA_ERROR_UNSUPPORTED_PTX_VERSION => {
-            String::from("; compile for an older version of PTX, or install a newer driver")
+            "; compile for an older version of PTX, or install a newer driver"
         }
         code::CUDA_ERROR_JIT_COMPILER_NOT_FOUND => {
-            String::from("; install the driver's PTX compiler (libnvidia-ptxjitcompiler.so.1)")
+            "; install the driver's PTX compiler (libnvidia-ptxjitcompiler.so.1)"
         }
-        _ => String::new(),
+        _ => "",
     };
-    let log = match failure.log.as_str() {
-        "" => String::new(),
-        log => format!(": {log}"),
-    };
+    let separator = if failure.log.is_empty() { "" } else { ": " };
     ModuleError {
         line: line(&failure.log),
-        reason: format!("{}{way_out}{log}", failure.error),
+        reason: format!("{}{way_out}{separator}{}", failure.error, failure.log),
     }
 }
 

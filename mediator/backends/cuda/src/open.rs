@@ -36,11 +36,16 @@ struct Candidate {
 
 impl Candidate {
     fn failed(&self, doing: &'static str) -> impl Fn(CudaError) -> OpenError + '_ {
-        move |source| OpenError::Driver {
-            gpu: self.name.clone(),
-            doing,
-            source,
-        }
+        failed(&self.name, doing)
+    }
+}
+
+/// Returns a function that makes an [`OpenError`] of the driver's error in the step `doing`.
+fn failed(gpu: &str, doing: &'static str) -> impl Fn(CudaError) -> OpenError {
+    move |source| OpenError::Driver {
+        gpu: gpu.to_owned(),
+        doing,
+        source,
     }
 }
 
@@ -95,13 +100,8 @@ pub(crate) fn open(config: &Config) -> Result<(Arc<Gpu>, Attributes), OpenError>
 }
 
 fn find(driver: &'static Driver, index: u32) -> Result<Candidate, OpenError> {
-    let unnamed = |doing| {
-        move |source| OpenError::Driver {
-            gpu: format!("GPU {index}"),
-            doing,
-            source,
-        }
-    };
+    let number = format!("GPU {index}");
+    let unnamed = |doing| failed(&number, doing);
     let count = Device::count(driver).map_err(unnamed("counting GPUs"))?;
     if index >= count {
         let name = |i| Device::get(driver, i).and_then(Device::name);

@@ -8,7 +8,7 @@ use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 use parking_lot::Mutex;
 
-use crate::driver::{CudaError, ExecutableGraph};
+use crate::driver::ExecutableGraph;
 use crate::error::{self, failed, refused};
 use crate::space::lookup::{Standing, Use};
 use crate::space::state::SpaceState;
@@ -29,27 +29,6 @@ pub(crate) struct CudaRecording {
     /// The addresses in it, and what is done there.
     uses: Standing,
     bytes: u64,
-}
-
-/// Why work was not captured.
-enum CaptureError {
-    Driver(CudaError),
-    Work(Fault),
-}
-
-impl From<CudaError> for CaptureError {
-    fn from(error: CudaError) -> Self {
-        Self::Driver(error)
-    }
-}
-
-impl From<CaptureError> for BackendError {
-    fn from(error: CaptureError) -> Self {
-        match error {
-            CaptureError::Driver(error) => failed("record a command buffer", error),
-            CaptureError::Work(fault) => refused(fault.status, fault.text),
-        }
-    }
 }
 
 /// Captures `work` as a graph in the address space `state`, and returns the recording.
@@ -97,13 +76,15 @@ pub(crate) fn record(
     })
 }
 
-fn capture(enqueuer: &mut Enqueuer, work: &[Recorded]) -> Result<ExecutableGraph, CaptureError> {
+fn capture(enqueuer: &mut Enqueuer, work: &[Recorded]) -> Result<ExecutableGraph, BackendError> {
     let stream = Arc::clone(&enqueuer.stream);
-    ExecutableGraph::capture(&stream, || {
+    let captured = ExecutableGraph::capture(&stream, || {
         work.iter()
             .try_for_each(|work| enqueuer.enqueue(&work.as_work()))
-            .map_err(CaptureError::Work)
-    })
+    });
+    captured
+        .map_err(|fault| refused(fault.status, fault.text))?
+        .map_err(|error| failed("record a command buffer", error))
 }
 
 /// Returns the ranges that a piece of work reads and writes.

@@ -246,6 +246,7 @@ fn modules_are_refused_with_their_line() {
         ("", "\nadd.quick.u32 %r1, %r1, 1;", 14, "quick"),
         ("", "\nadd.u32 %r1, %r1;", 14, "operands"),
         ("", "\nbar.sync 16;", 14, "16"),
+        ("", "\nbar.red.popc.u32 %r1, 16, %p1;", 14, "16"),
         ("", "\nld.param.u64 %d1, [pin+8];", 14, "16 bytes"),
         (
             ".extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);",

@@ -11,8 +11,7 @@ use causeway_host_vfio::{
     WatchError,
 };
 use causeway_mediator::backend::{
-    AllocateOptions, Attributes, Backend, BackendError, Exported, Fault, LossObserver, Memory,
-    Space,
+    AllocateOptions, Attributes, Backend, BackendError, Exported, LossObserver, Memory, Space,
 };
 use causeway_memory::{PAGE_BYTES, PageSize, SharedMemory};
 use causeway_protocol::message::{MemoryKind, Status};
@@ -22,7 +21,7 @@ use parking_lot::Mutex;
 use crate::bar::{Bar, BarError};
 use crate::memory::BarHandle;
 use crate::options::Options;
-use crate::pool::{Pool, Refusal};
+use crate::pool::{End, Pool, Refusal};
 use crate::scrubber;
 use crate::space::{ADDRESSES, VfioSpace};
 use crate::watcher::Watcher;
@@ -83,26 +82,15 @@ pub(crate) struct Shared {
     pub address: Address,
     pub pool: Arc<Pool>,
     /// `None` once the device is being given back.
-    bar: Mutex<Option<Arc<Bar>>>,
-    loss: OnceLock<LossObserver>,
+    pub bar: Mutex<Option<Arc<Bar>>>,
+    /// The mediator's callback, which takes the device from all sessions.
+    pub loss: OnceLock<LossObserver>,
 }
 
 impl Shared {
     /// Returns the BAR; `None` if the device is being given back to the host.
     pub fn bar(&self) -> Option<Arc<Bar>> {
         self.bar.lock().clone()
-    }
-
-    /// Takes the BAR out, so that later calls of [`Self::bar`] return `None`.
-    pub fn take_bar(&self) -> Option<Arc<Bar>> {
-        self.bar.lock().take()
-    }
-
-    /// Takes the device from all sessions, which get `fault`.
-    pub fn lose(&self, fault: &Fault) {
-        if let Some(lost) = self.loss.get() {
-            lost(fault);
-        }
     }
 }
 
@@ -216,7 +204,7 @@ impl Vfio {
 impl Drop for Vfio {
     fn drop(&mut self) {
         self.watcher = None;
-        self.shared.pool.end_now();
+        self.shared.pool.end(End::Now);
         let scrubber = self.scrubber.take();
         if scrubber.is_some_and(|thread| thread.join().is_err()) {
             log::error!("the thread that fills a device's memory with zeros panicked");
@@ -260,22 +248,22 @@ impl Backend for Vfio {
             MemoryKind::DeviceVisible => true,
         };
         let pool = Arc::clone(&self.shared.pool);
-        let piece = pool.take(bytes).map_err(|refused| match refused {
-            Refusal::Ended => self.given_back(&what()),
-            Refusal::Paused => BackendError::new(
-                Status::Busy,
-                format!(
-                    "{}: a reset or an error of the device has lasted for seconds; try again later",
-                    what()
+        let piece = pool.take(bytes).map_err(|refused| {
+            let (status, why) = match refused {
+                Refusal::Ended => return self.given_back(&what()),
+                Refusal::Paused => (
+                    Status::Busy,
+                    "a reset or an error of the device has lasted for seconds; try again later"
+                        .to_owned(),
                 ),
-            ),
-            Refusal::Full { free } => BackendError::new(
-                Status::NoMemory,
-                format!(
-                    "{}: {free} bytes of the device are free, but not in one piece of this size",
-                    what()
+                Refusal::Full { free } => (
+                    Status::NoMemory,
+                    format!(
+                        "{free} bytes of the device are free, but not in one piece of this size"
+                    ),
                 ),
-            ),
+            };
+            BackendError::new(status, format!("{}: {why}", what()))
         })?;
         BarHandle::share(bar, pool, piece, visible)
     }

@@ -22,7 +22,7 @@ const PREFETCHABLE: u32 = 1 << 3;
 pub enum BarError {
     /// The device does not have the chosen BAR.
     #[error(
-        "device {address} has no BAR {bar}: it has {}; choose one of these with bar=N",
+        "device {address} has no BAR {bar}: it has {}; choose a BAR that exists with bar=N",
         list(there)
     )]
     Absent {
@@ -191,27 +191,23 @@ impl Drop for Bar {
 /// * [`BarError::Unreadable`]: the device's configuration space cannot be read.
 pub fn choose(device: &Device, wanted: Option<u8>) -> Result<(u8, Vec<Area>), BarError> {
     let address = device.address();
-    let there = || (0..BARS).filter(|bar| device.region(RegionIndex::Bar(*bar)).is_some());
     let Some(bar) = wanted else {
-        let mut best: Option<(u64, u8, Vec<Area>)> = None;
-        for bar in there() {
-            let prefetchable = register(device, bar)? & (IO_PORTS | PREFETCHABLE) == PREFETCHABLE;
-            let Some(areas) = prefetchable
-                .then(|| usable_areas(device, bar).ok())
-                .flatten()
-            else {
-                continue;
-            };
-            let bytes = areas.iter().map(|area| area.bytes).sum();
-            if best.as_ref().is_none_or(|(most, ..)| bytes > *most) {
-                best = Some((bytes, bar, areas));
+        let there = bars(device);
+        let mut usable = Vec::new();
+        for bar in there.iter().copied() {
+            if register(device, bar)? & (IO_PORTS | PREFETCHABLE) == PREFETCHABLE
+                && let Ok(areas) = usable_areas(device, bar)
+            {
+                usable.push((bar, areas));
             }
         }
-        let best = best.map(|(_, bar, areas)| (bar, areas));
-        return best.ok_or_else(|| BarError::NoMemory {
-            address,
-            there: there().collect(),
-        });
+        let bytes = |areas: &[Area]| areas.iter().map(|area| area.bytes).sum::<u64>();
+        // Of several that are as large, `max_by_key` returns the last, which is the first BAR.
+        let largest = usable
+            .into_iter()
+            .rev()
+            .max_by_key(|(_, areas)| bytes(areas));
+        return largest.ok_or(BarError::NoMemory { address, there });
     };
     let areas = usable_areas(device, bar)?;
     if register(device, bar)? & PREFETCHABLE == 0 {
@@ -224,31 +220,33 @@ pub fn choose(device: &Device, wanted: Option<u8>) -> Result<(u8, Vec<Area>), Ba
     Ok((bar, areas))
 }
 
+/// Returns the numbers of the BARs that a device has.
+fn bars(device: &Device) -> Vec<u8> {
+    let is_there = |bar: &u8| device.region(RegionIndex::Bar(*bar)).is_some();
+    (0..BARS).filter(is_there).collect()
+}
+
 /// Returns the usable areas of a BAR: whole pages that can be mapped, without the MSI-X table.
 fn usable_areas(device: &Device, bar: u8) -> Result<Vec<Area>, BarError> {
     let address = device.address();
-    let Some(region) = device.region(RegionIndex::Bar(bar)) else {
-        let there = (0..BARS).filter(|bar| device.region(RegionIndex::Bar(*bar)).is_some());
-        let there = there.collect();
-        return Err(BarError::Absent {
-            address,
-            bar,
-            there,
-        });
-    };
+    let region = device.region(RegionIndex::Bar(bar));
+    let region = region.ok_or_else(|| BarError::Absent {
+        address,
+        bar,
+        there: bars(device),
+    })?;
     if register(device, bar)? & IO_PORTS != 0 {
         return Err(BarError::NotMemory { address, bar });
     }
     if region.bytes < PAGE_BYTES {
-        let bytes = region.bytes;
         return Err(BarError::Small {
             address,
             bar,
-            bytes,
+            bytes: region.bytes,
         });
     }
-    let reserved = capability::msix_areas(device, bar);
-    let reserved = reserved.map_err(|source| BarError::Unreadable { address, source })?;
+    let reserved = capability::msix_areas(device, bar)
+        .map_err(|source| BarError::Unreadable { address, source })?;
     let areas = whole_pages(region, &reserved);
     if areas.is_empty() || !region.readable || !region.writable {
         return Err(BarError::NotMappable { address, bar });

@@ -1,7 +1,6 @@
 //! Allocations: parts of the BAR.
 
 use std::any::Any;
-use std::fmt;
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -25,25 +24,7 @@ pub(crate) struct BarMemory {
     bar: Arc<Bar>,
 }
 
-impl BarMemory {
-    /// Returns the partition for a piece of the pool; `None` if the piece is not within this BAR.
-    /// Such a piece is never used again.
-    fn new(bar: Arc<Bar>, pool: Arc<Pool>, piece: Piece) -> Option<Self> {
-        let base = bar.at(piece.offset, piece.bytes)?;
-        Some(Self {
-            base: base.expose_provenance(),
-            piece,
-            pool,
-            bar,
-        })
-    }
-}
-
-impl fmt::Debug for BarMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("BarMemory").field(&self.piece).finish()
-    }
-}
+causeway_memory::debug_fields!(BarMemory { piece });
 
 impl MappedMemory for BarMemory {
     fn base(&self) -> NonNull<u8> {
@@ -88,18 +69,23 @@ impl BarHandle {
         visible: bool,
     ) -> Result<Arc<dyn Memory>, BackendError> {
         let Piece { offset, bytes, .. } = piece;
-        let failed = |source| BackendError {
-            status: Status::BackEnd,
-            context: format!("allocate {bytes} bytes at {offset:#x} of a BAR"),
-            source,
+        let failed = || {
+            let context = format!("allocate {bytes} bytes at {offset:#x} of a BAR");
+            BackendError::new(Status::BackEnd, context)
         };
-        let memory = BarMemory::new(bar, pool, piece).ok_or_else(|| failed(None))?;
-        let bar = &memory.bar;
+        // A piece that is not within the BAR does not go back to the pool.
+        let base = bar.at(offset, bytes).ok_or_else(failed)?;
+        let memory = BarMemory {
+            base: base.expose_provenance(),
+            piece,
+            pool,
+            bar: Arc::clone(&bar),
+        };
         let index = RegionIndex::Bar(bar.number());
         let show = || bar.device().memory(index, offset, bytes);
         let visible = visible.then(show).transpose();
         Ok(Arc::new(Self {
-            visible: visible.map_err(|e| failed(Some(Box::new(e))))?,
+            visible: visible.map_err(|e| failed().because(e))?,
             memory: Arc::new(memory),
         }))
     }
@@ -128,8 +114,8 @@ impl Memory for BarHandle {
 /// Returns the memory of an allocation of this back end, mapped in this process; `None` for an
 /// allocation of another back end.
 pub(crate) fn mapped_of(handle: &Arc<dyn Memory>) -> Option<Arc<dyn MappedMemory>> {
-    if let Some(own) = handle.as_any().downcast_ref::<BarHandle>() {
-        return Some(Arc::clone(&own.memory) as Arc<dyn MappedMemory>);
+    match handle.as_any().downcast_ref::<BarHandle>() {
+        Some(own) => Some(Arc::clone(&own.memory) as _),
+        None => HostHandle::memory_of(handle).map(|memory| memory as _),
     }
-    HostHandle::memory_of(handle).map(|memory| memory as Arc<dyn MappedMemory>)
 }

@@ -73,17 +73,18 @@ pub(crate) enum Refusal {
     Ended,
 }
 
-/// Whether the pool has ended, and when its scrubbing does.
+/// When the scrubbing of a pool ends. The pool refuses allocations as soon as this is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum End {
+pub(crate) enum End {
     #[default]
     NotYet,
     /// When all partitions are back and scrubbed.
     AllBack,
-    /// When what is back is scrubbed.
+    /// When the partitions that are back already are scrubbed.
     Now,
 }
 
+#[derive(Default)]
 struct State {
     clean: RangeAllocator,
     /// What came back, and what is there from before.
@@ -100,8 +101,8 @@ struct State {
     /// Whether allocations have to wait.
     paused: bool,
     end: End,
-    /// Whether the scrubber runs.
-    attended: bool,
+    /// Whether the scrubber has ended, so that nothing comes out of `dirty` any more.
+    unattended: bool,
 }
 
 /// A piece that the scrubber fills with zeros next.
@@ -134,17 +135,8 @@ impl Pool {
     fn of(unknown: VecDeque<Piece>) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State {
-                clean: RangeAllocator::default(),
-                dirty: VecDeque::new(),
                 unknown,
-                clean_bytes: 0,
-                scrubbing_bytes: 0,
-                scrubbed_bytes: 0,
-                taken_bytes: 0,
-                doubts: 0,
-                paused: false,
-                end: End::NotYet,
-                attended: true,
+                ..State::default()
             }),
             changed: Condvar::new(),
         })
@@ -200,11 +192,11 @@ impl Pool {
     pub fn take_back(&self, piece: Piece) -> bool {
         let mut state = self.state.lock();
         state.taken_bytes -= piece.bytes;
-        if state.attended {
+        if !state.unattended {
             state.dirty.push_back(piece);
         }
         self.changed.notify_all();
-        state.attended
+        !state.unattended
     }
 
     /// Waits for the next piece to scrub and returns it; `None` if the pool has ended and no piece
@@ -221,7 +213,7 @@ impl Pool {
                 End::Now => true,
             };
             if over {
-                state.attended = false;
+                state.unattended = true;
                 return None;
             }
             self.changed.wait(&mut state);
@@ -262,16 +254,11 @@ impl Pool {
         self.changed.notify_all();
     }
 
-    /// Refuses allocations from now on. The scrubber ends when all partitions have come back and
-    /// are scrubbed.
-    pub fn end(&self) {
-        self.end_when(End::AllBack);
-    }
-
-    /// Refuses allocations from now on. The scrubber ends when the partitions that are back already
-    /// are scrubbed.
-    pub fn end_now(&self) {
-        self.end_when(End::Now);
+    /// Refuses allocations from now on; `end` says when the scrubber ends.
+    pub fn end(&self, end: End) {
+        let mut state = self.state.lock();
+        state.end = end;
+        self.changed.notify_all();
     }
 
     /// Returns whether allocations are refused for good.
@@ -282,12 +269,6 @@ impl Pool {
     /// Returns the bytes of all partitions that guests have.
     pub fn taken_bytes(&self) -> u64 {
         self.state.lock().taken_bytes
-    }
-
-    fn end_when(&self, end: End) {
-        let mut state = self.state.lock();
-        state.end = end;
-        self.changed.notify_all();
     }
 }
 
@@ -302,15 +283,11 @@ impl State {
     /// Returns the next piece to scrub: memory that guests had comes first. The content from before
     /// the back end opened the device is no guest's secret, so it stays if the pool has ended.
     fn take_task(&mut self) -> Option<Task> {
-        let ended = self.end != End::NotYet;
-        let (queue, dirty) = if self.dirty.is_empty() {
-            (&mut self.unknown, false)
-        } else {
-            (&mut self.dirty, true)
+        let queue = match (self.dirty.is_empty(), self.end) {
+            (false, _) => &mut self.dirty,
+            (true, End::NotYet) => &mut self.unknown,
+            (true, _) => return None,
         };
-        if ended && !dirty {
-            return None;
-        }
         let (piece, rest) = queue.pop_front()?.split();
         if let Some(rest) = rest {
             queue.push_front(rest);

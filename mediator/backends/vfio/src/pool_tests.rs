@@ -119,7 +119,7 @@ fn who_takes_and_gives_back_all_the_time_keeps_nobody_waiting() {
                 break;
             }
         }
-        pool.end_now();
+        pool.end(End::Now);
         waiting.join().unwrap()
     });
     assert!(matches!(refused, Err(Refusal::Full { .. })), "{refused:?}");
@@ -131,7 +131,7 @@ fn an_end_waits_for_what_is_taken_and_scrubs_only_what_was() {
     let task = pool.next().unwrap();
     pool.scrubbed(&task);
     let taken = pool.take(PAGE_BYTES).unwrap();
-    pool.end();
+    pool.end(End::AllBack);
     assert_eq!(pool.take(PAGE_BYTES), Err(Refusal::Ended));
     let next = std::thread::scope(|scope| {
         let scrubbing = scope.spawn(|| pool.next());
@@ -149,7 +149,7 @@ fn who_comes_back_after_the_scrubber_has_gone_scrubs_for_itself() {
     let pool = pool();
     scrub(&pool);
     let taken = pool.take(PAGE_BYTES).unwrap();
-    pool.end_now();
+    pool.end(End::Now);
     assert!(pool.next().is_none());
     assert!(!pool.take_back(taken));
     assert_eq!(pool.taken_bytes(), 0);
@@ -193,7 +193,7 @@ fn who_waits_is_told_of_the_end() {
     let refused = std::thread::scope(|scope| {
         let waiting = scope.spawn(|| pool.take(PAGE_BYTES));
         std::thread::yield_now();
-        pool.end();
+        pool.end(End::AllBack);
         waiting.join().unwrap()
     });
     assert_eq!(refused, Err(Refusal::Ended));

@@ -20,8 +20,8 @@ use causeway_cpu_queue::fill_uncached;
 use crate::bar::Bar;
 use crate::pool::{Piece, Pool};
 
-/// Starts the thread that scrubs the pieces of `pool`. The thread keeps the device open until the
-/// pool has ended and its last piece is scrubbed.
+/// Starts the thread that scrubs the pieces of `pool`. The thread keeps the device open until
+/// [`Pool::next`] returns no more pieces.
 pub(crate) fn start(bar: Arc<Bar>, pool: Arc<Pool>) -> io::Result<JoinHandle<()>> {
     let thread = Builder::new().name("vfio-scrub".to_owned());
     thread.spawn(move || {

@@ -11,6 +11,7 @@ use causeway_protocol::message::Status;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::backend::Shared;
+use crate::pool::End;
 
 /// Time without a further event after which a reset is over. A reset by a shell, through sysfs'
 /// `reset`, causes an event before the reset and one after it.
@@ -76,8 +77,8 @@ fn run(watch: Watch, stop: &OwnedFd, shared: &Shared) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => {
                 log::error!(
-                    "cannot wait for events of device {}; its resets and the host's requests to \
-                     have it back go unnoticed from now on: {e}",
+                    "cannot wait for events of device {}; its resets, and requests of the host to \
+                     return it, go unnoticed from now on: {e}",
                     shared.address
                 );
                 shared.pool.resume();
@@ -108,13 +109,9 @@ fn give_back(shared: &Shared) {
         "device {address} goes back to the host, because {}: all guests lose it now",
         DeviceEvent::AskedBack
     );
-    shared.pool.end();
-    shared.lose(&lost(
-        shared,
-        DeviceEvent::AskedBack,
-        "it does not come back",
-    ));
-    drop(shared.take_bar());
+    shared.pool.end(End::AllBack);
+    lose(shared, DeviceEvent::AskedBack, "it does not come back");
+    drop(shared.bar.lock().take());
     let taken_bytes = shared.pool.taken_bytes();
     if taken_bytes != 0 {
         log::info!(
@@ -141,7 +138,7 @@ fn restart(shared: &Shared, event: DeviceEvent, again: bool) {
     // After the first event, the pool is paused, so no session has a partition that the second
     // event could take.
     if !again {
-        shared.lose(&lost(shared, event, "reset the session to go on"));
+        lose(shared, event, "reset the session to go on");
     }
     let Some(bar) = shared.bar() else { return };
     let device = bar.device();
@@ -155,10 +152,10 @@ fn restart(shared: &Shared, event: DeviceEvent, again: bool) {
     }
 }
 
-/// Returns the fault that the sessions get: the event and the way out.
-fn lost(shared: &Shared, event: DeviceEvent, way_out: &str) -> Fault {
-    Fault::new(
-        Status::DeviceLost,
-        format!("device {}: {event}; {way_out}", shared.address),
-    )
+/// Takes the device from all sessions, which get a fault with the event and the way out.
+fn lose(shared: &Shared, event: DeviceEvent, way_out: &str) {
+    if let Some(lost) = shared.loss.get() {
+        let text = format!("device {}: {event}; {way_out}", shared.address);
+        lost(&Fault::new(Status::DeviceLost, text));
+    }
 }

@@ -18,9 +18,7 @@ pub(crate) fn check(file: BorrowedFd<'_>, bytes: u64) -> Result<(), ImportError>
     }
     let status = rustix::fs::fstat(file).map_err(|e| ImportError::Examine(e.into()))?;
     let kind = match FileType::from_raw_mode(status.st_mode) {
-        FileType::RegularFile => {
-            return check_file(file, u64::try_from(status.st_size).unwrap_or(0), bytes);
-        }
+        FileType::RegularFile => return check_file(file, bytes),
         // NVIDIA's descriptors are character devices, other drivers' have no type (dma-buf). The
         // driver knows its own.
         FileType::CharacterDevice | FileType::Unknown => return Ok(()),
@@ -36,7 +34,7 @@ pub(crate) fn check(file: BorrowedFd<'_>, bytes: u64) -> Result<(), ImportError>
 /// Checks that a file has `wanted` bytes and keeps them. An access beyond the end of a file raises
 /// SIGBUS, so the file must be sealed against becoming shorter. Only memory files can be sealed,
 /// which also keeps out files of slow or foreign file systems.
-fn check_file(file: BorrowedFd<'_>, has: u64, wanted: u64) -> Result<(), ImportError> {
+fn check_file(file: BorrowedFd<'_>, wanted: u64) -> Result<(), ImportError> {
     let sealed = rustix::fs::fcntl_get_seals(file.as_fd());
     if !sealed.is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
         rustix::fs::fcntl_add_seals(file, SealFlags::SHRINK)
@@ -44,7 +42,7 @@ fn check_file(file: BorrowedFd<'_>, has: u64, wanted: u64) -> Result<(), ImportE
     }
     // The size that counts is that which it has from now on.
     let status = rustix::fs::fstat(file).map_err(|e| ImportError::Examine(e.into()))?;
-    let has = u64::try_from(status.st_size).unwrap_or(has);
+    let has = u64::try_from(status.st_size).unwrap_or(0);
     if has < wanted {
         return Err(ImportError::Size { has, wanted });
     }

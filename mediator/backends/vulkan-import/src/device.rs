@@ -1,12 +1,12 @@
 //! A Vulkan device into which memory is imported.
 
 use std::ffi::CStr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use ash::vk;
+use ash::{Instance, vk};
 use causeway_memory::DeviceMemory;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::instance::{Physical, Vulkan, failed};
 use crate::memory::ImportedMemory;
@@ -31,7 +31,9 @@ pub struct VulkanDevice {
     /// Whether each import must name a buffer to which the memory belongs.
     pub(crate) dedicated: bool,
     heap_bytes: u64,
-    importing: Mutex<()>,
+    /// Locked during an import. Imports must not run at the same time, because duplicates of a
+    /// descriptor share one file position, from which lavapipe reads.
+    pub(crate) importing: Mutex<()>,
     // Dropped after the device, which was created from it.
     _vulkan: Arc<Vulkan>,
 }
@@ -61,15 +63,12 @@ impl VulkanDevice {
 
     /// Opens `physical`, as [`Self::open`] does.
     pub(crate) fn of(vulkan: &Arc<Vulkan>, physical: &Physical) -> Result<Self, VulkanError> {
-        require_extension(vulkan, physical)?;
-        let dedicated = require_import(vulkan, physical)?;
+        let instance = &vulkan.instance;
+        require_extension(instance, physical)?;
+        let dedicated = require_import(instance, physical)?;
         // SAFETY: the handle is one of this instance.
-        let memory = unsafe {
-            vulkan
-                .instance
-                .get_physical_device_memory_properties(physical.handle)
-        };
-        let device = create(vulkan, physical)?;
+        let memory = unsafe { instance.get_physical_device_memory_properties(physical.handle) };
+        let device = create(instance, physical)?;
         // From here on the device is destroyed with what holds it.
         let mut opened = Self {
             device,
@@ -122,15 +121,12 @@ impl VulkanDevice {
         file: OwnedFd,
         bytes: u64,
     ) -> Result<Arc<dyn DeviceMemory>, ImportError> {
-        use std::os::fd::AsFd;
         descriptor::check(file.as_fd(), bytes)?;
-        Ok(Arc::new(ImportedMemory::new(Arc::clone(self), file, bytes)))
-    }
-
-    /// Locks imports: they must not run at the same time, because duplicates of a descriptor share
-    /// one file position, from which lavapipe reads.
-    pub(crate) fn importing(&self) -> MutexGuard<'_, ()> {
-        self.importing.lock()
+        Ok(Arc::new(ImportedMemory {
+            device: Arc::clone(self),
+            file,
+            bytes,
+        }))
     }
 
     /// Creates a buffer for `bytes` bytes of imported memory. No memory is bound to it.
@@ -168,14 +164,10 @@ impl Drop for VulkanDevice {
     }
 }
 
-fn require_extension(vulkan: &Vulkan, physical: &Physical) -> Result<(), VulkanError> {
+fn require_extension(instance: &Instance, physical: &Physical) -> Result<(), VulkanError> {
     // SAFETY: the handle is one of this instance.
-    let extensions = unsafe {
-        vulkan
-            .instance
-            .enumerate_device_extension_properties(physical.handle)
-    }
-    .map_err(failed("vkEnumerateDeviceExtensionProperties"))?;
+    let extensions = unsafe { instance.enumerate_device_extension_properties(physical.handle) }
+        .map_err(failed("vkEnumerateDeviceExtensionProperties"))?;
     let mut names = extensions
         .iter()
         .map(vk::ExtensionProperties::extension_name_as_c_str);
@@ -190,20 +182,18 @@ fn require_extension(vulkan: &Vulkan, physical: &Physical) -> Result<(), VulkanE
 
 /// Checks that the device imports memory by descriptors. Returns whether each import must name a
 /// buffer to which the memory belongs.
-fn require_import(vulkan: &Vulkan, physical: &Physical) -> Result<bool, VulkanError> {
+fn require_import(instance: &Instance, physical: &Physical) -> Result<bool, VulkanError> {
     let wanted = vk::PhysicalDeviceExternalBufferInfo::default()
         .usage(USAGE)
         .handle_type(HANDLE);
     let mut properties = vk::ExternalBufferProperties::default();
     // SAFETY: the handle is one of this instance, of Vulkan 1.1; the structures are live.
     unsafe {
-        vulkan
-            .instance
-            .get_physical_device_external_buffer_properties(
-                physical.handle,
-                &wanted,
-                &mut properties,
-            );
+        instance.get_physical_device_external_buffer_properties(
+            physical.handle,
+            &wanted,
+            &mut properties,
+        );
     }
     let features = properties
         .external_memory_properties
@@ -218,7 +208,7 @@ fn require_import(vulkan: &Vulkan, physical: &Physical) -> Result<bool, VulkanEr
 }
 
 /// Returns a logical device with one queue, since it must have one.
-fn create(vulkan: &Vulkan, physical: &Physical) -> Result<ash::Device, VulkanError> {
+fn create(instance: &Instance, physical: &Physical) -> Result<ash::Device, VulkanError> {
     let queue = vk::DeviceQueueCreateInfo::default()
         .queue_family_index(0)
         .queue_priorities(&[1.0]);
@@ -229,12 +219,8 @@ fn create(vulkan: &Vulkan, physical: &Physical) -> Result<ash::Device, VulkanErr
     // SAFETY: the structures are live; the extension is one that the device has
     // (`require_extension`), and those that it depends on are part of Vulkan 1.1. Every device has
     // a queue family 0.
-    unsafe {
-        vulkan
-            .instance
-            .create_device(physical.handle, &create, None)
-    }
-    .map_err(failed("vkCreateDevice"))
+    unsafe { instance.create_device(physical.handle, &create, None) }
+        .map_err(failed("vkCreateDevice"))
 }
 
 /// Returns the first of the allowed memory types that is the device's own memory and that CPUs can

@@ -99,13 +99,10 @@ pub enum ImportError {
 
 /// Returns `uuid` as text, in the form of NVIDIA's tools: five groups of hexadecimal digits.
 pub(crate) fn hex(uuid: &Uuid) -> String {
-    let group = |range: std::ops::Range<usize>| -> String {
-        uuid[range]
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect()
-    };
-    [0..4, 4..6, 6..8, 8..10, 10..16].map(group).join("-")
+    let digits = format!("{:032x}", u128::from_be_bytes(*uuid));
+    [0..8, 8..12, 12..16, 16..20, 20..32]
+        .map(|group| &digits[group])
+        .join("-")
 }
 
 fn names(found: &[(String, Uuid)]) -> String {

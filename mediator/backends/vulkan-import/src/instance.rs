@@ -97,10 +97,9 @@ impl Vulkan {
         };
         let name = properties.properties.device_name_as_c_str();
         let name = name.map_or_else(|_| "unnamed".into(), |name| name.to_string_lossy());
-        let name = name.into_owned();
         Some(Physical {
             handle,
-            name,
+            name: name.into_owned(),
             uuid: identity.device_uuid,
         })
     }

@@ -1,6 +1,5 @@
 //! Imported memory, and its mappings.
 
-use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -15,22 +14,13 @@ use crate::device::HANDLE;
 /// because Vulkan maps a memory object only once.
 #[derive(Debug)]
 pub(crate) struct ImportedMemory {
-    device: Arc<VulkanDevice>,
-    file: OwnedFd,
-    bytes: u64,
+    pub device: Arc<VulkanDevice>,
+    /// The descriptor, which was checked.
+    pub file: OwnedFd,
+    pub bytes: u64,
 }
 
 impl ImportedMemory {
-    /// Returns the `bytes` bytes of memory of `device` that were exported as `file`, a descriptor
-    /// that was checked.
-    pub fn new(device: Arc<VulkanDevice>, file: OwnedFd, bytes: u64) -> Self {
-        Self {
-            device,
-            file,
-            bytes,
-        }
-    }
-
     /// Hands the driver a duplicate of the descriptor, which the driver closes after the import.
     fn import(&self) -> Result<Import, String> {
         let file = self
@@ -51,7 +41,7 @@ impl ImportedMemory {
     }
 
     fn allocate(&self, file: OwnedFd, buffer: vk::Buffer) -> Result<vk::DeviceMemory, String> {
-        let _one_at_a_time = self.device.importing();
+        let _one_at_a_time = self.device.importing.lock();
         let file = file.into_raw_fd();
         let mut handle = vk::ImportMemoryFdInfoKHR::default()
             .handle_type(HANDLE)
@@ -116,6 +106,7 @@ impl DeviceMemory for ImportedMemory {
 }
 
 /// A memory object of Vulkan. A drop frees it, which unmaps it, too.
+#[derive(Debug)]
 struct Import {
     device: Arc<VulkanDevice>,
     memory: vk::DeviceMemory,
@@ -135,7 +126,10 @@ impl Import {
         if !(base.as_ptr() as u64).is_multiple_of(PAGE_BYTES) {
             return Err("vkMapMemory gave an address that is not the start of a page".to_owned());
         }
-        Ok(VulkanMapping { base, import: self })
+        Ok(VulkanMapping {
+            base,
+            _import: self,
+        })
     }
 }
 
@@ -149,9 +143,10 @@ impl Drop for Import {
     }
 }
 
+#[derive(Debug)]
 struct VulkanMapping {
     base: NonNull<u8>,
-    import: Import,
+    _import: Import,
 }
 
 // SAFETY: an address range that is not dereferenced here, and handles that are used by one thread:
@@ -163,12 +158,5 @@ unsafe impl Sync for VulkanMapping {}
 impl DeviceMapping for VulkanMapping {
     fn as_ptr(&self) -> NonNull<u8> {
         self.base
-    }
-}
-
-impl fmt::Debug for VulkanMapping {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let device = self.import.device.name();
-        write!(f, "VulkanMapping({:p} of {device})", self.base)
     }
 }

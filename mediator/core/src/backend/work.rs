@@ -164,11 +164,7 @@ impl<'a> Launch<'a> {
     }
 }
 
-impl fmt::Debug for Launch<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Launch").field(&self.shape).finish()
-    }
-}
+causeway_memory::debug_fields!(Launch<'_> { shape });
 
 fn check_shape(kernel: &dyn Function, shape: &LaunchShape) -> Result<(), String> {
     let LaunchShape { grid, block, .. } = *shape;
@@ -244,11 +240,7 @@ impl fmt::Debug for Recorded {
     }
 }
 
-impl fmt::Debug for RecordedLaunch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("RecordedLaunch").field(&self.shape).finish()
-    }
-}
+causeway_memory::debug_fields!(RecordedLaunch { shape });
 
 impl From<Launch<'_>> for Recorded {
     fn from(launch: Launch<'_>) -> Self {

@@ -69,8 +69,8 @@ impl Executor {
         }
     }
 
-    /// Returns how far submitted work is. Once it is done, sleepers look at their fences: a GPU
-    /// wakes none of them.
+    /// Returns whether submitted work still runs. If it is done, wakes those who wait for fences,
+    /// because a GPU does not wake them.
     pub fn progress(&mut self) -> Result<Progress, Fault> {
         let progress = self.queue.poll()?;
         if progress == Progress::Idle {
@@ -79,7 +79,7 @@ impl Executor {
         Ok(progress)
     }
 
-    /// Begins all submitted work.
+    /// Makes the back end begin all submitted work.
     pub fn flush(&mut self) -> Result<(), Stop> {
         self.queue.flush().map_err(Stop::Fault)
     }

@@ -32,8 +32,8 @@ impl Idle {
         Self { budget: SPIN_MIN }
     }
 
-    /// Returns when there may be a packet at `position`, or a reason to stop. `progress` returns
-    /// how far submitted work is.
+    /// Waits until the ring may have a packet at `position` or the consumer has to stop. `progress`
+    /// tells whether submitted work still runs.
     ///
     /// # Errors
     /// The fault that `progress` returned.

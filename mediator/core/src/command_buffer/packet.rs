@@ -80,7 +80,15 @@ pub(super) fn decode(bytes: &[u8], limit: u64) -> Result<Option<Decoded<'_>>, St
             check(value == 0)?;
             Packet::Memory(MemoryWork::Timestamp { address })
         }
-        Opcode::Replay => replay(read(bytes)?)?,
+        Opcode::Replay => {
+            let Replay {
+                recording,
+                reserved,
+                ..
+            } = read(bytes)?;
+            check(reserved == [0; 13])?;
+            Packet::Replay { recording }
+        }
     };
     Ok(Some(Decoded {
         opcode,
@@ -137,13 +145,6 @@ fn fence(fence: Fence) -> Result<Fence, Status> {
     } else {
         Err(Status::BadAlignment)
     }
-}
-
-fn replay(replay: Replay) -> Result<Packet<'static>, Status> {
-    check(replay.reserved == [0; 13])?;
-    Ok(Packet::Replay {
-        recording: replay.recording,
-    })
 }
 
 /// The end of a range that is not empty and does not wrap.

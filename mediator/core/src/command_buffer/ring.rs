@@ -13,7 +13,7 @@ use causeway_protocol::ring::{
 
 use crate::backend::Memory;
 use crate::host::RingPlace;
-use crate::refusal::{Refusal, cause};
+use crate::refusal::Refusal;
 
 /// A ring in a mapping of the consumer's own.
 pub(crate) struct Ring {
@@ -25,18 +25,14 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Maps a ring and clears its header: positions begin at zero, whatever the memory held.
+    /// Maps the ring of `bytes` bytes at `offset` of `memory`, and sets all words of its header to
+    /// 0.
     pub fn new(memory: &dyn Memory, offset: u64, bytes: u64) -> Result<Self, Refusal> {
         let bad_memory = Refusal::new(Status::BadMemory);
         let units = capacity_units(bytes).ok_or(bad_memory)?;
         let backing = memory.backing().ok_or(bad_memory)?;
         let (shared, base) = backing.host().ok_or(bad_memory)?;
-        let mapping = shared
-            .map(base + offset, bytes, Access::ReadWrite)
-            .map_err(|e| {
-                log::debug!("cannot map a command buffer: {e}{}", cause(&e));
-                Refusal::new(Status::NoMemory)
-            })?;
+        let mapping = shared.map(base + offset, bytes, Access::ReadWrite)?;
         let place = RingPlace {
             memory: Arc::clone(shared),
             offset: base + offset,
@@ -77,7 +73,8 @@ impl Ring {
         self.units - (position & (self.units - 1))
     }
 
-    /// Copies whole units out, from `position`. They do not reach beyond the end of the ring.
+    /// Copies whole units from `position` on to `into`. The caller makes sure that they do not
+    /// reach beyond the end of the ring.
     pub fn copy_units(&self, position: u64, into: &mut [u8]) -> Result<(), RangeError> {
         let unit = position & (self.units - 1);
         self.mapping

@@ -25,7 +25,7 @@ impl Rings {
         rings.push(Arc::downgrade(ring));
     }
 
-    /// Returns how full all rings are together.
+    /// Returns how many units all rings have together, and how many of them are in use.
     pub fn depth(&self) -> Depth {
         // Upgraded before the sum: this thread may become the last holder of a ring, and unmapping
         // the ring under the lock would hold up others.

@@ -23,34 +23,22 @@ use crate::object::{
     SpaceEntry,
 };
 use crate::quota::Resource;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, refuse_if};
 
 /// How long `DestroyCommandBuffer` waits for the packet under way before it fails with `Busy`.
 const DESTROY_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Why a module was not loaded, and how many bytes of that are in the guest's log.
-pub(super) struct LoadFailure {
-    pub refusal: Refusal,
-    pub log_bytes: u32,
-}
-
-impl From<Refusal> for LoadFailure {
-    fn from(refusal: Refusal) -> Self {
-        Self {
-            refusal,
-            log_bytes: 0,
-        }
-    }
-}
-
 impl ClientSession<'_> {
     /// Compiles without the session's lock: a large module must not block the guest's other CPUs.
-    pub(super) fn load_module(&self, request: LoadModule) -> Result<u32, LoadFailure> {
+    /// Sets `log_bytes` to the bytes that it writes to the guest's log.
+    pub(super) fn load_module(
+        &self,
+        request: LoadModule,
+        log_bytes: &mut u32,
+    ) -> Result<u32, Refusal> {
         let space = self.open_space(request.space)?;
         let bytes = request.image_bytes;
-        if bytes == 0 || bytes > MODULE_BYTES_MAX {
-            return Err(Refusal::new(Status::BadRange).into());
-        }
+        refuse_if(bytes == 0 || bytes > MODULE_BYTES_MAX, Status::BadRange)?;
         let image_charge = self.account.charge(Resource::ModuleBytes, bytes)?;
         let object_charge = self.account.charge(Resource::Objects, 1)?;
         let mut image = vec![0; bytes as usize];
@@ -63,10 +51,8 @@ impl ClientSession<'_> {
                     self.id,
                     self.name
                 );
-                return Err(LoadFailure {
-                    refusal: self.module_refusal(&error),
-                    log_bytes: self.write_log(&request, &error.to_string())?,
-                });
+                *log_bytes = self.write_log(&request, &error.to_string())?;
+                return Err(self.module_refusal(&error));
             }
         };
         // The size is known only now; a module beyond the quota is dropped.
@@ -79,7 +65,7 @@ impl ClientSession<'_> {
             functions: HashMap::new(),
             charges: Arc::new([image_charge, object_charge, memory_charge]),
         };
-        Ok(state.insert(Object::Module(entry))?)
+        state.insert(Object::Module(entry))
     }
 
     /// A device that executes no kernels refuses every module, whatever is in it.
@@ -185,14 +171,11 @@ impl ClientSession<'_> {
         let own = matches!(entry.origin, Origin::Own { .. });
         let host = entry.material == Material::GuestRam
             || entry.material == Material::Allocated(MemoryKind::Host);
-        if !own || !host {
-            return Err(Refusal::new(Status::BadMemory));
-        }
+        refuse_if(!own || !host, Status::BadMemory)?;
         check_aligned(PAGE_BYTES, &[request.offset])?;
         entry.check_range(request.offset, request.length)?;
-        if ring::capacity_units(request.length).is_none() {
-            return Err(Refusal::new(Status::BadMemory));
-        }
+        let units = ring::capacity_units(request.length);
+        refuse_if(units.is_none(), Status::BadMemory)?;
         Ok(memory)
     }
 
@@ -222,9 +205,7 @@ impl ClientSession<'_> {
 /// Returns the name in a request: UTF-8 of the stated length, with zeros behind it.
 fn function_name(request: &GetFunction) -> Result<&str, Refusal> {
     let used = request.name_bytes as usize;
-    if used == 0 || used > FUNCTION_NAME_MAX {
-        return Err(Refusal::new(Status::BadRange));
-    }
+    refuse_if(used == 0 || used > FUNCTION_NAME_MAX, Status::BadRange)?;
     let (name, rest) = request.name.split_at(used);
     if let Some(at) = rest.iter().position(|byte| *byte != 0) {
         let field = HEADER_BYTES + std::mem::offset_of!(GetFunction, name);

@@ -12,7 +12,7 @@ use causeway_protocol::message::{APERTURE_ADDRESS, Status};
 
 use crate::client_session::ClientSession;
 use crate::object::MemoryEntry;
-use crate::refusal::{Refusal, cause};
+use crate::refusal::Refusal;
 
 impl ClientSession<'_> {
     /// Copies `into.len()` bytes from the guest's memory at `address`.
@@ -44,8 +44,8 @@ impl ClientSession<'_> {
     ) -> Result<(Mapping, u64), Refusal> {
         let (memory, offset) = self.mapped_object(address, bytes, access)?;
         let within = offset % PAGE_BYTES;
-        let mapping = memory.map(offset - within, within + bytes, access);
-        Ok((mapping.map_err(|e| no_memory(&e))?, within))
+        let mapping = memory.map(offset - within, within + bytes, access)?;
+        Ok((mapping, within))
     }
 
     /// Returns the object behind a range of the aperture that is within one mapping, and the offset
@@ -72,10 +72,4 @@ impl ClientSession<'_> {
         let (memory, base) = backing.host().ok_or(Refusal::new(Status::BadMemory))?;
         Ok((Arc::clone(memory), base + mapping.from + within))
     }
-}
-
-/// The refusal for a host without memory or mappings.
-fn no_memory(error: &causeway_memory::MemoryError) -> Refusal {
-    log::debug!("memory of a guest: {error}{}", cause(error));
-    Refusal::new(Status::NoMemory)
 }

@@ -6,7 +6,6 @@ use causeway_protocol::message::{
 };
 use causeway_protocol::{Access, registers::features};
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{check_aligned, nothing};
@@ -16,15 +15,13 @@ use crate::client_session::{ClientSession, Epoch};
 use crate::decode::HEADER_BYTES;
 use crate::object::{Material, MemoryEntry, Object, Origin};
 use crate::quota::{Charge, Resource};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, refuse_if};
 
 impl ClientSession<'_> {
     pub(super) fn allocate(&self, request: Allocate) -> Result<AllocateReply, Refusal> {
         let kind = MemoryKind::from_wire(request.kind).ok_or(Refusal::new(Status::BadMemory))?;
         let options = self.options(request.flags)?;
-        if request.size == 0 {
-            return Err(Refusal::new(Status::BadRange));
-        }
+        refuse_if(request.size == 0, Status::BadRange)?;
         let granularity = self.backend.attributes().granularity_bytes;
         // A size that cannot be rounded up is more than any quota.
         let bytes = request.size.checked_next_multiple_of(granularity);
@@ -46,20 +43,16 @@ impl ClientSession<'_> {
             return Err(Refusal::with(Status::ReservedNotZero, offset));
         }
         let compressible = flags & allocate_flags::COMPRESSIBLE != 0;
-        if compressible && self.backend.attributes().features & features::COMPRESSION == 0 {
-            return Err(Refusal::new(Status::Unsupported));
+        if compressible {
+            self.require(features::COMPRESSION)?;
         }
         Ok(AllocateOptions { compressible })
     }
 
     pub(super) fn register_ram(&self, request: RegisterRam) -> Result<AllocateReply, Refusal> {
-        if self.backend.attributes().features & features::GUEST_RAM == 0 {
-            return Err(Refusal::new(Status::Unsupported));
-        }
+        self.require(features::GUEST_RAM)?;
         check_aligned(PAGE_BYTES, &[request.address, request.length])?;
-        if request.length == 0 {
-            return Err(Refusal::new(Status::BadRange));
-        }
+        refuse_if(request.length == 0, Status::BadRange)?;
         let epoch = self.epoch();
         let slot = self.account.charge(Resource::Allocations, 1)?;
         let charge = self
@@ -94,22 +87,12 @@ impl ClientSession<'_> {
         slot: Charge,
     ) -> Result<AllocateReply, Refusal> {
         let bytes = memory.bytes();
-        let entry = MemoryEntry {
-            memory: Some(memory),
-            bytes,
-            material,
-            access: Access::ReadWrite,
-            origin: Origin::Own {
-                exports: Vec::new(),
-            },
-            gpu: BTreeSet::new(),
-            cpu: BTreeSet::new(),
-            _charge: slot,
-        };
+        let access = Access::ReadWrite;
+        let entry = MemoryEntry::new(memory, material, access, Origin::default(), slot);
         let handle = self.lock_within(epoch)?.insert(Object::Memory(entry))?;
         Ok(AllocateReply {
             handle,
-            access: Access::ReadWrite.wire(),
+            access: access.wire(),
             size: bytes,
         })
     }

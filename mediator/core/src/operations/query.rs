@@ -27,7 +27,7 @@ impl ClientSession<'_> {
         self.lock().greeted |= self.client.bit();
         Ok(HelloReply {
             major: VERSION_MAJOR,
-            minor: common_minor(VERSION_MINOR, request.minor),
+            minor: VERSION_MINOR.min(request.minor),
             reserved: 0,
             features: self.backend.attributes().features | SESSION_FEATURES,
             session: self.id,
@@ -59,7 +59,7 @@ impl ClientSession<'_> {
             Some(fault) => (fault.status, fault.text),
             None => (Status::Ok, String::new()),
         };
-        let text_bytes = whole_characters(&text, FAULT_TEXT_BYTES) as u32;
+        let text_bytes = text.floor_char_boundary(FAULT_TEXT_BYTES) as u32;
         Ok(FaultReport {
             status: status as u32,
             text_bytes,
@@ -91,22 +91,9 @@ impl ClientSession<'_> {
     }
 }
 
-/// Returns the minor version that both sides know.
-fn common_minor(ours: u16, theirs: u16) -> u16 {
-    ours.min(theirs)
-}
-
-/// Returns how many bytes of `text` fit into `room` without cutting a character.
-fn whole_characters(text: &str, room: usize) -> usize {
-    (0..=room.min(text.len()))
-        .rev()
-        .find(|at| text.is_char_boundary(*at))
-        .unwrap_or(0)
-}
-
 fn padded<const N: usize>(text: &str) -> [u8; N] {
     let mut bytes = [0; N];
-    let used = whole_characters(text, N);
+    let used = text.floor_char_boundary(N);
     bytes[..used].copy_from_slice(&text.as_bytes()[..used]);
     bytes
 }
@@ -119,7 +106,6 @@ mod tests {
     fn long_texts_are_cut_between_characters() {
         assert_eq!(padded::<4>("ab"), *b"ab\0\0");
         assert_eq!(padded::<4>("abcé"), *b"abc\0");
-        assert_eq!(whole_characters("abcé", 4), 3);
-        assert_eq!(whole_characters("abcé", 5), 5);
+        assert_eq!(padded::<5>("abcé"), *"abcé".as_bytes());
     }
 }

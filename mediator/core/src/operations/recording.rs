@@ -14,7 +14,7 @@ use crate::client_session::ClientSession;
 use crate::command_buffer::compile;
 use crate::object::{Object, RecordingEntry, SpaceEntry};
 use crate::quota::Resource;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, refuse_if};
 
 impl ClientSession<'_> {
     /// Validates and records without the session's lock: a long recording must not block the
@@ -23,14 +23,10 @@ impl ClientSession<'_> {
         &self,
         request: CreateRecording,
     ) -> Result<HandleReply, Refusal> {
-        if self.backend.attributes().features & features::RECORDING == 0 {
-            return Err(Refusal::new(Status::Unsupported));
-        }
+        self.require(features::RECORDING)?;
         let space = self.open_space(request.space)?;
         let bytes = request.bytes;
-        if bytes == 0 || bytes > RECORDING_BYTES_MAX {
-            return Err(Refusal::new(Status::BadRange));
-        }
+        refuse_if(bytes == 0 || bytes > RECORDING_BYTES_MAX, Status::BadRange)?;
         check_aligned(UNIT_BYTES as u64, &[bytes])?;
         let packets_charge = self.account.charge(Resource::ModuleBytes, bytes)?;
         let object_charge = self.account.charge(Resource::Objects, 1)?;

@@ -1,6 +1,5 @@
 //! Export, import, revocation.
 
-use std::collections::BTreeSet;
 use std::sync::Weak;
 
 use causeway_protocol::Access;
@@ -18,9 +17,7 @@ impl ClientSession<'_> {
     /// Exports memory that the session allocated. Imports belong to another session, and guest RAM
     /// holds more than the guest wants to share: both are refused.
     pub(super) fn export(&self, request: Export) -> Result<Token, Refusal> {
-        if self.backend.attributes().features & features::SHARING == 0 {
-            return Err(Refusal::new(Status::Unsupported));
-        }
+        self.require(features::SHARING)?;
         let access = useful(access(request.access)?)?;
         let mut state = self.lock();
         let entry = state.get_mut::<MemoryEntry>(request.allocation)?;
@@ -35,7 +32,6 @@ impl ClientSession<'_> {
         let offer = Offer {
             memory,
             kind,
-            bytes: entry.bytes,
             access,
         };
         let token = self.peers.exchange.publish(self.id, offer)?;
@@ -52,21 +48,12 @@ impl ClientSession<'_> {
         let charge = self.account.charge(Resource::Allocations, 1)?;
         // Without the lock: a driver may take long to import memory of another process.
         let offer = self.peers.exchange.fetch(&request.token, access)?;
-        let bytes = offer.bytes;
+        let bytes = offer.memory.bytes();
         let import = import_number();
-        let entry = MemoryEntry {
-            memory: Some(offer.memory),
-            bytes,
-            material: Material::Allocated(offer.kind),
-            access,
-            origin: Origin::Import {
-                token: request.token,
-                import,
-            },
-            gpu: BTreeSet::new(),
-            cpu: BTreeSet::new(),
-            _charge: charge,
-        };
+        let material = Material::Allocated(offer.kind);
+        let token = request.token;
+        let origin = Origin::Import { token, import };
+        let entry = MemoryEntry::new(offer.memory, material, access, origin, charge);
         let mut state = self.lock_within(&epoch)?;
         let handle = state.insert(Object::Memory(entry))?;
         let importer = Importer {
@@ -75,7 +62,7 @@ impl ClientSession<'_> {
             import,
         };
         // An export that was withdrawn since the look above would never revoke this import.
-        if !self.peers.exchange.register(&request.token, importer) {
+        if !self.peers.exchange.register(&token, importer) {
             state.remove(handle);
             return Err(Refusal::new(Status::BadToken));
         }
@@ -89,9 +76,8 @@ impl ClientSession<'_> {
     /// The token of another client's export is refused like an unknown one, so that the guest does
     /// not learn that the export exists.
     pub(super) fn revoke(&self, request: Token) -> Result<Empty, Refusal> {
-        if !self.has_exported(&request.token)
-            || !self.peers.exchange.withdraw(&request.token, self.id)
-        {
+        let exchange = &self.peers.exchange;
+        if !self.has_exported(&request.token) || !exchange.withdraw(&request.token, self.id) {
             return Err(Refusal::new(Status::BadToken));
         }
         let mut state = self.lock();

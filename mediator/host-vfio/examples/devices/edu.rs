@@ -98,16 +98,13 @@ impl Edu {
         Ok(self.device.disable_interrupts()?)
     }
 
-    /// As [`Self::message`], by the pin. Every second time the kernel unmasks it by an event.
+    /// As [`Self::message`], by the pin. The kernel unmasks it by an event.
     pub fn pin(&self, times: u32) -> Outcome {
         let (event, unmask) = (EventFd::new(0)?, EventFd::new(0)?);
         self.device.set_intx(&event, Some(&unmask))?;
-        for i in 0..times {
+        for _ in 0..times {
             self.raise(&event)?;
-            match i % 2 {
-                0 => self.device.unmask_intx()?,
-                _ => unmask.write(1)?,
-            }
+            unmask.write(1)?;
         }
         Ok(self.device.disable_interrupts()?)
     }

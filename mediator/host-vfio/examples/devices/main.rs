@@ -198,7 +198,7 @@ fn dma(container: &Arc<Container>, edu: &Edu) -> Outcome {
     edu.store(IOVA + 0x4000)?;
     own.read(0x4000, &mut seen)?;
     check("what is not mapped is not fetched", seen != pattern)?;
-    container.unmap_dma(IOVA, DMA_BYTES)?;
+    container.unmap_all_dma()?;
     own.write(0x9000, &pattern)?;
     edu.store(IOVA + 0x9000)?;
     own.read(0x9000, &mut seen)?;

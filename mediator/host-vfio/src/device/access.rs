@@ -80,14 +80,6 @@ impl Device {
         Ok(u32::from_le_bytes(self.read_bytes(index, offset)?))
     }
 
-    /// Reads a little-endian 64-bit word, by one access where the kernel has such, else by two.
-    ///
-    /// # Errors
-    /// [`AccessError`], as for [`Self::read`] and [`Self::write`].
-    pub fn read_u64(&self, index: RegionIndex, offset: u64) -> Result<u64, AccessError> {
-        Ok(u64::from_le_bytes(self.read_bytes(index, offset)?))
-    }
-
     fn read_bytes<const N: usize>(
         &self,
         index: RegionIndex,

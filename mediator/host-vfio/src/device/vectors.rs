@@ -8,25 +8,17 @@ use crate::device::Device;
 use crate::interrupts::{Action, InterruptError, InterruptInfo, InterruptKind};
 use crate::statistics::Counters;
 
-/// The kind of interrupts that is enabled, and how many vectors.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Enabled {
-    kind: InterruptKind,
-    vectors: u32,
-}
-
 impl Device {
     /// Returns the number and the properties of the device's interrupts of one kind.
     pub fn interrupts(&self, kind: InterruptKind) -> InterruptInfo {
         let mut all = self.description.interrupts.iter();
         let found = all.find(|info| info.kind == kind);
-        found.copied().unwrap_or(InterruptInfo::new(kind, 0, 0))
+        found.copied().unwrap_or(InterruptInfo::none(kind))
     }
 
     /// Makes the device's interrupt pin (INTx) signal `trigger`, and disables its other interrupts.
-    /// The kernel masks the pin each time that it signals (if the pin is
-    /// [`InterruptInfo::automasked`], as level-triggered pins are) until `unmask` is signalled, as
-    /// KVM's irqfd does by its resampling event.
+    /// The kernel masks the pin each time that it signals, until `unmask` is signalled, as KVM's
+    /// irqfd does by its resampling event.
     ///
     /// # Errors
     /// [`InterruptError`]: the device has no pin, or the kernel refuses. The pin is then disabled.
@@ -39,17 +31,10 @@ impl Device {
         self.check_vectors(KIND, 1)?;
         let mut enabled = self.enabled.lock();
         self.disable(&mut enabled)?;
-        let action = Action::Signal {
-            start: 0,
-            events: &[Some(lend(trigger))],
-        };
-        self.act(KIND, action, "set up")?;
-        *enabled = Some(Enabled {
-            kind: KIND,
-            vectors: 1,
-        });
+        self.act(KIND, Action::Signal(&[Some(lend(trigger))]), "set up")?;
+        *enabled = Some(KIND);
         if let Some(unmask) = unmask {
-            let result = self.act(KIND, Action::UnmaskOn(lend(unmask)), "resample");
+            let result = self.act(KIND, Action::UnmaskOn(lend(unmask)), "let an event unmask");
             if let Err(e) = result {
                 self.disable(&mut enabled)?;
                 return Err(e);
@@ -57,22 +42,6 @@ impl Device {
         }
         Counters::add(&self.counters.vectors, 1);
         Ok(())
-    }
-
-    /// Masks the device's pin.
-    ///
-    /// # Errors
-    /// [`InterruptError`].
-    pub fn mask_intx(&self) -> Result<(), InterruptError> {
-        self.act(InterruptKind::Intx, Action::Mask, "mask")
-    }
-
-    /// Unmasks the device's pin. If it is asserted still, it is signalled again.
-    ///
-    /// # Errors
-    /// [`InterruptError`].
-    pub fn unmask_intx(&self) -> Result<(), InterruptError> {
-        self.act(InterruptKind::Intx, Action::Unmask, "unmask")
     }
 
     /// Sets up the first `events.len()` vectors of kind `kind` (MSI or MSI-X), in place of the
@@ -87,7 +56,10 @@ impl Device {
         kind: InterruptKind,
         events: &[Option<&EventFd>],
     ) -> Result<(), InterruptError> {
-        self.check_messages(kind)?;
+        if !matches!(kind, InterruptKind::Msi | InterruptKind::Msix) {
+            let address = self.address;
+            return Err(InterruptError::NotMessages { address, kind });
+        }
         self.check_vectors(kind, events.len() as u64)?;
         let mut enabled = self.enabled.lock();
         self.disable(&mut enabled)?;
@@ -95,57 +67,10 @@ impl Device {
             return Ok(());
         }
         let lent: Vec<_> = events.iter().map(|event| event.map(lend)).collect();
-        let action = Action::Signal {
-            start: 0,
-            events: &lent,
-        };
-        self.act(kind, action, "set up")?;
-        *enabled = Some(Enabled {
-            kind,
-            // Checked above.
-            vectors: events.len() as u32,
-        });
+        self.act(kind, Action::Signal(&lent), "set up")?;
+        *enabled = Some(kind);
         let signalled = events.iter().flatten().count();
         Counters::add(&self.counters.vectors, signalled as u64);
-        Ok(())
-    }
-
-    /// Changes the event of one vector, or has it signal none. The others are not disturbed.
-    ///
-    /// A vector beyond those that [`Self::set_vectors`] has set up is added, where the device's can
-    /// be (not [`InterruptInfo::fixed`]).
-    ///
-    /// # Errors
-    /// [`InterruptError`]: [`InterruptError::NotEnabled`] for a vector that cannot be added.
-    pub fn set_vector(
-        &self,
-        kind: InterruptKind,
-        vector: u32,
-        event: Option<&EventFd>,
-    ) -> Result<(), InterruptError> {
-        self.check_messages(kind)?;
-        self.check_vectors(kind, u64::from(vector) + 1)?;
-        let mut enabled = self.enabled.lock();
-        let vectors = enabled.filter(|e| e.kind == kind).map_or(0, |e| e.vectors);
-        let can_add = vectors != 0 && !self.interrupts(kind).fixed;
-        if vector >= vectors && !can_add {
-            return Err(InterruptError::NotEnabled {
-                address: self.address,
-                kind,
-                vector,
-                enabled: vectors,
-            });
-        }
-        let action = Action::Signal {
-            start: vector,
-            events: &[event.map(lend)],
-        };
-        self.act(kind, action, "change")?;
-        *enabled = Some(Enabled {
-            kind,
-            vectors: vectors.max(vector + 1),
-        });
-        Counters::add(&self.counters.vectors, u64::from(event.is_some()));
         Ok(())
     }
 
@@ -158,14 +83,8 @@ impl Device {
         self.disable(&mut self.enabled.lock())
     }
 
-    /// Returns the kind of interrupts that is set up, and how many vectors.
-    pub fn enabled_interrupts(&self) -> Option<(InterruptKind, u32)> {
-        let enabled = *self.enabled.lock();
-        enabled.map(|enabled| (enabled.kind, enabled.vectors))
-    }
-
-    fn disable(&self, enabled: &mut Option<Enabled>) -> Result<(), InterruptError> {
-        if let Some(Enabled { kind, .. }) = *enabled {
+    fn disable(&self, enabled: &mut Option<InterruptKind>) -> Result<(), InterruptError> {
+        if let Some(kind) = *enabled {
             self.act(kind, Action::Disable, "disable")?;
             *enabled = None;
         }
@@ -186,18 +105,6 @@ impl Device {
                 what,
                 source,
             })
-    }
-
-    fn check_messages(&self, kind: InterruptKind) -> Result<(), InterruptError> {
-        match kind {
-            InterruptKind::Msi | InterruptKind::Msix => Ok(()),
-            InterruptKind::Intx | InterruptKind::Error | InterruptKind::Request => {
-                Err(InterruptError::NotMessages {
-                    address: self.address,
-                    kind,
-                })
-            }
-        }
     }
 
     /// Refuses more vectors than there are.

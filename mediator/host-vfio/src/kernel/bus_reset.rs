@@ -74,7 +74,7 @@ fn group_files(container: &Container) -> io::Result<Vec<RawFd>> {
     if container.kind() == Kind::Iommufd {
         return Ok(Vec::new());
     }
-    let groups: BTreeSet<u32> = container.open().values().flatten().copied().collect();
+    let groups: BTreeSet<u32> = container.open.lock().values().flatten().copied().collect();
     groups.into_iter().map(group_file).collect()
 }
 

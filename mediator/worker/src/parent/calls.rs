@@ -9,6 +9,7 @@ use causeway_protocol::message::Status;
 use zerocopy::IntoBytes;
 
 use super::broker::Import;
+use super::guest::Refused;
 use super::worker::Worker;
 use crate::socket::{Datagram, Socket, SocketError, buffer};
 use crate::wire::{Answer, Fetch, Kind, Registration, Withdraw};
@@ -35,7 +36,7 @@ impl Worker {
         caller: Caller,
     ) -> Result<(Answer, Option<Arc<OwnedFd>>), SocketError> {
         let guest = &self.guest;
-        let answer = match call.kind {
+        let answered = match call.kind {
             Kind::Place => {
                 let file = call.descriptor()?;
                 guest.place(&call.body()?, file)
@@ -46,11 +47,11 @@ impl Worker {
                 let [event, ring] = call.descriptors()?;
                 guest.bind_doorbell(&call.body()?, event, ring)
             }
-            Kind::UnbindDoorbell => guest.unbind_doorbell(&call.body()?),
+            Kind::UnbindDoorbell => Ok(guest.unbind_doorbell(&call.body()?)),
             Kind::Raise => guest.raise(&call.body()?),
             _ => return self.share(call, caller),
         };
-        Ok((answer, None))
+        Ok((answered.unwrap_or_else(|Refused(answer)| answer), None))
     }
 
     /// Serves a call to the exchange.

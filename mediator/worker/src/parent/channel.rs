@@ -18,7 +18,7 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    /// Opens a channel to the worker behind the socket `control`.
+    /// Opens a call channel to the worker at the other end of the socket `control`.
     pub fn open(control: &Socket) -> Result<Self, SocketError> {
         let (socket, end) = Socket::pair()?;
         socket.set_patience(LOOK_PERIOD)?;

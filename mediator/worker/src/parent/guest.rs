@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 
 use causeway_mediator::Client;
 use causeway_mediator::host::{Host, PlaceError, RingPlace};
-use causeway_memory::{Backing, MemoryError, PAGE_BYTES, SharedMemory};
+use causeway_memory::{Backing, MemoryError, PAGE_BYTES, SharedMemory, check_range};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 use causeway_protocol::registers::doorbells::COUNT;
@@ -68,82 +68,61 @@ impl Guest {
         }
     }
 
-    pub fn place(&self, request: &Place, file: OwnedFd) -> Answer {
-        let Some(access) = Access::from_wire(request.access.into()) else {
-            return refused(Errno::INVAL);
-        };
+    pub fn place(&self, request: &Place, file: OwnedFd) -> Result<Answer, Refused> {
+        let access = Access::from_wire(request.access.into()).ok_or(Errno::INVAL)?;
         let mut resources = self.resources.lock();
         if resources.ended {
-            return refused(Errno::CANCELED);
+            return Err(Errno::CANCELED.into());
         }
-        let placed = self
-            .backing(&mut resources, request, file)
-            .map_err(|source| PlaceError::Map {
-                bytes: request.bytes,
-                source,
-            })
-            .and_then(|backing| {
-                check_pages(request, backing.bytes())?;
-                self.host
-                    .place(&backing, request.offset, request.bytes, access)
-            });
-        match placed {
-            Ok(offset) => {
-                resources.placed.insert(offset);
-                let mut answer = Answer::new(Outcome::Done as u32);
-                answer.value = offset;
-                answer
-            }
-            Err(error) => failed(&error),
-        }
+        let bytes = request.bytes;
+        let fail = |source| PlaceError::Map { bytes, source };
+        let backing = self.backing(&mut resources, request, file).map_err(fail)?;
+        check_pages(request, backing.bytes()).map_err(fail)?;
+        let offset = self.host.place(&backing, request.offset, bytes, access)?;
+        resources.placed.insert(offset);
+        let mut answer = done();
+        answer.value = offset;
+        Ok(answer)
     }
 
-    pub fn set_access(&self, request: &SetAccess) -> Answer {
-        let Some(access) = Access::from_wire(request.access) else {
-            return refused(Errno::INVAL);
-        };
+    pub fn set_access(&self, request: &SetAccess) -> Result<Answer, Refused> {
+        let access = Access::from_wire(request.access).ok_or(Errno::INVAL)?;
         let resources = self.resources.lock();
-        if !resources.placed.contains(&request.offset) {
-            return Answer::new(Outcome::Absent as u32);
-        }
-        outcome(self.host.set_access(request.offset, access))
+        resources.check_placed(request.offset)?;
+        self.host.set_access(request.offset, access)?;
+        Ok(done())
     }
 
-    pub fn remove(&self, request: &Remove) -> Answer {
+    pub fn remove(&self, request: &Remove) -> Result<Answer, Refused> {
         let mut resources = self.resources.lock();
-        if !resources.placed.contains(&request.offset) {
-            return Answer::new(Outcome::Absent as u32);
-        }
-        let removed = self.host.remove(request.offset);
-        if removed.is_ok() {
-            resources.placed.remove(&request.offset);
-        }
-        outcome(removed)
+        resources.check_placed(request.offset)?;
+        self.host.remove(request.offset)?;
+        resources.placed.remove(&request.offset);
+        Ok(done())
     }
 
-    pub fn bind_doorbell(&self, request: &BindDoorbell, event: OwnedFd, ring: OwnedFd) -> Answer {
+    pub fn bind_doorbell(
+        &self,
+        request: &BindDoorbell,
+        event: OwnedFd,
+        ring: OwnedFd,
+    ) -> Result<Answer, Refused> {
         let index = request.index;
-        let event = match event::adopt(event) {
-            Some(event) if index < COUNT => event,
-            _ => return refused(Errno::INVAL),
-        };
+        let event = event::adopt(event).filter(|_| index < COUNT);
+        let event = event.ok_or(Errno::INVAL)?;
         let mut resources = self.resources.lock();
-        let ring = match resources.object(ring, 0) {
-            Ok(memory) => RingPlace {
-                memory,
-                offset: request.ring_offset,
-            },
-            Err(_) => return refused(Errno::INVAL),
-        };
+        let memory = resources.object(ring, 0).map_err(|_| Errno::INVAL)?;
+        let offset = request.ring_offset;
+        let ring = RingPlace { memory, offset };
         if resources.ended || resources.bound.contains_key(&index) {
-            return refused(Errno::BUSY);
+            return Err(Errno::BUSY.into());
         }
         if let Err(error) = self.host.bind_doorbell(index, &event, &ring) {
             log::debug!("cannot bind doorbell {index}: {error}");
-            return refused_with(error.raw_os_error());
+            return Err(Refused::new(Outcome::Slot, error.raw_os_error()));
         }
         resources.bound.insert(index, Doorbell { event, ring });
-        Answer::new(Outcome::Done as u32)
+        Ok(done())
     }
 
     pub fn unbind_doorbell(&self, request: &UnbindDoorbell) -> Answer {
@@ -151,18 +130,14 @@ impl Guest {
         if let Some(bound) = resources.bound.remove(&request.index) {
             self.host.unbind_doorbell(request.index, &bound.event);
         }
-        Answer::new(Outcome::Done as u32)
+        done()
     }
 
     /// Marks the interrupt of a client of this guest as pending.
-    pub fn raise(&self, request: &ForClient) -> Answer {
-        match Client::new(request.client) {
-            Some(client) if !self.resources.lock().ended => {
-                self.host.raise(client);
-                Answer::new(Outcome::Done as u32)
-            }
-            _ => refused(Errno::INVAL),
-        }
+    pub fn raise(&self, request: &ForClient) -> Result<Answer, Refused> {
+        let client = Client::new(request.client).filter(|_| !self.resources.lock().ended);
+        self.host.raise(client.ok_or(Errno::INVAL)?);
+        Ok(done())
     }
 
     /// Writes a fault status into every command buffer, as a consumer does when it stops. A guest
@@ -224,6 +199,14 @@ impl Guest {
 }
 
 impl Resources {
+    /// Refuses an aperture offset at which the worker has placed nothing.
+    fn check_placed(&self, offset: u64) -> Result<(), Refused> {
+        match self.placed.contains(&offset) {
+            true => Ok(()),
+            false => Err(Refused(Answer::new(Outcome::Absent as u32))),
+        }
+    }
+
     /// Returns the memory object behind a descriptor; the one in use, if it is known already.
     fn object(&mut self, file: OwnedFd, pages: u32) -> Result<Arc<SharedMemory>, MemoryError> {
         let memory = SharedMemory::adopt(file, page_size_from_wire(pages))?;
@@ -245,38 +228,48 @@ impl Resources {
 }
 
 /// Refuses what is not a non-empty range of whole pages of memory of `size` bytes.
-fn check_pages(request: &Place, size: u64) -> Result<(), PlaceError> {
+fn check_pages(request: &Place, size: u64) -> Result<(), MemoryError> {
     let (offset, bytes) = (request.offset, request.bytes);
-    let end = offset.checked_add(bytes).filter(|end| *end <= size);
-    if end.is_some() && bytes != 0 && (offset | bytes).is_multiple_of(PAGE_BYTES) {
-        return Ok(());
-    }
-    let source = MemoryError::Range {
-        offset,
-        bytes,
-        size,
-    };
-    Err(PlaceError::Map { bytes, source })
-}
-
-fn outcome(result: Result<(), PlaceError>) -> Answer {
-    match result {
-        Ok(()) => Answer::new(Outcome::Done as u32),
-        Err(error) => failed(&error),
+    check_range(offset, bytes, size)?;
+    match (offset | bytes).is_multiple_of(PAGE_BYTES) {
+        true => Ok(()),
+        false => Err(MemoryError::Range {
+            offset,
+            bytes,
+            size,
+        }),
     }
 }
 
-fn failed(error: &PlaceError) -> Answer {
-    log::debug!("aperture: {error}");
-    let (outcome, source) = match error {
-        PlaceError::Full { .. } => (Outcome::Full, None),
-        PlaceError::Map { source, .. } => (Outcome::Map, errno_of(source)),
-        PlaceError::Slot { source, .. } => (Outcome::Slot, source.raw_os_error()),
-        PlaceError::Absent { .. } => (Outcome::Absent, None),
-    };
-    let mut answer = refused_with(source);
-    answer.outcome = outcome as u32;
-    answer
+/// The answer to a call that was refused or failed.
+pub(super) struct Refused(pub Answer);
+
+impl Refused {
+    fn new(outcome: Outcome, errno: Option<i32>) -> Self {
+        let mut answer = Answer::new(outcome as u32);
+        let errno = errno.unwrap_or(Errno::IO.raw_os_error());
+        answer.errno = errno.unsigned_abs();
+        Self(answer)
+    }
+}
+
+impl From<Errno> for Refused {
+    fn from(error: Errno) -> Self {
+        Self::new(Outcome::Slot, Some(error.raw_os_error()))
+    }
+}
+
+impl From<PlaceError> for Refused {
+    fn from(error: PlaceError) -> Self {
+        log::debug!("aperture: {error}");
+        let (outcome, errno) = match &error {
+            PlaceError::Full { .. } => (Outcome::Full, None),
+            PlaceError::Map { source, .. } => (Outcome::Map, errno_of(source)),
+            PlaceError::Slot { source, .. } => (Outcome::Slot, source.raw_os_error()),
+            PlaceError::Absent { .. } => (Outcome::Absent, None),
+        };
+        Self::new(outcome, errno)
+    }
 }
 
 fn errno_of(error: &MemoryError) -> Option<i32> {
@@ -284,13 +277,6 @@ fn errno_of(error: &MemoryError) -> Option<i32> {
     source.downcast_ref::<io::Error>()?.raw_os_error()
 }
 
-fn refused(error: Errno) -> Answer {
-    refused_with(Some(error.raw_os_error()))
-}
-
-fn refused_with(errno: Option<i32>) -> Answer {
-    let mut answer = Answer::new(Outcome::Slot as u32);
-    let errno = errno.unwrap_or(Errno::IO.raw_os_error());
-    answer.errno = errno.unsigned_abs();
-    answer
+fn done() -> Answer {
+    Answer::new(Outcome::Done as u32)
 }

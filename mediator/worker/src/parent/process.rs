@@ -124,7 +124,8 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts `program` for a session, with `socket` as its standard input.
+    /// Starts `program` as the worker of session number `session`, with `socket` as its standard
+    /// input.
     pub fn start(
         spawner: &Arc<Spawner>,
         program: &Program,
@@ -162,7 +163,7 @@ impl Process {
         self.kill();
         if !self.wait(KILL_PATIENCE) {
             log::error!(
-                "worker process {} was killed and has not ended: a driver delays it",
+                "worker process {} was killed but still runs: a driver probably delays its end",
                 self.id
             );
         }
@@ -185,15 +186,10 @@ impl Process {
             if left.is_zero() {
                 return false;
             }
-            let left = Timespec {
-                tv_sec: left.as_secs().cast_signed(),
-                tv_nsec: left.subsec_nanos().into(),
-            };
+            let left = Timespec::try_from(left).ok();
+            let mut ended = [PollFd::new(&self.descriptor, PollFlags::IN)];
             // After a signal or an error, the loop looks once more.
-            let _ = poll(
-                &mut [PollFd::new(&self.descriptor, PollFlags::IN)],
-                Some(&left),
-            );
+            let _ = poll(&mut ended, left.as_ref());
         }
     }
 

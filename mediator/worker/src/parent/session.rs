@@ -8,15 +8,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use causeway_mediator::backend::{Attributes, Fault};
 use causeway_mediator::{
-    Activity, Client, GuestSession, OpenError, Session, SessionReport, Statistics, WorkerReport,
+    Activity, Client, GuestSession, Mediator, OpenError, Session, SessionReport, Statistics,
+    WorkerReport,
 };
 use causeway_protocol::message::Status;
 use causeway_protocol::registers::status;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::shared::{Order, Shared};
-use super::stand_in;
+use super::stand_in::Absent;
 use super::worker::Worker;
+use crate::report::ReceivedReport;
 
 /// Most supplements that are kept of earlier workers.
 const SUPPLEMENTS_MAX: usize = 64;
@@ -53,16 +55,53 @@ struct Present {
     closed: bool,
     /// Of a poisoned worker: the clients that have not reset since.
     waiting_clients: Option<u64>,
-    /// The report of earlier workers together.
-    earlier: SessionReport,
-    account: WorkerReport,
+    /// Of earlier workers.
+    account: Account,
+}
+
+/// What the workers of a session have reported, all together.
+#[derive(Clone)]
+struct Account {
+    total: SessionReport,
+    workers: WorkerReport,
+}
+
+impl Account {
+    /// Adds what a worker, whose last report is `last`, and its stand-in have to say. Returns the
+    /// fault in the worker's report.
+    fn add(
+        &mut self,
+        worker: Option<&Worker>,
+        last: Option<ReceivedReport>,
+        stand_in: Option<Arc<Session>>,
+    ) -> Option<Fault> {
+        let mut fault = None;
+        if let Some((last, reported_fault, supplement)) = last {
+            fault = reported_fault;
+            self.total = last.after(&self.total);
+            self.workers.supplements.push(supplement);
+        }
+        if let Some(stand_in) = stand_in {
+            self.total = stand_in.report().after(&self.total);
+        }
+        if let Some(fault) = worker.and_then(|worker| worker.fault()) {
+            self.total.fault = Some(fault.to_string());
+        }
+        if let Some(rss_bytes) = worker.and_then(|worker| worker.process.rss_bytes()) {
+            self.workers.rss_bytes = rss_bytes;
+        }
+        fault
+    }
 }
 
 impl WorkerSession {
     pub(super) fn open(shared: Arc<Shared>, order: Order) -> Result<Self, OpenError> {
         let worker = Worker::start(&shared, &order)?;
-        let attributes = worker.attributes().clone();
-        let earlier = SessionReport::of(order.session, &order.name);
+        let attributes = worker.attributes.clone();
+        let account = Account {
+            total: SessionReport::of(order.session, &order.name),
+            workers: WorkerReport::default(),
+        };
         Ok(Self {
             shared,
             attributes,
@@ -71,8 +110,7 @@ impl WorkerSession {
                 stand_in: None,
                 closed: false,
                 waiting_clients: None,
-                earlier,
-                account: WorkerReport::default(),
+                account,
             }),
             order,
             turn: Mutex::default(),
@@ -84,7 +122,7 @@ impl WorkerSession {
 
     /// Returns the process number of the worker; `None` if the session has no worker.
     pub fn process_id(&self) -> Option<u32> {
-        self.worker().map(|worker| worker.process_id())
+        self.worker().map(|worker| worker.process.id())
     }
 
     fn present(&self) -> MutexGuard<'_, Present> {
@@ -110,42 +148,27 @@ impl WorkerSession {
         Arc::clone(present.stand_in.get_or_insert_with(|| self.lost(fault)))
     }
 
+    /// Returns a session that is lost because of `fault`: it answers `hello` and `query_fault`, and
+    /// refuses everything else.
     fn lost(&self, fault: Fault) -> Arc<Session> {
-        stand_in::session(
-            self.order.session,
-            self.attributes.clone(),
-            Arc::clone(&self.order.host),
-            self.order.quota,
-            &self.order.name,
-            fault,
-        )
+        let mediator = Mediator::new(Arc::new(Absent(self.attributes.clone())));
+        let order = &self.order;
+        let host = Arc::clone(&order.host);
+        let session = mediator.open_as(order.session, host, order.quota, &order.name);
+        session.lose(fault);
+        session
     }
 
     /// Adds the reports of a worker and of its stand-in to the earlier ones. Returns the fault in
     /// the worker's report.
     fn settle(&self, worker: Option<&Worker>) -> Option<Fault> {
         let last = worker.and_then(|worker| worker.report(self.order.session).ok());
-        let rss_bytes = worker.and_then(|worker| worker.rss_bytes());
         let mut present = self.present();
-        let mut fault = None;
-        if let Some((last, reported_fault, supplement)) = last {
-            fault = reported_fault;
-            present.earlier = last.after(&present.earlier);
-            let supplements = &mut present.account.supplements;
-            // A guest may use any number of workers, and each may add 56 KiB.
-            if supplements.len() < SUPPLEMENTS_MAX {
-                supplements.push(supplement);
-            }
-        }
-        if let Some(fault) = worker.and_then(|worker| worker.fault()) {
-            present.earlier.fault = Some(fault.to_string());
-        }
-        if let Some(rss_bytes) = rss_bytes {
-            present.account.rss_bytes = rss_bytes;
-        }
-        if let Some(stand_in) = present.stand_in.take() {
-            present.earlier = stand_in.report().after(&present.earlier);
-        }
+        let stand_in = present.stand_in.take();
+        let account = &mut present.account;
+        let fault = account.add(worker, last, stand_in);
+        // A guest may use any number of workers, and each may add 56 KiB.
+        account.workers.supplements.truncate(SUPPLEMENTS_MAX);
         fault
     }
 
@@ -175,10 +198,11 @@ impl WorkerSession {
         }
         let started = Worker::start(&self.shared, &self.order);
         let mut present = self.present();
-        present.account.restarts += 1;
         present.waiting_clients = None;
-        present.earlier.fault = None;
-        present.earlier.statistics = present.earlier.statistics.without_gauges();
+        let account = &mut present.account;
+        account.workers.restarts += 1;
+        account.total.fault = None;
+        account.total.statistics = account.total.statistics.without_gauges();
         match started {
             Ok(worker) => {
                 present.stand_in = None;
@@ -313,35 +337,18 @@ impl GuestSession for WorkerSession {
     }
 
     fn report(&self) -> SessionReport {
-        let (worker, lost, closed) = {
+        let (worker, stand_in, mut account) = {
             let present = self.present();
-            (
-                present.worker.clone(),
-                present.stand_in.clone(),
-                present.closed,
-            )
+            let stand_in = present.stand_in.clone().filter(|_| !present.closed);
+            (present.worker.clone(), stand_in, present.account.clone())
         };
-        let last = worker
-            .as_ref()
-            .and_then(|w| w.report(self.order.session).ok());
-        let rss_bytes = worker.as_ref().and_then(|w| w.rss_bytes());
-        let present = self.present();
-        let mut total = present.earlier.clone();
-        let mut account = present.account.clone();
-        drop(present);
-        if let Some((last, _, supplement)) = last {
-            total = last.after(&total);
-            account.supplements.push(supplement);
+        let worker = worker.as_deref();
+        let last = worker.and_then(|worker| worker.report(self.order.session).ok());
+        account.add(worker, last, stand_in);
+        SessionReport {
+            worker: Some(account.workers),
+            ..account.total
         }
-        if let Some(lost) = lost.filter(|_| !closed) {
-            total = lost.report().after(&total);
-        }
-        if let Some(fault) = worker.and_then(|worker| worker.fault()) {
-            total.fault = Some(fault.to_string());
-        }
-        account.rss_bytes = rss_bytes.unwrap_or(account.rss_bytes);
-        total.worker = Some(account);
-        total
     }
 
     fn activity(&self) -> Option<Activity> {

@@ -1,34 +1,16 @@
-//! The stand-in for a session whose worker has ended. It answers until the guest resets.
+//! The back end of the stand-in for a session whose worker has ended.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use causeway_mediator::backend::{
-    AllocateOptions, Attributes, Backend, BackendError, Exported, Fault, Memory, Space,
+    AllocateOptions, Attributes, Backend, BackendError, Exported, Memory, Space,
 };
-use causeway_mediator::host::Host;
-use causeway_mediator::{Mediator, Quota, Session};
 use causeway_memory::SharedMemory;
 use causeway_protocol::message::{MemoryKind, Status};
 
-/// Returns a session that is lost because of `fault`: it answers `hello` and `query_fault`, and
-/// refuses everything else.
-pub(super) fn session(
-    id: u64,
-    attributes: Attributes,
-    host: Arc<dyn Host>,
-    quota: Quota,
-    name: &str,
-    fault: Fault,
-) -> Arc<Session> {
-    let mediator = Mediator::new(Arc::new(Absent(attributes)));
-    let session = mediator.open_as(id, host, quota, name);
-    session.lose(fault);
-    session
-}
-
 /// The back end of a worker that has ended.
-struct Absent(Attributes);
+pub(super) struct Absent(pub Attributes);
 
 fn lost<T>() -> Result<T, BackendError> {
     Err(BackendError::new(

@@ -7,6 +7,7 @@ use causeway_mediator::OpenError;
 use causeway_mediator::backend::Attributes;
 use zerocopy::{FromZeros, IntoBytes};
 
+use super::channel::expect;
 use super::process::Process;
 use super::shared::Order;
 use crate::DeviceUuid;
@@ -44,36 +45,24 @@ pub(super) fn send_start(
     control.send(Kind::Start, &parts, &descriptors)
 }
 
-/// Why a worker has not started.
-pub(super) enum StartError {
-    /// The worker says that it has no back end, and why.
-    Refused(String),
-    Socket(SocketError),
-}
-
-impl From<SocketError> for StartError {
-    fn from(error: SocketError) -> Self {
-        Self::Socket(error)
-    }
-}
-
-/// Waits for the attributes of the worker's back end.
+/// Waits for the attributes of the worker's back end. The inner error is what the worker says if it
+/// has no back end.
 pub(super) fn await_start(
     control: &Socket,
-) -> Result<(Attributes, Option<DeviceUuid>), StartError> {
+) -> Result<Result<(Attributes, Option<DeviceUuid>), String>, SocketError> {
     let deadline = Instant::now() + START_PATIENCE;
     let mut room = buffer();
     loop {
         match control.receive(&mut room) {
-            Ok(reply) if reply.kind == Kind::Started => return Ok(attributes(&reply)?),
             Ok(reply) if reply.kind == Kind::Refused => {
-                return Err(StartError::Refused(report::printable(reply.bytes)));
+                return Ok(Err(report::printable(reply.bytes)));
             }
-            Ok(_) => {
-                return Err(SocketError::Malformed("it sent a reply of an unexpected kind").into());
+            Ok(reply) => {
+                expect(&reply, Kind::Started)?;
+                return Ok(Ok(attributes(&reply)?));
             }
             Err(SocketError::Timeout) if Instant::now() < deadline => {}
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         }
     }
 }
@@ -102,19 +91,13 @@ fn attributes(reply: &Datagram<'_>) -> Result<(Attributes, Option<DeviceUuid>), 
 
 /// Returns the error of [`causeway_mediator::SessionSource::open`] for a worker that has not
 /// started.
-pub(super) fn not_started(error: StartError, process: &Process, name: &str) -> OpenError {
-    let error = match error {
-        StartError::Refused(reason) => return OpenError::Unavailable { reason },
-        StartError::Socket(error) => error,
-    };
+pub(super) fn not_started(error: &SocketError, process: &Process, name: &str) -> OpenError {
     let how = match error {
         SocketError::Timeout => {
-            format!(
-                "did not open its session within {} s",
-                START_PATIENCE.as_secs()
-            )
+            let limit = START_PATIENCE.as_secs();
+            format!("did not open its session within {limit} s")
         }
-        error => process.failure(&error),
+        error => process.failure(error),
     };
     OpenError::Ended {
         name: name.to_owned(),

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use causeway_mediator::backend::{Attributes, Fault};
-use causeway_mediator::{Activity, Client, OpenError, SessionReport};
+use causeway_mediator::{Activity, Client, OpenError};
 use causeway_memory::{Mapping, PAGE_BYTES, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
@@ -21,8 +21,8 @@ use super::channel::{Channel, LOOK_PERIOD, MonitorChannel, expect};
 use super::guest::Guest;
 use super::process::Process;
 use super::shared::{Order, Shared};
-use super::start::{StartError, await_start, not_started, send_start};
-use crate::report;
+use super::start::{await_start, not_started, send_start};
+use crate::report::{self, ReceivedReport};
 use crate::socket::{Datagram, Socket, SocketError};
 use crate::wire::{
     Executed, ForClient, Kind, OWNERS_WORD, Reported, ResetDone, RevokeImport, STATUS_WORD,
@@ -42,7 +42,7 @@ pub(super) struct Worker {
     pub(super) number: u64,
     pub(super) name: String,
     pub(super) weak: Weak<Self>,
-    process: Process,
+    pub(super) process: Process,
     control: Socket,
     /// Call channels that no caller uses at the moment.
     channels: Mutex<Vec<Channel>>,
@@ -53,7 +53,7 @@ pub(super) struct Worker {
     pub(super) broker: Arc<Broker>,
     pub(super) exports_max: u64,
     status: Mapping,
-    attributes: Attributes,
+    pub(super) attributes: Attributes,
     /// Why it is lost.
     fault: OnceLock<Fault>,
     /// When the VM took its virtual CPUs back.
@@ -86,9 +86,9 @@ impl Worker {
         // With this end open here, the other would never see the worker's end.
         drop(spare_end);
         let (attributes, device) = sent
-            .map_err(StartError::from)
             .and_then(|()| await_start(&control))
-            .map_err(|e| not_started(e, &process, &order.name))?;
+            .map_err(|e| not_started(&e, &process, &order.name))?
+            .map_err(|reason| OpenError::Unavailable { reason })?;
         let import_device = shared.import_device.clone().zip(device);
         let worker = Arc::new_cyclic(|weak| Self {
             number: shared.broker.worker_number(),
@@ -109,11 +109,6 @@ impl Worker {
         });
         serve_spare(&worker, spare).map_err(failed)?;
         Ok(worker)
-    }
-
-    /// Returns the attributes of the worker's back end.
-    pub fn attributes(&self) -> &Attributes {
-        &self.attributes
     }
 
     /// Returns the content of register `Status`.
@@ -146,8 +141,7 @@ impl Worker {
         let client = ForClient::new(client);
         // The request is sent from `batch` and the reply copied into it, without another copy.
         let channel = self.send(Kind::Execute, &[client.as_bytes(), batch])?;
-        self.finish(channel, None, |reply| {
-            expect(reply, Kind::Executed)?;
+        self.finish(channel, Kind::Executed, None, |reply| {
             let (executed, bytes) = reply.body_and_rest::<Executed>()?;
             let taken = Status::from_wire(executed.status)
                 .ok_or(SocketError::Malformed("it sent an unknown status"))?;
@@ -162,32 +156,26 @@ impl Worker {
     /// Resets the session, as `GuestSession::reset` does. Returns false if another process must
     /// take over.
     pub fn reset(&self) -> Result<bool, Lost> {
-        self.ask(Kind::Reset, &[], Some(PATIENCE), |reply| {
-            expect(reply, Kind::ResetDone)?;
-            Ok(reply.body::<ResetDone>()?.poisoned == 0)
-        })
+        self.ask(Kind::Reset, Kind::ResetDone, &[], PATIENCE, is_fresh)
     }
 
     /// Resets `client`, as `GuestSession::reset_client` does. Returns false if the back end is
     /// poisoned, so that the other clients must reset too.
     pub fn reset_client(&self, client: Client) -> Result<bool, Lost> {
         let request = ForClient::new(client);
-        let parts = [request.as_bytes()];
+        let (kind, parts) = (Kind::ResetClient, [request.as_bytes()]);
         self.ask(
-            Kind::ResetClient,
+            kind,
+            Kind::ClientReset,
             &parts,
-            Some(CLIENT_RESET_PATIENCE),
-            |reply| {
-                expect(reply, Kind::ClientReset)?;
-                Ok(reply.body::<ResetDone>()?.poisoned == 0)
-            },
+            CLIENT_RESET_PATIENCE,
+            is_fresh,
         )
     }
 
     /// Returns the session's report, its fault, and the bytes that the worker's program added.
-    pub fn report(&self, session: u64) -> Result<(SessionReport, Option<Fault>, Vec<u8>), Lost> {
-        self.ask(Kind::Report, &[], Some(PATIENCE), |reply| {
-            expect(reply, Kind::Reported)?;
+    pub fn report(&self, session: u64) -> Result<ReceivedReport, Lost> {
+        self.ask(Kind::Report, Kind::Reported, &[], PATIENCE, |reply| {
             let (reported, rest) = reply.body_and_rest::<Reported>()?;
             report::from_wire(&reported, rest, session, &self.name)
                 .ok_or(SocketError::Malformed("it sent a malformed report"))
@@ -213,16 +201,6 @@ impl Worker {
         sample.ok()
     }
 
-    /// Returns the number of the process.
-    pub fn process_id(&self) -> u32 {
-        self.process.id()
-    }
-
-    /// Returns the memory of the process in bytes, without shared memory.
-    pub fn rss_bytes(&self) -> Option<u64> {
-        self.process.rss_bytes()
-    }
-
     /// Ends `Wait` messages, as `GuestSession::interrupt` does. Does nothing if the process has
     /// ended.
     pub fn interrupt(&self) {
@@ -244,10 +222,8 @@ impl Worker {
             reserved: 0,
             import,
         };
-        let parts = [request.as_bytes()];
-        let revoked = self.ask(Kind::RevokeImport, &parts, Some(PATIENCE), |reply| {
-            expect(reply, Kind::ImportRevoked)
-        });
+        let (kind, parts) = (Kind::RevokeImport, [request.as_bytes()]);
+        let revoked = self.ask(kind, Kind::ImportRevoked, &parts, PATIENCE, |_| Ok(()));
         if revoked.is_err() {
             // Which of the guest's mappings belong to that import is not known here.
             self.process.finish();
@@ -258,9 +234,7 @@ impl Worker {
     /// Closes the session and ends the process, by force if it does not answer.
     pub fn close(&self) {
         self.closing.store(true, Ordering::Release);
-        let closed = self.ask(Kind::Close, &[], Some(PATIENCE), |reply| {
-            expect(reply, Kind::Closed)
-        });
+        let closed = self.ask(Kind::Close, Kind::Closed, &[], PATIENCE, |_| Ok(()));
         if closed.is_ok() {
             self.process.wait(PATIENCE);
         }
@@ -282,12 +256,13 @@ impl Worker {
     fn ask<R>(
         &self,
         request: Kind,
+        reply: Kind,
         parts: &[&[u8]],
-        limit: Option<Duration>,
+        limit: Duration,
         take: impl FnOnce(&mut Datagram<'_>) -> Result<R, SocketError>,
     ) -> Result<R, Lost> {
         let channel = self.send(request, parts)?;
-        self.finish(channel, limit, take)
+        self.finish(channel, reply, Some(limit), take)
     }
 
     /// Sends a request over a channel that no caller uses.
@@ -302,18 +277,18 @@ impl Worker {
     fn finish<R>(
         &self,
         mut channel: Channel,
+        reply: Kind,
         limit: Option<Duration>,
         take: impl FnOnce(&mut Datagram<'_>) -> Result<R, SocketError>,
     ) -> Result<R, Lost> {
         let deadline = limit.map(|limit| Instant::now() + limit);
-        let outcome = self.converse(&mut channel, deadline, take);
-        match outcome {
-            Ok(reply) => {
-                self.channels.lock().push(channel);
-                Ok(reply)
-            }
-            Err(error) => Err(self.give_up(&error)),
-        }
+        let outcome = self.converse(&mut channel, deadline, |datagram| {
+            expect(datagram, reply)?;
+            take(datagram)
+        });
+        let taken = outcome.map_err(|error| self.give_up(&error))?;
+        self.channels.lock().push(channel);
+        Ok(taken)
     }
 
     /// Serves calls until a reply comes.
@@ -397,6 +372,11 @@ impl Worker {
             Err(error) => drop(self.give_up(&error)),
         }
     }
+}
+
+/// Returns whether the worker is as new after a reset.
+fn is_fresh(reply: &mut Datagram<'_>) -> Result<bool, SocketError> {
+    Ok(reply.body::<ResetDone>()?.poisoned == 0)
 }
 
 impl Importer for Worker {

@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::io;
 
+use causeway_mediator::backend::cause;
+
 use crate::socket::SocketError;
 
 /// Why this process cannot serve a VMM as a worker.
@@ -41,12 +43,5 @@ impl ServeError {
 
 /// Returns an error with its causes, as one clause.
 pub(super) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text += ": ";
-        text += &cause.to_string();
-        source = cause.source();
-    }
-    text
+    format!("{error}{}", cause(error))
 }

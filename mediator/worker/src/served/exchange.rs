@@ -44,7 +44,7 @@ impl Exchange for RemoteExchange {
     fn publish(&self, _owner: u64, offer: Offer) -> Result<TokenBytes, Status> {
         let exported = offer.memory.export().map_err(|e| failed(&e))?;
         let request = Publish {
-            bytes: offer.bytes,
+            bytes: offer.memory.bytes(),
             memory: Memory {
                 offset: exported.offset,
                 made_of: exported.kind as u32,
@@ -80,7 +80,6 @@ impl Exchange for RemoteExchange {
         Ok(Offer {
             memory,
             kind,
-            bytes: answer.value,
             access,
         })
     }

@@ -68,15 +68,6 @@ impl RemoteHost {
             .find_map(|ram| Some((ram, within(ram)?)))
             .ok_or(RamError { address, bytes })
     }
-
-    fn place_file(
-        &self,
-        request: &Place,
-        file: std::os::fd::BorrowedFd<'_>,
-    ) -> Result<u64, PlaceError> {
-        let (answer, _) = self.calls.call(Kind::Place, request.as_bytes(), &[file]);
-        checked(&answer, 0, request.bytes).map(|()| answer.value)
-    }
 }
 
 impl Host for RemoteHost {
@@ -87,34 +78,25 @@ impl Host for RemoteHost {
         bytes: u64,
         access: Access,
     ) -> Result<u64, PlaceError> {
+        let (kind, file, base, pages) = match backing {
+            Backing::Host { memory, offset } => (
+                Placed::Host,
+                memory.file(),
+                *offset,
+                page_size(memory.pages()),
+            ),
+            Backing::Device(memory) => (Placed::Device, memory.file(), 0, 0),
+        };
         let request = Place {
-            offset,
+            offset: base.saturating_add(offset),
             bytes,
             memory_bytes: backing.bytes(),
             access: access.wire() as u16,
-            kind: Placed::Host as u16,
-            pages: 0,
+            kind: kind as u16,
+            pages,
         };
-        match backing {
-            Backing::Host {
-                memory,
-                offset: base,
-            } => {
-                let request = Place {
-                    offset: base.saturating_add(offset),
-                    pages: page_size(memory.pages()),
-                    ..request
-                };
-                self.place_file(&request, memory.file())
-            }
-            Backing::Device(memory) => {
-                let request = Place {
-                    kind: Placed::Device as u16,
-                    ..request
-                };
-                self.place_file(&request, memory.file())
-            }
-        }
+        let (answer, _) = self.calls.call(Kind::Place, request.as_bytes(), &[file]);
+        checked(&answer, 0, bytes).map(|()| answer.value)
     }
 
     fn set_access(&self, offset: u64, access: Access) -> Result<(), PlaceError> {

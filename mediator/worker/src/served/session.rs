@@ -59,7 +59,10 @@ impl Served {
         let regions = (request.regions as usize).min(RAM_REGIONS_MAX);
         let mut descriptors = descriptors.into_iter();
         let (Some(spare), Some(page)) = (descriptors.next(), descriptors.next()) else {
-            return Err(SocketError::Malformed("descriptors are missing").into());
+            return Err(SocketError::Malformed(
+                "the first message of the VMM lacks file descriptors",
+            )
+            .into());
         };
         let spare = CallChannel::new(Socket::from_descriptor(spare));
         let regions = request.ram.into_iter().take(regions).zip(descriptors);

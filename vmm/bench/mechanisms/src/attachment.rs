@@ -1,12 +1,12 @@
 //! The devices of all mechanisms on a VM's buses.
 
 use std::error::Error;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use causeway_bench_workloads::wire::{PORT_FORWARD, PORT_SAMPLE, trap};
-use causeway_bench_workloads::{plan::Effort, plan::Plan, workloads};
+use causeway_bench_workloads::host_bytes;
+use causeway_bench_workloads::host_interface::{PORT_FORWARD, PORT_SAMPLE, trap};
+use causeway_bench_workloads::measurement_plan::{Effort, Plan};
 use causeway_mediator::backend::Backend;
 use causeway_memory::Mapping;
 use causeway_protocol::Access;
@@ -35,11 +35,7 @@ pub struct Mechanisms {
     device: Option<Arc<PassthroughDevice>>,
 }
 
-impl fmt::Debug for Mechanisms {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mechanisms").finish_non_exhaustive()
-    }
-}
+causeway_vmm::debug_by_name!(Mechanisms);
 
 impl Mechanisms {
     /// Returns the devices of all mechanisms on `backend`. `effort` determines the largest size
@@ -56,7 +52,7 @@ impl Mechanisms {
         // Work of the host ends without a stop signal.
         let never = Arc::new(AtomicBool::new(false));
         let card = Card::new(&backend, &never)?;
-        let native = Native::new(card, workloads::host_bytes(effort))?;
+        let native = Native::new(card, host_bytes(effort))?;
         Ok(Self {
             backend,
             plan: Plan::all(effort, 1),

@@ -87,28 +87,13 @@ pub enum CardError {
 
 /// Memory of a card, seen by the CPU.
 pub(crate) struct CardMemory {
-    mapping: Mapping,
-    /// Address for kernels.
-    address: u64,
-    bytes: u64,
+    /// Mapping in this process. Kernels may write to the memory at any time.
+    pub mapping: Mapping,
+    /// Address at which kernels find the memory.
+    pub address: u64,
+    /// Size in bytes, rounded up to the granularity of the back end.
+    pub bytes: u64,
     _memory: Arc<dyn Memory>,
-}
-
-impl CardMemory {
-    /// Returns the mapping in this process. Kernels may write to the memory at any time.
-    pub fn mapping(&self) -> &Mapping {
-        &self.mapping
-    }
-
-    /// Returns the address for kernels.
-    pub fn address(&self) -> u64 {
-        self.address
-    }
-
-    /// Returns the size in bytes, rounded up to the granularity of the back end.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
 }
 
 /// A GPU with a session of its own on a back end. Its caller is not trusted.
@@ -198,7 +183,7 @@ impl Card {
         Ok(id)
     }
 
-    /// Waits for pending work, then frees memory.
+    /// Waits for pending work, then frees the allocation with identifier `id`.
     ///
     /// # Errors
     /// [`CardError::NoMemory`] if there is no such allocation, `Backend` if the back end refuses.
@@ -229,7 +214,8 @@ impl Card {
         self.memory(id)
     }
 
-    /// Launches a kernel. What its arguments point to is checked by the back end.
+    /// Launches a kernel and does not wait for its end. The back end checks the addresses among its
+    /// arguments.
     ///
     /// # Errors
     /// [`CardError::Empty`] if the shape has no thread, `Arguments` if the arguments do not fit the
@@ -263,7 +249,8 @@ impl Card {
             .map_err(CardError::Fault)
     }
 
-    /// Begins all work in the back end. Returns the number of finished launches once all are done.
+    /// Starts all submitted work in the back end. Returns the number of launches so far if all have
+    /// ended, else `None`.
     ///
     /// # Errors
     /// [`CardError::Fault`] if work failed.
@@ -275,7 +262,7 @@ impl Card {
         Ok((!self.busy).then_some(self.launched))
     }
 
-    /// Waits until everything is done.
+    /// Waits until all submitted work has ended.
     ///
     /// # Errors
     /// [`CardError::Fault`] if work failed.

@@ -1,9 +1,9 @@
-//! The device that calls are forwarded to, as `wire::forward` describes it.
+//! The device to which guests forward calls, as `host_interface::forward` describes it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use causeway_bench_workloads::wire::forward as wire;
+use causeway_bench_workloads::host_interface::forward as wire;
 use causeway_bench_workloads::{Kernel, Shape};
 use causeway_memory::Mapping;
 use causeway_vmm::bus::{BusDevice, Refusal, Response};
@@ -59,22 +59,6 @@ enum CallError {
     Card(#[from] CardError),
 }
 
-/// The state that calls use besides the card.
-#[derive(Clone, Copy)]
-struct Surroundings<'s> {
-    ram: &'s Mapping,
-    stop: &'s AtomicBool,
-}
-
-impl Surroundings<'_> {
-    fn go_on(self) -> Result<(), CallError> {
-        match self.stop.load(Ordering::Relaxed) {
-            true => Err(CallError::Stopped),
-            false => Ok(()),
-        }
-    }
-}
-
 impl Forward {
     /// Returns a device that executes calls on `card`. `ram` maps the guest's RAM. The device stops
     /// soon after `stop` is set.
@@ -100,7 +84,7 @@ impl Forward {
             Ok(used) if used <= wire::CALL_WORDS => {
                 let calls = &mut state.calls[..8 * used];
                 self.ram.read(address + CALLS_AT, calls).ok()?;
-                state.run(used, self.surroundings())
+                state.run(used, self)
             }
             // No call can be told from another.
             _ => 1,
@@ -112,10 +96,11 @@ impl Forward {
             .ok()
     }
 
-    fn surroundings(&self) -> Surroundings<'_> {
-        Surroundings {
-            ram: &self.ram,
-            stop: &self.stop,
+    /// Returns an error if the VM is to end.
+    fn go_on(&self) -> Result<(), CallError> {
+        match self.stop.load(Ordering::Relaxed) {
+            true => Err(CallError::Stopped),
+            false => Ok(()),
         }
     }
 }
@@ -142,9 +127,9 @@ impl BusDevice for Forward {
 }
 
 impl State {
-    /// Executes calls of so many words. Returns the guest's result: 0, or the number of the call
-    /// that failed.
-    fn run(&mut self, words: usize, around: Surroundings<'_>) -> u64 {
+    /// Executes the calls in the first `words` words. Returns the result for the guest: 0, or the
+    /// number of the call that failed.
+    fn run(&mut self, words: usize, device: &Forward) -> u64 {
         let Self {
             card,
             calls,
@@ -155,7 +140,7 @@ impl State {
         let mut batch = Batch {
             card,
             results,
-            around,
+            device,
         };
         let mut at = 0;
         let mut number = 0;
@@ -177,18 +162,18 @@ impl State {
 struct Batch<'b> {
     card: &'b mut Card,
     results: &'b mut Vec<u8>,
-    around: Surroundings<'b>,
+    device: &'b Forward,
 }
 
 impl Batch<'_> {
     /// Executes the call at a word, and gives how many words it has.
     fn next(&mut self, calls: &[Word], at: usize) -> Result<usize, CallError> {
-        self.around.go_on()?;
+        self.device.go_on()?;
         let (opcode, words) = wire::split_header(u64::from_le_bytes(calls[at]));
-        let meaningless = CallError::Meaningless { at, opcode, words };
+        let meaningless = || CallError::Meaningless { at, opcode, words };
         let end = at.checked_add(words).filter(|_| words != 0);
         let call = end.and_then(|end| calls.get(at + 1..end));
-        match (opcode, call.ok_or(meaningless)?) {
+        match (opcode, call.ok_or_else(meaningless)?) {
             (wire::ALLOCATE, &[bytes]) => self.allocate(number(bytes))?,
             (wire::FREE, &[id]) => self.card.free(number(id))?,
             (wire::COPY_IN, &[id, offset, bytes, ref data @ ..]) => {
@@ -202,23 +187,24 @@ impl Batch<'_> {
                 &[id, offset, ref pieces @ ..],
             ) => {
                 let place = [id, offset].map(number);
-                self.by_reference(opcode, place, whole_pieces(pieces, at, words)?)?;
+                let pieces = whole_pieces(pieces).ok_or_else(meaningless)?;
+                self.by_reference(opcode, place, pieces)?;
             }
             (wire::LAUNCH, &[kernel, grid, block, ref arguments @ ..]) => {
                 let kernel = Kernel::from_wire(number(kernel));
-                let kernel = kernel.ok_or(CallError::Meaningless { at, opcode, words })?;
+                let kernel = kernel.ok_or_else(meaningless)?;
                 let [grid, block] = [grid, block].map(|pair| wire::split_pair(number(pair)));
                 self.launch(kernel, Shape { grid, block }, arguments)?;
             }
             (wire::SYNCHRONIZE, []) => self.card.synchronize()?,
-            _ => return Err(CallError::Meaningless { at, opcode, words }),
+            _ => return Err(meaningless()),
         }
         Ok(words)
     }
 
     fn allocate(&mut self, bytes: u64) -> Result<(), CallError> {
         let id = self.card.allocate(bytes)?;
-        let address = self.card.memory(id)?.address();
+        let address = self.card.memory(id)?.address;
         let reply = self.reply(16)?;
         reply[..8].copy_from_slice(&id.to_le_bytes());
         reply[8..].copy_from_slice(&address.to_le_bytes());
@@ -238,7 +224,7 @@ impl Batch<'_> {
     fn copy_in(&mut self, [id, offset, count]: [u64; 3], data: &[u8]) -> Result<(), CallError> {
         let opcode = wire::COPY_IN;
         let data = usize::try_from(count).ok().and_then(|n| data.get(..n));
-        let memory = self.card.settled(id)?.mapping();
+        let memory = &self.card.settled(id)?.mapping;
         let part = Part::of(memory, offset, count);
         part.zip(data)
             .and_then(|(part, data)| copy::inward(part, data))
@@ -253,7 +239,7 @@ impl Batch<'_> {
             return Err(range());
         }
         let memory = Arc::clone(self.card.settled(id)?);
-        let part = Part::of(memory.mapping(), offset, count).ok_or_else(range)?;
+        let part = Part::of(&memory.mapping, offset, count).ok_or_else(range)?;
         copy::outward(self.reply(count as usize)?, part).ok_or_else(range)
     }
 
@@ -277,14 +263,14 @@ impl Batch<'_> {
         [id, offset]: [u64; 2],
         pieces: &[[Word; 2]],
     ) -> Result<(), CallError> {
-        let memory = self.card.settled(id)?.mapping();
+        let memory = &self.card.settled(id)?.mapping;
         let mut at = offset;
         for [address, count] in pieces.iter().map(|piece| piece.map(number)) {
             let ours = Part::of(memory, at, count);
-            let theirs = Part::of(self.around.ram, address, count);
+            let theirs = Part::of(&self.device.ram, address, count);
             let (ours, theirs) = ours.zip(theirs).ok_or(CallError::Range { opcode })?;
             for (ours, theirs) in ours.slices(SLICE_BYTES).zip(theirs.slices(SLICE_BYTES)) {
-                self.around.go_on()?;
+                self.device.go_on()?;
                 match opcode {
                     wire::COPY_IN_BY_REFERENCE => copy::between(ours, theirs),
                     _ => copy::between(theirs, ours),
@@ -301,15 +287,12 @@ impl Batch<'_> {
 /// Most arguments of a launch.
 const ARGUMENTS_MAX: usize = 16;
 
-/// Returns the pieces of a copy by reference: at least one, whole, and no more than there may be.
-fn whole_pieces(pieces: &[Word], at: usize, words: usize) -> Result<&[[Word; 2]], CallError> {
+/// Returns the pieces of a copy by reference, or `None` if one is incomplete or their number is
+/// not allowed.
+fn whole_pieces(pieces: &[Word]) -> Option<&[[Word; 2]]> {
     match pieces.as_chunks() {
-        (pieces, []) if (1..=wire::PIECES_MAX).contains(&pieces.len()) => Ok(pieces),
-        _ => Err(CallError::Meaningless {
-            at,
-            opcode: wire::COPY_IN_BY_REFERENCE,
-            words,
-        }),
+        (pieces, []) if (1..=wire::PIECES_MAX).contains(&pieces.len()) => Some(pieces),
+        _ => None,
     }
 }
 

@@ -1,15 +1,15 @@
 //! Other ways to virtualize a GPU, to be measured beside Causeway's own.
 //!
-//! A `Card` is a small GPU for the mechanisms: an address space, a queue and some memory of a back
-//! end. Three front ends drive it, which is what is compared:
+//! A `Card` is a session of a benchmark on a back end: an address space, a queue and some memory.
+//! Three ways to use a card are compared:
 //!
-//! * `Trap`: a device whose memory and registers trap, as emulated devices do;
+//! * `Trap`: an emulated device, of which each access to memory and registers exits to the VMM;
 //! * `Forward`: a device to which the guest sends calls with their data;
-//! * `Native`: no guest: the workloads run by the host.
+//! * `Native`: no guest; the host runs the workloads itself.
 //!
-//! A [`PassthroughDevice`] is no card: it is a host device, which the guest drives itself.
+//! A [`PassthroughDevice`] uses no card: it is a PCI device of the host, which the guest drives.
 //!
-//! [`Mechanisms`] puts the devices on the buses of a VM and keeps the samples that its guest takes.
+//! [`Mechanisms`] puts the devices on the buses of a VM and keeps the samples that its guest sends.
 
 mod attachment;
 mod card;

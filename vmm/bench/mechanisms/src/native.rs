@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use causeway_bench_workloads::{Cell, Kernel, Mechanism, Shape, Stopwatch, measure};
 use causeway_memory::MemoryError;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::card::{Card, CardError, CardMemory};
 use crate::copy::{self, Part};
@@ -78,10 +79,7 @@ struct Direct<'c> {
 /// # Panics
 /// If it is an error: without the host's own work nothing can be measured.
 fn required<T>(result: Result<T, CardError>) -> T {
-    match result {
-        Ok(value) => value,
-        Err(error) => panic!("the native side failed: {error}"),
-    }
+    result.unwrap_or_else(|error| panic!("the host's own work on the GPU failed: {error}"))
 }
 
 /// Memory as a program holds it: by a pointer.
@@ -94,7 +92,7 @@ impl Direct<'_> {
     /// Part of memory, once nothing is under way.
     fn settled<'m>(&mut self, memory: &'m NativeMemory, offset: usize, bytes: usize) -> Part<'m> {
         self.synchronize();
-        let part = Part::of(memory.memory.mapping(), offset as u64, bytes as u64);
+        let part = Part::of(&memory.memory.mapping, offset as u64, bytes as u64);
         part.expect("workloads stay within their memory")
     }
 }
@@ -113,12 +111,12 @@ impl Mechanism for Direct<'_> {
     }
 
     fn touch(&mut self, memory: &NativeMemory, _: usize) {
-        let populated = memory.memory.mapping().populate();
+        let populated = memory.memory.mapping.populate();
         populated.expect("the host has as much memory as its workloads take");
     }
 
     fn address(&self, memory: &NativeMemory) -> u64 {
-        memory.memory.address()
+        memory.memory.address
     }
 
     fn store_words(&mut self, memory: &NativeMemory, words: usize, passes: u32) {
@@ -178,9 +176,7 @@ impl Stopwatch for Watch {
 
 /// Processor time that this process has used.
 fn processor_time() -> Duration {
-    let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::new(
-        u64::try_from(used.tv_sec).unwrap_or(0),
-        u32::try_from(used.tv_nsec).unwrap_or(0),
-    )
+    clock_gettime(ClockId::ProcessCPUTime)
+        .try_into()
+        .unwrap_or_default()
 }

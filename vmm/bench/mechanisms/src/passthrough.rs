@@ -5,8 +5,8 @@
 use std::io;
 use std::sync::Arc;
 
-use causeway_bench_workloads::plan::Effort;
-use causeway_bench_workloads::{Cell, DeviceMemory, Kernel, Mechanism, Shape, measure, workloads};
+use causeway_bench_workloads::measurement_plan::Effort;
+use causeway_bench_workloads::{Cell, DeviceMemory, Kernel, Mechanism, Shape, host_bytes, measure};
 use causeway_host_vfio::{
     Address, Choice, Container, ContainerError, Decoding, Device, Host, MapError, Mapping,
     OpenError, PreflightError, RegionIndex, TouchError, VfioDeviceFd,
@@ -20,7 +20,7 @@ use crate::native::{NativeTime, Watch};
 
 /// Returns the most memory of a device that is used, in bytes: the size of the largest copy.
 fn bytes_max() -> u64 {
-    workloads::host_bytes(Effort::Full) as u64
+    host_bytes(Effort::Full) as u64
 }
 
 /// Values that are stored to find out whether they stay.
@@ -243,7 +243,7 @@ impl Mechanism for NativeBar<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_bench_workloads::plan::Plan;
+    use causeway_bench_workloads::measurement_plan::Plan;
     use causeway_bench_workloads::{MechanismKind, WORKLOADS};
     use causeway_host_vfio::fake::FakeHardware;
 

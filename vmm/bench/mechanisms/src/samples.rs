@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use causeway_bench_workloads::MechanismKind;
-use causeway_bench_workloads::plan::Plan;
-use causeway_bench_workloads::wire::sample::{self, Sample};
+use causeway_bench_workloads::host_interface::sample::{self, Sample};
+use causeway_bench_workloads::measurement_plan::Plan;
 use causeway_vmm::bus::{BusDevice, Refusal, Response};
 use causeway_vmm::memory::GuestRam;
 use parking_lot::Mutex;
@@ -59,10 +59,8 @@ impl Samples {
     fn take(&self, address: u64) -> Option<()> {
         let mut bytes = [0; 8 * sample::WORDS];
         self.ram.read(address, &mut bytes).ok()?;
-        let mut words = [0; sample::WORDS];
-        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
-            *word = u64::from_le_bytes(*bytes);
-        }
+        let words = bytes.as_chunks().0;
+        let words = std::array::from_fn(|index| u64::from_le_bytes(words[index]));
         let sample = Sample::from_words(words)?;
         // The host runs and keeps only cells of the plan.
         if !self.plan.has(&sample.cell) || self.taken.lock().len() >= SAMPLES_MAX {

@@ -1,22 +1,18 @@
-//! The device that traps, as `wire::trap` describes it.
+//! The emulated device that `host_interface::trap` describes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use causeway_bench_workloads::wire::{forward, trap as wire};
+use causeway_bench_workloads::host_interface::{forward, trap as wire};
 use causeway_bench_workloads::{Kernel, Shape};
 use causeway_mediator::va::VaAllocator;
 use causeway_vmm::bus::{BusDevice, Refusal, Response};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::card::{Card, CardError};
 
 /// A card behind a range of memory and a page of registers. Both are one device of two ranges.
 pub(crate) struct Trap {
-    state: Mutex<State>,
-}
-
-struct State {
     card: Card,
     /// Where memory stands in the range: offset to identifier.
     placed: BTreeMap<u64, u64>,
@@ -42,103 +38,23 @@ enum PacketError {
 
 impl Trap {
     /// Returns a device whose memory and launches are those of `card`.
-    pub fn new(card: Card) -> Arc<Self> {
-        Arc::new(Self {
-            state: Mutex::new(State {
-                card,
-                placed: BTreeMap::new(),
-                free: VaAllocator::new(0..wire::MEMORY_BYTES),
-                packet: [0; wire::PACKET_WORDS],
-                completed: 0,
-                offset: wire::FAILED,
-                address: 0,
-            }),
-        })
+    pub fn new(card: Card) -> Arc<Mutex<Self>> {
+        Arc::new(Mutex::new(Self {
+            card,
+            placed: BTreeMap::new(),
+            free: VaAllocator::new(0..wire::MEMORY_BYTES),
+            packet: [0; wire::PACKET_WORDS],
+            completed: 0,
+            offset: wire::FAILED,
+            address: 0,
+        }))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
-}
-
-/// The range of memory.
-pub(crate) struct TrapMemory(pub Arc<Trap>);
-
-/// The page of registers.
-pub(crate) struct TrapRegisters(pub Arc<Trap>);
-
-impl BusDevice for TrapMemory {
-    fn name(&self) -> &'static str {
-        "trap"
-    }
-
-    fn read(&self, offset: u64, into: &mut [u8]) -> Response {
-        let state = self.0.state();
-        let read = state
-            .find(offset)
-            .and_then(|(memory, within)| memory.read(within, into).ok());
-        hit("memory", read)
-    }
-
-    fn write(&self, offset: u64, from: &[u8]) -> Response {
-        let state = self.0.state();
-        let written = state
-            .find(offset)
-            .and_then(|(memory, within)| memory.write(within, from).ok());
-        hit("memory", written)
-    }
-}
-
-impl BusDevice for TrapRegisters {
-    fn name(&self) -> &'static str {
-        "trap"
-    }
-
-    fn read(&self, offset: u64, into: &mut [u8]) -> Response {
-        let Ok(into) = <&mut [u8; 8]>::try_from(into) else {
-            return Response::refused(Refusal::BadSize);
-        };
-        let mut state = self.0.state();
-        let (name, value) = match offset {
-            wire::COMPLETED => ("completed", state.poll()),
-            wire::OFFSET => ("offset", state.offset),
-            wire::ADDRESS => ("address", state.address),
-            _ => return Response::refused(Refusal::NoRegister),
-        };
-        *into = value.to_le_bytes();
-        Response::ok(name)
-    }
-
-    fn write(&self, offset: u64, from: &[u8]) -> Response {
-        let Ok(value) = from.try_into().map(u64::from_le_bytes) else {
-            return Response::refused(Refusal::BadSize);
-        };
-        let mut state = self.0.state();
-        if offset == wire::KICK {
-            state.execute(value);
-            return Response::ok("kick");
-        }
-        let word = state.packet.get_mut((offset / 8) as usize);
-        match word.filter(|_| offset.is_multiple_of(8)) {
-            Some(word) => *word = value,
-            None => return Response::refused(Refusal::NoRegister),
-        }
-        Response::ok("packet")
-    }
-}
-
-fn hit(register: &'static str, done: Option<()>) -> Response {
-    done.map_or(Response::refused(Refusal::Hole), |()| {
-        Response::ok(register)
-    })
-}
-
-impl State {
     /// Returns the memory at an offset of the range, and the offset in it.
     fn find(&self, offset: u64) -> Option<(&causeway_memory::Mapping, u64)> {
         let (start, id) = self.placed.range(..=offset).next_back()?;
         let memory = self.card.memory(*id).ok()?;
-        Some((memory.mapping(), offset - start))
+        Some((&memory.mapping, offset - start))
     }
 
     fn poll(&mut self) -> u64 {
@@ -182,7 +98,7 @@ impl State {
     fn allocate(&mut self, bytes: u64) -> Result<(), PacketError> {
         let id = self.card.allocate(bytes)?;
         let memory = self.card.memory(id)?;
-        let (bytes, address) = (memory.bytes(), memory.address());
+        let (bytes, address) = (memory.bytes, memory.address);
         let Some(offset) = self.free.take(bytes) else {
             self.card.free(id)?;
             return Err(PacketError::NoRoom { bytes });
@@ -195,10 +111,82 @@ impl State {
     fn free(&mut self, offset: u64) -> Result<(), PacketError> {
         let id = self.placed.get(&offset).copied();
         let id = id.ok_or(PacketError::NoMemory { offset })?;
-        let bytes = self.card.memory(id)?.bytes();
+        let bytes = self.card.memory(id)?.bytes;
         self.card.free(id)?;
         self.placed.remove(&offset);
         self.free.give(offset, bytes);
         Ok(())
     }
+}
+
+/// The range of memory.
+pub(crate) struct TrapMemory(pub Arc<Mutex<Trap>>);
+
+/// The page of registers.
+pub(crate) struct TrapRegisters(pub Arc<Mutex<Trap>>);
+
+impl BusDevice for TrapMemory {
+    fn name(&self) -> &'static str {
+        "trap"
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Response {
+        let state = self.0.lock();
+        let read = state
+            .find(offset)
+            .and_then(|(memory, within)| memory.read(within, into).ok());
+        hit("memory", read)
+    }
+
+    fn write(&self, offset: u64, from: &[u8]) -> Response {
+        let state = self.0.lock();
+        let written = state
+            .find(offset)
+            .and_then(|(memory, within)| memory.write(within, from).ok());
+        hit("memory", written)
+    }
+}
+
+impl BusDevice for TrapRegisters {
+    fn name(&self) -> &'static str {
+        "trap"
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Response {
+        let Ok(into) = <&mut [u8; 8]>::try_from(into) else {
+            return Response::refused(Refusal::BadSize);
+        };
+        let mut state = self.0.lock();
+        let (name, value) = match offset {
+            wire::COMPLETED => ("completed", state.poll()),
+            wire::OFFSET => ("offset", state.offset),
+            wire::ADDRESS => ("address", state.address),
+            _ => return Response::refused(Refusal::NoRegister),
+        };
+        *into = value.to_le_bytes();
+        Response::ok(name)
+    }
+
+    fn write(&self, offset: u64, from: &[u8]) -> Response {
+        let Ok(value) = from.try_into().map(u64::from_le_bytes) else {
+            return Response::refused(Refusal::BadSize);
+        };
+        let mut state = self.0.lock();
+        if offset == wire::KICK {
+            state.execute(value);
+            return Response::ok("kick");
+        }
+        let word = state.packet.get_mut((offset / 8) as usize);
+        match word.filter(|_| offset.is_multiple_of(8)) {
+            Some(word) => *word = value,
+            None => return Response::refused(Refusal::NoRegister),
+        }
+        Response::ok("packet")
+    }
+}
+
+fn hit(register: &'static str, done: Option<()>) -> Response {
+    done.map_or(Response::refused(Refusal::Hole), |()| {
+        Response::ok(register)
+    })
 }

@@ -5,7 +5,7 @@ use causeway_bench_workloads::Cell;
 use serde::Serialize;
 
 use super::counts::{ExitReport, KvmCounts, disagreement};
-use causeway_bench_statistics::{Distribution, Ratio, median_of};
+use causeway_bench_medians::{Distribution, Ratio, median_of};
 use causeway_run::report::PhaseReport;
 
 /// Largest ratio of the ends of a steady interval.
@@ -151,8 +151,8 @@ fn over_native(cell: &Cell, mine: &[&Measurement], taken: &[Measurement]) -> Opt
 pub mod tests {
     use super::*;
     use crate::exits::counts::tests::phase as counted;
-    use causeway_bench_workloads::plan::Effort;
-    use causeway_bench_workloads::wire::sample::Sample;
+    use causeway_bench_workloads::host_interface::sample::Sample;
+    use causeway_bench_workloads::measurement_plan::Effort;
     use causeway_bench_workloads::{MechanismKind, WorkloadKind};
 
     /// A launch, waited for.

@@ -9,8 +9,8 @@ use causeway_bench_workloads::{MechanismKind, WorkloadKind};
 mod reports;
 
 use super::cells::is_unsteady;
-use causeway_bench_statistics::figures::{short, time as shown};
-use causeway_bench_statistics::{INTERVAL_SAMPLES_MIN, interval_among, interval_of};
+use causeway_bench_medians::figures::{short, time as shown};
+use causeway_bench_medians::{INTERVAL_SAMPLES_MIN, interval_among, interval_of};
 use causeway_terminal::Failure;
 use reports::{Cell, Report, printable, read};
 

@@ -120,7 +120,8 @@ pub fn disagreement(phase: &PhaseReport, counts: KvmCounts) -> Option<String> {
     }
 }
 
-fn add(sum: &mut BTreeMap<String, u64>, counts: &BTreeMap<String, u64>) {
+/// Adds counts to sums of the same names. Counts of 0 are left out.
+pub fn add(sum: &mut BTreeMap<String, u64>, counts: &BTreeMap<String, u64>) {
     for (name, count) in counts.iter().filter(|(_, count)| **count != 0) {
         *sum.entry(name.clone()).or_default() += count;
     }

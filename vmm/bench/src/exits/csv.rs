@@ -4,55 +4,82 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use super::cells::CellReport;
+use super::counts::ExitReport;
 use super::omission::{EVERYTHING, Omission};
 use super::report::ExitsReport;
 
-/// Names of the columns. They are only ever added to, at the end.
-const COLUMNS: [&str; 27] = [
-    "workload",
-    "size",
-    "unit",
-    "mechanism",
-    "operations",
-    "median_ns",
-    "p99_ns",
-    "over_native",
-    "over_native_low",
-    "over_native_high",
-    "exits_per_operation",
-    "exits_per_operation_by_kvm",
-    "doorbells_per_operation",
-    "interrupts_per_operation",
-    "faults_per_operation",
-    "cpu_ns_per_operation",
-    "low_ns",
-    "high_ns",
-    "slowest_ns",
-    "least_ns",
-    "samples",
-    "unsteady",
-    "counted_operations",
-    "mmio_per_operation",
-    "kvm_exits",
-    "vmm_exits",
-    "missing",
+/// Names of the columns, and their values for a cell. They are only ever added to, at the end.
+const COLUMNS: [(&str, fn(&CellReport) -> String); 27] = [
+    ("workload", |cell| cell.workload.to_owned()),
+    ("size", |cell| cell.size.to_string()),
+    ("unit", |cell| cell.unit.to_owned()),
+    ("mechanism", |cell| cell.mechanism.to_owned()),
+    ("operations", |cell| cell.operations.to_string()),
+    ("median_ns", |cell| cell.time.median_ns.to_string()),
+    ("p99_ns", |cell| cell.time.p99_ns.to_string()),
+    ("over_native", |cell| {
+        text(cell.over_native.map(|ratio| ratio.median))
+    }),
+    ("over_native_low", |cell| {
+        text(cell.over_native.and_then(|ratio| ratio.low))
+    }),
+    ("over_native_high", |cell| {
+        text(cell.over_native.and_then(|ratio| ratio.high))
+    }),
+    ("exits_per_operation", |cell| {
+        each(cell, |exits| Some(exits.user_space_per_operation))
+    }),
+    ("exits_per_operation_by_kvm", |cell| {
+        each(cell, |exits| exits.user_space_per_operation_by_kvm)
+    }),
+    ("doorbells_per_operation", |cell| {
+        each(cell, |exits| Some(exits.doorbells_per_operation))
+    }),
+    ("interrupts_per_operation", |cell| {
+        each(cell, |exits| exits.interrupts_per_operation)
+    }),
+    ("faults_per_operation", |cell| {
+        each(cell, |exits| exits.faults_per_operation)
+    }),
+    ("cpu_ns_per_operation", |cell| text(cell.cpu_ns)),
+    ("low_ns", |cell| text(cell.time.low_ns)),
+    ("high_ns", |cell| text(cell.time.high_ns)),
+    ("slowest_ns", |cell| cell.time.slowest_ns.to_string()),
+    ("least_ns", |cell| cell.time.least_ns.to_string()),
+    ("samples", |cell| cell.samples.to_string()),
+    ("unsteady", |cell| cell.unsteady.to_string()),
+    ("counted_operations", |cell| {
+        each(cell, |exits| Some(exits.operations))
+    }),
+    ("mmio_per_operation", |cell| {
+        each(cell, |exits| Some(exits.mmio_per_operation))
+    }),
+    ("kvm_exits", |cell| {
+        each(cell, |exits| Some(reasons(&exits.kvm)))
+    }),
+    ("vmm_exits", |cell| {
+        each(cell, |exits| Some(reasons(&exits.vmm)))
+    }),
+    ("missing", |_| String::new()),
 ];
 
 /// Writes a line for each cell of the report, then one for each omission.
+///
+/// # Errors
+/// The error of `out`.
 pub fn write(out: &mut dyn Write, report: &ExitsReport) -> io::Result<()> {
-    writeln!(out, "{}", COLUMNS.join(","))?;
+    line(out, COLUMNS.map(|(name, _)| name.to_owned()))?;
     for cell in &report.cells {
-        line(out, &fields(cell))?;
+        line(out, COLUMNS.map(|(_, value)| value(cell)))?;
     }
     for missing in &report.missing {
-        line(out, &fields_of_missing(missing))?;
+        line(out, fields_of_missing(missing))?;
     }
     Ok(())
 }
 
-fn line(out: &mut dyn Write, fields: &[String; COLUMNS.len()]) -> io::Result<()> {
-    let fields: Vec<String> = fields.iter().map(|field| quoted(field)).collect();
-    writeln!(out, "{}", fields.join(","))
+fn line(out: &mut dyn Write, fields: [String; COLUMNS.len()]) -> io::Result<()> {
+    writeln!(out, "{}", fields.map(|field| quoted(&field)).join(","))
 }
 
 /// Returns a field in the format of RFC 4180, quoted if necessary.
@@ -63,54 +90,27 @@ fn quoted(field: &str) -> String {
     }
 }
 
-fn fields(cell: &CellReport) -> [String; COLUMNS.len()] {
-    let (time, ratio, exits) = (&cell.time, cell.over_native, cell.exits.as_ref());
-    [
-        cell.workload.to_owned(),
-        cell.size.to_string(),
-        cell.unit.to_owned(),
-        cell.mechanism.to_owned(),
-        cell.operations.to_string(),
-        time.median_ns.to_string(),
-        time.p99_ns.to_string(),
-        number(ratio.map(|ratio| ratio.median)),
-        number(ratio.and_then(|ratio| ratio.low)),
-        number(ratio.and_then(|ratio| ratio.high)),
-        number(exits.map(|exits| exits.user_space_per_operation)),
-        number(exits.and_then(|exits| exits.user_space_per_operation_by_kvm)),
-        number(exits.map(|exits| exits.doorbells_per_operation)),
-        number(exits.and_then(|exits| exits.interrupts_per_operation)),
-        number(exits.and_then(|exits| exits.faults_per_operation)),
-        number(cell.cpu_ns),
-        number(time.low_ns),
-        number(time.high_ns),
-        time.slowest_ns.to_string(),
-        time.least_ns.to_string(),
-        cell.samples.to_string(),
-        cell.unsteady.to_string(),
-        exits.map_or_else(String::new, |exits| exits.operations.to_string()),
-        number(exits.map(|exits| exits.mmio_per_operation)),
-        exits.map_or_else(String::new, |exits| reasons(&exits.kvm)),
-        exits.map_or_else(String::new, |exits| reasons(&exits.vmm)),
-        String::new(),
-    ]
-}
-
 fn fields_of_missing(missing: &Omission) -> [String; COLUMNS.len()] {
     let mut fields = [const { String::new() }; COLUMNS.len()];
     missing
         .workload
         .unwrap_or(EVERYTHING)
         .clone_into(&mut fields[0]);
-    fields[1] = missing.size.map_or_else(String::new, |n| n.to_string());
+    fields[1] = text(missing.size);
     missing.unit.clone_into(&mut fields[2]);
     missing.mechanism.clone_into(&mut fields[3]);
     missing.reason.clone_into(&mut fields[COLUMNS.len() - 1]);
     fields
 }
 
-fn number(value: Option<f64>) -> String {
+/// Returns a value as text, or an empty text without a value.
+fn text(value: Option<impl ToString>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
+}
+
+/// Returns a value of the cell's exits as text, or an empty text if they were not counted.
+fn each<T: ToString>(cell: &CellReport, get: impl FnOnce(&ExitReport) -> Option<T>) -> String {
+    text(cell.exits.as_ref().and_then(get))
 }
 
 /// Returns counts by name as text: `mmio_exits=5;irq_exits=1`.

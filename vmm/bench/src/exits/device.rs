@@ -39,16 +39,12 @@ pub fn find(address: Option<Address>, ram_bytes: u64) -> DeviceChoice {
             device: Some(Arc::new(device)),
             refused: None,
         },
-        Err(error) => DeviceChoice {
-            device: None,
-            refused: Some(
-                Failure::new(
-                    Code::Device,
-                    format!("--vfio {address} is not available"),
-                    error,
-                )
-                .text(),
-            ),
-        },
+        Err(error) => {
+            let message = format!("--vfio {address} is not available");
+            DeviceChoice {
+                device: None,
+                refused: Some(Failure::new(Code::Device, message, error).text()),
+            }
+        }
     }
 }

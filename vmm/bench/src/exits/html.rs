@@ -12,7 +12,8 @@ mod tables;
 use super::cells::CellReport;
 use super::report::ExitsReport;
 use axis::Axis;
-use causeway_bench_statistics::figures::{bytes, count};
+use causeway_bench_medians::figures::count;
+use causeway_run::table;
 use fit::Costs;
 use plots::{Axes, Group, Line, PlotError};
 
@@ -204,7 +205,7 @@ fn sizes(out: &mut String, report: &ExitsReport) -> Result<(), PlotError> {
         let axes = Axes {
             x: "size",
             y: "time",
-            x_text: &|size| bytes(*size as u64),
+            x_text: &|size| table::size(*size as u64),
             y_text: &|ns| round(*ns),
         };
         figure(out, &plots::lines(&lines, &axes)?, caption);
@@ -225,17 +226,10 @@ fn round(ns: f64) -> String {
 
 /// Returns text with HTML's special characters escaped.
 fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            c => out.push(c),
-        }
-    }
-    out
+    // First, because the others contain this character.
+    let text = text.replace('&', "&amp;");
+    let text = text.replace('<', "&lt;").replace('>', "&gt;");
+    text.replace('"', "&quot;")
 }
 
 #[cfg(test)]

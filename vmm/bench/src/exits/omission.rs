@@ -1,6 +1,6 @@
 //! Cells that were not measured, and the reasons.
 
-use causeway_bench_workloads::plan::Plan;
+use causeway_bench_workloads::measurement_plan::Plan;
 use causeway_bench_workloads::{Cell, Exclusion, MechanismKind, WorkloadKind};
 use serde::Serialize;
 
@@ -117,11 +117,9 @@ pub fn not_reached(plan: Plan, is_measured: impl Fn(&Cell) -> bool, reason: &str
             missing.push(Omission::everything(mechanism, reason));
             continue;
         }
-        missing.extend(
-            absent
-                .into_iter()
-                .map(|cell| Omission::size(mechanism, cell.workload, cell.size, reason.to_owned())),
-        );
+        let of =
+            |cell: Cell| Omission::size(mechanism, cell.workload, cell.size, reason.to_owned());
+        missing.extend(absent.into_iter().map(of));
     }
     missing
 }
@@ -130,7 +128,7 @@ pub fn not_reached(plan: Plan, is_measured: impl Fn(&Cell) -> bool, reason: &str
 mod tests {
     use super::*;
     use causeway_bench_workloads::DeviceMemory;
-    use causeway_bench_workloads::plan::Effort;
+    use causeway_bench_workloads::measurement_plan::Effort;
 
     fn rows(missing: Vec<Omission>) -> Vec<(&'static str, String, String)> {
         let missing = missing.into_iter();

@@ -47,11 +47,8 @@ impl Outputs {
         let json = self.json.write(report);
         let csv = self.csv.write(|out| csv::write(out, report));
         let html = self.html.write(|out| html::write(out, report));
-        let failed: Vec<Failure> = [json, csv, html, printed]
-            .into_iter()
-            .filter_map(Result::err)
-            .collect();
-        let mut failed = failed.into_iter();
+        let results = [json, csv, html, printed].into_iter();
+        let mut failed = results.filter_map(Result::err);
         let first = failed.next();
         failed.for_each(|failure| failure.print());
         first.map_or(Ok(()), Err)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ptr;
 
 use causeway_bench_mechanisms::Measurement;
-use causeway_bench_workloads::plan::{Effort, Plan};
+use causeway_bench_workloads::measurement_plan::{Effort, Plan};
 use causeway_bench_workloads::{Cell, Exclusion};
 use causeway_vmm::host::Host;
 use causeway_vmm::outcome::VmResult;
@@ -31,7 +31,7 @@ const NO_SAMPLE: &str = "no sample of this cell could be taken";
 pub struct ExitsReport {
     /// Name and version of this format: always [`SCHEMA`].
     pub schema: &'static str,
-    /// Version of this program.
+    /// Version of Causeway that made the report.
     pub causeway: &'static str,
     /// Command line of the benchmark.
     pub command: Vec<String>,
@@ -41,13 +41,13 @@ pub struct ExitsReport {
     pub backend: String,
     /// Value of `--gpu`, with the chosen back end in place of `auto`.
     pub gpu: String,
-    /// Whether `--quick` was given.
+    /// Whether `--quick` was given, so that fewer sizes were measured.
     pub quick: bool,
     /// Number of samples of each cell, if the run reaches its end.
     pub repetitions: u32,
     /// Whether the guest passed, and KVM and the VMM counted the same exits in every phase.
     pub passed: bool,
-    /// How the guest ended.
+    /// How the guest ended, or why the benchmark failed, as text for people.
     pub result: String,
     /// Errors in counts or samples. Each makes the benchmark fail even if the guest passed.
     pub problems: Vec<Problem>,

@@ -2,12 +2,13 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{CellAlignment, Table, presets};
+use causeway_run::table::{self, aligned};
+use comfy_table::Table;
 
 use super::cells::CellReport;
 use super::counts::ExitReport;
 use super::report::ExitsReport;
-use causeway_bench_statistics::figures::{bytes, count, dash, ratio, time, time_within};
+use causeway_bench_medians::figures::{count, dash, ratio, time, time_within};
 
 /// Headings of the columns.
 pub const COLUMNS: [&str; 13] = [
@@ -73,17 +74,10 @@ pub fn legend(cells: &[CellReport]) -> String {
 }
 
 fn cells(cells: &[CellReport]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
-    table.set_header(COLUMNS);
-    for (_, _, texts) in rows(cells) {
-        table.add_row(texts);
-    }
+    let texts = rows(cells).map(|(_, _, texts)| texts);
+    let mut table = aligned(COLUMNS, texts, TEXTS..COLUMNS.len());
     for (place, column) in table.column_iter_mut().enumerate() {
         column.set_padding((0, if place < TEXTS { 2 } else { 1 }));
-        if place >= TEXTS {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
     }
     table
 }
@@ -133,7 +127,7 @@ fn median(cell: &CellReport) -> String {
 pub fn size(cell: &CellReport) -> String {
     match (cell.size, cell.unit) {
         (_, "") if cell.size == 1 => String::new(),
-        (n, "B") => bytes(n),
+        (n, "B") => table::size(n),
         (n, unit) => format!("{n} {unit}"),
     }
 }

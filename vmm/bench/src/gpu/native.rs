@@ -1,6 +1,5 @@
 //! The native side of the comparison: a plain CUDA program in this process.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -19,11 +18,7 @@ pub struct NativeGpu {
     failed: AtomicBool,
 }
 
-impl fmt::Debug for NativeGpu {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NativeGpu").finish_non_exhaustive()
-    }
-}
+causeway_vmm::debug_by_name!(NativeGpu);
 
 impl NativeGpu {
     /// Opens the GPU of back end `kind` for measurements by the host. Returns `None` if the back

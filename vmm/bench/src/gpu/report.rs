@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use causeway_bench_workloads::LINES;
-use causeway_testdev::{Figure, Phase, Report, Sample};
+use causeway_run::report::{EmulatedExits, PhaseReport};
+use causeway_testdev::{Figure, Report, Sample};
 use causeway_vmm::host::Host;
 use serde::Serialize;
 
-use causeway_bench_statistics::{Distribution, Ratio};
+use crate::exits::counts::add;
+use causeway_bench_medians::{Distribution, Ratio};
 
 /// Name and version of the report's format. Fields may be added; if the meaning of a field changes,
 /// so does the number.
@@ -18,7 +20,7 @@ pub const SCHEMA: &str = "causeway.bench-gpu/1";
 pub struct BenchReport {
     /// Name and version of this format: always [`SCHEMA`].
     pub schema: &'static str,
-    /// Version of this program.
+    /// Version of Causeway that made the report.
     pub causeway: &'static str,
     /// Command line of the benchmark.
     pub command: Vec<String>,
@@ -28,7 +30,7 @@ pub struct BenchReport {
     pub device: DeviceReport,
     /// Whether the guest passed, and KVM and the VMM counted the same exits in every phase.
     pub passed: bool,
-    /// How the guest ended.
+    /// How the guest ended, as text for people.
     pub result: String,
     /// Results by operation and size, in the order of the table.
     pub lines: Vec<LineReport>,
@@ -92,7 +94,7 @@ pub struct ExitReport {
 
 impl LineReport {
     /// Returns a line for each operation and size of which the guest reported samples.
-    pub fn all(reported: &Report) -> Vec<Self> {
+    pub fn all(reported: &Report, phases: &[PhaseReport]) -> Vec<Self> {
         let mut lines = Vec::new();
         for line in LINES {
             let mut by_bytes: BTreeMap<u64, Vec<&Sample>> = BTreeMap::new();
@@ -100,7 +102,7 @@ impl LineReport {
                 by_bytes.entry(sample.bytes).or_default().push(sample);
             }
             for (bytes, samples) in by_bytes {
-                let phases = reported.phases.iter().filter(|phase| {
+                let phases = phases.iter().filter(|PhaseReport { phase, .. }| {
                     phase.name == line.name() && phase.bytes == bytes * phase.operations
                 });
                 lines.extend(Self::of(&samples, &phases.collect::<Vec<_>>()));
@@ -109,7 +111,7 @@ impl LineReport {
         lines
     }
 
-    fn of(samples: &[&Sample], phases: &[&Phase]) -> Option<Self> {
+    fn of(samples: &[&Sample], phases: &[&PhaseReport]) -> Option<Self> {
         let first = samples.first()?;
         let per_operation = |ns: u64, sample: &Sample| ns as f64 / f64::from(sample.operations);
         let guest = samples.iter().map(|s| per_operation(s.guest_ns, s));
@@ -120,7 +122,7 @@ impl LineReport {
         Some(Self {
             line: first.line.name(),
             what: first.line.doc().trim(),
-            path: phases.first().map_or("control", |phase| phase.path),
+            path: phases.first().map_or("control", |phase| phase.phase.path),
             bytes: first.bytes,
             operations: first.operations,
             guest: Distribution::of(guest.collect())?,
@@ -132,29 +134,22 @@ impl LineReport {
 }
 
 impl ExitReport {
-    fn of(phases: &[&Phase]) -> Self {
+    fn of(phases: &[&PhaseReport]) -> Self {
         let mut exits = Self::default();
-        for phase in phases {
+        for PhaseReport { phase, .. } in phases {
             exits.operations += phase.operations;
             exits.doorbells += phase.doorbells;
             add(&mut exits.kvm, &phase.kvm_exits);
             add(&mut exits.vmm, &phase.vmm_exits);
         }
-        let count = |name: &str| exits.kvm.get(name).copied().unwrap_or(0);
-        let by_kvm = count("mmio_exits") + count("io_exits");
-        let user_space = |key: &str| matches!(key.split(':').next(), Some("mmio" | "io"));
-        let by_vmm = exits.vmm.iter().filter(|(key, _)| user_space(key));
-        let by_vmm: u64 = by_vmm.map(|(_, n)| n).sum();
         let operations = exits.operations.max(1) as f64;
-        exits.user_space_per_operation = by_kvm as f64 / operations;
-        exits.user_space_per_operation_by_vmm = by_vmm as f64 / operations;
+        let per_operation = |count: fn(&PhaseReport) -> EmulatedExits| {
+            let counts = phases.iter().map(|phase| count(phase));
+            counts.map(|count| count.mmio + count.io).sum::<u64>() as f64 / operations
+        };
+        exits.user_space_per_operation = per_operation(PhaseReport::by_kvm);
+        exits.user_space_per_operation_by_vmm = per_operation(PhaseReport::by_vmm);
         exits
-    }
-}
-
-fn add(sum: &mut BTreeMap<String, u64>, counts: &BTreeMap<String, u64>) {
-    for (name, count) in counts.iter().filter(|(_, count)| **count != 0) {
-        *sum.entry(name.clone()).or_default() += count;
     }
 }
 
@@ -162,6 +157,7 @@ fn add(sum: &mut BTreeMap<String, u64>, counts: &BTreeMap<String, u64>) {
 mod tests {
     use super::*;
     use causeway_bench_workloads::Line;
+    use causeway_testdev::Phase;
 
     fn sample(guest_ns: u64, native_ns: Option<u64>) -> Sample {
         Sample {
@@ -173,14 +169,14 @@ mod tests {
         }
     }
 
-    fn phase(mmio: u64, by_vmm: u64) -> Phase {
+    fn phase(mmio: u64, by_vmm: u64) -> PhaseReport {
         let counts = |pairs: &[(&str, u64)]| {
             pairs
                 .iter()
                 .map(|(name, n)| ((*name).to_owned(), *n))
                 .collect()
         };
-        Phase {
+        let phase = Phase {
             name: Line::Pipelined.name().to_owned(),
             path: "data",
             operations: 10,
@@ -190,7 +186,8 @@ mod tests {
             cpu_ns: 1,
             kvm_exits: counts(&[("mmio_exits", mmio), ("io_exits", 0), ("exits", 7)]),
             vmm_exits: counts(&[("mmio:bar0:control_doorbell", by_vmm), ("hlt", 3)]),
-        }
+        };
+        PhaseReport { vm: 0, phase }
     }
 
     #[test]

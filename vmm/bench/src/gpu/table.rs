@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{CellAlignment, Table, presets};
+use causeway_run::table::{self, aligned};
+use comfy_table::Table;
 
 use super::report::{BenchReport, LineReport};
-use causeway_bench_statistics::Distribution;
-use causeway_bench_statistics::figures::{self, dash, ratio, time};
+use causeway_bench_medians::Distribution;
+use causeway_bench_medians::figures::{dash, ratio, time};
 
 const COLUMNS: [&str; 8] = [
     "line",
@@ -45,12 +46,9 @@ pub fn render(report: &BenchReport) -> String {
 }
 
 fn lines(lines: &[LineReport]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
-    table.set_header(COLUMNS);
-    for line in lines {
+    let row = |line: &LineReport| {
         let native = line.native.as_ref();
-        table.add_row([
+        [
             line.line.to_owned(),
             size(line.bytes),
             time(line.guest.median_ns),
@@ -59,17 +57,14 @@ fn lines(lines: &[LineReport]) -> Table {
             native.map_or_else(dash, |d| time(d.p99_ns)),
             line.guest_over_native.map_or_else(dash, ratio),
             format!("{:.3}", line.exits.user_space_per_operation),
-        ]);
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
+        ]
+    };
+    aligned(COLUMNS, lines.iter().map(row), 1..COLUMNS.len())
 }
 
 fn size(bytes: u64) -> String {
     match bytes {
         0 => String::new(),
-        n => figures::bytes(n),
+        n => table::size(n),
     }
 }

@@ -3,7 +3,7 @@
 use core::fmt;
 
 /// Memory of a PCI device that is passed through to the guest and measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceMemory {
     /// PCI vendor ID of the device.
     pub vendor: u16,
@@ -51,17 +51,22 @@ impl DeviceMemory {
 }
 
 /// Why a plan does not measure a workload at some size by some mechanism.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Exclusion {
     /// The workload would take more exits than a sample may.
+    #[error("this would take too many exits")]
     Exits,
     /// The mechanism needs a passed-through device, and there is none.
+    #[error("no device is passed through to the guest (--vfio ADDRESS names one)")]
     NoDevice,
     /// The workload launches kernels, which only the passed-through device's own driver can do.
+    #[error("the device has memory only, no kernels to launch")]
     NoKernels,
     /// The workload allocates memory, and the passed-through device has no allocator.
+    #[error("the device has no allocator: the guest has all of its memory")]
     NoAllocator,
     /// The workload needs more memory than the passed-through device has.
+    #[error("the device has {bytes} bytes of memory that can be mapped")]
     Memory {
         /// Size of the device's memory in bytes.
         bytes: u64,
@@ -73,27 +78,6 @@ impl Exclusion {
     #[must_use]
     pub const fn is_of_all_sizes(self) -> bool {
         matches!(self, Self::NoDevice | Self::NoKernels | Self::NoAllocator)
-    }
-}
-
-impl fmt::Display for Exclusion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Exits => f.write_str("this would take too many exits"),
-            Self::NoDevice => {
-                f.write_str("no device is passed through to the guest (--vfio ADDRESS names one)")
-            }
-            Self::NoKernels => f.write_str("the device has memory only, no kernels to launch"),
-            Self::NoAllocator => {
-                f.write_str("the device has no allocator: the guest has all of its memory")
-            }
-            Self::Memory { bytes } => {
-                write!(
-                    f,
-                    "the device has {bytes} bytes of memory that can be mapped"
-                )
-            }
-        }
     }
 }
 

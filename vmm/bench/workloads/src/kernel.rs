@@ -2,7 +2,7 @@
 
 use causeway_kernels::{bench, case};
 
-/// A GPU kernel that workloads launch. Every mechanism loads all of them in advance, because
+/// A GPU kernel that workloads launch. Every mechanism loads all kernels in advance, because
 /// loading is not measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]

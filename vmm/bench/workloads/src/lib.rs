@@ -1,26 +1,28 @@
-//! Workloads and mechanisms of `causeway bench exits`, as far as guest and host share them.
+//! Workloads of `causeway bench exits`, which the guest and the host run from the same source.
 //!
-//! A [`Workload`] is what is done to a GPU, written once over [`Mechanism`], which is how it is
-//! done. Guests have a mechanism for each way of virtualizing a GPU; the host has those without any
-//! ([`MechanismKind::is_native`]). So every cell of the table is the same source compiled for both
-//! sides. A workload is one file in [`workloads`], and a line in its list.
+//! A [`Workload`] is a sequence of GPU operations. It is written once, over the trait
+//! [`Mechanism`], which has an implementation for each way to reach a GPU: several in the guest,
+//! and two on the host without a VM ([`MechanismKind::is_native`]). A workload is one file in the
+//! folder `workloads`, and a line in the list in `workloads.rs`.
 //!
-//! [`plan`] says which cells there are, [`wire`] how a guest talks to the devices of the
-//! mechanisms.
+//! [`measurement_plan`] says which workloads, sizes and mechanisms a benchmark measures;
+//! [`host_interface`] defines the memory and ports by which the guest's mechanisms reach the host.
 #![no_std]
 
 #[cfg(test)]
 extern crate std;
 
 mod device;
+pub mod host_interface;
 mod kernel;
+pub mod measurement_plan;
 mod mechanism;
-pub mod plan;
-pub mod wire;
-pub mod workloads;
+mod workloads;
 
 pub use causeway_kernels::line::{LINES, Line};
 pub use device::{DeviceMemory, Exclusion};
 pub use kernel::{KERNELS, Kernel};
 pub use mechanism::{MECHANISMS, Mechanism, MechanismKind, Shape};
-pub use workloads::{CELL_NAME_BYTES, Cell, Stopwatch, WORKLOADS, Workload, WorkloadKind, measure};
+pub use workloads::{
+    CELL_NAME_BYTES, Cell, Stopwatch, WORKLOADS, Workload, WorkloadKind, host_bytes, measure,
+};

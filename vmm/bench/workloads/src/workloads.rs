@@ -5,9 +5,10 @@
 
 use core::fmt;
 
-use crate::plan::Effort;
+use crate::measurement_plan::Effort;
 use crate::{Mechanism, MechanismKind};
 
+mod operands;
 mod pattern;
 
 /// Properties of a workload that plans and tables need.
@@ -172,7 +173,7 @@ impl WorkloadKind {
     }
 
     /// Returns the cell of this workload at `size` by `mechanism`, or `None` if it would take too
-    /// many exits. [`Plan::cell`](crate::plan::Plan::cell) also checks what a passed-through device
+    /// many exits. [`Plan::cell`](crate::measurement_plan::Plan::cell) also checks what a passed-through device
     /// supports.
     #[must_use]
     pub fn cell(self, mechanism: MechanismKind, effort: Effort, size: u64) -> Option<Cell> {
@@ -198,7 +199,7 @@ pub fn host_bytes(effort: Effort) -> usize {
     needs.max().unwrap_or(0).next_multiple_of(2 << 20)
 }
 
-/// Exits that one sample may take, at some 25 µs each where virtualization is by software.
+/// Returns the most exits that a sample may take. An exit takes about 25 µs on a software KVM.
 const fn exits_max(effort: Effort) -> u64 {
     match effort {
         Effort::Quick => 12 << 10,
@@ -206,19 +207,21 @@ const fn exits_max(effort: Effort) -> u64 {
     }
 }
 
-/// As many operations as are wanted, or as fit if each takes so many exits.
+/// Returns the number of operations in a sample: `wanted`, or fewer so that the sample takes at
+/// most [`exits_max`] exits. Each operation takes `exits_each`. Returns `None` if not even one
+/// operation fits.
 fn within_exits(effort: Effort, wanted: u64, exits_each: u64) -> Option<u64> {
     let fit = exits_max(effort) / exits_each.max(1);
     Some(wanted.min(fit)).filter(|operations| *operations != 0)
 }
 
-/// Operations on so many bytes each that take long enough to be timed.
+/// Returns how many operations on `bytes` bytes take long enough to be timed; at most `most`.
 fn of_bytes(bytes: u64, most: u64) -> u64 {
     ((16 << 20) / bytes.max(1)).clamp(1, most)
 }
 
-/// Copies of so many bytes each to or from a device that may be far away: a microsecond for each 8
-/// bytes is a second for 8 MiB.
+/// Returns how many copies of `bytes` bytes to or from a PCI device to time. A slow device takes a
+/// microsecond for 8 bytes, so a second for 8 MiB.
 fn over_a_bus(bytes: u64) -> u64 {
     ((1 << 20) / bytes.max(1)).clamp(1, 2000)
 }
@@ -226,7 +229,7 @@ fn over_a_bus(bytes: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Plan;
+    use crate::measurement_plan::Plan;
     use crate::{DeviceMemory, MECHANISMS};
     use std::collections::BTreeSet;
     use std::string::{String, ToString};
@@ -245,11 +248,8 @@ mod tests {
     fn names_of_all_cells_differ_and_fit() {
         for effort in [Effort::Quick, Effort::Full] {
             let cells = Plan::all(effort, 1).with_device(Some(DeviceMemory {
-                vendor: 0,
-                device: 0,
-                bar: 0,
-                offset: 0,
                 bytes: u64::MAX,
+                ..DeviceMemory::default()
             }));
             let names: Vec<String> = cells.cells().map(|cell| cell.to_string()).collect();
             for name in &names {

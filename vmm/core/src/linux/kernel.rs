@@ -362,7 +362,7 @@ impl BzImage {
     }
 }
 
-/// Returns the header, with zeros for fields that this version of it does not have.
+/// Returns the setup header, with zeros for fields that the header's version does not have.
 fn read_header(image: &[u8]) -> Option<setup_header> {
     let mut bytes = [0; size_of::<setup_header>()];
     let end = OFFSET_MAGIC + usize::from(*image.get(OFFSET_HEADER_BYTES)?);

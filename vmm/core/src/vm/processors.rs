@@ -67,8 +67,8 @@ impl Processors {
                 Some(chips)
             }
         };
-        // SAFETY: `Vm` joins the virtual CPUs, which hold the VM, before it lets go of its RAM.
-        #[allow(unsafe_code)] // Gives the guest its memory.
+        // SAFETY: `Vm` joins the threads of its virtual CPUs before it lets go of its RAM.
+        #[allow(unsafe_code)]
         unsafe { ram.add_to(&hypervisor) }.map_err(failed("KVM_SET_USER_MEMORY_REGION"))?;
         let cpuid = kvm
             .get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)

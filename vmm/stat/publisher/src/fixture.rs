@@ -13,7 +13,7 @@ fn counts(counts: &[(&str, u64)]) -> BTreeMap<String, u64> {
     counts.collect()
 }
 
-/// A VM that has run for ten seconds.
+/// Returns the state of a VM that has run for ten seconds.
 pub fn guest() -> Guest {
     Guest {
         name: "vm0".to_owned(),
@@ -65,7 +65,7 @@ pub fn guest() -> Guest {
     }
 }
 
-/// The same VM a second later.
+/// Returns the state of the same VM one second later.
 pub fn later() -> Guest {
     let mut guest = guest();
     guest.taken_ns += SECOND_NS;
@@ -88,7 +88,7 @@ pub fn later() -> Guest {
     guest
 }
 
-/// A run of two VMs, of which one has ended, and has a session that does not answer.
+/// Returns a snapshot of a run with two VMs. One has ended, and its session does not answer.
 pub fn snapshot() -> Snapshot {
     let ended = Guest {
         name: "vm1".to_owned(),

@@ -152,11 +152,8 @@ pub fn open(path: &Path) -> io::Result<OwnedFd> {
 /// Removes a folder if it is empty and its name is one that Causeway gives to folders of this user.
 pub fn remove_empty(folder: &Path) {
     let own = shared_name(own_uid());
-    if [NAME, &own]
-        .map(OsStr::new)
-        .iter()
-        .any(|name| folder.file_name() == Some(name))
-    {
+    let name = folder.file_name();
+    if name == Some(OsStr::new(NAME)) || name == Some(OsStr::new(&own)) {
         let _ = fs::remove_dir(folder);
     }
 }

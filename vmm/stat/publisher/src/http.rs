@@ -26,7 +26,7 @@ pub enum Request {
     Get {
         /// The requested resource.
         resource: Resource,
-        /// Whether the answer has a body.
+        /// Whether the answer has a body: false for HEAD.
         body: bool,
     },
     /// A request that is answered by an HTTP error.
@@ -78,20 +78,14 @@ fn resource_of(request: &httparse::Request<'_, '_>) -> Request {
     Request::Get { resource, body }
 }
 
-impl Resource {
-    const fn content_type(self) -> &'static str {
-        match self {
-            Self::Metrics => super::openmetrics::CONTENT_TYPE,
-            Self::Snapshot => "application/json",
-        }
-    }
-}
-
 /// Returns an HTTP answer with `content` as the text of `resource`. If `body` is false, the answer
 /// has only its head, as HEAD requests it.
 pub fn answer(resource: Resource, content: &str, body: bool) -> Vec<u8> {
     let body = if body { content } else { "" };
-    let content_type = resource.content_type();
+    let content_type = match resource {
+        Resource::Metrics => super::openmetrics::CONTENT_TYPE,
+        Resource::Snapshot => "application/json",
+    };
     response("200 OK", content_type, "", content.len(), body)
 }
 

@@ -34,8 +34,6 @@ const OWN: Family = Family(
     Gauge,
     "Memory of the process that is neither guest nor GPU memory.",
 );
-const VCPUS: Family = Family("causeway_vm_vcpus", Gauge, "Virtual CPUs.");
-const RAM: Family = Family("causeway_vm_memory_bytes", Gauge, "Guest RAM.");
 const KVM: Family = Family(
     "causeway_vm_kvm_events",
     Counter,
@@ -47,50 +45,42 @@ const VMM: Family = Family(
     "Exits that reached the VMM, by reason, device and register.",
 );
 
-/// A family, and the function that returns its value for one guest.
-type Figure<T> = (Family<'static>, fn(&T) -> u64);
+/// Name, help text and value of a gauge that guests have. The value is absent if a guest has none.
+type GuestGauge = (&'static str, &'static str, fn(&Guest) -> Option<u64>);
 
-/// Families with a value for every guest.
-const GUESTS: [Figure<Guest>; 4] = [
+const GUESTS: [GuestGauge; 7] = [
+    ("causeway_vm_vcpus", "Virtual CPUs.", |guest| {
+        Some(guest.vm.as_ref()?.vcpus.into())
+    }),
+    ("causeway_vm_memory_bytes", "Guest RAM.", |guest| {
+        Some(guest.vm.as_ref()?.memory_bytes)
+    }),
     (
-        Family(
-            "causeway_guest_running",
-            Gauge,
-            "Whether the guest runs (1) or has ended (0).",
-        ),
-        |guest| (!guest.ended).into(),
+        "causeway_guest_running",
+        "Whether the guest runs (1) or has ended (0).",
+        |guest| Some((!guest.ended).into()),
     ),
     (
-        Family(
-            "causeway_aperture_size_bytes",
-            Gauge,
-            "Size of the aperture.",
-        ),
-        |guest| guest.aperture.bytes,
+        "causeway_aperture_size_bytes",
+        "Size of the aperture.",
+        |guest| Some(guest.aperture.bytes),
     ),
     (
-        Family(
-            "causeway_aperture_used_bytes",
-            Gauge,
-            "Bytes of the aperture at which something is placed.",
-        ),
-        |guest| guest.aperture.used_bytes,
+        "causeway_aperture_used_bytes",
+        "Bytes of the aperture that mappings use.",
+        |guest| Some(guest.aperture.used_bytes),
     ),
     (
-        Family(
-            "causeway_aperture_placements",
-            Gauge,
-            "Placements in the aperture.",
-        ),
-        |guest| guest.aperture.placements,
+        "causeway_aperture_placements",
+        "Mappings in the aperture.",
+        |guest| Some(guest.aperture.placements),
+    ),
+    (
+        "causeway_gpu_lost",
+        "Whether the guest has lost the device (1), and has not reset it.",
+        |guest| Some(guest.session.as_ref()?.lost.into()),
     ),
 ];
-
-const LOST: Family = Family(
-    "causeway_gpu_lost",
-    Gauge,
-    "Whether the guest has lost the device (1), and has not reset it.",
-);
 
 /// The metrics of one snapshot.
 #[derive(Debug)]
@@ -108,16 +98,10 @@ impl Collector for SnapshotCollector {
         ])?;
         begin(encoder, &OWN)?.encode_gauge(&snapshot.own_bytes)?;
         let guests = &snapshot.guests;
-        each(encoder, &VCPUS, guests, |guest| {
-            Some(guest.vm.as_ref()?.vcpus.into())
-        })?;
-        each(encoder, &RAM, guests, |guest| {
-            Some(guest.vm.as_ref()?.memory_bytes)
-        })?;
         named(encoder, &KVM, guests, "counter", |vm| vm.kvm.as_ref())?;
         named(encoder, &VMM, guests, "cause", |vm| Some(&vm.vmm_exits))?;
-        for (family, value) in &GUESTS {
-            each(encoder, family, guests, |guest| Some(value(guest)))?;
+        for (name, help, value) in GUESTS {
+            each(encoder, &Family(name, Gauge, help), guests, value)?;
         }
         for (i, statistic) in STATISTICS.iter().enumerate() {
             let name = format!("causeway_gpu_{}", statistic.metric);
@@ -128,9 +112,7 @@ impl Collector for SnapshotCollector {
             let value = |guest: &Guest| Some(*guest.session.as_ref()?.statistics.values()[i]);
             each(encoder, &Family(&name, kind, statistic.help), guests, value)?;
         }
-        each(encoder, &LOST, guests, |guest| {
-            Some(guest.session.as_ref()?.lost.into())
-        })
+        Ok(())
     }
 }
 
@@ -256,7 +238,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(families.len(), 7 + GUESTS.len() + STATISTICS.len());
+        assert_eq!(families.len(), 4 + GUESTS.len() + STATISTICS.len());
     }
 
     #[test]

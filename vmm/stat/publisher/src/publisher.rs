@@ -105,11 +105,8 @@ impl Drop for Publisher {
 }
 
 fn unpublished(error: &SocketError) {
-    let cause = error.source().map(ToString::to_string);
-    log::warn!(
-        "`causeway stat` cannot find this process: {error}: {}",
-        cause.unwrap_or_default()
-    );
+    let cause = error.source().map_or_else(String::new, ToString::to_string);
+    log::warn!("`causeway stat` cannot find this process: {error}: {cause}");
 }
 
 fn bind(path: &Path) -> Result<Listener, PublishError> {
@@ -228,14 +225,10 @@ impl Server {
 
     /// Adds a connection. If the listener has too many, the oldest one is closed.
     fn take(&mut self, connection: Connection) {
-        let connections = self.connections.iter();
-        let mut same = connections
-            .enumerate()
-            .filter(|(_, c)| c.listener == connection.listener);
-        let oldest = same.next().map(|(index, _)| index);
-        // At least one connection exists, so there is an oldest one.
-        if let Some(oldest) = oldest
-            && same.count() + 1 >= CONNECTIONS_MAX
+        let is_same = |other: &Connection| other.listener == connection.listener;
+        let same = self.connections.iter().filter(|other| is_same(other));
+        if same.count() >= CONNECTIONS_MAX
+            && let Some(oldest) = self.connections.iter().position(is_same)
         {
             self.connections.remove(oldest);
         }

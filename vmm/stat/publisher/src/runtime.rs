@@ -1,6 +1,7 @@
 //! The folders in which processes with guests can be found: a socket for each, named after the
 //! process.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -140,8 +141,8 @@ pub fn entries() -> Vec<Entry> {
 fn merge(folders: Vec<Vec<Entry>>) -> Vec<Entry> {
     let ranked = folders
         .into_iter()
-        .flat_map(|entries| entries.into_iter().enumerate());
-    let mut ranked: Vec<(usize, Entry)> = ranked.collect();
+        .map(|entries| entries.into_iter().enumerate());
+    let mut ranked: Vec<(usize, Entry)> = ranked.flatten().collect();
     ranked.sort_by_key(|(rank, _)| *rank);
     ranked.truncate(ENTRIES_MAX);
     let mut entries: Vec<Entry> = ranked.into_iter().map(|(_, entry)| entry).collect();
@@ -156,10 +157,7 @@ pub fn forget(entry: &Entry) {
     };
     match listener::remove_leftovers(&entry.socket) {
         Ok(()) => {
-            log::debug!(
-                "removed the socket of process {}, which has ended",
-                entry.pid
-            );
+            log::debug!("removed the socket of process {}", entry.pid);
             remove_empty(folder);
         }
         Err(e) => log::debug!("cannot remove {}: {e}", entry.socket.display()),
@@ -181,13 +179,9 @@ fn entries_of(place: &Place) -> Vec<Entry> {
         (status.st_uid == place.owner).then_some(())?;
         Dir::read_from(&folder).ok()
     };
-    let files = checked().into_iter().flatten().flatten();
-    let pids = files
-        .take(ENTRIES_MAX)
-        .filter_map(|file| pid_of(file.file_name().to_str().ok()?));
-    let mut pids: Vec<u32> = pids.collect();
-    pids.sort_unstable();
-    pids.dedup();
+    let files = checked().into_iter().flatten().flatten().take(ENTRIES_MAX);
+    let pids = files.filter_map(|file| pid_of(file.file_name().to_str().ok()?));
+    let pids: BTreeSet<u32> = pids.collect();
     let entry = |pid: u32| Entry {
         owner: place.owner,
         pid,

@@ -1,10 +1,10 @@
 //! A snapshot of a process and its guests: the body of `GET /snapshot`.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use causeway_mediator::{Activity, Statistics};
-use causeway_vmm::aperture::ApertureUse;
+pub use causeway_vmm::aperture::ApertureUse as Aperture;
 use causeway_vmm::observer::VmObservation;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
@@ -65,24 +65,13 @@ pub struct Vm {
     pub vmm_exits: BTreeMap<String, u64>,
 }
 
-/// How much of a guest's aperture is used.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
-pub struct Aperture {
-    /// Size of the aperture in bytes.
-    pub bytes: u64,
-    /// Bytes that mappings use.
-    pub used_bytes: u64,
-    /// Number of mappings in the aperture.
-    pub placements: u64,
-}
-
 /// Statistics of a session, as the mediator returns them.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Session {
     /// Counters and current values, by the names in the mediator's table of statistics.
     #[serde(flatten, with = "statistics")]
     pub statistics: Statistics,
-    /// Whether the guest has lost the device, and has not reset it since.
+    /// Whether a fault has ended the guest's session, and the guest has not reset the device since.
     pub lost: bool,
 }
 
@@ -101,27 +90,22 @@ mod statistics {
     use serde::de::Error as _;
     use serde::{Deserialize as _, Deserializer, Serializer};
 
+    /// Writes statistics as fields, each with its name in the mediator's table of statistics.
     pub fn serialize<S: Serializer>(values: &Statistics, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_map(
-            values
-                .iter()
-                .map(|(statistic, value)| (statistic.name, value)),
-        )
+        let fields = values.iter();
+        to.collect_map(fields.map(|(statistic, value)| (statistic.name, value)))
     }
 
+    /// Reads statistics from fields, and refuses input without one of the statistics.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Statistics, D::Error> {
         let fields = HashMap::<String, u64>::deserialize(from)?;
         let values = STATISTICS.map(|statistic| fields.get(statistic.name).copied());
-        let missing = STATISTICS
-            .iter()
-            .zip(values)
-            .find(|(_, value)| value.is_none());
-        match missing {
-            Some((statistic, _)) => Err(D::Error::missing_field(statistic.name)),
-            None => Ok(Statistics::from_values(
-                values.map(Option::unwrap_or_default),
-            )),
+        if let Some(missing) = values.iter().position(Option::is_none) {
+            return Err(D::Error::missing_field(STATISTICS[missing].name));
         }
+        Ok(Statistics::from_values(
+            values.map(Option::unwrap_or_default),
+        ))
     }
 }
 
@@ -139,67 +123,7 @@ impl Snapshot {
             guests,
         }
     }
-}
 
-impl Guest {
-    /// Returns the current state of a VM, from what was observed of it.
-    pub fn vm(seen: VmObservation) -> Self {
-        let ran_ns = seen.ran_for.map_or(0, |ran| ran.as_nanos());
-        Self {
-            name: seen.name,
-            taken_ns: monotonic_ns(),
-            ran_ns: u64::try_from(ran_ns).unwrap_or(u64::MAX),
-            ended: seen.ended,
-            vm: Some(Vm {
-                vcpus: seen.vcpus,
-                memory_bytes: seen.memory_bytes,
-                kvm: seen.kvm,
-                vmm_exits: seen.vmm_exits,
-            }),
-            aperture: seen.aperture.into(),
-            session: seen.session.map(Session::from),
-        }
-    }
-
-    /// Returns the current state of a client process of `serve` that connected at `since`.
-    pub fn process(
-        name: String,
-        since: Instant,
-        aperture: ApertureUse,
-        session: Option<Activity>,
-    ) -> Self {
-        Self {
-            name,
-            taken_ns: monotonic_ns(),
-            ran_ns: u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX),
-            ended: false,
-            vm: None,
-            aperture: aperture.into(),
-            session: session.map(Session::from),
-        }
-    }
-}
-
-impl From<ApertureUse> for Aperture {
-    fn from(aperture: ApertureUse) -> Self {
-        Self {
-            bytes: aperture.bytes,
-            used_bytes: aperture.used_bytes,
-            placements: aperture.placements,
-        }
-    }
-}
-
-/// Returns the time of the host's monotonic clock in nanoseconds.
-fn monotonic_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    let (s, ns) = (u64::try_from(now.tv_sec), u64::try_from(now.tv_nsec));
-    s.unwrap_or(0)
-        .saturating_mul(1_000_000_000)
-        .saturating_add(ns.unwrap_or(0))
-}
-
-impl Snapshot {
     /// Returns the snapshot with every character other than printable ASCII replaced by `?` in
     /// texts, and without counters whose names have such characters. Snapshots of other users'
     /// processes are not trusted.
@@ -212,25 +136,66 @@ impl Snapshot {
             make_printable(&mut guest.name);
             if let Some(vm) = &mut guest.vm {
                 let counts = vm.kvm.iter_mut().chain([&mut vm.vmm_exits]);
-                counts.for_each(make_names_printable);
+                counts.for_each(|counts| counts.retain(|name, _| name.chars().all(is_shown)));
             }
         }
         self
     }
 }
 
-fn make_printable(text: &mut String) {
-    if !is_printable(text) {
-        *text = text.replace(|c| !is_shown(c), "?");
+impl Guest {
+    /// Returns the current state of a VM, from what was observed of it.
+    pub fn vm(seen: VmObservation) -> Self {
+        Self {
+            name: seen.name,
+            taken_ns: monotonic_ns(),
+            ran_ns: seen.ran_for.map_or(0, nanoseconds),
+            ended: seen.ended,
+            vm: Some(Vm {
+                vcpus: seen.vcpus,
+                memory_bytes: seen.memory_bytes,
+                kvm: seen.kvm,
+                vmm_exits: seen.vmm_exits,
+            }),
+            aperture: seen.aperture,
+            session: seen.session.map(Session::from),
+        }
+    }
+
+    /// Returns the current state of a client process of `serve` that connected at `since`.
+    pub fn process(
+        name: String,
+        since: Instant,
+        aperture: Aperture,
+        session: Option<Activity>,
+    ) -> Self {
+        Self {
+            name,
+            taken_ns: monotonic_ns(),
+            ran_ns: nanoseconds(since.elapsed()),
+            ended: false,
+            vm: None,
+            aperture,
+            session: session.map(Session::from),
+        }
     }
 }
 
-fn make_names_printable(counts: &mut BTreeMap<String, u64>) {
-    counts.retain(|name, _| is_printable(name));
+/// Returns the time of the host's monotonic clock in nanoseconds.
+fn monotonic_ns() -> u64 {
+    nanoseconds(
+        clock_gettime(ClockId::Monotonic)
+            .try_into()
+            .unwrap_or_default(),
+    )
 }
 
-fn is_printable(text: &str) -> bool {
-    text.chars().all(is_shown)
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn make_printable(text: &mut String) {
+    *text = text.replace(|c| !is_shown(c), "?");
 }
 
 /// Returns whether a character is shown as it is. Non-ASCII characters may change the direction of

@@ -10,10 +10,12 @@ use causeway_publisher::snapshot::{Guest, Snapshot};
 type Key = (u32, String);
 
 /// What the live view shows: the latest statistics, and the guest that the user has chosen.
+#[derive(Default)]
 pub struct State {
     seen: Observation,
     chosen: Option<Key>,
-    /// Returns the row of the chosen guest. It is used after the guest has ended.
+    /// Row of the chosen guest, from 0. The guest in this row is chosen when the chosen guest has
+    /// ended.
     row: usize,
     /// Time between two updates of the statistics.
     pub interval: Duration,
@@ -34,10 +36,8 @@ impl State {
     /// Returns the state of a view that shows `seen` and chooses the first guest.
     pub fn new(seen: Observation, interval: Duration) -> Self {
         let mut state = Self {
-            seen: Observation::default(),
-            chosen: None,
-            row: 0,
             interval,
+            ..Self::default()
         };
         state.update(seen);
         state

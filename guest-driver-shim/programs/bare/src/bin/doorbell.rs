@@ -1,5 +1,5 @@
-//! Rings the doorbells of QEMU's `ivshmem-doorbell`, which is passed through and has no peer but
-//! itself: each raises an interrupt by a table of messages (MSI-X).
+//! Rings the doorbells of QEMU's `ivshmem-doorbell`, which is passed through to the guest. The
+//! device is its own only peer, and each doorbell raises an interrupt by MSI-X.
 #![no_std]
 #![no_main]
 
@@ -17,11 +17,11 @@ const REGISTERS_BYTES: u64 = 256;
 /// Number of the peer whose doorbells are rung, in the upper half; the vector is in the lower
 /// ("Inter-VM Shared Memory device", QEMU's documentation, specs/ivshmem-spec).
 const REG_DOORBELL: usize = 12;
-/// The device's own number.
+/// Offset of the register with the device's own number as a peer.
 const REG_POSITION: usize = 8;
-/// Vectors of the local interrupt controller: from here on.
+/// First vector of the local interrupt controller that is used.
 const FIRST_VECTOR: u8 = 0x40;
-/// Looks for an interrupt before it is said to be lost, or known not to come.
+/// Number of looks for an interrupt before it counts as lost.
 const LOOKS: u32 = 200_000;
 const LOOKS_IN_VAIN: u32 = 2_000;
 
@@ -75,8 +75,8 @@ impl Bells {
     }
 }
 
-/// The stores to the doorbells are exits, if their page is not all the device's; what follows is
-/// none.
+/// Rings all doorbells. The stores to the doorbells are exits if the BAR is smaller than a page;
+/// the interrupts are not.
 fn ring_each(bells: &Bells, count: usize) {
     let phase = Phase::begin(PhasePath::Control, "doorbells");
     for index in 0..count {
@@ -90,7 +90,7 @@ fn ring_each(bells: &Bells, count: usize) {
     });
 }
 
-/// An entry that is masked sends when it is unmasked, and says meanwhile that it waits.
+/// Checks that a masked entry of the table is pending, and sends its message when it is unmasked.
 fn masked_ones_wait(bells: &Bells, message: u32, count: usize) {
     for index in 0..count {
         let vector = bells.vector(count + index);

@@ -1,4 +1,4 @@
-//! Known numbers of exits in marked phases, by which the host's counters can be checked.
+//! Causes known numbers of exits in marked phases, so that the host's counters can be checked.
 #![no_std]
 #![no_main]
 
@@ -10,7 +10,7 @@ use causeway_testdev_records::PhasePath;
 
 causeway_bare::main!(run);
 
-/// Line status register of the serial console: loading it has no effect.
+/// Port of the serial console's line status register. A load from it has no effect.
 const PORT_LINE_STATUS: u16 = PORT_CONSOLE + 5;
 
 fn run(machine: &Machine) {

@@ -1,5 +1,4 @@
-//! Computes without end until somebody takes the device away; then resets it, computes on, and
-//! passes.
+//! Computes until the device is lost; then resets the device, continues, and passes.
 #![no_std]
 #![no_main]
 
@@ -14,7 +13,7 @@ causeway_bare::main!(run);
 
 /// Bytes that each round fills.
 const BYTES: u64 = 4096;
-/// Rounds after the loss.
+/// Number of rounds after the loss.
 const ROUNDS_AFTER: u64 = 100;
 
 fn run(machine: &Machine) {
@@ -53,7 +52,7 @@ fn run(machine: &Machine) {
     }
 }
 
-/// What is computed with.
+/// Memory and a command buffer for the computation.
 struct Work<'d> {
     buffer: Buffer<'d>,
     fence: Fence<'d>,
@@ -74,7 +73,8 @@ impl<'d> Work<'d> {
         }
     }
 
-    /// Fills memory and looks at it; or says what the command buffer stopped for.
+    /// Fills memory and checks it. Returns the reason as an error if the command buffer has
+    /// stopped.
     fn round(&mut self) -> Result<(), Status> {
         let round = self.rounds + 1;
         let commands = &mut self.commands;
@@ -82,7 +82,7 @@ impl<'d> Work<'d> {
             .fill(self.buffer.gpu.address(), BYTES, round as u32)
             .and_then(|()| commands.release(&self.fence, round));
         commands.submit();
-        // Spins: a guest that does not ask must be told, too.
+        // The wait spins: a guest that makes no requests must notice the loss, too.
         match commands.wait(&self.fence, round, Patience::SPIN) {
             Ok(()) => {}
             Err(WaitError::Stopped { status, .. }) => return Err(status),

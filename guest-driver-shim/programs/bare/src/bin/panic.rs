@@ -1,4 +1,4 @@
-//! Panics: file, line and message must reach the host.
+//! Panics, so that a test can check that file, line and message reach the host.
 #![no_std]
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Two guests take turns with the same memory of the device: one fills it and gives it back, the
-//! other takes as much and looks for what was left. With one guest it is both.
+//! Two guests take turns with the same memory of the device: one fills it and frees it, the other
+//! allocates as much and checks that it is empty. A single guest does both.
 //!
 //! Arguments: `rounds=N` (default 100) and `mib=N` (default 64), separated by a comma.
 #![no_std]
@@ -14,9 +14,9 @@ use causeway_shim::{
 
 causeway_bare::main!(run);
 
-/// What the memory is filled with.
+/// The word with which the memory is filled.
 const PATTERN: u32 = 0xdead_beef;
-/// Longest that one guest takes for its turn, in milliseconds.
+/// Longest time that a guest takes for its turn, in milliseconds.
 const TURN_MS: u32 = 60_000;
 const SHAPE: LaunchShape = LaunchShape {
     grid: [256, 1, 1],
@@ -46,7 +46,7 @@ fn run(machine: &Machine) {
     };
     let alone = machine.vms() == 1;
     for round in 0..rounds {
-        // Each takes over what the other has just let go, and leaves something in turn.
+        // Each guest gets the memory that the other has just freed, and leaves something in it.
         if !alone {
             wait_until(machine, 1 - machine.vm(), round + machine.vm());
         }
@@ -73,7 +73,7 @@ struct Guest<'d> {
 }
 
 impl Guest<'_> {
-    /// Takes memory of the device, finds it empty, fills it, and gives it back.
+    /// Allocates memory of the device, checks that it is empty, fills it, and frees it.
     fn turn(&mut self, round: u32, vm: u32) {
         let memory = self.device.allocate(self.bytes, MemoryKind::Device);
         let memory: Allocation<'_> = memory.required("memory of the device");
@@ -92,7 +92,7 @@ impl Guest<'_> {
         memory.free().required("giving it back");
     }
 
-    /// Words of the memory that are not zero.
+    /// Returns the number of words in the memory that are not zero.
     fn count_words(&mut self, address: u64) -> u64 {
         self.count.cpu.store_u64(0, 0).required("the counter");
         let parameters = self
@@ -109,7 +109,7 @@ impl Guest<'_> {
     }
 }
 
-/// Waits until the other guest has had so many turns.
+/// Waits until the other guest has had `turns` turns.
 fn wait_until(machine: &Machine, other: u32, turns: u32) {
     let clock = machine.clock();
     let deadline = clock.now_ns() + u64::from(TURN_MS) * 1_000_000;
@@ -135,7 +135,7 @@ fn tell(own: u32, turns: u32) {
     post(own, &mail);
 }
 
-/// Rounds and MiB.
+/// Parses the guest's arguments: the number of rounds, and the size of the memory in MiB.
 fn arguments(text: &str) -> Option<(u32, u32)> {
     let (mut rounds, mut mib) = (100, 64);
     for word in text.split(',').filter(|word| !word.is_empty()) {

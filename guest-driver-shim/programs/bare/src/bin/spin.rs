@@ -1,4 +1,4 @@
-//! Never ends, and never exits: only a timeout or a signal stops it.
+//! Spins without exits until a timeout or a signal stops the VM.
 #![no_std]
 #![no_main]
 

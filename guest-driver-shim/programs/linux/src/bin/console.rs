@@ -1,11 +1,11 @@
-//! Somebody to talk to at a guest's console, for tests: says each line once more, in capital
-//! letters, and each Ctrl-C.
+//! Tests a guest's console: repeats each line that is typed, in capital letters, and prints a line
+//! for each Ctrl-C.
 //!
 //! | line | what it does |
 //! |---|---|
 //! | `off` | turns the machine off |
 //! | `end STATUS` | ends with this status |
-#![allow(unsafe_code)] // What is done for a signal.
+#![allow(unsafe_code)] // A signal handler has no safe form.
 
 use std::io::{self, BufRead, IsTerminal};
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ fn main() -> io::Result<ExitCode> {
         return Err(io::Error::last_os_error());
     }
     if !io::stdin().is_terminal() {
-        return Err(io::Error::other("nobody can type to this"));
+        return Err(io::Error::other("standard input is not a terminal"));
     }
     println!("console: say something");
     for line in io::stdin().lock().lines() {
@@ -31,19 +31,19 @@ fn main() -> io::Result<ExitCode> {
             _ => println!("console: {:?}", line.to_uppercase()),
         }
     }
-    println!("console: nobody types any more");
+    println!("console: end of input");
     Ok(ExitCode::FAILURE)
 }
 
 extern "C" fn interrupted(_: libc::c_int) {
     let text = b"console: Ctrl-C\n";
-    // SAFETY: the text is as long as it says. Whether it was printed is for whoever reads it to
-    // notice.
+    // SAFETY: the text is as long as it says. A signal handler cannot report that it was not
+    // printed.
     unsafe { libc::write(libc::STDOUT_FILENO, text.as_ptr().cast(), text.len()) };
 }
 
 fn turn_off() -> io::Result<()> {
-    // SAFETY: touches no memory of ours; if it succeeds, there is nothing any more.
+    // SAFETY: touches no memory of this process; if it succeeds, the machine is off.
     unsafe { libc::reboot(libc::RB_POWER_OFF) };
     Err(io::Error::last_os_error())
 }

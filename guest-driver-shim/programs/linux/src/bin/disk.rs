@@ -1,14 +1,14 @@
-//! What a guest does with disks and random numbers, for tests: a list of orders, carried out one
+//! Tests a guest's disks and random numbers: its arguments are orders, which are carried out one
 //! after the other.
 //!
 //! | order | what it does |
 //! |---|---|
 //! | `write DEVICE SEED` | fills a disk with the pattern of a seed, and flushes it |
-//! | `read DEVICE SEED` | wants a disk to have that pattern, on the disk and not in the page cache |
-//! | `refuse DEVICE` | wants a disk to refuse to be written |
-//! | `trim DEVICE` | gives all its space back, and wants it to read as zero |
-//! | `random` | wants the machine's random numbers to be different ones |
-//! | `hold DEVICE` | opens a disk, says so, and waits for its end |
+//! | `read DEVICE SEED` | checks that a disk has that pattern, without the page cache |
+//! | `refuse DEVICE` | checks that a disk refuses to be written |
+//! | `trim DEVICE` | discards all space of a disk, and checks that it reads as zero |
+//! | `random` | checks that the machine's random numbers differ |
+//! | `hold DEVICE` | opens a disk, prints a line, and waits until it is killed |
 #![allow(unsafe_code)] // Discarding is an ioctl.
 
 use std::fs::{self, File, OpenOptions};
@@ -16,7 +16,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
 use std::process::ExitCode;
 
-/// Bytes of a pattern that are made at a time.
+/// Bytes of a pattern that are computed at a time.
 const PIECE_BYTES: usize = 1 << 20;
 /// `BLKDISCARD` of linux/fs.h: `_IO(0x12, 119)`.
 const DISCARD: libc::c_ulong = 0x1277;
@@ -85,7 +85,7 @@ fn refuse(device: &str) -> io::Result<()> {
     let read_only = fs::read_to_string(format!("/sys/block/{name}/ro"))?;
     if read_only.trim() != "1" {
         return Err(io::Error::other(
-            "the kernel takes it for a disk that can be written",
+            "the Linux kernel treats it as a disk that can be written",
         ));
     }
     let written = OpenOptions::new()
@@ -140,14 +140,15 @@ fn hold(device: &str) -> io::Result<()> {
     }
 }
 
-/// Where the pieces of a disk begin, and their lengths.
+/// Returns the offsets and lengths of the pieces of a disk.
 fn pieces(device: &str) -> io::Result<Vec<(u64, usize)>> {
     let end = File::open(device)?.seek(SeekFrom::End(0))?;
     let piece = |at: u64| (at, (end - at).min(PIECE_BYTES as u64) as usize);
     Ok((0..end).step_by(PIECE_BYTES).map(piece).collect())
 }
 
-/// Each byte depends on the seed and its place.
+/// Returns `bytes` bytes of the pattern from offset `at`. Each byte depends on the seed and its
+/// offset.
 fn pattern(seed: u64, at: u64, bytes: usize) -> Vec<u8> {
     let byte = |place: u64| ((place + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
     (at..at + bytes as u64).map(byte).collect()

@@ -1,5 +1,5 @@
-//! Drives QEMU's educational device, which is passed through to the guest: registers, DMA,
-//! interrupts by its pin. (For messages the guest's kernel would need a driver.)
+//! Tests QEMU's educational device, which is passed through to the guest: registers, DMA and
+//! interrupts by its pin. (For MSI interrupts, the guest's Linux kernel would need a driver.)
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use causeway_linux_programs::platform::Machine;
 use causeway_linux_programs::{Required, run};
 use causeway_testdev_records::PhasePath;
 
-/// Bytes of BAR 0.
+/// Size of BAR 0 in bytes.
 const REGISTERS_BYTES: u64 = 1 << 20;
-/// Interrupts.
+/// Number of interrupts that are caused.
 const INTERRUPTS: u32 = 50;
-/// How long one may take.
+/// Longest time that an interrupt may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn main() -> std::process::ExitCode {
@@ -38,13 +38,14 @@ fn drive(_: &Machine) {
     );
 }
 
-/// One interrupt each time, and no other.
+/// Causes interrupts one by one, and checks that no other interrupt comes.
 fn interrupts(edu: &Edu<causeway_sysfs::Registers>, function: &PciFunction) {
     let pin = Pin::open(function).required("its pin");
     let mut counts = Vec::new();
     for value in 1..=INTERRUPTS {
         pin.unmask().required("unmasking its pin");
-        // The guest's kernel masks the pin in configuration space, which is exits: no data path.
+        // The guest's Linux kernel masks the pin in configuration space, which causes exits, so
+        // this is not the data path.
         edu::interrupt(edu, PhasePath::Control, value, || {
             let count = pin.wait(PATIENCE).required("waiting for its pin");
             counts.extend(count);

@@ -1,10 +1,9 @@
-//! Processes of one guest that share its quota: some are killed while they hold memory and the
-//! device works for them, some want more than there is.
+//! Tests processes of one guest that share its quota: some are killed while they hold memory and
+//! the device works for them, some ask for more memory than the quota leaves.
 //!
-//! Without an argument, this is the one that starts the others, which is for a guest. `hold` takes
-//! half of the quota, keeps the device at work until it is killed, and can be run in front of
-//! `causeway serve`, too.
-#![allow(unsafe_code)] // A signal to a process that is nobody's child has no safe form.
+//! Without an argument, the program runs in a guest and starts the others. `hold` takes half of the
+//! quota and keeps the device at work until it is killed; it can be run with `causeway serve`, too.
+#![allow(unsafe_code)] // A signal to a process that is not a child has no safe form.
 
 use std::error::Error;
 use std::io::{self, BufRead, BufReader, Lines, Write};
@@ -16,18 +15,18 @@ use causeway_shim::{
 };
 use causeway_shim_linux::LinuxTransport;
 
-/// Why a process of this program fails.
+/// The error for which a process of this program fails.
 type Failure = Box<dyn Error>;
 
 /// Memory for fences, in bytes.
 const FENCE_BYTES: u64 = 4096;
 /// Units of a command buffer.
 const RING_UNITS: u64 = 256;
-/// Fills that the device has before it when its process is killed.
+/// Number of fills that the device still has to do when its process is killed.
 const FILLS: u32 = 8;
-/// How often a process does its work while another has the rest of the quota.
+/// How often a process does its work while another process has the rest of the quota.
 const ROUNDS: usize = 3;
-/// Longest that anything here may take.
+/// Longest time that a step of the test may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
@@ -39,7 +38,10 @@ fn main() -> ExitCode {
         Some("everything") => take_everything(),
         Some("work") => work(),
         Some("exhaust") => exhaust(),
-        Some(other) => Err(format!("there is no role {other}").into()),
+        Some(other) => Err(format!(
+            "invalid role `{other}`: hold, orphan, everything, work, exhaust, or no argument"
+        )
+        .into()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -50,7 +52,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Starts the others, and looks at what becomes of the quota.
+/// Starts the other processes, and checks that the quota is free when they end.
 fn drive() -> Result<(), Failure> {
     killed_child()?;
     let transport = LinuxTransport::find()?;
@@ -59,19 +61,19 @@ fn drive() -> Result<(), Failure> {
     exhausted()
 }
 
-/// What a killed process held is free for the next one that opens the device.
+/// Checks that the memory of a killed process is free for the next process that opens the device.
 fn killed_child() -> Result<(), Failure> {
     let mut holder = Worker::start("hold")?;
     println!("a child is {}, and is killed", holder.line()?);
     holder.process.kill()?;
     holder.process.wait()?;
-    everything_can_be_had()?;
-    println!("after the child: all of the quota was had again");
+    take_and_free_everything()?;
+    println!("after the child: the whole quota is free again");
     Ok(())
 }
 
-/// What a killed process held is free without anybody asking for it, when the first process of the
-/// guest sees it die.
+/// Checks that the memory of a killed process is freed even if no process opens the device: the
+/// first process of the guest frees it when it sees the death.
 fn killed_orphan(device: &Device<'_>) -> Result<(), Failure> {
     let mut parent = Worker::start("orphan")?;
     let said = parent.line()?;
@@ -80,7 +82,7 @@ fn killed_orphan(device: &Device<'_>) -> Result<(), Failure> {
     let total = device.attributes()?.memory_bytes;
     let used = device.attributes()?.memory_used_bytes;
     if used < total / 2 {
-        return Err(format!("{used} bytes are used of {total}, but half should be").into());
+        return Err(format!("{used} of {total} bytes are used, but half should be").into());
     }
     let process: libc::pid_t = said.trim_start_matches("holding: ").parse()?;
     println!("an orphan is {said}, and is killed");
@@ -89,19 +91,20 @@ fn killed_orphan(device: &Device<'_>) -> Result<(), Failure> {
         return Err(io::Error::last_os_error().into());
     }
     let deadline = Instant::now() + PATIENCE;
-    // Looking at it frees nothing.
+    // Reading the attributes frees nothing.
     while device.attributes()?.memory_used_bytes != 0 {
         if Instant::now() > deadline {
-            return Err("nobody freed what the orphan held".into());
+            return Err("the memory of the killed orphan was not freed".into());
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    everything_can_be_had()?;
-    println!("after the orphan: all of the quota was had again");
+    take_and_free_everything()?;
+    println!("after the orphan: the whole quota is free again");
     Ok(())
 }
 
-/// A process that wants more than there is is told so, and another goes on.
+/// Checks that a process that asks for more than the quota leaves is refused, and that another
+/// process can continue meanwhile.
 fn exhausted() -> Result<(), Failure> {
     let mut worker = Worker::start("work")?;
     worker.line()?;
@@ -115,7 +118,8 @@ fn exhausted() -> Result<(), Failure> {
     worker.end()
 }
 
-fn everything_can_be_had() -> Result<(), Failure> {
+/// Lets another process allocate the whole quota and free it again.
+fn take_and_free_everything() -> Result<(), Failure> {
     Worker::start("everything")?.end()
 }
 
@@ -132,7 +136,7 @@ fn hold() -> Result<(), Failure> {
     for word in 0..FILLS {
         commands.fill(mapped.address(), memory.bytes(), word)?;
     }
-    // Nobody ever releases it.
+    // This fence is never released.
     commands.acquire(&fences.fence(0)?, 1)?;
     commands.submit();
     say(&format!("holding: {}", std::process::id()))?;
@@ -149,7 +153,7 @@ fn take_everything() -> Result<(), Failure> {
     Ok(device.allocate(bytes, MemoryKind::Device)?.free()?)
 }
 
-/// Takes a quarter of the quota, and works with it once for each line that comes.
+/// Takes a quarter of the quota, and works with it once for each line of input.
 fn work() -> Result<(), Failure> {
     let transport = LinuxTransport::find()?;
     let device = Device::open(&transport)?;
@@ -176,8 +180,8 @@ fn work() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Takes all that the quota leaves, tells why there is not more, and keeps it until there is no
-/// more input.
+/// Takes all memory that the quota leaves, prints the error of the next allocation, and keeps the
+/// memory until the end of the input.
 fn exhaust() -> Result<(), Failure> {
     let transport = LinuxTransport::find()?;
     let device = Device::open(&transport)?;
@@ -212,7 +216,7 @@ fn start(role: &str, stdin: Stdio, stdout: Stdio) -> Result<Child, Failure> {
     child.map_err(|e| format!("cannot start `{role}`: {e}").into())
 }
 
-/// Another process, and what it says.
+/// Another process of this program, and the lines that it prints.
 struct Worker {
     role: &'static str,
     process: Child,
@@ -230,20 +234,20 @@ impl Worker {
         })
     }
 
-    /// Its next line.
+    /// Returns the next line that the process prints.
     fn line(&mut self) -> Result<String, Failure> {
-        let ended = || format!("`{}` ended before it said anything", self.role);
+        let ended = || format!("the process `{}` ended without printing a line", self.role);
         Ok(self.lines.next().ok_or_else(ended)??)
     }
 
-    /// Has it do its work once.
+    /// Makes the process do its work once, and returns the line that it prints then.
     fn ask(&mut self) -> Result<String, Failure> {
         let stdin = self.process.stdin.as_mut().ok_or("there is no pipe")?;
         writeln!(stdin)?;
         self.line()
     }
 
-    /// Ends its input, and wants it to succeed.
+    /// Ends the input of the process, and checks that it succeeds.
     fn end(mut self) -> Result<(), Failure> {
         // Waiting closes the pipe.
         let status = self.process.wait()?;

@@ -1,5 +1,5 @@
-//! Interrupts by a function's pin, as `uio_pci_generic` tells processes of them: it counts one, and
-//! masks the pin.
+//! Interrupts by the pin of a PCI function, through the Linux driver `uio_pci_generic`: for each
+//! interrupt, the driver counts it and masks the pin.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use super::{COMMAND_NO_PIN, PciFunction, open};
 
-/// The driver.
+/// Name of the Linux driver.
 const DRIVER: &str = "uio_pci_generic";
 
-/// A function's pin.
+/// The interrupt pin of a PCI function.
 #[derive(Debug)]
 pub struct Pin {
     function: PciFunction,
@@ -20,10 +20,10 @@ pub struct Pin {
 }
 
 impl Pin {
-    /// Has the driver take the function, and opens the file by which it tells.
+    /// Binds the function to the driver, and opens the file by which the driver reports interrupts.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the Linux kernel, or one that says that the driver has refused the function.
     pub fn open(function: &PciFunction) -> io::Result<Self> {
         function.bind(DRIVER)?;
         let mut entries = fs::read_dir(function.path("uio"))?;
@@ -34,19 +34,20 @@ impl Pin {
         })
     }
 
-    /// Lets the function interrupt, which it does at once if it still has a reason to.
+    /// Unmasks the pin. The function interrupts at once if it has a reason already.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the access to the function's configuration space.
     pub fn unmask(&self) -> io::Result<()> {
         self.function
             .change_command(|command| command & !COMMAND_NO_PIN)
     }
 
-    /// Waits for an interrupt, and gives their number so far; none if there is none in time.
+    /// Waits for an interrupt, but no longer than `longest`. Returns the number of interrupts so
+    /// far; `None` if no interrupt came.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the system call that failed.
     #[allow(unsafe_code)] // Waiting for a file has no safe form in the standard library.
     pub fn wait(&self, longest: Duration) -> io::Result<Option<u32>> {
         let mut polled = libc::pollfd {

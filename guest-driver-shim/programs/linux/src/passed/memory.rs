@@ -1,5 +1,5 @@
-//! Memory of the process for a device, which has to know its physical address.
-#![allow(unsafe_code)] // Maps memory, and keeps it where it is.
+//! Memory of the process for DMA of a device, which needs the physical address.
+#![allow(unsafe_code)] // Maps memory and locks it.
 
 use std::fs::File;
 use std::io;
@@ -10,17 +10,17 @@ use causeway_shim::Window;
 
 use crate::edu::{DmaMemory, PAGE_BYTES, TRANSFER_BYTES};
 
-/// An entry of pagemap: the page is there, and the number of its frame
-/// (Documentation/admin-guide/mm/pagemap.rst).
+/// Fields of an entry of pagemap: whether the page is present, and the number of its frame
+/// (Documentation/admin-guide/mm/pagemap.rst of Linux).
 const PRESENT: u64 = 1 << 63;
 const FRAME: u64 = (1 << 55) - 1;
 const ENTRY_BYTES: u64 = 8;
 
-/// A page that stays in memory, and its physical address. It is never given back.
+/// Returns a page that stays in memory, with its physical address. The page is never freed.
 ///
 /// # Errors
-/// What the kernel says; or that the address is beyond what the device has bits for, or hidden from
-/// this process.
+/// The error of the Linux kernel; or one that says that the physical address has more than 32 bits,
+/// or that it is hidden from this process.
 pub fn dma_page() -> io::Result<DmaMemory> {
     let base = locked_page()?;
     // SAFETY: mapped, and never unmapped; nobody makes a reference to it.
@@ -32,7 +32,10 @@ pub fn dma_page() -> io::Result<DmaMemory> {
     let address = (entry & FRAME) * PAGE_BYTES as u64;
     match u32::try_from(address) {
         Ok(address) if address != 0 && entry & PRESENT != 0 => Ok(DmaMemory { window, address }),
-        _ => Err(io::Error::other(format!("no address for it: {entry:#x}"))),
+        _ => Err(io::Error::other(format!(
+            "a page for DMA has no physical address below 4 GiB, or it is hidden: its entry in \
+             /proc/self/pagemap is {entry:#x}"
+        ))),
     }
 }
 
@@ -45,7 +48,7 @@ fn locked_page() -> io::Result<NonNull<u8>> {
         return Err(io::Error::last_os_error());
     }
     let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-    // Written, so that it is a page of its own and not the one of zeros.
+    // A store makes it a page of its own, and not the shared page of zeros.
     // SAFETY: mapped above for writing.
     unsafe { base.as_ptr().write_volatile(1) };
     Ok(base)

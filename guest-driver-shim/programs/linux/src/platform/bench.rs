@@ -1,6 +1,5 @@
-//! Reports. A process of a guest reports to the test device around its VM, by records in its
-//! control window and a port; one that has none around it prints its figures and keeps the rest to
-//! itself.
+//! Reports of figures and phases. A process in a guest reports to the VM's test device, by records
+//! in the control window and an I/O port. Without a test device, a process only prints its figures.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,28 +14,30 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::mail::Folder;
 use super::port::Port;
 
-/// How often it is seen whether mail has come. Each look is an exit; but a wait in the host would
-/// hold a CPU of the guest's kernel up.
+/// Time between two looks for mail. Each look is an exit; but a wait in the host would stop a
+/// virtual CPU of the guest.
 const MAIL_PERIOD: Duration = Duration::from_millis(10);
 
-/// Where mailboxes go, where no bench carries them.
+/// The folder with the mailboxes, if the program runs without a test device.
 pub(super) static MAILBOXES: OnceLock<Folder> = OnceLock::new();
 
-/// The bench around the VM, if there is one.
+/// The VM's test device, if it has one.
 static BENCH: OnceLock<Bench> = OnceLock::new();
 
-/// The way to the bench.
+/// Access to the test device.
 struct Bench {
     transport: &'static PciTransport,
-    /// Taken while a record is in the spare memory.
+    /// Locked while a record is in the spare memory of the control window.
     port: Mutex<Port>,
 }
 
-/// Finds the bench that is around `transport`'s VM: there is one wherever the function is. Gives
-/// which VM this is, and of how many.
+/// Finds the test device of `transport`'s VM. Returns the index of this VM in the run, from 0, and
+/// the number of VMs; `None` if the test device cannot be used.
 pub(super) fn find(transport: &'static PciTransport) -> Option<(u32, u32)> {
     let port = Port::open(PORT_RECORD_APERTURE)
-        .inspect_err(|e| eprintln!("no reports to the host: its ports cannot be used: {e}"))
+        .inspect_err(|e| {
+            eprintln!("no reports to the host: this process may not use I/O ports: {e}");
+        })
         .ok()?;
     let bench = Bench {
         transport,
@@ -46,25 +47,25 @@ pub(super) fn find(transport: &'static PciTransport) -> Option<(u32, u32)> {
     bench.send(&mut identity);
     let answer = identity.answer();
     if answer.is_none() {
-        eprintln!("no reports to the host: nobody answers");
+        eprintln!("no reports to the host: the VM has no test device that answers");
         return None;
     }
     let _ = BENCH.set(bench);
     answer
 }
 
-/// Whether a bench carries reports and mail.
+/// Returns whether the test device carries reports and mail.
 pub(super) fn is_there() -> bool {
     BENCH.get().is_some()
 }
 
-/// Whether the other side is a process beside this one.
+/// Returns whether this is one of several processes that work together on one machine.
 pub(super) fn is_one_of_several_processes() -> bool {
     MAILBOXES.get().is_some()
 }
 
 impl Bench {
-    /// Hands a record over, and takes it back with the reply. An exit.
+    /// Sends a record to the test device, and stores the reply in it. This causes an exit.
     fn send<R: IntoBytes + FromBytes>(&self, record: &mut R) {
         let port = self.port.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((window, offset)) = self.transport.spare_memory() else {
@@ -74,13 +75,13 @@ impl Bench {
         let units = u32::try_from(offset / RECORD_UNIT_BYTES);
         if let (Ok(()), Ok(units)) = (written, units) {
             port.write(units);
-            // As large as what was written.
+            // The reply is as large as the record that was written.
             let _ = window.read(0, record.as_mut_bytes());
         }
     }
 }
 
-/// Sends a record to the bench, if there is one.
+/// Sends a record to the test device, if the VM has one.
 fn send<R: IntoBytes + FromBytes>(record: &mut R) {
     if let Some(bench) = BENCH.get() {
         bench.send(record);
@@ -93,7 +94,8 @@ fn send<R: IntoBytes + FromBytes>(record: &mut R) {
 pub struct Phase(());
 
 impl Phase {
-    /// Begins a phase. Of several processes none does: what one counts would be the others' doing.
+    /// Begins a phase called `name`. If several processes work together, no phase begins, because
+    /// each would count the exits of the others.
     pub fn begin(path: PhasePath, name: &str) -> Self {
         if is_one_of_several_processes() {
             return Self(());
@@ -102,7 +104,7 @@ impl Phase {
         Self(())
     }
 
-    /// Ends it.
+    /// Ends the phase, and reports the totals of its operations.
     pub fn end(self, totals: Totals) {
         if is_one_of_several_processes() {
             return;
@@ -111,26 +113,26 @@ impl Phase {
     }
 }
 
-/// Reports a figure with its unit.
+/// Prints a figure with its unit, and reports it to the test device.
 pub fn figure(name: &str, value: f64, unit: &str) {
     println!("{name}: {value:.3} {unit}");
     send(&mut Figure::new(name, value, unit));
 }
 
-/// Reports a plain ratio.
+/// Prints a figure without a unit, and reports it to the test device.
 pub fn ratio(name: &str, value: f64) {
     figure(name, value, "");
 }
 
-/// Reports why the program is about to fail.
+/// Reports the place and the message of the panic for which the program is about to fail.
 pub(super) fn last_words(file: &str, line: u32, message: &str) {
     send(&mut Panic::new(file, line, message));
 }
 
-/// Leaves mail for the other side in box `slot`, below 64.
+/// Leaves mail in mailbox number `slot`, which must be below 64, for another VM or process.
 ///
 /// # Panics
-/// If there is no way to it.
+/// If no other VM or process works with this one.
 pub fn post(slot: u32, data: &[u8; 64]) {
     if let Some(folder) = MAILBOXES.get() {
         let left = folder.post(slot, data);
@@ -140,10 +142,10 @@ pub fn post(slot: u32, data: &[u8; 64]) {
     send(&mut Mail::post(slot, *data));
 }
 
-/// Fetches the mail in box `slot`, waiting up to `wait_ms` milliseconds for it.
+/// Fetches the mail in mailbox number `slot`. Waits up to `wait_ms` milliseconds for it.
 ///
 /// # Errors
-/// There is none.
+/// [`NoMail`] with the reason if no mail came.
 pub fn fetch(slot: u32, wait_ms: u32) -> Result<[u8; 64], NoMail> {
     let wait = Duration::from_millis(wait_ms.into());
     if let Some(folder) = MAILBOXES.get() {
@@ -162,9 +164,9 @@ pub fn fetch(slot: u32, wait_ms: u32) -> Result<[u8; 64], NoMail> {
     }
 }
 
-/// Runs a loop on a host thread, over memory that this guest has mapped: `bytes` bytes (a multiple
-/// of 64) at a guest-physical address (64-byte aligned). Gives the ticks it took; `None` if the
-/// memory is not mapped.
+/// Runs the loop `kind` on a host thread, `passes` times over `bytes` bytes (a multiple of 64) at
+/// the guest-physical address `address` (a multiple of 64), for comparison. Returns the ticks of
+/// the time stamp counter that it took; `None` if the memory is not mapped.
 #[must_use]
 pub fn baseline(kind: Loop, address: u64, bytes: u64, passes: u32) -> Option<u64> {
     let mut record = Baseline::new(kind, address, bytes, passes);

@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 use causeway_shim::{Clock, ticks};
 use zerocopy::IntoBytes;
 
-/// How long the time stamp counter is watched to know its rate.
+/// How long the time stamp counter is measured to find its rate.
 const CALIBRATION: Duration = Duration::from_millis(40);
-/// Turns that a thread spins before it lets others run: they may be on the same CPU.
+/// Turns that a thread spins before it lets other threads run, which may be on the same CPU.
 const SPINS: u32 = 10_000;
 
-/// The machine, as one thread of the program sees it.
+/// The machine as one thread of a workload sees it: each thread takes the place of a CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine {
-    /// Index of the thread.
+    /// Index of the thread, from 0.
     pub(super) cpu: u32,
     pub(super) cpus: u32,
     pub(super) vm: u32,
@@ -23,49 +23,50 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Index of this thread.
+    /// Returns the index of this thread, from 0.
     #[must_use]
     pub const fn cpu(&self) -> u32 {
         self.cpu
     }
 
-    /// Number of threads.
+    /// Returns the number of threads.
     #[must_use]
     pub const fn cpus(&self) -> u32 {
         self.cpus
     }
 
-    /// Index of this VM in the run, or of this process where there is none.
+    /// Returns the index of this VM, or of this process, among those that work together, from 0.
     #[must_use]
     pub const fn vm(&self) -> u32 {
         self.vm
     }
 
-    /// Number of them.
+    /// Returns the number of VMs, or of processes, that work together.
     #[must_use]
     pub const fn vms(&self) -> u32 {
         self.vms
     }
 
-    /// Memory.
+    /// Returns the allocator of the process's memory.
     #[must_use]
     pub const fn ram(&self) -> Memory {
         Memory(())
     }
 
-    /// Time.
+    /// Returns a clock that converts ticks of the time stamp counter to time.
     #[must_use]
     pub const fn clock(&self) -> Clock {
         self.clock
     }
 }
 
-/// Memory of the process.
+/// Allocates memory of the process.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory(());
 
 impl Memory {
-    /// `bytes` zeroed bytes, 8-byte aligned, never given back; always some.
+    /// Returns `bytes` zero bytes at a multiple of 8, which are never freed. The result is never
+    /// `None`.
     #[must_use]
     pub fn bytes(self, bytes: usize) -> Option<&'static mut [u8]> {
         let words = vec![0_u64; bytes.div_ceil(8)].leak();
@@ -73,7 +74,7 @@ impl Memory {
     }
 }
 
-/// The clock, whose rate is found out once.
+/// Returns a clock. The first call measures the rate of the time stamp counter.
 pub(super) fn calibrated_clock() -> Clock {
     static KHZ: OnceLock<u32> = OnceLock::new();
     let khz = KHZ.get_or_init(|| {
@@ -86,19 +87,19 @@ pub(super) fn calibrated_clock() -> Clock {
     Clock::new(*khz)
 }
 
-/// A point that threads pass together, any number of times. They spin, so that they make no system
-/// call; but not for long, as there may be fewer CPUs than threads.
+/// A point at which threads wait for each other, any number of times. The threads spin, so that
+/// they make no system calls; but not for long, because there may be fewer CPUs than threads.
 #[derive(Debug, Default)]
 pub struct Barrier(causeway_shim::Barrier);
 
 impl Barrier {
-    /// A barrier that nobody has reached.
+    /// Returns a barrier that no thread has reached.
     #[must_use]
     pub const fn new() -> Self {
         Self(causeway_shim::Barrier::new())
     }
 
-    /// Waits until `threads` threads have come.
+    /// Waits until `threads` threads have called this.
     pub fn wait(&self, threads: u32) {
         let mut spins = 0;
         self.0.wait_with(threads, || {

@@ -1,4 +1,4 @@
-//! Mail between two processes of one host, as files in a folder: for programs without a test
+//! Mail between two processes of one machine, as files in a folder, for programs without a test
 //! device.
 
 use std::fs;
@@ -7,28 +7,31 @@ use std::time::{Duration, Instant};
 
 use super::NoMail;
 
-/// How often a folder is looked at.
+/// Time between two looks for a file.
 const PERIOD: Duration = Duration::from_millis(2);
 
-/// A folder of mailboxes.
+/// A folder in which each mailbox is a file.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// Returns the mailboxes in this folder, which exists.
+    /// Returns the mailboxes in the folder `path`, which must exist.
     pub const fn new(path: PathBuf) -> Self {
         Self(path)
     }
 
-    /// Puts mail into a mailbox.
+    /// Puts mail into mailbox number `slot`.
     pub fn post(&self, slot: u32, data: &[u8; 64]) -> std::io::Result<()> {
-        // Renamed into place, so that no reader finds half of it.
+        // Renamed into place, so that a reader never finds half of it.
         let partial = self.0.join(format!("{slot}.{}", std::process::id()));
         fs::write(&partial, data)?;
         fs::rename(partial, self.0.join(slot.to_string()))
     }
 
-    /// Fetches the mail of a mailbox, waiting up to `wait` for it.
+    /// Fetches the mail of mailbox number `slot`. Waits up to `wait` for it.
+    ///
+    /// # Errors
+    /// [`NoMail::SenderFailed`] if the folder was removed, [`NoMail::NotYet`] after `wait`.
     pub fn fetch(&self, slot: u32, wait: Duration) -> Result<[u8; 64], NoMail> {
         let path = self.0.join(slot.to_string());
         let begin = Instant::now();

@@ -1,4 +1,4 @@
-//! A workload as a program: its arguments, its threads, its exit status.
+//! Runs a workload as a program: with its arguments, its threads and its exit status.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,18 +10,18 @@ use super::bench::{self, MAILBOXES};
 use super::machine::{Machine, calibrated_clock};
 use super::mail::Folder;
 
-/// Most threads.
+/// Most threads of a program.
 const THREADS_MAX: u32 = 64;
 
 const USAGE: &str = "\
 usage: PROGRAM [--threads N] [--vm I --vms N [--mailboxes FOLDER]]
   --threads N       run on N threads, as a guest with N virtual CPUs does (default 1)
-  --vm I --vms N    this is number I of N, from 0, that work together
-  --mailboxes FOLDER  folder in which they leave each other mail
+  --vm I --vms N    run as process I, from 0, of N processes that work together
+  --mailboxes FOLDER  folder by which these processes exchange mail
 
-The device is the one of this guest, or the one behind the socket that CAUSEWAY_SOCKET names.";
+The device is the one of this guest, or that of the socket that CAUSEWAY_SOCKET names.";
 
-/// What was asked for.
+/// The arguments of the program.
 #[derive(Debug, PartialEq, Eq)]
 struct Arguments {
     threads: u32,
@@ -31,7 +31,7 @@ struct Arguments {
 }
 
 impl Arguments {
-    /// With the number of the VM, unless another was asked for.
+    /// Returns the arguments with this number of the VM, unless they name another.
     fn numbered(mut self, vm: u32, vms: u32) -> Self {
         if self.vm.is_none() {
             (self.vm, self.vms) = (Some(vm), vms);
@@ -50,11 +50,11 @@ impl Arguments {
         while let Some(word) = words.next() {
             let value = words
                 .next()
-                .ok_or_else(|| format!("{word} wants a value"))?;
+                .ok_or_else(|| format!("{word} needs a value"))?;
             let number = |least, most| match value.parse() {
                 Ok(number) if (least..=most).contains(&number) => Ok(number),
                 _ => Err(format!(
-                    "{word} {value} cannot be: choose a number from {least} to {most}"
+                    "invalid value {value} for {word}: {least} to {most}"
                 )),
             };
             match word.as_str() {
@@ -62,12 +62,13 @@ impl Arguments {
                 "--vm" => arguments.vm = Some(number(0, 63)?),
                 "--vms" => arguments.vms = number(1, 64)?,
                 "--mailboxes" => arguments.mailboxes = Some(value.into()),
-                _ => return Err(format!("there is no argument {word}")),
+                _ => return Err(format!("unknown argument {word}")),
             }
         }
         match arguments.vm {
             Some(vm) if vm >= arguments.vms => Err(format!(
-                "--vm {vm} cannot be: they are numbered from 0, and --vms says {}",
+                "invalid value {vm} for --vm: 0 to {}, because --vms is {}",
+                arguments.vms - 1,
                 arguments.vms
             )),
             _ => Ok(arguments),
@@ -75,17 +76,17 @@ impl Arguments {
     }
 }
 
-/// Which VM this is, and of how many, if there is a test device around it that says.
+/// Returns the index of this VM and the number of VMs; `None` if the VM has no test device.
 fn identity() -> Option<(u32, u32)> {
-    // Why there is no device, the workload says when it wants one.
+    // The workload reports the error when it opens the device.
     match super::transport() {
         Ok(LinuxTransport::Pci(pci)) => bench::find(pci),
         _ => None,
     }
 }
 
-/// Runs `workload` on the threads that the command line asks for. A panic of any of them is the
-/// program's failure.
+/// Runs `workload` on as many threads as the command line asks for. A panic of any thread ends the
+/// program with a failure.
 pub fn run(workload: fn(&Machine)) -> ExitCode {
     match Arguments::parse(std::env::args().skip(1)) {
         Ok(arguments) => {
@@ -96,8 +97,9 @@ pub fn run(workload: fn(&Machine)) -> ExitCode {
     }
 }
 
-/// As [`run`], for a workload that takes two: unless this is one of them, or in one of several VMs,
-/// both are started as processes of this program.
+/// Runs a workload that needs two VMs or processes. If this is one of several VMs, or if the
+/// command line names one of several processes, it does the same as [`run`]. Otherwise it starts
+/// two processes of this program.
 pub fn run_pair(workload: fn(&Machine)) -> ExitCode {
     let arguments = match Arguments::parse(std::env::args().skip(1)) {
         Ok(arguments) => arguments,
@@ -143,13 +145,13 @@ fn run_as(workload: fn(&Machine), arguments: &Arguments) -> ExitCode {
             return ExitCode::FAILURE;
         }
     }
-    // As on a machine: the others have nothing to say once the first is done.
+    // As on a machine without an operating system: the program ends when the first CPU is done.
     workload(&machine(0));
     ExitCode::SUCCESS
 }
 
-/// Has a panic end the program, whose threads may be waiting for each other, and the host be told
-/// where and why.
+/// Makes a panic of any thread end the program, because other threads may wait for that thread, and
+/// report the panic to the host.
 fn end_on_panic() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -161,12 +163,12 @@ fn end_on_panic() {
     }));
 }
 
-/// Both sides as processes of this program, with a folder for their mailboxes.
+/// Runs both sides as processes of this program, with a folder for their mailboxes.
 fn both() -> io::Result<ExitCode> {
     let mailboxes = std::env::temp_dir().join(format!("causeway-mailboxes-{}", std::process::id()));
     std::fs::create_dir(&mailboxes)?;
     let outcome = both_with(&mailboxes);
-    // Whoever still waits for mail sees that there will be none.
+    // A process that still waits for mail notices that the folder is gone, and fails.
     std::fs::remove_dir_all(&mailboxes)?;
     outcome
 }
@@ -191,7 +193,7 @@ fn both_with(mailboxes: &Path) -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Waits for both to pass or one to fail.
+/// Waits until both processes have passed (true), or one has failed (false).
 fn wait(sides: &mut [Child; 2]) -> io::Result<bool> {
     loop {
         let mut passed = 0;
@@ -222,10 +224,10 @@ mod tests {
         let parsed = parse("--threads 4 --vm 1 --vms 2 --mailboxes /x").unwrap();
         assert_eq!((parsed.threads, parsed.vm, parsed.vms), (4, Some(1), 2));
         for (text, part) in [
-            ("--threads 0", "--threads 0 cannot be"),
-            ("--threads", "wants a value"),
-            ("--vm 2 --vms 2", "--vm 2 cannot be"),
-            ("--speed 11", "no argument --speed"),
+            ("--threads 0", "invalid value 0 for --threads: 1 to 64"),
+            ("--threads", "needs a value"),
+            ("--vm 2 --vms 2", "invalid value 2 for --vm: 0 to 1"),
+            ("--speed 11", "unknown argument --speed"),
         ] {
             let message = parse(text).unwrap_err();
             assert!(message.contains(part), "{text}: {message}");

@@ -80,7 +80,7 @@ impl Context {
         for (limit, bytes) in LIMITS {
             // SAFETY: only numbers.
             if let Err(e) = unsafe { self.driver().ctx_set_limit(limit, bytes) } {
-                log::debug!("limit {limit} stays as it is: {e}");
+                log::debug!("cannot set limit {limit} of a CUDA context to {bytes} bytes: {e}");
             }
         }
     }
@@ -164,7 +164,7 @@ impl Drop for Context {
             }
         };
         if let Err(e) = ended {
-            log::debug!("a context was not ended: {e}");
+            log::debug!("the CUDA driver did not release a context: {e}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use cudarc::driver::sys::{CUgraph_st, CUgraphExec_st};
 
-use super::{CudaError, Owned, Stream};
+use super::{CudaError, Driver, Owned, Stream};
 
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`: other calls of this and other threads do not disturb the
 /// capture.
@@ -27,14 +27,18 @@ impl ExecutableGraph {
     /// GPU does not execute that work.
     ///
     /// # Errors
-    /// The error of `enqueue`, or the driver's error if it does not capture the work.
-    pub(crate) fn capture<E: From<CudaError>>(
+    /// The outer error is that of `enqueue`, the inner one the driver's if it does not capture the
+    /// work.
+    pub(crate) fn capture<E>(
         stream: &Stream,
         enqueue: impl FnOnce() -> Result<(), E>,
-    ) -> Result<Self, E> {
+    ) -> Result<Result<Self, CudaError>, E> {
         let (context, capturing) = (stream.context(), stream.object.raw);
         // SAFETY: the stream is live.
-        unsafe { context.enter()?.stream_begin_capture(capturing, RELAXED) }?;
+        let begin = |driver: &Driver| unsafe { driver.stream_begin_capture(capturing, RELAXED) };
+        if let Err(error) = context.enter().and_then(begin) {
+            return Ok(Err(error));
+        }
         let enqueued = enqueue();
         // SAFETY: stores a new graph; if the capture failed, it returns an error and stores none
         // (cuStreamEndCapture).
@@ -44,6 +48,6 @@ impl ExecutableGraph {
             })
         };
         enqueued?;
-        Ok(Self::new(&graph?)?)
+        Ok(graph.and_then(|graph| Self::new(&graph)))
     }
 }

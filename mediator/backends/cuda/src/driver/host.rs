@@ -14,14 +14,6 @@ const PORTABLE_AND_MAPPED: u32 = 1 | 2;
 /// `CU_MEMHOSTREGISTER_READ_ONLY`.
 const READ_ONLY: u32 = 8;
 
-/// The driver's refusal to register host memory with the GPU.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot register {bytes} bytes of host memory with the GPU")]
-pub(crate) struct RegistrationError {
-    bytes: u64,
-    source: CudaError,
-}
-
 /// A mapping of host memory that the GPU can access, too, until dropped.
 pub(crate) struct Registration {
     context: Arc<Context>,
@@ -37,23 +29,20 @@ impl Registration {
         context: &Arc<Context>,
         mapping: Mapping,
         read_only: bool,
-    ) -> Result<Self, RegistrationError> {
-        let bytes = mapping.bytes();
-        let fail = |source| RegistrationError { bytes, source };
-        let driver = context.enter().map_err(fail)?;
+    ) -> Result<Self, CudaError> {
+        let driver = context.enter()?;
         let host: *mut c_void = mapping.as_ptr().as_ptr().cast();
         let flags = PORTABLE_AND_MAPPED | if read_only { READ_ONLY } else { 0 };
         // SAFETY: the mapping is live until `drop` has unregistered it, and nothing in this process
         // refers to it by Rust references, so the GPU may write it at any time.
-        unsafe { driver.mem_host_register(host, bytes as usize, flags) }.map_err(fail)?;
+        unsafe { driver.mem_host_register(host, mapping.bytes() as usize, flags) }?;
         let mut registration = Self {
             context: Arc::clone(context),
             mapping: ManuallyDrop::new(mapping),
             address: 0,
         };
         // SAFETY: stores an address; the memory was just registered.
-        unsafe { driver.mem_host_get_device_pointer(&mut registration.address, host, 0) }
-            .map_err(fail)?;
+        unsafe { driver.mem_host_get_device_pointer(&mut registration.address, host, 0) }?;
         Ok(registration)
     }
 
@@ -85,7 +74,7 @@ impl Drop for Registration {
         match ended {
             // SAFETY: not used again.
             Ok(()) => unsafe { ManuallyDrop::drop(&mut self.mapping) },
-            Err(e) => log::debug!("host memory was not unregistered: {e}"),
+            Err(e) => log::debug!("the CUDA driver did not unregister host memory: {e}"),
         }
     }
 }

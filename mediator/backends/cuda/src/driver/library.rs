@@ -95,9 +95,6 @@ impl Driver {
         let table = unsafe { Table::load(find) }.map_err(|symbol| LoadError::Symbol { symbol })?;
         // SAFETY: as above.
         let green = unsafe { GreenTable::load(find) };
-        let init = find("cuInit").ok_or(LoadError::Symbol { symbol: "cuInit" })?;
-        // SAFETY: cuInit has this type.
-        let init: unsafe extern "C" fn(u32) -> u32 = unsafe { std::mem::transmute(init) };
         let driver = Self {
             table,
             green,
@@ -105,7 +102,7 @@ impl Driver {
             poison: OnceLock::new(),
         };
         // SAFETY: the flags must be zero, and are.
-        match unsafe { init(0) } {
+        match unsafe { (driver.table.init)(0) } {
             0 => Ok(driver),
             code::CUDA_ERROR_NO_DEVICE => Err(LoadError::NoGpu),
             result => Err(LoadError::Init {

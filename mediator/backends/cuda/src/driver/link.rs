@@ -21,7 +21,7 @@ impl Drop for Linker {
     fn drop(&mut self) {
         // SAFETY: the state is live, and not used again.
         if let Err(e) = unsafe { self.driver.link_destroy(self.state) } {
-            log::debug!("a linker was not destroyed: {e}");
+            log::debug!("the CUDA driver did not release a linker: {e}");
         }
     }
 }
@@ -29,10 +29,7 @@ impl Drop for Linker {
 /// Compiles `ptx`, which ends with a zero, for the GPU of `context`. Returns the compiled image.
 pub(crate) fn link_ptx(context: &Arc<Context>, ptx: &[u8]) -> Result<Vec<u8>, JitFailure> {
     let mut log = JitLog::new();
-    match link(context, ptx, &mut log) {
-        Ok(image) => Ok(image),
-        Err(error) => Err(log.failure(error)),
-    }
+    link(context, ptx, &mut log).map_err(|error| log.failure(error))
 }
 
 fn link(context: &Context, ptx: &[u8], log: &mut JitLog) -> Result<Vec<u8>, CudaError> {

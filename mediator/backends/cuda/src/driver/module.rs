@@ -21,15 +21,11 @@ pub(crate) struct JitFailure {
 }
 
 /// A buffer into which the driver's compiler writes its errors.
-pub(super) struct JitLog {
-    text: Box<[u8; LOG_BYTES]>,
-}
+pub(super) struct JitLog(Box<[u8; LOG_BYTES]>);
 
 impl JitLog {
     pub(super) fn new() -> Self {
-        Self {
-            text: Box::new([0; LOG_BYTES]),
-        }
+        Self(Box::new([0; LOG_BYTES]))
     }
 
     /// Returns the keys and values of the options that make the driver write its log here. The log
@@ -38,7 +34,7 @@ impl JitLog {
         // One byte stays zero, whatever the driver does at the end.
         let room = LOG_BYTES - 1;
         let values = [
-            self.text.as_mut_ptr().cast(),
+            self.0.as_mut_ptr().cast(),
             std::ptr::without_provenance_mut(room),
         ];
         (LOG_OPTIONS, values)
@@ -46,7 +42,7 @@ impl JitLog {
 
     /// Returns `error` with the text that the driver has written to this log.
     pub(super) fn failure(self, error: CudaError) -> JitFailure {
-        let text = CStr::from_bytes_until_nul(&self.text[..]).unwrap_or_default();
+        let text = CStr::from_bytes_until_nul(&self.0[..]).unwrap_or_default();
         JitFailure {
             error,
             log: text.to_string_lossy().trim().to_owned(),

@@ -35,7 +35,7 @@ pub enum NativeError {
     #[error(transparent)]
     Load(#[from] LoadError),
     /// A call of the driver failed.
-    #[error("the CUDA driver refused a call of the native measurement")]
+    #[error("a call of the CUDA driver failed in the native measurement")]
     Driver(#[from] CudaError),
     /// The driver does not load the benchmark's kernels.
     #[error("the CUDA driver cannot load the kernels of the benchmark: {log}")]
@@ -90,7 +90,7 @@ impl Native {
         let (nothing, echo) = (function(bench::NOTHING)?, function(bench::ECHO)?);
         let graph = ExecutableGraph::capture(&stream, || {
             (0..GRAPH_KERNELS).try_for_each(|_| stream.launch(nothing, &NO_PARAMETERS))
-        })?;
+        })??;
         let parts = Parts {
             copy: None,
             graph,
@@ -116,8 +116,22 @@ impl Native {
         operations: u32,
         bytes: u64,
     ) -> Result<Option<Duration>, CudaError> {
-        let mut parts = self.parts.lock();
-        parts.measure(line, operations, bytes)
+        let (mut parts, n) = (self.parts.lock(), operations);
+        let taken = match line {
+            Line::Submit => parts.submit(n),
+            Line::LaunchAndWait => parts.launch_and_wait(n),
+            Line::Pipelined | Line::Recorded => parts.pipelined(n),
+            Line::RecordedGraph => parts.graph(n),
+            Line::CopyToDevice => parts.copies(n, bytes, true),
+            Line::CopyFromDevice => parts.copies(n, bytes, false),
+            Line::AllocatePooled | Line::Allocate => parts.allocations(n, bytes),
+            Line::AllocateVmm => parts.vmm_allocations(n, bytes),
+            Line::Register => return parts.registrations(n, bytes),
+            Line::FirstWrite => return Ok(first_writes(n, bytes)),
+            Line::AllocateAndWrite => parts.allocations_written(n, bytes),
+            Line::EchoDevice | Line::EchoHost | Line::EchoMixed => parts.echoes(n),
+        };
+        taken.map(Some)
     }
 
     /// Returns the GPU memory that no process uses, in bytes.
@@ -125,35 +139,11 @@ impl Native {
     /// # Errors
     /// The driver's error if it does not tell the free memory.
     pub fn free_bytes(&self) -> Result<u64, CudaError> {
-        let parts = self.parts.lock();
-        parts.context.free_bytes()
+        self.parts.lock().context.free_bytes()
     }
 }
 
 impl Parts {
-    fn measure(&mut self, line: Line, n: u32, bytes: u64) -> Result<Option<Duration>, CudaError> {
-        Ok(Some(match line {
-            Line::Submit => self.submit(n)?,
-            Line::LaunchAndWait => self.launch_and_wait(n)?,
-            Line::Pipelined | Line::Recorded => self.pipelined(n)?,
-            Line::RecordedGraph => self.graph(n)?,
-            Line::CopyToDevice => self.copies(n, bytes, true)?,
-            Line::CopyFromDevice => self.copies(n, bytes, false)?,
-            Line::AllocatePooled | Line::Allocate => self.allocations(n, bytes)?,
-            Line::AllocateVmm => self.vmm_allocations(n, bytes)?,
-            Line::Register => match self.registrations(n, bytes)? {
-                Some(time) => time,
-                None => return Ok(None),
-            },
-            Line::FirstWrite => match first_writes(n, bytes) {
-                Some(time) => time,
-                None => return Ok(None),
-            },
-            Line::AllocateAndWrite => self.allocations_written(n, bytes)?,
-            Line::EchoDevice | Line::EchoHost | Line::EchoMixed => self.echoes(n)?,
-        }))
-    }
-
     fn launch(&self) -> Result<(), CudaError> {
         self.stream.launch(self.nothing, &NO_PARAMETERS)
     }
@@ -190,18 +180,15 @@ impl Parts {
     }
 
     fn copies(&mut self, n: u32, bytes: u64, down: bool) -> Result<Duration, CudaError> {
-        if self
-            .copy
-            .as_ref()
-            .is_none_or(|(device, _)| device.bytes != bytes)
-        {
-            self.copy = None;
-            let device = DeviceBuffer::new(&self.context, bytes)?;
-            self.copy = Some((device, PinnedBuffer::new(&self.context, bytes)?));
-        }
-        let Some((device, pinned)) = &self.copy else {
-            return Ok(Duration::ZERO);
+        let kept = self.copy.take().filter(|(device, _)| device.bytes == bytes);
+        let buffers = match kept {
+            Some(buffers) => buffers,
+            None => (
+                DeviceBuffer::new(&self.context, bytes)?,
+                PinnedBuffer::new(&self.context, bytes)?,
+            ),
         };
+        let (device, pinned) = self.copy.insert(buffers);
         let (to, from) = if down {
             (device.address, pinned.address())
         } else {
@@ -356,20 +343,20 @@ impl PinnedBuffer {
         write_words(self.base, self.bytes);
     }
 
+    /// Returns a pointer to the word at `offset`.
+    fn word(&self, offset: u64) -> *mut u64 {
+        self.base.wrapping_add(offset as usize).cast()
+    }
+
     fn store(&self, offset: u64, word: u64) {
         // SAFETY: callers stay within the first page, which the smallest buffer has; aligned and
         // volatile.
-        unsafe {
-            self.base
-                .add(offset as usize)
-                .cast::<u64>()
-                .write_volatile(word)
-        };
+        unsafe { self.word(offset).write_volatile(word) };
     }
 
     fn load(&self, offset: u64) -> u64 {
         // SAFETY: as for `store`.
-        unsafe { self.base.add(offset as usize).cast::<u64>().read_volatile() }
+        unsafe { self.word(offset).read_volatile() }
     }
 }
 

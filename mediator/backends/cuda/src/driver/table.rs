@@ -71,6 +71,7 @@ macro_rules! calls {
 }
 
 calls! { Table, table:
+    init = "cuInit" (flags: c_uint);
     get_error_name = "cuGetErrorName" (error: c_uint, text: *mut *const c_char);
     get_error_string = "cuGetErrorString" (error: c_uint, text: *mut *const c_char);
     device_get_count = "cuDeviceGetCount" (count: *mut c_int);

@@ -24,20 +24,13 @@ impl DeviceView {
     /// Loads the 64-bit word at `offset`; `None` if the offset is not a multiple of 8 or the word
     /// lies outside the range.
     pub(crate) fn load_u64(&self, offset: u64) -> Option<u64> {
-        let inside = offset.checked_add(8)? <= self.bytes && offset.is_multiple_of(8);
-        if !inside {
+        if offset.checked_add(8)? > self.bytes || !offset.is_multiple_of(8) {
             return None;
         }
+        let base = self.mapping.as_ptr().as_ptr();
         // SAFETY: in the range that was mapped, whose first byte is page-aligned; others may write
         // an atomic.
-        let word = unsafe {
-            &*self
-                .mapping
-                .as_ptr()
-                .as_ptr()
-                .add(offset as usize)
-                .cast::<AtomicU64>()
-        };
+        let word = unsafe { &*base.add(offset as usize).cast::<AtomicU64>() };
         Some(word.load(Ordering::Acquire))
     }
 }

@@ -10,7 +10,7 @@ use object::elf::{
 };
 use object::{LittleEndian as LE, ReadRef as _};
 
-use super::{part, refused};
+use super::refused;
 
 /// The first bytes of an ELF file.
 pub(super) const MAGIC: &[u8] = &ELFMAG;
@@ -127,10 +127,11 @@ fn check_programs(bytes: &[u8], header: &Header) -> Option<()> {
     }
     let at = header.e_phoff.get(LE);
     let programs: &[Program] = bytes.read_slice_at(at, count.into()).ok()?;
-    for program in programs {
-        part(bytes, program.p_offset.get(LE), program.p_filesz.get(LE))?;
-    }
-    Some(())
+    let is_inside = |program: &Program| {
+        let (at, size) = (program.p_offset.get(LE), program.p_filesz.get(LE));
+        bytes.read_bytes_at(at, size).is_ok()
+    };
+    programs.iter().all(is_inside).then_some(())
 }
 
 /// Returns the bytes of all sections that are loaded, or `None` if a section or its name lies
@@ -145,14 +146,15 @@ fn loaded_bytes(bytes: &[u8], header: &Header) -> Option<u64> {
     let at = header.e_shoff.get(LE);
     let sections: &[Section] = bytes.read_slice_at(at, count.into()).ok()?;
     let names = sections.get(usize::from(header.e_shstrndx.get(LE).0))?;
-    let names = part(bytes, names.sh_offset.get(LE), names.sh_size.get(LE))?;
+    let (at, size) = (names.sh_offset.get(LE), names.sh_size.get(LE));
+    let names = bytes.read_bytes_at(at, size).ok()?;
     let mut sum: u64 = 0;
     for section in sections {
         let name = names.get(section.sh_name.get(LE) as usize..)?;
         let size = section.sh_size.get(LE);
         let has_no_bits = NOBITS.contains(&section.sh_type.get(LE).0);
         if !has_no_bits {
-            part(bytes, section.sh_offset.get(LE), size)?;
+            bytes.read_bytes_at(section.sh_offset.get(LE), size).ok()?;
         }
         let per_launch = PER_LAUNCH.iter().any(|prefix| name.starts_with(prefix));
         // The driver may load uninitialized variables even without the flag.

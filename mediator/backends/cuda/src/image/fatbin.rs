@@ -6,9 +6,10 @@
 //! follows, size if compressed, architecture) and its content.
 
 use causeway_mediator::backend::ModuleError;
+use object::ReadRef as _;
 
 use super::elf::{self, Cubin};
-use super::{Image, part, ptx, refused, u16_at, u32_at, u64_at};
+use super::{Image, ptx, refused, u16_at, u32_at, u64_at};
 
 /// The first bytes of a fat binary: the number 0xBA55ED50, little-endian.
 pub(super) const MAGIC: &[u8] = &[0x50, 0xed, 0x55, 0xba];
@@ -64,7 +65,8 @@ impl<'a> Fatbin<'a> {
         if header < u64::from(HEADER_BYTES) {
             return Err(malformed());
         }
-        let mut rest = part(bytes, header, size).ok_or_else(malformed)?;
+        let rest = bytes.read_bytes_at(header, size);
+        let mut rest = rest.map_err(|()| malformed())?;
         let mut entries = Vec::new();
         while !rest.is_empty() && entries.len() < ENTRIES_MAX {
             let (entry, behind) = entry(rest).ok_or_else(malformed)?;

@@ -159,13 +159,11 @@ impl DeferredDrops {
             return;
         }
         let mut items = self.items.lock();
-        let ended: Vec<Item> = items
-            .extract_if(.., |item| {
-                item.waits
-                    .iter()
-                    .all(|(queue, number)| queue.has_done(*number))
-            })
-            .collect();
+        let has_ended = |item: &mut Item| {
+            let mut waits = item.waits.iter();
+            waits.all(|(queue, number)| queue.has_done(*number))
+        };
+        let ended: Vec<Item> = items.extract_if(.., has_ended).collect();
         self.count.fetch_sub(ended.len(), Ordering::SeqCst);
         drop(items);
         // Without the lock: this may take a while, and defer other drops.

@@ -143,7 +143,7 @@ impl Mapping {
 
     fn device_view(&self, offset: u64, bytes: u64) -> Option<DeviceView> {
         let memory = self.memory.as_ref()?.as_any();
-        let visible = memory.downcast_ref::<GpuMemory>()?.visible()?;
+        let visible = memory.downcast_ref::<GpuMemory>()?.visible.as_ref()?;
         DeviceView::new(&**visible, offset, bytes)
             .inspect_err(|e| log::debug!("cannot map device memory to look at a fence in it: {e}"))
             .ok()
@@ -173,8 +173,9 @@ fn device_kind(
     (offset, bytes): (u64, u64),
     access: Access,
 ) -> Result<(u64, Kind), BackendError> {
-    let physical = memory.physical().filter(|_| memory.is_of(gpu));
-    let physical = physical.ok_or_else(foreign)?;
+    if !memory.is_of(gpu) {
+        return Err(foreign());
+    }
     let base = match wanted {
         None => None,
         Some(address) => Some(address.checked_sub(offset).ok_or_else(|| {
@@ -184,7 +185,7 @@ fn device_kind(
             refused(Status::AddressInUse, text)
         })?),
     };
-    let placed = gpu.addresses.place(base, physical, access)?;
+    let placed = gpu.addresses.place(base, &memory.physical, access)?;
     let va = placed.mapped.address() + offset;
     let kind = Kind::Device {
         placed: Mutex::new(Some(placed)),
@@ -211,7 +212,7 @@ fn host_kind(
         return Err(foreign());
     }
     if access == Access::ReadWrite {
-        let view = memory.main(&gpu.home)?.from_offset(offset);
+        let view = memory.main(&gpu.home)?.offset_by(offset);
         let va = view.address();
         if is_free(va) && wanted.is_none_or(|wanted| wanted == va) {
             let granted = Access::ReadWrite;

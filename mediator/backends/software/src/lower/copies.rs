@@ -79,7 +79,7 @@ impl Lowering<'_, '_> {
         let outer = self.guard.take();
         let mut slot = holds;
         if let Some(guard) = outer {
-            // Where the instruction itself does not run, `holds` was not computed: it must not count.
+            // Lanes that do not execute the instruction have not computed `holds`.
             slot = self.scratch(Class::Predicate)?;
             let invert = u64::from(guard.invert & 1);
             self.compute_with(predicate::and, slot, &[guard.slot, holds], invert)?;

@@ -13,8 +13,8 @@ use ScalarType as T;
 const NONE: Slot = Slot(0);
 
 impl Lowering<'_, '_> {
-    /// Adds an operation across lanes with a source, an immediate and two destinations. It waits for
-    /// the lanes of its member mask, if it has one.
+    /// Adds an operation across lanes. The operation waits for the lanes of its member mask, if it
+    /// has one.
     fn across(
         &mut self,
         execute: Exec,

@@ -1,7 +1,7 @@
 use std::sync::atomic::Ordering;
 
 use causeway_bench_workloads::Kernel;
-use causeway_bench_workloads::wire::forward as wire;
+use causeway_bench_workloads::host_interface::forward as wire;
 
 use super::{AREA, Machine};
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use causeway_bench_mechanisms::Mechanisms;
-use causeway_bench_workloads::plan::Effort;
-use causeway_bench_workloads::wire::{PORT_FORWARD, PORT_SAMPLE, forward as wire};
+use causeway_bench_workloads::host_interface::{PORT_FORWARD, PORT_SAMPLE, forward as wire};
+use causeway_bench_workloads::measurement_plan::Effort;
 use causeway_software::{Config, Software};
 use causeway_vmm::aperture::Aperture;
 use causeway_vmm::bus::{GuestAddress, Hit, MmioBus, Port, PortBus, StrayCounters};

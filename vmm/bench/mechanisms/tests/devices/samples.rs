@@ -1,5 +1,5 @@
-use causeway_bench_workloads::plan::Effort;
-use causeway_bench_workloads::wire::sample::Sample;
+use causeway_bench_workloads::host_interface::sample::Sample;
+use causeway_bench_workloads::measurement_plan::Effort;
 use causeway_bench_workloads::{MechanismKind, WORKLOADS};
 
 use super::Machine;

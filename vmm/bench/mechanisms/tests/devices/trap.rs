@@ -1,5 +1,5 @@
 use causeway_bench_workloads::Kernel;
-use causeway_bench_workloads::wire::{forward::pair, trap as wire};
+use causeway_bench_workloads::host_interface::{forward::pair, trap as wire};
 use causeway_vmm::bus::{GuestAddress, Refusal};
 
 use super::Machine;

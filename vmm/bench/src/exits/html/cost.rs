@@ -6,14 +6,17 @@ use super::plots::{self, Axes, Group, PlotError};
 use super::{figure, round, smallest};
 use crate::exits::cells::CellReport;
 use crate::exits::report::ExitsReport;
-use causeway_bench_statistics::Ratio;
-use causeway_bench_statistics::figures::time_within;
+use causeway_bench_medians::Ratio;
+use causeway_bench_medians::figures::time_within;
 
 /// Top of the plot in per cent. Longer bars end there.
 const PERCENT_MAX: f64 = 200.0;
 
 /// Adds a plot to the page `out`: how much longer operations take than on the host, against their
 /// exits.
+///
+/// # Errors
+/// [`PlotError`] if the plot cannot be drawn.
 pub fn against_exits(
     out: &mut String,
     report: &ExitsReport,
@@ -67,6 +70,9 @@ fn cost_text(cost: Ratio) -> String {
 }
 
 /// Adds a plot to the page `out`: which share of an operation's time its exits take.
+///
+/// # Errors
+/// [`PlotError`] if the plot cannot be drawn.
 pub fn share(out: &mut String, report: &ExitsReport, costs: Costs) -> Result<(), PlotError> {
     if costs == Costs::default() {
         return Ok(());

@@ -1,7 +1,7 @@
 //! Estimates the cost of one exit from all samples.
 
 use crate::exits::cells::CellReport;
-use causeway_bench_statistics::{Ratio, median_of};
+use causeway_bench_medians::{Ratio, median_of};
 
 /// Kind of access by which a guest causes an exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,11 +102,8 @@ fn slopes(cells: &[CellReport], cell: &CellReport) -> Option<Vec<f64>> {
     let native = native_of(cells, cell)?;
     let exits = cell.exits.as_ref()?.user_space_per_operation;
     let pairs = cell.time.samples_ns.iter().zip(&native.time.samples_ns);
-    Some(
-        pairs
-            .map(|(ours, natively)| (ours - natively) / exits)
-            .collect(),
-    )
+    let slopes = pairs.map(|(ours, natively)| (ours - natively) / exits);
+    Some(slopes.collect())
 }
 
 /// Returns whether a cell mainly causes exits for one kind of access, at least one for each
@@ -139,7 +136,7 @@ fn is_simple(cells: &[CellReport], cell: &CellReport, access: Access) -> bool {
 pub mod tests {
     use super::*;
     use crate::exits::counts::ExitReport;
-    use causeway_bench_statistics::Distribution;
+    use causeway_bench_medians::Distribution;
 
     /// A cell with exits for memory and ports, and these times.
     pub fn cell(

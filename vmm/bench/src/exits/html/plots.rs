@@ -40,7 +40,7 @@ fn color(mechanism: &str) -> RGBColor {
 
 /// Bars that stand side by side in a bar chart.
 pub struct Group {
-    /// Label under the group.
+    /// Label under the bars.
     pub name: String,
     /// Mechanism and value of each bar.
     pub bars: Vec<(&'static str, f64)>,
@@ -67,6 +67,9 @@ pub struct Axes<'a> {
 }
 
 /// Draws groups of bars as SVG, each bar with its value above it.
+///
+/// # Errors
+/// [`PlotError`] if the plot cannot be drawn.
 pub fn bars(groups: &[Group], y: &Axis, axes: &Axes<'_>) -> Result<String, PlotError> {
     svg(WIDE, |root| {
         let x = Axis::linear(groups.len().max(1) as f64, Vec::new());
@@ -95,6 +98,9 @@ pub fn bars(groups: &[Group], y: &Axis, axes: &Axes<'_>) -> Result<String, PlotE
 }
 
 /// Draws lines on logarithmic axes as SVG. The first line is wide, because others may cover it.
+///
+/// # Errors
+/// [`PlotError`] if the plot cannot be drawn.
 pub fn lines(lines: &[Line], axes: &Axes<'_>) -> Result<String, PlotError> {
     svg(HALF, |root| {
         let points = || lines.iter().flat_map(|line| &line.points);
@@ -116,6 +122,9 @@ pub fn lines(lines: &[Line], axes: &Axes<'_>) -> Result<String, PlotError> {
 
 /// Draws points as SVG, and for each mechanism of `costs` the line on which each exit costs this
 /// many nanoseconds.
+///
+/// # Errors
+/// [`PlotError`] if the plot cannot be drawn.
 pub fn scatter(
     points: &[Point],
     costs: &[(&'static str, f64)],

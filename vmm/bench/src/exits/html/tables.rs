@@ -7,7 +7,7 @@ use super::escaped;
 use crate::exits::cells::CellReport;
 use crate::exits::report::ExitsReport;
 use crate::exits::table;
-use causeway_bench_statistics::figures::count;
+use causeway_bench_medians::figures::count;
 
 /// Adds the table of all cells to the page `out`, and the list of those that were not measured.
 pub fn every_cell(out: &mut String, report: &ExitsReport) {
@@ -47,10 +47,9 @@ pub fn every_cell(out: &mut String, report: &ExitsReport) {
 }
 
 fn begin_row(out: &mut String, begins: bool) {
-    out.push_str(if begins {
-        "<tr class=\"begins\">"
-    } else {
-        "<tr>"
+    out.push_str(match begins {
+        true => "<tr class=\"begins\">",
+        false => "<tr>",
     });
 }
 

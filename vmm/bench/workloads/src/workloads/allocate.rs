@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 
 use super::{Cell, Description, Workload, within_exits};
-use crate::plan::Effort;
+use crate::measurement_plan::Effort;
 use crate::{Mechanism, MechanismKind};
 
 pub(super) const DESCRIPTION: Description = Description {

@@ -1,7 +1,7 @@
 //! Copies from the program's own memory to memory that kernels reach.
 
 use super::{Cell, Description, Workload, of_bytes, over_a_bus, pattern, within_exits};
-use crate::plan::Effort;
+use crate::measurement_plan::Effort;
 use crate::{Mechanism, MechanismKind};
 
 pub(super) const DESCRIPTION: Description = Description {

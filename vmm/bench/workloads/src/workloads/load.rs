@@ -1,6 +1,6 @@
 //! Loads of words, as a program does that has a pointer.
 
-use super::store::{REGIONS, WORDS_FAR, WORDS_MIN, passes};
+use super::store::{REGIONS, Store, WORDS_FAR, WORDS_MIN};
 use super::{Cell, Description, Workload, within_exits};
 use crate::{Mechanism, MechanismKind};
 
@@ -23,31 +23,24 @@ pub(super) const DESCRIPTION: Description = Description {
 
 /// Loads 64-bit words from GPU memory.
 pub struct Load<M: Mechanism> {
-    memory: M::Memory,
-    words: usize,
-    passes: u32,
+    stored: Store<M>,
     sum: u64,
 }
 
 impl<M: Mechanism> Workload<M> for Load<M> {
-    fn prepare(m: &mut M, cell: &Cell, _: &mut [u8]) -> Self {
-        let (words, passes) = passes(cell);
-        let memory = m.allocate(cell.size as usize);
-        m.store_words(&memory, words, 1);
-        Self {
-            memory,
-            words,
-            passes,
-            sum: 0,
-        }
+    fn prepare(m: &mut M, cell: &Cell, host: &mut [u8]) -> Self {
+        let stored = Store::prepare(m, cell, host);
+        Self { stored, sum: 0 }
     }
 
     fn run(&mut self, m: &mut M, _: &Cell, _: &mut [u8]) {
-        self.sum = m.load_words(&self.memory, self.words, self.passes);
+        let stored = &self.stored;
+        self.sum = m.load_words(&stored.memory, stored.words, stored.passes);
     }
 
     fn finish(self, m: &mut M, _: &Cell, _: &mut [u8]) {
-        assert_eq!(self.sum, loops::expected_sum(self.words, self.passes));
-        m.free(self.memory);
+        let Store { words, passes, .. } = self.stored;
+        assert_eq!(self.sum, loops::expected_sum(words, passes));
+        m.free(self.stored.memory);
     }
 }

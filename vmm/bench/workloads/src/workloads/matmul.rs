@@ -1,7 +1,8 @@
 //! Matrices sent, multiplied, and their product fetched.
 
+use super::operands::Operands;
 use super::{Cell, Description, Workload, pattern, within_exits};
-use crate::plan::Effort;
+use crate::measurement_plan::Effort;
 use crate::{Kernel, Mechanism, MechanismKind, Shape};
 
 pub(super) const DESCRIPTION: Description = Description {
@@ -25,9 +26,7 @@ pub(super) const DESCRIPTION: Description = Description {
 const TILE: u32 = 16;
 
 /// Sends two matrices to the GPU, multiplies them, and fetches the product.
-pub struct Matmul<M: Mechanism> {
-    matrices: [M::Memory; 3],
-}
+pub struct Matmul<M: Mechanism>(Operands<M>);
 
 impl<M: Mechanism> Workload<M> for Matmul<M> {
     fn prepare(m: &mut M, cell: &Cell, host: &mut [u8]) -> Self {
@@ -36,40 +35,32 @@ impl<M: Mechanism> Workload<M> for Matmul<M> {
         let (a, rest) = host.split_at_mut(bytes);
         pattern::fill_floats(a, |i| (i % 3) as f32);
         pattern::fill_floats(&mut rest[..bytes], |_| 2.0);
-        let matrices = core::array::from_fn(|_| m.allocate(bytes));
-        for memory in &matrices {
-            m.touch(memory, bytes);
-        }
-        Self { matrices }
+        Self(Operands::new(m, bytes))
     }
 
     fn run(&mut self, m: &mut M, cell: &Cell, host: &mut [u8]) {
-        let bytes = bytes(cell.size);
-        let [a, b, c] = &self.matrices;
-        let addresses = [a, b, c].map(|memory| m.address(memory));
         let tiles = (cell.size as u32).div_ceil(TILE);
         let shape = Shape {
             grid: [tiles, tiles],
             block: [TILE, TILE],
         };
-        let [a_at, b_at, c_at] = addresses;
-        let arguments = [a_at, b_at, c_at, cell.size, cell.size, cell.size];
+        let [a, b, c] = self.0.addresses(m);
+        let arguments = [a, b, c, cell.size, cell.size, cell.size];
         for _ in 0..cell.operations {
-            m.copy_in(a, 0, &host[..bytes]);
-            m.copy_in(b, 0, &host[bytes..2 * bytes]);
+            self.0.send(m, host);
             m.launch(Kernel::Matmul, shape, &arguments);
-            m.copy_out(c, 0, &mut host[2 * bytes..3 * bytes]);
+            self.0.fetch(m, 2, host);
         }
     }
 
     fn finish(self, m: &mut M, cell: &Cell, host: &mut [u8]) {
-        let (bytes, rows) = (bytes(cell.size), cell.size as usize);
-        let product = &host[2 * bytes..3 * bytes];
+        let rows = cell.size as usize;
+        let product = self.0.result(host);
         for (row, product) in product.chunks_exact(4 * rows).enumerate() {
             let sum: usize = (0..rows).map(|i| (row * rows + i) % 3).sum();
             pattern::check_floats(product, |_| 2.0 * sum as f32);
         }
-        self.matrices.into_iter().for_each(|memory| m.free(memory));
+        self.0.free(m);
     }
 }
 

@@ -30,22 +30,23 @@ pub(super) const DESCRIPTION: Description = Description {
 
 /// Stores 64-bit words to GPU memory.
 pub struct Store<M: Mechanism> {
-    memory: M::Memory,
-    words: usize,
-    passes: u32,
+    pub(super) memory: M::Memory,
+    /// Words of a pass, which goes over as much of the memory as there are operations for.
+    pub(super) words: usize,
+    pub(super) passes: u32,
 }
 
 impl<M: Mechanism> Workload<M> for Store<M> {
     fn prepare(m: &mut M, cell: &Cell, _: &mut [u8]) -> Self {
-        let (words, passes) = passes(cell);
-        let memory = m.allocate(cell.size as usize);
+        let words = cell.operations.min(cell.size / 8);
+        let stores = Self {
+            memory: m.allocate(cell.size as usize),
+            words: words as usize,
+            passes: (cell.operations / words) as u32,
+        };
         // The first touch.
-        m.store_words(&memory, words, 1);
-        Self {
-            memory,
-            words,
-            passes,
-        }
+        m.store_words(&stores.memory, stores.words, 1);
+        stores
     }
 
     fn run(&mut self, m: &mut M, _: &Cell, _: &mut [u8]) {
@@ -60,10 +61,4 @@ impl<M: Mechanism> Workload<M> for Store<M> {
         pattern::check_words(stored, |index| 1 + index as u64 / 8);
         m.free(self.memory);
     }
-}
-
-/// Words of a pass over as much of the region as there are operations for, and passes.
-pub(super) fn passes(cell: &Cell) -> (usize, u32) {
-    let words = cell.operations.min(cell.size / 8);
-    (words as usize, (cell.operations / words) as u32)
 }

@@ -4,7 +4,7 @@ use core::marker::PhantomData;
 
 use super::launch_and_wait::ONE_THREAD;
 use super::{Cell, Description, Workload, within_exits};
-use crate::plan::Effort;
+use crate::measurement_plan::Effort;
 use crate::{Kernel, Mechanism, MechanismKind};
 
 pub(super) const DESCRIPTION: Description = Description {

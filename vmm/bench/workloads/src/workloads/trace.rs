@@ -1,5 +1,6 @@
 //! A step like one of inference: many small launches, few copies, one wait.
 
+use super::operands::Operands;
 use super::{Cell, Description, Workload, pattern, within_exits};
 use crate::{Kernel, Mechanism, MechanismKind, Shape};
 
@@ -25,50 +26,40 @@ pub(super) const DESCRIPTION: Description = Description {
 };
 
 /// Launches many small kernels, with few copies and one wait, like a step of inference.
-pub struct Trace<M: Mechanism> {
-    vectors: [M::Memory; 3],
-}
+pub struct Trace<M: Mechanism>(Operands<M>);
 
 impl<M: Mechanism> Workload<M> for Trace<M> {
     fn prepare(m: &mut M, _: &Cell, host: &mut [u8]) -> Self {
         pattern::fill_floats(&mut host[..2 * BYTES], |i| i as f32);
         host[2 * BYTES..3 * BYTES].fill(0);
-        let vectors = core::array::from_fn(|_| m.allocate(BYTES));
-        for memory in &vectors {
-            m.touch(memory, BYTES);
-        }
-        Self { vectors }
+        Self(Operands::new(m, BYTES))
     }
 
     fn run(&mut self, m: &mut M, cell: &Cell, host: &mut [u8]) {
-        let [a, b, c] = &self.vectors;
-        let addresses = [a, b, c].map(|memory| m.address(memory));
         let shape = Shape {
             grid: [1, 1],
             block: [FLOATS as u32, 1],
         };
-        let [a_at, b_at, c_at] = addresses;
+        let [a, b, c] = self.0.addresses(m);
         for _ in 0..cell.operations {
-            m.copy_in(a, 0, &host[..BYTES]);
-            m.copy_in(b, 0, &host[BYTES..2 * BYTES]);
+            self.0.send(m, host);
             // Each launch works on what the one before has left, so that one too few or too many
             // shows.
             for launch in 0..LAUNCHES {
                 let (from, to) = match launch % 2 {
-                    0 => (a_at, c_at),
-                    _ => (c_at, a_at),
+                    0 => (a, c),
+                    _ => (c, a),
                 };
-                let arguments = [from, b_at, to, FLOATS as u64];
-                m.launch(Kernel::VectorAdd, shape, &arguments);
+                m.launch(Kernel::VectorAdd, shape, &[from, b, to, FLOATS as u64]);
             }
-            m.copy_out(a, 0, &mut host[2 * BYTES..3 * BYTES]);
+            self.0.fetch(m, 0, host);
         }
     }
 
     fn finish(self, m: &mut M, _: &Cell, host: &mut [u8]) {
         // Whole numbers below 2^24 are exact.
         let sums = |i: usize| (i + LAUNCHES as usize * (i + FLOATS)) as f32;
-        pattern::check_floats(&host[2 * BYTES..3 * BYTES], sums);
-        self.vectors.into_iter().for_each(|memory| m.free(memory));
+        pattern::check_floats(self.0.result(host), sums);
+        self.0.free(m);
     }
 }

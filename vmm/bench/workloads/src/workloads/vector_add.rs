@@ -1,7 +1,8 @@
 //! Vectors sent, added, and their sum fetched.
 
+use super::operands::Operands;
 use super::{Cell, Description, Workload, pattern, within_exits};
-use crate::plan::Effort;
+use crate::measurement_plan::Effort;
 use crate::{Kernel, Mechanism, MechanismKind, Shape};
 
 pub(super) const DESCRIPTION: Description = Description {
@@ -25,9 +26,7 @@ pub(super) const DESCRIPTION: Description = Description {
 const THREADS: u32 = 256;
 
 /// Sends two vectors to the GPU, adds them, and fetches the sum.
-pub struct VectorAdd<M: Mechanism> {
-    vectors: [M::Memory; 3],
-}
+pub struct VectorAdd<M: Mechanism>(Operands<M>);
 
 fn left(index: usize) -> f32 {
     (index % 1021) as f32
@@ -44,33 +43,24 @@ impl<M: Mechanism> Workload<M> for VectorAdd<M> {
         pattern::fill_floats(a, left);
         pattern::fill_floats(&mut rest[..bytes], right);
         rest[bytes..2 * bytes].fill(0);
-        let vectors = core::array::from_fn(|_| m.allocate(bytes));
-        for memory in &vectors {
-            m.touch(memory, bytes);
-        }
-        Self { vectors }
+        Self(Operands::new(m, bytes))
     }
 
     fn run(&mut self, m: &mut M, cell: &Cell, host: &mut [u8]) {
-        let bytes = 4 * cell.size as usize;
-        let [a, b, c] = &self.vectors;
-        let addresses = [a, b, c].map(|memory| m.address(memory));
         let shape = Shape {
             grid: [(cell.size as u32).div_ceil(THREADS), 1],
             block: [THREADS, 1],
         };
-        let arguments = [addresses[0], addresses[1], addresses[2], cell.size];
+        let [a, b, c] = self.0.addresses(m);
         for _ in 0..cell.operations {
-            m.copy_in(a, 0, &host[..bytes]);
-            m.copy_in(b, 0, &host[bytes..2 * bytes]);
-            m.launch(Kernel::VectorAdd, shape, &arguments);
-            m.copy_out(c, 0, &mut host[2 * bytes..3 * bytes]);
+            self.0.send(m, host);
+            m.launch(Kernel::VectorAdd, shape, &[a, b, c, cell.size]);
+            self.0.fetch(m, 2, host);
         }
     }
 
-    fn finish(self, m: &mut M, cell: &Cell, host: &mut [u8]) {
-        let bytes = 4 * cell.size as usize;
-        pattern::check_floats(&host[2 * bytes..3 * bytes], |i| left(i) + right(i));
-        self.vectors.into_iter().for_each(|memory| m.free(memory));
+    fn finish(self, m: &mut M, _: &Cell, host: &mut [u8]) {
+        pattern::check_floats(self.0.result(host), |i| left(i) + right(i));
+        self.0.free(m);
     }
 }

@@ -1,5 +1,5 @@
-//! Allocations: from a pool of the shim, without an exit; and by the mediator, one batch to
-//! allocate and map, one to free.
+//! Measures allocations: from a pool of the shim, without an exit; and by the mediator, with one
+//! batch to allocate and map, and one to free.
 
 use causeway_bench_workloads::Line;
 use causeway_guests::Required;
@@ -12,9 +12,9 @@ use crate::line::{Repeat, Sample};
 
 const SIZES: [u64; 2] = [1 << 20, 64 << 20];
 
-/// Bytes that a pool takes from the mediator at a time.
+/// Size of the memory that a pool takes from the mediator at a time, in bytes.
 const CHUNK_BYTES: u64 = 64 << 20;
-/// Pieces of one sample.
+/// Number of pieces in one sample.
 const PIECES: u32 = 100;
 
 pub fn measure(bench: &mut Bench<'_>) {
@@ -34,7 +34,7 @@ pub fn measure(bench: &mut Bench<'_>) {
     }
 }
 
-/// Device memory from a pool: after the first piece, the pool has its chunk.
+/// Measures device memory from a pool, which gets its chunk with the first piece.
 fn pooled(bench: &mut Bench<'_>, bytes: u64) {
     if !bench.selection.wants(Line::AllocatePooled) {
         return;
@@ -94,7 +94,7 @@ impl<'d> Repeat<'d> for ByMediator {
     fn finish(&mut self, _: &mut Bench<'d>) {}
 }
 
-/// Device memory, mapped for the GPU: one exit.
+/// Measures device memory that is allocated and mapped for the GPU with one exit.
 fn allocate_mapped(bench: &Bench<'_>, bytes: u64) -> u32 {
     let mut batch = bench.device.batch();
     let allocated = batch.push::<operation::Allocate>(&message::Allocate {

@@ -1,4 +1,4 @@
-//! Copies between guest RAM and the device, by the copy engine.
+//! Measures copies between guest RAM and the device by the copy engine.
 
 use causeway_bench_workloads::Line;
 use causeway_guests::Required;
@@ -8,7 +8,7 @@ use causeway_testdev_records::PhasePath;
 use crate::Bench;
 use crate::line::{Repeat, Sample};
 
-/// As much as the copies of others are measured with.
+/// Size of a copy in bytes, as in other published benchmarks.
 const BYTES: u64 = 256 << 20;
 
 pub fn measure(bench: &mut Bench<'_>) {
@@ -50,7 +50,7 @@ pub fn address(ram: &Window) -> u64 {
     ram.as_ptr().as_ptr() as u64
 }
 
-/// Copies all of it, and checks words at both ends and between on the way back.
+/// Copies the whole memory. After a copy from the device, checks words at both ends and between.
 struct Copy {
     ram: Window,
     to: u64,
@@ -74,7 +74,7 @@ impl<'d> Repeat<'d> for Copy {
     fn prepare(&mut self, bench: &mut Bench<'d>) {
         self.pattern += 1;
         if self.down {
-            // The device gets what is to come back, and RAM something else.
+            // The device gets the words that must come back, and RAM gets others.
             self.put(self.pattern);
             let commands = &mut bench.pipeline.commands;
             commands.copy(self.from, self.to, BYTES).required("copying");
@@ -96,7 +96,7 @@ impl<'d> Repeat<'d> for Copy {
 
     fn finish(&mut self, bench: &mut Bench<'d>) {
         if !self.down {
-            // Fetched back over RAM that has been spoilt.
+            // The copy back must replace other words in RAM.
             self.put(!self.pattern);
             let commands = &mut bench.pipeline.commands;
             commands.copy(self.from, self.to, BYTES).required("copying");

@@ -1,5 +1,5 @@
-//! A running kernel that is spoken to by plain stores: mailbox and answer are memory, and nothing
-//! is launched.
+//! Measures words that are exchanged with a running kernel: mailbox and answer are in memory, and
+//! no kernel is launched for a word.
 
 use causeway_bare::println;
 use causeway_bench_workloads::Line;
@@ -12,7 +12,7 @@ use crate::Bench;
 use crate::line::{Repeat, Sample};
 
 const ROUND_TRIPS: u32 = 1000;
-/// Offset of the answer: in another cache line than the mailbox.
+/// Offset of the answer, in another cache line than the mailbox.
 const ANSWER: usize = 2048;
 const SHAPE: LaunchShape = LaunchShape {
     grid: [1, 1, 1],
@@ -45,12 +45,12 @@ fn through(bench: &mut Bench<'_>, line: Line, kinds: (MemoryKind, MemoryKind)) {
         .parameters()
         .and_then(|p| p.with(0, &mailbox.gpu.address()))
         .and_then(|p| p.with(1, &(answer.gpu.address() + ANSWER as u64)));
-    // A queue of its own: the kernel stays in it.
+    // The kernel gets its own queue, because it does not end.
     let pipeline = Pipeline::new(bench.device, bench.space, 256);
     let mut echo = Echo {
         mailbox,
         answer,
-        // Only loads from device memory take so long that it matters when they are made.
+        // Only loads from device memory take so long that their time matters.
         pace: (kinds.1 == MemoryKind::DeviceVisible).then(Pace::new),
         parameters: &parameters.required("mailbox and answer"),
         pipeline,
@@ -80,7 +80,7 @@ struct Echo<'d, 'p> {
 }
 
 impl Echo<'_, '_> {
-    /// Says a word and waits until the kernel has said the same.
+    /// Stores a word, and waits until the kernel has answered with the same word.
     fn round_trip(&mut self, word: u64) {
         let Self {
             mailbox, answer, ..
@@ -93,7 +93,7 @@ impl Echo<'_, '_> {
                 return Some(());
             }
             looks += 1;
-            // Rarely: a look at the queue is no exit, but takes time of its own.
+            // Rarely, because a look at the queue is no exit but takes time.
             if looks.is_multiple_of(1 << 20)
                 && let Some((status, _)) = commands.fault()
             {

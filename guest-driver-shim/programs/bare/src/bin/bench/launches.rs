@@ -1,4 +1,4 @@
-//! Launches: handed over, waited for one by one, one behind the other, and recorded.
+//! Measures launches: their submission, with a wait for each, with one wait for many, and recorded.
 
 use causeway_bench_workloads::Line;
 use causeway_guests::Required;
@@ -11,12 +11,12 @@ use crate::Bench;
 use crate::copies::address;
 use crate::line::{Repeat, Sample};
 
-/// Launches of a recording.
+/// Number of launches in a recording.
 const RECORDED: u32 = 100;
-/// Replays of one sample.
+/// Number of replays in one sample.
 const REPLAYS: u32 = 10;
 
-/// One thread: what is measured is the way there and back.
+/// Shape of a launch: one thread, because the overhead is measured.
 const SHAPE: LaunchShape = LaunchShape {
     grid: [1, 1, 1],
     block: [1, 1, 1],
@@ -55,7 +55,7 @@ pub fn measure(bench: &mut Bench<'_>) {
     }
 }
 
-/// A recording of [`RECORDED`] launches.
+/// Records [`RECORDED`] launches.
 fn record<'d>(bench: &Bench<'d>, parameters: &Parameters<'_, 4>) -> Recording<'d> {
     let ram = bench.machine.ram().window(RECORDED as usize * UNIT_BYTES);
     let ram = ram.required("guest RAM for a recording");
@@ -67,7 +67,7 @@ fn record<'d>(bench: &Bench<'d>, parameters: &Parameters<'_, 4>) -> Recording<'d
 }
 
 impl Bench<'_> {
-    /// One launch, waited for: afterwards the device is awake.
+    /// Launches once and waits, so that the device is awake afterwards.
     pub fn wake(&mut self, parameters: &Parameters<'_, 4>) {
         self.launch(parameters);
         self.wait();
@@ -78,7 +78,7 @@ impl Bench<'_> {
         commands.launch(SHAPE, parameters).required("launching");
     }
 
-    /// Waits for everything, by spinning.
+    /// Waits by spinning until all work is done.
     pub fn wait(&mut self) {
         let value = self.pipeline.finish();
         let waited = self.pipeline.wait(value, Patience::SPIN);
@@ -86,7 +86,7 @@ impl Bench<'_> {
     }
 }
 
-/// Hands launches over: each is written and published by itself.
+/// Submits launches: each is written and published by itself.
 struct Submit<'p> {
     parameters: &'p Parameters<'p, 4>,
 }

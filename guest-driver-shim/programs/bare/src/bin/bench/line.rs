@@ -1,4 +1,5 @@
-//! One line of the table: repetitions, each a phase of its own, each followed by the same natively.
+//! Measures one line of the table: each repetition has its own phase, and the host repeats it
+//! natively afterwards.
 
 use core::fmt;
 
@@ -9,17 +10,17 @@ use causeway_testdev_records::PhasePath;
 use crate::Bench;
 
 const REPETITIONS: u32 = 101;
-/// Repetitions that are not counted: they bring pages, clocks and caches up.
+/// Number of repetitions that are not counted, because they warm up pages, clocks and caches.
 const WARM_UP: u32 = 3;
 
-/// What is to be measured.
+/// The lines and repetitions that the guest's arguments ask for.
 #[derive(Clone, Copy)]
 pub struct Selection {
     repetitions: u32,
     only: Option<&'static str>,
 }
 
-/// An argument that means nothing.
+/// An argument that is not valid.
 pub struct BadArgument<'a>(&'a str);
 
 impl fmt::Display for BadArgument<'_> {
@@ -60,41 +61,42 @@ impl Selection {
         Ok(selection)
     }
 
-    /// Whether a line is wanted.
+    /// Returns whether the arguments ask for `line`.
     pub fn wants(&self, line: Line) -> bool {
         self.only.is_none_or(|name| line.name() == name)
     }
 }
 
-/// The name of a line, as the table has it.
+/// Returns the name of a line, as the table shows it.
 fn known(name: &str) -> Option<&'static str> {
     let lines = causeway_bench_workloads::LINES.iter();
     lines.map(|line| line.name()).find(|known| *known == name)
 }
 
-/// What is repeated.
+/// Describes what a line repeats.
 #[derive(Clone, Copy)]
 pub struct Sample {
     pub line: Line,
     pub path: PhasePath,
-    /// Operations of one repetition.
+    /// Number of operations in one repetition.
     pub operations: u32,
-    /// Bytes of each operation.
+    /// Size of each operation in bytes.
     pub bytes: u64,
 }
 
-/// A way to do the operations of one repetition.
+/// Does the operations of one repetition.
 pub trait Repeat<'d> {
-    /// Gets ready: not timed, may exit. The device should be awake when it returns.
+    /// Prepares a repetition. This is not timed and may cause exits. The device should be awake
+    /// when it returns.
     fn prepare(&mut self, bench: &mut Bench<'d>);
-    /// What is timed.
+    /// Does the operations that are timed.
     fn run(&mut self, bench: &mut Bench<'d>);
-    /// Clears up and checks: not timed.
+    /// Checks the results and frees what the repetition used. This is not timed.
     fn finish(&mut self, bench: &mut Bench<'d>);
 }
 
 impl<'d> Bench<'d> {
-    /// Measures a line, if it is wanted.
+    /// Measures a line if the arguments ask for it.
     pub fn measure(&mut self, sample: Sample, repeat: &mut impl Repeat<'d>) {
         if !self.selection.wants(sample.line) {
             return;

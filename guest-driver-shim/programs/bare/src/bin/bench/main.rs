@@ -1,8 +1,8 @@
-//! Times what a guest does with the GPU, each sample beside the same done natively by the host.
+//! Times operations of a guest with the GPU. The host repeats each sample natively for comparison.
 //!
 //! Arguments: `repetitions=N` (default 101), and `only=TEXT` to take only the lines whose name
-//! contains the text. Lines that the device cannot do (no CPU-visible device memory) are left out,
-//! and say so on the console.
+//! contains the text. Lines that the device does not support (for example without CPU-visible
+//! device memory) are left out, with a message on the console.
 #![no_std]
 #![no_main]
 
@@ -23,7 +23,7 @@ use line::Selection;
 
 causeway_bare::main!(run);
 
-/// What every line needs.
+/// State that all lines need.
 struct Bench<'d> {
     machine: Machine,
     device: &'d Device<'d>,

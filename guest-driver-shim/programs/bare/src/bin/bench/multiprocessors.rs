@@ -1,4 +1,4 @@
-//! Multiprocessors that a kernel finds when there are more blocks than they can hold.
+//! Counts the multiprocessors that run a kernel with more blocks than they can hold at once.
 
 use causeway_bare::{figure, println};
 use causeway_guests::Required;
@@ -7,19 +7,20 @@ use causeway_shim::{Buffer, LaunchShape, MemoryKind};
 
 use crate::Bench;
 
-/// Several blocks for each multiprocessor of the largest cards, each of the largest size.
+/// Shape of the launch: several blocks of the largest size for each multiprocessor of the largest
+/// GPUs.
 const SHAPE: LaunchShape = LaunchShape {
     grid: [2048, 1, 1],
     block: [1024, 1, 1],
     shared_bytes: 0,
 };
-/// Steps of each thread: some 10 microseconds on a GPU, long enough that blocks are everywhere
-/// before the first ends.
+/// Number of steps of each thread: about 10 microseconds on a GPU, long enough that all
+/// multiprocessors have blocks before the first block ends.
 const STEPS: u32 = 2_000;
-/// Steps where cores of a CPU stand in for multiprocessors.
+/// Number of steps if cores of a CPU take the place of multiprocessors.
 const STEPS_ON_CPU: u32 = 8;
 
-/// Counts and reports them, beside what the device says that it has.
+/// Counts the multiprocessors, and reports them with the number that the device states.
 pub fn count(bench: &mut Bench<'_>) {
     let attributes = bench.device.attributes().required("the attributes");
     let on_cpu = attributes.name.starts_with(b"software");

@@ -1,4 +1,4 @@
-//! Guest RAM and host memory: registering it, and writing it for the first time.
+//! Measures the registration of guest RAM and the first stores to host memory.
 
 use causeway_bench_workloads::Line;
 use causeway_guests::{Required, touch};
@@ -31,7 +31,7 @@ pub fn measure(bench: &mut Bench<'_>) {
     bench.measure(sample(Line::AllocateAndWrite, PhasePath::Control), &mut all);
 }
 
-/// Registers RAM, maps it for the GPU, and gives it back.
+/// Registers RAM, maps it for the GPU, and ends both.
 struct Register {
     ram: Window,
 }
@@ -72,7 +72,7 @@ impl<'d> Repeat<'d> for Register {
     fn finish(&mut self, _: &mut Bench<'d>) {}
 }
 
-/// Writes every word of memory that nobody has touched from here.
+/// Stores to every word of memory that this guest has not accessed before.
 struct FirstWrite<'d> {
     buffer: Option<Buffer<'d>>,
 }

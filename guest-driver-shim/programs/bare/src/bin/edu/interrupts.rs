@@ -1,4 +1,4 @@
-//! Messages as interrupts: from the device to the CPU's local interrupt controller.
+//! Tests MSI interrupts from the device to the CPU's local interrupt controller.
 
 use causeway_bare::{LocalApic, Phase, Totals, println};
 use causeway_guests::Required;
@@ -7,13 +7,14 @@ use causeway_guests::function::PciFunction;
 use causeway_shim::Window;
 use causeway_testdev_records::PhasePath;
 
-/// Vectors of the interrupts that only arrive, from the first on. They stay where they have
-/// arrived: one each.
+/// First vector of the interrupts that arrive before any is taken. They stay pending, so each has
+/// its own vector.
 const FIRST_VECTOR: u8 = 0x40;
 const ARRIVING: u8 = 32;
-/// Looks for an interrupt before it is said to be lost. Each takes an exit that KVM handles.
+/// Number of looks for an interrupt before it counts as lost. Each look is an exit that KVM
+/// handles.
 const LOOKS: u32 = 500_000;
-/// Vector of those that are taken, and how many of them.
+/// Vector of the interrupts that are taken, and their number.
 const TAKEN_VECTOR: u8 = 0x80;
 const TAKEN: u64 = 10_000;
 
@@ -36,7 +37,7 @@ pub fn run(edu: &Edu<Window>, function: &PciFunction) {
     take(edu, &apic);
 }
 
-/// At CPL 0, where a guest can do so: those that wait are taken, and many more.
+/// Takes the pending interrupts and many more, at privilege level 0, where a guest can do so.
 fn take(edu: &Edu<Window>, apic: &LocalApic) {
     let taken = apic.taking(|| {
         await_taken(apic, ARRIVING.into());

@@ -1,7 +1,7 @@
-//! Drives QEMU's educational device, which is passed through: registers, DMA, interrupts.
+//! Tests QEMU's educational device, which is passed through: registers, DMA and interrupts.
 //!
-//! Arguments: nothing, to do all of it; `stray=ADDRESS`, to have it reach for memory there, which
-//! is not the guest's, before; `hold`, to use it until the end of the run.
+//! Arguments: none for all tests; `stray=ADDRESS` to make the device access that address, where the
+//! guest has no memory, before the tests; `hold` to use the device until the end of the run.
 #![no_std]
 #![no_main]
 
@@ -15,9 +15,9 @@ use causeway_shim::Window;
 
 causeway_bare::main!(run);
 
-/// Bytes of BAR 0.
+/// Size of BAR 0 in bytes.
 const REGISTERS_BYTES: u64 = 1 << 20;
-/// Uses between two words of a guest that only uses the device.
+/// Number of uses between two lines that a guest with `hold` prints.
 const USES: u32 = 1_000;
 /// Time between two uses. An emulator that serves registers under one lock starves its other
 /// processors, if one of them does nothing but access registers.
@@ -36,7 +36,7 @@ fn run(machine: &Machine) {
     let (source, target) = (page(machine), page(machine));
     match machine.arguments().split_once('=') {
         None if machine.arguments() == "hold" => hold(machine, &edu),
-        // Of several guests, the first.
+        // Only the first of several guests.
         Some(("stray", at)) if machine.vm() == 0 => stray(&edu, number(at), &target),
         _ => {}
     }
@@ -47,7 +47,8 @@ fn run(machine: &Machine) {
     println!("edu: registers, DMA and interrupts are as they should be");
 }
 
-/// Memory for the device. One to one: where it is for the CPU, it is for the device.
+/// Returns memory for the device. The guest is identity-mapped, so CPU and device use the same
+/// address.
 fn page(machine: &Machine) -> DmaMemory {
     let window = machine.ram().window(TRANSFER_BYTES);
     let window = window.required("guest RAM");
@@ -62,8 +63,8 @@ fn number(text: &str) -> u32 {
     u32::from_str_radix(digits, 16).required("an address")
 }
 
-/// Has the device read and write where the guest has no memory. It must get nothing that anybody
-/// has stored; what it writes must not arrive anywhere, which those to whom it might say.
+/// Makes the device read and write at an address where the guest has no memory. It must not read
+/// data of others. Its writes must not arrive; other guests and tests check that.
 fn stray(edu: &Edu<Window>, address: u32, target: &DmaMemory) {
     let bytes = TRANSFER_BYTES as u32;
     edu.read_memory(address, bytes);
@@ -71,14 +72,15 @@ fn stray(edu: &Edu<Window>, address: u32, target: &DmaMemory) {
     edu.write_memory(target.address, bytes);
     let words = (0..TRANSFER_BYTES).step_by(8);
     let found = words.map(|at| target.window.load_u64(at).required("a word"));
-    // What a read that was refused gives is the device's affair; here nothing, or all-ones.
+    // The device decides what it stores after a refused read: nothing, or all-ones.
     let strange = found.filter(|word| ![0, u64::MAX].contains(word)).count();
     assert!(strange == 0, "{strange} words came from {address:#x}");
     pattern::write(&target.window, 0);
     println!("edu: reached for {address:#x}");
 }
 
-/// Uses it, and says so. While somebody resets it, it answers with nothing, or with all-ones.
+/// Uses the device and prints a line now and then. While the device is being reset, its registers
+/// read as zero or all-ones.
 fn hold(machine: &Machine, edu: &Edu<Window>) -> ! {
     let clock = machine.clock();
     let mut said = 0;

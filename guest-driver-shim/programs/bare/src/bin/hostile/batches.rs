@@ -1,4 +1,4 @@
-//! Control batches: lengths, addresses, framing.
+//! Attacks control batches: their lengths, addresses and framing.
 
 use causeway_guests::Required;
 use causeway_protocol::message::{Header, OPCODES, Opcode, PREVIOUS, Status, message_bytes};
@@ -8,7 +8,8 @@ use zerocopy::IntoBytes;
 
 use crate::target::Target;
 
-/// Executes `bytes` bytes from `address`; gives what the device says of the batch as a whole.
+/// Executes the batch of `bytes` bytes at `address`. Returns the device's result for the whole
+/// batch.
 pub fn execute(target: &Target, address: u64, bytes: u32) -> Option<Status> {
     let transport = &target.transport;
     transport.write_register(Register::ControlBaseLow, address as u32);
@@ -21,7 +22,7 @@ pub fn execute(target: &Target, address: u64, bytes: u32) -> Option<Status> {
     status
 }
 
-/// Executes one message as it is; gives its status and detail.
+/// Executes one message as it is, and returns its status and detail.
 pub fn send(target: &Target, message: &[u8]) -> (Option<Status>, u32) {
     let area = target.transport.control_area();
     area.window.write(0, message).required("the control area");
@@ -43,7 +44,7 @@ fn header_at(window: &Window, offset: usize) -> Header {
     header
 }
 
-/// A head as a well-behaved driver writes it.
+/// Returns a message head as a correct driver writes it.
 pub fn header(opcode: Opcode) -> Header {
     let length = message_bytes(opcode) as u32;
     Header {
@@ -187,7 +188,7 @@ fn stop_at_the_first_failure(target: &mut Target) {
     assert_eq!((not_run.status, not_run.detail), (Status::NotRun as u32, 1));
     target.survived();
 
-    // A handle of the message before, in the first message.
+    // The first message refers to the handle of the message before it, which does not exist.
     let mut batch = device.batch();
     let request = protocol::message::HandleRequest {
         handle: PREVIOUS,
@@ -236,7 +237,7 @@ fn before_hello(target: &mut Target) {
     }
 }
 
-/// As many messages as a batch can hold, many times.
+/// Executes batches with as many messages as they can hold, many times.
 fn long_batches(target: &mut Target) {
     let transport = target.transport;
     let device = Target::fresh(&transport);

@@ -1,5 +1,5 @@
-//! Clients that name what others own, reset each other, forge control windows, and want more
-//! interrupts than there are.
+//! Attacks by clients: they name objects of other clients, reset each other, forge control windows,
+//! and ask for more interrupts than the device has.
 
 use causeway_bare::PciTransport;
 use causeway_guests::{Required, refused};
@@ -24,7 +24,7 @@ struct Page {
 }
 
 impl Page {
-    /// Takes the page of a client, ending what it had.
+    /// Takes the page of a client, which ends the client that had it.
     fn take(target: &Target, client: u32) -> Self {
         let found = *target.transport.found();
         let found = DeviceBars {
@@ -90,7 +90,7 @@ pub fn attack(target: &mut Target) {
     Target::fresh(&target.transport);
 }
 
-/// Every page is there, and nothing is between them.
+/// Checks that every client's page exists, and that nothing is between the pages.
 fn pages(target: &mut Target) {
     let bar = *target.transport.registers();
     for client in 0..CLIENTS as usize {
@@ -112,7 +112,7 @@ fn pages(target: &mut Target) {
     }
 }
 
-/// Control areas that are none.
+/// Tries control areas that are not valid.
 fn windows(target: &mut Target) {
     let page = Page::take(target, 9);
     let execute = |low: u32, high: u32, bytes: u32| {
@@ -133,7 +133,7 @@ fn windows(target: &mut Target) {
         assert_eq!(taken, Some(wanted), "{high:#x} {low:#x}: {bytes} bytes");
         target.survived();
     }
-    // Stores to where it lies do nothing.
+    // Stores to the registers that tell the place of the control window do nothing.
     let before = target.strays();
     page.write_register(Register::ControlWindowLow, 0);
     page.write_register(Register::ControlWindowHigh, 1);
@@ -152,7 +152,7 @@ fn windows(target: &mut Target) {
     );
     let gone = execute(u32::MAX, u32::MAX, 24);
     assert_eq!(gone, Some(Status::BadAlignment), "there is no window");
-    // The next one there finds nothing of it. All clients can have one.
+    // The next control window at this place has nothing of the last one. All clients can have one.
     for client in 1..CLIENTS {
         let page = Page::take(target, client);
         let last = CONTROL_WINDOW_BYTES as usize - 8;
@@ -165,7 +165,7 @@ fn windows(target: &mut Target) {
     target.survived();
 }
 
-/// What a victim has, by handles and places that everybody knows.
+/// Objects of the client under attack, whose handles and addresses the attacker knows.
 struct Spoils {
     space: u32,
     memory: u32,
@@ -174,7 +174,7 @@ struct Spoils {
     commands: u32,
 }
 
-/// Every message that can name what another client owns.
+/// Tries every message that can name an object of another client.
 fn thefts(target: &mut Target) {
     let (victim, thief) = (Page::take(target, 1), Page::take(target, 2));
     let device = Device::open(&victim).required("the victim's device");
@@ -262,7 +262,8 @@ fn named(target: &mut Target, other: &Device<'_>, spoils: &Spoils) {
     bad_handle::<operation::Notify>(target, other, &notify, space);
 }
 
-/// By the place in the aperture, where everybody's mappings are.
+/// Names a mapping of another client by its place in the aperture: the device must not unmap it,
+/// change its rights or record its packets.
 fn placed(target: &mut Target, other: &Device<'_>, spoils: &Spoils) {
     let (space, address, reserved) = (0, spoils.offset, 0);
     let place = message::SpaceAddress {
@@ -310,7 +311,7 @@ fn bad_handle<O: Operation>(
     assert_eq!(detail, handle, "{}", O::OPCODE.name());
 }
 
-/// Resets of the pages around a client that works, and then of its own.
+/// Resets the pages around a client that works, and then the client's own page.
 fn resets(target: &mut Target) {
     let victim = Page::take(target, 1);
     let device = Device::open(&victim).required("the victim's device");
@@ -330,19 +331,19 @@ fn resets(target: &mut Target) {
         waited.required("the victim's fence");
         target.survived();
     }
-    // Nobody is told from anybody: who can reset a page has what its client had. But no more than
-    // that.
+    // The device cannot tell processes apart: a process that can reset a page replaces the page's
+    // client. But it gets no more than that.
     let keeper = Page::take(target, 5);
     let kept = Device::open(&keeper).required("a neighbour's device");
     let theirs: AddressSpace<'_> = kept.create_space().required("an address space");
     victim.reset();
-    // Neither the message nor its reply is anywhere: its control window is a hole.
+    // The message and its reply have no effect: the client's control window is a hole.
     refused("an ended client", device.create_space(), Status::BackEnd);
     target.survived();
     works(&kept, &theirs, "the reset of another");
 }
 
-/// More interrupts than there are, and some that come.
+/// Asks for more interrupts than the device has, and causes some.
 fn floods(target: &mut Target) {
     let page = Page::take(target, 3);
     let device = Device::open(&page).required("a client's device");
@@ -380,7 +381,7 @@ fn floods(target: &mut Target) {
     page.write_register(Register::InterruptStatus, 1);
     assert!(!pending(), "raised once");
     target.survived();
-    // All at once, acknowledged by the end of the client.
+    // The end of the client acknowledges all of them.
     for fence in 0..u64::from(NOTIFIES_MAX) {
         buffer
             .cpu

@@ -1,4 +1,4 @@
-//! Command buffers and waits, with every argument that they must not have.
+//! Attacks command buffers and waits with every kind of invalid argument.
 
 use causeway_guests::Required;
 use causeway_protocol::message::{self, Status};
@@ -21,7 +21,7 @@ fn command_buffers(target: &mut Target, device: &Device<'_>, space: u32) {
     let host = device
         .allocate(1 << 20, MemoryKind::Host)
         .required("memory");
-    // Where there is no such memory, plain device memory must be refused for the same reason.
+    // A device without such memory must refuse plain device memory for the same reason.
     let visible = device
         .allocate(1 << 20, MemoryKind::DeviceVisible)
         .or_else(|_| device.allocate(1 << 20, MemoryKind::Device))

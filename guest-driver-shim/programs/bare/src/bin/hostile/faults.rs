@@ -1,5 +1,5 @@
-//! Work that goes wrong while it runs: the session is lost, with the reason, and a reset brings it
-//! back.
+//! Work that fails while it runs: the session is lost, the fault has the reason, and a reset makes
+//! the device usable again.
 
 use causeway_guests::{Required, refused};
 use causeway_kernels::special;
@@ -73,8 +73,8 @@ pub fn attack(target: &mut Target) {
     resets_under_way(target);
 }
 
-/// What `write` puts into the command buffer must lose the session with a memory fault whose text
-/// has `word` in it.
+/// Checks that the work that `write` puts into a command buffer loses the session, with a memory
+/// fault whose text contains `word`.
 fn loses(
     target: &mut Target,
     what: &str,
@@ -136,7 +136,7 @@ fn lost(
     );
 }
 
-/// Kernels that load from or store to an address of the guest's choice.
+/// Launches kernels that load from or store to an address that is not mapped.
 fn wild_kernels(target: &mut Target) {
     for name in [special::WILD_STORE, special::WILD_LOAD] {
         for address in [WILD, 0, 8, u64::MAX - 7, 1 << 63] {
@@ -166,7 +166,7 @@ fn wild_kernels(target: &mut Target) {
     }
 }
 
-/// Launches a kernel that ends only when told to; gives what tells it.
+/// Launches a kernel that ends only when its flag is set. Returns the memory of the flag.
 fn launch_endless<'d>(
     target: &mut Target,
     device: &'d Device<'d>,
@@ -184,11 +184,12 @@ fn launch_endless<'d>(
     commands.launch(SHAPE, &parameters).required(name);
     commands.submit();
     started.wait(1, Patience::default()).required(name);
-    // The module may go: the kernel under way keeps what it needs.
+    // The module may be unloaded: the kernel that runs keeps what it needs.
     (commands, memory)
 }
 
-/// A kernel that does not end holds up nobody but its own command buffer; a reset ends it.
+/// Checks that a kernel that does not end blocks only its own command buffer, and that a reset ends
+/// it.
 fn endless_kernel(target: &mut Target) {
     let transport = target.transport;
     {
@@ -200,7 +201,7 @@ fn endless_kernel(target: &mut Target) {
             &space,
             "an endless kernel in another command buffer",
         );
-        // It can be told to end, by a plain store.
+        // A plain store to the flag ends the kernel.
         memory.cpu.store_u32(0, 1).required("the flag");
         commands.destroy().required("ending its command buffer");
     }
@@ -222,7 +223,7 @@ fn endless_kernel(target: &mut Target) {
     target.survived();
 }
 
-/// Resets while packets are being executed.
+/// Resets the device while packets are being executed.
 fn resets_under_way(target: &mut Target) {
     let transport = target.transport;
     for _ in 0..30 {

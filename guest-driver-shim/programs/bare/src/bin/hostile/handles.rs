@@ -1,5 +1,5 @@
-//! Reserved bytes that are not zero, and handles that mean nothing, mean something else, or no
-//! longer mean anything.
+//! Attacks with reserved bytes that are not zero, and with handles that do not exist, name an
+//! object of another kind, or were freed.
 
 use causeway_guests::Required;
 use causeway_protocol::message::{self, OPCODES, Opcode, Status, message_bytes};
@@ -10,14 +10,14 @@ use crate::batches::{header, send};
 use crate::messages::{BOGUS, refuse};
 use crate::target::Target;
 
-/// Every byte of every message that must be zero and is not.
+/// Sets every byte of every message that must be zero.
 pub fn reserved(target: &mut Target) {
     Target::fresh(&target.transport);
     for opcode in OPCODES {
         let bytes = message_bytes(*opcode);
         let mut message = [0; 1024];
         let message = &mut message[..bytes];
-        // The head's reserved bytes, and the part of the body that only the reply uses.
+        // These are the head's reserved bytes, and the part of the body that only the reply uses.
         for at in (2..4)
             .chain(8..16)
             .chain(16 + opcode.request_bytes()..bytes)
@@ -33,7 +33,7 @@ pub fn reserved(target: &mut Target) {
     }
 }
 
-/// Handles of every wrong sort, given to every operation that takes one.
+/// Passes every kind of wrong handle to every operation that takes a handle.
 pub fn attack(target: &mut Target) {
     let transport = target.transport;
     let device = Target::fresh(&transport);

@@ -1,4 +1,4 @@
-//! The aperture where nothing is mapped, or not for that.
+//! Accesses to the aperture where nothing is mapped, or without the right to access.
 
 use causeway_guests::Required;
 use causeway_shim::{Access, MemoryKind, Transport};
@@ -11,7 +11,7 @@ pub fn attack(target: &mut Target) {
     let transport = target.transport;
     let device = Target::fresh(&transport);
     let aperture = transport.aperture();
-    // Where no memory slot has ever been, and where one may be.
+    // At places where no memory slot has ever been, and at places where slots may be.
     let last = aperture.bytes() - 8;
     for at in [last, aperture.bytes() / 2, 3 << 30, 8] {
         hole(target, at);
@@ -40,7 +40,7 @@ pub fn attack(target: &mut Target) {
     );
     target.survived();
 
-    // No access at all: a hole where there was memory; then it is back, unchanged.
+    // Without any rights, the mapping is a hole; with rights again, the memory is unchanged.
     mapping.set_access(Access::None).required("no access");
     hole(target, at);
     mapping.set_access(write).required("read-write");
@@ -63,12 +63,12 @@ pub fn attack(target: &mut Target) {
         .required("inside");
     target.survived();
 
-    // Freed: gone at once, with every mapping.
+    // Freed memory is gone at once, with every mapping.
     memory.free().required("freeing");
     hole(target, at);
 }
 
-/// A hole reads all-ones, swallows stores, and counts both.
+/// Checks that a hole reads as all-ones and ignores stores, and that both are counted.
 #[track_caller]
 fn hole(target: &mut Target, at: usize) {
     let aperture = target.transport.aperture();

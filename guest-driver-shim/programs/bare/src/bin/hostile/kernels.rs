@@ -1,4 +1,4 @@
-//! Launches that the device must refuse before it runs anything.
+//! Launches that the device must refuse before a kernel runs.
 
 use causeway_guests::Required;
 use causeway_kernels::special;
@@ -43,7 +43,7 @@ pub fn attack(target: &mut Target) {
     works(&device, &space, "refused launches");
 }
 
-/// A launch, and the unit with its parameters.
+/// A launch packet, and the unit with its parameters.
 #[derive(Clone, Copy)]
 struct Attempt {
     launch: Launch,

@@ -1,6 +1,6 @@
-//! A guest that does everything it must not. Whatever it tries has a defined end, with the status
-//! that says why, and afterwards the device works. In a run with more VMs, the others compute
-//! meanwhile and verify every result.
+//! A guest that attacks the device in every way. The device must refuse each attack with a defined
+//! status, and must work afterwards. In a run with several VMs, the others compute meanwhile and
+//! verify every result.
 #![no_std]
 #![no_main]
 
@@ -29,7 +29,7 @@ use target::Target;
 
 causeway_bare::main!(run);
 
-/// Box in which the attacker says that it is done.
+/// Number of the mailbox in which the attacker tells that it is done.
 const DONE: u32 = 0;
 
 fn run(machine: &Machine) {

@@ -1,4 +1,4 @@
-//! Operations on memory, with every argument that they must not have.
+//! Attacks operations on memory with every kind of invalid argument.
 
 use causeway_guests::{Required, refused};
 use causeway_protocol::message::{self, Status, allocate_flags};
@@ -7,10 +7,10 @@ use causeway_shim::{Access, Device, ExportToken, MemoryKind, Operation, operatio
 
 use crate::target::Target;
 
-/// A handle that no session gives out so early.
+/// A handle that does not exist yet in a new session.
 pub const BOGUS: u32 = 0x7fff_1234;
 
-/// Asserts that a request is refused with a status; gives the detail.
+/// Asserts that a request is refused with a status, and returns the detail.
 #[track_caller]
 pub fn refuse<O: Operation>(
     target: &mut Target,
@@ -85,7 +85,7 @@ fn allocations(target: &mut Target, device: &Device<'_>) {
 
 fn gpu_mappings(target: &mut Target, device: &Device<'_>, good: message::MapGpu, bytes: u64) {
     let attributes = device.attributes().required("the attributes");
-    // Wanted addresses are aligned to it.
+    // Wanted addresses must be multiples of the granularity.
     let granularity = attributes.granularity_bytes;
     let end = attributes.va_base + attributes.va_bytes;
     mapping_rights_and_ranges(target, device, good, bytes);
@@ -162,7 +162,7 @@ const fn place(space: u32, address: u64) -> message::SpaceAddress {
     }
 }
 
-/// What is wrong with a mapping that is there.
+/// Tries invalid operations on a mapping that exists.
 fn changes_of_mappings(target: &mut Target, device: &Device<'_>, good: message::MapGpu) {
     use Status::{AddressInUse, BadAccess, BadHandle, BadRange};
     let mapped = device

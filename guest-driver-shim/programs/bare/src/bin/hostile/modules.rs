@@ -1,4 +1,4 @@
-//! Module images that are none, and names that are not there.
+//! Attacks with invalid module images, and with names of kernels that do not exist.
 
 use causeway_bare::println;
 use causeway_guests::{Required, refused};
@@ -13,7 +13,7 @@ use crate::target::Target;
 const ROOM: usize = 1 << 20;
 const LOG_BYTES: usize = 512;
 
-/// Changed copies of a real module that are tried.
+/// Number of changed copies of a valid module that are tried.
 const MUTATIONS: u32 = 300;
 
 pub fn attack(target: &mut Target) {
@@ -33,7 +33,7 @@ pub fn attack(target: &mut Target) {
     names(target, &device, &space);
 }
 
-/// Images and logs where there is no RAM.
+/// Tries images and logs at addresses without RAM.
 fn ranges(target: &mut Target, space: &AddressSpace<'_>) {
     let end = target.beyond_ram();
     let images = [
@@ -87,7 +87,7 @@ fn ranges(target: &mut Target, space: &AddressSpace<'_>) {
     target.survived();
 }
 
-/// Loads what has been written to `image`; it must be refused, with a line and a log.
+/// Loads the content of `image`, which the device must refuse with a line and a log.
 #[track_caller]
 fn refuse(target: &mut Target, space: &AddressSpace<'_>, image: &[u8], log: &mut [u8]) {
     log.fill(0);
@@ -128,7 +128,7 @@ fn not_ptx(target: &mut Target, space: &AddressSpace<'_>, image: &mut [u8], log:
         image[..text.len()].copy_from_slice(text);
         refuse(target, space, &image[..text.len()], log);
     }
-    // A megabyte of one character, for each that might nest or never end.
+    // A megabyte of one character, for each character that might nest or never end.
     for byte in *b"{([<\"/*-.%\n\t 0\0\x80" {
         image.fill(byte);
         if byte.is_ascii_whitespace() {
@@ -144,8 +144,8 @@ fn not_ptx(target: &mut Target, space: &AddressSpace<'_>, image: &mut [u8], log:
     }
 }
 
-/// Machine code for GPUs that no driver of today has code for, and for what is no GPU. The log says
-/// what would do.
+/// Tries machine code for GPUs that no driver supports, and for a CPU. The log must name the way
+/// out.
 fn machine_code(target: &mut Target, space: &AddressSpace<'_>, image: &mut [u8], log: &mut [u8]) {
     const HEADER_BYTES: usize = 64;
     const CUDA: u16 = 190;
@@ -172,8 +172,8 @@ fn machine_code(target: &mut Target, space: &AddressSpace<'_>, image: &mut [u8],
     }
 }
 
-/// A real module, cut off or changed anywhere: refused or accepted, but never the end of anything
-/// else.
+/// Tries a valid module that is cut off or changed somewhere: the device may refuse or accept it,
+/// but must work afterwards.
 fn damaged(target: &mut Target, space: &AddressSpace<'_>, image: &mut [u8]) {
     let ptx = case("matmul_16")
         .map_or(special::PTX, |case| case.ptx)

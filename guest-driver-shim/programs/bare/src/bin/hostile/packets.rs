@@ -1,4 +1,4 @@
-//! Packets with anything wrong in them. Each stops its command buffer, and nothing else.
+//! Attacks with invalid packets. Each must stop its command buffer, and nothing else.
 
 use causeway_guests::{Required, refused};
 use causeway_protocol::message::Status;
@@ -10,10 +10,10 @@ use zerocopy::transmute;
 
 use crate::target::{Target, works};
 
-/// No-ops in front of the bad packet: its position is then this.
+/// Number of no-ops before the invalid packet, which is the packet's position.
 const BEFORE: u64 = 3;
 
-/// Submits a packet on a command buffer of its own, and asserts that it stops there with a status.
+/// Submits a packet on a new command buffer, and asserts that the buffer stops there with a status.
 #[track_caller]
 pub fn stops<'d>(
     target: &mut Target,

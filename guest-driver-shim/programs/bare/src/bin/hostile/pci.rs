@@ -1,4 +1,4 @@
-//! Configuration space: sizing, relocation, and BARs put where they must not be.
+//! Attacks configuration space: sizing, relocation, and BARs at invalid addresses.
 
 use causeway_bare::{IoPorts, PciTransport};
 use causeway_guests::Required;
@@ -30,7 +30,7 @@ pub fn attack(target: &mut Target) {
     assert_eq!(target.transport.read_register(Register::Magic), MAGIC);
 }
 
-/// What a function is cannot be changed.
+/// Checks that stores do not change the function's IDs and class.
 fn identity_is_fixed(target: &mut Target, function: PciAddress) {
     for at in [0x00, 0x08, 0x2c] {
         let before = function.read(&PORTS, at);
@@ -44,7 +44,8 @@ fn identity_is_fixed(target: &mut Target, function: PciAddress) {
     }
 }
 
-/// Sizing: all-ones in, the mask out. The device must be where it was once the address is back.
+/// Sizes a BAR: stores all-ones and loads the mask. The device must be at its address again when
+/// the address is restored.
 fn sizes(target: &mut Target, found: &DeviceBars) {
     let function = found.function;
     let mut size = |bar: usize| {
@@ -67,7 +68,8 @@ fn sizes(target: &mut Target, found: &DeviceBars) {
     assert_eq!(target.transport.read_register(Register::Magic), MAGIC);
 }
 
-/// With memory decoding off, the device is gone; with it on again, it is back.
+/// Checks that the device does not answer while memory decoding is off, and answers again
+/// afterwards.
 fn decoding_off(target: &mut Target, function: PciAddress) {
     let command = function.read(&PORTS, COMMAND) & 0xffff;
     function.write(&PORTS, COMMAND, command & !COMMAND_MEMORY);
@@ -83,7 +85,7 @@ fn transport_at(target: &Target, found: DeviceBars) -> PciTransport {
     PciTransport::at(found, control).required("the device at another address")
 }
 
-/// BAR 0 may be moved, and is then there and no longer here.
+/// Moves BAR 0, and checks that the device answers only at the new address.
 fn registers_elsewhere(target: &mut Target, found: &DeviceBars) {
     let function = found.function;
     let address = found.registers + 0x40_0000;
@@ -102,7 +104,7 @@ fn registers_elsewhere(target: &mut Target, found: &DeviceBars) {
     target.survived();
 }
 
-/// BARs over RAM, over each other, at zero, and at the end of the address space.
+/// Moves BARs over RAM, over each other, to zero, and to the end of the address space.
 fn registers_over_something(target: &mut Target, found: &DeviceBars) {
     let function = found.function;
     let page = target.machine.ram().window(4096).required("a page of RAM");
@@ -118,8 +120,7 @@ fn registers_over_something(target: &mut Target, found: &DeviceBars) {
     ] {
         function.write(&PORTS, offset(BAR_REGISTERS), address);
         assert_eq!(page.load_u32(0), Ok(0x5afe_5afe), "RAM must stay RAM");
-        // Whether the device answers there is its business; that it does answer, one way or
-        // another, is what counts.
+        // The device may answer there or not; but every access must end.
         let mut word = [0; 4];
         target
             .transport
@@ -148,7 +149,7 @@ fn registers_over_something(target: &mut Target, found: &DeviceBars) {
     assert_eq!(target.transport.read_register(Register::Magic), MAGIC);
 }
 
-/// The aperture moves with what is mapped in it.
+/// Checks that the aperture moves together with the mappings in it.
 fn aperture_elsewhere(target: &mut Target, found: &DeviceBars) {
     let bytes = target.transport.aperture().bytes() as u64;
     // Its own size lower or higher; the guest's page tables end at 512 GiB.
@@ -196,7 +197,8 @@ fn aperture_elsewhere(target: &mut Target, found: &DeviceBars) {
     target.survived();
 }
 
-/// Bytes and words, absent functions, and every register of the function overwritten.
+/// Accesses bytes and words, functions that do not exist, and overwrites every register of the
+/// function.
 fn odd_configuration_accesses(target: &mut Target, function: PciAddress) {
     PORTS.write(CONFIG_ADDRESS, 1 << 31 | u32::from(function.device) << 11);
     let vendor = [0, 1].map(|i| PORTS.read_byte(CONFIG_DATA + i));

@@ -1,4 +1,4 @@
-//! The header page of a ring, which the guest can write at will.
+//! Attacks the header page of a ring, which the guest can write at any time.
 
 use causeway_guests::{Required, refused};
 use causeway_protocol::message::{self, MemoryKind, Status};
@@ -7,7 +7,7 @@ use causeway_shim::{Access, AddressSpace, Allocation, CpuMapping, Device, operat
 
 use crate::target::{Target, works};
 
-/// A command buffer without a producer: its words are written by hand.
+/// A command buffer without the shim's producer: the attack writes its words itself.
 struct Bare<'d> {
     device: &'d Device<'d>,
     handle: u32,
@@ -73,7 +73,7 @@ impl Drop for Bare<'_> {
             handle: self.handle,
             reserved: 0,
         };
-        // It may be gone with its session.
+        // The command buffer may be gone with its session.
         let _ = self
             .device
             .call::<operation::DestroyCommandBuffer>(&request);
@@ -114,7 +114,7 @@ fn nops(commands: &Bare<'_>) {
 }
 
 fn backwards(target: &mut Target, device: &Device<'_>, space: &AddressSpace<'_>) {
-    // The types want one lifetime for a device and what is made of it; here they are the same.
+    // The types need one lifetime for a device and its objects; here both are the same.
     let commands = Bare::new(device, space);
     nops(&commands);
     commands.store(PRODUCER, 100);
@@ -133,7 +133,7 @@ fn backwards(target: &mut Target, device: &Device<'_>, space: &AddressSpace<'_>)
     target.survived();
 }
 
-/// The host's words overwritten by the guest: the host must not believe them.
+/// Overwrites the words that the host writes: the host must not trust them.
 fn scribbled(target: &mut Target, device: &Device<'_>, space: &AddressSpace<'_>) {
     for value in [0, 1, 7, 1 << 40, u64::MAX] {
         let commands = Bare::new(device, space);
@@ -151,7 +151,7 @@ fn scribbled(target: &mut Target, device: &Device<'_>, space: &AddressSpace<'_>)
     }
 }
 
-/// Memory of a ring freed while the device reads it.
+/// Frees the memory of a ring while the device reads it.
 fn freed_under_the_device<'d>(
     target: &mut Target,
     device: &'d Device<'d>,

@@ -1,4 +1,4 @@
-//! Taking until nothing is left. What was taken must be there again after a reset.
+//! Takes resources until nothing is left. After a reset, all must be free again.
 
 use causeway_guests::Required;
 use causeway_protocol::message::{self, Status};
@@ -6,11 +6,11 @@ use causeway_shim::{Access, CommandBuffer, Device, MemoryKind, Operation, operat
 
 use crate::target::{Target, works};
 
-/// More messages than any quota lets through, put into batches.
+/// Number of messages, in batches: more than any quota allows.
 const TRIES: usize = 200_000;
-/// Batches of aperture mappings of one and the same page.
+/// Number of batches with aperture mappings of the same page.
 const MAPPED_BATCHES: u32 = 4;
-/// Messages of a batch.
+/// Number of messages in a batch.
 const TOGETHER: usize = 500;
 
 pub fn attack(target: &mut Target) {
@@ -33,7 +33,7 @@ pub fn attack(target: &mut Target) {
     tokens(target, &Target::fresh(&transport));
 }
 
-/// Repeats a request until it is refused with one of `statuses`; gives how often it was granted.
+/// Repeats a request until it is refused with one of `statuses`. Returns how often it succeeded.
 fn exhaust<O: Operation>(
     target: &mut Target,
     device: &Device<'_>,
@@ -65,7 +65,7 @@ fn exhaust<O: Operation>(
     )
 }
 
-/// GPU memory, in large pieces and then in small ones.
+/// Takes GPU memory, in large pieces and then in small ones.
 fn bytes(target: &mut Target, device: &Device<'_>) {
     let attributes = device.attributes().required("the attributes");
     let mut taken = 0;
@@ -171,8 +171,8 @@ fn mappings(target: &mut Target, device: &Device<'_>) {
         offset: 0,
         length: 4096,
     };
-    // Each is a mapping of its own in the host, too: not to the quota, which is a matter of
-    // seconds.
+    // Not until the quota is used up, which takes seconds, because each is a mapping in the host,
+    // too.
     for _ in 0..MAPPED_BATCHES {
         let mut batch = device.batch();
         for _ in 0..TOGETHER {

@@ -1,4 +1,4 @@
-//! Nonsense by the thousand, from a fixed seed.
+//! Attacks with thousands of random messages and packets, from a fixed seed.
 
 use causeway_guests::Required;
 use causeway_protocol::message::{Header, OPCODES, Opcode, Status, message_bytes};
@@ -9,9 +9,9 @@ use zerocopy::IntoBytes;
 use crate::batches::{execute, header};
 use crate::target::{Target, works};
 
-/// Random batches.
+/// Number of random batches.
 const BATCHES: u32 = 2000;
-/// Random command buffers, and packets in each.
+/// Number of random command buffers, and of packets in each.
 const RINGS: u32 = 100;
 const PACKETS: u32 = 64;
 
@@ -35,7 +35,8 @@ impl Random {
         self.next() % limit
     }
 
-    /// A word as attackers like them: small, a handle, aligned, near an edge, or anything.
+    /// Returns a word that is likely to matter: small, a handle, aligned, near a limit, or any
+    /// word.
     fn word(&mut self) -> u64 {
         let word = self.next();
         match self.below(6) {
@@ -49,7 +50,7 @@ impl Random {
     }
 }
 
-/// Batches of well-framed messages with nonsense in their bodies, and of plain nonsense.
+/// Executes batches of messages with valid heads and random bodies, and batches of random bytes.
 pub fn messages(target: &mut Target) {
     let transport = target.transport;
     let mut random = Random::new(0x5eed);
@@ -79,7 +80,7 @@ pub fn messages(target: &mut Target) {
     }
 }
 
-/// A few messages with random bodies; gives the bytes used.
+/// Writes a few messages with random bodies, and returns their size in bytes.
 fn nonsense(random: &mut Random, room: &mut [u8]) -> usize {
     let mut at = 0;
     for _ in 0..1 + random.below(5) {
@@ -99,7 +100,7 @@ fn nonsense(random: &mut Random, room: &mut [u8]) -> usize {
     at
 }
 
-/// Takes out what would only cost time: long waits.
+/// Removes long waits, which would only cost time.
 fn tame(opcode: Opcode, body: &mut [u8]) {
     if opcode == Opcode::Wait {
         body[4..8].fill(0);
@@ -107,7 +108,7 @@ fn tame(opcode: Opcode, body: &mut [u8]) {
     }
 }
 
-/// Rings full of nonsense, whose heads are mostly right.
+/// Submits random packets, most of which have valid heads.
 pub fn packets(target: &mut Target) {
     let transport = target.transport;
     let mut random = Random::new(0xbad_5eed);
@@ -140,5 +141,6 @@ fn ring_of_nonsense<'d>(device: &'d Device<'d>, random: &mut Random) {
         }
         commands.submit();
     }
-    // It stops, or waits for a fence that never comes; ending it is the device's task either way.
+    // The command buffer stops, or waits for a fence that is never released; in both cases the
+    // device must end it.
 }

@@ -1,4 +1,5 @@
-//! Recordings of what must not be recorded, and replays of what is none.
+//! Attacks with packets that must not be recorded, and with replays of recordings that do not
+//! exist.
 
 use causeway_guests::{Required, refused};
 use causeway_kernels::special;
@@ -14,9 +15,9 @@ use crate::messages::{BOGUS, refuse};
 use crate::packets::{header, stops};
 use crate::target::{Target, works};
 
-/// Bytes of guest RAM for packets.
+/// Size of the guest RAM for packets, in bytes.
 const RAM_BYTES: usize = 4096;
-/// No-ops in front of the packet at fault: its offset is then this many units.
+/// Number of no-ops before the invalid packet, which is the packet's offset in units.
 const BEFORE: u32 = 5;
 
 pub fn attack(target: &mut Target) {
@@ -44,7 +45,7 @@ pub fn attack(target: &mut Target) {
     works(&device, &space, "refused recordings");
 }
 
-/// Sizes that are none, and packets that do not lie in RAM.
+/// Tries invalid sizes, and packets outside of RAM.
 fn ranges(target: &mut Target, device: &Device<'_>) {
     let space = device.create_space().required("an address space");
     let memory = device.allocate(4096, MemoryKind::Host).required("memory");
@@ -88,8 +89,8 @@ fn ranges(target: &mut Target, device: &Device<'_>) {
     }
 }
 
-/// Packets that a ring would refuse too, and those that only a ring may hold. The refusal names
-/// their offset.
+/// Tries packets that a ring refuses, too, and packets that only a ring may have. The refusal must
+/// have their offset.
 fn packets<'d>(
     target: &mut Target,
     device: &'d Device<'d>,
@@ -184,7 +185,7 @@ fn packets<'d>(
     }
 }
 
-/// Replays, and ends, of what is no recording of the space.
+/// Replays and frees handles that are no recording of the address space.
 fn handles<'d>(
     target: &mut Target,
     device: &'d Device<'d>,
@@ -215,7 +216,7 @@ fn handles<'d>(
             handle,
             reserved: 0,
         };
-        // All ones stand for the handle before in the batch, of which there is none.
+        // All-ones stands for the handle of the message before in the batch, which does not exist.
         refuse::<operation::DestroyRecording>(target, device, &request, Status::BadHandle);
     }
     let unit = replay(recording.handle(), 0);
@@ -230,7 +231,8 @@ fn handles<'d>(
     stops(target, device, space, what, &[two], Status::BadPacket);
 }
 
-/// What was validated is what is replayed, whatever becomes of the RAM it was read from.
+/// Checks that a replay executes the packets that were validated, even if the RAM from which they
+/// were read has changed.
 fn changed<'d>(
     target: &mut Target,
     device: &'d Device<'d>,
@@ -255,7 +257,7 @@ fn changed<'d>(
     target.survived();
 }
 
-/// Recordings that outlive their space, and more of them than there may be.
+/// Tries recordings whose address space is freed, and more recordings than the quota allows.
 fn endings<'d>(target: &mut Target, device: &'d Device<'d>, recorder: &mut Recorder) {
     recorder.clear();
     recorder.nop().required("a no-op");
@@ -271,7 +273,7 @@ fn endings<'d>(target: &mut Target, device: &'d Device<'d>, recorder: &mut Recor
     let mut recorded = 0_u32;
     loop {
         match recorder.record(&space) {
-            // Kept, until the space ends.
+            // Kept until the address space is freed.
             Ok(recording) => core::mem::forget(recording),
             Err(error) => {
                 let expected = [Status::QuotaObjects, Status::QuotaBytes, Status::NoMemory];

@@ -1,4 +1,4 @@
-//! BAR 0 and BAR 4: sizes, alignments, directions and offsets that do not exist.
+//! Attacks BAR 0 and BAR 4 with invalid sizes, alignments, directions and offsets.
 
 use causeway_guests::Required;
 use causeway_protocol::registers::{
@@ -18,7 +18,7 @@ pub fn attack(target: &mut Target) {
     msix_table(target);
 }
 
-/// Has `access` do `strays` accesses that mean nothing; asserts that the device counts them.
+/// Calls `access`, which does `strays` invalid accesses, and asserts that the device counts them.
 #[track_caller]
 fn stray(target: &mut Target, strays: u32, access: impl FnOnce(&Window)) {
     let before = target.strays();
@@ -100,7 +100,7 @@ fn stores_to_read_only(target: &mut Target) {
     }
 }
 
-/// A reset needs the key, whole and in its register.
+/// Checks that a reset needs the whole key in its register.
 fn resets_that_are_none(target: &mut Target) {
     let transport = target.transport;
     {
@@ -112,7 +112,7 @@ fn resets_that_are_none(target: &mut Target) {
         crate::target::works(&device, &space, "stores of wrong keys");
     }
     target.survived();
-    // And one reset after the other.
+    // Two resets, one right after the other.
     for _ in 0..50 {
         transport.write_register(Register::Reset, RESET_KEY);
     }
@@ -120,7 +120,8 @@ fn resets_that_are_none(target: &mut Target) {
     target.survived();
 }
 
-/// Doorbells that nobody listens to, that do not exist, and stores of other sizes.
+/// Rings doorbells without a command buffer, doorbells that do not exist, and with stores of other
+/// sizes.
 fn doorbell_page(target: &mut Target) {
     let page = |index: u32| (doorbells::FIRST + u64::from(index) * doorbells::STRIDE) as usize;
     let bar = *target.transport.doorbells();
@@ -144,7 +145,7 @@ fn doorbell_page(target: &mut Target) {
     stray(target, 1, |_| {
         bar.store_u64(page(3), 1).required("in the BAR")
     });
-    // Rung for nothing, a thousand times: the consumer wakes, finds nothing, and sleeps again.
+    // A thousand times without work: the consumer wakes, finds nothing, and sleeps again.
     {
         let device = Target::fresh(&target.transport);
         let space = device.create_space().required("an address space");
@@ -157,7 +158,7 @@ fn doorbell_page(target: &mut Target) {
     target.survived();
 }
 
-/// The table is memory that takes anything; it must come to nothing.
+/// Stores all-ones to the whole MSI-X table and its pending bits, which must have no effect.
 fn msix_table(target: &mut Target) {
     let bar = *target.transport.doorbells();
     for offset in (0..0x1000).step_by(4) {

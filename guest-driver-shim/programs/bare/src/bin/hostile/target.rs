@@ -1,5 +1,5 @@
-//! The device under attack: a fresh session for each kind of attack, and proof afterwards that it
-//! works.
+//! The device under attack: each kind of attack gets a fresh session, and afterwards the device
+//! must work.
 
 use causeway_bare::{Machine, PciTransport, Phase, Totals};
 use causeway_guests::{CaseMemory, Pipeline, Required};
@@ -7,7 +7,7 @@ use causeway_protocol::registers::Register;
 use causeway_shim::{AddressSpace, Buffer, Device, MemoryKind, Transport};
 use causeway_testdev_records::PhasePath;
 
-/// The device and what attacks need.
+/// The device under attack, and state that all attacks need.
 pub struct Target {
     pub machine: Machine,
     pub transport: PciTransport,
@@ -27,30 +27,29 @@ impl Target {
         }
     }
 
-    /// Attacks so far.
+    /// Number of attacks so far.
     pub fn attacks(&self) -> u64 {
         self.attacks
     }
 
-    /// Counts one attack that had its defined end.
+    /// Counts one attack that the device has refused as defined.
     pub fn survived(&mut self) {
         self.attacks += 1;
     }
 
-    /// An address from which on there is no low RAM. RAM may end a little before: a machine whose
-    /// CPU lacks large pages keeps the page tables of this guest behind the RAM that the boot page
-    /// counts, and those are no target.
+    /// Returns an address above all low RAM. RAM may end a little before: on a CPU without large
+    /// pages, the page tables of this guest lie behind the RAM that the boot page states, and those
+    /// must not be attacked.
     pub fn beyond_ram(&self) -> u64 {
         self.machine.boot().ram_low_end + (2 << 20)
     }
 
-    /// Stray accesses so far, as the device counts them.
+    /// Returns the number of stray accesses that the device has counted.
     pub fn strays(&self) -> u32 {
         self.transport.read_register(Register::StrayCount)
     }
 
-    /// Runs one kind of attack in a phase of its own, and verifies afterwards that the device
-    /// works.
+    /// Runs one kind of attack in its own phase, and verifies afterwards that the device works.
     pub fn attack(&mut self, name: &str, attack: fn(&mut Self)) {
         let before = self.attacks;
         let phase = Phase::begin(PhasePath::Control, name);
@@ -62,10 +61,9 @@ impl Target {
         self.still_works(name);
     }
 
-    /// Opens a session that owns nothing yet, ending the one before.
+    /// Resets the device and opens it again, so that the session owns nothing.
     ///
-    /// Objects of the session before must be gone: their handles may mean something else in the new
-    /// one.
+    /// Callers must not use objects of the time before: their handles may name other objects now.
     pub fn fresh(transport: &PciTransport) -> Device<'_> {
         Device::reset(transport);
         Device::open(transport).required("opening a fresh session")
@@ -82,7 +80,7 @@ impl Target {
     }
 }
 
-/// Work through a new command buffer, verified.
+/// Does work through a new command buffer, and verifies it.
 #[track_caller]
 pub fn works<'d>(device: &'d Device<'d>, space: &AddressSpace<'d>, after: &str) {
     const WORD: u32 = 0x600d_600d;

@@ -1,4 +1,4 @@
-//! The other VMs: compute while one VM attacks, and verify every result.
+//! The part of the other VMs: compute while one VM attacks, and verify every result.
 
 use causeway_bare::{Machine, NoMail, Phase, Totals, fetch, figure, println};
 use causeway_guests::{CaseMemory, Pipeline, Required, open, run_case};
@@ -7,7 +7,7 @@ use causeway_testdev_records::PhasePath;
 
 use crate::DONE;
 
-/// Longest time to go on without a word of the attacker, in nanoseconds.
+/// Longest time to compute without mail from the attacker, in nanoseconds.
 const PATIENCE_NS: u64 = 600_000_000_000;
 
 pub fn run(machine: &Machine) {
@@ -18,8 +18,8 @@ pub fn run(machine: &Machine) {
     let begin = machine.clock().now_ns();
     let mut runs = 0;
     let phase = Phase::begin(PhasePath::Control, "computing beside a hostile guest");
-    // As long as the attacker attacks; if it has failed, the run has, and what was computed here is
-    // right all the same.
+    // Until the attacker is done. If the attacker has failed, the run fails, although the results
+    // here are right.
     while runs < CASES.len() || fetch(DONE, 0) == Err(NoMail::NotYet) {
         run_case(
             device,

@@ -1,35 +1,35 @@
-//! The device that calls are forwarded to.
+//! The mechanism that forwards calls to the host.
 
 use causeway_bare::Machine;
-use causeway_bench_workloads::wire::{PORT_FORWARD, forward as wire};
+use causeway_bench_workloads::host_interface::{PORT_FORWARD, forward as wire};
 use causeway_bench_workloads::{Kernel, Mechanism, Shape};
 use causeway_guests::Required;
 use causeway_shim::Window;
 
 use crate::port;
 
-/// Words at which a batch is sent without waiting for a call that has a result: half of the room,
-/// so that the host begins.
+/// Number of words at which a batch is sent even without a call that has a result: half of the
+/// room, so that the host can begin.
 const BATCH_WORDS: usize = wire::CALL_WORDS / 2;
 
-/// The device.
+/// The device to which calls are forwarded.
 pub struct Forward {
     area: Window,
     page: u32,
     used: usize,
-    /// Whether anything was launched that was not waited for.
+    /// Whether a kernel was launched for which nothing has waited yet.
     busy: bool,
 }
 
 /// Memory of the device.
 pub struct ForwardMemory {
     id: u64,
-    /// For kernels.
+    /// Address for kernels.
     address: u64,
 }
 
 impl Forward {
-    /// Takes RAM for the area.
+    /// Allocates RAM for the area with the calls.
     pub fn new(machine: &Machine) -> Self {
         let area = machine.ram().window(8 * wire::AREA_WORDS);
         let area = area.required("guest RAM for calls");
@@ -50,7 +50,7 @@ impl Forward {
         self.area.load_u64(8 * word).required("the area")
     }
 
-    /// Writes a call behind the others; `data` comes behind its operands.
+    /// Appends a call to the batch, with its operands and then `data`.
     fn call(&mut self, opcode: u64, operands: &[u64], data: &[u8]) {
         let words = 1 + operands.len() + data.len() / 8;
         if self.used + words > wire::CALL_WORDS {
@@ -69,7 +69,7 @@ impl Forward {
         }
     }
 
-    /// Has all calls executed. One exit, if there are any.
+    /// Sends all calls of the batch to the host, with one exit, if the batch is not empty.
     fn send(&mut self) {
         if self.used == 0 {
             return;
@@ -83,7 +83,8 @@ impl Forward {
         self.used = 0;
     }
 
-    /// Describes a copy by reference. Guest RAM is one piece: the guest is identity-mapped.
+    /// Appends a copy whose data stays in guest RAM. The memory is contiguous for the host, because
+    /// the guest is identity-mapped.
     fn by_reference(
         &mut self,
         opcode: u64,
@@ -98,8 +99,8 @@ impl Forward {
 
     fn copy_out_inline(&mut self, memory: &ForwardMemory, offset: usize, into: &mut [u8]) {
         let operands = [memory.id, offset as u64, into.len() as u64];
-        // Its result stands first: calls with results are sent at once, so none is among those
-        // before it.
+        // Its result is the first: a call with a result is sent at once, so no call before it in
+        // the batch has one.
         self.call(wire::COPY_OUT, &operands, &[]);
         self.send();
         let read = self.area.read(8 * wire::RESULTS, into);
@@ -127,7 +128,8 @@ impl Mechanism for Forward {
         memory.address
     }
 
-    /// A program that is forwarded has no pointer: each store is a copy of a word.
+    /// With forwarded calls, a program has no pointer to device memory: each store is a copy of a
+    /// word.
     fn store_words(&mut self, memory: &ForwardMemory, words: usize, passes: u32) {
         for pass in (1..=u64::from(passes)).rev() {
             for word in 0..words {
@@ -137,7 +139,7 @@ impl Mechanism for Forward {
         }
     }
 
-    /// Likewise.
+    /// Loads by copies of single words, as [`Self::store_words`] stores.
     fn load_words(&mut self, memory: &ForwardMemory, words: usize, passes: u32) -> u64 {
         let mut sum = 0_u64;
         for _ in 0..passes {
@@ -180,7 +182,7 @@ impl Mechanism for Forward {
     }
 
     fn synchronize(&mut self) {
-        // Calls that do not launch are done when they have been sent.
+        // Calls that do not launch a kernel are done when they have been sent.
         if core::mem::take(&mut self.busy) {
             self.call(wire::SYNCHRONIZE, &[], &[]);
         }

@@ -1,8 +1,8 @@
 //! Runs every workload of `bench exits` by every mechanism, in turn.
 //!
-//! Its arguments are a [`Plan`]. For each repetition and each workload and size, each mechanism
-//! takes one sample; the host takes its own when it is asked to. Over the repetitions each comes as
-//! often behind each other one.
+//! Its arguments are a [`Plan`]. For each repetition, workload and size, each mechanism takes one
+//! sample; the host takes its samples on request. Over all repetitions, each mechanism comes
+//! equally often after each other one.
 #![no_std]
 #![no_main]
 
@@ -14,9 +14,9 @@ mod trap;
 mod watch;
 
 use causeway_bare::{Machine, println};
-use causeway_bench_workloads::plan::{Plan, place_in_turn};
-use causeway_bench_workloads::wire::sample::Sample;
-use causeway_bench_workloads::{Cell, MECHANISMS, MechanismKind, WorkloadKind, measure, workloads};
+use causeway_bench_workloads::measurement_plan::{Plan, place_in_turn};
+use causeway_bench_workloads::host_interface::sample::Sample;
+use causeway_bench_workloads::{Cell, MECHANISMS, MechanismKind, WorkloadKind, host_bytes, measure};
 use causeway_guests::{CaseMemory, Required, open};
 
 use forward::Forward;
@@ -27,7 +27,7 @@ use watch::Watch;
 
 causeway_bare::main!(run);
 
-/// Everything that a sample may take.
+/// The mechanisms, and the memory that samples use.
 struct Bench<'k, 'd> {
     mediated: Mediated<'k, 'd>,
     trap: Trap,
@@ -47,7 +47,7 @@ fn run(machine: &Machine) {
     let mut memory = CaseMemory::new(machine);
     let modules = mediated::modules(&mut memory, &space);
     let kernels = Kernels::find(&modules);
-    let host = machine.ram().bytes(workloads::host_bytes(plan.effort));
+    let host = machine.ram().bytes(host_bytes(plan.effort));
     let mut bench = Bench {
         mediated: Mediated::new(device, &space, &kernels),
         trap: Trap::find(),
@@ -56,7 +56,7 @@ fn run(machine: &Machine) {
         host: host.required("guest RAM for copies (--memory gives more)"),
         machine: *machine,
     };
-    // The first of each is not counted: it brings pages, clocks and caches up.
+    // The first sample of each is not counted, because it warms up pages, clocks and caches.
     for cell in plan.cells() {
         match cell.mechanism.is_native() {
             true => port::hand_over(&Sample::warming_up(cell)),
@@ -75,7 +75,7 @@ fn run(machine: &Machine) {
 }
 
 impl Bench<'_, '_> {
-    /// One sample of each mechanism.
+    /// Takes one sample with each mechanism.
     fn row(&mut self, plan: Plan, workload: WorkloadKind, size: u64, repetition: u64) {
         let mut cells = [None; MECHANISMS.len()];
         let there_are = plan
@@ -103,7 +103,7 @@ impl Bench<'_, '_> {
         }
     }
 
-    /// Takes a sample, and gives the nanoseconds of its operations.
+    /// Takes a sample, and returns the nanoseconds that its operations took.
     fn sample(&mut self, cell: &Cell) -> u64 {
         let mut watch = Watch::new(&self.machine);
         match cell.mechanism {

@@ -1,4 +1,4 @@
-//! This project's own mechanism: memory in the aperture, launches in a ring.
+//! The mechanism of this project: memory in the aperture, launches in a ring.
 
 #![allow(unsafe_code, reason = "hand-written loops over the aperture")]
 
@@ -9,7 +9,7 @@ use causeway_shim::{
     self as shim, AddressSpace, Buffer, Device, LaunchShape, MemoryKind, Module, Patience,
 };
 
-/// Units of the ring.
+/// Size of the ring in units.
 const RING_UNITS: u64 = 4096;
 
 /// Loads the modules of all kernels.
@@ -20,11 +20,11 @@ pub fn modules<'d>(
     KERNELS.map(|kernel| memory.load_module(space, kernel.ptx()))
 }
 
-/// The kernels, by number.
+/// The kernels of all workloads, by their number.
 pub struct Kernels<'m>([shim::Kernel<'m>; KERNELS.len()]);
 
 impl<'m> Kernels<'m> {
-    /// Finds them in their modules.
+    /// Finds the kernels in their modules.
     pub fn find(modules: &'m [Module<'_>; KERNELS.len()]) -> Self {
         let find = |kernel: Kernel| {
             let name = kernel.name();
@@ -34,18 +34,18 @@ impl<'m> Kernels<'m> {
     }
 }
 
-/// The mediated device.
+/// The mediated device, with a command buffer.
 pub struct Mediated<'k, 'd> {
     device: &'d Device<'d>,
     space: &'k AddressSpace<'d>,
     kernels: &'k Kernels<'k>,
     pipeline: Pipeline<'d>,
-    /// Whether anything was launched that was not waited for.
+    /// Whether a kernel was launched for which nothing has waited yet.
     busy: bool,
 }
 
 impl<'k, 'd> Mediated<'k, 'd> {
-    /// Uses the device by a command buffer of its own.
+    /// Returns the mechanism on `device`, with a new command buffer.
     pub fn new(
         device: &'d Device<'d>,
         space: &'k AddressSpace<'d>,
@@ -60,7 +60,7 @@ impl<'k, 'd> Mediated<'k, 'd> {
         }
     }
 
-    /// The first byte of a part of memory, once nothing is under way.
+    /// Returns the address of a part of memory, when no work is under way.
     #[inline]
     fn settled(&mut self, memory: &Buffer<'_>, offset: usize, bytes: usize) -> *mut u8 {
         self.synchronize();

@@ -1,4 +1,4 @@
-//! A device of the host's that is this guest's alone: its memory, behind a BAR.
+//! The mechanism of pass-through: the memory behind a BAR of a device that only this guest has.
 
 #![allow(unsafe_code, reason = "hand-written loops over memory of a device")]
 
@@ -9,13 +9,13 @@ use causeway_guests::function::PciFunction;
 use causeway_kernels::loops;
 use causeway_shim::Window;
 
-/// The device. There is one allocation at a time: all of its memory.
+/// The device. It has one allocation at a time, which is all of its memory.
 pub struct Passthrough {
     memory: Window,
 }
 
 impl Passthrough {
-    /// Finds it on the bus as a driver does, and has it answer.
+    /// Finds the device on the PCI bus as a driver does, and enables its memory.
     pub fn find(plan: DeviceMemory) -> Self {
         let function = PciFunction::find((plan.vendor, plan.device));
         let function = function.required("the device that is passed through");
@@ -26,7 +26,7 @@ impl Passthrough {
         }
     }
 
-    /// The first byte of a part.
+    /// Returns the address of a part of the memory.
     #[inline]
     fn part(&self, offset: usize, bytes: usize) -> *mut u8 {
         let end = offset.checked_add(bytes);

@@ -1,16 +1,16 @@
-//! The ports of the devices of `bench exits`.
+//! The I/O ports of the devices of `causeway bench exits`.
 
 use causeway_bare::IoPorts;
 use causeway_bare::shim::pci::Ports;
-use causeway_bench_workloads::wire::PORT_SAMPLE;
-use causeway_bench_workloads::wire::sample::Sample;
+use causeway_bench_workloads::host_interface::PORT_SAMPLE;
+use causeway_bench_workloads::host_interface::sample::Sample;
 
-/// Hands a sample over, or has the host take it. One exit.
+/// Reports a sample to the host, or makes the host take one. This is one exit.
 pub fn hand_over(sample: &Sample) {
     let words = sample.words();
-    // Stacks lie below 4 GiB, one to one.
+    // Stacks lie below 4 GiB and are identity-mapped.
     store(PORT_SAMPLE, words.as_ptr() as usize as u32);
-    // The words are there until the store is done.
+    // The words stay in place until the store is done.
     core::hint::black_box(&words);
 }
 

@@ -1,12 +1,12 @@
-//! The device whose memory and registers trap.
+//! The mechanism of trapping: each access to the device's memory and registers is an exit.
 
 use causeway_bare::device_memory;
-use causeway_bench_workloads::wire::{forward::pair, trap as wire};
+use causeway_bench_workloads::host_interface::{forward::pair, trap as wire};
 use causeway_bench_workloads::{Kernel, Mechanism, Shape};
 use causeway_guests::Required;
 use causeway_shim::Window;
 
-/// The device.
+/// The device whose accesses trap.
 pub struct Trap {
     memory: Window,
     registers: Window,
@@ -17,12 +17,12 @@ pub struct Trap {
 /// Memory of the device.
 pub struct TrapMemory {
     offset: usize,
-    /// For kernels.
+    /// Address for kernels.
     address: u64,
 }
 
 impl Trap {
-    /// Finds it where it always is.
+    /// Returns the device, which is always at the same address.
     pub fn find() -> Self {
         let memory = device_memory(wire::MEMORY, wire::MEMORY_BYTES);
         let registers = device_memory(wire::REGISTERS, wire::REGISTERS_BYTES);
@@ -45,7 +45,7 @@ impl Trap {
         stored.required("a register");
     }
 
-    /// Stores a packet and has it executed.
+    /// Stores a packet, and makes the device execute it.
     fn packet(&self, words: impl IntoIterator<Item = u64>) {
         let mut count = 0;
         for word in words {

@@ -1,4 +1,4 @@
-//! Times the timed part, which is a phase of its own.
+//! Measures the time of a sample's timed part, which has its own phase.
 
 use core::fmt::{self, Write};
 
@@ -6,7 +6,7 @@ use causeway_bare::{Machine, Phase, Totals, ticks};
 use causeway_bench_workloads::{CELL_NAME_BYTES, Cell, Stopwatch};
 use causeway_testdev_records::PhasePath;
 
-/// Times one part.
+/// Measures the time of one part.
 pub struct Watch {
     machine: Machine,
     phase: Option<Phase>,
@@ -15,7 +15,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Nothing is timed yet.
+    /// Returns a watch that has measured nothing yet.
     pub const fn new(machine: &Machine) -> Self {
         Self {
             machine: *machine,
@@ -25,7 +25,7 @@ impl Watch {
         }
     }
 
-    /// What the part took.
+    /// Returns the time that the part took.
     pub fn nanoseconds(&self) -> u64 {
         self.machine.clock().nanoseconds(self.taken)
     }
@@ -39,7 +39,7 @@ impl Stopwatch for Watch {
             PhasePath::Control
         };
         let mut name = Name::default();
-        // A name that does not fit would be no name, and the host would miss the phase.
+        // The host would not find a phase whose name does not fit.
         let _ = write!(name, "{cell}");
         self.phase = Some(Phase::begin(path, name.text()));
     }
@@ -60,7 +60,7 @@ impl Stopwatch for Watch {
     }
 }
 
-/// Text of at most [`CELL_NAME_BYTES`] bytes.
+/// A text of at most [`CELL_NAME_BYTES`] bytes.
 #[derive(Default)]
 struct Name {
     bytes: [[u8; 8]; CELL_NAME_BYTES / 8],

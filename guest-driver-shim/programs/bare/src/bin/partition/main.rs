@@ -1,9 +1,7 @@
-//! Uses memory of a device that is partitioned: what one guest stores, it finds again, and
-//! nobody else does; what it gives back is empty for the next; copies and fills arrive, and kernels
-//! are refused.
+//! Tests memory of a partitioned device: a guest finds what it stores, and no other guest does;
+//! freed memory is empty for the next guest; copies and fills arrive; kernels are refused.
 //!
-//! Argument: `hold`, to do no more than use it until the end of the run, or until the device is
-//! lost.
+//! Argument: `hold` to only use the memory until the end of the run, or until the device is lost.
 #![no_std]
 #![no_main]
 
@@ -18,14 +16,14 @@ use turns::Turns;
 
 causeway_bare::main!(run);
 
-/// Bytes that each guest has at the same time as the other.
+/// Size of the memory that both guests have at the same time, in bytes.
 const BYTES: u64 = 16 << 20;
-/// Bytes that they have in turns: more than half of what there is.
+/// Size of the memory that the guests have in turns, in bytes: more than half of the device's.
 const TURN_BYTES: u64 = 36 << 20;
 const TURNS: u32 = 3;
-/// How long after its memory the device may be lost, in nanoseconds.
+/// Longest time from the loss of the memory to the loss of the session, in nanoseconds.
 const LOSS_NS: u64 = 20_000_000_000;
-/// Words between two that are looked at where it is enough to look at some.
+/// Number of words between two that are checked, if it is enough to check some.
 const STRIDE: usize = 64;
 
 fn run(machine: &Machine) {
@@ -48,7 +46,7 @@ fn run(machine: &Machine) {
     println!("partition: memory of the device is each guest's own, and empty for the next");
 }
 
-/// Memory of the device, empty.
+/// Allocates memory of the device, and checks that it is empty.
 fn memory<'d>(device: &'d Device<'d>, space: &AddressSpace<'d>, bytes: u64) -> Buffer<'d> {
     let memory = Buffer::new(device, space, bytes, MemoryKind::DeviceVisible);
     let memory = memory.required("memory of the device");
@@ -64,7 +62,7 @@ fn assert_empty(window: &Window) {
     }
 }
 
-/// What guest `vm` stores at `at` in a round.
+/// Returns the word that guest `vm` stores at `at` in a round.
 fn word(vm: u32, round: u32, at: usize) -> u64 {
     let seed = u64::from(vm) << 32 | u64::from(round) | 1 << 63;
     (at as u64 ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1
@@ -85,7 +83,7 @@ fn verify(window: &Window, vm: u32, round: u32) {
     }
 }
 
-/// Both guests have memory, and use it as they like.
+/// Uses memory of this guest while the other guest does the same.
 fn together<'d>(
     machine: &Machine,
     device: &'d Device<'d>,
@@ -105,7 +103,7 @@ fn together<'d>(
     turns.meet();
 }
 
-/// 10^6 loads and stores, and more.
+/// Does 10^6 loads and stores, and other work.
 fn stream(window: &Window) {
     let words = BYTES / 8;
     let totals = Totals {
@@ -123,7 +121,7 @@ fn stream(window: &Window) {
     assert!(sum == want, "the words' sum is {sum:#x}, and not {want:#x}");
 }
 
-/// Takes over what the other had, in part; leaves something in turn.
+/// Allocates memory that the other guest had in part, checks it, and leaves something in it.
 fn alone(device: &Device<'_>, vm: u32, turn: u32) {
     let allocation = device.allocate(TURN_BYTES, MemoryKind::DeviceVisible);
     let allocation = allocation.required("most of the device's memory");
@@ -136,8 +134,8 @@ fn alone(device: &Device<'_>, vm: u32, turn: u32) {
     allocation.free().required("giving it back");
 }
 
-/// Uses memory until the device is lost: then it reads as something else, at first as whatever a
-/// device reads that is being reset.
+/// Uses memory until the device is lost. Then the memory reads as other words: at first as those of
+/// a device that is being reset.
 fn hold<'d>(machine: &Machine, device: &'d Device<'d>, space: &AddressSpace<'d>) -> ! {
     let memory = memory(device, space, BYTES);
     let window = memory.cpu.window();

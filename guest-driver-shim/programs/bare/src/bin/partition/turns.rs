@@ -1,19 +1,19 @@
-//! Two guests that wait for each other. A guest that is alone waits for nobody.
+//! Turns of two guests that wait for each other. A single guest does not wait.
 
 use causeway_bare::{Clock, Machine, fetch, post};
 use causeway_guests::Required;
 
-/// Longest that the other guest takes for anything, in milliseconds.
+/// Longest time that the other guest takes for a step, in milliseconds.
 const WAIT_MS: u32 = 120_000;
 
-/// Where this guest is, and where the other must be.
+/// Counts the steps of this guest, and waits for those of the other.
 pub struct Turns {
     own: u32,
     alone: bool,
     clock: Clock,
-    /// Steps that this guest has made.
+    /// Number of steps that this guest has made.
     steps: u32,
-    /// Steps it had made before the turns began.
+    /// Number of steps that this guest had made before the turns began.
     begun: Option<u32>,
 }
 
@@ -28,19 +28,19 @@ impl Turns {
         }
     }
 
-    /// Waits until both are here.
+    /// Waits until both guests have called this.
     pub fn meet(&mut self) {
         self.end();
         self.wait(self.steps);
     }
 
-    /// Waits until it is guest `vm`'s turn: the first guest is the first each time.
+    /// Waits until it is the turn of guest `vm`. The first guest always begins.
     pub fn wait_for(&mut self, vm: u32, turn: u32) {
         let begun = *self.begun.get_or_insert(self.steps);
         self.wait(begun + turn + vm);
     }
 
-    /// Tells the other that this guest has made a step.
+    /// Tells the other guest that this guest has made a step.
     pub fn end(&mut self) {
         self.steps += 1;
         let mut mail = [0; 64];
@@ -50,7 +50,7 @@ impl Turns {
         }
     }
 
-    /// Waits until the other has made so many steps.
+    /// Waits until the other guest has made `steps` steps.
     fn wait(&self, steps: u32) {
         let deadline = self.clock.now_ns() + u64::from(WAIT_MS) * 1_000_000;
         let mut seen = 0;

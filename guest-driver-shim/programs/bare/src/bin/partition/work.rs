@@ -1,4 +1,4 @@
-//! What the device does for a guest, and what it refuses.
+//! Tests the work that the device does for a guest, and the work that it refuses.
 
 use causeway_bare::{Machine, println};
 use causeway_guests::{Pipeline, Required, refused};
@@ -7,20 +7,20 @@ use causeway_shim::{AddressSpace, Buffer, Device, Module, RamRange, Status};
 
 use crate::{BYTES, store, word};
 
-/// Bytes of a copy.
+/// Size of a copy in bytes.
 const PART: u64 = 1 << 20;
-/// Where copies go.
+/// Offset to which copies go.
 const COPY: u64 = 8 << 20;
-/// Where the fill goes.
+/// Offset to which the fill goes.
 const FILL: u64 = 12 << 20;
 const PATTERN: u32 = 0x5a5a_1234;
-/// Units of the ring.
+/// Size of the ring in units.
 const UNITS: u64 = 256;
 const LOG_BYTES: usize = 4096;
-/// The round whose words are copied.
+/// Number of the round whose words are copied.
 const ROUND: u32 = 7;
 
-/// A module is refused, whatever is in it, and the log says why.
+/// Checks that every module is refused, with a log that has the reason.
 pub fn refuse_kernels(machine: &Machine, space: &AddressSpace<'_>) {
     let ram = machine.ram();
     let log = ram.bytes(LOG_BYTES).required("guest RAM for a log");
@@ -40,7 +40,8 @@ pub fn refuse_kernels(machine: &Machine, space: &AddressSpace<'_>) {
     }
 }
 
-/// Copies within the memory, from and to guest RAM's like, and fills: what is beside them stays.
+/// Checks copies within the memory, copies from and to host memory, and fills: bytes beside them
+/// must not change.
 pub fn copies_and_fills<'d>(
     device: &'d Device<'d>,
     space: &AddressSpace<'d>,
@@ -68,7 +69,7 @@ pub fn copies_and_fills<'d>(
     host.free().required("giving it back");
 }
 
-/// What must be at `at` then.
+/// Returns the word that must be at `at` after the work.
 fn wanted(vm: u32, at: usize) -> u64 {
     let place = at as u64;
     if (COPY..COPY + 2 * PART).contains(&place) {

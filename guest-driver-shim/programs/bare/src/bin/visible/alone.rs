@@ -1,4 +1,4 @@
-//! What one guest can do with memory of the device that it sees.
+//! Tests CPU-visible memory of the device with one guest.
 
 use causeway_bare::{PciTransport, Phase, Totals};
 use causeway_guests::{Required, touch};
@@ -8,14 +8,14 @@ use causeway_testdev_records::PhasePath;
 
 use crate::{BYTES, Guest, store, verify};
 
-/// Rounds of fences.
+/// Number of rounds with fences.
 const FENCES: u64 = 200;
 
 pub fn run(guest: &mut Guest<'_>, transport: &PciTransport) {
     let kind = MemoryKind::DeviceVisible;
     let memory = Buffer::new(guest.device, guest.space, BYTES, kind);
     let memory = memory.required("memory of the device that CPUs see");
-    // The first touch, so that no phase has it.
+    // The first access, so that no phase has the page fault.
     touch::pages(memory.cpu.window());
     let window = *memory.cpu.window();
     guest.phase(
@@ -35,13 +35,13 @@ pub fn run(guest: &mut Guest<'_>, transport: &PciTransport) {
     assert_eq!(after - before, 1, "a load from where it was");
 }
 
-/// The device releases one fence and waits for the other, both in that memory.
+/// Makes the device release one fence and wait for another, both in CPU-visible device memory.
 fn fences<'d>(guest: &mut Guest<'d>, memory: &Buffer<'d>) {
     let released = memory.fence(0).required("a fence");
     let acquired = memory.fence(PAGE_BYTES).required("a fence");
     released.store(0);
     acquired.store(0);
-    // All of it before the phase: a consumer that finds nothing to do would have to be woken up.
+    // All packets are written before the phase: a consumer without work would have to be woken.
     guest.pipeline.arm();
     let commands = &mut guest.pipeline.commands;
     for value in 1..=FENCES {
@@ -65,7 +65,7 @@ fn fences<'d>(guest: &mut Guest<'d>, memory: &Buffer<'d>) {
     guest.pipeline.drain();
 }
 
-/// Parts are mapped where one asks for them, several times, and end one by one.
+/// Maps parts of an allocation at chosen places, several times, and ends the mappings one by one.
 fn parts(memory: &Buffer<'_>) {
     store(memory.cpu.window(), 2);
     let allocation = &memory.allocation;
@@ -88,7 +88,7 @@ fn parts(memory: &Buffer<'_>) {
     other.unmap().required("unmapping");
 }
 
-/// What is mapped for loads only is not changed by a store, which is counted.
+/// Checks that a store to a read-only mapping changes nothing and is counted.
 fn read_only(transport: &PciTransport, memory: &Buffer<'_>) {
     store(memory.cpu.window(), 3);
     let mapping = memory.allocation.map_cpu(0, BYTES, Access::Read);

@@ -1,6 +1,6 @@
-//! Memory of the device that CPUs see: what the guest stores a kernel reads, what a kernel stores
-//! the guest reads, and fences work in it, without an exit; parts, rights and ends of mappings
-//! hold. Two guests share it, too.
+//! Tests CPU-visible memory of the device: kernels read what the guest stores, the guest reads what
+//! kernels store, and fences work in it, all without exits; parts, rights and ends of mappings are
+//! respected. Two guests share such memory, too.
 #![no_std]
 #![no_main]
 
@@ -15,9 +15,9 @@ use causeway_testdev_records::PhasePath;
 
 causeway_bare::main!(run);
 
-/// Bytes that are looked at: reading a GPU's memory is slow for CPUs.
+/// Number of bytes that are checked: loads from GPU memory are slow for CPUs.
 const BYTES: u64 = 64 << 10;
-/// Steps that a kernel takes each word further.
+/// Number of steps by which a kernel changes each word.
 const STEPS: u32 = 7;
 const BLOCK: u32 = 256;
 
@@ -40,7 +40,7 @@ fn run(machine: &Machine) {
         (1, _) => {}
         (_, 0) => shared::give(&mut guest),
         (_, 1) => shared::take(&mut guest),
-        // More VMs than two have nothing to do with each other.
+        // Further VMs do not share memory.
         _ => {}
     }
     println!("memory of the device is seen by CPUs, and all that was stored arrived");
@@ -54,8 +54,8 @@ struct Guest<'d> {
 }
 
 impl Guest<'_> {
-    /// Has a kernel take the words at `address` some steps further, between stores and loads of
-    /// this CPU that make up the rest of a phase of the data path.
+    /// Makes a kernel change the words at `address` by some steps, between stores and loads of this
+    /// CPU. All of this is one phase of the data path.
     fn phase(&mut self, name: &str, address: u64, store: impl FnOnce(), load: impl FnOnce()) {
         let parameters = self
             .function
@@ -86,7 +86,7 @@ impl Guest<'_> {
     }
 }
 
-/// Word `i` of what a guest stores.
+/// Returns word `i` of the words that a guest stores.
 fn word(seed: u32, i: usize) -> u32 {
     (i as u32 ^ seed).wrapping_mul(0x9e37_79b9)
 }
@@ -97,7 +97,7 @@ fn store(window: &Window, seed: u32) {
     }
 }
 
-/// Finds what [`store`] left there, after `kernels` kernels.
+/// Checks the words that [`store`] has stored and `kernels` kernels have changed.
 #[track_caller]
 fn verify(window: &Window, seed: u32, kernels: u32) {
     for i in 0..BYTES as usize / 4 {

@@ -1,4 +1,4 @@
-//! Memory of the device that two guests see, each from its own session.
+//! Tests CPU-visible memory of the device that two guests share, each in its own session.
 
 use causeway_bare::{fetch, post};
 use causeway_guests::{Required, refused};
@@ -6,9 +6,9 @@ use causeway_shim::{Access, Buffer, ExportToken, MemoryKind, Status};
 
 use crate::{BYTES, Guest, store, verify};
 
-/// How long to wait for the other guest, in milliseconds.
+/// Longest time to wait for the other guest, in milliseconds.
 const WAIT_MS: u32 = 60_000;
-/// Boxes of the post office: tokens of two exports, and three words.
+/// Numbers of the mailboxes: the tokens of two exports, and three signals.
 const READ_WRITE: u32 = 0;
 const READ_ONLY: u32 = 1;
 const ANSWERED: u32 = 2;
@@ -29,7 +29,7 @@ fn hear(subject: u32) -> ExportToken {
     ExportToken(token)
 }
 
-/// Exports, and finds what the other has made of it.
+/// Exports memory, and checks what the other guest has stored in it.
 pub fn give(guest: &mut Guest<'_>) {
     let make = |seed| {
         let kind = MemoryKind::DeviceVisible;
@@ -52,11 +52,11 @@ pub fn give(guest: &mut Guest<'_>) {
     );
     verify(shown.cpu.window(), 5, 0);
     tell(SEEN, ExportToken([0; 32]));
-    // What is exported ends with its owner.
+    // An export ends with its owner.
     hear(DONE);
 }
 
-/// Imports, and answers where it may.
+/// Imports memory, and stores answers where that is allowed.
 pub fn take(guest: &mut Guest<'_>) {
     let import = guest.device.import(&hear(READ_WRITE), Access::ReadWrite);
     let import = import.required("importing");

@@ -1,4 +1,4 @@
-//! What repetitions say: middle, tail, and how sure one can be of the middle.
+//! Medians of repeated measurements with their confidence intervals, and how they are printed.
 
 pub mod figures;
 

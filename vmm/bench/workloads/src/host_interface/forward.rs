@@ -1,9 +1,9 @@
-//! The device that calls are forwarded to: an area of guest RAM, and a port.
+//! The device to which a guest forwards calls: an area of guest RAM, and an I/O port.
 //!
-//! A call is a header word (its opcode, and its words in the upper half) and operands. The guest
-//! writes calls one behind the other from word [`CALLS`] on, and the number of words they take to
-//! word [`USED`]; a store to the port has them executed in order. The host writes word [`STATUS`]
-//! and results, from word [`RESULTS`] on.
+//! A call is a header word (opcode, and number of words in the upper half) and operands. The guest
+//! writes calls one after the other from word [`CALLS`] on, and the number of words that they take
+//! to word [`USED`]. A store to the port executes the calls in order. The host writes word
+//! [`STATUS`], and results from word [`RESULTS`] on.
 
 /// Size of the area in 64-bit words. The area begins at a page.
 pub const AREA_WORDS: usize = 16 << 10;

@@ -1,4 +1,5 @@
-//! What guests say to the devices of the mechanisms. They are no part of the product's protocol.
+//! Memory and ports by which a guest of `bench exits` reaches the devices of the mechanisms on the
+//! host. They are not part of the protocol between shim and mediator.
 
 pub mod forward;
 pub mod sample;

@@ -1,5 +1,5 @@
-//! The plan of a benchmark: the command makes it from its arguments, and the guest reads it from
-//! its own.
+//! The plan of a benchmark: which workloads, sizes and mechanisms it measures. The command makes
+//! the plan from its arguments, and passes it to the guest as the guest's argument text.
 
 use core::fmt;
 
@@ -52,18 +52,12 @@ pub struct Plan {
 }
 
 /// A word of a plan's text that is not understood.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "invalid word `{0}` in the guest's arguments: quick, repetitions=N, workloads=BITS, \
+     mechanisms=BITS or device=VENDOR:DEVICE:BAR:OFFSET:BYTES"
+)]
 pub struct BadArgument<'a>(pub &'a str);
-
-impl fmt::Display for BadArgument<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "`{}` is none of quick, repetitions=N, workloads=BITS, mechanisms=BITS, device=VENDOR:DEVICE:BAR:OFFSET:BYTES",
-            self.0
-        )
-    }
-}
 
 impl Plan {
     /// Returns a plan of all workloads and all mechanisms that need no passed-through device, with

@@ -1,6 +1,7 @@
-//! The device that traps: a range of memory and a page of registers that no memory slot covers.
+//! The emulated device: a range of memory and a page of registers that no memory slot covers, so
+//! that each access exits to the VMM.
 //!
-//! Memory is loaded and stored in 1, 2, 4 or 8 bytes; each access is an exit. A packet is stored
+//! Memory is loaded and stored in 1, 2, 4 or 8 bytes. A packet is stored
 //! word by word to [`PACKET`] and takes effect with a store to [`KICK`]. Completion is polled at
 //! [`COMPLETED`]. All registers have 8 bytes.
 

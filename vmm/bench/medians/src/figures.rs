@@ -56,15 +56,6 @@ fn range(low: f64, high: f64) -> String {
     }
 }
 
-/// Formats a number of bytes in MiB, KiB or B, rounded down.
-pub fn bytes(bytes: u64) -> String {
-    match bytes {
-        n if n >= 1 << 20 => format!("{} MiB", n >> 20),
-        n if n >= 1 << 10 => format!("{} KiB", n >> 10),
-        n => format!("{n} B"),
-    }
-}
-
 /// Formats a time in nanoseconds with three significant digits in its largest unit: `53.0 µs`.
 pub fn time(ns: f64) -> String {
     let (scale, unit) = unit_of(ns);

@@ -1,4 +1,4 @@
-//! A sample that a guest hands over, or that it asks the host to take.
+//! Samples: times that a guest sends to the host, or asks the host to measure.
 
 use crate::{Cell, MechanismKind, WorkloadKind};
 
