@@ -101,7 +101,7 @@ impl Doorbells {
     }
 
     /// Signals the event of doorbell `index`. This is for a store that was an exit although the
-    /// doorbell is bound, because KVM had not registered the event yet. Returns false if the
+    /// doorbell is bound, because KVM has not registered the event. Returns false if the
     /// doorbell is not bound, or its event cannot be signalled.
     pub fn ring(&self, index: u32) -> bool {
         // A worker process may have filled the event, or may do so at any time: then the vCPU that
