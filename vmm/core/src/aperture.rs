@@ -47,7 +47,7 @@ pub use usage::{ApertureUse, Usage};
 
 use chunk_slots::ChunkSlots;
 
-/// Most allocations that may be placed in one aperture at a time.
+/// Maximum number of allocations that can be placed in one aperture at a time.
 pub const PLACEMENTS_MAX: usize = 8192;
 /// Most placements of all guests of a process. Each is a piece of the window's address range, and
 /// so is the hole behind it; a process may have 65,530 pieces (`vm.max_map_count`), and needs some
@@ -93,9 +93,9 @@ pub struct Aperture {
 debug_by_name!(Aperture);
 
 impl Aperture {
-    /// Returns an empty aperture of `bytes` bytes, a power of two of at least 2 MiB, whose memory
-    /// goes into `slots` of the hypervisor. The aperture has no guest-physical address until
-    /// [`Self::relocate`] gives it one.
+    /// Returns an empty aperture of `bytes` bytes, a power of two of at least 2 MiB. `slots` is the
+    /// hypervisor interface through which the aperture adds and deletes its memory slots. The
+    /// aperture has no guest-physical address until [`Self::relocate`] gives it one.
     ///
     /// # Errors
     /// [`MemoryError::Map`] if this process has no free address range of `bytes` bytes.
@@ -118,8 +118,8 @@ impl Aperture {
         })
     }
 
-    /// Limits the number of placements in this aperture to an equal share of what one process may
-    /// have, for `guests` guests in all.
+    /// Limits the number of allocations that can be placed in this aperture: it gets an equal share
+    /// of the maximum of one process, whose VMs run `guests` guests in all.
     #[must_use]
     pub fn shared_among(mut self, guests: u32) -> Self {
         let part = PLACEMENTS_OF_ALL_MAX / guests.max(1) as usize;
@@ -138,8 +138,9 @@ impl Aperture {
         self.state.lock().slots.base()
     }
 
-    /// Moves the aperture to guest-physical address `base`; with `None`, the guest cannot reach the
-    /// aperture. Placements keep their offsets.
+    /// Moves the aperture to guest-physical address `base`. With `None`, the aperture has no
+    /// address, and the guest cannot reach it. Each placed allocation keeps its offset in the
+    /// aperture.
     ///
     /// # Errors
     /// The hypervisor's error if it refuses a memory slot; the aperture then has no address.
@@ -147,14 +148,14 @@ impl Aperture {
         self.state.lock().slots.relocate(base)
     }
 
-    /// Makes `bytes` bytes of `backing`, from offset `from` on, appear in the aperture, and returns
-    /// their offset in the aperture. The guest has the rights `access`. See
+    /// Makes the `bytes` bytes of `backing` that begin at offset `from` appear in the aperture.
+    /// Gives the guest the rights `access` to them, and returns their offset in the aperture. See
     /// [`causeway_mediator::host::Host::place`].
     ///
     /// # Errors
-    /// [`PlaceError::Full`] if the aperture has no room or too many placements, `Map` if the range
-    /// is not in the backing or cannot be mapped, `Slot` if the hypervisor refuses a memory slot.
-    /// On an error, nothing has changed.
+    /// [`PlaceError::Full`] if the aperture has no room or contains the maximum number of
+    /// allocations, `Map` if the range does not lie in `backing` or cannot be mapped, `Slot` if the
+    /// hypervisor refuses a memory slot. On an error, nothing has changed.
     pub fn place(
         &self,
         backing: &Backing,
@@ -188,8 +189,9 @@ impl Aperture {
         Ok(offset)
     }
 
-    /// Gives the guest the rights `access` to the memory that is placed at `offset`, and ends
-    /// leases on that memory. See [`causeway_mediator::host::Host::set_access`].
+    /// Gives the guest the rights `access` to the memory that is placed at `offset`. Ends the
+    /// [`Lease`]s by which host threads use that memory. See
+    /// [`causeway_mediator::host::Host::set_access`].
     ///
     /// # Errors
     /// [`PlaceError::Absent`] if nothing is placed at `offset`, `Map` if the memory cannot be
@@ -209,13 +211,14 @@ impl Aperture {
             .inspect_err(|_| placement.access = Access::None)
     }
 
-    /// Removes the memory that is placed at `offset`, so that the guest cannot reach it, and ends
-    /// leases on that memory. See [`causeway_mediator::host::Host::remove`].
+    /// Removes the memory that is placed at `offset`, so that the guest cannot reach it. Ends the
+    /// [`Lease`]s by which host threads use that memory. See
+    /// [`causeway_mediator::host::Host::remove`].
     ///
     /// # Errors
     /// [`PlaceError::Absent`] if nothing is placed at `offset`, `Map` if host memory cannot be
-    /// unmapped, `Slot` if the hypervisor does not delete a memory slot. The guest then still sees
-    /// the memory.
+    /// unmapped, `Slot` if the hypervisor does not delete a memory slot. After `Map` or `Slot` the
+    /// guest still sees the memory.
     pub fn remove(&self, offset: u64) -> Result<(), PlaceError> {
         let mut state = self.state.lock();
         let State {
@@ -234,8 +237,9 @@ impl Aperture {
         Ok(())
     }
 
-    /// Returns the memory behind `[offset, offset + bytes)` of the aperture. Returns `None` if no
-    /// single placement contains the whole range, or if a device owns the memory.
+    /// Returns the memory behind `[offset, offset + bytes)` of the aperture, with the lease by
+    /// which a host thread may use it. Returns `None` if no single placed allocation contains the
+    /// whole range, or if it is memory of a device.
     pub fn object(&self, offset: u64, bytes: u64) -> Option<LeasedMemory> {
         let state = self.state.lock();
         let (start, placement) = state.find(offset, bytes)?;

@@ -82,7 +82,7 @@ pub struct Features {
 }
 
 impl Features {
-    /// Returns the features that the CPUID leaves say, which must be those that the guest will see.
+    /// Returns the features that `cpuid` announces: the CPUID leaves that the guest will see.
     pub fn of(cpuid: &CpuId) -> Self {
         let leaf = |function: u32, index: u32| {
             cpuid
@@ -100,8 +100,9 @@ impl Features {
     }
 }
 
-/// Returns a boot page with the guest's `arguments`, in which the caller must fill in the figures
-/// about the machine. Returns `None` if the arguments do not fit.
+/// Returns a boot page that contains the guest's `arguments`. All fields about the machine, such as
+/// the size of its RAM, are zero, and the caller fills them in. Returns `None` if the arguments are
+/// too long for the boot page.
 pub fn boot_info(arguments: &str) -> Option<BootInfo> {
     let mut info = BootInfo {
         magic: MAGIC,
@@ -114,8 +115,9 @@ pub fn boot_info(arguments: &str) -> Option<BootInfo> {
     Some(info)
 }
 
-/// Returns the system registers with which a bare guest starts at this privilege level. `sregs` are
-/// those that KVM gave the virtual CPU.
+/// Returns the system registers with which a bare guest starts at privilege level `privilege` on a
+/// virtual CPU with `features`. `sregs` are the initial system registers that KVM gave the virtual
+/// CPU.
 pub fn system_registers(
     mut sregs: kvm_sregs,
     features: Features,
@@ -178,7 +180,8 @@ pub(crate) fn task_segment(selector: u16, base: u64, limit: u32) -> kvm_segment 
     }
 }
 
-/// Returns the general registers with which virtual CPU `index` of a bare guest starts at `entry`.
+/// Returns the general registers with which virtual CPU number `index` of a bare guest starts.
+/// `entry` is the guest-physical address of its first instruction.
 pub fn registers(entry: u64, index: u32) -> kvm_regs {
     kvm_regs {
         rip: entry,
@@ -189,8 +192,8 @@ pub fn registers(entry: u64, index: u32) -> kvm_regs {
     }
 }
 
-/// Makes virtual CPU `index` of a bare guest ready to run: CPUID, system registers, XCR0 and general
-/// registers. `supported` are the CPUID leaves that KVM supports.
+/// Makes virtual CPU `index` of a bare guest ready to run: sets its CPUID leaves, system registers,
+/// XCR0 and general registers. `supported` are the CPUID leaves that KVM supports.
 ///
 /// # Errors
 /// [`CallError`] if KVM refuses a call.
@@ -220,8 +223,8 @@ pub fn enter(
         .map_err(failed("KVM_SET_REGS"))
 }
 
-/// Returns the CPUID leaves for virtual CPU `index`: those that KVM supports, with the CPU's own
-/// number in them.
+/// Returns the CPUID leaves for virtual CPU `index` of a bare guest: the leaves `supported`, which
+/// KVM supports, with `index` as the APIC ID.
 pub fn cpuid_of(supported: &CpuId, index: u32) -> CpuId {
     let mut cpuid = supported.clone();
     for entry in cpuid.as_mut_slice() {

@@ -19,8 +19,8 @@ pub use stray::{StrayCounters, StrayCounts};
 
 /// An address on a bus: an I/O port or a guest-physical address.
 pub trait Address: Copy + Send + Sync + 'static {
-    /// One past the highest address of the bus; `u64::MAX` for a bus with 64-bit addresses, whose
-    /// last address no device can have.
+    /// One more than the highest address of the bus. `u64::MAX` for a bus with 64-bit addresses,
+    /// whose last address no device can have.
     const LIMIT: u64;
     /// Returns the address as a number.
     fn number(self) -> u64;
@@ -54,7 +54,7 @@ pub enum Refusal {
     /// No device has this address.
     #[error("the VM has no device at this address")]
     Unclaimed,
-    /// The access begins in one range and ends outside it.
+    /// The access begins in the address range of a device and ends outside it.
     #[error("the access begins within a device's addresses, but ends outside them")]
     CrossesEdge,
     /// The device has no register at this address.
@@ -83,16 +83,16 @@ pub enum Refusal {
     Device,
 }
 
-/// What a guest's store does to its virtual CPU or VM, apart from the device: nothing, or an end.
-/// The exit handler carries it out.
+/// What a guest's store does besides changing the device: nothing, stop its virtual CPU, or end its
+/// VM. The thread of the virtual CPU carries this out after the device has returned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing: the virtual CPU runs on.
+    /// Nothing: the virtual CPU continues.
     #[default]
     None,
     /// The virtual CPU stops for good.
     Park,
-    /// The VM ends with this code: zero is pass, anything else is fail.
+    /// The VM ends with this exit code: zero for success, anything else for failure.
     End(u32),
     /// The guest turns its machine off, or resets it.
     Power(PowerEvent),
@@ -107,8 +107,8 @@ pub enum PowerEvent {
     Reset,
 }
 
-/// A device's response to a guest's access: the register that the access hit, and whether the
-/// device carried the access out.
+/// A device's response to a guest's access: the register that was accessed, whether the device
+/// carried the access out, and what the access does besides.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Response {
@@ -117,7 +117,7 @@ pub struct Response {
     pub register: &'static str,
     /// `Ok` if the device carried the access out, else the reason why it did not.
     pub result: Result<(), Refusal>,
-    /// What the access does to the virtual CPU or its VM.
+    /// What the access does to the virtual CPU or its VM, besides the access itself.
     pub effect: Effect,
 }
 
@@ -131,7 +131,8 @@ impl Response {
         }
     }
 
-    /// Returns this response with `effect` as what the access does to the virtual CPU or its VM.
+    /// Returns this response with `effect`: what the access does to the virtual CPU or its VM,
+    /// besides the access itself.
     pub const fn with(self, effect: Effect) -> Self {
         Self { effect, ..self }
     }
@@ -146,8 +147,8 @@ impl Response {
     }
 }
 
-/// The result of an access to a register that has no effect on the virtual CPU or its VM: the
-/// register's name, or why the access was refused.
+/// The result of an access to a register whose accesses never stop the virtual CPU or end the VM:
+/// the register's name, or why the access was refused.
 pub type AccessResult = Result<&'static str, Refusal>;
 
 impl From<AccessResult> for Response {
@@ -156,24 +157,24 @@ impl From<AccessResult> for Response {
     }
 }
 
-/// Register name under which exits by refused accesses are counted.
+/// Name that takes the place of a register's name when exits by refused accesses are counted.
 pub const STRAY: &str = "stray";
 
-/// A device on a bus. Several threads of virtual CPUs call it at once.
+/// A device on a bus. The threads of several virtual CPUs may call it at the same time.
 pub trait BusDevice: Send + Sync {
     /// Returns the device's short name, under which exits are counted.
     fn name(&self) -> &'static str;
 
-    /// Carries out a load of `into.len()` bytes at `offset` from the start of the device's range.
-    /// The bus has filled `into` with zeros.
+    /// Carries out a load of `into.len()` bytes at `offset` from the start of the device's range,
+    /// and stores the result in `into`, which the bus has filled with zeros.
     fn read(&self, offset: u64, into: &mut [u8]) -> Response;
 
     /// Carries out a store of `from` at `offset` from the start of the device's range.
     fn write(&self, offset: u64, from: &[u8]) -> Response;
 }
 
-/// The result of a guest's access: the device and register that the access hit, for the exit
-/// counters, and whether it was carried out.
+/// The result of a guest's access: the device and the register that were accessed, and whether the
+/// access was carried out. Exits are counted under these names.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hit {
@@ -181,16 +182,17 @@ pub struct Hit {
     pub device: &'static str,
     /// Name of the register, or [`STRAY`] if the access was refused.
     pub register: &'static str,
-    /// `Ok`, or why the access was refused. A refused load returns all-ones.
+    /// `Ok` if the access was carried out, else why it was refused. A refused load gives the guest
+    /// all-ones.
     pub result: Result<(), Refusal>,
-    /// What the access does to the virtual CPU or its VM.
+    /// What the access does to the virtual CPU or its VM, besides the access itself.
     pub effect: Effect,
 }
 
-/// Why a range of addresses cannot be added to a bus, or be removed from it.
+/// Why a range of addresses cannot be added to a bus or removed from it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BusError {
-    /// The range is empty, or ends beyond the last address.
+    /// The range is empty, or ends beyond the highest address of the bus.
     #[error(
         "invalid address range of a device, {bytes:#x} bytes at address {base:#x}: it is empty, or \
          ends beyond the last address"
@@ -219,7 +221,7 @@ pub enum BusError {
     /// No range begins at this address.
     #[error("no device's address range begins at {base:#x}")]
     Absent {
-        /// The address.
+        /// The address at which no range begins.
         base: u64,
     },
 }
@@ -249,7 +251,8 @@ struct Entry {
     claim: Claim,
 }
 
-/// A bus: the devices of a VM by address, in ranges that do not overlap.
+/// A bus of a VM. It passes each access on to the device that has the address. The address ranges
+/// of the devices do not overlap.
 pub struct Bus<A> {
     ranges: RwLock<BTreeMap<u64, Entry>>,
     strays: Arc<StrayCounters>,
@@ -264,7 +267,7 @@ pub type MmioBus = Bus<GuestAddress>;
 debug_by_name!(PortBus, MmioBus);
 
 impl<A: Address> Bus<A> {
-    /// Returns a bus without devices, which counts refused accesses in `strays`.
+    /// Returns a bus without devices. The bus counts refused accesses in `strays`.
     pub fn new(strays: Arc<StrayCounters>) -> Self {
         Self {
             ranges: RwLock::default(),
@@ -273,27 +276,28 @@ impl<A: Address> Bus<A> {
         }
     }
 
-    /// Gives the addresses `[base, base + bytes)` to `device`.
+    /// Adds `device` to the bus: accesses to `[base, base + bytes)` go to it from now on.
     ///
     /// # Errors
-    /// [`BusError::Invalid`] if the range is empty or too high, [`BusError::Overlap`] if part of it
-    /// is taken. The bus is unchanged then.
+    /// [`BusError::Invalid`] if the range is empty or ends beyond the highest address of the bus,
+    /// [`BusError::Overlap`] if part of it is taken. The bus is unchanged then.
     pub fn insert(&self, base: A, bytes: u64, device: Arc<dyn BusDevice>) -> Result<(), BusError> {
         self.claim(base, bytes, Claim::Device(device))
     }
 
-    /// Keeps the addresses `[base, base + bytes)` free of devices, for guest RAM or the platform.
-    /// `name` is for the error of a device that overlaps them.
+    /// Keeps the addresses `[base, base + bytes)` free of devices, because they belong to guest RAM
+    /// or to the platform. `name` says what they belong to, in the error message about a device
+    /// that overlaps them.
     ///
     /// # Errors
-    /// [`BusError::Invalid`] if the range is empty or too high, [`BusError::Overlap`] if part of it
-    /// is taken. The bus is unchanged then.
+    /// [`BusError::Invalid`] if the range is empty or ends beyond the highest address of the bus,
+    /// [`BusError::Overlap`] if part of it is taken. The bus is unchanged then.
     pub fn reserve(&self, base: A, bytes: u64, name: &'static str) -> Result<(), BusError> {
         self.claim(base, bytes, Claim::Reserved(name))
     }
 
-    /// Removes the range that begins at `base`. An access that has found the device already may
-    /// still be running when this returns.
+    /// Removes the device or the reservation whose range begins at `base`. Another thread may still
+    /// be in the middle of an access to the device when this returns.
     ///
     /// # Errors
     /// [`BusError::Absent`] if no range begins at `base`.
@@ -304,8 +308,8 @@ impl<A: Address> Bus<A> {
         removed.map(drop).ok_or(BusError::Absent { base })
     }
 
-    /// Loads `into.len()` bytes from `address` into `into`: the device's data, or all-ones if the
-    /// access is refused.
+    /// Carries out a guest's load from `address`: fills `into` with the bytes that the device
+    /// returns, or with all-ones if the access is refused.
     pub fn read(&self, address: A, into: &mut [u8]) -> Hit {
         into.fill(0);
         let bytes = into.len();
@@ -317,7 +321,7 @@ impl<A: Address> Bus<A> {
         hit
     }
 
-    /// Stores `from` at `address`. A store that is refused changes nothing.
+    /// Carries out a guest's store of `from` to `address`. A store that is refused changes nothing.
     pub fn write(&self, address: A, from: &[u8]) -> Hit {
         let store = |device: &dyn BusDevice, offset| device.write(offset, from);
         self.access(Direction::Store, address, from.len(), store)

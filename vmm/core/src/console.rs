@@ -21,17 +21,18 @@ const LINE_BYTES_MAX: usize = 1024;
 /// Lines kept for the report of a guest that failed.
 const TAIL_LINES: usize = 32;
 
-/// A function that takes each line of a console, without its line end, and with control characters
-/// replaced.
+/// A function that is called with each line of a guest's console output. The line has no line end,
+/// and control characters in it have been replaced.
 pub type LineSink = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// A function that takes each byte that a guest writes to its console.
+/// A function that is called with each byte of a guest's console output.
 pub type ByteSink = Arc<dyn Fn(u8) + Send + Sync>;
 
-/// Where a console's output goes, and whether by lines or by bytes.
+/// Where the output of a guest's console goes: to a function that gets whole lines, or to one that
+/// gets single bytes.
 #[derive(Clone)]
 pub enum ConsoleOutput {
-    /// The function gets the output line by line, safe for any terminal.
+    /// The function gets the output line by line, without characters that could harm a terminal.
     Lines(LineSink),
     /// The function gets every byte unchanged, for a terminal that belongs to the guest.
     Raw(ByteSink),
@@ -89,8 +90,8 @@ impl SerialEvents for Room {
 debug_by_name!(Console, ConsoleOutput);
 
 impl Console {
-    /// Returns a console that writes to `output`, and raises `interrupt` in its guest, if there is
-    /// one.
+    /// Returns a console whose output goes to `output`. The console raises `interrupt` when it has
+    /// input for the guest or room for its output; with `None` the guest must poll.
     pub fn new(output: ConsoleOutput, interrupt: Option<EdgeInterrupt>) -> Self {
         let room = Room::default();
         let serial =
@@ -101,9 +102,9 @@ impl Console {
         }
     }
 
-    /// Makes the first of `bytes` available to the guest as input, as many as the UART's buffer has
-    /// room for, and returns their number. Waits up to `patience` for room; returns 0 if the guest
-    /// has read nothing by then.
+    /// Puts the first of `bytes` into the receive buffer of the guest's UART, as many as it has
+    /// room for, and returns how many that were. If the buffer is full, waits up to `patience` for
+    /// the guest to empty it, and returns 0 if it is still full then.
     pub fn input(&self, bytes: &[u8], patience: Duration) -> usize {
         let mut serial = self.serial.lock();
         let full = |serial: &mut Serial<_, _, _>| serial.fifo_capacity() == 0;
@@ -121,8 +122,9 @@ impl Console {
         serial.writer().words.clone()
     }
 
-    /// Returns the last lines of the output, oldest first, for the report of the VM. A last line
-    /// without a line end counts, and goes to the console's output now.
+    /// Ends the console's output, and returns its last lines, oldest first, for the VM's report. If
+    /// the guest did not end its last line, passes what there is of the line to the console's
+    /// output now.
     pub fn finish(&self) -> Vec<String> {
         let mut serial = self.serial.lock();
         let writer = serial.writer_mut();
@@ -243,8 +245,8 @@ impl Write for LineWriter {
     }
 }
 
-/// Returns a guest's `bytes` as text that is safe on a terminal: control characters and invalid
-/// UTF-8 become U+FFFD, a tab becomes a space.
+/// Returns `bytes`, which come from a guest, as text that is safe to show on a terminal: control
+/// characters and invalid UTF-8 are replaced by U+FFFD, and tabs by spaces.
 pub fn printable(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes)
         .chars()

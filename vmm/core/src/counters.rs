@@ -5,7 +5,7 @@ use std::fmt;
 
 use parking_lot::Mutex;
 
-/// The cause of an exit. `Display` writes the key that reports use, such as
+/// The cause of an exit. `Display` writes it as the text that reports use, such as
 /// `mmio:registers:control_doorbell` or `signal`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExitKey {
@@ -18,12 +18,14 @@ pub struct ExitKey {
 }
 
 impl ExitKey {
-    /// Returns the key of an exit that no device handles.
+    /// Returns the cause of an exit that no device handles. `reason` says why KVM returned to the
+    /// VMM.
     pub const fn plain(reason: &'static str) -> Self {
         Self::device(reason, "", "")
     }
 
-    /// Returns the key of an exit that was an access to `register` of `device`.
+    /// Returns the cause of an exit that was an access to `register` of `device`. `reason` says why
+    /// KVM returned to the VMM, such as `mmio`.
     pub const fn device(
         reason: &'static str,
         device: &'static str,
@@ -49,13 +51,14 @@ impl fmt::Display for ExitKey {
     }
 }
 
-/// Numbers of exits by their cause.
+/// Number of exits for each cause.
 pub type ExitCounts = BTreeMap<ExitKey, u64>;
 
 /// More keys than almost any virtual CPU has.
 const KEYS_EXPECTED: usize = 64;
 
-/// Counts the exits of one virtual CPU. Other threads may read the counts at any time.
+/// Counters of the exits of one virtual CPU, one for each cause. Other threads may read them at any
+/// time.
 #[derive(Debug, Default)]
 pub struct ExitCounters {
     // A few dozen keys at most (names are static, and a guest cannot make new ones), of which a
@@ -86,7 +89,7 @@ impl ExitCounters {
     }
 }
 
-/// Returns the sums of the counts of several virtual CPUs.
+/// Returns the counts of several virtual CPUs, added up for each cause of exits.
 pub fn total<'a>(counters: impl IntoIterator<Item = &'a ExitCounters>) -> ExitCounts {
     let mut counts = ExitCounts::new();
     for vcpu in counters {
@@ -95,7 +98,8 @@ pub fn total<'a>(counters: impl IntoIterator<Item = &'a ExitCounters>) -> ExitCo
     counts
 }
 
-/// Returns `counts` by the text of their keys, as a report lists them. Counts of zero are left out.
+/// Returns `counts` with each cause of exits as text, as reports list it. Counts of zero are left
+/// out.
 pub fn named(counts: &ExitCounts) -> BTreeMap<String, u64> {
     counts
         .iter()
@@ -104,8 +108,8 @@ pub fn named(counts: &ExitCounts) -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// Returns the numbers of exits between two samples, `later` minus `earlier`. Counts of zero are
-/// left out.
+/// Returns the number of exits for each cause between two samples: `later` minus `earlier`. Counts
+/// of zero are left out.
 pub fn since(earlier: &ExitCounts, later: &ExitCounts) -> ExitCounts {
     later
         .iter()

@@ -21,10 +21,10 @@ const EVENTS_OF_VM: u32 = 64;
 /// Time between two checks whether a guest has halted.
 const HALT_PERIOD: Duration = Duration::from_secs(1);
 
-/// Limits after which a run is ended from outside.
+/// Limits at which the host ends a run of VMs, whatever the guests do.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Limits {
-    /// Longest time of the run, from its start; `None` for no limit.
+    /// Maximum duration of the run; `None` for no limit.
     pub timeout: Option<Duration>,
 }
 
@@ -34,7 +34,7 @@ pub enum RunError {
     /// A VM could not be started.
     #[error("cannot start the guests")]
     Start(#[from] StartError),
-    /// The kernel refuses a timer.
+    /// The kernel refuses to set a timer for the run's time limit.
     #[error("cannot set the timer that ends the run after {seconds} s")]
     Timer {
         /// Time-out in seconds.
@@ -45,17 +45,17 @@ pub enum RunError {
     /// The kernel refuses to watch an event, or to wait for one.
     #[error("cannot wait for events of the VMs: {reason}")]
     Loop {
-        /// The error of the event loop.
+        /// Text of the error.
         reason: String,
     },
 }
 
-/// Starts all VMs, waits until each has ended by itself, or `limits` or `signals` end them, and
-/// returns their outcomes in the order of `vms`.
+/// Starts all VMs and waits until every VM has ended. Ends them itself when the time of `limits` is
+/// over or one of `signals` arrives. Returns their outcomes in the order of `vms`.
 ///
 /// # Errors
 /// [`RunError::Start`] if a thread cannot be started, `Timer` if a timer cannot be set, `Loop` if
-/// the kernel refuses to wait for events. All VMs have been stopped then, too.
+/// the kernel refuses to wait for events. All VMs have been stopped in these cases, too.
 pub fn run_all(
     vms: Vec<Vm>,
     limits: &Limits,

@@ -7,7 +7,7 @@ use kvm_ioctls::VcpuExit;
 use crate::bus::{Effect, GuestAddress, MmioBus, Port, PortBus, PowerEvent, STRAY};
 use crate::counters::{ExitCounters, ExitKey};
 
-/// The buses of a VM, on which exits find their devices.
+/// The two buses of a VM. An exit that is an access to a device finds the device on one of them.
 #[derive(Debug)]
 pub struct Platform {
     /// The bus of I/O ports.
@@ -20,9 +20,9 @@ pub struct Platform {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Outcome {
-    /// Run the guest on.
+    /// Run the guest again.
     Continue,
-    /// End the VM: the guest stored this code to a device. Zero means that the guest passes.
+    /// End the VM: the guest ended it with this exit code. Zero means success.
     End(u32),
     /// End the VM: the guest turned its machine off, or reset it.
     Power(PowerEvent),
@@ -31,7 +31,8 @@ pub enum Outcome {
     /// Resolve the access by [`crate::aperture::Aperture::resolve`]: the guest accessed memory that
     /// KVM cannot map.
     MemoryFault,
-    /// Run the instruction again or end the VM: KVM cannot emulate the instruction.
+    /// Run the instruction again or end the VM, as [`crate::aperture::Aperture::retry_emulation`]
+    /// says: KVM cannot emulate the instruction.
     EmulationFailure,
     /// End the VM: the guest got an exception for which it has no handler (a triple fault), by
     /// mistake or to reset its machine.
@@ -51,8 +52,9 @@ impl From<Effect> for Outcome {
     }
 }
 
-/// Handles one exit of a virtual CPU: carries out an access on the bus of `platform` that it goes
-/// to, and counts the exit in `counters`. Returns what the virtual CPU must do next.
+/// Handles one exit of a virtual CPU. If the exit is an access to an I/O port or a guest-physical
+/// address, carries it out on that bus of `platform`. Counts the exit in `counters`, and returns
+/// what the virtual CPU must do next.
 pub fn handle(exit: VcpuExit<'_>, platform: &Platform, counters: &ExitCounters) -> Outcome {
     let (reason, hit) = match exit {
         VcpuExit::IoOut(port, data) => ("io", platform.ports.write(Port(port), data)),

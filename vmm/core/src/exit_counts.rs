@@ -10,7 +10,7 @@ use crate::statistics::{Sample, VmStatistics};
 const SAMPLE_TRIES: u32 = 16;
 
 /// The counters of one VM's exits: KVM's and the VMM's own. Reading them causes no exit and stops
-/// no virtual CPU. The default counts nothing, for tests.
+/// no virtual CPU. Tests use the default value, which has no counters.
 #[derive(Clone, Debug, Default)]
 pub struct VmExits {
     statistics: Arc<VmStatistics>,
@@ -27,8 +27,8 @@ pub struct ExitSample {
 }
 
 impl VmExits {
-    /// Returns the counters of a VM from KVM's `statistics` of it and the VMM's `counters`, one for
-    /// each virtual CPU.
+    /// Returns the counters of a VM: KVM's `statistics` of the VM, and the VMM's `counters`, which
+    /// has one element for each virtual CPU.
     pub fn new(statistics: Arc<VmStatistics>, counters: Vec<Arc<ExitCounters>>) -> Self {
         Self {
             statistics,
@@ -46,11 +46,11 @@ impl VmExits {
         &self.statistics
     }
 
-    /// Reads both counts at the same moment.
+    /// Reads KVM's counters and the VMM's own counters at the same moment.
     ///
-    /// If the VMM counts an exit meanwhile, the sample is taken again, up to 16 times. What the two
-    /// counts may then differ by is at most one exit for each virtual CPU, which that CPU is in the
-    /// middle of.
+    /// If the VMM counts an exit during the reading, reads all counters again, up to 16 times in
+    /// all. The two counts may still differ by one exit for each virtual CPU: KVM has counted the
+    /// exit, and the VMM not yet.
     pub fn sample(&self) -> ExitSample {
         let count = || counters::total(self.counters.iter().map(|c| &**c));
         let mut vmm = count();
@@ -71,8 +71,8 @@ impl VmExits {
         }
     }
 
-    /// Returns what KVM counted from sample `earlier` to sample `later`, by KVM's names; empty if
-    /// KVM keeps no statistics.
+    /// Returns how far each of KVM's counters grew from sample `earlier` to sample `later`, by
+    /// KVM's name for the counter. The map is empty if KVM keeps no statistics.
     pub fn kvm_between(&self, earlier: &ExitSample, later: &ExitSample) -> BTreeMap<String, u64> {
         self.statistics.difference(&earlier.kvm, &later.kvm)
     }

@@ -10,23 +10,23 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KvmKind {
-    /// By Intel's VMX, on a physical machine.
+    /// KVM uses Intel's VMX on a physical machine.
     Vmx,
-    /// By AMD's SVM, on a physical machine.
+    /// KVM uses AMD's SVM on a physical machine.
     Svm,
-    /// By VMX or SVM, on a machine that is itself virtual.
+    /// KVM uses VMX or SVM on a machine that is itself virtual.
     Nested,
-    /// By software (PVM, "pagetable virtual machine"), without hardware virtualization: guest code
-    /// at CPL 3 runs at full speed, code at CPL 0 is interpreted.
+    /// KVM uses no hardware virtualization (PVM, "pagetable virtual machine"): guest code at CPL 3
+    /// runs at full speed, code at CPL 0 is interpreted.
     Software,
-    /// In an unknown way.
+    /// It is not known how KVM runs guest code.
     Unknown,
-    /// Not at all: the host has no KVM.
+    /// The host has no KVM.
     Absent,
 }
 
 impl KvmKind {
-    /// Returns a description of the kind for users.
+    /// Returns this kind of KVM in words, for messages and reports.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Vmx => "hardware (VMX)",
@@ -39,7 +39,7 @@ impl KvmKind {
     }
 }
 
-/// What kind of machine this host is, for reports.
+/// The machine on which the VMM runs, as reports describe it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Host {
     /// How KVM runs guest code on this host.
@@ -50,9 +50,9 @@ pub struct Host {
     pub cpu: String,
     /// Number of CPUs that this process may use.
     pub cpus: usize,
-    /// Physical memory in bytes.
+    /// Size of the host's physical memory in bytes.
     pub memory_bytes: u64,
-    /// Whether shared memory can have 2 MiB pages.
+    /// Whether this host can provide shared memory in 2 MiB pages.
     pub large_pages: bool,
 }
 
@@ -67,7 +67,7 @@ impl fmt::Display for Host {
 }
 
 impl Host {
-    /// Reads from a few files of `/proc` and `/sys` what kind of machine this host is.
+    /// Finds out what kind of machine this host is, by reading a few files in `/proc` and `/sys`.
     pub fn probe() -> Self {
         let uname = rustix::system::uname();
         let info = rustix::system::sysinfo();
@@ -89,9 +89,10 @@ impl Host {
     }
 }
 
-/// Returns the memory of this process that is neither guest memory nor GPU memory, in bytes: its
-/// anonymous and file pages. Guest and GPU memory are shared memory objects, which the kernel
-/// counts apart (proc(5), `RssShmem`). Returns `None` if `/proc/self/status` lacks the figures.
+/// Returns how much memory of this process is neither guest memory nor GPU memory, in bytes. Guest
+/// and GPU memory are shared memory objects, which the kernel counts separately (proc(5),
+/// `RssShmem`), so this is the sum of the process's anonymous pages and file pages. Returns `None`
+/// if `/proc/self/status` does not say how many there are.
 pub fn own_memory_bytes() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     Some(kib(&status, "RssAnon")? + kib(&status, "RssFile")?)

@@ -23,24 +23,25 @@ mod owned_slot;
 
 pub(crate) use owned_slot::OwnedSlot;
 
-/// Number of the first of KVM's memory slots for guest RAM.
+/// Number of the first memory slot that is for guest RAM.
 pub const RAM_SLOT_FIRST: u32 = 0;
-/// Number of the first of KVM's memory slots for the aperture. The numbers from here up to
+/// Number of the first memory slot that is for the aperture. The numbers from here up to
 /// [`PASSTHROUGH_SLOT_FIRST`] belong to the aperture.
 pub const APERTURE_SLOT_FIRST: u32 = 16;
-/// Most memory slots for the chunks of one aperture. Linux before 5.12 has 509 slots for a whole
-/// VM.
+/// Maximum number of memory slots under one aperture, not counting those for memory of devices.
+/// Linux before 5.12 has 509 slots for a whole VM.
 pub const APERTURE_CHUNKS_MAX: u32 = 256;
-/// Number of the first of KVM's memory slots for devices that are passed through.
+/// Number of the first memory slot that is for passed-through devices.
 pub const PASSTHROUGH_SLOT_FIRST: u32 = 400;
-/// Number of memory slots for devices that are passed through. Together with all others these are
-/// fewer than the 509 that Linux before 5.12 has.
+/// Number of memory slots that are for passed-through devices. All slots of a VM together are fewer
+/// than the 509 that Linux before 5.12 has.
 pub const PASSTHROUGH_SLOTS: u32 = 100;
 
-/// A memory slot of KVM: makes a range of this process's memory appear at guest-physical addresses.
+/// A memory slot of KVM: it makes a range of this process's memory appear at guest-physical
+/// addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// Number by which KVM knows the slot.
+    /// Number of the slot, by which KVM identifies it.
     pub number: u32,
     /// First guest-physical address of the slot; a multiple of 4 KiB.
     pub gpa: u64,
@@ -52,8 +53,8 @@ pub struct Slot {
     pub read_only: bool,
 }
 
-/// Adds and deletes the memory slots of one VM. The product implements this by KVM, tests by a
-/// fake.
+/// The hypervisor's interface for adding and deleting the memory slots of one VM. KVM implements
+/// it, and a fake does in tests.
 pub trait MemorySlots: Send + Sync {
     /// Adds a memory slot: the guest can then access the memory behind it.
     ///
@@ -75,8 +76,7 @@ pub trait MemorySlots: Send + Sync {
     fn delete(&self, number: u32) -> io::Result<()>;
 }
 
-/// Memory slots of a VM that does not exist: every call succeeds and does nothing. For tests of
-/// devices.
+/// Memory slots without a VM, for tests of devices: every call succeeds and does nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct NoGuest;
 
@@ -90,8 +90,8 @@ impl MemorySlots for NoGuest {
     }
 }
 
-/// Registers guest stores that signal an eventfd inside the hypervisor, without an exit to this
-/// process (ioeventfds).
+/// The hypervisor's interface for registering eventfds (ioeventfds): a guest's store to a
+/// registered address signals its eventfd without an exit to this process.
 pub trait IoEvents: Send + Sync {
     /// Makes every guest store to guest-physical `address` signal `event`. Stores count only with
     /// the width that these events are for.
@@ -108,7 +108,7 @@ pub trait IoEvents: Send + Sync {
     fn unregister(&self, address: u64, event: &EventFd) -> io::Result<()>;
 }
 
-/// A virtual machine of KVM, as the owner of memory slots and ioeventfds.
+/// One virtual machine of KVM, through which memory slots and eventfds are added and removed.
 #[derive(Clone)]
 pub struct KvmHypervisor {
     vm: Arc<VmFd>,
@@ -119,12 +119,14 @@ pub struct KvmHypervisor {
 debug_by_name!(KvmHypervisor);
 
 impl KvmHypervisor {
-    /// Returns the memory slots and ioeventfds of `vm`. Stores of 4 bytes signal events.
+    /// Returns the interface to the memory slots and eventfds of `vm`. A registered eventfd is
+    /// signalled by stores of 4 bytes.
     pub fn new(vm: Arc<VmFd>) -> Self {
         Self { vm, event_bytes: 4 }
     }
 
-    /// Returns the same VM with ioeventfds for stores of `bytes` bytes: 1, 2, 4 or 8.
+    /// Returns the same VM, but eventfds registered through it are signalled by stores of `bytes`
+    /// bytes: 1, 2, 4 or 8.
     pub fn with_events_of(self, bytes: u32) -> Self {
         Self {
             event_bytes: bytes,
@@ -154,9 +156,9 @@ impl KvmHypervisor {
         &self.vm
     }
 
-    /// Makes an instruction that KVM cannot emulate end `KVM_RUN` with an internal error, with the
-    /// processor's state as it was, at every privilege level. Without it, code at CPL 3 gets an
-    /// invalid-opcode exception instead (Linux, `handle_emulation_failure`).
+    /// Makes `KVM_RUN` return an internal error, with the processor's state unchanged, when the
+    /// guest executes an instruction that KVM cannot emulate. Without this call, code at CPL 3 gets
+    /// an invalid-opcode exception instead (Linux, `handle_emulation_failure`).
     ///
     /// # Errors
     /// KVM's error: `EINVAL` before Linux 5.15.

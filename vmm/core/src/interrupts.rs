@@ -30,9 +30,9 @@ use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 pub(crate) mod fake;
 mod kvm;
 
-/// First GSI of the lines to which the interrupt pins of PCI functions are wired.
+/// Number (GSI) of the first interrupt line to which pins of PCI functions are wired.
 pub const LINE_FIRST: u32 = 16;
-/// Number of the lines to which the interrupt pins of PCI functions are wired.
+/// Number of interrupt lines to which pins of PCI functions are wired.
 pub const LINES: u32 = 8;
 /// First GSI of messages: behind the I/O APIC's pins.
 const MESSAGE_FIRST: u32 = 24;
@@ -40,23 +40,24 @@ const MESSAGE_FIRST: u32 = 24;
 /// pins take 40.
 const MESSAGES_MAX: u32 = 4000;
 
-/// The message of a message-signalled interrupt: the value that a function stores to raise it, and
-/// the address to which it stores (PCI Local Bus Specification 3.0, 6.8.1).
+/// A message-signalled interrupt's message. A PCI function raises the interrupt by storing a value
+/// to an address (PCI Local Bus Specification 3.0, 6.8.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MsiMessage {
-    /// Address to which the function stores, as the guest programmed it.
+    /// Address to which the function stores; the guest has programmed it.
     pub address: u64,
-    /// Value that the function stores.
+    /// Value that the function stores; the guest has programmed it.
     pub data: u32,
 }
 
-/// Returns the GSI of the interrupt line to which pin `pin` (1 for INTA# … 4 for INTD#) of device
-/// `device` on PCI bus 0 is wired. The guest's ACPI tables contain the same wiring.
+/// Returns the number (GSI) of the interrupt line to which pin `pin` (1 for INTA# … 4 for INTD#) of
+/// device number `device` on PCI bus 0 is wired. The guest's ACPI tables describe the same wiring.
 pub const fn pci_line(device: u8, pin: u8) -> u32 {
     LINE_FIRST + (device as u32 + pin as u32 - 1) % LINES
 }
 
-/// The interrupt chips of a VM's hypervisor: KVM's, or a fake in tests.
+/// The hypervisor's interface to the interrupt chips of a VM. KVM implements it, and a fake does in
+/// tests.
 pub trait InterruptChips: Send + Sync {
     /// Makes each GSI of `messages` raise its message, in place of all earlier messages. The GSIs
     /// of the chips' pins keep their meaning.
@@ -92,7 +93,8 @@ pub trait InterruptChips: Send + Sync {
     fn set_level(&self, gsi: u32, asserted: bool) -> io::Result<()>;
 }
 
-/// Owns all interrupts of one VM: the table of messages, and the state of the lines.
+/// The interrupts of one VM: all message-signalled interrupts with their messages, and all
+/// interrupt lines with their states.
 pub struct InterruptController {
     chips: Box<dyn InterruptChips>,
     state: Mutex<State>,
@@ -125,8 +127,8 @@ impl InterruptController {
         })
     }
 
-    /// Returns a new message-signalled interrupt, for one vector of a function. The interrupt is
-    /// masked until [`MessageInterrupt::set`] gives it a message.
+    /// Returns a new message-signalled interrupt, for one vector of a PCI function. The interrupt
+    /// is masked until [`MessageInterrupt::set`] gives it a message.
     ///
     /// # Errors
     /// `ENOSPC` if the VM has 4000 such interrupts already, `EMFILE` or `ENFILE` if no descriptor
@@ -147,11 +149,11 @@ impl InterruptController {
         })
     }
 
-    /// Returns a device's share of the PCI line `gsi`, which [`pci_line`] computes. The share is
-    /// not asserted.
+    /// Returns a device's share of the interrupt line `gsi`, which several PCI functions may use.
+    /// [`pci_line`] computes `gsi`. At first, this device does not assert the line.
     ///
     /// # Errors
-    /// `EINVAL` if `gsi` is not a PCI line.
+    /// `EINVAL` if `gsi` is not a line for PCI functions.
     pub fn line(self: &Arc<Self>, gsi: u32) -> io::Result<LineInterrupt> {
         if !(LINE_FIRST..LINE_FIRST + LINES).contains(&gsi) {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -163,13 +165,13 @@ impl InterruptController {
         })
     }
 
-    /// Returns a share of the PCI line `gsi` for a host device that is passed through: an event of
-    /// the host's kernel asserts the line, which falls when the guest has handled the interrupt.
-    /// The VMM takes no part in that.
+    /// Returns a passed-through device's share of the interrupt line `gsi`. The host's kernel
+    /// asserts the line through an event, and KVM ends that when the guest has handled the
+    /// interrupt; the VMM takes no part.
     ///
     /// # Errors
-    /// `EINVAL` if `gsi` is not a PCI line, or the hypervisor's error, if the event cannot be
-    /// connected.
+    /// `EINVAL` if `gsi` is not a line for PCI functions, or the hypervisor's error if the event
+    /// cannot be connected.
     pub fn resampled_line(self: &Arc<Self>, gsi: u32) -> io::Result<ResampledLine> {
         if !(LINE_FIRST..LINE_FIRST + LINES).contains(&gsi) {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -187,10 +189,12 @@ impl InterruptController {
         })
     }
 
-    /// Returns the edge-triggered ISA interrupt `gsi`, 0 to 15, connected to an event of its own.
+    /// Returns a new edge-triggered interrupt that raises ISA interrupt `gsi`, 0 to 15, in the
+    /// guest.
     ///
     /// # Errors
-    /// `EINVAL` if `gsi` is above 15, or the hypervisor's error, if the event cannot be connected.
+    /// `EINVAL` if `gsi` is above 15, or the hypervisor's error if the interrupt's event cannot be
+    /// connected.
     pub fn edge(self: &Arc<Self>, gsi: u32) -> io::Result<EdgeInterrupt> {
         if gsi >= LINE_FIRST {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -240,9 +244,9 @@ fn new_event() -> io::Result<EventFd> {
 
 /// One message-signalled interrupt of a device.
 ///
-/// The interrupt is raised by a signal of its event, from this process or another. While the
-/// interrupt is masked, its event keeps the signal, as one, and serves as the pending bit; the
-/// signal is delivered when the interrupt gets a message.
+/// This process or another raises it by signalling its event (an eventfd). While the interrupt is
+/// masked, the event stays signalled, which serves as the pending bit. The interrupt is then
+/// delivered once, when it gets a message.
 pub struct MessageInterrupt {
     controller: Arc<InterruptController>,
     gsi: u32,
@@ -262,11 +266,11 @@ impl MessageInterrupt {
         &self.event
     }
 
-    /// Makes the interrupt raise `message` in the guest, or masks it if `message` is `None`. A
-    /// pending interrupt is delivered when it gets a message.
+    /// Gives the interrupt `message`, which is then raised in the guest, or masks the interrupt if
+    /// `message` is `None`. A pending interrupt is delivered when it gets a message.
     ///
     /// # Errors
-    /// The hypervisor's error, if it refuses the message. A masked interrupt stays masked then.
+    /// The hypervisor's error if it refuses the message. A masked interrupt stays masked then.
     pub fn set(&self, message: Option<MsiMessage>) -> io::Result<()> {
         let (controller, gsi) = (&self.controller, self.gsi);
         let mut routed = self.routed.lock();
@@ -284,7 +288,7 @@ impl MessageInterrupt {
         Ok(())
     }
 
-    /// Returns whether the interrupt was raised while it was masked, and is not delivered yet.
+    /// Returns whether the interrupt was raised while it was masked and has not been delivered yet.
     pub fn is_pending(&self) -> bool {
         let routed = self.routed.lock();
         // Taken and put back: nobody else reads the event while it is not routed.
@@ -295,7 +299,7 @@ impl MessageInterrupt {
         pending
     }
 
-    /// Makes the interrupt not pending, as a reset of the device does.
+    /// Makes the interrupt no longer pending, as a reset of the device does.
     pub fn clear_pending(&self) {
         let routed = self.routed.lock();
         if !*routed {
@@ -314,8 +318,8 @@ impl Drop for MessageInterrupt {
     }
 }
 
-/// One device's share of a level-triggered interrupt line. The line is asserted as long as any of
-/// the devices that share it asserts it.
+/// One device's share of a level-triggered interrupt line. The line is asserted as long as at least
+/// one of the devices that share it asserts it.
 pub struct LineInterrupt {
     controller: Arc<InterruptController>,
     gsi: u32,
@@ -323,7 +327,7 @@ pub struct LineInterrupt {
 }
 
 impl LineInterrupt {
-    /// Asserts the line for this device, or stops asserting it.
+    /// Asserts the line for this device if `asserted` is set, else stops asserting it.
     pub fn set(&self, asserted: bool) {
         let mut before = self.asserted.lock();
         if *before != asserted {
@@ -339,9 +343,9 @@ impl Drop for LineInterrupt {
     }
 }
 
-/// A host device's share of a level-triggered interrupt line, asserted by an event. A second event
-/// tells the host's kernel that the guest has handled the interrupt, so that it looks at the device
-/// again.
+/// A passed-through device's share of a level-triggered interrupt line. One event (an eventfd)
+/// asserts the line. KVM signals a second event when the guest has handled the interrupt, so that
+/// the host's kernel checks whether the device still asserts its pin.
 pub struct ResampledLine {
     connection: Connection,
     handled: EventFd,
@@ -360,7 +364,7 @@ impl ResampledLine {
     }
 }
 
-/// An edge-triggered ISA interrupt, such as that of the serial port. It is never masked here.
+/// An edge-triggered ISA interrupt, such as that of the serial port. The VMM never masks it.
 pub struct EdgeInterrupt(Connection);
 
 impl EdgeInterrupt {

@@ -23,10 +23,11 @@ thread_local! {
     static IMMEDIATE_EXIT: Cell<*mut u8> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// Installs the signal handler for kicks, once for the process.
+/// Installs the handler of the signal that [`kick`] sends. Later calls in the same process do
+/// nothing.
 ///
 /// # Errors
-/// The kernel's error, if it refuses the handler.
+/// The kernel's error if it refuses the handler.
 pub fn install_handler() -> io::Result<()> {
     static INSTALLED: OnceLock<Result<(), i32>> = OnceLock::new();
     INSTALLED
@@ -34,7 +35,8 @@ pub fn install_handler() -> io::Result<()> {
         .map_err(io::Error::from_raw_os_error)
 }
 
-/// Makes the thread of a virtual CPU leave guest code. Does nothing if the thread has ended.
+/// Sends `thread`, which runs a virtual CPU, a signal that makes it leave guest code. Does nothing
+/// if the thread has ended.
 pub fn kick<T>(thread: &JoinHandle<T>) {
     if let Err(e) = thread.kill(signal()) {
         log::debug!("cannot kick a thread: {e}");
@@ -54,8 +56,8 @@ extern "C" fn on_kick(_: c_int, _: *mut siginfo_t, _: *mut c_void) {
     }
 }
 
-/// The virtual CPU that this thread runs. While this value lives, a [`kick`] of the thread stops
-/// the virtual CPU.
+/// The virtual CPU that the current thread runs. While this value lives, a [`kick`] of the thread
+/// makes the virtual CPU leave guest code.
 #[derive(Debug)]
 pub struct Kickable {
     vcpu: VcpuFd,
@@ -64,7 +66,8 @@ pub struct Kickable {
 }
 
 impl Kickable {
-    /// Makes kicks of this thread stop `vcpu`, which only this thread may run.
+    /// Makes each [`kick`] of the current thread stop `vcpu` from now on. Only this thread may run
+    /// `vcpu`.
     pub fn new(mut vcpu: VcpuFd) -> Self {
         IMMEDIATE_EXIT.set(&raw mut vcpu.get_kvm_run().immediate_exit);
         Self {
@@ -73,8 +76,9 @@ impl Kickable {
         }
     }
 
-    /// Forgets all kicks so far. Between this call and the next run of the virtual CPU, the caller
-    /// checks whether it must stop.
+    /// Clears the effect of earlier kicks, so that the virtual CPU can run again. After this call
+    /// and before it runs the virtual CPU, the caller checks whether it must stop: a kick before
+    /// this call is forgotten.
     pub fn rearm(&mut self) {
         self.vcpu.set_kvm_immediate_exit(0);
     }

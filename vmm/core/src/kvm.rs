@@ -38,7 +38,7 @@ pub enum KvmError {
         /// The Linux kernel's error.
         source: io::Error,
     },
-    /// KVM has another API version than all Linux kernels since 2.6.22.
+    /// KVM has another API version than all Linux kernels since 2.6.22 have.
     #[error("KVM has API version {version}, not {API_VERSION}: install a newer Linux kernel")]
     Version {
         /// The API version that KVM has.
@@ -54,13 +54,13 @@ pub enum KvmError {
     },
 }
 
-/// A system call, mostly one of KVM, that failed.
+/// A failed system call, in most cases an ioctl of KVM.
 #[derive(Debug, thiserror::Error)]
 #[error("the system call {call} failed")]
 pub struct CallError {
     /// Name of the system call or of the ioctl, such as `KVM_CREATE_VM`.
     pub call: &'static str,
-    /// The error that it returned.
+    /// The error that the failed system call returned.
     pub source: io::Error,
 }
 

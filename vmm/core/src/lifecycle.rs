@@ -31,8 +31,8 @@ pub struct Lifecycle {
 }
 
 impl Lifecycle {
-    /// Returns the state of a VM whose `vcpus` virtual CPUs have not run yet. The VM's devices
-    /// watch `stop`, which is set when the VM must stop.
+    /// Returns the state of a VM whose `vcpus` virtual CPUs have not run yet. `stop` is set when
+    /// the VM must stop; the VM's devices have it too, and end accesses that wait.
     ///
     /// # Errors
     /// The error of eventfd(2) if the host has no descriptor left.
@@ -71,33 +71,34 @@ impl Lifecycle {
         verdict.as_ref().map(|(result, _)| result.clone())
     }
 
-    /// Returns when the VM ended; `None` while the VM runs.
+    /// Returns when the VM got its verdict, that is, when it ended; `None` while the VM runs.
     pub fn decided(&self) -> Option<Instant> {
         let verdict = self.verdict.lock();
         verdict.as_ref().map(|(_, when)| *when)
     }
 
-    /// Counts a virtual CPU whose thread has left its loop. When all have and the VM has no
-    /// verdict, the verdict becomes [`VmResult::Abandoned`].
+    /// Records that the thread of one virtual CPU no longer runs it. When this is true of all
+    /// virtual CPUs and the VM has no verdict, the verdict becomes [`VmResult::Abandoned`].
     pub fn left(&self) {
         if self.running.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.decide(VmResult::Abandoned);
         }
     }
 
-    /// Asks all virtual CPUs whether they have halted for good. A kick must interrupt them before
-    /// they notice.
+    /// Asks all virtual CPUs to find out whether they have halted for good. They notice only after
+    /// the caller has kicked their threads.
     pub fn suspect_halt(&self) {
         self.halt_suspected.store(true, Ordering::Release);
     }
 
-    /// Returns whether virtual CPUs must find out whether they have halted for good.
+    /// Returns whether [`Self::suspect_halt`] has asked the virtual CPUs to find out whether they
+    /// have halted for good.
     pub fn halt_suspected(&self) -> bool {
         self.halt_suspected.load(Ordering::Acquire)
     }
 
-    /// Records whether virtual CPU `index`, below 64, has halted for good. Returns true if now all
-    /// have.
+    /// Records whether virtual CPU `index`, below 64, has halted for good. Returns whether all
+    /// virtual CPUs have now halted for good.
     pub fn halted(&self, index: u32, halted: bool) -> bool {
         let bit = 1 << index;
         if !halted {
@@ -108,17 +109,18 @@ impl Lifecycle {
         (before | bit).count_ones() == self.vcpus
     }
 
-    /// Asks all virtual CPUs to stop. A kick must interrupt them before they notice.
+    /// Asks all virtual CPUs to stop. They notice only after the caller has kicked their threads.
     pub fn request_stop(&self) {
         self.stop.store(true, Ordering::Release);
     }
 
-    /// Returns whether all virtual CPUs must stop.
+    /// Returns whether the virtual CPUs have been asked to stop.
     pub fn stopping(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Records that a virtual CPU enters guest code now. Only the first call counts.
+    /// Records the current time as that of the first entry into guest code. A virtual CPU calls
+    /// this before it enters guest code; all calls but the first do nothing.
     pub fn entering(&self) {
         self.first_entry.get_or_init(Instant::now);
     }

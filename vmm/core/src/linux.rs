@@ -37,11 +37,13 @@ pub use setup::{Linux, SetupError, prepare};
 
 pub(crate) use processor::{cpuid_of, enter, set_memory_types};
 
-/// Interrupt line (GSI, the number of the I/O APIC's input) of the serial port COM1.
+/// Number (GSI) of the interrupt line of the serial port COM1, which is also the number of the I/O
+/// APIC's input.
 pub const SERIAL_GSI: u32 = 4;
 
-/// What a Linux kernel's command line begins with. The user's own options follow.
+/// First part of every Linux guest's kernel command line. The user's own options follow.
 ///
-/// `panic=-1` makes a kernel that panics restart at once, which ends the VM: otherwise it would
-/// spin. `8250.nr_uarts=1` announces one serial port, since probing for three more costs time.
+/// `panic=-1` makes a kernel that panics restart at once, which ends the VM; otherwise it would
+/// loop for ever. `8250.nr_uarts=1` announces one serial port, since probing for three more takes
+/// time.
 pub const COMMAND_LINE: &str = "console=ttyS0 panic=-1 8250.nr_uarts=1";

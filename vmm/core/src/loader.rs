@@ -76,9 +76,9 @@ pub enum LoadError {
          or build it again"
     )]
     Truncated {
-        /// Name of the part.
+        /// Name of the part of the image that is cut off.
         what: &'static str,
-        /// Offset in the file at which the part ends.
+        /// Offset in the file at which the cut-off part would end.
         end: u64,
         /// Size of the file in bytes.
         bytes: u64,
@@ -104,7 +104,7 @@ pub enum LoadError {
         address: u64,
         /// The segment's size in memory, in bytes.
         bytes: u64,
-        /// End of the RAM that images may use.
+        /// End of the guest-physical addresses that images may use.
         end: u64,
     },
     /// A segment has more bytes in the file than in memory.
@@ -140,7 +140,8 @@ pub enum LoadError {
     /// The crate `linux-loader` does not accept the image, or cannot write guest memory.
     #[error("cannot copy the image into guest memory")]
     Load(#[from] linux_loader::loader::Error),
-    /// The crate `vm-memory`, by which guest memory is written, does not accept it.
+    /// The crate `vm-memory`, through which guest memory is written, does not accept the guest's
+    /// RAM.
     #[error("cannot access guest memory to load the image")]
     View(#[from] vm_memory::mmap::FromRangesError),
 }
@@ -158,7 +159,7 @@ fn machine_name(machine: u16) -> &'static str {
     }
 }
 
-/// Where an image lies in guest memory after it was loaded.
+/// Guest-physical addresses of an ELF image that has been loaded into guest memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Image {
     /// Guest-physical address of the first instruction.
@@ -167,7 +168,7 @@ pub struct Image {
     pub end: u64,
 }
 
-/// Checks the ELF file `image` and copies its segments into `ram`. Images may use the
+/// Checks the ELF file `image` and copies its segments into `ram`. The segments must lie in the
 /// guest-physical addresses from [`IMAGE_BASE`] to `usable_end`.
 ///
 /// # Errors
@@ -179,8 +180,8 @@ pub fn load(ram: &GuestRam, image: &[u8], usable_end: u64) -> Result<Image, Load
     Ok(loaded)
 }
 
-/// Checks the ELF file `image` without loading it. Its segments must lie in the guest-physical
-/// addresses `usable`.
+/// Checks the ELF file `image` without loading it. Its segments must lie in the range `usable` of
+/// guest-physical addresses. Returns where they would lie.
 ///
 /// # Errors
 /// The variant of [`LoadError`] that names what is wrong with the image.

@@ -17,16 +17,18 @@ use vm_memory::{GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
 
 use crate::hypervisor::{MemorySlots, RAM_SLOT_FIRST, Slot};
 
-/// Highest end of guest RAM below the addresses of devices, which take 3 to 4 GiB.
+/// Maximum end of the guest RAM that begins at address zero. Devices have the addresses from here,
+/// 3 GiB, to 4 GiB.
 pub const LOW_END_MAX: u64 = 3 << 30;
 /// Tables, boot page and the beginning of an image: touched sparsely before the first guest
 /// instruction, so small pages bring it sooner.
 const BOOT_BYTES: u64 = 4 << 20;
-/// First address of guest RAM above the addresses of devices.
+/// Guest-physical address at which guest RAM continues behind the addresses of devices, which are
+/// from 3 to 4 GiB.
 pub const HIGH_BASE: u64 = 4 << 30;
-/// Least guest RAM that a VM may have, in bytes.
+/// Minimum size of a VM's RAM in bytes.
 pub const RAM_BYTES_MIN: u64 = 8 << 20;
-/// Most guest RAM that a VM may have, in bytes: RAM must end well below the aperture.
+/// Maximum size of a VM's RAM in bytes. RAM must end well below the aperture.
 pub const RAM_BYTES_MAX: u64 = 128 << 30;
 
 /// Why guest RAM cannot be created.
@@ -38,22 +40,22 @@ pub enum RamCreateError {
         RAM_BYTES_MIN >> 20, limit_bytes >> 20
     )]
     Size {
-        /// Size that was wanted, in bytes.
+        /// Requested size of guest RAM in bytes.
         bytes: u64,
-        /// Most guest RAM that this host allows, in bytes.
+        /// Maximum size of guest RAM on this host, in bytes.
         limit_bytes: u64,
     },
     /// The host has no memory of this size.
     #[error("cannot create guest memory of {bytes} bytes: give the guest less memory")]
     Create {
-        /// Size that was wanted, in bytes.
+        /// Requested size of guest RAM in bytes.
         bytes: u64,
-        /// Why the memory object or its mapping cannot be created.
+        /// Why the host cannot provide the memory.
         source: MemoryError,
     },
 }
 
-/// One contiguous range of guest RAM, with the memory object behind it.
+/// One contiguous range of guest RAM, backed by a shared memory object of its own.
 #[derive(Debug)]
 pub struct RamRegion {
     base: u64,
@@ -92,8 +94,8 @@ impl RamRegion {
         &self.memory
     }
 
-    /// Returns the address in this process of the range's first byte, for a memory slot.
-    /// [`Mapping::as_ptr`] says what must not be done with it.
+    /// Returns the address of the range's first byte in this process, as a memory slot needs it.
+    /// For the rules of using this pointer see [`Mapping::as_ptr`].
     pub fn host(&self) -> NonNull<u8> {
         self.mapping.as_ptr()
     }
@@ -105,7 +107,8 @@ impl RamRegion {
     }
 }
 
-/// All RAM of one guest: one range below the addresses of devices, and one above them if needed.
+/// All RAM of one guest: one range from address zero to at most 3 GiB and, for larger guests,
+/// another one from 4 GiB.
 #[derive(Debug)]
 pub struct GuestRam {
     low: RamRegion,
@@ -159,7 +162,7 @@ impl GuestRam {
         std::iter::once(&self.low).chain(&self.high)
     }
 
-    /// Copies guest RAM from guest-physical `address` on into `into`.
+    /// Copies guest RAM that begins at guest-physical `address` into `into`, and fills it.
     ///
     /// # Errors
     /// [`RamError`] if no single range of guest RAM contains all the bytes; then nothing was
@@ -173,7 +176,7 @@ impl GuestRam {
             .map_err(|_| RamError { address, bytes })
     }
 
-    /// Copies `from` into guest RAM, from guest-physical `address` on.
+    /// Copies all of `from` into guest RAM, beginning at guest-physical `address`.
     ///
     /// # Errors
     /// [`RamError`] if no single range of guest RAM contains all the bytes; then nothing was
@@ -207,8 +210,8 @@ impl GuestRam {
         Ok(f(&unsafe { self.lend() }?))
     }
 
-    /// Returns guest RAM in the types of the crate `vm-memory`, for a device. The view keeps the
-    /// RAM alive.
+    /// Returns guest RAM as types of the crate `vm-memory`, which virtio devices use. The RAM
+    /// exists at least as long as the view.
     ///
     /// # Errors
     /// The error of `vm-memory` if it does not accept the ranges of RAM.

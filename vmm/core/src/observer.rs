@@ -16,7 +16,7 @@ use crate::counters::{self, ExitCounters};
 use crate::statistics::{StatisticsError, VmStatistics};
 use crate::vcpu::Machine;
 
-/// Reads the statistics of a running VM, from any thread; made by [`crate::vm::Vm::observer`].
+/// Gives any thread the statistics of a running VM. [`crate::vm::Vm::observer`] makes it.
 #[derive(Clone)]
 pub struct VmObserver {
     pub(crate) name: String,
@@ -29,33 +29,36 @@ pub struct VmObserver {
 
 debug_by_name!(VmObserver);
 
-/// The statistics of a VM at one moment. All counts begin when the VM is created.
+/// The statistics of a VM at one moment. All counters have counted since the VM was created.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VmObservation {
     /// Name of the VM.
     pub name: String,
     /// Number of virtual CPUs.
     pub vcpus: u32,
-    /// Guest RAM in bytes.
+    /// Size of the guest's RAM in bytes.
     pub memory_bytes: u64,
-    /// Time from the guest's first instruction to now, or to the end of the VM; `None` if the guest
-    /// has executed none yet.
+    /// Time from the guest's first instruction to now, or to the end of the VM if it has ended;
+    /// `None` if the guest has not executed an instruction yet.
     pub ran_for: Option<Duration>,
     /// Whether the VM has ended.
     pub ended: bool,
-    /// KVM's counters by their names in KVM; `None` if this kernel does not offer them.
+    /// Values of KVM's counters, by KVM's names for them; `None` if the host's kernel does not
+    /// offer them.
     pub kvm: Option<BTreeMap<String, u64>>,
-    /// The VMM's own counts of exits, by keys such as `mmio:registers:control_doorbell`.
+    /// Number of exits that the VMM has counted for each cause, such as
+    /// `mmio:registers:control_doorbell`.
     pub vmm_exits: BTreeMap<String, u64>,
-    /// How much of the aperture (BAR 2) is in use.
+    /// How much of the VM's aperture (BAR 2) is in use.
     pub aperture: ApertureUse,
-    /// Statistics of the VM's session; `None` if the worker process that holds it does not answer.
+    /// Statistics of the VM's session; `None` if a worker process has the session and does not
+    /// answer.
     pub session: Option<Activity>,
 }
 
 impl VmObserver {
-    /// Reads the VM's statistics of this moment; `None` if the VM does not exist any more. Takes
-    /// some ten microseconds, or up to a fraction of a second if a worker process does not answer.
+    /// Returns the VM's statistics at this moment; `None` if the VM does not exist any more. Takes
+    /// about ten microseconds, or up to a fraction of a second if a worker process does not answer.
     pub fn observe(&self) -> Option<VmObservation> {
         // First, since it may be waited for: counts and times are to be of one moment.
         let session = self.session.upgrade()?.activity();

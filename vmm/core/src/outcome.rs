@@ -14,7 +14,7 @@ use crate::registers::Registers;
 /// How a VM ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum VmResult {
-    /// The guest stored zero to the exit port.
+    /// The guest reported success: it stored zero to the exit port, which ends the VM.
     Pass,
     /// The guest turned its machine off.
     PoweredOff,
@@ -27,9 +27,10 @@ pub enum VmResult {
         /// The message of the panic, as the kernel printed it.
         message: String,
     },
-    /// The guest stored a value other than zero to the exit port.
+    /// The guest reported failure: it stored a value other than zero to the exit port, which ends
+    /// the VM.
     Fail {
-        /// The value; not zero.
+        /// The value that the guest stored; not zero.
         code: u32,
         /// Where and why the guest failed, such as "at main.rs:7: sum is 3"; `None` if the guest
         /// has not reported it to the test device.
@@ -53,22 +54,22 @@ pub enum VmResult {
     },
     /// Every virtual CPU of a bare guest stopped or halted, and none stored to the exit port.
     Abandoned,
-    /// The host asks for a device back that was passed through to the guest.
+    /// The host wants a device back that was passed through to the guest.
     DeviceWanted {
         /// The device's PCI address on the host.
         address: Address,
     },
-    /// The run reached its time-out.
+    /// The run reached its time limit.
     Timeout,
-    /// A signal to the command ended the run; the number of the signal.
+    /// A signal ended the command; the value is its number.
     Signal(i32),
-    /// The VMM failed; the error with its causes.
+    /// The VMM failed; the text is the error with its causes.
     Error(String),
 }
 
 impl VmResult {
-    /// Returns whether the guest ended without a failure: passed, or turned off, restarted or
-    /// halted its machine.
+    /// Returns whether the VM counts as successful: its guest reported success, or turned off,
+    /// restarted or halted its machine.
     pub fn passed(&self) -> bool {
         matches!(
             self,
@@ -114,32 +115,32 @@ impl fmt::Display for VmResult {
     }
 }
 
-/// The result and the counts of a VM that has ended.
+/// How a VM ended, and its counters at that time.
 #[derive(Debug)]
 pub struct VmOutcome {
     /// Name of the VM.
     pub name: String,
     /// How the VM ended.
     pub result: VmResult,
-    /// KVM's counters for the whole run, by their names in KVM; empty if this kernel does not offer
-    /// them.
+    /// Values of KVM's counters for the whole run, by KVM's names for them; empty if the host's
+    /// kernel does not offer them.
     pub kvm_exits: BTreeMap<String, u64>,
-    /// The VMM's own counts of exits in the whole run, by keys such as
+    /// Number of exits that the VMM counted in the whole run for each cause, such as
     /// `mmio:registers:control_doorbell`.
     pub vmm_exits: BTreeMap<String, u64>,
-    /// When the first virtual CPU entered guest code; `None` if none did.
+    /// When the first virtual CPU entered guest code; `None` if none has done so.
     pub first_instruction: Option<Instant>,
     /// When the VM ended.
     pub ended: Instant,
-    /// The counters of the VM's session in the mediator.
+    /// Counters of the VM's session in the mediator.
     pub session: SessionReport,
-    /// Numbers of the guest's accesses that hit no register and no mapping.
+    /// Numbers of the guest's stray accesses, by kind.
     pub strays: StrayCounts,
-    /// The last lines of the guest's console, oldest first.
+    /// The last lines that the guest wrote to its console, oldest first.
     pub console_tail: Vec<String>,
-    /// Guest RAM in bytes.
+    /// Size of the guest's RAM in bytes.
     pub memory_bytes: u64,
-    /// Reports on the host's devices that were passed through to the VM.
+    /// Reports on the host devices that were passed through to the VM, one for each device.
     pub devices: Vec<DeviceReport>,
 }
 

@@ -20,15 +20,17 @@ pub use layout::{BarAllocator, LOW_BASE, LOW_END, Layout, LayoutError, physical_
 pub use mechanism::{CONFIG_PORTS, CONFIG_PORTS_BYTES, PciBus};
 pub use msix::MsixTable;
 
-/// A PCI function, as the bus sees it: it carries out accesses to its configuration space.
+/// A function on a guest's PCI bus, as far as its configuration space is concerned: the bus calls
+/// it for each access.
 ///
-/// Each access lies within one aligned 32-bit word; `offset` is below 256.
+/// Each access lies within one aligned 32-bit word, and `offset` is below 256.
 pub trait ConfigAccess: Send + Sync {
-    /// Carries out a load at `offset`. Sets all bytes of `into`.
+    /// Carries out the guest's load at `offset` of the function's configuration space. Sets all
+    /// bytes of `into`.
     fn read_config(&self, offset: u8, into: &mut [u8]);
-    /// Carries out a store of `from` at `offset`.
+    /// Carries out the guest's store of `from` at `offset` of the function's configuration space.
     fn write_config(&self, offset: u8, from: &[u8]);
 }
 
-/// The functions of PCI bus 0, by device number. Each device has function 0 only.
+/// The functions of PCI bus 0; the index is the device number. Each device has function 0 only.
 pub type Devices = [Option<Arc<dyn ConfigAccess>>; 32];

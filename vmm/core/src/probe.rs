@@ -22,33 +22,33 @@ const PORT: u16 = 0xca0;
 /// A guest-physical address without memory.
 const DOORBELL: u32 = 0xe000_0000;
 
-/// Why a probe of KVM has no result.
+/// Why a measurement of KVM with a test guest failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
-    /// Memory for the probe's guest cannot be created.
+    /// Memory for the test guest cannot be created.
     #[error("cannot create the memory of a guest that tests KVM")]
     Memory(#[from] RamCreateError),
-    /// This process has no free address range for the memory of a slot.
+    /// This process has no free address range for the memory slot.
     #[error("cannot reserve addresses for a guest that tests KVM")]
     Addresses(#[from] MemoryError),
-    /// The probe's guest does not fit into its memory, which does not happen.
+    /// The test guest does not fit into its memory, which never happens.
     #[error("cannot load a guest that tests KVM")]
     Image(#[from] RamError),
-    /// A call of KVM or of the operating system failed.
+    /// A system call failed, in most cases an ioctl of KVM.
     #[error("cannot run a guest that tests KVM")]
     Kvm(#[from] CallError),
-    /// The probe's guest ended in another way than expected, which the text names.
+    /// The test guest stopped in another way than expected; the text says how.
     #[error("a guest that tests KVM did not run to its end: it stopped with {0}")]
     Ended(String),
 }
 
-/// Measures how long a guest takes for one iteration of a loop of two instructions. Returns the
-/// mean in nanoseconds over `iterations` iterations, after as many to warm up. `privilege` is the
-/// guest's privilege level.
+/// Measures how fast guest code runs at privilege level `privilege`. Returns the mean time in
+/// nanoseconds of one iteration of a loop of two instructions, over `iterations` iterations. As
+/// many iterations run before, to warm up.
 ///
 /// # Errors
-/// [`ProbeError::Kvm`] if KVM refuses a call, `Memory` or `Image` if the probe's memory cannot be
-/// created or written, `Ended` if the probe's guest ends in another way.
+/// [`ProbeError::Kvm`] if a system call fails, `Memory` or `Image` if the memory of the test guest
+/// cannot be created or written, `Ended` if the test guest stops in another way than expected.
 pub fn loop_ns(kvm: &Kvm, privilege: Privilege, iterations: u32) -> Result<f64, ProbeError> {
     // 1: mov ecx, N; 2: dec ecx; jnz 2b; mov dx, port; out dx, eax; jmp 1b
     let code = [
@@ -66,13 +66,13 @@ pub fn loop_ns(kvm: &Kvm, privilege: Privilege, iterations: u32) -> Result<f64, 
     Ok(each_ns(start.elapsed(), iterations))
 }
 
-/// Measures how long one exit to user space and back takes, which is a guest's store to an I/O
-/// port. Returns the mean in nanoseconds over `exits` exits. `privilege` is the guest's privilege
-/// level.
+/// Measures how long an exit to the VMM and the return to the guest take. The guest runs at
+/// privilege level `privilege`, and each exit is a store to an I/O port. Returns the mean time in
+/// nanoseconds over `exits` exits.
 ///
 /// # Errors
-/// [`ProbeError::Kvm`] if KVM refuses a call, `Memory` or `Image` if the probe's memory cannot be
-/// created or written, `Ended` if the probe's guest ends in another way.
+/// [`ProbeError::Kvm`] if a system call fails, `Memory` or `Image` if the memory of the test guest
+/// cannot be created or written, `Ended` if the test guest stops in another way than expected.
 pub fn exit_ns(kvm: &Kvm, privilege: Privilege, exits: u32) -> Result<f64, ProbeError> {
     // mov dx, port; 1: out dx, eax; jmp 1b
     let port = PORT.to_le_bytes();
@@ -86,13 +86,14 @@ pub fn exit_ns(kvm: &Kvm, privilege: Privilege, exits: u32) -> Result<f64, Probe
     Ok(each_ns(start.elapsed(), exits))
 }
 
-/// Measures how long one doorbell takes: a guest's store that signals an eventfd inside KVM.
-/// Returns the mean in nanoseconds over `rings` stores. `privilege` is the guest's privilege level.
+/// Measures how long a doorbell takes: a guest's store on which KVM signals an eventfd without an
+/// exit to the VMM. The guest runs at privilege level `privilege`. Returns the mean time in
+/// nanoseconds over `rings` stores.
 ///
 /// # Errors
-/// [`ProbeError::Kvm`] if KVM refuses a call, `Memory` or `Image` if the probe's memory cannot be
-/// created or written, `Ended` if the probe's guest ends in another way or some of its stores
-/// signal no event.
+/// [`ProbeError::Kvm`] if a system call fails, `Memory` or `Image` if the memory of the test guest
+/// cannot be created or written, `Ended` if the test guest stops in another way than expected or
+/// some of its stores signal no event.
 pub fn doorbell_ns(kvm: &Kvm, privilege: Privilege, rings: u32) -> Result<f64, ProbeError> {
     // mov edi, address; mov ecx, N; 1: mov [rdi], eax; dec ecx; jnz 1b
     let code = [
@@ -122,12 +123,13 @@ pub fn doorbell_ns(kvm: &Kvm, privilege: Privilege, rings: u32) -> Result<f64, P
     Ok(time)
 }
 
-/// Measures how long KVM takes to add and to delete a memory slot of `bytes` bytes. Returns both
-/// means in nanoseconds, over `slots` slots.
+/// Measures how long KVM takes to add a memory slot of `bytes` bytes, and to delete it. Returns the
+/// mean times of adding and of deleting in nanoseconds, over `slots` repetitions.
 ///
 /// # Errors
-/// [`ProbeError::Kvm`] if KVM refuses a call, `Memory` or `Addresses` if the probe's memory or its
-/// addresses cannot be created.
+/// [`ProbeError::Kvm`] if a system call fails, `Memory` if the memory of the test guest cannot be
+/// created, `Image` if it cannot be written, `Addresses` if this process has no free address range
+/// for the slot.
 pub fn slot_ns(kvm: &Kvm, bytes: u64, slots: u32) -> Result<(f64, f64), ProbeError> {
     let window = Window::reserve(bytes)?;
     let guest = Guest::new(kvm, Privilege::User, &exit_code())?;

@@ -9,7 +9,8 @@ use serde::Serialize;
 /// lost.
 const RESET_VECTOR: u64 = 0xfff0;
 
-/// A virtual CPU's x86 registers when its guest crashed, for the report.
+/// The x86 registers of a virtual CPU at the moment its guest crashed, as the VM's report shows
+/// them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Registers {
     /// Instruction pointer.
@@ -33,7 +34,7 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// Reads the registers of `vcpu`. Those that KVM does not return are zero.
+    /// Reads the registers of `vcpu`. Registers that KVM fails to return are zero.
     pub fn of(vcpu: &VcpuFd) -> Self {
         let regs = vcpu.get_regs().unwrap_or_default();
         let sregs = vcpu.get_sregs().unwrap_or_default();

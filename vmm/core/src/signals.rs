@@ -10,8 +10,9 @@ use vmm_sys_util::signal::{block_signal, create_sigset, unblock_signal};
 /// Signals that end a run.
 const SIGNALS: [i32; 2] = [libc::SIGINT, libc::SIGTERM];
 
-/// SIGINT and SIGTERM as a readable descriptor. Both signals are blocked in this thread and in the
-/// threads that it creates later; a drop unblocks them in this thread.
+/// A descriptor that becomes readable when SIGINT or SIGTERM arrives. While this value lives, both
+/// signals are blocked in the thread that created it and in threads that this thread creates: they
+/// do not end the process.
 #[derive(Debug)]
 pub struct Signals {
     file: File,
@@ -19,11 +20,11 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Blocks SIGINT and SIGTERM, and opens the descriptor. The caller must not have created
-    /// threads yet: in an older thread these signals still end the process.
+    /// Blocks SIGINT and SIGTERM, and opens the descriptor. No other thread may exist yet: in such
+    /// a thread, these signals would still end the process.
     ///
     /// # Errors
-    /// The kernel's error, if no descriptor is left.
+    /// The kernel's error if no descriptor is left.
     pub fn block() -> io::Result<Self> {
         let set = create_sigset(&SIGNALS).map_err(io::Error::from)?;
         // Refused only for a signal that is blocked already, which then is not ours to unblock.
@@ -42,7 +43,8 @@ impl Signals {
         Ok(Self { file, blocked })
     }
 
-    /// Takes a signal that has arrived and returns its number; `None` if none has arrived.
+    /// Returns the number of a signal that has arrived and was not taken yet; `None` if there is
+    /// none.
     pub fn take(&mut self) -> Option<i32> {
         let mut info = [0; size_of::<libc::signalfd_siginfo>()];
         self.file.read_exact(&mut info).ok()?;

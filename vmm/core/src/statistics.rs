@@ -34,7 +34,7 @@ pub enum StatisticsError {
     /// A statistics file cannot be read.
     #[error("cannot read {bytes} bytes at offset {offset} of KVM's statistics file")]
     Read {
-        /// Offset in the file.
+        /// Offset in the file at which reading failed.
         offset: u64,
         /// Number of bytes to read.
         bytes: usize,
@@ -46,15 +46,15 @@ pub enum StatisticsError {
     Layout(#[from] LayoutError),
 }
 
-/// KVM's statistics of one VM: a file for the VM and a file for each virtual CPU. Without files,
-/// which is the default, KVM keeps no statistics and every sample is empty.
+/// KVM's statistics of one VM, read from a file for the VM and a file for each virtual CPU. The
+/// default value has no files, for a KVM without statistics, and all its samples are empty.
 #[derive(Debug, Default)]
 pub struct VmStatistics {
     vm: Option<Source>,
     vcpus: Vec<Source>,
 }
 
-/// The values of KVM's statistics at one moment, summed over all virtual CPUs.
+/// The values of KVM's statistics at one moment; those of virtual CPUs are added up.
 /// [`VmStatistics::sample`] takes a sample.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
@@ -69,7 +69,7 @@ struct Source {
 }
 
 impl VmStatistics {
-    /// Opens the statistics of `vm`, whose virtual CPUs are `vcpus`.
+    /// Opens KVM's statistics of `vm` and of its virtual CPUs `vcpus`.
     ///
     /// # Errors
     /// [`StatisticsError::Open`] if KVM has no statistics, `Read` if a file cannot be read,
@@ -101,7 +101,7 @@ impl VmStatistics {
         self.vm.is_some()
     }
 
-    /// Reads the current values.
+    /// Reads the current values of all counters.
     ///
     /// # Errors
     /// [`StatisticsError::Read`] if a statistics file cannot be read.
@@ -116,8 +116,9 @@ impl VmStatistics {
         Ok(sample)
     }
 
-    /// Returns what each counter counted from sample `earlier` to sample `later`, by KVM's names.
-    /// Names of counters that belong to the VM, not to its virtual CPUs, begin with `vm:`.
+    /// Returns how far each counter grew from sample `earlier` to sample `later`, by KVM's name for
+    /// the counter. Counters of the VM as a whole have `vm:` before their names; all others are
+    /// sums over the virtual CPUs.
     pub fn difference(&self, earlier: &Sample, later: &Sample) -> BTreeMap<String, u64> {
         let mut named = BTreeMap::new();
         let parts = [

@@ -24,7 +24,7 @@ pub(crate) struct Machine {
     pub aperture: Arc<Aperture>,
     pub console: Arc<Console>,
     pub life: Lifecycle,
-    /// Whether the machine has registers by which the guest turns it off or resets it.
+    /// Whether the machine has registers by which the guest can turn the machine off or reset it.
     pub has_power: bool,
     pub attached: Vec<Arc<dyn Attach>>,
 }
@@ -46,7 +46,8 @@ enum End {
 }
 
 impl Vcpu {
-    /// Runs the virtual CPU until it or the VM ends. This is the body of the virtual CPU's thread.
+    /// Runs the virtual CPU until it stops for good or its VM ends. The thread of the virtual CPU
+    /// does nothing else.
     pub fn run(self) {
         let Self {
             index,

@@ -40,7 +40,7 @@ const KICK_PAUSE: Duration = Duration::from_millis(1);
 /// Events of devices that are logged as warnings: a guest may be able to bring them about at will.
 const DEVICE_WARNINGS_MAX: u64 = 8;
 
-/// Why the threads of a VM cannot be started.
+/// Why a VM cannot be started: the thread of a virtual CPU cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot start the thread of virtual CPU {vcpu} of {name}")]
 pub struct StartError {
@@ -52,7 +52,7 @@ pub struct StartError {
     pub source: io::Error,
 }
 
-/// A virtual machine. A drop stops the VM and frees everything that it has.
+/// A virtual machine. Dropping this value stops the VM and frees all its resources.
 ///
 /// [`Vm::new`] creates a VM, [`crate::event_loop::run_all`] runs it, and [`Vm::finish`] ends it.
 pub struct Vm {
@@ -81,17 +81,18 @@ impl Vm {
         &self.name
     }
 
-    /// Returns the attributes of the GPU that the VM's session uses.
+    /// Returns the attributes of the GPU (name, memory, …) that the VM's session uses.
     pub fn gpu(&self) -> Attributes {
         self.session.attributes()
     }
 
-    /// Returns the VM's console, which receives the guest's output and passes input to the guest.
+    /// Returns the VM's serial console, which receives the guest's output and passes input to the
+    /// guest.
     pub fn console(&self) -> &Arc<Console> {
         &self.console
     }
 
-    /// Returns an observer, by which any thread reads the VM's statistics for as long as the VM
+    /// Returns an observer, through which any thread can read the VM's statistics as long as the VM
     /// exists.
     pub fn observer(&self) -> VmObserver {
         VmObserver {
@@ -213,7 +214,7 @@ impl Vm {
         }
     }
 
-    /// Stops the VM if it still runs, and returns how it ended, with its statistics.
+    /// Stops the VM if it still runs. Returns its result, how it ended, and its statistics.
     pub fn finish(mut self) -> VmOutcome {
         let session = self.retire();
         let never = VmResult::Error("the VM was stopped before its guest ended".to_owned());

@@ -12,16 +12,17 @@ use causeway_protocol::Access;
 use super::device_slots::DeviceSlots;
 use crate::hypervisor::{APERTURE_CHUNKS_MAX, APERTURE_SLOT_FIRST, MemorySlots, OwnedSlot, Slot};
 
-/// Size in bytes of one memory slot under the aperture, chosen by measuring
-/// (`docs/decisions/0002-aperture-slots.md`). A slot is larger if the aperture would otherwise need
-/// more than [`APERTURE_CHUNKS_MAX`] slots.
+/// Usual size in bytes of a chunk: a part of the aperture that has a memory slot of its own. The
+/// size was chosen by measuring (`docs/decisions/0002-aperture-slots.md`). Chunks are larger if the
+/// aperture would otherwise need more than [`APERTURE_CHUNKS_MAX`] slots.
 pub const CHUNK_BYTES: u64 = 256 << 20;
 
 /// The memory slots under the aperture of one VM. The aperture is divided into chunks of equal
-/// size; each chunk gets a slot over its part of the window of host addresses when it is first
-/// used, and keeps the slot. Device memory, which is not in the window, has slots of its own.
+/// size; each chunk gets a slot when it is first used, and keeps it. Memory of devices has slots of
+/// its own ([`DeviceSlots`]).
 ///
-/// Slots *stand* (exist in the hypervisor) while the aperture has an address and is not suspended.
+/// The slots exist in the hypervisor while the aperture has a guest-physical address and
+/// [`Self::suspend`] has not deleted them for the time being.
 pub struct ChunkSlots {
     slots: Arc<dyn MemorySlots>,
     devices: DeviceSlots,
@@ -35,8 +36,9 @@ pub struct ChunkSlots {
 }
 
 impl ChunkSlots {
-    /// Returns the slots of an aperture over `window`, to which the guest gets access. No slot
-    /// exists in the hypervisor yet.
+    /// Returns the memory slots of an aperture whose memory appears in `window`, a range of this
+    /// process's addresses. `slots` is the hypervisor interface that adds and deletes slots. At
+    /// first no slot exists in the hypervisor.
     pub fn new(slots: Arc<dyn MemorySlots>, window: Arc<Window>) -> Self {
         Self {
             devices: DeviceSlots::new(Arc::clone(&slots)),
@@ -49,12 +51,13 @@ impl ChunkSlots {
         }
     }
 
-    /// Makes the chunks under `range` (offsets into the aperture) have slots: at once if the
-    /// aperture has an address and is not suspended, otherwise as soon as both are true.
+    /// Gives each chunk that overlaps `range`, in offsets into the aperture, a memory slot. The
+    /// slots are added at once if the aperture has a guest-physical address and its slots are not
+    /// suspended, otherwise when both are so.
     ///
     /// # Errors
-    /// The hypervisor's error if it refuses a slot. Slots that were added before stay, which does
-    /// no harm: nothing is mapped under them yet.
+    /// The hypervisor's error if it refuses a slot. Slots that this call added before stay. They do
+    /// no harm, since no memory is mapped under them yet.
     pub fn cover(&mut self, range: Range<u64>) -> io::Result<()> {
         let base = self.standing_base();
         let first = range.start / self.chunk_bytes;
@@ -69,28 +72,31 @@ impl ChunkSlots {
         Ok(())
     }
 
-    /// Returns whether the chunk that begins at offset `start` has never been used, so that no slot
-    /// covers it.
+    /// Returns whether the chunk that begins at offset `start` of the aperture has never been used:
+    /// no memory slot covers it then.
     pub fn is_unused(&self, start: u64) -> bool {
         !self.used.contains_key(&((start / self.chunk_bytes) as u32))
     }
 
-    /// Returns the size in bytes of a chunk, and so of its slot.
+    /// Returns the size in bytes of a chunk, which is also the size of its memory slot.
     pub fn chunk_bytes(&self) -> u64 {
         self.chunk_bytes
     }
 
-    /// Returns the memory slots over device memory.
+    /// Returns the memory slots over memory of devices.
     pub fn devices(&self) -> &DeviceSlots {
         &self.devices
     }
 
-    /// Makes `[from, from + bytes)` of a device's memory appear at `offset` of the aperture,
-    /// instead of what an earlier call made appear there.
+    /// Makes the range `[from, from + bytes)` of a device's `memory` appear at `offset` of the
+    /// aperture, with the guest's rights `access`. Replaces the device memory that an earlier call
+    /// showed at this `offset`.
     ///
     /// # Errors
-    /// [`PlaceError::Map`] if the driver does not map the memory, [`PlaceError::Slot`] if the
-    /// hypervisor refuses a slot. The guest then sees nothing at `offset`.
+    /// [`PlaceError::Map`] if the device's driver cannot map the memory into this process,
+    /// [`PlaceError::Slot`] if the hypervisor refuses or does not delete a slot. If it does not
+    /// delete the slot of an earlier call, the guest still sees the memory of that call; otherwise
+    /// it sees nothing at `offset`.
     pub fn show_device(
         &mut self,
         offset: u64,
@@ -111,7 +117,8 @@ impl ChunkSlots {
             .map_err(|source| PlaceError::Slot { offset, source })
     }
 
-    /// Removes the device memory that [`Self::show_device`] made appear at `offset`, if any.
+    /// Removes the device memory that [`Self::show_device`] has made appear at `offset`. Does
+    /// nothing if there is none.
     ///
     /// # Errors
     /// [`PlaceError::Slot`] if the hypervisor does not delete the slot; the guest then still sees
@@ -121,7 +128,8 @@ impl ChunkSlots {
         hidden.map_err(|source| PlaceError::Slot { offset, source })
     }
 
-    /// Moves all slots to an aperture at guest-physical address `base`; with `None`, deletes them.
+    /// Moves all slots when the aperture moves to guest-physical address `base`. Deletes them all
+    /// if `base` is `None`, so that the guest cannot reach the aperture.
     ///
     /// # Errors
     /// The hypervisor's error if it refuses a slot; the aperture then has no address.
@@ -139,29 +147,31 @@ impl ChunkSlots {
         })
     }
 
-    /// Deletes all slots until [`Self::resume`] has been called as often as this function.
-    /// Meanwhile every access to the aperture is an exit.
+    /// Deletes all slots for the time being, so that every access to the aperture is an exit. The
+    /// slots come back when [`Self::resume`] has been called as often as this function.
     ///
     /// # Errors
-    /// The hypervisor's error if it does not delete a slot; then some slots still exist, and
-    /// nothing is suspended.
+    /// The hypervisor's error if it does not delete a slot. Some slots then still exist, and this
+    /// call needs no call of [`Self::resume`].
     pub fn suspend(&mut self) -> io::Result<()> {
         self.take_down()?;
         self.suspensions += 1;
         Ok(())
     }
 
-    /// Ends one suspension. The end of the last one adds all slots again.
+    /// Ends the effect of one call of [`Self::suspend`]. Adds all slots again if no other
+    /// suspension is under way.
     ///
     /// # Errors
-    /// The hypervisor's error if it refuses a slot; the next [`Self::cover`] of a chunk adds its
-    /// slot if it is missing.
+    /// The hypervisor's error if it refuses a slot. The next call of [`Self::cover`] for the slot's
+    /// chunk tries to add it again.
     pub fn resume(&mut self) -> io::Result<()> {
         self.suspensions = self.suspensions.saturating_sub(1);
         self.put_up()
     }
 
-    /// Returns whether a suspension has begun and not ended.
+    /// Returns whether [`Self::suspend`] has been called more often than [`Self::resume`], so that
+    /// the slots are deleted for the time being.
     pub fn suspended(&self) -> bool {
         self.suspensions > 0
     }
@@ -171,7 +181,7 @@ impl ChunkSlots {
         self.base
     }
 
-    /// Returns the address of the aperture, if slots may stand now.
+    /// Returns the address of the aperture, if slots may exist in the hypervisor now.
     fn standing_base(&self) -> Option<u64> {
         self.base.filter(|_| self.suspensions == 0)
     }
@@ -213,7 +223,8 @@ fn chunk_slot(
     unsafe { OwnedSlot::new(slots, slot, Arc::clone(window)) }
 }
 
-/// Returns the size in bytes of one memory slot under an aperture of `bytes` bytes, a power of two.
+/// Returns the size in bytes of a chunk, a part that has a memory slot of its own, of an aperture
+/// of `bytes` bytes. `bytes` is a power of two.
 pub fn chunk_bytes(bytes: u64) -> u64 {
     CHUNK_BYTES
         .max(bytes / u64::from(APERTURE_CHUNKS_MAX))

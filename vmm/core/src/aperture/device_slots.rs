@@ -11,23 +11,24 @@ use crate::hypervisor::{
     APERTURE_CHUNKS_MAX, APERTURE_SLOT_FIRST, MemorySlots, OwnedSlot, PASSTHROUGH_SLOT_FIRST, Slot,
 };
 
-/// Most pieces of device memory that one aperture may show at a time. Their memory slots, those of
-/// guest RAM and those of the aperture's chunks are together fewer than the 509 that Linux before
-/// 5.12 has.
+/// Maximum number of ranges of device memory that one aperture shows at a time; each takes a memory
+/// slot. The number is small enough that these slots, those of guest RAM and those of the rest of
+/// the aperture fit into the 509 slots that Linux before 5.12 offers a VM.
 pub const DEVICE_PLACEMENTS_MAX: u32 = 128;
 /// Number of the first slot of device memory.
 const DEVICE_SLOT_FIRST: u32 = APERTURE_SLOT_FIRST + APERTURE_CHUNKS_MAX;
 const _: () = assert!(DEVICE_SLOT_FIRST + DEVICE_PLACEMENTS_MAX <= PASSTHROUGH_SLOT_FIRST);
 
-/// The memory slots over device memory in an aperture, one for each piece, by the piece's offset in
-/// the aperture.
+/// The memory slots through which an aperture shows memory of devices: one slot for each range of
+/// device memory. A range is identified by its offset in the aperture.
 pub struct DeviceSlots {
     slots: Arc<dyn MemorySlots>,
     shown: BTreeMap<u64, OwnedSlot<Box<dyn DeviceMapping>>>,
 }
 
 impl DeviceSlots {
-    /// Returns an empty set, whose memory slots `slots` will add and delete.
+    /// Returns an empty set. `slots` is the hypervisor interface through which the set adds and
+    /// deletes its memory slots.
     pub fn new(slots: Arc<dyn MemorySlots>) -> Self {
         Self {
             slots,
@@ -35,22 +36,24 @@ impl DeviceSlots {
         }
     }
 
-    /// Returns whether another piece of device memory can get a slot.
+    /// Returns whether the set has fewer than [`DEVICE_PLACEMENTS_MAX`] ranges, so that another
+    /// range of device memory can get a slot.
     pub fn has_room(&self) -> bool {
         self.shown.len() < DEVICE_PLACEMENTS_MAX as usize
     }
 
-    /// Returns the address in this process of byte `within` of the device memory that is shown at
-    /// aperture offset `start`; `None` if nothing is shown there, or `within` is outside.
+    /// Returns the address in this process of one byte of the device memory that begins at offset
+    /// `start` of the aperture. `within` is the byte's offset from the start of that memory.
+    /// Returns `None` if no device memory begins at `start`, or it ends before the byte.
     pub fn address(&self, start: u64, within: u64) -> Option<*mut u8> {
         let shown = self.shown.get(&start)?;
         let first = shown.memory()?.as_ptr().as_ptr();
         (within < shown.slot().bytes).then(|| first.wrapping_add(within as usize))
     }
 
-    /// Makes `bytes` bytes of `mapping` appear at `offset` of the aperture: at once if `base` is
-    /// the guest-physical address of the aperture, with the next [`Self::put_up`] if `base` is
-    /// `None`.
+    /// Makes the first `bytes` bytes of `mapping` appear at `offset` of the aperture, read-only for
+    /// the guest if `read_only` is set. `base` is the guest-physical address of the aperture. If
+    /// `base` is `None`, the memory appears when [`Self::put_up`] is called next.
     ///
     /// # Errors
     /// `ENOSPC` if no slot is left, or the hypervisor's error if it refuses the slot. The guest
@@ -90,8 +93,8 @@ impl DeviceSlots {
         Ok(())
     }
 
-    /// Removes what [`Self::show`] made appear at `offset`, if any. When this returns, the guest
-    /// cannot reach the memory.
+    /// Removes the device memory that [`Self::show`] has made appear at `offset`. Does nothing if
+    /// there is none. When this returns, the guest cannot reach the memory.
     ///
     /// # Errors
     /// The hypervisor's error if it does not delete the slot; the guest then still sees the memory.
@@ -104,7 +107,8 @@ impl DeviceSlots {
         Ok(())
     }
 
-    /// Adds all slots that do not exist yet, for an aperture at guest-physical address `base`.
+    /// Adds the slots of the set that do not exist in the hypervisor. `base` is the guest-physical
+    /// address of the aperture.
     ///
     /// # Errors
     /// The hypervisor's error if it refuses a slot.
@@ -113,11 +117,11 @@ impl DeviceSlots {
         all.try_for_each(|(offset, shown)| shown.add(base + offset))
     }
 
-    /// Deletes all slots, so that the guest sees no device memory until [`Self::put_up`] adds them
-    /// again.
+    /// Deletes the slots of the set from the hypervisor, so that the guest sees no device memory
+    /// until [`Self::put_up`] adds them again.
     ///
     /// # Errors
-    /// The hypervisor's error if it does not delete a slot; then some slots still exist.
+    /// The hypervisor's error if it does not delete a slot; some slots then still exist.
     pub fn take_down(&mut self) -> io::Result<()> {
         self.shown.values_mut().try_for_each(OwnedSlot::delete)
     }

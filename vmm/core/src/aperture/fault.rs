@@ -12,15 +12,16 @@ use super::{Aperture, State};
 /// How long a vCPU waits for another's suspension to end before it looks at its own affairs again.
 const RESUME_WAIT: Duration = Duration::from_millis(10);
 
-/// What [`Aperture::resolve`] did about a guest's access on which `KVM_RUN` failed with EFAULT.
+/// Result of [`Aperture::resolve`], which carries out a guest's access on which `KVM_RUN` failed
+/// with EFAULT.
 #[derive(Debug, PartialEq, Eq)]
 pub enum FaultOutcome<T> {
     /// The instruction is complete: the virtual CPU can go on with the next one.
     Resolved,
-    /// A signal interrupted the virtual CPU before the instruction was done. The virtual CPU
-    /// repeats the instruction when it runs again, and fails in the same way.
+    /// A signal interrupted the virtual CPU before the instruction was complete. When the virtual
+    /// CPU runs again, it repeats the instruction, and `KVM_RUN` fails again.
     Interrupted,
-    /// The handler of the exits asked to stop, with this value.
+    /// The caller's function that handles exits asked to stop, and returned this value.
     Stopped(T),
 }
 
@@ -59,7 +60,8 @@ pub enum FaultError {
     },
 }
 
-/// A virtual CPU, as far as [`Aperture::resolve`] needs one. Tests implement this without KVM.
+/// The operations of a virtual CPU that [`Aperture::resolve`] uses. Tests implement them without
+/// KVM.
 pub trait Processor {
     /// Runs the virtual CPU until it exits (`KVM_RUN`).
     ///
@@ -87,8 +89,8 @@ impl Processor for VcpuFd {
     }
 }
 
-/// Remembers when one virtual CPU last met an instruction that KVM could not emulate, so that
-/// [`Aperture::retry_emulation`] retries it at the right times only.
+/// State of one virtual CPU from which [`Aperture::retry_emulation`] decides whether an instruction
+/// that KVM could not emulate is worth another try.
 #[derive(Debug, Default)]
 pub struct EmulationRetry {
     epoch: u64,
@@ -96,13 +98,14 @@ pub struct EmulationRetry {
 
 impl Aperture {
     /// Carries out a guest's access to the aperture on which `KVM_RUN` failed with EFAULT (or
-    /// exited with `KVM_EXIT_MEMORY_FAULT`). Runs `vcpu` without the aperture's memory slots until
-    /// the instruction is complete.
+    /// exited with `KVM_EXIT_MEMORY_FAULT`). Deletes the aperture's memory slots for the time
+    /// being, runs `vcpu` until the instruction is complete, and adds the slots again.
     ///
-    /// `handle` gets the exits of that one instruction, and treats them like all others: an access
-    /// to the aperture goes to the MMIO bus, which finds this aperture and counts stray accesses.
-    /// When this returns, `immediate_exit` is clear; so a thread that is kicked by a signal and a
-    /// flag must look at the flag before it runs the virtual CPU again.
+    /// `handle` is called for each exit of that instruction and must treat it like any other exit:
+    /// the MMIO bus passes an access to the aperture on to this aperture, and counts it if it is
+    /// stray. This function clears KVM's flag `immediate_exit`. So if another thread stops this one
+    /// by setting a flag and sending a signal, the caller must check that flag before it runs the
+    /// virtual CPU again.
     ///
     /// # Errors
     /// [`FaultError::Persists`] if the access does not go to the aperture, `Emulation` if KVM
@@ -120,10 +123,14 @@ impl Aperture {
         outcome
     }
 
-    /// Returns whether a virtual CPU whose instruction KVM could not emulate must run the
-    /// instruction again. It must if the aperture's memory slots were deleted for another virtual
-    /// CPU since the last call with this `last`: the access may be one that needs no emulation.
-    /// Waits at most 10 ms for the slots.
+    /// Returns whether a virtual CPU must run an instruction again that KVM could not emulate.
+    /// False means that KVM cannot emulate it at all.
+    ///
+    /// While [`Self::resolve`] has deleted the memory slots of the aperture for one virtual CPU,
+    /// KVM has to emulate the accesses of all others too, even those that need no emulation
+    /// otherwise. So the result is true if that has happened since the last call with this `last`,
+    /// which belongs to the virtual CPU that asks. If the slots are deleted now, waits up to 10 ms
+    /// for them.
     pub fn retry_emulation(&self, last: &mut EmulationRetry) -> bool {
         let mut state = self.state.lock();
         let suspended = |state: &mut State| state.slots.suspended();

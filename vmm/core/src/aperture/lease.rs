@@ -6,16 +6,17 @@ use causeway_memory::SharedMemory;
 use causeway_protocol::Access;
 use parking_lot::RwLock;
 
-/// A host thread's right to use guest-mapped memory, which ends when the guest loses its own. The
-/// end waits for uses under way, so each use must be short.
+/// The right of a host thread to use memory that a guest has mapped. The lease ends when the
+/// guest's mapping is removed or its access rights change. Ending the lease waits for uses under
+/// way, so each use must be short.
 #[derive(Clone, Debug, Default)]
 pub struct Lease {
     ended: Arc<RwLock<bool>>,
 }
 
 impl Lease {
-    /// Calls `work` and returns its result; returns `None` without a call if the lease has ended.
-    /// The lease does not end before `work` returns.
+    /// Calls `work` while the lease is kept from ending, and returns its result. Returns `None`
+    /// without calling `work` if the lease has ended already.
     pub fn during<R>(&self, work: impl FnOnce() -> R) -> Option<R> {
         let ended = self.ended.read();
         (!*ended).then(work)
@@ -27,15 +28,17 @@ impl Lease {
     }
 }
 
-/// Memory that a guest has mapped, which a host thread may use while the lease lasts.
+/// A range of memory that a guest has mapped in its aperture, and the lease by which a host thread
+/// may use it.
 #[derive(Clone, Debug)]
 pub struct LeasedMemory {
-    /// The memory object that contains the mapped memory.
+    /// The memory object that contains the range.
     pub memory: Arc<SharedMemory>,
-    /// Offset of the mapped memory in the object, in bytes.
+    /// Offset of the range in the memory object, in bytes.
     pub offset: u64,
-    /// Access rights that the guest has to the memory.
+    /// The guest's access rights to the range.
     pub access: Access,
-    /// The right to use the memory: it ends when the guest's mapping or rights end.
+    /// The host thread's right to use the range: it ends when the guest's mapping is removed or its
+    /// access rights change.
     pub lease: Lease,
 }

@@ -12,8 +12,8 @@ use super::Aperture;
 /// Most ranges that wait. A guest that maps more in one batch touches the rest itself.
 const PENDING_MAX: usize = 64;
 
-/// Remembers whether placements wait to be mapped ahead of the guest's first touch, and whether
-/// this KVM can do that.
+/// Flags of one aperture about mapping its memory in KVM before the guest first uses it: whether
+/// new memory waits to be mapped so, and whether KVM was found unable to do it.
 #[derive(Debug, Default)]
 pub struct Prefault {
     pending: AtomicBool,
@@ -31,11 +31,12 @@ impl Prefault {
 }
 
 impl Aperture {
-    /// Makes KVM map the memory that was placed in the aperture since the last call. The thread of
-    /// a virtual CPU calls this after an exit that may have placed memory; without new memory the
-    /// call costs one load. Where KVM cannot do this (`KVM_PRE_FAULT_MEMORY` needs Linux 6.11 and
-    /// two-dimensional paging), the guest's first touches are faults, of 2 MiB each where the
-    /// memory allows.
+    /// Makes KVM map the memory that was placed in the aperture since the last call, so that the
+    /// guest's first access to it causes no page fault in KVM. The thread of the virtual CPU `vcpu`
+    /// calls this after an exit that may have placed memory.
+    ///
+    /// Does nothing if KVM cannot do this (`KVM_PRE_FAULT_MEMORY` needs Linux 6.11 and
+    /// two-dimensional paging): then KVM maps each page when the guest first accesses it.
     pub fn prefault(&self, vcpu: &VcpuFd) {
         let pending = &self.prefault.pending;
         if !pending.load(Ordering::Relaxed) || !pending.swap(false, Ordering::AcqRel) {

@@ -4,19 +4,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-/// The use of an aperture at one moment.
+/// How much of an aperture was used at the moment when this value was made.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 pub struct ApertureUse {
     /// Size of the aperture in bytes.
     pub bytes: u64,
-    /// Bytes of the allocations that are placed in the aperture.
+    /// Total size in bytes of the allocations that are placed in the aperture.
     pub used_bytes: u64,
     /// Number of allocations that are placed in the aperture.
     pub placements: u64,
 }
 
-/// Counts the placements of one aperture and their bytes. The aperture changes the counters only
-/// while it holds the lock of its placements.
+/// Counters of the allocations that are placed in one aperture, and of their bytes. Any thread may
+/// read them without a lock.
 #[derive(Debug, Default)]
 pub struct Usage {
     bytes: AtomicU64,
@@ -24,20 +24,20 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Counts an allocation of `bytes` bytes that was placed in the aperture.
+    /// Adds an allocation of `bytes` bytes, which was placed in the aperture, to the counters.
     pub fn placed(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.placements.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes an allocation of `bytes` bytes, which was removed from the aperture, out of the
-    /// counts.
+    /// Subtracts an allocation of `bytes` bytes, which was removed from the aperture, from the
+    /// counters.
     pub fn removed(&self, bytes: u64) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.placements.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Returns the counts as the use of an aperture of `bytes` bytes.
+    /// Returns the values of the counters, for an aperture whose size is `bytes` bytes.
     pub fn of(&self, bytes: u64) -> ApertureUse {
         ApertureUse {
             bytes,

@@ -16,9 +16,9 @@ const TSS_FIXED_BYTES: u16 = 104;
 /// Offset of the word that says where the I/O permission map begins.
 const TSS_MAP_BASE: u64 = 102;
 /// Size of the task state segment in bytes: its fixed part, one bit for each of 65,536 I/O ports,
-/// and a byte of ones that the processor expects behind them.
+/// and a final byte of ones that the processor expects.
 pub const TSS_BYTES: u32 = TSS_FIXED_BYTES as u32 + 8192 + 1;
-/// Guest-physical address of the page table of the top level.
+/// Guest-physical address of the top-level page table.
 pub const TOP_TABLE: u64 = 0x9000;
 const GIB_TABLE: u64 = 0xa000;
 /// Bytes of page tables that map 512 GiB in 2 MiB pages.
@@ -40,8 +40,8 @@ pub const TASK: u16 = 0x28;
 const PRESENT_WRITABLE_USER: u64 = 0b111;
 const LARGE: u64 = 1 << 7;
 
-/// Returns the end of the RAM below 3 GiB that a bare guest may use: page tables take the rest if
-/// the CPU cannot map pages of 1 GiB.
+/// Returns the guest-physical address at which the RAM below 3 GiB ends for a bare guest. That is
+/// the end of the RAM, less 2 MiB for page tables if the CPU cannot map pages of 1 GiB.
 pub fn usable_low_end(ram: &GuestRam, features: Features) -> u64 {
     if features.gib_pages {
         ram.low_end()
@@ -50,7 +50,8 @@ pub fn usable_low_end(ram: &GuestRam, features: Features) -> u64 {
     }
 }
 
-/// Writes the descriptor tables, task state segment and page tables of a bare guest.
+/// Writes the descriptor tables, the task state segment and the page tables of a bare guest into
+/// `ram`.
 ///
 /// # Errors
 /// [`RamError`] if guest RAM has no room for the tables.

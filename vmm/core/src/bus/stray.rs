@@ -15,7 +15,8 @@ pub(super) enum Direction {
     Store,
 }
 
-/// Counts the stray accesses of one guest, and logs the first few as warnings.
+/// Counters of the stray accesses of one guest. The first few stray accesses are also logged as
+/// warnings.
 #[derive(Debug, Default)]
 pub struct StrayCounters {
     counts: Mutex<StrayCounts>,
@@ -26,16 +27,16 @@ pub struct StrayCounters {
 /// Numbers of stray accesses of one guest so far, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct StrayCounts {
-    /// Loads from addresses of the aperture at which nothing is mapped.
+    /// Number of loads from addresses of the aperture at which nothing is mapped.
     pub hole_reads: u64,
-    /// Stores to addresses of the aperture at which nothing is mapped.
+    /// Number of stores to addresses of the aperture at which nothing is mapped.
     pub hole_writes: u64,
-    /// Stores to read-only mappings in the aperture.
+    /// Number of stores to read-only mappings in the aperture.
     pub refused_writes: u64,
-    /// Accesses that a device refused: wrong offset, width or alignment, a store to a read-only
-    /// register, or a doorbell that is not bound.
+    /// Number of accesses that a device refused: wrong offset, width or alignment, a store to a
+    /// read-only register, or a doorbell that is not bound.
     pub registers: u64,
-    /// Accesses to addresses that no device has.
+    /// Number of accesses to addresses that no device has.
     pub unclaimed: u64,
 }
 
@@ -54,8 +55,8 @@ impl StrayCounts {
 }
 
 impl StrayCounters {
-    /// Returns counters for a bus on which stray accesses are normal, as when Linux probes ports:
-    /// none is logged as a warning.
+    /// Returns counters that log no warnings, for a bus on which stray accesses are normal, as when
+    /// Linux probes I/O ports for devices.
     pub fn unreported() -> Self {
         Self {
             unreported: true,

@@ -8,12 +8,13 @@ use parking_lot::Mutex;
 use crate::interrupts::LineInterrupt;
 use crate::pci::MsixTable;
 
-/// Interrupts of the Causeway function's clients: whether each is pending, and the vectors and the
-/// pin by which the guest gets them if it has an interrupt controller.
+/// The interrupts of the Causeway function: one for each client of the guest. Each is pending from
+/// [`Self::raise`] to [`Self::acknowledge`].
 ///
-/// Each interrupt raises the MSI-X vector of its client. The pin is asserted while an interrupt of
-/// any client is pending, unless configuration space forbids it. Lock order: the lock of this
-/// state, then those of table and line.
+/// If the guest has an interrupt controller, an interrupt also raises its client's MSI-X vector.
+/// The function's interrupt pin is asserted while any interrupt is pending, unless the guest has
+/// disabled the pin in configuration space. Lock order: this structure's own lock, then those of
+/// the MSI-X table and of the interrupt line.
 #[derive(Default)]
 pub struct ClientInterrupts {
     state: Mutex<State>,
@@ -31,8 +32,8 @@ struct State {
 debug_by_name!(ClientInterrupts);
 
 impl ClientInterrupts {
-    /// Connects the function's MSI-X vectors and its interrupt pin. Interrupts that were raised
-    /// before stay pending until then.
+    /// Connects the function's MSI-X vectors (`table`) and its interrupt pin (`line`). Asserts the
+    /// pin at once if an interrupt is pending and configuration space allows the pin.
     pub fn connect(&self, table: Arc<MsixTable>, line: Option<LineInterrupt>) {
         let mut state = self.state.lock();
         state.table = Some(table);
@@ -40,14 +41,16 @@ impl ClientInterrupts {
         state.drive();
     }
 
-    /// Sets whether configuration space allows the interrupt pin to be asserted.
+    /// Sets whether the guest's configuration space allows the function to assert its interrupt
+    /// pin.
     pub fn allow_pin(&self, allowed: bool) {
         let mut state = self.state.lock();
         state.pin_allowed = allowed;
         state.drive();
     }
 
-    /// Makes the interrupt of `client` pending, and raises the client's vector and the pin.
+    /// Makes the interrupt of `client` pending. Raises the client's MSI-X vector, and asserts the
+    /// interrupt pin if configuration space allows it.
     pub fn raise(&self, client: Client) {
         let mut state = self.state.lock();
         state.pending |= client.bit();
@@ -74,8 +77,8 @@ impl ClientInterrupts {
         state.drive();
     }
 
-    /// Ends the interrupts of all clients, as a reset of the device does, including those that were
-    /// raised while their vectors were masked.
+    /// Ends the interrupts of all clients, as a reset of the device does. MSI-X vectors that were
+    /// raised while they were masked are no longer pending either.
     pub fn clear(&self) {
         let mut state = self.state.lock();
         state.pending = 0;

@@ -13,14 +13,15 @@ use crate::aperture::Aperture;
 /// The control window of one client: memory in the aperture for its batches. The memory is not
 /// shared with anything else, and lives as long as a reference to the window.
 pub(super) struct ControlWindow {
-    /// Offset of the window in the aperture.
+    /// Offset of the control window in the aperture.
     pub offset: u64,
-    /// The window's memory, for the host.
+    /// The control window's memory, mapped into the VMM's process.
     pub mapping: Mapping,
 }
 
 impl ControlWindow {
-    /// Creates a control window and places it in `aperture`.
+    /// Creates the control window of a client, host memory into which the client writes its
+    /// batches, and places it in `aperture`.
     ///
     /// # Errors
     /// [`PlaceError::Map`] if the host has no memory for it, `Full` or `Slot` if the aperture has
@@ -35,8 +36,8 @@ impl ControlWindow {
         Ok(Self { offset, mapping })
     }
 
-    /// Removes the window from `aperture`. A batch that is being executed still reads and writes
-    /// the window's memory, which belongs to this client alone.
+    /// Removes the control window, the memory for a client's batches, from `aperture`. The memory
+    /// itself lives on while the host executes a batch that is in it.
     pub fn remove(&self, aperture: &Aperture) {
         if let Err(e) = aperture.remove(self.offset) {
             let offset = self.offset;

@@ -12,8 +12,8 @@ use crate::pci::MsixTable;
 /// Number of MSI-X interrupt vectors of the Causeway function: one for each client.
 pub const VECTORS: u16 = CLIENTS as u16;
 
-/// BAR 4 as a device on the MMIO bus: MSI-X structures and doorbells. Stores to bound doorbells end
-/// in the hypervisor and do not come here.
+/// BAR 4 of the Causeway function as a device on the MMIO bus: its MSI-X table, pending bits and
+/// doorbells. A store to a bound doorbell is handled by KVM without an exit and does not come here.
 pub struct DoorbellBar {
     table: Arc<MsixTable>,
     doorbells: Arc<Doorbells>,
@@ -30,7 +30,8 @@ enum Part {
 debug_by_name!(DoorbellBar);
 
 impl DoorbellBar {
-    /// Returns the BAR that consists of this MSI-X table and these doorbells.
+    /// Returns BAR 4 of the Causeway function, which contains the MSI-X table `table` and the
+    /// doorbells `doorbells`.
     pub fn new(table: Arc<MsixTable>, doorbells: Arc<Doorbells>) -> Self {
         Self { table, doorbells }
     }

@@ -13,12 +13,12 @@ use vmm_sys_util::eventfd::EventFd;
 
 use crate::hypervisor::IoEvents;
 
-/// Where doorbells lie in their BAR.
+/// The places of doorbells in a BAR of a PCI function.
 #[derive(Clone, Copy, Debug)]
 pub struct DoorbellPlaces {
     /// Offset of the first doorbell in the BAR, in bytes.
     pub first: u64,
-    /// Bytes from one doorbell to the next.
+    /// Distance in bytes from one doorbell to the next.
     pub stride: u64,
     /// Number of doorbells.
     pub count: u32,
@@ -31,9 +31,10 @@ const OF_BAR_4: DoorbellPlaces = DoorbellPlaces {
     count: COUNT,
 };
 
-/// The doorbells of a BAR: stores to them wake consumers of command buffers. A doorbell that is
-/// bound to an event is an ioeventfd of KVM while the BAR has an address, so that a store signals
-/// the event without an exit to this process.
+/// The doorbells in a BAR of a PCI function. Each can be bound to an event (an eventfd), and a
+/// guest's store to the doorbell then signals the event, which wakes the consumer of a command
+/// buffer. While the BAR has a guest-physical address, KVM itself signals the event (ioeventfd), so
+/// that the store is no exit to this process.
 pub struct Doorbells {
     places: DoorbellPlaces,
     events: Arc<dyn IoEvents>,
@@ -50,14 +51,16 @@ struct State {
 debug_by_name!(Doorbells);
 
 impl Doorbells {
-    /// Returns the doorbells of BAR 4 of the Causeway function. None is bound, and the BAR has no
-    /// address.
+    /// Returns the doorbells in BAR 4 of the Causeway function. At first no doorbell is bound, and
+    /// the BAR has no guest-physical address. `events` is the hypervisor interface with which
+    /// events are registered.
     pub fn new(events: Arc<dyn IoEvents>) -> Self {
         Self::at(OF_BAR_4, events)
     }
 
-    /// Returns doorbells at `places` in the BAR of another PCI function. None is bound, and the BAR
-    /// has no address.
+    /// Returns doorbells at `places` in a BAR of another PCI function than Causeway's. At first no
+    /// doorbell is bound, and the BAR has no guest-physical address. `events` is the hypervisor
+    /// interface with which events are registered.
     pub fn at(places: DoorbellPlaces, events: Arc<dyn IoEvents>) -> Self {
         Self {
             places,
@@ -87,7 +90,7 @@ impl Doorbells {
         Ok(())
     }
 
-    /// Ends the binding of doorbell `index`. Does nothing if the doorbell is not bound.
+    /// Ends the binding of doorbell `index` to an event. Does nothing if the doorbell is not bound.
     pub fn unbind(&self, index: u32) {
         let mut state = self.state.lock();
         if let Some(event) = state.bound.remove(&index)
@@ -97,8 +100,8 @@ impl Doorbells {
         }
     }
 
-    /// Signals the event of doorbell `index`, for a store that came to this process although the
-    /// doorbell is bound: before or while the hypervisor registered the event. Returns false if the
+    /// Signals the event of doorbell `index`. This is for a store that was an exit although the
+    /// doorbell is bound, because KVM has not registered the event. Returns false if the
     /// doorbell is not bound, or its event cannot be signalled.
     pub fn ring(&self, index: u32) -> bool {
         // A worker process may have filled the event, or may do so at any time: then the vCPU that
@@ -107,12 +110,12 @@ impl Doorbells {
         event.is_some_and(|event| !has_room(&event) || event.write(1).is_ok())
     }
 
-    /// Moves the doorbells with their BAR to guest-physical address `base`; with `None`, the guest
-    /// has disabled the BAR.
+    /// Moves the doorbells to the BAR's new guest-physical address `base`; `None` if the guest has
+    /// disabled the BAR.
     ///
     /// # Errors
-    /// The hypervisor's error if it does not register an event; then none is registered, and each
-    /// store to a doorbell is an exit.
+    /// The hypervisor's error if it does not register an event. The hypervisor then signals no
+    /// event, and each store to a doorbell is an exit.
     pub fn relocate(&self, base: Option<u64>) -> io::Result<()> {
         let mut state = self.state.lock();
         if state.base == base {

@@ -26,7 +26,7 @@ struct State {
     decoders: Decoders,
 }
 
-/// How interrupts of the Causeway function reach a guest that has an interrupt controller.
+/// The interrupt controller of a guest, and how the Causeway function is connected to it.
 #[derive(Clone, Copy)]
 pub struct Wiring<'a> {
     /// The guest's interrupt controller.
@@ -47,9 +47,9 @@ pub enum FunctionError {
     Interrupts(#[source] io::Error),
 }
 
-/// The Causeway PCI function: its configuration space, and the BARs that the guest places by it.
-/// After every store to configuration space, the function moves BARs whose addresses have changed:
-/// on the MMIO bus, and with them memory slots and doorbells.
+/// The Causeway PCI function: its configuration space and its BARs. After every store to
+/// configuration space, moves each BAR whose address has changed: on the MMIO bus and, in the
+/// hypervisor, the memory slots or doorbells of the BAR.
 pub struct CausewayFunction {
     host: Arc<GuestHost>,
     table: Arc<MsixTable>,
@@ -61,10 +61,11 @@ pub struct CausewayFunction {
 debug_by_name!(CausewayFunction, Wiring<'_>);
 
 impl CausewayFunction {
-    /// Returns the function in front of `session`, with its BARs enabled at the addresses of
-    /// `layout`, as firmware would leave it. `features` go into the feature registers, `strays`
-    /// into the register that counts stray accesses. Without `wiring`, interrupts stay pending and
-    /// are never raised.
+    /// Returns the Causeway function through which a guest uses `session`. Its BARs are enabled at
+    /// the addresses of `layout`, as firmware would leave them. `features` is what the guest reads
+    /// from the feature registers; `strays` counts the guest's stray accesses, and the guest can
+    /// read the count. Without `wiring` the guest has no interrupt controller, and interrupts only
+    /// become pending.
     ///
     /// # Errors
     /// [`FunctionError::Decode`] if another device on `bus` has the addresses or the hypervisor

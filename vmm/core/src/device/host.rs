@@ -13,7 +13,8 @@ use super::{ClientInterrupts, Doorbells};
 use crate::aperture::Aperture;
 use crate::memory::{self, GuestRam};
 
-/// One guest as its session in the mediator sees it: aperture, doorbells, interrupts and RAM.
+/// The parts of one guest that its session in the mediator uses: aperture, doorbells, interrupts
+/// and RAM.
 pub struct GuestHost {
     /// The guest's aperture, in which its allocations appear.
     pub aperture: Arc<Aperture>,
@@ -28,7 +29,8 @@ pub struct GuestHost {
 debug_by_name!(GuestHost);
 
 impl GuestHost {
-    /// Returns the guest that has these parts, with no interrupt connected.
+    /// Returns a guest with this aperture, these doorbells and this RAM. Its interrupts are not
+    /// connected to an interrupt controller yet.
     pub fn new(aperture: Arc<Aperture>, doorbells: Arc<Doorbells>, ram: Arc<GuestRam>) -> Self {
         Self {
             aperture,

@@ -28,10 +28,12 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// Returns the page of `client` after a reset. The control base of the first client is
-    /// guest-physical zero, as in versions with one client only; that of all others is a control
-    /// window that is not placed yet. So a process that does not know of a reset has no batch read
-    /// from, and no replies written to, memory that is not its own.
+    /// Returns the registers of `client` in their state after a reset of the device. The control
+    /// base, the address of the client's batches, is guest-physical zero for the first client, as
+    /// in versions with one client only. For all others it is their control window: memory in the
+    /// aperture for one client's batches, which is created when the client asks for it. So a client
+    /// that has missed a reset cannot make the device read batches from, or write replies to,
+    /// memory that is not its own.
     pub fn new(client: Client) -> Self {
         let base = match client {
             Client::FIRST => 0,
@@ -44,25 +46,30 @@ impl Page {
         }
     }
 
-    /// Returns the control base: the guest-physical address of batches, or [`CONTROL_IN_WINDOW`].
+    /// Returns the control base: the guest-physical address of the client's batches, or
+    /// [`CONTROL_IN_WINDOW`] if they are in its control window, memory in the aperture for this
+    /// client's batches.
     pub fn base(&self) -> u64 {
         *self.base.lock()
     }
 
-    /// Replaces the control base by what `change` returns for it. A store to one of its two
-    /// registers changes half of the base.
+    /// Calls `change` with the control base, the address of the client's batches, and makes the
+    /// result the new control base. Two registers contain the lower and the upper half of the
+    /// control base, so a store to one of them keeps the other half.
     pub fn set_base(&self, change: impl FnOnce(u64) -> u64) {
         let mut base = self.base.lock();
         *base = change(*base);
     }
 
-    /// Returns the wire value of the status of the last batch.
+    /// Returns the status of the client's last batch, as the number that the guest reads from the
+    /// register.
     pub fn batch_status(&self) -> u32 {
         self.batch_status.load(Ordering::Acquire)
     }
 
-    /// Returns the offset of the client's control window in the aperture, after placing the window
-    /// if there is none. Returns [`NO_CONTROL_WINDOW`] if the window cannot be placed.
+    /// Returns the offset in the aperture of the client's control window, the memory for the
+    /// client's batches. Creates the window if the client has none yet. Returns
+    /// [`NO_CONTROL_WINDOW`] if that fails.
     pub fn window_offset(&self, host: &GuestHost) -> u64 {
         let mut window = self.window.lock();
         if let Some(window) = &*window {
@@ -77,27 +84,31 @@ impl Page {
         }
     }
 
-    /// Returns whether the client has a control window.
+    /// Returns whether the client has a control window: memory in the aperture for its batches.
     pub fn has_window(&self) -> bool {
         self.window.lock().is_some()
     }
 
-    /// Removes the client's control window from the aperture, if it has one.
+    /// Removes the client's control window, the memory for its batches, from the aperture. Does
+    /// nothing if the client has none.
     pub fn remove_window(&self, host: &GuestHost) {
         if let Some(window) = self.window.lock().take() {
             window.remove(&host.aperture);
         }
     }
 
-    /// Resets the registers of a page other than the first.
+    /// Resets the registers of a client other than the first: batches are expected in its control
+    /// window again, and the status of the last batch is `Ok`.
     pub fn clear(&self) {
         self.set_base(|_| CONTROL_IN_WINDOW);
         self.batch_status
             .store(Status::Ok as u32, Ordering::Release);
     }
 
-    /// Copies a batch of `bytes` bytes from the control base, calls `execute` with the copy, and
-    /// writes the replies over the batch. Keeps the resulting status for [`Self::batch_status`].
+    /// Executes a batch: copies its `bytes` bytes from the control base, the place of the client's
+    /// batches, and calls `execute` with the copy, in which `execute` replaces the requests by
+    /// replies. If `execute` returns `Ok`, writes the copy back over the batch. Stores the
+    /// resulting status, which [`Self::batch_status`] returns.
     pub fn execute(&self, host: &GuestHost, bytes: u32, execute: impl FnOnce(&mut [u8]) -> Status) {
         let executed = self.try_execute(host, bytes, execute);
         let status = executed.err().unwrap_or(Status::Ok);

@@ -15,7 +15,8 @@ use crate::bus::{BusDevice, Refusal, Response, StrayCounters};
 /// Features of these registers, with every back end.
 const REGISTER_FEATURES: u64 = features::CONTROL_WINDOW;
 
-/// BAR 0 as a device on the MMIO bus: the control registers, one page of them for each client.
+/// BAR 0 of the Causeway function as a device on the MMIO bus: the control registers, with a page
+/// of them for each client.
 pub struct Registers {
     host: Arc<GuestHost>,
     session: Arc<dyn GuestSession>,
@@ -28,8 +29,9 @@ pub struct Registers {
 debug_by_name!(Registers);
 
 impl Registers {
-    /// Returns the registers by which the guest `host` uses `session`. `features` is a bit set of
-    /// [`causeway_protocol::registers::features`]; `strays` counts the guest's stray accesses.
+    /// Returns the registers by which the guest `host` uses its session `session`. `features` is a
+    /// bit set of [`causeway_protocol::registers::features`]; `strays` counts the guest's stray
+    /// accesses.
     pub fn new(
         host: Arc<GuestHost>,
         session: Arc<dyn GuestSession>,

@@ -21,7 +21,7 @@ pub(crate) enum Call {
 #[derive(Default)]
 pub(crate) struct State {
     pub slots: BTreeMap<u32, Slot>,
-    /// Address of each registered event, and the descriptor it was registered with.
+    /// Guest-physical address of each registered event, with the descriptor of its eventfd.
     pub events: BTreeMap<u64, i32>,
     pub calls: Vec<Call>,
     failures: VecDeque<Option<i32>>,
@@ -31,7 +31,8 @@ pub(crate) struct State {
 pub(crate) struct Fake(Mutex<State>);
 
 impl Fake {
-    /// The call after `skip` more successful ones fails with `errno`.
+    /// Makes one call of this fake hypervisor fail with `errno`: the one that follows `skip`
+    /// successful calls.
     pub fn fail_after(&self, skip: usize, errno: i32) {
         let mut state = self.state();
         state.failures.clear();

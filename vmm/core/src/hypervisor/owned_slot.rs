@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::{MemorySlots, Slot};
 
-/// A memory slot, and the owner of the host addresses under it.
+/// A memory slot, and the owner of the host memory that the guest sees through it.
 ///
-/// The slot can be added and deleted many times. A drop deletes the slot before it gives the memory
-/// back. If the hypervisor refuses that, the memory is leaked: otherwise the guest would see what
-/// is mapped at these addresses next.
+/// The slot can be added to the hypervisor and deleted many times. Dropping this value deletes the
+/// slot and then drops the memory. If the hypervisor does not delete the slot, the memory is
+/// leaked: otherwise the guest would see whatever is mapped at these host addresses next.
 pub struct OwnedSlot<M> {
     slots: Arc<dyn MemorySlots>,
     slot: Slot,
@@ -18,8 +18,9 @@ pub struct OwnedSlot<M> {
 }
 
 impl<M> OwnedSlot<M> {
-    /// Returns a slot over `memory` that `slots` has not added yet. The guest-physical address in
-    /// `slot` does not matter.
+    /// Returns a slot through which the guest will see `memory`, at the host addresses in `slot`.
+    /// The slot is not in the hypervisor until [`Self::add`] adds it with `slots`. The
+    /// guest-physical address in `slot` is ignored: [`Self::add`] sets it.
     ///
     /// # Safety
     /// Until `memory` is dropped, `[slot.host, slot.host + slot.bytes)` stays reserved, and nobody
@@ -34,17 +35,20 @@ impl<M> OwnedSlot<M> {
         }
     }
 
-    /// Returns the slot, with the guest-physical address at which it was added last.
+    /// Returns the slot's number, addresses and size. The guest-physical address is the one at
+    /// which the slot was last added.
     pub fn slot(&self) -> &Slot {
         &self.slot
     }
 
-    /// Returns the owner of the memory under the slot; `None` if the memory was leaked.
+    /// Returns the owner of the host memory that the guest sees through the slot; `None` if that
+    /// memory was leaked.
     pub fn memory(&self) -> Option<&M> {
         self.memory.as_ref()
     }
 
-    /// Adds the slot at guest-physical address `gpa`, unless it is added already.
+    /// Adds the slot to the hypervisor at guest-physical address `gpa`. Does nothing if it was
+    /// added before and has not been deleted since.
     ///
     /// # Errors
     /// The hypervisor's error if it refuses the slot, which is then not added.
@@ -60,8 +64,8 @@ impl<M> OwnedSlot<M> {
         Ok(())
     }
 
-    /// Deletes the slot if it is added. When this returns, the guest cannot reach the memory
-    /// through the slot.
+    /// Deletes the slot from the hypervisor. Does nothing if it is not there. When this returns,
+    /// the guest cannot reach the memory through the slot.
     ///
     /// # Errors
     /// The hypervisor's error if it does not delete the slot, which then still exists.

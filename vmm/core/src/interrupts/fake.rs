@@ -13,13 +13,14 @@ use super::{InterruptChips, InterruptController, MsiMessage};
 #[derive(Default)]
 pub(crate) struct Books {
     pub messages: BTreeMap<u32, MsiMessage>,
-    /// GSI of each connected event, by the descriptor it was connected with.
+    /// Interrupt number (GSI) to which each event is connected, by the descriptor of its eventfd.
     pub connected: BTreeMap<i32, u32>,
-    /// Descriptor of the event that is signalled when an interrupt was handled, by GSI.
+    /// Descriptor of the eventfd that is signalled when the guest has handled a level-triggered
+    /// interrupt, by the interrupt's number (GSI).
     pub resampled: BTreeMap<u32, i32>,
-    /// Lines that are asserted.
+    /// Numbers (GSIs) of the interrupt lines that are asserted.
     pub asserted: Vec<u32>,
-    /// Error of the next call, if it is to fail.
+    /// Error number with which the next call of these fake chips fails; `None` if it succeeds.
     pub failure: Option<i32>,
 }
 
@@ -28,7 +29,7 @@ pub(crate) struct Books {
 pub(crate) struct FakeChips(Arc<Mutex<Books>>);
 
 impl FakeChips {
-    /// Returns a controller over these chips.
+    /// Returns an interrupt controller that uses these fake chips.
     pub fn controller(&self) -> Arc<InterruptController> {
         InterruptController::new(Box::new(self.clone()))
     }
@@ -37,7 +38,8 @@ impl FakeChips {
         self.0.lock()
     }
 
-    /// Returns the message that a signal of `event` becomes, if it becomes one.
+    /// Returns the interrupt message that the guest gets when `event` is signalled; `None` if the
+    /// event is not connected, or its interrupt has no message.
     pub fn delivers(&self, event: &EventFd) -> Option<MsiMessage> {
         let books = self.books();
         let gsi = books.connected.get(&event.as_raw_fd())?;

@@ -30,8 +30,8 @@ const IO_APIC: u32 = 0xfec0_0000;
 /// old devices or a keyboard controller, which a set bit would say.
 const BOOT_ARCHITECTURE: u16 = 1 << 2 | 1 << 5;
 
-/// Writes the ACPI tables of a machine with `vcpus` virtual CPUs and the PCI addresses of `layout`.
-/// Returns the guest-physical address of ACPI's root pointer.
+/// Writes the ACPI tables of a machine with `vcpus` virtual CPUs into `ram`. The tables describe
+/// the PCI addresses in `layout`. Returns the guest-physical address of ACPI's root pointer (RSDP).
 ///
 /// # Errors
 /// [`RamError`] if [`ACPI_BASE`] is not in guest RAM, or the tables need more room than there is

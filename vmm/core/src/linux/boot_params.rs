@@ -18,7 +18,7 @@ use super::memory_map::MemoryRange;
 /// (Documentation/arch/x86/zero-page.rst).
 pub const ZERO_PAGE: u64 = 0x7000;
 /// Guest-physical address of PVH's `hvm_start_info` (xen/include/public/arch-x86/hvm/start_info.h).
-/// Its list of modules and its memory map follow.
+/// The list of modules and the memory map to which it points come after it in memory.
 pub const START_INFO: u64 = 0x6000;
 const MODULES: u64 = START_INFO + 0x100;
 const MEMORY_MAP: u64 = START_INFO + 0x200;
@@ -33,7 +33,7 @@ const LOADER_OTHER: u8 = 0xff;
 /// `XEN_HVM_START_MAGIC_VALUE` (xen/include/public/arch-x86/hvm/start_info.h).
 const START_MAGIC: u32 = 0x336e_c578;
 
-/// What a kernel is told when it is entered: where its initramfs, command line, ACPI tables and
+/// What a Linux kernel is told when it starts: where its initramfs, command line, ACPI tables and
 /// memory are.
 pub struct BootInformation<'a> {
     /// Setup header of the bzImage that contains the kernel; `None` for an ELF kernel.
@@ -65,7 +65,8 @@ impl BootInformation<'_> {
     /// Writes the information to [`START_INFO`] in the form of PVH's start information.
     ///
     /// # Errors
-    /// linux-loader's error if [`START_INFO`] or a table behind it is not in guest memory.
+    /// linux-loader's error if [`START_INFO`], or the list of modules or memory map after it, is
+    /// not in guest memory.
     pub fn write_pvh(
         &self,
         ram: &GuestMemoryMmap,

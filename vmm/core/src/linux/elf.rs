@@ -16,29 +16,32 @@ const NOTE_NAME: &[u8] = b"Xen";
 /// What the headers of an ELF kernel say about loading and entering it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ElfKernel {
-    /// Guest-physical address of the 64-bit entry point.
+    /// Guest-physical address of the kernel's 64-bit entry point.
     pub entry: u64,
     /// Guest-physical address of the 32-bit entry point of the PVH protocol; `None` if the kernel
     /// has none.
     pub pvh_entry: Option<u32>,
-    /// Guest-physical addresses from the start of the lowest segment to the end of the highest.
+    /// Guest-physical addresses that the kernel takes: from the start of its lowest segment to the
+    /// end of its highest.
     pub range: Range<u64>,
-    /// Parts of the file, each with its place in guest memory.
+    /// The parts of the file that are copied into guest memory, each with its guest-physical
+    /// address.
     pub segments: Vec<FileSegment>,
 }
 
 /// A part of an ELF file that is copied into guest memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSegment {
-    /// Offsets of the part in the file.
+    /// Offsets in the file of the part's bytes.
     pub file: Range<u64>,
     /// Guest-physical address of the part's first byte.
     pub address: u64,
 }
 
 impl FileSegment {
-    /// Returns those of `bytes`, which are in the file at `offset`, that belong to the segment, and
-    /// the guest-physical address of the first of them. Returns `None` if none does.
+    /// Returns the part of `bytes` that belongs to this segment, and the guest-physical address of
+    /// its first byte. `bytes` is a piece of the ELF file that begins at file offset `offset`.
+    /// Returns `None` if no byte belongs to the segment.
     pub fn part<'a>(&self, offset: u64, bytes: &'a [u8]) -> Option<(u64, &'a [u8])> {
         let from = self.file.start.max(offset);
         let to = self.file.end.min(offset + bytes.len() as u64);
@@ -47,8 +50,9 @@ impl FileSegment {
     }
 }
 
-/// Reads the headers of an ELF kernel. `head` is the beginning of the file, which has `file_bytes`
-/// bytes. Finds the PVH entry point only if its note is in `head`.
+/// Reads the headers of an ELF kernel. `head` is the beginning of the file, and `file_bytes` the
+/// size of the whole file in bytes. If the ELF note with the PVH entry point lies behind `head`,
+/// the result has no PVH entry point.
 ///
 /// # Errors
 /// [`LoadError::NotElf`], `Class`, `Machine`, `Type` or `Headers` for a wrong header, `Truncated`

@@ -44,11 +44,12 @@ const RISCV_MAGIC: (usize, &[u8]) = (0x38, b"RSC\x05");
 /// The protocol by which a Linux kernel is entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BootProtocol {
-    /// A bzImage is entered at its 64-bit entry point, and decompresses itself.
+    /// The kernel is a bzImage. It is entered at its 64-bit entry point, and decompresses itself.
     BzImage,
-    /// An ELF kernel is entered at its 64-bit entry point, with Linux's boot parameters.
+    /// The kernel is an ELF file. It is entered at its 64-bit entry point, with Linux's boot
+    /// parameters.
     Linux64,
-    /// An ELF kernel is entered at its 32-bit entry point by Xen's PVH protocol.
+    /// The kernel is an ELF file. It is entered at its 32-bit entry point by Xen's PVH protocol.
     Pvh,
 }
 
@@ -70,7 +71,7 @@ const COMPRESSED: &[(&[u8], &str)] = &[
     (b"BZh", "bunzip2"),
 ];
 
-/// Why a file is not a kernel that can boot here.
+/// Why a file is not a Linux kernel that can boot in a VM of this program.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
     /// The file is empty.
@@ -93,7 +94,7 @@ pub enum KernelError {
         /// First four bytes of the file, or all if it has fewer.
         head: Vec<u8>,
     },
-    /// The file is an ELF image that cannot boot here.
+    /// The file is an ELF image that cannot boot in a VM.
     #[error(transparent)]
     Elf(#[from] LoadError),
     /// The kernel is for another processor.
@@ -121,9 +122,9 @@ pub enum KernelError {
          download it again"
     )]
     Truncated {
-        /// Name of the part.
+        /// Name of the part of the kernel that is cut off.
         what: &'static str,
-        /// Offset in the file at which the part ends.
+        /// Offset in the file at which the cut-off part would end.
         end: u64,
         /// Size of the file in bytes.
         bytes: u64,
@@ -137,7 +138,7 @@ pub enum KernelError {
          chosen"
     )]
     Protocol {
-        /// The protocol that the user wants.
+        /// The boot protocol that the user wants.
         wanted: BootProtocol,
         /// Why the kernel cannot be entered by this protocol.
         why: &'static str,
@@ -178,12 +179,14 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Returns the kernel in the file with content `image`. Returns `None` if the file is an ELF
-    /// image that is not known to be a kernel: a bare guest, or an image that cannot run.
+    /// Returns the Linux kernel in the file whose content is `image`. Returns `None` if the file
+    /// may be a bare guest instead: if `wanted` is `None` and the file is an ELF file that has no
+    /// PVH entry point or cannot be loaded as a kernel.
     ///
-    /// `wanted` is the protocol by which the kernel is to be entered. With `None`, a bzImage whose
-    /// payload can be decompressed here is entered as the ELF kernel in it, which saves the guest
-    /// the work; another bzImage decompresses itself; an ELF kernel is entered by PVH.
+    /// `wanted` is the boot protocol by which to enter the kernel. With `None`, an ELF kernel is
+    /// entered by PVH. A bzImage contains a compressed ELF kernel: if the host can decompress it,
+    /// that kernel is entered directly, which saves the guest the work; otherwise the bzImage
+    /// decompresses itself in the guest.
     ///
     /// # Errors
     /// The variant of [`KernelError`] that names what is wrong with the file; `Protocol` if the
@@ -211,10 +214,10 @@ impl Kernel {
         self.protocol
     }
 
-    /// Checks that the kernel takes `text` as its command line.
+    /// Checks that the kernel accepts `text` as its command line.
     ///
     /// # Errors
-    /// [`PlacementError::CommandLine`] if `text` is longer than the kernel takes,
+    /// [`PlacementError::CommandLine`] if `text` is longer than the kernel allows,
     /// [`PlacementError::ZeroByte`] if it contains a zero byte.
     pub fn check_command_line(&self, text: &str) -> Result<(), PlacementError> {
         placement::command_line(self, text).map(drop)

@@ -3,15 +3,17 @@
 
 use crate::memory::{GuestRam, HIGH_BASE};
 
-/// First guest-physical address of the ACPI tables: in the range in which a guest looks for ACPI's
-/// root pointer (ACPI 6.5, 5.2.5.1).
+/// First guest-physical address of the ACPI tables. It lies in the range in which a guest looks for
+/// ACPI's root pointer (ACPI 6.5, 5.2.5.1).
 pub const ACPI_BASE: u64 = 0xe_0000;
-/// End of the range for ACPI tables, at 1 MiB. RAM that a kernel may use freely begins here.
+/// End of the guest-physical addresses for ACPI tables, at 1 MiB. The RAM from here on is free for
+/// the kernel.
 pub const ACPI_END: u64 = 0x10_0000;
 /// Where the extended BIOS data area of a PC would begin: no kernel uses memory from here to 1 MiB.
 const LOW_MEMORY_END: u64 = 0x9_fc00;
 
-/// What a range of guest-physical memory is for, as E820 numbers it (ACPI 6.5, 15.3).
+/// What a range of guest-physical memory is for, with the number that E820 gives it (ACPI 6.5,
+/// 15.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum RangeKind {
@@ -32,8 +34,8 @@ pub struct MemoryRange {
     pub kind: RangeKind,
 }
 
-/// Returns the memory map of a Linux guest with this RAM: every range and what it is for, lowest
-/// first.
+/// Returns the memory map of a Linux guest whose RAM is `ram`: all ranges of guest-physical memory,
+/// lowest first, and what each is for.
 pub fn memory_map(ram: &GuestRam) -> Vec<MemoryRange> {
     let range = |base: u64, end: u64, kind| MemoryRange {
         base,

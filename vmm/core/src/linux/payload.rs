@@ -41,13 +41,14 @@ pub enum PayloadError {
     },
 }
 
-/// Returns whether `payload` has the format that [`Payload`] decompresses: LZ4 in the legacy frame
-/// format.
+/// Returns whether `payload`, the compressed kernel in a bzImage, is in the one compression format
+/// that [`Payload`] can decompress: LZ4 in the legacy frame format.
 pub fn is_known(payload: &[u8]) -> bool {
     payload.starts_with(MAGIC) && payload.len() >= MAGIC.len() + 4
 }
 
-/// A compressed kernel in a format that can be decompressed here ([`is_known`]).
+/// The compressed kernel in a bzImage, in a compression format that the host can decompress
+/// ([`is_known`]).
 #[derive(Clone, Copy, Debug)]
 pub struct Payload<'a> {
     blocks: &'a [u8],
@@ -55,11 +56,12 @@ pub struct Payload<'a> {
 }
 
 impl<'a> Payload<'a> {
-    /// Returns the compressed kernel in `payload`, whose format must be known ([`is_known`]).
+    /// Returns `payload` as a compressed kernel. The caller has checked its format with
+    /// [`is_known`].
     ///
     /// # Errors
-    /// [`PayloadError::Size`] if the size of the decompressed kernel, in the last four bytes, is
-    /// zero or too large.
+    /// [`PayloadError::Size`] if the size of the decompressed kernel, which the last four bytes
+    /// contain, is zero or too large.
     pub fn new(payload: &'a [u8]) -> Result<Self, PayloadError> {
         let blocks = payload.get(MAGIC.len()..).unwrap_or_default();
         let (blocks, size) = blocks
@@ -77,7 +79,7 @@ impl<'a> Payload<'a> {
         self.bytes
     }
 
-    /// Decompresses and returns the first block of the kernel, which contains its headers.
+    /// Decompresses the first block of the kernel, which contains its headers, and returns it.
     ///
     /// # Errors
     /// [`PayloadError::Block`] if the block is damaged.
@@ -87,11 +89,11 @@ impl<'a> Payload<'a> {
         Ok(head)
     }
 
-    /// Decompresses the kernel block by block. Calls `take` with each block and its offset in the
-    /// kernel.
+    /// Decompresses the kernel block by block. Calls `take` with each decompressed block and the
+    /// block's offset in the decompressed kernel.
     ///
     /// # Errors
-    /// [`PayloadError::Block`] if a block is damaged, or the first error of `take`.
+    /// [`PayloadError::Block`] if a block is damaged, or the first error that `take` returns.
     pub fn for_each_block<E: From<PayloadError>>(
         &self,
         mut take: impl FnMut(u64, &[u8]) -> Result<(), E>,

@@ -28,7 +28,7 @@ pub enum PlacementError {
         /// End of the guest's RAM below 4 GiB.
         ram_end: u64,
     },
-    /// The initramfs is larger than this kernel takes, whatever the guest's memory.
+    /// The initramfs is larger than this kernel supports with any amount of memory.
     #[error(
         "the initramfs has {bytes} bytes, but this kernel takes at most {most}, between its own \
          end and address {highest:#x}: give a smaller initramfs"
@@ -36,9 +36,9 @@ pub enum PlacementError {
     InitramfsTooLarge {
         /// Size of the initramfs in bytes.
         bytes: u64,
-        /// Size in bytes of the largest initramfs that this kernel takes.
+        /// Maximum size in bytes of an initramfs for this kernel.
         most: u64,
-        /// End of the guest-physical addresses at which the kernel takes an initramfs.
+        /// End of the guest-physical addresses at which the kernel can use an initramfs.
         highest: u64,
     },
     /// The initramfs is larger than the guest's memory behind the kernel.
@@ -50,12 +50,12 @@ pub enum PlacementError {
     Initramfs {
         /// Size of the initramfs in bytes.
         bytes: u64,
-        /// Bytes of RAM behind the kernel that the initramfs may use.
+        /// Number of bytes of RAM behind the kernel that the initramfs may use.
         room: u64,
         /// End of the guest-physical addresses that the kernel needs.
         kernel_end: u64,
     },
-    /// The command line is longer than this kernel takes.
+    /// The command line is longer than this kernel allows.
     #[error(
         "the kernel's command line has {bytes} bytes, but this kernel takes at most {limit}: give \
          a shorter one"
@@ -63,7 +63,7 @@ pub enum PlacementError {
     CommandLine {
         /// Length of the command line in bytes, without its zero byte.
         bytes: usize,
-        /// Most bytes that the kernel takes.
+        /// Maximum length in bytes of the kernel's command line.
         limit: u32,
     },
     /// The command line contains a zero byte, at which it would end for the kernel.
@@ -74,13 +74,14 @@ pub enum PlacementError {
     },
 }
 
-/// Returns the guest-physical addresses for an initramfs of `bytes` bytes: as high as the kernel
-/// reaches, so that it is out of the kernel's way. First checks that the kernel fits into RAM that
-/// ends at `ram_end`.
+/// Returns the guest-physical addresses at which to put an initramfs of `bytes` bytes: as high as
+/// the kernel can reach and RAM allows, so that the initramfs does not lie where the kernel needs
+/// memory. `ram_end` is the end of the RAM. Also checks that `kernel` itself fits into this RAM.
 ///
 /// # Errors
 /// [`PlacementError::Kernel`] if the kernel does not fit into guest memory, `Initramfs` if the
-/// initramfs does not, `InitramfsTooLarge` if it would not with any amount of memory.
+/// initramfs does not, `InitramfsTooLarge` if the initramfs would not fit with any amount of
+/// memory.
 pub fn place(kernel: &Kernel, bytes: u64, ram_end: u64) -> Result<Range<u64>, PlacementError> {
     let Range { start, end } = kernel.range;
     if start < ACPI_END || end > ram_end {
@@ -125,10 +126,11 @@ fn initramfs_end(kernel: &Kernel, ram_end: u64) -> u64 {
     ram_end.min(kernel.initramfs_max.saturating_add(1)) & !(PAGE_BYTES - 1)
 }
 
-/// Returns `text` as the command line for `kernel`: with a zero byte at its end.
+/// Returns the command line `text` for `kernel` as bytes in guest memory: with a zero byte at its
+/// end.
 ///
 /// # Errors
-/// [`PlacementError::CommandLine`] if `text` is longer than the kernel takes, `ZeroByte` if it
+/// [`PlacementError::CommandLine`] if `text` is longer than the kernel allows, `ZeroByte` if it
 /// contains a zero byte.
 pub fn command_line(kernel: &Kernel, text: &str) -> Result<Vec<u8>, PlacementError> {
     let line = CString::new(text).map_err(|e| PlacementError::ZeroByte {

@@ -21,8 +21,8 @@ pub const SLEEP_STATUS: u16 = POWER_PORTS + 1;
 pub const RESET: u16 = POWER_PORTS + 2;
 /// Value that a guest stores to port [`RESET`] to reset its machine.
 pub const RESET_VALUE: u8 = 1;
-/// Sleep type that means "off" in ACPI's sleep control register. The object `\_S5` of the DSDT
-/// names it to the guest.
+/// Value of the sleep type in ACPI's sleep control register by which the guest turns its machine
+/// off. The guest finds the value in the object `\_S5` of the DSDT.
 pub const SLEEP_TYPE_OFF: u8 = 5;
 /// Sleep control bit 5: sleep now.
 const SLEEP_ENABLE: u8 = 1 << 5;
@@ -32,13 +32,13 @@ pub(crate) const KEYBOARD_COMMAND: u16 = 0x64;
 /// Keyboard controller command: pulse the reset line.
 const KEYBOARD_RESET: u8 = 0xfe;
 
-/// Guest-physical address of the code that a processor runs after a reset, in real mode. Software
-/// that jumps there expects firmware, which resets the machine.
+/// Guest-physical address from which a processor executes code after a reset, in real mode. A guest
+/// that jumps there expects firmware that resets the machine.
 pub const RESET_VECTOR: u64 = 0xf_fff0;
 
-/// Writes code to [`RESET_VECTOR`] that resets the machine, in place of firmware, of which this
-/// machine has none. A Linux kernel that finds hardware-reduced ACPI and no EFI jumps there to
-/// reset the machine (arch/x86/kernel/reboot.c, `reboot_init` and `BOOT_BIOS`).
+/// Writes code that resets the machine to [`RESET_VECTOR`], since this machine has no firmware that
+/// would do so. A Linux kernel that finds hardware-reduced ACPI and no EFI jumps there to reset the
+/// machine (arch/x86/kernel/reboot.c, `reboot_init` and `BOOT_BIOS`).
 ///
 /// # Errors
 /// [`RamError`] if [`RESET_VECTOR`] is not in guest RAM.

@@ -125,7 +125,8 @@ fn registers(entry: u64, protocol: BootProtocol) -> kvm_regs {
     }
 }
 
-/// Sets the system and general registers of a virtual CPU to those with which it enters `kernel`.
+/// Sets the system and general registers of virtual CPU `vcpu` so that it starts at the entry point
+/// of `kernel`.
 ///
 /// # Errors
 /// [`CallError`] if KVM refuses a call.
@@ -138,7 +139,7 @@ pub fn enter(vcpu: &VcpuFd, kernel: &Kernel) -> Result<(), CallError> {
 }
 
 /// Sets a virtual CPU's memory-type registers (MTRRs) to write-back for all addresses. After a
-/// reset they say uncached, which the guest's kernel would believe.
+/// reset of the processor they say uncached, and the guest's kernel would use uncached memory.
 ///
 /// # Errors
 /// KVM's error if it refuses the register; `EINVAL` if it ignores the register.
@@ -155,9 +156,10 @@ pub fn set_memory_types(vcpu: &VcpuFd) -> io::Result<()> {
     }
 }
 
-/// Returns the CPUID leaves for virtual CPU `index` of `vcpus`, made from the leaves that KVM
-/// supports. Added are a topology of one socket with one thread per core and, if `deadline_timer`
-/// is set, the APIC's deadline timer, which KVM has but does not list.
+/// Returns the CPUID leaves for virtual CPU number `index` of a guest with `vcpus` virtual CPUs.
+/// They are the leaves that KVM supports, with a topology of one socket and one thread per core. If
+/// `deadline_timer` is set, they also announce the local APIC's deadline timer, which KVM has but
+/// does not list.
 pub fn cpuid_of(supported: &CpuId, index: u32, vcpus: u32, deadline_timer: bool) -> CpuId {
     // Leaves 0xb and 0x1f are written again.
     let kept = supported.as_slice().iter();

@@ -18,7 +18,7 @@ use crate::memory::GuestRam;
 use crate::pci::Layout;
 use crate::virtio::DiskImage;
 
-/// An operating system to boot: a Linux kernel, and what it gets.
+/// A Linux system to boot in a VM: a kernel, its command line, an initramfs and disks.
 #[derive(Clone, Debug)]
 pub struct Linux {
     /// The kernel to boot.
@@ -31,10 +31,10 @@ pub struct Linux {
     pub disks: Arc<[Arc<DiskImage>]>,
 }
 
-/// Why an operating system cannot be loaded into guest memory.
+/// Why a Linux system cannot be loaded into guest memory.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// The kernel, its initramfs or its command line does not fit.
+    /// The kernel, its initramfs or its command line does not fit into guest memory.
     #[error(transparent)]
     Placement(#[from] PlacementError),
     /// The kernel's file cannot be copied into guest memory.
@@ -46,7 +46,8 @@ pub enum SetupError {
     /// The kernel's boot parameters cannot be written.
     #[error("cannot write the kernel's boot parameters into guest memory")]
     Parameters(#[from] linux_loader::configurator::Error),
-    /// The crate `vm-memory`, by which guest memory is written, does not accept it.
+    /// The crate `vm-memory`, through which guest memory is written, does not accept the guest's
+    /// RAM.
     #[error("cannot access guest memory to load the kernel")]
     View(#[from] vm_memory::mmap::FromRangesError),
     /// The tables that the kernel needs do not fit into guest memory.
@@ -54,9 +55,9 @@ pub enum SetupError {
     Tables(#[from] RamError),
 }
 
-/// Writes everything into `ram` that the kernel of `linux` expects there: itself, initramfs,
-/// command line, tables and boot parameters. `vcpus` is the number of virtual CPUs; `layout` has
-/// the addresses of PCI.
+/// Writes all that the kernel of `linux` expects in guest memory into `ram`: the kernel itself, the
+/// initramfs, the command line, ACPI and page tables, and boot parameters. `vcpus` is the number of
+/// virtual CPUs; `layout` contains the PCI addresses that the tables describe.
 ///
 /// # Errors
 /// [`SetupError::Placement`] if guest memory is too small, `Load` or `Payload` if the kernel is

@@ -18,21 +18,22 @@ const NAMES: [&str; 8] = [
 /// Names of the BARs in exit counters.
 const BAR_NAMES: [&str; 6] = ["bar0", "bar1", "bar2", "bar3", "bar4", "bar5"];
 
-/// Returns the name in exit counters of the VM's passed-through device number `index`, from 0.
+/// Returns the name under which exits of passed-through device number `index`, from 0, of a VM are
+/// counted.
 pub fn name(index: usize) -> &'static str {
     NAMES.get(index).unwrap_or(&"vfio")
 }
 
-/// Counts the guest's accesses to a passed-through device that were exits.
+/// Counters of the guest's accesses to a passed-through device, as far as they were exits.
 #[derive(Debug, Default)]
 pub struct AccessCounters {
-    /// The guest's loads from BARs.
+    /// Number of the guest's loads from BARs that were exits.
     pub reads: AtomicU64,
-    /// The guest's stores to BARs.
+    /// Number of the guest's stores to BARs that were exits.
     pub writes: AtomicU64,
-    /// The guest's loads from configuration space.
+    /// Number of the guest's loads from configuration space.
     pub config_reads: AtomicU64,
-    /// The guest's stores to configuration space.
+    /// Number of the guest's stores to configuration space.
     pub config_writes: AtomicU64,
 }
 
@@ -43,21 +44,23 @@ impl AccessCounters {
     }
 }
 
-/// A memory BAR of a passed-through device, as a device on the MMIO bus.
+/// A memory BAR of a passed-through device, as a device on the MMIO bus. It carries out the
+/// accesses to the BAR that are exits.
 pub struct BarDevice {
-    /// Name of the device in exit counters.
+    /// Name under which the device's exits are counted.
     pub name: &'static str,
     /// Number of the BAR, 0 to 5.
     pub index: u8,
     /// The host's device.
     pub device: Arc<Device>,
-    /// Where in the device's BARs the MSI-X table and pending bits are; `None` without MSI-X.
+    /// Where the MSI-X table and pending bits are in the device's BARs; `None` if the device has no
+    /// MSI-X.
     pub msix: Option<MsixPlace>,
-    /// The device's interrupts, which emulate its MSI-X table.
+    /// The device's interrupts. They emulate its MSI-X table for the guest.
     pub interrupts: Arc<Interrupts>,
-    /// Counters of the accesses to the device.
+    /// Counters of the guest's accesses to the device that were exits.
     pub counters: Arc<AccessCounters>,
-    /// Counts and logs accesses that the host refused.
+    /// Counts and logs accesses that the host's device or kernel refused.
     pub failures: Arc<FailureCounter>,
 }
 

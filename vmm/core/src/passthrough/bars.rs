@@ -20,17 +20,17 @@ const BAR_BYTES_MIN: u64 = 16;
 /// Pages of memory slots.
 const PAGE_BYTES: u64 = 4096;
 
-/// A memory BAR of a passed-through device: the register for the guest, and VFIO's region behind
-/// it.
+/// A memory BAR of a passed-through device: as the guest will see it, and as VFIO offers it.
 #[derive(Clone, Debug)]
 pub struct BarPlan {
-    /// The BAR as the guest sees it.
+    /// The BAR that the guest sees: its number, size and type.
     pub register: MemoryBar,
-    /// The region by which VFIO offers the BAR. It may have fewer bytes than the register.
+    /// The VFIO region through which the VMM accesses the BAR. It may be smaller than the BAR that
+    /// the guest sees.
     pub region: Region,
 }
 
-/// Returns the memory BARs of `device`, without BARs of I/O ports.
+/// Returns the memory BARs of `device`. BARs of I/O ports are left out: guests cannot use them.
 ///
 /// # Errors
 /// [`AccessError`] if the device's configuration space cannot be read.
@@ -68,8 +68,9 @@ fn register_bytes(region: &Region) -> u64 {
     bytes.checked_next_power_of_two().unwrap_or(1 << 63)
 }
 
-/// Returns a guest-physical address for each BAR of `plans`, in their order, from the free
-/// addresses `low` (32 bits) and `high` (64 bits). Large BARs get theirs first.
+/// Chooses a guest-physical address for each BAR of `plans`, and returns the addresses in the order
+/// of `plans`. A BAR with a 32-bit address gets one from `low`; a BAR with a 64-bit address gets
+/// one from `high` or, if `high` has no room, from `low`. Large BARs are placed first.
 ///
 /// # Errors
 /// The first BAR for which no address is free.
@@ -90,8 +91,9 @@ pub fn place(
     Ok(places)
 }
 
-/// Returns the parts of the region that can be memory slots: those that VFIO can map, in whole
-/// pages, without pages that contain the MSI-X table or pending bits.
+/// Returns the parts of a BAR, `region`, that the guest can reach through memory slots, without
+/// exits. These are the whole pages that VFIO can map, except pages that contain the MSI-X table or
+/// pending bits, which `msix` locates.
 pub fn mapped(region: &Region, msix: Option<&MsixPlace>) -> Vec<Area> {
     let kept = kept_away(region.index, msix);
     let mut areas = Vec::new();

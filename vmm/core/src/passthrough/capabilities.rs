@@ -54,26 +54,27 @@ const EXPRESS_2_PATCHES: [Patch; 3] = [
     patch(0x28, 0xffff, Shown),
 ];
 
-/// A device's MSI-X capability: where the table and pending bits are (PCI Local Bus Specification
-/// 3.0, 6.8.2).
+/// Where a device's MSI-X capability, its MSI-X table and its pending bits are (PCI Local Bus
+/// Specification 3.0, 6.8.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MsixPlace {
     /// Offset of the capability in configuration space.
     pub offset: usize,
     /// Number of vectors.
     pub vectors: u16,
-    /// Number of the BAR that contains the table, and the table's place in it.
+    /// Number of the BAR that contains the MSI-X table, and the table's offset and size in that
+    /// BAR.
     pub table: (u8, Area),
-    /// Number of the BAR that contains the pending bits, and their place in it.
+    /// Number of the BAR that contains the pending bits, and their offset and size in that BAR.
     pub pending: (u8, Area),
 }
 
 /// The interrupt capabilities of a device, which the VMM emulates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
-    /// The MSI capability; `None` if the device has none that can be used.
+    /// The MSI capability; `None` if the device has none that the VMM can use.
     pub msi: Option<MsiCapability>,
-    /// The MSI-X capability; `None` if the device has none that can be used.
+    /// The MSI-X capability; `None` if the device has none that the VMM can use.
     pub msix: Option<MsixPlace>,
 }
 
@@ -84,8 +85,8 @@ struct Entry {
     offset: u8,
 }
 
-/// Adds to `filter` the capabilities of `device` that the guest may see, and returns those for
-/// interrupts.
+/// Adds those capabilities of `device` that the guest may see to `filter`, the device's
+/// configuration space for the guest. Returns the capabilities for interrupts among them.
 ///
 /// # Errors
 /// [`AccessError`] if the device's configuration space cannot be read.

@@ -26,23 +26,23 @@ use crate::pci::{BarAllocator, Devices};
 /// Most events of a device that are kept for the report.
 const EVENTS_MAX: usize = 16;
 
-/// The parts of a VM that its passed-through devices use.
+/// The parts of a VM that the VMM needs to connect passed-through devices to its guest.
 pub struct Surroundings<'a> {
-    /// The bus on which the devices' BARs answer.
+    /// The bus on which the guest accesses the devices' BARs.
     pub bus: &'a Arc<MmioBus>,
     /// Free guest-physical addresses for BARs with 32-bit addresses.
     pub low: &'a mut BarAllocator,
     /// Free guest-physical addresses for BARs with 64-bit addresses.
     pub high: &'a mut BarAllocator,
-    /// One past the highest guest-physical address.
+    /// End of the guest-physical addresses: one more than the highest address.
     pub address_end: u64,
     /// The guest's RAM, to which the devices get access by DMA.
     pub ram: &'a GuestRam,
-    /// The owner of the VM's interrupts.
+    /// The VM's interrupt controller, which provides the devices' interrupts.
     pub controller: &'a Arc<InterruptController>,
-    /// The hypervisor's memory slots, for BARs.
+    /// The hypervisor interface that adds and deletes memory slots, for the devices' BARs.
     pub slots: &'a Arc<dyn MemorySlots>,
-    /// Numbers of memory slots that are not in use.
+    /// Numbers of memory slots that are still free for the devices.
     pub numbers: &'a mut SlotNumbers,
 }
 
@@ -54,8 +54,8 @@ struct Passed {
     events: Vec<String>,
 }
 
-/// The host's devices that are passed through to one VM. A drop returns them to the host; the VM's
-/// virtual CPUs must have stopped before.
+/// The host's devices that are passed through to one VM. Dropping this value returns the devices to
+/// the host; before that, the VM's virtual CPUs must have stopped.
 #[derive(Default)]
 pub struct PassthroughDevices {
     devices: Vec<Passed>,
@@ -67,12 +67,13 @@ pub struct PassthroughDevices {
 debug_by_name!(PassthroughDevices, Surroundings<'_>);
 
 impl PassthroughDevices {
-    /// Opens the devices of `source`, maps guest RAM for their DMA, and puts them at the first free
-    /// device numbers of `bus`. `kvm` creates KVM's VFIO device, which must know the devices.
+    /// Opens the devices of `source`, lets them access guest RAM by DMA, and gives them the first
+    /// free device numbers of the guest's PCI bus `bus`. `kvm` creates KVM's VFIO device, which has
+    /// to be told of each device.
     ///
     /// # Errors
     /// [`PassThroughError`]: the errors of [`DeviceSource::open`], `Dma` if guest RAM cannot be
-    /// mapped, `Room`, `Bus`, `Map` or `Decode` if a device does not fit into the guest,
+    /// mapped for DMA, `Room`, `Bus`, `Map` or `Decode` if a device does not fit into the guest,
     /// `Interrupts` if no interrupts are left. All devices are returned to the host then.
     pub fn new(
         source: &dyn DeviceSource,
@@ -106,16 +107,17 @@ impl PassthroughDevices {
         Ok(passed)
     }
 
-    /// Returns the index of each device that can report events, and a descriptor that is readable
-    /// when the device has one.
+    /// Returns, for each device that can report events, its index among the VM's devices and a
+    /// descriptor that becomes readable when the device has an event.
     pub fn watched(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
         let watches = self.devices.iter().map(|device| device.watch.as_ref());
         let indexed = watches.enumerate();
         indexed.filter_map(|(index, watch)| Some((index, watch?.as_fd())))
     }
 
-    /// Takes the events of device number `index` since the last call; returns them with the
-    /// device's address on the host. `None` if there is no such device, or it cannot report events.
+    /// Returns the events that device number `index` has reported since the last call, and the
+    /// device's PCI address on the host. Returns `None` if there is no such device, or it cannot
+    /// report events.
     pub fn take_events(&mut self, index: usize) -> Option<(Address, Vec<DeviceEvent>)> {
         let device = self.devices.get_mut(index)?;
         let events = device.watch.as_ref()?.take();
@@ -125,8 +127,8 @@ impl PassthroughDevices {
         Some((device.address, events))
     }
 
-    /// Returns the devices to the host and unmaps guest RAM. The caller has stopped all virtual
-    /// CPUs.
+    /// Returns the devices to the host and ends their DMA access to guest RAM. The caller must have
+    /// stopped all virtual CPUs.
     pub fn release(&mut self) {
         let Some(container) = self.container.take() else {
             return;
@@ -149,7 +151,7 @@ impl PassthroughDevices {
         }
     }
 
-    /// Returns the reports on the devices: none before [`Self::release`].
+    /// Returns the reports on the devices, one for each. There are none before [`Self::release`].
     pub fn reports(&self) -> &[DeviceReport] {
         &self.reports
     }

@@ -13,7 +13,8 @@ const WARNINGS_MAX: u64 = 4;
 pub struct FailureCounter(AtomicU64);
 
 impl FailureCounter {
-    /// Counts a failure, and logs `error` with its causes.
+    /// Counts a failure, and logs `error` with its causes: as a warning if it is one of the first
+    /// few, else as a debug message.
     pub fn add(&self, error: &dyn Error) {
         let before = self.0.fetch_add(1, Ordering::Relaxed);
         let level = if before < WARNINGS_MAX {

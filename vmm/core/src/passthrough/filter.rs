@@ -8,36 +8,37 @@ use crate::pci::ConfigSpace;
 /// Bytes that configuration mechanism #1 reaches.
 const BYTES: usize = 256;
 
-/// Who decides the value of a bit of configuration space, and what happens on the guest's stores.
+/// Who decides the value of one bit of a device's configuration space as the guest sees it, and
+/// what a guest's store does to the bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// Nobody: the bit has the value of the table for ever.
+    /// Nobody: the bit always has the value that the rule gives.
     Fixed(u16),
-    /// The guest: its stores change the emulated bit, and do not reach the device. The bit has the
-    /// value of the table at first.
+    /// The guest: its stores change the emulated bit and do not reach the device. At first the bit
+    /// has the value that the rule gives.
     Guest(u16),
-    /// The device: loads read its bit, and stores do nothing.
+    /// The device: the guest's loads read the device's bit, and its stores do nothing.
     Shown,
-    /// The device: loads read its bit, and stores reach it.
+    /// The device: the guest's loads read the device's bit, and its stores reach the device.
     Passed,
-    /// The device: loads read its bit, and a store of one clears it (RW1C).
+    /// The device: the guest's loads read the device's bit, and a store of one clears it (RW1C).
     Cleared,
 }
 
-/// One row of a table of owners: `owner` owns the bits `mask` of the 16-bit word at `offset`. Bits
-/// that no row names are always zero.
+/// A rule for some bits of one word of configuration space: the bits `mask` of the 16-bit word at
+/// `offset` behave as `owner` says. Bits for which there is no rule are always zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patch {
-    /// Offset of the word, even: from the start of configuration space or, in the table of a
-    /// capability, from that of the capability.
+    /// Offset of the word, an even number: from the start of configuration space or, in rules for a
+    /// capability, from the start of the capability.
     pub offset: u8,
-    /// The bits of the word that the row is about.
+    /// The bits of the word for which the rule is.
     pub mask: u16,
-    /// Who owns these bits.
+    /// Who decides the values of these bits.
     pub owner: Owner,
 }
 
-/// Returns a row of a table of owners: `owner` owns the bits `mask` of the word at `offset`.
+/// Returns the rule by which the bits `mask` of the word at `offset` behave as `owner` says.
 pub const fn patch(offset: u8, mask: u16, owner: Owner) -> Patch {
     Patch {
         offset,
@@ -46,7 +47,8 @@ pub const fn patch(offset: u8, mask: u16, owner: Owner) -> Patch {
     }
 }
 
-/// Carries out the guest's accesses to configuration space, according to a table of owners.
+/// The configuration space of a passed-through device as the guest sees it. Each bit is emulated or
+/// belongs to the device, as rules ([`Patch`]) say.
 pub struct Filter {
     /// The values that the table defines.
     space: ConfigSpace,
@@ -59,7 +61,8 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Returns a configuration space with these owners, in which all other bits are zero.
+    /// Returns a configuration space with the rules `patches`. Bits for which there is no rule are
+    /// zero.
     pub fn new(patches: &[Patch]) -> Self {
         let mut filter = Self {
             space: ConfigSpace::blank(),
@@ -71,16 +74,17 @@ impl Filter {
         filter
     }
 
-    /// Applies `patches` in their order, with `base` added to their offsets. The last patch that
-    /// names a bit decides its owner; patches beyond the end of the space are ignored.
+    /// Adds the rules `patches` in their order, with `base` added to their offsets. For a bit that
+    /// has several rules, the last one counts. Rules for words beyond the end of configuration
+    /// space are ignored.
     pub fn apply(&mut self, base: usize, patches: &[Patch]) {
         for patch in patches {
             self.own(base + usize::from(patch.offset), patch.mask, patch.owner);
         }
     }
 
-    /// Makes `owner` the owner of the bits `mask` of the 16-bit word at `offset`. Does nothing if
-    /// the word lies beyond the end of configuration space.
+    /// Adds one rule: from now on, `owner` decides the bits `mask` of the 16-bit word at `offset`.
+    /// Does nothing if the word lies beyond the end of configuration space.
     pub fn own(&mut self, offset: usize, mask: u16, owner: Owner) {
         if offset + 2 > BYTES {
             return;
@@ -97,22 +101,23 @@ impl Filter {
         set(&mut self.cleared, offset, mask, owner == Owner::Cleared);
     }
 
-    /// Returns the emulated bits, with the addresses that the guest has stored to the BARs.
+    /// Returns the emulated part of configuration space, which contains the addresses that the
+    /// guest has stored to the BARs.
     pub fn space(&self) -> &ConfigSpace {
         &self.space
     }
 
-    /// Returns the emulated bits, for changes.
+    /// Returns the emulated part of configuration space, so that the caller can change it.
     pub fn space_mut(&mut self) -> &mut ConfigSpace {
         &mut self.space
     }
 
-    /// Carries out the guest's load at `offset`, within an aligned 32-bit word. Returns whether
-    /// `device` was read.
+    /// Carries out the guest's load at `offset`, which lies within an aligned 32-bit word, and
+    /// fills `into`. Returns whether the access had to read `device`.
     ///
     /// # Errors
-    /// [`AccessError`] if the device cannot be read. Its bits are ones in `into` then, as those of
-    /// a device that was unplugged.
+    /// [`AccessError`] if the device cannot be read. The bits that belong to the device are then
+    /// ones in `into`, as if the device were unplugged.
     pub fn read(&self, device: &Device, offset: u8, into: &mut [u8]) -> Result<bool, AccessError> {
         self.space.read(offset, into);
         let Some(shown) = part(&self.shown, offset, into.len()) else {
@@ -135,8 +140,8 @@ impl Filter {
         result.map(|()| true)
     }
 
-    /// Carries out the guest's store of `from` at `offset`, within an aligned 32-bit word. Returns
-    /// whether `device` was written, by an access of the same width and offset.
+    /// Carries out the guest's store of `from` at `offset`, which lies within an aligned 32-bit
+    /// word. Returns whether the store reached `device`, as an access of the same width and offset.
     ///
     /// # Errors
     /// [`AccessError`] if the device cannot be read or written.

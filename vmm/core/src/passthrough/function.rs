@@ -50,9 +50,9 @@ struct Bar {
 }
 
 impl PassthroughFunction {
-    /// Returns the function of `device` for device number `number` of bus 0, with its BARs at
-    /// addresses already, as firmware would leave it. The device is number `index` of the VM's
-    /// passed-through devices.
+    /// Returns `device` as a PCI function that has device number `number` on the guest's bus 0. Its
+    /// BARs have addresses already, as firmware would leave them. `index` is the device's number,
+    /// from 0, among the VM's passed-through devices.
     ///
     /// # Errors
     /// [`PassThroughError::Access`] if the device's configuration space cannot be read, `Room`,
@@ -84,10 +84,10 @@ impl PassthroughFunction {
         })
     }
 
-    /// Takes the device from the guest, with its memory slots and interrupts, and closes it.
-    /// Returns the report on the device; `None` if it was released before.
+    /// Takes the device away from the guest: deletes its memory slots, disables its interrupts and
+    /// closes it. Returns the report on the device; `None` if this was called before.
     ///
-    /// The caller has stopped all virtual CPUs.
+    /// The caller must have stopped all virtual CPUs.
     pub fn release(&self) -> Option<DeviceReport> {
         let live = self.live.lock().take()?;
         let report = self.report(&live);

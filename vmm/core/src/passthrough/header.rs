@@ -5,11 +5,12 @@ use super::filter::Owner::{Cleared, Fixed, Guest, Passed, Shown};
 use super::filter::{Patch, patch};
 use crate::pci::{COMMAND_BUS_MASTER, COMMAND_INTX_DISABLE, COMMAND_MEMORY};
 
-/// Offset in configuration space of the link to the first capability.
+/// Offset in configuration space of the pointer to the first capability.
 pub const CAPABILITIES: usize = 0x34;
 /// Offset in configuration space of the status register.
 pub const STATUS: u8 = 0x06;
-/// Bit 4 of the status register: the function has a list of capabilities.
+/// Bit 4 of the status register: the function has a list of capabilities, to which [`CAPABILITIES`]
+/// points.
 pub const STATUS_CAPABILITIES: u16 = 1 << 4;
 /// Offset in configuration space of the first base address register.
 pub const BARS: u64 = 0x10;
@@ -27,12 +28,13 @@ const STATUS_SHOWN: u16 = 1 << 3 | 1 << 5 | 1 << 7 | 3 << 9;
 /// Status bits of errors, which are cleared by storing a one: 8 and 15:11.
 const STATUS_ERRORS: u16 = 1 << 8 | 0xf800;
 
-/// Who owns the bits of the header. BARs, capabilities and interrupt pin are added for each device.
-/// All other bits are zero: I/O decoding, latency, header type (one function, whatever the host's
-/// device has), self-test and expansion ROM.
+/// Rules for the header, the first 64 bytes of configuration space. Rules for BARs, capabilities
+/// and the interrupt pin are added for each device. All other bits are zero: I/O decoding, latency,
+/// header type (one function, whatever the host's device has), self-test and expansion ROM.
 ///
-/// The guest's memory enable bit is emulated: memory slots and bus follow it. The device itself
-/// keeps memory enabled, since an access to disabled memory would be a fault of the VMM.
+/// The memory enable bit that the guest sees is emulated: it decides whether the BARs are on the
+/// bus and have memory slots. In the device itself memory stays enabled, since an access of the VMM
+/// to disabled memory would be a fault of the VMM.
 pub const HEADER: [Patch; 13] = [
     // Vendor and device.
     patch(0x00, 0xffff, Shown),

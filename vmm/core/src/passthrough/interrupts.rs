@@ -30,28 +30,29 @@ enum ModeError {
     Hypervisor(#[from] io::Error),
 }
 
-/// The kind of interrupts that the guest has enabled in a device.
+/// The kind of interrupt that the guest has enabled in a passed-through device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
-    /// No interrupts.
+    /// The guest has enabled no interrupts.
     #[default]
     None,
-    /// The interrupt pin (INTx).
+    /// The guest has enabled the interrupt pin (INTx).
     Pin,
-    /// MSI, with this number of vectors.
+    /// The guest has enabled MSI, with this number of vectors.
     Messages(usize),
-    /// MSI-X.
+    /// The guest has enabled MSI-X.
     Table,
 }
 
-/// The most interrupts that the guest has enabled in a device, for the report.
+/// The kind and number of interrupts that the guest has used in a device, for the device's report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Used {
-    /// The best kind so far: MSI-X before MSI, and MSI before the pin.
+    /// The best kind of interrupt that the guest has enabled so far: MSI-X before MSI, and MSI
+    /// before the pin.
     pub mode: Mode,
-    /// Most vectors that were enabled at a time.
+    /// Maximum number of interrupt vectors that were enabled at a time.
     pub vectors: usize,
-    /// Number of times that the guest has changed the kind.
+    /// Number of times that the guest has changed the kind of interrupt.
     pub changes: u64,
 }
 
@@ -65,8 +66,8 @@ struct State {
     used: Used,
 }
 
-/// The interrupts of a passed-through device: connects the device's events to the guest's
-/// interrupts.
+/// The interrupts of a passed-through device. The host's kernel signals an event for each interrupt
+/// of the device, and KVM turns it into an interrupt of the guest.
 pub struct Interrupts {
     device: Arc<Device>,
     controller: Arc<InterruptController>,
@@ -79,8 +80,10 @@ pub struct Interrupts {
 }
 
 impl Interrupts {
-    /// Returns the interrupts of `device`, none of which is enabled. `line` is the GSI to which its
-    /// pin is wired; `None` if the device has no pin.
+    /// Returns the interrupts of `device`, all disabled. `capabilities` says which kinds the device
+    /// has, and `controller` provides interrupts of the guest. `line` is the interrupt number (GSI)
+    /// to which the device's pin is wired; `None` if the device has no pin. `failures` counts
+    /// errors that occur later.
     ///
     /// # Errors
     /// `ENOSPC` if the VM has too many message interrupts, `EMFILE` or `ENFILE` if no descriptor is
@@ -107,8 +110,8 @@ impl Interrupts {
         })
     }
 
-    /// Enables the interrupts that the guest has chosen in configuration space, and disables
-    /// others.
+    /// Enables the kind of interrupt that the guest has chosen in its configuration space `space`,
+    /// and disables the other kinds.
     pub fn configure(&self, space: &ConfigSpace) {
         let mut state = self.state.lock();
         if let Some((place, table)) = &self.msix {
@@ -250,12 +253,12 @@ impl Interrupts {
         Some((msi.capability.pending()?, msi.pending()))
     }
 
-    /// Returns the most interrupts that were enabled so far.
+    /// Returns the kind and number of interrupts that the guest has used so far.
     pub fn used(&self) -> Used {
         self.state.lock().used
     }
 
-    /// Disables all interrupts of the device, for its return to the host.
+    /// Disables all interrupts of the device, before the device is returned to the host.
     pub fn shut_down(&self) {
         self.disable(&mut self.state.lock());
     }

@@ -25,17 +25,18 @@ const VECTORS_LOG_MAX: u16 = 5;
 /// The MSI capability of a passed-through device, as the guest sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MsiCapability {
-    /// Offset of the capability in configuration space.
+    /// Offset of the MSI capability in configuration space.
     pub offset: u8,
-    /// Binary logarithm of the number of vectors, 0 to 5.
+    /// Number of vectors, as its logarithm to base 2: 0 for one vector to 5 for 32 vectors.
     pub vectors_log: u16,
     wide: bool,
     maskable: bool,
 }
 
 impl MsiCapability {
-    /// Returns the capability of `device` at `offset`, with as many vectors as VFIO can signal;
-    /// `None` if VFIO cannot signal any, or the capability does not fit into configuration space.
+    /// Returns the MSI capability that `device` has at `offset` of configuration space. It has no
+    /// more vectors than VFIO can signal. Returns `None` if VFIO cannot signal any, or the
+    /// capability does not fit into configuration space.
     ///
     /// # Errors
     /// [`AccessError`] if the device's configuration space cannot be read.
@@ -62,8 +63,9 @@ impl MsiCapability {
         usize::from(self.offset) + usize::from(self.data()) + behind_data
     }
 
-    /// Returns the owners of the capability's bits, by offset in the capability. The guest owns
-    /// enable bit, address, data and masks.
+    /// Returns the rules for the bits of the capability, with offsets from its start. The guest
+    /// decides the enable bit, the number of vectors, address, data and masks; its stores do not
+    /// reach the device.
     pub fn patches(&self) -> Vec<Patch> {
         let flag = |on: bool, bit: u16| if on { bit } else { 0 };
         let fixed = self.vectors_log << 1 | flag(self.wide, WIDE) | flag(self.maskable, MASKABLE);
@@ -98,8 +100,8 @@ impl MsiCapability {
         }
     }
 
-    /// Returns the message of vector number `vector`, as `space` contains it; `None` if the vector
-    /// is masked or not enabled.
+    /// Returns the interrupt message that the guest has stored to `space`, its configuration space,
+    /// for vector number `vector`. Returns `None` if the vector is masked or not enabled.
     pub fn message(&self, space: &ConfigSpace, vector: usize) -> Option<MsiMessage> {
         let base = usize::from(self.offset);
         let enabled = self.enabled(space);
@@ -117,8 +119,8 @@ impl MsiCapability {
         })
     }
 
-    /// Returns the offset of the pending bits in configuration space; `None` if vectors cannot be
-    /// masked.
+    /// Returns the offset in configuration space of the pending bits; `None` if the capability has
+    /// none, because its vectors cannot be masked.
     pub fn pending(&self) -> Option<u8> {
         self.maskable.then(|| self.offset + self.data() + 8)
     }
@@ -134,16 +136,18 @@ impl MsiCapability {
     }
 }
 
-/// The MSI vectors of a device, each of which is an interrupt of the guest.
+/// The MSI vectors of a passed-through device, each of which is connected to an interrupt of the
+/// guest.
 pub struct MsiVectors {
     /// The capability to which the vectors belong.
     pub capability: MsiCapability,
-    /// The interrupts of the vectors, in order.
+    /// The guest's interrupts, one for each vector, by vector number.
     pub interrupts: Vec<MessageInterrupt>,
 }
 
 impl MsiVectors {
-    /// Returns all vectors of `capability`, masked.
+    /// Returns the vectors of `capability`, all masked. The interrupt of the guest for each comes
+    /// from `controller`.
     ///
     /// # Errors
     /// `ENOSPC` if the VM has too many message interrupts, `EMFILE` or `ENFILE` if no descriptor is
@@ -159,7 +163,8 @@ impl MsiVectors {
         })
     }
 
-    /// Makes each vector raise the message that `space` contains for it, or masks it.
+    /// Gives each vector the interrupt message that the guest has stored to `space`, its
+    /// configuration space, or masks the vector if it has none there.
     ///
     /// # Errors
     /// The hypervisor's error for the first message that it refuses; that vector stays masked.
@@ -172,7 +177,7 @@ impl MsiVectors {
         result
     }
 
-    /// Returns a mask with a bit for each vector that was raised while it was masked.
+    /// Returns MSI's pending bits: bit n is set if vector n was raised while it was masked.
     pub fn pending(&self) -> u32 {
         let pending = self.interrupts.iter().map(MessageInterrupt::is_pending);
         pending.enumerate().fold(0, |bits, (vector, pending)| {
@@ -180,7 +185,7 @@ impl MsiVectors {
         })
     }
 
-    /// Makes no vector pending.
+    /// Clears MSI's pending bits: no vector is pending afterwards.
     pub fn clear_pending(&self) {
         let interrupts = self.interrupts.iter();
         interrupts.for_each(MessageInterrupt::clear_pending);

@@ -11,34 +11,38 @@ pub struct DeviceReport {
     pub address: String,
     /// Vendor and device ID, such as `1af4:1044`.
     pub id: String,
-    /// PCI class code, six hexadecimal digits.
+    /// PCI class code of the device: six hexadecimal digits.
     pub class: String,
-    /// The interface of VFIO that was used: `group and type-1 container`, or `iommufd`.
+    /// The VFIO interface through which the VMM held the device: `group and type-1 container`, or
+    /// `iommufd`.
     pub held_by: String,
-    /// PCI addresses of the other functions in the device's IOMMU group, which nobody could use
-    /// meanwhile.
+    /// PCI addresses of the other functions in the device's IOMMU group. Nobody could use them
+    /// while the VM had the device.
     pub companions: Vec<String>,
     /// The device's memory BARs.
     pub bars: Vec<BarReport>,
     /// The device's interrupts.
     pub interrupts: InterruptReport,
-    /// The guest's loads from configuration space, each of which is an exit.
+    /// Number of the guest's loads from configuration space, each of which is an exit.
     pub config_reads: u64,
-    /// The guest's stores to configuration space, each of which is an exit.
+    /// Number of the guest's stores to configuration space, each of which is an exit.
     pub config_writes: u64,
-    /// The guest's loads from BARs that were exits.
+    /// Number of the guest's loads from BARs that were exits.
     pub trapped_reads: u64,
-    /// The guest's stores to BARs that were exits.
+    /// Number of the guest's stores to BARs that were exits.
     pub trapped_writes: u64,
     /// Number of times that the guest moved a BAR, or enabled it again.
     pub moved_bars: u64,
-    /// Number of accesses and interrupt settings that the device or the host's kernel refused.
+    /// Number of the guest's accesses and interrupt settings that the device or the host's kernel
+    /// refused.
     pub failures: u64,
-    /// Number of resets by the VMM, without the last one, at the device's return to the host.
+    /// Number of times that the VMM reset the device, not counting the reset at its return to the
+    /// host.
     pub resets: u64,
-    /// Guest memory that the device could access by DMA, in bytes.
+    /// Size in bytes of the guest memory that the device could access by DMA.
     pub dma_bytes: u64,
-    /// Events of the device, such as a request of the host to have it back, as text.
+    /// Events that the device reported, as text: such as a request of the host to have the device
+    /// back.
     pub events: Vec<String>,
 }
 
@@ -51,15 +55,15 @@ pub struct BarReport {
     pub bytes: u64,
     /// Whether the BAR has a 64-bit address.
     pub wide: bool,
-    /// Whether loads have no side effects.
+    /// Whether the BAR is prefetchable: loads from it have no side effects.
     pub prefetchable: bool,
-    /// The BAR's last guest-physical address; `None` if the guest had disabled it.
+    /// The guest-physical address that the BAR had last; `None` if the guest had disabled it.
     pub address: Option<u64>,
-    /// Parts of the BAR that the guest reaches without an exit.
+    /// The parts of the BAR that the guest reaches without an exit.
     pub mapped: Vec<MappedRange>,
-    /// Sum of the sizes of these parts in bytes.
+    /// Total size in bytes of the parts that the guest reaches without an exit.
     pub mapped_bytes: u64,
-    /// Number of the BAR's other bytes, to which each access is an exit.
+    /// Total size in bytes of the rest of the BAR: each access to it is an exit.
     pub trapped_bytes: u64,
 }
 
@@ -75,11 +79,12 @@ pub struct MappedRange {
 /// The report on the interrupts of a passed-through device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct InterruptReport {
-    /// The best kind that the guest has enabled: `none`, `INTx`, `MSI` or `MSI-X`.
+    /// The best kind of interrupt that the guest has enabled: `none`, `INTx`, `MSI` or `MSI-X`,
+    /// from worst to best.
     pub mode: &'static str,
-    /// Most vectors that were enabled at a time.
+    /// Maximum number of interrupt vectors that were enabled at a time.
     pub vectors: usize,
-    /// Number of times that the guest changed the kind.
+    /// Number of times that the guest changed the kind of interrupt.
     pub changes: u64,
 }
 

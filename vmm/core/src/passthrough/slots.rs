@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::hypervisor::{MemorySlots, OwnedSlot, PASSTHROUGH_SLOT_FIRST, PASSTHROUGH_SLOTS, Slot};
 
-/// Numbers of memory slots for passed-through devices that are not in use.
+/// The numbers of memory slots that are still free for a VM's passed-through devices.
 #[derive(Debug)]
 pub struct SlotNumbers(Range<u32>);
 
@@ -26,7 +26,8 @@ struct Part {
     slot: OwnedSlot<Mapping>,
 }
 
-/// The memory slots of one BAR, by which the guest reaches the BAR's mapped parts without an exit.
+/// The memory slots over one BAR of a passed-through device. Through them, the guest reaches the
+/// parts of the BAR that VFIO can map without an exit.
 pub struct BarSlots {
     state: Mutex<State>,
 }
@@ -41,8 +42,10 @@ struct State {
 }
 
 impl BarSlots {
-    /// Maps the parts `areas` of `region`, and returns slots over them, which are not added to the
-    /// hypervisor yet. If `numbers` are used up, accesses to the remaining parts are exits.
+    /// Maps the parts `areas` of the BAR `region` into this process, and returns a memory slot over
+    /// each. No slot exists in the hypervisor before [`Self::relocate`]. If `numbers` has fewer
+    /// slot numbers left than there are parts, the last parts get no slots, and accesses to them
+    /// are exits.
     ///
     /// # Errors
     /// [`MapError`] if a part cannot be mapped.
@@ -88,8 +91,8 @@ impl BarSlots {
         })
     }
 
-    /// Moves the slots to the BAR's new guest-physical address `base`, or deletes them if the BAR
-    /// does not answer any more (`None`).
+    /// Moves the slots to the BAR's new guest-physical address `base`. Deletes them if `base` is
+    /// `None`: then the guest has disabled the BAR.
     ///
     /// # Errors
     /// The hypervisor's error. If a slot cannot be added, all are deleted; a slot that cannot be
@@ -120,12 +123,13 @@ impl BarSlots {
         state.parts.iter().map(|part| part.area).collect()
     }
 
-    /// Returns the guest-physical address of the BAR; `None` if the BAR has no slots now.
+    /// Returns the guest-physical address of the BAR; `None` if its slots do not exist in the
+    /// hypervisor now.
     pub fn base(&self) -> Option<u64> {
         self.state.lock().base
     }
 
-    /// Returns how often the guest has moved the BAR, or enabled it again.
+    /// Returns how many times the guest has moved the BAR, or enabled it again after disabling it.
     pub fn moves(&self) -> u64 {
         self.state.lock().moves
     }

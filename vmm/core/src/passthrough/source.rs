@@ -11,7 +11,8 @@ use causeway_host_vfio::{
 
 use crate::pci::DecodeError;
 
-/// Why devices cannot be passed through to a VM. They have been returned to the host.
+/// Why devices cannot be passed through to a VM. If any were opened, they have been returned to the
+/// host.
 #[derive(Debug, thiserror::Error)]
 pub enum PassThroughError {
     /// KVM cannot create its VFIO device.
@@ -34,7 +35,7 @@ pub enum PassThroughError {
     /// A device's BAR cannot be mapped.
     #[error("cannot map the memory of a passed-through device")]
     Map(#[from] MapError),
-    /// No guest-physical address is free for a BAR.
+    /// No guest-physical address is free for a device's BAR.
     #[error(
         "BAR {bar} of device {address}, {bytes} bytes, does not fit into the guest's physical \
          addresses: give the guest fewer devices, or devices with smaller BARs"
@@ -63,10 +64,11 @@ pub enum PassThroughError {
     Interrupts(#[source] io::Error),
 }
 
-/// Opens the host's devices that are passed through to a VM. Tests have a fake one.
+/// A source of host devices that are passed through to a VM. Tests have an implementation without
+/// hardware.
 pub trait DeviceSource: Debug + Send + Sync {
     /// Opens and resets the devices. Returns the VFIO container that holds them, and the devices in
-    /// order. `kvm` creates KVM's VFIO device, which must know the devices.
+    /// order. `kvm` creates KVM's VFIO device, which has to be told of each device.
     ///
     /// # Errors
     /// [`PassThroughError::Kvm`] if KVM cannot create its VFIO device, `Container` or `Open` if a
@@ -80,11 +82,11 @@ pub trait DeviceSource: Debug + Send + Sync {
 /// PCI functions of the host that are to be passed through to one VM.
 #[derive(Clone, Debug)]
 pub struct HostDevices {
-    /// The host, by the files in `/sys` and `/dev` that describe its devices.
+    /// Reads from the host's `/sys`, `/dev` and `/proc` what PCI functions there are.
     pub host: Host,
-    /// Which interface of VFIO to use: groups or iommufd.
+    /// Which VFIO interface to use: groups or iommufd.
     pub choice: Choice,
-    /// PCI addresses of the functions.
+    /// PCI addresses of the functions on the host.
     pub addresses: Vec<Address>,
 }
 

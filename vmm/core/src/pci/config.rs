@@ -7,8 +7,8 @@ use std::ops::Range;
 
 /// Bit 1 of the command register: the function answers accesses to its memory BARs.
 pub const COMMAND_MEMORY: u16 = 1 << 1;
-/// Bit 2 of the command register: the function may access memory, and so raise interrupts by
-/// messages.
+/// Bit 2 of the command register: the function may access memory. Raising an interrupt by a message
+/// is such an access.
 pub const COMMAND_BUS_MASTER: u16 = 1 << 2;
 /// Bit 10 of the command register: the function must not assert its interrupt pin.
 pub const COMMAND_INTX_DISABLE: u16 = 1 << 10;
@@ -41,7 +41,7 @@ const CAPABILITY_MSIX: u8 = 0x11;
 /// MSI-X message control bits that software writes: enable and function mask.
 const MSIX_CONTROL_WRITABLE: u16 = 0xc000;
 
-/// What configuration space says about the identity of a PCI function.
+/// IDs and class of a PCI function, which its configuration space shows.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity {
     /// Vendor ID, also used as the subsystem vendor ID.
@@ -56,33 +56,35 @@ pub struct Identity {
     pub subclass: u8,
 }
 
-/// The shape of a memory BAR (base address register).
+/// Number, size and type of a memory BAR (base address register).
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryBar {
-    /// Number of the BAR's first register, 0 to 5.
+    /// Number of the BAR, 0 to 5. A BAR with a 64-bit address also takes the next number.
     pub index: usize,
-    /// Size in bytes: a power of two, at least 16; below 4 GiB if the BAR is not wide.
+    /// Size of the BAR in bytes: a power of two, at least 16. Below 4 GiB unless the BAR has a
+    /// 64-bit address.
     pub bytes: u64,
-    /// Whether the address has 64 bits, in two registers.
+    /// Whether the BAR has a 64-bit address, which takes two registers.
     pub wide: bool,
-    /// Whether loads have no side effects.
+    /// Whether the BAR is prefetchable: loads from it have no side effects.
     pub prefetchable: bool,
 }
 
-/// The content of an MSI-X capability: number of vectors, and the places of table and pending bits.
+/// Content of an MSI-X capability: the number of vectors, and where the MSI-X table and pending
+/// bits are.
 #[derive(Clone, Copy, Debug)]
 pub struct MsixCapability {
     /// Number of vectors, 1 to 2048.
     pub vectors: u16,
     /// Number of the BAR that contains the table and the pending bits.
     pub bar: u8,
-    /// Offset of the table in the BAR; a multiple of 8.
+    /// Offset of the MSI-X table in the BAR; a multiple of 8.
     pub table: u32,
     /// Offset of the pending bits in the BAR; a multiple of 8.
     pub pending: u32,
 }
 
-/// The 256 bytes of a function's configuration space, with a mask of the bits that the guest can
+/// The 256 bytes of a PCI function's configuration space, and which of their bits the guest can
 /// change.
 #[derive(Clone, Debug)]
 pub struct ConfigSpace {
@@ -95,8 +97,8 @@ pub struct ConfigSpace {
 }
 
 impl ConfigSpace {
-    /// Returns the space of a function with `identity`, without BARs, capabilities and interrupt
-    /// pin.
+    /// Returns the configuration space of a function with `identity`. It has no BARs, capabilities
+    /// or interrupt pin yet.
     pub fn new(identity: Identity) -> Self {
         let mut space = Self::blank();
         space.set_u16(OFFSET_VENDOR, identity.vendor, 0);
@@ -111,7 +113,7 @@ impl ConfigSpace {
         space
     }
 
-    /// Returns a space that reads as zero and of which the guest can change no bit.
+    /// Returns a configuration space in which all bits are zero and the guest can change none.
     pub fn blank() -> Self {
         Self {
             value: [0; 256],
@@ -121,8 +123,8 @@ impl ConfigSpace {
         }
     }
 
-    /// Sets the bits `mask` of the 16-bit word at `offset` (below 255) to those of `value`.
-    /// `writable` says whether the guest can change them.
+    /// Sets the bits `mask` of the 16-bit word at `offset` (below 255) to the corresponding bits of
+    /// `value`. `writable` says whether the guest can change these bits.
     pub fn define_u16(&mut self, offset: usize, mask: u16, value: u16, writable: bool) {
         let others = self.u16(offset) & !mask;
         let fixed = self.writable_u16(offset) & !mask;
@@ -130,8 +132,8 @@ impl ConfigSpace {
         self.set_u16(offset, others | value & mask, fixed | changing);
     }
 
-    /// Adds a BAR at guest-physical `address`. The guest can change only the address bits above the
-    /// BAR's size, by which it finds out the size.
+    /// Adds `bar` at guest-physical `address`. The guest can change only those address bits that
+    /// the BAR's size leaves free; by trying to set the others it learns the size.
     pub fn add_bar(&mut self, bar: MemoryBar, address: u64) {
         debug_assert!(bar.bytes.is_power_of_two() && bar.bytes > BAR_FLAGS);
         let mask = !(bar.bytes - 1);
@@ -150,7 +152,8 @@ impl ConfigSpace {
         }
     }
 
-    /// Adds an MSI-X capability, disabled. Returns its offset.
+    /// Adds an MSI-X capability. MSI-X is disabled until the guest enables it. Returns the
+    /// capability's offset in configuration space.
     pub fn add_msix(&mut self, msix: MsixCapability) -> usize {
         let mut body = [0; 10];
         body[..2].copy_from_slice(&(msix.vectors - 1).to_le_bytes());
@@ -161,8 +164,8 @@ impl ConfigSpace {
         offset
     }
 
-    /// Adds a read-only capability with this `id` and with `body` behind ID and link. Returns its
-    /// offset.
+    /// Adds a capability with ID `id` that the guest cannot change. `body` follows the ID and the
+    /// pointer to the next capability. Returns the capability's offset in configuration space.
     ///
     /// # Panics
     /// If the space has no room for the capability. No guest can cause that.
@@ -178,15 +181,16 @@ impl ConfigSpace {
         offset
     }
 
-    /// Lets the guest change `bits` of the 16-bit word at `offset`, besides those that it can
-    /// change already.
+    /// Lets the guest change `bits` of the 16-bit word at `offset`, in addition to those that it
+    /// can change already.
     pub fn set_writable_u16(&mut self, offset: usize, bits: u16) {
         for (mask, new) in self.writable[offset..].iter_mut().zip(bits.to_le_bytes()) {
             *mask |= new;
         }
     }
 
-    /// Loads from `offset` into `into`: all-ones if the access ends outside the space.
+    /// Fills `into` with the bytes from `offset` on, or with all-ones if they do not all lie in
+    /// configuration space.
     pub fn read(&self, offset: u8, into: &mut [u8]) {
         let range = Self::range(offset, into.len());
         match self.value.get(range) {
@@ -195,8 +199,8 @@ impl ConfigSpace {
         }
     }
 
-    /// Stores `from` at `offset`, as far as the guest can change the bits. Does nothing if the
-    /// access ends outside the space.
+    /// Stores those bits of `from` at `offset` that the guest can change. Does nothing if the bytes
+    /// do not all lie in configuration space.
     pub fn write(&mut self, offset: u8, from: &[u8]) {
         let range = Self::range(offset, from.len());
         let (Some(value), Some(mask)) =
@@ -219,8 +223,8 @@ impl ConfigSpace {
         self.write(OFFSET_COMMAND as u8, &command.to_le_bytes());
     }
 
-    /// Gives the function interrupt pin `pin` (1 for INTA# … 4 for INTD#), and shows `line` in the
-    /// interrupt line register. The guest may store another line there, which has no effect.
+    /// Gives the function interrupt pin `pin` (1 for INTA# … 4 for INTD#). The guest reads `line`
+    /// from the interrupt line register; it may store another number there, which has no effect.
     pub fn set_interrupt_pin(&mut self, pin: u8, line: u8) {
         self.value[OFFSET_INTERRUPT_PIN] = pin;
         self.value[OFFSET_INTERRUPT_LINE] = line;
@@ -232,8 +236,9 @@ impl ConfigSpace {
         self.command() & COMMAND_INTX_DISABLE == 0
     }
 
-    /// Shows in the status register whether the function has an interrupt `pending` for its pin.
-    /// Returns whether the function may assert the pin now.
+    /// Sets the bit of the status register that says whether the function has an interrupt for its
+    /// pin. Returns whether the function may assert the pin now: `pending` is true and the command
+    /// register allows the pin.
     pub fn set_interrupt_pending(&mut self, pending: bool) -> bool {
         self.set_status(STATUS_INTERRUPT, pending);
         pending && self.is_interrupt_pin_enabled()
@@ -244,8 +249,8 @@ impl ConfigSpace {
         self.set_u16(OFFSET_STATUS, if on { others | bits } else { others }, 0);
     }
 
-    /// Returns the guest-physical address that `bar` contains, whether the command register enables
-    /// memory accesses or not.
+    /// Returns the guest-physical address that `bar` contains, even if the command register
+    /// disables memory accesses.
     pub fn bar_address(&self, bar: MemoryBar) -> u64 {
         let offset = OFFSET_BARS + 4 * bar.index;
         let low = u64::from(self.u32(offset)) & !BAR_FLAGS;
@@ -255,8 +260,8 @@ impl ConfigSpace {
         }
     }
 
-    /// Returns the message control register of the MSI-X capability at `offset`, for
-    /// [`super::MsixTable::set_control`].
+    /// Returns the message control register of the MSI-X capability at `offset`.
+    /// [`super::MsixTable::set_control`] takes this value.
     pub fn msix_control(&self, offset: usize) -> u16 {
         self.u16(offset + 2)
     }

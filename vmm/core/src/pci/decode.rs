@@ -7,10 +7,10 @@ use std::sync::Arc;
 use super::{COMMAND_MEMORY, ConfigSpace, MemoryBar};
 use crate::bus::{BusDevice, BusError, GuestAddress, MmioBus};
 
-/// Why a BAR cannot be put at its guest-physical address.
+/// Why a BAR cannot answer at its guest-physical address.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// Another device has part of the addresses.
+    /// Another device has some of the addresses, or they are not on the bus.
     #[error("another device already has addresses that a PCI BAR needs")]
     Bus(#[from] BusError),
     /// The hypervisor refuses memory slots or doorbells at the address.
@@ -25,8 +25,8 @@ pub enum DecodeError {
     },
 }
 
-/// A callback for a BAR that moves, called with the BAR's new guest-physical address, or with
-/// `None` when the BAR does not answer at any address any more.
+/// A function that is called when the guest moves a BAR: with the BAR's new guest-physical address,
+/// or with `None` when the guest has disabled the BAR or given it an address that cannot be used.
 pub type Follow = Box<dyn Fn(Option<u64>) -> io::Result<()> + Send + Sync>;
 
 /// A BAR, the device behind it, and where it is on the bus now.
@@ -37,11 +37,11 @@ struct Decoder {
     at: Option<u64>,
 }
 
-/// Keeps the BARs of one function at the addresses that the guest has stored to them.
+/// The BARs of one PCI function. Keeps them on the bus at the addresses that the guest has stored
+/// to them.
 ///
-/// A guest may move a BAR at any time, and Linux does. A BAR that overlaps RAM or another device,
-/// or lies beyond the guest's physical addresses, is not decoded, which means that it does not
-/// answer, until the guest moves it away.
+/// A guest may move a BAR at any time, and Linux does. While a BAR overlaps RAM or another device,
+/// or ends beyond the guest's physical addresses, accesses do not reach it.
 pub struct Decoders {
     bus: Arc<MmioBus>,
     address_end: u64,
@@ -61,8 +61,8 @@ impl Decoders {
         }
     }
 
-    /// Adds `bar`, whose accesses go to `device`, and whose moves are reported to `follow`. The BAR
-    /// answers after the next [`Self::settle_first`] or [`Self::settle`].
+    /// Adds `bar`. Accesses to it go to `device`, and `follow` is called whenever it moves. The BAR
+    /// gets its address with the next call of [`Self::settle_first`] or [`Self::settle`].
     pub fn add(&mut self, bar: MemoryBar, device: Arc<dyn BusDevice>, follow: Follow) {
         self.all.push(Decoder {
             bar,
@@ -72,7 +72,8 @@ impl Decoders {
         });
     }
 
-    /// Puts all BARs at the addresses in `space`, whether its command register enables them or not.
+    /// Puts all BARs on the bus at the addresses that `space`, the function's configuration space,
+    /// contains. Ignores whether its command register enables memory BARs.
     ///
     /// # Errors
     /// [`DecodeError::Bus`] if the addresses of a BAR are not free, `Hypervisor` if the hypervisor
@@ -83,8 +84,9 @@ impl Decoders {
         all.try_for_each(|decoder| decoder.attach(bus, space.bar_address(decoder.bar)))
     }
 
-    /// Moves each BAR to the address in `space`, or removes it if the command register disables it
-    /// or the address cannot be used.
+    /// Puts each BAR on the bus at the address that `space`, the function's configuration space,
+    /// contains now. Removes the BAR from the bus if the command register disables memory BARs or
+    /// the address cannot be used.
     pub fn settle(&mut self, space: &ConfigSpace) {
         let enabled = space.command() & COMMAND_MEMORY != 0;
         let address_end = self.address_end;

@@ -16,8 +16,8 @@ pub const LOW_BASE: u64 = 0xe000_0000;
 /// controllers.
 pub const LOW_END: u64 = 0xfec0_0000;
 
-/// The guest-physical addresses of the Causeway function's BARs, and those left for other
-/// functions.
+/// The guest-physical addresses of the Causeway function's BARs, and those that are free for other
+/// PCI functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Guest-physical address of BAR 0, the registers.
@@ -26,28 +26,29 @@ pub struct Layout {
     pub doorbells: u64,
     /// Guest-physical address of BAR 2, the aperture.
     pub aperture: u64,
-    /// Size of the aperture in bytes, a power of two; smaller than requested if there is no room.
+    /// Size of the aperture in bytes, a power of two. It is smaller than requested if there was no
+    /// room for more.
     pub aperture_bytes: u64,
-    /// One past the highest guest-physical address.
+    /// End of the guest-physical addresses: one more than the highest address.
     pub address_end: u64,
-    /// First address and end of the range for 64-bit BARs of other functions; `None` before
-    /// [`Self::with_high_window`].
+    /// Start and end of the guest-physical addresses for 64-bit BARs of other PCI functions; `None`
+    /// before [`Self::with_high_window`].
     pub high_window: Option<(u64, u64)>,
 }
 
 /// Why the Causeway function's BARs cannot be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
-    /// The requested size of the aperture is no power of two, or too small.
+    /// The requested size of the aperture is not a power of two, or it is too small.
     #[error(
         "invalid aperture size of {bytes} bytes: it must be a power of two, {min_mib} MiB or more",
         min_mib = APERTURE_BYTES_MIN >> 20
     )]
     Size {
-        /// Requested size in bytes.
+        /// Requested size of the aperture in bytes.
         bytes: u64,
     },
-    /// The guest's physical addresses above its RAM are too few for the smallest aperture.
+    /// There are too few guest-physical addresses above RAM for the smallest aperture.
     #[error(
         "no room for the aperture above the guest's memory, which ends at {ram_end:#x}, in \
          {address_bits} bits of physical address: give the guest less memory"
@@ -55,14 +56,15 @@ pub enum LayoutError {
     NoRoom {
         /// Number of bits of a guest-physical address.
         address_bits: u32,
-        /// One past the last guest-physical address of RAM.
+        /// End of the guest-physical addresses of RAM.
         ram_end: u64,
     },
 }
 
 impl Layout {
-    /// Assigns addresses for a guest with `address_bits` physical address bits whose RAM ends at
-    /// `ram_end`. Makes the aperture smaller than `aperture_bytes` if it does not fit.
+    /// Assigns guest-physical addresses to the BARs of the Causeway function. The guest has
+    /// `address_bits` physical address bits, and its RAM ends at `ram_end`. If an aperture of
+    /// `aperture_bytes` bytes does not fit, makes it smaller.
     ///
     /// # Errors
     /// [`LayoutError::Size`] if `aperture_bytes` is not a power of two of at least 64 MiB, `NoRoom`
@@ -101,8 +103,9 @@ impl Layout {
         })
     }
 
-    /// Returns this layout with a range for 64-bit BARs of other functions: above the aperture, or
-    /// between RAM, which ends at `ram_end`, and the aperture if there is more room.
+    /// Returns this layout with guest-physical addresses for 64-bit BARs of other PCI functions.
+    /// They lie above the aperture. If less than 64 GiB is free there and the range between the end
+    /// of RAM, `ram_end`, and the aperture is larger, they lie in that range.
     pub fn with_high_window(self, ram_end: u64) -> Self {
         let end = MAPPED_END.min(self.address_end);
         let above = (self.aperture + self.aperture_bytes, end);
@@ -122,20 +125,20 @@ impl Layout {
         }
     }
 
-    /// Returns the free addresses for 64-bit BARs of other functions: none before
-    /// [`Self::with_high_window`].
+    /// Returns the guest-physical addresses for 64-bit BARs of other PCI functions. There are none
+    /// before [`Self::with_high_window`].
     pub fn high_bars(&self) -> BarAllocator {
         let (start, end) = self.high_window.unwrap_or((0, 0));
         BarAllocator(RangeAllocator::new(start..end))
     }
 
-    /// Returns the free addresses for 32-bit BARs of other functions.
+    /// Returns the guest-physical addresses for 32-bit BARs of other PCI functions.
     pub fn low_bars(&self) -> BarAllocator {
         BarAllocator(RangeAllocator::new(self.doorbells + BAR4_BYTES..LOW_END))
     }
 }
 
-/// Hands out guest-physical addresses for the BARs of functions other than Causeway's.
+/// Free guest-physical addresses for BARs of other PCI functions than Causeway's.
 #[derive(Clone, Debug)]
 pub struct BarAllocator(RangeAllocator);
 
@@ -152,8 +155,8 @@ const _: () = {
     assert!(LOW_BASE.is_multiple_of(BAR4_BYTES) && LOW_BASE + 2 * BAR4_BYTES <= LOW_END);
 };
 
-/// Returns the number of physical address bits that a guest with this CPUID sees: leaf 0x8000_0008,
-/// EAX bits 7:0, or 36 without that leaf.
+/// Returns the number of physical address bits of a guest whose CPUID leaves are `cpuid`: bits 7:0
+/// of EAX in leaf 0x8000_0008, or 36 without that leaf.
 pub fn physical_address_bits(cpuid: &[kvm_cpuid_entry2]) -> u32 {
     let leaf = cpuid.iter().find(|entry| entry.function == 0x8000_0008);
     leaf.map_or(36, |entry| entry.eax & 0xff)

@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::Devices;
 use crate::bus::{BusDevice, Refusal, Response};
 
-/// First I/O port of PCI configuration mechanism #1.
+/// First of the I/O ports through which a guest accesses PCI configuration space (configuration
+/// mechanism #1).
 pub const CONFIG_PORTS: u16 = 0xcf8;
-/// Number of I/O ports of PCI configuration mechanism #1.
+/// Number of I/O ports through which a guest accesses PCI configuration space (configuration
+/// mechanism #1).
 pub const CONFIG_PORTS_BYTES: u64 = 8;
 
 /// Offset of the data port from the address port.
@@ -18,11 +20,11 @@ const ENABLE: u32 = 1 << 31;
 /// Address bits that stick: enable, bus, device, function, register.
 const ADDRESS_WRITABLE: u32 = ENABLE | 0x00ff_fffc;
 
-/// PCI bus 0 of a guest: the address and data ports by which the guest reaches the configuration
-/// space of its functions.
+/// PCI bus 0 of a guest, as a device on the bus of I/O ports. Through an address port and a data
+/// port, the guest reaches the configuration space of each PCI function.
 ///
-/// All virtual CPUs share one address register, as on real hardware: software serializes its
-/// accesses to address and data.
+/// All virtual CPUs share one address register, as on real hardware, so guest software must not use
+/// the two ports from several CPUs at once.
 pub struct PciBus {
     address: AtomicU32,
     devices: Devices,
@@ -31,7 +33,7 @@ pub struct PciBus {
 debug_by_name!(PciBus);
 
 impl PciBus {
-    /// Returns a bus with the functions `devices`, by device number.
+    /// Returns PCI bus 0 with the functions `devices`, whose index is the device number.
     pub fn new(devices: Devices) -> Self {
         Self {
             address: AtomicU32::new(0),

@@ -19,11 +19,11 @@ const CONTROL_ENABLE: u16 = 1 << 15;
 /// Message control bit 14: all vectors are masked.
 const CONTROL_FUNCTION_MASK: u16 = 1 << 14;
 
-/// The MSI-X table and pending bits of a function, which software accesses by aligned 4- and 8-byte
-/// words.
+/// The MSI-X table and pending bits of a PCI function. Guest software accesses them in aligned 4-
+/// and 8-byte words.
 ///
 /// A vector that is raised while it is masked becomes pending, and is delivered when it is
-/// unmasked. Lock order: the table's own, then those of [`crate::interrupts`].
+/// unmasked. Lock order: this table's own lock, then those of [`crate::interrupts`].
 pub struct MsixTable {
     state: Mutex<State>,
 }
@@ -39,8 +39,8 @@ struct State {
 debug_by_name!(MsixTable);
 
 impl MsixTable {
-    /// Returns a table with `vectors` vectors for a VM without interrupt controller: software can
-    /// program the vectors and read them back, but they are never raised.
+    /// Returns a table with `vectors` vectors, for a VM without an interrupt controller. Guest
+    /// software can program the vectors and read them back, but raising them does nothing.
     pub fn silent(vectors: u16) -> Self {
         Self::of(vectors, Vec::new())
     }
@@ -66,8 +66,8 @@ impl MsixTable {
         }
     }
 
-    /// Applies `control`, the value of the message control register in configuration space: enables
-    /// MSI-X, or masks all vectors.
+    /// Takes over `control`, the value that the guest has stored to the message control register:
+    /// it enables or disables MSI-X, and masks or unmasks all vectors.
     pub fn set_control(&self, control: u16) {
         let mut state = self.state.lock();
         if state.control != control {
@@ -76,7 +76,8 @@ impl MsixTable {
         }
     }
 
-    /// Returns whether the guest has enabled MSI-X, so that the function does not use its pin.
+    /// Returns whether the guest has enabled MSI-X. If so, the function does not use its interrupt
+    /// pin.
     pub fn is_enabled(&self) -> bool {
         self.state.lock().control & CONTROL_ENABLE != 0
     }
@@ -92,22 +93,24 @@ impl MsixTable {
         }
     }
 
-    /// Makes no vector pending, as a reset of the device does.
+    /// Clears the pending bits of all vectors, as a reset of the device does.
     pub fn clear_pending(&self) {
         let state = self.state.lock();
         let interrupts = state.interrupts.iter();
         interrupts.for_each(MessageInterrupt::clear_pending);
     }
 
-    /// Calls `f` with the event of each vector, whose signals raise the vector, so that the caller
-    /// can pass the events to the host's kernel. [`Self::silent`] tables have no events.
+    /// Calls `f` with one event (an eventfd) for each vector, and returns the result. Signalling an
+    /// event raises its vector, so the caller can have the host's kernel raise vectors. A table
+    /// made by [`Self::silent`] has no events.
     pub fn with_events<R>(&self, f: impl FnOnce(&[&EventFd]) -> R) -> R {
         let state = self.state.lock();
         let events: Vec<_> = state.interrupts.iter().map(|i| i.event()).collect();
         f(&events)
     }
 
-    /// Returns one past the number of the highest vector that software has programmed or unmasked.
+    /// Returns one more than the highest number of a vector that guest software has programmed or
+    /// unmasked; zero if there is none.
     pub fn programmed(&self) -> u16 {
         let state = self.state.lock();
         let mut entries = state.words.as_chunks::<ENTRY_WORDS>().0.iter();
@@ -116,7 +119,7 @@ impl MsixTable {
         highest.map_or(0, |vector| vector as u16 + 1)
     }
 
-    /// Carries out the guest's load into `into` at byte `offset` of the table.
+    /// Carries out the guest's load into `into` at byte `offset` of the MSI-X table.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> AccessResult {
         let state = self.state.lock();
         let first = first_word(offset, into.len(), state.words.len())?;
@@ -126,7 +129,7 @@ impl MsixTable {
         Ok("msix_table")
     }
 
-    /// Carries out the guest's store of `from` at byte `offset` of the table.
+    /// Carries out the guest's store of `from` at byte `offset` of the MSI-X table.
     pub fn write(&self, offset: u64, from: &[u8]) -> AccessResult {
         let mut state = self.state.lock();
         let first = first_word(offset, from.len(), state.words.len())?;
@@ -143,7 +146,7 @@ impl MsixTable {
         Ok("msix_table")
     }
 
-    /// Carries out the guest's load into `into` at byte `offset` of the pending bits.
+    /// Carries out the guest's load into `into` at byte `offset` of the pending bits of MSI-X.
     pub fn read_pending(&self, offset: u64, into: &mut [u8]) -> AccessResult {
         let state = self.state.lock();
         let vectors = state.words.len() / ENTRY_WORDS;

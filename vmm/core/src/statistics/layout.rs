@@ -38,22 +38,22 @@ struct RawDescriptor {
     bucket_size: u32,
 }
 
-/// How a statistics file differs from the documented layout (Documentation/virt/kvm/api.rst,
+/// What is wrong with the layout of a statistics file of KVM (Documentation/virt/kvm/api.rst,
 /// 4.133).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// The file ends before its header or its descriptors do.
     #[error("the statistics file ends before its header or its descriptors end")]
     Short,
-    /// The number of descriptors or the length of names is out of range.
+    /// The number of descriptors or the length of a name is out of range.
     #[error(
         "the statistics file has {descriptors} descriptors with names of {name_bytes} bytes: at \
          most {DESCRIPTORS_MAX} descriptors with names of 1 to {NAME_BYTES_MAX} bytes are expected"
     )]
     Counts {
-        /// Number of descriptors in the file's header.
+        /// Number of descriptors, as the file's header says.
         descriptors: u32,
-        /// Bytes of each name, as the file's header says.
+        /// Length of each name in bytes, as the file's header says.
         name_bytes: u32,
     },
     /// The block of values is too large.
@@ -96,7 +96,7 @@ impl Header {
     }
 }
 
-/// One statistic of KVM that only grows, such as the number of exits.
+/// One of KVM's statistics that only grow, such as a number of exits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counter {
     /// KVM's name of the counter.
@@ -113,7 +113,8 @@ impl Counter {
     }
 }
 
-/// Which counters a statistics file has, and where. Gauges, peaks and histograms are left out.
+/// The counters that a statistics file of KVM contains, and their places in the file. Statistics of
+/// other kinds, such as peaks and histograms, are left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     counters: Vec<Counter>,

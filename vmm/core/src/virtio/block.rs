@@ -21,7 +21,7 @@ pub use image::{DiskError, DiskImage};
 
 use request::{Operation, Range, Refusal};
 
-/// Bytes of a sector, the unit in which virtio counts a disk's size and addresses.
+/// Size of a sector in bytes. Virtio gives the size of a disk, and places on it, in sectors.
 pub const SECTOR_BYTES: u64 = 512;
 /// Most bytes of one range of guest memory in a request.
 const SEGMENT_BYTES_MAX: u32 = 1 << 20;

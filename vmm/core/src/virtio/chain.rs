@@ -5,25 +5,27 @@ use virtio_queue::DescriptorChain;
 use virtio_queue::desc::split::Descriptor;
 use vm_memory::{Bytes, GuestAddress, GuestMemory, GuestMemoryError, GuestMemoryMmap, Permissions};
 
-/// Most descriptors of a request: as many as a queue has at most (2.7.5.3.1).
+/// Maximum number of descriptors of one request, which is also the maximum size of a queue
+/// (2.7.5.3.1).
 pub const SEGMENTS_MAX: usize = 128;
 
-/// Why a chain of descriptors is invalid. Its device stops until the guest's driver resets it.
+/// Why a guest's request, a chain of descriptors, is invalid. The virtio device then stops until
+/// the guest's driver resets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChainError {
-    /// The chain goes in circles, leaves its table, or nests tables.
+    /// The chain has a cycle, leaves its descriptor table, or contains a table within a table.
     #[error(
         "the guest's chain of virtio descriptors does not end: after {descriptors} descriptors, it \
          leaves its table or repeats"
     )]
     Endless {
-        /// Number of descriptors that were read.
+        /// Number of descriptors that were read before the error.
         descriptors: usize,
     },
-    /// The chain has more descriptors than a queue.
+    /// The chain has more descriptors than a queue may have.
     #[error("the guest's chain of virtio descriptors has more than {SEGMENTS_MAX}")]
     TooLong,
-    /// A buffer that the device reads follows one that it writes.
+    /// A buffer that the device reads follows a buffer that the device writes.
     #[error(
         "descriptor {position} of the guest's chain of virtio descriptors is for reading, but \
          follows one for writing"
@@ -32,44 +34,45 @@ pub enum ChainError {
         /// Position of the descriptor in the chain, from 0.
         position: usize,
     },
-    /// A descriptor names memory outside guest RAM.
+    /// A descriptor names a buffer outside guest RAM.
     #[error(
         "a virtio descriptor names {bytes} bytes at guest-physical address {address:#x}, which are \
          not in guest RAM"
     )]
     NotRam {
-        /// Guest-physical address.
+        /// Guest-physical address of the buffer.
         address: u64,
-        /// Length in bytes.
+        /// Length of the buffer in bytes.
         bytes: u32,
     },
 }
 
-/// A range of guest memory that is not empty and lies in one region of RAM.
+/// A range of guest memory that lies in one range of RAM and is not empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// First guest-physical address of the range.
     pub address: GuestAddress,
-    /// Length in bytes.
+    /// Length of the range in bytes.
     pub bytes: u32,
 }
 
-/// Ranges of guest memory that together form one buffer.
+/// Ranges of guest memory that together form one buffer of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Segments(Vec<Segment>);
 
 impl Segments {
-    /// Returns the sum of the ranges' lengths in bytes.
+    /// Returns the size of the buffer in bytes: the sum of its ranges' lengths.
     pub fn bytes(&self) -> u64 {
         self.0.iter().map(|s| u64::from(s.bytes)).sum()
     }
 
-    /// Returns the ranges in their order.
+    /// Returns the ranges of guest memory that form the buffer, in order.
     pub fn iter(&self) -> impl Iterator<Item = Segment> {
         self.0.iter().copied()
     }
 
-    /// Splits the buffer behind its first `bytes` bytes; `None` if it has fewer.
+    /// Splits the buffer in two: its first `bytes` bytes, and the rest. Returns `None` if the
+    /// buffer has fewer than `bytes` bytes.
     pub fn split(&self, bytes: u64) -> Option<(Self, Self)> {
         let (mut first, mut rest) = (Self::default(), Self::default());
         let mut missing = bytes;
@@ -83,8 +86,8 @@ impl Segments {
         (missing == 0).then_some((first, rest))
     }
 
-    /// Copies the buffer's first bytes into `into`. Returns their number: the smaller of both
-    /// lengths.
+    /// Copies the beginning of the buffer from guest memory `memory` into `into`, as far as both
+    /// reach. Returns the number of bytes copied.
     ///
     /// # Errors
     /// The error of `memory`. None is expected, since the ranges were checked to be RAM.
@@ -102,8 +105,8 @@ impl Segments {
         Ok(done)
     }
 
-    /// Copies `from` into the buffer's first bytes. Returns their number: the smaller of both
-    /// lengths.
+    /// Copies the beginning of `from` into the buffer in guest memory `memory`, as far as both
+    /// reach. Returns the number of bytes copied.
     ///
     /// # Errors
     /// The error of `memory`. None is expected, since the ranges were checked to be RAM.
@@ -124,20 +127,23 @@ impl Segments {
     }
 }
 
-/// A virtio request, as a chain of descriptors: buffers that the guest's driver has written, and
-/// buffers for the device's answer.
+/// A guest's request to a virtio device: a chain of descriptors, each of which names a buffer in
+/// guest memory. The guest's driver has written some buffers; the device writes its answer to the
+/// others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain {
-    /// Index of the first descriptor in its table, by which the driver recognizes its request.
+    /// Index of the chain's first descriptor in the descriptor table. When the request is done, the
+    /// device gives this index back to the driver.
     pub head: u16,
-    /// Buffers that the device reads.
+    /// The buffers that the driver has written for the device to read.
     pub readable: Segments,
-    /// Buffers that the device writes.
+    /// The buffers to which the device writes its answer.
     pub writable: Segments,
 }
 
 impl Chain {
-    /// Reads each of `descriptors` once from guest memory, checks it, and collects its buffer.
+    /// Returns the request that consists of `descriptors`. Reads each descriptor from guest memory
+    /// only once, and checks it.
     ///
     /// # Errors
     /// [`ChainError`] if the chain breaks a rule of the specification, or names memory outside RAM.

@@ -11,21 +11,21 @@ pub struct Kind {
     pub id: u16,
     /// Base class and subclass code of the PCI function.
     pub class: (u8, u8),
-    /// Name of the device in exit counters and in logs.
+    /// Name under which the device's exits are counted, also used in logs.
     pub name: &'static str,
 }
 
-/// Why a device can neither execute nor refuse a request. It stops until the guest's driver resets
-/// it.
+/// Why a virtio device can neither execute a request nor refuse it with a status. The device then
+/// stops until the guest's driver resets it.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The driver broke a rule of the device.
+    /// The driver's request breaks a rule of the device.
     #[error("{rule}")]
     Malformed {
-        /// The rule, as a sentence for the log.
+        /// The rule that was broken, as a sentence for the log.
         rule: &'static str,
     },
-    /// The host's kernel returned no random numbers.
+    /// The host's kernel did not return random numbers.
     #[error("cannot get random numbers from the host's kernel")]
     Entropy(#[source] getrandom::Error),
     /// Guest memory could not be read or written.
@@ -33,11 +33,12 @@ pub enum ServeError {
     Memory(#[from] vm_memory::GuestMemoryError),
 }
 
-/// Most queues of a device. Each queue has an interrupt vector, and the MSI-X table has one page.
+/// Maximum number of queues of a virtio device. Each queue has an interrupt vector, and the MSI-X
+/// table must fit into one page.
 pub const QUEUES_MAX: u16 = 255;
 
-/// A virtio device: executes the requests that a guest's driver puts into its queues. A thread of
-/// its own owns it.
+/// A virtio device, which executes the requests that a guest's driver puts into its queues. Each
+/// device belongs to a thread of its own, which executes the requests.
 pub trait VirtioDevice: Send {
     /// Returns the device's type.
     fn kind(&self) -> Kind;
@@ -58,12 +59,12 @@ pub trait VirtioDevice: Send {
     /// reset.
     fn begin(&mut self, features: u64);
 
-    /// Executes `request` of queue number `queue`. Returns the number of bytes written to the
-    /// request's writable buffers, from their beginning on without a gap.
+    /// Executes `request`, which the driver has put into queue number `queue`. Returns the number
+    /// of bytes written to the request's writable buffers, from their beginning on without a gap.
     ///
     /// # Errors
-    /// [`ServeError`] if the request can be neither executed nor refused. The driver gets no answer
-    /// then, and the device stops.
+    /// [`ServeError`] if the request can be neither executed nor refused with a status. The driver
+    /// then gets no answer, and the device stops.
     fn serve(
         &mut self,
         queue: u16,

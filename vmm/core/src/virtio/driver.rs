@@ -18,11 +18,11 @@ use crate::memory::{GuestRam, RamView};
 use crate::pci::{ConfigAccess, Layout};
 
 pub const RAM_BYTES: u64 = 8 << 20;
-/// Guest-physical addresses of the parts of the driver's queue.
+/// Guest-physical address of the descriptor table of the test driver's queue.
 pub const DESCRIPTORS: u64 = 0x10000;
 pub const DRIVER_RING: u64 = 0x11000;
 pub const DEVICE_RING: u64 = 0x12000;
-/// Guest-physical address of the driver's data buffers.
+/// Guest-physical address of the test driver's data buffers.
 pub const DATA: u64 = 0x20000;
 
 pub const NEXT: u16 = 1;
@@ -31,14 +31,16 @@ pub const INDIRECT: u16 = 4;
 
 pub const VERSION_1: u64 = 1 << 32;
 pub const EVENT_INDEX: u64 = 1 << 29;
-/// Device status of a driver that uses its device.
+/// Value of the device status register once the driver has started to use the device.
 pub const RUNNING: u8 = 0xf;
 pub const NEEDS_RESET: u8 = 0x40;
 
-/// A descriptor as a driver writes it: address, length in bytes, flags, index of the next one.
+/// A descriptor as a driver writes it: guest-physical address, length in bytes, flags, and index of
+/// the next descriptor.
 pub type Descriptor = (u64, u32, u16, u16);
 
-/// Writes descriptor number `index` of the table at guest-physical address `table`.
+/// Writes `descriptor` to guest memory, as entry number `index` of the descriptor table at
+/// guest-physical address `table`.
 pub fn write_descriptor(ram: &RamView, table: u64, index: u16, descriptor: Descriptor) {
     let (address, length, flags, next) = descriptor;
     let mut bytes = [0; 16];
@@ -50,7 +52,7 @@ pub fn write_descriptor(ram: &RamView, table: u64, index: u16, descriptor: Descr
     ram.memory().write_slice(&bytes, at).unwrap();
 }
 
-/// A guest with one virtio function, and a driver for it.
+/// A guest for tests: it has RAM, one virtio function, and a driver that uses the function.
 pub struct Machine {
     pub function: VirtioFunction,
     pub bus: Arc<MmioBus>,
@@ -130,7 +132,8 @@ impl Machine {
         half(0) | half(1) << 32
     }
 
-    /// Resets the device and chooses `features`. Returns whether the device accepts them.
+    /// Resets the device and asks it for the features `features`. Returns whether the device
+    /// accepts them.
     pub fn negotiate(&mut self, features: u64) -> bool {
         self.set_status(0);
         (self.made_available, self.used) = (0, 0);
@@ -167,7 +170,8 @@ impl Machine {
         self.store(Structure::Common, 0x1c, &1u16.to_le_bytes());
     }
 
-    /// Does all that a driver does before its first request.
+    /// Does all that a driver does before its first request: asks for `features`, places the queue
+    /// in guest memory and starts the device.
     pub fn start(&mut self, features: u64) {
         assert!(self.negotiate(features | VERSION_1));
         self.place_queue(QUEUE_SIZE, DESCRIPTORS, DRIVER_RING, DEVICE_RING);
@@ -175,8 +179,8 @@ impl Machine {
         assert_eq!(self.status(), RUNNING);
     }
 
-    /// Makes a request available that consists of `ranges`: guest-physical address, length in
-    /// bytes, whether the device writes to it.
+    /// Gives the device a request whose buffers are `ranges`, and notifies it. Each range consists
+    /// of a guest-physical address, a length in bytes, and whether the device writes to it.
     pub fn submit(&mut self, ranges: &[(u64, u32, bool)]) {
         let last = ranges.len() as u16 - 1;
         for (index, &(address, length, writable)) in (0..).zip(ranges) {
@@ -193,7 +197,8 @@ impl Machine {
         self.notify();
     }
 
-    /// Makes the chain that begins with `head` available.
+    /// Adds the request whose first descriptor has the index `head` to the driver's ring, without
+    /// notifying the device.
     pub fn offer(&mut self, head: u16) {
         let memory = self.ram.memory();
         let entry = DRIVER_RING + 4 + 2 * u64::from(self.made_available % QUEUE_SIZE);
@@ -202,7 +207,7 @@ impl Machine {
         self.set_index(self.made_available);
     }
 
-    /// Sets the index of the driver's ring, to any value.
+    /// Stores `index`, which may be invalid, to guest memory as the index of the driver's ring.
     pub fn set_index(&self, index: u16) {
         let at = GuestAddress(DRIVER_RING + 2);
         self.ram.memory().write_obj(index, at).unwrap();
@@ -212,8 +217,8 @@ impl Machine {
         self.store(Structure::Notify, 0, &[0; 2]);
     }
 
-    /// Waits for the device's next answer. Returns the request's first descriptor, and the number
-    /// of bytes that the device has written.
+    /// Waits until the device has answered the next request. Returns the index of the request's
+    /// first descriptor, and the number of bytes that the device has written.
     pub fn answer(&mut self) -> (u32, u32) {
         wait_for("an answer", || {
             let index: u16 = self.read_ram(DEVICE_RING + 2);
@@ -233,7 +238,8 @@ impl Machine {
     }
 }
 
-/// Waits until `come` returns true, because of another thread. Panics after a minute.
+/// Waits until `come` returns true, which another thread brings about. Panics after a minute, with
+/// `what` as the name of what did not come.
 pub fn wait_for(what: &str, mut come: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !come() {

@@ -54,19 +54,20 @@ pub enum VirtioError {
     Decode(#[from] DecodeError),
 }
 
-/// The parts of a VM that a virtio function uses.
+/// The parts of a VM that the VMM needs to connect a virtio device to its guest.
 pub struct Surroundings<'a> {
-    /// The bus on which the function's BAR answers.
+    /// The bus on which the guest accesses the function's BAR.
     pub bus: &'a Arc<MmioBus>,
-    /// Free guest-physical addresses for the BAR.
+    /// Free guest-physical addresses, from which the function's BAR gets its own.
     pub bars: &'a mut BarAllocator,
-    /// One past the highest guest-physical address.
+    /// End of the guest-physical addresses: one more than the highest address.
     pub address_end: u64,
     /// The guest's RAM.
     pub ram: &'a Arc<GuestRam>,
-    /// The owner of the VM's interrupts.
+    /// The VM's interrupt controller, which provides the function's interrupts.
     pub controller: &'a Arc<InterruptController>,
-    /// Makes 16-bit stores of the guest signal an event, for notifications.
+    /// The hypervisor interface with which the queues' events are registered: a 16-bit store by the
+    /// guest (a notification) signals a queue's event.
     pub events: &'a Arc<dyn IoEvents>,
 }
 
@@ -89,8 +90,9 @@ pub struct VirtioFunction {
 debug_by_name!(VirtioFunction, Surroundings<'_>);
 
 impl VirtioFunction {
-    /// Returns the PCI function of `device` for device number `number` of bus 0, with its BAR at an
-    /// address already, as firmware would leave it. Starts the device's thread, called `thread`.
+    /// Returns `device` as a PCI function that has device number `number` on the guest's bus 0. Its
+    /// BAR has an address already, as firmware would leave it. Starts a thread called `thread`,
+    /// which executes the device's requests.
     ///
     /// # Errors
     /// [`VirtioError::Room`] if no address is free for the BAR, `Host` if the host refuses a

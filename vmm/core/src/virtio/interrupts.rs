@@ -8,16 +8,17 @@ use crate::interrupts::{InterruptController, LineInterrupt};
 use crate::pci::MsixTable;
 use parking_lot::Mutex;
 
-/// The interrupts of one virtio function: one for each queue, and one for changes of configuration.
+/// The interrupts of one virtio function: one for each queue, and one for changes of the device's
+/// configuration.
 ///
-/// Lock order: its own, then those of the table and of the line.
+/// Lock order: this structure's own lock, then those of the MSI-X table and of the interrupt line.
 pub struct Interrupts {
     table: MsixTable,
     line: LineInterrupt,
     state: Mutex<State>,
 }
 
-/// What an interrupt is about. Each source has a vector of its own.
+/// The reason of an interrupt. Each reason has an MSI-X vector of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The device's configuration or status has changed.
@@ -65,7 +66,8 @@ impl Source {
 }
 
 impl Interrupts {
-    /// Returns the interrupts of a function with `queues` queues whose pin is wired to `line`.
+    /// Returns the interrupts of a function that has `queues` queues and whose interrupt pin is
+    /// wired to `line`. The MSI-X vectors are interrupts of `controller`.
     ///
     /// # Errors
     /// `ENOSPC` if the VM has too many message interrupts, `EMFILE` or `ENFILE` if no descriptor is
@@ -87,7 +89,8 @@ impl Interrupts {
         &self.table
     }
 
-    /// Interrupts the guest because of `source`.
+    /// Interrupts the guest because of `source`: by an MSI-X vector if the guest has enabled MSI-X,
+    /// else by the pin.
     pub fn raise(&self, source: Source) {
         let mut state = self.state.lock();
         if self.table.is_enabled() {
@@ -99,8 +102,8 @@ impl Interrupts {
         }
     }
 
-    /// Returns the interrupt status register and clears it, so that the pin is not asserted any
-    /// more.
+    /// Returns the value of the interrupt status register and clears the register, which ends the
+    /// interrupt on the pin.
     pub fn take_status(&self) -> u8 {
         let mut state = self.state.lock();
         let status = std::mem::take(&mut state.status);
@@ -108,14 +111,14 @@ impl Interrupts {
         status
     }
 
-    /// Returns whether the function has an interrupt for its pin, whether or not the guest has
-    /// disabled the pin.
+    /// Returns whether the function has an interrupt for its pin, even if the guest has disabled
+    /// the pin.
     pub fn is_pending(&self) -> bool {
         self.state.lock().status != 0
     }
 
-    /// Applies what the guest has stored to configuration space: the message control register of
-    /// MSI-X, and whether the pin may be asserted.
+    /// Applies what the guest has stored to configuration space. `msix_control` is the message
+    /// control register of MSI-X; `pin_enabled` says whether the function may assert its pin.
     pub fn configure(&self, msix_control: u16, pin_enabled: bool) {
         let mut state = self.state.lock();
         self.table.set_control(msix_control);
@@ -123,16 +126,16 @@ impl Interrupts {
         self.drive(&state);
     }
 
-    /// Returns the vector of `source`; [`NO_VECTOR`] if the driver has set none, or the device has no
-    /// such queue.
+    /// Returns the number of the MSI-X vector that the driver has chosen for `source`. Returns
+    /// [`NO_VECTOR`] if the driver has chosen none, or the device has no such queue.
     pub fn vector(&self, source: Source) -> u16 {
         let state = self.state.lock();
         let vector = state.vectors.get(source.index());
         vector.copied().unwrap_or(NO_VECTOR)
     }
 
-    /// Sets the vector of `source`; [`NO_VECTOR`] in place of one that is not in the MSI-X table. Does
-    /// nothing if the device has no such queue.
+    /// Makes `vector` the MSI-X vector for `source`, or [`NO_VECTOR`] if the MSI-X table has no
+    /// vector of this number. Does nothing if the device has no such queue.
     pub fn set_vector(&self, source: Source, vector: u16) {
         let mut state = self.state.lock();
         let exists = usize::from(vector) < state.vectors.len();
@@ -141,8 +144,9 @@ impl Interrupts {
         }
     }
 
-    /// Clears interrupt status, vectors and pending interrupts, as a reset of the device does. The
-    /// settings in configuration space stay.
+    /// Resets the interrupts as a reset of the device does: clears the interrupt status register,
+    /// the driver's choice of vectors, and pending interrupts. What the guest has stored to
+    /// configuration space stays.
     pub fn reset(&self) {
         let mut state = self.state.lock();
         *state = State::fresh(state.pin_enabled, state.vectors.len());
@@ -157,7 +161,7 @@ impl Interrupts {
 }
 
 /// Returns the number of MSI-X vectors of a function with `queues` queues: one for each queue, and
-/// one for changes of configuration.
+/// one for changes of the device's configuration.
 pub const fn vectors(queues: u16) -> u16 {
     queues + 1
 }

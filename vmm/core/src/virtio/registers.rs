@@ -3,26 +3,26 @@
 
 use crate::bus::Refusal;
 
-/// Number of the BAR with all registers.
+/// Number of the BAR that contains all registers of a virtio function.
 pub const BAR: usize = 0;
-/// Size of that BAR in bytes.
+/// Size in bytes of the BAR that contains all registers of a virtio function.
 pub const BAR_BYTES: u64 = 0x8000;
 
-/// A structure of registers in the BAR. Each has a page of its own, so that nothing else lies on
-/// the page of the notifications.
+/// A group of registers in the BAR of a virtio function. Each group has a page of its own, so that
+/// nothing else lies on the page to which notifications are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Structure {
-    /// Common configuration (4.1.4.3).
+    /// The common configuration structure (4.1.4.3).
     Common,
-    /// Interrupt status (4.1.4.5).
+    /// The interrupt status register (4.1.4.5).
     InterruptStatus,
-    /// The device's own configuration (4.1.4.6).
+    /// The device-specific configuration (4.1.4.6).
     Device,
-    /// Notifications (4.1.4.4).
+    /// The addresses to which the driver stores to notify queues (4.1.4.4).
     Notify,
-    /// MSI-X table.
+    /// The MSI-X table.
     MsixTable,
-    /// MSI-X pending bits.
+    /// The pending bits of MSI-X.
     MsixPending,
 }
 
@@ -39,64 +39,66 @@ const STRUCTURES: [Structure; 6] = [
 ];
 
 impl Structure {
-    /// Returns the structure's offset in the BAR.
+    /// Returns the offset of the group of registers in the BAR.
     pub const fn offset(self) -> u64 {
         self as u64 * PAGE
     }
 
-    /// Returns the structure at `offset` of the BAR, and the offset within the structure; `None`
-    /// behind the last structure.
+    /// Returns the group of registers that contains `offset` of the BAR, and the offset within the
+    /// group. Returns `None` if `offset` lies behind the last group.
     pub fn at(offset: u64) -> Option<(Self, u64)> {
         let structure = usize::try_from(offset / PAGE).ok()?;
         Some((*STRUCTURES.get(structure)?, offset % PAGE))
     }
 }
 
-/// Bytes of the common configuration structure, without the registers of features that are not
-/// offered here.
+/// Size in bytes of the common configuration structure, without the registers of optional features
+/// that this VMM does not offer.
 pub const COMMON_BYTES: u32 = 0x38;
-/// Bytes from one queue's notification address to the next one's (`notify_off_multiplier`,
-/// 4.1.4.4).
+/// Distance in bytes between the addresses to which the driver stores to notify two adjacent queues
+/// (`notify_off_multiplier`, 4.1.4.4).
 pub const NOTIFY_STRIDE: u32 = 4;
 
-/// PCI capability ID for vendor-specific capabilities, such as all of virtio.
+/// PCI capability ID of vendor-specific capabilities. All capabilities of virtio have this ID.
 pub const CAPABILITY_VENDOR: u8 = 0x09;
-/// `cfg_type` of the capability through which a driver reaches the BAR's registers by configuration
-/// space (`VIRTIO_PCI_CAP_PCI_CFG`, 4.1.4.9).
+/// Type (`cfg_type`) of the virtio capability through which a driver can access the BAR's registers
+/// by way of configuration space (`VIRTIO_PCI_CAP_PCI_CFG`, 4.1.4.9).
 pub const CAPABILITY_WINDOW: u8 = 5;
 
-/// A register of the common configuration structure. Drivers access 64-bit registers by halves, so
-/// each half is a register here.
+/// A register of the common configuration structure. Drivers access a 64-bit register in two
+/// halves, each of which is a register of its own here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Common {
-    /// Which half of the device's features `DeviceFeature` contains.
+    /// Selects the half of the device's feature bits that `DeviceFeature` contains.
     DeviceFeatureSelect,
-    /// The selected half of the device's features.
+    /// The selected half of the feature bits that the device offers.
     DeviceFeature,
-    /// Which half of the driver's features `DriverFeature` contains.
+    /// Selects the half of the driver's feature bits that `DriverFeature` contains.
     DriverFeatureSelect,
-    /// The selected half of the driver's features.
+    /// The selected half of the feature bits that the driver has accepted.
     DriverFeature,
-    /// Vector for changes of configuration.
+    /// MSI-X vector for changes of the device's configuration.
     ConfigVector,
-    /// Number of queues.
+    /// Number of queues of the device.
     QueueCount,
     /// Device status.
     Status,
-    /// A number that changes with the device's configuration.
+    /// A number that changes whenever the device's configuration does.
     Generation,
-    /// The queue to which the following registers belong.
+    /// Number of the queue to which the other queue registers belong.
     QueueSelect,
-    /// Number of the queue's entries.
+    /// Number of entries of the selected queue.
     QueueSize,
-    /// Vector of the queue.
+    /// MSI-X vector of the selected queue.
     QueueVector,
-    /// Whether the queue is in use.
+    /// Whether the selected queue is in use.
     QueueEnable,
-    /// Offset at which the driver notifies the queue, in units of [`NOTIFY_STRIDE`].
+    /// Offset of the address to which the driver stores to notify the selected queue, in units of
+    /// [`NOTIFY_STRIDE`].
     QueueNotifyOffset,
-    /// Half of the address of a part of the queue: number of the part, as in
-    /// [`super::ring::RingPlace::parts`], and of the half, 0 for the low one.
+    /// One half of the address of a part of the selected queue. The first value is the part's index
+    /// in [`super::ring::RingPlace::parts`], the second is 0 for the low half and 1 for the high
+    /// half.
     QueuePart(usize, u32),
 }
 
@@ -124,11 +126,12 @@ const COMMON: [(u64, usize, Common); 19] = [
 ];
 
 impl Common {
-    /// Returns the register that an access of `bytes` bytes at `offset` of the structure hits.
+    /// Returns the register that an access of `bytes` bytes at `offset` of the common configuration
+    /// structure goes to.
     ///
     /// # Errors
-    /// [`Refusal::NoRegister`] if no register begins at `offset`, [`Refusal::BadSize`] if it has
-    /// another width.
+    /// [`Refusal::NoRegister`] if no register begins at `offset`, [`Refusal::BadSize`] if the
+    /// register there has another width.
     pub fn at(offset: u64, bytes: usize) -> Result<Self, Refusal> {
         let entry = COMMON.iter().find(|(at, ..)| *at == offset);
         let (_, width, register) = entry.ok_or(Refusal::NoRegister)?;
@@ -138,15 +141,16 @@ impl Common {
     }
 }
 
-/// Bits of the interrupt status register, which a load clears (4.1.4.5).
+/// Bits of the interrupt status register (4.1.4.5). A load from the register clears all of them.
 pub mod interrupt_status {
-    /// Bit 0: the device is done with requests of a queue.
+    /// Bit 0 of the interrupt status register: the device has finished requests of a queue.
     pub const QUEUE: u8 = 1;
-    /// Bit 1: the device's configuration or status has changed.
+    /// Bit 1 of the interrupt status register: the device's configuration or status has changed.
     pub const CONFIGURATION: u8 = 2;
 }
 
-/// Value of a vector register for "no vector" (`VIRTIO_MSI_NO_VECTOR`, 4.1.5.1.2).
+/// Value of a register that selects an MSI-X vector if no vector is selected
+/// (`VIRTIO_MSI_NO_VECTOR`, 4.1.5.1.2).
 pub const NO_VECTOR: u16 = 0xffff;
 
 #[cfg(test)]

@@ -11,13 +11,14 @@ use vm_memory::{Bytes, GuestAddress, GuestMemory, GuestMemoryMmap, Permissions};
 
 use super::chain::{Chain, ChainError, SEGMENTS_MAX};
 
-/// Most entries of a virtio queue, and their number unless the driver chooses fewer.
+/// Maximum number of entries of a queue. A queue has this many unless the driver chooses fewer.
 pub const QUEUE_SIZE: u16 = SEGMENTS_MAX as u16;
 
-/// Where in guest memory a driver has put a queue, and how long the queue is.
+/// The guest-physical addresses at which a driver has put a queue, and the queue's number of
+/// entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingPlace {
-    /// Number of entries.
+    /// Number of entries of the queue.
     pub size: u16,
     /// Guest-physical addresses of the descriptor table, of the ring that the driver writes
     /// ("available"), and of the ring that the device writes ("used").
@@ -33,24 +34,24 @@ impl Default for RingPlace {
     }
 }
 
-/// Why a queue cannot be used, or cannot be used any more.
+/// Why a queue cannot be used, or cannot be used any longer.
 #[derive(Debug, thiserror::Error)]
 pub enum RingError {
-    /// The number of entries is no power of two, or too large.
+    /// The number of entries is not a power of two, or it is too large.
     #[error("invalid size {size} of a virtio queue: it must be a power of two, 1 to {QUEUE_SIZE}")]
     Size {
         /// Number of entries that the driver has chosen.
         size: u16,
     },
-    /// A part of the queue is misaligned, or not in RAM.
+    /// A part of the queue is misaligned or not in RAM.
     #[error(
         "the {part} of a virtio queue, at guest-physical address {address:#x}, is misaligned or \
          not in guest RAM"
     )]
     Place {
-        /// Name of the part.
+        /// Name of the part that is misplaced.
         part: &'static str,
-        /// Guest-physical address.
+        /// Guest-physical address of the part.
         address: u64,
     },
     /// The index in the driver's ring is invalid, or guest memory cannot be accessed.
@@ -68,7 +69,7 @@ pub enum RingError {
     },
 }
 
-/// A queue that a driver has enabled. All its parts lie in guest RAM.
+/// A queue of requests that a guest's driver has enabled. All its parts lie in guest RAM.
 #[derive(Debug)]
 pub struct Ring {
     queue: Queue,
@@ -112,11 +113,11 @@ impl Ring {
         Ok(Self { queue })
     }
 
-    /// Takes the next request from the driver's ring; `None` if the ring is empty.
+    /// Takes the next request from the ring that the driver writes; `None` if the ring is empty.
     ///
     /// # Errors
     /// [`RingError::Rings`] if the ring's index is invalid, [`RingError::Chain`] if the request's
-    /// descriptors are. The queue cannot be used any more then.
+    /// descriptors are invalid. The queue cannot be used any more then.
     pub fn pop(&mut self, memory: &GuestMemoryMmap) -> Result<Option<Chain>, RingError> {
         let mut heads = self.queue.iter(memory)?;
         let Some(descriptors) = heads.next() else {
@@ -128,8 +129,9 @@ impl Ring {
             .map_err(|source| RingError::Chain { head, source })
     }
 
-    /// Returns the request with first descriptor `head` to the driver, as done, with `written`
-    /// bytes in its writable buffers.
+    /// Tells the driver that a request is done. `head` is the index of the request's first
+    /// descriptor; `written` is the number of bytes that the device has written to the request's
+    /// buffers.
     ///
     /// # Errors
     /// [`RingError::Rings`] if guest memory cannot be written.
@@ -143,7 +145,7 @@ impl Ring {
     }
 
     /// Returns whether the driver wants an interrupt for the requests that [`Self::push`] has
-    /// returned since the last call.
+    /// reported as done since the last call.
     ///
     /// # Errors
     /// [`RingError::Rings`] if guest memory cannot be read.
@@ -158,7 +160,8 @@ impl Ring {
         Ok(u32::from(u16::from_le(flags)) & VRING_AVAIL_F_NO_INTERRUPT == 0)
     }
 
-    /// Asks the driver not to notify, because the device is serving the queue.
+    /// Asks the driver not to notify the device of new requests, because the device is looking for
+    /// them anyway.
     ///
     /// # Errors
     /// [`RingError::Rings`] if guest memory cannot be written.
@@ -166,8 +169,8 @@ impl Ring {
         Ok(self.queue.disable_notification(memory)?)
     }
 
-    /// Asks the driver to notify of the next request. Returns true if a request has arrived before,
-    /// of which the driver does not notify.
+    /// Asks the driver to notify the device of the next request. Returns true if the queue contains
+    /// a request already: the driver may not notify the device of that one.
     ///
     /// # Errors
     /// [`RingError::Rings`] if guest memory cannot be read or written.

@@ -70,7 +70,8 @@ impl State {
     }
 }
 
-/// The BAR of a virtio function: its registers, which a driver uses to start and reset the device.
+/// The registers of a virtio function, which are in its BAR. A guest's driver starts and resets the
+/// device by them.
 pub struct Transport {
     name: &'static str,
     features: u64,
@@ -84,11 +85,12 @@ pub struct Transport {
 }
 
 impl Transport {
-    /// Returns the registers of `device` in their state after a reset, and starts the device's
-    /// thread, called `thread`. Binds an event for each queue to `notifications`.
+    /// Returns the registers of `device` in their state after a reset, and starts a thread called
+    /// `thread` that executes the device's requests. For each queue, binds an event that wakes the
+    /// thread to the queue's doorbell in `notifications`.
     ///
     /// # Errors
-    /// The kernel's error, if no thread or descriptor is left.
+    /// The kernel's error if no thread or descriptor is left.
     pub fn new(
         thread: &str,
         device: Box<dyn VirtioDevice>,

@@ -22,18 +22,19 @@ const KICK: u32 = 1;
 /// Most requests served from one queue before the others have their turn.
 const REQUESTS_AT_ONCE: u32 = 256;
 
-/// State that a virtio PCI function shares with the thread that serves its queues.
+/// State that a virtio PCI function shares with the thread that executes its requests.
 pub struct Shared {
-    /// Interrupts of the function.
+    /// The function's interrupts.
     pub interrupts: Interrupts,
-    /// Set when the device cannot go on until its driver resets it.
+    /// True if the device has stopped because of an error, until its driver resets it.
     pub needs_reset: AtomicBool,
     /// The guest's RAM.
     pub ram: RamView,
 }
 
 impl Shared {
-    /// Sets the device status `DEVICE_NEEDS_RESET`, and interrupts the guest because of it.
+    /// Sets `DEVICE_NEEDS_RESET` in the device status, and interrupts the guest so that its driver
+    /// notices.
     pub fn require_reset(&self) {
         self.needs_reset.store(true, Ordering::Release);
         self.interrupts.raise(Source::Configuration);
@@ -50,7 +51,8 @@ enum Command {
     End(Sender<()>),
 }
 
-/// The thread that serves the queues of a virtio device. A drop ends the thread.
+/// The thread that executes the requests in the queues of a virtio device. Dropping this value ends
+/// the thread.
 pub struct Worker {
     /// Gone when the thread is to end.
     commands: Option<Sender<Command>>,
@@ -66,11 +68,11 @@ struct Wake {
 }
 
 impl Worker {
-    /// Starts a thread called `name` for `device`, which serves queue n whenever `kicks[n]` is
-    /// signalled.
+    /// Starts a thread called `name` for `device`. Whenever `kicks[n]` is signalled, the thread
+    /// executes the requests in queue n.
     ///
     /// # Errors
-    /// The kernel's error, if no thread or descriptor is left.
+    /// The kernel's error if no thread or descriptor is left.
     pub fn start(
         name: &str,
         device: Box<dyn VirtioDevice>,
@@ -100,15 +102,16 @@ impl Worker {
         })
     }
 
-    /// Makes the device serve `rings`, one for each queue, for a driver that has accepted
-    /// `features`. A queue with `None` is not in use. Returns false if the thread has ended.
+    /// Makes the thread execute requests from `rings`, with one element for each queue of the
+    /// device: `None` if the driver does not use that queue. `features` are the features that the
+    /// driver has accepted. Returns false if the thread has ended.
     #[must_use]
     pub fn begin(&self, rings: Vec<Option<Ring>>, features: u64) -> bool {
         self.send(Command::Begin { rings, features })
     }
 
-    /// Makes the device stop serving its queues. When this returns, the device touches no guest
-    /// memory any more.
+    /// Makes the thread stop executing requests. When this returns, the device does not access
+    /// guest memory any more.
     pub fn end(&self) {
         let (done, wait) = channel();
         self.send(Command::End(done));

@@ -11,21 +11,21 @@ use crate::exit_counts::VmExits;
 use crate::memory::GuestRam;
 use crate::outcome::VmResult;
 
-/// Optional devices that can be added to a VM, such as the test device.
-/// [`super::VmConfig::attached`] lists them.
+/// A set of optional devices, such as the test device, that can be added to a VM through
+/// [`super::VmConfig::attached`].
 ///
 /// All methods may be called from any thread.
 pub trait Attach: Send + Sync + Debug {
-    /// Puts the devices on the buses of one VM. [`super::Vm::new`] calls this once, after it has
-    /// put the VM's own devices there.
+    /// Adds the devices to the buses of one VM. [`super::Vm::new`] calls this once, after it has
+    /// added the VM's own devices.
     ///
     /// # Errors
     /// [`AttachError::Bus`] if another device has the addresses, [`AttachError::Devices`] if a
     /// device cannot be created.
     fn attach(&self, bay: &Bay<'_>) -> Result<(), AttachError>;
 
-    /// Wakes every access of the guest that waits in these devices. The VM calls this after it has
-    /// set [`Bay::stop`].
+    /// Makes every access of the guest that waits in these devices complete. The VM calls this
+    /// after it has set [`Bay::stop`].
     fn wake(&self) {}
 
     /// Tells the devices that the VM ended with `result`. The event loop calls this once.
@@ -45,16 +45,17 @@ pub struct Bay<'a> {
     pub ports: &'a PortBus,
     /// The VM's bus of guest-physical addresses.
     pub mmio: &'a MmioBus,
-    /// RAM of the guest, which can change its content at any time.
+    /// The guest's RAM. The guest can change its content at any time.
     pub ram: &'a Arc<GuestRam>,
-    /// The guest's aperture, for access to memory that the guest has mapped there.
+    /// The guest's aperture, through which a device can access memory that the guest has mapped
+    /// there.
     pub aperture: &'a Arc<Aperture>,
-    /// Counters of the VM's exits: KVM's and the VMM's.
+    /// Counters of the VM's exits: KVM's and the VMM's own.
     pub exits: &'a VmExits,
     /// Frequency of the guest's time stamp counter in kHz.
     pub tsc_khz: u32,
-    /// True when the VM must end: an access of the guest that waits in a device must then return
-    /// soon.
+    /// Becomes true when the VM must end. A device in which an access of the guest waits must then
+    /// complete the access soon.
     pub stop: &'a Arc<AtomicBool>,
 }
 

@@ -19,13 +19,13 @@ use crate::statistics::{StatisticsError, VmStatistics};
 use crate::vcpu::{Machine, Vcpu};
 
 impl Vm {
-    /// Creates the VM that `config` describes, ready to run, with a new session of `sessions` that
-    /// `quota` limits. The guest's console writes to `console`.
+    /// Creates the VM that `config` describes, ready to run. Opens a session for it in `sessions`,
+    /// with the limits `quota`. The guest's console output goes to `console`.
     ///
     /// # Errors
-    /// The variant of [`VmError`] that names what is missing: a valid configuration, memory, a
-    /// guest that can be loaded, KVM's features, addresses for the devices, a session, or
-    /// descriptors. Nothing of the VM is left then.
+    /// The variant of [`VmError`] that says what failed: an invalid configuration, too little
+    /// memory, a guest that cannot be loaded, a missing feature of KVM, no addresses for the
+    /// devices, no session, or no descriptors. Nothing of the VM is left then.
     pub fn new(
         kvm: &Kvm,
         config: &VmConfig,

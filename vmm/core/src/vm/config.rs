@@ -7,17 +7,17 @@ pub use crate::boot::Privilege;
 use crate::linux::Linux;
 use crate::passthrough::DeviceSource;
 
-/// Most virtual CPUs that a VM may have.
+/// Maximum number of virtual CPUs of one VM.
 pub const VCPUS_MAX: u32 = 64;
-/// Most VMs that one `causeway run` may have.
+/// Maximum number of VMs of one `causeway run`.
 pub const VMS_MAX: u32 = 64;
 /// Longest arguments of a bare guest, in bytes (`causeway_protocol::boot::BootInfo`).
 const ARGUMENT_BYTES_MAX: usize = 256;
 
-/// What a VM consists of and what it runs.
+/// The configuration of a VM: its hardware, and the guest that it runs.
 #[derive(Clone, Debug)]
 pub struct VmConfig {
-    /// Name of the VM in logs, names of threads, and reports.
+    /// Name of the VM in logs and reports, and in the names of its threads.
     pub name: String,
     /// Index of this VM among those of its `causeway run`, from 0.
     pub index: u32,
@@ -25,26 +25,26 @@ pub struct VmConfig {
     pub vms: u32,
     /// Number of virtual CPUs.
     pub vcpus: u32,
-    /// Guest RAM in bytes, a multiple of 1 MiB.
+    /// Size of the guest's RAM in bytes, a multiple of 1 MiB.
     pub memory_bytes: u64,
     /// The guest that the VM runs.
     pub boot: Boot,
-    /// Size of the aperture in bytes, a power of two. The VM gets a smaller one if the CPU has too
-    /// few address bits.
+    /// Size of the aperture in bytes, a power of two. The VM gets a smaller aperture if the CPU has
+    /// too few physical address bits for this one.
     pub aperture_bytes: u64,
     /// Whether guest RAM uses 2 MiB pages where the host can provide them.
     pub large_pages: bool,
-    /// Host devices that are passed through to the VM; `None` without any. With such devices, a
-    /// bare guest has interrupt controllers too.
+    /// Host devices that are passed through to the VM; `None` if there are none. With such devices,
+    /// a bare guest gets interrupt controllers, which it does not have otherwise.
     pub devices: Option<Arc<dyn DeviceSource>>,
-    /// Optional devices, which are added after all others, in this order.
+    /// Optional devices. They are added to the VM in this order, after all its other devices.
     pub attached: Vec<Arc<dyn Attach>>,
 }
 
-/// What a VM runs.
+/// The guest that a VM runs.
 #[derive(Clone, Debug)]
 pub enum Boot {
-    /// A bare guest, on a machine without interrupts unless devices are passed through.
+    /// A bare guest, on a machine without interrupt controllers unless devices are passed through.
     Bare {
         /// Content of the guest's ELF image.
         image: Arc<[u8]>,
@@ -53,7 +53,7 @@ pub enum Boot {
         /// Privilege level at which the guest runs.
         privilege: Privilege,
     },
-    /// A Linux kernel, on a small PC.
+    /// A Linux kernel, on a machine like a small PC.
     Linux(Box<Linux>),
 }
 
@@ -65,7 +65,7 @@ pub enum ConfigError {
     Vcpus {
         /// Number of virtual CPUs in the configuration.
         vcpus: u32,
-        /// Most virtual CPUs that this host allows.
+        /// Maximum number of virtual CPUs of a VM on this host.
         limit: u32,
     },
     /// The index is not below the number of VMs, or the run has too many VMs.
@@ -74,12 +74,12 @@ pub enum ConfigError {
          indices begin at 0"
     )]
     Index {
-        /// Index in the configuration.
+        /// Index of the VM in the configuration.
         index: u32,
         /// Number of VMs in the configuration.
         vms: u32,
     },
-    /// The guest's arguments do not fit on the boot page.
+    /// The guest's arguments are too long for the boot page.
     #[error(
         "the guest's arguments have {bytes} bytes, but at most {ARGUMENT_BYTES_MAX} fit: give \
          shorter arguments"
@@ -91,8 +91,8 @@ pub enum ConfigError {
 }
 
 impl VmConfig {
-    /// Checks the configuration as far as that is possible without creating anything. `vcpus_max`
-    /// is the most virtual CPUs that KVM allows.
+    /// Checks the configuration as far as possible without creating anything. `vcpus_max` is the
+    /// maximum number of virtual CPUs that KVM allows.
     ///
     /// # Errors
     /// [`ConfigError::Vcpus`] for an invalid number of virtual CPUs, `Index` for an invalid index

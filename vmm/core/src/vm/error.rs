@@ -19,7 +19,7 @@ use crate::pci::LayoutError;
 use crate::statistics::StatisticsError;
 use crate::virtio::VirtioError;
 
-/// Why a VM cannot be created. On an error, nothing of the VM is left.
+/// Why a VM cannot be created. Whatever was created of it has been freed.
 #[derive(Debug, thiserror::Error)]
 pub enum VmError {
     /// The VM's configuration is invalid.
@@ -34,7 +34,7 @@ pub enum VmError {
     /// The Linux kernel or its initramfs cannot be loaded.
     #[error("cannot load the guest's operating system")]
     Linux(#[from] linux::SetupError),
-    /// KVM refuses a call.
+    /// A system call failed, in most cases an ioctl of KVM.
     #[error("KVM cannot create the VM")]
     Kvm(#[from] CallError),
     /// KVM's statistics of the VM cannot be read.
@@ -43,7 +43,7 @@ pub enum VmError {
     /// The tables that a bare guest needs do not fit into guest memory.
     #[error("guest memory has no room for the guest's boot tables")]
     Boot(#[from] RamError),
-    /// The CPU's physical addresses have no room for the devices.
+    /// The CPU has too few physical address bits for the addresses of the devices.
     #[error(transparent)]
     Layout(#[from] LayoutError),
     /// This process has no free address range for the aperture.
@@ -51,13 +51,13 @@ pub enum VmError {
     Aperture {
         /// Size of the aperture in bytes.
         bytes: u64,
-        /// Why the addresses cannot be reserved.
+        /// Why the address range cannot be reserved.
         source: MemoryError,
     },
     /// Two devices need the same addresses.
     #[error("two devices of the VM need the same addresses")]
     Bus(#[from] BusError),
-    /// The mediator opens no session for the guest.
+    /// The mediator does not open a session for the guest.
     #[error("cannot open a GPU session for the guest")]
     Session(#[from] OpenError),
     /// The Causeway function cannot be created.

@@ -36,9 +36,10 @@ pub(super) struct Processors {
     pub vcpus: Vec<VcpuFd>,
     pub cpuid: CpuId,
     pub tsc_khz: u32,
-    /// Guest-physical addresses of PCI functions.
+    /// Guest-physical addresses of the BARs of PCI functions.
     pub layout: Layout,
-    /// KVM's interrupt chips; bare guests have none unless devices are passed through to them.
+    /// The VM's interrupt controller. A bare guest has none unless devices are passed through to
+    /// it.
     pub interrupts: Option<Arc<InterruptController>>,
     /// Whether KVM has the local timers' deadline mode.
     deadline_timer: bool,
@@ -99,8 +100,8 @@ impl Processors {
         })
     }
 
-    /// Loads what the guest runs, writes the boot tables, and sets virtual CPUs to the guest's
-    /// entry point.
+    /// Loads the guest into RAM, writes the tables that it needs to start, and sets the registers
+    /// of all virtual CPUs so that they start at the guest's entry point.
     pub fn boot(&self, config: &VmConfig) -> Result<(), VmError> {
         match &config.boot {
             Boot::Bare {

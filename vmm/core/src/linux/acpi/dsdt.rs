@@ -20,8 +20,8 @@ const DEVICES: u8 = 32;
 /// Pin INTA#, as configuration space numbers it and as the routing table does.
 const PIN_A: (u8, u8) = (1, 0);
 
-/// Returns the differentiated system description table (DSDT), which describes PCI, the serial port
-/// and how to turn the machine off.
+/// Returns ACPI's differentiated system description table (DSDT). The table tells the guest about
+/// PCI with the addresses in `layout`, about the serial port, and how to turn the machine off.
 pub fn dsdt(layout: &Layout) -> Sdt {
     let mut code = Vec::new();
     pci(layout, &mut code);

@@ -31,7 +31,8 @@ pub const ADVANCED: u8 = 0xc8;
 
 pub const VECTORS: u16 = 8;
 pub const MESSAGES: u32 = 4;
-/// Where in BAR 2 the MSI-X table and the pending bits are, each in a page of its own.
+/// Offsets in BAR 2 of the MSI-X table and of the pending bits, each of which has a page of its
+/// own.
 pub const TABLE: u64 = 0x2000;
 pub const PENDING: u64 = 0x4000;
 
@@ -66,7 +67,7 @@ const CONFIG: [(u64, &[u8]); 12] = [
     (ADVANCED as u64, &[0x13, 0, 6, 3]),
 ];
 
-/// Returns the device.
+/// Returns the fake device that the tests pass through.
 pub fn hardware() -> FakeHardware {
     let fake = FakeHardware::new().unwrap();
     let fake = fake.with_region(RegionIndex::Bar(0), BAR0_BYTES).unwrap();
@@ -83,7 +84,7 @@ pub fn hardware() -> FakeHardware {
         .with_interrupts(InterruptKind::Msix, VECTORS.into())
 }
 
-/// Gives what it was given.
+/// A source of the fake devices `hardware` for a VM.
 #[derive(Debug)]
 pub struct Source {
     pub hardware: Vec<Arc<FakeHardware>>,
@@ -173,7 +174,7 @@ impl Rig {
         self.function.write_config(offset, bytes);
     }
 
-    /// What is in the device's own configuration space.
+    /// Returns the bytes at `offset` of the fake device's own configuration space.
     pub fn own<const N: usize>(&self, offset: u8) -> [u8; N] {
         let mut bytes = [0; N];
         let config = RegionIndex::Config;
@@ -181,7 +182,7 @@ impl Rig {
         bytes
     }
 
-    /// Returns where a BAR is.
+    /// Returns the guest-physical address that the guest has stored to BAR `index`.
     pub fn bar(&self, index: u8) -> u64 {
         let low = self.config32(0x10 + 4 * index);
         let high = if low & 6 == 4 {
@@ -202,7 +203,7 @@ impl Rig {
         self.bus.write(GuestAddress(address), bytes)
     }
 
-    /// Memory slots: guest-physical address and bytes, in order.
+    /// Returns the guest-physical address and the size in bytes of each memory slot, in order.
     pub fn slots(&self) -> Vec<(u64, u64)> {
         let state = self.hypervisor.state();
         let mut slots: Vec<_> = state
@@ -215,7 +216,8 @@ impl Rig {
     }
 }
 
-/// Returns the parts of BAR 2 that can be slots, at `base`.
+/// Returns the parts of BAR 2 that get memory slots if the BAR is at guest-physical address `base`:
+/// address and size in bytes.
 pub fn bar2_slots(base: u64) -> Vec<(u64, u64)> {
     let areas = [
         (0, TABLE),

@@ -8,19 +8,20 @@ use std::path::Path;
 
 use crate::console::printable;
 
-/// The process that has locked a disk image, as far as it can be found.
+/// The process that has locked a disk image, if it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holder {
-    /// This process, because the image was given twice.
+    /// This process: the user gave it the same image twice.
     Myself,
-    /// Another process.
+    /// Another process of this machine.
     Process {
         /// Process ID.
         pid: u32,
         /// Name of the process, from `/proc/PID/comm`.
         name: String,
     },
-    /// The process was not found: its descriptors may not be read, or it runs on another machine.
+    /// The process was not found: this process may not read its descriptors, or it runs on another
+    /// machine.
     Unknown,
 }
 
@@ -35,7 +36,8 @@ impl fmt::Display for Holder {
 }
 
 impl Holder {
-    /// Returns what the user can do to free the image, for an error message.
+    /// Returns what the user can do so that the image can be opened, as a clause for an error
+    /// message.
     pub fn way_out(&self) -> &'static str {
         match self {
             Self::Myself => "give the image once, or each time with ,ro behind its name",
@@ -45,7 +47,7 @@ impl Holder {
         }
     }
 
-    /// Returns the process that has a lock on the file with the metadata `file`. Reads the lists of
+    /// Finds out which process has locked a disk image whose metadata is `file`, from the lists of
     /// locks in `/proc/*/fdinfo`.
     pub fn of(file: &fs::Metadata) -> Self {
         let inode = format!(":{}", file.ino());

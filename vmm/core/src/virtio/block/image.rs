@@ -21,18 +21,18 @@ pub enum DiskError {
     Open {
         /// Path of the file.
         path: PathBuf,
-        /// Addition to the message that says what may help; may be empty.
+        /// Text that is added to the message and says what may help; may be empty.
         advice: &'static str,
         /// The kernel's error.
         source: io::Error,
     },
-    /// The path names a directory, device or pipe.
+    /// The path names something other than a file, such as a directory, device or pipe.
     #[error("{path} is not a regular file: give a file that contains a raw disk image")]
     Kind {
         /// Path of the file.
         path: PathBuf,
     },
-    /// The size is no multiple of the sector size.
+    /// The size of the file is not a multiple of the sector size.
     #[error("{path} is no disk image: its size, {bytes} bytes, is no multiple of {SECTOR_BYTES}")]
     Size {
         /// Path of the file.
@@ -46,7 +46,7 @@ pub enum DiskError {
         /// Path of the file.
         path: PathBuf,
     },
-    /// Another user of the image has locked it.
+    /// Another process, or another VM of this process, has locked the image.
     #[error("the disk image {path} is in use by {holder}: {}", holder.way_out())]
     InUse {
         /// Path of the file.
@@ -64,7 +64,8 @@ pub enum DiskError {
     },
 }
 
-/// An open raw disk image, locked so that no other VM or process writes to it meanwhile.
+/// An open raw disk image. It is locked, so that no other VM or process writes to it while it is
+/// open.
 #[derive(Debug)]
 pub struct DiskImage {
     path: PathBuf,
@@ -74,12 +75,13 @@ pub struct DiskImage {
 }
 
 impl DiskImage {
-    /// Opens and locks the image at `path`: shared if `read_only`, else for this VM alone. The lock
-    /// ends when the image is dropped, or when the process ends in any way.
+    /// Opens the disk image at `path` and locks it: if `read_only` is set, others may also read it,
+    /// else no one else may use it. The lock ends when this value is dropped, or when the process
+    /// ends in any way.
     ///
     /// # Errors
-    /// [`DiskError::Open`] if the file cannot be opened, `Kind`, `Size` or `Empty` if it is no disk
-    /// image, `InUse` or `Lock` if it cannot be locked.
+    /// [`DiskError::Open`] if the file cannot be opened, `Kind`, `Size` or `Empty` if it is not a
+    /// disk image, `InUse` or `Lock` if it cannot be locked.
     pub fn open(path: &Path, read_only: bool) -> Result<Self, DiskError> {
         let unreadable = |source| open_error(path, read_only, source);
         let file = OpenOptions::new()
@@ -137,8 +139,8 @@ impl DiskImage {
         self.read_only
     }
 
-    /// Returns the first `N` printable characters of the file name, padded with zeros. A guest
-    /// shows them as the disk's serial number.
+    /// Returns the disk's serial number as guests see it: the first `N` printable characters of the
+    /// image's file name, padded with zeros.
     pub fn id<const N: usize>(&self) -> [u8; N] {
         let mut id = [0; N];
         let name = self.path.file_name().unwrap_or_default();
@@ -152,7 +154,8 @@ impl DiskImage {
         id
     }
 
-    /// Reads from byte `offset` of the image into all of `into`.
+    /// Reads from the image, beginning at byte `offset`, into the ranges `into` of guest memory,
+    /// and fills them.
     ///
     /// # Errors
     /// The kernel's error; `UnexpectedEof` if the file has become shorter since it was opened.
@@ -163,7 +166,8 @@ impl DiskImage {
         })
     }
 
-    /// Writes all of `from` to the image, from byte `offset` on.
+    /// Writes the content of all ranges `from` of guest memory to the image, beginning at byte
+    /// `offset`.
     ///
     /// # Errors
     /// The kernel's error, such as `ENOSPC` or `EIO`.
@@ -182,8 +186,8 @@ impl DiskImage {
         self.file.sync_data()
     }
 
-    /// Returns the space of `bytes` bytes at `offset` to the file system. The range reads as zero
-    /// then.
+    /// Gives the space of the `bytes` bytes at `offset` of the image back to the host's file
+    /// system. These bytes read as zero afterwards.
     ///
     /// # Errors
     /// The kernel's error: `EOPNOTSUPP` if the file system cannot punch holes.
@@ -191,8 +195,8 @@ impl DiskImage {
         self.allocate(libc::FALLOC_FL_PUNCH_HOLE, offset, bytes)
     }
 
-    /// Makes `bytes` bytes at `offset` read as zero. With `unmap`, the file system may take their
-    /// space back.
+    /// Makes the `bytes` bytes at `offset` of the image read as zero. With `unmap`, their space may
+    /// go back to the host's file system.
     ///
     /// # Errors
     /// The kernel's error, such as `ENOSPC` or `EIO`.

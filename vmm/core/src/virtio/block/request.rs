@@ -9,7 +9,7 @@ use super::{ID_BYTES, SECTOR_BYTES};
 use crate::virtio::chain::{Chain, Segments};
 use crate::virtio::device::ServeError;
 
-/// Most ranges of the disk that one request can discard or zero.
+/// Maximum number of ranges of the disk that one request can discard or zero.
 pub const RANGES_MAX: usize = 4;
 
 /// The header of every request (5.2.6).
@@ -32,37 +32,39 @@ struct RangeOnDisk {
 
 const _: () = assert!(size_of::<Header>() == 16 && size_of::<RangeOnDisk>() == 16);
 
-/// A range of the disk that a request discards or zeroes. It may lie beyond the end of the disk.
+/// A range of the disk that a request discards or zeroes. A guest chooses it, so it may lie beyond
+/// the end of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// First byte on the disk.
+    /// Offset in bytes at which the range begins on the disk.
     pub offset: u64,
-    /// Length in bytes.
+    /// Length of the range in bytes.
     pub bytes: u64,
-    /// Whether the host's file system may take the space of the range back.
+    /// Whether the host's file system may take the space of a zeroed range back.
     pub unmap: bool,
 }
 
-/// The operation that a request asks for, decoded but not yet checked against the disk's size.
+/// The operation that a guest's request asks of a disk. Its offsets and lengths have not been
+/// checked against the disk's size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Copies from the disk to guest memory.
     Read {
-        /// First byte on the disk.
+        /// Offset in bytes on the disk from which to read.
         offset: u64,
         /// Guest memory to write to.
         into: Segments,
     },
     /// Copies from guest memory to the disk.
     Write {
-        /// First byte on the disk.
+        /// Offset in bytes on the disk to which to write.
         offset: u64,
         /// Guest memory to read from.
         from: Segments,
     },
     /// Makes all earlier writes durable.
     Flush,
-    /// Copies the disk's ID to guest memory.
+    /// Copies the disk's serial number to guest memory.
     Identify {
         /// Guest memory to write to.
         into: Segments,
@@ -73,7 +75,7 @@ pub enum Operation {
     Zero(Vec<Range>),
 }
 
-/// The status with which the device refuses a request.
+/// Status of a request that the disk refuses or that fails, as the guest reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// `VIRTIO_BLK_S_IOERR`: the request is invalid, or the host failed.
@@ -83,8 +85,9 @@ pub enum Refusal {
 }
 
 impl Operation {
-    /// Decodes `chain`. Returns the operation or the status that refuses it, and the byte of guest
-    /// memory for the status.
+    /// Decodes `chain`, a guest's request to its disk. Returns the operation, or the status with
+    /// which to refuse the request; and the byte of guest memory to which the device writes its
+    /// status.
     ///
     /// # Errors
     /// [`ServeError::Malformed`] if the chain has no header or no byte for the status,
