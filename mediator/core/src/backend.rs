@@ -119,7 +119,8 @@ fn place(line: u32) -> String {
     }
 }
 
-/// A callback that a back end calls when its device is lost; [`Backend::observe_loss`] sets it.
+/// A function that a back end calls when its device is lost, with the fault that says why.
+/// [`Backend::observe_loss`] registers the function.
 pub type LossObserver = Box<dyn Fn(&Fault) + Send + Sync>;
 
 /// A GPU, or software that executes GPU work in its place. Sessions get memory and address spaces

@@ -65,13 +65,13 @@ pub struct RamRegion {
 pub struct RingPlace {
     /// The memory object that contains the command buffer.
     pub memory: Arc<SharedMemory>,
-    /// Offset of the command buffer's header page in the object, in bytes.
+    /// Offset in bytes at which the command buffer begins in the memory object.
     pub offset: u64,
 }
 
-/// The VMM of a guest, as the guest's session uses it. The threads of virtual CPUs, the thread that
-/// watches fences, and (when an export is revoked) threads of other sessions call its methods. The
-/// methods call no session.
+/// What a session needs from the VMM of its guest: the aperture, guest RAM, doorbells and
+/// interrupts. Several threads call the methods at the same time, and may hold locks of the
+/// session, so no method may call a session.
 pub trait Host: Send + Sync {
     /// Places `bytes` bytes of `backing`, from its byte `offset`, in the aperture, where the guest
     /// can access them with the rights `access`. Returns their offset in the aperture. All numbers

@@ -18,7 +18,9 @@ use crate::state::State;
 use crate::statistics::Counters;
 
 impl SessionInner {
-    /// Ends the current generation with everything that the session owns, and begins the next.
+    /// Destroys all objects of the session, which ends the current generation, and begins the next
+    /// one. If `closed`, the session accepts no work afterwards. Reaches the VMM and other sessions
+    /// through `peers`.
     pub fn end_generation(&self, peers: &Peers, closed: bool) {
         let (remains, generation) = {
             let mut state = self.lock();
@@ -55,9 +57,9 @@ impl SessionInner {
         std::mem::replace(state, fresh).generation
     }
 
-    /// Loses the session as by a fault, and takes all memory of the device away from it at once,
-    /// with every mapping: others want the device. The session keeps its other objects until its
-    /// reset.
+    /// Makes the session lost because of `fault`, and immediately removes all its device memory and
+    /// the mappings of that memory, because the host is taking the device away. The session keeps
+    /// its other objects until its next reset.
     pub fn lose_device(&self, fault: &Fault) {
         let taken = {
             let mut state = self.lock();
@@ -74,8 +76,8 @@ impl SessionInner {
         drop(taken);
     }
 
-    /// Ends everything that a client owns. Begins a new generation if the session was lost and no
-    /// client owns anything any more.
+    /// Destroys all objects that `client` owns. If the session is lost and no client owns an object
+    /// any more, begins a new generation. Reaches the VMM and other sessions through `peers`.
     pub fn reset_client(&self, peers: &Peers, client: Client) {
         self.let_work_end(client);
         let remains = {

@@ -38,16 +38,16 @@ pub trait Importing: Send + Sync {
     fn revoke_import(&self, handle: u32, import: u64);
 }
 
-/// Names one import: its session, and its handle there. The reference to the session is weak; it
-/// cannot be upgraded any more once the session has closed.
+/// Names one import by its session, its handle in that session and its number. Does not keep the
+/// session alive.
 #[derive(Clone)]
 pub struct Importer {
     /// The session that holds the import.
     pub session: Weak<dyn Importing>,
     /// Handle of the import in that session.
     pub handle: u32,
-    /// Number of the import, which no other import of this process has. A handle can be used again
-    /// for a later import; the number is not.
+    /// Number of the import, unique in this process and never reused. A handle can be reused for a
+    /// later import.
     pub import: u64,
 }
 
@@ -55,7 +55,8 @@ causeway_memory::debug_fields!(Importer { handle, import });
 
 /// The place where sessions publish exports and find the exports of other sessions.
 ///
-/// Callers of all methods but [`Self::withdraw`] may hold a session's lock; the methods take none.
+/// No method may lock a session, because its caller may hold the lock of one. [`Self::withdraw`] is
+/// the exception: its callers hold no lock.
 pub trait Exchange: Send + Sync {
     /// Makes `offer`, of session number `owner`, available to importers. Returns the new random
     /// token that names the export.
@@ -83,8 +84,8 @@ pub trait Exchange: Send + Sync {
     fn forget(&self, token: &TokenBytes, import: u64);
 
     /// Ends the export that `token` names, of session number `owner`. When this returns, no
-    /// importer has the memory mapped. The caller holds no lock. Returns false if that session has
-    /// no export with this token.
+    /// importer has the memory mapped. The caller must hold no lock. Returns false if that session
+    /// has no export with this token.
     fn withdraw(&self, token: &TokenBytes, owner: u64) -> bool;
 }
 

@@ -146,15 +146,16 @@ struct Entries {
 
 impl Container {
     /// Maps `bytes` bytes of `memory`, from its byte `offset`, at device address `iova`: devices
-    /// can then access them by DMA with the rights `access`. All numbers are multiples of 4 KiB.
-    /// The pages are allocated and locked, and the memory is kept, until the mapping is removed or
-    /// the last device is closed.
+    /// can then access them by DMA with the rights `access`. `iova`, `offset` and `bytes` must be
+    /// multiples of 4 KiB. The kernel allocates the pages now and locks them in RAM until the
+    /// mapping is removed or the last device of the container is closed.
     ///
-    /// A device must be open before, because the kernel chooses the IOMMU for the first device.
+    /// At least one device must be open in the container, because the kernel selects an IOMMU only
+    /// when the first device is opened.
     ///
     /// # Errors
-    /// [`DmaError`]: numbers are not multiples of 4 KiB, addresses overlap a mapping, or the kernel
-    /// refuses. Nothing has changed then.
+    /// [`DmaError`] if a number is not a multiple of 4 KiB, if the range overlaps a mapping, or if
+    /// the kernel refuses. Nothing is mapped then.
     pub fn map_dma(
         &self,
         iova: u64,

@@ -135,7 +135,7 @@ pub enum PreflightError {
 /// A process that holds a device open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Process number.
+    /// Process ID (PID).
     pub pid: u32,
     /// Its name.
     pub name: String,
@@ -148,8 +148,9 @@ impl fmt::Display for Holder {
 }
 
 impl Host {
-    /// Checks that this process can open the device at `address`, and can lock `dma_bytes` bytes of
-    /// memory for the device's DMA. Returns what sysfs says about the device.
+    /// Checks that this process can open the PCI function at `address` through VFIO, and that it
+    /// can lock `dma_bytes` bytes of RAM for DMA. Opens nothing. Returns what sysfs says about the
+    /// function.
     ///
     /// # Errors
     /// The [`PreflightError`] of the first check that fails.

@@ -9,7 +9,7 @@ use vfio_bindings::bindings::vfio::{
 
 use crate::Address;
 
-/// Number of base address registers (BARs) that a PCI function has at most.
+/// Maximum number of base address registers (BARs) of a PCI function.
 pub const BARS: u8 = 6;
 
 /// Names one region of a PCI function.
@@ -84,7 +84,8 @@ pub struct Region {
     /// (VFIO_REGION_INFO_CAP_SPARSE_MMAP).
     pub mappable: Vec<Area>,
     /// Whether the pages of the MSI-X table can be mapped too (VFIO_REGION_INFO_CAP_MSIX_MAPPABLE).
-    /// A VMM must not map the table for a guest even then.
+    /// Even then a VMM must not map the table into a guest, because the kernel of the host writes
+    /// its entries.
     pub msix_mappable: bool,
     /// Offset of the region's first byte in the device's VFIO file.
     pub file_offset: u64,

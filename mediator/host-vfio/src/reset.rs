@@ -73,8 +73,9 @@ pub enum ResetError {
 }
 
 impl ResetError {
-    /// Returns whether the reset failed because the kernel has locked the device for another
-    /// purpose. That is so while the host unbinds the device, until the device is closed.
+    /// Returns whether the reset failed because the kernel has locked the device. The kernel does
+    /// so while an administrator unbinds the device from its driver, which waits until this process
+    /// closes the device.
     pub fn is_locked_out(&self) -> bool {
         matches!(self, Self::Failed { source, .. } if source.kind() == io::ErrorKind::WouldBlock)
     }

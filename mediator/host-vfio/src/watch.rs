@@ -48,8 +48,8 @@ pub struct WatchError {
     pub source: io::Error,
 }
 
-/// A source of [`DeviceEvent`]s. Its descriptor is readable while [`Self::take`] would return
-/// events. It does not keep the device open.
+/// A source of [`DeviceEvent`]s of one device. Its file descriptor is readable while [`Self::take`]
+/// would return events. A watch does not keep the device open.
 #[derive(Debug)]
 pub struct Watch {
     epoll: OwnedFd,

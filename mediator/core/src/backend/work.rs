@@ -221,7 +221,8 @@ impl RecordedLaunch {
 }
 
 impl Recorded {
-    /// Returns this piece as [`Work`] that can be submitted by itself.
+    /// Returns this piece of work as [`Work`], so that a queue can execute it outside its
+    /// recording.
     pub fn as_work(&self) -> Work<'_> {
         match self {
             Self::Launch(launch) => Work::Launch(Launch {

@@ -32,8 +32,9 @@ impl Idle {
         Self { budget: SPIN_MIN }
     }
 
-    /// Returns when there may be a packet at `position`, or a reason to stop. `progress` returns
-    /// how far submitted work is.
+    /// Waits while the ring is empty: spins, then sleeps. Returns when the producer has written a
+    /// packet at `position` of the ring, or when `bell` is stopped; it may also return early.
+    /// `progress` polls the work already submitted, so that a fault in it ends the wait.
     ///
     /// # Errors
     /// The fault that `progress` returned.
