@@ -25,7 +25,7 @@ pub(crate) struct ClientSession<'a> {
 }
 
 /// A client's epoch in a generation of its session. An operation that releases the lock in between
-/// notes the epoch first, and leaves nothing behind if the epoch has ended when it locks again.
+/// remembers the epoch, and leaves nothing behind if the epoch has ended when it locks again.
 pub(crate) struct Epoch {
     pub generation: Arc<Generation>,
     number: u64,

@@ -45,7 +45,7 @@ pub(crate) struct CommandBuffers {
     pub rings: Rings,
 }
 
-/// A command buffer with its consumer. A drop stops the consumer and waits for it.
+/// A command buffer with its consumer. Dropping it stops the consumer and waits for its thread.
 pub(crate) struct CommandBuffer {
     bell: Arc<Bell>,
     thread: Mutex<Option<JoinHandle<()>>>,

@@ -18,7 +18,7 @@ pub enum OpenError {
     /// The host lacks what the back end needs: a driver, the device, or memory.
     #[error("{reason}")]
     Unavailable {
-        /// What the back end said, and the way out.
+        /// What the host lacks and, if there is one, the way out.
         reason: String,
     },
     /// The kernel did not start a process to hold the session.
@@ -26,7 +26,7 @@ pub enum OpenError {
     Start {
         /// Name of the VM.
         name: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The process that was to hold the session failed before it had opened the session.
@@ -80,8 +80,9 @@ pub trait GuestSession: Send + Sync {
     /// its guest has stopped: one batch can take minutes.
     fn halt(&self);
 
-    /// Ends the session for good, as a drop does: joins the consumers, unbinds doorbells, empties
-    /// the aperture, revokes exports and releases memory. A second call does nothing.
+    /// Ends the session for good, as dropping it does: waits for the consumers to end, unbinds
+    /// doorbells, empties the aperture, revokes exports and frees memory. A second call does
+    /// nothing.
     fn close(&self);
 
     /// Returns the number of the session, which logs show.
@@ -108,7 +109,7 @@ pub trait SessionSource: Send + Sync {
     ///
     /// # Errors
     /// * [`OpenError::Unavailable`] if the host lacks what the back end needs.
-    /// * [`OpenError::Start`] if the kernel starts no worker process.
+    /// * [`OpenError::Start`] if the kernel fails to start the worker process.
     /// * [`OpenError::Ended`] if the worker process ends before the session is open.
     ///
     /// After an error, neither a session nor a process remains.

@@ -14,29 +14,29 @@ pub enum PlaceError {
     /// The aperture has no free range of that size.
     #[error("the aperture (BAR 2) has no free range of {bytes} bytes")]
     Full {
-        /// Bytes asked for.
+        /// Number of bytes that the session asked to place.
         bytes: u64,
     },
     /// The kernel did not map the memory into the aperture's window.
     #[error("cannot place {bytes} bytes in the aperture")]
     Map {
-        /// Bytes asked for.
+        /// Number of bytes that the session asked to place.
         bytes: u64,
-        /// Why.
+        /// The error of the mapping.
         source: MemoryError,
     },
     /// The hypervisor refused a change of a memory slot.
     #[error("cannot change the memory slot at aperture offset {offset:#x}")]
     Slot {
-        /// Offset into the aperture.
+        /// Offset in the aperture, in bytes.
         offset: u64,
-        /// What the hypervisor said.
+        /// The hypervisor's error.
         source: std::io::Error,
     },
     /// No placement begins at the offset.
     #[error("no memory is placed at aperture offset {offset:#x}")]
     Absent {
-        /// Offset into the aperture.
+        /// Offset in the aperture, in bytes.
         offset: u64,
     },
 }

@@ -62,8 +62,8 @@ pub trait Exchange: Send + Sync {
     /// token that names the export.
     ///
     /// # Errors
-    /// The status for the guest: `BackEnd` if the host gives no random bytes, or the failure of
-    /// [`Memory::export`] if the memory has to go to other processes.
+    /// The status for the guest: `BackEnd` if the host cannot provide random bytes, or the failure
+    /// of [`Memory::export`] if the memory has to go to other processes.
     fn publish(&self, owner: u64, offer: Offer) -> Result<TokenBytes, Status>;
 
     /// Returns the offer of the export that `token` names, for an import with the rights `access`.
@@ -92,7 +92,7 @@ pub trait Exchange: Send + Sync {
 /// Creates a random token.
 ///
 /// # Errors
-/// `BackEnd` if the host gives no random bytes.
+/// `BackEnd` if the host cannot provide random bytes.
 pub fn fresh_token() -> Result<TokenBytes, Status> {
     let mut token = [0; TOKEN_BYTES];
     getrandom::fill(&mut token).map_err(|e| {

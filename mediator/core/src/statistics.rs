@@ -98,7 +98,7 @@ statistics! {
     faults: Counter as "faults",
     /// GPU memory in use, in bytes.
     memory_used_bytes: Gauge as "memory_used_bytes",
-    /// Most GPU memory ever in use, in bytes.
+    /// Largest amount of GPU memory ever in use, in bytes.
     memory_peak_bytes: Peak as "memory_peak_bytes",
     /// GPU memory that the session may use, in bytes.
     memory_limit_bytes: Limit as "memory_limit_bytes",
@@ -132,7 +132,8 @@ impl Statistics {
         }))
     }
 
-    /// Returns these statistics with all gauges set to 0, as for a session that is lost.
+    /// Returns these statistics with all gauges set to 0, for a session that has been lost and no
+    /// longer uses anything.
     #[must_use]
     pub fn without_gauges(&self) -> Self {
         let now = self.values();

@@ -37,29 +37,29 @@ pub enum OpenError {
     /// This process has the device open already.
     #[error("device {address} is given twice: it is open already")]
     Twice {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
     },
     /// The container is a fake without VFIO.
     #[error("device {address} cannot be opened in a container without VFIO")]
     NoVfio {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
     },
-    /// The kernel does not open the device.
+    /// The kernel refuses to open the device.
     #[error("cannot open device {address} through VFIO ({kind})")]
     Failed {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// The kernel interface.
+        /// The kernel interface through which the device was to be opened.
         kind: Kind,
         /// The kernel's error.
         source: io::Error,
     },
-    /// The device does not describe its regions and interrupts.
+    /// The kernel does not describe the regions and interrupts of the device.
     #[error("cannot read the regions and interrupts of device {address}")]
     Describe {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
         /// The kernel's error.
         source: io::Error,
@@ -156,8 +156,8 @@ impl Device {
         self.hardware.file()
     }
 
-    /// Maps the `bytes` bytes at `offset` of the region `index` into this process. Both numbers are
-    /// multiples of 4 KiB.
+    /// Maps the `bytes` bytes at `offset` of the region `index` into this process. Both numbers
+    /// must be multiples of 4 KiB.
     ///
     /// # Errors
     /// [`MapError`]: the device has no such region, the range cannot be mapped, or the kernel
@@ -170,7 +170,7 @@ impl Device {
     }
 
     /// Returns the `bytes` bytes at `offset` of the region `index` as memory that can be placed in
-    /// a guest's aperture. Both numbers are multiples of 4 KiB.
+    /// a guest's aperture. Both numbers must be multiples of 4 KiB.
     ///
     /// # Errors
     /// [`MapError`]: the device has no such region, or the range cannot be mapped.
@@ -260,7 +260,7 @@ fn warn(error: &dyn Error) {
     }
 }
 
-/// Opens a function, and notes it as open in the container.
+/// Opens a function, and records it as open in the container.
 fn hold(
     container: &Arc<Container>,
     vfio: &Vfio,

@@ -42,27 +42,27 @@ pub enum DmaError {
     /// The range is not made of whole pages.
     #[error("{bytes:#x} bytes at device address {iova:#x} are not whole pages of 4 KiB")]
     Unaligned {
-        /// Device address.
+        /// Device address (IOVA) at which the range begins.
         iova: u64,
-        /// Bytes.
+        /// Length of the range in bytes.
         bytes: u64,
     },
     /// The range overlaps a mapping.
     #[error("{bytes:#x} bytes at device address {iova:#x} overlap what is mapped at {other:#x}")]
     Overlap {
-        /// Device address.
+        /// Device address (IOVA) at which the range begins.
         iova: u64,
-        /// Bytes.
+        /// Length of the range in bytes.
         bytes: u64,
-        /// Where the other mapping begins.
+        /// Device address at which the existing mapping begins.
         other: u64,
     },
     /// The memory cannot be mapped into this process.
     #[error("cannot map memory for device address {iova:#x} into this process")]
     Memory {
-        /// Device address.
+        /// Device address (IOVA) at which the range begins.
         iova: u64,
-        /// Why.
+        /// The error of the mapping.
         source: MemoryError,
     },
     /// The memory would exceed the limit of locked memory.
@@ -73,13 +73,13 @@ pub enum DmaError {
         mapped.saturating_add(*bytes).div_ceil(1024)
     )]
     LockedMemory {
-        /// Device address.
+        /// Device address (IOVA) at which the range begins.
         iova: u64,
-        /// Bytes.
+        /// Length of the range in bytes.
         bytes: u64,
-        /// Bytes mapped before.
+        /// Number of bytes that are mapped for DMA already.
         mapped: u64,
-        /// Most bytes locked at a time.
+        /// Maximum number of bytes that this process may lock (RLIMIT_MEMLOCK).
         limit: u64,
         /// The kernel's error.
         source: io::Error,
@@ -91,9 +91,9 @@ pub enum DmaError {
          elsewhere, or use less"
     )]
     Address {
-        /// Device address.
+        /// Device address (IOVA) at which the range begins.
         iova: u64,
-        /// Bytes.
+        /// Length of the range in bytes.
         bytes: u64,
         /// The kernel's error.
         source: io::Error,
@@ -101,11 +101,11 @@ pub enum DmaError {
     /// The kernel refused the mapping.
     #[error("cannot map {bytes:#x} bytes at device address {iova:#x}")]
     Map {
-        /// Device address.
+        /// Device address (IOVA) at which the range begins.
         iova: u64,
-        /// Bytes.
+        /// Length of the range in bytes.
         bytes: u64,
-        /// Its error: ENOTTY before a device is opened.
+        /// The kernel's error; ENOTTY if no device of the container is open.
         source: io::Error,
     },
     /// The kernel refused to remove the mapping.
@@ -113,11 +113,11 @@ pub enum DmaError {
         "cannot unmap {bytes:#x} bytes at device address {iova:#x}: devices can still access them"
     )]
     Unmap {
-        /// Device address.
+        /// Device address (IOVA) at which the range begins.
         iova: u64,
-        /// Bytes.
+        /// Length of the range in bytes.
         bytes: u64,
-        /// Its error.
+        /// The kernel's error.
         source: io::Error,
     },
 }

@@ -17,9 +17,9 @@ pub enum MapError {
     /// The function has no such region.
     #[error("device {address} has no {region}")]
     Absent {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// The region.
+        /// Region of the device.
         region: RegionIndex,
     },
     /// The range cannot be mapped, or is not made of whole pages.
@@ -28,29 +28,29 @@ pub enum MapError {
          cannot be mapped: choose whole pages of a range that the kernel maps"
     )]
     Range {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// The region.
+        /// Region of the device.
         region: RegionIndex,
-        /// First byte.
+        /// Offset of the first byte in the region.
         offset: u64,
-        /// Bytes.
+        /// Length of the range in bytes.
         bytes: u64,
-        /// Bytes that the region has.
+        /// Size of the region in bytes.
         size: u64,
     },
     /// The kernel refused the mapping.
     #[error("cannot map bytes {offset:#x}+{bytes:#x} of {region} of device {address}")]
     Failed {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// The region.
+        /// Region of the device.
         region: RegionIndex,
-        /// First byte.
+        /// Offset of the first byte in the region.
         offset: u64,
-        /// Bytes.
+        /// Length of the range in bytes.
         bytes: u64,
-        /// Its error.
+        /// The kernel's error.
         source: std::io::Error,
     },
 }

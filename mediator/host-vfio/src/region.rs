@@ -55,7 +55,7 @@ impl fmt::Display for RegionIndex {
 pub struct Area {
     /// Offset in the region of the first byte.
     pub offset: u64,
-    /// Bytes.
+    /// Length of the range in bytes.
     pub bytes: u64,
 }
 
@@ -112,9 +112,9 @@ pub enum AccessError {
     /// The function has no such region.
     #[error("device {address} has no {region}")]
     Absent {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// The region.
+        /// Region of the device.
         region: RegionIndex,
     },
     /// The access is not within the region.
@@ -123,23 +123,23 @@ pub enum AccessError {
          {size:#x} bytes"
     )]
     Range {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// The region.
+        /// Region of the device.
         region: RegionIndex,
-        /// First byte.
+        /// Offset of the first byte in the region.
         offset: u64,
-        /// Bytes.
+        /// Length of the range in bytes.
         bytes: u64,
-        /// Bytes that the region has.
+        /// Size of the region in bytes.
         size: u64,
     },
     /// The region cannot be read, or cannot be written.
     #[error("{region} of device {address} cannot be {how}")]
     Forbidden {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// The region.
+        /// Region of the device.
         region: RegionIndex,
         /// "read" or "written".
         how: &'static str,
@@ -149,31 +149,31 @@ pub enum AccessError {
         "only {done} of {bytes} bytes at {offset:#x} of {region} of device {address} were {how}"
     )]
     Short {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// The region.
+        /// Region of the device.
         region: RegionIndex,
         /// "read" or "written".
         how: &'static str,
-        /// First byte.
+        /// Offset of the first byte in the region.
         offset: u64,
-        /// Bytes asked for.
+        /// Number of bytes that were to be read or written.
         bytes: u64,
-        /// Bytes carried out.
+        /// Number of bytes that were read or written.
         done: u64,
     },
     /// The kernel refused the access.
     #[error("{bytes} bytes at {offset:#x} of {region} of device {address} cannot be {how}")]
     Failed {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// The region.
+        /// Region of the device.
         region: RegionIndex,
         /// "read" or "written".
         how: &'static str,
-        /// First byte.
+        /// Offset of the first byte in the region.
         offset: u64,
-        /// Bytes.
+        /// Length of the range in bytes.
         bytes: u64,
         /// Its error: EIO if the function does not decode the region's addresses (command
         /// register).

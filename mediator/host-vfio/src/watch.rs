@@ -40,9 +40,9 @@ impl fmt::Display for DeviceEvent {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot watch device {address}: {what} failed")]
 pub struct WatchError {
-    /// The device.
+    /// PCI address of the device.
     pub address: Address,
-    /// The step that failed.
+    /// The system call or other step that failed.
     pub what: &'static str,
     /// The kernel's error.
     pub source: io::Error,

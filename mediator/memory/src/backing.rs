@@ -43,9 +43,9 @@ pub trait DeviceMapping: Send + Sync + Debug {
 pub enum Backing {
     /// A memory object, and the offset in it at which the memory begins.
     Host {
-        /// The object.
+        /// The memory object.
         memory: Arc<SharedMemory>,
-        /// First byte in it.
+        /// Offset in the object at which the memory begins, in bytes.
         offset: u64,
     },
     /// Memory of a device.

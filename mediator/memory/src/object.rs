@@ -31,26 +31,26 @@ pub enum PageSize {
 /// Why the kernel refused to create, map or place memory.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
-    /// The kernel creates no memory object of that size.
+    /// The kernel refuses to create a memory object of that size.
     #[error("cannot create a memory object of {bytes} bytes")]
     Create {
         /// Size asked for.
         bytes: u64,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A descriptor from another process is not a memory object.
     #[error("the file descriptor is not a memory object, which is a non-empty file on a tmpfs")]
     Adopt {
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The range is outside the object or the window.
     #[error("range {offset:#x}+{bytes:#x} is outside the memory, which has {size:#x} bytes")]
     Range {
-        /// First byte.
+        /// Offset of the first byte of the range.
         offset: u64,
-        /// Bytes.
+        /// Length of the range in bytes.
         bytes: u64,
         /// Size of the object or window.
         size: u64,
@@ -58,25 +58,25 @@ pub enum MemoryError {
     /// The kernel does not map the memory.
     #[error("cannot map {bytes} bytes")]
     Map {
-        /// Bytes to be mapped.
+        /// Number of bytes to map.
         bytes: u64,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The device's driver does not map the device's memory for CPUs.
     #[error("cannot map {bytes} bytes of device memory: {reason}")]
     Device {
-        /// Bytes to be mapped.
+        /// Number of bytes to map.
         bytes: u64,
-        /// What the device's driver said.
+        /// Reason that the device's driver gives.
         reason: String,
     },
     /// The kernel has no pages for the address range.
     #[error("cannot allocate pages for {bytes} bytes")]
     Populate {
-        /// Bytes to be populated.
+        /// Length of the address range in bytes.
         bytes: u64,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -127,8 +127,8 @@ impl SharedMemory {
     /// them (see [`huge_pages_available`]). `name` shows in `/proc/PID/maps`.
     ///
     /// # Errors
-    /// [`MemoryError::Create`] if the process has no descriptor left or the kernel does not accept
-    /// the size.
+    /// [`MemoryError::Create`] if the process has no free file descriptor left or the kernel
+    /// refuses the size.
     pub fn new(name: &str, bytes: u64, wanted: PageSize) -> Result<Self, MemoryError> {
         let large = wanted == PageSize::Large && bytes >= LARGE_PAGE_BYTES;
         let (file, pages) = match large.then(large_page_file).flatten() {
@@ -202,7 +202,8 @@ impl SharedMemory {
     /// user can use it to open the object again with all rights.
     ///
     /// # Errors
-    /// The kernel's error, if this process has no descriptor left or `/proc` is not mounted.
+    /// The kernel's error, if this process has no free file descriptor left or `/proc` is not
+    /// mounted.
     pub fn hand_out(&self, access: Access) -> io::Result<OwnedFd> {
         self.handed_out.store(true, Ordering::SeqCst);
         if access == Access::ReadWrite {

@@ -25,7 +25,7 @@ pub(crate) const STATUS_WORD: u64 = 0;
 pub(crate) const OWNERS_WORD: u64 = 8;
 /// Most descriptors beside a datagram: regions of RAM, the status page, a socket.
 pub(crate) const DESCRIPTORS_MAX: usize = 4;
-/// Most regions of guest RAM.
+/// Maximum number of regions of guest RAM.
 pub(crate) const RAM_REGIONS_MAX: usize = 2;
 
 macro_rules! kinds {

@@ -174,7 +174,8 @@ impl WorkerSession {
         fault
     }
 
-    /// Notes that a client of a poisoned worker has reset. True if no other client is left in it.
+    /// Records that `client` of a poisoned worker has reset. Returns true if no other client still
+    /// owns objects in that worker.
     fn leave(&self, client: Client) -> bool {
         let mut present = self.present();
         let had = present.worker.as_ref().map_or(0, |worker| worker.owners());

@@ -213,8 +213,8 @@ impl Worker {
         self.notify(Kind::Interrupt);
     }
 
-    /// Has the worker end batches, as `GuestSession::halt` does. If a batch does not end within
-    /// [`PATIENCE`], the worker is killed and lost.
+    /// Has the worker end batches, as `GuestSession::halt` does. If a batch then takes longer than
+    /// [`PATIENCE`] (2 seconds), the worker is killed and lost.
     pub fn halt(&self) {
         self.halted.get_or_init(Instant::now);
         self.notify(Kind::Halt);
