@@ -48,7 +48,7 @@ impl ClientSession<'_> {
         }
     }
 
-    /// Returns the client's current epoch.
+    /// Returns the client's present epoch, which ends with its next reset or with the generation.
     pub fn epoch(&self) -> Epoch {
         let state = self.session.lock();
         Epoch {

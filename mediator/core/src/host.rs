@@ -54,7 +54,7 @@ pub struct RamError {
 /// A contiguous range of guest RAM.
 #[derive(Clone, Debug)]
 pub struct RamRegion {
-    /// First guest-physical address.
+    /// First guest-physical address of the region.
     pub base: u64,
     /// The memory object that holds the region. The region covers the whole object.
     pub memory: Arc<SharedMemory>,

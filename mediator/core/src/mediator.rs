@@ -15,7 +15,8 @@ use crate::session::Session;
 use crate::session_inner::SessionInner;
 use crate::share::{Exchange, Exports};
 
-/// Opens sessions on one back end. Sessions of one mediator can share memory, and nothing else.
+/// Opens sessions on one back end. Sessions of one mediator can share memory with each other, but
+/// no other objects.
 pub struct Mediator {
     backend: Arc<dyn Backend>,
     exchange: Arc<dyn Exchange>,

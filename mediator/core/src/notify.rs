@@ -30,7 +30,7 @@ pub(crate) struct Watch {
     pub client: Client,
     pub generation: Arc<Generation>,
     pub space: Arc<SharedSpace>,
-    /// GPU virtual address.
+    /// GPU virtual address of the fence.
     pub address: u64,
     pub value: u64,
 }
@@ -142,7 +142,7 @@ impl Notifier {
         self.shared.armed.lock().watches.clear();
     }
 
-    /// Ends the thread for good.
+    /// Ends all watches and the thread for good.
     pub fn close(&self) {
         let mut armed = self.shared.armed.lock();
         armed.closed = true;

@@ -63,7 +63,7 @@ pub(crate) struct SpaceEntry {
 
 /// A GPU or an aperture mapping.
 pub(crate) struct MappingEntry {
-    /// Handle of the memory.
+    /// Handle of the memory that is mapped.
     pub memory: u32,
     /// Offset in the memory of the first byte that is mapped.
     pub from: u64,
@@ -124,7 +124,7 @@ pub(crate) struct MemoryEntry {
 }
 
 impl MemoryEntry {
-    /// Returns the entry of memory without mappings.
+    /// Returns an entry for `memory`, which has no mappings yet.
     pub fn new(
         memory: Arc<dyn Memory>,
         material: Material,

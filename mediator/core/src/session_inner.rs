@@ -47,7 +47,7 @@ pub(crate) struct SessionInner {
     pub interrupted: AtomicBool,
     /// Whether the VMM has called `halt`: no further control message is executed. Never cleared.
     pub halted: AtomicBool,
-    /// Whether the back end was found to be poisoned.
+    /// Whether this session has noticed that the back end is poisoned.
     pub poisoned: AtomicBool,
     pub weak: Weak<SessionInner>,
     state: Mutex<State>,

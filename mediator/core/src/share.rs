@@ -89,7 +89,7 @@ pub trait Exchange: Send + Sync {
     fn withdraw(&self, token: &TokenBytes, owner: u64) -> bool;
 }
 
-/// Creates a random token.
+/// Returns a new random token for an export.
 ///
 /// # Errors
 /// `BackEnd` if the host cannot provide random bytes.

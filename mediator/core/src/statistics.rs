@@ -44,7 +44,7 @@ macro_rules! statistics {
             $(#[doc = $help] pub $name: T,)*
         }
 
-        /// All statistics, in the order of the fields of [`Statistics`].
+        /// Descriptions of all statistics, in the order of the fields of [`Statistics`].
         pub const STATISTICS: [Statistic; STATISTICS_COUNT] = [$(Statistic {
             name: stringify!($name),
             kind: Kind::$kind,

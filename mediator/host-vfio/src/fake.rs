@@ -128,7 +128,8 @@ impl FakeHardware {
         Ok(())
     }
 
-    /// Copies the content at `offset` of the region `index` to `bytes`.
+    /// Reads `bytes.len()` bytes at `offset` of the region `index` into `bytes`, as the device
+    /// itself would.
     ///
     /// # Errors
     /// The kernel's error, if it cannot read the file that stands for the device.

@@ -16,7 +16,7 @@ pub struct Host {
     root: PathBuf,
 }
 
-/// A PCI function of the host.
+/// A PCI function of the host, as sysfs describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PciFunction {
     /// Address of the function.

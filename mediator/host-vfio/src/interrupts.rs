@@ -94,7 +94,7 @@ pub enum Action<'a> {
     Disable,
 }
 
-/// Why interrupts cannot be set up.
+/// Why the interrupts of a device cannot be set up or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum InterruptError {
     /// The device has none of that kind, or VFIO cannot signal them.

@@ -55,7 +55,7 @@ impl fmt::Display for RegionIndex {
 pub struct Area {
     /// Offset in the region of the first byte.
     pub offset: u64,
-    /// Length of the range in bytes.
+    /// Length of the area in bytes.
     pub bytes: u64,
 }
 
@@ -129,7 +129,7 @@ pub enum AccessError {
         region: RegionIndex,
         /// Offset of the first byte in the region.
         offset: u64,
-        /// Length of the range in bytes.
+        /// Length of the access in bytes.
         bytes: u64,
         /// Size of the region in bytes.
         size: u64,
@@ -173,7 +173,7 @@ pub enum AccessError {
         how: &'static str,
         /// Offset of the first byte in the region.
         offset: u64,
-        /// Length of the range in bytes.
+        /// Length of the access in bytes.
         bytes: u64,
         /// Its error: EIO if the function does not decode the region's addresses (command
         /// register).

@@ -33,7 +33,7 @@ impl fmt::Display for ResetMethod {
     }
 }
 
-/// Why a device was not reset.
+/// Why a device cannot be reset, or its reset failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ResetError {
     /// The device has no reset of its own, and a reset of its bus would affect others.

@@ -42,7 +42,7 @@ impl fmt::Display for DeviceEvent {
 pub struct WatchError {
     /// PCI address of the device.
     pub address: Address,
-    /// The system call or other step that failed.
+    /// The step that failed, for example a system call.
     pub what: &'static str,
     /// The kernel's error.
     pub source: io::Error,

@@ -29,7 +29,7 @@ pub(super) struct Consumer {
     pub bell: Arc<Bell>,
     pub generation: Arc<Generation>,
     pub counters: Arc<Counters>,
-    /// For logs.
+    /// Names the session and the command buffer in logs.
     pub label: String,
     pub executor: Executor,
 }
