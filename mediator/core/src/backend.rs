@@ -196,8 +196,8 @@ pub trait Backend: Send + Sync {
 
     /// Returns how long the work of a client may continue after that client's reset before the
     /// mediator stops the work, if the session has other clients. Zero for a back end that can stop
-    /// any work without harm; longer for a back end that stopping work would poison
-    /// ([`Self::is_poisoned`]).
+    /// any work without harm; longer for a back end that becomes poisoned ([`Self::is_poisoned`])
+    /// if its work is stopped.
     fn grace(&self) -> Duration {
         Duration::ZERO
     }

@@ -49,14 +49,15 @@ pub trait GuestSession: Send + Sync {
     /// A `Wait` message in the batch makes this call sleep; [`Self::interrupt`] ends the sleep.
     fn execute(&self, client: Client, batch: &mut [u8]) -> Status;
 
-    /// Ends all objects of the guest and begins a new generation, as the guest asks through
-    /// register `Reset` of page 0. When this returns, no consumer runs and the aperture is empty.
+    /// Destroys all objects of the guest and begins a new generation. The VMM calls this when the
+    /// guest writes to the device register `Reset` of page 0. When this returns, no consumer runs
+    /// and the aperture is empty.
     fn reset(&self);
 
-    /// Ends all objects of `client`, and no others, as the client asks through register `Reset` of
-    /// its page. When this returns, no consumer of the client runs, none of its memory is in the
-    /// aperture, and its interrupt will not be raised. If the session is lost and no client owns an
-    /// object any more, a new generation begins.
+    /// Destroys all objects of `client`, and no others. The VMM calls this when the client writes
+    /// to the device register `Reset` of its own page. When this returns, no consumer of the client
+    /// runs, none of its memory is in the aperture, and its interrupt will not be raised. If the
+    /// session is lost and no client owns an object any more, a new generation begins.
     ///
     /// Running work of the client may continue for the time that [`crate::backend::Backend::grace`]
     /// returns before it is stopped. If the stop poisons the back end
@@ -67,12 +68,12 @@ pub trait GuestSession: Send + Sync {
     /// from memory.
     fn owners(&self) -> u64;
 
-    /// Returns the content of register `Status`. The call costs little more than a load from
-    /// memory.
+    /// Returns the content of the device register `Status`. The call costs little more than a load
+    /// from memory.
     fn status_bits(&self) -> u32;
 
-    /// Ends a `Wait` message that sleeps with status `TimedOut`. Later `Wait` messages do not sleep
-    /// any more. The VMM calls this when its virtual CPUs have to stop.
+    /// Makes a sleeping `Wait` message end, with status `TimedOut`. Later `Wait` messages do not
+    /// sleep any more. The VMM calls this when its virtual CPUs have to stop.
     fn interrupt(&self);
 
     /// Makes each batch end after the message that is being executed; the messages after that one

@@ -9,7 +9,7 @@ use crate::statistics::{Activity, Statistics};
 /// What a session has done so far, for the reports of a VMM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionReport {
-    /// Number of the session in its mediator, from 1.
+    /// Number of the session in its mediator, counted from 1.
     pub session: u64,
     /// Name that the VMM gave the session.
     pub name: String,

@@ -117,8 +117,7 @@ pub enum InterruptError {
         /// Number of vectors that the device has.
         count: u32,
     },
-    /// The kind has no message vectors: it is the pin, or a notification for
-    /// [`crate::Device::watch`].
+    /// Pins are not set vector by vector, and notifications are for [`crate::Device::watch`].
     #[error("{kind} interrupts of device {address} are not message-signalled")]
     NotMessages {
         /// PCI address of the device.

@@ -31,7 +31,7 @@ pub enum PageSize {
 /// Why the kernel refused to create, map or place memory.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
-    /// The kernel refuses to create a memory object of that size.
+    /// The kernel creates no memory object of that size.
     #[error("cannot create a memory object of {bytes} bytes")]
     Create {
         /// Size asked for.
