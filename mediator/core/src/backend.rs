@@ -79,8 +79,8 @@ impl BackendError {
     }
 }
 
-/// Returns the causes of `error`, each after a colon, so that a log line can show the error and then
-/// its causes.
+/// Returns the causes of `error` as text, each after a colon. A log line shows the error first and
+/// then this text.
 pub fn cause(error: &dyn std::error::Error) -> String {
     let mut text = String::new();
     let mut next = error.source();
@@ -119,7 +119,8 @@ fn place(line: u32) -> String {
     }
 }
 
-/// A callback that a back end calls when its device is lost; [`Backend::observe_loss`] sets it.
+/// A function that a back end calls when its device is lost, with the fault that says why.
+/// [`Backend::observe_loss`] registers the function.
 pub type LossObserver = Box<dyn Fn(&Fault) + Send + Sync>;
 
 /// A GPU, or software that executes GPU work in its place. Sessions get memory and address spaces
@@ -148,8 +149,8 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// * `BadMemory` if the descriptor does not lead to memory of the kind and size that `exported`
     ///   states.
-    /// * `Unsupported` if the back end imports no memory of this kind.
-    /// * `NoMemory` if the host has no addresses or descriptors left.
+    /// * `Unsupported` if the back end cannot import memory of this kind.
+    /// * `NoMemory` if this process has no free addresses or file descriptors left.
     /// * `BackEnd` if the driver fails.
     fn import(&self, exported: Exported) -> Result<Arc<dyn Memory>, BackendError>;
 
@@ -158,7 +159,7 @@ pub trait Backend: Send + Sync {
     ///
     /// # Errors
     /// * `Unsupported` if the back end cannot use guest RAM.
-    /// * `NoMemory` if the host has no addresses left or lets this process lock no more memory.
+    /// * `NoMemory` if this process has no free addresses left or may not lock more memory.
     /// * `BackEnd` if the driver fails.
     fn register_ram(
         &self,
@@ -195,8 +196,8 @@ pub trait Backend: Send + Sync {
 
     /// Returns how long the work of a client may continue after that client's reset before the
     /// mediator stops the work, if the session has other clients. Zero for a back end that can stop
-    /// any work without harm; longer for a back end that stopping work would poison
-    /// ([`Self::is_poisoned`]).
+    /// any work without harm; longer for a back end that becomes poisoned ([`Self::is_poisoned`])
+    /// if its work is stopped.
     fn grace(&self) -> Duration {
         Duration::ZERO
     }
@@ -220,8 +221,8 @@ pub trait Memory: Send + Sync + Any {
     /// can import the memory ([`Backend::import`]).
     ///
     /// # Errors
-    /// `Unsupported` if this memory cannot be shared, `NoMemory` if the process has no descriptor
-    /// left, `BackEnd` if the driver fails.
+    /// `Unsupported` if this memory cannot be shared, `NoMemory` if the process has no free file
+    /// descriptor left, `BackEnd` if the driver fails.
     fn export(&self) -> Result<Exported, BackendError>;
 
     /// Returns `self` as [`Any`], so that the back end can downcast it to its own type.
@@ -236,28 +237,28 @@ pub struct AllocateOptions {
     pub compressible: bool,
 }
 
-/// Memory that one process exports and another one imports: a descriptor, and what the descriptor
-/// stands for.
+/// Memory that one process exports and another one imports: a file descriptor, and a description of
+/// the memory behind it.
 #[derive(Debug)]
 pub struct Exported {
     /// Kind of the memory behind the descriptor.
     pub kind: MemoryKind,
     /// Size of the memory in bytes.
     pub bytes: u64,
-    /// A memory object if `kind` is [`MemoryKind::Host`]; otherwise a descriptor that the device's
-    /// driver made.
+    /// The file descriptor: of a memory object if `kind` is [`MemoryKind::Host`], otherwise one
+    /// that the device's driver created.
     pub file: OwnedFd,
     /// Offset in bytes at which the memory begins in the memory object.
     pub offset: u64,
-    /// Page size of the memory object; has no meaning for memory of a device.
+    /// Page size of the memory object; ignored for memory of a device.
     pub pages: PageSize,
 }
 
 /// A GPU address space with its mappings, modules and queues. Any thread may call any method at any
 /// time.
 ///
-/// The address space chooses the addresses of mappings; a back end that may choose any address uses
-/// [`crate::va::VaAllocator`].
+/// An implementation chooses the addresses of mappings itself. If its device lets it choose any
+/// address, it can use [`crate::va::VaAllocator`] for that.
 pub trait Space: Send + Sync {
     /// Maps `bytes` bytes of `memory`, from its byte `offset`, with the rights `access`: at GPU
     /// address `wanted`, or at any free address if `wanted` is `None`. Returns the address. The
@@ -345,7 +346,8 @@ pub trait Function: Send + Sync + Any {
     fn block_threads_max(&self) -> u32;
     /// Returns how many bytes of shared memory the kernel's code declares for each block.
     fn shared_bytes(&self) -> u32;
-    /// Returns how many bytes of shared memory a launch may add for each block at most.
+    /// Returns the maximum number of bytes of dynamic shared memory that a launch may request for
+    /// each block.
     fn dynamic_shared_bytes_max(&self) -> u32;
 
     /// Checks whether the kernel can be launched in `shape`, which [`Launch::new`] has found to be

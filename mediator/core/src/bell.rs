@@ -44,12 +44,13 @@ impl Bell {
         })
     }
 
-    /// Returns the event that the guest's doorbell signals.
+    /// Returns the event (eventfd) that becomes signalled when the guest writes to its doorbell
+    /// register.
     pub fn doorbell(&self) -> &EventFd {
         &self.doorbell
     }
 
-    /// Asks the consumer to end, and wakes it.
+    /// Asks the thread that consumes the command buffer to end, and wakes it if it sleeps.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         // Fails only when the counter is full, and then the consumer is awake.
@@ -60,13 +61,13 @@ impl Bell {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// Sleeps until the doorbell rings or the consumer is stopped.
+    /// Sleeps until the guest rings the doorbell or [`Self::stop`] is called.
     pub fn sleep(&self) {
         self.wait(-1);
     }
 
-    /// Sleeps until the doorbell rings or the consumer is stopped, but no longer than `limit`.
-    /// Returns false if the time has passed.
+    /// Sleeps until the guest rings the doorbell or [`Self::stop`] is called, but no longer than
+    /// `limit`. Returns true if one of the two happened, and false if the time ran out first.
     pub fn sleep_for(&self, limit: Duration) -> bool {
         self.wait(i32::try_from(limit.as_millis()).unwrap_or(i32::MAX))
     }

@@ -28,7 +28,8 @@ impl Client {
         self.0 as u32
     }
 
-    /// Returns the bit that stands for the client in a set of clients.
+    /// Returns a word in which only the bit for this client is set. A set of clients is the bitwise
+    /// OR of such words.
     pub const fn bit(self) -> u64 {
         1 << self.0
     }

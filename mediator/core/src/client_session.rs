@@ -25,7 +25,7 @@ pub(crate) struct ClientSession<'a> {
 }
 
 /// A client's epoch in a generation of its session. An operation that releases the lock in between
-/// notes the epoch first, and leaves nothing behind if the epoch has ended when it locks again.
+/// remembers the epoch, and leaves nothing behind if the epoch has ended when it locks again.
 pub(crate) struct Epoch {
     pub generation: Arc<Generation>,
     number: u64,
@@ -40,7 +40,7 @@ pub(crate) struct OpenSpace {
 }
 
 impl ClientSession<'_> {
-    /// Locks the state of the session.
+    /// Locks the session's state and returns it, restricted to the objects of this client.
     pub fn lock(&self) -> ClientState<'_> {
         ClientState {
             state: self.session.lock(),
@@ -57,10 +57,11 @@ impl ClientSession<'_> {
         }
     }
 
-    /// Locks the state, unless `epoch` has ended.
+    /// Locks the session's state as [`Self::lock`] does, but fails if `epoch` has ended.
     ///
     /// # Errors
-    /// `DeviceLost` if the session or the client was reset since `epoch`, or the session is lost.
+    /// `DeviceLost` if the session is lost, or if the session or the client has been reset since
+    /// `epoch` was current.
     pub fn lock_within(&self, epoch: &Epoch) -> Result<ClientState<'_>, Refusal> {
         let state = self.lock();
         let present = Arc::ptr_eq(&state.generation, &epoch.generation);
@@ -68,10 +69,11 @@ impl ClientSession<'_> {
         Ok(state)
     }
 
-    /// Looks up an address space of this client, which the caller can then use without the lock.
+    /// Returns the address space of this client behind `handle`, so that the caller can use it
+    /// without holding the lock on the session's state.
     ///
     /// # Errors
-    /// `BadHandle` if `handle` is not a space of this client.
+    /// `BadHandle` if `handle` does not name an address space of this client.
     pub fn open_space(&self, handle: u32) -> Result<OpenSpace, Refusal> {
         let epoch = self.epoch();
         let shared = Arc::clone(&self.lock().get::<SpaceEntry>(handle)?.shared);
@@ -82,12 +84,13 @@ impl ClientSession<'_> {
         })
     }
 
-    /// Locks the state, unless the epoch or the space has ended since [`Self::open_space`]. The
-    /// handle may then stand for another space.
+    /// Locks the session's state as [`Self::lock`] does, but fails if the address space has been
+    /// destroyed since [`Self::open_space`] returned `space`. The check is needed because a handle
+    /// can be reused for a later object.
     ///
     /// # Errors
-    /// `DeviceLost` if the session or the client was reset since, or the session is lost;
-    /// `BadHandle` if the handle stands for something else.
+    /// `DeviceLost` if the session is lost, or if the session or the client has been reset since
+    /// then; `BadHandle` if the handle no longer names this address space.
     pub fn lock_with(&self, space: &OpenSpace) -> Result<ClientState<'_>, Refusal> {
         let state = self.lock_within(&space.epoch)?;
         let present = &state.get::<SpaceEntry>(space.handle)?.shared;
@@ -97,8 +100,8 @@ impl ClientSession<'_> {
         }
     }
 
-    /// Returns whether `epoch` has ended. The answer `false` can be out of date unless the state is
-    /// locked.
+    /// Returns whether `epoch` has ended. Unless the caller holds the lock on the session's state,
+    /// the epoch may end right after this returns false.
     pub fn is_over(&self, epoch: &Epoch) -> bool {
         epoch.generation.ended() || self.epoch_number() != epoch.number
     }
@@ -133,36 +136,42 @@ pub(crate) struct ClientState<'a> {
 }
 
 impl ClientState<'_> {
-    /// Returns the object behind `handle`, if it is a `T` of this client.
+    /// Returns the object behind `handle`; fails with `BadHandle` unless it is a `T` that this
+    /// client owns.
     pub fn get<T: Kind>(&self, handle: u32) -> Result<&T, Refusal> {
         self.check(handle)?;
         self.state.get(handle)
     }
 
-    /// Returns the object behind `handle` for changes, if it is a `T` of this client.
+    /// Returns the object behind `handle`, to be modified; fails with `BadHandle` unless it is a
+    /// `T` that this client owns.
     pub fn get_mut<T: Kind>(&mut self, handle: u32) -> Result<&mut T, Refusal> {
         self.check(handle)?;
         self.state.get_mut(handle)
     }
 
-    /// Stores a new object of this client and returns its handle.
+    /// Stores `object` as an object of this client and returns its new handle; fails with
+    /// `QuotaObjects` if all handles are taken.
     pub fn insert(&mut self, object: Object) -> Result<u32, Refusal> {
         self.state.insert(self.client, object)
     }
 
-    /// Removes an object of this client and returns it.
+    /// Removes the object behind `handle` and returns it; returns `None` if this client owns no
+    /// such object.
     pub fn remove(&mut self, handle: u32) -> Option<Object> {
         self.check(handle).ok()?;
         self.state.remove(handle)
     }
 
-    /// Ends the GPU mapping at `address` in the address space `space`, which must be this client's.
+    /// Removes the GPU mapping that begins at `address` of the address space with handle `space`,
+    /// which this client must own.
     pub fn unmap_gpu(&mut self, space: u32, address: u64) -> Result<(), Refusal> {
         self.check(space)?;
         self.state.unmap_gpu(space, address)
     }
 
-    /// Ends the mapping at aperture offset `offset`, which must be of this client's memory.
+    /// Removes the mapping that begins at `offset` of the aperture. The mapped memory must belong
+    /// to this client.
     pub fn unmap_cpu(&mut self, host: &dyn Host, offset: u64) -> Result<(), Refusal> {
         let mapping = self.state.aperture.get(&offset);
         match mapping {
@@ -171,7 +180,8 @@ impl ClientState<'_> {
         }
     }
 
-    /// Ends every mapping of the memory behind `handle`, which must be this client's.
+    /// Removes every GPU and aperture mapping of the memory behind `handle`, which this client must
+    /// own.
     pub fn unmap_everywhere(&mut self, host: &dyn Host, handle: u32) -> Result<(), Refusal> {
         self.check(handle)?;
         self.state.unmap_everywhere(host, handle)

@@ -35,9 +35,9 @@ pub(crate) use rings::Rings;
 
 /// What the command buffers of one session share.
 pub(crate) struct CommandBuffers {
-    /// Number of the session, for logs.
+    /// Number of the session, shown in logs.
     pub id: u64,
-    /// Name of the session, for logs and threads.
+    /// Name of the session, shown in logs and in names of threads.
     pub name: String,
     pub counters: Arc<Counters>,
     pub signal: Arc<FenceSignal>,
@@ -45,7 +45,7 @@ pub(crate) struct CommandBuffers {
     pub rings: Rings,
 }
 
-/// A command buffer with its consumer. A drop stops the consumer and waits for it.
+/// A command buffer with its consumer. Dropping it stops the consumer and waits for its thread.
 pub(crate) struct CommandBuffer {
     bell: Arc<Bell>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -63,8 +63,9 @@ pub(crate) struct Placement {
 }
 
 impl CommandBuffer {
-    /// Creates a command buffer: maps the ring at `placement`, binds a free doorbell, and starts
-    /// the consumer thread.
+    /// Creates a command buffer in the memory that `placement` names: clears the header of its
+    /// ring, binds a free doorbell to it, and starts its consumer. The consumer executes work in
+    /// the address space `space` and ends with `generation`.
     pub fn start(
         session: &CommandBuffers,
         host: &dyn Host,
@@ -107,18 +108,19 @@ impl CommandBuffer {
         }))
     }
 
-    /// Returns the number of the command buffer's doorbell.
+    /// Returns the index of the doorbell register that wakes this command buffer's consumer.
     pub fn doorbell(&self) -> u32 {
         self.doorbell.index
     }
 
-    /// Makes the consumer end after the packet that it is executing.
+    /// Asks the consumer to end after the packet that it is executing. Does not wait for it.
     pub fn stop(&self) {
         self.bell.stop();
     }
 
-    /// Stops the consumer, and waits until it has ended. Returns false if it still runs after
-    /// `patience`, or as soon as `give_up` is set.
+    /// Asks the consumer to end, and waits until its thread has ended. Returns false if the thread
+    /// still runs after `patience`, or as soon as another thread sets `give_up`. `signal` wakes a
+    /// consumer that waits for a fence.
     pub fn stop_within(
         &self,
         signal: &FenceSignal,
@@ -137,7 +139,7 @@ impl CommandBuffer {
             .unwrap_or(false)
     }
 
-    /// Stops the consumer and waits for the end of its thread, even if its work takes long.
+    /// Asks the consumer to end, and waits without a time limit until its thread has ended.
     pub fn join(&self) {
         self.stop();
         let thread = self.thread.lock().take();

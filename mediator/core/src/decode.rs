@@ -94,7 +94,8 @@ pub(crate) fn reply<T: IntoBytes + Immutable>(body: &mut [u8], reply: &T) {
 pub(crate) struct Previous(Option<u32>);
 
 impl Previous {
-    /// Returns `handle`, or the handle of the previous message's reply if `handle` is [`PREVIOUS`].
+    /// Returns `handle`, or, if it is [`PREVIOUS`], the handle that an earlier message of the same
+    /// batch returned last. Fails with `BadHandle` if no earlier message returned one.
     pub fn resolve(&self, handle: u32) -> Result<u32, Refusal> {
         match handle {
             PREVIOUS => self.0.ok_or(Refusal::bad_handle(PREVIOUS)),
@@ -102,7 +103,8 @@ impl Previous {
         }
     }
 
-    /// Stores the handle in a message's reply, for later messages of the batch.
+    /// Records `handle`, which a message of the batch has just returned, as the meaning of
+    /// [`PREVIOUS`].
     pub fn set(&mut self, handle: u32) {
         self.0 = Some(handle);
     }

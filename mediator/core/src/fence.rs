@@ -23,7 +23,7 @@ pub(crate) struct FenceSignal {
 }
 
 impl FenceSignal {
-    /// Wakes all sleeping threads, so that they look at their fences again.
+    /// Wakes all threads that wait for fences of the session, so that each checks its fence again.
     pub fn notify(&self) {
         fence(Ordering::SeqCst); // W2
         if self.sleepers.load(Ordering::Relaxed) != 0 {
@@ -32,14 +32,14 @@ impl FenceSignal {
         }
     }
 
-    /// Sleeps until `look` returns a value, and returns that value; `None` if `deadline` passes
-    /// before.
+    /// Waits until `look` returns a value, and returns that value; returns `None` at `deadline`.
+    /// Calls `look` after each [`Self::notify`], and at least once per millisecond.
     pub fn wait_until<T>(&self, deadline: Instant, look: impl FnMut() -> Option<T>) -> Option<T> {
         self.wait_looking(deadline, PERIOD_MAX, look)
     }
 
-    /// Sleeps as [`Self::wait_until`] does. The time between two calls of `look` doubles up to
-    /// `period_max`.
+    /// Waits as [`Self::wait_until`] does, but lets the time between two calls of `look` grow up to
+    /// `period_max` instead of one millisecond.
     pub fn wait_looking<T>(
         &self,
         deadline: Instant,

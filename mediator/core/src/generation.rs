@@ -19,13 +19,14 @@ pub(crate) struct StatusObserver {
 }
 
 impl StatusObserver {
-    /// Sets the observer. Only the first call has an effect.
+    /// Sets the function that [`Self::tell`] calls. Only the first call of this method has an
+    /// effect.
     pub fn observe(&self, tell: Box<dyn Fn(u32) + Send + Sync>) {
         let _ = self.tell.set(tell);
     }
 
-    /// Calls the observer with the new `bits`. The caller holds a lock, which keeps the calls in
-    /// order.
+    /// Calls the observer with `bits`, the new content of register `Status`. Callers must hold a
+    /// lock of the session, so that the calls come in the order of the changes.
     pub fn tell(&self, bits: u32) {
         self.lost.store(bits & status::LOST != 0, Ordering::Relaxed);
         if let Some(tell) = self.tell.get() {
@@ -33,7 +34,7 @@ impl StatusObserver {
         }
     }
 
-    /// Returns whether the bits of the last [`Self::tell`] said that the session is lost.
+    /// Returns whether the session is lost, according to the `bits` last passed to [`Self::tell`].
     pub fn lost(&self) -> bool {
         self.lost.load(Ordering::Relaxed)
     }
@@ -70,12 +71,14 @@ impl Generation {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Returns the fault that ended the generation; `None` if it has not ended or ended otherwise.
+    /// Returns the fault that ended the generation; `None` if the generation has not ended, or
+    /// ended by a reset or a close.
     pub fn fault(&self) -> Option<Fault> {
         self.inner.lock().fault.clone()
     }
 
-    /// Ends the generation because of `fault`. Returns false if it had ended before.
+    /// Ends the generation because of `fault`, which makes the session lost. Returns false, and
+    /// does not record `fault`, if the generation has already ended.
     pub fn lose(&self, fault: Fault) -> bool {
         let first = {
             let mut inner = self.inner.lock();
@@ -97,7 +100,8 @@ impl Generation {
         self.signal.notify();
     }
 
-    /// Stops `bell` when the generation ends; at once if it has ended.
+    /// Registers `bell`: its consumer is asked to stop when the generation ends, or immediately if
+    /// the generation has already ended.
     pub fn watch_bell(&self, bell: &Arc<Bell>) {
         let mut inner = self.inner.lock();
         inner.bells.retain(|bell| bell.strong_count() != 0);
@@ -107,7 +111,8 @@ impl Generation {
         }
     }
 
-    /// Sets `stop` when the generation ends; at once if it has ended.
+    /// Registers `stop`: it is set to true when the generation ends, or immediately if the
+    /// generation has already ended.
     pub fn watch_stop(&self, stop: &Arc<AtomicBool>) {
         let mut inner = self.inner.lock();
         inner.stops.retain(|stop| stop.strong_count() != 0);

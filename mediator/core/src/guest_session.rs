@@ -18,7 +18,7 @@ pub enum OpenError {
     /// The host lacks what the back end needs: a driver, the device, or memory.
     #[error("{reason}")]
     Unavailable {
-        /// What the back end said, and the way out.
+        /// What the host lacks and, if there is one, the way out.
         reason: String,
     },
     /// The kernel did not start a process to hold the session.
@@ -26,7 +26,7 @@ pub enum OpenError {
     Start {
         /// Name of the VM.
         name: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The process that was to hold the session failed before it had opened the session.
@@ -49,14 +49,15 @@ pub trait GuestSession: Send + Sync {
     /// A `Wait` message in the batch makes this call sleep; [`Self::interrupt`] ends the sleep.
     fn execute(&self, client: Client, batch: &mut [u8]) -> Status;
 
-    /// Ends all objects of the guest and begins a new generation, as the guest asks through
-    /// register `Reset` of page 0. When this returns, no consumer runs and the aperture is empty.
+    /// Destroys all objects of the guest and begins a new generation. The VMM calls this when the
+    /// guest writes to the device register `Reset` of page 0. When this returns, no consumer runs
+    /// and the aperture is empty.
     fn reset(&self);
 
-    /// Ends all objects of `client`, and no others, as the client asks through register `Reset` of
-    /// its page. When this returns, no consumer of the client runs, none of its memory is in the
-    /// aperture, and its interrupt will not be raised. If the session is lost and no client owns an
-    /// object any more, a new generation begins.
+    /// Destroys all objects of `client`, and no others. The VMM calls this when the client writes
+    /// to the device register `Reset` of its own page. When this returns, no consumer of the client
+    /// runs, none of its memory is in the aperture, and its interrupt will not be raised. If the
+    /// session is lost and no client owns an object any more, a new generation begins.
     ///
     /// Running work of the client may continue for the time that [`crate::backend::Backend::grace`]
     /// returns before it is stopped. If the stop poisons the back end
@@ -67,12 +68,12 @@ pub trait GuestSession: Send + Sync {
     /// from memory.
     fn owners(&self) -> u64;
 
-    /// Returns the content of register `Status`. The call costs little more than a load from
-    /// memory.
+    /// Returns the content of the device register `Status`. The call costs little more than a load
+    /// from memory.
     fn status_bits(&self) -> u32;
 
-    /// Ends a `Wait` message that sleeps with status `TimedOut`. Later `Wait` messages do not sleep
-    /// any more. The VMM calls this when its virtual CPUs have to stop.
+    /// Makes a sleeping `Wait` message end, with status `TimedOut`. Later `Wait` messages do not
+    /// sleep any more. The VMM calls this when its virtual CPUs have to stop.
     fn interrupt(&self);
 
     /// Makes each batch end after the message that is being executed; the messages after that one
@@ -80,8 +81,9 @@ pub trait GuestSession: Send + Sync {
     /// its guest has stopped: one batch can take minutes.
     fn halt(&self);
 
-    /// Ends the session for good, as a drop does: joins the consumers, unbinds doorbells, empties
-    /// the aperture, revokes exports and releases memory. A second call does nothing.
+    /// Ends the session for good, as dropping it does: waits for the consumers to end, unbinds
+    /// doorbells, empties the aperture, revokes exports and frees memory. A second call does
+    /// nothing.
     fn close(&self);
 
     /// Returns the number of the session, which logs show.
@@ -108,7 +110,7 @@ pub trait SessionSource: Send + Sync {
     ///
     /// # Errors
     /// * [`OpenError::Unavailable`] if the host lacks what the back end needs.
-    /// * [`OpenError::Start`] if the kernel starts no worker process.
+    /// * [`OpenError::Start`] if the kernel fails to start the worker process.
     /// * [`OpenError::Ended`] if the worker process ends before the session is open.
     ///
     /// After an error, neither a session nor a process remains.

@@ -81,7 +81,7 @@ impl<T> Table<T> {
         })
     }
 
-    /// Iterates over all objects, for changes.
+    /// Iterates over all objects, so that the caller can modify them.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.slots.iter_mut().filter_map(|slot| slot.value.as_mut())
     }

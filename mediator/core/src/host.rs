@@ -14,29 +14,29 @@ pub enum PlaceError {
     /// The aperture has no free range of that size.
     #[error("the aperture (BAR 2) has no free range of {bytes} bytes")]
     Full {
-        /// Bytes asked for.
+        /// Number of bytes that the session asked to place.
         bytes: u64,
     },
     /// The kernel did not map the memory into the aperture's window.
     #[error("cannot place {bytes} bytes of memory in the aperture")]
     Map {
-        /// Bytes asked for.
+        /// Number of bytes that the session asked to place.
         bytes: u64,
-        /// Why.
+        /// The error of the mapping.
         source: MemoryError,
     },
     /// The hypervisor refused a change of a memory slot.
     #[error("the hypervisor cannot change the memory slot at aperture offset {offset:#x}")]
     Slot {
-        /// Offset into the aperture.
+        /// Offset in the aperture, in bytes.
         offset: u64,
-        /// What the hypervisor said.
+        /// The hypervisor's error.
         source: std::io::Error,
     },
     /// No placement begins at the offset.
     #[error("no memory is placed at aperture offset {offset:#x}")]
     Absent {
-        /// Offset into the aperture.
+        /// Offset in the aperture, in bytes.
         offset: u64,
     },
 }
@@ -65,13 +65,13 @@ pub struct RamRegion {
 pub struct RingPlace {
     /// The memory object that contains the command buffer.
     pub memory: Arc<SharedMemory>,
-    /// Offset of the command buffer's header page in the object, in bytes.
+    /// Offset in bytes at which the command buffer begins in the memory object.
     pub offset: u64,
 }
 
-/// The VMM of a guest, as the guest's session uses it. The threads of virtual CPUs, the thread that
-/// watches fences, and (when an export is revoked) threads of other sessions call its methods. The
-/// methods call no session.
+/// What a session needs from the VMM of its guest: the aperture, guest RAM, doorbells and
+/// interrupts. Several threads call the methods at the same time, and may hold locks of the
+/// session, so no method may call a session.
 pub trait Host: Send + Sync {
     /// Places `bytes` bytes of `backing`, from its byte `offset`, in the aperture, where the guest
     /// can access them with the rights `access`. Returns their offset in the aperture. All numbers

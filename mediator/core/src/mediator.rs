@@ -56,7 +56,7 @@ impl Mediator {
     }
 
     /// Opens a session for the guest of VMM `host`, with the limits `quota`. `name` shows in logs
-    /// and reports. When the session is closed or dropped, all its objects end.
+    /// and reports. When the session is closed or dropped, all its objects are destroyed.
     pub fn open(&self, host: Arc<dyn Host>, quota: Quota, name: &str) -> Arc<Session> {
         let id = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         self.open_as(id, host, quota, name)

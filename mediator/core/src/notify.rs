@@ -42,8 +42,8 @@ impl Watch {
             && Arc::ptr_eq(&self.space, &other.space)
     }
 
-    /// Returns whether the fence has reached the value; `None` if its address is not mapped any
-    /// more.
+    /// Returns whether the fence in memory has reached the value that the client waits for; `None`
+    /// if the address of the fence is no longer mapped.
     pub fn reached(&self) -> Option<bool> {
         let value = self.space.backend.load_u64(self.address)?;
         Some(value >= self.value)
@@ -80,7 +80,8 @@ struct Armed {
 }
 
 impl Notifier {
-    /// Creates a notifier without watches. Its thread, `name`, starts with the first watch.
+    /// Creates a notifier that watches no fence. Its thread, which gets the name `name`, is started
+    /// when [`Self::arm`] is first called.
     pub fn new(
         name: String,
         host: Arc<dyn Host>,
@@ -101,9 +102,9 @@ impl Notifier {
         }
     }
 
-    /// Watches a fence until it reaches its value, and then raises the client's interrupt. If the
-    /// client watches the fence already, the smaller value counts. The caller holds the lock of the
-    /// session's state, in which it has found client and address space.
+    /// Begins to watch the fence that `watch` describes. When the fence reaches its value, the
+    /// client's interrupt is raised and the watch ends. If the client already watches this fence,
+    /// the smaller of both values applies. The caller must hold the lock on the session's state.
     pub fn arm(&self, watch: Watch) -> Result<(), Refusal> {
         self.start()?;
         let mut armed = self.shared.armed.lock();
@@ -122,14 +123,15 @@ impl Notifier {
         Ok(())
     }
 
-    /// Ends the watches of a client. When it returns, the client's interrupt will not be raised.
+    /// Ends all watches of `client`. After this returns, none of them raises the client's
+    /// interrupt.
     pub fn forget(&self, client: Client) {
         let mut armed = self.shared.armed.lock();
         armed.watches.retain(|watch| watch.client != client);
     }
 
-    /// Ends the watches in an address space that is destroyed, and raises the interrupts of their
-    /// clients.
+    /// Ends all watches of fences in `space`, an address space that is being destroyed, and raises
+    /// the interrupts of the clients that waited for them.
     pub fn end_space(&self, space: &Arc<SharedSpace>) {
         self.shared
             .raise_if(|watch| Arc::ptr_eq(&watch.space, space));

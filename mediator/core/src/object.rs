@@ -110,7 +110,7 @@ pub(crate) struct OwnExport {
 
 /// An allocation, an import, or registered guest RAM.
 pub(crate) struct MemoryEntry {
-    /// `None` once the export behind the memory was revoked.
+    /// The memory; `None` after the import of it was revoked, or the device was lost.
     pub memory: Option<Arc<dyn Memory>>,
     pub bytes: u64,
     pub material: Material,
@@ -144,23 +144,24 @@ impl MemoryEntry {
         }
     }
 
-    /// Returns the memory, unless it was revoked.
+    /// Returns the memory; fails with `Revoked` if it was taken away from the session.
     pub fn live(&self) -> Result<&Arc<dyn Memory>, Refusal> {
         self.memory.as_ref().ok_or(Refusal::new(Status::Revoked))
     }
 
-    /// Refuses with `AccessDenied` if the handle does not have the rights `wanted`.
+    /// Fails with `AccessDenied` if this handle to the memory does not include the access rights
+    /// `wanted`.
     pub fn check_access(&self, wanted: Access) -> Result<(), Refusal> {
         refuse_if(!self.access.allows(wanted), Status::AccessDenied)
     }
 
-    /// Refuses with `BadRange` if `bytes` is 0 or the `bytes` bytes at `offset` are not within the
-    /// memory.
+    /// Fails with `BadRange` if `bytes` is 0 or the range is not within the memory.
     pub fn check_range(&self, offset: u64, bytes: u64) -> Result<(), Refusal> {
         check_range(offset, bytes, self.bytes).map_err(|_| Refusal::new(Status::BadRange))
     }
 
-    /// Returns what can be placed in the aperture, if the guest's CPUs may see this memory.
+    /// Returns this memory in the form in which the VMM places it in the aperture. Fails with
+    /// `BadMemory` if the memory is not of a kind that the guest can map for its CPUs.
     pub fn cpu_visible(&self) -> Result<Backing, Refusal> {
         match self.material {
             Material::Allocated(MemoryKind::DeviceVisible | MemoryKind::Host) => {}

@@ -22,13 +22,15 @@ impl Owners {
         self.bits.load(Ordering::Acquire)
     }
 
-    /// Sets the observer. Only the first call has an effect.
+    /// Sets the function that is called at each change of the set. Only the first call of this
+    /// method has an effect.
     pub fn observe(&self, observer: Observer) {
         let _ = self.observer.set(observer);
     }
 
-    /// Stores the set of clients that own objects, and calls the observer if it has changed. The
-    /// caller holds the session's lock, which keeps the calls in order.
+    /// Replaces the set of clients with `bits`, and calls the observer if that changed the set.
+    /// Callers must hold the lock on the session's state, so that the calls come in the order of
+    /// the changes.
     pub fn set(&self, bits: u64) {
         if self.bits.swap(bits, Ordering::AcqRel) != bits
             && let Some(observer) = self.observer.get()
@@ -48,14 +50,16 @@ impl Default for Counts {
 }
 
 impl Counts {
-    /// Counts a new object of `client`. Returns true if it is the client's only object.
+    /// Adds 1 to the number of objects that `client` owns. Returns true if the client owned none
+    /// before.
     pub fn add(&mut self, client: Client) -> bool {
         let count = &mut self.0[client.index()];
         *count += 1;
         *count == 1
     }
 
-    /// Counts an object of `client` as removed. Returns true if the client has no object left.
+    /// Subtracts 1 from the number of objects that `client` owns. Returns true if the client now
+    /// owns none.
     pub fn subtract(&mut self, client: Client) -> bool {
         let count = &mut self.0[client.index()];
         *count = count.saturating_sub(1);

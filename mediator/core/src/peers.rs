@@ -5,16 +5,16 @@ use std::sync::Arc;
 use crate::host::Host;
 use crate::share::Exchange;
 
-/// The ways from one caller of a session to its VMM and to other sessions.
+/// The VMM and the other sessions, as a session reaches them while it works for one caller.
 ///
-/// In the VMM's process all callers have the same. In a worker process, a caller on the VMM's side
-/// waits for its reply and serves calls meanwhile, so what the session calls for that caller takes
-/// that caller's own channel.
+/// In the VMM's process, one value serves all callers. In a worker process, each request comes from
+/// a thread of the VMM that waits for the reply and meanwhile answers calls of the session on the
+/// same socket; so there is one value for each socket.
 #[derive(Clone)]
 pub struct Peers {
     /// The VMM of the session's guest.
     pub host: Arc<dyn Host>,
-    /// The place for exports and imports.
+    /// The exchange through which the session exports and imports memory.
     pub exchange: Arc<dyn Exchange>,
 }
 

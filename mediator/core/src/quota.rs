@@ -99,13 +99,14 @@ impl Account {
         self.used[resource as usize].load(Ordering::Acquire)
     }
 
-    /// Returns the largest amount of GPU memory that was in use at one time, in bytes.
+    /// Returns the largest amount of GPU memory that the session has used at any one time, in
+    /// bytes.
     pub fn peak_memory_bytes(&self) -> u64 {
         self.peak_memory_bytes.load(Ordering::Relaxed)
     }
 
-    /// Takes `amount` of `resource` until the returned charge is dropped, or refuses if that would
-    /// exceed the limit.
+    /// Counts `amount` of `resource` as used by the session until the returned charge is dropped.
+    /// Fails with the status of the limit if the session would then use more than its quota allows.
     pub fn charge(self: &Arc<Self>, resource: Resource, amount: u64) -> Result<Charge, Refusal> {
         let limit = self.quota.limits()[resource as usize];
         let used = &self.used[resource as usize];

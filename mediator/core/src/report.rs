@@ -9,7 +9,7 @@ use crate::statistics::{Activity, Statistics};
 /// What a session has done so far, for the reports of a VMM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionReport {
-    /// Number of the session in its mediator, from 1.
+    /// Number of the session in its mediator, counted from 1.
     pub session: u64,
     /// Name that the VMM gave the session.
     pub name: String,
@@ -28,12 +28,13 @@ pub struct SessionReport {
 /// What a report says about the worker process that holds a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkerReport {
-    /// Memory of the process in bytes, without guest RAM and GPU memory, when it was last read.
+    /// Resident memory of the process in bytes, as last measured. Guest RAM and GPU memory are not
+    /// included.
     pub rss_bytes: u64,
-    /// How often another worker process took over, after the guest had lost its session.
+    /// Number of times that a new worker process replaced one whose session was lost.
     pub restarts: u64,
-    /// Bytes that the worker processes of this session added to their reports, one entry for each
-    /// process.
+    /// Additional data of the worker processes that this session has had, one entry for each
+    /// process. The program that runs as a worker defines the content.
     pub supplements: Vec<Vec<u8>>,
 }
 
@@ -48,23 +49,24 @@ impl SessionReport {
         }
     }
 
-    /// Returns the names of control messages with their counts. Messages that never came are left
-    /// out.
+    /// Returns the name and the count of each kind of control message that the session has received
+    /// at least once.
     pub fn messages_by_name(&self) -> Vec<(&'static str, u64)> {
         let count = |o: &message::Opcode| (o.name(), self.messages[*o as usize]);
         let counts = message::Opcode::ALL.iter().map(count);
         counts.filter(|(_, count)| *count != 0).collect()
     }
 
-    /// Returns the names of packets with their counts. Packets that never came are left out.
+    /// Returns the name and the count of each kind of packet that the session has executed at least
+    /// once.
     pub fn packets_by_name(&self) -> Vec<(&'static str, u64)> {
         let count = |o: &packet::Opcode| (o.name(), self.packets[*o as usize]);
         let counts = packet::Opcode::ALL.iter().map(count);
         counts.filter(|(_, count)| *count != 0).collect()
     }
 
-    /// Returns this report with the counts of `earlier` added, the report of an earlier session of
-    /// the same guest.
+    /// Returns this report with the counts of `earlier` added. `earlier` is the report of an
+    /// earlier session of the same guest.
     #[must_use]
     pub fn after(self, earlier: &Self) -> Self {
         let add = |one: u64, other: u64| one.saturating_add(other);
@@ -78,8 +80,8 @@ impl SessionReport {
 }
 
 impl SessionInner {
-    /// Returns what a monitor sees of the session. Takes no lock that the session's work takes,
-    /// except the one of the list of rings.
+    /// Returns the session's statistics and whether it is lost. Does not lock the session's state,
+    /// so that a monitor does not delay the guest's work.
     pub fn activity(&self) -> Activity {
         Activity {
             statistics: self.statistics(),

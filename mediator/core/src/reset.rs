@@ -18,8 +18,9 @@ use crate::state::State;
 use crate::statistics::Counters;
 
 impl SessionInner {
-    /// Ends the present generation with all objects of the session, and begins the next one. If
-    /// `closed` is true, the session stays closed.
+    /// Destroys all objects of the session, which ends the current generation, and begins the next
+    /// one. If `closed`, the session accepts no work afterwards. Reaches the VMM and other sessions
+    /// through `peers`.
     pub fn end_generation(&self, peers: &Peers, closed: bool) {
         let (remains, generation) = {
             let mut state = self.lock();
@@ -56,9 +57,9 @@ impl SessionInner {
         std::mem::replace(state, fresh).generation
     }
 
-    /// Makes the session lost because of `fault`, and takes all device memory and its mappings away
-    /// at once, because the host needs the device. The session keeps its other objects until its
-    /// reset.
+    /// Makes the session lost because of `fault`, and immediately removes all its device memory and
+    /// the mappings of that memory, because the host is taking the device away. The session keeps
+    /// its other objects until its next reset.
     pub fn lose_device(&self, fault: &Fault) {
         let taken = {
             let mut state = self.lock();
@@ -75,8 +76,8 @@ impl SessionInner {
         drop(taken);
     }
 
-    /// Ends all objects of `client`. Begins a new generation if the session was lost and no client
-    /// owns an object any more.
+    /// Destroys all objects that `client` owns. If the session is lost and no client owns an object
+    /// any more, begins a new generation. Reaches the VMM and other sessions through `peers`.
     pub fn reset_client(&self, peers: &Peers, client: Client) {
         self.let_work_end(client);
         let remains = {

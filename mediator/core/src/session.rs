@@ -21,29 +21,31 @@ use crate::statistics::{Activity, Counters};
 /// How often a revocation that waits looks again.
 const REVOCATION_PERIOD: Duration = Duration::from_micros(200);
 
-/// One guest's session in this process. Several threads may execute batches at the same time; their
-/// messages then alternate. Dropping the session closes it.
+/// One guest's session in this process. Several threads may execute batches at the same time; the
+/// messages of these batches then interleave. Dropping the session closes it.
 pub struct Session {
     pub(crate) inner: Arc<SessionInner>,
 }
 
 impl Session {
-    /// Calls `observer` with the new set of clients at every change of [`GuestSession::owners`].
-    /// Only the first observer is called; it must be set before the session is used. It is called
-    /// with locks held, so it must only store the set and return.
+    /// Makes the session call `observer` with the new set of clients (of [`Client::bit`]s) each
+    /// time that [`GuestSession::owners`] changes. Only the first observer that is set is called;
+    /// it must be set before the session is used. The session holds locks during the call, so
+    /// `observer` must only store the set and return.
     pub fn observe_owners(&self, observer: impl Fn(u64) + Send + Sync + 'static) {
         self.inner.owners.observe(Box::new(observer));
     }
 
-    /// Calls `observer` with the content of register `Status` at every change from now on. Only the
-    /// first observer is called; it must be set before the session is used. It is called with locks
-    /// held, so it must only store the content and return.
+    /// Makes the session call `observer` with the new content of the device register `Status` each
+    /// time that it changes. Only the first observer that is set is called; it must be set before
+    /// the session is used. The session holds locks during the call, so `observer` must only store
+    /// the content and return.
     pub fn observe_status(&self, observer: impl Fn(u32) + Send + Sync + 'static) {
         self.inner.status.observe(Box::new(observer));
     }
 
     /// Takes import number `import`, which has the handle `handle`, away from the session because
-    /// its export was withdrawn (see [`crate::share::Importing`]). Waits at most `patience` for
+    /// its export was withdrawn: removes all its mappings, and then waits at most `patience` for
     /// running work that uses the memory. Returns false if work still uses the memory after that
     /// time.
     #[must_use]
@@ -67,7 +69,8 @@ impl Session {
         true
     }
 
-    /// Executes a batch as [`GuestSession::execute`] does, for a caller with peers of its own.
+    /// Executes a batch as [`GuestSession::execute`] does, but reaches the VMM and other sessions
+    /// through `peers`.
     pub fn execute_for(&self, peers: &Peers, client: Client, batch: &mut [u8]) -> Status {
         Counters::add(&self.inner.counters.counted.batches);
         let session = ClientSession {
@@ -78,17 +81,20 @@ impl Session {
         batch::execute(&session, batch)
     }
 
-    /// Resets the session as [`GuestSession::reset`] does, for a caller with peers of its own.
+    /// Resets the session as [`GuestSession::reset`] does, but reaches the VMM and other sessions
+    /// through `peers`.
     pub fn reset_for(&self, peers: &Peers) {
         self.inner.end_generation(peers, false);
     }
 
-    /// Resets a client as [`GuestSession::reset_client`] does, for a caller with peers of its own.
+    /// Resets `client` as [`GuestSession::reset_client`] does, but reaches the VMM and other
+    /// sessions through `peers`.
     pub fn reset_client_for(&self, peers: &Peers, client: Client) {
         self.inner.reset_client(peers, client);
     }
 
-    /// Closes the session as [`GuestSession::close`] does, for a caller with peers of its own.
+    /// Closes the session as [`GuestSession::close`] does, but reaches the VMM and other sessions
+    /// through `peers`.
     pub fn close_for(&self, peers: &Peers) {
         self.inner.end_generation(peers, true);
     }

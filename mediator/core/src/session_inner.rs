@@ -29,22 +29,23 @@ pub(crate) struct SessionInner {
     pub id: u64,
     pub name: String,
     pub backend: Arc<dyn Backend>,
-    /// For threads of the session's own, and for callers without peers of their own.
+    /// The VMM and other sessions, as used by the session's own threads and by callers that pass no
+    /// [`Peers`].
     pub peers: Peers,
     pub account: Arc<Account>,
     pub counters: Arc<Counters>,
     pub signal: Arc<FenceSignal>,
-    /// Calls the observer of register `Status`.
+    /// Calls the observer of the device register `Status` when it changes.
     pub status: Arc<StatusObserver>,
     pub command_buffers: CommandBuffers,
     pub notifier: Notifier,
     /// The set of clients that own objects.
     pub owners: Arc<Owners>,
-    /// How often each client was reset; changed with the state locked.
+    /// Number of resets of each client so far. Changes only while the session's state is locked.
     pub epochs: [AtomicU64; CLIENTS as usize],
-    /// True from the first `GuestSession::interrupt` on: `Wait` messages do not sleep any more.
+    /// Whether the VMM has called `interrupt`: `Wait` messages no longer sleep. Never cleared.
     pub interrupted: AtomicBool,
-    /// True from the first `GuestSession::halt` on: no further message is executed.
+    /// Whether the VMM has called `halt`: no further control message is executed. Never cleared.
     pub halted: AtomicBool,
     /// Whether this session has noticed that the back end is poisoned.
     pub poisoned: AtomicBool,
@@ -111,8 +112,8 @@ impl SessionInner {
         Arc::clone(&self.lock().generation)
     }
 
-    /// Withdraws the exports of memory that this session has freed, or removes the record of an
-    /// import. The caller holds no lock.
+    /// Deregisters memory that the session gives up from the exchange: an import, or all exports of
+    /// an allocation, as `origin` says. The caller must hold no lock.
     pub fn let_go(&self, peers: &Peers, origin: &Origin) {
         match origin {
             Origin::Own { exports } => {
@@ -124,9 +125,9 @@ impl SessionInner {
         }
     }
 
-    /// Takes import number `import` and its mappings away from `handle`. Returns the memory, which
-    /// running work may still use; `None` if `handle` is not that import or it was taken away
-    /// before.
+    /// Takes import number `import` away from the session and removes its mappings. Returns a weak
+    /// reference to the memory, which running work may still use; `None` if `handle` does not name
+    /// that import or it was already taken away.
     pub fn take_import(&self, peers: &Peers, handle: u32, import: u64) -> Option<Weak<dyn Memory>> {
         let mut state = self.lock();
         let same = |entry: &MemoryEntry| match entry.origin {

@@ -38,16 +38,16 @@ pub trait Importing: Send + Sync {
     fn revoke_import(&self, handle: u32, import: u64);
 }
 
-/// Names one import: its session, and its handle there. The reference to the session is weak; it
-/// cannot be upgraded any more once the session has closed.
+/// Names one import by its session, its handle in that session and its number. Does not keep the
+/// session alive.
 #[derive(Clone)]
 pub struct Importer {
     /// The session that holds the import.
     pub session: Weak<dyn Importing>,
     /// Handle of the import in that session.
     pub handle: u32,
-    /// Number of the import, which no other import of this process has. A handle can be used again
-    /// for a later import; the number is not.
+    /// Number of the import, unique in this process and never reused. A handle can be reused for a
+    /// later import.
     pub import: u64,
 }
 
@@ -55,14 +55,15 @@ causeway_memory::debug_fields!(Importer { handle, import });
 
 /// The place where sessions publish exports and find the exports of other sessions.
 ///
-/// Callers of all methods but [`Self::withdraw`] may hold a session's lock; the methods take none.
+/// No method may lock a session, because its caller may hold the lock of one. [`Self::withdraw`] is
+/// the exception: its callers hold no lock.
 pub trait Exchange: Send + Sync {
     /// Makes `offer`, of session number `owner`, available to importers. Returns the new random
     /// token that names the export.
     ///
     /// # Errors
-    /// The status for the guest: `BackEnd` if the host gives no random bytes, or the failure of
-    /// [`Memory::export`] if the memory has to go to other processes.
+    /// The status for the guest: `BackEnd` if the host cannot provide random bytes, or the failure
+    /// of [`Memory::export`] if the memory has to go to other processes.
     fn publish(&self, owner: u64, offer: Offer) -> Result<TokenBytes, Status>;
 
     /// Returns the offer of the export that `token` names, for an import with the rights `access`.
@@ -83,15 +84,15 @@ pub trait Exchange: Send + Sync {
     fn forget(&self, token: &TokenBytes, import: u64);
 
     /// Ends the export that `token` names, of session number `owner`. When this returns, no
-    /// importer has the memory mapped. The caller holds no lock. Returns false if that session has
-    /// no export with this token.
+    /// importer has the memory mapped. The caller must hold no lock. Returns false if that session
+    /// has no export with this token.
     fn withdraw(&self, token: &TokenBytes, owner: u64) -> bool;
 }
 
 /// Returns a new random token for an export.
 ///
 /// # Errors
-/// `BackEnd` if the host gives no random bytes.
+/// `BackEnd` if the host cannot provide random bytes.
 pub fn fresh_token() -> Result<TokenBytes, Status> {
     let mut token = [0; TOKEN_BYTES];
     getrandom::fill(&mut token).map_err(|e| {

@@ -11,11 +11,12 @@ use crate::backend::{Function, Recording, Space};
 /// An address space, as consumers and waiting clients use it.
 pub(crate) struct SharedSpace {
     pub backend: Arc<dyn Space>,
-    /// Set to true when work in this address space must end soon.
+    /// Set to true when running work in this address space must end early, because its session or
+    /// client is reset.
     pub stop: Arc<AtomicBool>,
-    /// The kernels that launch packets can name.
+    /// The kernels that packets can launch, by function handle.
     pub functions: HandleMap<dyn Function>,
-    /// The recordings that replay packets can name.
+    /// The recordings that packets can replay, by handle.
     pub recordings: HandleMap<dyn Recording>,
 }
 
@@ -35,7 +36,8 @@ impl<T: ?Sized> HandleMap<T> {
         self.0.write().insert(handle, object);
     }
 
-    /// Removes the object of `handle` and returns it. The caller drops it when no lock is held.
+    /// Removes the object with handle `handle` and returns it. The caller must hold no lock when it
+    /// drops the object.
     pub fn remove(&self, handle: u32) -> Option<Arc<T>> {
         self.0.write().remove(&handle)
     }

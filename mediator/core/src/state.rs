@@ -21,7 +21,7 @@ pub(crate) struct State {
     objects: Table<Owned>,
     counts: Counts,
     owners: Arc<Owners>,
-    /// Aperture mappings by offset.
+    /// The aperture mappings of the session, by offset in the aperture.
     pub aperture: BTreeMap<u64, MappingEntry>,
     /// Clients that have sent the message `Hello`, as a set of [`Client::bit`]s.
     pub greeted: u64,
@@ -36,7 +36,8 @@ struct Owned {
 }
 
 impl State {
-    /// Creates a state without objects, and sets `owners` to no client.
+    /// Creates a state that contains no objects, and clears `owners`, the set of clients that own
+    /// objects.
     pub fn new(generation: Arc<Generation>, owners: Arc<Owners>) -> Self {
         owners.set(0);
         Self {
@@ -50,7 +51,8 @@ impl State {
         }
     }
 
-    /// Returns the object behind `handle`, whatever client owns it, if it is a `T`.
+    /// Returns the object behind `handle`, whichever client owns it; fails with `BadHandle` unless
+    /// it is a `T`.
     pub fn get<T: Kind>(&self, handle: u32) -> Result<&T, Refusal> {
         let object = self.objects.get(handle).map(|owned| &owned.object);
         object.and_then(T::of).ok_or(Refusal::bad_handle(handle))
@@ -63,13 +65,13 @@ impl State {
             .ok_or(Refusal::bad_handle(handle))
     }
 
-    /// Returns the client that owns the object behind `handle`.
+    /// Returns the client that owns the object behind `handle`; `None` if there is no such object.
     pub fn owner(&self, handle: u32) -> Option<Client> {
         self.objects.get(handle).map(|owned| owned.client)
     }
 
-    /// Stores a new object of `client` and returns its handle. Refuses with `QuotaObjects` if the
-    /// table is full.
+    /// Stores `object` as an object of `client` and returns its new handle; fails with
+    /// `QuotaObjects` if all 65,534 handles are taken.
     pub fn insert(&mut self, client: Client, object: Object) -> Result<u32, Refusal> {
         let handle = self
             .objects
@@ -97,7 +99,7 @@ impl State {
             .map(|(handle, owned)| (handle, &owned.object))
     }
 
-    /// Iterates over the objects of `client`, which the caller may change.
+    /// Iterates over the objects of `client`, so that the caller can modify them.
     pub fn objects_mut(&mut self, client: Client) -> impl Iterator<Item = &mut Object> {
         self.objects
             .iter_mut()
@@ -105,7 +107,7 @@ impl State {
             .map(|owned| &mut owned.object)
     }
 
-    /// Returns the handles of all objects of `client`, or of all clients if `client` is `None`.
+    /// Returns the handles of all objects of `client`, or of all clients if it is `None`.
     pub fn handles(&self, client: Option<Client>) -> Vec<u32> {
         self.objects
             .iter()
@@ -114,13 +116,14 @@ impl State {
             .collect()
     }
 
-    /// Stops the work of the objects behind `handles`, which are all objects of one client or of
-    /// all, and ends their mappings. Removes the objects and returns them; the caller joins the
-    /// consumers and drops the objects when no lock is held.
+    /// Removes the objects behind `handles`, which are all objects of one client or of all clients,
+    /// and returns them. Before that, asks their consumers and their running work to stop, and
+    /// removes their mappings. The caller then waits for the consumers and drops the objects; it
+    /// must hold no lock meanwhile.
     ///
-    /// Consumers stop before work, so that none begins another packet. Work stops before mappings
-    /// end, so that a fault by the end of a mapping is not reported as the guest's. A mapping that
-    /// cannot be ended ends the session.
+    /// Consumers are stopped before running work, so that none begins another packet. Work is
+    /// stopped before mappings are removed, so that a fault caused by the removal is not reported
+    /// to the guest. If a mapping cannot be removed, the session is lost.
     pub fn evict(&mut self, host: &dyn Host, handles: &[u32]) -> Vec<Object> {
         let objects = || {
             handles
@@ -146,7 +149,7 @@ impl State {
         removed.collect()
     }
 
-    /// Ends the GPU mapping at `address` of a space.
+    /// Removes the GPU mapping that begins at `address` of the address space with handle `space`.
     pub fn unmap_gpu(&mut self, space: u32, address: u64) -> Result<(), Refusal> {
         let entry = self.get_mut::<SpaceEntry>(space)?;
         let mapping = entry.mappings.remove(&address);
@@ -163,7 +166,7 @@ impl State {
         })
     }
 
-    /// Ends the aperture mapping at `offset`.
+    /// Removes the mapping that begins at `offset` of the aperture.
     pub fn unmap_cpu(&mut self, host: &dyn Host, offset: u64) -> Result<(), Refusal> {
         let mapping = self.aperture.remove(&offset);
         let mapping = mapping.ok_or(Refusal::new(Status::BadRange))?;
@@ -190,9 +193,10 @@ impl State {
         Refusal::new(Status::BackEnd)
     }
 
-    /// Ends every mapping of the device's memory in this session, and takes the memory from its
-    /// handles, which then are like those of revoked imports. Returns the memory with its exports
-    /// or its import, which the caller ends when no lock is held.
+    /// Removes every mapping of device memory in this session, and takes the memory away from its
+    /// handles; requests that use them fail with `Revoked` afterwards. Returns each piece of memory
+    /// with its origin. The caller must end the exports or the import that an origin names, without
+    /// holding a lock.
     pub fn take_device_memory(&mut self, host: &dyn Host) -> Vec<(Origin, Arc<dyn Memory>)> {
         let mut taken = Vec::new();
         for handle in self.handles(None) {
@@ -213,7 +217,7 @@ impl State {
         taken
     }
 
-    /// Ends every mapping of the memory behind `handle` in this session.
+    /// Removes every GPU and aperture mapping of the memory behind `handle` in this session.
     pub fn unmap_everywhere(&mut self, host: &dyn Host, handle: u32) -> Result<(), Refusal> {
         let entry = self.get_mut::<MemoryEntry>(handle)?;
         let gpu: Vec<_> = entry.gpu.iter().copied().collect();

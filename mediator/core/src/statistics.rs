@@ -98,7 +98,7 @@ statistics! {
     faults: Counter as "faults",
     /// GPU memory in use, in bytes.
     memory_used_bytes: Gauge as "memory_used_bytes",
-    /// Most GPU memory ever in use, in bytes.
+    /// Largest amount of GPU memory ever in use, in bytes.
     memory_peak_bytes: Peak as "memory_peak_bytes",
     /// GPU memory that the session may use, in bytes.
     memory_limit_bytes: Limit as "memory_limit_bytes",
@@ -132,7 +132,8 @@ impl Statistics {
         }))
     }
 
-    /// Returns these statistics with all gauges set to 0, as for a session that is lost.
+    /// Returns these statistics with all gauges set to 0, for a session that has been lost and no
+    /// longer uses anything.
     #[must_use]
     pub fn without_gauges(&self) -> Self {
         let now = self.values();
@@ -160,7 +161,8 @@ pub(crate) struct PacketCounts {
 }
 
 impl PacketCounts {
-    /// Counts an executed packet, which was to write `written_bytes` bytes.
+    /// Counts one executed packet with opcode `opcode`, which writes `written_bytes` bytes by a
+    /// copy or a fill.
     pub fn count(&mut self, opcode: packet::Opcode, written_bytes: u64) {
         self.packets[opcode as usize] += 1;
         self.written_bytes = self.written_bytes.saturating_add(written_bytes);
@@ -170,8 +172,7 @@ impl PacketCounts {
 /// The counters of a session, written by vCPU and consumer threads.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    /// Statistics that are counted when an event happens. Those that are computed from other data
-    /// stay 0 here.
+    /// The statistics that count events. Statistics that are computed from other data stay 0 here.
     pub counted: Statistics<AtomicU64>,
     messages: [AtomicU64; message::Opcode::SLOTS],
     packets: [AtomicU64; packet::Opcode::SLOTS],
@@ -186,7 +187,8 @@ impl Counters {
         Self::add(&self.messages[opcode as usize]);
     }
 
-    /// Adds what a consumer has counted, and sets `counts` to zero.
+    /// Adds `counts`, the packets that a consumer has counted, to the session's counters, and sets
+    /// `counts` to zero.
     pub fn packets(&self, counts: &mut PacketCounts) {
         for (total, count) in self.packets.iter().zip(&mut counts.packets) {
             if *count != 0 {
@@ -210,7 +212,8 @@ impl Counters {
         self.packets.each_ref().map(load)
     }
 
-    /// Returns the statistics that are counted here; the others are 0.
+    /// Returns the statistics that count events. Statistics that are computed from other data are 0
+    /// in the result.
     pub fn statistics(&self) -> Statistics {
         let packets = self.by_packet();
         let of = |opcode: packet::Opcode| packets[opcode as usize];

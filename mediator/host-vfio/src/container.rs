@@ -92,9 +92,9 @@ pub(crate) enum Vfio {
 }
 
 impl Container {
-    /// Creates a container in which `devices` can be opened, through the kernel interface that
-    /// `choice` says. If `kvm`, a VM's VFIO device, is given, KVM is informed of each device that
-    /// is opened.
+    /// Creates a container in which the PCI functions `devices` can be opened later. `choice`
+    /// selects the kernel interface. If `kvm` (KVM's VFIO device of a VM) is given, KVM is informed
+    /// of each device that is opened.
     ///
     /// # Errors
     /// [`ContainerError`] if the kernel's file for the interface cannot be opened.
@@ -152,11 +152,13 @@ impl Container {
         &self.host
     }
 
-    /// Removes all mappings of [`Self::map_dma`], the last one first. When this returns, no device
-    /// can access the memory: the IOMMU refuses the access, and the kernel logs it.
+    /// Removes all mappings that [`Self::map_dma`] made, the latest one first. When this returns
+    /// without an error, no device can access the memory any more: the IOMMU blocks such accesses,
+    /// and the kernel logs them.
     ///
     /// # Errors
-    /// The first [`DmaError`] of the kernel; what could not be unmapped stays mapped.
+    /// The first [`DmaError`], if the kernel refuses to remove a mapping. The other mappings are
+    /// still removed; devices can still access the memory of those that are not.
     pub fn unmap_all_dma(&self) -> Result<(), DmaError> {
         self.ledger.unmap_all()
     }

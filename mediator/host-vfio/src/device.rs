@@ -37,29 +37,29 @@ pub enum OpenError {
     /// This process has the device open already.
     #[error("device {address} is given twice: it is open already")]
     Twice {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
     },
     /// The container is a fake without VFIO.
     #[error("device {address} cannot be opened, because its VFIO container is a fake for tests")]
     NoVfio {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
     },
-    /// The kernel does not open the device.
+    /// The kernel refuses to open the device.
     #[error("cannot open device {address} through VFIO ({kind})")]
     Failed {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// The kernel interface.
+        /// The kernel interface through which the device was to be opened.
         kind: Kind,
         /// The kernel's error.
         source: io::Error,
     },
-    /// The device does not describe its regions and interrupts.
+    /// The kernel does not describe the regions and interrupts of the device.
     #[error("cannot read the regions and interrupts of device {address}")]
     Describe {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
         /// The kernel's error.
         source: io::Error,
@@ -68,9 +68,9 @@ pub enum OpenError {
 
 /// A PCI device that this process has opened through VFIO.
 ///
-/// A drop disables the device's interrupts and DMA, and resets the device. The kernel's device is
-/// closed when the last [mapping](Mapping) of it is dropped too. If it was the last device of its
-/// container, all memory is unmapped from DMA before.
+/// Dropping it disables the device's interrupts and DMA, and resets the device. The device file is
+/// closed once every [mapping](Mapping) of the device is dropped too. Before the last device of a
+/// container is closed, all DMA mappings of the container are removed.
 #[derive(Debug)]
 pub struct Device {
     address: Address,
@@ -86,7 +86,8 @@ pub struct Device {
 impl Device {
     /// Checks that the device at `address` can be opened, opens it in `container`, and resets it.
     ///
-    /// A device that cannot be reset is opened too; a warning in the log says what that means.
+    /// A device that cannot be reset is opened as well; a warning in the log explains what the next
+    /// user of the device can see.
     ///
     /// # Errors
     /// [`OpenError`]: a check failed, the device is open already, or the kernel refuses.
@@ -133,13 +134,14 @@ impl Device {
         self.address
     }
 
-    /// Returns the other PCI functions of the device's IOMMU group. No driver of the host uses
-    /// them.
+    /// Returns the other PCI functions in the device's IOMMU group. When the device was opened, no
+    /// driver of the host used them for DMA.
     pub fn companions(&self) -> &[PciFunction] {
         &self.companions
     }
 
-    /// Returns the device's regions, without empty ones.
+    /// Returns the regions of the device that are not empty, such as its BARs and its configuration
+    /// space.
     pub fn regions(&self) -> &[Region] {
         &self.description.regions
     }
@@ -154,8 +156,8 @@ impl Device {
         self.hardware.file()
     }
 
-    /// Maps the `bytes` bytes at `offset` of the region `index` into this process. Both numbers are
-    /// multiples of 4 KiB.
+    /// Maps the `bytes` bytes at `offset` of the region `index` into this process. Both numbers
+    /// must be multiples of 4 KiB.
     ///
     /// # Errors
     /// [`MapError`]: the device has no such region, the range cannot be mapped, or the kernel
@@ -168,7 +170,7 @@ impl Device {
     }
 
     /// Returns the `bytes` bytes at `offset` of the region `index` as memory that can be placed in
-    /// a guest's aperture. Both numbers are multiples of 4 KiB.
+    /// a guest's aperture. Both numbers must be multiples of 4 KiB.
     ///
     /// # Errors
     /// [`MapError`]: the device has no such region, or the range cannot be mapped.
@@ -196,10 +198,9 @@ impl Device {
         })
     }
 
-    /// Resets the device into the state that it has after power-up; the kernel restores its
-    /// configuration space. If the device has no reset of its own, its whole bus is reset, which
-    /// also resets the other devices on it. That is done only if these are all open in the same
-    /// container.
+    /// Resets the device to its state after power-up, except for the configuration space, which the
+    /// kernel restores. A device that cannot be reset alone is reset together with all other
+    /// devices on its bus, but only if all of these are open in the same container.
     ///
     /// # Errors
     /// [`ResetError`]: the device has no reset that is allowed here, or its reset failed.
@@ -214,10 +215,11 @@ impl Device {
     }
 
     /// Returns a source of events: resets by other processes, errors of the device, and requests of
-    /// the host to give it back. A second watch replaces the first.
+    /// the host to close the device. If a device has several watches, only the latest receives all
+    /// events.
     ///
     /// # Errors
-    /// [`WatchError`] if the kernel refuses one of the steps.
+    /// [`WatchError`] if the kernel refuses to report one of these kinds of events.
     pub fn watch(&self) -> Result<Watch, WatchError> {
         Watch::new(self.address, &*self.hardware, &self.description)
     }
@@ -258,7 +260,7 @@ fn warn(error: &dyn Error) {
     }
 }
 
-/// Opens a function, and notes it as open in the container.
+/// Opens a function, and records it as open in the container.
 fn hold(
     container: &Arc<Container>,
     vfio: &Vfio,

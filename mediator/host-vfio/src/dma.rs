@@ -45,9 +45,9 @@ pub enum DmaError {
          of 4 KiB"
     )]
     Unaligned {
-        /// Device address.
+        /// Device address (IOVA) at which the range begins.
         iova: u64,
-        /// Bytes.
+        /// Length of the range in bytes.
         bytes: u64,
     },
     /// The range overlaps a mapping.
@@ -56,19 +56,19 @@ pub enum DmaError {
          at {other:#x}"
     )]
     Overlap {
-        /// Device address.
+        /// Device address (IOVA) at which the range begins.
         iova: u64,
-        /// Bytes.
+        /// Length of the range in bytes.
         bytes: u64,
-        /// Where the other mapping begins.
+        /// Device address at which the existing mapping begins.
         other: u64,
     },
     /// The memory cannot be mapped into this process.
     #[error("cannot map the memory for device address {iova:#x} into this process")]
     Memory {
-        /// Device address.
+        /// Device address (IOVA) at which the range begins.
         iova: u64,
-        /// Why.
+        /// The error of the mapping.
         source: MemoryError,
     },
     /// The memory would exceed the limit of locked memory.
@@ -79,13 +79,13 @@ pub enum DmaError {
         kib = mapped.saturating_add(*bytes).div_ceil(1024)
     )]
     LockedMemory {
-        /// Device address.
+        /// Device address (IOVA) at which the range begins.
         iova: u64,
-        /// Bytes.
+        /// Length of the range in bytes.
         bytes: u64,
-        /// Bytes mapped before.
+        /// Number of bytes that are mapped for DMA already.
         mapped: u64,
-        /// Most bytes locked at a time.
+        /// Maximum number of bytes that this process may lock (RLIMIT_MEMLOCK).
         limit: u64,
         /// The kernel's error.
         source: io::Error,
@@ -97,9 +97,9 @@ pub enum DmaError {
          interrupts (0xfee00000); place the memory elsewhere, or use less"
     )]
     Address {
-        /// Device address.
+        /// Device address (IOVA) at which the range begins.
         iova: u64,
-        /// Bytes.
+        /// Length of the range in bytes.
         bytes: u64,
         /// The kernel's error.
         source: io::Error,
@@ -107,11 +107,11 @@ pub enum DmaError {
     /// The kernel refused the mapping.
     #[error("cannot map {bytes:#x} bytes at device address {iova:#x} for DMA")]
     Map {
-        /// Device address.
+        /// Device address (IOVA) at which the range begins.
         iova: u64,
-        /// Bytes.
+        /// Length of the range in bytes.
         bytes: u64,
-        /// Its error: ENOTTY before a device is opened.
+        /// The kernel's error; ENOTTY if no device of the container is open.
         source: io::Error,
     },
     /// The kernel refused to remove the mapping.
@@ -119,11 +119,11 @@ pub enum DmaError {
         "cannot unmap {bytes:#x} bytes at device address {iova:#x}: devices can still access them"
     )]
     Unmap {
-        /// Device address.
+        /// Device address (IOVA) at which the range begins.
         iova: u64,
-        /// Bytes.
+        /// Length of the range in bytes.
         bytes: u64,
-        /// Its error.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -152,15 +152,16 @@ struct Entries {
 
 impl Container {
     /// Maps `bytes` bytes of `memory`, from its byte `offset`, at device address `iova`: devices
-    /// can then access them by DMA with the rights `access`. All numbers are multiples of 4 KiB.
-    /// The pages are allocated and locked, and the memory is kept, until the mapping is removed or
-    /// the last device is closed.
+    /// can then access them by DMA with the rights `access`. `iova`, `offset` and `bytes` must be
+    /// multiples of 4 KiB. The kernel allocates the pages now and locks them in RAM until the
+    /// mapping is removed or the last device of the container is closed.
     ///
-    /// A device must be open before, because the kernel chooses the IOMMU for the first device.
+    /// At least one device must be open in the container, because the kernel selects an IOMMU only
+    /// when the first device is opened.
     ///
     /// # Errors
-    /// [`DmaError`]: numbers are not multiples of 4 KiB, addresses overlap a mapping, or the kernel
-    /// refuses. Nothing has changed then.
+    /// [`DmaError`] if a number is not a multiple of 4 KiB, if the range overlaps a mapping, or if
+    /// the kernel refuses. Nothing is mapped then.
     pub fn map_dma(
         &self,
         iova: u64,

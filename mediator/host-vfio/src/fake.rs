@@ -43,11 +43,11 @@ struct State {
 }
 
 impl FakeHardware {
-    /// Returns a fake with 4 KiB of configuration space and the notification by which the host asks
-    /// for a device back ([`InterruptKind::Request`]), but no other region and interrupt.
+    /// Returns a fake PCI function. It has 4 KiB of configuration space and the notification
+    /// [`InterruptKind::Request`], but no other regions or interrupts.
     ///
     /// # Errors
-    /// The kernel's error, if it has no memory or descriptor for the regions.
+    /// The kernel's error, if it cannot create the file that stands for the device.
     pub fn new() -> io::Result<Self> {
         let file = rustix::fs::memfd_create("fake device", MemfdFlags::CLOEXEC)?;
         let fake = Self {
@@ -62,7 +62,7 @@ impl FakeHardware {
     /// Adds the region `index` with `bytes` bytes, all zero. If it is a BAR, it can be mapped.
     ///
     /// # Errors
-    /// The kernel's error, if it has no memory for the region.
+    /// The kernel's error, if it cannot enlarge the file that stands for the device.
     pub fn with_region(mut self, index: RegionIndex, bytes: u64) -> io::Result<Self> {
         let file_offset = u64::from(index.number()) << REGION_SHIFT;
         let mappable = matches!(index, RegionIndex::Bar(_)).then_some(Area { offset: 0, bytes });
@@ -80,7 +80,8 @@ impl FakeHardware {
         Ok(self)
     }
 
-    /// Lets `change` modify the description of the region `index`.
+    /// Calls `change` with the description of the region `index`, so that a test can modify it, for
+    /// example make the region read-only.
     #[must_use]
     pub fn with_change(mut self, index: RegionIndex, change: impl FnOnce(&mut Region)) -> Self {
         let mut regions = self.description.regions.iter_mut();
@@ -116,10 +117,11 @@ impl FakeHardware {
         Device::over(address, Vec::new(), Arc::clone(self) as Arc<dyn Hardware>)
     }
 
-    /// Stores `bytes` at `offset` of the region `index`, as the device itself would.
+    /// Stores `bytes` at `offset` of the region `index`, as the device itself would do. Read-only
+    /// regions can be written too.
     ///
     /// # Errors
-    /// The kernel's error for the file that stands for the device.
+    /// The kernel's error, if it cannot write to the file that stands for the device.
     pub fn poke(&self, index: RegionIndex, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let at = (u64::from(index.number()) << REGION_SHIFT) + offset;
         rustix::io::pwrite(&self.file, bytes, at)?;
@@ -130,15 +132,16 @@ impl FakeHardware {
     /// itself would.
     ///
     /// # Errors
-    /// The kernel's error for the file that stands for the device.
+    /// The kernel's error, if it cannot read the file that stands for the device.
     pub fn peek(&self, index: RegionIndex, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
         let at = (u64::from(index.number()) << REGION_SHIFT) + offset;
         rustix::io::pread(&self.file, bytes, at)?;
         Ok(())
     }
 
-    /// Raises the interrupt `vector` of kind `kind`. Returns whether that signalled an event. The
-    /// pin (INTx) masks itself when it signals, and signals nothing while masked.
+    /// Raises the interrupt `vector` of kind `kind`, as the device would do. Returns whether an
+    /// event was signalled. An interrupt on the pin (INTx) masks the pin; while the pin is masked,
+    /// its interrupts signal no event.
     pub fn fire(&self, kind: InterruptKind, vector: u32) -> bool {
         let mut state = self.state.lock();
         if kind == InterruptKind::Intx && std::mem::replace(&mut state.masked, true) {
@@ -156,7 +159,7 @@ impl FakeHardware {
         of_kind.map(|(_, vector)| *vector).collect()
     }
 
-    /// Returns whether an event was set that unmasks the pin (INTx).
+    /// Returns whether [`Device::set_intx`] was given an event that unmasks the interrupt pin.
     pub fn is_resampled(&self) -> bool {
         self.state.lock().unmask.is_some()
     }
@@ -171,8 +174,8 @@ impl FakeHardware {
         self.state.lock().resets
     }
 
-    /// Makes every change of interrupts fail (`true`) or succeed again (`false`). Interrupts can
-    /// always be disabled.
+    /// Makes every later request to set up interrupts fail (`true`) or succeed again (`false`).
+    /// Requests to disable interrupts always succeed.
     pub fn refuse_interrupts(&self, refuse: bool) {
         self.state.lock().refuse = refuse;
     }
@@ -246,8 +249,8 @@ impl FakeTranslation {
         self.unmapped.lock().clone()
     }
 
-    /// Makes every request fail with the kernel error `number` (an errno), or succeed again if
-    /// `number` is `None`.
+    /// Makes every later request to map or unmap memory fail with the error number (errno)
+    /// `number`, or succeed again if `number` is `None`.
     pub fn refuse(&self, number: Option<i32>) {
         *self.refuse.lock() = number;
     }

@@ -21,9 +21,11 @@ pub struct Description {
     pub reset_attribute: Option<PathBuf>,
 }
 
-/// An open device, as the kernel's VFIO or a fake provides it. A drop closes the device.
+/// An open PCI device, provided by the kernel's VFIO or by a fake for tests. Dropping it closes the
+/// device.
 ///
-/// Users read, write and map regions through [`Self::file`], from [`Region::file_offset`] on.
+/// Regions are read, written and mapped through [`Self::file`]. Each region begins at its
+/// [`Region::file_offset`] in that file.
 pub trait Hardware: Send + Sync + Debug {
     /// Returns the device's VFIO file.
     fn file(&self) -> BorrowedFd<'_>;

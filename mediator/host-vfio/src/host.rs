@@ -44,9 +44,10 @@ impl PciFunction {
         driver.replace('_', "-").ends_with("vfio-pci")
     }
 
-    /// Returns whether other functions of the same IOMMU group can be opened through VFIO in spite
-    /// of this function, because its driver starts no DMA. That holds for functions without a
-    /// driver, and for the drivers with `driver_managed_dma` in Linux.
+    /// Returns whether VFIO can open other functions of the same IOMMU group while this function
+    /// stays as it is. That is so if the function is a bridge, is bound to vfio-pci or to no
+    /// driver, or is bound to one of the few drivers that Linux allows there because they start no
+    /// DMA, such as pcieport.
     pub fn is_harmless(&self) -> bool {
         let harmless = ["pci-stub", "pcieport", "shpchp"];
         let driver = self.driver.as_deref();
@@ -82,7 +83,8 @@ impl Default for Host {
 }
 
 impl Host {
-    /// Returns a host whose `/sys`, `/dev` and `/proc` are in the folder `root`, for tests.
+    /// Returns a host whose `/sys`, `/dev` and `/proc` are read from the directory `root`. Tests
+    /// use it with a directory of made-up files.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }

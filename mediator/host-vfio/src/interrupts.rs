@@ -100,21 +100,21 @@ pub enum InterruptError {
     /// The device has none of that kind, or VFIO cannot signal them.
     #[error("device {address} has no {kind} interrupts")]
     Absent {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// The kind.
+        /// Kind of the interrupts.
         kind: InterruptKind,
     },
     /// The device has fewer vectors.
     #[error("device {address} has {count} {kind} vectors, so there is no vector {vector}")]
     Vector {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// The kind.
+        /// Kind of the interrupts.
         kind: InterruptKind,
-        /// The vector.
+        /// Number of the vector that was asked for.
         vector: u64,
-        /// Number of vectors.
+        /// Number of vectors that the device has.
         count: u32,
     },
     /// Pins are not set vector by vector, and notifications are for [`crate::Device::watch`].
@@ -123,21 +123,21 @@ pub enum InterruptError {
          vectors"
     )]
     NotMessages {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// The kind.
+        /// Kind of the interrupts.
         kind: InterruptKind,
     },
     /// The kernel refused the change.
     #[error("cannot {what} the {kind} interrupts of device {address}")]
     Failed {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// The kind.
+        /// Kind of the interrupts.
         kind: InterruptKind,
         /// What was to be done, for example "set up" or "disable".
         what: &'static str,
-        /// Its error.
+        /// The kernel's error.
         source: std::io::Error,
     },
 }

@@ -13,7 +13,7 @@ const CAP_IPC_LOCK: u32 = 14;
 /// What a process may lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LockedMemory {
-    /// Most bytes, if there is a limit (RLIMIT_MEMLOCK).
+    /// Maximum number of bytes (RLIMIT_MEMLOCK); `None` if there is no limit.
     pub(crate) limit: Option<u64>,
     /// Bytes that are locked now.
     pub(crate) used: u64,

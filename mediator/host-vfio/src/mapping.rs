@@ -17,9 +17,9 @@ pub enum MapError {
     /// The function has no such region.
     #[error("device {address} has no {region}")]
     Absent {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// The region.
+        /// Region of the device.
         region: RegionIndex,
     },
     /// The range cannot be mapped, or is not made of whole pages.
@@ -29,29 +29,29 @@ pub enum MapError {
          map"
     )]
     Range {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// The region.
+        /// Region of the device.
         region: RegionIndex,
-        /// First byte.
+        /// Offset of the first byte in the region.
         offset: u64,
-        /// Bytes.
+        /// Length of the range in bytes.
         bytes: u64,
-        /// Bytes that the region has.
+        /// Size of the region in bytes.
         size: u64,
     },
     /// The kernel refused the mapping.
     #[error("cannot map {bytes:#x} bytes at offset {offset:#x} of {region} of device {address}")]
     Failed {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// The region.
+        /// Region of the device.
         region: RegionIndex,
-        /// First byte.
+        /// Offset of the first byte in the region.
         offset: u64,
-        /// Bytes.
+        /// Length of the range in bytes.
         bytes: u64,
-        /// Its error.
+        /// The kernel's error.
         source: std::io::Error,
     },
 }
@@ -72,13 +72,13 @@ pub struct TouchError {
     pub size: u64,
 }
 
-/// A range of a device's region, such as memory or registers, that is mapped into this process. A
-/// drop unmaps it. The device stays open until then.
+/// A range of a device's region, such as memory or registers, that is mapped into this process.
+/// Dropping it unmaps the range; until then, the device stays open.
 ///
 /// The device and guests may write the memory at any time, so that only volatile accesses are
-/// allowed. While the device ignores memory accesses (command register) or is powered down, an
-/// access raises SIGBUS: code that lets guests control the command register must not access
-/// mappings meanwhile.
+/// allowed. While the device is powered down, or its command register disables memory accesses, an
+/// access to the mapping raises SIGBUS. So code must not access the mapping while a guest can write
+/// that register.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
@@ -142,8 +142,7 @@ impl Mapping {
     /// Loads the 64-bit word at `offset` of the mapping by one access.
     ///
     /// # Errors
-    /// [`TouchError`] if the bytes are not within the mapping or not aligned, or a store meets a
-    /// read-only mapping.
+    /// [`TouchError`] if the word is not within the mapping or not aligned.
     pub fn load_u64(&self, offset: u64) -> Result<u64, TouchError> {
         let word = self.at(offset, 8, 8)?.cast::<u64>();
         // SAFETY: in range and aligned.
@@ -153,8 +152,8 @@ impl Mapping {
     /// Stores `value` as the 64-bit word at `offset` of the mapping by one access.
     ///
     /// # Errors
-    /// [`TouchError`] if the bytes are not within the mapping or not aligned, or a store meets a
-    /// read-only mapping.
+    /// [`TouchError`] if the word is not within the mapping or not aligned, or the mapping is
+    /// read-only.
     pub fn store_u64(&self, offset: u64, value: u64) -> Result<(), TouchError> {
         let word = self.writable_at(offset, 8, 8)?.cast::<u64>();
         // SAFETY: in range, aligned and writable.
@@ -167,8 +166,8 @@ impl Mapping {
     /// volatile accesses, and must not write a read-only mapping.
     ///
     /// # Errors
-    /// [`TouchError`] if the bytes are not within the mapping or not aligned, or a store meets a
-    /// read-only mapping.
+    /// [`TouchError`] if the bytes are not within the mapping, or `offset` is not a multiple of
+    /// `align`.
     pub fn at(&self, offset: u64, bytes: u64, align: u64) -> Result<*mut u8, TouchError> {
         match offset.checked_add(bytes) {
             Some(end) if end <= self.bytes as u64 && offset.is_multiple_of(align) => {

@@ -17,17 +17,17 @@ pub enum PreflightError {
     /// The host has no such PCI function.
     #[error("there is no PCI device {address}: `lspci -D` lists the devices")]
     Absent {
-        /// The address.
+        /// PCI address at which there is no function.
         address: Address,
     },
     /// The device's folder in sysfs cannot be read.
     #[error("cannot read {path}, which describes device {address}")]
     Unreadable {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// Its folder.
+        /// Path of the device's directory in sysfs.
         path: PathBuf,
-        /// Why.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The function is a bridge.
@@ -36,7 +36,7 @@ pub enum PreflightError {
          behind it"
     )]
     Bridge {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
     },
     /// No IOMMU confines the DMA of the device.
@@ -46,7 +46,7 @@ pub enum PreflightError {
          virtual IOMMU"
     )]
     NoIommu {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
     },
     /// The device is bound to another driver, or to none.
@@ -56,9 +56,9 @@ pub enum PreflightError {
         bind_commands(*address, driver.is_some(), *loaded)
     )]
     NotBound {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// Its driver.
+        /// Name of the driver that the device is bound to; `None` if it is bound to none.
         driver: Option<String>,
         /// Whether vfio-pci is loaded.
         loaded: bool,
@@ -71,11 +71,11 @@ pub enum PreflightError {
         unbind_commands(others)
     )]
     NotViable {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// Its group.
+        /// Number of the device's IOMMU group.
         group: u32,
-        /// Functions of it that the host's drivers use.
+        /// Functions of the group that drivers of the host use.
         others: Vec<PciFunction>,
     },
     /// The file that opens the device is missing.
@@ -84,9 +84,9 @@ pub enum PreflightError {
          vfio_iommu_type1"
     )]
     NoFile {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
     /// The process may not open the file.
@@ -95,9 +95,9 @@ pub enum PreflightError {
          $USER {path}`"
     )]
     Permission {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
     /// Another process has the device open.
@@ -106,11 +106,11 @@ pub enum PreflightError {
         holder.as_ref().map_or_else(|| "another process".to_owned(), Holder::to_string)
     )]
     InUse {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// The file that is open.
+        /// Path of the file that is open.
         path: PathBuf,
-        /// The process, if /proc shows it.
+        /// The process that has the file open; `None` if /proc does not show it.
         holder: Option<Holder>,
     },
     /// The DMA needs more locked memory than the process may have.
@@ -121,13 +121,13 @@ pub enum PreflightError {
         used.saturating_add(*bytes).div_ceil(1024)
     )]
     LockedMemory {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// Bytes to be mapped.
+        /// Number of bytes that are to be locked for DMA.
         bytes: u64,
-        /// Most bytes locked at a time.
+        /// Maximum number of bytes that this process may lock (RLIMIT_MEMLOCK).
         limit: u64,
-        /// Bytes locked now.
+        /// Number of bytes that this process has locked already.
         used: u64,
     },
 }
@@ -135,7 +135,7 @@ pub enum PreflightError {
 /// A process that holds a device open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Process number.
+    /// Process ID (PID).
     pub pid: u32,
     /// Name of the process.
     pub name: String,
@@ -148,8 +148,9 @@ impl fmt::Display for Holder {
 }
 
 impl Host {
-    /// Checks that this process can open the device at `address`, and can lock `dma_bytes` bytes of
-    /// memory for the device's DMA. Returns what sysfs says about the device.
+    /// Checks that this process can open the PCI function at `address` through VFIO, and that it
+    /// can lock `dma_bytes` bytes of RAM for DMA. Opens nothing. Returns what sysfs says about the
+    /// function.
     ///
     /// # Errors
     /// The [`PreflightError`] of the first check that fails.

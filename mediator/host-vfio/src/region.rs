@@ -9,7 +9,7 @@ use vfio_bindings::bindings::vfio::{
 
 use crate::Address;
 
-/// Number of base address registers (BARs) that a PCI function has at most.
+/// Maximum number of base address registers (BARs) of a PCI function.
 pub const BARS: u8 = 6;
 
 /// Names one region of a PCI function.
@@ -84,7 +84,8 @@ pub struct Region {
     /// (VFIO_REGION_INFO_CAP_SPARSE_MMAP).
     pub mappable: Vec<Area>,
     /// Whether the pages of the MSI-X table can be mapped too (VFIO_REGION_INFO_CAP_MSIX_MAPPABLE).
-    /// A VMM must not map the table for a guest even then.
+    /// Even then a VMM must not map the table into a guest, because the kernel of the host writes
+    /// its entries.
     pub msix_mappable: bool,
     /// Offset of the region's first byte in the device's VFIO file.
     pub file_offset: u64,
@@ -111,9 +112,9 @@ pub enum AccessError {
     /// The function has no such region.
     #[error("device {address} has no {region}")]
     Absent {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// The region.
+        /// Region of the device.
         region: RegionIndex,
     },
     /// The access is not within the region.
@@ -122,23 +123,23 @@ pub enum AccessError {
          which has {size:#x} bytes"
     )]
     Range {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// The region.
+        /// Region of the device.
         region: RegionIndex,
-        /// First byte.
+        /// Offset of the first byte in the region.
         offset: u64,
         /// Length of the access in bytes.
         bytes: u64,
-        /// Bytes that the region has.
+        /// Size of the region in bytes.
         size: u64,
     },
     /// The region cannot be read, or cannot be written.
     #[error("{region} of device {address} cannot be {how}")]
     Forbidden {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// The region.
+        /// Region of the device.
         region: RegionIndex,
         /// "read" or "written".
         how: &'static str,
@@ -149,29 +150,29 @@ pub enum AccessError {
          {how}"
     )]
     Short {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// The region.
+        /// Region of the device.
         region: RegionIndex,
         /// "read" or "written".
         how: &'static str,
-        /// First byte.
+        /// Offset of the first byte in the region.
         offset: u64,
-        /// Bytes asked for.
+        /// Number of bytes that were to be read or written.
         bytes: u64,
-        /// Bytes carried out.
+        /// Number of bytes that were read or written.
         done: u64,
     },
     /// The kernel refused the access.
     #[error("{bytes} bytes at offset {offset:#x} of {region} of device {address} cannot be {how}")]
     Failed {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// The region.
+        /// Region of the device.
         region: RegionIndex,
         /// "read" or "written".
         how: &'static str,
-        /// First byte.
+        /// Offset of the first byte in the region.
         offset: u64,
         /// Length of the access in bytes.
         bytes: u64,

@@ -44,7 +44,7 @@ pub enum ResetError {
         list(others)
     )]
     Shared {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
         /// Functions that are in use, or open elsewhere.
         others: Vec<Address>,
@@ -55,7 +55,7 @@ pub enum ResetError {
          registers and memory"
     )]
     Impossible {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
         /// The kernel's error for a reset of the bus.
         source: io::Error,
@@ -63,7 +63,7 @@ pub enum ResetError {
     /// The reset failed.
     #[error("the {method} of device {address} failed")]
     Failed {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
         /// The reset that was tried.
         method: ResetMethod,
@@ -73,8 +73,9 @@ pub enum ResetError {
 }
 
 impl ResetError {
-    /// Returns whether the reset failed because the kernel has locked the device for another
-    /// purpose. That is so while the host unbinds the device, until the device is closed.
+    /// Returns whether the reset failed because the kernel has locked the device. The kernel does
+    /// so while an administrator unbinds the device from its driver, which waits until this process
+    /// closes the device.
     pub fn is_locked_out(&self) -> bool {
         matches!(self, Self::Failed { source, .. } if source.kind() == io::ErrorKind::WouldBlock)
     }

@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Counters of one open device. `T` is `u64` in reports, and an atomic counter inside the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceStatistics<T = u64> {
-    /// Number of reads of regions through the kernel.
+    /// Number of reads of regions through the kernel; loads from mappings are not counted.
     pub reads: T,
-    /// Number of writes of regions through the kernel.
+    /// Number of writes of regions through the kernel; stores to mappings are not counted.
     pub writes: T,
-    /// Number of these reads and writes that were refused or failed.
+    /// Number of reads and writes through the kernel that were refused or failed.
     pub refused: T,
-    /// Number of times that an interrupt vector was connected to an event.
+    /// Number of interrupt vectors connected to an event so far; a vector that is connected twice
+    /// counts twice.
     pub vectors: T,
     /// Number of successful resets.
     pub resets: T,

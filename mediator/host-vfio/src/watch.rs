@@ -40,7 +40,7 @@ impl fmt::Display for DeviceEvent {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot watch device {address}: {what} failed")]
 pub struct WatchError {
-    /// Address of the device.
+    /// PCI address of the device.
     pub address: Address,
     /// The step that failed, for example a system call.
     pub what: &'static str,
@@ -48,8 +48,8 @@ pub struct WatchError {
     pub source: io::Error,
 }
 
-/// A source of [`DeviceEvent`]s. Its descriptor is readable while [`Self::take`] would return
-/// events. It does not keep the device open.
+/// A source of [`DeviceEvent`]s of one device. Its file descriptor is readable while [`Self::take`]
+/// would return events. A watch does not keep the device open.
 #[derive(Debug)]
 pub struct Watch {
     epoll: OwnedFd,

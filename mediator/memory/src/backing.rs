@@ -9,8 +9,9 @@ use crate::{MemoryError, SharedMemory};
 
 /// Memory of a device that CPUs can access, for example through BAR 1 of a GPU.
 ///
-/// A VMM can show the memory to a guest, even if another process has allocated it: that process
-/// sends the descriptor [`Self::file`], which the VMM imports through the device's driver.
+/// A VMM can place the memory in a guest's aperture even if another process has allocated it: that
+/// process sends the file descriptor [`Self::file`] to the VMM, which passes it to the device's
+/// driver to import the memory.
 pub trait DeviceMemory: Send + Sync + Debug {
     /// Returns the size of the memory in bytes.
     fn bytes(&self) -> u64;
@@ -29,8 +30,8 @@ pub trait DeviceMemory: Send + Sync + Debug {
     fn map(&self, offset: u64, bytes: u64) -> Result<Box<dyn DeviceMapping>, MemoryError>;
 }
 
-/// A mapping of device memory in this process, which a drop removes. Guests and the device may
-/// write the memory at any time.
+/// A range of device memory that is mapped into this process. Dropping it unmaps the range. Guests
+/// and the device may write the memory at any time.
 pub trait DeviceMapping: Send + Sync + Debug {
     /// Returns the address of the first byte, which is page-aligned and never changes. Callers may
     /// only use volatile or atomic accesses, within the mapped range.
@@ -42,9 +43,9 @@ pub trait DeviceMapping: Send + Sync + Debug {
 pub enum Backing {
     /// A memory object, and the offset in it at which the memory begins.
     Host {
-        /// The object.
+        /// The memory object.
         memory: Arc<SharedMemory>,
-        /// First byte in it.
+        /// Offset in the object at which the memory begins, in bytes.
         offset: u64,
     },
     /// Memory of a device.

@@ -22,8 +22,8 @@ pub struct RangeError {
     pub bytes: u64,
 }
 
-/// A range of a [`SharedMemory`] that is mapped into this process; a drop unmaps it. Guests and
-/// other processes may write the memory at any time.
+/// A range of a [`SharedMemory`] that is mapped into this process. Dropping it unmaps the range.
+/// Guests and other processes may write the memory at any time.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
@@ -71,7 +71,7 @@ impl Mapping {
     }
 
     /// Returns a mapping of the `bytes` bytes at address `base`, which is page-aligned. The caller
-    /// has mapped the range, and unmaps it after the drop of the returned mapping.
+    /// must have mapped the range, and must unmap it after the returned mapping is dropped.
     ///
     /// # Safety
     /// Until the returned mapping is dropped, no code may unmap the range, take the rights of
@@ -112,13 +112,14 @@ impl Mapping {
         unsafe { populate(self.base.as_ptr(), self.bytes(), advice) }
     }
 
-    /// Gives the first `bytes` bytes (a multiple of 4 KiB, at most the mapping's size) small pages
-    /// when they are first accessed through this mapping, even if the object has large pages.
-    /// Memory of which only a few places are accessed is ready sooner that way: the kernel zeroes a
-    /// large page as a whole, and a virtual host may have to get the page from its own host.
+    /// Tells the kernel to allocate pages of 4 KiB, not 2 MiB, when the first `bytes` bytes of this
+    /// mapping are first accessed. `bytes` is a multiple of 4 KiB, at most the mapping's size. This
+    /// makes first accesses faster if only a few places are accessed, because the kernel then
+    /// zeroes 4 KiB each time instead of 2 MiB.
     ///
     /// # Errors
-    /// [`MemoryError::Map`] if the kernel refuses; the pages then have the object's page size.
+    /// [`MemoryError::Map`] if the kernel refuses; it then allocates pages of the object's page
+    /// size.
     pub fn begin_with_small_pages(&self, bytes: u64) -> Result<(), MemoryError> {
         let length = usize::try_from(bytes).map_or(self.bytes, |bytes| bytes.min(self.bytes));
         // SAFETY: the advice changes no content, and the range is ours.

@@ -36,7 +36,7 @@ pub enum MemoryError {
     Create {
         /// Size asked for.
         bytes: u64,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A descriptor from another process is not a memory object.
@@ -45,7 +45,7 @@ pub enum MemoryError {
          not empty)"
     )]
     Adopt {
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The range is outside the object or the window.
@@ -54,9 +54,9 @@ pub enum MemoryError {
          {size:#x} bytes"
     )]
     Range {
-        /// First byte.
+        /// Offset of the first byte of the range.
         offset: u64,
-        /// Bytes.
+        /// Length of the range in bytes.
         bytes: u64,
         /// Size of the object or window.
         size: u64,
@@ -64,25 +64,25 @@ pub enum MemoryError {
     /// The kernel does not map the memory.
     #[error("cannot map {bytes} bytes of memory into this process")]
     Map {
-        /// Bytes to be mapped.
+        /// Number of bytes to map.
         bytes: u64,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The device's driver does not map the device's memory for CPUs.
     #[error("cannot map {bytes} bytes of device memory into this process: {reason}")]
     Device {
-        /// Bytes to be mapped.
+        /// Number of bytes to map.
         bytes: u64,
-        /// What the device's driver said.
+        /// Reason that the device's driver gives.
         reason: String,
     },
     /// The kernel has no pages for the address range.
     #[error("the Linux kernel cannot allocate pages for {bytes} bytes of mapped memory")]
     Populate {
-        /// Bytes to be populated.
+        /// Length of the address range in bytes.
         bytes: u64,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -112,11 +112,12 @@ pub fn check_range(offset: u64, bytes: u64, size: u64) -> Result<(), MemoryError
     }
 }
 
-/// A memory object: memory behind a file descriptor, which processes share by passing the
-/// descriptor on. New memory is zero, and the kernel clears freed memory before others get it.
+/// A memory object: memory behind a file descriptor, which processes share by sending the
+/// descriptor to each other. New memory is filled with zeros, and the kernel clears freed memory
+/// before it gives the memory to another process.
 ///
-/// The size of an object of small pages is sealed: no process that gets a descriptor of it can cut
-/// it short under a mapping.
+/// The size of an object with pages of 4 KiB is sealed: no process that receives its descriptor can
+/// shrink the object while others have it mapped.
 #[derive(Debug)]
 pub struct SharedMemory {
     file: OwnedFd,
@@ -132,8 +133,8 @@ impl SharedMemory {
     /// them (see [`huge_pages_available`]). `name` shows in `/proc/PID/maps`.
     ///
     /// # Errors
-    /// [`MemoryError::Create`] if the process has no descriptor left or the kernel does not accept
-    /// the size.
+    /// [`MemoryError::Create`] if the process has no free file descriptor left or the kernel
+    /// refuses the size.
     pub fn new(name: &str, bytes: u64, wanted: PageSize) -> Result<Self, MemoryError> {
         let large = wanted == PageSize::Large && bytes >= LARGE_PAGE_BYTES;
         let (file, pages) = match large.then(large_page_file).flatten() {
@@ -164,12 +165,11 @@ impl SharedMemory {
         }
     }
 
-    /// Returns the memory object behind `file`, a descriptor that another process sent, with its
-    /// present size. `pages` is the page size that the other process claims; a wrong claim does no
-    /// harm.
+    /// Returns the memory object behind `file`, a descriptor that another process sent. `pages` is
+    /// the page size that the other process claims; a wrong claim does no harm.
     ///
-    /// Unless the size of the object is sealed, the other process may cut the object short at any
-    /// time; an access beyond its end then raises SIGBUS.
+    /// Unless the size of the object is sealed, the other process may shrink the object at any
+    /// time; an access beyond its new end then raises SIGBUS.
     ///
     /// # Errors
     /// [`MemoryError::Adopt`] if the descriptor is not a regular file of a tmpfs, or the file is
@@ -203,12 +203,13 @@ impl SharedMemory {
         self.file.as_fd()
     }
 
-    /// Creates a descriptor for another process, which may keep the descriptor forever. Without the
-    /// right to write in `access`, the descriptor can be mapped for reading only; but a process of
-    /// the same user can open the file again with all rights.
+    /// Creates a file descriptor of the object, to be sent to another process. If `access` does not
+    /// include writing, the descriptor can be mapped only for reading; but a process of the same
+    /// user can use it to open the object again with all rights.
     ///
     /// # Errors
-    /// The kernel's error, if this process has no descriptor left or `/proc` is not mounted.
+    /// The kernel's error, if this process has no free file descriptor left or `/proc` is not
+    /// mounted.
     pub fn hand_out(&self, access: Access) -> io::Result<OwnedFd> {
         self.handed_out.store(true, Ordering::SeqCst);
         if access == Access::ReadWrite {
@@ -219,7 +220,7 @@ impl SharedMemory {
         Ok(rustix::fs::open(path, flags, Mode::empty())?)
     }
 
-    /// Returns whether [`Self::hand_out`] was called, so that another process may still use the
+    /// Returns whether [`Self::hand_out`] was ever called. If so, another process may still use the
     /// memory.
     pub fn is_handed_out(&self) -> bool {
         self.handed_out.load(Ordering::SeqCst)
@@ -230,7 +231,7 @@ impl SharedMemory {
     ///
     /// # Errors
     /// [`MemoryError::Range`] if the range is empty or not within the object, [`MemoryError::Map`]
-    /// if the kernel does not map it.
+    /// if the kernel refuses to map it.
     pub fn map(&self, offset: u64, bytes: u64, access: Access) -> Result<Mapping, MemoryError> {
         check_range(offset, bytes, self.bytes)?;
         Mapping::new(self, offset, bytes, access)
@@ -239,9 +240,9 @@ impl SharedMemory {
 
 /// Returns whether memory objects can have 2 MiB pages on this host.
 ///
-/// Files of `memfd_create` have 2 MiB pages only if the administrator has enabled them for shmem or
-/// has reserved hugetlb pages. This process therefore mounts a tmpfs of its own, with `huge=always`
-/// and without a mount point, for which it only needs the right to mount.
+/// To get 2 MiB pages, this process mounts a private tmpfs with the option `huge=always`. The
+/// result is true if it could, for which the process needs the right to mount (CAP_SYS_ADMIN).
+/// Files of `memfd_create` would have 2 MiB pages only if the administrator had enabled them.
 pub fn huge_pages_available() -> bool {
     huge_tmpfs().is_some()
 }

@@ -5,11 +5,11 @@ use std::ops::Range;
 
 use crate::{LARGE_PAGE_BYTES, PAGE_BYTES};
 
-/// Hands out ranges of addresses or offsets, and takes them back. Free ranges that touch are
+/// Allocates ranges of addresses or offsets, and frees them again. Free ranges that touch are
 /// merged.
 ///
 /// The `take` methods return the first address of the range, or `None` if no free range is large
-/// enough. Alignments must not be zero. A range of zero bytes is never handed out.
+/// enough. Alignments must not be zero. No method allocates a range of zero bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RangeAllocator {
     /// Start to end.

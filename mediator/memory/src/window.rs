@@ -11,8 +11,8 @@ use crate::{MemoryError, PageSize, SharedMemory, check_range};
 /// A range of host addresses, reserved until dropped, in which memory objects are placed and
 /// removed. Addresses at which nothing is placed cannot be accessed.
 ///
-/// A KVM memory slot may cover the window while objects are placed and removed: KVM's MMU notifier
-/// then drops only the pages of the range that changes.
+/// A KVM memory slot may cover the window while objects are placed and removed. The kernel informs
+/// KVM of each change, and KVM then drops its translations for the changed range only.
 #[derive(Debug)]
 pub struct Window {
     base: NonNull<u8>,
@@ -44,17 +44,17 @@ impl Window {
         self.bytes as u64
     }
 
-    /// Returns the first address of the window, for KVM. Only the owner of a placed range may
-    /// dereference addresses, within that range, by volatile or atomic accesses: other content may
-    /// vanish at any time.
+    /// Returns the first address of the window, for the KVM memory slot that covers it. Code of
+    /// this process may access only a range that it has placed itself, by volatile or atomic
+    /// accesses, because all other content of the window may be removed at any time.
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.base
     }
 
     /// Places `bytes` bytes of `memory`, from its byte `memory_offset`, at `offset` of the window,
-    /// with the rights `access`. They replace what was placed there before. All numbers are
-    /// multiples of 4 KiB. 2 MiB pages are mapped as such only if the two offsets differ by a
-    /// multiple of 2 MiB.
+    /// with the rights `access`. What was placed in that range before is replaced. Offsets and size
+    /// must be multiples of 4 KiB. Pages of 2 MiB are mapped as a whole only if the two offsets
+    /// differ by a multiple of 2 MiB.
     ///
     /// # Errors
     /// [`MemoryError::Range`] if the range is empty or not within the object or the window,
@@ -85,8 +85,9 @@ impl Window {
         .map_err(MemoryError::map(bytes))
     }
 
-    /// Maps the pages of a placed range now instead of at their first access, so that KVM finds
-    /// them mapped.
+    /// Maps the pages of the `bytes` bytes at `offset` of the window now instead of at their first
+    /// access, so that a guest's first access takes less time. `access` is the access with which
+    /// the range was placed.
     ///
     /// # Errors
     /// [`MemoryError::Range`] if the range is not within the window, [`MemoryError::Populate`] if
@@ -107,8 +108,8 @@ impl Window {
     ///
     /// # Errors
     /// [`MemoryError::Range`] if the range is not within the window, [`MemoryError::Map`] if the
-    /// kernel cannot remove the mapping. The memory then stays mapped, but without access rights if
-    /// the kernel can take those away.
+    /// kernel cannot remove the mapping. In the latter case the memory stays mapped, but its access
+    /// rights are removed if the kernel permits that.
     pub fn clear(&self, offset: u64, bytes: u64) -> Result<(), MemoryError> {
         let address = self.at(offset, bytes)?;
         // SAFETY: as in `place`.

@@ -23,16 +23,17 @@ pub use session::Equipment;
 use session::Served;
 
 /// Runs a worker process: opens the session that the VMM describes on standard input, which must be
-/// a socket, and serves the session until the VMM closes it or ends. `parent` is the process number
-/// of the VMM. `equip` makes the back end.
+/// a socket, and serves the session until the VMM closes it or ends. `parent` is the process ID
+/// (PID) of the VMM. `serve` calls `equip` once, to create the back end.
 ///
-/// Returns only if the session cannot be opened. Otherwise the process ends with the session.
+/// Returns only if the session cannot be opened. Otherwise it ends this process when the session is
+/// closed or the VMM ends.
 ///
 /// # Errors
 /// [`ServeError::NotStarted`] if standard input is not a socket or the kernel refuses a setting,
 /// [`ServeError::Orphan`] if the VMM has ended, [`ServeError::Begin`] if the VMM's first message is
-/// malformed or guest RAM cannot be mapped. A failure of `equip` is reported to the VMM and is no
-/// error here.
+/// malformed or guest RAM cannot be mapped. If `equip` fails, `serve` sends its error to the VMM
+/// and returns `Ok`.
 pub fn serve<E: Error>(
     parent: u32,
     equip: impl FnOnce() -> Result<Equipment, E>,

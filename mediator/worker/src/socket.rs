@@ -60,33 +60,34 @@ pub(crate) fn buffer() -> Buffer {
 #[derive(Debug)]
 pub(crate) struct Datagram<'a> {
     pub kind: Kind,
-    /// Everything after the head.
+    /// Content of the datagram after its head (magic number, version and kind).
     pub bytes: &'a mut [u8],
     pub descriptors: Vec<OwnedFd>,
 }
 
 impl<'a> Datagram<'a> {
-    /// Returns the body of the datagram. Refuses a datagram with more or fewer bytes than a `T`
-    /// has.
+    /// Returns the content of the datagram as a `T`. Fails if the content does not have exactly the
+    /// size of a `T`.
     pub fn body<T: Wire>(&self) -> Result<T, SocketError> {
         T::read_from_bytes(self.bytes)
             .map_err(|_| SocketError::Malformed("a message has the wrong size for its kind"))
     }
 
-    /// Returns the body of the datagram, and the bytes after the body.
+    /// Returns the beginning of the content as a `T`, and the rest as bytes. Fails if the content
+    /// is shorter than a `T`.
     pub fn body_and_rest<T: Wire>(&self) -> Result<(T, &[u8]), SocketError> {
         T::read_from_prefix(&*self.bytes)
             .map_err(|_| SocketError::Malformed("a message is shorter than its kind"))
     }
 
-    /// Returns the one descriptor that came with the datagram. Refuses a datagram with more or
-    /// none.
+    /// Returns the file descriptor that came with the datagram. Fails if there is none or more than
+    /// one.
     pub fn descriptor(&mut self) -> Result<OwnedFd, SocketError> {
         self.descriptors().map(|[descriptor]| descriptor)
     }
 
-    /// Returns the descriptors that came with the datagram. Refuses a datagram with more or fewer
-    /// than `N`.
+    /// Returns the `N` file descriptors that came with the datagram. Fails if there are more or
+    /// fewer.
     pub fn descriptors<const N: usize>(&mut self) -> Result<[OwnedFd; N], SocketError> {
         let descriptors = std::mem::take(&mut self.descriptors);
         <[OwnedFd; N]>::try_from(descriptors).map_err(|_| {
@@ -96,8 +97,8 @@ impl<'a> Datagram<'a> {
 }
 
 impl Socket {
-    /// Returns the two ends of a new socket pair, which programs that are started later do not
-    /// inherit.
+    /// Returns the two ends of a new socket pair. Programs that this process starts do not inherit
+    /// them.
     pub fn pair() -> Result<(Self, Self), Errno> {
         let (one, other) = socketpair(
             AddressFamily::UNIX,
@@ -108,8 +109,8 @@ impl Socket {
         Ok((Self(one), Self(other)))
     }
 
-    /// Returns the end of a socket pair behind `descriptor`. If the descriptor is not a socket, the
-    /// first use fails.
+    /// Returns the end of a socket pair that `descriptor` refers to. If the descriptor is not a
+    /// socket, sending and receiving fail.
     pub fn from_descriptor(descriptor: OwnedFd) -> Self {
         Self(descriptor)
     }
@@ -119,15 +120,15 @@ impl Socket {
         self.0
     }
 
-    /// Makes [`Self::receive`] and [`Self::send`] return [`SocketError::Timeout`] if they take
-    /// longer than `patience`.
+    /// Makes [`Self::receive`] and [`Self::send`] fail with [`SocketError::Timeout`] if they have
+    /// to wait for longer than `patience`.
     pub fn set_patience(&self, patience: Duration) -> Result<(), Errno> {
         set_socket_timeout(&self.0, Timeout::Recv, Some(patience))?;
         set_socket_timeout(&self.0, Timeout::Send, Some(patience))
     }
 
-    /// Sends a datagram of kind `kind` that consists of `parts`, one after the other, with copies
-    /// of `descriptors`.
+    /// Sends one datagram of kind `kind`. Its content is the concatenation of `parts`; the receiver
+    /// also gets duplicates of `descriptors`.
     pub fn send(
         &self,
         kind: Kind,
@@ -151,13 +152,15 @@ impl Socket {
         Ok(())
     }
 
-    /// Receives a datagram into `buffer`. A datagram that is too long, of another version or of an
-    /// unknown kind is malformed; its descriptors are closed.
+    /// Waits for a datagram and receives it into `buffer`. Fails with [`SocketError::Malformed`] if
+    /// it is too long, of another protocol version or of an unknown kind; its file descriptors are
+    /// then closed.
     pub fn receive<'a>(&self, buffer: &'a mut [u8]) -> Result<Datagram<'a>, SocketError> {
         self.receive_with(buffer, RecvFlags::empty())
     }
 
-    /// Receives a datagram that has arrived already. Does not wait.
+    /// Receives a datagram as [`Self::receive`] does, but fails with [`SocketError::Timeout`]
+    /// instead of waiting if none has arrived.
     pub fn receive_at_once<'a>(&self, buffer: &'a mut [u8]) -> Result<Datagram<'a>, SocketError> {
         self.receive_with(buffer, RecvFlags::DONTWAIT)
     }

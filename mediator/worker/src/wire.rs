@@ -25,7 +25,7 @@ pub(crate) const STATUS_WORD: u64 = 0;
 pub(crate) const OWNERS_WORD: u64 = 8;
 /// Most descriptors beside a datagram: regions of RAM, the status page, a socket.
 pub(crate) const DESCRIPTORS_MAX: usize = 4;
-/// Most regions of guest RAM.
+/// Maximum number of regions of guest RAM.
 pub(crate) const RAM_REGIONS_MAX: usize = 2;
 
 macro_rules! kinds {
@@ -377,8 +377,9 @@ pub(crate) fn page_size_from_wire(pages: u32) -> PageSize {
 }
 
 impl Memory {
-    /// Returns the kind of the descriptor, the kind of the allocation, and the rights; `None` if a
-    /// value is invalid.
+    /// Returns the kind of memory behind the file descriptor, the kind that the exporting guest
+    /// allocated, and the widest access rights of an importer; `None` if one of these values is
+    /// invalid.
     pub fn checked(&self) -> Option<(MemoryKind, MemoryKind, Access)> {
         Some((
             MemoryKind::from_wire(self.made_of)?,

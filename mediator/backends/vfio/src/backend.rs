@@ -94,8 +94,8 @@ impl Shared {
     }
 }
 
-/// The VFIO back end on one PCI device. A drop fills the memory that guests had with zeros, resets
-/// the device and gives it back to the host.
+/// The VFIO back end, which partitions the memory of one PCI device. Dropping it fills the memory
+/// that guests had with zeros, resets the device and closes it, so that the host can use it again.
 pub struct Vfio {
     attributes: Attributes,
     host_pages: PageSize,
@@ -108,10 +108,10 @@ pub struct Vfio {
 causeway_memory::debug_fields!(Vfio { attributes });
 
 impl Vfio {
-    /// Opens and resets the device that `options` name, and begins to fill its memory with zeros.
-    /// With `vm_bytes`, the BAR must have at least so much memory. `host_pages` is the page size of
-    /// host memory; small pages are for processes that pass descriptors of that memory to programs
-    /// which Causeway does not trust.
+    /// Opens and resets the device that `options` names, and begins to fill its memory with zeros.
+    /// Fails if `vm_bytes` is given and the BAR has less memory than that. `host_pages` is the page
+    /// size for allocations of host memory. It should be [`PageSize::Small`] in a process that
+    /// passes descriptors of that memory to programs that Causeway does not trust.
     ///
     /// # Errors
     /// [`OpenError`] has a variant for each step that can fail.

@@ -122,7 +122,7 @@ impl Bar {
     /// `wanted` is `None`.
     ///
     /// # Errors
-    /// Those of [`choose`], and [`BarError::Map`] if the Linux kernel refuses a mapping.
+    /// The errors of [`choose`], and [`BarError::Map`] if the Linux kernel refuses to map an area.
     pub fn map(device: Device, wanted: Option<u8>) -> Result<Self, BarError> {
         let (number, areas) = choose(&device, wanted)?;
         let index = RegionIndex::Bar(number);
@@ -158,7 +158,7 @@ impl Bar {
         self.areas.iter().map(|(area, _)| *area)
     }
 
-    /// Returns the bytes of all usable areas together.
+    /// Returns the total size of all usable areas in bytes.
     pub fn bytes(&self) -> u64 {
         self.areas().map(|area| area.bytes).sum()
     }

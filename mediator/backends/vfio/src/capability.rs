@@ -12,7 +12,7 @@ const CAPABILITIES: u64 = 0x34;
 const MSIX: u8 = 0x11;
 /// Bytes of an entry of the table.
 const ENTRY_BYTES: u64 = 16;
-/// Most capabilities that fit behind the header, 4 bytes each.
+/// Maximum number of capabilities that fit behind the header, 4 bytes each.
 const CAPABILITIES_MAX: usize = 48;
 
 /// Returns the areas of BAR number `bar` that hold the device's MSI-X table or its pending bits;

@@ -57,11 +57,13 @@ pub(crate) struct BarHandle {
 }
 
 impl BarHandle {
-    /// Returns an allocation of `piece`, which was taken from `pool`. With `visible`, guests may
-    /// map it in their apertures.
+    /// Returns `piece` of `bar`, which the caller has taken from `pool`, as an allocation. Dropping
+    /// the allocation returns the piece to the pool. If `visible`, guests can map it in their
+    /// apertures.
     ///
     /// # Errors
-    /// `BackEnd` if the piece is not within the BAR, or the Linux kernel does not map it again.
+    /// `BackEnd` if the piece is not within the BAR, or the Linux kernel refuses a second mapping
+    /// of it.
     pub fn share(
         bar: Arc<Bar>,
         pool: Arc<Pool>,

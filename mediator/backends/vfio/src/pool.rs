@@ -15,7 +15,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::bar::Bar;
 
-/// Most bytes that are scrubbed at a time.
+/// Maximum number of bytes that are scrubbed at a time.
 const PIECE_BYTES: u64 = 4 << 20;
 /// Longest time that an allocation waits while the pool is paused.
 const PAUSE_PATIENCE: Duration = Duration::from_secs(3);
@@ -27,7 +27,7 @@ const AREA_SHIFT: u32 = 48;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     area: u64,
-    /// Offset of the first byte in the BAR.
+    /// Offset in the BAR of the first byte of the piece.
     pub offset: u64,
     /// Size in bytes.
     pub bytes: u64,
@@ -120,8 +120,8 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Returns a pool of all usable areas of `bar`. Their content is unknown, so all of it is
-    /// scrubbed before it is given out.
+    /// Returns a pool of the memory in all usable areas of `bar`. Its content is unknown, so the
+    /// scrubber fills all of it with zeros before guests get it.
     pub fn new(bar: &Bar) -> Arc<Self> {
         let areas = (0..).zip(bar.areas());
         let piece = |(area, range): (u64, causeway_host_vfio::Area)| Piece {
@@ -142,12 +142,12 @@ impl Pool {
         })
     }
 
-    /// Takes `bytes` bytes, a multiple of 4 KiB, out of the pool. Waits for scrubbing if that may
-    /// make room for them.
+    /// Takes a piece of `bytes` bytes, a multiple of 4 KiB, out of the pool. If only memory that is
+    /// not scrubbed yet (filled with zeros) could make room for it, waits for the scrubber.
     ///
-    /// The wait ends when all memory that was to be scrubbed at its beginning has been: with memory
-    /// that comes back meanwhile, a guest that allocates and frees all the time would keep another
-    /// waiting for ever.
+    /// The call waits at most until everything that needed scrubbing when the wait began is
+    /// scrubbed. It does not wait for memory that is freed later, because another guest that
+    /// constantly allocates and frees could then make it wait forever.
     ///
     /// # Errors
     /// [`Refusal::Full`] if no free range is large enough, [`Refusal::Paused`] if the pool stays
@@ -186,8 +186,8 @@ impl Pool {
         }
     }
 
-    /// Takes `piece` back into the pool. Returns false if the caller has to scrub it, because the
-    /// scrubber has ended.
+    /// Returns `piece`, which a guest has freed, to the pool, where the scrubber fills it with
+    /// zeros. Returns false if the scrubber has ended; the caller must then fill it with zeros.
     #[must_use]
     pub fn take_back(&self, piece: Piece) -> bool {
         let mut state = self.state.lock();
@@ -199,8 +199,9 @@ impl Pool {
         !state.unattended
     }
 
-    /// Waits for the next piece to scrub and returns it; `None` if the pool has ended and no piece
-    /// is left to scrub.
+    /// Waits until a piece of memory needs to be filled with zeros, and returns it. Returns `None`
+    /// when the scrubber should end: [`Self::end`] was called and no piece is left that it must
+    /// still fill.
     pub fn next(&self) -> Option<Task> {
         let mut state = self.state.lock();
         loop {
@@ -220,8 +221,9 @@ impl Pool {
         }
     }
 
-    /// Notes that the piece of `task` is zero now. If [`Self::resume`] was called meanwhile, the
-    /// stores may have been lost, and the piece is scrubbed again.
+    /// Records that the scrubber has filled the piece of `task` with zeros, so that guests can get
+    /// it. If [`Self::resume`] was called since [`Self::next`] returned `task`, a reset of the
+    /// device may have undone the filling; the piece is then queued for the scrubber again.
     pub fn scrubbed(&self, task: &Task) {
         let mut state = self.state.lock();
         let piece = task.piece;
@@ -236,13 +238,14 @@ impl Pool {
         self.changed.notify_all();
     }
 
-    /// Makes allocations wait until [`Self::resume`], or until the pool ends.
+    /// Makes calls of [`Self::take`] wait, until [`Self::resume`] or [`Self::end`] is called. They
+    /// give up after 3 seconds.
     pub fn pause(&self) {
         self.state.lock().paused = true;
     }
 
-    /// Ends a pause. All free memory is scrubbed again, because a reset meanwhile may have changed
-    /// it or lost the stores of scrubbing.
+    /// Ends a pause, in which the device may have been reset. The scrubber fills all free memory
+    /// with zeros again, because a reset may have changed its content.
     pub fn resume(&self) {
         let mut state = self.state.lock();
         state.paused = false;
@@ -254,19 +257,20 @@ impl Pool {
         self.changed.notify_all();
     }
 
-    /// Refuses allocations from now on; `end` says when the scrubber ends.
+    /// Makes [`Self::take`] refuse all allocations from now on. `end` says what the scrubber must
+    /// still fill with zeros before it ends.
     pub fn end(&self, end: End) {
         let mut state = self.state.lock();
         state.end = end;
         self.changed.notify_all();
     }
 
-    /// Returns whether allocations are refused for good.
+    /// Returns whether [`Self::end`] was called, so that the pool refuses all allocations.
     pub fn has_ended(&self) -> bool {
         self.state.lock().end != End::NotYet
     }
 
-    /// Returns the bytes of all partitions that guests have.
+    /// Returns the total size of all pieces that guests have, in bytes.
     pub fn taken_bytes(&self) -> u64 {
         self.state.lock().taken_bytes
     }

@@ -27,7 +27,8 @@ pub(crate) struct VfioSpace {
 }
 
 impl VfioSpace {
-    /// Returns an empty address space. Work in it ends soon after `stop` is set.
+    /// Returns an address space without mappings. After the caller sets `stop`, work that runs in
+    /// the address space ends early.
     pub fn new(stop: Arc<AtomicBool>) -> Self {
         Self {
             mappings: Arc::new(Mappings::new(ADDRESSES)),

@@ -20,17 +20,18 @@ const SETTLING: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-/// The thread that waits for events of the device. A drop ends it.
+/// The thread that waits for events of the device. Dropping this value ends the thread.
 pub(crate) struct Watcher {
     stop: OwnedFd,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Watcher {
-    /// Starts the thread. It takes the events from `watch`, and the device from the sessions.
+    /// Starts a thread that waits for events from `watch`. When the device is reset, fails or is
+    /// wanted back by the host, the thread takes the device away from all sessions.
     ///
     /// # Errors
-    /// The error of the Linux kernel if it creates no eventfd or no thread.
+    /// The Linux kernel's error, if it cannot create an eventfd or a thread.
     pub fn start(watch: Watch, shared: Arc<Shared>) -> io::Result<Self> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
         let own = stop.try_clone()?;

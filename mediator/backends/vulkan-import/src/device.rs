@@ -22,7 +22,8 @@ const USAGE: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
 );
 const EXTENSION: &CStr = ash::khr::external_memory_fd::NAME;
 
-/// A Vulkan device that imports memory and makes it visible to CPUs.
+/// A Vulkan device that imports GPU memory which another driver has exported, and maps that memory
+/// for CPUs.
 pub struct VulkanDevice {
     pub(crate) device: ash::Device,
     pub(crate) name: String,
@@ -39,15 +40,15 @@ pub struct VulkanDevice {
 }
 
 impl VulkanDevice {
-    /// Opens the device with this UUID. Loads `libvulkan.so.1` and creates a logical device, which
-    /// takes about 100 ms.
+    /// Opens the GPU with the UUID `uuid`: loads `libvulkan.so.1` and creates a logical device,
+    /// which takes about 100 ms.
     ///
     /// # Errors
     /// * [`VulkanError::Loader`], [`VulkanError::Version`]: the loader is missing or too old.
     /// * [`VulkanError::Device`]: Vulkan has no device with this UUID.
     /// * [`VulkanError::Extension`], [`VulkanError::MemoryType`]: the device cannot import memory,
     ///   or has no memory that CPUs can map.
-    /// * [`VulkanError::Call`]: a call of Vulkan failed.
+    /// * [`VulkanError::Call`]: a Vulkan function failed.
     pub fn open(uuid: Uuid) -> Result<Arc<Self>, VulkanError> {
         let vulkan = Arc::new(Vulkan::load()?);
         let devices = vulkan.devices()?;
@@ -109,13 +110,13 @@ impl VulkanDevice {
         self.heap_bytes
     }
 
-    /// Returns the `bytes` bytes of this device's memory that another driver, such as CUDA,
-    /// exported as the descriptor `file`. The descriptor need not be trustworthy: see
-    /// [the crate](crate) for what is checked. Nothing is mapped yet.
+    /// Returns an object for the `bytes` bytes of this device's memory that another driver, such as
+    /// CUDA, exported as the file descriptor `file`. The descriptor may come from an untrusted
+    /// process; [the crate](crate) says what is checked. The memory is not mapped yet.
     ///
     /// # Errors
-    /// [`ImportError`] if the descriptor cannot be memory of this size. A descriptor that only the
-    /// driver can refuse is refused when it is mapped.
+    /// [`ImportError`] if the descriptor cannot be memory of this size. What only the driver can
+    /// detect makes a later mapping fail instead.
     pub fn import(
         self: &Arc<Self>,
         file: OwnedFd,

@@ -25,7 +25,8 @@ pub(crate) fn failed(call: &'static str) -> impl Fn(vk::Result) -> VulkanError {
     move |source| VulkanError::Call { call, source }
 }
 
-/// Returns whether the Vulkan loader, `libvulkan.so.1`, is installed. It may find no device.
+/// Returns whether the Vulkan loader, `libvulkan.so.1`, is installed. This does not mean that there
+/// is a Vulkan device.
 pub fn is_present() -> bool {
     // SAFETY: loads the system's Vulkan loader, which the user who set the library path is trusted
     // with, and calls nothing.
@@ -38,7 +39,7 @@ impl Vulkan {
     /// # Errors
     /// * [`VulkanError::Loader`]: the library is not installed.
     /// * [`VulkanError::Version`]: the library is older than Vulkan 1.1.
-    /// * [`VulkanError::Call`]: the library creates no instance.
+    /// * [`VulkanError::Call`]: the library fails to create an instance.
     pub fn load() -> Result<Self, VulkanError> {
         // SAFETY: loads the system's Vulkan loader, which the user who set the library path is
         // trusted with. The entry is kept as long as anything of it is used.
@@ -69,7 +70,7 @@ impl Vulkan {
     /// Returns all physical devices that support Vulkan 1.1.
     ///
     /// # Errors
-    /// [`VulkanError::Call`] if the library does not list its devices.
+    /// [`VulkanError::Call`] if the library fails to list its devices.
     pub fn devices(&self) -> Result<Vec<Physical>, VulkanError> {
         // SAFETY: the instance is live.
         let handles = unsafe { self.instance.enumerate_physical_devices() }

@@ -105,7 +105,7 @@ impl DeviceMemory for ImportedMemory {
     }
 }
 
-/// A memory object of Vulkan. A drop frees it, which unmaps it, too.
+/// A memory object of Vulkan. Dropping it unmaps and frees the memory.
 #[derive(Debug)]
 struct Import {
     device: Arc<VulkanDevice>,

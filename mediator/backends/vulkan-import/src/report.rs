@@ -5,10 +5,10 @@ use std::sync::Arc;
 use crate::instance::Vulkan;
 use crate::{Uuid, VulkanDevice, VulkanError};
 
-/// The physical devices that Vulkan has, as `causeway doctor` reports them.
+/// The physical devices that the Vulkan loader finds, as `causeway doctor` reports them.
 #[derive(Debug)]
 pub struct VulkanReport {
-    /// Reports about the devices, in the order of the Vulkan loader.
+    /// One report for each device, in the order in which the Vulkan loader lists the devices.
     pub devices: Vec<DeviceReport>,
 }
 
@@ -19,17 +19,17 @@ pub struct DeviceReport {
     pub name: String,
     /// UUID of the device. CUDA reports the same UUID for the same GPU.
     pub uuid: Uuid,
-    /// Size, in bytes, of the device's memory that CPUs can map, or the reason why they can map
-    /// none.
+    /// Size, in bytes, of the device memory that CPUs can map, or the error that explains why they
+    /// can map none.
     pub visible_bytes: Result<u64, VulkanError>,
 }
 
-/// Opens every device that Vulkan has, to find out whether CPUs can map its memory. Takes about
-/// 100 ms for each device.
+/// Opens every device that the Vulkan loader finds, and checks whether CPUs can map its memory.
+/// Takes about 100 ms for each device.
 ///
 /// # Errors
 /// * [`VulkanError::Loader`], [`VulkanError::Version`]: the Vulkan loader is missing or too old.
-/// * [`VulkanError::Call`]: the loader does not list its devices.
+/// * [`VulkanError::Call`]: the loader fails to list its devices.
 pub fn report() -> Result<VulkanReport, VulkanError> {
     let vulkan = Arc::new(Vulkan::load()?);
     let physical = vulkan.devices()?;

@@ -8,10 +8,10 @@ use causeway_protocol::packet::LaunchShape;
 
 use super::{Function, Recording};
 
-/// Most blocks in x, y and z (CUDA C++ Programming Guide, "Technical Specifications per Compute
-/// Capability").
+/// Maximum number of blocks in x, y and z (CUDA C++ Programming Guide, "Technical Specifications
+/// per Compute Capability").
 const GRID_MAX: [u32; 3] = [i32::MAX as u32, 65535, 65535];
-/// Most threads of a block in x, y and z (as above).
+/// Maximum number of threads of a block in x, y and z (as above).
 const BLOCK_MAX: [u32; 3] = [1024, 1024, 64];
 
 /// One piece of work for a queue, which the mediator has validated.
@@ -34,22 +34,22 @@ pub enum Work<'a> {
 pub enum MemoryWork {
     /// Copy bytes between ranges that do not overlap.
     Copy {
-        /// First byte that is written.
+        /// GPU address of the first byte that is written.
         destination: u64,
-        /// First byte that is read.
+        /// GPU address of the first byte that is read.
         source: u64,
-        /// Bytes, not zero.
+        /// Number of bytes, not zero.
         bytes: u64,
     },
     /// Fill with a pattern; destination and length are multiples of its width.
     Fill {
-        /// First byte that is written.
+        /// GPU address of the first byte that is written.
         destination: u64,
-        /// Bytes, not zero.
+        /// Number of bytes, not zero.
         bytes: u64,
         /// Pattern in the low `width` bytes.
         pattern: u32,
-        /// Bytes of the pattern: 1, 2 or 4.
+        /// Size of the pattern in bytes: 1, 2 or 4.
         width: u32,
     },
     /// Store `value` at `address` (8-byte aligned) with release ordering, after all earlier work is
@@ -62,7 +62,7 @@ pub enum MemoryWork {
     },
     /// Store the time in nanoseconds at `address` (8-byte aligned), after all earlier work is done.
     Timestamp {
-        /// First byte that is written.
+        /// GPU address of the first byte that is written.
         address: u64,
     },
 }
@@ -221,7 +221,8 @@ impl RecordedLaunch {
 }
 
 impl Recorded {
-    /// Returns this piece as [`Work`] that can be submitted by itself.
+    /// Returns this piece of work as [`Work`], so that a queue can execute it outside its
+    /// recording.
     pub fn as_work(&self) -> Work<'_> {
         match self {
             Self::Launch(launch) => Work::Launch(Launch {

@@ -42,8 +42,9 @@ struct Progress {
 }
 
 impl Consumer {
-    /// Consumes packets on this thread until it is stopped or a packet fails, and then writes the
-    /// reason to the ring.
+    /// Executes packets from the ring until [`Bell::stop`] is called or a packet fails. If a packet
+    /// fails or the session is lost, writes the status and the position into the ring's header
+    /// before returning.
     pub fn run(mut self) {
         let mut progress = Progress {
             position: 0,

@@ -31,7 +31,7 @@ impl Stop {
         Self::Fault(Fault { status, text })
     }
 
-    /// Returns the status that the guest receives.
+    /// Returns the status by which the guest learns why the packet was not executed.
     pub fn status(&self) -> Status {
         match self {
             Self::Asked => Status::DeviceLost,
@@ -69,8 +69,8 @@ impl Executor {
         }
     }
 
-    /// Returns whether submitted work still runs. If it is done, wakes those who wait for fences,
-    /// because a GPU does not wake them.
+    /// Returns whether the queue has finished the submitted work. If it has, wakes the threads that
+    /// wait for fences, because a GPU that writes a fence wakes no thread of the host.
     pub fn progress(&mut self) -> Result<Progress, Fault> {
         let progress = self.queue.poll()?;
         if progress == Progress::Idle {
@@ -79,7 +79,7 @@ impl Executor {
         Ok(progress)
     }
 
-    /// Makes the back end begin all submitted work.
+    /// Makes the queue begin all work submitted so far, without waiting for its end.
     pub fn flush(&mut self) -> Result<(), Stop> {
         self.queue.flush().map_err(Stop::Fault)
     }

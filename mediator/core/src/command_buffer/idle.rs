@@ -32,8 +32,9 @@ impl Idle {
         Self { budget: SPIN_MIN }
     }
 
-    /// Waits until the ring may have a packet at `position` or the consumer has to stop. `progress`
-    /// tells whether submitted work still runs.
+    /// Waits while the ring is empty: spins, then sleeps. Returns when the producer has written a
+    /// packet at `position` of the ring, or when `bell` is stopped; it may also return early.
+    /// `progress` polls the work already submitted, so that a fault in it ends the wait.
     ///
     /// # Errors
     /// The fault that `progress` returned.

@@ -21,8 +21,8 @@ pub(super) enum Packet<'a> {
 }
 
 impl Packet<'_> {
-    /// Returns whether the packet may take long. Then the producer should see before that the
-    /// earlier packets are consumed.
+    /// Returns whether executing the packet may take long. Before such a packet, the consumer
+    /// publishes its position, so that the guest can reuse the ring space of earlier packets.
     pub fn may_take_long(&self) -> bool {
         match self {
             Self::Nop => false,
@@ -31,7 +31,7 @@ impl Packet<'_> {
         }
     }
 
-    /// Returns how many bytes the packet copies or fills.
+    /// Returns how many bytes the packet copies or fills; 0 for a packet that does neither.
     pub fn moved_bytes(&self) -> u64 {
         match self {
             Self::Memory(work) => work.moved_bytes(),

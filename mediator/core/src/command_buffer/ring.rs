@@ -25,8 +25,8 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Maps the ring of `bytes` bytes at `offset` of `memory`, and sets all words of its header to
-    /// 0.
+    /// Maps the `bytes` bytes at `offset` of `memory` as a ring, and clears the ring's header, so
+    /// that both positions begin at 0 whatever the memory contained.
     pub fn new(memory: &dyn Memory, offset: u64, bytes: u64) -> Result<Self, Refusal> {
         let bad_memory = Refusal::new(Status::BadMemory);
         let units = capacity_units(bytes).ok_or(bad_memory)?;
@@ -49,18 +49,18 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Returns the place of the ring in its memory object.
+    /// Returns the memory object that contains the ring, and the offset of the ring in that object.
     pub fn place(&self) -> &RingPlace {
         &self.place
     }
 
-    /// Returns the size of the ring in units; a power of two.
+    /// Returns the size of the ring in units of 64 bytes, which is a power of two.
     pub fn units(&self) -> u64 {
         self.units
     }
 
-    /// Returns how many units the producer has written and the consumer has not consumed; at most
-    /// the size of the ring, whatever the guest wrote.
+    /// Returns how many units the producer has written that the consumer has not yet consumed. The
+    /// result never exceeds the size of the ring, even if the guest wrote an invalid position.
     pub fn queued_units(&self) -> u64 {
         let consumed = self.consumed.load(Ordering::Relaxed);
         self.load(PRODUCER, Ordering::Relaxed)
@@ -73,15 +73,16 @@ impl Ring {
         self.units - (position & (self.units - 1))
     }
 
-    /// Copies whole units from `position` on to `into`. The caller makes sure that they do not
-    /// reach beyond the end of the ring.
+    /// Copies `into.len()` bytes, a multiple of the unit size, from `position` of the ring to
+    /// `into`. The caller must not ask for more units than [`Self::units_to_end`] returns.
     pub fn copy_units(&self, position: u64, into: &mut [u8]) -> Result<(), RangeError> {
         let unit = position & (self.units - 1);
         self.mapping
             .read(HEADER_BYTES + unit * UNIT_BYTES as u64, into)
     }
 
-    /// Shows the producer that everything before `position` is consumed.
+    /// Writes the consumer's new `position` into the ring's header, which tells the producer that
+    /// all units before it can be reused.
     pub fn set_consumer(&self, position: u64) {
         self.consumed.store(position, Ordering::Relaxed);
         self.store(CONSUMER, position, Ordering::Release);

@@ -18,14 +18,15 @@ pub(crate) struct Depth {
 pub(crate) struct Rings(Mutex<Vec<Weak<Ring>>>);
 
 impl Rings {
-    /// Adds a ring, and removes those that were dropped.
+    /// Adds `ring` to the list, and removes rings whose command buffers have been destroyed.
     pub fn add(&self, ring: &Arc<Ring>) {
         let mut rings = self.0.lock();
         rings.retain(|ring| ring.strong_count() != 0);
         rings.push(Arc::downgrade(ring));
     }
 
-    /// Returns how many units all rings have together, and how many of them are in use.
+    /// Returns the total size of all rings of the session, and how many of their units wait to be
+    /// consumed.
     pub fn depth(&self) -> Depth {
         // Upgraded before the sum: this thread may become the last holder of a ring, and unmapping
         // the ring under the lock would hold up others.

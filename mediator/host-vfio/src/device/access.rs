@@ -90,9 +90,9 @@ impl Device {
         Ok(bytes)
     }
 
-    /// Allows (`true`) or forbids (`false`) that the device does DMA and sends message-signalled
-    /// interrupts, by the bus-master bit of its command register. Both are forbidden after
-    /// [`Self::open`].
+    /// Sets (`true`) or clears (`false`) the bus-master bit in the command register of the device.
+    /// While it is clear, as it is after [`Self::open`], the device cannot perform DMA or send
+    /// message-signalled interrupts.
     ///
     /// # Errors
     /// [`AccessError`], as for [`Self::read`] and [`Self::write`].
@@ -100,10 +100,12 @@ impl Device {
         self.set_command(COMMAND_BUS_MASTER, on)
     }
 
-    /// Makes the device answer (`true`) or ignore (`false`) accesses to the memory behind its BARs,
-    /// by the memory-space bit of its command register. It answers after [`Self::open`].
+    /// Sets (`true`) or clears (`false`) the memory-space bit in the command register of the
+    /// device. While it is clear, the device ignores accesses to the memory behind its BARs. The
+    /// bit is set after [`Self::open`].
     ///
-    /// While the device ignores accesses, an access to a [mapping](crate::Mapping) raises SIGBUS.
+    /// While the bit is clear, an access to a [mapping](crate::Mapping) raises SIGBUS in this
+    /// process.
     ///
     /// # Errors
     /// [`AccessError`], as for [`Self::read`] and [`Self::write`].

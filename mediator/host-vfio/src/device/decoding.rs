@@ -8,8 +8,8 @@ use crate::device::Device;
 use crate::hardware::Hardware;
 use crate::region::RegionIndex;
 
-/// Tells whether a device answers accesses to the memory behind its BARs. The device stays open
-/// until this value is dropped.
+/// A view of the command register of a device, which says whether the device answers accesses to
+/// the memory behind its BARs. The device stays open until this value is dropped.
 #[derive(Debug)]
 pub struct Decoding {
     hardware: Arc<dyn Hardware>,
@@ -18,8 +18,8 @@ pub struct Decoding {
 }
 
 impl Device {
-    /// Returns a value that tells whether the device answers accesses to its memory; `None` if its
-    /// configuration space cannot be read.
+    /// Returns a view of the command register, which says whether the device answers accesses to
+    /// its memory; `None` if its configuration space cannot be read.
     pub fn decoding(&self) -> Option<Decoding> {
         let config = self.region(RegionIndex::Config);
         let config = config.filter(|region| region.readable)?;

@@ -9,19 +9,21 @@ use crate::interrupts::{Action, InterruptError, InterruptInfo, InterruptKind};
 use crate::statistics::Counters;
 
 impl Device {
-    /// Returns the number and the properties of the device's interrupts of one kind.
+    /// Returns the number and the properties of the device's interrupts of kind `kind`.
     pub fn interrupts(&self, kind: InterruptKind) -> InterruptInfo {
         let mut all = self.description.interrupts.iter();
         let found = all.find(|info| info.kind == kind);
         found.copied().unwrap_or(InterruptInfo::none(kind))
     }
 
-    /// Makes the device's interrupt pin (INTx) signal `trigger`, and disables its other interrupts.
-    /// The kernel masks the pin each time that it signals, until `unmask` is signalled, as KVM's
-    /// irqfd does by its resampling event.
+    /// Sets up the interrupt pin (INTx) of the device in place of the interrupts set up before:
+    /// when the device asserts the pin, the kernel masks the pin and signals the event `trigger`.
+    /// When `unmask` is signalled, the kernel unmasks the pin again. For a guest, `unmask` is the
+    /// resampling event of KVM's irqfd.
     ///
     /// # Errors
-    /// [`InterruptError`]: the device has no pin, or the kernel refuses. The pin is then disabled.
+    /// [`InterruptError`] if the device has no interrupt pin or the kernel refuses. The pin stays
+    /// disabled then.
     pub fn set_intx(
         &self,
         trigger: &EventFd,
@@ -45,12 +47,12 @@ impl Device {
     }
 
     /// Sets up the first `events.len()` vectors of kind `kind` (MSI or MSI-X), in place of the
-    /// interrupts that were set up before. Each vector signals its event; messages of a vector with
-    /// `None` are lost. An empty `events` disables interrupts.
+    /// interrupts set up before. Vector `i` signals `events[i]`; its interrupts are discarded if
+    /// that is `None`. If `events` is empty, all interrupts are disabled.
     ///
     /// # Errors
-    /// [`InterruptError`]: the device has fewer vectors of this kind, or the kernel refuses. If the
-    /// kernel refuses, all interrupts are disabled.
+    /// [`InterruptError`] if `kind` is another kind, if the device has fewer vectors of it, or if
+    /// the kernel refuses. If the kernel refuses, all interrupts are disabled.
     pub fn set_vectors(
         &self,
         kind: InterruptKind,
@@ -74,11 +76,11 @@ impl Device {
         Ok(())
     }
 
-    /// Disables the interrupts that [`Self::set_intx`] or [`Self::set_vectors`] has set up. The
-    /// notifications of [`Self::watch`] stay.
+    /// Disables the interrupts that [`Self::set_intx`] or [`Self::set_vectors`] set up. Has no
+    /// effect on the events of [`Self::watch`].
     ///
     /// # Errors
-    /// [`InterruptError`].
+    /// [`InterruptError`] if the kernel refuses.
     pub fn disable_interrupts(&self) -> Result<(), InterruptError> {
         self.disable(&mut self.enabled.lock())
     }

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use crate::wire::{Memory, Publish};
 
-/// Most imports of one export.
+/// Maximum number of imports of one export.
 const IMPORTS_MAX: usize = 4096;
 
 /// The exchange between workers.
@@ -56,14 +56,15 @@ pub(super) struct Import {
 }
 
 impl Broker {
-    /// Returns a number that no other worker of this broker has, now or later.
+    /// Returns a new number for a worker. The broker never returns the same number twice.
     pub fn worker_number(&self) -> u64 {
         self.workers.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Makes memory of worker number `owner` available to importers, and returns the token of the
-    /// export. The worker may have `most` exports: each takes a descriptor of this process, and
-    /// without descriptors all workers fail.
+    /// Makes the memory behind `file`, which `request` describes, available to the other workers as
+    /// an export of worker number `owner`. Returns the token of the export. Fails with
+    /// `QuotaObjects` if the worker already has `most` exports: each uses a file descriptor of the
+    /// VMM, which must not run out of them.
     pub fn publish(
         &self,
         owner: u64,
@@ -93,7 +94,8 @@ impl Broker {
         Ok(token)
     }
 
-    /// Returns the offer of the export that `token` names, for an import with the rights `access`.
+    /// Returns what the export that `token` names offers. Fails with `BadToken` if there is no such
+    /// export, and with `AccessDenied` if it does not allow imports with the rights `access`.
     pub fn fetch(&self, token: &TokenBytes, access: Access) -> Result<Offer, Status> {
         let exports = self.exports.lock();
         let export = exports.get(token).ok_or(Status::BadToken)?;
@@ -103,8 +105,8 @@ impl Broker {
         Ok(export.offer.clone())
     }
 
-    /// Records an import of the export that `token` names. Returns false if the export was
-    /// withdrawn meanwhile or has too many imports.
+    /// Records `import` as an import of the export that `token` names. Returns false if the export
+    /// has been withdrawn or already has the maximum number of imports.
     pub fn register(&self, token: &TokenBytes, import: Import) -> bool {
         match self.exports.lock().get_mut(token) {
             Some(export) if export.importers.len() < IMPORTS_MAX => {
@@ -115,7 +117,8 @@ impl Broker {
         }
     }
 
-    /// Removes the record of an import of worker number `owner`.
+    /// Removes the record that worker number `owner` holds import number `import` of the export
+    /// that `token` names.
     pub fn forget(&self, token: &TokenBytes, owner: u64, import: u64) {
         if let Some(export) = self.exports.lock().get_mut(token) {
             export
@@ -124,8 +127,8 @@ impl Broker {
         }
     }
 
-    /// Ends an export of worker number `owner`, and revokes all its imports. The caller holds no
-    /// lock. Returns false if that worker has no export with this token.
+    /// Ends the export of worker number `owner` that `token` names, and revokes all imports of it.
+    /// Returns false if that worker has no export with this token. The caller must hold no lock.
     pub fn withdraw(&self, token: &TokenBytes, owner: u64) -> bool {
         let mut exports = self.exports.lock();
         let own = |export: &Export| export.owner == owner;
@@ -138,8 +141,8 @@ impl Broker {
         true
     }
 
-    /// Ends all exports of worker number `owner`, and removes its imports. The caller holds no
-    /// lock.
+    /// Ends all exports of worker number `owner` and revokes their imports. Also removes the
+    /// records of the imports that this worker holds. The caller must hold no lock.
     pub fn withdraw_all(&self, owner: u64) {
         let mut exports = self.exports.lock();
         let own = exports.extract_if(|_, export| export.owner == owner);

@@ -18,7 +18,8 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    /// Opens a call channel to the worker at the other end of the socket `control`.
+    /// Creates a socket pair for requests to the worker, and sends one end to the worker over the
+    /// socket `control`. The returned channel holds the other end.
     pub fn open(control: &Socket) -> Result<Self, SocketError> {
         let (socket, end) = Socket::pair()?;
         socket.set_patience(LOOK_PERIOD)?;
@@ -45,9 +46,9 @@ impl MonitorChannel {
         }
     }
 
-    /// Asks the worker for a sample, and waits up to [`LOOK_PERIOD`] for the answer. Does not wait
-    /// while the answer to an earlier question is missing, so that a worker that does not answer
-    /// costs that time only once.
+    /// Asks the worker for the session's current statistics, and waits up to [`LOOK_PERIOD`] for
+    /// the answer. Fails immediately if an earlier question is still unanswered, so that a worker
+    /// that hangs delays a monitor only once.
     pub fn sample(&mut self) -> Result<Activity, SocketError> {
         let Channel { socket, room } = &mut self.channel;
         if self.is_owed {

@@ -55,8 +55,9 @@ struct Doorbell {
 }
 
 impl Guest {
-    /// Returns the guest of `host`. Memory of a device is imported from the device that the worker
-    /// has named before the guest ran.
+    /// Returns the record of what a worker places and binds in the guest of the VMM `host`, empty
+    /// at first. `import_device` imports device memory for the aperture; its UUID names the GPU
+    /// that the worker uses.
     pub fn new(
         host: Arc<dyn Host>,
         import_device: Option<(Arc<ImportDevice>, DeviceUuid)>,
@@ -133,15 +134,17 @@ impl Guest {
         done()
     }
 
-    /// Marks the interrupt of a client of this guest as pending.
+    /// Raises the interrupt of the client that `request` names. Fails with `EINVAL` if there is no
+    /// such client or the worker has ended.
     pub fn raise(&self, request: &ForClient) -> Result<Answer, Refused> {
         let client = Client::new(request.client).filter(|_| !self.resources.lock().ended);
         self.host.raise(client.ok_or(Errno::INVAL)?);
         Ok(done())
     }
 
-    /// Writes a fault status into every command buffer, as a consumer does when it stops. A guest
-    /// that spins on a fence reads that status.
+    /// Writes the status `DeviceLost` into the header of every command buffer of the worker's
+    /// session, as a consumer does when the session is lost. A guest that polls a fence also checks
+    /// this status, and so stops waiting.
     pub fn mark_lost(&self) {
         let lost = u64::from(Status::DeviceLost as u32).to_ne_bytes();
         for bound in self.resources.lock().bound.values() {
@@ -158,7 +161,8 @@ impl Guest {
         }
     }
 
-    /// Removes everything that the worker has placed and bound, and refuses further requests.
+    /// Removes all memory that the worker has placed in the aperture, and unbinds all doorbells
+    /// that it has bound. Later requests to place or bind fail.
     pub fn end(&self) {
         let mut resources = self.resources.lock();
         resources.ended = true;

@@ -35,13 +35,13 @@ const VARIABLES: [&str; 9] = [
     "VK_ICD_FILENAMES",
 ];
 
-/// The program that is started as a worker process. It must call [`crate::serve`].
+/// The program that a VMM starts as a worker process. The program must call [`crate::serve`].
 #[derive(Clone, Debug)]
 pub struct Program {
     /// Path of the executable.
     pub path: PathBuf,
-    /// Arguments of the program. Two more are appended: the process number of the VMM, and the
-    /// number of the session, from 1.
+    /// Arguments of the program. Two more are appended: the process ID (PID) of the VMM, and the
+    /// number of the session, counted from 1.
     pub arguments: Vec<OsString>,
     /// Environment variables of the program, in addition to those that a worker inherits from the
     /// VMM.
@@ -125,8 +125,8 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts `program` as the worker of session number `session`, with `socket` as its standard
-    /// input.
+    /// Starts `program` as the worker process of session number `session`, with `socket` as its
+    /// standard input.
     pub fn start(
         spawner: &Arc<Spawner>,
         program: &Program,
@@ -148,7 +148,7 @@ impl Process {
         })
     }
 
-    /// Returns the process number.
+    /// Returns the process ID (PID) of the worker process.
     pub fn id(&self) -> u32 {
         self.id
     }
@@ -170,8 +170,8 @@ impl Process {
         }
     }
 
-    /// Waits until the process has ended, but no longer than `limit`, and leaves no zombie. Returns
-    /// whether the process has ended.
+    /// Waits until the process has ended, but no longer than `limit`. Returns whether it has ended;
+    /// if so, it is also reaped, so that no zombie remains.
     pub fn wait(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         loop {
@@ -194,8 +194,9 @@ impl Process {
         }
     }
 
-    /// Returns how the process failed, as the end of a sentence, if its socket failed with `error`.
-    /// Waits briefly for a process that has closed its socket to end.
+    /// Returns the end of a sentence that says how the process failed, after `error` occurred on
+    /// its socket; for example "was killed by signal 9" or "did not answer in time". If the process
+    /// has closed the socket, first waits up to one second for it to end.
     pub fn failure(&self, error: &SocketError) -> String {
         match error {
             SocketError::Closed => {
@@ -209,8 +210,8 @@ impl Process {
         }
     }
 
-    /// Returns how the process has ended, as the end of a sentence, for example "ended with code
-    /// 3"; `None` while it runs.
+    /// Returns the end of a sentence that says how the process ended, for example "ended with code
+    /// 3"; `None` unless [`Self::wait`] has seen it end.
     pub fn ending(&self) -> Option<String> {
         let status = self.ended.get()?;
         Some(match (status.signal(), status.code()) {
@@ -220,7 +221,8 @@ impl Process {
         })
     }
 
-    /// Returns the resident memory of the process in bytes, without shared memory.
+    /// Returns the resident memory of the process in bytes, without shared memory such as guest
+    /// RAM; `None` if the process has ended.
     pub fn rss_bytes(&self) -> Option<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.id)).ok()?;
         let kib = |field: &str| -> Option<u64> {

@@ -20,13 +20,14 @@ use super::stand_in::Absent;
 use super::worker::Worker;
 use crate::report::ReceivedReport;
 
-/// Most supplements that are kept of earlier workers.
+/// Maximum number of supplements that are kept of earlier workers.
 const SUPPLEMENTS_MAX: usize = 64;
 
 /// The session of one guest, in a worker process of its own.
 ///
-/// If the worker ends too early, the session is lost. The guest can still read the memory in its
-/// aperture until it resets the device; then a new worker process takes over.
+/// If the worker process ends before the session is closed, the session is lost. The guest can
+/// still read the memory in its aperture until it resets the device; the reset starts a new worker
+/// process.
 pub struct WorkerSession {
     shared: Arc<Shared>,
     order: Order,
@@ -120,7 +121,8 @@ impl WorkerSession {
         })
     }
 
-    /// Returns the process number of the worker; `None` if the session has no worker.
+    /// Returns the process ID (PID) of the worker; `None` if the session is closed or its last
+    /// worker could not be started.
     pub fn process_id(&self) -> Option<u32> {
         self.worker().map(|worker| worker.process.id())
     }
@@ -172,7 +174,8 @@ impl WorkerSession {
         fault
     }
 
-    /// Notes that a client of a poisoned worker has reset. True if no other client is left in it.
+    /// Records that `client` of a poisoned worker has reset. Returns true if no other client still
+    /// owns objects in that worker.
     fn leave(&self, client: Client) -> bool {
         let mut present = self.present();
         let had = present.worker.as_ref().map_or(0, |worker| worker.owners());

@@ -11,9 +11,10 @@ use super::broker::Broker;
 use super::process::{Program, Spawner};
 use crate::DeviceUuid;
 
-/// A function that imports device memory, so that the VMM can place it in an aperture. It gets the
-/// UUID of the device, the descriptor that a worker sent, and the size in bytes that the worker
-/// claims. It must check descriptor and size, because the worker may be hostile.
+/// A function that imports device memory into the VMM, so that the VMM can place it in an aperture.
+/// Its arguments are the UUID of the GPU, the file descriptor that a worker process sent, and the
+/// size in bytes that the worker claims. It must check the descriptor and the size, because the
+/// worker may be hostile.
 pub type ImportDevice =
     dyn Fn(DeviceUuid, OwnedFd, u64) -> Result<Arc<dyn DeviceMemory>, MemoryError> + Send + Sync;
 

@@ -33,7 +33,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Longest that the reset of a client may take: work under way may be given time to end.
 const CLIENT_RESET_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The worker is lost; [`Worker::fault`] says why.
+/// The error for a request to a worker process that has ended or was killed for misbehaving.
+/// [`Worker::fault`] says why.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lost;
 
@@ -63,7 +64,8 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Starts a worker process, which opens the session that `order` describes.
+    /// Starts a worker process, sends it `order` (the session to open), and waits until it has
+    /// opened the session.
     pub fn start(shared: &Shared, order: &Order) -> Result<Arc<Self>, OpenError> {
         let failed = |source: io::Error| OpenError::Start {
             name: order.name.clone(),
@@ -111,7 +113,8 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Returns the content of register `Status`.
+    /// Returns the content of the guest's device register `Status`, as the worker last published
+    /// it; the lost bit if the worker is lost.
     pub fn status_bits(&self) -> u32 {
         if self.fault.get().is_some() {
             return status::LOST;
@@ -121,8 +124,8 @@ impl Worker {
         bits as u32 & (status::READY | status::LOST)
     }
 
-    /// Returns the clients that own objects, as a set of [`Client::bit`]s; of a lost worker, those
-    /// that owned objects before.
+    /// Returns the clients that own objects, as a set of [`Client::bit`]s. If the worker is lost,
+    /// these are the clients that owned objects at that moment.
     pub fn owners(&self) -> u64 {
         self.status_word(OWNERS_WORD)
     }
@@ -131,12 +134,13 @@ impl Worker {
         self.status.load_u64(offset, Ordering::Acquire).unwrap_or(0)
     }
 
-    /// Returns why the worker is lost; `None` if it is not.
+    /// Returns the fault by which the worker was lost; `None` if it is not lost.
     pub fn fault(&self) -> Option<Fault> {
         self.fault.get().cloned()
     }
 
-    /// Executes a control batch of `client`, as `GuestSession::execute` does.
+    /// Has the worker execute a control batch of `client`, as `GuestSession::execute` does. Fails
+    /// if the worker is or becomes lost.
     pub fn execute(&self, client: Client, batch: &mut [u8]) -> Result<Status, Lost> {
         let client = ForClient::new(client);
         // The request is sent from `batch` and the reply copied into it, without another copy.
@@ -153,14 +157,14 @@ impl Worker {
         })
     }
 
-    /// Resets the session, as `GuestSession::reset` does. Returns false if another process must
-    /// take over.
+    /// Has the worker reset its session, as `GuestSession::reset` does. Returns false if its back
+    /// end is poisoned, so that the caller must start a new worker process.
     pub fn reset(&self) -> Result<bool, Lost> {
         self.ask(Kind::Reset, Kind::ResetDone, &[], PATIENCE, is_fresh)
     }
 
-    /// Resets `client`, as `GuestSession::reset_client` does. Returns false if the back end is
-    /// poisoned, so that the other clients must reset too.
+    /// Has the worker reset `client`, as `GuestSession::reset_client` does. Returns false if its
+    /// back end is poisoned, so that all other clients must reset too.
     pub fn reset_client(&self, client: Client) -> Result<bool, Lost> {
         let request = ForClient::new(client);
         let (kind, parts) = (Kind::ResetClient, [request.as_bytes()]);
@@ -173,7 +177,9 @@ impl Worker {
         )
     }
 
-    /// Returns the session's report, its fault, and the bytes that the worker's program added.
+    /// Asks the worker for its report, which is returned as report of session number `session`. The
+    /// result also has the fault that lost the session, if there is one, and the additional data of
+    /// [`crate::Equipment::supplement`]. Fails if the worker is or becomes lost.
     pub fn report(&self, session: u64) -> Result<ReceivedReport, Lost> {
         self.ask(Kind::Report, Kind::Reported, &[], PATIENCE, |reply| {
             let (reported, rest) = reply.body_and_rest::<Reported>()?;
@@ -182,9 +188,9 @@ impl Worker {
         })
     }
 
-    /// Returns what a monitor sees of the session; `None` if the worker does not answer within
-    /// [`super::channel::LOOK_PERIOD`]. A worker that is slow to answer monitors is not killed for
-    /// that.
+    /// Returns the session's current statistics and whether it is lost; `None` if the worker does
+    /// not answer within [`super::channel::LOOK_PERIOD`]. A worker that does not answer is not
+    /// killed for that.
     pub fn sample(&self) -> Option<Activity> {
         // Locked while another monitor waits.
         let mut monitor = self.monitor.try_lock()?;
@@ -201,21 +207,22 @@ impl Worker {
         sample.ok()
     }
 
-    /// Ends `Wait` messages, as `GuestSession::interrupt` does. Does nothing if the process has
-    /// ended.
+    /// Has the worker end `Wait` messages, as `GuestSession::interrupt` does. Does nothing if the
+    /// worker process has ended.
     pub fn interrupt(&self) {
         self.notify(Kind::Interrupt);
     }
 
-    /// Ends batches, as `GuestSession::halt` does. A batch that does not end within [`PATIENCE`]
-    /// loses the worker.
+    /// Has the worker end batches, as `GuestSession::halt` does. If a batch then takes longer than
+    /// [`PATIENCE`] (2 seconds), the worker is killed and lost.
     pub fn halt(&self) {
         self.halted.get_or_init(Instant::now);
         self.notify(Kind::Halt);
     }
 
-    /// Takes an import away from the session. When this returns, the guest cannot access the
-    /// memory: a worker that does not answer in time is killed.
+    /// Takes import number `import`, which has the handle `handle`, away from the worker's session.
+    /// When this returns, the guest cannot access the memory: a worker that does not confirm this
+    /// in time is killed.
     pub fn revoke(&self, handle: u32, import: u64) {
         let request = RevokeImport {
             handle,
@@ -231,7 +238,7 @@ impl Worker {
         }
     }
 
-    /// Closes the session and ends the process, by force if it does not answer.
+    /// Has the worker close its session and end. A worker that does not do so in time is killed.
     pub fn close(&self) {
         self.closing.store(true, Ordering::Release);
         let closed = self.ask(Kind::Close, Kind::Closed, &[], PATIENCE, |_| Ok(()));
@@ -241,8 +248,9 @@ impl Worker {
         self.end("was closed");
     }
 
-    /// Ends the process, and removes everything that it has placed, bound, exported or imported.
-    /// `how` is the end of a sentence that says how the worker ended.
+    /// Kills the worker process if it still runs. Removes the memory that it has placed in the
+    /// aperture, its doorbells, its exports and its imports. `how` is the end of a sentence that
+    /// says how the worker ended, such as "was closed".
     pub fn end(&self, how: &str) {
         let _ = self.fault.set(self.fault_that(how));
         self.process.finish();
@@ -340,7 +348,8 @@ impl Worker {
         Lost
     }
 
-    /// Kills the process, and tells the guest that its session is lost.
+    /// Kills the worker process, records `fault`, and marks every command buffer of the guest as
+    /// lost.
     pub fn lose(&self, fault: Fault) {
         let text = fault.text.clone();
         let first = self.fault.set(fault).is_ok();
@@ -356,7 +365,8 @@ impl Worker {
         }
     }
 
-    /// Returns the fault of this worker that `how` describes, for example "was killed by signal 9".
+    /// Returns the fault that says that this worker process was lost. `how` is the end of its
+    /// sentence, for example "was killed by signal 9".
     pub fn fault_that(&self, how: &str) -> Fault {
         Fault::new(
             Status::DeviceLost,

@@ -26,7 +26,7 @@ impl Workers {
     /// `None`, guests cannot map device memory for their CPUs.
     ///
     /// # Errors
-    /// What the kernel returned, if it cannot start a thread or install a signal handler.
+    /// The kernel's error, if this process cannot start a thread or install a signal handler.
     pub fn new(program: Program, import_device: Option<Arc<ImportDevice>>) -> io::Result<Self> {
         bus_error::survive()?;
         Ok(Self {
@@ -43,8 +43,9 @@ impl Workers {
     /// Opens a session as [`SessionSource::open`] does, and returns it as a [`WorkerSession`].
     ///
     /// # Errors
-    /// [`OpenError::Unavailable`] if the worker has no back end, [`OpenError::Start`] if the kernel
-    /// starts no process, [`OpenError::Ended`] if the process ends before the session is open.
+    /// [`OpenError::Unavailable`] if the worker cannot create its back end, [`OpenError::Start`] if
+    /// the kernel fails to start the worker process, [`OpenError::Ended`] if the process ends
+    /// before the session is open.
     pub fn open_worker(
         &self,
         host: Arc<dyn Host>,

@@ -29,7 +29,8 @@ impl CallChannel {
         })
     }
 
-    /// Calls, and waits for the answer. Ends the process if the VMM has ended.
+    /// Sends a call of kind `kind` to the VMM, and waits for its answer, which may come with a file
+    /// descriptor. Ends this process if the VMM has ended or breaks the protocol.
     pub fn call(
         &self,
         kind: Kind,

@@ -30,7 +30,8 @@ pub(super) struct RemoteHost {
 }
 
 impl RemoteHost {
-    /// Returns the guest that `calls` reaches, whose RAM consists of `regions`.
+    /// Returns the guest whose VMM is called over `calls`. Maps the guest's RAM, which consists of
+    /// `regions`, into this process.
     pub fn new(
         calls: Arc<CallChannel>,
         regions: impl Iterator<Item = (Region, OwnedFd)>,
@@ -51,7 +52,7 @@ impl RemoteHost {
         })
     }
 
-    /// The same guest, reached over another channel.
+    /// Returns the same guest, with a VMM that is called over `calls`, another socket.
     pub fn over(&self, calls: Arc<CallChannel>) -> Self {
         let ram = Arc::clone(&self.ram);
         Self { calls, ram }

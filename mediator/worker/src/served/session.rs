@@ -22,14 +22,15 @@ use crate::wire::{Kind, OWNERS_WORD, RAM_REGIONS_MAX, STATUS_WORD, Start, Starte
 /// Longest supplement to a report: with the report itself it fits a datagram.
 const SUPPLEMENT_BYTES_MAX: usize = 56 << 10;
 
-/// What the program of a worker provides to [`crate::serve`], so that the session can be opened.
+/// What a worker program passes to [`crate::serve`]: the back end, and additions to reports.
 pub struct Equipment {
     /// The back end that executes the guest's GPU work.
     pub backend: Arc<dyn Backend>,
-    /// UUID of the GPU whose memory the guest may map for its CPUs; the VMM looks for the GPU with
-    /// the same UUID. `None` if the memory cannot be mapped.
+    /// UUID of the GPU whose memory the guest can map for its CPUs. The VMM imports the memory
+    /// through the GPU with this UUID. `None` if GPU memory cannot be mapped for CPUs.
     pub device: Option<DeviceUuid>,
-    /// Returns bytes that are added to each report of the session, at most 56 KiB.
+    /// A function that returns additional data for each report of the session, at most 56 KiB. The
+    /// program defines its content; longer data is left out.
     pub supplement: Box<dyn Fn() -> Vec<u8> + Send + Sync>,
 }
 
@@ -46,8 +47,8 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// Opens the session that the message `start` describes, and sends the attributes of its back
-    /// end to the VMM.
+    /// Opens the session that `start`, the VMM's first message, describes. Sends the attributes of
+    /// the back end to the VMM over `control`.
     pub fn begin(
         start: &mut Datagram<'_>,
         equipment: Equipment,
@@ -119,7 +120,8 @@ impl Served {
         }))
     }
 
-    /// Returns what the session calls for a caller that waits at the other end of `channel`.
+    /// Returns the [`Peers`] with which the session reaches the VMM while it works for the thread
+    /// of the VMM at the other end of `channel`.
     pub fn peers(&self, channel: &Arc<CallChannel>) -> Peers {
         let exchange = RemoteExchange::new(Arc::clone(channel), Arc::clone(&self.backend));
         Peers {
