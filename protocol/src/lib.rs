@@ -43,7 +43,7 @@ wire::wire_enum! {
     /// There is no value for write-only, because neither KVM nor CUDA offers write-only memory.
     #[derive(PartialOrd, Ord)]
     pub enum Access: u32 {
-        /// No access. An access by the GPU is then a fault, an access by the CPU a stray access.
+        /// No access: an access by the GPU is a fault, and an access by the CPU is a stray access.
         None = 0,
         /// Loads only.
         Read = 1,

@@ -3,10 +3,11 @@
 //! A batch is a sequence of messages in the control area. Each message is a [`Header`] and a body
 //! of the fixed size that belongs to its opcode: the request, overwritten by the reply (the body is
 //! as large as the larger of the two; the rest is zero). Messages are executed in order. The first
-//! that fails ends the batch; those behind it get [`Status::NotRun`].
+//! that fails ends the batch; those after it get [`Status::NotRun`].
 //!
 //! A handle of [`PREVIOUS`] stands for the handle that the most recent message in the same batch
-//! returned: allocate, map for the GPU and map for the CPU is one batch, hence one exit.
+//! returned: one batch, and so one exit, can allocate memory, map it for the GPU and map it for the
+//! CPU.
 
 mod body;
 mod opcode;
@@ -18,29 +19,29 @@ pub use status::{STATUSES, Status};
 
 use crate::wire::wire_enum;
 
-/// Placeholder for a handle. The device replaces it with the handle that the most recent creating
-/// message of the same batch returned.
+/// Placeholder for a handle. The device replaces it with the handle of the object that the latest
+/// earlier message of the same batch created.
 pub const PREVIOUS: u32 = u32::MAX;
-/// Largest size of a module image (PTX, cubin or fat binary) in bytes.
+/// Maximum size of a module image (PTX, cubin or fat binary) in bytes.
 pub const MODULE_BYTES_MAX: u64 = 16 << 20;
-/// Longest name of a kernel in bytes.
+/// Maximum length of a kernel's name in bytes.
 pub const FUNCTION_NAME_MAX: usize = 512;
-/// Most parameters of a kernel that [`FunctionReply::layout`] can describe.
+/// Maximum number of kernel parameters that [`FunctionReply::layout`] can describe.
 pub const PARAMETERS_MAX: usize = 128;
 /// Length of an export token in bytes.
 pub const TOKEN_BYTES: usize = 32;
 
-/// Largest size of a recording in bytes. A packet has at least 64 bytes, so a recording has at most
+/// Maximum size of a recording in bytes. A packet has at least 64 bytes, so a recording has at most
 /// 16,384 packets.
 pub const RECORDING_BYTES_MAX: u64 = 1 << 20;
 
-/// Bit 63 of an address in [`LoadModule`] or [`CreateRecording`]. If it is set, the other bits are
-/// an offset into the aperture instead of a guest-physical address (since 1.2). The range must lie
-/// in one mapping of host memory.
+/// Bit 63 of an address in [`LoadModule`] or [`CreateRecording`]. If this bit is set, the other
+/// bits are an offset into the aperture instead of a guest-physical address (since 1.2). All bytes
+/// to which the message refers must lie in one mapping of host memory.
 pub const APERTURE_ADDRESS: u64 = 1 << 63;
 
-/// Most fences for which the clients of one session, all together, may have requested an interrupt
-/// by [`Notify`] at a time.
+/// Maximum number of fences for which all clients of one session together can have interrupts
+/// requested ([`Notify`]) at a time.
 pub const NOTIFIES_MAX: u32 = 256;
 
 /// Bits of [`Allocate::flags`].
@@ -57,8 +58,8 @@ wire_enum! {
         Device = 0,
         /// GPU memory that the guest's CPU can access (write-combining on real hardware).
         DeviceVisible = 1,
-        /// Host memory, cached by the CPU and registered with the GPU; for rings, fences and
-        /// staging.
+        /// Host memory, which the CPU caches and the GPU can access. It is for rings, fences and
+        /// data that the guest passes to the device.
         Host = 2,
     }
 }

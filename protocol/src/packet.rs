@@ -10,26 +10,27 @@ use crate::wire::{structures, wire_enum};
 
 /// Size of a unit of a ring in bytes. A packet has a whole number of units.
 pub const UNIT_BYTES: usize = 64;
-/// Most bytes of kernel parameters in a launch packet.
+/// Maximum size in bytes of the kernel parameters in a launch packet.
 pub const PARAMETER_BYTES_MAX: usize = 4096;
-/// Length in units of a launch with [`PARAMETER_BYTES_MAX`] bytes of parameters. Only a no-op can
-/// be longer.
+/// Length in units of the longest launch packet, which has [`PARAMETER_BYTES_MAX`] bytes of
+/// parameters. Only no-op packets can be longer.
 pub const UNITS_MAX: u32 = (UNIT_BYTES + PARAMETER_BYTES_MAX) as u32 / UNIT_BYTES as u32;
 
 macro_rules! packets {
     ($($(#[doc = $doc:literal])* $name:ident = $value:literal, $text:literal, $structure:ident;)*) => {
         wire_enum! {
-            /// Kinds of packets, by their number on the wire.
+            /// Kinds of packets, with the numbers that stand for them in packet headers.
             pub enum Opcode: u16 { $($(#[doc = $doc])* $name = $value,)* }
         }
 
         impl Opcode {
-            /// Returns the short name that reports, logs and the documentation print.
+            /// Returns the short name of this kind of packet in reports, logs and the
+            /// documentation.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
             }
 
-            /// Returns the name of the packet's structure, for the documentation.
+            /// Returns the name of the structure of this kind of packet, for the documentation.
             pub const fn structure(self) -> &'static str {
                 match self { $(Self::$name => stringify!($structure),)* }
             }
@@ -76,9 +77,9 @@ structures! {
     pub struct LaunchShape {
         /// Dynamic shared memory of each block in bytes.
         pub shared_bytes: u32,
-        /// Blocks of the grid in x, y and z; none is zero.
+        /// Number of blocks of the grid in x, y and z; none is zero.
         pub grid: [u32; 3],
-        /// Threads of a block in x, y and z; none is zero.
+        /// Number of threads of a block in x, y and z; none is zero.
         pub block: [u32; 3],
     } = 28
 
@@ -91,7 +92,8 @@ structures! {
         pub function: u32,
         /// Grid, blocks and dynamic shared memory.
         pub shape: LaunchShape,
-        /// Bytes of parameters: exactly as many as [`crate::message::FunctionReply`] says.
+        /// Size of the parameters in bytes, which must be the `parameter_bytes` of
+        /// [`crate::message::FunctionReply`].
         pub parameter_bytes: u32,
         /// Reserved: zero.
         pub reserved: [u32; 5],
@@ -127,20 +129,22 @@ structures! {
         pub reserved: [u64; 4],
     } = 64
 
-    /// Stores a value to a fence, waits for a value of a fence, or stores the time, as the opcode
-    /// says.
+    /// Stores a value to a fence, waits until a fence has reached a value, or stores the time: the
+    /// opcode says which.
     pub struct Fence {
         /// Header of the packet.
         pub header: Header,
         /// GPU virtual address of the 64-bit fence; a multiple of 8.
         pub address: u64,
-        /// Value to store or to wait for. Zero for a timestamp, which stores the time.
+        /// Value to store or to wait for. Zero in a timestamp packet, which stores the time
+        /// instead.
         pub value: u64,
         /// Reserved: zero.
         pub reserved: [u64; 5],
     } = 64
 
-    /// Executes all packets of a recording, which belongs to the command buffer's address space.
+    /// Executes all packets of a recording, which must belong to the address space of the command
+    /// buffer.
     pub struct Replay {
         /// Header of the packet.
         pub header: Header,

@@ -8,21 +8,21 @@
 //! is refused: a load gives all-ones, a store does nothing, and the VMM counts it as stray. Every
 //! access to BAR 0 is an exit.
 
-/// Size in bytes of a page of registers. Each client has a page.
+/// Size in bytes of a page of registers in BAR 0. Each client has one page.
 pub const PAGE_BYTES: u64 = 4096;
-/// Number of pages of BAR 0, hence of clients that a session may have (since 1.2; before, there was
-/// only page 0).
+/// Number of register pages in BAR 0, one for each client that a session may have (since 1.2;
+/// earlier versions have only page 0).
 pub const CLIENTS: u32 = 64;
 /// Size of BAR 0 in bytes.
 pub const BAR0_BYTES: u64 = PAGE_BYTES * CLIENTS as u64;
 
-/// Value of the control base registers that stands for the client's control window instead of an
-/// address in guest RAM (since 1.2).
+/// Value to store to the two control base registers if the client's control area is its control
+/// window, which is in the aperture, and not in guest RAM (since 1.2).
 pub const CONTROL_IN_WINDOW: u64 = u64::MAX;
-/// Size of a client's control window in bytes.
+/// Size in bytes of a client's control window, which is a control area in the aperture.
 pub const CONTROL_WINDOW_BYTES: u64 = CONTROL_BYTES_MAX as u64;
-/// Offset that [`Register::ControlWindowLow`] and [`Register::ControlWindowHigh`] hold together if
-/// the aperture has no room for a control window.
+/// Value of [`Register::ControlWindowLow`] and [`Register::ControlWindowHigh`] together if the
+/// aperture has no room for a control window.
 pub const NO_CONTROL_WINDOW: u64 = u64::MAX;
 
 /// Value of [`Register::Magic`]: the bytes "CWAY".
@@ -31,7 +31,7 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"CWAY");
 /// any other value there does nothing.
 pub const RESET_KEY: u32 = u32::from_le_bytes(*b"RSET");
 
-/// Largest size of a control batch in bytes.
+/// Maximum size of a batch of control messages in bytes.
 pub const CONTROL_BYTES_MAX: u32 = 64 * 1024;
 
 /// Accesses that a register allows.
@@ -56,7 +56,7 @@ macro_rules! registers {
         pub const REGISTERS: &[Register] = &[$(Register::$name,)*];
 
         impl Register {
-            /// Returns the register at an offset into a client's page, or `None` if no register is
+            /// Returns the register at `offset` in a client's page, or `None` if no register is
             /// there.
             pub const fn at(offset: u64) -> Option<Self> {
                 match offset { $($offset => Some(Self::$name),)* _ => None }
@@ -67,12 +67,12 @@ macro_rules! registers {
                 match self { $(Self::$name => Direction::$direction,)* }
             }
 
-            /// Returns the short name that reports and the documentation print.
+            /// Returns the short name of the register in reports and the documentation.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
             }
 
-            /// Returns what the register holds, for the documentation.
+            /// Returns a text for the documentation that says what the register holds.
             pub const fn doc(self) -> &'static str {
                 match self { $(Self::$name => concat!($($doc,)*),)* }
             }
@@ -81,7 +81,7 @@ macro_rules! registers {
 }
 
 registers! {
-    /// The value [`MAGIC`], by which a driver knows the device.
+    /// The value [`MAGIC`], by which a driver recognizes the device.
     Magic = 0x00, ReadOnly, "magic";
     /// Version of the protocol: major in the upper half, minor in the lower half.
     Version = 0x04, ReadOnly, "version";
@@ -91,13 +91,13 @@ registers! {
     FeaturesHigh = 0x0c, ReadOnly, "features_high";
     /// Bit set [`status`]: whether the session can be used.
     Status = 0x10, ReadOnly, "status";
-    /// Outcome of the last control batch as a [`crate::message::Status`]. `Ok`: the device took the
-    /// batch; each message has a status of its own. Any other: why the device did not take the
-    /// batch, whose messages are unchanged.
+    /// Outcome of the last batch as a [`crate::message::Status`]. `Ok`: the device took the batch;
+    /// each message has a status of its own. Any other: why the device did not take the batch,
+    /// whose messages are unchanged.
     BatchStatus = 0x14, ReadOnly, "batch_status";
     /// Storing [`RESET_KEY`] to page 0 ends the session with everything that it owns, and opens a
-    /// new one. Stored to another page (since 1.2), it frees what the page's client owns, and
-    /// nothing else. A lost session begins again with the reset after which no client owns
+    /// new one. Storing it to another page (since 1.2) frees what the page's client owns, and
+    /// nothing else. A lost session begins again as soon as a reset leaves no client that owns
     /// anything.
     Reset = 0x18, WriteOnly, "reset";
     /// Guest-physical address of the control area, bits 31:0; a multiple of 8. All-ones in both
@@ -115,7 +115,8 @@ registers! {
     ApertureHigh = 0x34, ReadOnly, "aperture_high";
     /// Number of doorbells in BAR 4.
     DoorbellCount = 0x38, ReadOnly, "doorbell_count";
-    /// Number of stray accesses of this guest so far; it stays at the largest value.
+    /// Number of stray accesses of this guest so far. The count stops at the largest value of the
+    /// register.
     StrayCount = 0x3c, ReadOnly, "stray_count";
     /// Offset of the client's control window in the aperture, bits 31:0. The first load creates the
     /// window, which stays until the client is reset. All-ones in both halves if the aperture has
@@ -123,36 +124,36 @@ registers! {
     ControlWindowLow = 0x40, ReadOnly, "control_window_low";
     /// Offset of the client's control window in the aperture, bits 63:32 (since 1.2).
     ControlWindowHigh = 0x44, ReadOnly, "control_window_high";
-    /// Bit 0: an interrupt of this client is pending; storing 1 acknowledges it. The number of the
-    /// client is also that of its MSI-X vector. INTA# is asserted while an interrupt of any client
-    /// is pending (since 1.2).
+    /// Bit 0: an interrupt of this client is pending; storing 1 acknowledges it. The MSI-X vector
+    /// of a client has the same number as the client. INTA# is asserted while an interrupt of any
+    /// client is pending (since 1.2).
     InterruptStatus = 0x48, ReadWrite, "interrupt_status";
-    /// Number of clients, hence of register pages (since 1.2).
+    /// Number of clients, which is also the number of register pages (since 1.2).
     ClientCount = 0x4c, ReadOnly, "client_count";
 }
 
 /// Bits of [`Register::FeaturesLow`] and [`Register::FeaturesHigh`]: what the device can do.
 pub mod features {
-    /// The back end executes PTX.
+    /// The back end can execute kernels that are written in PTX.
     pub const KERNELS: u64 = 1 << 0;
     /// Guest RAM can be registered and mapped at a GPU virtual address.
     pub const GUEST_RAM: u64 = 1 << 1;
     /// Allocations can be exported to and imported from other sessions.
     pub const SHARING: u64 = 1 << 2;
-    /// Packets can be recorded, and replayed as one (since 1.1).
+    /// Packets can be recorded, and one packet can replay all of them (since 1.1).
     pub const RECORDING: u64 = 1 << 3;
-    /// GPU memory can be allocated in compressible form (since 1.1).
+    /// The guest can allocate memory that the GPU may store compressed (since 1.1).
     pub const COMPRESSION: u64 = 1 << 4;
-    /// GPU memory can be allocated that the guest's CPU can access (since 1.1).
+    /// The guest can allocate GPU memory that its CPU can access (since 1.1).
     pub const DEVICE_VISIBLE: u64 = 1 << 5;
     /// Several clients can share the session (since 1.2).
     pub const CLIENTS: u64 = 1 << 6;
-    /// A client can have a control window (since 1.2). Only the feature registers have this bit;
-    /// the reply to `hello` does not.
+    /// A client can have a control window, which is a control area in the aperture (since 1.2).
+    /// Only the feature registers have this bit; the reply to `hello` does not.
     pub const CONTROL_WINDOW: u64 = 1 << 7;
-    /// The device can interrupt when a fence reaches a value (since 1.2).
+    /// The device can raise an interrupt when a fence reaches a value (since 1.2).
     pub const NOTIFY: u64 = 1 << 8;
-    /// Addresses in messages can be offsets into the aperture, by
+    /// Addresses in messages can be offsets into the aperture, if they have the bit
     /// [`crate::message::APERTURE_ADDRESS`] (since 1.2).
     pub const APERTURE_ADDRESSES: u64 = 1 << 9;
 }
@@ -161,11 +162,11 @@ pub mod features {
 pub mod status {
     /// The session can be used.
     pub const READY: u32 = 1 << 0;
-    /// The session was lost to a fault and needs a reset. The message `query_fault` returns the
-    /// cause.
+    /// A fault has caused the session to be lost, so it must be reset. The message `query_fault`
+    /// returns the fault.
     pub const LOST: u32 = 1 << 1;
-    /// The client of this page owns objects, which its reset would free (since 1.2; never set on
-    /// page 0).
+    /// The client of this register page owns objects, which a reset of the client frees (since 1.2;
+    /// never set on page 0).
     pub const OWNS: u32 = 1 << 2;
 }
 
@@ -179,8 +180,8 @@ pub mod doorbells {
     pub const MSIX_PENDING: u64 = 0x1000;
     /// Offset of doorbell 0 in BAR 4. Storing any 4-byte value to a doorbell's first word rings it.
     pub const FIRST: u64 = 0x2000;
-    /// Distance between two doorbells in bytes: a page, so that each doorbell can be given to one
-    /// process.
+    /// Distance between two doorbells in bytes: a page, so that each doorbell can be mapped into
+    /// another process.
     pub const STRIDE: u64 = 0x1000;
     /// Number of doorbells.
     pub const COUNT: u32 = 256;

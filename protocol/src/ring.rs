@@ -28,27 +28,30 @@ use crate::packet::UNIT_BYTES;
 
 /// Size of the header page in bytes. The units of the ring follow it.
 pub const HEADER_BYTES: u64 = 4096;
-/// Smallest capacity of a ring in units. The longest packet has 65 units, and a no-op may have to
-/// precede it.
+/// Minimum capacity of a ring in units. Such a ring always has room for the longest packet (65
+/// units), together with the no-op packet that fills the end of the ring if the longest packet does
+/// not fit there.
 pub const UNITS_MIN: u64 = 256;
-/// Largest capacity of a ring in units.
+/// Maximum capacity of a ring in units.
 pub const UNITS_MAX: u64 = 1 << 20;
 
 /// Offset of the producer position in the header page.
 pub const PRODUCER: usize = 0x00;
 /// Offset of the consumer position in the header page.
 pub const CONSUMER: usize = 0x40;
-/// Offset of the wake position in the header page. The producer rings the doorbell when its
-/// position passes it.
+/// Offset of the wake position in the header page. The guest rings the doorbell when the producer
+/// position reaches or passes the wake position.
 pub const WAKE: usize = 0x80;
-/// Offset of the fault status in the header page: a [`crate::message::Status`] as u64, zero as long
-/// as there is no fault.
+/// Offset of the fault status in the header page. The status is a [`crate::message::Status`] as a
+/// `u64`; it is zero as long as no fault has stopped the command buffer.
 pub const FAULT_STATUS: usize = 0xc0;
-/// Offset in the header page of the position of the packet that faulted.
+/// Offset of the fault position in the header page: the position of the packet that caused the
+/// fault.
 pub const FAULT_POSITION: usize = 0xc8;
 
-/// Returns how many units fit a ring that occupies `bytes` bytes, header page included. Returns
-/// `None` unless that is a power of two from [`UNITS_MIN`] to [`UNITS_MAX`] without a rest.
+/// Returns the capacity in units of a ring that occupies `bytes` bytes, including the header page.
+/// Returns `None` unless the capacity is a power of two from [`UNITS_MIN`] to [`UNITS_MAX`], and
+/// the units fill all bytes after the header page.
 pub const fn capacity_units(bytes: u64) -> Option<u64> {
     let Some(ring_bytes) = bytes.checked_sub(HEADER_BYTES) else {
         return None;
@@ -62,13 +65,13 @@ pub const fn capacity_units(bytes: u64) -> Option<u64> {
     }
 }
 
-/// Returns the size in bytes of a ring of `units` units, header page included.
+/// Returns the size in bytes of a ring of `units` units, including the header page.
 pub const fn ring_bytes(units: u64) -> u64 {
     HEADER_BYTES + units * UNIT_BYTES as u64
 }
 
-/// Access to the positions of a ring, in guest memory, in a mapping of the host, or in a model of
-/// the model checker.
+/// Access to the producer position and the wake position of a ring, for the guest, the host and the
+/// tests of a model checker.
 pub trait Positions {
     /// Loads the producer position with acquire ordering.
     fn producer(&self) -> u64;
@@ -82,8 +85,8 @@ pub trait Positions {
     fn full_fence(&self);
 }
 
-/// Moves the producer position from `old` to `new`, for the producer. Returns true if the producer
-/// must ring the doorbell.
+/// Moves the producer position from `old` to `new`, which makes the packets up to `new` visible to
+/// the consumer. Returns true if the guest must ring the doorbell.
 #[must_use]
 pub fn publish(ring: &impl Positions, old: u64, new: u64) -> bool {
     ring.set_producer(new); // P1
@@ -91,8 +94,9 @@ pub fn publish(ring: &impl Positions, old: u64, new: u64) -> bool {
     passed(ring.wake(), old, new) // P3
 }
 
-/// Announces that the consumer is about to sleep at `position`. Returns true if it may sleep, false
-/// if there is work.
+/// Asks the guest to wake the consumer, which has read all packets up to `position`, when more
+/// packets come. Returns true if the consumer may sleep, or false if there are more packets
+/// already.
 #[must_use]
 pub fn prepare_sleep(ring: &impl Positions, position: u64) -> bool {
     ring.set_wake(position.wrapping_add(1)); // C1

@@ -13,7 +13,7 @@ use crate::wire::{structures, wire_enum};
 
 /// Value of [`Greeting::magic`]: the bytes "CWSK".
 pub const MAGIC: u32 = u32::from_le_bytes(*b"CWSK");
-/// Version of the exchange over the socket. Client and server must have the same one.
+/// Version of the socket protocol between client and server, which must both have the same version.
 pub const VERSION: u32 = 1;
 
 wire_enum! {
@@ -34,17 +34,17 @@ wire_enum! {
         /// The request is done. `argument` is the value of the register that was loaded, or the
         /// status of the batch.
         Reply = 1,
-        /// A part of the memory object in the datagram appears in the aperture. `argument` is an
-        /// [`crate::Access`].
+        /// A part of the memory object whose descriptor is in the datagram appears in the aperture.
+        /// `argument` is the access rights, an [`crate::Access`].
         Place = 2,
-        /// A range of the aperture gets the access rights in `argument`.
+        /// A range of the aperture gets the access rights in `argument`, an [`crate::Access`].
         SetAccess = 3,
-        /// A range of the aperture has no memory any more.
+        /// A range of the aperture no longer has memory.
         Remove = 4,
-        /// The eventfd in the datagram is the doorbell with number `argument`: the client rings by
-        /// signalling it.
+        /// The eventfd in the datagram is the doorbell with number `argument`: the client rings the
+        /// doorbell by signaling the eventfd.
         Bind = 5,
-        /// The doorbell with number `argument` wakes no consumer any more.
+        /// The doorbell with number `argument` no longer wakes a consumer.
         Unbind = 6,
     }
 }
@@ -60,29 +60,30 @@ structures! {
         pub aperture_bytes: u64,
     } = 16
 
-    /// A request of a client to the server.
+    /// A request from a client to the server.
     pub struct Request {
         /// What the client asks for: a [`RequestKind`].
         pub kind: u32,
-        /// Offset of the register in BAR 0; zero for a batch.
+        /// Offset in BAR 0 of the register to load or store; zero for a batch.
         pub register: u32,
-        /// Value to store; for a batch, its length in bytes.
+        /// Value to store to the register; for a batch, the length of the batch in bytes.
         pub value: u32,
         /// Reserved: zero.
         pub reserved: u32,
     } = 16
 
-    /// Tells a client that something has changed, or answers its request.
+    /// Tells a client of a change in the aperture or of a doorbell, or answers its request.
     pub struct Event {
         /// What has happened: an [`EventKind`].
         pub kind: u32,
         /// A number whose meaning depends on the kind (see [`EventKind`]).
         pub argument: u32,
-        /// First byte of the range, as an offset into the aperture.
+        /// Offset in the aperture of the range that has changed, in bytes.
         pub offset: u64,
-        /// Length of the range in bytes.
+        /// Length in bytes of the range that has changed.
         pub bytes: u64,
-        /// Offset in the memory object of the range's first byte.
+        /// Where the range begins in the memory object whose descriptor comes with the event, in
+        /// bytes.
         pub from: u64,
     } = 32
 }

@@ -34,7 +34,7 @@ pub struct Value {
     pub name: &'static str,
     /// What the number means.
     pub doc: &'static str,
-    /// The number that is exchanged.
+    /// The number that stands for the name in messages.
     pub value: u64,
 }
 
@@ -53,22 +53,22 @@ macro_rules! wire_enum {
             /// All variants, in the order of their declaration.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// All variants with their numbers and meanings, for the documentation.
+            /// The names, numbers and meanings of all variants, for the documentation.
             pub const VALUES: &[$crate::wire::Value] = &[$($crate::wire::Value {
                 name: stringify!($name),
                 doc: concat!($($doc,)*),
                 value: $value,
             },)*];
 
-            /// Length of a table that is indexed by the variants' numbers: the largest number plus
-            /// one.
+            /// Length of a table that is indexed by the numbers of the variants: the largest number
+            /// plus one.
             pub const SLOTS: usize = {
                 let mut slots = 0;
                 $(if $value >= slots { slots = $value + 1; })*
                 slots
             };
 
-            /// Decodes a number. Returns `None` if no variant has this number.
+            /// Returns the variant with the number `value`, or `None` if there is no such variant.
             pub const fn from_wire(value: $wire) -> Option<Self> {
                 match value { $($value => Some(Self::$name),)* _ => None }
             }
@@ -104,7 +104,8 @@ macro_rules! structures {
             }
         )*
 
-        /// Descriptions of the structures of this module, for the documentation.
+        /// Descriptions of all structures that this module declares for messages, for the
+        /// documentation.
         pub const STRUCTURES: &[$crate::wire::Structure] = &[
             $($crate::wire::Structure {
                 name: stringify!($name),

@@ -37,8 +37,9 @@ const INTERRUPT_GATE: u16 = 0x8e00;
 pub struct LocalApic(Window);
 
 impl LocalApic {
-    /// Enables the controller. Returns `None` if its registers cannot be accessed. In a VM without
-    /// interrupt chips, its registers are stray accesses and no interrupt arrives.
+    /// Enables the controller. Returns `None` if the guest's page tables do not map its registers.
+    /// A bare guest has an interrupt controller only if a device is passed through to its VM. In
+    /// any other VM, accesses to the registers are stray accesses, and no interrupt arrives.
     #[must_use]
     pub fn enable() -> Option<Self> {
         let registers = device_memory(BASE, BYTES)?;
@@ -46,22 +47,23 @@ impl LocalApic {
         Some(Self(registers))
     }
 
-    /// Returns the number of the controller, by which messages of devices address it.
+    /// Returns the controller's APIC ID, by which the interrupt messages (MSI) of devices address
+    /// it.
     #[must_use]
     pub fn id(&self) -> u8 {
         let id = self.0.load_u32(REG_ID).unwrap_or(u32::MAX);
         (id >> 24) as u8
     }
 
-    /// Returns the address to which a device sends its messages for this controller: fixed
-    /// delivery, physical destination (PCI Local Bus Specification 3.0, 6.8; Intel SDM volume 3,
-    /// 11.11).
+    /// Returns the guest-physical address to which a device writes an interrupt message (MSI) for
+    /// this controller, in physical destination mode (PCI Local Bus Specification 3.0, 6.8; Intel
+    /// SDM volume 3, 11.11).
     #[must_use]
     pub fn message_address(&self) -> u32 {
         BASE as u32 | u32::from(self.id()) << 12
     }
 
-    /// Returns whether an interrupt with vector `vector` is pending.
+    /// Returns whether an interrupt with vector `vector` is pending at this controller.
     #[must_use]
     pub fn is_requested(&self, vector: u8) -> bool {
         let word = REG_REQUESTS + 16 * usize::from(vector / 32);
@@ -69,15 +71,15 @@ impl LocalApic {
         bits & 1 << (vector % 32) != 0
     }
 
-    /// Returns the number of interrupts that this guest's handler has taken so far.
+    /// Returns the number of interrupts that the guest has handled in [`Self::taking`] so far.
     #[must_use]
     pub fn taken(&self) -> u64 {
         CAUSEWAY_TAKEN.load(Ordering::Acquire)
     }
 
     /// Runs `work` with interrupts enabled, and returns its result. [`Self::taken`] counts the
-    /// interrupts, including those that were pending. At CPL 3 a guest cannot enable interrupts;
-    /// then this function does not run `work` and returns `None`.
+    /// interrupts that the CPU takes meanwhile, including those that were pending before. Returns
+    /// `None` without running `work` if the guest runs at CPL 3, where it cannot enable interrupts.
     pub fn taking<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         if code_selector() & LEVEL_MASK != 0 {
             return None;

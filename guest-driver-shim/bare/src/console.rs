@@ -21,7 +21,7 @@ impl Write for Console {
     }
 }
 
-/// Prints a line on the serial console. Lines of several CPUs do not mix.
+/// Prints a line on the serial console. Lines that several CPUs print at the same time do not mix.
 pub fn write_console(line: fmt::Arguments<'_>) {
     while BUSY.swap(true, Ordering::Acquire) {
         core::hint::spin_loop();

@@ -9,7 +9,7 @@ use causeway_testdev_records::{PORT_RECORD, RecordHeader};
 use crate::machine::Machine;
 use crate::record;
 
-/// Most virtual CPUs that have a stack; any beyond them are parked at once.
+/// Maximum number of virtual CPUs that have a stack; all others are parked at once.
 const CPUS_MAX: usize = 32;
 /// Bytes of a stack. Untouched pages cost nothing.
 const STACK_BYTES: usize = 256 << 10;

@@ -23,44 +23,46 @@ impl Machine {
         self.cpu
     }
 
-    /// Returns the number of the VM's virtual CPUs.
+    /// Returns the number of virtual CPUs of the VM.
     #[must_use]
     pub const fn cpus(&self) -> u32 {
         self.boot.vcpus
     }
 
-    /// Returns the index of this VM among those of its `causeway run`, from 0.
+    /// Returns the index of this VM, from 0, among the VMs that the same `causeway run` started.
     #[must_use]
     pub const fn vm(&self) -> u32 {
         self.boot.vm
     }
 
-    /// Returns the number of VMs of its `causeway run`.
+    /// Returns the number of VMs that the same `causeway run` started, including this one.
     #[must_use]
     pub const fn vms(&self) -> u32 {
         self.boot.vms
     }
 
-    /// Returns the boot page, which the VMM has written.
+    /// Returns the content of the boot page, in which the VMM describes the machine to the guest.
     #[must_use]
     pub const fn boot(&self) -> &BootInfo {
         &self.boot
     }
 
-    /// Returns the guest's arguments (`--arguments`); empty if they are not UTF-8.
+    /// Returns the text of `causeway run --arguments`, or an empty string if the text is not UTF-8.
     #[must_use]
     pub fn arguments(&self) -> &str {
         let used = (self.boot.argument_bytes as usize).min(self.boot.arguments.len());
         core::str::from_utf8(&self.boot.arguments[..used]).unwrap_or("")
     }
 
-    /// Returns the RAM that the guest image does not occupy.
+    /// Returns the RAM between the end of the guest image and 3 GiB, from which the guest can
+    /// allocate.
     #[must_use]
     pub fn ram(&self) -> Ram {
         Ram::new(&self.boot)
     }
 
-    /// Returns a clock for the time stamp counter of this machine.
+    /// Returns a clock that converts between nanoseconds and ticks of this machine's time stamp
+    /// counter.
     #[must_use]
     pub const fn clock(&self) -> Clock {
         Clock::new(self.boot.tsc_khz)

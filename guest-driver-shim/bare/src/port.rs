@@ -20,7 +20,7 @@ pub(crate) fn write_u32(port: u16, value: u32) {
     };
 }
 
-/// Access to the I/O ports of the machine.
+/// Access to the machine's x86 I/O ports.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IoPorts;
 

@@ -9,7 +9,8 @@ use causeway_shim::{RamRange, Window};
 /// Next free address; zero until the first request.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// The RAM below 3 GiB behind the guest image. Memory that is allocated from it is never freed.
+/// The RAM between the end of the guest image and 3 GiB. Memory that is allocated from this RAM is
+/// never freed.
 #[derive(Clone, Copy, Debug)]
 pub struct Ram {
     first: u64,
@@ -58,7 +59,7 @@ impl Ram {
         Some(unsafe { Window::new(base, bytes) })
     }
 
-    /// Returns the guest-physical address and the length of `bytes`.
+    /// Returns the range of guest-physical addresses that `bytes` occupies, for use in a message.
     #[must_use]
     pub fn range_of(self, bytes: &[u8]) -> RamRange {
         // Identity-mapped.

@@ -22,35 +22,38 @@ pub(crate) fn send<R: IntoBytes + FromBytes>(record: &mut R) {
 pub struct Phase(());
 
 impl Phase {
-    /// Begins a phase called `name`. `path` says which exits are expected in it: any (setup), some
+    /// Begins a phase called `name`. `path` says which exits the phase may have: any (setup), few
     /// (control path) or none (data path).
     pub fn begin(path: PhasePath, name: &str) -> Self {
         send(&mut PhaseBegin::new(path, name));
         Self(())
     }
 
-    /// Ends the phase and reports the work that it has done.
+    /// Ends the phase and reports `totals` to the host: how many operations, bytes and doorbells
+    /// the phase had.
     pub fn end(self, totals: Totals) {
         send(&mut PhaseEnd::new(totals));
     }
 }
 
-/// Reports a figure, such as a rate, with its name and unit.
+/// Reports a figure, such as a rate, to the host, which prints it with its name and unit.
 pub fn figure(name: &str, value: f64, unit: &str) {
     send(&mut Figure::new(name, value, unit));
 }
 
-/// Reports a ratio, which is a figure without a unit.
+/// Reports a ratio, which is a figure without a unit, to the host.
 pub fn ratio(name: &str, value: f64) {
     figure(name, value, "");
 }
 
-/// Puts 64 bytes of mail for the other VMs of the run into mailbox number `slot`, below 64.
+/// Puts `data` into mailbox number `slot` (0 to 63), where the other VMs of the run can fetch it.
+/// The new mail replaces earlier mail.
 pub fn post(slot: u32, data: &[u8; 64]) {
     send(&mut Mail::post(slot, *data));
 }
 
-/// Returns the mail in mailbox number `slot`, below 64. Waits up to `wait_ms` milliseconds for it.
+/// Returns a copy of the mail in mailbox number `slot` (0 to 63). If the mailbox is empty, waits up
+/// to `wait_ms` milliseconds for mail.
 ///
 /// # Errors
 /// [`NoMail`] if no mail arrives in time.
@@ -60,9 +63,10 @@ pub fn fetch(slot: u32, wait_ms: u32) -> Result<[u8; 64], NoMail> {
     mail.fetched()
 }
 
-/// Runs a loop on a host thread, `passes` times over `bytes` bytes (a multiple of 64) at the
-/// guest-physical `address` (a multiple of 64), which this guest has mapped. Returns the ticks of
-/// the time stamp counter that it took, or `None` if the memory is not mapped.
+/// Makes a host thread run the loop `kind` over this guest's memory, to compare its time with that
+/// of the guest. The loop passes `passes` times over the `bytes` bytes at guest-physical `address`;
+/// both are multiples of 64. Returns the time that the loop took, in ticks of the time stamp
+/// counter, or `None` if the memory is not mapped.
 #[must_use]
 pub fn baseline(kind: Loop, address: u64, bytes: u64, passes: u32) -> Option<u64> {
     let mut record = Baseline::new(kind, address, bytes, passes);
@@ -70,16 +74,17 @@ pub fn baseline(kind: Loop, address: u64, bytes: u64, passes: u32) -> Option<u64
     record.measured()
 }
 
-/// Reports a sample for line number `line` of `bench gpu`: `operations` operations (not zero) of
-/// `bytes` bytes each took `guest_ns` nanoseconds. The host repeats the operations natively.
-/// Returns the nanoseconds that the host took, or `None` if it did not repeat them.
+/// Reports to the host that `operations` operations (not zero) of `bytes` bytes each took
+/// `guest_ns` nanoseconds in this guest. The sample belongs to line number `line` in the table of
+/// `causeway bench gpu`. The host repeats the operations natively. Returns the time that the host
+/// took, in nanoseconds, or `None` if it did not repeat them.
 pub fn compare(line: u32, operations: u32, bytes: u64, guest_ns: u64) -> Option<u64> {
     let mut record = Comparison::new(line, operations, bytes, guest_ns);
     send(&mut record);
     record.native_ns()
 }
 
-/// Ends the guest. It has passed if `code` is zero, otherwise it has failed.
+/// Ends the guest, with the result that it has passed if `code` is zero, and has failed otherwise.
 pub fn exit(code: u32) -> ! {
     port::write_u32(PORT_EXIT, code);
     loop {

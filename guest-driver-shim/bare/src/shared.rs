@@ -28,7 +28,7 @@ impl<T> fmt::Debug for Shared<T> {
 }
 
 impl<T> Shared<T> {
-    /// Returns a cell without a value.
+    /// Returns a `Shared` without a value.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -53,7 +53,7 @@ impl<T> Shared<T> {
         self.wait()
     }
 
-    /// Waits until the value is set, and returns a reference to it.
+    /// Waits until a CPU has set the value, and returns a reference to it.
     pub fn wait(&'static self) -> &'static T {
         while self.state.load(Ordering::Acquire) != FULL {
             core::hint::spin_loop();

@@ -34,7 +34,8 @@ pub enum FindDeviceError {
     NoRam,
 }
 
-/// The way to the device for a bare guest: its BARs and a control area in RAM.
+/// The transport of a bare guest. It reaches the device through the BARs of its PCI function, and
+/// has its control area in guest RAM.
 #[derive(Clone, Copy, Debug)]
 pub struct PciTransport {
     found: DeviceBars,
@@ -60,11 +61,11 @@ fn device_window(address: u64, bytes: u64) -> Option<Window> {
 }
 
 impl PciTransport {
-    /// Finds the Causeway function on the PCI bus, and allocates RAM for its control area.
+    /// Finds the Causeway function on the PCI bus, and allocates RAM for the control area.
     ///
     /// # Errors
-    /// [`FindDeviceError::Find`] if there is no usable function, `OutOfReach` if the page tables do
-    /// not map its aperture, `NoRam` if no RAM is left.
+    /// [`FindDeviceError::Find`] if there is no usable function, `OutOfReach` if the guest's page
+    /// tables do not map its aperture, `NoRam` if no RAM is left for the control area.
     pub fn find(machine: &Machine) -> Result<Self, FindDeviceError> {
         let found = pci::find(&IoPorts)?;
         let control = machine.ram().window(CONTROL_BYTES_MAX as usize);
@@ -72,12 +73,12 @@ impl PciTransport {
         Self::at(found, control)
     }
 
-    /// Returns the device whose BARs are at the addresses `found`. `control` is the memory for its
-    /// control area.
+    /// Returns the transport to the device whose BARs have the addresses `found`. `control` is
+    /// guest RAM that becomes the control area.
     ///
     /// # Errors
-    /// [`FindDeviceError::OutOfReach`] if the page tables do not map the aperture, `Find` if a BAR
-    /// has address 0.
+    /// [`FindDeviceError::OutOfReach`] if the guest's page tables do not map the aperture, `Find`
+    /// if a BAR has address 0.
     pub fn at(found: DeviceBars, control: Window) -> Result<Self, FindDeviceError> {
         let unset = |bar| FindDeviceError::Find(FindError::BarUnset { bar });
         let bar0 = causeway_protocol::registers::BAR0_BYTES;
@@ -113,13 +114,13 @@ impl PciTransport {
         &self.found
     }
 
-    /// Returns BAR 0, for accesses to offsets where no [`Register`] is.
+    /// Returns a window over BAR 0, for accesses to offsets at which no [`Register`] exists.
     #[must_use]
     pub const fn registers(&self) -> &Window {
         &self.registers
     }
 
-    /// Returns BAR 4, with the MSI-X structures and the doorbells.
+    /// Returns a window over BAR 4, which contains the MSI-X structures and the doorbells.
     #[must_use]
     pub const fn doorbells(&self) -> &Window {
         &self.doorbells

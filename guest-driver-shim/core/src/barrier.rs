@@ -2,8 +2,8 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// A point where CPUs or threads wait for each other, any number of times. They spin, without exits
-/// and system calls.
+/// A point where CPUs or threads wait for each other. It can be used any number of times. A CPU or
+/// thread that waits spins, without exits or system calls.
 #[derive(Debug, Default)]
 pub struct Barrier {
     arrived: AtomicU32,
@@ -20,12 +20,12 @@ impl Barrier {
         }
     }
 
-    /// Waits until `parties` CPUs or threads have called it, this one included.
+    /// Waits until `parties` CPUs or threads, including the caller, wait at this barrier.
     pub fn wait(&self, parties: u32) {
         self.wait_with(parties, || {});
     }
 
-    /// Waits as [`Self::wait`] does, and calls `idle` in every turn of the waiting loop.
+    /// Waits as [`Self::wait`] does, and calls `idle` in each turn of the loop that waits.
     pub fn wait_with(&self, parties: u32, mut idle: impl FnMut()) {
         let round = self.round.load(Ordering::Acquire);
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == parties {

@@ -18,12 +18,13 @@ pub(crate) struct MappedMemory<'d> {
 }
 
 impl<'d> MappedMemory<'d> {
-    /// Allocates `bytes` bytes (rounded up to pages), and maps them read-write: into the address
-    /// space with handle `space`, if one is given, and for the CPU, if `for_cpu` says so. One exit.
+    /// Allocates `bytes` bytes (rounded up to pages), and maps them readable and writable: into the
+    /// address space with the handle `space`, if there is one, and for the CPU if `for_cpu` is
+    /// true. One exit.
     ///
     /// # Errors
-    /// [`AllocateError`] if the device refuses a message of the batch; what the earlier ones did is
-    /// undone.
+    /// [`AllocateError`] if the device refuses to allocate or to map the memory. Nothing stays
+    /// allocated then.
     pub fn new(
         device: &'d Device<'d>,
         kind: MemoryKind,

@@ -3,8 +3,8 @@
 
 use core::arch::x86_64::{_mm_lfence, _rdtsc};
 
-/// Reads the time stamp counter. Loads before the call are done by then, and code behind it has not
-/// begun. The call is neither an exit nor a system call.
+/// Reads the time stamp counter, after all earlier loads are complete and before any later
+/// instruction begins. This takes neither an exit nor a system call.
 #[inline]
 #[must_use]
 pub fn ticks() -> u64 {
@@ -25,7 +25,8 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Returns a clock for a time stamp counter of `khz` kilohertz; 0 counts as 1.
+    /// Returns a clock for a time stamp counter with a frequency of `khz` kHz; zero is taken as 1
+    /// kHz.
     #[must_use]
     pub const fn new(khz: u32) -> Self {
         let khz = if khz == 0 { 1 } else { khz };

@@ -21,9 +21,9 @@ use crate::window::RingWindow;
 
 /// A queue of packets that the device executes in order.
 ///
-/// The methods named after packets write them into the ring; [`Self::submit`] makes all that was
-/// written visible to the device. Write several packets, then submit once. One CPU uses a command
-/// buffer at a time.
+/// Methods such as [`Self::launch`] and [`Self::copy`] each write one packet into the ring.
+/// [`Self::submit`] makes all packets written so far visible to the device: write several, then
+/// submit once. Only one CPU may use a command buffer at a time.
 #[derive(Debug)]
 pub struct CommandBuffer<'d> {
     object: Object<'d, operation::DestroyCommandBuffer>,
@@ -35,12 +35,12 @@ pub struct CommandBuffer<'d> {
 }
 
 impl<'d> CommandBuffer<'d> {
-    /// Creates a command buffer with a ring of `units` units (a power of two from 256 to 2^20) in
-    /// memory that it allocates. One exit.
+    /// Allocates host memory and creates in it a command buffer with a ring of `units` units (a
+    /// power of two from 256 to 2^20). One exit.
     ///
     /// # Errors
-    /// [`CommandBufferError`] if `units` is out of range or no power of two, a limit of the session
-    /// is reached, or no memory is left.
+    /// [`CommandBufferError`] if `units` is out of range or not a power of two, a limit of the
+    /// session is reached, or no memory is left.
     pub fn new(space: &AddressSpace<'d>, units: u64) -> Result<Self, CommandBufferError> {
         let device = space.device();
         let failed = |refusal| CommandBufferError { units, refusal };
@@ -78,7 +78,7 @@ impl<'d> CommandBuffer<'d> {
         self.doorbell
     }
 
-    /// Returns how often this command buffer has rung its doorbell.
+    /// Returns how many times the guest has rung the doorbell of this command buffer.
     #[must_use]
     pub const fn doorbells_rung(&self) -> u64 {
         self.rung
@@ -90,14 +90,15 @@ impl<'d> CommandBuffer<'d> {
         self.producer.capacity()
     }
 
-    /// Returns the position behind the last packet written, in units since creation.
+    /// Returns the position after the last packet written: the number of units that were written
+    /// since the command buffer was created.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.producer.position()
     }
 
-    /// Returns the fault's status and the position of its packet, or `None` if the device has not
-    /// stopped.
+    /// If a fault has stopped this command buffer, returns the status of the fault and the position
+    /// of the packet that caused it, in units. Otherwise returns `None`.
     #[must_use]
     pub fn fault(&self) -> Option<(Status, u64)> {
         self.producer.fault()
@@ -109,11 +110,12 @@ impl<'d> CommandBuffer<'d> {
         &self.memory
     }
 
-    /// Writes a packet that launches a kernel.
+    /// Writes a packet that launches the kernel for which `parameters` was created, with the grid,
+    /// block and shared memory in `shape`. Waits while the ring is full.
     ///
     /// # Errors
-    /// [`SubmitError::ParameterMissing`] if a parameter is not set; [`SubmitError::Stopped`] if the
-    /// ring is full and the device has stopped.
+    /// [`SubmitError::ParameterMissing`] if a parameter of the kernel is not set;
+    /// [`SubmitError::Stopped`] if the ring is full and a fault has stopped the command buffer.
     #[inline]
     pub fn launch<const UNITS: usize>(
         &mut self,
@@ -129,10 +131,11 @@ impl<'d> CommandBuffer<'d> {
 
     packet_methods!(SubmitError);
 
-    /// Writes a packet that makes the device wait until `fence` has reached `value`.
+    /// Writes a packet that makes the device wait until `fence` has reached `value` before it
+    /// executes the packets that follow.
     ///
     /// # Errors
-    /// [`SubmitError::Stopped`] if the ring is full and the device has stopped.
+    /// [`SubmitError::Stopped`] if the ring is full and a fault has stopped the command buffer.
     #[inline]
     pub fn acquire(&mut self, fence: &Fence<'d>, value: u64) -> Result<(), SubmitError> {
         let opcode = packet::Opcode::FenceAcquire;
@@ -143,25 +146,25 @@ impl<'d> CommandBuffer<'d> {
     /// space.
     ///
     /// # Errors
-    /// [`SubmitError::Stopped`] if the ring is full and the device has stopped.
+    /// [`SubmitError::Stopped`] if the ring is full and a fault has stopped the command buffer.
     #[inline]
     pub fn replay(&mut self, recording: &Recording<'_>) -> Result<(), SubmitError> {
         self.push(packets::replay(recording.handle()))
     }
 
-    /// Writes one unit of packet data unchanged, for packets that this type has no method for.
-    /// Waits while the ring is full.
+    /// Writes one unit (64 bytes) of packet data unchanged, for packets that have no method of
+    /// their own. Waits while the ring is full.
     ///
     /// # Errors
-    /// [`SubmitError::Stopped`] if the ring is full and the device has stopped.
+    /// [`SubmitError::Stopped`] if the ring is full and a fault has stopped the command buffer.
     #[inline]
     pub fn push(&mut self, unit: Unit) -> Result<(), SubmitError> {
         let ring = || ring_doorbell(self.object.device, self.doorbell, &mut self.rung);
         self.producer.push_unit(&unit, ring)
     }
 
-    /// Makes all packets that were written visible to the device, and rings the doorbell if the
-    /// device sleeps.
+    /// Makes all packets that were written so far visible to the device, and rings the doorbell if
+    /// the device's consumer sleeps.
     #[inline]
     pub fn submit(&mut self) {
         if self.producer.publish() {
@@ -169,17 +172,18 @@ impl<'d> CommandBuffer<'d> {
         }
     }
 
-    /// Waits until `fence`, which a packet of this command buffer releases, has reached `value`.
+    /// Waits until `fence` has reached `value`, which a [`Self::release`] packet of this command
+    /// buffer stores to it.
     ///
     /// # Errors
-    /// [`WaitError::Stopped`] if the device stops before; [`WaitError::TimedOut`] if `patience`
-    /// ends first; [`WaitError::Refused`] if the device refuses to wait.
+    /// [`WaitError::Stopped`] if a fault stops the command buffer first; [`WaitError::TimedOut`] if
+    /// the time-out in `patience` ends first; [`WaitError::Refused`] if the device refuses to wait.
     pub fn wait(&self, fence: &Fence<'d>, value: u64, patience: Patience) -> Result<(), WaitError> {
         fence.wait_watching(value, patience, || self.producer.fault())
     }
 
-    /// Ends the command buffer and frees its memory. Packets that have not been executed are
-    /// dropped. Two exits.
+    /// Destroys the command buffer and frees its memory. The device drops the packets that it has
+    /// not executed. Two exits.
     ///
     /// # Errors
     /// [`CommandBufferError`] if the session is lost.

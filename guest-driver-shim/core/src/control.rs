@@ -84,7 +84,8 @@ impl Drop for ControlLock<'_> {
     }
 }
 
-/// Identifies a message of a batch. [`Replies::get`] and [`Replies::require`] return its reply.
+/// Identifies a message of a batch. [`Replies::get`] and [`Replies::require`] return the reply to
+/// the message.
 #[derive(Clone, Copy, Debug)]
 pub struct Ticket<O> {
     offset: usize,
@@ -93,9 +94,9 @@ pub struct Ticket<O> {
 
 /// Control messages that are sent together, with one exit.
 ///
-/// A message may use [`PREVIOUS`](causeway_protocol::message::PREVIOUS) as a handle: it stands for
-/// the object that the most recent creating message of the same batch creates. While a batch
-/// exists, other CPUs wait for the control area.
+/// A message may contain [`PREVIOUS`](causeway_protocol::message::PREVIOUS) in place of a handle:
+/// it stands for the object that the latest earlier message of the same batch created. No other CPU
+/// can begin a batch before this batch, or the replies to it, are dropped.
 #[derive(Debug)]
 #[must_use = "a batch does nothing before `execute`"]
 pub struct Batch<'c> {
@@ -106,8 +107,8 @@ pub struct Batch<'c> {
 }
 
 impl<'c> Batch<'c> {
-    /// Adds a message to the batch. If it does not fit the control area, [`Self::execute`] executes
-    /// no message of the batch.
+    /// Adds a message to the batch, and returns the ticket for its reply. If the message does not
+    /// fit the control area, [`Self::execute`] executes no message of the batch.
     pub fn push<O: Operation>(&mut self, request: &O::Request) -> Ticket<O> {
         let area = self.lock.0.area.window;
         let offset = self.bytes;
@@ -140,8 +141,8 @@ impl<'c> Batch<'c> {
         }
     }
 
-    /// Sends the batch. The device executes its messages in order, up to the first that fails. One
-    /// exit.
+    /// Sends the batch to the device, which executes the messages in order up to the first that
+    /// fails. One exit.
     pub fn execute(self) -> Replies<'c> {
         let mut replies = Replies {
             lock: self.lock,
@@ -172,7 +173,7 @@ impl<'c> Batch<'c> {
     }
 }
 
-/// Replies to the messages of a batch. While they exist, other CPUs wait for the control area.
+/// Replies to the messages of a batch. No other CPU can begin a batch before they are dropped.
 #[derive(Debug)]
 pub struct Replies<'c> {
     lock: ControlLock<'c>,
@@ -183,10 +184,10 @@ pub struct Replies<'c> {
 
 impl Replies<'_> {
     /// Returns the refusal that ended the batch early, or `None` if all messages were executed. The
-    /// messages before the refused one were executed, those behind it were not.
+    /// messages before the refused message were executed, those after it were not.
     ///
-    /// If the batch did not fit the control area, no message was executed: the status is
-    /// `BadLength`, and the detail is the size of the area in bytes.
+    /// If the batch did not fit the control area, no message was executed: the refusal's status is
+    /// `BadLength`, and its detail is the size of the area in bytes.
     #[must_use]
     pub const fn refusal(&self) -> Option<Refusal> {
         self.refusal
@@ -203,7 +204,7 @@ impl Replies<'_> {
     /// Returns the reply to a message of this batch.
     ///
     /// # Errors
-    /// The [`Refusal`] that ended the batch, if it ended before or with this message.
+    /// The [`Refusal`] that ended the batch, if the device refused this message or an earlier one.
     pub fn require<O: Operation>(&self, ticket: Ticket<O>) -> Result<O::Reply, Refusal> {
         let not_run = Refusal::new(O::OPCODE, Status::NotRun, 0);
         self.get(ticket).ok_or(self.refusal.unwrap_or(not_run))

@@ -12,7 +12,8 @@ use crate::window::Window;
 /// Name and limits of the device and the session, as the device reports them.
 pub type Attributes = message::Attributes;
 
-/// Token of an export, which cannot be guessed. Another session imports the allocation by it.
+/// The secret token of an export. Another session that has the token can import the exported
+/// allocation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ExportToken(pub [u8; message::TOKEN_BYTES]);
 
@@ -32,13 +33,14 @@ pub struct Device<'t> {
 }
 
 impl<'t> Device<'t> {
-    /// Opens the device behind `transport` and begins a session. A session that was used before
-    /// needs [`Self::reset`] first.
+    /// Opens the device that `transport` reaches, and begins a session. If the device was opened
+    /// before, call [`Self::reset`] first.
     ///
     /// # Errors
-    /// [`OpenError::NotCauseway`] for another device, [`OpenError::Version`] for another major
-    /// version, [`OpenError::ControlArea`] or [`OpenError::Aperture`] if the transport's control
-    /// area or aperture is unusable, [`OpenError::Refused`] if the device refuses `hello`.
+    /// [`OpenError::NotCauseway`] if it is not a Causeway device, [`OpenError::Version`] if the
+    /// host speaks another major version of the protocol, [`OpenError::ControlArea`] or
+    /// [`OpenError::Aperture`] if the transport's control area or aperture is unusable,
+    /// [`OpenError::Refused`] if the device refuses the first message, `hello`.
     pub fn open(transport: &'t dyn Transport) -> Result<Self, OpenError> {
         let aperture = identify(transport)?;
         let control = Control::new(transport);
@@ -65,13 +67,14 @@ impl<'t> Device<'t> {
         })
     }
 
-    /// Ends the session of the device behind `transport`, with everything that it owns. If the
-    /// transport is one client of several, only frees what that client owns. One exit.
+    /// Ends the session of the device that `transport` reaches, and frees everything that the
+    /// session owns. If the transport belongs to one of several clients, the session continues, and
+    /// only what this client owns is freed. One exit.
     pub fn reset(transport: &dyn Transport) {
         transport.write_register(Register::Reset, registers::RESET_KEY);
     }
 
-    /// Returns the minor version of the protocol that guest and host use: the smaller of theirs.
+    /// Returns the minor version of the protocol in use: the smaller of the guest's and the host's.
     #[must_use]
     pub const fn minor_version(&self) -> u16 {
         self.hello.minor
@@ -83,34 +86,34 @@ impl<'t> Device<'t> {
         self.hello.features
     }
 
-    /// Returns the number of this session in its mediator, for logs.
+    /// Returns the number that identifies this session in the mediator's logs.
     #[must_use]
     pub const fn session(&self) -> u64 {
         self.hello.session
     }
 
-    /// Returns the aperture, which the transport has mapped.
+    /// Returns a window over the aperture, as the transport has mapped it.
     #[must_use]
     pub const fn aperture(&self) -> Window {
         self.aperture
     }
 
-    /// Returns the transport by which the device was opened.
+    /// Returns the transport with which the device was opened.
     #[must_use]
     pub fn transport(&self) -> &'t dyn Transport {
         self.control.transport()
     }
 
-    /// Begins a batch of control messages. Waits while another CPU has begun one and not finished
-    /// it.
+    /// Begins a batch of control messages. Waits while another CPU or thread has a [`Batch`] or
+    /// [`Replies`](crate::Replies) that it has not dropped yet.
     pub fn batch(&self) -> Batch<'_> {
         self.control.batch()
     }
 
-    /// Sends one message as a batch and returns its reply. One exit.
+    /// Sends the message `request` as a batch of its own, and returns the device's reply. One exit.
     ///
     /// # Errors
-    /// The device's [`Refusal`].
+    /// The [`Refusal`] of the message, if the device does not execute it.
     pub fn call<O: Operation>(&self, request: &O::Request) -> Result<O::Reply, Refusal> {
         let mut batch = self.batch();
         let ticket = batch.push::<O>(request);
@@ -126,7 +129,7 @@ impl<'t> Device<'t> {
             .map_err(|refusal| QueryError { refusal })
     }
 
-    /// Asks the device for the fault to which the session was lost. The report's status is `Ok` if
+    /// Asks the device which fault caused the session to be lost. The report's status is `Ok` if
     /// the session is not lost. One exit.
     ///
     /// # Errors

@@ -14,11 +14,11 @@ use crate::window::AccessError;
     number = *.status as u32
 )]
 pub struct Refusal {
-    /// The refused operation; `None` if the device did not take the batch.
+    /// Operation of the refused message; `None` if the batch as a whole was refused.
     pub opcode: Option<Opcode>,
-    /// Why the device refused.
+    /// Why the device refused the operation.
     pub status: Status,
-    /// A number that explains the status (see [`Status`]).
+    /// A number with more detail; the documentation of each [`Status`] says what it means.
     pub detail: u32,
 }
 
@@ -54,7 +54,7 @@ pub enum OpenError {
         /// Value of the magic register.
         magic: u32,
     },
-    /// The host speaks another major version.
+    /// The host speaks another major version of the protocol.
     #[error(
         "the host speaks protocol version {major}.{minor}, but this driver speaks \
          {VERSION_MAJOR}.{VERSION_MINOR}: use a driver with the host's major version",
@@ -102,12 +102,12 @@ macro_rules! operation_errors {
         #[error($text)]
         pub struct $name {
             $($(#[$fdoc])* pub $field: $type,)*
-            /// Why the device refused.
+            /// Why the device refused the operation.
             pub refusal: Refusal,
         }
 
         impl $name {
-            /// Returns why the device refused.
+            /// Returns the status with which the device refused the operation.
             #[must_use]
             pub const fn status(&self) -> Status {
                 self.refusal.status
@@ -139,19 +139,19 @@ operation_errors! {
         offset: u64,
         /// Length of the range in bytes.
         bytes: u64,
-        /// Rights that were asked for.
+        /// Access rights that were requested.
         access: Access,
     } "cannot map {bytes:#x} bytes at offset {offset:#x} with access {access:?}: {refusal}";
-    /// Why a mapping could not be unmapped, or its rights not be changed.
+    /// Why a mapping could not be ended, or its access rights could not be changed.
     RemapError {
-        /// First GPU virtual address of the mapping, or its offset into the aperture.
+        /// First GPU virtual address of the mapping, or its offset in the aperture.
         address: u64,
     } "cannot end or change the mapping at {address:#x}: {refusal}";
     /// Why an allocation could not be exported, or an export could not be revoked.
     ExportError {} "cannot export an allocation or revoke an export: {refusal}";
     /// Why an export could not be imported.
     ImportError {
-        /// Rights that were asked for.
+        /// Access rights that were requested.
         access: Access,
     } "cannot import an allocation with access {access:?}: {refusal}";
     /// Why guest RAM could not be registered.
@@ -163,9 +163,9 @@ operation_errors! {
     } "cannot register {bytes:#x} bytes of guest RAM at {address:#x}: {refusal}";
     /// Why a module could not be loaded or unloaded.
     ModuleError {
-        /// Line of the image where the error is, or zero if it is unknown.
+        /// Line of the module image with the mistake, or zero if the line is unknown.
         line: u32,
-        /// Number of bytes that the device has written to the log.
+        /// Number of bytes that the device has written to the log of the refused module.
         log_bytes: u32,
     } "cannot load or unload the module (line {line}, log of {log_bytes} bytes): {refusal}";
     /// Why a kernel could not be looked up in a module.
@@ -174,7 +174,7 @@ operation_errors! {
         module: u32,
     } "cannot look the kernel up in module {module:#x}: {refusal}";
     /// Why a recording could not be created or destroyed. If a packet was refused, the refusal's
-    /// detail is its offset in bytes.
+    /// detail is the packet's offset in bytes.
     RecordingError {
         /// Size of all packets in bytes.
         bytes: u64,
@@ -189,15 +189,15 @@ operation_errors! {
 /// Why a packet could not be written to a command buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
-    /// The device does not take packets from this command buffer any more.
+    /// A fault has stopped the command buffer, so the device takes no more packets from it.
     #[error(
         "the host stopped the command buffer at the packet at position {position}: {reason}",
         reason = .status.text()
     )]
     Stopped {
-        /// The fault that stopped it.
+        /// Kind of the fault that stopped the command buffer.
         status: Status,
-        /// Position of the packet at which it stopped, in units.
+        /// Position of the packet that caused the fault, in units.
         position: u64,
     },
     /// The parameters of a launch are not all set.
@@ -211,7 +211,7 @@ pub enum SubmitError {
 /// Why a wait ended before the fence reached its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WaitError {
-    /// The time for the wait is over.
+    /// The fence did not reach the value before the time-out.
     #[error("the fence did not reach value {wanted} in time: its value is {found}")]
     TimedOut {
         /// Value that the fence should have reached.
@@ -219,15 +219,15 @@ pub enum WaitError {
         /// Value that the fence has.
         found: u64,
     },
-    /// The device has stopped the command buffer that should release the fence.
+    /// A fault has stopped the command buffer that should store the value to the fence.
     #[error(
         "the host stopped the command buffer at the packet at position {position}: {reason}",
         reason = .status.text()
     )]
     Stopped {
-        /// The fault that stopped it.
+        /// Kind of the fault that stopped the command buffer.
         status: Status,
-        /// Position of the packet at which it stopped, in units.
+        /// Position of the packet that caused the fault, in units.
         position: u64,
     },
     /// The device refused to wait, for example because the session is lost.
@@ -267,15 +267,16 @@ pub enum ParameterError {
     BlockTooLarge {
         /// Size of the kernel's parameters in bytes.
         bytes: usize,
-        /// Room in bytes.
+        /// Number of bytes for which the parameter block has room.
         room_bytes: usize,
     },
 }
 
-/// Why no fence can be at an offset of a mapping.
+/// Why a fence cannot be placed at an offset of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot place a fence at this offset: {access}")]
 pub struct FencePlaceError {
-    /// The access to the fence's 8 bytes that is not possible.
+    /// The access to the fence's 8 bytes that failed: it lies outside the mapping, or is
+    /// misaligned.
     pub access: AccessError,
 }

@@ -21,18 +21,19 @@ const INTERRUPT_SLICE_NS: u64 = 50_000_000;
 /// How often a spinning wait looks whether the command buffer has stopped.
 const SPINS_PER_FAULT_CHECK: u32 = 64;
 
-/// How often a wait looks at its fence, and how long it sleeps after that.
+/// How many times a wait polls its fence before it sleeps, and how long it may sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// Number of looks at the fence before the wait sleeps. With `u64::MAX` it never sleeps.
+    /// Number of times to poll the fence before the wait sleeps. With `u64::MAX`, the wait never
+    /// sleeps.
     pub spins: u64,
-    /// Longest time to sleep in all, in nanoseconds. Then the wait fails.
+    /// Maximum total time that the wait sleeps, in nanoseconds. After that time the wait fails.
     pub timeout_ns: u64,
 }
 
 impl Default for Patience {
-    /// Returns 2,000 looks (some tens of microseconds, less than an exit takes), then up to 10 s of
-    /// sleep.
+    /// Returns a patience of 2,000 polls (some tens of microseconds, less than an exit takes), then
+    /// up to 10 s of sleep.
     fn default() -> Self {
         Self {
             spins: 2_000,
@@ -42,15 +43,16 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// Looks at the fence without ever sleeping, hence without exits. The wait ends only with the
-    /// fence or with a fault.
+    /// Polls the fence and never sleeps, so the wait takes no exits. The wait has no time-out: it
+    /// ends when the fence reaches the value, or when a fault stops the command buffer waited for.
     pub const SPIN: Self = Self {
         spins: u64::MAX,
         timeout_ns: 0,
     };
 }
 
-/// A 64-bit value in memory that only grows. Device and CPU both store it and wait for it.
+/// A 64-bit value in memory that only grows. Both the device and the guest's CPU can store a value
+/// to the fence and wait until it reaches a value.
 #[derive(Clone, Copy, Debug)]
 pub struct Fence<'d> {
     gpu: GpuMapping<'d>,
@@ -59,8 +61,8 @@ pub struct Fence<'d> {
 }
 
 impl<'d> Fence<'d> {
-    /// Returns the fence at `offset` bytes of two mappings of the same memory, one for the GPU and
-    /// one for the CPU.
+    /// Returns the fence at byte `offset` of the memory that `gpu` maps for the GPU and `cpu` maps
+    /// for the CPU. Both must be mappings of the same memory.
     ///
     /// # Errors
     /// [`FencePlaceError`] if `offset` is outside one of the mappings or not a multiple of 8.
@@ -93,8 +95,8 @@ impl<'d> Fence<'d> {
         self.address
     }
 
-    /// Loads the value with acquire ordering: everything that was done before the value was
-    /// released is visible.
+    /// Loads the value with acquire ordering: all memory that was written before this value was
+    /// stored to the fence is then visible to the caller.
     #[inline]
     #[must_use]
     pub fn value(&self) -> u64 {
@@ -112,8 +114,8 @@ impl<'d> Fence<'d> {
     /// Waits until the fence has reached `value`.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`] if `patience` ends first; [`WaitError::Refused`] if the device
-    /// refuses to wait, for example because the session is lost.
+    /// [`WaitError::TimedOut`] if the time-out in `patience` ends first; [`WaitError::Refused`] if
+    /// the device refuses to wait, for example because the session is lost.
     pub fn wait(&self, value: u64, patience: Patience) -> Result<(), WaitError> {
         self.wait_watching(value, patience, || None)
     }

@@ -19,8 +19,8 @@ impl Device<'_> {
     /// granularity. One exit.
     ///
     /// # Errors
-    /// [`AllocateError`] if a limit of the session is reached, the device has no memory left, or it
-    /// does not have this kind of memory.
+    /// [`AllocateError`] if a limit of the session is reached, or the device has no memory left or
+    /// does not offer memory of this kind.
     pub fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<Allocation<'_>, AllocateError> {
         let request = message::Allocate {
             size: bytes,
@@ -36,8 +36,9 @@ impl Device<'_> {
             })
     }
 
-    /// Registers `bytes` bytes of guest RAM at guest-physical `address`, so that they can be used
-    /// like an allocation of host kind. Both are multiples of the page size. One exit.
+    /// Registers the `bytes` bytes of guest RAM at guest-physical `address` with the device, so
+    /// that they can be used like an allocation of [`MemoryKind::Host`]. Address and length must be
+    /// multiples of the page size. One exit.
     ///
     /// # Errors
     /// [`RegisterError`] if the range is not RAM or not aligned, or a limit of the session is
@@ -74,8 +75,8 @@ impl Device<'_> {
             .map_err(|refusal| ImportError { access, refusal })
     }
 
-    /// Ends an export of this session. When this returns, no import made from it reaches the memory
-    /// any more. One exit.
+    /// Ends the export of this session that has this token. When the function returns, the sessions
+    /// that imported the allocation can no longer access its memory. One exit.
     ///
     /// # Errors
     /// [`ExportError`] if this session has no export with this token.
@@ -86,8 +87,8 @@ impl Device<'_> {
     }
 }
 
-/// Memory with a handle: an allocation, an import, or registered guest RAM. A drop frees it and
-/// ends all its mappings in this session.
+/// Memory with a handle: an allocation, an import, or registered guest RAM. Dropping this value
+/// frees the memory and ends all its mappings in this session.
 #[derive(Debug)]
 pub struct Allocation<'d> {
     object: Object<'d, operation::Free>,
@@ -116,14 +117,14 @@ impl<'d> Allocation<'d> {
         self.bytes
     }
 
-    /// Returns the most rights that a mapping of this memory can have.
+    /// Returns the maximum access rights of a mapping of this memory.
     #[must_use]
     pub const fn access(&self) -> Access {
         self.access
     }
 
-    /// Maps `bytes` bytes from `offset` into the aperture, both multiples of the page size. One
-    /// exit.
+    /// Maps the `bytes` bytes at `offset` of this memory into the aperture, with the rights
+    /// `access`. Offset and length must be multiples of the page size. One exit.
     ///
     /// # Errors
     /// [`MapError`] if the range is outside the allocation, `access` exceeds its rights, the CPU
@@ -152,8 +153,8 @@ impl<'d> Allocation<'d> {
             })
     }
 
-    /// Exports this allocation. Another session can import it by the returned token, with at most
-    /// the rights `access`. One exit.
+    /// Exports this allocation, and returns a token. Another session that has the token can import
+    /// the allocation, with at most the rights `access`. One exit.
     ///
     /// # Errors
     /// [`ExportError`] if `access` exceeds the allocation's rights or a limit of the session is
@@ -181,8 +182,8 @@ impl<'d> Allocation<'d> {
     }
 }
 
-/// A range of an allocation that is mapped at a GPU virtual address. The mapping ends with
-/// [`Self::unmap`] or with its allocation, not with a drop.
+/// A range of an allocation that is mapped at a GPU virtual address. The mapping ends when
+/// [`Self::unmap`] is called or its allocation is freed; dropping this value does not end it.
 #[derive(Clone, Copy, Debug)]
 pub struct GpuMapping<'d> {
     device: &'d Device<'d>,
@@ -213,7 +214,7 @@ impl<'d> GpuMapping<'d> {
         self.bytes
     }
 
-    /// Returns the handle of the address space in which the mapping is.
+    /// Returns the handle of the address space that contains the mapping.
     #[must_use]
     pub const fn space(&self) -> u32 {
         self.space
@@ -223,11 +224,11 @@ impl<'d> GpuMapping<'d> {
         self.device
     }
 
-    /// Changes the access rights of the mapping. One exit.
+    /// Changes the access rights of the mapping to `access`. One exit.
     ///
     /// # Errors
-    /// [`RemapError`] if the mapping has ended, or the allocation or the device does not allow
-    /// these rights.
+    /// [`RemapError`] if the mapping has ended, or the allocation or the device does not allow the
+    /// rights `access`.
     pub fn set_access(&self, access: Access) -> Result<(), RemapError> {
         set_access(self.device, self.space, self.address, access)
     }
@@ -252,8 +253,9 @@ impl<'d> GpuMapping<'d> {
 /// A range of an allocation that is mapped into the aperture. Plain loads and stores access it
 /// without an exit.
 ///
-/// The mapping ends with [`Self::unmap`] or with its allocation. An access after that is harmless:
-/// it reads all-ones, or reaches whatever is mapped there then.
+/// The mapping ends when [`Self::unmap`] is called or its allocation is freed. A later access
+/// through this value is harmless: it reads all-ones, or reaches what is mapped at that place by
+/// then.
 #[derive(Clone, Copy, Debug)]
 pub struct CpuMapping<'d> {
     device: &'d Device<'d>,
@@ -281,17 +283,17 @@ impl<'d> CpuMapping<'d> {
         self.offset
     }
 
-    /// Returns the memory of the mapping, for loads and stores.
+    /// Returns a window over the mapped memory, for loads and stores by the CPU.
     #[must_use]
     pub const fn window(&self) -> &Window {
         &self.window
     }
 
-    /// Changes the access rights of the mapping. One exit.
+    /// Changes the access rights of the mapping to `access`. One exit.
     ///
     /// # Errors
-    /// [`RemapError`] if the mapping has ended, or the allocation or the device does not allow
-    /// these rights.
+    /// [`RemapError`] if the mapping has ended, or the allocation or the device does not allow the
+    /// rights `access`.
     pub fn set_access(&self, access: Access) -> Result<(), RemapError> {
         set_access(self.device, 0, self.offset, access)
     }

@@ -12,18 +12,18 @@ use crate::object::Object;
 use crate::producer::Unit;
 use crate::space::AddressSpace;
 
-/// A range of guest RAM, or of the aperture as [`crate::Staging::range`] returns it, that a message
-/// names.
+/// A range of memory that a message gives to the device: part of guest RAM or, from
+/// [`crate::Staging::range`], part of the aperture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RamRange {
-    /// First guest-physical address, or an offset into the aperture with
-    /// [`message::APERTURE_ADDRESS`].
+    /// Guest-physical address of the first byte. If the bit [`message::APERTURE_ADDRESS`] is set,
+    /// the other bits are an offset into the aperture instead.
     pub address: u64,
     /// Length of the range in bytes.
     pub bytes: u64,
 }
 
-/// GPU code that is loaded into an address space. A drop unloads it.
+/// GPU code that is loaded into an address space. Dropping this value unloads the code.
 #[derive(Debug)]
 pub struct Module<'d>(Object<'d, operation::UnloadModule>);
 
@@ -32,8 +32,8 @@ impl<'d> Module<'d> {
     /// it writes the reasons to the range `log`, which may be empty. One exit.
     ///
     /// # Errors
-    /// [`ModuleError`] if a limit of the session is reached, or if the image is refused; then with
-    /// the line and the length of the log.
+    /// [`ModuleError`] if a limit of the session is reached or the image is refused. For a refused
+    /// image, the error has the line of the mistake and the length of the log.
     pub fn load(
         space: &AddressSpace<'d>,
         image: RamRange,
@@ -127,43 +127,44 @@ impl Kernel<'_> {
         self.function.handle
     }
 
-    /// Returns the size of the parameter block in bytes.
+    /// Returns the size in bytes of the parameter block, which holds all parameters of a launch.
     #[must_use]
     pub const fn parameter_bytes(&self) -> u32 {
         self.function.parameter_bytes
     }
 
-    /// Returns the most threads that a block of this kernel can have.
+    /// Returns the maximum number of threads in a block of this kernel.
     #[must_use]
     pub const fn block_threads_max(&self) -> u32 {
         self.function.block_threads_max
     }
 
-    /// Returns the static shared memory of a block in bytes.
+    /// Returns the size in bytes of the static shared memory that each block of this kernel uses.
     #[must_use]
     pub const fn shared_bytes(&self) -> u32 {
         self.function.shared_bytes
     }
 
-    /// Returns the offset and size of each parameter in the parameter block, in the order of the
-    /// declaration.
+    /// Returns the offset and size of each parameter in the parameter block, in the order in which
+    /// the kernel declares the parameters.
     #[must_use]
     pub fn layout(&self) -> &[Parameter] {
         let used = (self.function.parameters as usize).min(PARAMETERS_MAX);
         &self.function.layout[..used]
     }
 
-    /// Returns an empty parameter block, with room for 256 bytes.
+    /// Returns a parameter block for a launch of this kernel, with room for 256 bytes and no
+    /// parameter set.
     ///
     /// # Errors
-    /// [`ParameterError::BlockTooLarge`] if the kernel's parameters have more bytes: use
+    /// [`ParameterError::BlockTooLarge`] if the kernel's parameters need more bytes: use
     /// [`Parameters::new`] with more units.
     pub fn parameters(&self) -> Result<Parameters<'_, 4>, ParameterError> {
         Parameters::new(self)
     }
 }
 
-/// The parameters of a launch, to be set one by one. Their block has at most `UNITS` units of 64
+/// The parameters of a launch, which are set one by one. There is room for `UNITS` units of 64
 /// bytes.
 #[derive(Clone, Debug)]
 pub struct Parameters<'f, const UNITS: usize> {
@@ -173,10 +174,11 @@ pub struct Parameters<'f, const UNITS: usize> {
 }
 
 impl<'f, const UNITS: usize> Parameters<'f, UNITS> {
-    /// Returns a parameter block of `kernel` in which no parameter is set.
+    /// Returns a parameter block for a launch of `kernel`, with no parameter set.
     ///
     /// # Errors
-    /// [`ParameterError::BlockTooLarge`] if the block does not fit `UNITS` units.
+    /// [`ParameterError::BlockTooLarge`] if the kernel's parameters do not fit `UNITS` units of 64
+    /// bytes.
     pub fn new(kernel: &'f Kernel<'_>) -> Result<Self, ParameterError> {
         let bytes = kernel.parameter_bytes() as usize;
         let room_bytes = UNITS * size_of::<Unit>();
@@ -194,7 +196,8 @@ impl<'f, const UNITS: usize> Parameters<'f, UNITS> {
         })
     }
 
-    /// Sets parameter `index`, counted from 0 in the order of the kernel's declaration.
+    /// Sets parameter number `index` to `value`. Parameters are numbered from 0, in the order in
+    /// which the kernel declares them.
     ///
     /// # Errors
     /// [`ParameterError::NoSuchParameter`] if the kernel has fewer parameters,
@@ -233,8 +236,8 @@ impl<'f, const UNITS: usize> Parameters<'f, UNITS> {
         Ok(())
     }
 
-    /// Sets parameter `index` as [`Self::set`] does, and returns the block, so that calls can be
-    /// chained.
+    /// Sets parameter number `index` to `value` as [`Self::set`] does, and returns the parameter
+    /// block, so that calls can be chained.
     ///
     /// # Errors
     /// [`ParameterError::NoSuchParameter`] if the kernel has fewer parameters,

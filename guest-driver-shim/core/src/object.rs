@@ -8,7 +8,8 @@ use causeway_protocol::message::{HandleRequest, Operation};
 use crate::device::Device;
 use crate::error::Refusal;
 
-/// An object of the session that the operation `End` ends. A drop ends it as well.
+/// An object of the session, which the operation `End` destroys. Dropping this value destroys the
+/// object as well.
 #[derive(Debug)]
 pub(crate) struct Object<'d, End: Operation<Request = HandleRequest>> {
     pub device: &'d Device<'d>,
@@ -17,7 +18,7 @@ pub(crate) struct Object<'d, End: Operation<Request = HandleRequest>> {
 }
 
 impl<'d, End: Operation<Request = HandleRequest>> Object<'d, End> {
-    /// Returns the object that the device has created with this handle.
+    /// Returns the object of the session that has the handle `handle`.
     pub const fn new(device: &'d Device<'d>, handle: u32) -> Self {
         Self {
             device,
@@ -26,7 +27,7 @@ impl<'d, End: Operation<Request = HandleRequest>> Object<'d, End> {
         }
     }
 
-    /// Ends the object. One exit.
+    /// Destroys the object. One exit.
     pub fn end(self) -> Result<(), Refusal> {
         ManuallyDrop::new(self).send_end()
     }

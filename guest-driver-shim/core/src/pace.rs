@@ -5,25 +5,25 @@ const PAUSES_MAX: u32 = 64;
 /// A pause, in the unit that the wait is kept in.
 const PAUSE: u32 = 64;
 
-/// Learns how long to wait before the first look at memory that is slow to read.
+/// Learns how long to wait before the first poll of memory that is slow to read.
 ///
-/// A load from the memory of a GPU is a trip over the bus, about a microsecond, and processors make
-/// them one at a time. A look that is a little too early therefore costs a whole trip more. A pace
-/// waits before the first look: a little longer after each look that was too early, and a 64th of
-/// that less after each that was not.
+/// A load from GPU memory takes about a microsecond, because it crosses the bus, and a processor
+/// performs such loads one at a time. A poll that is slightly too early therefore costs one whole
+/// load more. Each time the first poll is too early, a pace makes its wait longer by one step; each
+/// time it is not, it makes the wait shorter by a 64th of a step.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pace {
     wait: u32,
 }
 
 impl Pace {
-    /// Returns a pace that does not wait before the first look yet.
+    /// Returns a pace that has learned nothing yet: its wait before the first poll is zero.
     pub const fn new() -> Self {
         Self { wait: 0 }
     }
 
-    /// Waits for the learned time, then calls `look` until it returns `Some`, and returns that
-    /// value.
+    /// Waits for the learned time, then calls `look` until it returns `Some`, and returns the value
+    /// in it.
     #[inline]
     pub fn look_until<T>(&mut self, mut look: impl FnMut() -> Option<T>) -> T {
         for _ in 0..self.wait / PAUSE {
@@ -41,7 +41,8 @@ impl Pace {
         }
     }
 
-    /// Returns the wait before the first look, as a number of the processor's PAUSE instructions.
+    /// Returns how long the pace waits before the first poll, as a number of PAUSE instructions of
+    /// the processor.
     pub const fn pauses(&self) -> u32 {
         self.wait / PAUSE
     }

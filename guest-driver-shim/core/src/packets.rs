@@ -129,7 +129,7 @@ macro_rules! packet_methods {
         }
 
         /// Writes a packet that stores `value` to `fence` once all earlier packets are done. In a
-        /// recording, every replay stores the same value.
+        /// recording, each replay stores this same value.
         ///
         /// # Errors
         #[doc = concat!("[`", stringify!($error), "`], for the reasons of [`Self::push`].")]

@@ -3,22 +3,23 @@
 
 use causeway_protocol::pci::{BAR_APERTURE, BAR_DOORBELLS, BAR_REGISTERS, DEVICE_ID, VENDOR_ID};
 
-/// I/O port for the address of a configuration register (PCI Local Bus Specification 3.0,
+/// I/O port that selects the configuration register to access (PCI Local Bus Specification 3.0,
 /// 3.2.2.3.2).
 pub const CONFIG_ADDRESS: u16 = 0xcf8;
-/// I/O port for the content of the configuration register that [`CONFIG_ADDRESS`] names.
+/// I/O port through which the configuration register that [`CONFIG_ADDRESS`] selects is read and
+/// written.
 pub const CONFIG_DATA: u16 = 0xcfc;
 
 /// Offset of the command register in configuration space.
 pub const COMMAND: u8 = 0x04;
-/// Bit of the command register: the function answers accesses to its memory BARs.
+/// Bit of the command register that makes the function answer accesses to its memory BARs.
 pub const COMMAND_MEMORY: u32 = 1 << 1;
-/// Bit of the command register: the function may access memory by itself.
+/// Bit of the command register that lets the function access memory by itself (DMA).
 pub const COMMAND_MASTER: u32 = 1 << 2;
 /// Offset of the first base address register (BAR 0) in configuration space.
 pub const BAR_FIRST: u8 = 0x10;
 
-/// Access to 32-bit I/O ports.
+/// Loads and stores of 32 bits at x86 I/O ports.
 pub trait Ports {
     /// Loads 32 bits from a port.
     fn read(&self, port: u16) -> u32;
@@ -52,8 +53,8 @@ impl PciAddress {
         ports.write(CONFIG_DATA, value);
     }
 
-    /// Returns the memory address in BAR number `bar`; `None` for an I/O BAR. A 64-bit BAR also
-    /// takes the next register.
+    /// Returns the memory address in BAR number `bar`, or `None` if the BAR is for I/O ports. The
+    /// upper half of a 64-bit address is in the register of the next BAR.
     pub fn bar(self, ports: &impl Ports, bar: usize) -> Option<u64> {
         let offset = BAR_FIRST + 4 * bar as u8;
         let low = self.read(ports, offset);
@@ -68,10 +69,10 @@ impl PciAddress {
     }
 }
 
-/// The Causeway function and the addresses in its BARs.
+/// Where the Causeway function is on the PCI bus, and the addresses in its BARs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceBars {
-    /// Address of the function on the bus.
+    /// Address of the function on the PCI bus.
     pub function: PciAddress,
     /// Guest-physical address of BAR 0, the registers.
     pub registers: u64,
@@ -95,7 +96,8 @@ pub enum FindError {
     },
 }
 
-/// Finds the Causeway function on bus 0, and lets it answer accesses to its BARs.
+/// Finds the Causeway function on PCI bus 0, and enables it to answer accesses to its BARs and to
+/// access memory.
 ///
 /// # Errors
 /// [`FindError::Absent`] if bus 0 has no such function; [`FindError::BarUnset`] if a BAR has no

@@ -31,8 +31,9 @@ pub use piece::Piece;
 /// Bytes of freed large pieces that a pool keeps, unless told otherwise.
 const KEPT_BYTES: u64 = 256 << 20;
 
-/// Memory in which a pool keeps its records: a block for each piece and each gap between pieces,
-/// and an entry for each chunk. The program that uses the pool provides it.
+/// Storage for the records of a [`Pool`], which the program provides. It has room for the records
+/// of `CHUNKS` chunks (the allocations that the pool makes on the device) and of `BLOCKS` pieces
+/// and free ranges of chunks.
 #[derive(Debug)]
 pub struct PoolStorage<'d, const BLOCKS: usize, const CHUNKS: usize> {
     blocks: [Block; BLOCKS],
@@ -40,7 +41,7 @@ pub struct PoolStorage<'d, const BLOCKS: usize, const CHUNKS: usize> {
 }
 
 impl<const BLOCKS: usize, const CHUNKS: usize> PoolStorage<'_, BLOCKS, CHUNKS> {
-    /// Returns storage that no pool uses.
+    /// Returns empty storage, for a new pool.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -56,8 +57,9 @@ impl<const BLOCKS: usize, const CHUNKS: usize> Default for PoolStorage<'_, BLOCK
     }
 }
 
-/// A pool of memory from which small pieces are allocated without an exit for each. One CPU uses it
-/// at a time. A drop frees all its memory, also pieces that are in use.
+/// A pool of memory from which small pieces are allocated without an exit for each. Only one CPU
+/// may use it at a time. Dropping the pool frees all its memory, including pieces that are still in
+/// use.
 #[derive(Debug)]
 pub struct Pool<'s, 'd> {
     device: &'d Device<'d>,
@@ -75,8 +77,9 @@ pub struct Pool<'s, 'd> {
 }
 
 impl<'s, 'd> Pool<'s, 'd> {
-    /// Returns an empty pool of memory of kind `kind`, mapped in `space`. It allocates from the
-    /// device in chunks of `chunk_bytes` bytes, rounded up to the device's granularity. One exit.
+    /// Returns an empty pool of memory of kind `kind`, mapped in `space`, which keeps its records
+    /// in `storage`. The pool allocates memory from the device in chunks of `chunk_bytes` bytes,
+    /// rounded up to the device's granularity. One exit.
     ///
     /// # Errors
     /// [`QueryError`] if the session is lost.
@@ -107,7 +110,8 @@ impl<'s, 'd> Pool<'s, 'd> {
         })
     }
 
-    /// Sets how many bytes of freed large pieces the pool keeps for reuse, instead of 256 MiB.
+    /// Sets the maximum size of the freed memory that the pool keeps for later pieces larger than a
+    /// chunk, instead of returning it to the device. The default is 256 MiB.
     #[must_use]
     pub const fn keeping(mut self, bytes: u64) -> Self {
         self.kept_bytes_max = bytes;
@@ -115,11 +119,11 @@ impl<'s, 'd> Pool<'s, 'd> {
     }
 
     /// Allocates a piece of `bytes` bytes whose GPU virtual address is a multiple of `alignment`
-    /// and of [`GRANULE_BYTES`]. No exit, unless the pool needs another chunk. The content is
-    /// undefined: it may be that of an earlier piece.
+    /// and of [`GRANULE_BYTES`]. Takes no exit unless the pool needs another chunk. The content of
+    /// the piece is undefined: it may be that of an earlier piece.
     ///
     /// # Errors
-    /// [`PoolError::Layout`] if `bytes` is zero or too large, or `alignment` is no power of two;
+    /// [`PoolError::Layout`] if `bytes` is zero or too large, or `alignment` is not a power of two;
     /// [`PoolError::Blocks`] or [`PoolError::Chunks`] if the storage is full;
     /// [`PoolError::Refused`] if the device refuses another chunk.
     pub fn allocate(&mut self, bytes: u64, alignment: u64) -> Result<Piece, PoolError> {
@@ -148,12 +152,12 @@ impl<'s, 'd> Pool<'s, 'd> {
         }
     }
 
-    /// Frees a piece. The GPU must have finished all work that uses it. No exit, unless the pool
-    /// returns a large piece to the device.
+    /// Frees a piece. The GPU must have finished all work that uses it. Takes no exit unless the
+    /// pool returns memory of large pieces to the device.
     ///
     /// # Errors
     /// [`PoolFreeError::Foreign`] if the piece is from another pool; [`PoolFreeError::Refused`] if
-    /// the device refuses to take memory back.
+    /// the device refuses to free memory that the pool returns.
     pub fn free(&mut self, piece: Piece) -> Result<(), PoolFreeError> {
         let Origin { chunk, block } = piece.origin;
         let Some(block) = block else {
@@ -168,12 +172,12 @@ impl<'s, 'd> Pool<'s, 'd> {
         Ok(())
     }
 
-    /// Returns all chunks without pieces to the device, with one exit each, and returns their size
-    /// in bytes.
+    /// Returns every chunk in which no piece is in use to the device, with one exit for each chunk.
+    /// Returns the total size of these chunks in bytes.
     ///
     /// # Errors
-    /// [`FreeError`] for the first chunk that the device refuses to take back. The pool does not
-    /// have that chunk any more.
+    /// [`FreeError`] for the first chunk that the device refuses to free. The pool no longer uses
+    /// this chunk.
     pub fn trim(&mut self) -> Result<u64, FreeError> {
         let mut bytes = 0;
         for index in 0..self.chunks.len() {
@@ -189,13 +193,15 @@ impl<'s, 'd> Pool<'s, 'd> {
         Ok(bytes)
     }
 
-    /// Returns the size in bytes of all memory that the pool has from the device, in use or not.
+    /// Returns the size in bytes of all memory that the pool has allocated from the device, whether
+    /// pieces use it or not.
     #[must_use]
     pub fn reserved_bytes(&self) -> u64 {
         self.chunks.iter().flatten().map(|chunk| chunk.bytes).sum()
     }
 
-    /// Returns the size of a chunk in bytes. A larger piece gets a chunk of its own.
+    /// Returns the size of a normal chunk in bytes. A piece larger than this gets a chunk of its
+    /// own.
     #[must_use]
     pub const fn chunk_bytes(&self) -> u64 {
         self.chunk_bytes

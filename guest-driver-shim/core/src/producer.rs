@@ -12,7 +12,7 @@ use crate::error::SubmitError;
 /// A unit of a ring, 64 bytes, as 64-bit words.
 pub type Unit = [u64; UNIT_BYTES / 8];
 
-/// Access to the memory of a ring, as the producer needs it.
+/// Access to the memory of a ring: what a [`Producer`] needs to write packets.
 pub trait RingMemory: Positions {
     /// Returns the size of the ring in units, a power of two.
     fn capacity(&self) -> u64;
@@ -20,13 +20,14 @@ pub trait RingMemory: Positions {
     fn consumer(&self) -> u64;
     /// Loads the fault status with acquire ordering.
     fn fault_status(&self) -> u64;
-    /// Loads the position of the packet that faulted.
+    /// Loads the position of the packet that caused the fault.
     fn fault_position(&self) -> u64;
-    /// Writes the unit at `position` modulo the capacity.
+    /// Writes `unit` to the ring, at `position` modulo the capacity.
     fn store_unit(&self, position: u64, unit: &Unit);
-    /// Writes the first word of the unit at `position`. Of a no-op the device reads only this word.
+    /// Writes only the first word of the unit at `position`. The device reads nothing else of a
+    /// no-op packet.
     fn store_head(&self, position: u64, head: u64);
-    /// Is called in each turn of a waiting loop.
+    /// Is called on each turn of the loop in which the producer waits for room.
     #[inline]
     fn relax(&self) {
         core::hint::spin_loop();
@@ -46,7 +47,8 @@ pub struct Producer<R> {
 }
 
 impl<R: RingMemory> Producer<R> {
-    /// Returns a producer for a new ring, whose positions are all equal.
+    /// Returns a producer for the empty ring `ring`, whose producer and consumer positions are
+    /// equal.
     pub fn new(ring: R) -> Self {
         let position = ring.producer();
         let room_until = ring.consumer().wrapping_add(ring.capacity());
@@ -63,7 +65,7 @@ impl<R: RingMemory> Producer<R> {
         self.ring.capacity()
     }
 
-    /// Returns the position behind the last packet written.
+    /// Returns the position after the last packet written, in units.
     pub fn position(&self) -> u64 {
         self.position
     }
@@ -73,8 +75,8 @@ impl<R: RingMemory> Producer<R> {
         &self.ring
     }
 
-    /// Returns the fault's status and the position of its packet, or `None` if the device has not
-    /// stopped.
+    /// If a fault has stopped the command buffer, returns the status of the fault and the position
+    /// of the packet that caused it, in units. Otherwise returns `None`.
     #[inline]
     pub fn fault(&self) -> Option<(Status, u64)> {
         let status = self.ring.fault_status();
@@ -94,11 +96,12 @@ impl<R: RingMemory> Producer<R> {
         )
     }
 
-    /// Writes a packet of one unit. Calls `ring`, which rings the doorbell, if the device must be
-    /// woken to make room.
+    /// Writes a packet of one unit. If the ring is full, first publishes the packets written so far
+    /// and waits until the device has executed enough of them. Calls `ring`, which must ring the
+    /// doorbell, if the device's consumer sleeps then.
     ///
     /// # Errors
-    /// [`SubmitError::Stopped`] if the ring is full and the device has stopped.
+    /// [`SubmitError::Stopped`] if the ring is full and a fault has stopped the command buffer.
     #[inline]
     pub fn push_unit(&mut self, unit: &Unit, ring: impl FnMut()) -> Result<(), SubmitError> {
         if self.room() == 0 {
@@ -109,11 +112,12 @@ impl<R: RingMemory> Producer<R> {
         Ok(())
     }
 
-    /// Writes a packet of the unit `head` and `tail_units` more units, which `unit_at` returns by
-    /// their index. Calls `ring` as [`Self::push_unit`] does.
+    /// Writes a packet that consists of the unit `head` and `tail_units` further units; `unit_at`
+    /// returns each further unit by its index. Waits for room and calls `ring` as
+    /// [`Self::push_unit`] does.
     ///
     /// # Errors
-    /// [`SubmitError::Stopped`] if the ring is full and the device has stopped.
+    /// [`SubmitError::Stopped`] if the ring is full and a fault has stopped the command buffer.
     #[inline]
     pub fn push_long(
         &mut self,
@@ -151,8 +155,8 @@ impl<R: RingMemory> Producer<R> {
         Ok(())
     }
 
-    /// Makes all packets written so far visible to the device. Returns true if the doorbell must be
-    /// rung.
+    /// Makes all packets written so far visible to the device. Returns true if the caller must ring
+    /// the doorbell.
     #[inline]
     #[must_use]
     pub fn publish(&mut self) -> bool {

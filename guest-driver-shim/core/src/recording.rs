@@ -34,10 +34,10 @@ pub enum RecordError {
     },
 }
 
-/// Writes packets one after the other into guest RAM, to make a recording of them.
+/// Writes packets one after the other into memory, to make a recording of them.
 ///
-/// The methods are those of [`crate::CommandBuffer`], except acquire and replay, which a recording
-/// cannot hold.
+/// The methods that write packets are those of [`crate::CommandBuffer`], except `acquire` and
+/// `replay`: a recording cannot contain these packets.
 #[derive(Debug)]
 pub struct Recorder {
     memory: Window,
@@ -46,9 +46,10 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Returns a recorder without packets. It writes them to `memory`, which is contiguous guest
-    /// RAM from guest-physical `address`, and uses at most [`message::RECORDING_BYTES_MAX`] bytes
-    /// of it. The memory is free again after [`Self::record`].
+    /// Returns a recorder without packets. The recorder writes packets to `memory`, which must be
+    /// contiguous guest RAM that begins at guest-physical `address`. It uses at most
+    /// [`message::RECORDING_BYTES_MAX`] bytes. After [`Self::record`], the caller may reuse the
+    /// memory.
     #[must_use]
     pub const fn new(memory: Window, address: u64) -> Self {
         Self {
@@ -58,7 +59,7 @@ impl Recorder {
         }
     }
 
-    /// Returns the size of the packets so far in bytes.
+    /// Returns the size in bytes of all packets written so far.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.used_bytes
@@ -69,11 +70,12 @@ impl Recorder {
         self.used_bytes = 0;
     }
 
-    /// Writes a packet that launches a kernel.
+    /// Writes a packet that launches the kernel for which `parameters` was created, with the grid,
+    /// block and shared memory in `shape`.
     ///
     /// # Errors
-    /// [`RecordError::ParameterMissing`] if a parameter is not set; [`RecordError::Full`] if the
-    /// memory has no room.
+    /// [`RecordError::ParameterMissing`] if a parameter of the kernel is not set;
+    /// [`RecordError::Full`] if the memory has no room for the packet.
     pub fn launch<const UNITS: usize>(
         &mut self,
         shape: LaunchShape,
@@ -89,7 +91,8 @@ impl Recorder {
 
     packet_methods!(RecordError);
 
-    /// Writes one unit of packet data unchanged, for packets that this type has no method for.
+    /// Writes one unit (64 bytes) of packet data unchanged, for packets that have no method of
+    /// their own.
     ///
     /// # Errors
     /// [`RecordError::Full`] if the memory has no room.
@@ -102,12 +105,12 @@ impl Recorder {
         Ok(())
     }
 
-    /// Makes a recording of the packets: the device copies and validates them. Then the recorder
-    /// can be cleared and used again. One exit.
+    /// Makes a recording of the packets, which the device copies and validates. Afterwards the
+    /// recorder can be cleared and used again. One exit.
     ///
     /// # Errors
-    /// [`RecordingError`] if a packet is malformed (the refusal's detail is its offset in bytes),
-    /// or a limit of the session is reached.
+    /// [`RecordingError`] if a packet is malformed (the refusal's detail is the packet's offset in
+    /// bytes), or a limit of the session is reached.
     pub fn record<'d>(&self, space: &AddressSpace<'d>) -> Result<Recording<'d>, RecordingError> {
         let device = space.device();
         let bytes = self.used_bytes as u64;
@@ -140,9 +143,10 @@ impl Recorder {
     }
 }
 
-/// Packets that the device has validated and [`crate::CommandBuffer::replay`] executes by one
-/// packet. A drop ends the recording; replays that were submitted before are finished. The
-/// recording keeps the kernels that it launches.
+/// Packets that the device has validated, and that one packet ([`crate::CommandBuffer::replay`])
+/// executes. Dropping this value destroys the recording: the device finishes replays that it has
+/// begun, and a later replay is a fault. The recording keeps its kernels usable even if their
+/// module is unloaded.
 #[derive(Debug)]
 pub struct Recording<'d> {
     object: Object<'d, operation::DestroyRecording>,
@@ -156,13 +160,14 @@ impl Recording<'_> {
         self.object.handle
     }
 
-    /// Returns the size of the packets in bytes.
+    /// Returns the size in bytes of all packets in the recording.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Ends the recording. A replay that the device has not begun by then is a fault. One exit.
+    /// Destroys the recording. The device finishes replays that it has begun; a later replay is a
+    /// fault. One exit.
     ///
     /// # Errors
     /// [`RecordingError`] if the session is lost.

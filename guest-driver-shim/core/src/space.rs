@@ -8,7 +8,8 @@ use crate::error::{MapError, SpaceError};
 use crate::memory::{Allocation, GpuMapping};
 use crate::object::Object;
 
-/// A GPU address space. A drop ends it with its mappings, modules and command buffers.
+/// A GPU address space. Dropping this value ends the address space with its mappings, modules and
+/// command buffers.
 #[derive(Debug)]
 pub struct AddressSpace<'d>(Object<'d, operation::DestroySpace>);
 
@@ -25,8 +26,9 @@ impl Device<'_> {
 }
 
 impl<'d> Allocation<'d> {
-    /// Maps `bytes` bytes of this allocation from `offset`, both multiples of the page size, at a
-    /// free address of `space`. One exit.
+    /// Maps the `bytes` bytes at `offset` of this allocation at a free GPU virtual address of
+    /// `space`, with the rights `access`. Offset and length must be multiples of the page size. One
+    /// exit.
     ///
     /// # Errors
     /// [`MapError`] if the range is outside the allocation, `access` exceeds its rights, or a limit
@@ -49,14 +51,15 @@ impl<'d> AddressSpace<'d> {
         self.0.handle
     }
 
-    /// Returns the device that has created this address space.
+    /// Returns the device on which this address space was created.
     #[must_use]
     pub const fn device(&self) -> &'d Device<'d> {
         self.0.device
     }
 
-    /// Maps `bytes` bytes of `allocation` from `offset`, both multiples of the page size, at GPU
-    /// virtual address `address`, or at a free one if `address` is zero. One exit.
+    /// Maps the `bytes` bytes at `offset` of `allocation` at GPU virtual address `address`, or at a
+    /// free address if `address` is zero, with the rights `access`. Offset and length must be
+    /// multiples of the page size. One exit.
     ///
     /// # Errors
     /// [`MapError`] if the range is outside the allocation, `access` exceeds its rights, the

@@ -11,8 +11,9 @@ use crate::memory::{Allocation, CpuMapping};
 use crate::module::RamRange;
 use crate::window::Window;
 
-/// Host memory in the aperture, for module images, logs and packets to record. Messages name it by
-/// its offset in the aperture.
+/// Host memory, mapped into the aperture, in which the guest passes module images and packets to
+/// the device and receives logs. Messages refer to this memory by its offset in the aperture, so
+/// that the guest need not know any guest-physical address.
 #[derive(Debug)]
 pub struct Staging<'d> {
     mapping: CpuMapping<'d>,
@@ -37,13 +38,13 @@ impl<'d> Staging<'d> {
         })
     }
 
-    /// Returns the memory, for loads and stores.
+    /// Returns a window over the memory, for loads and stores by the CPU.
     #[must_use]
     pub const fn window(&self) -> &Window {
         self.mapping.window()
     }
 
-    /// Returns the address and length of the memory, in the form that messages take.
+    /// Returns the address and length of the memory, in the form in which messages refer to it.
     #[must_use]
     pub fn range(&self) -> RamRange {
         RamRange {

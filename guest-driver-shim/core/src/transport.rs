@@ -4,43 +4,43 @@ use causeway_protocol::registers::Register;
 
 use crate::window::Window;
 
-/// Memory for control messages that the device can read and write.
+/// Memory in which the guest writes batches of messages, and the device writes the replies.
 #[derive(Clone, Copy, Debug)]
 pub struct ControlArea {
-    /// The memory. Its size limits the size of a batch.
+    /// The memory as the guest's CPU sees it. Its size is the maximum size of a batch.
     pub window: Window,
-    /// Guest-physical address of the memory, which is contiguous from there; a multiple of 8.
+    /// Guest-physical address of the memory, which must be contiguous; a multiple of 8.
     /// [`CONTROL_IN_WINDOW`](causeway_protocol::registers::CONTROL_IN_WINDOW) if the memory is the
-    /// client's control window.
+    /// client's control window in the aperture.
     pub address: u64,
 }
 
-/// How a wait sleeps after it has looked at its fence often enough.
+/// How a wait for a fence sleeps after it has polled the fence without success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sleeping {
-    /// By the control message `wait`, in the device. It blocks the CPU that sends it and the
-    /// control area, so it is for guests that need neither meanwhile.
+    /// By the message `wait`: the device answers when the fence has reached the value. Until then
+    /// the CPU that sent the message is blocked, and no other CPU can send messages.
     InDevice,
-    /// By [`Transport::sleep`], for a time that grows with each look at the fence.
+    /// By [`Transport::sleep`], for a time that grows with each poll of the fence.
     ByTime,
-    /// By [`Transport::sleep`], until the interrupt that the control message `notify` requests.
+    /// By [`Transport::sleep`], until the interrupt that the message `notify` requested.
     UntilInterrupt,
 }
 
-/// The way to a Causeway device whose BARs are mapped: registers, control area, aperture,
-/// doorbells.
+/// How the shim reaches a Causeway device: its registers, control area, aperture and doorbells.
 pub trait Transport: Sync {
-    /// Loads a register of BAR 0. This is an exit.
+    /// Loads a register of BAR 0. One exit.
     fn read_register(&self, register: Register) -> u32;
-    /// Stores to a register of BAR 0. This is an exit.
+    /// Stores `value` to a register of BAR 0. One exit.
     fn write_register(&self, register: Register, value: u32);
-    /// Returns the memory in which control messages are sent.
+    /// Returns the memory in which the guest writes batches and the device writes replies.
     fn control_area(&self) -> ControlArea;
-    /// Returns BAR 2. An access to a hole in it, where nothing is mapped, reads all-ones.
+    /// Returns a window over BAR 2, the aperture. A load from a part where nothing is mapped
+    /// returns all-ones.
     fn aperture(&self) -> Window;
-    /// Makes `bytes` bytes from `offset` of BAR 2 accessible before they are used for the first
-    /// time. Returns false if they cannot be mapped. A transport that maps all of BAR 2 at once
-    /// need not implement this.
+    /// Makes the `bytes` bytes at `offset` of BAR 2 accessible; the shim calls this before it uses
+    /// them for the first time. Returns false if they cannot be mapped. A transport that maps all
+    /// of BAR 2 at once need not implement this method.
     fn reach(&self, offset: u64, bytes: u64) -> bool {
         let _ = (offset, bytes);
         true
@@ -48,7 +48,7 @@ pub trait Transport: Sync {
     /// Rings doorbell number `index` of BAR 4.
     fn ring_doorbell(&self, index: u32);
 
-    /// Returns how waits sleep. A wait calls this when it begins to sleep.
+    /// Returns how a wait for a fence sleeps. The wait calls this method when it begins to sleep.
     fn sleeping(&self) -> Sleeping {
         Sleeping::InDevice
     }

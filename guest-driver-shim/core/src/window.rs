@@ -20,7 +20,7 @@ use crate::producer::RingMemory;
      not inside its {window_bytes:#x} bytes"
 )]
 pub struct AccessError {
-    /// Offset of the access in bytes.
+    /// Offset of the access in the window, in bytes.
     pub offset: usize,
     /// Length of the access in bytes.
     pub bytes: usize,
@@ -30,8 +30,8 @@ pub struct AccessError {
 
 /// A range of memory that the device, the host or other CPUs may change at any time.
 ///
-/// It is a pointer and a length, hence `Copy`. The code that creates it guarantees that the range
-/// stays usable.
+/// A window is a pointer and a length, so it can be copied. The code that creates it guarantees
+/// that the memory stays accessible as long as the window is used.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
     base: NonNull<u8>,
@@ -49,8 +49,8 @@ macro_rules! typed_access {
         #[doc = concat!("Loads a `", stringify!($type), "` at `offset` bytes.")]
         ///
         /// # Errors
-        /// [`AccessError`] if the value is not inside the window, or `offset` is not a multiple of
-        /// its size.
+        /// [`AccessError`] if the value's bytes are not all inside the window, or `offset` is not a
+        /// multiple of the value's size.
         #[inline]
         pub fn $load(&self, offset: usize) -> Result<$type, AccessError> {
             let pointer = self.checked::<$type>(offset)?;
@@ -62,8 +62,8 @@ macro_rules! typed_access {
         #[doc = concat!("Stores a `", stringify!($type), "` at `offset` bytes.")]
         ///
         /// # Errors
-        /// [`AccessError`] if the value is not inside the window, or `offset` is not a multiple of
-        /// its size.
+        /// [`AccessError`] if the value's bytes are not all inside the window, or `offset` is not a
+        /// multiple of the value's size.
         #[inline]
         pub fn $store(&self, offset: usize, value: $type) -> Result<(), AccessError> {
             let pointer = self.checked::<$type>(offset)?;
@@ -78,9 +78,10 @@ impl Window {
     /// Returns a window over the `bytes` bytes from `base`.
     ///
     /// # Safety
-    /// Every byte of the range must stay readable and writable (a hole of the aperture, which reads
-    /// all-ones, counts) for as long as the window or a copy of it is used, and no Rust reference
-    /// to any part of it may be used meanwhile, by anyone.
+    /// Every byte of the range must stay readable and writable for as long as the window or a copy
+    /// of it is used. (A part of the aperture where nothing is mapped counts as readable and
+    /// writable: it reads all-ones.) Meanwhile no code may use a Rust reference to any part of the
+    /// range.
     #[must_use]
     pub const unsafe fn new(base: NonNull<u8>, bytes: usize) -> Self {
         Self { base, bytes }
@@ -93,15 +94,15 @@ impl Window {
         self.bytes
     }
 
-    /// Returns the address of the first byte, for hand-written loops. The rules of [`Self::new`]
-    /// apply to their accesses.
+    /// Returns a pointer to the first byte, for hand-written loops. Accesses through the pointer
+    /// must follow the rules of [`Self::new`].
     #[inline]
     #[must_use]
     pub const fn as_ptr(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// Returns the part of this window that has `bytes` bytes from `offset`.
+    /// Returns a window over the `bytes` bytes at `offset` of this window.
     ///
     /// # Errors
     /// [`AccessError`] if the part is not inside this window.
@@ -122,7 +123,8 @@ impl Window {
     /// Loads the `u64` at `offset` bytes with acquire ordering.
     ///
     /// # Errors
-    /// [`AccessError`] if it is not inside the window, or `offset` is not a multiple of 8.
+    /// [`AccessError`] if the 8 bytes are not inside the window, or `offset` is not a multiple of
+    /// 8.
     #[inline]
     pub fn load_acquire(&self, offset: usize) -> Result<u64, AccessError> {
         let pointer = self.checked::<u64>(offset)?;
@@ -133,7 +135,8 @@ impl Window {
     /// Stores a `u64` at `offset` bytes with release ordering.
     ///
     /// # Errors
-    /// [`AccessError`] if it is not inside the window, or `offset` is not a multiple of 8.
+    /// [`AccessError`] if the 8 bytes are not inside the window, or `offset` is not a multiple of
+    /// 8.
     #[inline]
     pub fn store_release(&self, offset: usize, value: u64) -> Result<(), AccessError> {
         let pointer = self.checked::<u64>(offset)?;
@@ -142,7 +145,7 @@ impl Window {
         Ok(())
     }
 
-    /// Copies the bytes `from` into the window at `offset`.
+    /// Copies the bytes `from` into the window, beginning at `offset`.
     ///
     /// # Errors
     /// [`AccessError`] if they do not fit; then nothing is written.
@@ -166,7 +169,7 @@ impl Window {
         Ok(())
     }
 
-    /// Copies bytes from the window at `offset`, to fill `into`.
+    /// Fills `into` with bytes from the window, beginning at `offset`.
     ///
     /// # Errors
     /// [`AccessError`] if the range is not inside the window; then `into` is unchanged.
@@ -235,7 +238,8 @@ impl Window {
 #[derive(Clone, Copy)]
 struct Unaligned(u64);
 
-/// The memory of a command buffer, mapped for the guest's CPU: header page and units.
+/// The memory of a command buffer, mapped for the guest's CPU: a header page and the units of the
+/// ring.
 #[derive(Clone, Copy, Debug)]
 pub struct RingWindow {
     header: NonNull<u8>,
@@ -247,8 +251,8 @@ pub struct RingWindow {
 unsafe impl Send for RingWindow {}
 
 impl RingWindow {
-    /// Returns the command buffer in `window`. Returns `None` if the window is not aligned, or its
-    /// size is not that of a ring.
+    /// Returns the command buffer whose memory is `window`. Returns `None` if the window is not
+    /// aligned to 8 bytes, or its size is not that of a header page and a ring.
     #[must_use]
     pub fn new(window: Window) -> Option<Self> {
         let capacity = ring::capacity_units(window.bytes as u64)?;

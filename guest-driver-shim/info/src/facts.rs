@@ -18,13 +18,13 @@ pub struct Facts {
     pub protocol: String,
     /// Names of the features that the device has.
     pub features: Vec<&'static str>,
-    /// Fault to which the session was lost; `None` if it is not lost.
+    /// Description of the fault that caused the session to be lost; `None` if it is not lost.
     pub lost: Option<String>,
     /// Limit and use of this guest's GPU memory.
     pub memory: Memory,
     /// Limits of this guest other than its memory.
     pub limits: Limits,
-    /// How many threads the device can execute, and in blocks of which size.
+    /// Limits of the device when it executes kernels, such as the size of a block.
     pub compute: Compute,
     /// How this program reaches the device.
     pub path: Path,
@@ -33,9 +33,9 @@ pub struct Facts {
 /// Limit and use of the guest's GPU memory.
 #[derive(Debug, Serialize)]
 pub struct Memory {
-    /// Most memory that the guest may have, in bytes.
+    /// Maximum GPU memory of the guest in bytes.
     pub total_bytes: u64,
-    /// Memory that all processes of the guest together have now, in bytes.
+    /// GPU memory that all processes of the guest together have allocated now, in bytes.
     pub used_bytes: u64,
     /// Granularity of allocations: sizes are rounded up to a multiple of this many bytes.
     pub granularity_bytes: u64,
@@ -44,24 +44,24 @@ pub struct Memory {
 /// Limits of the guest other than its memory.
 #[derive(Debug, Serialize)]
 pub struct Limits {
-    /// Most allocations of the guest.
+    /// Maximum number of allocations of the guest.
     pub allocations: u32,
-    /// Most command buffers of the guest.
+    /// Maximum number of command buffers of the guest.
     pub queues: u32,
     /// Size of a GPU address space in bytes.
     pub address_space_bytes: u64,
 }
 
-/// Numbers that limit how the device executes kernels.
+/// Limits of the device when it executes kernels.
 #[derive(Debug, Serialize)]
 pub struct Compute {
     /// Number of multiprocessors of the GPU, or of CPU cores of the software back end.
     pub units: u32,
     /// Number of threads in a warp.
     pub warp_threads: u32,
-    /// Most threads in a block.
+    /// Maximum number of threads in a block.
     pub block_threads: u32,
-    /// Most shared memory of a block in bytes.
+    /// Maximum shared memory of a block in bytes.
     pub shared_bytes: u32,
 }
 
@@ -80,12 +80,12 @@ pub enum Path {
         function: String,
         /// How the CPU caches the aperture, such as `write-back`.
         caching: &'static str,
-        /// File of the UIO device that reports interrupts. With `None`, waits sleep for a while and
-        /// look again.
+        /// File of the UIO device that reports interrupts. With `None`, a process that waits for a
+        /// fence sleeps for a short time and then polls the fence again.
         interrupts: Option<String>,
         /// Number of stray accesses of this guest so far.
         stray_accesses: u32,
-        /// Most processes that can use the device at a time.
+        /// Maximum number of processes that can use the device at a time.
         clients_max: u32,
         /// Clients that a process holds or that own objects, including this program's.
         clients: Vec<ClientFacts>,
@@ -95,20 +95,22 @@ pub enum Path {
 /// A client of the device, and the process that holds it.
 #[derive(Debug, Serialize)]
 pub struct ClientFacts {
-    /// Number of the client, which is that of its page of registers.
+    /// Number of the client, from 1. It is also the number of the client's register page in BAR 0.
     pub client: u32,
-    /// Process that holds the client; `None` if it has ended or cannot be seen from here.
+    /// ID of the process that holds the client; `None` if the process has ended, or this program
+    /// may not see it.
     pub process: Option<u32>,
-    /// Name of the process.
+    /// Name of the process that holds the client, if it is known.
     pub name: Option<String>,
-    /// Whether the client owns objects in the session.
+    /// Whether the client owns objects in the session, such as allocations.
     pub owns: bool,
 }
 
-/// Asks the device behind `transport` for everything that the program shows.
+/// Opens the device that `transport` reaches, and asks it for everything that `causeway-info`
+/// shows.
 ///
 /// # Errors
-/// The error of the device, if it cannot be opened or does not answer.
+/// An error if the device cannot be opened, or refuses a request.
 pub fn gather(transport: &LinuxTransport) -> Result<Facts, Box<dyn Error>> {
     let device = Device::open(transport)?;
     let attributes = device.attributes()?;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::facts::{ClientFacts, Facts, Path};
 
-/// Returns the facts as lines of a name and a value.
+/// Returns the facts as text, with one line of name and value for each fact.
 pub fn render(facts: &Facts) -> String {
     let mut out = String::new();
     let mut line = |name: &str, value: &str| {

@@ -14,12 +14,13 @@ const MODULE: &str = "module";
 const PROGRAM: &str = "program";
 const ARGUMENT: &str = "argument";
 
-/// What `/init` does in a guest: the content of a file of the initramfs.
+/// What `/init`, the first process of a Linux guest, is to do. It is stored in a file of the
+/// initramfs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Configuration {
-    /// Kernel modules of the guest, in the order in which they are loaded.
+    /// Paths of the Linux kernel modules to load, in this order.
     pub modules: Vec<PathBuf>,
-    /// Path of the program in the guest.
+    /// Path of the program to run, in the guest.
     pub program: PathBuf,
     /// Arguments of the program, without its name.
     pub arguments: Vec<OsString>,
@@ -50,7 +51,7 @@ pub enum ConfigurationError {
     /// The file names no program, or more than one.
     #[error("{path} names {count} programs: it must name one", path = Configuration::PATH)]
     Programs {
-        /// Number of programs that it names.
+        /// Number of programs that the file names.
         count: usize,
     },
 }
@@ -82,8 +83,8 @@ impl Configuration {
     /// Reads the content of a configuration file.
     ///
     /// # Errors
-    /// [`ConfigurationError::Truncated`] if the last record has no end, `Record` if a record has no
-    /// known key, `Programs` unless there is exactly one program.
+    /// [`ConfigurationError::Truncated`] if the last record does not end with a zero byte, `Record`
+    /// if a record has no known key, `Programs` unless the file names exactly one program.
     pub fn parse(bytes: &[u8]) -> Result<Self, ConfigurationError> {
         let mut modules = Vec::new();
         let mut programs = Vec::new();

@@ -9,7 +9,8 @@ use rustix::system::{RebootCommand, reboot};
 use crate::console::{drain, say};
 use crate::port;
 
-/// Value for the exit port that says that no program was run. It is larger than every exit status.
+/// Value that `/init` stores to the test device's exit port if it could not run the program. It is
+/// larger than every exit status.
 pub const NOT_RUN: u32 = 0x100;
 
 /// How the guest's program ended.
@@ -24,8 +25,8 @@ pub enum Status {
 }
 
 impl Status {
-    /// Returns the value for the exit port: the exit status, 128 plus the number of the signal (as
-    /// shells do), or [`NOT_RUN`].
+    /// Returns the value to store to the test device's exit port: the program's exit status, 128
+    /// plus the number of the signal that killed it (as shells do), or [`NOT_RUN`].
     #[must_use]
     pub fn value(self) -> u32 {
         match self {

@@ -24,8 +24,8 @@ pub use end::{NOT_RUN, Status};
 use causeway_sysfs::{Clients, PciFunction};
 use console::say;
 
-/// Runs the guest: mounts file systems, loads modules, runs the program, and ends the VM. It does
-/// not return.
+/// Runs the guest: mounts file systems, loads Linux kernel modules, runs the program, and ends the
+/// VM. Does not return.
 pub fn run() -> ! {
     // A panic would end the process, and with it the kernel, without a word to those who wait for
     // the status.

@@ -11,7 +11,7 @@ use causeway_protocol::message::Header;
 use causeway_shim::Window;
 use zerocopy::IntoBytes;
 
-/// Memory in which the shim writes a batch and the transport leaves the replies.
+/// Memory of this process in which the shim writes a batch, and the transport puts the replies.
 #[derive(Debug)]
 pub struct Area {
     words: Box<[AtomicU64]>,
@@ -24,7 +24,7 @@ impl Area {
         Self { words }
     }
 
-    /// Returns the memory of the area.
+    /// Returns a window over the area's memory.
     pub fn window(&self) -> Window {
         let base = NonNull::from(&*self.words).cast();
         // SAFETY: allocated as long as the transport lives, which the shim borrows; the words are
@@ -33,8 +33,8 @@ impl Area {
     }
 }
 
-/// Writes `status` to the first message of a batch, so that the shim finds that no message was
-/// executed.
+/// Writes `status` to the first message of the batch in `area`, so that the shim takes the batch as
+/// one of which no message was executed.
 pub fn refuse(area: &Window, status: u32) {
     let refused = Header {
         status,
@@ -43,7 +43,7 @@ pub fn refuse(area: &Window, status: u32) {
     let _ = area.write(0, refused.as_bytes());
 }
 
-/// Returns the status of the first message of a batch.
+/// Returns the status of the first message of the batch in `area`.
 pub fn first_status(area: &Window) -> u32 {
     first_header(area).status
 }

@@ -12,11 +12,12 @@ const NONE: i32 = -1;
 /// Descriptors that a forked child closes at once.
 static DESCRIPTORS: [AtomicI32; DEVICES_MAX] = [const { AtomicI32::new(NONE) }; DEVICES_MAX];
 
-/// Process that opened a device, with the descriptor that is its connection to the device. When the
-/// descriptor is closed, the device is cleaned up.
+/// The process that opened a device, and the file descriptor that connects the process to the
+/// device. When all copies of the descriptor are closed, what the process owned on the device is
+/// freed.
 ///
-/// A forked child has a copy of the descriptor. The child closes it at once: else the device of an
-/// ended parent would not be cleaned up.
+/// A forked child gets a copy of the descriptor, and closes this copy at once. Otherwise, nothing
+/// would be freed when the parent ends before the child.
 #[derive(Debug)]
 pub struct Owner {
     pid: u32,
@@ -31,7 +32,8 @@ pub struct Owner {
 pub struct Forked(pub u32);
 
 impl Owner {
-    /// Makes this process the owner of `descriptor`, which its forked children then close.
+    /// Makes this process the owner of `descriptor`. Children that it forks later close their
+    /// copies of the descriptor.
     pub fn new(descriptor: OwnedFd) -> Self {
         static REGISTERED: Once = Once::new();
         REGISTERED.call_once(|| {
@@ -59,12 +61,12 @@ impl Owner {
         }
     }
 
-    /// Returns the descriptor; `None` in a process other than the owner.
+    /// Returns the descriptor, or `None` if the calling process is not the owner.
     pub fn descriptor(&self) -> Option<&OwnedFd> {
         self.is_here().then_some(self.descriptor.as_ref()).flatten()
     }
 
-    /// Returns whether this process is the owner.
+    /// Returns whether the calling process is the owner.
     pub fn is_here(&self) -> bool {
         self.pid == std::process::id()
     }

@@ -22,15 +22,15 @@ pub enum LoadError {
         separator = if .log.is_empty() { "" } else { ": " }
     )]
     Refused {
-        /// Reasons that the back end has written to the log; may be empty.
+        /// Reasons for the refusal, which the back end has written to the log; may be empty.
         log: String,
-        /// The device's status, with the line of the image where the error is.
+        /// The device's refusal, with the line of the image where the mistake is.
         source: ModuleError,
     },
 }
 
-/// Loads the module image `image` (PTX, or another form that the back end knows), which is in this
-/// process's memory, into `space`. Two exits.
+/// Loads the module image `image` (PTX, or another form that the back end supports) from this
+/// process's memory into the address space `space`. Two exits.
 ///
 /// # Errors
 /// [`LoadError::Staging`] if the device refuses memory for the image, [`LoadError::Refused`] with

@@ -50,7 +50,7 @@ pub enum OpenPciError {
         /// Number of clients that processes can hold.
         clients: u32,
     },
-    /// The host does not have what this shim needs.
+    /// The host's version is too old for this shim.
     #[error(
         "Causeway device {function} {what}: run the VM with a version of `causeway` that speaks \
          protocol 1.2 or later"
@@ -58,13 +58,13 @@ pub enum OpenPciError {
     TooOld {
         /// Address of the function on the bus.
         function: String,
-        /// What is missing, as a predicate of the function.
+        /// What the function lacks, as a predicate whose subject is the function.
         what: &'static str,
     },
 }
 
-/// The way to the device for a process in a guest: a client of the PCI function, held by this
-/// process.
+/// The transport of a process in a guest. It reaches the device through the PCI function, as one of
+/// the function's clients.
 #[derive(Debug)]
 pub struct PciTransport {
     function: PciFunction,
@@ -80,8 +80,8 @@ pub struct PciTransport {
 }
 
 impl PciTransport {
-    /// Takes a client of the Causeway function that the environment variable `CAUSEWAY_FUNCTION`
-    /// names, or of the first one.
+    /// Makes this process a client of the Causeway function that the environment variable
+    /// `CAUSEWAY_FUNCTION` names, or of the first function if the variable is not set.
     ///
     /// # Errors
     /// [`PciFunctionError::Absent`] if the guest has no Causeway function; otherwise as
@@ -90,12 +90,13 @@ impl PciTransport {
         Self::open_function(PciFunction::find()?)
     }
 
-    /// Takes the first free client of `function`, and frees what ended processes have left.
+    /// Takes the first client of `function` that no process holds. Also frees the objects that
+    /// ended processes have left on the device.
     ///
     /// # Errors
     /// [`OpenPciError::Function`] if this process cannot use the function, [`OpenPciError::Taken`]
-    /// if other processes hold all clients, [`OpenPciError::TooOld`] if the host lacks clients or
-    /// control windows.
+    /// if other processes hold all clients, [`OpenPciError::TooOld`] if the host is too old to
+    /// support several clients and control windows.
     pub fn open_function(function: PciFunction) -> Result<Self, OpenPciError> {
         function.enable()?;
         let name = function.name();
@@ -141,7 +142,7 @@ impl PciTransport {
         Ok(transport)
     }
 
-    /// Returns the PCI function of the device.
+    /// Returns the PCI function through which this transport reaches the device.
     pub const fn function(&self) -> &PciFunction {
         &self.function
     }
@@ -156,7 +157,7 @@ impl PciTransport {
         self.aperture.caching()
     }
 
-    /// Returns the source of this process's interrupts.
+    /// Returns the object through which this process learns of its interrupts.
     pub const fn interrupts(&self) -> &Interrupts {
         &self.interrupts
     }
@@ -166,9 +167,9 @@ impl PciTransport {
         &self.clients
     }
 
-    /// Returns memory in the control window that the shim does not use, and its offset in the
-    /// aperture: for records of the test device. Returns `None` if there is no control window. A
-    /// reset may move it.
+    /// Returns the part of the client's control window that the shim does not use, and the offset
+    /// of this part in the aperture. Programs use it for records for the test device. Returns
+    /// `None` if there is no control window. A reset of the client may move the window.
     pub fn spare_memory(&self) -> Option<(Window, u64)> {
         let (offset, window) = self.control()?;
         let spare = window.part(BATCH_BYTES as usize, RECORD_BYTES as usize);

@@ -12,8 +12,8 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 /// Bytes of a page.
 const PAGE_BYTES: u64 = 4096;
 
-/// Addresses of this process that are reserved for the aperture until dropped. An access to a part
-/// where nothing is placed ends the process (SIGSEGV).
+/// A range of this process's addresses, reserved for the aperture until this value is dropped. An
+/// access to a part where no file is mapped ends the process (SIGSEGV).
 #[derive(Debug)]
 pub struct ReservedRange {
     base: NonNull<u8>,
@@ -26,7 +26,7 @@ unsafe impl Send for ReservedRange {}
 unsafe impl Sync for ReservedRange {}
 
 impl ReservedRange {
-    /// Reserves `bytes` bytes of addresses.
+    /// Reserves a range of `bytes` bytes of addresses, where nothing is mapped yet.
     pub fn reserve(bytes: u64) -> Result<Self, Errno> {
         let bytes = usize::try_from(bytes).map_err(|_| Errno::NOMEM)?;
         // SAFETY: a fresh mapping at an address of the kernel's choice touches nothing that exists.
@@ -42,7 +42,8 @@ impl ReservedRange {
         Ok(Self { base, bytes })
     }
 
-    /// Returns the whole reserved range, as the window through which the shim reaches its mappings.
+    /// Returns a window over the whole reserved range, through which the shim accesses the
+    /// aperture.
     pub fn window(&self) -> Window {
         // SAFETY: the range is reserved as long as the transport lives, which the shim borrows;
         // nobody makes references to its content. A touch of what is not placed there ends the
@@ -50,8 +51,8 @@ impl ReservedRange {
         unsafe { Window::new(self.base, self.bytes) }
     }
 
-    /// Maps the `bytes` bytes from `from` of `file` at `offset` of the range, instead of what is
-    /// there.
+    /// Maps `bytes` bytes of `file`, beginning at byte `from` of the file, at `offset` of the range
+    /// with the rights `access`. This replaces what was mapped there.
     pub fn place(
         &self,
         offset: u64,
@@ -75,7 +76,8 @@ impl ReservedRange {
         .map(drop)
     }
 
-    /// Changes the rights to the `bytes` bytes at `offset`, where a file is mapped.
+    /// Changes the access rights of the `bytes` bytes at `offset` of the range, where a file must
+    /// be mapped, to `access`.
     pub fn set_access(&self, offset: u64, bytes: u64, access: Access) -> Result<(), Errno> {
         let address = self.at(offset, bytes)?;
         let flags = MprotectFlags::from_bits_retain(protection(access).bits());
@@ -83,7 +85,7 @@ impl ReservedRange {
         unsafe { rustix::mm::mprotect(address.cast(), bytes as usize, flags) }
     }
 
-    /// Unmaps the `bytes` bytes at `offset`. The addresses stay reserved.
+    /// Unmaps the `bytes` bytes at `offset` of the range. The addresses stay reserved.
     pub fn remove(&self, offset: u64, bytes: u64) -> Result<(), Errno> {
         let address = self.at(offset, bytes)?;
         // SAFETY: as in `place`.

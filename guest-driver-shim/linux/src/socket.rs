@@ -23,7 +23,7 @@ use crate::area::{Area, refuse};
 use crate::fork::{Forked, Owner};
 use crate::reserved::ReservedRange;
 
-/// Environment variable that names the socket of `causeway serve`.
+/// Environment variable that contains the path of the socket of `causeway serve`.
 pub const SOCKET_VARIABLE: &str = "CAUSEWAY_SOCKET";
 
 /// Largest datagram: an event and a batch.
@@ -51,7 +51,7 @@ pub enum ConnectError {
     Stranger {
         /// Path of the socket.
         path: PathBuf,
-        /// What is wrong with its greeting.
+        /// What is wrong with the server's greeting.
         what: &'static str,
     },
     /// The process cannot reserve addresses for the aperture.
@@ -77,8 +77,8 @@ enum ExchangeError {
     Failed(#[from] Errno),
 }
 
-/// The way to the device for a process without a VM: a connection to `causeway serve`. The
-/// connection has a session, which ends with it.
+/// The transport of a process that runs without a VM: a connection to `causeway serve`. Each
+/// connection has a session of its own, which ends when the connection is closed.
 #[derive(Debug)]
 pub struct SocketTransport {
     owner: Owner,
@@ -100,9 +100,9 @@ impl SocketTransport {
     /// Connects to the server that listens at the socket `path`.
     ///
     /// # Errors
-    /// [`ConnectError::Connect`] if no server listens there, [`ConnectError::Stranger`] if it is
-    /// another program or version, [`ConnectError::Aperture`] if the process cannot reserve
-    /// addresses for the aperture.
+    /// [`ConnectError::Connect`] if no server listens there, [`ConnectError::Stranger`] if the
+    /// server is another program or another version of `causeway serve`, [`ConnectError::Aperture`]
+    /// if the process cannot reserve addresses for the aperture.
     pub fn connect(path: &Path) -> Result<Self, ConnectError> {
         let failed = |source: Errno| ConnectError::Connect {
             path: path.to_owned(),

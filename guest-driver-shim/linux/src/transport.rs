@@ -19,7 +19,7 @@ pub enum FindError {
     Pci(#[from] OpenPciError),
 }
 
-/// The way to the device for a process: over a socket or to a PCI function.
+/// The transport of a Linux process: to a socket of `causeway serve`, or to a PCI function.
 #[derive(Debug)]
 pub enum LinuxTransport {
     /// A connection to `causeway serve`.

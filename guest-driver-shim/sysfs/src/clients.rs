@@ -24,19 +24,19 @@ pub struct Page {
 }
 
 impl Page {
-    /// Returns the number of the client, which is that of its page.
+    /// Returns the number of the client, which is also the number of its register page in BAR 0.
     #[must_use]
     pub const fn number(&self) -> u32 {
         self.number
     }
 
-    /// Loads a register of the client. One exit.
+    /// Loads `register` from the client's page. One exit.
     #[must_use]
     pub fn load(&self, register: Register) -> u32 {
         self.registers.load(self.offset(register))
     }
 
-    /// Stores `value` to a register of the client. One exit.
+    /// Stores `value` to `register` in the client's page. One exit.
     pub fn store(&self, register: Register, value: u32) {
         self.registers.store(self.offset(register), value);
     }
@@ -59,14 +59,15 @@ pub struct ClientState {
     pub number: u32,
     /// Whether a process holds the client.
     pub taken: bool,
-    /// Process that holds the client; `None` if no process does, or this process may not see it.
+    /// ID of the process that holds the client; `None` if no process holds it, or the caller may
+    /// not see that process.
     pub process: Option<u32>,
-    /// Whether the client owns objects in the session.
+    /// Whether the client owns objects in the session, such as allocations.
     pub owns: bool,
 }
 
-/// All clients of a function. Each process takes one of them. Any process can free what ended
-/// processes left.
+/// All clients of a Causeway function. Each process that uses the function takes one of them. Any
+/// process can free the objects that ended processes have left on the device.
 #[derive(Debug)]
 pub struct Clients {
     function: PciFunction,
@@ -108,9 +109,9 @@ impl Clients {
         self.function.open("resource0").ok().map(Into::into)
     }
 
-    /// Takes the first client that no process holds. Returns its registers and the lock on it,
-    /// which the caller keeps for as long as it uses the client. Returns `None` if all clients are
-    /// taken.
+    /// Takes the first client that no process holds. Returns the client's registers, and an open
+    /// file that holds the lock on the client: the caller must keep it open as long as it uses the
+    /// client. Returns `None` if processes hold all clients.
     #[must_use]
     pub fn take(&self) -> Option<(Page, OwnedFd)> {
         let file = self.lock_file()?;
@@ -118,7 +119,8 @@ impl Clients {
         Some((page, file))
     }
 
-    /// Resets the clients that own objects and whose process has ended, and returns their number.
+    /// Resets each client that owns objects although its process has ended, which frees the
+    /// objects. Returns the number of clients that were reset.
     pub fn reap(&self) -> u32 {
         let Some(file) = self.lock_file() else {
             return 0;

@@ -20,12 +20,13 @@ pub enum PciFunctionError {
     /// The machine has no Causeway function.
     #[error("no Causeway device: {DEVICES} has no PCI function {VENDOR_ID:04x}:{DEVICE_ID:04x}")]
     Absent,
-    /// The environment variable `CAUSEWAY_FUNCTION` names something that is no Causeway function.
+    /// The environment variable `CAUSEWAY_FUNCTION` does not contain the address of a Causeway
+    /// function.
     #[error("invalid value `{name}` of {FUNCTION_VARIABLE}: the Causeway devices here are {there}")]
     NotNamed {
-        /// Content of the variable.
+        /// Content of the environment variable.
         name: String,
-        /// Names of the machine's Causeway functions.
+        /// Addresses of the machine's Causeway functions on the PCI bus.
         there: String,
     },
     /// This process cannot use the function.
@@ -65,16 +66,16 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// Address and size in a base address register of a PCI function.
+/// The memory that a base address register (BAR) of a PCI function describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bar {
-    /// Guest-physical address in the BAR.
+    /// Guest-physical address of the BAR's memory.
     pub address: u64,
     /// Size of the BAR's memory in bytes.
     pub bytes: u64,
 }
 
-/// A Causeway function of this machine, as its folder in sysfs.
+/// A Causeway function of this machine, which Linux represents as a folder in sysfs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PciFunction {
     folder: PathBuf,
@@ -86,7 +87,8 @@ impl PciFunction {
     ///
     /// # Errors
     /// [`PciFunctionError::Absent`] if the machine has no Causeway function,
-    /// [`PciFunctionError::NotNamed`] if none has the variable's name.
+    /// [`PciFunctionError::NotNamed`] if the variable does not contain the address of a Causeway
+    /// function.
     pub fn find() -> Result<Self, PciFunctionError> {
         choose(Self::all(), std::env::var_os(FUNCTION_VARIABLE))
     }
@@ -122,7 +124,7 @@ impl PciFunction {
         opened.map_err(|source| self.failed(name, source))
     }
 
-    /// Returns address and size of BAR number `index`.
+    /// Returns the address and size of BAR number `index`.
     ///
     /// # Errors
     /// [`PciFunctionError::Forbidden`] if the BAR has no address, or sysfs cannot be read.
@@ -135,8 +137,8 @@ impl PciFunction {
     /// Enables the function, so that it answers accesses to its BARs.
     ///
     /// # Errors
-    /// [`PciFunctionError::Forbidden`] if the kernel refuses, for example because the process is
-    /// not root.
+    /// [`PciFunctionError::Forbidden`] if the Linux kernel refuses, for example because the process
+    /// is not root.
     pub fn enable(&self) -> Result<(), PciFunctionError> {
         let path = self.path("enable");
         let enabled = fs::read_to_string(&path).is_ok_and(|text| text.trim() != "0");
@@ -146,7 +148,7 @@ impl PciFunction {
         fs::write(&path, "1").map_err(|source| self.failed("enable", source))
     }
 
-    /// Maps the whole BAR number `bar`.
+    /// Maps all memory of BAR number `bar` into this process.
     ///
     /// # Errors
     /// [`PciFunctionError::Forbidden`] if the BAR has no address or cannot be mapped.
@@ -155,10 +157,11 @@ impl PciFunction {
         self.map_part(bar, 0, bytes)
     }
 
-    /// Maps `bytes` bytes from `offset` of BAR number `bar`. Both are multiples of the page size.
+    /// Maps the `bytes` bytes at `offset` of BAR number `bar` into this process. Both must be
+    /// multiples of the page size.
     ///
     /// # Errors
-    /// [`PciFunctionError::Forbidden`] if the kernel refuses.
+    /// [`PciFunctionError::Forbidden`] if the Linux kernel cannot map them.
     pub fn map_part(
         &self,
         bar: usize,
@@ -171,14 +174,15 @@ impl PciFunction {
         mapped.map_err(|source| self.failed(&name, source))
     }
 
-    /// Returns the error that this process cannot use the function's sysfs file `name`, with the
-    /// kernel's error `source`.
+    /// Returns the error which says that this process cannot use the function's sysfs file `name`,
+    /// because of the Linux kernel's error `source`.
     pub fn failed(&self, name: &str, source: io::Error) -> PciFunctionError {
         let path = self.path(name);
         self.forbidden(NotUsable::File { path, source })
     }
 
-    /// Returns the error that this process cannot use the function, for the reason `what`.
+    /// Returns the error which says that this process cannot use the function, for the reason
+    /// `what`.
     #[must_use]
     pub fn forbidden(&self, what: NotUsable) -> PciFunctionError {
         PciFunctionError::Forbidden {

@@ -8,7 +8,8 @@ use std::ptr::NonNull;
 use causeway_shim::Window;
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// Memory of a PCI function, mapped until dropped. Every load and store goes to the device.
+/// Memory of a PCI function, mapped into this process until this value is dropped. Every load and
+/// store goes to the device.
 #[derive(Debug)]
 pub struct Registers {
     /// Never handed out: it must not outlive the mapping.
@@ -16,10 +17,11 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// Maps `bytes` bytes from `offset` of `file`. Both are multiples of the page size.
+    /// Maps the `bytes` bytes at `offset` of `file`, a file of the PCI function in sysfs. Both must
+    /// be multiples of the page size.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// The Linux kernel's error, if it cannot map the file.
     pub fn map(file: impl AsFd, offset: u64, bytes: u64) -> io::Result<Self> {
         let bytes = usize::try_from(bytes).map_err(io::Error::other)?;
         // SAFETY: a fresh mapping at an address of the kernel's choice touches nothing that exists.

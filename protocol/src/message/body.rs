@@ -10,7 +10,8 @@ structures! {
         pub opcode: u16,
         /// Reserved: zero.
         pub reserved: u16,
-        /// Length of the whole message in bytes, header included: exactly what the operation needs.
+        /// Length of the whole message in bytes: the header, and the larger of the operation's
+        /// request and reply structures.
         pub length: u32,
         /// Zero in a request; a [`crate::message::Status`] in a reply.
         pub status: u32,
@@ -23,7 +24,7 @@ structures! {
     pub struct Hello {
         /// Major version; must equal the host's.
         pub major: u16,
-        /// Minor version. The session uses the smaller of guest's and host's.
+        /// Minor version. The session uses the smaller of the guest's and the host's.
         pub minor: u16,
         /// Reserved: zero.
         pub reserved: u32,
@@ -31,15 +32,15 @@ structures! {
 
     /// Version of the protocol that the session uses, and its features.
     pub struct HelloReply {
-        /// Major version, which is that of guest and host.
+        /// Major version, which is the same for guest and host.
         pub major: u16,
-        /// Minor version: the smaller of guest's and host's.
+        /// Minor version: the smaller of the guest's and the host's.
         pub minor: u16,
         /// Reserved: zero.
         pub reserved: u32,
         /// Features of the session, a bit set of [`crate::registers::features`].
         pub features: u64,
-        /// Number of this session in its mediator, for logs.
+        /// Number that identifies this session in the mediator's logs.
         pub session: u64,
     } = 24
 
@@ -47,31 +48,32 @@ structures! {
     pub struct Attributes {
         /// Name of back end and device, in UTF-8, padded with zeros.
         pub name: [u8; 64],
-        /// Limit of the session's GPU memory in bytes.
+        /// Maximum GPU memory that the session may have, in bytes.
         pub memory_bytes: u64,
-        /// GPU memory that the session has now, in bytes.
+        /// GPU memory that the session has allocated now, in bytes.
         pub memory_used_bytes: u64,
-        /// Granularity of allocations in bytes: sizes are rounded up to a multiple of it.
+        /// Granularity of allocations in bytes: the size of an allocation is rounded up to a
+        /// multiple of it.
         pub granularity_bytes: u64,
         /// Lowest GPU virtual address of an address space.
         pub va_base: u64,
         /// Size of an address space in bytes.
         pub va_bytes: u64,
-        /// Most allocations that the session may have.
+        /// Maximum number of allocations of the session.
         pub allocations_max: u32,
-        /// Most command buffers that the session may have.
+        /// Maximum number of command buffers of the session.
         pub command_buffers_max: u32,
         /// Number of multiprocessors of the GPU, or of CPU cores of the software back end.
         pub compute_units: u32,
         /// Number of threads in a warp.
         pub warp_threads: u32,
-        /// Most threads in a block.
+        /// Maximum number of threads in a block.
         pub block_threads_max: u32,
-        /// Most shared memory of a block in bytes.
+        /// Maximum shared memory of a block in bytes.
         pub shared_bytes_max: u32,
     } = 128
 
-    /// The fault to which the session was lost.
+    /// The fault that caused the session to be lost.
     pub struct FaultReport {
         /// Kind of the fault, a [`crate::message::Status`]; `Ok` if the session is not lost.
         pub status: u32,
@@ -85,7 +87,7 @@ structures! {
     pub struct Empty {
     } = 0
 
-    /// Names the object that the operation is for.
+    /// Names the object on which the operation acts.
     pub struct HandleRequest {
         /// Handle of the object.
         pub handle: u32,
@@ -103,7 +105,7 @@ structures! {
 
     /// Size and kind of the memory to allocate.
     pub struct Allocate {
-        /// Size in bytes, not zero; it is rounded up to the granularity.
+        /// Size in bytes, not zero. The device rounds it up to the granularity of allocations.
         pub size: u64,
         /// Kind of the memory, a [`crate::message::MemoryKind`].
         pub kind: u32,
@@ -115,9 +117,9 @@ structures! {
     pub struct AllocateReply {
         /// Handle of the memory; never zero.
         pub handle: u32,
-        /// Most rights that mappings by this handle can have, an [`crate::Access`].
+        /// Maximum access rights of mappings of this memory, an [`crate::Access`].
         pub access: u32,
-        /// Size in bytes after rounding up.
+        /// Size of the memory in bytes, rounded up to the granularity of allocations.
         pub size: u64,
     } = 16
 
@@ -133,7 +135,7 @@ structures! {
         pub length: u64,
         /// GPU virtual address, page-aligned; zero lets the host choose one.
         pub address: u64,
-        /// Rights of the mapping, an [`crate::Access`].
+        /// Access rights of the mapping, an [`crate::Access`].
         pub access: u32,
         /// Reserved: zero.
         pub reserved: u32,
@@ -141,7 +143,7 @@ structures! {
 
     /// Address of the new mapping.
     pub struct AddressReply {
-        /// First GPU virtual address, or offset into the aperture.
+        /// First GPU virtual address of the mapping, or its offset in the aperture.
         pub address: u64,
     } = 8
 
@@ -151,8 +153,8 @@ structures! {
         pub space: u32,
         /// Reserved: zero.
         pub reserved: u32,
-        /// First GPU virtual address, or offset into the aperture, as the mapping message returned
-        /// it.
+        /// First GPU virtual address of the mapping, or its offset in the aperture: the address
+        /// that the message which created the mapping returned.
         pub address: u64,
     } = 16
 
@@ -160,7 +162,7 @@ structures! {
     pub struct MapCpu {
         /// Handle of the memory: an allocation or an import.
         pub allocation: u32,
-        /// Rights of the mapping, an [`crate::Access`].
+        /// Access rights of the mapping, an [`crate::Access`].
         pub access: u32,
         /// Offset of the range in the memory, in bytes; page-aligned.
         pub offset: u64,
@@ -172,9 +174,9 @@ structures! {
     pub struct SetAccess {
         /// Handle of the address space; zero for a mapping in the aperture.
         pub space: u32,
-        /// New rights of the mapping, an [`crate::Access`].
+        /// New access rights of the mapping, an [`crate::Access`].
         pub access: u32,
-        /// First GPU virtual address of the mapping, or its offset into the aperture.
+        /// First GPU virtual address of the mapping, or its offset in the aperture.
         pub address: u64,
     } = 16
 
@@ -182,47 +184,50 @@ structures! {
     pub struct Export {
         /// Handle of an allocation of this session.
         pub allocation: u32,
-        /// Most rights that importers get, an [`crate::Access`]; not `None`.
+        /// Maximum access rights of an import of this export, an [`crate::Access`]; not `None`.
         pub access: u32,
     } = 8
 
-    /// Token that names an export and cannot be guessed.
+    /// The secret token of an export.
     pub struct Token {
         /// Random bytes that are the token.
         pub token: [u8; TOKEN_BYTES],
     } = 32
 
-    /// Names another session's export, and the rights wanted.
+    /// Names another session's export, and the access rights that the importer wants.
     pub struct Import {
         /// Token of the export.
         pub token: [u8; TOKEN_BYTES],
-        /// Rights wanted, an [`crate::Access`]; not `None`.
+        /// Access rights that the importer wants, an [`crate::Access`]; not `None`.
         pub access: u32,
         /// Reserved: zero.
         pub reserved: u32,
     } = 40
 
-    /// Places of a module image and of its log, in guest RAM or in the aperture.
+    /// Where the module image is, and where the host writes its log: in guest RAM or in the
+    /// aperture.
     pub struct LoadModule {
         /// Handle of the address space in which the module's kernels run.
         pub space: u32,
-        /// Size of the room for a log in bytes; may be zero.
+        /// Size of the memory for the log in bytes; may be zero.
         pub log_bytes: u32,
         /// Guest-physical address of the image, or an offset into the aperture (see
         /// [`crate::message::APERTURE_ADDRESS`]).
         pub image_address: u64,
         /// Size of the image in bytes, at most [`crate::message::MODULE_BYTES_MAX`].
         pub image_bytes: u64,
-        /// Where the host writes the log (UTF-8, without a zero at the end): an address like that
-        /// of the image.
+        /// Address to which the host writes the log (in UTF-8, without a zero at the end):
+        /// guest-physical, or an offset into the aperture (see
+        /// [`crate::message::APERTURE_ADDRESS`]).
         pub log_address: u64,
     } = 32
 
-    /// Handle of the new module, or the length of the log that says why it was refused.
+    /// Handle of the new module; or, if the module was refused, the length of the log that says
+    /// why.
     pub struct LoadModuleReply {
-        /// Handle of the module; zero if it was refused.
+        /// Handle of the module; zero if the module was refused.
         pub handle: u32,
-        /// Number of bytes that were written to the log.
+        /// Number of bytes that the host has written to the log.
         pub log_bytes: u32,
     } = 8
 
@@ -232,7 +237,7 @@ structures! {
         pub module: u32,
         /// Number of bytes of `name` that are in use.
         pub name_bytes: u32,
-        /// Name of the kernel in UTF-8; the bytes behind it are zero.
+        /// Name of the kernel in UTF-8, padded with zeros.
         pub name: [u8; FUNCTION_NAME_MAX],
     } = 520
 
@@ -240,17 +245,18 @@ structures! {
     pub struct FunctionReply {
         /// Handle of the kernel, for launch packets; never zero.
         pub handle: u32,
-        /// Number of parameters, hence of entries of `layout` that are in use.
+        /// Number of parameters of the kernel. As many entries of `layout` are in use.
         pub parameters: u32,
         /// Size in bytes of the parameter block that a launch must have.
         pub parameter_bytes: u32,
-        /// Most threads in a block of this kernel.
+        /// Maximum number of threads in a block of this kernel.
         pub block_threads_max: u32,
-        /// Static shared memory of a block in bytes.
+        /// Size in bytes of the static shared memory that each block of the kernel uses.
         pub shared_bytes: u32,
         /// Reserved: zero.
         pub reserved: u32,
-        /// Offset and size of each parameter, in the order of the declaration.
+        /// Offset and size of each parameter, in the order in which the kernel declares the
+        /// parameters.
         pub layout: [Parameter; PARAMETERS_MAX],
     } = 536
 
@@ -264,14 +270,15 @@ structures! {
 
     /// Memory in which to create a command buffer.
     pub struct CreateCommandBuffer {
-        /// Handle of the address space in which the packets work.
+        /// Handle of the address space to which the GPU virtual addresses in the packets belong.
         pub space: u32,
         /// Handle of the memory: an allocation of host kind of this session (not an import), or
         /// registered RAM.
         pub allocation: u32,
         /// Offset of the command buffer in the memory, in bytes; page-aligned.
         pub offset: u64,
-        /// Length in bytes: a header page and a power of two of units (see [`crate::ring`]).
+        /// Length in bytes: that of a header page and a ring whose number of units is a power of
+        /// two (see [`crate::ring`]).
         pub length: u64,
     } = 24
 
@@ -291,23 +298,23 @@ structures! {
         pub length: u64,
     } = 16
 
-    /// Packets in guest RAM, or in the aperture, that become a recording.
+    /// Packets in guest RAM or in the aperture, of which the device makes a recording.
     pub struct CreateRecording {
-        /// Handle of the address space in which the packets work.
+        /// Handle of the address space to which the GPU virtual addresses in the packets belong.
         pub space: u32,
         /// Reserved: zero.
         pub reserved: u32,
         /// Guest-physical address of the first packet, or an offset into the aperture (see
         /// [`crate::message::APERTURE_ADDRESS`]).
         pub address: u64,
-        /// Size of all packets in bytes: a multiple of the unit, not zero, at most
+        /// Size of all packets in bytes: a multiple of 64, not zero, at most
         /// [`crate::message::RECORDING_BYTES_MAX`].
         pub bytes: u64,
     } = 24
 
     /// Names a fence and the value to wait for.
     pub struct Wait {
-        /// Handle of the fence's address space.
+        /// Handle of the address space in which the fence's address is.
         pub space: u32,
         /// Reserved: zero.
         pub reserved: u32,
@@ -315,13 +322,13 @@ structures! {
         pub address: u64,
         /// Value that the fence must reach.
         pub value: u64,
-        /// Longest wait in nanoseconds.
+        /// Maximum time to wait, in nanoseconds.
         pub timeout_ns: u64,
     } = 32
 
     /// Names a fence and the value at which to raise an interrupt.
     pub struct Notify {
-        /// Handle of the fence's address space.
+        /// Handle of the address space in which the fence's address is.
         pub space: u32,
         /// Reserved: zero.
         pub reserved: u32,
@@ -331,9 +338,10 @@ structures! {
         pub value: u64,
     } = 24
 
-    /// Whether an interrupt will be raised.
+    /// Whether the device will raise the interrupt.
     pub struct NotifyReply {
-        /// 1 if the fence has the value already, so that no interrupt will be raised; otherwise 0.
+        /// 1 if the fence has already reached the value, so that no interrupt will be raised;
+        /// otherwise 0.
         pub reached: u32,
         /// Reserved: zero.
         pub reserved: u32,

@@ -23,12 +23,12 @@ pub trait Operation: Copy {
 macro_rules! opcodes {
     ($($(#[doc = $doc:literal])* $name:ident = $value:literal, $text:literal, $request:ident => $reply:ident;)*) => {
         wire_enum! {
-            /// Control operations, by their number on the wire.
+            /// Control operations, with the numbers that stand for them in messages.
             pub enum Opcode: u16 { $($(#[doc = $doc])* $name = $value,)* }
         }
 
         impl Opcode {
-            /// Returns the short name that reports, logs and the documentation print.
+            /// Returns the short name of the operation in reports, logs and the documentation.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
             }
@@ -43,14 +43,15 @@ macro_rules! opcodes {
                 match self { $(Self::$name => size_of::<$reply>(),)* }
             }
 
-            /// Returns the names of the request and reply structures, for the documentation.
+            /// Returns the names of the operation's request and reply structures, for the
+            /// documentation.
             pub const fn structures(self) -> (&'static str, &'static str) {
                 match self { $(Self::$name => (stringify!($request), stringify!($reply)),)* }
             }
         }
 
-        /// One type for each control operation, named after its opcode. [`Operation`] gives its
-        /// structures.
+        /// One type for each control operation, with the name of its opcode. By the trait
+        /// [`Operation`], each type says which structures its request and reply have.
         pub mod operation {
             use super::{Opcode, Operation};
 
@@ -79,7 +80,7 @@ opcodes! {
     Hello = 1, "hello", Hello => HelloReply;
     /// Return what the device is and what this session may use.
     QueryAttributes = 2, "query_attributes", Empty => Attributes;
-    /// Return the fault to which the session was lost.
+    /// Return the fault that caused the session to be lost.
     QueryFault = 3, "query_fault", Empty => FaultReport;
     /// Create a GPU address space.
     CreateSpace = 4, "create_space", Empty => HandleReply;
@@ -113,22 +114,22 @@ opcodes! {
     GetFunction = 18, "get_function", GetFunction => FunctionReply;
     /// Create a command buffer in host memory that the guest can write.
     CreateCommandBuffer = 19, "create_command_buffer", CreateCommandBuffer => CommandBufferReply;
-    /// End a command buffer. Packets that have not been executed are dropped.
+    /// Destroy a command buffer. Packets that have not been executed are dropped.
     DestroyCommandBuffer = 20, "destroy_command_buffer", HandleRequest => Empty;
     /// Register guest RAM, so that it can be mapped for the GPU like an allocation.
     RegisterRam = 21, "register_ram", RegisterRam => AllocateReply;
     /// Sleep until a fence reaches a value.
     Wait = 22, "wait", Wait => Empty;
-    /// Copy packets out of guest RAM, so that one packet can replay all of them (since 1.1). If a
-    /// packet is refused, the detail is its offset in bytes.
+    /// Copy packets from guest RAM or the aperture into a recording, so that one packet can replay
+    /// all of them (since 1.1). If a packet is refused, the detail is the packet's offset in bytes.
     CreateRecording = 23, "create_recording", CreateRecording => HandleReply;
-    /// End a recording. Replays that have begun are finished (since 1.1).
+    /// Destroy a recording. The device finishes replays that it has begun (since 1.1).
     DestroyRecording = 24, "destroy_recording", HandleRequest => Empty;
     /// Raise the client's interrupt, once, when a fence has reached a value (since 1.2). If the
-    /// fence has the value already, the reply says so and no interrupt is raised. Of several
-    /// requests for one fence, the smallest value counts. The interrupt is also raised when the
-    /// fence's mapping or address space ends, or the session is lost. A reset of the client cancels
-    /// its requests.
+    /// fence has already reached the value, the reply says so and no interrupt is raised. Of
+    /// several requests for one fence, the smallest value counts. The interrupt is also raised when
+    /// the fence's mapping or address space ends, or the session is lost. A reset of the client
+    /// cancels its requests.
     Notify = 25, "notify", Notify => NotifyReply;
 }
 

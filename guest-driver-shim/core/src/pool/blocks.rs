@@ -8,7 +8,7 @@ const NONE: u32 = u32::MAX;
 /// Blocks looked at in lists whose blocks need not fit.
 const LOOKS: usize = 16;
 
-/// Record of a piece or of a free range. The pool's user provides storage for a number of them.
+/// Record of a piece of a pool's memory, or of a free range between pieces.
 #[derive(Clone, Copy, Debug)]
 pub struct Block {
     address: u64,
@@ -52,20 +52,21 @@ pub struct Taken {
     pub block: u32,
     /// First address of the block.
     pub address: u64,
-    /// Number of its chunk, as given to [`Blocks::add_chunk`].
+    /// Number of the chunk that contains the block, as given to [`Blocks::add_chunk`].
     pub chunk: u32,
 }
 
-/// Why no block was taken.
+/// Why [`Blocks::take`] did not take a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakeError {
     /// No free block is large enough.
     NoRoom,
-    /// A free block is large enough, but no spare [`Block`] is left for the rest of it.
+    /// A free block is large enough, but no unused [`Block`] record is left for the remainder of
+    /// it.
     NoBlocks,
 }
 
-/// All blocks of a pool.
+/// All blocks of a pool: the pieces in use and the free ranges between them.
 #[derive(Debug)]
 pub struct Blocks<'s> {
     blocks: &'s mut [Block],
@@ -75,8 +76,8 @@ pub struct Blocks<'s> {
 }
 
 impl<'s> Blocks<'s> {
-    /// Returns a set without chunks. It overwrites what `blocks` holds, and uses at most 2^31 of
-    /// them.
+    /// Returns a set of blocks without chunks. It keeps its records in `blocks`, of which it uses
+    /// at most 2^31, and overwrites what they contain.
     pub fn new(blocks: &'s mut [Block]) -> Self {
         let count = blocks.len().min(1 << 31);
         let blocks = &mut blocks[..count];
@@ -96,19 +97,19 @@ impl<'s> Blocks<'s> {
         }
     }
 
-    /// Returns the number of blocks, in use or not.
+    /// Returns the number of records for blocks, in use or not.
     pub const fn capacity(&self) -> usize {
         self.blocks.len()
     }
 
-    /// Returns the number of blocks that are not in use.
+    /// Returns the number of records that currently stand for no block.
     pub const fn spares(&self) -> usize {
         self.spares
     }
 
-    /// Adds `bytes` free bytes from `address` (multiples of the granule, not zero) as chunk number
-    /// `chunk`. Returns the number of the chunk's first block, which stays its first; `None` if no
-    /// block is spare.
+    /// Adds chunk number `chunk`, which consists of the `bytes` free bytes at `address` (multiples
+    /// of [`GRANULE_BYTES`], not zero). Returns the number of the chunk's first block, which never
+    /// changes, or `None` if all records are in use.
     pub fn add_chunk(&mut self, chunk: u32, address: u64, bytes: u64) -> Option<u32> {
         let index = self.take_spare()?;
         let block = &mut self.blocks[index as usize];
@@ -117,8 +118,8 @@ impl<'s> Blocks<'s> {
         Some(index)
     }
 
-    /// Removes the chunk whose first block is `first`. Returns false and does nothing if a piece of
-    /// the chunk is in use.
+    /// Removes the chunk whose first block has the number `first`. Returns false and does nothing
+    /// if a piece of the chunk is in use.
     pub fn remove_chunk(&mut self, first: u32) -> bool {
         let block = self.blocks[first as usize];
         if block.state != State::Free || block.after != NONE {
@@ -129,14 +130,15 @@ impl<'s> Blocks<'s> {
         true
     }
 
-    /// Takes `bytes` bytes (a multiple of the granule, not zero) at a multiple of `alignment` (a
-    /// power of two).
+    /// Takes a free block of `bytes` bytes (a multiple of [`GRANULE_BYTES`], not zero), whose
+    /// address is a multiple of `alignment` (a power of two).
     pub fn take(&mut self, bytes: u64, alignment: u64) -> Result<Taken, TakeError> {
         let found = self.find(bytes, alignment).ok_or(TakeError::NoRoom)?;
         self.carve(found, bytes, alignment)
     }
 
-    /// Takes `bytes` bytes at a multiple of `alignment` out of the free block `found`.
+    /// Takes `bytes` bytes at an address that is a multiple of `alignment` out of the free block
+    /// with the number `found`.
     pub fn take_from(
         &mut self,
         found: u32,
@@ -178,13 +180,14 @@ impl<'s> Blocks<'s> {
         })
     }
 
-    /// Returns whether `block` is taken and begins at `address`.
+    /// Returns whether the block with the number `block` is taken and begins at `address`.
     pub fn is_taken(&self, block: u32, address: u64) -> bool {
         let block = self.blocks.get(block as usize);
         block.is_some_and(|block| block.state == State::Used && block.address == address)
     }
 
-    /// Frees a taken block and merges it with free neighbours.
+    /// Frees the taken block with the number `index`, and merges it with the free blocks next to
+    /// it.
     pub fn give(&mut self, index: u32) {
         debug_assert_eq!(self.blocks[index as usize].state, State::Used);
         let Block { before, after, .. } = self.blocks[index as usize];

@@ -13,9 +13,9 @@ use crate::window::Window;
 #[derive(Debug)]
 pub(super) struct Chunk<'d> {
     allocation: Allocation<'d>,
-    /// GPU virtual address; a multiple of the page size.
+    /// GPU virtual address of the chunk; a multiple of the page size.
     pub address: u64,
-    /// Size of the mappings in bytes.
+    /// Size of the chunk and its mappings in bytes.
     pub bytes: u64,
     cpu: Option<CpuMapping<'d>>,
     pub role: Role,
@@ -55,7 +55,7 @@ impl<'d> Chunk<'d> {
         })
     }
 
-    /// Returns the chunk, or a part of it, as a piece.
+    /// Returns the `bytes` bytes of this chunk at `address` as a piece, which records `origin`.
     pub fn piece(&self, address: u64, bytes: u64, origin: Origin) -> Piece {
         let offset = (address - self.address) as usize;
         let part = |cpu: &CpuMapping<'_>| cpu.window().part(offset, bytes as usize).ok();
@@ -68,21 +68,21 @@ impl<'d> Chunk<'d> {
         }
     }
 
-    /// Returns the address at which `bytes` bytes at a multiple of `alignment` fit as the only
-    /// piece.
+    /// Returns the lowest address in the chunk that is a multiple of `alignment`, or `None` if
+    /// `bytes` bytes do not fit between it and the end of the chunk.
     pub fn place(&self, bytes: u64, alignment: u64) -> Option<u64> {
         let begin = self.address.checked_next_multiple_of(alignment)?;
         let end = begin.checked_add(bytes)?;
         (end <= self.address.checked_add(self.bytes)?).then_some(begin)
     }
 
-    /// Returns whether the piece at `address` is the one that this chunk was given out as.
+    /// Returns whether the whole chunk is in use as one piece and contains `address`.
     pub fn is_whole_piece(&self, address: u64) -> bool {
         let inside = address.checked_sub(self.address);
         self.role == Role::Whole && inside.is_some_and(|inside| inside < self.bytes)
     }
 
-    /// Returns the memory to the device, and its size in bytes to the caller. One exit.
+    /// Frees the chunk's memory on the device, and returns its size in bytes. One exit.
     pub fn free(self) -> Result<u64, FreeError> {
         let bytes = self.bytes;
         self.allocation.free().map(|()| bytes)

@@ -1,7 +1,7 @@
 //! Free blocks by size: segregated lists (the sizes are those of TLSF: Masmano and others, "TLSF: a
 //! new dynamic memory allocator for real-time systems", 2004).
 
-/// Granularity of pieces in bytes: sizes and addresses of pieces are multiples of it. CUDA's
+/// Granularity of a pool's pieces in bytes: their sizes and addresses are multiples of it. CUDA's
 /// `cuMemAlloc` aligns to 256 bytes, too.
 pub const GRANULE_BYTES: u64 = 256;
 /// Binary logarithm of [`LISTS`].
@@ -20,7 +20,8 @@ const _: () = assert!(GRANULE_BYTES == 1 << 8);
 pub struct Class(u32);
 
 impl Class {
-    /// Returns the class of a free block of `bytes` bytes (a multiple of the granule, not zero).
+    /// Returns the class of a free block of `bytes` bytes (a multiple of [`GRANULE_BYTES`], not
+    /// zero).
     pub const fn of(bytes: u64) -> Self {
         let granules = bytes / GRANULE_BYTES;
         if granules < LISTS as u64 {
@@ -43,8 +44,8 @@ impl Class {
     }
 }
 
-/// The first block of each list, and which lists are not empty. Blocks are numbers that the caller
-/// chooses.
+/// For each list of free blocks, the number of its first block and whether it is empty. The caller
+/// chooses the numbers of the blocks.
 #[derive(Debug)]
 pub struct Classes {
     /// A bit for each list that is not empty.
@@ -53,7 +54,7 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// Returns empty lists, whose first block is the placeholder `nothing`.
+    /// Returns empty lists. The number of their first block is the placeholder `nothing`.
     pub const fn new(nothing: u32) -> Self {
         Self {
             filled: [0; WORDS],
@@ -61,12 +62,13 @@ impl Classes {
         }
     }
 
-    /// Returns the first block of a list.
+    /// Returns the number of the first block in the list of `class`.
     pub fn head(&self, class: Class) -> u32 {
         self.heads[class.0 as usize]
     }
 
-    /// Makes `head` the first block of a list. `empty` says that the list has no blocks.
+    /// Makes the block with the number `head` the first in the list of `class`. If the list becomes
+    /// empty, `empty` is true and `head` is a placeholder.
     pub fn set_head(&mut self, class: Class, head: u32, empty: bool) {
         self.heads[class.0 as usize] = head;
         let (word, bit) = (class.0 as usize / 64, 1 << (class.0 % 64));
@@ -90,7 +92,7 @@ impl Classes {
         None
     }
 
-    /// Returns the class above `class`, or `None` for the last.
+    /// Returns the class above `class`, or `None` if `class` is the highest.
     pub fn above(class: Class) -> Option<Class> {
         let above = class.0 + 1;
         ((above as usize) < CLASSES).then_some(Class(above))

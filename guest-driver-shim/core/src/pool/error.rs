@@ -6,7 +6,7 @@ use crate::error::{AllocateError, FreeError};
 /// Why a pool did not allocate a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
-    /// The size is zero or too large, or the alignment is no power of two.
+    /// The size is zero or too large, or the alignment is not a power of two.
     #[error(
         "the pool cannot allocate {bytes} bytes aligned to {alignment}: ask for at least 1 byte \
          and an alignment that is a power of two"
@@ -17,22 +17,22 @@ pub enum PoolError {
         /// Alignment of the piece in bytes.
         alignment: u64,
     },
-    /// All blocks of the storage are in use.
+    /// All records for pieces in the pool's storage are in use.
     #[error(
         "the pool has no room to record another allocation: free some memory, or create the pool \
          with more than {capacity} blocks"
     )]
     Blocks {
-        /// Number of blocks of the storage.
+        /// Number of records for pieces (`BLOCKS`) in the storage.
         capacity: usize,
     },
-    /// All entries for chunks of the storage are in use.
+    /// All records for chunks in the pool's storage are in use.
     #[error(
         "the pool has no free memory and cannot have more than {capacity} chunks: create it with \
          room for more chunks, or with larger ones"
     )]
     Chunks {
-        /// Number of chunks that the storage has room for.
+        /// Number of records for chunks (`CHUNKS`) in the storage.
         capacity: usize,
     },
     /// The device refused to allocate another chunk.
@@ -49,8 +49,7 @@ pub enum PoolFreeError {
         address = .0.address()
     )]
     Foreign(Piece),
-    /// The piece is freed, but the device refused to take back memory that the pool does not need
-    /// any more.
+    /// The piece is freed, but the device refused to free memory that the pool no longer needs.
     #[error("the pool freed the memory, but cannot return an unused chunk to the device: {0}")]
     Refused(FreeError),
 }

@@ -2,8 +2,8 @@
 
 use crate::window::Window;
 
-/// A piece of a pool's memory. It cannot be copied, so it cannot be freed twice. A dropped piece
-/// stays allocated until its pool is dropped.
+/// A piece of a pool's memory. It cannot be copied, so it cannot be freed twice. Dropping a piece
+/// does not free it: it stays allocated until its pool is dropped.
 #[derive(Debug)]
 #[must_use = "a piece that is dropped stays allocated: free it"]
 pub struct Piece {
@@ -34,7 +34,8 @@ impl Piece {
         self.bytes
     }
 
-    /// Returns the memory for accesses by the CPU; `None` for memory of device kind.
+    /// Returns a window over the piece's memory, for accesses by the CPU. Returns `None` for a
+    /// piece of kind `MemoryKind::Device`, which the CPU cannot access.
     #[must_use]
     pub const fn window(&self) -> Option<&Window> {
         self.window.as_ref()

@@ -26,9 +26,9 @@ const MEMORY: &str = "/dev/mem";
 pub enum Caching {
     /// Loads and stores are cached, as for ordinary memory.
     WriteBack,
-    /// Stores are gathered; loads are not cached, hence slow.
+    /// Stores are combined before they go to memory. Loads are not cached, so they are slow.
     WriteCombining,
-    /// Every load and store goes to memory by itself.
+    /// Every load and store goes to memory separately, so both are slow.
     Uncached,
 }
 
@@ -43,7 +43,8 @@ impl Caching {
     }
 }
 
-/// BAR 2 of the function in this process: reserved addresses, into which pieces of it are mapped.
+/// The aperture (BAR 2 of the function) in this process: a range of reserved addresses, into which
+/// parts of the BAR are mapped when they are needed.
 #[derive(Debug)]
 pub struct Aperture {
     range: ReservedRange,
@@ -57,7 +58,8 @@ pub struct Aperture {
 }
 
 impl Aperture {
-    /// Reserves addresses for the aperture's `bytes` bytes, and chooses the file to map it from.
+    /// Reserves addresses for the aperture, which has `bytes` bytes, and chooses the file from
+    /// which to map it.
     pub fn new(function: &PciFunction, bytes: u64) -> Result<Self, PciFunctionError> {
         let bar = function.bar(BAR_APERTURE)?;
         if bar.bytes < bytes {
@@ -86,13 +88,14 @@ impl Aperture {
         self.address
     }
 
-    /// Returns the whole aperture. Only ranges that [`Self::reach`] has mapped can be accessed.
+    /// Returns a window over the whole aperture. Only ranges that [`Self::reach`] has mapped can be
+    /// accessed.
     pub fn window(&self) -> Window {
         self.range.window()
     }
 
-    /// Maps `bytes` bytes from `offset` of the aperture. Returns false if they are not inside it,
-    /// or the kernel refuses.
+    /// Maps the `bytes` bytes at `offset` of the aperture into this process. Returns false if they
+    /// are not inside the aperture, or the Linux kernel cannot map them.
     pub fn reach(&self, offset: u64, bytes: u64) -> bool {
         let all_bytes = self.window().bytes() as u64;
         let Some(end) = offset.checked_add(bytes).filter(|end| *end <= all_bytes) else {

@@ -32,7 +32,8 @@ thread_local! {
     static SEEN: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Source of a process's interrupts: it says when an interrupt of the process's client is pending.
+/// Lets the threads of this process sleep until the device raises an interrupt for the process's
+/// client.
 #[derive(Debug)]
 pub struct Interrupts {
     uio: Option<Uio>,
@@ -77,13 +78,13 @@ impl Interrupts {
         }
     }
 
-    /// Returns the UIO device that counts the interrupts. With `None`, a waiting process sleeps for
-    /// a while and looks again.
+    /// Returns the path of the UIO device that reports the interrupts. With `None`, a process that
+    /// waits for a fence sleeps for a short time and then polls the fence again.
     pub fn path(&self) -> Option<&Path> {
         self.uio.as_ref().map(|uio| uio.path.as_path())
     }
 
-    /// Returns the number of interrupts that this process's client has had.
+    /// Returns the number of interrupts that this process has received for its client.
     pub fn count(&self) -> u64 {
         self.state.lock().count
     }
