@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
 
-use crate::backend::{Function, Recording, Space};
+use crate::backend::{Kernel, Recording, Space};
 
 /// An address space, as consumers and waiting clients use it.
 pub(crate) struct SharedSpace {
@@ -15,7 +15,7 @@ pub(crate) struct SharedSpace {
     /// client is reset.
     pub stop: Arc<AtomicBool>,
     /// The kernels that packets can launch, by function handle.
-    pub functions: HandleMap<dyn Function>,
+    pub functions: HandleMap<dyn Kernel>,
     /// The recordings that packets can replay, by handle.
     pub recordings: HandleMap<dyn Recording>,
 }

@@ -138,7 +138,7 @@ fn orders_that_cannot_be_carried_out_end_the_guest_and_not_its_init() {
                 "causeway-init: cannot run /bin/missing",
             ][..],
         ),
-        (b"colour=red\0", &["`colour=red` is not"]),
+        (b"colour=red\0", &["invalid record `colour=red`"]),
     ] {
         machine.write(INITRAMFS, 0o644, &ordered(orders));
         let words = [

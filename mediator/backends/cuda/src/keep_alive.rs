@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use causeway_mediator::backend::{Function, Recording, Work};
+use causeway_mediator::backend::{Kernel, Recording, Work};
 
 /// Holds kernels and recordings, each with the number of the last submission that used it.
 #[derive(Default)]
@@ -13,7 +13,7 @@ pub(crate) struct KeepAlive {
 
 /// A kernel or recording that is kept, but never read.
 enum Item {
-    Function(Arc<dyn Function>),
+    Function(Arc<dyn Kernel>),
     Recording(Arc<dyn Recording>),
 }
 

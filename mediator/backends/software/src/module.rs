@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use causeway_cpu_queue::{Entry, HostMemory};
-use causeway_mediator::backend::{Function, LaunchShape, Module, ModuleError};
+use causeway_mediator::backend::{Kernel, LaunchShape, Module, ModuleError};
 use causeway_protocol::Access;
 use causeway_protocol::message::Parameter;
 
@@ -174,9 +174,9 @@ fn segment_memory(state: &SpaceState, segment: Segment) -> Result<Arc<HostMemory
 }
 
 impl Module for SoftwareModule {
-    fn function(&self, name: &str) -> Option<Arc<dyn Function>> {
+    fn function(&self, name: &str) -> Option<Arc<dyn Kernel>> {
         let kernel = self.kernels.get(name)?;
-        Some(Arc::clone(kernel) as Arc<dyn Function>)
+        Some(Arc::clone(kernel) as Arc<dyn Kernel>)
     }
 
     fn kernels(&self) -> Vec<String> {
@@ -190,7 +190,7 @@ impl Module for SoftwareModule {
     }
 }
 
-impl Function for SoftwareKernel {
+impl Kernel for SoftwareKernel {
     fn parameters(&self) -> &[Parameter] {
         &self.program.parameters
     }
