@@ -324,7 +324,7 @@ pub trait Space: Send + Sync {
 /// GPU code that was loaded into an address space, with its kernels.
 pub trait Module: Send + Sync {
     /// Returns the kernel `name`; `None` if the module has no kernel of that name.
-    fn function(&self, name: &str) -> Option<Arc<dyn Function>>;
+    fn function(&self, name: &str) -> Option<Arc<dyn Kernel>>;
     /// Returns the names of all kernels in the module, for messages.
     fn kernels(&self) -> Vec<String>;
     /// Returns how many bytes of memory the module takes in addition to its image, for its
@@ -335,7 +335,7 @@ pub trait Module: Send + Sync {
 
 /// A kernel of a module. A queue keeps the `Arc` of a kernel until the launch is done: the session
 /// is charged for the kernel's module until the last of these `Arc`s is dropped.
-pub trait Function: Send + Sync + Any {
+pub trait Kernel: Send + Sync + Any {
     /// Returns the offset and the size of each parameter in the parameter block.
     fn parameters(&self) -> &[Parameter];
     /// Returns the size of the parameter block in bytes.

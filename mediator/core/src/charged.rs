@@ -9,7 +9,7 @@ use std::sync::Arc;
 use causeway_memory::Backing;
 use causeway_protocol::message::Parameter;
 
-use crate::backend::{BackendError, Exported, Function, LaunchShape, Memory, Recording};
+use crate::backend::{BackendError, Exported, Kernel, LaunchShape, Memory, Recording};
 use crate::quota::Charge;
 
 /// What a module costs: its image, its handle, the memory of its variables.
@@ -32,7 +32,7 @@ impl<T: ?Sized, C> Charged<T, C> {
     }
 }
 
-impl Function for Charged<dyn Function, Arc<ModuleCharges>> {
+impl Kernel for Charged<dyn Kernel, Arc<ModuleCharges>> {
     fn parameters(&self) -> &[Parameter] {
         self.inner.parameters()
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
 
-use crate::backend::{Function, Recording, Space};
+use crate::backend::{Kernel, Recording, Space};
 
 /// An address space, as consumers and waiting clients use it.
 pub(crate) struct SharedSpace {
@@ -14,7 +14,7 @@ pub(crate) struct SharedSpace {
     /// Set to true when work in this address space must end soon.
     pub stop: Arc<AtomicBool>,
     /// The kernels that launch packets can name.
-    pub functions: HandleMap<dyn Function>,
+    pub functions: HandleMap<dyn Kernel>,
     /// The recordings that replay packets can name.
     pub recordings: HandleMap<dyn Recording>,
 }

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use causeway_mediator::backend::{Fault, Function, MemoryWork, Module, Recorded, Recording, Work};
+use causeway_mediator::backend::{Fault, Kernel, MemoryWork, Module, Recorded, Recording, Work};
 use causeway_protocol::message::{Parameter, Status};
 use causeway_protocol::packet::UNIT_BYTES;
 
@@ -13,13 +13,13 @@ use crate::live::Alive;
 use crate::memory::SpaceMemory;
 
 pub(crate) struct FakeModule {
-    pub kernels: HashMap<String, Arc<dyn Function>>,
+    pub kernels: HashMap<String, Arc<dyn Kernel>>,
     pub memory_bytes: u64,
     pub _alive: Alive,
 }
 
 impl Module for FakeModule {
-    fn function(&self, name: &str) -> Option<Arc<dyn Function>> {
+    fn function(&self, name: &str) -> Option<Arc<dyn Kernel>> {
         self.kernels.get(name).cloned()
     }
 
@@ -38,7 +38,7 @@ pub(crate) struct FakeFunction {
 }
 
 impl FakeFunction {
-    pub fn boxed(kernel: FakeKernel) -> Arc<dyn Function> {
+    pub fn boxed(kernel: FakeKernel) -> Arc<dyn Kernel> {
         let words = (kernel.parameter_bytes / 8) as u16;
         let parameter = |n| Parameter {
             offset: n * 8,
@@ -51,7 +51,7 @@ impl FakeFunction {
     }
 }
 
-impl Function for FakeFunction {
+impl Kernel for FakeFunction {
     fn parameters(&self) -> &[Parameter] {
         &self.parameters
     }

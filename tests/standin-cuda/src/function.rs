@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use causeway_mediator::backend::Function;
+use causeway_mediator::backend;
 
 use crate::attributes::value;
 use crate::boundary::Out;
@@ -15,7 +15,7 @@ use crate::module::PTX_VERSION_MAX;
 pub(crate) struct Kernel {
     pub(crate) context: usize,
     pub(crate) device: usize,
-    pub(crate) function: Arc<dyn Function>,
+    pub(crate) function: Arc<dyn backend::Kernel>,
     /// Dynamic shared memory that a launch may ask for, in bytes.
     pub(crate) dynamic_shared_max: AtomicU32,
     pub(crate) module: usize,

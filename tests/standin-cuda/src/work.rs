@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use causeway_mediator::backend::{self, Fault, Function, LaunchShape};
+use causeway_mediator::backend::{self, Fault, Kernel, LaunchShape};
 use causeway_protocol::message::Status;
 
 use crate::copy::Staging;
@@ -17,7 +17,7 @@ pub(crate) enum Work {
     /// Nothing: marks a position.
     Nothing,
     Launch {
-        function: Arc<dyn Function>,
+        function: Arc<dyn Kernel>,
         shape: LaunchShape,
         parameters: Vec<u8>,
     },

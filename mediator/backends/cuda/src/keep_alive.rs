@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use causeway_mediator::backend::{Function, Recording, Work};
+use causeway_mediator::backend::{Kernel, Recording, Work};
 
 /// Kernels and recordings with the last submission that used each.
 #[derive(Default)]
@@ -13,7 +13,7 @@ pub(crate) struct KeepAlive {
 
 /// A kernel or recording that is kept, but never read.
 enum Item {
-    Function(Arc<dyn Function>),
+    Function(Arc<dyn Kernel>),
     Recording(Arc<dyn Recording>),
 }
 

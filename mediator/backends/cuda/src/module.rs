@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use causeway_mediator::backend::{Fault, Function, Module, ModuleError};
+use causeway_mediator::backend::{Fault, Kernel, Module, ModuleError};
 use causeway_protocol::message::{Parameter, Status};
 use parking_lot::Mutex;
 
@@ -265,7 +265,7 @@ fn parameters(
 }
 
 impl Module for CudaModule {
-    fn function(&self, name: &str) -> Option<Arc<dyn Function>> {
+    fn function(&self, name: &str) -> Option<Arc<dyn Kernel>> {
         let function = self.functions.get(name)?;
         Some(Arc::clone(function) as _)
     }
@@ -279,7 +279,7 @@ impl Module for CudaModule {
     }
 }
 
-impl Function for CudaKernel {
+impl Kernel for CudaKernel {
     fn parameters(&self) -> &[Parameter] {
         &self.parameters
     }

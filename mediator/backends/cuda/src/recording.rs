@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use causeway_mediator::backend::{BackendError, Fault, Function, MemoryWork, Recorded, Recording};
+use causeway_mediator::backend::{BackendError, Fault, Kernel, MemoryWork, Recorded, Recording};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 use parking_lot::Mutex;
@@ -25,7 +25,7 @@ pub(crate) struct CudaRecording {
     /// Launched under the lock: the driver does not lock graphs. Dropped before its kernels.
     graph: Mutex<ExecutableGraph>,
     /// The kernels that it launches.
-    _functions: Vec<Arc<dyn Function>>,
+    _functions: Vec<Arc<dyn Kernel>>,
     /// The addresses in it, and what is done there.
     uses: Standing,
     bytes: u64,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use causeway_cpu_queue::{Entry, HostMemory};
-use causeway_mediator::backend::{Function, LaunchShape, Module, ModuleError};
+use causeway_mediator::backend::{Kernel, LaunchShape, Module, ModuleError};
 use causeway_protocol::Access;
 use causeway_protocol::message::Parameter;
 
@@ -184,9 +184,9 @@ fn segment_memory(state: &SpaceState, segment: Segment) -> Result<Arc<HostMemory
 }
 
 impl Module for SoftwareModule {
-    fn function(&self, name: &str) -> Option<Arc<dyn Function>> {
+    fn function(&self, name: &str) -> Option<Arc<dyn Kernel>> {
         let function = self.functions.get(name)?;
-        Some(Arc::clone(function) as Arc<dyn Function>)
+        Some(Arc::clone(function) as Arc<dyn Kernel>)
     }
 
     fn kernels(&self) -> Vec<String> {
@@ -200,7 +200,7 @@ impl Module for SoftwareModule {
     }
 }
 
-impl Function for SoftwareFunction {
+impl Kernel for SoftwareFunction {
     fn parameters(&self) -> &[Parameter] {
         &self.program.parameters
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use causeway_cpu_queue::Kernels;
-use causeway_mediator::backend::{self, Fault, Function};
+use causeway_mediator::backend::{self, Fault, Kernel};
 use causeway_protocol::message::Status;
 
 use crate::exec::{Launch, Multiprocessors};
@@ -45,7 +45,7 @@ impl Kernels for SoftwareKernels {
     }
 }
 
-fn program_of(function: &Arc<dyn Function>) -> Result<&Arc<Program>, Fault> {
+fn program_of(function: &Arc<dyn Kernel>) -> Result<&Arc<Program>, Fault> {
     match function.as_any().downcast_ref::<SoftwareFunction>() {
         Some(function) => Ok(function.program()),
         None => Err(Fault::new(

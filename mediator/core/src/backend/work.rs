@@ -6,7 +6,7 @@ use std::sync::Arc;
 use causeway_protocol::message::Status;
 use causeway_protocol::packet::LaunchShape;
 
-use super::{Function, Recording};
+use super::{Kernel, Recording};
 
 /// Most blocks in x, y and z (CUDA C++ Programming Guide, "Technical Specifications per Compute
 /// Capability").
@@ -114,7 +114,7 @@ impl fmt::Debug for Work<'_> {
 /// [`Self::new`] has checked them.
 #[derive(Clone, Copy)]
 pub struct Launch<'a> {
-    kernel: &'a Arc<dyn Function>,
+    kernel: &'a Arc<dyn Kernel>,
     shape: LaunchShape,
     parameters: &'a [u8],
 }
@@ -127,7 +127,7 @@ impl<'a> Launch<'a> {
     /// `BadParameters` if `parameters` is not as long as the kernel's parameter block; `BadLaunch`
     /// if grid, block or shared memory exceed the limits of CUDA or of the kernel.
     pub fn new(
-        kernel: &'a Arc<dyn Function>,
+        kernel: &'a Arc<dyn Kernel>,
         shape: LaunchShape,
         parameters: &'a [u8],
     ) -> Result<Self, Fault> {
@@ -149,7 +149,7 @@ impl<'a> Launch<'a> {
     }
 
     /// Returns the kernel to launch.
-    pub fn kernel(&self) -> &'a Arc<dyn Function> {
+    pub fn kernel(&self) -> &'a Arc<dyn Kernel> {
         self.kernel
     }
 
@@ -166,7 +166,7 @@ impl<'a> Launch<'a> {
 
 causeway_memory::debug_fields!(Launch<'_> { shape });
 
-fn check_shape(kernel: &dyn Function, shape: &LaunchShape) -> Result<(), String> {
+fn check_shape(kernel: &dyn Kernel, shape: &LaunchShape) -> Result<(), String> {
     let LaunchShape { grid, block, .. } = *shape;
     let exceeds = |given: [u32; 3], max: [u32; 3]| {
         given.contains(&0) || given.iter().zip(max).any(|(given, max)| *given > max)
@@ -208,14 +208,14 @@ pub enum Recorded {
 /// A [`Launch`] that owns its kernel and its parameters.
 #[derive(Clone)]
 pub struct RecordedLaunch {
-    kernel: Arc<dyn Function>,
+    kernel: Arc<dyn Kernel>,
     shape: LaunchShape,
     parameters: Box<[u8]>,
 }
 
 impl RecordedLaunch {
     /// Returns the kernel to launch.
-    pub fn kernel(&self) -> &Arc<dyn Function> {
+    pub fn kernel(&self) -> &Arc<dyn Kernel> {
         &self.kernel
     }
 }

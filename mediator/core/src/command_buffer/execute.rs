@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use causeway_protocol::message::Status;
 
 use super::packet::Packet;
-use crate::backend::{Fault, Function, Launch, MemoryWork, Progress, Queue, Work};
+use crate::backend::{Fault, Kernel, Launch, MemoryWork, Progress, Queue, Work};
 use crate::bell::Bell;
 use crate::fence::FenceSignal;
 use crate::shared_space::SharedSpace;
@@ -133,7 +133,7 @@ impl Executor {
 
 impl SharedSpace {
     /// Returns the kernel behind the function handle of a packet.
-    pub(super) fn launchable(&self, handle: u32) -> Result<Arc<dyn Function>, Stop> {
+    pub(super) fn launchable(&self, handle: u32) -> Result<Arc<dyn Kernel>, Stop> {
         let function = self.functions.get(handle);
         function.ok_or_else(|| stale("function", handle))
     }

@@ -13,7 +13,7 @@ use causeway_protocol::registers::features;
 use causeway_protocol::ring;
 
 use super::{check_aligned, nothing};
-use crate::backend::{Function, Memory, ModuleError};
+use crate::backend::{Kernel, Memory, ModuleError};
 use crate::charged::Charged;
 use crate::client_session::ClientSession;
 use crate::command_buffer::{CommandBuffer, Placement};
@@ -214,7 +214,7 @@ fn function_name(request: &GetFunction) -> Result<&str, Refusal> {
     std::str::from_utf8(name).map_err(|_| Refusal::new(Status::NoFunction))
 }
 
-fn function_reply(handle: u32, function: &dyn Function) -> Result<FunctionReply, Refusal> {
+fn function_reply(handle: u32, function: &dyn Kernel) -> Result<FunctionReply, Refusal> {
     let parameters = function.parameters();
     let mut layout = [Parameter { offset: 0, size: 0 }; PARAMETERS_MAX];
     let Some(used) = layout.get_mut(..parameters.len()) else {

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use causeway_bench_workloads::{KERNELS, Kernel, Shape};
 use causeway_kernels::PARAMETER_BYTES_MAX;
 use causeway_mediator::backend::{
-    AllocateOptions, Backend, BackendError, Fault, Function, Launch, LaunchShape, Memory, Module,
+    self, AllocateOptions, Backend, BackendError, Fault, Launch, LaunchShape, Memory, Module,
     ModuleError, Progress, Queue, Space, Work,
 };
 use causeway_memory::{Mapping, MemoryError};
@@ -116,7 +116,7 @@ pub(crate) struct Card {
     backend: Arc<dyn Backend>,
     space: Arc<dyn Space>,
     queue: Box<dyn Queue>,
-    functions: Vec<Arc<dyn Function>>,
+    functions: Vec<Arc<dyn backend::Kernel>>,
     _modules: Vec<Arc<dyn Module>>,
     memory: BTreeMap<u64, Arc<CardMemory>>,
     next_id: u64,
@@ -290,7 +290,7 @@ impl Card {
 
 /// Packs arguments as the kernel wants them; none if they are too few or too many.
 fn pack<'b>(
-    function: &dyn Function,
+    function: &dyn backend::Kernel,
     arguments: &[u64],
     block: &'b mut [u8; PARAMETER_BYTES_MAX],
 ) -> Option<&'b [u8]> {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use causeway_mediator::backend::{Function, Launch, LaunchShape, MemoryWork, Module, Work};
+use causeway_mediator::backend::{Kernel, Launch, LaunchShape, MemoryWork, Module, Work};
 use causeway_protocol::message::{MemoryKind, Status};
 
 use crate::support::{Buffer, GRANULE, Rig, host, is_child};
@@ -47,8 +47,8 @@ const SHAPE: LaunchShape = LaunchShape {
 
 /// The kernels, and the word they work on.
 struct Steps {
-    mix: Arc<dyn Function>,
-    turn: Arc<dyn Function>,
+    mix: Arc<dyn Kernel>,
+    turn: Arc<dyn Kernel>,
     word: Buffer,
 }
 
