@@ -14,9 +14,11 @@ mod trap;
 mod watch;
 
 use causeway_bare::{Machine, println};
-use causeway_bench_workloads::measurement_plan::{Plan, place_in_turn};
 use causeway_bench_workloads::host_interface::sample::Sample;
-use causeway_bench_workloads::{Cell, MECHANISMS, MechanismKind, WorkloadKind, host_bytes, measure};
+use causeway_bench_workloads::measurement_plan::{Plan, place_in_turn};
+use causeway_bench_workloads::{
+    Cell, MECHANISMS, MechanismKind, WorkloadKind, host_bytes, measure,
+};
 use causeway_guests::{CaseMemory, Required, open};
 
 use forward::Forward;
