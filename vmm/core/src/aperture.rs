@@ -48,6 +48,7 @@ pub use usage::{ApertureUse, Usage};
 use chunk_slots::ChunkSlots;
 
 /// Maximum number of allocations that can be placed in one aperture at a time.
+/// [`Aperture::shared_among`] can lower it.
 pub const PLACEMENTS_MAX: usize = 8192;
 /// Most placements of all guests of a process. Each is a piece of the window's address range, and
 /// so is the hole behind it; a process may have 65,530 pieces (`vm.max_map_count`), and needs some
@@ -118,8 +119,9 @@ impl Aperture {
         })
     }
 
-    /// Limits the number of allocations that can be placed in this aperture: it gets an equal share
-    /// of the maximum of one process, whose VMs run `guests` guests in all.
+    /// Limits how many allocations can be placed in this aperture at a time, because the address
+    /// range of one process can hold only 24,576 of them. `guests` is the number of VMs in this
+    /// process: each gets an equal share, but at most [`PLACEMENTS_MAX`].
     #[must_use]
     pub fn shared_among(mut self, guests: u32) -> Self {
         let part = PLACEMENTS_OF_ALL_MAX / guests.max(1) as usize;
@@ -132,8 +134,8 @@ impl Aperture {
         self.window.bytes()
     }
 
-    /// Returns the guest-physical address of the aperture; `None` while the guest has disabled BAR
-    /// 2.
+    /// Returns the guest-physical address of the aperture; `None` while it has none, as when the
+    /// guest has disabled BAR 2.
     pub fn base(&self) -> Option<u64> {
         self.state.lock().slots.base()
     }
@@ -239,7 +241,7 @@ impl Aperture {
 
     /// Returns the memory behind `[offset, offset + bytes)` of the aperture, with the lease by
     /// which a host thread may use it. Returns `None` if no single placed allocation contains the
-    /// whole range, or if it is memory of a device.
+    /// whole range, or if that allocation is memory of a device and not of the host.
     pub fn object(&self, offset: u64, bytes: u64) -> Option<LeasedMemory> {
         let state = self.state.lock();
         let (start, placement) = state.find(offset, bytes)?;

@@ -286,8 +286,8 @@ impl<A: Address> Bus<A> {
     }
 
     /// Keeps the addresses `[base, base + bytes)` free of devices, because they belong to guest RAM
-    /// or to the platform. `name` says what they belong to, in the error message about a device
-    /// that overlaps them.
+    /// or to the platform. `name` says what they belong to; the error for a device that overlaps
+    /// them contains it.
     ///
     /// # Errors
     /// [`BusError::Invalid`] if the range is empty or ends beyond the highest address of the bus,
@@ -296,8 +296,8 @@ impl<A: Address> Bus<A> {
         self.claim(base, bytes, Claim::Reserved(name))
     }
 
-    /// Removes the device or the reservation whose range begins at `base`. Another thread may still
-    /// be in the middle of an access to the device when this returns.
+    /// Removes the device or the reservation whose range begins at `base`. When this returns,
+    /// another thread may still be in the middle of an access to the device.
     ///
     /// # Errors
     /// [`BusError::Absent`] if no range begins at `base`.

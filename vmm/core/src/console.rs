@@ -102,9 +102,9 @@ impl Console {
         }
     }
 
-    /// Puts the first of `bytes` into the receive buffer of the guest's UART, as many as it has
-    /// room for, and returns how many that were. If the buffer is full, waits up to `patience` for
-    /// the guest to empty it, and returns 0 if it is still full then.
+    /// Puts as many of `bytes` into the receive buffer of the guest's UART as it has room for,
+    /// first bytes first, and returns their number. If the buffer is full, waits up to `patience`
+    /// for the guest to empty it; returns 0 if it is still full then.
     pub fn input(&self, bytes: &[u8], patience: Duration) -> usize {
         let mut serial = self.serial.lock();
         let full = |serial: &mut Serial<_, _, _>| serial.fifo_capacity() == 0;
@@ -123,8 +123,7 @@ impl Console {
     }
 
     /// Ends the console's output, and returns its last lines, oldest first, for the VM's report. If
-    /// the guest did not end its last line, passes what there is of the line to the console's
-    /// output now.
+    /// the guest's last line has no line end, first passes that line to the console's output.
     pub fn finish(&self) -> Vec<String> {
         let mut serial = self.serial.lock();
         let writer = serial.writer_mut();

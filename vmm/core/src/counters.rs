@@ -89,7 +89,7 @@ impl ExitCounters {
     }
 }
 
-/// Returns the counts of several virtual CPUs, added up for each cause of exits.
+/// Adds up the counts of several virtual CPUs, and returns the sum for each cause of exits.
 pub fn total<'a>(counters: impl IntoIterator<Item = &'a ExitCounters>) -> ExitCounts {
     let mut counts = ExitCounts::new();
     for vcpu in counters {

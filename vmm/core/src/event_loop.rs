@@ -21,7 +21,7 @@ const EVENTS_OF_VM: u32 = 64;
 /// Time between two checks whether a guest has halted.
 const HALT_PERIOD: Duration = Duration::from_secs(1);
 
-/// Limits at which the host ends a run of VMs, whatever the guests do.
+/// Limits of a run of VMs. When the run reaches one, the host ends all VMs that still run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Limits {
     /// Maximum duration of the run; `None` for no limit.
@@ -50,12 +50,12 @@ pub enum RunError {
     },
 }
 
-/// Starts all VMs and waits until every VM has ended. Ends them itself when the time of `limits` is
-/// over or one of `signals` arrives. Returns their outcomes in the order of `vms`.
+/// Starts all VMs and waits until every VM has ended. If the run reaches one of `limits` or one of
+/// `signals` arrives, ends the VMs that still run. Returns the outcomes in the order of `vms`.
 ///
 /// # Errors
 /// [`RunError::Start`] if a thread cannot be started, `Timer` if a timer cannot be set, `Loop` if
-/// the kernel refuses to wait for events. All VMs have been stopped in these cases, too.
+/// the kernel refuses to wait for events. No VM runs any more after an error.
 pub fn run_all(
     vms: Vec<Vm>,
     limits: &Limits,

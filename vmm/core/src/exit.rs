@@ -53,8 +53,8 @@ impl From<Effect> for Outcome {
 }
 
 /// Handles one exit of a virtual CPU. If the exit is an access to an I/O port or a guest-physical
-/// address, carries it out on that bus of `platform`. Counts the exit in `counters`, and returns
-/// what the virtual CPU must do next.
+/// address, carries it out on the corresponding bus of `platform`. Counts the exit in `counters`,
+/// and returns what the virtual CPU must do next.
 pub fn handle(exit: VcpuExit<'_>, platform: &Platform, counters: &ExitCounters) -> Outcome {
     let (reason, hit) = match exit {
         VcpuExit::IoOut(port, data) => ("io", platform.ports.write(Port(port), data)),

@@ -46,11 +46,12 @@ impl VmExits {
         &self.statistics
     }
 
-    /// Reads KVM's counters and the VMM's own counters at the same moment.
+    /// Reads KVM's counters and the VMM's own counters, as nearly at the same moment as possible.
+    /// KVM's are left out, with an error in the log, if they cannot be read.
     ///
-    /// If the VMM counts an exit during the reading, reads all counters again, up to 16 times in
-    /// all. The two counts may still differ by one exit for each virtual CPU: KVM has counted the
-    /// exit, and the VMM not yet.
+    /// If the VMM counts an exit meanwhile, reads all counters again, up to 16 times in all. The
+    /// two counts may still differ by one exit for each virtual CPU, which KVM has counted already
+    /// and the VMM has not.
     pub fn sample(&self) -> ExitSample {
         let count = || counters::total(self.counters.iter().map(|c| &**c));
         let mut vmm = count();

@@ -92,7 +92,7 @@ impl Host {
 /// Returns how much memory of this process is neither guest memory nor GPU memory, in bytes. Guest
 /// and GPU memory are shared memory objects, which the kernel counts separately (proc(5),
 /// `RssShmem`), so this is the sum of the process's anonymous pages and file pages. Returns `None`
-/// if `/proc/self/status` does not say how many there are.
+/// if `/proc/self/status` lacks these two figures.
 pub fn own_memory_bytes() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     Some(kib(&status, "RssAnon")? + kib(&status, "RssFile")?)

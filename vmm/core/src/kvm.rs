@@ -72,7 +72,7 @@ pub(crate) fn failed<E: Into<io::Error>>(call: &'static str) -> impl FnOnce(E) -
     }
 }
 
-/// Opens `/dev/kvm` and checks that KVM has what guests need.
+/// Opens `/dev/kvm` and checks that KVM has the capabilities that guests need.
 ///
 /// # Errors
 /// [`KvmError::Missing`], `Permission` or `Open` if the device cannot be opened, `Version` or

@@ -17,14 +17,14 @@ use vm_memory::{GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
 
 use crate::hypervisor::{MemorySlots, RAM_SLOT_FIRST, Slot};
 
-/// Maximum end of the guest RAM that begins at address zero. Devices have the addresses from here,
-/// 3 GiB, to 4 GiB.
+/// Highest possible end of the guest RAM that begins at address zero: guest-physical address 3 GiB.
+/// The addresses from here to 4 GiB belong to devices.
 pub const LOW_END_MAX: u64 = 3 << 30;
 /// Tables, boot page and the beginning of an image: touched sparsely before the first guest
 /// instruction, so small pages bring it sooner.
 const BOOT_BYTES: u64 = 4 << 20;
-/// Guest-physical address at which guest RAM continues behind the addresses of devices, which are
-/// from 3 to 4 GiB.
+/// Guest-physical address, 4 GiB, at which the RAM that does not fit below 3 GiB begins. The
+/// addresses from 3 to 4 GiB belong to devices.
 pub const HIGH_BASE: u64 = 4 << 30;
 /// Minimum size of a VM's RAM in bytes.
 pub const RAM_BYTES_MIN: u64 = 8 << 20;
@@ -94,8 +94,8 @@ impl RamRegion {
         &self.memory
     }
 
-    /// Returns the address of the range's first byte in this process, as a memory slot needs it.
-    /// For the rules of using this pointer see [`Mapping::as_ptr`].
+    /// Returns the address in this process of the range's first byte, from which a memory slot can
+    /// be made. [`Mapping::as_ptr`] says how this pointer may be used.
     pub fn host(&self) -> NonNull<u8> {
         self.mapping.as_ptr()
     }
@@ -120,8 +120,9 @@ impl GuestRam {
     /// provide them. The memory objects get the name `name`.
     ///
     /// # Errors
-    /// [`RamCreateError::Size`] if `bytes` is out of range or not a multiple of 1 MiB, `Create` if
-    /// the host has no memory of this size.
+    /// [`RamCreateError::Size`] if `bytes` is not a multiple of 1 MiB, less than [`RAM_BYTES_MIN`],
+    /// or more than [`RAM_BYTES_MAX`] or the host's memory; `Create` if the host cannot provide the
+    /// memory.
     pub fn new(name: &str, bytes: u64, large_pages: bool) -> Result<Self, RamCreateError> {
         let limit_bytes = host_memory_bytes().clamp(RAM_BYTES_MIN, RAM_BYTES_MAX);
         if !bytes.is_multiple_of(1 << 20) || !(RAM_BYTES_MIN..=limit_bytes).contains(&bytes) {

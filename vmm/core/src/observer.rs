@@ -44,7 +44,7 @@ pub struct VmObservation {
     /// Whether the VM has ended.
     pub ended: bool,
     /// Values of KVM's counters, by KVM's names for them; `None` if the host's kernel does not
-    /// offer them.
+    /// offer them or they cannot be read.
     pub kvm: Option<BTreeMap<String, u64>>,
     /// Number of exits that the VMM has counted for each cause, such as
     /// `mmio:registers:control_doorbell`.

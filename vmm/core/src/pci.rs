@@ -20,8 +20,8 @@ pub use layout::{BarAllocator, LOW_BASE, LOW_END, Layout, LayoutError, physical_
 pub use mechanism::{CONFIG_PORTS, CONFIG_PORTS_BYTES, PciBus};
 pub use msix::MsixTable;
 
-/// A function on a guest's PCI bus, as far as its configuration space is concerned: the bus calls
-/// it for each access.
+/// The configuration space of a function on a guest's PCI bus. The bus calls these methods when the
+/// guest accesses the space.
 ///
 /// Each access lies within one aligned 32-bit word, and `offset` is below 256.
 pub trait ConfigAccess: Send + Sync {
@@ -32,5 +32,6 @@ pub trait ConfigAccess: Send + Sync {
     fn write_config(&self, offset: u8, from: &[u8]);
 }
 
-/// The functions of PCI bus 0; the index is the device number. Each device has function 0 only.
+/// The functions of PCI bus 0; the index is the device number, and `None` means that there is no
+/// such device. Each device has function 0 only.
 pub type Devices = [Option<Arc<dyn ConfigAccess>>; 32];

@@ -43,8 +43,8 @@ pub enum ProbeError {
 }
 
 /// Measures how fast guest code runs at privilege level `privilege`. Returns the mean time in
-/// nanoseconds of one iteration of a loop of two instructions, over `iterations` iterations. As
-/// many iterations run before, to warm up.
+/// nanoseconds of one iteration of a loop of two instructions, over `iterations` iterations. The
+/// same number of iterations runs before the measurement, to warm up.
 ///
 /// # Errors
 /// [`ProbeError::Kvm`] if a system call fails, `Memory` or `Image` if the memory of the test guest

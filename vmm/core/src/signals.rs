@@ -24,7 +24,7 @@ impl Signals {
     /// a thread, these signals would still end the process.
     ///
     /// # Errors
-    /// The kernel's error if no descriptor is left.
+    /// The Linux kernel's error if the process has no file descriptor left.
     pub fn block() -> io::Result<Self> {
         let set = create_sigset(&SIGNALS).map_err(io::Error::from)?;
         // Refused only for a signal that is blocked already, which then is not ours to unblock.

@@ -214,7 +214,7 @@ impl Vm {
         }
     }
 
-    /// Stops the VM if it still runs. Returns its result, how it ended, and its statistics.
+    /// Stops the VM if it still runs. Returns how it ended, and its counters at that time.
     pub fn finish(mut self) -> VmOutcome {
         let session = self.retire();
         let never = VmResult::Error("the VM was stopped before its guest ended".to_owned());

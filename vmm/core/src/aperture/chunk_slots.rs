@@ -223,8 +223,8 @@ fn chunk_slot(
     unsafe { OwnedSlot::new(slots, slot, Arc::clone(window)) }
 }
 
-/// Returns the size in bytes of a chunk, a part that has a memory slot of its own, of an aperture
-/// of `bytes` bytes. `bytes` is a power of two.
+/// Returns the size in bytes of each chunk of an aperture of `bytes` bytes, a power of two. A chunk
+/// is a part of the aperture that has a memory slot of its own.
 pub fn chunk_bytes(bytes: u64) -> u64 {
     CHUNK_BYTES
         .max(bytes / u64::from(APERTURE_CHUNKS_MAX))

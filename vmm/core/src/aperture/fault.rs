@@ -12,8 +12,9 @@ use super::{Aperture, State};
 /// How long a vCPU waits for another's suspension to end before it looks at its own affairs again.
 const RESUME_WAIT: Duration = Duration::from_millis(10);
 
-/// Result of [`Aperture::resolve`], which carries out a guest's access on which `KVM_RUN` failed
-/// with EFAULT.
+/// How a call of [`Aperture::resolve`] ended: that function carries out a guest's access on which
+/// `KVM_RUN` failed with EFAULT. `T` is the type of the value with which the caller's exit handler
+/// can stop the virtual CPU.
 #[derive(Debug, PartialEq, Eq)]
 pub enum FaultOutcome<T> {
     /// The instruction is complete: the virtual CPU can go on with the next one.
@@ -25,7 +26,8 @@ pub enum FaultOutcome<T> {
     Stopped(T),
 }
 
-/// Why a guest's access on which `KVM_RUN` failed with EFAULT cannot be resolved. The VM must end.
+/// Why [`Aperture::resolve`] cannot carry out a guest's access on which `KVM_RUN` failed with
+/// EFAULT. The VM must then end.
 #[derive(Debug, thiserror::Error)]
 pub enum FaultError {
     /// The access fails without the aperture's memory slots too, so it does not go to the aperture.
@@ -89,8 +91,8 @@ impl Processor for VcpuFd {
     }
 }
 
-/// State of one virtual CPU from which [`Aperture::retry_emulation`] decides whether an instruction
-/// that KVM could not emulate is worth another try.
+/// What [`Aperture::retry_emulation`] remembers of one virtual CPU between its calls. From this it
+/// decides whether the virtual CPU should try again an instruction that KVM could not emulate.
 #[derive(Debug, Default)]
 pub struct EmulationRetry {
     epoch: u64,

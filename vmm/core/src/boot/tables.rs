@@ -40,8 +40,9 @@ pub const TASK: u16 = 0x28;
 const PRESENT_WRITABLE_USER: u64 = 0b111;
 const LARGE: u64 = 1 << 7;
 
-/// Returns the guest-physical address at which the RAM below 3 GiB ends for a bare guest. That is
-/// the end of the RAM, less 2 MiB for page tables if the CPU cannot map pages of 1 GiB.
+/// Returns the end of the RAM below 3 GiB that a bare guest may use, as a guest-physical address.
+/// This is the end of that RAM, less 2 MiB for page tables if the virtual CPU's `features` lack
+/// pages of 1 GiB.
 pub fn usable_low_end(ram: &GuestRam, features: Features) -> u64 {
     if features.gib_pages {
         ram.low_end()
@@ -51,7 +52,8 @@ pub fn usable_low_end(ram: &GuestRam, features: Features) -> u64 {
 }
 
 /// Writes the descriptor tables, the task state segment and the page tables of a bare guest into
-/// `ram`.
+/// `ram`. The page tables use pages of 1 GiB if the virtual CPU's `features` include them,
+/// otherwise pages of 2 MiB.
 ///
 /// # Errors
 /// [`RamError`] if guest RAM has no room for the tables.

@@ -55,8 +55,8 @@ impl StrayCounts {
 }
 
 impl StrayCounters {
-    /// Returns counters that log no warnings, for a bus on which stray accesses are normal, as when
-    /// Linux probes I/O ports for devices.
+    /// Returns counters that log no warnings. They are for a bus on which stray accesses are
+    /// normal, such as that of the I/O ports, which Linux probes for devices.
     pub fn unreported() -> Self {
         Self {
             unreported: true,

@@ -11,10 +11,12 @@ use crate::pci::MsixTable;
 /// The interrupts of the Causeway function: one for each client of the guest. Each is pending from
 /// [`Self::raise`] to [`Self::acknowledge`].
 ///
-/// If the guest has an interrupt controller, an interrupt also raises its client's MSI-X vector.
-/// The function's interrupt pin is asserted while any interrupt is pending, unless the guest has
-/// disabled the pin in configuration space. Lock order: this structure's own lock, then those of
-/// the MSI-X table and of the interrupt line.
+/// If the guest has an interrupt controller and has enabled MSI-X, an interrupt also raises its
+/// client's MSI-X vector. If it has an interrupt controller but has not enabled MSI-X, the
+/// function's interrupt pin is asserted while any interrupt is pending, unless the guest has
+/// disabled the pin in configuration space.
+///
+/// Lock order: this structure's own lock, then those of the MSI-X table and of the interrupt line.
 #[derive(Default)]
 pub struct ClientInterrupts {
     state: Mutex<State>,
@@ -32,8 +34,9 @@ struct State {
 debug_by_name!(ClientInterrupts);
 
 impl ClientInterrupts {
-    /// Connects the function's MSI-X vectors (`table`) and its interrupt pin (`line`). Asserts the
-    /// pin at once if an interrupt is pending and configuration space allows the pin.
+    /// Connects the function's MSI-X vectors (`table`) and its interrupt pin (`line`; `None` in a
+    /// VM without an interrupt controller). Asserts the pin at once if an interrupt is pending and
+    /// [`Self::allow_pin`] has allowed the pin.
     pub fn connect(&self, table: Arc<MsixTable>, line: Option<LineInterrupt>) {
         let mut state = self.state.lock();
         state.table = Some(table);
@@ -41,16 +44,16 @@ impl ClientInterrupts {
         state.drive();
     }
 
-    /// Sets whether the guest's configuration space allows the function to assert its interrupt
-    /// pin.
+    /// Sets whether the function may assert its interrupt pin. The caller must pass false while the
+    /// guest has disabled the pin in configuration space or uses MSI-X.
     pub fn allow_pin(&self, allowed: bool) {
         let mut state = self.state.lock();
         state.pin_allowed = allowed;
         state.drive();
     }
 
-    /// Makes the interrupt of `client` pending. Raises the client's MSI-X vector, and asserts the
-    /// interrupt pin if configuration space allows it.
+    /// Makes the interrupt of `client` pending. Raises the client's MSI-X vector if the guest has
+    /// enabled MSI-X, and asserts the interrupt pin if [`Self::allow_pin`] has allowed it.
     pub fn raise(&self, client: Client) {
         let mut state = self.state.lock();
         state.pending |= client.bit();

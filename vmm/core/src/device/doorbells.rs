@@ -34,7 +34,7 @@ const OF_BAR_4: DoorbellPlaces = DoorbellPlaces {
 /// The doorbells in a BAR of a PCI function. Each can be bound to an event (an eventfd), and a
 /// guest's store to the doorbell then signals the event, which wakes the consumer of a command
 /// buffer. While the BAR has a guest-physical address, KVM itself signals the event (ioeventfd), so
-/// that the store is no exit to this process.
+/// that the store causes no exit to this process.
 pub struct Doorbells {
     places: DoorbellPlaces,
     events: Arc<dyn IoEvents>,
@@ -52,15 +52,15 @@ debug_by_name!(Doorbells);
 
 impl Doorbells {
     /// Returns the doorbells in BAR 4 of the Causeway function. At first no doorbell is bound, and
-    /// the BAR has no guest-physical address. `events` is the hypervisor interface with which
+    /// the BAR has no guest-physical address. `events` is the hypervisor interface through which
     /// events are registered.
     pub fn new(events: Arc<dyn IoEvents>) -> Self {
         Self::at(OF_BAR_4, events)
     }
 
-    /// Returns doorbells at `places` in a BAR of another PCI function than Causeway's. At first no
+    /// Returns doorbells at `places` in a BAR of a PCI function other than Causeway's. At first no
     /// doorbell is bound, and the BAR has no guest-physical address. `events` is the hypervisor
-    /// interface with which events are registered.
+    /// interface through which events are registered.
     pub fn at(places: DoorbellPlaces, events: Arc<dyn IoEvents>) -> Self {
         Self {
             places,
@@ -100,9 +100,9 @@ impl Doorbells {
         }
     }
 
-    /// Signals the event of doorbell `index`. This is for a store that was an exit although the
-    /// doorbell is bound, because KVM has not registered the event. Returns false if the
-    /// doorbell is not bound, or its event cannot be signalled.
+    /// Signals the event of doorbell `index` in place of KVM: a guest's store to a bound doorbell
+    /// causes an exit if KVM has not registered the event. Returns false if the doorbell is not
+    /// bound, or its event cannot be signalled.
     pub fn ring(&self, index: u32) -> bool {
         // A worker process may have filled the event, or may do so at any time: then the vCPU that
         // stores waits until it is kicked, but nobody waits for a lock that it holds.
@@ -115,7 +115,7 @@ impl Doorbells {
     ///
     /// # Errors
     /// The hypervisor's error if it does not register an event. The hypervisor then signals no
-    /// event, and each store to a doorbell is an exit.
+    /// event, and each store to a doorbell causes an exit to this process.
     pub fn relocate(&self, base: Option<u64>) -> io::Result<()> {
         let mut state = self.state.lock();
         if state.base == base {

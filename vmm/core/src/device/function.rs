@@ -47,9 +47,9 @@ pub enum FunctionError {
     Interrupts(#[source] io::Error),
 }
 
-/// The Causeway PCI function: its configuration space and its BARs. After every store to
-/// configuration space, moves each BAR whose address has changed: on the MMIO bus and, in the
-/// hypervisor, the memory slots or doorbells of the BAR.
+/// The Causeway PCI function: its configuration space and its BARs. When the guest has stored a new
+/// address for a BAR to configuration space, the function moves the BAR there on the MMIO bus, and
+/// its memory slots or doorbells in the hypervisor.
 pub struct CausewayFunction {
     host: Arc<GuestHost>,
     table: Arc<MsixTable>,
@@ -61,15 +61,16 @@ pub struct CausewayFunction {
 debug_by_name!(CausewayFunction, Wiring<'_>);
 
 impl CausewayFunction {
-    /// Returns the Causeway function through which a guest uses `session`. Its BARs are enabled at
-    /// the addresses of `layout`, as firmware would leave them. `features` is what the guest reads
-    /// from the feature registers; `strays` counts the guest's stray accesses, and the guest can
-    /// read the count. Without `wiring` the guest has no interrupt controller, and interrupts only
-    /// become pending.
+    /// Returns the Causeway function through which the guest `host` uses `session`. Its BARs are on
+    /// `bus`, enabled at the addresses of `layout`, as firmware would leave them. `features` is the
+    /// bit set of [`causeway_protocol::registers::features`] that the guest reads from the feature
+    /// registers. `strays` counts the guest's stray accesses; the guest can read their number.
+    /// Without `wiring` the guest has no interrupt controller: it must poll for pending interrupts.
     ///
     /// # Errors
-    /// [`FunctionError::Decode`] if another device on `bus` has the addresses or the hypervisor
-    /// refuses them, `Interrupts` if the interrupt controller has none left.
+    /// [`FunctionError::Decode`] if another device on `bus` has some of the addresses, or the
+    /// hypervisor refuses memory slots or doorbells there; `Interrupts` if the interrupt controller
+    /// cannot provide the function's interrupts.
     pub fn new(
         layout: &Layout,
         host: Arc<GuestHost>,

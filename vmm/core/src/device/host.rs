@@ -29,8 +29,8 @@ pub struct GuestHost {
 debug_by_name!(GuestHost);
 
 impl GuestHost {
-    /// Returns a guest with this aperture, these doorbells and this RAM. Its interrupts are not
-    /// connected to an interrupt controller yet.
+    /// Returns the parts of a guest: the given aperture, doorbells and RAM, and interrupts that are
+    /// not connected to an interrupt controller yet.
     pub fn new(aperture: Arc<Aperture>, doorbells: Arc<Doorbells>, ram: Arc<GuestRam>) -> Self {
         Self {
             aperture,

@@ -30,8 +30,8 @@ debug_by_name!(Registers);
 
 impl Registers {
     /// Returns the registers by which the guest `host` uses its session `session`. `features` is a
-    /// bit set of [`causeway_protocol::registers::features`]; `strays` counts the guest's stray
-    /// accesses.
+    /// bit set of [`causeway_protocol::registers::features`], and `strays` counts the guest's stray
+    /// accesses; the guest can read both from the registers.
     pub fn new(
         host: Arc<GuestHost>,
         session: Arc<dyn GuestSession>,

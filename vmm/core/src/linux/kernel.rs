@@ -41,7 +41,8 @@ const ARM64_MAGIC: (usize, &[u8]) = (0x38, b"ARM\x64");
 /// Magic number of a RISC-V `Image`, and its offset.
 const RISCV_MAGIC: (usize, &[u8]) = (0x38, b"RSC\x05");
 
-/// The protocol by which a Linux kernel is entered.
+/// A boot protocol: where the VMM starts a Linux kernel, and in which form it passes boot
+/// parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BootProtocol {
     /// The kernel is a bzImage. It is entered at its 64-bit entry point, and decompresses itself.
@@ -179,18 +180,20 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Returns the Linux kernel in the file whose content is `image`. Returns `None` if the file
-    /// may be a bare guest instead: if `wanted` is `None` and the file is an ELF file that has no
-    /// PVH entry point or cannot be loaded as a kernel.
+    /// Recognizes the Linux kernel in the file whose content is `image`, and chooses its boot
+    /// protocol.
     ///
-    /// `wanted` is the boot protocol by which to enter the kernel. With `None`, an ELF kernel is
-    /// entered by PVH. A bzImage contains a compressed ELF kernel: if the host can decompress it,
-    /// that kernel is entered directly, which saves the guest the work; otherwise the bzImage
-    /// decompresses itself in the guest.
+    /// `wanted` is the boot protocol to use. With `None`, an ELF kernel is booted by PVH, and a
+    /// bzImage, which contains a compressed ELF kernel, by [`BootProtocol::Linux64`] if the host
+    /// can decompress it. Otherwise the bzImage decompresses itself in the guest
+    /// ([`BootProtocol::BzImage`]).
+    ///
+    /// Returns `None` for a file that may be a bare guest instead. That is an ELF file that has no
+    /// PVH entry point or cannot be loaded as a kernel, provided that `wanted` is `None`.
     ///
     /// # Errors
     /// The variant of [`KernelError`] that names what is wrong with the file; `Protocol` if the
-    /// kernel cannot be entered by the `wanted` protocol.
+    /// kernel cannot be booted by the `wanted` protocol.
     pub fn recognize(
         image: Arc<[u8]>,
         wanted: Option<BootProtocol>,
@@ -209,7 +212,7 @@ impl Kernel {
         Self::elf(image, wanted)
     }
 
-    /// Returns the protocol by which the kernel will be entered.
+    /// Returns the protocol by which the kernel will be booted.
     pub fn protocol(&self) -> BootProtocol {
         self.protocol
     }

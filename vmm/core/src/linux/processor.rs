@@ -49,7 +49,8 @@ pub fn needs_timer(kvm: &Kvm) -> bool {
     !kvm.check_extension(Cap::TscDeadlineTimer)
 }
 
-/// Writes the segment descriptors and page tables with which a Linux kernel is entered.
+/// Writes into `ram` the segment descriptors and page tables in effect when a Linux kernel is
+/// entered. A kernel that is booted by PVH is entered without paging and ignores the page tables.
 ///
 /// # Errors
 /// [`RamError`] if guest RAM has no room for the tables.

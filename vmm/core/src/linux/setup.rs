@@ -55,13 +55,14 @@ pub enum SetupError {
     Tables(#[from] RamError),
 }
 
-/// Writes all that the kernel of `linux` expects in guest memory into `ram`: the kernel itself, the
-/// initramfs, the command line, ACPI and page tables, and boot parameters. `vcpus` is the number of
-/// virtual CPUs; `layout` contains the PCI addresses that the tables describe.
+/// Loads the Linux system `linux` into guest memory `ram`: the kernel, the initramfs, the command
+/// line, ACPI tables, page tables and boot parameters. `vcpus` is the number of virtual CPUs;
+/// `layout` contains the PCI addresses that the ACPI tables describe.
 ///
 /// # Errors
-/// [`SetupError::Placement`] if guest memory is too small, `Load` or `Payload` if the kernel is
-/// damaged, `Parameters`, `View` or `Tables` if guest memory cannot be written.
+/// [`SetupError::Placement`] if the kernel, the initramfs or the command line does not fit, `Load`
+/// or `Payload` if the kernel is damaged, `Parameters`, `View` or `Tables` if guest memory cannot
+/// be written.
 pub fn prepare(
     ram: &GuestRam,
     linux: &Linux,

@@ -7,8 +7,8 @@ use std::ops::Range;
 
 /// Bit 1 of the command register: the function answers accesses to its memory BARs.
 pub const COMMAND_MEMORY: u16 = 1 << 1;
-/// Bit 2 of the command register: the function may access memory. Raising an interrupt by a message
-/// is such an access.
+/// Bit 2 of the command register: the function may access memory, which includes sending
+/// message-signalled interrupts.
 pub const COMMAND_BUS_MASTER: u16 = 1 << 2;
 /// Bit 10 of the command register: the function must not assert its interrupt pin.
 pub const COMMAND_INTX_DISABLE: u16 = 1 << 10;
@@ -61,8 +61,8 @@ pub struct Identity {
 pub struct MemoryBar {
     /// Number of the BAR, 0 to 5. A BAR with a 64-bit address also takes the next number.
     pub index: usize,
-    /// Size of the BAR in bytes: a power of two, at least 16. Below 4 GiB unless the BAR has a
-    /// 64-bit address.
+    /// Size of the BAR in bytes: a power of two, at least 16. It must be smaller than 4 GiB unless
+    /// the BAR has a 64-bit address.
     pub bytes: u64,
     /// Whether the BAR has a 64-bit address, which takes two registers.
     pub wide: bool,
@@ -181,8 +181,8 @@ impl ConfigSpace {
         offset
     }
 
-    /// Lets the guest change `bits` of the 16-bit word at `offset`, in addition to those that it
-    /// can change already.
+    /// Lets the guest change `bits` of the 16-bit word at `offset` (below 255), in addition to
+    /// those it can already change.
     pub fn set_writable_u16(&mut self, offset: usize, bits: u16) {
         for (mask, new) in self.writable[offset..].iter_mut().zip(bits.to_le_bytes()) {
             *mask |= new;
@@ -199,8 +199,8 @@ impl ConfigSpace {
         }
     }
 
-    /// Stores those bits of `from` at `offset` that the guest can change. Does nothing if the bytes
-    /// do not all lie in configuration space.
+    /// Carries out a guest's store of `from` at `offset`: changes only the bits that the guest can
+    /// change. Does nothing if the bytes do not all lie in configuration space.
     pub fn write(&mut self, offset: u8, from: &[u8]) {
         let range = Self::range(offset, from.len());
         let (Some(value), Some(mask)) =
@@ -218,7 +218,8 @@ impl ConfigSpace {
         self.u16(OFFSET_COMMAND)
     }
 
-    /// Stores `command` to the command register, as firmware does before the guest runs.
+    /// Stores `command` to the command register, as firmware does before the guest runs. Bits that
+    /// the guest cannot change keep their values.
     pub fn set_command(&mut self, command: u16) {
         self.write(OFFSET_COMMAND as u8, &command.to_le_bytes());
     }
@@ -236,9 +237,9 @@ impl ConfigSpace {
         self.command() & COMMAND_INTX_DISABLE == 0
     }
 
-    /// Sets the bit of the status register that says whether the function has an interrupt for its
-    /// pin. Returns whether the function may assert the pin now: `pending` is true and the command
-    /// register allows the pin.
+    /// Sets the interrupt bit of the status register to `pending`: whether the function has an
+    /// interrupt to signal by its pin. Returns whether the function may assert the pin now: if
+    /// `pending` is true and the command register allows the pin.
     pub fn set_interrupt_pending(&mut self, pending: bool) -> bool {
         self.set_status(STATUS_INTERRUPT, pending);
         pending && self.is_interrupt_pin_enabled()
@@ -260,8 +261,8 @@ impl ConfigSpace {
         }
     }
 
-    /// Returns the message control register of the MSI-X capability at `offset`.
-    /// [`super::MsixTable::set_control`] takes this value.
+    /// Returns the message control register of the MSI-X capability at `offset`, which
+    /// [`Self::add_msix`] returned. [`super::MsixTable::set_control`] takes this value.
     pub fn msix_control(&self, offset: usize) -> u16 {
         self.u16(offset + 2)
     }
@@ -271,7 +272,7 @@ impl ConfigSpace {
         start..start.saturating_add(bytes)
     }
 
-    /// Returns the 16-bit word at `offset` of the space, which must be below 255.
+    /// Returns the 16-bit word at `offset` of the space. `offset` must be below 255.
     pub fn u16(&self, offset: usize) -> u16 {
         u16::from_le_bytes([self.value[offset], self.value[offset + 1]])
     }
@@ -280,7 +281,7 @@ impl ConfigSpace {
         u16::from_le_bytes([self.writable[offset], self.writable[offset + 1]])
     }
 
-    /// Returns the 32-bit word at `offset` of the space, which must be below 253.
+    /// Returns the 32-bit word at `offset` of the space. `offset` must be below 253.
     pub fn u32(&self, offset: usize) -> u32 {
         u32::from(self.u16(offset)) | u32::from(self.u16(offset + 2)) << 16
     }

@@ -26,7 +26,9 @@ pub enum DecodeError {
 }
 
 /// A function that is called when the guest moves a BAR: with the BAR's new guest-physical address,
-/// or with `None` when the guest has disabled the BAR or given it an address that cannot be used.
+/// or with `None` when the BAR leaves its address. It adds the BAR's memory slots or doorbells to
+/// the hypervisor, or removes them; if it returns the hypervisor's error for a new address, the BAR
+/// does not answer there.
 pub type Follow = Box<dyn Fn(Option<u64>) -> io::Result<()> + Send + Sync>;
 
 /// A BAR, the device behind it, and where it is on the bus now.
@@ -73,11 +75,11 @@ impl Decoders {
     }
 
     /// Puts all BARs on the bus at the addresses that `space`, the function's configuration space,
-    /// contains. Ignores whether its command register enables memory BARs.
+    /// contains, even if its command register disables memory BARs.
     ///
     /// # Errors
     /// [`DecodeError::Bus`] if the addresses of a BAR are not free, `Hypervisor` if the hypervisor
-    /// refuses them.
+    /// refuses memory slots or doorbells there.
     pub fn settle_first(&mut self, space: &ConfigSpace) -> Result<(), DecodeError> {
         let bus = &self.bus;
         let mut all = self.all.iter_mut();

@@ -32,7 +32,7 @@ pub struct Layout {
     /// End of the guest-physical addresses: one more than the highest address.
     pub address_end: u64,
     /// Start and end of the guest-physical addresses for 64-bit BARs of other PCI functions; `None`
-    /// before [`Self::with_high_window`].
+    /// before [`Self::with_high_window`], or if there are no such addresses.
     pub high_window: Option<(u64, u64)>,
 }
 
@@ -104,8 +104,8 @@ impl Layout {
     }
 
     /// Returns this layout with guest-physical addresses for 64-bit BARs of other PCI functions.
-    /// They lie above the aperture. If less than 64 GiB is free there and the range between the end
-    /// of RAM, `ram_end`, and the aperture is larger, they lie in that range.
+    /// They lie above the aperture, or between the end of RAM, `ram_end`, and the aperture if that
+    /// range is larger and less than 64 GiB is free above the aperture.
     pub fn with_high_window(self, ram_end: u64) -> Self {
         let end = MAPPED_END.min(self.address_end);
         let above = (self.aperture + self.aperture_bytes, end);
@@ -125,26 +125,26 @@ impl Layout {
         }
     }
 
-    /// Returns the guest-physical addresses for 64-bit BARs of other PCI functions. There are none
-    /// before [`Self::with_high_window`].
+    /// Returns an allocator of guest-physical addresses for 64-bit BARs of other PCI functions. It
+    /// has no addresses if [`Self::high_window`] is `None`.
     pub fn high_bars(&self) -> BarAllocator {
         let (start, end) = self.high_window.unwrap_or((0, 0));
         BarAllocator(RangeAllocator::new(start..end))
     }
 
-    /// Returns the guest-physical addresses for 32-bit BARs of other PCI functions.
+    /// Returns an allocator of guest-physical addresses for 32-bit BARs of other PCI functions.
     pub fn low_bars(&self) -> BarAllocator {
         BarAllocator(RangeAllocator::new(self.doorbells + BAR4_BYTES..LOW_END))
     }
 }
 
-/// Free guest-physical addresses for BARs of other PCI functions than Causeway's.
+/// An allocator of guest-physical addresses for BARs of PCI functions other than Causeway's.
 #[derive(Clone, Debug)]
 pub struct BarAllocator(RangeAllocator);
 
 impl BarAllocator {
-    /// Takes the lowest free address for a BAR of `bytes` bytes, a power of two, and returns it;
-    /// `None` if no address is free.
+    /// Takes the lowest free addresses for a BAR of `bytes` bytes, a power of two, and returns the
+    /// first of them, a multiple of `bytes`. Returns `None` if there is no room.
     pub fn place(&mut self, bytes: u64) -> Option<u64> {
         self.0.take_lowest(bytes, bytes)
     }

@@ -48,8 +48,8 @@ impl MsixTable {
     /// Returns a table with `vectors` vectors, each of which is an interrupt of `controller`.
     ///
     /// # Errors
-    /// `ENOSPC` if the VM has too many message interrupts, `EMFILE` or `ENFILE` if no descriptor is
-    /// left for an eventfd.
+    /// `ENOSPC` if the VM has too many message-signalled interrupts, `EMFILE` or `ENFILE` if no
+    /// file descriptor is left for an eventfd.
     pub fn new(vectors: u16, controller: &Arc<InterruptController>) -> io::Result<Self> {
         let interrupts = (0..vectors).map(|_| controller.message());
         Ok(Self::of(vectors, interrupts.collect::<Result<_, _>>()?))
@@ -66,8 +66,8 @@ impl MsixTable {
         }
     }
 
-    /// Takes over `control`, the value that the guest has stored to the message control register:
-    /// it enables or disables MSI-X, and masks or unmasks all vectors.
+    /// Applies `control`, the value that the guest has stored to the message control register: it
+    /// enables or disables MSI-X, and masks or unmasks the function as a whole.
     pub fn set_control(&self, control: u16) {
         let mut state = self.state.lock();
         if state.control != control {
@@ -100,9 +100,9 @@ impl MsixTable {
         interrupts.for_each(MessageInterrupt::clear_pending);
     }
 
-    /// Calls `f` with one event (an eventfd) for each vector, and returns the result. Signalling an
-    /// event raises its vector, so the caller can have the host's kernel raise vectors. A table
-    /// made by [`Self::silent`] has no events.
+    /// Calls `f` with one event (an eventfd) for each vector, and returns its result. Signalling an
+    /// event raises its vector, so `f` can hand the events to the host's kernel, which then raises
+    /// the vectors. A table made by [`Self::silent`] has no events.
     pub fn with_events<R>(&self, f: impl FnOnce(&[&EventFd]) -> R) -> R {
         let state = self.state.lock();
         let events: Vec<_> = state.interrupts.iter().map(|i| i.event()).collect();
@@ -119,7 +119,8 @@ impl MsixTable {
         highest.map_or(0, |vector| vector as u16 + 1)
     }
 
-    /// Carries out the guest's load into `into` at byte `offset` of the MSI-X table.
+    /// Carries out the guest's load into `into` at byte `offset` of the MSI-X table. Returns the
+    /// name under which an exit by this access is counted, or why the access is refused.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> AccessResult {
         let state = self.state.lock();
         let first = first_word(offset, into.len(), state.words.len())?;
@@ -129,7 +130,8 @@ impl MsixTable {
         Ok("msix_table")
     }
 
-    /// Carries out the guest's store of `from` at byte `offset` of the MSI-X table.
+    /// Carries out the guest's store of `from` at byte `offset` of the MSI-X table. Returns the
+    /// name under which an exit by this access is counted, or why the access is refused.
     pub fn write(&self, offset: u64, from: &[u8]) -> AccessResult {
         let mut state = self.state.lock();
         let first = first_word(offset, from.len(), state.words.len())?;
@@ -147,6 +149,8 @@ impl MsixTable {
     }
 
     /// Carries out the guest's load into `into` at byte `offset` of the pending bits of MSI-X.
+    /// Returns the name under which an exit by this access is counted, or why the access is
+    /// refused.
     pub fn read_pending(&self, offset: u64, into: &mut [u8]) -> AccessResult {
         let state = self.state.lock();
         let vectors = state.words.len() / ENTRY_WORDS;

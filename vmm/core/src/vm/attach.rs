@@ -54,8 +54,8 @@ pub struct Bay<'a> {
     pub exits: &'a VmExits,
     /// Frequency of the guest's time stamp counter in kHz.
     pub tsc_khz: u32,
-    /// Becomes true when the VM must end. A device in which an access of the guest waits must then
-    /// complete the access soon.
+    /// Becomes true when the VM must end. A device that keeps an access of the guest waiting must
+    /// then complete the access soon.
     pub stop: &'a Arc<AtomicBool>,
 }
 

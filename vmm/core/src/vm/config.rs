@@ -19,9 +19,9 @@ const ARGUMENT_BYTES_MAX: usize = 256;
 pub struct VmConfig {
     /// Name of the VM in logs and reports, and in the names of its threads.
     pub name: String,
-    /// Index of this VM among those of its `causeway run`, from 0.
+    /// Index of this VM among those of its `causeway run`, from 0. A bare guest can read it.
     pub index: u32,
-    /// Number of VMs in the same `causeway run`.
+    /// Number of VMs in the same `causeway run`, this one included. A bare guest can read it.
     pub vms: u32,
     /// Number of virtual CPUs.
     pub vcpus: u32,
@@ -95,8 +95,9 @@ impl VmConfig {
     /// maximum number of virtual CPUs that KVM allows.
     ///
     /// # Errors
-    /// [`ConfigError::Vcpus`] for an invalid number of virtual CPUs, `Index` for an invalid index
-    /// or number of VMs, `Arguments` for arguments that are too long.
+    /// [`ConfigError::Vcpus`] if the number of virtual CPUs is zero, or more than `vcpus_max` or
+    /// [`VCPUS_MAX`]; `Index` if the VM's index is not below the number of VMs, or that number
+    /// exceeds [`VMS_MAX`]; `Arguments` if a bare guest's arguments are too long.
     pub fn check(&self, vcpus_max: u32) -> Result<(), ConfigError> {
         let limit = vcpus_max.min(VCPUS_MAX);
         if !(1..=limit).contains(&self.vcpus) {

@@ -19,7 +19,7 @@ use crate::pci::LayoutError;
 use crate::statistics::StatisticsError;
 use crate::virtio::VirtioError;
 
-/// Why a VM cannot be created. Whatever was created of it has been freed.
+/// Why a VM cannot be created. Anything already created for it has been freed.
 #[derive(Debug, thiserror::Error)]
 pub enum VmError {
     /// The VM's configuration is invalid.
