@@ -18,31 +18,32 @@ use causeway_protocol::message::{MemoryKind, Parameter, Status};
 pub use causeway_protocol::packet::LaunchShape;
 pub use work::{Fault, Launch, MemoryWork, Progress, Recorded, RecordedLaunch, Work};
 
-/// What a back end tells sessions about its device: sizes, limits and features. A limit holds for
-/// each session by itself.
+/// What a back end tells sessions about its device: sizes, limits and features. The values are the
+/// same for all sessions on the back end, whatever other sessions use.
 #[derive(Clone, Debug)]
 pub struct Attributes {
-    /// Name of the back end and its device, to be shown to people; at most 64 bytes of UTF-8.
+    /// Name of the back end and its device, for display; at most 64 bytes of UTF-8.
     pub name: String,
     /// Size of the device's memory in bytes.
     pub memory_bytes: u64,
     /// Granularity of allocations in bytes: a power of two, at least 4096. Sizes of allocations are
-    /// rounded up to a multiple of the granularity. If a guest chooses the GPU address of a
-    /// mapping, the difference between that address and the mapping's offset in the allocation must
-    /// be a multiple of the granularity.
+    /// rounded up to a multiple of it. A guest that chooses the GPU address of a mapping must
+    /// choose one that differs from the mapping's offset in the allocation by a multiple of the
+    /// granularity.
     pub granularity_bytes: u64,
-    /// Range of GPU virtual addresses in which all address spaces lie. A single address space may
-    /// have a smaller range.
+    /// Range of GPU virtual addresses in which all mappings lie. An address space may offer only a
+    /// part of it.
     pub va: std::ops::Range<u64>,
-    /// Number of the GPU's multiprocessors, or of the CPU cores that execute kernels.
+    /// Number of the GPU's multiprocessors, or of the CPU cores that execute kernels instead of a
+    /// GPU; 0 if the back end executes no kernels.
     pub compute_units: u32,
-    /// Number of threads in a warp.
+    /// Number of threads in a warp; 0 if the back end executes no kernels.
     pub warp_threads: u32,
-    /// Largest number of threads in a block.
+    /// Maximum number of threads in a block; 0 if the back end executes no kernels.
     pub block_threads_max: u32,
-    /// Largest shared memory of a block in bytes.
+    /// Maximum size of a block's shared memory in bytes; 0 if the back end executes no kernels.
     pub shared_bytes_max: u32,
-    /// Optional features that the back end has: a bit set of
+    /// Optional features that the back end has: a bitwise OR of the constants in
     /// [`causeway_protocol::registers::features`].
     pub features: u64,
 }
@@ -54,7 +55,7 @@ pub struct Attributes {
 pub struct BackendError {
     /// Status that the guest receives.
     pub status: Status,
-    /// The operation that failed, with its values.
+    /// Which operation failed, with which values, as text for logs.
     pub context: String,
     /// The error that caused the failure, if there is one.
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
@@ -79,8 +80,8 @@ impl BackendError {
     }
 }
 
-/// Returns the causes of `error` as text, each after a colon. A log line shows the error first and
-/// then this text.
+/// Returns the causes of `error` as text, each after a colon, for a log line that shows `error`
+/// itself first. The text is empty if `error` has no cause.
 pub fn cause(error: &dyn std::error::Error) -> String {
     let mut text = String::new();
     let mut next = error.source();
@@ -96,16 +97,16 @@ pub fn cause(error: &dyn std::error::Error) -> String {
 #[derive(Debug, thiserror::Error)]
 #[error("{}{reason}", place(*.line))]
 pub struct ModuleError {
-    /// Line of the module's text that has the mistake, counted from 1; 0 if the mistake has no
-    /// line.
+    /// Line of the module's text that contains the mistake, counted from 1; 0 if the mistake is not
+    /// in a particular line.
     pub line: u32,
-    /// What is wrong with the module and, if there is one, the way out.
+    /// What is wrong with the module and, if possible, how to correct it.
     pub reason: String,
 }
 
 impl ModuleError {
     /// Returns the error for a mistake in line `line` of a module, counted from 1 (0 if the mistake
-    /// has no line). `reason` describes the mistake.
+    /// is not in a particular line). `reason` describes the mistake.
     pub fn new(line: u32, reason: impl Into<String>) -> Self {
         let reason = reason.into();
         Self { line, reason }
@@ -119,8 +120,8 @@ fn place(line: u32) -> String {
     }
 }
 
-/// A function that a back end calls when its device is lost, with the fault that says why.
-/// [`Backend::observe_loss`] registers the function.
+/// A function that a back end calls when its device is lost for a reason other than GPU work, with
+/// the fault that names this reason. [`Backend::observe_loss`] registers the function.
 pub type LossObserver = Box<dyn Fn(&Fault) + Send + Sync>;
 
 /// A GPU, or software that executes GPU work in its place. Sessions get memory and address spaces
@@ -206,9 +207,9 @@ pub trait Backend: Send + Sync {
 /// Memory of an allocation, of an import or of registered guest RAM. The memory is freed when no
 /// handle, mapping, running work or other session holds it any more.
 ///
-/// Users keep the `Arc<dyn Memory>` that they were given, not the back end's own type from
-/// [`Self::as_any`]: the session's quota is charged for the memory until the last of these `Arc`s
-/// is dropped.
+/// The session's quota is charged for the memory until the last `Arc<dyn Memory>` that its users
+/// hold is dropped. So users must keep that `Arc`; a reference to the back end's own type, which
+/// [`Self::as_any`] gives, does not count.
 pub trait Memory: Send + Sync + Any {
     /// Returns the size of the memory in bytes.
     fn bytes(&self) -> u64;
@@ -229,10 +230,10 @@ pub trait Memory: Send + Sync + Any {
     fn as_any(&self) -> &dyn Any;
 }
 
-/// What a guest asks of an allocation in addition to its kind and size.
+/// Options of an allocation that a guest chooses in addition to its kind and size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AllocateOptions {
-    /// Whether the device may compress the memory. True only if the back end has
+    /// Whether the device may store the memory compressed. Can be true only if the back end has
     /// `features::COMPRESSION`.
     pub compressible: bool,
 }
@@ -245,10 +246,10 @@ pub struct Exported {
     pub kind: MemoryKind,
     /// Size of the memory in bytes.
     pub bytes: u64,
-    /// The file descriptor: of a memory object if `kind` is [`MemoryKind::Host`], otherwise one
-    /// that the device's driver created.
+    /// The file descriptor. It belongs to a memory object if `kind` is [`MemoryKind::Host`];
+    /// otherwise the device's driver created it.
     pub file: OwnedFd,
-    /// Offset in bytes at which the memory begins in the memory object.
+    /// Offset in bytes at which the memory begins in the memory object; 0 for memory of a device.
     pub offset: u64,
     /// Page size of the memory object; ignored for memory of a device.
     pub pages: PageSize,

@@ -2,7 +2,8 @@
 
 use causeway_protocol::registers::CLIENTS;
 
-/// A client of a session: a process of the guest, named by the number of its page of registers.
+/// A client of a session: a process of the guest. Each client has its own page of the device's
+/// registers, and the number of that page identifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Client(u8);
 

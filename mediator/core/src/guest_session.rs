@@ -18,7 +18,7 @@ pub enum OpenError {
     /// The host lacks what the back end needs: a driver, the device, or memory.
     #[error("{reason}")]
     Unavailable {
-        /// What the host lacks and, if there is one, the way out.
+        /// What the host lacks and, if possible, how to provide it.
         reason: String,
     },
     /// The kernel did not start a process to hold the session.

@@ -70,8 +70,8 @@ pub struct RingPlace {
 }
 
 /// What a session needs from the VMM of its guest: the aperture, guest RAM, doorbells and
-/// interrupts. Several threads call the methods at the same time, and may hold locks of the
-/// session, so no method may call a session.
+/// interrupts. Several threads call the methods at the same time, and may hold locks of the session
+/// while they do. So an implementation must not call methods of a session.
 pub trait Host: Send + Sync {
     /// Places `bytes` bytes of `backing`, from its byte `offset`, in the aperture, where the guest
     /// can access them with the rights `access`. Returns their offset in the aperture. All numbers

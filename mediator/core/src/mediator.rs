@@ -15,8 +15,8 @@ use crate::session::Session;
 use crate::session_inner::SessionInner;
 use crate::share::{Exchange, Exports};
 
-/// Opens sessions on one back end. Sessions of one mediator can share memory with each other, but
-/// no other objects.
+/// Opens sessions on one back end. The sessions can share memory with each other; all other objects
+/// belong to one session only.
 pub struct Mediator {
     backend: Arc<dyn Backend>,
     exchange: Arc<dyn Exchange>,
@@ -33,7 +33,8 @@ impl Mediator {
     }
 
     /// Creates a mediator that opens sessions on `backend`. They export and import memory through
-    /// `exchange`, which other mediators may use too.
+    /// `exchange`. Sessions of several mediators can share memory if the mediators use the same
+    /// exchange.
     pub fn with_exchange(backend: Arc<dyn Backend>, exchange: Arc<dyn Exchange>) -> Arc<Self> {
         let mediator = Arc::new(Self {
             backend,
@@ -55,15 +56,16 @@ impl Mediator {
         &self.backend
     }
 
-    /// Opens a session for the guest of VMM `host`, with the limits `quota`. `name` shows in logs
-    /// and reports. When the session is closed or dropped, all its objects are destroyed.
+    /// Opens a session for the guest of VMM `host`, with the limits `quota`. Logs and reports show
+    /// `name`. When the session is closed or dropped, all its objects are destroyed.
     pub fn open(&self, host: Arc<dyn Host>, quota: Quota, name: &str) -> Arc<Session> {
         let id = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         self.open_as(id, host, quota, name)
     }
 
-    /// Opens a session as [`Self::open`] does, but gives it the number `id` instead of the next
-    /// free one.
+    /// Opens a session as [`Self::open`] does, but with `id` as its number, instead of the next
+    /// free one. A worker process gives its session the number that the VMM has chosen, so that the
+    /// logs of both show the same number.
     pub fn open_as(&self, id: u64, host: Arc<dyn Host>, quota: Quota, name: &str) -> Arc<Session> {
         let (backend, exchange) = (Arc::clone(&self.backend), Arc::clone(&self.exchange));
         let inner = SessionInner::new(id, name, backend, Peers { host, exchange }, quota);

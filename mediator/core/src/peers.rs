@@ -5,11 +5,12 @@ use std::sync::Arc;
 use crate::host::Host;
 use crate::share::Exchange;
 
-/// The VMM and the other sessions, as a session reaches them while it works for one caller.
+/// How a session reaches its VMM and the sessions that it shares memory with, while it executes a
+/// request.
 ///
-/// In the VMM's process, one value serves all callers. In a worker process, each request comes from
-/// a thread of the VMM that waits for the reply and meanwhile answers calls of the session on the
-/// same socket; so there is one value for each socket.
+/// In the VMM's process, one value serves all requests. In a worker process, there is one value for
+/// each socket: while the session executes a request from a socket, it sends its own requests to
+/// the VMM over the same socket.
 #[derive(Clone)]
 pub struct Peers {
     /// The VMM of the session's guest.

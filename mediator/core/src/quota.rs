@@ -31,13 +31,14 @@ macro_rules! limits {
             /// Number of limits in a quota.
             pub const LIMITS: usize = [$(stringify!($limit)),*].len();
 
-            /// Makes a quota from the values of all limits, in the order of the fields.
+            /// Makes a quota from the values of all limits, in the order of the fields of
+            /// [`Quota`].
             pub fn from_limits(limits: [u64; Self::LIMITS]) -> Self {
                 let [$($limit),*] = limits;
                 Self { $($limit),* }
             }
 
-            /// Returns the values of all limits, in the order of the fields.
+            /// Returns the values of all limits, in the order of the fields of [`Quota`].
             pub fn limits(&self) -> [u64; Self::LIMITS] {
                 [$(self.$limit),*]
             }

@@ -6,7 +6,7 @@ use crate::quota::Resource;
 use crate::session_inner::SessionInner;
 use crate::statistics::{Activity, Statistics};
 
-/// What a session has done so far, for the reports of a VMM.
+/// What a session has done so far, for the report that a VMM shows or writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionReport {
     /// Number of the session in its mediator, counted from 1.
@@ -31,16 +31,17 @@ pub struct WorkerReport {
     /// Resident memory of the process in bytes, as last measured. Guest RAM and GPU memory are not
     /// included.
     pub rss_bytes: u64,
-    /// Number of times that a new worker process replaced one whose session was lost.
+    /// How many times the VMM has started a new worker process for this session, because the old
+    /// one was lost or unusable. Attempts that failed are counted too.
     pub restarts: u64,
-    /// Additional data of the worker processes that this session has had, one entry for each
-    /// process. The program that runs as a worker defines the content.
+    /// Additional data for the report: at most one entry for each worker process that the session
+    /// has had. The program that runs as the worker chooses the content and its format.
     pub supplements: Vec<Vec<u8>>,
 }
 
 impl SessionReport {
-    /// Returns the report of a session with number `session` and name `name` that has done nothing
-    /// yet.
+    /// Returns the report of a session that has done nothing yet, with number `session` and name
+    /// `name`.
     pub fn of(session: u64, name: &str) -> Self {
         Self {
             session,
@@ -65,8 +66,9 @@ impl SessionReport {
         counts.filter(|(_, count)| *count != 0).collect()
     }
 
-    /// Returns this report with the counts of `earlier` added. `earlier` is the report of an
-    /// earlier session of the same guest.
+    /// Returns this report, with the statistics and counts of `earlier` added. `earlier` is the
+    /// report of an earlier session of the same guest. Number, name, fault and worker stay those of
+    /// this report.
     #[must_use]
     pub fn after(self, earlier: &Self) -> Self {
         let add = |one: u64, other: u64| one.saturating_add(other);

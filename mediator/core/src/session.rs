@@ -28,26 +28,32 @@ pub struct Session {
 }
 
 impl Session {
-    /// Makes the session call `observer` with the new set of clients (of [`Client::bit`]s) each
-    /// time that [`GuestSession::owners`] changes. Only the first observer that is set is called;
-    /// it must be set before the session is used. The session holds locks during the call, so
-    /// `observer` must only store the set and return.
+    /// Makes the session call `observer` each time that the set of clients that own objects
+    /// ([`GuestSession::owners`]) changes. The argument is the new set: a bitwise OR of
+    /// [`Client::bit`]s.
+    ///
+    /// Call this once, before the session is used; a second observer is ignored. The session holds
+    /// locks while it calls `observer`, which must only store the set and return.
     pub fn observe_owners(&self, observer: impl Fn(u64) + Send + Sync + 'static) {
         self.inner.owners.observe(Box::new(observer));
     }
 
-    /// Makes the session call `observer` with the new content of the device register `Status` each
-    /// time that it changes. Only the first observer that is set is called; it must be set before
-    /// the session is used. The session holds locks during the call, so `observer` must only store
-    /// the content and return.
+    /// Makes the session call `observer` each time that the content of the device register `Status`
+    /// changes. The argument is the new content.
+    ///
+    /// Call this once, before the session is used; a second observer is ignored. The session holds
+    /// locks while it calls `observer`, which must only store the content and return.
     pub fn observe_status(&self, observer: impl Fn(u32) + Send + Sync + 'static) {
         self.inner.status.observe(Box::new(observer));
     }
 
-    /// Takes import number `import`, which has the handle `handle`, away from the session because
-    /// its export was withdrawn: removes all its mappings, and then waits at most `patience` for
-    /// running work that uses the memory. Returns false if work still uses the memory after that
-    /// time.
+    /// Takes an import away from the session, because the export was withdrawn. Removes all
+    /// mappings of the import, those in the aperture through `peers`, and then waits at most
+    /// `patience` for running work that uses the memory. Returns false if work still uses the
+    /// memory after that time.
+    ///
+    /// `handle` and `import` are the fields of the [`Importer`](crate::share::Importer). Does
+    /// nothing and returns true if `handle` no longer names import number `import`.
     #[must_use]
     pub fn revoke_import(
         &self,
@@ -69,8 +75,8 @@ impl Session {
         true
     }
 
-    /// Executes a batch as [`GuestSession::execute`] does, but reaches the VMM and other sessions
-    /// through `peers`.
+    /// Executes `batch` for `client` as [`GuestSession::execute`] does, but reaches the VMM and
+    /// other sessions through `peers`.
     pub fn execute_for(&self, peers: &Peers, client: Client, batch: &mut [u8]) -> Status {
         Counters::add(&self.inner.counters.counted.batches);
         let session = ClientSession {

@@ -19,7 +19,8 @@ use crate::share::Importing;
 use crate::state::State;
 use crate::statistics::Counters;
 
-/// Bit set of the [`features`] that every session has, independent of its back end.
+/// Features that every session has, whatever its back end: a bitwise OR of constants in
+/// [`features`].
 pub const SESSION_FEATURES: u64 =
     features::CLIENTS | features::NOTIFY | features::APERTURE_ADDRESSES;
 

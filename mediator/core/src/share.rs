@@ -24,13 +24,14 @@ pub struct Offer {
     pub memory: Arc<dyn Memory>,
     /// Kind of the memory.
     pub kind: MemoryKind,
-    /// The widest access rights that an importer can get.
+    /// The widest access rights with which a session can import the memory.
     pub access: Access,
 }
 
 causeway_memory::debug_fields!(Offer { kind, access });
 
-/// A session that has imported memory, and from which the import can be taken away.
+/// A session that has imported memory. The exchange calls it to take the import away when the
+/// export is withdrawn.
 pub trait Importing: Send + Sync {
     /// Takes import number `import`, which has the handle `handle`, away from the session. When
     /// this returns, all mappings of the import have ended. Does nothing if the handle stands for
@@ -38,16 +39,17 @@ pub trait Importing: Send + Sync {
     fn revoke_import(&self, handle: u32, import: u64);
 }
 
-/// Names one import by its session, its handle in that session and its number. Does not keep the
-/// session alive.
+/// One import of an export, which the exchange revokes when the export is withdrawn: the session
+/// that holds the import, and the import's handle and number there. Does not keep the session
+/// alive.
 #[derive(Clone)]
 pub struct Importer {
-    /// The session that holds the import.
+    /// The session that holds the import. If it no longer exists, there is nothing to revoke.
     pub session: Weak<dyn Importing>,
     /// Handle of the import in that session.
     pub handle: u32,
-    /// Number of the import, unique in this process and never reused. A handle can be reused for a
-    /// later import.
+    /// Number that tells this import from a later one with the same handle: handles are reused, but
+    /// import numbers are unique in the session's process and never reused.
     pub import: u64,
 }
 

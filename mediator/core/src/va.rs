@@ -35,7 +35,8 @@ impl VaAllocator {
     /// Returns the address.
     ///
     /// # Errors
-    /// `AddressInUse` if `wanted` is not free, `NoMemory` if no free range is large enough.
+    /// `AddressInUse` if the range at `wanted` is not free or not within the allocator's range;
+    /// `NoMemory` if `wanted` is `None` and no free range is large enough.
     pub fn place(&mut self, wanted: Option<u64>, bytes: u64) -> Result<u64, BackendError> {
         match wanted {
             None => self.take(bytes).ok_or_else(|| {

@@ -20,7 +20,7 @@ pub struct Address {
      `lspci -D` does, for example 0000:00:03.0, or 00:03.0 for domain 0"
 )]
 pub struct ParseAddressError {
-    /// The text that was to be read as an address.
+    /// The text that is not a valid address.
     pub text: String,
 }
 

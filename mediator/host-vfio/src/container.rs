@@ -62,9 +62,9 @@ impl fmt::Display for Kind {
      permissions of the file"
 )]
 pub struct ContainerError {
-    /// The kernel interface that was to be used.
+    /// The kernel interface that the new container was to use.
     pub kind: Kind,
-    /// Path of the file.
+    /// Path of the kernel's file for that interface, which cannot be opened.
     pub path: &'static str,
     /// The kernel's error.
     pub source: io::Error,
@@ -92,9 +92,10 @@ pub(crate) enum Vfio {
 }
 
 impl Container {
-    /// Creates a container in which the PCI functions `devices` can be opened later. `choice`
-    /// selects the kernel interface. If `kvm` (KVM's VFIO device of a VM) is given, KVM is informed
-    /// of each device that is opened.
+    /// Creates an empty container for PCI functions of `host`. `choice` selects the kernel
+    /// interface; for [`Choice::Automatic`], `devices` must name the functions that will be opened
+    /// in the container. If `kvm` (KVM's VFIO device of a VM) is given, KVM is informed of each
+    /// device that is opened.
     ///
     /// # Errors
     /// [`ContainerError`] if the kernel's file for the interface cannot be opened.
@@ -157,8 +158,8 @@ impl Container {
     /// and the kernel logs them.
     ///
     /// # Errors
-    /// The first [`DmaError`], if the kernel refuses to remove a mapping. The other mappings are
-    /// still removed; devices can still access the memory of those that are not.
+    /// The first [`DmaError`], if the kernel refuses to remove some mappings. All others are still
+    /// removed, but devices can still access the memory of the mappings that remain.
     pub fn unmap_all_dma(&self) -> Result<(), DmaError> {
         self.ledger.unmap_all()
     }

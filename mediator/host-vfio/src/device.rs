@@ -86,8 +86,8 @@ pub struct Device {
 impl Device {
     /// Checks that the device at `address` can be opened, opens it in `container`, and resets it.
     ///
-    /// A device that cannot be reset is opened as well; a warning in the log explains what the next
-    /// user of the device can see.
+    /// If the device cannot be reset, it is opened nevertheless, and a warning in the log says why.
+    /// The next user of the device may then read what this one leaves in it.
     ///
     /// # Errors
     /// [`OpenError`]: a check failed, the device is open already, or the kernel refuses.
@@ -200,10 +200,12 @@ impl Device {
 
     /// Resets the device to its state after power-up, except for the configuration space, which the
     /// kernel restores. A device that cannot be reset alone is reset together with all other
-    /// devices on its bus, but only if all of these are open in the same container.
+    /// devices on its bus, but only if all of these are open in the same container. Returns which
+    /// of the two resets was used.
     ///
     /// # Errors
-    /// [`ResetError`]: the device has no reset that is allowed here, or its reset failed.
+    /// [`ResetError`]: the device has no reset, its only reset would affect devices outside the
+    /// container, or the reset failed.
     pub fn reset(&self) -> Result<ResetMethod, ResetError> {
         self.reset_within(ResetReach::Container)
     }
@@ -215,8 +217,8 @@ impl Device {
     }
 
     /// Returns a source of events: resets by other processes, errors of the device, and requests of
-    /// the host to close the device. If a device has several watches, only the latest receives all
-    /// events.
+    /// the host to close the device. Keep only one watch for each device, because errors and
+    /// requests are reported only to the latest.
     ///
     /// # Errors
     /// [`WatchError`] if the kernel refuses to report one of these kinds of events.

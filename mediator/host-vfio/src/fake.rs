@@ -81,7 +81,7 @@ impl FakeHardware {
     }
 
     /// Calls `change` with the description of the region `index`, so that a test can modify it, for
-    /// example make the region read-only.
+    /// example make the region read-only. Does nothing if the fake has no such region.
     #[must_use]
     pub fn with_change(mut self, index: RegionIndex, change: impl FnOnce(&mut Region)) -> Self {
         let mut regions = self.description.regions.iter_mut();
@@ -102,7 +102,8 @@ impl FakeHardware {
         self
     }
 
-    /// Makes the file `path` the device's `reset` attribute in sysfs.
+    /// Makes the file `path` stand for the file `reset` of the device in sysfs: a
+    /// [`Watch`](crate::Watch) reports each write to it as a reset of the device.
     #[must_use]
     pub fn with_reset_attribute(mut self, path: impl Into<PathBuf>) -> Self {
         self.description.reset_attribute = Some(path.into());
@@ -112,7 +113,7 @@ impl FakeHardware {
     /// Opens this fake as a device with address `address`.
     ///
     /// # Errors
-    /// None: the description of a fake can always be read.
+    /// Never fails, because the description of a fake can always be read.
     pub fn device(self: &Arc<Self>, address: Address) -> Result<Device, OpenError> {
         Device::over(address, Vec::new(), Arc::clone(self) as Arc<dyn Hardware>)
     }
@@ -139,9 +140,9 @@ impl FakeHardware {
         Ok(())
     }
 
-    /// Raises the interrupt `vector` of kind `kind`, as the device would do. Returns whether an
-    /// event was signalled. An interrupt on the pin (INTx) masks the pin; while the pin is masked,
-    /// its interrupts signal no event.
+    /// Raises the interrupt `vector` of kind `kind`, as the device would do. Returns true if an
+    /// event was signalled, false if the vector is not connected to an event or is masked. Only the
+    /// interrupt pin (INTx) can be masked: each of its interrupts masks it.
     pub fn fire(&self, kind: InterruptKind, vector: u32) -> bool {
         let mut state = self.state.lock();
         if kind == InterruptKind::Intx && std::mem::replace(&mut state.masked, true) {
@@ -159,12 +160,14 @@ impl FakeHardware {
         of_kind.map(|(_, vector)| *vector).collect()
     }
 
-    /// Returns whether [`Device::set_intx`] was given an event that unmasks the interrupt pin.
+    /// Returns whether [`Device::set_intx`] was given the event `unmask`, which unmasks the
+    /// interrupt pin.
     pub fn is_resampled(&self) -> bool {
         self.state.lock().unmask.is_some()
     }
 
-    /// Returns whether the pin (INTx) is masked.
+    /// Returns whether the interrupt pin (INTx) is masked, as it is from the first [`Self::fire`]
+    /// of the pin until interrupts are disabled.
     pub fn is_masked(&self) -> bool {
         self.state.lock().masked
     }

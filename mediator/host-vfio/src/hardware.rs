@@ -14,10 +14,11 @@ use crate::reset::{ResetError, ResetMethod, ResetReach};
 pub struct Description {
     /// All regions of the device that are not empty.
     pub regions: Vec<Region>,
-    /// The interrupts of each kind that the device has.
+    /// The device's interrupts, one entry for each kind. The device has no interrupts of a kind
+    /// without an entry.
     pub interrupts: Vec<InterruptInfo>,
-    /// The file `reset` of the device in sysfs, by which other processes can reset the device while
-    /// it is open here; `None` if the device has no such file.
+    /// Path of the file `reset` of the device in sysfs; `None` if the device has no such file. A
+    /// process that writes to the file resets the device, even while the device is open here.
     pub reset_attribute: Option<PathBuf>,
 }
 

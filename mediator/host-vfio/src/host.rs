@@ -10,7 +10,8 @@ use crate::Address;
 /// Class code of PCI-to-PCI bridges, without the programming interface.
 const CLASS_PCI_BRIDGE: u32 = 0x0604;
 
-/// Reads what `/sys`, `/dev` and `/proc` say about the host's PCI functions.
+/// The host, as its files in `/sys`, `/dev` and `/proc` describe it: its PCI functions and what
+/// uses them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
     root: PathBuf,
@@ -31,8 +32,8 @@ pub struct PciFunction {
     pub driver: Option<String>,
     /// Number of the function's IOMMU group; `None` without an IOMMU.
     pub group: Option<u32>,
-    /// Name of the function's file in `/dev/vfio/devices`, for example `vfio0`. `None` if the
-    /// kernel makes no file there (before Linux 6.6).
+    /// Name of the function's file in `/dev/vfio/devices`, for example `vfio0`. `None` if sysfs
+    /// names no such file, as for a function that is not bound to vfio-pci.
     pub cdev: Option<String>,
 }
 
@@ -94,7 +95,7 @@ impl Host {
         self.root.join(path.trim_start_matches('/'))
     }
 
-    /// Returns the path of the function's folder in sysfs.
+    /// Returns the path of the folder in sysfs that describes the function at `address`.
     pub fn folder(&self, address: Address) -> PathBuf {
         self.path(&format!("/sys/bus/pci/devices/{address}"))
     }
@@ -127,7 +128,8 @@ impl Host {
         self.listed(&self.path("/sys/bus/pci/devices"))
     }
 
-    /// Returns the PCI functions of IOMMU group number `group`, by ascending address.
+    /// Returns the PCI functions of IOMMU group number `group`, by ascending address; an empty list
+    /// if there is no such group.
     pub fn group(&self, group: u32) -> Vec<PciFunction> {
         self.listed(&self.path(&format!("/sys/kernel/iommu_groups/{group}/devices")))
     }

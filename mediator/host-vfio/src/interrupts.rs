@@ -64,7 +64,7 @@ impl fmt::Display for InterruptKind {
 pub struct InterruptInfo {
     /// Kind of these interrupts.
     pub kind: InterruptKind,
-    /// Number of vectors; 0 if the device has none of this kind.
+    /// Number of interrupts of this kind (for MSI and MSI-X: vectors); 0 if the device has none.
     pub count: u32,
     /// Whether VFIO can signal an eventfd for these interrupts (VFIO_IRQ_INFO_EVENTFD in
     /// linux/vfio.h).

@@ -48,6 +48,7 @@ pub use preflight::{Holder, PreflightError};
 pub use region::{AccessError, Area, BARS, Region, RegionIndex};
 pub use reset::{ResetError, ResetMethod, ResetReach};
 pub use statistics::{DeviceStatistics, DmaStatistics};
-/// KVM's VFIO device, by which [`Container::new`] lets KVM know the devices that are opened.
+/// KVM's VFIO device of one VM. [`Container::new`] takes it, so that KVM learns which devices are
+/// opened for the VM.
 pub use vfio_ioctls::VfioDeviceFd;
 pub use watch::{DeviceEvent, Watch, WatchError};

@@ -64,7 +64,7 @@ pub enum MapError {
      {size:#x} bytes, or not aligned, or the mapping is read-only"
 )]
 pub struct TouchError {
-    /// Offset of the access in the mapping.
+    /// Offset in the mapping at which the refused access begins.
     pub offset: u64,
     /// Length of the access in bytes.
     pub bytes: u64,

@@ -11,7 +11,7 @@ use crate::Address;
 use crate::host::{Host, PciFunction};
 use crate::locked::LockedMemory;
 
-/// Why a PCI device cannot be opened through VFIO, with the way out.
+/// Why a PCI device cannot be opened through VFIO. The message also says what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum PreflightError {
     /// The host has no such PCI function.

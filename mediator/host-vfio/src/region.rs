@@ -71,7 +71,7 @@ impl Area {
 /// A region of a PCI function, as VFIO describes it (VFIO_DEVICE_GET_REGION_INFO in linux/vfio.h).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// Name of the region.
+    /// Which region of the PCI function this is.
     pub index: RegionIndex,
     /// Size of the region in bytes; not zero.
     pub bytes: u64,

@@ -74,13 +74,14 @@ pub enum ResetError {
 
 impl ResetError {
     /// Returns whether the reset failed because the kernel has locked the device. The kernel does
-    /// so while an administrator unbinds the device from its driver, which waits until this process
-    /// closes the device.
+    /// that while an administrator unbinds the device from its driver; the unbinding waits until
+    /// this process closes the device.
     pub fn is_locked_out(&self) -> bool {
         matches!(self, Self::Failed { source, .. } if source.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Returns whether every further attempt to reset the device would fail too.
+    /// Returns whether every further attempt to reset the device would fail too, because the device
+    /// has no reset, or only one that would affect other devices.
     pub fn is_permanent(&self) -> bool {
         matches!(self, Self::Shared { .. } | Self::Impossible { .. })
     }

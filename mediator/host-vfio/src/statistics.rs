@@ -9,25 +9,27 @@ pub struct DeviceStatistics<T = u64> {
     pub reads: T,
     /// Number of writes of regions through the kernel; stores to mappings are not counted.
     pub writes: T,
-    /// Number of reads and writes through the kernel that were refused or failed.
+    /// Number of reads and writes through the kernel that were refused or failed. [`Self::reads`]
+    /// and [`Self::writes`] include them.
     pub refused: T,
     /// Number of interrupt vectors connected to an event so far; a vector that is connected twice
     /// counts twice.
     pub vectors: T,
     /// Number of successful resets.
     pub resets: T,
-    /// Total size of all mappings of regions made so far, in bytes.
+    /// Total size in bytes of all mappings that [`Device::map`](crate::Device::map) has made so
+    /// far, including those that were dropped.
     pub mapped_bytes: T,
 }
 
 /// Counters of the host memory that the devices of a container can access by DMA.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DmaStatistics {
-    /// Number of present mappings.
+    /// Number of DMA mappings that exist now.
     pub mappings: u64,
-    /// Total size of the present mappings in bytes.
+    /// Total size in bytes of the DMA mappings that exist now.
     pub bytes: u64,
-    /// Number of mappings made so far, including those that were removed.
+    /// Number of DMA mappings made so far, including those that were removed.
     pub made: u64,
 }
 

@@ -42,7 +42,7 @@ impl fmt::Display for DeviceEvent {
 pub struct WatchError {
     /// PCI address of the device.
     pub address: Address,
-    /// The step that failed, for example a system call.
+    /// What failed while the watch was set up, for example the name of a system call.
     pub what: &'static str,
     /// The kernel's error.
     pub source: io::Error,

@@ -16,7 +16,7 @@ use crate::{LARGE_PAGE_BYTES, MemoryError, PageSize, SharedMemory};
      not aligned, or the mapping is read-only"
 )]
 pub struct RangeError {
-    /// Offset of the access in the mapping.
+    /// Offset in the mapping at which the refused access begins.
     pub offset: u64,
     /// Length of the access in bytes.
     pub bytes: u64,
@@ -70,8 +70,9 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Returns a mapping of the `bytes` bytes at address `base`, which is page-aligned. The caller
-    /// must have mapped the range, and must unmap it after the returned mapping is dropped.
+    /// Returns a mapping of the `bytes` bytes at address `base`, which is page-aligned. The mapping
+    /// can be written only if `access` includes writing. The caller must have mapped the range with
+    /// these rights, and must unmap it after the returned mapping is dropped.
     ///
     /// # Safety
     /// Until the returned mapping is dropped, no code may unmap the range, take the rights of
@@ -112,10 +113,9 @@ impl Mapping {
         unsafe { populate(self.base.as_ptr(), self.bytes(), advice) }
     }
 
-    /// Tells the kernel to allocate pages of 4 KiB, not 2 MiB, when the first `bytes` bytes of this
-    /// mapping are first accessed. `bytes` is a multiple of 4 KiB, at most the mapping's size. This
-    /// makes first accesses faster if only a few places are accessed, because the kernel then
-    /// zeroes 4 KiB each time instead of 2 MiB.
+    /// Makes the kernel allocate 4 KiB pages instead of 2 MiB pages for the first `bytes` bytes of
+    /// this mapping. `bytes` is a multiple of 4 KiB, at most the mapping's size. This is faster if
+    /// only a few places are accessed, because the kernel zeroes each page at its first access.
     ///
     /// # Errors
     /// [`MemoryError::Map`] if the kernel refuses; it then allocates pages of the object's page

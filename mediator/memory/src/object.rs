@@ -166,7 +166,8 @@ impl SharedMemory {
     }
 
     /// Returns the memory object behind `file`, a descriptor that another process sent. `pages` is
-    /// the page size that the other process claims; a wrong claim does no harm.
+    /// the page size that the other process states; if it is wrong, accesses may be slower, but
+    /// nothing else changes.
     ///
     /// Unless the size of the object is sealed, the other process may shrink the object at any
     /// time; an access beyond its new end then raises SIGBUS.
@@ -240,9 +241,9 @@ impl SharedMemory {
 
 /// Returns whether memory objects can have 2 MiB pages on this host.
 ///
-/// To get 2 MiB pages, this process mounts a private tmpfs with the option `huge=always`. The
-/// result is true if it could, for which the process needs the right to mount (CAP_SYS_ADMIN).
-/// Files of `memfd_create` would have 2 MiB pages only if the administrator had enabled them.
+/// The pages come from a private tmpfs, which this process mounts with the option `huge=always`.
+/// The result is false if it cannot: it needs the right to mount (CAP_SYS_ADMIN). `memfd_create` is
+/// no alternative, because its files have 2 MiB pages only if the administrator has enabled them.
 pub fn huge_pages_available() -> bool {
     huge_tmpfs().is_some()
 }

@@ -25,7 +25,8 @@ impl RangeAllocator {
         }
     }
 
-    /// Takes the lowest free range of `bytes` bytes that begins at a multiple of `align`.
+    /// Takes the lowest free range of `bytes` bytes that begins at a multiple of `align`. Returns
+    /// its first address; `None` if there is no such range.
     pub fn take_lowest(&mut self, bytes: u64, align: u64) -> Option<u64> {
         let start = self.free.iter().find_map(|(&start, &end)| {
             let start = start.checked_next_multiple_of(align)?;
@@ -35,7 +36,7 @@ impl RangeAllocator {
     }
 
     /// Takes the highest free range of `bytes` bytes that begins at a multiple of `align` and whose
-    /// first address `usable` accepts.
+    /// first address `usable` accepts. Returns this address; `None` if there is no such range.
     pub fn take_highest(
         &mut self,
         bytes: u64,
@@ -50,8 +51,8 @@ impl RangeAllocator {
         self.take_at(start, bytes).then_some(start)
     }
 
-    /// Takes a free range of `bytes` bytes, a multiple of 4 KiB, at a place that depends on its
-    /// size.
+    /// Takes a free range of `bytes` bytes, a multiple of 4 KiB, and returns its first address;
+    /// `None` if no free range is large enough.
     ///
     /// A range of 2 MiB or more is the lowest free one at a multiple of 2 MiB, so that large pages
     /// are possible. A smaller range is the highest free one, so that small ranges do not break up

@@ -86,8 +86,8 @@ impl Window {
     }
 
     /// Maps the pages of the `bytes` bytes at `offset` of the window now instead of at their first
-    /// access, so that a guest's first access takes less time. `access` is the access with which
-    /// the range was placed.
+    /// access, so that a guest's first access takes less time. `access` must be the rights with
+    /// which [`Self::place`] has placed the range.
     ///
     /// # Errors
     /// [`MemoryError::Range`] if the range is not within the window, [`MemoryError::Populate`] if

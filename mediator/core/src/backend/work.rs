@@ -68,7 +68,8 @@ pub enum MemoryWork {
 }
 
 impl MemoryWork {
-    /// Returns how many bytes a copy or a fill writes; zero for work that stores a single word.
+    /// Returns how many bytes a copy or a fill writes; 0 for a fence value ([`Self::Release`]) or a
+    /// timestamp.
     pub fn moved_bytes(&self) -> u64 {
         match *self {
             Self::Copy { bytes, .. } | Self::Fill { bytes, .. } => bytes,
@@ -120,12 +121,12 @@ pub struct Launch<'a> {
 }
 
 impl<'a> Launch<'a> {
-    /// Checks a launch of `kernel` in `shape`, with the parameter block `parameters`, and returns
-    /// it.
+    /// Checks a launch of `kernel` with the parameter block `parameters`, and returns it. `shape`
+    /// is the size of grid and blocks, and of the dynamic shared memory.
     ///
     /// # Errors
     /// `BadParameters` if `parameters` is not as long as the kernel's parameter block; `BadLaunch`
-    /// if grid, block or shared memory exceed the limits of CUDA or of the kernel.
+    /// if a size in `shape` is outside the limits of CUDA, of the device or of the kernel.
     pub fn new(
         kernel: &'a Arc<dyn Kernel>,
         shape: LaunchShape,

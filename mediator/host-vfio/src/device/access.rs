@@ -59,7 +59,7 @@ impl Device {
     /// Reads the byte at `offset` of the region `index`.
     ///
     /// # Errors
-    /// [`AccessError`], as for [`Self::read`] and [`Self::write`].
+    /// [`AccessError`], in the same cases as for [`Self::read`].
     pub fn read_u8(&self, index: RegionIndex, offset: u64) -> Result<u8, AccessError> {
         Ok(self.read_bytes::<1>(index, offset)?[0])
     }
@@ -67,7 +67,7 @@ impl Device {
     /// Reads the little-endian 16-bit word at `offset` of the region `index`.
     ///
     /// # Errors
-    /// [`AccessError`], as for [`Self::read`] and [`Self::write`].
+    /// [`AccessError`], in the same cases as for [`Self::read`].
     pub fn read_u16(&self, index: RegionIndex, offset: u64) -> Result<u16, AccessError> {
         Ok(u16::from_le_bytes(self.read_bytes(index, offset)?))
     }
@@ -75,7 +75,7 @@ impl Device {
     /// Reads the little-endian 32-bit word at `offset` of the region `index`.
     ///
     /// # Errors
-    /// [`AccessError`], as for [`Self::read`] and [`Self::write`].
+    /// [`AccessError`], in the same cases as for [`Self::read`].
     pub fn read_u32(&self, index: RegionIndex, offset: u64) -> Result<u32, AccessError> {
         Ok(u32::from_le_bytes(self.read_bytes(index, offset)?))
     }

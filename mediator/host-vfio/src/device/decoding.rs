@@ -8,8 +8,8 @@ use crate::device::Device;
 use crate::hardware::Hardware;
 use crate::region::RegionIndex;
 
-/// A view of the command register of a device, which says whether the device answers accesses to
-/// the memory behind its BARs. The device stays open until this value is dropped.
+/// Reads from a device's command register whether the device answers accesses to the memory behind
+/// its BARs. The device stays open until this value is dropped.
 #[derive(Debug)]
 pub struct Decoding {
     hardware: Arc<dyn Hardware>,
@@ -18,8 +18,8 @@ pub struct Decoding {
 }
 
 impl Device {
-    /// Returns a view of the command register, which says whether the device answers accesses to
-    /// its memory; `None` if its configuration space cannot be read.
+    /// Returns a value that can tell at any time whether the device answers accesses to the memory
+    /// behind its BARs; `None` if the device's configuration space cannot be read.
     pub fn decoding(&self) -> Option<Decoding> {
         let config = self.region(RegionIndex::Config);
         let config = config.filter(|region| region.readable)?;
@@ -31,9 +31,9 @@ impl Device {
 }
 
 impl Decoding {
-    /// Returns whether the device answers accesses to its memory now; false also if its command
-    /// register cannot be read. While it does not answer, an access to a [mapping](crate::Mapping)
-    /// raises SIGBUS.
+    /// Returns whether the device answers accesses to the memory behind its BARs now; false also if
+    /// its command register cannot be read. While it does not answer, an access to a
+    /// [mapping](crate::Mapping) raises SIGBUS in this process.
     pub fn is_on(&self) -> bool {
         let mut command = [0; 2];
         let read = rustix::io::pread(self.hardware.file(), &mut command, self.file_offset);

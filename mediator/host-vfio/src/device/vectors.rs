@@ -9,7 +9,8 @@ use crate::interrupts::{Action, InterruptError, InterruptInfo, InterruptKind};
 use crate::statistics::Counters;
 
 impl Device {
-    /// Returns the number and the properties of the device's interrupts of kind `kind`.
+    /// Returns the number and the properties of the device's interrupts of kind `kind`. If the
+    /// device has none, their number ([`InterruptInfo::count`]) is 0.
     pub fn interrupts(&self, kind: InterruptKind) -> InterruptInfo {
         let mut all = self.description.interrupts.iter();
         let found = all.find(|info| info.kind == kind);
