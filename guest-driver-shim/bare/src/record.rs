@@ -63,10 +63,10 @@ pub fn fetch(slot: u32, wait_ms: u32) -> Result<[u8; 64], NoMail> {
     mail.fetched()
 }
 
-/// Makes a host thread run the loop `kind` over this guest's memory, to compare its time with that
-/// of the guest. The loop passes `passes` times over the `bytes` bytes at guest-physical `address`;
-/// both are multiples of 64. Returns the time that the loop took, in ticks of the time stamp
-/// counter, or `None` if the memory is not mapped.
+/// Makes a host thread run the loop `kind` over this guest's memory, so that its time can be
+/// compared with the guest's. The loop passes `passes` times over the `bytes` bytes at
+/// guest-physical `address`; `address` and `bytes` must be multiples of 64. Returns the time that
+/// the loop took, in ticks of the time stamp counter, or `None` if the memory is not mapped.
 #[must_use]
 pub fn baseline(kind: Loop, address: u64, bytes: u64, passes: u32) -> Option<u64> {
     let mut record = Baseline::new(kind, address, bytes, passes);
@@ -75,16 +75,17 @@ pub fn baseline(kind: Loop, address: u64, bytes: u64, passes: u32) -> Option<u64
 }
 
 /// Reports to the host that `operations` operations (not zero) of `bytes` bytes each took
-/// `guest_ns` nanoseconds in this guest. The sample belongs to line number `line` in the table of
-/// `causeway bench gpu`. The host repeats the operations natively. Returns the time that the host
-/// took, in nanoseconds, or `None` if it did not repeat them.
+/// `guest_ns` nanoseconds in this guest. `line` is the number of the line in the table of `causeway
+/// bench gpu` that measures this kind of operation. The host then does the same operations
+/// natively. Returns the time that they took on the host, in nanoseconds, or `None` if the host did
+/// not do them.
 pub fn compare(line: u32, operations: u32, bytes: u64, guest_ns: u64) -> Option<u64> {
     let mut record = Comparison::new(line, operations, bytes, guest_ns);
     send(&mut record);
     record.native_ns()
 }
 
-/// Ends the guest, with the result that it has passed if `code` is zero, and has failed otherwise.
+/// Ends the guest. The host counts the guest as passed if `code` is zero, and as failed otherwise.
 pub fn exit(code: u32) -> ! {
     port::write_u32(PORT_EXIT, code);
     loop {

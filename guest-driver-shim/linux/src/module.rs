@@ -30,11 +30,11 @@ pub enum LoadError {
 }
 
 /// Loads the module image `image` (PTX, or another form that the back end supports) from this
-/// process's memory into the address space `space`. Two exits.
+/// process's memory into the address space `space`. This causes two VM exits.
 ///
 /// # Errors
-/// [`LoadError::Staging`] if the device refuses memory for the image, [`LoadError::Refused`] with
-/// the back end's reasons if it refuses the module.
+/// [`LoadError::Staging`] if the device refuses memory for the image. [`LoadError::Refused`] if the
+/// back end refuses the module; the error contains the back end's reasons.
 pub fn load_module<'d>(space: &AddressSpace<'d>, image: &[u8]) -> Result<Module<'d>, LoadError> {
     let bytes = image.len();
     let no_memory = |source| LoadError::Staging { bytes, source };

@@ -84,8 +84,8 @@ impl PciTransport {
     /// `CAUSEWAY_FUNCTION` names, or of the first function if the variable is not set.
     ///
     /// # Errors
-    /// [`PciFunctionError::Absent`] if the guest has no Causeway function; otherwise as
-    /// [`Self::open_function`].
+    /// [`OpenPciError::Function`] if the guest has no Causeway function, or if the variable names
+    /// none of its functions; otherwise as [`Self::open_function`].
     pub fn open() -> Result<Self, OpenPciError> {
         Self::open_function(PciFunction::find()?)
     }
@@ -168,8 +168,9 @@ impl PciTransport {
     }
 
     /// Returns the part of the client's control window that the shim does not use, and the offset
-    /// of this part in the aperture. Programs use it for records for the test device. Returns
-    /// `None` if there is no control window. A reset of the client may move the window.
+    /// of this part in the aperture. Programs write their records for the test device there.
+    /// Returns `None` if there is no control window. A reset of the client may move the window;
+    /// call this method again after one.
     pub fn spare_memory(&self) -> Option<(Window, u64)> {
         let (offset, window) = self.control()?;
         let spare = window.part(BATCH_BYTES as usize, RECORD_BYTES as usize);

@@ -30,13 +30,13 @@ impl Page {
         self.number
     }
 
-    /// Loads `register` from the client's page. One exit.
+    /// Loads `register` from the client's page. This causes one VM exit.
     #[must_use]
     pub fn load(&self, register: Register) -> u32 {
         self.registers.load(self.offset(register))
     }
 
-    /// Stores `value` to `register` in the client's page. One exit.
+    /// Stores `value` to `register` in the client's page. This causes one VM exit.
     pub fn store(&self, register: Register, value: u32) {
         self.registers.store(self.offset(register), value);
     }
@@ -111,7 +111,7 @@ impl Clients {
 
     /// Takes the first client that no process holds. Returns the client's registers, and an open
     /// file that holds the lock on the client: the caller must keep it open as long as it uses the
-    /// client. Returns `None` if processes hold all clients.
+    /// client. Returns `None` if processes hold all clients, or if the file cannot be opened.
     #[must_use]
     pub fn take(&self) -> Option<(Page, OwnedFd)> {
         let file = self.lock_file()?;

@@ -78,8 +78,9 @@ impl Interrupts {
         }
     }
 
-    /// Returns the path of the UIO device that reports the interrupts. With `None`, a process that
-    /// waits for a fence sleeps for a short time and then polls the fence again.
+    /// Returns the path of the UIO device that reports the interrupts. `None` means that the
+    /// function has no UIO device that this process can use. A process that waits for a fence then
+    /// polls it, with short sleeps between.
     pub fn path(&self) -> Option<&Path> {
         self.uio.as_ref().map(|uio| uio.path.as_path())
     }

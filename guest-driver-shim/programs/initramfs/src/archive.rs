@@ -77,8 +77,9 @@ impl<'a> Archive<'a> {
     /// Adds a regular file with the mode bits `rights`, and the folders that it lies in.
     ///
     /// # Errors
-    /// [`ArchiveError::Duplicate`] if the path is taken, `NotFolder` if it is a folder or a file
-    /// lies on the way to it, `Large` for a file of 4 GiB or more.
+    /// [`ArchiveError::Duplicate`] if a file, link or device already has this path; `NotFolder` if
+    /// a folder has it, or if one of the folders above it is already something else; `Large` if
+    /// `content` has 4 GiB or more.
     pub fn file(
         &mut self,
         path: &GuestPath,
@@ -97,19 +98,19 @@ impl<'a> Archive<'a> {
     /// Adds a symbolic link to the absolute path `target`, and the folders that the link lies in.
     ///
     /// # Errors
-    /// [`ArchiveError::Duplicate`] if the path is taken, `NotFolder` if it is a folder or a file
-    /// lies on the way to it.
+    /// [`ArchiveError::Duplicate`] if a file, link or device already has this path; `NotFolder` if
+    /// a folder has it, or if one of the folders above it is already something else.
     pub fn link(&mut self, path: &GuestPath, target: &GuestPath) -> Result<(), ArchiveError> {
         let target = [b"/", target.archived()].concat();
         self.insert(path, KIND_LINK | 0o777, (0, 0), target.into())
     }
 
-    /// Adds a character device with the mode bits `rights` and this major and minor number, and the
-    /// folders that it lies in.
+    /// Adds a character device with the mode bits `rights` and the device number `major`:`minor`,
+    /// and the folders that it lies in.
     ///
     /// # Errors
-    /// [`ArchiveError::Duplicate`] if the path is taken, `NotFolder` if it is a folder or a file
-    /// lies on the way to it.
+    /// [`ArchiveError::Duplicate`] if a file, link or device already has this path; `NotFolder` if
+    /// a folder has it, or if one of the folders above it is already something else.
     pub fn character_device(
         &mut self,
         path: &GuestPath,
@@ -122,10 +123,11 @@ impl<'a> Archive<'a> {
     }
 
     /// Adds a folder with the mode bits `rights`, and the folders that it lies in. If the folder
-    /// exists, only its mode bits change.
+    /// already exists, only its mode bits change.
     ///
     /// # Errors
-    /// [`ArchiveError::NotFolder`] if a file has this path or lies on the way to it.
+    /// [`ArchiveError::NotFolder`] if the path, or one of the folders above it, is already taken by
+    /// something other than a folder.
     pub fn folder(&mut self, path: &GuestPath, rights: u32) -> Result<(), ArchiveError> {
         self.make_folders(path.folders().chain([path.archived()]), path)?;
         if let Some(entry) = self.entries.get_mut(path.archived()) {
@@ -179,7 +181,7 @@ impl<'a> Archive<'a> {
         Ok(())
     }
 
-    /// Returns the size in bytes that the written archive has.
+    /// Returns the size in bytes of what [`Self::write`] writes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let entries = self.entries.iter();
@@ -199,7 +201,7 @@ impl<'a> Archive<'a> {
     /// Writes the archive to `out` in the format that the kernel reads.
     ///
     /// # Errors
-    /// An error of `out`.
+    /// The error of `out`, if it cannot be written to.
     pub fn write(&self, mut out: impl Write) -> io::Result<()> {
         // Two files with one inode would be two names of one file.
         for (inode, (path, entry)) in (1..).zip(&self.entries) {

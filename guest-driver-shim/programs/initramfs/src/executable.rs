@@ -80,12 +80,16 @@ pub enum ProgramError {
     },
 }
 
-/// Checks that a guest without libraries can run the program in the file `image`.
+/// Checks that a guest without libraries can run a program. `image` is the content of the program's
+/// file.
 ///
 /// # Errors
-/// [`ProgramError`]: `Script` or `NotElf` if the file is not an ELF file, `Architecture` or `Type`
-/// if it is not for x86-64 or not an executable, `Damaged`, `Truncated` or `Empty` if parts of it
-/// are missing, `Dynamic` if it needs libraries.
+/// * [`ProgramError::Script`], [`ProgramError::NotElf`]: the file is not an ELF file.
+/// * [`ProgramError::Architecture`]: the program is not for x86-64.
+/// * [`ProgramError::Type`]: the ELF file is not an executable.
+/// * [`ProgramError::Damaged`], [`ProgramError::Truncated`], [`ProgramError::Empty`]: a part of the
+///   file cannot be read, is cut off, or is missing.
+/// * [`ProgramError::Dynamic`]: the program needs libraries.
 pub fn check_program(image: &[u8]) -> Result<(), ProgramError> {
     if let Some(interpreter) = interpreter_of_script(image) {
         return Err(ProgramError::Script { interpreter });

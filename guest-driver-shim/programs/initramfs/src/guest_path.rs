@@ -45,8 +45,8 @@ impl GuestPath {
     /// Checks that `path` can name a file in a guest, and returns it in its shortest form.
     ///
     /// # Errors
-    /// [`GuestPathError::Form`] without a leading `/`, with `..`, without a name at the end, or with
-    /// a zero byte; [`GuestPathError::Long`] if the path is longer than Linux allows.
+    /// [`GuestPathError::Form`] if `path` does not begin with `/`, does not end with a file name,
+    /// or contains `..` or a zero byte; [`GuestPathError::Long`] if it is longer than Linux allows.
     pub fn new(path: impl AsRef<Path>) -> Result<Self, GuestPathError> {
         let path = path.as_ref();
         let wrong = |rule| GuestPathError::Form {
@@ -83,8 +83,8 @@ impl GuestPath {
     /// Returns the path of a file called `name` in `folder`, which is an absolute path.
     ///
     /// # Errors
-    /// [`GuestPathError::Form`] if `name` is empty or not a name, [`GuestPathError::Long`] if it is
-    /// longer than Linux allows.
+    /// [`GuestPathError::Form`] if `name` is empty, is `..`, or contains a zero byte;
+    /// [`GuestPathError::Long`] if the path is longer than Linux allows.
     pub fn in_folder(folder: &str, name: &OsStr) -> Result<Self, GuestPathError> {
         Self::new(Path::new(folder).join(name))
     }

@@ -16,9 +16,9 @@ const LIST_BYTES_MAX: u64 = 16 << 20;
 /// A kernel module for a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelModule {
-    /// File on the host.
+    /// Path of the module's file on the host.
     pub host: PathBuf,
-    /// Path of the file in the guest.
+    /// Path at which the guest has that file.
     pub guest: GuestPath,
 }
 
@@ -45,9 +45,10 @@ pub struct ModuleFolder {
 }
 
 impl ModuleFolder {
-    /// Finds the modules for the kernel file `kernel` with the release `release`. It looks in the
-    /// tree that the file lies in (`boot/vmlinuz` beside `lib/modules`, as a package unpacks), then
-    /// on this host. Returns `None` if neither has them.
+    /// Finds the modules of release `release` for the kernel file `kernel`. It looks in the folder
+    /// tree that contains the file, as an unpacked package has it (`lib/modules` beside
+    /// `boot/vmlinuz`), then in this host's own folders. Returns `None` if neither has modules of
+    /// this release.
     #[must_use]
     pub fn find(kernel: &Path, release: &str) -> Option<Self> {
         let kernel = std::path::absolute(kernel).ok()?;
@@ -68,14 +69,15 @@ impl ModuleFolder {
         &self.release
     }
 
-    /// Returns the path of the file that lists which modules need which others (`modules.dep`).
+    /// Returns the path of `modules.dep`, the file that lists which other modules each module
+    /// needs.
     #[must_use]
     pub fn list(&self) -> PathBuf {
         self.folder.join("modules.dep")
     }
 
-    /// Returns the modules that guests need for Causeway and virtio, each behind those that it
-    /// needs. Modules that this kernel does not have are left out.
+    /// Returns the modules that guests need for Causeway and virtio, each after the modules that it
+    /// needs itself. Modules that this kernel does not have are left out.
     ///
     /// # Errors
     /// An I/O error if `modules.dep` cannot be read.
@@ -83,8 +85,8 @@ impl ModuleFolder {
         self.named(&WANTED)
     }
 
-    /// Returns the modules with these names, each behind those that it needs. Modules that this
-    /// kernel does not have are left out.
+    /// Returns the modules called `names`, each after the modules that it needs itself. Modules
+    /// that this kernel does not have are left out.
     ///
     /// # Errors
     /// An I/O error if `modules.dep` cannot be read.

@@ -43,7 +43,7 @@ const DEVICES: [(&str, u32, u32, u32); 10] = [
 /// A file of the host, and its path in the guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileMapping {
-    /// File on the host.
+    /// Path of the file on the host.
     pub host: PathBuf,
     /// Path of the file in the guest.
     pub guest: GuestPath,
@@ -90,13 +90,14 @@ impl FileMapping {
 /// What a guest runs: a program with its arguments, files and kernel modules.
 #[derive(Clone, Debug, Default)]
 pub struct Workload {
-    /// File on the host with the program, a static executable.
+    /// Path of the program on the host. It must be a static executable; it is copied into the
+    /// guest.
     pub program: PathBuf,
     /// Arguments of the program, without its name.
     pub arguments: Vec<OsString>,
-    /// Files that the program needs.
+    /// Files of the host that are copied into the guest for the program.
     pub files: Vec<FileMapping>,
-    /// Kernel modules, in the order in which they are loaded.
+    /// Linux kernel modules for the guest, in the order in which it loads them.
     pub modules: Vec<KernelModule>,
 }
 
@@ -144,9 +145,11 @@ impl Workload {
     /// Returns an initramfs that runs the workload. The same workload gives the same bytes.
     ///
     /// # Errors
-    /// [`WorkloadError`]: `Read` if a file of the host cannot be read, `Program` if the guest
-    /// cannot run the program, `Path`, `Archive` or `Hidden` if a file cannot have its path in the
-    /// guest.
+    /// * [`WorkloadError::Read`]: a file of the host cannot be read.
+    /// * [`WorkloadError::Program`]: a guest cannot run the program.
+    /// * [`WorkloadError::Path`]: a file's path in the guest is not valid.
+    /// * [`WorkloadError::Archive`]: a path in the guest is already taken, or a file is too large.
+    /// * [`WorkloadError::Hidden`]: the guest mounts a file system over a file's path.
     pub fn initramfs(&self) -> Result<Vec<u8>, WorkloadError> {
         let mut contents = Contents::new()?;
         let program = self.add_program(&mut contents)?;

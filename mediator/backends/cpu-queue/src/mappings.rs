@@ -28,8 +28,9 @@ pub struct Mappings {
 /// A part of an allocation, with the rights that its mapping will have.
 #[derive(Clone)]
 pub struct Part<'a> {
-    /// The mediator's object for the allocation, which charges the memory to a session. It is kept
-    /// until the mapping has ended, and until work that began before that is done.
+    /// The mediator's handle of the allocation. The allocation stays charged to its session as long
+    /// as a copy of this handle exists. The address space keeps one until the mapping has ended and
+    /// all work that began before is done.
     pub account: &'a Arc<dyn Memory>,
     /// The memory of the allocation, as this process accesses it.
     pub memory: Arc<dyn MappedMemory>,

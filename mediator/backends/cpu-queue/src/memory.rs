@@ -40,8 +40,8 @@ impl HostMemory {
         Ok(memory)
     }
 
-    /// Wraps memory that this process has mapped already, readable and writable. `owner` keeps the
-    /// mapping valid, and is dropped with the result.
+    /// Wraps memory that this process has already mapped, readable and writable. `owner` must keep
+    /// the mapping valid until it is dropped, which happens when the memory is dropped.
     pub fn over(mapping: Mapping, owner: Box<dyn Any + Send + Sync>) -> Self {
         Self {
             shared: None,
@@ -66,7 +66,8 @@ impl HostMemory {
         })
     }
 
-    /// Attaches `charge`, which is dropped with the memory and can then correct an account.
+    /// Attaches `charge`, which is dropped when the memory is freed. Its `Drop` can then subtract
+    /// the memory from an account.
     #[must_use]
     pub fn charged(self, charge: impl Any + Send + Sync) -> Self {
         Self {

@@ -13,7 +13,7 @@ use crate::clock;
 use crate::mappings::Mappings;
 use crate::transfer;
 
-/// Executes the kernels of a [`WorkQueue`].
+/// Executes the launches of a [`WorkQueue`].
 pub trait Kernels: Send {
     /// Executes one launch of a kernel, and returns when the kernel has ended.
     ///
@@ -47,8 +47,8 @@ impl Recording for WorkRecording {
     }
 }
 
-/// A queue that executes each piece of work at once, on the thread that submits it: copies, fills
-/// and stores itself, launches through `K`.
+/// A queue that executes each piece of work at once, on the thread that submits it. The queue does
+/// copies, fills and stores itself, and hands launches to `K`.
 #[derive(Debug)]
 pub struct WorkQueue<K> {
     mappings: Arc<Mappings>,

@@ -37,7 +37,8 @@ causeway_memory::debug_fields!(Entry {
 
 impl Entry {
     /// Returns the mapping of `bytes` bytes of `memory`, beginning at byte `offset`, at GPU virtual
-    /// address `start`. Returns `None` if `bytes` is 0 or `memory` has no such range.
+    /// address `start`. `access` says what kernels, copies and fills may do with it. Returns `None`
+    /// if `bytes` is 0, if `memory` has no such range, or if the addresses overflow.
     pub fn new(
         start: u64,
         memory: Arc<dyn MappedMemory>,
@@ -79,9 +80,9 @@ impl Entry {
 /// Memory of this process behind a GPU virtual address, up to the end of its mapping.
 #[derive(Debug)]
 pub(crate) struct HostRange {
-    /// Address in this process.
+    /// Address in this process of the byte that the GPU virtual address names.
     pub at: u64,
-    /// Bytes from `at` to the end of the mapping.
+    /// Number of bytes from `at` to the end of the mapping.
     pub left: u64,
     /// Whether CPUs access the memory through their caches.
     pub caching: Caching,
@@ -146,8 +147,9 @@ impl Table {
         Some(Self { entries })
     }
 
-    /// Translates GPU virtual address `address`. Returns its address in this process and the bytes
-    /// from there to the end of its mapping, or `None` if no mapping allows `wanted` there.
+    /// Translates GPU virtual address `address`. Returns the corresponding address in this process,
+    /// and the number of bytes from there to the end of the mapping. Returns `None` if no mapping
+    /// contains `address`, or if the rights of the mapping do not include `wanted`.
     #[inline]
     pub fn host(&self, address: u64, wanted: Access) -> Option<(u64, u64)> {
         let HostRange { at, left, .. } = self.reach(address, wanted)?;

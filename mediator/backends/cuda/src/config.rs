@@ -9,7 +9,8 @@ use causeway_memory::{DeviceMemory, PageSize};
 use crate::driver::{CudaError, LoadError};
 
 /// A function that makes an allocation of GPU memory visible to CPUs. Its arguments are the file
-/// descriptor by which the allocation was exported, and the size of the allocation in bytes.
+/// descriptor that CUDA exported for the allocation, and the size of the allocation in bytes. It
+/// returns an object through which processes can map the memory.
 pub type Visible = Arc<
     dyn Fn(OwnedFd, u64) -> Result<Arc<dyn DeviceMemory>, Box<dyn Error + Send + Sync>>
         + Send
@@ -31,7 +32,7 @@ pub struct Sms {
 /// visible to CPUs.
 #[derive(Clone, Default)]
 pub struct Config {
-    /// Number of the GPU, from 0, as the driver counts.
+    /// Number of the GPU, from 0, in the driver's order.
     pub device: u32,
     /// Most memory that guests may allocate, in bytes. `None` means all memory of the GPU.
     pub memory_bytes: Option<u64>,

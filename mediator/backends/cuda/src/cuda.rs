@@ -48,7 +48,7 @@ impl Cuda {
     /// Returns the UUID of the GPU. Vulkan reports the same UUID for the same GPU.
     ///
     /// # Errors
-    /// The driver's error if it does not tell the UUID.
+    /// The driver's error if it does not report the UUID.
     pub fn uuid(&self) -> Result<[u8; 16], crate::CudaError> {
         self.gpu.device.uuid()
     }

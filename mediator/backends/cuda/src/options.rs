@@ -9,19 +9,22 @@ use crate::config::{Config, Sms, Visible};
 pub struct Options {
     /// Number of the GPU, from 0, as `nvidia-smi` counts.
     pub device: u32,
-    /// Number of multiprocessors for each VM. `None` means that all VMs share all multiprocessors.
+    /// Number of multiprocessors for each VM, rounded up to one that the GPU can split off. `None`
+    /// means that all VMs share all multiprocessors.
     pub sms: Option<u32>,
-    /// Whether each launch of a kernel is a driver call of its own, and not part of a graph with
-    /// other launches.
+    /// Whether each launch of a kernel is a driver call of its own. Otherwise, many waiting
+    /// launches go to the driver together as one graph.
     pub single_launches: bool,
-    /// Whether each address space has a CUDA context of its own.
+    /// Whether each address space has a CUDA context of its own. Otherwise, all address spaces of a
+    /// VM share one context.
     pub context_per_space: bool,
 }
 
 impl Options {
-    /// Returns the configuration with these options for VM number `vm`, counted from 0. The VM may
-    /// allocate `memory_bytes` bytes; `visible` makes GPU memory visible to CPUs, if that is
-    /// possible.
+    /// Returns the configuration with these options for VM number `vm`, counted from 0. If `sms` is
+    /// set, the VM gets the multiprocessors of group number `vm`. It may allocate `memory_bytes`
+    /// bytes of GPU memory. `visible` is the function that makes GPU memory visible to CPUs;
+    /// without it, such memory is refused.
     pub fn config(&self, memory_bytes: u64, vm: u32, visible: Option<Visible>) -> Config {
         Config {
             device: self.device,

@@ -116,7 +116,7 @@ impl Support {
     }
 
     /// Returns the first attribute that the back end needs and the GPU does not have; `None` if the
-    /// GPU has all that are needed.
+    /// GPU has all of them.
     pub fn missing(&self) -> Option<Attribute> {
         [
             Attribute::VirtualMemory,

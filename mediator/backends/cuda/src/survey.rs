@@ -30,14 +30,17 @@ pub struct GpuSurvey {
     pub trials: Trials,
 }
 
-/// Results of three trials on a GPU. Each allocates as little memory as possible, in another way.
+/// Results of three trials on a GPU. Each trial allocates as little memory as possible, with a
+/// different option.
 #[derive(Debug)]
 pub struct Trials {
-    /// Whether memory can be allocated with a fabric handle, which other machines can import.
+    /// `Ok` if memory can be allocated with a fabric handle, which other machines can import;
+    /// otherwise the driver's error.
     pub fabric: Result<(), CudaError>,
-    /// Whether compressible memory can be allocated.
+    /// `Ok` if compressible memory can be allocated; otherwise the driver's error.
     pub compressible: Result<(), CudaError>,
-    /// Whether memory can be allocated and then exported as a file descriptor.
+    /// `Ok` if memory can be allocated and then exported as a file descriptor; otherwise the
+    /// driver's error.
     pub export: Result<(), CudaError>,
 }
 
@@ -57,7 +60,7 @@ pub fn survey() -> Result<Survey, SurveyError> {
     })
 }
 
-/// Names a GPU. This information needs no CUDA context on the GPU.
+/// What identifies a GPU, as far as the driver tells it without a CUDA context on the GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuIdentity {
     /// Product name of the GPU, such as `NVIDIA H200`.

@@ -15,7 +15,7 @@ pub struct Key<O> {
     pub name: &'static str,
     /// Valid values in the form that the help shows, such as `N` or `none|process`.
     pub values: &'static str,
-    /// Text of the help that explains the key.
+    /// Explanation of the key, as the help shows it.
     pub about: &'static str,
     /// Function that checks a value of the key and stores it in the options.
     pub set: fn(&mut O, Value<'_>) -> Result<(), OptionError>,
@@ -96,7 +96,7 @@ pub struct Value<'a> {
 
 impl<'a> Value<'a> {
     /// Wraps `text`, the device in `--gpu BACKEND:DEVICE`, so that it can be checked like the value
-    /// of a key. Error messages show `back_end` where they show the name of a key otherwise.
+    /// of a key. In error messages, `back_end` takes the place of the key's name.
     pub fn device(back_end: &'static str, text: &'a str) -> Self {
         Self {
             key_name: back_end,
@@ -144,8 +144,8 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// Looks the value up in `words`, whose entries are a valid word and the meaning of that word,
-    /// and returns the meaning.
+    /// Looks the value up in `words`, pairs of a valid word and what the word means. Returns the
+    /// meaning.
     ///
     /// # Errors
     /// [`OptionError::Value`] if the value is none of the words.

@@ -90,8 +90,9 @@ impl Software {
         SoftwareSpace::new(Arc::clone(&self.device), stop)
     }
 
-    /// Makes memory that this process has mapped already available to address spaces of this back
-    /// end. `owner` keeps `mapping` valid. The memory is not charged to the memory of the device.
+    /// Makes memory that this process has already mapped available to address spaces of this back
+    /// end. `owner` must keep `mapping` valid, and is dropped with the memory. The memory does not
+    /// count towards [`Config::memory_bytes`].
     pub fn wrap(mapping: Mapping, owner: Box<dyn Any + Send + Sync>) -> Arc<dyn Memory> {
         HostHandle::share(HostMemory::over(mapping, owner))
     }

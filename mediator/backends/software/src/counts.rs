@@ -16,8 +16,8 @@ pub struct LaunchCount {
     pub kernel: String,
     /// Launches that ended without a fault.
     pub launches: u64,
-    /// Instructions executed by all threads together. An instruction that 32 threads execute counts
-    /// 32 times.
+    /// Instructions that all threads of these launches executed. An instruction that 32 threads
+    /// execute counts 32 times.
     pub thread_instructions: u64,
     /// CPU time of these launches on all cores together, in nanoseconds.
     pub busy_ns: u64,

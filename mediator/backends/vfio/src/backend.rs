@@ -81,14 +81,16 @@ pub enum OpenError {
 pub(crate) struct Shared {
     pub address: Address,
     pub pool: Arc<Pool>,
-    /// `None` once the device is being given back.
+    /// The BAR whose memory is partitioned. `None` once the host has asked for the device back:
+    /// allocations then fail with [`Status::DeviceLost`].
     pub bar: Mutex<Option<Arc<Bar>>>,
-    /// The mediator's callback, which takes the device from all sessions.
+    /// The mediator's callback for the loss of the device. When it is called, all sessions lose the
+    /// device. Empty until the mediator sets it.
     pub loss: OnceLock<LossObserver>,
 }
 
 impl Shared {
-    /// Returns the BAR; `None` if the device is being given back to the host.
+    /// Returns the BAR; `None` if the host has asked for the device back.
     pub fn bar(&self) -> Option<Arc<Bar>> {
         self.bar.lock().clone()
     }
@@ -109,9 +111,10 @@ causeway_memory::debug_fields!(Vfio { attributes });
 
 impl Vfio {
     /// Opens and resets the device that `options` names, and begins to fill its memory with zeros.
-    /// Fails if `vm_bytes` is given and the BAR has less memory than that. `host_pages` is the page
-    /// size for allocations of host memory. It should be [`PageSize::Small`] in a process that
-    /// passes descriptors of that memory to programs that Causeway does not trust.
+    /// `vm_bytes` is the memory that the user wants for one VM (`--gpu memory=`): opening fails if
+    /// the BAR has less. `None` means that any size will do. `host_pages` is the page size for
+    /// allocations of host memory. It should be [`PageSize::Small`] in a process that passes
+    /// descriptors of that memory to programs that Causeway does not trust.
     ///
     /// # Errors
     /// [`OpenError`] has a variant for each step that can fail.
@@ -139,14 +142,17 @@ impl Vfio {
         }
     }
 
-    /// Returns a back end on `device`, which is open already. No memory may be mapped for the
-    /// device's DMA. `bar` is the number of the BAR to partition; `None` means the largest BAR of
-    /// prefetchable memory.
+    /// Returns a back end on `device`, which is already open. The caller must not have mapped any
+    /// memory for the device's DMA. `bar` is the number of the BAR to partition; `None` means the
+    /// largest BAR of prefetchable memory.
     ///
     /// # Errors
-    /// * [`OpenError::Bar`]: the device has no BAR that can be partitioned.
-    /// * [`OpenError::Command`], [`OpenError::Interrupts`], [`OpenError::Watch`]: the device cannot
-    ///   be set up.
+    /// * [`OpenError::Bar`]: the device does not have that BAR, or its memory cannot be
+    ///   partitioned.
+    /// * [`OpenError::Command`]: the device's DMA cannot be turned off or its memory turned on.
+    /// * [`OpenError::Interrupts`]: the device's interrupts cannot be turned off.
+    /// * [`OpenError::Watch`]: the Linux kernel does not report when the host wants the device
+    ///   back.
     /// * [`OpenError::Thread`]: a thread cannot be started.
     pub fn over(device: Device, bar: Option<u8>) -> Result<Arc<Self>, OpenError> {
         Self::with_pages(device, bar, PageSize::default())

@@ -59,7 +59,7 @@ pub struct CudaError {
     /// The result of the call, a number of `CUresult` in cuda.h. A newer driver may return a number
     /// that cuda.h does not have.
     pub code: u32,
-    /// Name and meaning of the result, as the driver tells them.
+    /// Name and meaning of the result, as the driver reports them.
     pub text: String,
 }
 

@@ -105,8 +105,9 @@ impl Native {
         })
     }
 
-    /// Does `operations` operations of the benchmark's line `line`, of `bytes` bytes each, and
-    /// returns the time that they took; `None` if the host has not enough memory for them.
+    /// Does `operations` operations of `bytes` bytes each, of the kind that line `line` of
+    /// `causeway bench gpu` measures. Returns the time that they took together, or `None` if the
+    /// host has too little memory for them.
     ///
     /// # Errors
     /// The driver's error if one of its calls fails.
@@ -137,7 +138,7 @@ impl Native {
     /// Returns the GPU memory that no process uses, in bytes.
     ///
     /// # Errors
-    /// The driver's error if it does not tell the free memory.
+    /// The driver's error if it does not report the free memory.
     pub fn free_bytes(&self) -> Result<u64, CudaError> {
         self.parts.lock().context.free_bytes()
     }

@@ -177,8 +177,8 @@ fn cosine(x: f32) -> f32 {
     1.0 + square * series
 }
 
-/// Computes the hyperbolic tangent of `x` as PTX's `tanh.approx.f32` does. A subnormal operand is
-/// the result.
+/// Computes the hyperbolic tangent of `x` as PTX's `tanh.approx.f32` does. Returns a subnormal `x`
+/// unchanged.
 #[inline]
 pub fn tanh(x: f32) -> f32 {
     let magnitude = x.abs();
@@ -219,8 +219,8 @@ pub fn rsqrt(x: f32) -> f32 {
     1.0 / x.sqrt()
 }
 
-/// Computes `a / b` as PTX's `div.approx.f32` does: the reciprocal of a `b` beyond 2^126 counts as
-/// zero.
+/// Computes `a / b` as PTX's `div.approx.f32` does: `1 / b` counts as zero if the magnitude of `b`
+/// is greater than 2^126.
 #[inline]
 pub fn div(a: f32, b: f32) -> f32 {
     let magnitude = b.abs();
@@ -242,15 +242,15 @@ pub fn rsqrt_f64(x: f64) -> f64 {
     1.0 / x.sqrt()
 }
 
-/// Computes `1 / x` as PTX's `rcp.approx.ftz.f64` does: only the upper 32 bits of operand and
-/// result count.
+/// Computes `1 / x` as PTX's `rcp.approx.ftz.f64` does: the lower 32 bits of `x` and of the result
+/// are cleared, and subnormal numbers become zero.
 #[inline]
 pub fn rcp_ftz_f64(x: f64) -> f64 {
     upper_half(1.0 / upper_half(x))
 }
 
-/// Computes 1 over the square root of `x` as PTX's `rsqrt.approx.ftz.f64` does: only the upper 32
-/// bits of operand and result count.
+/// Computes 1 over the square root of `x` as PTX's `rsqrt.approx.ftz.f64` does: the lower 32 bits
+/// of `x` and of the result are cleared, and subnormal numbers become zero.
 #[inline]
 pub fn rsqrt_ftz_f64(x: f64) -> f64 {
     upper_half(1.0 / upper_half(x).sqrt())

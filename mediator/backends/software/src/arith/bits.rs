@@ -78,8 +78,9 @@ macro_rules! fields {
             }
         }
 
-        /// Does for the highest bit of `a` that differs from its sign what unsigned `bfind` does
-        /// for the highest bit that is set (PTX's signed `bfind`).
+        /// Returns the number of the highest bit of `a` that differs from its sign bit, or, if
+        /// `shift_amount`, how far it is below the top bit (PTX's signed `bfind`). All bits of the
+        /// result are set if no bit differs.
         #[inline]
         pub fn $bfind_s(a: $word, shift_amount: bool) -> u32 {
             let sign = (a.cast_signed() >> (<$word>::BITS - 1)).cast_unsigned();
@@ -133,7 +134,7 @@ fn low_ones(count: u32) -> u64 {
 }
 
 /// Shifts the 64 bits `high:low` left by `distance` and returns their upper half (PTX's `shf.l`).
-/// `excess` says what a distance of 32 or more means.
+/// `excess` says whether a distance of 32 or more counts as 32 or modulo 32.
 #[inline]
 pub fn shf_l(low: u32, high: u32, distance: u32, excess: Excess) -> u32 {
     let both = u64::from(high) << 32 | u64::from(low);
@@ -141,7 +142,7 @@ pub fn shf_l(low: u32, high: u32, distance: u32, excess: Excess) -> u32 {
 }
 
 /// Shifts the 64 bits `high:low` right by `distance` and returns their lower half (PTX's `shf.r`).
-/// `excess` says what a distance of 32 or more means.
+/// `excess` says whether a distance of 32 or more counts as 32 or modulo 32.
 #[inline]
 pub fn shf_r(low: u32, high: u32, distance: u32, excess: Excess) -> u32 {
     let both = u64::from(high) << 32 | u64::from(low);
@@ -189,8 +190,8 @@ impl Permutation {
     }
 }
 
-/// Returns four bytes chosen from the eight of `b:a` (PTX's `prmt`). `control` is read as `mode`
-/// says.
+/// Returns four bytes chosen from the eight of `b:a` (PTX's `prmt`). `mode` says how `control`
+/// chooses them.
 #[inline]
 pub fn prmt(a: u32, b: u32, control: u32, mode: Permutation) -> u32 {
     let bytes = u64::from(b) << 32 | u64::from(a);
@@ -220,8 +221,8 @@ pub fn lop3(a: u32, b: u32, c: u32, table: u8) -> u32 {
     result
 }
 
-/// Returns a mask of `width` ones from bit `position` on (PTX's `bmsk`). `excess` says what amounts
-/// of 32 or more mean.
+/// Returns a mask of `width` ones from bit `position` on (PTX's `bmsk`). `excess` says whether a
+/// `position` or `width` of 32 or more counts as 32 or modulo 32.
 #[inline]
 pub fn bmsk(position: u32, width: u32, excess: Excess) -> u32 {
     let (position, width) = (excess.limit(position), excess.limit(width));
@@ -229,7 +230,7 @@ pub fn bmsk(position: u32, width: u32, excess: Excess) -> u32 {
 }
 
 /// Extends the low `bits` bits of `a` to 32 bits, with their sign if `signed`, otherwise with zeros
-/// (PTX's `szext`). `excess` says what 32 bits or more mean.
+/// (PTX's `szext`). `excess` says whether a value `bits` of 32 or more counts as 32 or modulo 32.
 #[inline]
 pub fn szext(a: u32, bits: u32, signed: bool, excess: Excess) -> u32 {
     let bits = excess.limit(bits);
@@ -245,8 +246,8 @@ pub fn szext(a: u32, bits: u32, signed: bool, excess: Excess) -> u32 {
 }
 
 /// Returns the number of the `offset`-th set bit of `mask`, counted from bit `base` upwards, or
-/// downwards if `offset` is negative (PTX's `fns`). An `offset` of 0 asks for bit `base` itself.
-/// All bits of the result are set if no such bit is.
+/// downwards if `offset` is negative (PTX's `fns`). With an `offset` of 0, returns `base` if that
+/// bit is set. Returns `u32::MAX` if there is no such bit.
 #[inline]
 pub fn fns(mask: u32, base: u32, offset: i32) -> u32 {
     if base >= 32 {

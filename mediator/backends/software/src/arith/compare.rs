@@ -104,14 +104,16 @@ pub fn max_nan_f32(a: f32, b: f32) -> f32 {
 }
 
 /// Returns the lesser magnitude of two numbers; it is negative if their signs differ (PTX's
-/// `min.xorsign.abs.f32`). `nan` says whether a NaN operand makes the result NaN.
+/// `min.xorsign.abs.f32`). If one operand is NaN, the result is NaN if `nan` is true, and otherwise
+/// the magnitude of the other operand with this sign.
 #[inline]
 pub fn min_xorsign_f32(a: f32, b: f32, nan: bool) -> f32 {
     xorsign(a, b, if nan { min_nan_f32 } else { min_f32 })
 }
 
 /// Returns the greater magnitude of two numbers; it is negative if their signs differ (PTX's
-/// `max.xorsign.abs.f32`). `nan` says whether a NaN operand makes the result NaN.
+/// `max.xorsign.abs.f32`). If one operand is NaN, the result is NaN if `nan` is true, and otherwise
+/// the magnitude of the other operand with this sign.
 #[inline]
 pub fn max_xorsign_f32(a: f32, b: f32, nan: bool) -> f32 {
     xorsign(a, b, if nan { max_nan_f32 } else { max_f32 })

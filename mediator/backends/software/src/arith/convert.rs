@@ -39,8 +39,9 @@ impl Integer {
 }
 
 /// Rounds `value` to an integer of type `target`, as `rounding` says, and returns it extended to 64
-/// bits (PTX's `cvt`). Numbers beyond the type become its least or greatest. NaN becomes zero, or
-/// only the highest bit of the type is set if `source_is_f64` or `target` has 64 bits.
+/// bits (PTX's `cvt`). Numbers beyond the type become its least or greatest. NaN becomes zero; but
+/// if `value` was an f64 (`source_is_f64`) or `target` has 64 bits, NaN becomes the number with
+/// only the highest bit of the type set.
 #[inline]
 pub fn float_to_integer(
     value: f64,

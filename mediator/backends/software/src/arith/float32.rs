@@ -119,8 +119,9 @@ fn odd(value: f64, error: f64) -> f64 {
     f64::from_bits(if outwards { bits + 1 } else { bits - 1 })
 }
 
-/// Rounds `value` to an f32, as `rounding` says. If `value` is an exact number rounded to odd, the
-/// result is that of rounding the exact number directly.
+/// Rounds `value` to an f32, as `rounding` says. `value` may itself be the result of rounding to
+/// odd (inexact results get a last bit of 1). Then the result is the same as if the exact number
+/// had been rounded to an f32 directly.
 #[inline]
 pub fn narrow(value: f64, rounding: Rounding) -> f32 {
     let nearest = value as f32;

@@ -25,8 +25,8 @@ pub const F64: Format = Format::new(11, 52);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Exact {
     pub negative: bool,
-    /// Digits of the value as an integer, not 0. If `sticky`, they are at least two bits more than
-    /// those of the format to which the value is rounded.
+    /// Digits of the value as an integer, not 0. If `sticky` is set, there must be at least two
+    /// bits more than the precision of the format to which the value is rounded.
     pub significand: u128,
     pub exponent: i32,
     pub sticky: bool,

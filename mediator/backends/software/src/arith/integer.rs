@@ -128,8 +128,9 @@ fn byte(word: u32, index: u32, signed: bool) -> i32 {
     }
 }
 
-/// Multiplies each of the four bytes of `a` by that of `b`, and adds the products to `c` (PTX's
-/// `dp4a`). The flags say whether the bytes of `a` and of `b` are signed.
+/// Multiplies each of the four bytes of `a` by the corresponding byte of `b`, and adds the products
+/// to `c` (PTX's `dp4a`). `a_signed` and `b_signed` say whether the bytes of `a` and of `b` are
+/// signed.
 #[inline]
 pub fn dp4a(a: u32, b: u32, c: u32, a_signed: bool, b_signed: bool) -> u32 {
     let product = |index| byte(a, index, a_signed) * byte(b, index, b_signed);
@@ -137,9 +138,9 @@ pub fn dp4a(a: u32, b: u32, c: u32, a_signed: bool, b_signed: bool) -> u32 {
     c.wrapping_add(sum.cast_unsigned())
 }
 
-/// Multiplies each 16-bit half of `a` by one of two bytes of `b`, the upper two if `high`, and adds
-/// the products to `c` (PTX's `dp2a`). The flags say whether the numbers of `a` and of `b` are
-/// signed.
+/// Multiplies the two 16-bit halves of `a` by two bytes of `b`, the upper two if `high`, otherwise
+/// the lower two. Adds the products to `c` (PTX's `dp2a`). `a_signed` and `b_signed` say whether
+/// the halves of `a` and the bytes of `b` are signed.
 #[inline]
 pub fn dp2a(a: u32, b: u32, c: u32, a_signed: bool, b_signed: bool, high: bool) -> u32 {
     let half = |index: u32| {

@@ -4,14 +4,14 @@ use causeway_mediator::backend::LaunchShape;
 
 use crate::registers::WARP;
 
-/// The multiprocessors on which kernels of a queue believe to run. The engine has no
+/// The multiprocessors on which the kernels of a queue appear to run. The engine has no
 /// multiprocessors: kernels only read these numbers from special registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Multiprocessors {
-    /// Lowest `%smid` that a block reads. Blocks are dealt to multiprocessors in turn, from this
-    /// one on.
+    /// Lowest number that a block reads from `%smid`. Blocks are assigned to the multiprocessors in
+    /// turn, beginning with this one.
     pub first: u32,
-    /// Number of multiprocessors to which blocks are dealt; at least 1.
+    /// Number of multiprocessors to which blocks are assigned; at least 1.
     pub count: u32,
     /// Number of multiprocessors of the whole device, which kernels read from `%nsmid`.
     pub of: u32,
@@ -34,7 +34,7 @@ pub(super) struct Grid {
     pub(super) shape: LaunchShape,
     /// Thread indices in x, y, z for each warp of a block.
     pub(super) threads: Vec<[[u32; WARP]; 3]>,
-    /// Multiprocessors on which the blocks believe to run.
+    /// Multiprocessors on which the blocks appear to run.
     pub(super) multiprocessors: Multiprocessors,
 }
 

@@ -123,7 +123,7 @@ pub struct Registers {
     pub scalar: ScalarType,
     /// Number of components of a register: 2 for `.v2`, 4 for `.v4`, otherwise 1.
     pub vector: u8,
-    /// Name of the register; if `count` is set, what the names of all registers begin with.
+    /// Name of the register; if `count` is set, the common beginning of the names of all registers.
     pub name: String,
     /// `Some(n)` for the registers `name0` to `name{n-1}`, `None` for a single register `name`.
     pub count: Option<u32>,
@@ -142,9 +142,11 @@ pub struct Function {
     pub parameters: Vec<Parameter>,
     /// Results of a device function in order; empty for a kernel.
     pub results: Vec<Parameter>,
-    /// Most threads of a block in x, y and z, as `.maxntid` says; dimensions that it omits are 1.
+    /// Most threads that a block may have in x, y and z, as `.maxntid` says; dimensions that it
+    /// omits are 1. `None` if the function has no `.maxntid`.
     pub max_threads: Option<[u32; 3]>,
-    /// Exact threads of a block in x, y and z, as `.reqntid` says; dimensions that it omits are 1.
+    /// Number of threads that each block must have in x, y and z, as `.reqntid` says; dimensions
+    /// that it omits are 1. `None` if the function has no `.reqntid`.
     pub required_threads: Option<[u32; 3]>,
     /// Statements of the body; `None` if the text only declares the function.
     pub body: Option<Vec<Statement>>,
@@ -198,7 +200,8 @@ pub enum Statement {
     Block(Vec<Statement>),
 }
 
-/// An instruction as the text has it, not yet understood.
+/// An instruction as the text has it. The parser does not check whether there is such an
+/// instruction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Instruction {
     /// Predicate before the instruction, `@p` or `@!p`; `None` if the instruction always executes.
@@ -209,9 +212,9 @@ pub struct Instruction {
     /// `global`, `nc`, `v4`, `f32`. A part with colons stays whole (`L1::no_allocate`,
     /// `shared::cta`).
     pub modifiers: Vec<String>,
-    /// Operands in order. Those of `call` are the results as an [`Operand::List`], the function,
-    /// the arguments as an [`Operand::List`], and the name of the prototype; only the function must
-    /// be there.
+    /// Operands in order. Those of `call` are the results (an [`Operand::List`]), the function, the
+    /// arguments (an [`Operand::List`]) and the name of the prototype; all but the function may be
+    /// missing.
     pub operands: Vec<Operand>,
     /// Line of the instruction, from 1.
     pub line: u32,
@@ -275,7 +278,7 @@ pub enum Operand {
 
 impl Operand {
     /// Returns the two destinations of `p|q`. For any other operand, returns the operand and
-    /// [`Self::Sink`].
+    /// [`Self::Sink`], which discards the second result.
     pub fn pair(&self) -> (&Self, &Self) {
         match self {
             Self::Pair(first, second) => (first, second),
