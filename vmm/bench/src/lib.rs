@@ -14,8 +14,8 @@ use causeway_terminal::{Code, Failure};
 /// Runs the benchmark that `command` names, prints its report, and returns the exit code.
 ///
 /// # Errors
-/// A failure with its exit code if an argument is invalid, the host lacks something, or a report
-/// cannot be written.
+/// A failure, with the exit code of the command, if an argument is invalid, if KVM, the back end or
+/// a device is not available, or if a report cannot be written.
 pub fn run(command: &BenchCommand) -> Result<ExitCode, Failure> {
     let typed: Vec<String> = std::env::args().skip(1).collect();
     match command {

@@ -34,7 +34,9 @@ struct Diagnosis {
     findings: Vec<Check>,
 }
 
-/// Runs all checks and prints their findings. The exit code says whether guests can run.
+/// Checks KVM, memory, VFIO and GPUs of this host, and prints the findings. The returned exit code
+/// is that of [`Code::Kvm`] if guests cannot run because KVM is not usable, else success, whatever
+/// the other findings are.
 ///
 /// # Errors
 /// A report failure if standard output cannot be written.

@@ -49,8 +49,8 @@ pub struct RunArguments {
         allow_hyphen_values = true
     )]
     pub append: Option<String>,
-    /// Disk image for a Linux guest, in raw format; ,ro after the name makes the disk read-only.
-    /// Can be given several times.
+    /// Disk image for a Linux guest, in raw format. With ,ro after the name, the disk is read-only,
+    /// which several VMs require. Can be given several times.
     #[arg(long, value_name = "FILE[,ro]")]
     pub disk: Vec<OsString>,
     /// PCI device of the host to pass through, as `lspci -D` names it. Can be given several times;
@@ -70,7 +70,7 @@ pub struct RunArguments {
     /// Number of VMs. All use the back end of --gpu, each with a session of its own.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub vms: u32,
-    /// End the run after this many seconds, even if guests still run.
+    /// End the run after this many seconds. If guests still run then, the run fails.
     #[arg(long, value_name = "S", default_value_t = 300)]
     pub timeout: u64,
     /// Write the report as JSON to this file; - writes it to standard output instead of the table.

@@ -102,23 +102,24 @@ pub struct Local {
 causeway_vmm::debug_by_name!(BackEnd, Local);
 
 impl BackEnd {
-    /// Opens the back end of `run` in this process, or prepares to start worker processes. A worker
-    /// process starts when its session is opened.
+    /// Opens the back end of `run` for its VMs: in this process, or in worker processes, each of
+    /// which starts when its session is opened.
     ///
     /// # Errors
-    /// A usage failure if `isolation=none` would put sessions of several VMs on a CUDA GPU into
-    /// this process; a GPU failure if the back end is not available.
+    /// As for [`Self::open`].
     pub fn new(run: &Run) -> Result<Self, Failure> {
         let settings = &run.settings;
         Self::open(&run.gpu, &settings.gpu, Users::Vms(settings.vms))
     }
 
     /// Opens the back end `gpu` in this process for `users`, or prepares to start a worker process
-    /// for each. `gpu_text` is the value of `--gpu` that worker processes get.
+    /// for each user. `gpu_text` is the value of `--gpu` from which `gpu` was parsed: worker
+    /// processes get it as an argument, and failures name it.
     ///
     /// # Errors
-    /// A usage failure if `isolation=none` would put sessions of several users on a CUDA GPU into
-    /// this process; a GPU failure if the back end is not available.
+    /// A usage failure if `gpu` has `isolation=none` on a CUDA GPU with several users, because a
+    /// fault of one session would end the others; a GPU failure if the back end is not available to
+    /// this process; a failure with [`Code::Crashed`] if worker processes cannot be prepared.
     pub fn open(gpu: &Gpu, gpu_text: &str, users: Users) -> Result<Self, Failure> {
         users.check(gpu)?;
         match gpu.isolation {
@@ -153,8 +154,9 @@ impl BackEnd {
         }
     }
 
-    /// Returns the counts of each GPU kernel, summed over all VMs. `outcomes` are the results of
-    /// the VMs; counts by worker processes are taken from them.
+    /// Returns the counts of each GPU kernel, summed over all VMs; none unless the back end is
+    /// software. `outcomes` are the results of the VMs, which contain what their worker processes
+    /// counted.
     pub fn kernels(&self, outcomes: &[VmOutcome]) -> Vec<KernelReport> {
         match self {
             Self::Inside(local, _) => {
@@ -213,8 +215,9 @@ impl Local {
     }
 }
 
-/// Opens the back end `gpu` in a worker process, and returns it with the other things that the
-/// worker needs. `session` is the number of the session that the process will hold, from 1.
+/// Opens the back end `gpu` for `users` in a worker process, and returns it as
+/// [`causeway_worker::serve`] needs it. `session` is the number of the session that the process
+/// will hold, from 1; with key `sms` of CUDA, it decides which multiprocessors the session gets.
 ///
 /// # Errors
 /// [`OpenError`] if the back end is not available on this host.
@@ -260,9 +263,9 @@ fn environment(kind: Kind) -> Vec<(OsString, OsString)> {
     }
 }
 
-/// Ensures that this process has the environment variables that the back end's driver reads when it
-/// is loaded. If one is missing or different, this function sets them all and starts the program
-/// again in place of this process.
+/// Ensures that this process has the environment variables that the driver of back end `gpu` reads
+/// when it is loaded. If one is missing or different, this function sets them all and executes the
+/// program again, with the same arguments, in this process.
 ///
 /// # Errors
 /// The error of execve(2) if the program cannot be started again.

@@ -158,7 +158,7 @@ pub fn embedded(name: &str, arguments: &str, level: PrivilegeLevel) -> Result<Bo
 /// Reads the file of a Linux kernel or a bare guest. The loader checks its format later.
 ///
 /// # Errors
-/// An image failure if the file cannot be read, is not a regular file, or has more than 1 GiB.
+/// An image failure if the file cannot be read, is not a regular file, or is larger than 1 GiB.
 pub fn read_image(path: &Path) -> Result<Arc<[u8]>, Failure> {
     read("guest image", path, IMAGE_BYTES_MAX)
 }

@@ -26,11 +26,12 @@ pub struct Run {
     /// The settings, with the chosen back end in place of `auto` in `gpu`.
     pub settings: RunSettings,
     /// How the command reads the value that the guest stores to the exit port of the test device:
-    /// as a verdict, or as the exit status of a program.
+    /// as a verdict (0 means that the guest passed), or as the exit status of a program.
     pub promise: Promise,
     /// The parsed `--gpu`: the back end, and the limits of each VM on it.
     pub gpu: Gpu,
-    /// PCI devices that are passed through, for each VM in order; empty if no VM has any.
+    /// PCI devices that are passed through: a list for each VM, in the order of the VMs; empty if
+    /// no device is passed through.
     pub devices: Vec<Vec<Address>>,
 }
 
@@ -41,7 +42,8 @@ pub struct RunSettings {
     pub guest: String,
     /// Program or kernel that each VM boots.
     pub boot: Boot,
-    /// Whether a Linux guest runs a program of `--program`, whose exit status the command returns.
+    /// Whether `--program` was given: the Linux guest then runs that program, and the command ends
+    /// with its exit status.
     pub has_program: bool,
     /// Number of virtual CPUs of each VM.
     pub vcpus: u32,
@@ -51,7 +53,7 @@ pub struct RunSettings {
     pub small_pages: bool,
     /// Number of VMs, which share the back end.
     pub vms: u32,
-    /// Longest duration of the run in seconds.
+    /// Time in seconds after which the run ends even if guests still run.
     pub timeout_s: u64,
     /// Back end and limits of each VM, in the syntax of `--gpu`.
     pub gpu: String,

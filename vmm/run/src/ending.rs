@@ -11,7 +11,7 @@ use causeway_terminal as terminal;
 use causeway_terminal::Code;
 
 /// How the command reads the value that a guest stores to the exit port of the test device: as a
-/// verdict, or as the exit status of a program.
+/// verdict (0 means that the guest passed), or as the exit status of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
     /// A bare guest: zero means that it passed, any other value that it failed.
@@ -53,8 +53,8 @@ impl Promise {
         }
     }
 
-    /// Returns the exit status of the guest's program from the VM's `result`, or `None` if no
-    /// program ended.
+    /// Returns the exit status of the guest's program from the VM's `result`, or `None` if the
+    /// guest reported none, as for every bare guest.
     pub fn program_status(self, result: &VmResult) -> Option<u8> {
         match (self, result) {
             (Self::Verdict, _) => None,
@@ -64,8 +64,9 @@ impl Promise {
         }
     }
 
-    /// Returns the exit code of the command for a VM that ended with `result`, or `None` if that is
-    /// a success.
+    /// Returns the exit code of the command for a VM that ended with `result`, or `None` if the VM
+    /// passed: its guest reported 0 or, if `self` is not [`Self::Program`], turned off, restarted
+    /// or halted its machine.
     pub fn code(self, result: &VmResult) -> Option<RunCode> {
         if let Some(status) = self.program_status(result) {
             return (status != 0).then_some(RunCode::Program(status));
@@ -125,9 +126,10 @@ impl Promise {
     }
 }
 
-/// Returns the exit code for the worst result of all VMs, or `None` if the run passed. If the
-/// programs of several VMs failed, the exit status from the first of these VMs counts. If all VMs
-/// passed but `counters_disagree` is true (KVM and the VMM counted different exits), the run fails.
+/// Returns the exit code for the worst result of all VMs, or `None` if the run passed. A signal is
+/// worse than a timeout, a timeout is worse than a crash, and a crash is worse than a failure that
+/// a guest reported; among equally bad results, the first VM's counts. If all VMs passed but
+/// `counters_disagree` is true (KVM and the VMM counted different exits), the run fails.
 pub fn exit_code(
     promise: Promise,
     outcomes: &[VmOutcome],
@@ -152,7 +154,9 @@ pub fn exit_code(
     worst.or(counters_disagree.then_some(RunCode::Own(Code::GuestFailed)))
 }
 
-/// Prints to standard error why each VM failed, with the last lines of its console.
+/// Prints to standard error why each failed VM of `run` failed. The last lines of its console
+/// follow, unless a program ended with a status other than 0, because it has printed its own
+/// messages.
 pub fn explain(run: &Run, outcomes: &[VmOutcome]) {
     for outcome in outcomes {
         match run.promise.code(&outcome.result) {

@@ -69,8 +69,8 @@ pub struct Gpu {
     pub kind: Kind,
     /// GPU memory that each VM may allocate, in bytes.
     pub memory_bytes: u64,
-    /// Whether the user gave `memory=`. If so, a back end with less memory is an error; otherwise,
-    /// the back end's memory becomes the limit.
+    /// Whether the user gave `memory=`. If so, a vfio device with less memory is an error;
+    /// otherwise, its memory becomes the limit.
     pub memory_given: bool,
     /// Allocations of each VM, if typed.
     allocations: Option<u32>,
@@ -154,8 +154,9 @@ impl Gpu {
             .unwrap_or_else(|| (ALLOCATIONS_IN_ALL / vms.max(1)).min(ALLOCATIONS_PER_VM))
     }
 
-    /// Replaces the back end `auto` in `text`, a value of `--gpu`: by `cuda` if `has_cuda` returns
-    /// true, else by `software`. Other texts are returned unchanged.
+    /// Returns `text`, a value of `--gpu`, with a back end in place of `auto`: `cuda` if `has_cuda`
+    /// returns true, else `software`. A text without `auto` is returned unchanged, and `has_cuda`
+    /// is not called.
     pub fn choose(text: &str, has_cuda: impl FnOnce() -> bool) -> String {
         let (back_end, rest) = text.split_at(text.find(',').unwrap_or(text.len()));
         if back_end != "auto" {

@@ -15,14 +15,15 @@ use causeway_terminal::{Code, Failure};
 /// Arguments of `causeway initramfs`, as the user typed them.
 #[derive(Debug, Args)]
 pub struct InitramfsArguments {
-    /// Program to run: a static executable for x86-64. The VM's exit status is that of this
-    /// program.
+    /// Program that the guest runs: a static executable for x86-64. `causeway run --initramfs` ends
+    /// with its exit status.
     #[arg(long, value_name = "FILE")]
     pub program: PathBuf,
     /// Files, kernel modules and arguments for the program.
     #[command(flatten)]
     pub more: ProgramArguments,
-    /// Linux kernel whose modules for PCI and virtio devices go into the initramfs.
+    /// Linux kernel that the guest will boot. Its modules for PCI and virtio devices go into the
+    /// initramfs.
     #[arg(long, value_name = "FILE")]
     pub kernel: Option<PathBuf>,
     /// File to write, or - for standard output. The same arguments and files always give the same

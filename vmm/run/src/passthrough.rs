@@ -14,7 +14,7 @@ use causeway_terminal::{Code, Failure};
 /// Parses the values of `--vfio`: addresses of PCI devices such as `0000:00:03.0`.
 ///
 /// # Errors
-/// A usage failure that names the first text that is no PCI address.
+/// A usage failure that names the first text that is not a PCI address.
 pub fn parse(texts: &[String]) -> Result<Vec<Address>, Failure> {
     let parse = |text: &String| {
         let address = text.parse::<Address>();
@@ -23,11 +23,13 @@ pub fn parse(texts: &[String]) -> Result<Vec<Address>, Failure> {
     texts.iter().map(parse).collect()
 }
 
-/// Distributes devices among `vms` VMs and returns the devices of each: one VM gets all, several
-/// VMs get one each. Returns an empty list if `addresses` is empty.
+/// Distributes the devices at `addresses` among `vms` VMs, and returns the devices of each VM: one
+/// VM gets all, several VMs get one each. Returns an empty list if `addresses` is empty. `gpu` is
+/// the back end of the run: the device of back end `vfio` cannot also be passed through.
 ///
 /// # Errors
-/// A usage failure if a device is given twice, or if several VMs cannot have one device each.
+/// A usage failure if a device occurs twice in `addresses` or is also the device of `gpu`, or if
+/// there are several VMs and fewer or more devices than VMs.
 pub fn assign(addresses: &[Address], vms: u32, gpu: &Gpu) -> Result<Vec<Vec<Address>>, Failure> {
     refuse_twice(addresses, mediated(gpu.kind))?;
     let devices = addresses.len();
@@ -66,12 +68,13 @@ fn refuse_twice(addresses: &[Address], mediated: Option<Address>) -> Result<(), 
     }
 }
 
-/// Checks that each device of `run` is available, and that the host can lock the RAM of the VMs
-/// that have devices. Call this function before any device is opened.
+/// Checks that each device of `run` is available, that this process can lock the RAM of the VMs
+/// that have devices, and that devices of one IOMMU group have one owner. Call this function before
+/// any device is opened.
 ///
 /// # Errors
-/// A device failure if a device is not available; a usage failure if devices of one IOMMU group
-/// belong to different VMs.
+/// A device failure if a device is not available or the RAM cannot be locked; a usage failure if
+/// devices of one IOMMU group belong to different VMs, or to a VM and to the back end `vfio`.
 pub fn check(run: &Run) -> Result<(), Failure> {
     let host = Host::default();
     // Each VM has IOMMU tables of its own, and its memory is locked for them.
@@ -119,7 +122,8 @@ fn one_owner_for_each_group(owners: &[(Option<u32>, Owner, Address)]) -> Result<
     Ok(())
 }
 
-/// Returns the object that opens the devices of VM `index`, or `None` if the VM has no devices.
+/// Returns the object that opens the devices passed through to VM `index` (from 0) of `run`, or
+/// `None` if no devices are passed through.
 pub fn source(run: &Run, index: u32) -> Option<Arc<dyn DeviceSource>> {
     let addresses = run.devices.get(index as usize)?.clone();
     Some(Arc::new(HostDevices {

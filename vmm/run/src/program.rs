@@ -14,8 +14,8 @@ use causeway_terminal::{Code, Failure};
 #[derive(Debug, Default, Args)]
 pub struct ProgramArguments {
     /// File that the program needs. HOST is its path on this host, GUEST its absolute path in the
-    /// guest; the default is its name in the root folder, where the program starts. Can be given
-    /// several times.
+    /// guest; by default, the file keeps its name and lies in the root folder, in which the program
+    /// starts. Can be given several times.
     #[arg(long = "file", value_name = "HOST[:GUEST]", requires = "program")]
     pub files: Vec<OsString>,
     /// Kernel module to load before the program starts. Modules that are found for the kernel are
@@ -31,8 +31,8 @@ pub struct ProgramArguments {
 /// The Linux kernel on which a guest's program runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Kernel<'a> {
-    /// Path of the kernel's file on the host. Modules for the kernel are searched for near this
-    /// path.
+    /// Path of the kernel's file on the host. Its modules are searched for in the folder of this
+    /// file, then one folder higher, then where this host keeps its own modules.
     pub path: &'a Path,
     /// Content of the kernel's file.
     pub image: &'a [u8],
@@ -42,8 +42,8 @@ pub struct Kernel<'a> {
 /// those that are found for `kernel`, if given.
 ///
 /// # Errors
-/// An image failure if the program cannot be read or run in a guest; a usage failure if a file or
-/// module of the arguments is not usable.
+/// An image failure if `program` cannot be read or is not a program that a guest can run; a usage
+/// failure if a file or module in `arguments` cannot be read, or its path in the guest is invalid.
 pub fn initramfs(
     program: &Path,
     arguments: &ProgramArguments,

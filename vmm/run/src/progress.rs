@@ -28,8 +28,8 @@ pub fn process_start(main: Instant) -> Instant {
     main.checked_sub(used).unwrap_or(main)
 }
 
-/// A thread that shows a progress line on the terminal from one second on, and records the peak
-/// memory use of this process.
+/// A thread that shows a progress line on the terminal if the command takes longer than a second,
+/// and records the peak memory use of this process.
 #[derive(Debug)]
 pub struct Watch {
     stop: Arc<AtomicBool>,

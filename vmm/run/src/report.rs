@@ -11,8 +11,8 @@ use causeway_vmm::host::Host;
 use causeway_vmm::passthrough::DeviceReport;
 use serde::{Deserialize, Serialize};
 
-/// Name and version of the report's format. Fields may be added; if the meaning of a field changes,
-/// so does the number.
+/// Name and version of the report's format. New fields may be added in the same version; if the
+/// meaning of a field changes, the version after the slash grows.
 pub const SCHEMA: &str = "causeway.report/1";
 
 /// Report of a whole run, as `--json` writes it.
@@ -40,9 +40,11 @@ pub struct Report {
     pub vmm_rss_bytes_per_vm: u64,
     /// What each VM did, and how it ended.
     pub vms: Vec<VmReport>,
-    /// Phases of the guests' runs, in the order in which the guests marked them, VM by VM.
+    /// Phases of the guests' runs that have ended: all of the first VM in their order, then those
+    /// of the next VM.
     pub phases: Vec<PhaseReport>,
-    /// Figures that the guests reported to the test device, VM by VM.
+    /// Figures, such as ratios, that the guests reported to the test device: those of the first VM,
+    /// then those of the next VM.
     pub ratios: Vec<RatioReport>,
     /// GPU kernels that the software back end executed for all VMs, sorted by name; empty on other
     /// back ends.
@@ -99,7 +101,8 @@ pub struct BackendReport {
     pub name: String,
     /// Number of multiprocessors of the GPU, or of cores that the software back end uses.
     pub compute_units: u32,
-    /// GPU memory that each VM may allocate, in bytes.
+    /// GPU memory that each VM may allocate, in bytes: the limit of `--gpu`, or all memory of the
+    /// back end if that is less.
     pub memory_bytes_per_vm: u64,
 }
 
@@ -114,10 +117,11 @@ pub struct VmReport {
     pub memory_bytes: u64,
     /// How the VM ended, as text for people.
     pub result: String,
-    /// Whether the way in which the VM ended counts as success.
+    /// Whether the VM passed: its guest reported 0 to the test device or, unless `--program` was
+    /// given, turned off, restarted or halted its machine. All other endings count as failure.
     pub passed: bool,
-    /// Exit status of the program that the guest ran, or 128 plus the number of the signal that
-    /// killed it; absent if no program ended.
+    /// Exit status of the program that a Linux guest ran, or 128 plus the number of the signal that
+    /// killed it; absent for a bare guest, and if the guest reported no status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub program_status: Option<u8>,
     /// Numbers of stray accesses by kind: accesses to the device that hit no register and no
@@ -133,8 +137,8 @@ pub struct VmReport {
     pub session: SessionCounts,
     /// Where the session ran: `none` for the process of the VM, `process` for a worker process.
     pub isolation: &'static str,
-    /// Memory that the worker process used when the session was closed, in bytes, without guest RAM
-    /// and GPU memory; absent without a worker process.
+    /// Memory that the VM's worker process used when the session was closed, in bytes, without
+    /// guest RAM and GPU memory; absent without a worker process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker_rss_bytes: Option<u64>,
     /// Number of times that the guest lost its worker process and continued with another; absent
@@ -255,16 +259,18 @@ impl PhaseReport {
 }
 
 impl Report {
-    /// Returns whether the host's KVM counts port accesses as `io_exits`. Some KVMs count them only
-    /// as emulated instructions. This function returns true if any VM of the run has a nonzero
-    /// `io_exits`, because every bare guest accesses ports.
+    /// Returns whether the host's KVM counts port accesses in `io_exits`. Some KVMs count them only
+    /// in `insn_emulation`. The result is true if `io_exits` of any VM of the run is not zero,
+    /// because every bare guest accesses ports.
     pub fn kvm_counts_ports(&self) -> bool {
         self.vms
             .iter()
             .any(|vm| vm.kvm_exits.get("io_exits").is_some_and(|n| *n != 0))
     }
 
-    /// Returns the phases in which KVM and the VMM counted different numbers of exits.
+    /// Returns the phases in which KVM and the VMM counted different numbers of exits. A difference
+    /// of one for each virtual CPU but the first is allowed, because these may be in the middle of
+    /// an exit when a phase begins or ends.
     pub fn disagreements(&self) -> impl Iterator<Item = &PhaseReport> {
         let ports = self.kvm_counts_ports();
         let vcpus = |index| {

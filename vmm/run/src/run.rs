@@ -44,16 +44,17 @@ pub struct RunOutcome {
     pub outcomes: Vec<VmOutcome>,
     /// What each guest reported to its test device, in the order of the VMs.
     pub guest_reports: Vec<testdev::Report>,
-    /// The report for users. Its field `outcome` is "fail" until the caller sets it.
+    /// The report for users. Its field `outcome` is "fail": if the run passed, the caller sets it
+    /// to "pass".
     pub report: Report,
 }
 
-/// Runs the guests that the arguments describe, prints the report, and returns the exit code.
-/// `started` is when the process was started.
+/// Runs the guests that `arguments` describe, prints the report, and returns the exit code.
+/// `started` is when this process was started, for the boot time in the report.
 ///
 /// # Errors
-/// A failure with its exit code if an argument is invalid or the host lacks something, if a VM
-/// cannot be created, or if the report cannot be written.
+/// A failure, with the exit code of the command, if an argument is invalid, if KVM, the back end or
+/// a device is not available, if a VM cannot be created, or if the report cannot be written.
 pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failure> {
     let run = Run::check(arguments)?;
     let mut signals = block_signals()?;
@@ -101,24 +102,27 @@ pub fn block_signals() -> Result<Signals, Failure> {
 /// Settings of a run that benchmarks need and that no option of `run` sets.
 #[derive(Default)]
 pub struct Extras {
-    /// Repeats the measurements of the guests on the host, for comparison.
+    /// Repeats the guests' timed operations on the host, for comparison; `None` to compare nothing.
     pub counterpart: Option<Arc<dyn Counterpart>>,
-    /// Devices that the benchmark adds to each VM.
+    /// Devices that the benchmark adds to each VM; `None` to add none.
     pub attached: Option<Arc<dyn Attach>>,
-    /// Opens the devices of `--vfio`. The default opens them through the host's VFIO driver.
+    /// Opens the PCI devices that are passed through. With `None`, those of `--vfio` are opened
+    /// through the host's VFIO driver.
     pub devices: Option<Arc<dyn DeviceSource>>,
-    /// Returns the text of the progress line. The default text is the name of the guest.
+    /// Returns the text of the progress line. With `None`, the text is the name of the guest and
+    /// the number of VMs.
     pub caption: Option<Caption>,
 }
 
 causeway_vmm::debug_by_name!(Extras);
 
-/// Creates the VMs of `run` and runs them until they end. `started` is when the process was
-/// started, for the boot time in the report.
+/// Creates the VMs of `run` and runs them until they end, the time limit is reached, or `signals`
+/// receives a signal. `started` is when this process was started, for the boot time in the report;
+/// `extras` is what a benchmark adds to the run.
 ///
 /// # Errors
-/// A failure with its exit code if the host lacks KVM, the back end or a device, or if a VM cannot
-/// be created.
+/// A failure, with the exit code of the command, if KVM, the back end or a device is not available,
+/// or if a VM cannot be created.
 pub fn execute(
     run: &Run,
     started: Instant,

@@ -189,8 +189,8 @@ fn phase_table(report: &Report, hidden: &[&str]) -> String {
     aligned(header, rows, texts..usize::MAX).trim_fmt()
 }
 
-/// Returns a table without lines between cells. The columns whose indices are in `figures` are
-/// aligned at the right, the others at the left.
+/// Returns a table of `header` and `rows`, without lines between cells. The columns whose indices
+/// (from 0) are in `figures` are right-aligned, the others left-aligned.
 pub fn aligned<R: Into<Row>>(
     header: impl Into<Row>,
     rows: impl IntoIterator<Item = R>,

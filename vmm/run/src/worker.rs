@@ -19,17 +19,21 @@ pub struct WorkerArguments {
     /// receives descriptors of the memory.
     #[arg(long)]
     pub seal: bool,
-    /// Process ID of the process that starts this one.
+    /// Process ID of the process that starts this one. This process ends with it.
     pub parent: u32,
-    /// Number of the session that this process holds, from 1.
+    /// Number of the session that this process holds, from 1. With the key sms of --gpu cuda, it
+    /// decides which multiprocessors the session gets.
     pub session: u32,
 }
 
-/// Holds the session of one VM or client process, on behalf of the process that started this one,
-/// until that process closes the connection.
+/// Holds the session of one VM or client process for the process that started this one, and ends
+/// this process when that process closes the session or ends. Returns only if the session cannot be
+/// opened. If the back end is not available, tells that process why, and returns the exit code of
+/// [`Code::Gpu`].
 ///
 /// # Errors
-/// A failure if `--gpu` is invalid, or if this process cannot be set up or loses its connection.
+/// A usage failure if `--gpu` is invalid; a failure with [`Code::Crashed`] if this process cannot
+/// be set up, or receives no valid request for a session.
 pub fn run(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
     // A terminal sends signals to the whole process group; the VMM ends its workers itself.
     let _signals = Signals::block()

@@ -24,16 +24,19 @@ pub struct StatArguments {
     /// Show all processes of this user; as root, those of all users.
     #[arg(long, conflicts_with = "pid")]
     pub all: bool,
-    /// Print JSON instead of the live view: one line for each guest and interval.
+    /// Print JSON instead of the live view: in each interval, one line for each guest.
     #[arg(long)]
     pub json: bool,
-    /// Print one line for each guest, with rates averaged since the guest started, and end.
+    /// With --json, print one line for each guest, with rates averaged since the guest started, and
+    /// end.
     #[arg(long, requires = "json", conflicts_with_all = ["count", "interval_ms"])]
     pub once: bool,
-    /// Length of an interval in milliseconds, 20 to 3600000.
+    /// Time between two updates of the view, or two lines of a guest with --json, in milliseconds,
+    /// 20 to 3600000.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub interval_ms: u64,
-    /// End after this many intervals. The default is to end when the process ends.
+    /// With --json, end after this many intervals. The default is to end when the last process that
+    /// is shown ends.
     #[arg(long, value_name = "N", requires = "json", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
 }

@@ -48,7 +48,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Returns a failure with this exit code and `message`, and `source` as its cause.
+    /// Returns a failure with exit code `code` and `message`, and `source` as its cause.
     pub fn new(
         code: Code,
         message: impl Into<String>,
@@ -61,13 +61,13 @@ impl Failure {
         }
     }
 
-    /// Returns the failure for invalid arguments of the command, with `message`.
+    /// Returns a failure with [`Code::Usage`] and `message`, for invalid arguments of the command.
     pub fn usage(message: impl Into<String>) -> Self {
         Self::without_cause(Code::Usage, message)
     }
 
-    /// Returns the failure for an invalid `value` of `argument`, with the reason `source` as its
-    /// cause.
+    /// Returns the failure, with [`Code::Usage`], for an invalid `value` of `argument`. Its cause
+    /// is `source`, which says why the value is invalid.
     pub fn usage_from(
         argument: &str,
         value: &str,
@@ -80,7 +80,8 @@ impl Failure {
         )
     }
 
-    /// Returns the failure for a GPU of `--gpu` that is not available, with `message`.
+    /// Returns a failure with [`Code::Gpu`] and `message`, for a GPU of `--gpu` that is not
+    /// available.
     pub fn gpu(message: impl Into<String>) -> Self {
         Self::without_cause(Code::Gpu, message)
     }
@@ -93,8 +94,8 @@ impl Failure {
         }
     }
 
-    /// Returns the failure for the file `path` that cannot be read. `what` names the role of the
-    /// file, such as "initramfs".
+    /// Returns the failure, with [`Code::Image`], for a file of the guest at `path` that cannot be
+    /// read. `what` names the role of the file, such as "initramfs".
     pub fn file(what: &str, path: &Path, source: std::io::Error) -> Self {
         let message = format!("cannot read the {what} {}", path.display());
         Self::new(Code::Image, message, source)

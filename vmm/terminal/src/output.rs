@@ -39,12 +39,18 @@ fn write_error(bytes: &[u8]) {
 
 /// Prints `text`, results of the command, to standard output. A reader that closes the pipe (`|
 /// head -1`) is not a failure.
+///
+/// # Errors
+/// A failure with [`Code::Report`] if standard output cannot be written.
 pub fn print_results(text: &str) -> Result<(), Failure> {
     print_bytes(text.as_bytes())
 }
 
 /// Prints `text`, a part of continuous results, to standard output. Returns false if the reader has
 /// closed the pipe, so that the command can end.
+///
+/// # Errors
+/// A failure with [`Code::Report`] if standard output cannot be written.
 pub fn print_while_read(text: &str) -> Result<bool, Failure> {
     let written = write_output(text.as_bytes());
     let read = !matches!(&written, Err(e) if e.kind() == ErrorKind::BrokenPipe);
@@ -53,6 +59,9 @@ pub fn print_while_read(text: &str) -> Result<bool, Failure> {
 
 /// Prints binary results of the command to standard output. A reader that closes the pipe is not a
 /// failure.
+///
+/// # Errors
+/// A failure with [`Code::Report`] if standard output cannot be written.
 pub fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     finish_output(write_output(bytes))
 }

@@ -27,8 +27,8 @@ pub enum OutputFile {
 }
 
 impl OutputFile {
-    /// Checks that `path` can be written to, and returns it as a destination. The check creates no
-    /// file that stays, and changes none.
+    /// Checks that `path` can be written to, and returns it as a destination. The check leaves no
+    /// new file behind, and changes no existing file.
     ///
     /// # Errors
     /// The error of the system call that failed, such as a missing directory or permission.

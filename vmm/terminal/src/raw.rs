@@ -100,7 +100,10 @@ impl Drop for Keeper {
 
 /// Runs the keeper, the process that restores the terminal: waits until the parent process ends,
 /// and restores the terminal if the parent has not done so, for example because it was killed. This
-/// is the body of the hidden subcommand.
+/// is the body of the hidden subcommand [`KEEPER`].
+///
+/// # Errors
+/// A failure with [`Code::Crashed`] if standard input is not a terminal, or a system call fails.
 pub fn keep() -> Result<ExitCode, Failure> {
     let failed = |e: Errno| {
         Failure::new(

@@ -26,9 +26,12 @@ pub enum ReportFile {
 }
 
 impl ReportFile {
-    /// Returns the destination for the value `path` of `--json`, where `-` is standard output,
-    /// after checking that it can be written to. The check creates no file that stays, and changes
-    /// none.
+    /// Checks that `path`, the value of `--json`, can be written to, and returns it as a
+    /// destination. `-` stands for standard output; `None` means that no report is written. The
+    /// check leaves no new file behind, and changes no existing file.
+    ///
+    /// # Errors
+    /// A failure with [`Code::Report`] if `path` cannot be written to.
     pub fn prepare(path: Option<&Path>) -> Result<Self, Failure> {
         let Some(path) = path else {
             return Ok(Self::None);
@@ -48,12 +51,16 @@ impl ReportFile {
         Ok(Self::File { path, file })
     }
 
-    /// Returns whether the report goes to standard output, where the command then prints no table.
+    /// Returns whether the report goes to standard output. The caller then must not print its table
+    /// there.
     pub fn is_output(&self) -> bool {
         matches!(self, Self::Output)
     }
 
-    /// Writes `report` to the destination as JSON.
+    /// Writes `report` to the destination as JSON, if `--json` was given.
+    ///
+    /// # Errors
+    /// A failure with [`Code::Report`] if the report cannot be written.
     pub fn write(self, report: &impl Serialize) -> Result<(), Failure> {
         match self {
             Self::None => Ok(()),

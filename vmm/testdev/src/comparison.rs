@@ -29,12 +29,12 @@ pub struct Sample {
     pub line: Line,
     /// Number of operations in the sample.
     pub operations: u32,
-    /// Bytes of each operation.
+    /// Number of bytes that each operation moves; 0 if it moves none.
     pub bytes: u64,
     /// Time that the guest took for all operations, in nanoseconds.
     pub guest_ns: u64,
-    /// Time that the host took for all operations, in nanoseconds; `None` if the host does not do
-    /// them natively.
+    /// Time that the host took for all operations, in nanoseconds; `None` if the host did not
+    /// repeat them, because the run has no [`Counterpart`] or the line has no native form.
     pub native_ns: Option<u64>,
 }
 

@@ -34,7 +34,8 @@ pub use recorder::{FIGURES_MAX, Recorder, Report, RunContext};
 
 use ports::Ports;
 
-/// The test device of one VM. When it is attached to a VM, its report is empty.
+/// The test device of one VM, which keeps what the guest reports. Attaching the device to a VM
+/// discards earlier reports.
 #[derive(Debug, Default)]
 pub struct TestDevice {
     context: RunContext,

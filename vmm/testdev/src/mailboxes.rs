@@ -74,9 +74,9 @@ impl Mailboxes {
         self.changed.notify_all();
     }
 
-    /// Ends every [`Self::fetch`] that waits for mail, and makes later ones return at once. The
-    /// caller calls this when a VM of the run has failed, because its mail may never come. Mail can
-    /// still be posted, and mail that is there can still be fetched.
+    /// Ends every [`Self::fetch`] that waits for mail, and makes later ones return at once. Call
+    /// this function when a VM of the run has failed, because mail from that VM may never come.
+    /// Guests can still post mail, and fetch mail that is already there.
     pub fn sender_failed(&self) {
         self.state.lock().sender_failed = true;
         self.changed.notify_all();

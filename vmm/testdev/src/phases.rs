@@ -120,8 +120,8 @@ impl PhaseRecorder {
         Ok(())
     }
 
-    /// Ends the open phase, in which the guest says that it did `operations` operations, moved
-    /// `bytes` bytes and rang `doorbells` doorbells.
+    /// Ends the open phase. By the guest's own count, it did `operations` operations, moved `bytes`
+    /// bytes and rang `doorbells` doorbells in the phase.
     ///
     /// # Errors
     /// [`RecordError::Field`] if no phase is open.

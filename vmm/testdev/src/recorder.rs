@@ -76,8 +76,9 @@ pub struct Recorder {
 
 impl Recorder {
     /// Returns a recorder without reports. `memory` is the guest's RAM and aperture, in which the
-    /// guest writes its records. `exits` provides the counts of exits of the guest's VM, and
-    /// `tsc_khz` is the frequency of the guest's time stamp counter in kHz.
+    /// guest writes its records; `context` is what the VM shares with the other VMs of its run.
+    /// `exits` provides the counts of exits of the guest's VM, and `tsc_khz` is the frequency of
+    /// the guest's time stamp counter in kHz.
     ///
     /// A record that asks for mail makes [`Self::record`] wait for the mail. This wait ends early
     /// if `stop` is set and then [`Mailboxes::wake`] is called.

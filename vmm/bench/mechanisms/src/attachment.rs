@@ -25,8 +25,9 @@ use crate::trap::{Trap, TrapMemory, TrapRegisters};
 /// Number of cards: two of devices, and one of the host.
 const CARDS: u64 = 3;
 
-/// The devices by which the guest of `bench exits` reaches a GPU (for the mechanisms `forward` and
-/// `trap`), and the samples taken so far. Each VM gets new devices, which have no allocations.
+/// Attaches to each VM the devices by which the guest of `bench exits` reaches a GPU with the
+/// mechanisms `forward` and `trap`, and keeps the samples of all VMs. Every VM gets new devices,
+/// which have no allocations.
 pub struct Mechanisms {
     backend: Arc<dyn Backend>,
     plan: Plan,
@@ -38,12 +39,13 @@ pub struct Mechanisms {
 causeway_vmm::debug_by_name!(Mechanisms);
 
 impl Mechanisms {
-    /// Returns the devices, which allocate memory and launch kernels on `backend`. `effort` says up
-    /// to which size workloads are measured.
+    /// Returns mechanisms whose devices allocate memory and launch kernels on `backend`, without
+    /// samples. `effort` decides the sizes at which the workloads are measured: few small ones, or
+    /// all.
     ///
     /// # Errors
     /// [`CardError::Small`] if the back end has too little memory for the benchmark, another
-    /// [`CardError`] if the session for the host's own samples cannot be created.
+    /// [`CardError`] if the back end cannot provide what the host needs for its own samples.
     pub fn new(backend: Arc<dyn Backend>, effort: Effort) -> Result<Self, CardError> {
         let (bytes, wanted) = (backend.attributes().memory_bytes, CARDS * BYTES_MAX);
         if bytes < wanted {
@@ -62,8 +64,9 @@ impl Mechanisms {
         })
     }
 
-    /// Sets the PCI device that is passed through to the guest, if any, so that samples on its
-    /// memory can be taken. The caller also gives the device to the VM, which opens it.
+    /// Sets the PCI device that is passed through to the guest, so that samples on the device's
+    /// memory can be taken; with `None`, none are. The caller must also give the device to the VM,
+    /// which opens it.
     #[must_use]
     pub fn with_device(self, device: Option<Arc<PassthroughDevice>>) -> Self {
         let memory = device.as_ref().map(|device| device.memory());
@@ -80,7 +83,7 @@ impl Mechanisms {
         self.taken.lock().clone()
     }
 
-    /// Returns the number of samples taken so far, and the last sample.
+    /// Returns the number of samples taken so far, and the last sample, if there is one.
     pub fn progress(&self) -> (usize, Option<Measurement>) {
         let taken = self.taken.lock();
         (taken.len(), taken.last().copied())

@@ -97,11 +97,11 @@ pub enum CardError {
 
 /// An allocation of a card, mapped for the CPU and for kernels.
 pub(crate) struct CardMemory {
-    /// Mapping of the memory in this process. Kernels may write to the memory at any time.
+    /// Mapping of the allocation in this process. Kernels may write to the memory at any time.
     pub mapping: Mapping,
-    /// GPU address of the memory, by which kernels access it.
+    /// GPU address of the allocation, by which kernels access it.
     pub address: u64,
-    /// Size of the memory in bytes, rounded up to the allocation granularity of the back end.
+    /// Size of the allocation in bytes, rounded up to the allocation granularity of the back end.
     pub bytes: u64,
     _memory: Arc<dyn Memory>,
 }

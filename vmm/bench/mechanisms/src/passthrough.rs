@@ -77,14 +77,15 @@ struct Mapped {
 }
 
 impl PassthroughDevice {
-    /// Opens the device at `address`, finds memory of the device that can be measured, and releases
-    /// the device again. `ram_bytes` is the RAM of the VM to which the device will be passed
-    /// through.
+    /// Opens the device at `address` of `host`, finds memory of the device that can be measured,
+    /// and releases the device again. `ram_bytes` is the RAM of the VM to which the device will be
+    /// passed through; this process must be able to lock that much RAM.
     ///
     /// # Errors
-    /// [`PassedDeviceError`]: `Preflight`, `Container` or `Open` if the device cannot be opened,
-    /// `Bar` if none of its BARs is memory, `Map` or `Touch` if the memory cannot be accessed,
-    /// `Forgets` if it does not keep the values stored to it.
+    /// [`PassedDeviceError`]: `Preflight` if the device is not ready to be passed through or the
+    /// RAM cannot be locked, `Container` or `Open` if the device cannot be opened, `Bar` if none of
+    /// its BARs is memory, `Map` or `Touch` if that memory cannot be accessed, `Forgets` if it does
+    /// not keep the values stored to it.
     pub fn probe(host: Host, address: Address, ram_bytes: u64) -> Result<Self, PassedDeviceError> {
         let function = host.preflight(address, ram_bytes)?;
         let container = Container::new(&host, Choice::default(), &[address], None)?;

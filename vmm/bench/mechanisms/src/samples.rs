@@ -20,8 +20,8 @@ const SAMPLES_MAX: usize = 65_536;
 pub struct Measurement {
     /// The cell, and the time of its operations.
     pub sample: Sample,
-    /// For samples of the host, processor time that this process used, in nanoseconds. `None` for
-    /// samples of a guest, because the phases of its run contain this time.
+    /// Processor time that this process used for the sample, in nanoseconds, if the host took the
+    /// sample. `None` if the guest took it: the guest's phases contain this time.
     pub cpu_ns: Option<u64>,
 }
 

@@ -7,7 +7,8 @@ pub fn dash() -> String {
     String::from("-")
 }
 
-/// Formats a value with three significant digits, with a letter for thousands and more: `336k`.
+/// Formats a value with three significant digits, and with the suffix `k`, `M` or `G` from a
+/// thousand on: `336k`.
 pub fn short(value: f64) -> String {
     // What rounding makes a thousand of is one.
     let scales = [(999.5e6, 1e9, "G"), (999.5e3, 1e6, "M"), (999.5, 1e3, "k")];
@@ -38,7 +39,7 @@ fn decimals(value: f64) -> usize {
     first.clamp(0.0, 9.0) as usize
 }
 
-/// Formats a ratio with its confidence interval: `2.5 (2.1-3.0)`.
+/// Formats a ratio with its confidence interval, if it has one: `2.50 (2.10-3.00)`.
 pub fn ratio(ratio: Ratio) -> String {
     let median = short(ratio.median);
     match ratio.low.zip(ratio.high) {
@@ -56,14 +57,15 @@ fn range(low: f64, high: f64) -> String {
     }
 }
 
-/// Formats a time in nanoseconds with three significant digits in its largest unit: `53.0 µs`.
+/// Formats the time `ns` (nanoseconds) with three significant digits, in ns, µs, ms or s depending
+/// on its length: `53.0 µs`.
 pub fn time(ns: f64) -> String {
     let (scale, unit) = unit_of(ns);
     format!("{} {unit}", digits(ns / scale))
 }
 
-/// Formats a time in nanoseconds with its confidence interval in the same unit:
-/// `1.50 µs (1.40-1.60)`.
+/// Formats the time `ns` and the ends of its confidence interval `interval` (all in nanoseconds) in
+/// one unit: `1.50 µs (1.40-1.60)`. With `None`, formats the time alone.
 pub fn time_within(ns: f64, interval: Option<(f64, f64)>) -> String {
     let (scale, unit) = unit_of(ns);
     match interval {
@@ -84,8 +86,8 @@ fn unit_of(ns: f64) -> (f64, &'static str) {
     }
 }
 
-/// Formats a number of exits per operation. Small numbers get an exponent, so that they do not look
-/// like zero.
+/// Formats a number of exits per operation. Fractions below 0.01 are written with an exponent, so
+/// that they do not look like zero.
 pub fn count(exits: f64) -> String {
     match exits {
         n if n.fract() == 0.0 => format!("{n:.0}"),

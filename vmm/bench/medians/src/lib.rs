@@ -57,7 +57,7 @@ impl Distribution {
     }
 }
 
-/// Median of ratios, with its 95 % confidence interval.
+/// Median of the ratios of pairs of values, with its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Ratio {
     /// Median of the ratios.
@@ -83,8 +83,8 @@ impl Ratio {
     }
 }
 
-/// Returns the median of samples, which is the mean of the two middle ones if their number is even.
-/// Returns `None` without samples.
+/// Returns the median of `samples`, or `None` if there are none. If their number is even, the
+/// median is the mean of the two in the middle.
 pub fn median_of(samples: &[f64]) -> Option<f64> {
     middle(&sorted(samples))
 }
@@ -100,11 +100,11 @@ pub fn interval_of(samples: &[f64]) -> Option<(f64, f64)> {
     interval(&sorted(samples))
 }
 
-/// Returns a confidence interval of the median that is one of `intervals` intervals to compare. It
-/// is wider than a single 95 % interval, so that with 95 % confidence all `intervals` intervals
-/// contain their medians (Bonferroni correction). If there are too few samples for that, the
-/// interval is their whole range. Returns `None` if there are fewer than [`INTERVAL_SAMPLES_MIN`]
-/// samples.
+/// Returns a confidence interval of the median of `samples`, for a comparison of `intervals` such
+/// intervals. It is wider than a single 95 % interval, so that with 95 % confidence all `intervals`
+/// intervals contain their medians (Bonferroni correction). If there are too few samples for that,
+/// the interval is their whole range. Returns `None` if there are fewer than
+/// [`INTERVAL_SAMPLES_MIN`] samples.
 pub fn interval_among(samples: &[f64], intervals: usize) -> Option<(f64, f64)> {
     interval_of(samples)?;
     let rank = interval_rank(samples.len(), TAIL / intervals.max(1) as f64);

@@ -13,7 +13,7 @@ fn counts(counts: &[(&str, u64)]) -> BTreeMap<String, u64> {
     counts.collect()
 }
 
-/// Returns the state of a VM that has run for ten seconds.
+/// Returns an invented state, for tests: that of a VM that has run for ten seconds.
 pub fn guest() -> Guest {
     Guest {
         name: "vm0".to_owned(),
@@ -65,7 +65,7 @@ pub fn guest() -> Guest {
     }
 }
 
-/// Returns the state of the same VM one second later.
+/// Returns the state of the VM of [`guest`] one second later.
 pub fn later() -> Guest {
     let mut guest = guest();
     guest.taken_ns += SECOND_NS;
@@ -88,7 +88,8 @@ pub fn later() -> Guest {
     guest
 }
 
-/// Returns a snapshot of a run with two VMs. One has ended, and its session does not answer.
+/// Returns an invented snapshot, for tests: a run with two VMs, one of which has ended and has no
+/// statistics of a session.
 pub fn snapshot() -> Snapshot {
     let ended = Guest {
         name: "vm1".to_owned(),

@@ -17,8 +17,7 @@ pub enum Resource {
     Snapshot,
 }
 
-/// What the bytes are that a monitor has sent so far: part of a request, a valid request, or an
-/// invalid one.
+/// A monitor's request, judged by the bytes received so far: unfinished, valid or refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     /// A request whose header fields are not complete.
@@ -47,7 +46,7 @@ pub enum Refusal {
     TooLong,
 }
 
-/// Parses the bytes of a request that were received so far.
+/// Parses a monitor's request from `received`, all bytes that it has sent so far.
 pub fn parse(received: &[u8]) -> Request {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
@@ -79,8 +78,9 @@ fn resource_of(request: &httparse::Request<'_, '_>) -> Request {
     Request::Get { resource, body }
 }
 
-/// Returns an HTTP answer with `content` as the text of `resource`. If `body` is false, the answer
-/// has only its status line and header fields, as for a HEAD request.
+/// Returns the HTTP answer (status 200) to a request for `resource`, whose text is `content`. If
+/// `body` is false, as for a HEAD request, the answer consists of status line and header fields
+/// only.
 pub fn answer(resource: Resource, content: &str, body: bool) -> Vec<u8> {
     let body = if body { content } else { "" };
     let content_type = match resource {

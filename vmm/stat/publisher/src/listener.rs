@@ -49,7 +49,7 @@ impl Listener {
     ///
     /// # Errors
     /// [`ListenError::Path`] for an invalid path, `InUse` if another process listens there,
-    /// `NotASocket` if another file is there, `Failed` if a system call fails.
+    /// `NotASocket` if the path names a file that is not a socket, `Failed` if a system call fails.
     pub fn bind(path: &Path) -> Result<Self, ListenError> {
         Self::bind_as(path, SocketType::SEQPACKET)
     }
@@ -59,7 +59,7 @@ impl Listener {
     ///
     /// # Errors
     /// [`ListenError::Path`] for an invalid path, `InUse` if another process listens there,
-    /// `NotASocket` if another file is there, `Failed` if a system call fails.
+    /// `NotASocket` if the path names a file that is not a socket, `Failed` if a system call fails.
     pub fn bind_stream(path: &Path) -> Result<Self, ListenError> {
         Self::bind_as(path, SocketType::STREAM)
     }
@@ -93,7 +93,8 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Accepts a connection and returns its socket. If no connection waits, this call blocks.
+    /// Accepts a connection and returns its socket. If no connection waits, this call blocks, or
+    /// fails with [`Errno::AGAIN`] if the caller has made the listener non-blocking.
     ///
     /// # Errors
     /// The error of accept4(2).
@@ -182,7 +183,7 @@ fn socket(kind: SocketType) -> Result<OwnedFd, Errno> {
 ///
 /// # Errors
 /// [`ListenError::Path`] for an invalid path, `InUse` if another process listens there,
-/// `NotASocket` if another file is there, `Failed` if a system call fails.
+/// `NotASocket` if the path names a file that is not a socket, `Failed` if a system call fails.
 pub fn remove_leftovers(path: &Path) -> Result<(), ListenError> {
     let address = SocketAddrUnix::new(path).map_err(|e| ListenError::Path(e.into()))?;
     let _starting = StartLock::begin(path, 1)?;

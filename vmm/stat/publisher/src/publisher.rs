@@ -58,10 +58,10 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// Starts the publisher thread, which calls `look` for each snapshot. The thread answers
+    /// Starts the publisher thread. It calls `look` to take a snapshot for each answer, and answers
     /// `causeway stat` on the socket of this process, and scrapers on a socket at path `metrics`,
     /// if given. If the socket of this process cannot be created, this function logs a warning and
-    /// continues.
+    /// goes on without that socket.
     ///
     /// # Errors
     /// [`PublishError::Metrics`] if the socket at `metrics` cannot be created;

@@ -45,10 +45,10 @@ pub enum SocketError {
 /// A socket file that may belong to a process with guests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// User ID of the folder's owner, who controls the files in it. The process must belong to this
-    /// user.
+    /// User ID of the owner of the socket's folder. Monitors accept answers only from a process of
+    /// this user, because the owner controls which sockets are in the folder.
     pub owner: u32,
-    /// Process ID, from the name of the socket.
+    /// Process ID that the socket is named after. Monitors accept answers only from this process.
     pub pid: u32,
     /// Path of the socket.
     pub socket: PathBuf,
@@ -60,8 +60,8 @@ impl Entry {
     }
 }
 
-/// The socket by which monitors find this process. A drop removes the socket, and its folder if
-/// that is empty.
+/// The socket by which monitors find this process. Dropping this object removes the socket, and its
+/// folder if that is then empty.
 #[derive(Debug)]
 pub struct ProcessSocket {
     // Dropped explicitly, before the folder is removed.
@@ -124,8 +124,7 @@ impl ProcessSocket {
         }
     }
 
-    /// Returns the listener to which monitors connect. The result is `None` only while this object
-    /// is dropped.
+    /// Returns the listener to which monitors connect; never `None` before this object is dropped.
     pub fn listener(&self) -> Option<&Listener> {
         self.listener.as_ref()
     }
@@ -139,7 +138,8 @@ impl Drop for ProcessSocket {
 }
 
 /// Returns the sockets of processes that may have guests: those of this user first; for root also
-/// those of all other users. A process may occur more than once.
+/// those of all other users. Processes that have ended may be among them, and a process may occur
+/// more than once, because several folders are searched.
 pub fn entries() -> Vec<Entry> {
     let folders: Vec<Vec<Entry>> = all_places().iter().map(entries_of).collect();
     merge(folders)
@@ -159,7 +159,8 @@ fn merge(folders: Vec<Vec<Entry>>) -> Vec<Entry> {
     entries
 }
 
-/// Removes the socket of a process that has ended. Sockets in folders of other users stay.
+/// Removes the socket `entry` of a process that has ended. A socket in another user's folder, or
+/// one on which a process still listens, stays.
 pub fn forget(entry: &Entry) {
     let Some(folder) = entry.socket.parent().filter(|_| !entry.is_foreign()) else {
         return;

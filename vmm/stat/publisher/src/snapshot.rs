@@ -9,8 +9,8 @@ use causeway_vmm::observer::VmObservation;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// Name and version of the snapshot's format. Fields may be added; if the meaning of a field
-/// changes, so does the number.
+/// Name and version of the snapshot's format. New fields may be added in the same version; if the
+/// meaning of a field changes, the version after the slash grows.
 pub const SCHEMA: &str = "causeway.snapshot/1";
 
 /// State of a process and its guests at one moment.
@@ -26,7 +26,8 @@ pub struct Snapshot {
     pub command: String,
     /// The process's value of `--gpu`: its back end with the keys.
     pub gpu: String,
-    /// Memory of the process in bytes, without guest and GPU memory.
+    /// Memory that the process itself uses, in bytes, without guest RAM and GPU memory; 0 if the
+    /// host does not report it.
     pub own_bytes: u64,
     /// The VMs of `run`, or the client processes of `serve`.
     pub guests: Vec<Guest>,
@@ -40,7 +41,8 @@ pub struct Guest {
     pub name: String,
     /// Time at which the snapshot was taken, in nanoseconds of the host's monotonic clock.
     pub taken_ns: u64,
-    /// Time since the guest started, in nanoseconds.
+    /// Time for which the guest has run, in nanoseconds: until now, or until its end if it has
+    /// ended.
     pub ran_ns: u64,
     /// Whether the guest has ended while its process still runs.
     pub ended: bool,
@@ -111,8 +113,8 @@ mod statistics {
 }
 
 impl Snapshot {
-    /// Returns the snapshot of this process, which runs subcommand `command` with `gpu` as the
-    /// value of `--gpu`, and has `guests`.
+    /// Returns a snapshot of this process, which runs subcommand `command` with `gpu` as the value
+    /// of `--gpu`. `guests` are the current states of its guests.
     pub fn of(command: &str, gpu: &str, guests: Vec<Guest>) -> Self {
         Self {
             schema: SCHEMA.to_owned(),
@@ -163,7 +165,9 @@ impl Guest {
         }
     }
 
-    /// Returns the current state of a client process of `serve` that connected at `since`.
+    /// Returns the current state of client process `name` of `serve`, which connected at `since`
+    /// and uses `aperture` of its aperture. `session` is the state of its session, or `None` if its
+    /// worker process does not answer.
     pub fn process(
         name: String,
         since: Instant,
