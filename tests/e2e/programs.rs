@@ -129,8 +129,8 @@ fn files_that_cannot_be_in_the_guest_are_refused_by_name() {
         ("data:x", "`x`"),
         ("data:/a/../../x", ".."),
         ("data:/", "`/`"),
-        ("data:/init", "/init is in the guest already"),
-        ("data:/bin/app", "/bin/app is in the guest already"),
+        ("data:/init", "/init is already in the guest"),
+        ("data:/bin/app", "/bin/app is already in the guest"),
         ("data:/proc/x", "/proc"),
         (":/x", "the host's file is missing"),
         ("/dev/null:/x", "/dev/null"),
@@ -138,7 +138,7 @@ fn files_that_cannot_be_in_the_guest_are_refused_by_name() {
         make(&scratch, &["--file", file]).assert_refused(USAGE, &[named]);
     }
     make(&scratch, &["--file", "data:/x", "--file", "data:/x"])
-        .assert_refused(USAGE, &["/x is in the guest already"]);
+        .assert_refused(USAGE, &["/x is already in the guest"]);
     make(&scratch, &["--module", "missing.ko"]).assert_refused(USAGE, &["missing.ko"]);
     make(&scratch, &["--kernel", "missing"]).assert_refused(IMAGE, &["missing"]);
     assert!(!scratch.path("guest.json").exists());

@@ -20,8 +20,8 @@ pub enum FindDeviceError {
     Find(#[from] FindError),
     /// The guest's page tables do not map the addresses of the aperture.
     #[error(
-        "the aperture of {bytes:#x} bytes at guest-physical address {aperture:#x} ends above 512 \
-         GiB, which the page tables of a bare guest do not map"
+        "cannot use the Causeway device: its aperture ({bytes:#x} bytes at guest-physical address \
+         {aperture:#x}) ends above 512 GiB, but a bare guest maps only addresses below 512 GiB"
     )]
     OutOfReach {
         /// First guest-physical address of the aperture.
@@ -30,7 +30,10 @@ pub enum FindDeviceError {
         bytes: u64,
     },
     /// No RAM is left for the control area.
-    #[error("no RAM is left for the control area (buffer for messages): give the VM more RAM")]
+    #[error(
+        "no RAM is left for the control area (the buffer for messages to the Causeway device): \
+         give the VM more RAM with --memory"
+    )]
     NoRam,
 }
 

@@ -8,7 +8,7 @@ use crate::window::AccessError;
 /// A message that the device refused to execute, or a batch that it did not take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{message} was refused: {reason} (status {number}, detail {detail})",
+    "the Causeway device refused {message}: {reason} (status {number}, detail {detail})",
     message = .opcode.map_or("the batch", Opcode::name),
     reason = .status.text(),
     number = *.status as u32
@@ -68,7 +68,7 @@ pub enum OpenError {
     /// The transport's control area is not aligned to 8 bytes, or is smaller than 4096 bytes.
     #[error(
         "invalid control area (buffer for messages) of {bytes} bytes at {address:#x}: the \
-         transport must give it at least 4096 bytes and align it to 8"
+         transport must give it at least 4096 bytes and align it to 8 bytes"
     )]
     ControlArea {
         /// Guest-physical address of the area.
@@ -78,8 +78,8 @@ pub enum OpenError {
     },
     /// The transport maps an aperture of another size than the device has.
     #[error(
-        "the transport maps {mapped_bytes:#x} bytes of the aperture, which has {device_bytes:#x}: \
-         it must map all of them"
+        "the transport maps {mapped_bytes:#x} bytes of the Causeway device's aperture, but must \
+         map all of it ({device_bytes:#x} bytes)"
     )]
     Aperture {
         /// Size that the device reports, in bytes.
@@ -88,7 +88,7 @@ pub enum OpenError {
         mapped_bytes: usize,
     },
     /// The device refused `hello`, the first message.
-    #[error("cannot open the device: {0}")]
+    #[error("cannot open the Causeway device: {0}")]
     Refused(Refusal),
 }
 
@@ -191,7 +191,8 @@ operation_errors! {
 pub enum SubmitError {
     /// A fault has stopped the command buffer, so the device takes no more packets from it.
     #[error(
-        "the host stopped the command buffer at the packet at position {position}: {reason}",
+        "cannot write packets to the command buffer: the host stopped it at the packet at position \
+         {position} (in units of 64 bytes): {reason}",
         reason = .status.text()
     )]
     Stopped {
@@ -201,7 +202,10 @@ pub enum SubmitError {
         position: u64,
     },
     /// The parameters of a launch are not all set.
-    #[error("kernel parameter {index} is not set: set it before the launch")]
+    #[error(
+        "cannot launch the kernel: its parameter {index}, counted from 0, is not set; set it \
+         before the launch"
+    )]
     ParameterMissing {
         /// Index of the first parameter that is not set, from 0.
         index: usize,
@@ -221,7 +225,8 @@ pub enum WaitError {
     },
     /// A fault has stopped the command buffer that should store the value to the fence.
     #[error(
-        "the host stopped the command buffer at the packet at position {position}: {reason}",
+        "the fence cannot reach its value: the host stopped the command buffer at the packet at \
+         position {position} (in units of 64 bytes): {reason}",
         reason = .status.text()
     )]
     Stopped {
@@ -262,7 +267,7 @@ pub enum ParameterError {
     /// The kernel's parameters need more room than the [`crate::Parameters`] have.
     #[error(
         "the kernel's parameters have {bytes} bytes, but the parameter block has room for \
-         {room_bytes}: create the block with more units"
+         {room_bytes}: create the block with more units of 64 bytes"
     )]
     BlockTooLarge {
         /// Size of the kernel's parameters in bytes.
@@ -274,7 +279,7 @@ pub enum ParameterError {
 
 /// Why a fence cannot be placed at an offset of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("cannot place a fence at this offset: {access}")]
+#[error("cannot place a fence, which needs 8 bytes: {access}")]
 pub struct FencePlaceError {
     /// The access to the fence's 8 bytes that failed: it lies outside the mapping, or is
     /// misaligned.

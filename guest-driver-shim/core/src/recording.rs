@@ -27,7 +27,10 @@ pub enum RecordError {
         room_bytes: usize,
     },
     /// The parameters of a launch are not all set.
-    #[error("kernel parameter {index} is not set: set it before the launch")]
+    #[error(
+        "cannot record the launch of the kernel: its parameter {index}, counted from 0, is not \
+         set; set it first"
+    )]
     ParameterMissing {
         /// Index of the first parameter that is not set, from 0.
         index: usize,

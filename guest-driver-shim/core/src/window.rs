@@ -16,8 +16,8 @@ use crate::producer::RingMemory;
 /// An access that is not inside a [`Window`], or not aligned to its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "an access of {bytes} bytes at offset {offset:#x} of mapped device memory is misaligned, or \
-     not inside its {window_bytes:#x} bytes"
+    "invalid access of {bytes} bytes at offset {offset:#x} of mapped device memory: it must lie \
+     within the {window_bytes:#x} bytes that are mapped and be aligned to its size"
 )]
 pub struct AccessError {
     /// Offset of the access in the window, in bytes.

@@ -30,15 +30,20 @@ pub struct Configuration {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigurationError {
     /// The file cannot be read.
-    #[error("cannot read {path}: {source}", path = Configuration::PATH)]
+    #[error(
+        "cannot read {path}, the file of the initramfs that says what /init runs: {source}; build \
+         the initramfs again with `causeway initramfs`",
+        path = Configuration::PATH
+    )]
     Read {
         /// The kernel's error.
         source: io::Error,
     },
     /// A record has no key, or an unknown one.
     #[error(
-        "invalid record `{record}` in {path}: a record must begin with module=, program= or \
-         argument=",
+        "invalid record `{record}` in {path}, the file of the initramfs that says what /init runs: \
+         a record must begin with module=, program= or argument=; build the initramfs again with \
+         `causeway initramfs`",
         path = Configuration::PATH
     )]
     Record {
@@ -46,10 +51,18 @@ pub enum ConfigurationError {
         record: String,
     },
     /// The last record has no zero byte at its end.
-    #[error("{path} is cut off: it does not end with a zero byte", path = Configuration::PATH)]
+    #[error(
+        "{path}, the file of the initramfs that says what /init runs, is cut off (it does not end \
+         with a zero byte): build the initramfs again with `causeway initramfs`",
+        path = Configuration::PATH
+    )]
     Truncated,
     /// The file names no program, or more than one.
-    #[error("{path} names {count} programs: it must name one", path = Configuration::PATH)]
+    #[error(
+        "{path}, the file of the initramfs that says what /init runs, names {count} programs \
+         instead of one: build the initramfs again with `causeway initramfs`",
+        path = Configuration::PATH
+    )]
     Programs {
         /// Number of programs that the file names.
         count: usize,

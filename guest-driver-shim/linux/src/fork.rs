@@ -27,7 +27,8 @@ pub struct Owner {
 /// An access to a device by a process other than the one that opened it.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "process {0} cannot use the device that its parent process opened: open it in this process, too"
+    "process {0} cannot use the Causeway device that its parent process opened: it must open the \
+     device itself"
 )]
 pub struct Forked(pub u32);
 
@@ -42,8 +43,9 @@ impl Owner {
             let failed = unsafe { libc::pthread_atfork(None, None, Some(close_in_child)) };
             if failed != 0 {
                 log::warn!(
-                    "cannot register a handler for forks, so child processes will keep the device \
-                     open: pthread_atfork returned {failed}"
+                    "cannot register a handler for forks, so child processes keep the Causeway \
+                     device open, and its memory is not freed until they have ended, too: \
+                     pthread_atfork returned {failed}"
                 );
             }
         });

@@ -41,8 +41,8 @@ pub enum OpenPciError {
     Function(#[from] PciFunctionError),
     /// Other processes hold all clients of the function.
     #[error(
-        "running processes use all {clients} clients of Causeway device {function}: end one of \
-         these processes"
+        "{clients} running processes use Causeway device {function}, which cannot serve more at \
+         once: end one of them"
     )]
     Taken {
         /// Address of the function on the bus.

@@ -118,8 +118,8 @@ impl Drop for ReservedRange {
         // SAFETY: the range is ours, and windows on it do not outlive the transport.
         if let Err(e) = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) } {
             log::error!(
-                "cannot unmap {bytes} bytes of the aperture, which stay mapped until this process \
-                 ends: {e}",
+                "cannot unmap {bytes} bytes of the Causeway device's aperture, which stay mapped \
+                 until this process ends: {e}",
                 bytes = self.bytes
             );
         }

@@ -69,7 +69,7 @@ pub enum ConnectError {
 enum ExchangeError {
     #[error(transparent)]
     Forked(#[from] Forked),
-    #[error("the connection to the Causeway server has ended")]
+    #[error("the connection to the Causeway server has ended: open the device again to go on")]
     Ended,
     #[error("the connection ends because the Causeway server sent {0}")]
     Malformed(&'static str),
@@ -221,7 +221,10 @@ impl SocketTransport {
             }
             Ok(status) => refuse(&area, status),
             Err(error) => {
-                log::error!("cannot execute a batch through the Causeway server: {error}");
+                log::error!(
+                    "cannot execute a batch through the Causeway server, so its requests fail: \
+                     {error}"
+                );
                 refuse(&area, Status::DeviceLost as u32);
             }
         }
@@ -233,7 +236,8 @@ impl Transport for SocketTransport {
         let request = request(RequestKind::Load, register as u32, 0);
         self.exchange(request, &mut []).unwrap_or_else(|error| {
             log::error!(
-                "cannot read device register {name} through the Causeway server: {error}",
+                "cannot read device register {name} through the Causeway server, so 0xffffffff \
+                 is returned: {error}",
                 name = register.name()
             );
             // What a function that has gone away reads as.
@@ -248,7 +252,8 @@ impl Transport for SocketTransport {
         let request = request(RequestKind::Store, register as u32, value);
         if let Err(error) = self.exchange(request, &mut []) {
             log::error!(
-                "cannot write device register {name} through the Causeway server: {error}",
+                "cannot write device register {name} through the Causeway server, so the write may \
+                 be lost: {error}",
                 name = register.name()
             );
         }

@@ -18,11 +18,17 @@ const FUNCTION_VARIABLE: &str = "CAUSEWAY_FUNCTION";
 #[derive(Debug, thiserror::Error)]
 pub enum PciFunctionError {
     /// The machine has no Causeway function.
-    #[error("no Causeway device: {DEVICES} has no PCI function {VENDOR_ID:04x}:{DEVICE_ID:04x}")]
+    #[error(
+        "this machine has no Causeway device: {DEVICES} has no PCI function \
+         {VENDOR_ID:04x}:{DEVICE_ID:04x}"
+    )]
     Absent,
     /// The environment variable `CAUSEWAY_FUNCTION` does not contain the address of a Causeway
     /// function.
-    #[error("invalid value `{name}` of {FUNCTION_VARIABLE}: the Causeway devices here are {there}")]
+    #[error(
+        "invalid value `{name}` of the environment variable {FUNCTION_VARIABLE}: it must be the \
+         address of a Causeway device of this machine ({there})"
+    )]
     NotNamed {
         /// Content of the environment variable.
         name: String,
@@ -44,7 +50,7 @@ pub enum PciFunctionError {
 pub enum NotUsable {
     /// A file of the function in sysfs cannot be opened or mapped.
     #[error(
-        "cannot open or map {path}: {source}{hint}",
+        "cannot open or map the Causeway device's file {path}: {source}{hint}",
         path = .path.display(),
         hint = hint(.source)
     )]
@@ -55,7 +61,10 @@ pub enum NotUsable {
         source: io::Error,
     },
     /// The BAR with this number has no address.
-    #[error("its BAR {0} has no address: the guest's firmware or kernel assigned none")]
+    #[error(
+        "BAR {0} of the Causeway device has no address: neither the guest's firmware nor its Linux \
+         kernel assigned one"
+    )]
     Bar(usize),
 }
 

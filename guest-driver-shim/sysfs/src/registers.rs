@@ -68,8 +68,8 @@ impl Drop for Registers {
         // SAFETY: mapped by `map`; the window on it goes with it.
         if let Err(e) = unsafe { rustix::mm::munmap(base.cast(), self.window.bytes()) } {
             log::error!(
-                "cannot unmap {bytes} bytes of device memory, which stay mapped until this process \
-                 ends: {e}",
+                "cannot unmap {bytes} bytes of the Causeway device's BARs, which stay mapped until \
+                 this process ends: {e}",
                 bytes = self.bytes()
             );
         }

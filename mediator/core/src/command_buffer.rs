@@ -147,8 +147,8 @@ impl CommandBuffer {
             && thread.join().is_err()
         {
             log::error!(
-                "the thread that reads the command buffer of doorbell {index} panicked; this is a \
-                 bug in Causeway",
+                "the thread that reads the command buffer of doorbell {index} of a guest \
+                 panicked, so packets may not have been executed; this is a bug in Causeway",
                 index = self.doorbell.index
             );
         }

@@ -12,13 +12,13 @@ use crate::client::Client;
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
     /// The aperture has no free range of that size.
-    #[error("the aperture (BAR 2) has no free range of {bytes} bytes")]
+    #[error("the guest's aperture (BAR 2) has no free range of {bytes} bytes")]
     Full {
         /// Number of bytes that the session asked to place.
         bytes: u64,
     },
     /// The kernel did not map the memory into the aperture's window.
-    #[error("cannot place {bytes} bytes of memory in the aperture")]
+    #[error("cannot place {bytes} bytes of memory in the guest's aperture")]
     Map {
         /// Number of bytes that the session asked to place.
         bytes: u64,

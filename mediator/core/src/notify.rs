@@ -155,8 +155,8 @@ impl Notifier {
             && thread.join().is_err()
         {
             log::error!(
-                "the thread {name}, which watches the fences that clients wait for, panicked; this \
-                 is a bug in Causeway",
+                "the thread {name}, which watches the fences that a guest's clients wait for, \
+                 panicked, so waits may not have ended; this is a bug in Causeway",
                 name = self.name
             );
         }

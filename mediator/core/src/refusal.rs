@@ -10,7 +10,10 @@ use crate::host::{PlaceError, RamError};
 
 /// A status other than `Ok`, with its detail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the mediator refused the message: {reason} (detail {detail:#x})", reason = status.text())]
+#[error(
+    "the mediator refused a message of the guest: {reason} (detail {detail:#x})",
+    reason = status.text()
+)]
 pub(crate) struct Refusal {
     pub status: Status,
     pub detail: u32,

@@ -98,7 +98,10 @@ pub trait Exchange: Send + Sync {
 pub fn fresh_token() -> Result<TokenBytes, Status> {
     let mut token = [0; TOKEN_BYTES];
     getrandom::fill(&mut token).map_err(|e| {
-        log::error!("cannot get random bytes from the host's kernel for an export token: {e}");
+        log::error!(
+            "cannot get random bytes from the host's kernel for an export token, so the export is \
+             refused: {e}"
+        );
         Status::BackEnd
     })?;
     Ok(token)

@@ -187,7 +187,10 @@ impl State {
     /// Handles a mapping that cannot be ended: the session is lost, and the memory is never freed,
     /// so that no one else gets it.
     fn keep_unreleased(&self, memory: Option<Arc<dyn Memory>>, text: String) -> Refusal {
-        log::error!("{text}; the memory mapped there is not freed until this process ends");
+        log::error!(
+            "{text}; the guest's session is lost, and the memory mapped there is not freed until \
+             this process ends"
+        );
         std::mem::forget(memory);
         self.generation.lose(Fault::new(Status::BackEnd, text));
         Refusal::new(Status::BackEnd)

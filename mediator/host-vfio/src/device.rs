@@ -35,7 +35,7 @@ pub enum OpenError {
     #[error(transparent)]
     Preflight(#[from] PreflightError),
     /// This process has the device open already.
-    #[error("device {address} is given twice: it is open already")]
+    #[error("device {address} is given twice: this process already has it open; give it once")]
     Twice {
         /// PCI address of the device.
         address: Address,

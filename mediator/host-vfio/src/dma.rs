@@ -41,8 +41,8 @@ pub trait Translation: Send + Sync + Debug {
 pub enum DmaError {
     /// The range is not made of whole pages.
     #[error(
-        "cannot map {bytes:#x} bytes at device address {iova:#x} for DMA: they are not whole pages \
-         of 4 KiB"
+        "cannot map {bytes:#x} bytes at device address {iova:#x} for DMA: both must be multiples \
+         of 4 KiB, the size must not be 0, and the range must end below 2^64"
     )]
     Unaligned {
         /// Device address (IOVA) at which the range begins.
@@ -73,8 +73,8 @@ pub enum DmaError {
     },
     /// The memory would exceed the limit of locked memory.
     #[error(
-        "cannot lock {bytes} bytes for device address {iova:#x} beside {mapped} bytes that are \
-         mapped for DMA already: this process may lock {limit} bytes (RLIMIT_MEMLOCK); raise the \
+        "cannot lock {bytes} bytes for DMA at device address {iova:#x} in addition to the {mapped} \
+         bytes already locked: this process may lock {limit} bytes (RLIMIT_MEMLOCK); raise the \
          limit with `ulimit -l {kib}`, or run with CAP_IPC_LOCK",
         kib = mapped.saturating_add(*bytes).div_ceil(1024)
     )]
@@ -94,7 +94,7 @@ pub enum DmaError {
     #[error(
         "cannot map {bytes:#x} bytes at device address {iova:#x} for DMA: the IOMMU does not \
          translate all of these addresses, because they are too high or overlap those of \
-         interrupts (0xfee00000); place the memory elsewhere, or use less"
+         interrupts (0xfee00000); give the VM less RAM with --memory"
     )]
     Address {
         /// Device address (IOVA) at which the range begins.
@@ -260,7 +260,7 @@ impl Entries {
 impl Drop for Ledger {
     fn drop(&mut self) {
         if let Err(e) = self.unmap_all() {
-            log::error!("{e}; the memory is not freed until this process ends");
+            log::error!("{e}; this memory is not freed until this process ends");
         }
         for entry in std::mem::take(&mut self.entries.lock().live) {
             // A device that can still write them must not find other memory at these addresses.

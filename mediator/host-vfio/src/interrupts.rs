@@ -106,7 +106,9 @@ pub enum InterruptError {
         kind: InterruptKind,
     },
     /// The device has fewer vectors.
-    #[error("device {address} has {count} {kind} vectors, so there is no vector {vector}")]
+    #[error(
+        "device {address} has no {kind} vector {vector}: it has {count} vectors, counted from 0"
+    )]
     Vector {
         /// PCI address of the device.
         address: Address,

@@ -125,7 +125,8 @@ impl KernelDevice {
         });
         if catch_unwind(close).is_err() {
             log::warn!(
-                "device {address} was removed from the host while this process closed it",
+                "device {address} was removed from the host while this process closed it; this \
+                 process goes on",
                 address = self.address
             );
         }

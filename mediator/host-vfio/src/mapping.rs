@@ -60,8 +60,8 @@ pub enum MapError {
 /// read-only mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "an access of {bytes} bytes at offset {offset:#x} of mapped device memory is outside its \
-     {size:#x} bytes, or not aligned, or the mapping is read-only"
+    "invalid access of {bytes} bytes at offset {offset:#x} of mapped device memory: it is not \
+     within the {size:#x} bytes that are mapped, or not aligned, or writes to a read-only mapping"
 )]
 pub struct TouchError {
     /// Offset in the mapping at which the refused access begins.

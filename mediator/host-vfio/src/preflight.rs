@@ -80,8 +80,8 @@ pub enum PreflightError {
     },
     /// The file that opens the device is missing.
     #[error(
-        "there is no {path}, which opens device {address}: load the modules vfio-pci and \
-         vfio_iommu_type1"
+        "there is no file {path}, through which a process opens device {address}: load the modules \
+         vfio-pci and vfio_iommu_type1"
     )]
     NoFile {
         /// PCI address of the device.
@@ -91,8 +91,8 @@ pub enum PreflightError {
     },
     /// The process may not open the file.
     #[error(
-        "no permission to open {path}, which opens device {address}: run as root, or `sudo chown \
-         $USER {path}`"
+        "no permission to open {path}, through which a process opens device {address}: run as \
+         root, or type `sudo chown $USER {path}`"
     )]
     Permission {
         /// PCI address of the device.

@@ -38,9 +38,9 @@ impl fmt::Display for ResetMethod {
 pub enum ResetError {
     /// The device has no reset of its own, and a reset of its bus would affect others.
     #[error(
-        "device {address} cannot be reset alone, and a reset of its bus would reset {} too: the \
-         next user finds what the last one left in its registers and memory; to avoid that, use \
-         all of them together",
+        "device {address} cannot be reset alone, and a reset of its bus would reset {} too, so the \
+         next user finds what the last one left in its registers and memory; to have the bus \
+         reset, give all of these devices to one VM with --vfio",
         list(others)
     )]
     Shared {
@@ -51,7 +51,7 @@ pub enum ResetError {
     },
     /// The device has no reset.
     #[error(
-        "device {address} cannot be reset: the next user finds what the last one left in its \
+        "device {address} cannot be reset, so its next user finds what the last one left in its \
          registers and memory"
     )]
     Impossible {

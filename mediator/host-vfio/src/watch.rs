@@ -38,7 +38,7 @@ impl fmt::Display for DeviceEvent {
 
 /// Why the events of a device cannot be watched.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot watch device {address}: {what} failed")]
+#[error("cannot watch device {address} for resets and errors: {what} failed")]
 pub struct WatchError {
     /// PCI address of the device.
     pub address: Address,

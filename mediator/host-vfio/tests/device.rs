@@ -241,7 +241,7 @@ fn interrupts_that_there_are_not_are_refused() {
     let error = device.set_vectors(InterruptKind::Msix, &five).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "device 0000:00:03.0 has 4 MSI-X vectors, so there is no vector 4"
+        "device 0000:00:03.0 has no MSI-X vector 4: it has 4 vectors, counted from 0"
     );
     let error = device
         .set_vectors(InterruptKind::Request, &[Some(&a)])

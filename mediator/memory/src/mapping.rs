@@ -12,8 +12,8 @@ use crate::{LARGE_PAGE_BYTES, MemoryError, PageSize, SharedMemory};
 /// read-only mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "an access of {bytes} bytes at offset {offset:#x} of mapped memory is outside the mapping, or \
-     not aligned, or the mapping is read-only"
+    "invalid access of {bytes} bytes at offset {offset:#x} of mapped memory: it is not within the \
+     mapping, or not aligned, or writes to a read-only mapping"
 )]
 pub struct RangeError {
     /// Offset in the mapping at which the refused access begins.

@@ -41,8 +41,8 @@ pub enum MemoryError {
     },
     /// A descriptor from another process is not a memory object.
     #[error(
-        "the file descriptor that another process sent is not shared memory (a file of a tmpfs, \
-         not empty)"
+        "the file descriptor that another process sent is not shared memory: it must be a tmpfs \
+         file that is not empty"
     )]
     Adopt {
         /// The kernel's error.
@@ -50,8 +50,8 @@ pub enum MemoryError {
     },
     /// The range is outside the object or the window.
     #[error(
-        "a range of {bytes:#x} bytes at offset {offset:#x} is outside its memory, which has \
-         {size:#x} bytes"
+        "invalid range of {bytes:#x} bytes at offset {offset:#x} of a memory object or window: it \
+         must not be empty, and must lie within the {size:#x} bytes of the object or window"
     )]
     Range {
         /// Offset of the first byte of the range.
@@ -78,7 +78,7 @@ pub enum MemoryError {
         reason: String,
     },
     /// The kernel has no pages for the address range.
-    #[error("the Linux kernel cannot allocate pages for {bytes} bytes of mapped memory")]
+    #[error("the host's Linux kernel cannot allocate pages for {bytes} bytes of mapped memory")]
     Populate {
         /// Length of the address range in bytes.
         bytes: u64,

@@ -136,8 +136,8 @@ impl Window {
         // SAFETY: as in `place`; nothing is counted on there.
         if let Err(e) = unsafe { rustix::mm::mprotect(address.cast(), bytes as usize, none) } {
             log::error!(
-                "cannot revoke the guest's access to {bytes} bytes of its aperture, which could \
-                 not be unmapped: {e}"
+                "cannot unmap {bytes} bytes of a guest's aperture or revoke access to them, so the \
+                 guest may still access them: {e}"
             );
         }
     }
@@ -154,8 +154,8 @@ impl Drop for Window {
         // SAFETY: the range is ours; memory slots over it are removed before the window is dropped.
         if let Err(e) = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) } {
             log::error!(
-                "cannot free {bytes} bytes of reserved addresses, which stay reserved until this \
-                 process ends: {e}",
+                "cannot free {bytes} bytes of addresses that were reserved for a guest's aperture, \
+                 so they stay reserved until this process ends: {e}",
                 bytes = self.bytes
             );
         }

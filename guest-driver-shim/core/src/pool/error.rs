@@ -8,8 +8,8 @@ use crate::error::{AllocateError, FreeError};
 pub enum PoolError {
     /// The size is zero or too large, or the alignment is not a power of two.
     #[error(
-        "the pool cannot allocate {bytes} bytes aligned to {alignment}: ask for at least 1 byte \
-         and an alignment that is a power of two"
+        "the pool cannot allocate {bytes} bytes aligned to {alignment}: the size is 0 or too \
+         large, or the alignment is not a power of two"
     )]
     Layout {
         /// Size of the piece in bytes.
@@ -19,8 +19,8 @@ pub enum PoolError {
     },
     /// All records for pieces in the pool's storage are in use.
     #[error(
-        "the pool has no room to record another allocation: free some memory, or create the pool \
-         with more than {capacity} blocks"
+        "the pool has no room to record another allocation: free some of its memory, or create it \
+         in a `PoolStorage` with `BLOCKS` above {capacity}"
     )]
     Blocks {
         /// Number of records for pieces (`BLOCKS`) in the storage.
@@ -28,15 +28,15 @@ pub enum PoolError {
     },
     /// All records for chunks in the pool's storage are in use.
     #[error(
-        "the pool has no free memory and cannot have more than {capacity} chunks: create it with \
-         room for more chunks, or with larger ones"
+        "the pool has no free memory and no room for another chunk: create it in a `PoolStorage` \
+         with `CHUNKS` above {capacity}, or with larger chunks"
     )]
     Chunks {
         /// Number of records for chunks (`CHUNKS`) in the storage.
         capacity: usize,
     },
     /// The device refused to allocate another chunk.
-    #[error("the pool cannot allocate another chunk: {0}")]
+    #[error("the pool cannot allocate another chunk of device memory: {0}")]
     Refused(AllocateError),
 }
 

@@ -114,7 +114,10 @@ impl Aperture {
                 .range
                 .place(start, length, self.file.as_fd(), from, access)
             {
-                log::error!("cannot map {length} bytes at aperture offset {start:#x}: {e}");
+                log::error!(
+                    "cannot map {length} bytes at offset {start:#x} of the Causeway device's \
+                     aperture, so this process cannot access the memory there: {e}"
+                );
                 return false;
             }
             mapped[piece as usize] = true;

@@ -24,22 +24,22 @@ const RIGHTS_OF_FOLDERS: u32 = 0o755;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ArchiveError {
     /// The archive has a file at this path already.
-    #[error("{path} is in the guest already: give each file another path")]
+    #[error("{path} is already in the guest: give each file another path")]
     Duplicate {
         /// Path in the guest.
         path: GuestPath,
     },
     /// The path is a folder, or a folder on the way to it is a file.
     #[error(
-        "{path} would be a file and a folder in the guest, or its folder is a file: choose another \
-         path"
+        "{path} would be both a file and a folder in the guest, or lie in a folder that is a file: \
+         choose another path"
     )]
     NotFolder {
         /// Path in the guest.
         path: GuestPath,
     },
     /// The file is too large for the format.
-    #[error("{path} has {bytes} bytes: a file in an initramfs has less than 4 GiB")]
+    #[error("{path} has {bytes} bytes: a file in an initramfs must be smaller than 4 GiB")]
     Large {
         /// Path in the guest.
         path: GuestPath,

@@ -149,9 +149,9 @@ fn a_path_cannot_be_two_things() {
     let mut archive = sample();
     let message = |result: Result<(), ArchiveError>| result.unwrap_err().to_string();
     let twice = archive.file(&path("/bin/app"), 0o755, Vec::new());
-    assert!(message(twice).contains("/bin/app is in the guest already"));
+    assert!(message(twice).contains("/bin/app is already in the guest"));
     let folder = archive.file(&path("/data"), 0o644, Vec::new());
-    assert!(message(folder).contains("/data would be a file and a folder"));
+    assert!(message(folder).contains("/data would be both a file and a folder"));
     let below = archive.file(&path("/bin/app/x/y"), 0o644, Vec::new());
     assert!(message(below).contains("/bin/app/x"));
     let link = archive.folder(&path("/bin/sh"), 0o755);

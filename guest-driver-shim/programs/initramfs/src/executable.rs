@@ -20,7 +20,7 @@ const LIBRARIES_MAX: usize = 32;
 pub enum ProgramError {
     /// The file is a script.
     #[error(
-        "it is a script for `{interpreter}`, which the guest does not have: give a static \
+        "the program is a script for `{interpreter}`, which the guest does not have: give a static \
          interpreter as the program, and the script with --file"
     )]
     Script {
@@ -28,7 +28,9 @@ pub enum ProgramError {
         interpreter: String,
     },
     /// The file does not begin with an ELF header.
-    #[error("it is not an ELF executable: it has {bytes} bytes and begins with {head:02x?}")]
+    #[error(
+        "the program is not an ELF executable: it has {bytes} bytes and begins with {head:02x?}"
+    )]
     NotElf {
         /// Size of the file in bytes.
         bytes: usize,
@@ -36,21 +38,22 @@ pub enum ProgramError {
         head: Vec<u8>,
     },
     /// The file is for another kind of processor.
-    #[error("it is for {found}: guests are x86-64 machines")]
+    #[error("the program is for {found}: guests are x86-64 machines, so build it for x86-64")]
     Architecture {
         /// Kind of processor that it is for.
         found: String,
     },
     /// The file is another type of ELF file, such as an object file or a core dump.
     #[error(
-        "its ELF type is {kind}: give an executable (type 2, or 3 if it is position-independent)"
+        "the program's ELF type is {kind}: give an executable (type 2, or 3 if it is \
+         position-independent)"
     )]
     Type {
         /// Type of the file (`e_type` of its ELF header).
         kind: u16,
     },
     /// A part of the file cannot be read.
-    #[error("cannot read its {what}: the file is cut off or damaged")]
+    #[error("cannot read the program's {what}: the file is cut off or damaged")]
     Damaged {
         /// Name of the part.
         what: &'static str,
@@ -58,7 +61,9 @@ pub enum ProgramError {
         source: object::read::Error,
     },
     /// The file ends before its last segment does.
-    #[error("it is cut off: its segments end at byte {end}, but the file ends at byte {bytes}")]
+    #[error(
+        "the program is cut off: its segments end at byte {end}, but the file ends at byte {bytes}"
+    )]
     Truncated {
         /// Offset at which the file should end.
         end: u64,
@@ -66,12 +71,12 @@ pub enum ProgramError {
         bytes: usize,
     },
     /// The file has no segment to load into memory.
-    #[error("it is not an executable: it has no segment to load into memory")]
+    #[error("the program is not an executable: it has no segment to load into memory")]
     Empty,
     /// The file is linked dynamically.
     #[error(
-        "it is linked dynamically and needs {wanted}, but the guest has no libraries: link it \
-         statically (Rust: --target x86_64-unknown-linux-gnu with \
+        "the program is linked dynamically and needs {wanted}, but the guest has no libraries: \
+         link it statically (Rust: --target x86_64-unknown-linux-gnu with \
          RUSTFLAGS=-Ctarget-feature=+crt-static; C: -static)"
     )]
     Dynamic {

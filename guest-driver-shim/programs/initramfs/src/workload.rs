@@ -342,10 +342,10 @@ mod tests {
             workload.files = guests.iter().map(|g| mapping(&text(g)).unwrap()).collect();
             workload.initramfs().unwrap_err().to_string()
         };
-        assert!(with(&["/x", "/x"]).contains("/x is in the guest already"));
-        assert!(with(&["/init"]).contains("/init is in the guest already"));
-        assert!(with(&["/bin/app"]).contains("/bin/app is in the guest already"));
-        assert!(with(&["/causeway/run"]).contains("/causeway/run is in the guest already"));
+        assert!(with(&["/x", "/x"]).contains("/x is already in the guest"));
+        assert!(with(&["/init"]).contains("/init is already in the guest"));
+        assert!(with(&["/bin/app"]).contains("/bin/app is already in the guest"));
+        assert!(with(&["/causeway/run"]).contains("/causeway/run is already in the guest"));
         assert!(with(&["/bin/app/data"]).contains("/bin/app/data"));
         assert!(with(&["/dev/data"]).contains("mounts a file system on /dev"));
         let mut workload = folder.workload();

@@ -85,8 +85,9 @@ fn load_image(state: &SpaceState, image: Image<'_>) -> Result<(LoadedModule, u64
                 Ok(cubin) => load_cubin(state, &cubin),
                 Err(error) => {
                     log::warn!(
-                        "the CUDA driver compiled PTX to an image of an unknown format, so the \
-                         memory that the module takes is only estimated: {error}"
+                        "the CUDA driver compiled a guest's PTX module to an image of an unknown \
+                         format; the module is loaded, but the GPU memory that it takes is only \
+                         estimated: {error}"
                     );
                     load_measured(state, &text)
                 }

@@ -67,8 +67,8 @@ impl Workers {
                 .spawn(move || work(&shared))
                 .inspect_err(|e| {
                     log::warn!(
-                        "cannot start a thread that executes GPU kernels, so kernels run slower: \
-                         {e}"
+                        "cannot start one of the threads that execute GPU kernels, so kernels run \
+                         slower: {e}"
                     );
                 })
                 .ok()
@@ -110,7 +110,8 @@ impl Drop for Workers {
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 log::error!(
-                    "a thread that executes GPU kernels panicked; this is a bug in Causeway"
+                    "a thread of the software back end, which executes GPU kernels, panicked; this \
+                     is a bug in Causeway"
                 );
             }
         }

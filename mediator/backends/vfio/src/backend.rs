@@ -40,8 +40,8 @@ pub enum OpenError {
     Bar(#[from] BarError),
     /// The device's BAR has less memory than `--gpu memory=` asks for.
     #[error(
-        "invalid value {wanted_mib} for --gpu memory: device {address} has {has_mib} MiB in this \
-         BAR; ask for less memory, or choose another BAR with bar=N",
+        "invalid value {wanted_mib} for --gpu memory: the BAR of device {address} that is used has \
+         {has_mib} MiB; ask for less memory, or choose another BAR with bar=N",
         wanted_mib = wanted_bytes >> 20,
         has_mib = has_bytes >> 20
     )]
@@ -214,8 +214,9 @@ impl Drop for Vfio {
         let scrubber = self.scrubber.take();
         if scrubber.is_some_and(|thread| thread.join().is_err()) {
             log::error!(
-                "the thread that fills freed memory of a PCI device with zeros panicked; this is a \
-                 bug in Causeway"
+                "the thread that fills freed memory of device {address} with zeros panicked, so \
+                 the device may still contain data of guests; this is a bug in Causeway",
+                address = self.shared.address
             );
         }
     }

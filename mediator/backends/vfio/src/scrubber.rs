@@ -38,8 +38,10 @@ pub(crate) fn start(bar: Arc<Bar>, pool: Arc<Pool>) -> io::Result<JoinHandle<()>
 pub(crate) fn scrub(bar: &Bar, piece: Piece) -> bool {
     let Some(at) = bar.at(piece.offset, piece.bytes) else {
         log::error!(
-            "{bytes} bytes of freed memory at offset {offset:#x} are not within BAR {bar}, so no \
-             guest gets them again; this is a bug in Causeway",
+            "cannot fill {bytes} bytes of freed memory with zeros, because offset {offset:#x} is \
+             not within BAR {bar} of device {address}; no guest gets this memory again; this is a \
+             bug in Causeway",
+            address = bar.device().address(),
             bytes = piece.bytes,
             offset = piece.offset,
             bar = bar.number()

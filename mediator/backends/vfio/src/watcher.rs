@@ -47,7 +47,8 @@ impl Drop for Watcher {
     fn drop(&mut self) {
         if let Err(e) = rustix::io::write(&self.stop, &1_u64.to_ne_bytes()) {
             log::error!(
-                "cannot stop the thread that waits for events of a PCI device, so it runs on: {e}"
+                "cannot stop the thread that waits for events of the PCI device of --gpu vfio, so \
+                 it runs until this process ends: {e}"
             );
             return;
         }
@@ -59,8 +60,8 @@ impl Drop for Watcher {
             && thread.join().is_err()
         {
             log::error!(
-                "the thread that waits for events of a PCI device panicked; this is a bug in \
-                 Causeway"
+                "the thread that waits for events of the PCI device of --gpu vfio panicked, so \
+                 resets of the device may have gone unnoticed; this is a bug in Causeway"
             );
         }
     }
@@ -83,8 +84,8 @@ fn run(watch: Watch, stop: &OwnedFd, shared: &Shared) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => {
                 log::error!(
-                    "cannot wait for events of device {address}; its resets and the host's \
-                     requests to have it back go unnoticed from now on: {e}",
+                    "cannot wait for events of device {address}, so its resets and the host's \
+                     requests to return it go unnoticed from now on: {e}",
                     address = shared.address
                 );
                 shared.pool.resume();

@@ -47,8 +47,8 @@ pub enum VulkanError {
     /// CPUs cannot map the device's memory.
     #[error(
         "Vulkan device '{device}' has no memory type for imports that is DEVICE_LOCAL, \
-         HOST_VISIBLE and HOST_COHERENT, so CPUs cannot map its memory: enable the resizable BAR, \
-         or use host memory"
+         HOST_VISIBLE and HOST_COHERENT, so CPUs cannot map its memory: enable resizable BARs in \
+         the host's firmware, or allocate host memory in the guest (`MemoryKind::Host`)"
     )]
     MemoryType {
         /// Name of the device.
@@ -68,7 +68,7 @@ pub enum VulkanError {
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// The descriptor is of a kind that cannot be memory.
-    #[error("cannot use the file descriptor as GPU memory, because it is a {kind}")]
+    #[error("the file descriptor of GPU memory is a {kind}, which cannot be GPU memory")]
     Kind {
         /// Kind of the descriptor, such as "socket".
         kind: &'static str,
@@ -87,14 +87,14 @@ pub enum ImportError {
     /// The descriptor is a file that its owner could shorten while it is mapped.
     #[error(
         "the file descriptor of GPU memory is a file that its owner can shorten: it must be a \
-         memory file that allows sealing"
+         memory file that allows sealing (memfd_create with MFD_ALLOW_SEALING)"
     )]
     Seal(#[source] io::Error),
     /// The Linux kernel does not tell what the descriptor is.
-    #[error("cannot find out whether the file descriptor of GPU memory is memory")]
+    #[error("cannot find out what kind of file the file descriptor of GPU memory refers to")]
     Examine(#[source] io::Error),
     /// The stated size cannot be the size of GPU memory.
-    #[error("invalid size {bytes} of GPU memory: it must be a multiple of 4096, and not 0")]
+    #[error("invalid size of GPU memory, {bytes} bytes: it must be a multiple of 4096, and not 0")]
     Bytes {
         /// Size that the sender of the descriptor states, in bytes.
         bytes: u64,
@@ -132,7 +132,7 @@ mod tests {
             none.to_string()
                 .contains("30313233-3435-3637-3839-616263646566")
         );
-        assert!(none.to_string().contains("found: none"));
+        assert!(none.to_string().contains("Vulkan has none"));
         let other = VulkanError::Device {
             wanted,
             found: vec![("a CPU".to_owned(), [0xab; 16])],

@@ -169,8 +169,8 @@ impl Guest {
         for offset in std::mem::take(&mut resources.placed) {
             if let Err(error) = self.host.remove(offset) {
                 log::error!(
-                    "cannot remove the memory of a worker process that has ended from the \
-                     aperture: {error}"
+                    "cannot remove memory of an ended worker process from its VM's aperture, so \
+                     the guest may still access this memory: {error}"
                 );
             }
         }

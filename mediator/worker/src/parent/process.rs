@@ -164,7 +164,8 @@ impl Process {
         self.kill();
         if !self.wait(KILL_PATIENCE) {
             log::error!(
-                "worker process {id} was killed but still runs: a driver probably delays its end",
+                "worker process {id} was killed but still runs, probably because a driver delays \
+                 its end; this process no longer waits for it",
                 id = self.id
             );
         }

@@ -24,7 +24,10 @@ pub(super) fn start(served: &Arc<Served>, socket: Socket) {
         .spawn(move || serve(&served, socket));
     if let Err(e) = thread {
         // The caller sees that the channel is closed.
-        log::error!("cannot start a thread in the worker process for a request of the VMM: {e}");
+        log::error!(
+            "cannot start a thread in the worker process for requests of the VMM, so these \
+             requests fail: {e}"
+        );
     }
 }
 
@@ -101,8 +104,9 @@ fn answer(
                 // Its owner may give the memory away once this is answered, and is not charged for
                 // it any more. Only the end of this process takes it from work that does not end.
                 log::warn!(
-                    "GPU work still uses memory that its owner revoked: the worker process ends, and \
-                     its VM must reset the device"
+                    "GPU work of {name} still uses memory whose owner has ended the sharing: the \
+                     worker process of {name} ends, and the guest must reset the device to go on",
+                    name = served.name
                 );
                 end_now();
             }

@@ -35,7 +35,8 @@ pub(super) fn die_with(parent: u32) -> Result<(), ServeError> {
 pub(super) fn restrict() {
     if let Err(e) = rustix::thread::set_no_new_privs(true) {
         log::warn!(
-            "cannot set no_new_privs, so the worker process runs without this protection: {e}"
+            "cannot set no_new_privs, so the worker process runs without this protection against \
+             gaining privileges: {e}"
         );
     }
     // A core dump would contain the guest's memory.
@@ -44,7 +45,10 @@ pub(super) fn restrict() {
         maximum: Some(0),
     };
     if let Err(e) = setrlimit(Resource::Core, none) {
-        log::warn!("cannot disable core dumps, so a crash may write guest memory to disk: {e}");
+        log::warn!(
+            "cannot disable core dumps, so a crash of the worker process may write guest memory to \
+             disk: {e}"
+        );
     }
 }
 

@@ -35,7 +35,7 @@ pub enum NativeError {
     #[error(transparent)]
     Load(#[from] LoadError),
     /// A call of the driver failed.
-    #[error("a call of the CUDA driver by this host process, without a VM, failed")]
+    #[error("cannot measure on the host, without a VM: a call of the CUDA driver failed")]
     Driver(#[from] CudaError),
     /// The driver does not load the benchmark's kernels.
     #[error("the CUDA driver cannot load the benchmark's kernels on the host: {log}")]
