@@ -19,7 +19,7 @@ use crate::pci::LayoutError;
 use crate::statistics::StatisticsError;
 use crate::virtio::VirtioError;
 
-/// Why a VM cannot be created. Whatever was created of it has been freed.
+/// Why a VM cannot be created. Anything already created for it has been freed.
 #[derive(Debug, thiserror::Error)]
 pub enum VmError {
     /// The VM's configuration is invalid.
@@ -41,13 +41,18 @@ pub enum VmError {
     #[error("cannot read KVM's statistics of the VM")]
     Statistics(#[from] StatisticsError),
     /// The tables that a bare guest needs do not fit into guest memory.
-    #[error("guest memory has no room for the guest's boot tables")]
+    #[error(
+        "guest memory has no room for the tables that the guest needs to boot: give it more with \
+         --memory"
+    )]
     Boot(#[from] RamError),
     /// The CPU has too few physical address bits for the addresses of the devices.
     #[error(transparent)]
     Layout(#[from] LayoutError),
     /// This process has no free address range for the aperture.
-    #[error("cannot reserve addresses for an aperture of {bytes} bytes")]
+    #[error(
+        "cannot reserve {bytes} bytes of this process's addresses for the guest's aperture (BAR 2)"
+    )]
     Aperture {
         /// Size of the aperture in bytes.
         bytes: u64,
