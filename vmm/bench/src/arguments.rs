@@ -108,7 +108,7 @@ pub struct LivesArguments {
     /// GPU memory that each VM allocates, in MiB.
     #[arg(long, value_name = "MIB", default_value_t = 64)]
     pub mib: u32,
-    /// Write the report as JSON to this file; - for standard output.
+    /// Write the report as JSON to this file; - writes it to standard output.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }

@@ -157,8 +157,10 @@ fn conclude(
 fn mechanisms(run: &Run, plan: Plan) -> Result<Mechanisms, Failure> {
     let equipment = back_end::equipment(&run.gpu, Users::Vms(1), 1)
         .map_err(|e| unavailable(&run.settings.gpu, e))?;
-    Mechanisms::new(equipment.backend, plan.effort)
-        .map_err(|e| Failure::new(Code::Gpu, "the back end cannot run this benchmark", e))
+    Mechanisms::new(equipment.backend, plan.effort).map_err(|e| {
+        let message = format!("--gpu {} cannot run this benchmark", run.settings.gpu);
+        Failure::new(Code::Gpu, message, e)
+    })
 }
 
 /// Returns the text of the progress line.

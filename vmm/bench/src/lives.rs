@@ -77,7 +77,7 @@ pub fn run(arguments: &LivesArguments, command: Vec<String>) -> Result<bool, Fai
     set_child_subreaper(Some(getpid())).map_err(|e| {
         Failure::new(
             Code::Crashed,
-            "cannot detect processes that VMs leave behind",
+            "cannot set this process up to detect processes that VMs leave behind",
             e,
         )
     })?;
@@ -131,7 +131,13 @@ fn spawn(arguments: &LivesArguments) -> io::Result<Child> {
 
 /// Waits until a VM ends, or kills it after `kill`, if given.
 fn outcome(child: io::Result<Child>, kill: Option<Duration>) -> Result<ExitStatus, Failure> {
-    let fail = |e| Failure::new(Code::Crashed, "cannot run a VM in a process of its own", e);
+    let fail = |e| {
+        Failure::new(
+            Code::Crashed,
+            "cannot start a `causeway run` process for a VM, or wait for it",
+            e,
+        )
+    };
     let mut child = child.map_err(fail)?;
     if let Some(delay) = kill {
         std::thread::sleep(delay);

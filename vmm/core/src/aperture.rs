@@ -322,8 +322,8 @@ impl Aperture {
             .map_err(|e| {
                 if let Err(left) = window.clear(offset, bytes) {
                     log::error!(
-                        "cannot remove memory whose placement at aperture offset {offset:#x} \
-                         failed: {left}"
+                        "memory could be mapped only in part at aperture offset {offset:#x}, and \
+                         this part cannot be removed: {left}"
                     );
                 }
                 fail(e)

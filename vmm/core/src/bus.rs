@@ -219,7 +219,10 @@ pub enum BusError {
         other: &'static str,
     },
     /// No range begins at this address.
-    #[error("no device's address range begins at {base:#x}")]
+    #[error(
+        "cannot remove a device from address {base:#x} of the VM: no device's addresses begin \
+         there"
+    )]
     Absent {
         /// The address at which no range begins.
         base: u64,

@@ -43,7 +43,7 @@ pub enum RunError {
         source: io::Error,
     },
     /// The kernel refuses to watch an event, or to wait for one.
-    #[error("cannot wait for events of the VMs: {reason}")]
+    #[error("cannot wait for events of the VMs, so the run ends: {reason}")]
     Loop {
         /// Text of the error.
         reason: String,
@@ -142,7 +142,9 @@ impl Supervisor<'_> {
         // The descriptors of its devices are closed with the VM.
         for events in self.events_of(index) {
             if let Err(e) = ops.remove(events) {
-                log::error!("cannot stop watching the events of a VM that has ended: {e:?}");
+                log::error!(
+                    "cannot stop watching the events of VM {index}, which has ended: {e:?}"
+                );
             }
         }
         let Some(vm) = self.vms.get_mut(index) else {

@@ -233,7 +233,10 @@ impl InterruptController {
         if (before == 0) != (*count == 0)
             && let Err(e) = self.chips.set_level(gsi, asserted)
         {
-            log::error!("cannot set interrupt line {gsi} to asserted={asserted} in KVM: {e}");
+            log::error!(
+                "KVM cannot change the guest's interrupt line {gsi} to asserted={asserted}, so the \
+                 guest may miss an interrupt: {e}"
+            );
         }
     }
 }

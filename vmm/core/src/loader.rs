@@ -72,8 +72,8 @@ pub enum LoadError {
     Dynamic,
     /// The file ends before a part of the image does.
     #[error(
-        "the image is truncated: {what} ends at byte {end}, but the file at byte {bytes}; download \
-         or build it again"
+        "the ELF image is truncated: {what} should end at byte {end}, but the file has only \
+         {bytes} bytes; download or build it again"
     )]
     Truncated {
         /// Name of the part of the image that is cut off.
@@ -97,7 +97,8 @@ pub enum LoadError {
     /// A segment does not fit into guest memory.
     #[error(
         "the image's segment of {bytes:#x} bytes at {address:#x} does not fit into guest memory \
-         [{IMAGE_BASE:#x}, {end:#x}): give the guest more memory, or link the image elsewhere"
+         [{IMAGE_BASE:#x}, {end:#x}): give the guest more memory with --memory, or \
+         link the image elsewhere"
     )]
     Segment {
         /// Guest-physical address at which the segment is loaded.

@@ -29,7 +29,7 @@ pub enum ProbeError {
     #[error("cannot create the memory of a guest that tests KVM")]
     Memory(#[from] RamCreateError),
     /// This process has no free address range for the memory slot.
-    #[error("cannot reserve addresses for a guest that tests KVM")]
+    #[error("cannot reserve addresses in this process for a guest that tests KVM")]
     Addresses(#[from] MemoryError),
     /// The test guest does not fit into its memory, which never happens.
     #[error("cannot load a guest that tests KVM")]

@@ -66,7 +66,8 @@ impl Drop for Signals {
         for signal in &self.blocked {
             if let Err(e) = unblock_signal(*signal) {
                 log::warn!(
-                    "cannot unblock signal {signal}, which this process ignores from now on: {e}"
+                    "cannot unblock signal {signal} at the end of the run, so this process ignores \
+                     the signal from now on: {e}"
                 );
             }
         }

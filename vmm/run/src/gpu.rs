@@ -201,8 +201,9 @@ pub enum GpuError {
     Option(#[from] OptionError),
     /// `isolation=process` is given for the VFIO back end, which runs in the VMM's process only.
     #[error(
-        "invalid value process for --gpu isolation: back end vfio supports only none, because the file \
-         descriptor of a PCI device gives access to all of its memory; leave isolation out"
+        "invalid isolation=process for --gpu: back end vfio cannot run in a worker process, \
+         because the file descriptor of a PCI device gives access to all of the device's memory; \
+         leave isolation out"
     )]
     VfioInProcess,
 }

@@ -84,7 +84,8 @@ fn modules_of(kernel: Kernel) -> Vec<KernelModule> {
     };
     folder.wanted().unwrap_or_else(|e| {
         log::warn!(
-            "cannot read the modules of Linux kernel {release}, so the guest gets none: {e}"
+            "cannot read the modules of Linux kernel {release}, so the guest gets only those of \
+             --module: {e}"
         );
         Vec::new()
     })

@@ -93,7 +93,7 @@ pub fn block_signals() -> Result<Signals, Failure> {
     Signals::block().map_err(|e| {
         Failure::new(
             Code::Crashed,
-            "cannot receive signals such as SIGINT (Ctrl-C)",
+            "cannot prepare to handle SIGINT (Ctrl-C) and SIGTERM, so the command does not start",
             e,
         )
     })
@@ -210,9 +210,8 @@ pub fn raise_descriptor_limit() {
     };
     if let Err(e) = setrlimit(Resource::Nofile, raised) {
         log::warn!(
-            "cannot raise this process's limit on file descriptors, so guests may run out of them; \
-             the limit is {current:?}: {e}",
-            current = limit.current
+            "cannot raise this process's limit on open files (`ulimit -n`), so its VMs may run out \
+             of file descriptors: {e}"
         );
     }
 }

@@ -36,8 +36,11 @@ pub struct WorkerArguments {
 /// be set up, or receives no valid request for a session.
 pub fn run(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
     // A terminal sends signals to the whole process group; the VMM ends its workers itself.
-    let _signals = Signals::block()
-        .map_err(|e| Failure::new(Code::Crashed, "the worker process cannot block signals", e))?;
+    let _signals = Signals::block().map_err(|e| {
+        let message =
+            "this worker process cannot block SIGINT and SIGTERM, as it must to serve a VM";
+        Failure::new(Code::Crashed, message, e)
+    })?;
     let gpu: Gpu = arguments
         .gpu
         .parse()

@@ -105,7 +105,13 @@ pub fn run(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
     let path = &arguments.socket;
     let listener = Listener::bind(path)
         .map_err(|e| Failure::usage_from("--socket", &path.display().to_string(), e))?;
-    let failed = |e| Failure::new(Code::Crashed, "cannot continue to serve processes", e);
+    let failed = |e| {
+        Failure::new(
+            Code::Crashed,
+            "cannot continue to serve client processes",
+            e,
+        )
+    };
     let mut server = Server {
         back_end,
         gpu,
@@ -229,7 +235,11 @@ impl Server {
         let sessions = self.back_end.sessions();
         let session = match sessions.open(Arc::clone(&host) as _, quota, &name) {
             Ok(session) => session,
-            Err(e) => return log::error!("cannot open a GPU session for client {name}: {e}"),
+            Err(e) => {
+                return log::error!(
+                    "cannot open a GPU session for client {name}, so its connection is closed: {e}"
+                );
+            }
         };
         self.process_list.add(&name, &session, &host);
         let connection = Connection::new(Arc::clone(&socket), host, Arc::clone(&session));
@@ -243,7 +253,10 @@ impl Server {
                 ending,
                 leaving: false,
             }),
-            Err(e) => log::error!("cannot start the thread that serves client {name}: {e}"),
+            Err(e) => log::error!(
+                "cannot start the thread that serves client {name}, so the client gets no answers: \
+                 {e}"
+            ),
         }
     }
 
@@ -298,7 +311,7 @@ fn start(
             // Dropped also if the thread panics.
             let _begins = ending.on_drop();
             if let Err(e) = connection.serve() {
-                log::warn!("closed the connection to a client process: {e}");
+                log::warn!("closed the connection to a client process, whose session ends: {e}");
             }
             session.close();
             drop(connection);

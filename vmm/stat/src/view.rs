@@ -52,7 +52,7 @@ pub fn show(sampler: Sampler, first: Observation, interval: Duration) -> Result<
     let mut signals = Signals::block().map_err(|e| {
         Failure::new(
             Code::Crashed,
-            "cannot receive signals such as SIGINT (Ctrl-C)",
+            "cannot prepare to handle SIGINT (Ctrl-C) and SIGTERM, so the live view does not start",
             e,
         )
     })?;

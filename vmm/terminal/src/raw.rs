@@ -58,7 +58,9 @@ impl RawTerminal {
 impl Drop for RawTerminal {
     fn drop(&mut self) {
         if let Err(e) = tcsetattr(io::stdin(), OptionalActions::Now, &self.saved) {
-            log::warn!("cannot restore the terminal's settings, so type `stty sane`: {e}");
+            log::warn!(
+                "cannot restore the terminal's settings; type `stty sane` to restore them: {e}"
+            );
         }
     }
 }
@@ -108,7 +110,7 @@ pub fn keep() -> Result<ExitCode, Failure> {
     let failed = |e: Errno| {
         Failure::new(
             Code::Crashed,
-            "cannot prepare to restore the terminal when the command has ended",
+            "cannot save or restore the terminal's settings for the command that is to end",
             e,
         )
     };

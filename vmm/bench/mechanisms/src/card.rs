@@ -25,7 +25,7 @@ pub(crate) const BYTES_MAX: u64 = 320 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum CardError {
     /// The back end refuses the operation.
-    #[error("the back end refused an operation of the benchmark")]
+    #[error("the back end refused an operation that the benchmark needs, such as an allocation")]
     Backend(#[from] BackendError),
     /// The back end cannot load the module of a kernel.
     #[error("the back end cannot load the GPU module with kernel `{kernel}`")]
@@ -49,8 +49,8 @@ pub enum CardError {
     Invisible,
     /// The card has too many allocations, or this allocation is too large for it.
     #[error(
-        "cannot allocate {bytes} bytes for the benchmark: a mechanism has at most \
-         {ALLOCATIONS_MAX} allocations, of {mib} MiB together",
+        "cannot allocate {bytes} bytes for the benchmark: each mechanism may have at most \
+         {ALLOCATIONS_MAX} allocations, and at most {mib} MiB in total",
         mib = BYTES_MAX >> 20
     )]
     Full {
@@ -64,7 +64,10 @@ pub enum CardError {
         id: u64,
     },
     /// Number or size of the arguments does not match the kernel's parameters.
-    #[error("the {count} arguments of a launch do not match the parameters of kernel `{kernel}`")]
+    #[error(
+        "cannot launch kernel `{kernel}` with {count} arguments: their number or sizes do not \
+         match the kernel's parameters"
+    )]
     Arguments {
         /// Name of the kernel.
         kernel: &'static str,

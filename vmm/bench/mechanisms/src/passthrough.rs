@@ -45,7 +45,7 @@ pub enum PassedDeviceError {
     #[error(transparent)]
     Map(#[from] MapError),
     /// The device's memory cannot be written or read.
-    #[error("cannot access the memory of the passed-through device")]
+    #[error("cannot read or write the memory of the --vfio device that the benchmark measures")]
     Touch(#[from] TouchError),
     /// A BAR does not return the values that were stored to it, so it is not memory.
     #[error(

@@ -27,11 +27,19 @@ pub(crate) struct Trap {
 /// Why a packet has no effect.
 #[derive(Debug, thiserror::Error)]
 enum PacketError {
-    #[error("the guest's packet with opcode {opcode:#x} and {words} words is malformed")]
+    #[error(
+        "the emulated device of mechanism `trap` got a malformed packet from the guest: opcode \
+         {opcode:#x}, {words} words"
+    )]
     Meaningless { words: u64, opcode: u64 },
-    #[error("no allocation begins at offset {offset:#x} of the device's memory")]
+    #[error(
+        "the guest frees the allocation at offset {offset:#x} of the emulated device's memory, but \
+         none begins there"
+    )]
     NoMemory { offset: u64 },
-    #[error("the device's memory has no room for an allocation of {bytes} bytes")]
+    #[error(
+        "the emulated device of mechanism `trap` has no room for an allocation of {bytes} bytes"
+    )]
     NoRoom { bytes: u64 },
     #[error(transparent)]
     Card(#[from] CardError),

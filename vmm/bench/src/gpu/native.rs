@@ -65,7 +65,8 @@ impl Counterpart for NativeGpu {
             Err(error) => {
                 if !self.failed.swap(true, Ordering::Relaxed) {
                     log::warn!(
-                        "cannot measure `{name}` on the host: {error}",
+                        "cannot measure `{name}` on the host, so the report has no native time for \
+                         it (later failures of this kind are not logged): {error}",
                         name = line.name()
                     );
                 }

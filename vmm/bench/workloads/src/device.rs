@@ -54,21 +54,30 @@ impl DeviceMemory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Exclusion {
     /// The workload would take more exits than a sample may.
-    #[error("the mechanism would take too many exits for a workload of this size")]
+    #[error(
+        "at this size, the workload would cause more VM exits by this mechanism than a sample may \
+         have"
+    )]
     Exits,
     /// The mechanism needs a passed-through device, and there is none.
     #[error("no device is passed through to the guest (--vfio ADDRESS names one)")]
     NoDevice,
     /// The workload launches kernels, which only the passed-through device's own driver can do.
-    #[error("only the passed-through device's own driver can launch kernels on it")]
+    #[error(
+        "the workload launches kernels, which on a passed-through device only the device's own \
+         driver can do"
+    )]
     NoKernels,
     /// The workload allocates memory, and the passed-through device has no allocator.
-    #[error("the passed-through device has no allocator: the guest has all of its memory")]
+    #[error(
+        "the workload allocates memory, but nothing is left to allocate on a passed-through \
+         device: the guest already has all of the device's memory"
+    )]
     NoAllocator,
     /// The workload needs more memory than the passed-through device has.
     #[error(
-        "the workload needs more than the {bytes} bytes of the passed-through device's memory that \
-         can be mapped"
+        "the workload needs more memory than the passed-through device offers: only {bytes} bytes \
+         of its memory can be mapped"
     )]
     Memory {
         /// Size of the device's memory in bytes.

@@ -141,7 +141,10 @@ impl ChunkSlots {
         self.base = base;
         self.put_up().inspect_err(|_| {
             if let Err(e) = self.take_down() {
-                log::error!("cannot delete KVM's memory slots of the aperture (BAR 2): {e}");
+                log::error!(
+                    "the guest's aperture (BAR 2) cannot be moved, and KVM cannot delete the \
+                     memory slots it already has at the new address: {e}"
+                );
             }
             self.base = None;
         })

@@ -50,10 +50,16 @@ pub enum FaultError {
         rip: u64,
     },
     /// The hypervisor does not delete or add the aperture's memory slots.
-    #[error("KVM refuses to change the memory slots of the aperture (BAR 2)")]
+    #[error(
+        "KVM refuses to delete or restore its memory slots of the aperture (BAR 2), as is needed \
+         to emulate a guest's access"
+    )]
     Slots(#[source] std::io::Error),
     /// `KVM_RUN` failed with an unexpected error while the access was carried out.
-    #[error("KVM_RUN fails while the guest's access at instruction {rip:#x} is emulated")]
+    #[error(
+        "KVM_RUN fails while KVM emulates the guest's instruction at {rip:#x}, which accesses the \
+         aperture (BAR 2)"
+    )]
     Run {
         /// The guest's instruction pointer (RIP).
         rip: u64,

@@ -142,7 +142,8 @@ impl Doorbells {
     fn unregister(&self, base: u64, index: u32, event: &EventFd) {
         if let Err(e) = self.events.unregister(self.address(base, index), event) {
             log::error!(
-                "cannot unregister doorbell {index} of the BAR at address {base:#x} from KVM: {e}"
+                "cannot unregister doorbell {index} of the BAR at address {base:#x} from KVM, so \
+                 KVM may still take the guest's stores there as doorbells: {e}"
             );
         }
     }

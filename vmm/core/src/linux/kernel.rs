@@ -76,18 +76,18 @@ const COMPRESSED: &[(&[u8], &str)] = &[
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
     /// The file is empty.
-    #[error("the file is empty: give a Linux kernel (bzImage) or an ELF image")]
+    #[error("the file of --kernel is empty: give a Linux kernel (bzImage) or an ELF image")]
     Empty,
     /// The whole file is compressed.
-    #[error("the file is compressed as a whole: decompress it first with {tool}")]
+    #[error("the whole file of --kernel is compressed: decompress it first with {tool}")]
     Compressed {
         /// Name of the command that decompresses the file.
         tool: &'static str,
     },
     /// The file is neither a bzImage nor an ELF image.
     #[error(
-        "the file is neither a Linux kernel (bzImage) nor an ELF image: it has {bytes} bytes and \
-         begins with {head:02x?}"
+        "the file of --kernel is neither a Linux kernel (bzImage) nor an ELF image: it has {bytes} \
+         bytes and begins with {head:02x?}"
     )]
     Unknown {
         /// Size of the file in bytes.
@@ -119,8 +119,8 @@ pub enum KernelError {
     Not64Bit,
     /// The file ends before a part of the kernel does.
     #[error(
-        "the kernel is truncated: {what} ends at byte {end}, but the file at byte {bytes}; \
-         download it again"
+        "the Linux kernel's file is truncated: {what} should end at byte {end}, but the file has \
+         only {bytes} bytes; download it again"
     )]
     Truncated {
         /// Name of the part of the kernel that is cut off.
@@ -131,12 +131,12 @@ pub enum KernelError {
         bytes: u64,
     },
     /// The compressed kernel in a bzImage is damaged.
-    #[error("cannot decompress the kernel")]
+    #[error("cannot decompress the Linux kernel of --kernel")]
     Payload(#[from] payload::PayloadError),
     /// The kernel cannot be entered by the protocol that the user wants.
     #[error(
-        "this kernel cannot be booted as {wanted}: {why}; leave --boot out to have the protocol \
-         chosen"
+        "this kernel cannot be booted as {wanted}: {why}; leave out --boot, and Causeway chooses \
+         the boot protocol"
     )]
     Protocol {
         /// The boot protocol that the user wants.

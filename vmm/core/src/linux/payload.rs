@@ -18,8 +18,8 @@ const KERNEL_BYTES_MAX: usize = 1 << 29;
 pub enum PayloadError {
     /// The size behind the payload is zero or too large.
     #[error(
-        "the compressed kernel says that it decompresses to {bytes} bytes, not 1 to \
-         {KERNEL_BYTES_MAX}: download the kernel again"
+        "the compressed kernel claims a decompressed size of {bytes} bytes, but only 1 to \
+         {KERNEL_BYTES_MAX} are possible: download the kernel again"
     )]
     Size {
         /// Size of the decompressed kernel in bytes, as the four bytes behind the payload say.

@@ -57,8 +57,8 @@ pub enum PlacementError {
     },
     /// The command line is longer than this kernel allows.
     #[error(
-        "the kernel's command line has {bytes} bytes, but this kernel takes at most {limit}: give \
-         a shorter one"
+        "the kernel's command line has {bytes} bytes, but this kernel takes at most {limit}: \
+         shorten the text of --append"
     )]
     CommandLine {
         /// Length of the command line in bytes, without its zero byte.
@@ -67,7 +67,10 @@ pub enum PlacementError {
         limit: u32,
     },
     /// The command line contains a zero byte, at which it would end for the kernel.
-    #[error("the kernel's command line contains a zero byte at offset {offset}: remove it")]
+    #[error(
+        "the kernel's command line contains a zero byte at offset {offset}: remove it from \
+         --append"
+    )]
     ZeroByte {
         /// Offset of the zero byte in the command line.
         offset: usize,

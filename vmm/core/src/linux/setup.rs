@@ -41,7 +41,7 @@ pub enum SetupError {
     #[error("cannot copy the kernel into guest memory")]
     Load(#[from] linux_loader::loader::Error),
     /// The compressed kernel in a bzImage is damaged.
-    #[error("cannot decompress the kernel")]
+    #[error("cannot decompress the Linux kernel of --kernel")]
     Payload(#[from] PayloadError),
     /// The kernel's boot parameters cannot be written.
     #[error("cannot write the kernel's boot parameters into guest memory")]
@@ -51,7 +51,10 @@ pub enum SetupError {
     #[error("cannot access guest memory to load the kernel")]
     View(#[from] vm_memory::mmap::FromRangesError),
     /// The tables that the kernel needs do not fit into guest memory.
-    #[error("guest memory has no room for the tables from which the kernel boots")]
+    #[error(
+        "guest memory has no room for the page and ACPI tables that the Linux kernel needs to \
+         boot: give the guest more memory with --memory"
+    )]
     Tables(#[from] RamError),
 }
 

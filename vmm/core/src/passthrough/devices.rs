@@ -177,7 +177,7 @@ fn free(bus: &Devices, address: Address) -> Result<usize, PassThroughError> {
     free.ok_or(PassThroughError::Bus { address })
 }
 
-/// Watches a device for events, such as the host's request to have it back.
+/// Watches a device for events, such as the host's request to return it.
 fn watch(device: &Device) -> Option<Watch> {
     let watch = device.watch();
     watch.map_err(|e| log::warn!("{}", chain(&e))).ok()

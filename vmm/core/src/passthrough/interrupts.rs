@@ -11,7 +11,7 @@
 use std::io;
 use std::sync::Arc;
 
-use causeway_host_vfio::{Device, InterruptError, InterruptKind};
+use causeway_host_vfio::{Address, Device, InterruptError, InterruptKind};
 use parking_lot::Mutex;
 
 use super::capabilities::{Capabilities, MsixPlace};
@@ -24,10 +24,16 @@ use crate::pci::{ConfigSpace, MsixTable};
 /// Why a kind of interrupts could not be enabled.
 #[derive(Debug, thiserror::Error)]
 enum ModeError {
-    #[error("cannot enable a passed-through device's interrupts")]
-    Device(#[from] InterruptError),
-    #[error("KVM cannot enable a passed-through device's interrupts")]
-    Hypervisor(#[from] io::Error),
+    #[error("--vfio device {address} cannot enable its interrupts; the VM continues without them")]
+    Device {
+        address: Address,
+        source: InterruptError,
+    },
+    #[error(
+        "KVM cannot connect an interrupt of --vfio device {address} to the guest; the VM continues \
+         without this interrupt"
+    )]
+    Hypervisor { address: Address, source: io::Error },
 }
 
 /// The kind of interrupt that the guest has enabled in a passed-through device.
@@ -118,7 +124,7 @@ impl Interrupts {
             table.set_control(space.msix_control(place.offset));
         }
         if let Some(Err(e)) = self.msi.as_ref().map(|msi| msi.route(space)) {
-            self.failures.add(&ModeError::from(e));
+            self.failures.add(&self.unconnected(e));
         }
         let wanted = self.wanted(space);
         if state.mode != wanted {
@@ -168,26 +174,40 @@ impl Interrupts {
         state.mode = Mode::None;
     }
 
+    fn unconnected(&self, source: io::Error) -> ModeError {
+        let address = self.device.address();
+        ModeError::Hypervisor { address, source }
+    }
+
     fn enable(&self, state: &mut State, mode: Mode) -> Result<(), ModeError> {
+        let address = self.device.address();
+        let disabled = |source| ModeError::Device { address, source };
         let vectors = match (mode, self.line, &self.msi, &self.msix) {
             (Mode::Pin, Some(gsi), ..) => {
-                let line = self.controller.resampled_line(gsi)?;
-                self.device.set_intx(line.event(), Some(line.handled()))?;
+                let line = self.controller.resampled_line(gsi);
+                let line = line.map_err(|e| self.unconnected(e))?;
+                let set = self.device.set_intx(line.event(), Some(line.handled()));
+                set.map_err(disabled)?;
                 state.line = Some(line);
                 1
             }
             (Mode::Messages(count), _, Some(msi), _) => {
                 let interrupts = msi.interrupts.iter().take(count);
                 let events: Vec<_> = interrupts.map(|i| Some(i.event())).collect();
-                self.device.set_vectors(InterruptKind::Msi, &events)?;
+                let set = self.device.set_vectors(InterruptKind::Msi, &events);
+                set.map_err(disabled)?;
                 events.len()
             }
             (Mode::Table, _, _, Some((place, table))) => {
                 let all = place.vectors.into();
-                state.vectors = self.set_up(table, all).or_else(|e| {
-                    log::info!("cannot enable all {all} MSI-X vectors of a device, so fewer: {e}");
+                let set = self.set_up(table, all).or_else(|e| {
+                    log::info!(
+                        "cannot enable all {all} MSI-X vectors of device {address}, so only those \
+                         that the guest has programmed are enabled: {e}"
+                    );
                     self.set_up(table, usize::from(table.programmed()).max(1))
-                })?;
+                });
+                state.vectors = set.map_err(disabled)?;
                 state.vectors
             }
             _ => 0,

@@ -61,7 +61,8 @@ impl BarSlots {
             let Some(number) = numbers.0.next() else {
                 log::warn!(
                     "{region} of device {address} has more mappable parts than the VM has memory \
-                     slots left: the guest's accesses to the other parts are exits, and slow",
+                     slots left: the guest's accesses to the other parts cause VM exits and are \
+                     slow",
                     region = region.index,
                     address = device.address()
                 );

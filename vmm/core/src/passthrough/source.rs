@@ -27,13 +27,13 @@ pub enum PassThroughError {
     #[error(transparent)]
     Open(#[from] OpenError),
     /// Guest RAM cannot be mapped for DMA.
-    #[error("cannot map the guest's memory for DMA of the passed-through devices")]
+    #[error("cannot map the guest's memory for DMA by its --vfio devices")]
     Dma(#[from] DmaError),
     /// A device's configuration space cannot be read.
-    #[error("cannot read the configuration space of a passed-through device")]
+    #[error("cannot read the PCI configuration space of a --vfio device")]
     Access(#[from] AccessError),
     /// A device's BAR cannot be mapped.
-    #[error("cannot map the memory of a passed-through device")]
+    #[error("cannot map the memory of a --vfio device for the guest")]
     Map(#[from] MapError),
     /// No guest-physical address is free for a device's BAR.
     #[error(
@@ -57,10 +57,10 @@ pub enum PassThroughError {
         address: Address,
     },
     /// A BAR cannot be put at its guest-physical address.
-    #[error("cannot put a passed-through device into the guest's address space")]
+    #[error("cannot give a --vfio device its addresses in the VM")]
     Decode(#[from] DecodeError),
     /// The VM has too many interrupts, or the host has no descriptor left for one.
-    #[error("cannot give a passed-through device its interrupts")]
+    #[error("cannot create the guest's interrupts for a --vfio device, so the VM does not start")]
     Interrupts(#[source] io::Error),
 }
 

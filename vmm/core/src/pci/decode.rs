@@ -11,11 +11,12 @@ use crate::bus::{BusDevice, BusError, GuestAddress, MmioBus};
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
     /// Another device has some of the addresses, or they are not on the bus.
-    #[error("another device already has addresses that a PCI BAR needs")]
+    #[error("cannot give a PCI BAR its guest-physical addresses in the VM")]
     Bus(#[from] BusError),
     /// The hypervisor refuses memory slots or doorbells at the address.
     #[error(
-        "the hypervisor refuses memory slots or doorbells for a PCI BAR at address {address:#x}"
+        "KVM refuses the memory slots or doorbells of the PCI BAR at guest-physical address \
+         {address:#x}"
     )]
     Hypervisor {
         /// Guest-physical address of the BAR.
@@ -131,14 +132,15 @@ impl Decoder {
         // device.
         if let Err(e) = (self.follow)(None) {
             log::error!(
-                "cannot remove memory slots or doorbells of `{name}` at address {old:#x} from KVM: \
-                 {e}",
+                "cannot remove memory slots or doorbells of `{name}` at address {old:#x} from KVM, \
+                 so the guest may still reach them there: {e}",
                 name = self.device.name()
             );
         }
         if let Err(e) = bus.remove(GuestAddress(old)) {
             log::error!(
-                "cannot remove `{name}` from address {old:#x} of the VM: {e}",
+                "cannot remove `{name}` from address {old:#x} of the VM, so the guest still \
+                 reaches it there: {e}",
                 name = self.device.name()
             );
         }

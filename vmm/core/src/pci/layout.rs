@@ -50,8 +50,8 @@ pub enum LayoutError {
     },
     /// There are too few guest-physical addresses above RAM for the smallest aperture.
     #[error(
-        "no room for the aperture above the guest's memory, which ends at {ram_end:#x}, in \
-         {address_bits} bits of physical address: give the guest less memory"
+        "no room for the aperture (BAR 2) between the end of the guest's memory, {ram_end:#x}, and \
+         the end of its {address_bits}-bit physical addresses: give the guest less with --memory"
     )]
     NoRoom {
         /// Number of bits of a guest-physical address.

@@ -175,8 +175,8 @@ impl Block {
             log::debug!("disk {path}: {error}");
         } else {
             log::error!(
-                "disk {path}: {error}; the guest gets an I/O error (later errors are logged at \
-                 level debug)"
+                "cannot access the disk image {path}, so the guest gets an I/O error: {error} \
+                 (later errors of this disk are logged only at level debug)"
             );
             self.reported = true;
         }

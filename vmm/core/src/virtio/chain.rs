@@ -15,15 +15,15 @@ pub const SEGMENTS_MAX: usize = 128;
 pub enum ChainError {
     /// The chain has a cycle, leaves its descriptor table, or contains a table within a table.
     #[error(
-        "the guest's chain of virtio descriptors does not end: after {descriptors} descriptors, it \
-         leaves its table or repeats"
+        "the guest's chain of virtio descriptors has no end: after {descriptors} descriptors, it \
+         points outside the descriptor table, or it is a loop"
     )]
     Endless {
         /// Number of descriptors that were read before the error.
         descriptors: usize,
     },
     /// The chain has more descriptors than a queue may have.
-    #[error("the guest's chain of virtio descriptors has more than {SEGMENTS_MAX}")]
+    #[error("the guest's chain of virtio descriptors is longer than {SEGMENTS_MAX} descriptors")]
     TooLong,
     /// A buffer that the device reads follows a buffer that the device writes.
     #[error(

@@ -44,7 +44,9 @@ pub enum VirtioError {
     #[error("no PCI address is free for another virtio device: give the VM fewer disks")]
     Room,
     /// The host refuses a descriptor, a thread or an interrupt.
-    #[error("cannot get a descriptor, thread or interrupt from the host for a virtio device")]
+    #[error(
+        "the host refuses a file descriptor, thread or interrupt for one of the virtio devices"
+    )]
     Host(#[from] io::Error),
     /// Guest memory cannot be mapped for the device.
     #[error("cannot map guest memory into this process for a virtio device")]

@@ -135,8 +135,8 @@ impl Drop for Worker {
             && thread.join().is_err()
         {
             log::error!(
-                "the thread of a virtio device panicked, so the device does not answer any more; \
-                 this is a bug in Causeway"
+                "the thread of a virtio device panicked, so the device no longer answered the \
+                 guest's requests; this is a bug in Causeway"
             );
         }
     }
@@ -147,7 +147,8 @@ impl Wake {
         self.waiting.store(true, Ordering::Release);
         if let Err(e) = self.event.write(1) {
             log::error!(
-                "cannot wake the thread of a virtio device, so the device may not answer: {e}"
+                "cannot wake the thread of a virtio device, so the guest's requests to it may get \
+                 no answer: {e}"
             );
         }
     }
@@ -167,9 +168,9 @@ struct Job {
 
 impl Job {
     fn run(self) {
-        let shared = Arc::clone(&self.shared);
+        let (name, shared) = (self.device.kind().name, Arc::clone(&self.shared));
         if let Err(e) = self.watch() {
-            log::error!("a virtio device stops: its thread cannot wait for events: {e:?}");
+            log::error!("{name} stops for good, because its thread cannot wait for events: {e:?}");
             shared.require_reset();
         }
     }
@@ -280,7 +281,10 @@ impl MutEventSubscriber for Job {
         let kicks = kicks.map(|(event, kick)| Events::with_data(kick, event, EventSet::IN));
         for events in std::iter::once(command).chain(kicks) {
             if let Err(e) = ops.add(events) {
-                log::error!("a virtio device stops: its thread cannot watch an event: {e:?}");
+                log::error!(
+                    "{name} stops for good, because its thread cannot watch an event: {e:?}",
+                    name = self.device.kind().name
+                );
                 self.shared.require_reset();
                 self.over = true;
             }

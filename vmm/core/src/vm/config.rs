@@ -61,7 +61,7 @@ pub enum Boot {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// The number of virtual CPUs is zero or too large.
-    #[error("invalid number of virtual CPUs {vcpus}: choose 1 to {limit}")]
+    #[error("invalid number of virtual CPUs {vcpus}: choose 1 to {limit} with --vcpus")]
     Vcpus {
         /// Number of virtual CPUs in the configuration.
         vcpus: u32,
@@ -81,8 +81,8 @@ pub enum ConfigError {
     },
     /// The guest's arguments are too long for the boot page.
     #[error(
-        "the guest's arguments have {bytes} bytes, but at most {ARGUMENT_BYTES_MAX} fit: give \
-         shorter arguments"
+        "the guest's arguments have {bytes} bytes, but at most {ARGUMENT_BYTES_MAX} fit: \
+         shorten --arguments"
     )]
     Arguments {
         /// Length of the arguments in bytes.

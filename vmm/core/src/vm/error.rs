@@ -41,13 +41,18 @@ pub enum VmError {
     #[error("cannot read KVM's statistics of the VM")]
     Statistics(#[from] StatisticsError),
     /// The tables that a bare guest needs do not fit into guest memory.
-    #[error("guest memory has no room for the guest's boot tables")]
+    #[error(
+        "guest memory has no room for the tables that the guest needs to boot: give it more with \
+         --memory"
+    )]
     Boot(#[from] RamError),
     /// The CPU has too few physical address bits for the addresses of the devices.
     #[error(transparent)]
     Layout(#[from] LayoutError),
     /// This process has no free address range for the aperture.
-    #[error("cannot reserve addresses for an aperture of {bytes} bytes")]
+    #[error(
+        "cannot reserve {bytes} bytes of this process's addresses for the guest's aperture (BAR 2)"
+    )]
     Aperture {
         /// Size of the aperture in bytes.
         bytes: u64,

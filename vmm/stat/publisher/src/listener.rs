@@ -114,7 +114,8 @@ impl Drop for Listener {
         let ours = rustix::fs::lstat(&self.path).is_ok_and(|s| identity(&s) == self.identity);
         if ours && let Err(e) = std::fs::remove_file(&self.path) {
             log::warn!(
-                "cannot remove the socket {path}: {e}",
+                "cannot remove the socket {path}, which this process created and no longer uses: \
+                 {e}",
                 path = self.path.display()
             );
         }
@@ -162,7 +163,8 @@ impl Drop for StartLock {
         // The holder of the lock owns the file.
         if let Err(e) = std::fs::remove_file(&self.path) {
             log::warn!(
-                "cannot remove the lock file {path}: {e}",
+                "cannot remove the lock file {path}, which this process created to open its \
+                 socket: {e}",
                 path = self.path.display()
             );
         }

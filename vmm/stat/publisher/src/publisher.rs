@@ -107,7 +107,7 @@ impl Drop for Publisher {
 
 fn unpublished(error: &SocketError) {
     let cause = error.source().map_or_else(String::new, ToString::to_string);
-    log::warn!("`causeway stat` cannot find this process: {error}: {cause}");
+    log::warn!("`causeway stat` cannot find this process, which runs on: {error}: {cause}");
 }
 
 fn bind(path: &Path) -> Result<Listener, PublishError> {
@@ -133,7 +133,12 @@ impl Server {
             match self.turn() {
                 Ok(true) => {}
                 Ok(false) => return,
-                Err(e) => return log::warn!("cannot publish statistics any more: {e}"),
+                Err(e) => {
+                    return log::warn!(
+                        "cannot publish statistics any more, so `causeway stat` and metrics \
+                         scrapers get none from this process: {e}"
+                    );
+                }
             }
         }
     }

@@ -33,7 +33,9 @@ pub enum DiskError {
         path: PathBuf,
     },
     /// The size of the file is not a multiple of the sector size.
-    #[error("{path} is no disk image: its size, {bytes} bytes, is no multiple of {SECTOR_BYTES}")]
+    #[error(
+        "{path} is not a disk image: its size, {bytes} bytes, is not a multiple of {SECTOR_BYTES}"
+    )]
     Size {
         /// Path of the file.
         path: PathBuf,
@@ -41,7 +43,10 @@ pub enum DiskError {
         bytes: u64,
     },
     /// The file is empty.
-    #[error("{path} is no disk image: it is empty; truncate -s 1G {path} makes one of 1 GiB")]
+    #[error(
+        "{path} is empty, so it is not a disk image: `truncate -s 1G {path}` makes it a blank disk \
+         of 1 GiB"
+    )]
     Empty {
         /// Path of the file.
         path: PathBuf,
