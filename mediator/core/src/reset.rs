@@ -60,6 +60,9 @@ impl SessionInner {
     /// Makes the session lost because of `fault`, and immediately removes all its device memory and
     /// the mappings of that memory, because the host is taking the device away. The session keeps
     /// its other objects until its next reset.
+    ///
+    /// Uses the session's own peers. In a worker these cannot withdraw exports, so only a back end
+    /// that lives in the VMM's process may report the loss of its device.
     pub fn lose_device(&self, fault: &Fault) {
         let taken = {
             let mut state = self.lock();

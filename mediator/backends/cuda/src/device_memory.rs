@@ -145,17 +145,21 @@ impl Drop for Chunk {
     }
 }
 
+/// What an allocation consists of.
+enum Body {
+    Own(Chunk),
+    /// Memory of another process, the descriptor by which it was imported, and the memory as CPUs
+    /// can map it.
+    Imported(Arc<Physical>, OwnedFd, Option<Arc<dyn DeviceMemory>>),
+}
+
 /// An allocation of GPU memory, of this process or imported from another.
 pub(crate) struct GpuMemory {
     gpu: Weak<Gpu>,
     kind: MemoryKind,
-    pub(crate) physical: Arc<Physical>,
-    /// The memory as CPUs can map it, if it is visible to them.
-    pub(crate) visible: Option<Arc<dyn DeviceMemory>>,
-    /// What belongs to memory of this process; taken out only by `drop`.
-    chunk: Option<Chunk>,
-    /// The descriptor by which memory of another process was imported.
-    imported: Option<OwnedFd>,
+    /// The only owner of the memory, so that a chunk is freed before it is counted as free. Taken
+    /// out only by `drop`.
+    body: Option<Body>,
     bytes: u64,
     exported: AtomicBool,
 }
@@ -192,10 +196,7 @@ impl GpuMemory {
         Ok(Self {
             gpu: Arc::downgrade(gpu),
             kind,
-            physical: Arc::clone(&chunk.physical),
-            visible: chunk.visible.clone(),
-            chunk: Some(chunk),
-            imported: None,
+            body: Some(Body::Own(chunk)),
             bytes,
             exported: AtomicBool::new(false),
         })
@@ -234,13 +235,26 @@ impl GpuMemory {
         Ok(Self {
             gpu: Arc::downgrade(gpu),
             kind: exported.kind,
-            physical,
-            visible,
-            chunk: None,
-            imported: Some(file()?),
+            body: Some(Body::Imported(physical, file()?, visible)),
             bytes,
             exported: AtomicBool::new(true),
         })
+    }
+
+    /// Returns the memory without an address; `None` only while the allocation is dropped.
+    pub(crate) fn physical(&self) -> Option<&Arc<Physical>> {
+        match self.body.as_ref()? {
+            Body::Own(chunk) => Some(&chunk.physical),
+            Body::Imported(physical, ..) => Some(physical),
+        }
+    }
+
+    /// Returns the memory as CPUs can map it, if it is visible to them.
+    pub(crate) fn visible(&self) -> Option<&Arc<dyn DeviceMemory>> {
+        match self.body.as_ref()? {
+            Body::Own(chunk) => chunk.visible.as_ref(),
+            Body::Imported(.., visible) => visible.as_ref(),
+        }
     }
 
     /// Returns whether the allocation was made with `gpu`.
@@ -252,9 +266,10 @@ impl GpuMemory {
     /// the descriptor of imported memory is duplicated.
     fn descriptor(&self) -> Result<OwnedFd, BackendError> {
         let what = || format!("export {} bytes of GPU memory", self.bytes);
-        match &self.imported {
-            Some(file) => duplicate(file),
-            None => self.physical.export().map_err(|e| failed(what(), e)),
+        match &self.body {
+            None => Err(refused(Status::BackEnd, what())),
+            Some(Body::Imported(_, file, _)) => duplicate(file),
+            Some(Body::Own(chunk)) => chunk.physical.export().map_err(|e| failed(what(), e)),
         }
     }
 }
@@ -271,7 +286,7 @@ impl Memory for GpuMemory {
     }
 
     fn backing(&self) -> Option<Backing> {
-        self.visible.clone().map(Backing::Device)
+        self.visible().cloned().map(Backing::Device)
     }
 
     fn export(&self) -> Result<Exported, BackendError> {
@@ -294,7 +309,7 @@ impl Memory for GpuMemory {
 
 impl Drop for GpuMemory {
     fn drop(&mut self) {
-        let (Some(chunk), Some(gpu)) = (self.chunk.take(), self.gpu.upgrade()) else {
+        let (Some(Body::Own(chunk)), Some(gpu)) = (self.body.take(), self.gpu.upgrade()) else {
             return;
         };
         let exported = self.exported.load(Ordering::SeqCst);

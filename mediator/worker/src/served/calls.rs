@@ -2,8 +2,8 @@
 //!
 //! A thread that serves a channel calls over that channel: at its other end, the virtual CPU's
 //! thread waits for a reply and serves calls meanwhile. Every other thread calls over the spare
-//! channel, which a thread of the VMM serves. The session is given the channel with each request
-//! ([`causeway_mediator::Peers`]).
+//! channel, which a thread of the VMM serves; so does every thread that unbinds a doorbell. The
+//! session is given the channel with each request ([`causeway_mediator::Peers`]).
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;

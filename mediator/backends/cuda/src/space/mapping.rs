@@ -143,7 +143,7 @@ impl Mapping {
 
     fn device_view(&self, offset: u64, bytes: u64) -> Option<DeviceView> {
         let memory = self.memory.as_ref()?.as_any();
-        let visible = memory.downcast_ref::<GpuMemory>()?.visible.as_ref()?;
+        let visible = memory.downcast_ref::<GpuMemory>()?.visible()?;
         DeviceView::new(&**visible, offset, bytes)
             .inspect_err(|e| log::debug!("cannot map device memory to look at a fence in it: {e}"))
             .ok()
@@ -173,9 +173,8 @@ fn device_kind(
     (offset, bytes): (u64, u64),
     access: Access,
 ) -> Result<(u64, Kind), BackendError> {
-    if !memory.is_of(gpu) {
-        return Err(foreign());
-    }
+    let physical = memory.physical().filter(|_| memory.is_of(gpu));
+    let physical = physical.ok_or_else(foreign)?;
     let base = match wanted {
         None => None,
         Some(address) => Some(address.checked_sub(offset).ok_or_else(|| {
@@ -185,7 +184,7 @@ fn device_kind(
             refused(Status::AddressInUse, text)
         })?),
     };
-    let placed = gpu.addresses.place(base, &memory.physical, access)?;
+    let placed = gpu.addresses.place(base, physical, access)?;
     let va = placed.mapped.address() + offset;
     let kind = Kind::Device {
         placed: Mutex::new(Some(placed)),
