@@ -188,7 +188,8 @@ impl Doorbells {
         })
     }
 
-    /// Has `host` bind a free doorbell of the command buffer at `ring` to `bell`, until dropped.
+    /// Binds a free doorbell to `bell` through `host`, until dropped. The doorbell belongs to the
+    /// command buffer at `ring`.
     fn bind(
         self: &Arc<Self>,
         host: &dyn Host,
