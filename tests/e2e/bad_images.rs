@@ -28,7 +28,7 @@ fn a_file_that_cannot_be_read_is_refused_by_name() {
 
 #[test]
 fn a_file_that_is_no_image_is_refused_with_what_it_is() {
-    boot(b"").assert_refused(IMAGE, &["the file of --kernel is empty"]);
+    boot(b"").assert_refused(IMAGE, &["the file given with --kernel is empty"]);
     boot(b"#!/bin/sh\n").assert_refused(IMAGE, &["nor an ELF image", "10 bytes"]);
     boot(b"\x1f\x8b\x08\0").assert_refused(IMAGE, &["compressed", "gunzip"]);
 }

@@ -132,7 +132,7 @@ fn files_that_cannot_be_in_the_guest_are_refused_by_name() {
         ("data:/init", "/init is already in the guest"),
         ("data:/bin/app", "/bin/app is already in the guest"),
         ("data:/proc/x", "/proc"),
-        (":/x", "the host's file is missing"),
+        (":/x", "the path on the host is empty"),
         ("/dev/null:/x", "/dev/null"),
     ] {
         make(&scratch, &["--file", file]).assert_refused(USAGE, &[named]);

@@ -60,7 +60,7 @@ fn check((outcome, report): &(Outcome, Report), vms: usize) {
     assert_eq!(shared.count(), if vms == 2 { 2 } else { 0 }, "{}", report.0);
     let texts = outcome
         .stderr
-        .matches("the mapping at this address of the aperture is read-only");
+        .matches("the guest wrote to memory in the aperture (BAR 2) that is mapped read-only");
     assert_eq!(texts.count(), vms, "{outcome:?}");
 }
 

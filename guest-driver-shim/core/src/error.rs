@@ -49,7 +49,10 @@ impl Refusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// The function's magic register does not have Causeway's value.
-    #[error("this is not a Causeway device: its magic register contains {magic:#x}")]
+    #[error(
+        "the opened device is not a Causeway device, because its magic register contains {magic:#x}: \
+         open a device that `causeway` provides"
+    )]
     NotCauseway {
         /// Value of the magic register.
         magic: u32,

@@ -12,7 +12,10 @@ use crate::client::Client;
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
     /// The aperture has no free range of that size.
-    #[error("the guest's aperture (BAR 2) has no free range of {bytes} bytes")]
+    #[error(
+        "the guest's aperture (BAR 2) has no free range of {bytes} bytes: the guest \
+         must unmap other memory first"
+    )]
     Full {
         /// Number of bytes that the session asked to place.
         bytes: u64,

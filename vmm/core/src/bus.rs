@@ -52,31 +52,31 @@ impl Address for GuestAddress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Refusal {
     /// No device has this address.
-    #[error("the VM has no device at this address")]
+    #[error("the guest accessed an address that belongs to no device of its VM")]
     Unclaimed,
     /// The access begins in the address range of a device and ends outside it.
-    #[error("the access begins within a device's addresses, but ends outside them")]
+    #[error("the guest's access begins within a device's addresses, but ends outside them")]
     CrossesEdge,
     /// The device has no register at this address.
-    #[error("the device has no register at this address")]
+    #[error("the guest accessed a device at an offset where it has no register")]
     NoRegister,
     /// The register cannot be accessed with this width.
-    #[error("the device's register at this address cannot be accessed with this width")]
+    #[error("the guest accessed a device's register with a width that the register does not allow")]
     BadSize,
     /// The register cannot be accessed at this alignment.
-    #[error("the access to the device's register at this address is misaligned")]
+    #[error("the guest's access to a device's register is misaligned")]
     Misaligned,
     /// The register cannot be stored to.
-    #[error("the device's register at this address is read-only")]
+    #[error("the guest wrote to a read-only register of a device")]
     ReadOnly,
     /// No allocation is mapped at this address of the aperture.
-    #[error("no memory is mapped at this address of the aperture")]
+    #[error("the guest accessed the aperture (BAR 2) where no memory is mapped")]
     Hole,
     /// The mapping at this address of the aperture is read-only.
-    #[error("the mapping at this address of the aperture is read-only")]
+    #[error("the guest wrote to memory in the aperture (BAR 2) that is mapped read-only")]
     WriteForbidden,
     /// The doorbell is bound to no command buffer or queue.
-    #[error("the doorbell at this address belongs to no command buffer or queue")]
+    #[error("the guest rang a doorbell that belongs to no command buffer or queue")]
     UnboundDoorbell,
     /// The host's device, or the host's kernel, refused the access.
     #[error("the host refused the guest's access to a passed-through device")]

@@ -110,7 +110,7 @@ pub fn keep() -> Result<ExitCode, Failure> {
     let failed = |e: Errno| {
         Failure::new(
             Code::Crashed,
-            "cannot save or restore the terminal's settings for the command that is to end",
+            "cannot save the terminal's settings, or restore them after the command was killed",
             e,
         )
     };

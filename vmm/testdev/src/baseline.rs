@@ -82,7 +82,7 @@ impl Work {
                 Err(e) => {
                     log::warn!(
                         "cannot start the thread that measures the host's own memory speed, so the \
-                         guest gets no such figure to compare with: {e}"
+                         guest gets no baseline to compare with: {e}"
                     );
                     None
                 }

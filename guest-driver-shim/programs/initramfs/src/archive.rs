@@ -31,7 +31,7 @@ pub enum ArchiveError {
     },
     /// The path is a folder, or a folder on the way to it is a file.
     #[error(
-        "{path} would be both a file and a folder in the guest, or lie in a folder that is a file: \
+        "{path} would be both a file and a folder in the guest, or lie below a path that is a file: \
          choose another path"
     )]
     NotFolder {

@@ -31,7 +31,7 @@ pub enum GuestPathError {
     /// The path, or a name in it, is longer than Linux allows.
     #[error(
         "the path in the guest is too long: it has {bytes} bytes (at most {BYTES_MAX} are allowed) \
-         and a name of {name_bytes} bytes (at most {NAME_BYTES_MAX})"
+         and its longest part has {name_bytes} bytes (at most {NAME_BYTES_MAX})"
     )]
     Long {
         /// Length of the path in bytes.

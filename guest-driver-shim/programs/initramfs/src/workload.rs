@@ -53,7 +53,7 @@ pub struct FileMapping {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MappingError {
     /// The argument does not name a file of the host.
-    #[error("the host's file is missing: write HOST or HOST:GUEST")]
+    #[error("the path on the host is empty: write HOST or HOST:GUEST")]
     NoHost,
     /// The argument's path in the guest is not valid.
     #[error(transparent)]
@@ -324,9 +324,9 @@ mod tests {
             (Path::new("a:b"), "/x/y".into())
         );
         let message = |text| mapping(text).unwrap_err().to_string();
-        assert!(message("").contains("the host's file is missing"));
-        assert!(message(":/x").contains("the host's file is missing"));
-        assert!(message("/").contains("the host's file is missing"));
+        assert!(message("").contains("the path on the host is empty"));
+        assert!(message(":/x").contains("the path on the host is empty"));
+        assert!(message("/").contains("the path on the host is empty"));
         assert!(message("data:x").contains("must begin with /"));
         assert!(message("data:/../x").contains("must not contain .."));
         assert!(message("data:/x/").contains("end with the name of a file"));

@@ -68,15 +68,18 @@ pub enum VulkanError {
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// The descriptor is of a kind that cannot be memory.
-    #[error("the file descriptor of GPU memory is a {kind}, which cannot be GPU memory")]
+    #[error(
+        "the file descriptor passed as GPU memory refers to a {kind}: pass that of a memory file \
+         (memfd) or of memory that the GPU's driver exported"
+    )]
     Kind {
         /// Kind of the descriptor, such as "socket".
         kind: &'static str,
     },
     /// The memory file is smaller than the sender of the descriptor states.
     #[error(
-        "the file descriptor of GPU memory has {has} bytes, fewer than the {wanted} bytes that its \
-         sender stated"
+        "the file descriptor passed as GPU memory refers to {has} bytes, fewer than the {wanted} \
+         bytes that its sender stated"
     )]
     Size {
         /// Size of the file in bytes.
@@ -86,12 +89,12 @@ pub enum ImportError {
     },
     /// The descriptor is a file that its owner could shorten while it is mapped.
     #[error(
-        "the file descriptor of GPU memory is a file that its owner can shorten: it must be a \
-         memory file that allows sealing (memfd_create with MFD_ALLOW_SEALING)"
+        "the file descriptor passed as GPU memory refers to a file that its owner can shrink: it \
+         must be a memory file that allows sealing (memfd_create with MFD_ALLOW_SEALING)"
     )]
     Seal(#[source] io::Error),
     /// The Linux kernel does not tell what the descriptor is.
-    #[error("cannot find out what kind of file the file descriptor of GPU memory refers to")]
+    #[error("cannot find out what the file descriptor passed as GPU memory refers to")]
     Examine(#[source] io::Error),
     /// The stated size cannot be the size of GPU memory.
     #[error("invalid size of GPU memory, {bytes} bytes: it must be a multiple of 4096, and not 0")]

@@ -60,7 +60,7 @@ impl Distribution {
 /// Median of the ratios of pairs of values, with its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Ratio {
-    /// Median of the ratios.
+    /// Median of the ratios: for each pair, the first value divided by the second.
     pub median: f64,
     /// Lower end of the interval; `None` if there are fewer than [`INTERVAL_SAMPLES_MIN`] ratios.
     pub low: Option<f64>,

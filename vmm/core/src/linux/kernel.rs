@@ -76,7 +76,7 @@ const COMPRESSED: &[(&[u8], &str)] = &[
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
     /// The file is empty.
-    #[error("the file of --kernel is empty: give a Linux kernel (bzImage) or an ELF image")]
+    #[error("the file given with --kernel is empty: give a Linux kernel (bzImage) or an ELF image")]
     Empty,
     /// The whole file is compressed.
     #[error("the whole file of --kernel is compressed: decompress it first with {tool}")]
@@ -86,7 +86,7 @@ pub enum KernelError {
     },
     /// The file is neither a bzImage nor an ELF image.
     #[error(
-        "the file of --kernel is neither a Linux kernel (bzImage) nor an ELF image: it has {bytes} \
+        "the file given with --kernel is neither a Linux kernel (bzImage) nor an ELF image: it has {bytes} \
          bytes and begins with {head:02x?}"
     )]
     Unknown {
@@ -131,7 +131,7 @@ pub enum KernelError {
         bytes: u64,
     },
     /// The compressed kernel in a bzImage is damaged.
-    #[error("cannot decompress the Linux kernel of --kernel")]
+    #[error("cannot decompress the Linux kernel given with --kernel")]
     Payload(#[from] payload::PayloadError),
     /// The kernel cannot be entered by the protocol that the user wants.
     #[error(

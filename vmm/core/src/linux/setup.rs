@@ -41,7 +41,7 @@ pub enum SetupError {
     #[error("cannot copy the kernel into guest memory")]
     Load(#[from] linux_loader::loader::Error),
     /// The compressed kernel in a bzImage is damaged.
-    #[error("cannot decompress the Linux kernel of --kernel")]
+    #[error("cannot decompress the Linux kernel given with --kernel")]
     Payload(#[from] PayloadError),
     /// The kernel's boot parameters cannot be written.
     #[error("cannot write the kernel's boot parameters into guest memory")]

@@ -43,11 +43,11 @@ struct RawDescriptor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// The file ends before its header or its descriptors do.
-    #[error("the statistics file ends before its header or its descriptors end")]
+    #[error("KVM's statistics file ends before its header or its descriptors end")]
     Short,
     /// The number of descriptors or the length of a name is out of range.
     #[error(
-        "the statistics file has {descriptors} descriptors with names of {name_bytes} bytes: at \
+        "KVM's statistics file has {descriptors} descriptors with names of {name_bytes} bytes: at \
          most {DESCRIPTORS_MAX} descriptors with names of 1 to {NAME_BYTES_MAX} bytes are expected"
     )]
     Counts {
@@ -58,7 +58,7 @@ pub enum LayoutError {
     },
     /// The block of values is too large.
     #[error(
-        "the values of the statistics file take {bytes} bytes: at most {DATA_BYTES_MAX} are \
+        "the values of KVM's statistics file take {bytes} bytes: at most {DATA_BYTES_MAX} are \
          expected"
     )]
     Data {

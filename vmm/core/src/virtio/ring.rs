@@ -55,7 +55,7 @@ pub enum RingError {
         address: u64,
     },
     /// The index in the driver's ring is invalid, or guest memory cannot be accessed.
-    #[error("the rings of a virtio queue are inconsistent")]
+    #[error("the guest's driver wrote inconsistent indices to the rings of a virtio queue")]
     Rings(#[from] virtio_queue::Error),
     /// The chain of descriptors of a request is invalid.
     #[error(

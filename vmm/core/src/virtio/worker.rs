@@ -170,7 +170,9 @@ impl Job {
     fn run(self) {
         let (name, shared) = (self.device.kind().name, Arc::clone(&self.shared));
         if let Err(e) = self.watch() {
-            log::error!("{name} stops for good, because its thread cannot wait for events: {e:?}");
+            log::error!(
+                "the guest's device {name} stops for good, because its thread cannot wait for events: {e:?}"
+            );
             shared.require_reset();
         }
     }
@@ -282,7 +284,8 @@ impl MutEventSubscriber for Job {
         for events in std::iter::once(command).chain(kicks) {
             if let Err(e) = ops.add(events) {
                 log::error!(
-                    "{name} stops for good, because its thread cannot watch an event: {e:?}",
+                    "the guest's device {name} stops for good, because its thread cannot watch an \
+                     event: {e:?}",
                     name = self.device.kind().name
                 );
                 self.shared.require_reset();
@@ -309,8 +312,12 @@ impl QueueEnd {
             Self::Request {
                 source: ServeError::Entropy(_),
                 ..
-            } => log::error!("{name} stops until the guest's driver resets it: {text}"),
-            _ => log::debug!("{name} stops until the guest's driver resets it: {text}"),
+            } => log::error!(
+                "the guest's device {name} stops until the guest's driver resets it: {text}"
+            ),
+            _ => log::debug!(
+                "the guest's device {name} stops until the guest's driver resets it: {text}"
+            ),
         }
     }
 }

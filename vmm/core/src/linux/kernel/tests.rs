@@ -179,7 +179,7 @@ fn kernels_that_cannot_boot_here_say_why() {
 #[test]
 fn what_is_no_kernel_is_told_with_what_it_is_and_the_way_out() {
     for wanted in [None, Some(BootProtocol::Linux64)] {
-        assert!(refused(Vec::new(), wanted).contains("the file of --kernel is empty"));
+        assert!(refused(Vec::new(), wanted).contains("the file given with --kernel is empty"));
         let text = refused(b"#!/bin/sh\n".to_vec(), wanted);
         assert!(
             text.contains("neither a Linux kernel") && text.contains("10 bytes"),
