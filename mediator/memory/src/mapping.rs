@@ -12,8 +12,8 @@ use crate::{LARGE_PAGE_BYTES, MemoryError, PageSize, SharedMemory};
 /// read-only mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "invalid access of {bytes} bytes at offset {offset:#x} of mapped memory: it is not within the \
-     mapping, or not aligned, or writes to a read-only mapping"
+    "cannot access {bytes} bytes at offset {offset:#x} of memory that this process has mapped: the \
+     access ends outside the mapped range, is not aligned, or writes to memory mapped read-only"
 )]
 pub struct RangeError {
     /// Offset in the mapping at which the refused access begins.

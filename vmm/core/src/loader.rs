@@ -139,7 +139,7 @@ pub enum LoadError {
         entry: u64,
     },
     /// The crate `linux-loader` does not accept the image, or cannot write guest memory.
-    #[error("cannot copy the image into guest memory")]
+    #[error("cannot copy the bare guest's program into guest memory")]
     Load(#[from] linux_loader::loader::Error),
     /// The crate `vm-memory`, through which guest memory is written, does not accept the guest's
     /// RAM.

@@ -26,19 +26,19 @@ const DOORBELL: u32 = 0xe000_0000;
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// Memory for the test guest cannot be created.
-    #[error("cannot create the memory of a guest that tests KVM")]
+    #[error("cannot create the memory of the small guest that tests KVM")]
     Memory(#[from] RamCreateError),
     /// This process has no free address range for the memory slot.
-    #[error("cannot reserve addresses in this process for a guest that tests KVM")]
+    #[error("cannot reserve addresses in this process for the small guest that tests KVM")]
     Addresses(#[from] MemoryError),
     /// The test guest does not fit into its memory, which never happens.
-    #[error("cannot load a guest that tests KVM")]
+    #[error("cannot load the small guest that tests KVM")]
     Image(#[from] RamError),
     /// A system call failed, in most cases an ioctl of KVM.
-    #[error("cannot run a guest that tests KVM")]
+    #[error("cannot run the small guest that tests KVM")]
     Kvm(#[from] CallError),
     /// The test guest stopped in another way than expected; the text says how.
-    #[error("a guest that tests KVM did not run to its end: it stopped with {0}")]
+    #[error("the small guest that tests KVM did not run to its end: it stopped with {0}")]
     Ended(String),
 }
 

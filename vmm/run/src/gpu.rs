@@ -201,7 +201,7 @@ pub enum GpuError {
     Option(#[from] OptionError),
     /// `isolation=process` is given for the VFIO back end, which runs in the VMM's process only.
     #[error(
-        "invalid isolation=process for --gpu: back end vfio cannot run in a worker process, \
+        "invalid value process for --gpu isolation: back end vfio cannot run in a worker process, \
          because the file descriptor of a PCI device gives access to all of the device's memory; \
          leave isolation out"
     )]

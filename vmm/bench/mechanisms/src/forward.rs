@@ -56,7 +56,7 @@ enum CallError {
     )]
     Range { opcode: u64 },
     #[error(
-        "the results of the guest's batch of calls have more than {limit} words",
+        "the results of the calls that the guest forwards at once take more than {limit} 64-bit words",
         limit = wire::RESULT_WORDS
     )]
     Results,

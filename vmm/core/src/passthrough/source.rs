@@ -57,7 +57,7 @@ pub enum PassThroughError {
         address: Address,
     },
     /// A BAR cannot be put at its guest-physical address.
-    #[error("cannot give a --vfio device its addresses in the VM")]
+    #[error("cannot place the BARs of a --vfio device at guest-physical addresses of the VM")]
     Decode(#[from] DecodeError),
     /// The VM has too many interrupts, or the host has no descriptor left for one.
     #[error("cannot create the guest's interrupts for a --vfio device, so the VM does not start")]

@@ -52,7 +52,7 @@ pub enum VirtioError {
     #[error("cannot map guest memory into this process for a virtio device")]
     Memory(#[from] vm_memory::mmap::FromRangesError),
     /// The bus refuses the addresses of the BAR.
-    #[error("cannot put a virtio device into the guest's address space")]
+    #[error("cannot give a virtio device its guest-physical addresses")]
     Decode(#[from] DecodeError),
 }
 
