@@ -88,11 +88,15 @@ fn more_than_the_card_has_is_refused_with_what_it_has() {
             "1",
             ["132 multiprocessors", "not 133", "sms="],
         ),
-        ("cuda,sms=60", "3", ["2 times 64", "3 VMs", "run fewer VMs"]),
+        (
+            "cuda,sms=60",
+            "3",
+            ["64 for each VM", "2 of 3 VMs", "run fewer VMs"],
+        ),
         (
             "cuda,sms=100",
             "2",
-            ["1 times 104", "2 VMs", "run fewer VMs"],
+            ["104 for each VM", "1 of 2 VMs", "run fewer VMs"],
         ),
     ] {
         refused(&machine, gpu, vms, GPU, &parts);

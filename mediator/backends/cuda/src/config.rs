@@ -120,8 +120,8 @@ pub enum OpenError {
     },
     /// The GPU cannot be split into enough groups of multiprocessors for all VMs of the run.
     #[error(
-        "{gpu} has {total} multiprocessors, enough for {groups} VMs with {each} each (sms={wanted} \
-         is rounded up to {each}), but not for {vms} VMs: run fewer VMs, or choose fewer \
+        "{gpu} has {total} multiprocessors: with {each} for each VM (sms={wanted} is rounded up to \
+         {each}), that is enough for {groups} of {vms} VMs; run fewer VMs, or choose fewer \
          multiprocessors with --gpu sms=",
         vms = .group + 1
     )]
