@@ -29,7 +29,10 @@ const INITRAMFS: &str = "initramfs";
 pub fn choose(arguments: &RunArguments) -> Result<(String, Boot), Failure> {
     let Some(path) = &arguments.kernel else {
         let boot = embedded(&arguments.guest, &arguments.arguments, arguments.cpl)?;
-        refuse_disks(&arguments.guest, arguments)?;
+        refuse_disks(
+            &format!("the embedded guest `{}`", arguments.guest),
+            arguments,
+        )?;
         return Ok((arguments.guest.clone(), boot));
     };
     let image = read_image(path)?;
@@ -113,8 +116,8 @@ fn refuse_linux_arguments(path: &Path, arguments: &RunArguments) -> Result<(), F
     match given.iter().find(|(_, given)| *given) {
         None => refuse_disks(&path.display().to_string(), arguments),
         Some((name, _)) => Err(Failure::usage(format!(
-            "{name} is for Linux kernels, but {} is a bare guest: if the file is a 64-bit Linux kernel \
-             without a PVH note, add --boot linux64",
+            "{name} is for Linux kernels, but {} of --kernel is a bare guest: if the file is a 64-bit \
+             Linux kernel without a PVH note, add --boot linux64",
             path.display()
         ))),
     }

@@ -88,12 +88,17 @@ impl RunSettings {
     /// A usage failure that names the option, if a value is out of range or if values contradict
     /// each other.
     pub fn check(mut self) -> Result<Run, Failure> {
-        check_range("--vcpus", self.vcpus.into(), 1..=VCPUS_MAX.into())?;
-        check_range("--vms", self.vms.into(), 1..=VMS_MAX.into())?;
+        check_range("--vcpus", self.vcpus.into(), 1..=VCPUS_MAX.into(), "")?;
+        check_range("--vms", self.vms.into(), 1..=VMS_MAX.into(), "")?;
         let most_mib = MEMORY_MAX_MIB.min(host_memory_mib());
-        check_range("--memory", self.memory_mib, MEMORY_MIN_MIB..=most_mib)?;
+        check_range(
+            "--memory",
+            self.memory_mib,
+            MEMORY_MIN_MIB..=most_mib,
+            " MiB",
+        )?;
         all_fit(self.vms, self.memory_mib, host_memory_mib())?;
-        check_range("--timeout", self.timeout_s, 1..=365 * 24 * 3600)?;
+        check_range("--timeout", self.timeout_s, 1..=365 * 24 * 3600, " s")?;
         let (gpu, chosen) = choose_gpu(&self.gpu)?;
         self.gpu = chosen;
         Ok(Run {

@@ -191,7 +191,7 @@ pub enum GpuError {
     )]
     BackEnd(String),
     /// A word between the commas is not of the form `key=value`.
-    #[error("invalid key `{0}` for --gpu: write key=value")]
+    #[error("the key `{0}` of --gpu has no value: write key=value, such as memory=1GiB")]
     Form(String),
     /// A key is given more than once.
     #[error("--gpu has the key `{0}` twice: give each key once")]
@@ -364,8 +364,8 @@ mod tests {
             ("vfio:0000:00:03.0,isolation=process", "gives access to all"),
             ("cuda,bar=1", "unknown key `bar` for --gpu cuda"),
             ("software,speed=11", "`speed`"),
-            ("software,memory", "invalid key `memory` for --gpu"),
-            ("software,", "invalid key `` for --gpu"),
+            ("software,memory", "the key `memory` of --gpu has no value"),
+            ("software,", "the key `` of --gpu has no value"),
             (
                 "software,memory=0",
                 "invalid value 0 for --gpu memory: 1 to",

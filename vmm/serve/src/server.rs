@@ -97,7 +97,7 @@ struct Server {
 /// back end is not available; a failure with [`Code::Crashed`] if a system call fails.
 pub fn run(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
     let most = u64::from(PROCESSES_MAX);
-    check_range("--processes", arguments.processes.into(), 1..=most)?;
+    check_range("--processes", arguments.processes.into(), 1..=most, "")?;
     let (gpu, gpu_text) = choose_gpu(&arguments.gpu)?;
     let mut signals = run::block_signals()?;
     run::raise_descriptor_limit();

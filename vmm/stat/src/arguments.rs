@@ -47,6 +47,6 @@ impl StatArguments {
     /// # Errors
     /// A usage failure if `--interval-ms` is out of range.
     pub fn check(&self) -> Result<(), Failure> {
-        check_range("--interval-ms", self.interval_ms, INTERVAL_MS)
+        check_range("--interval-ms", self.interval_ms, INTERVAL_MS, " ms")
     }
 }

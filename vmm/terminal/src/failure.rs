@@ -125,17 +125,23 @@ impl Failure {
 }
 
 /// Checks that `value` of the command-line argument `option` is in `range`. `option` is the
-/// argument's name with its dashes.
+/// argument's name with its dashes. `unit` follows the range in the message: a blank and the unit,
+/// or nothing for plain numbers.
 ///
 /// # Errors
 /// A failure with [`Code::Usage`] that names the option, the value and the range, if the value is
 /// outside.
-pub fn check_range(option: &str, value: u64, range: RangeInclusive<u64>) -> Result<(), Failure> {
+pub fn check_range(
+    option: &str,
+    value: u64,
+    range: RangeInclusive<u64>,
+    unit: &str,
+) -> Result<(), Failure> {
     if range.contains(&value) {
         return Ok(());
     }
     let (least, most) = range.into_inner();
     Err(Failure::usage(format!(
-        "invalid value {value} for {option}: choose {least} to {most}"
+        "invalid value {value} for {option}: choose {least} to {most}{unit}"
     )))
 }

@@ -21,7 +21,8 @@ pub enum ProgramError {
     /// The file is a script.
     #[error(
         "the program is a script for `{interpreter}`, which the guest does not have: give a static \
-         interpreter as the program, and the script with --file"
+         interpreter as --program, copy the script into the guest with --file, and name the script \
+         behind --"
     )]
     Script {
         /// Interpreter that its first line names.
