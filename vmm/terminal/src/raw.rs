@@ -47,6 +47,7 @@ impl RawTerminal {
         let mut raw = saved.clone();
         raw.make_raw();
         raw.output_modes = saved.output_modes;
+        raw.control_modes = saved.control_modes;
         tcsetattr(&terminal, OptionalActions::Drain, &raw)?;
         Ok(Self {
             saved,
