@@ -143,7 +143,7 @@ mod tests {
         }
         let name = format!("/{}", "n".repeat(256));
         let message = GuestPath::new(name).unwrap_err().to_string();
-        assert!(message.contains("a name of 256"), "{message}");
+        assert!(message.contains("its longest part has 256"), "{message}");
         let long = "/n".repeat(2048);
         assert!(GuestPath::new(long).is_err());
     }
