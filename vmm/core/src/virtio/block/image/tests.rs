@@ -38,7 +38,7 @@ fn what_is_no_image_is_refused_by_name_and_reason() {
         "{text}"
     );
     let empty = Scratch::new("empty", 0);
-    assert!(error(&empty.0, false).contains("it is empty"));
+    assert!(error(&empty.0, false).contains("is empty, so"));
 }
 
 #[test]
