@@ -80,7 +80,7 @@ fn every_input_beyond_the_card_is_refused_with_what_there_is() {
         (memory, "has 4096 MiB of memory, not 5120"),
         (sms(133, 0), "has 132 multiprocessors, not 133"),
         (sms(0, 0), "not 0"),
-        (sms(33, 3), "132 multiprocessors: 40 for each VM"),
+        (sms(33, 3), "132 multiprocessors: with 40 for each VM"),
     ];
     for (config, part) in cases {
         let text = refusal(&config);
