@@ -6,7 +6,7 @@ use serde_json::Value;
 pub struct Report(pub Value);
 
 /// One phase of the report, and whether KVM counts port accesses as such.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Phase<'a>(&'a Value, bool);
 
 impl<'a> Phase<'a> {

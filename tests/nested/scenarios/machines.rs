@@ -128,7 +128,7 @@ pub fn assert_data_stays_inside(report: &Report) {
     for phase in report.phases().filter(|phase| phase.is_data()) {
         let kvm = (phase.kvm("mmio_exits"), phase.kvm("io_exits"));
         let own = (phase.vmm("mmio:"), phase.vmm("io:"));
-        assert_eq!((kvm, own), ((0, 0), (0, 0)), "{}", phase.name());
+        assert_eq!((kvm, own), ((0, 0), (0, 0)), "{phase:?}");
         operations += phase.operations();
     }
     assert!(operations > 0, "nothing was done on the data path");

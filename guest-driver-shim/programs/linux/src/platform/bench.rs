@@ -88,6 +88,16 @@ fn send<R: IntoBytes + FromBytes>(record: &mut R) {
     }
 }
 
+/// Waits until the terminal has sent what this program printed. The kernel writes to a serial port
+/// in the background, by a few exits for each character; they must not fall into the phase that
+/// begins.
+fn drain_console() {
+    // Fails if the standard output is not a terminal. There is nothing to wait for, then.
+    // SAFETY: touches no memory of this process.
+    #[allow(unsafe_code)] // The standard library has no safe form of tcdrain(3).
+    let _ = unsafe { libc::tcdrain(libc::STDOUT_FILENO) };
+}
+
 /// A phase of the workload, between whose ends the host counts exits. Phases do not nest.
 #[derive(Debug)]
 #[must_use = "a phase lasts until it is ended"]
@@ -100,6 +110,7 @@ impl Phase {
         if is_one_of_several_processes() {
             return Self(());
         }
+        drain_console();
         send(&mut PhaseBegin::new(path, name));
         Self(())
     }
