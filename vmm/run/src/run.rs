@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use causeway_mediator::backend::Attributes;
 use causeway_mediator::{OpenError, SessionSource};
 use causeway_testdev::{self as testdev, Counterpart, Mailboxes, RunContext, TestDevice};
 use causeway_vmm::console::ConsoleOutput;
@@ -21,7 +22,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::arguments::RunArguments;
 use crate::back_end::BackEnd;
-use crate::configuration::{Run, unavailable};
+use crate::configuration::{Run, RunSettings, unavailable};
 use crate::ending::{RunCode, exit_code, explain};
 use crate::gpu::Isolation;
 use crate::interactive::{self, Interactive};
@@ -129,7 +130,6 @@ pub fn execute(
     signals: &mut Signals,
     extras: &Extras,
 ) -> Result<RunOutcome, Failure> {
-    let settings = &run.settings;
     let kvm =
         kvm::open().map_err(|e| Failure::new(Code::Kvm, "cannot use KVM, which guests need", e))?;
     raise_descriptor_limit();
@@ -140,51 +140,18 @@ pub fn execute(
     // Monitors get no answers after this value is dropped.
     let _publisher = publish(run, &vms)?;
     let interactive = interactive(run, &vms)?;
-    let shown = format!(
-        "{} in {} VM{}",
-        settings.guest,
-        settings.vms,
-        if settings.vms == 1 { "" } else { "s" }
-    );
-    let usual: Caption = Arc::new(move || shown.clone());
-    let caption = extras.caption.clone().unwrap_or(usual);
-    let watch = Watch::start(interactive.is_none().then_some(caption)).map_err(|e| {
-        Failure::new(
-            Code::Crashed,
-            "cannot start the thread that shows the progress",
-            e,
-        )
-    })?;
+    let watch = watch(run, interactive.is_some(), extras)?;
     let limits = Limits {
-        timeout: Some(Duration::from_secs(settings.timeout_s)),
+        timeout: Some(Duration::from_secs(run.settings.timeout_s)),
     };
     let outcomes = event_loop::run_all(vms, &limits, signals);
     drop(interactive);
     let outcomes =
         outcomes.map_err(|e| Failure::new(Code::Crashed, "cannot continue to run the VMs", e))?;
-    let vmm_rss_bytes = watch.finish();
     let mut report = Report {
-        schema: SCHEMA,
-        causeway: env!("CARGO_PKG_VERSION"),
-        host: Host::probe(),
-        backend: BackendReport {
-            name: attributes
-                .as_ref()
-                .map_or_else(String::new, |a| a.name.clone()),
-            memory_bytes_per_vm: attributes.as_ref().map_or(run.gpu.memory_bytes, |a| {
-                run.gpu.memory_bytes.min(a.memory_bytes)
-            }),
-            compute_units: attributes.map_or(0, |a| a.compute_units),
-        },
-        guest: settings.guest.clone(),
-        outcome: "fail",
         boot_us: boot_us(&outcomes, started),
-        vmm_rss_bytes,
-        vmm_rss_bytes_per_vm: vmm_rss_bytes / u64::from(settings.vms),
-        vms: Vec::new(),
-        phases: Vec::new(),
-        ratios: Vec::new(),
         kernels: back_end.kernels(&outcomes),
+        ..report(run, attributes, watch.finish())
     };
     let guest_reports: Vec<_> = test_devices.iter().map(|device| device.report()).collect();
     for (vm, (outcome, reported)) in (0..).zip(outcomes.iter().zip(&guest_reports)) {
@@ -195,6 +162,51 @@ pub fn execute(
         guest_reports,
         report,
     })
+}
+
+/// Starts to watch the memory of this process, and shows the progress line unless the run is
+/// interactive.
+fn watch(run: &Run, interactive: bool, extras: &Extras) -> Result<Watch, Failure> {
+    let RunSettings { guest, vms, .. } = &run.settings;
+    let plural = if *vms == 1 { "" } else { "s" };
+    let shown = format!("{guest} in {vms} VM{plural}");
+    let usual: Caption = Arc::new(move || shown.clone());
+    let caption = extras.caption.clone().unwrap_or(usual);
+    Watch::start((!interactive).then_some(caption)).map_err(|e| {
+        Failure::new(
+            Code::Crashed,
+            "cannot start the thread that shows the progress",
+            e,
+        )
+    })
+}
+
+/// Returns the report of a run without its VMs, whose outcome is not known yet. `gpu` is what the
+/// back end says about the GPU, if a VM was created.
+fn report(run: &Run, gpu: Option<Attributes>, vmm_rss_bytes: u64) -> Report {
+    let (name, memory_bytes, compute_units) = match gpu {
+        Some(gpu) => (gpu.name, gpu.memory_bytes, gpu.compute_units),
+        None => (String::new(), u64::MAX, 0),
+    };
+    Report {
+        schema: SCHEMA,
+        causeway: env!("CARGO_PKG_VERSION"),
+        host: Host::probe(),
+        backend: BackendReport {
+            name,
+            memory_bytes_per_vm: run.gpu.memory_bytes.min(memory_bytes),
+            compute_units,
+        },
+        guest: run.settings.guest.clone(),
+        outcome: "fail",
+        boot_us: None,
+        vmm_rss_bytes,
+        vmm_rss_bytes_per_vm: vmm_rss_bytes / u64::from(run.settings.vms),
+        vms: Vec::new(),
+        phases: Vec::new(),
+        ratios: Vec::new(),
+        kernels: Vec::new(),
+    }
 }
 
 /// Raises the limit on this process's file descriptors as far as the host allows.

@@ -1,6 +1,7 @@
 //! Registers of a virtio function: the structures of Virtual I/O Device Version 1.2, 4.1.4, and
 //! where they lie in the function's BAR.
 
+use super::ring::QueuePart;
 use crate::bus::Refusal;
 
 /// Number of the BAR that contains all registers of a virtio function.
@@ -96,10 +97,8 @@ pub enum Common {
     /// Offset of the address to which the driver stores to notify the selected queue, in units of
     /// [`NOTIFY_STRIDE`].
     QueueNotifyOffset,
-    /// One half of the address of a part of the selected queue. The first value is the part's index
-    /// in [`super::ring::RingPlace::parts`], the second is 0 for the low half and 1 for the high
-    /// half.
-    QueuePart(usize, u32),
+    /// One half of the address of a part of the selected queue: 0 is the low half, 1 the high one.
+    QueueAddress(QueuePart, u32),
 }
 
 /// Offset and width in bytes of each register (4.1.4.3, `struct virtio_pci_common_cfg`).
@@ -117,12 +116,12 @@ const COMMON: [(u64, usize, Common); 19] = [
     (0x1a, 2, Common::QueueVector),
     (0x1c, 2, Common::QueueEnable),
     (0x1e, 2, Common::QueueNotifyOffset),
-    (0x20, 4, Common::QueuePart(0, 0)),
-    (0x24, 4, Common::QueuePart(0, 1)),
-    (0x28, 4, Common::QueuePart(1, 0)),
-    (0x2c, 4, Common::QueuePart(1, 1)),
-    (0x30, 4, Common::QueuePart(2, 0)),
-    (0x34, 4, Common::QueuePart(2, 1)),
+    (0x20, 4, Common::QueueAddress(QueuePart::Descriptors, 0)),
+    (0x24, 4, Common::QueueAddress(QueuePart::Descriptors, 1)),
+    (0x28, 4, Common::QueueAddress(QueuePart::DriverRing, 0)),
+    (0x2c, 4, Common::QueueAddress(QueuePart::DriverRing, 1)),
+    (0x30, 4, Common::QueueAddress(QueuePart::DeviceRing, 0)),
+    (0x34, 4, Common::QueueAddress(QueuePart::DeviceRing, 1)),
 ];
 
 impl Common {

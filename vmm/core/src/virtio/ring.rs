@@ -20,9 +20,19 @@ pub const QUEUE_SIZE: u16 = SEGMENTS_MAX as u16;
 pub struct RingPlace {
     /// Number of entries of the queue.
     pub size: u16,
-    /// Guest-physical addresses of the descriptor table, of the ring that the driver writes
-    /// ("available"), and of the ring that the device writes ("used").
+    /// Guest-physical addresses of the parts, in the order of [`QueuePart`].
     pub parts: [u64; 3],
+}
+
+/// The parts of a queue, each of which has an address of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueuePart {
+    /// The descriptor table.
+    Descriptors,
+    /// The ring that the driver writes ("available").
+    DriverRing,
+    /// The ring that the device writes ("used").
+    DeviceRing,
 }
 
 impl Default for RingPlace {

@@ -301,7 +301,7 @@ impl QueueState {
         match register {
             Common::QueueSize => self.place.size.into(),
             Common::QueueEnable => self.enabled.into(),
-            Common::QueuePart(part, select) => half(self.place.parts[part], select),
+            Common::QueueAddress(part, select) => half(self.place.parts[part as usize], select),
             _ => 0, // Not a register of a queue.
         }
     }
@@ -314,8 +314,8 @@ impl QueueState {
         match register {
             Common::QueueSize => self.place.size = value as u16,
             Common::QueueEnable => self.enabled = value == 1,
-            Common::QueuePart(part, select) => {
-                set_half(&mut self.place.parts[part], select, value);
+            Common::QueueAddress(part, select) => {
+                set_half(&mut self.place.parts[part as usize], select, value);
             }
             _ => {} // Read-only.
         }
