@@ -25,8 +25,8 @@ pub const PREVIOUS: u32 = u32::MAX;
 /// Maximum size of a module image (PTX, cubin or fat binary) in bytes.
 pub const MODULE_BYTES_MAX: u64 = 16 << 20;
 /// Maximum length of a kernel's name in bytes.
-pub const FUNCTION_NAME_MAX: usize = 512;
-/// Maximum number of kernel parameters that [`FunctionReply::layout`] can describe.
+pub const KERNEL_NAME_MAX: usize = 512;
+/// Maximum number of kernel parameters that [`KernelReply::layout`] can describe.
 pub const PARAMETERS_MAX: usize = 128;
 /// Length of an export token in bytes.
 pub const TOKEN_BYTES: usize = 32;

@@ -88,12 +88,12 @@ structures! {
     pub struct Launch {
         /// Header of the packet.
         pub header: Header,
-        /// Handle of the kernel, as [`crate::message::FunctionReply`] returned it.
-        pub function: u32,
+        /// Handle of the kernel, as [`crate::message::KernelReply`] returned it.
+        pub kernel: u32,
         /// Grid, blocks and dynamic shared memory.
         pub shape: LaunchShape,
         /// Size of the parameters in bytes, which must be the `parameter_bytes` of
-        /// [`crate::message::FunctionReply`].
+        /// [`crate::message::KernelReply`].
         pub parameter_bytes: u32,
         /// Reserved: zero.
         pub reserved: [u32; 5],

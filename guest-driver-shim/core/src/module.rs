@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 
 use causeway_protocol::message::{
-    self, FUNCTION_NAME_MAX, FunctionReply, Opcode, PARAMETERS_MAX, Parameter, Status, operation,
+    self, KERNEL_NAME_MAX, KernelReply, Opcode, PARAMETERS_MAX, Parameter, Status, operation,
 };
 use zerocopy::{Immutable, IntoBytes};
 
@@ -83,20 +83,20 @@ impl<'d> Module<'d> {
     pub fn kernel(&self, name: &str) -> Result<Kernel<'_>, KernelError> {
         let module = self.handle();
         let failed = |refusal| KernelError { module, refusal };
-        let mut request = message::GetFunction {
+        let mut request = message::GetKernel {
             module,
             name_bytes: name.len() as u32,
-            name: [0; FUNCTION_NAME_MAX],
+            name: [0; KERNEL_NAME_MAX],
         };
         let Some(room) = request.name.get_mut(..name.len()) else {
-            let (status, detail) = (Status::NoFunction, name.len() as u32);
-            return Err(failed(Refusal::new(Opcode::GetFunction, status, detail)));
+            let (status, detail) = (Status::NoKernel, name.len() as u32);
+            return Err(failed(Refusal::new(Opcode::GetKernel, status, detail)));
         };
         room.copy_from_slice(name.as_bytes());
-        let reply = self.0.device.call::<operation::GetFunction>(&request);
+        let reply = self.0.device.call::<operation::GetKernel>(&request);
         Ok(Kernel {
             module: PhantomData,
-            function: reply.map_err(failed)?,
+            reply: reply.map_err(failed)?,
         })
     }
 
@@ -117,40 +117,40 @@ impl<'d> Module<'d> {
 #[derive(Clone, Debug)]
 pub struct Kernel<'m> {
     module: PhantomData<&'m ()>,
-    function: FunctionReply,
+    reply: KernelReply,
 }
 
 impl Kernel<'_> {
     /// Returns the handle that launch packets use for this kernel.
     #[must_use]
     pub const fn handle(&self) -> u32 {
-        self.function.handle
+        self.reply.handle
     }
 
     /// Returns the size in bytes of the parameter block, which holds all parameters of a launch.
     #[must_use]
     pub const fn parameter_bytes(&self) -> u32 {
-        self.function.parameter_bytes
+        self.reply.parameter_bytes
     }
 
     /// Returns the maximum number of threads in a block of this kernel.
     #[must_use]
     pub const fn block_threads_max(&self) -> u32 {
-        self.function.block_threads_max
+        self.reply.block_threads_max
     }
 
     /// Returns the size in bytes of the static shared memory that each block of this kernel uses.
     #[must_use]
     pub const fn shared_bytes(&self) -> u32 {
-        self.function.shared_bytes
+        self.reply.shared_bytes
     }
 
     /// Returns the offset and size of each parameter in the parameter block, in the order in which
     /// the kernel declares the parameters.
     #[must_use]
     pub fn layout(&self) -> &[Parameter] {
-        let used = (self.function.parameters as usize).min(PARAMETERS_MAX);
-        &self.function.layout[..used]
+        let used = (self.reply.parameters as usize).min(PARAMETERS_MAX);
+        &self.reply.layout[..used]
     }
 
     /// Returns a parameter block for a launch of this kernel, with room for 256 bytes and no

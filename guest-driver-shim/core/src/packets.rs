@@ -21,7 +21,7 @@ pub(crate) fn launch<const UNITS: usize>(
     let units = packet::launch_units(parameter_bytes as usize);
     let head = transmute!(packet::Launch {
         header: header(Opcode::Launch, units),
-        function: kernel.handle(),
+        kernel: kernel.handle(),
         shape,
         parameter_bytes,
         reserved: [0; 5],

@@ -74,12 +74,12 @@ fn reply(opcode: Opcode, body: &mut [u8], handle: u32, aperture: &mut u64) -> An
                 doorbell: 5,
             },
         ),
-        Opcode::GetFunction => answer(body, &function_reply(handle)),
+        Opcode::GetKernel => answer(body, &kernel_reply(handle)),
         _ => (Status::Ok, 0),
     }
 }
 
-fn function_reply(handle: u32) -> message::FunctionReply {
+fn kernel_reply(handle: u32) -> message::KernelReply {
     let mut layout = [Parameter { offset: 0, size: 0 }; message::PARAMETERS_MAX];
     layout[0] = Parameter { offset: 0, size: 8 };
     layout[1] = Parameter { offset: 8, size: 4 };
@@ -87,7 +87,7 @@ fn function_reply(handle: u32) -> message::FunctionReply {
         offset: 64,
         size: 8,
     };
-    message::FunctionReply {
+    message::KernelReply {
         handle,
         parameters: 3,
         parameter_bytes: 72,
@@ -173,7 +173,7 @@ fn a_batch_beyond_the_control_area_is_not_sent() {
     let mut batch = device.batch();
     let tickets: Vec<_> = (0..100)
         .map(|_| {
-            batch.push::<operation::GetFunction>(&message::GetFunction {
+            batch.push::<operation::GetKernel>(&message::GetKernel {
                 module: 1,
                 name_bytes: 0,
                 name: [0; 512],
@@ -194,9 +194,9 @@ fn parameters_are_checked_against_the_layout() {
     let device = Device::open(&fake).unwrap();
     let space = device.create_space().unwrap();
     let module = Module::load(&space, RamRange::default(), RamRange::default()).unwrap();
-    let function = module.kernel("saxpy").unwrap();
+    let kernel = module.kernel("saxpy").unwrap();
     assert!(module.kernel(&"x".repeat(513)).is_err());
-    let mut parameters = function.parameters().unwrap();
+    let mut parameters = kernel.parameters().unwrap();
     assert_eq!(
         parameters.set(0, &1_u32),
         Err(ParameterError::WrongSize {
@@ -210,7 +210,7 @@ fn parameters_are_checked_against_the_layout() {
         Err(ParameterError::NoSuchParameter { index: 3, count: 3 })
     );
     assert_eq!(
-        Parameters::<'_, 1>::new(&function).err(),
+        Parameters::<'_, 1>::new(&kernel).err(),
         Some(ParameterError::BlockTooLarge {
             bytes: 72,
             room_bytes: 64
@@ -234,7 +234,7 @@ fn parameters_are_checked_against_the_layout() {
     ring.read(at, &mut launch).unwrap();
     let launch = packet::Launch::read_from_bytes(&launch).unwrap();
     assert_eq!((launch.header.units, launch.parameter_bytes), (3, 72));
-    assert_eq!(launch.function, function.handle());
+    assert_eq!(launch.kernel, kernel.handle());
     assert_eq!(ring.load_u64(at + 64).unwrap(), 0x1122);
     assert_eq!(ring.load_u32(at + 72).unwrap(), 2.5_f32.to_bits());
     assert_eq!(ring.load_u64(at + 128).unwrap(), 0x3344);

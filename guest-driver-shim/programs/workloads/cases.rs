@@ -101,7 +101,7 @@ fn run_by<'d>(
     (phase, recorder): (Option<&str>, Option<Recorder>),
 ) -> u64 {
     let module = memory.load_module(space, case.ptx);
-    let function = module.kernel(case.name).required(case.name);
+    let kernel = module.kernel(case.name).required(case.name);
     let buffers: [Option<Buffer<'d>>; BUFFERS_MAX] = core::array::from_fn(|i| {
         let bytes = case.buffers.get(i)?.bytes as u64;
         let buffer = Buffer::new(device, space, bytes, MemoryKind::Host).required(case.name);
@@ -109,7 +109,7 @@ fn run_by<'d>(
         touch::pages(buffer.cpu.window());
         Some(buffer)
     });
-    let parameters = parameters(case, &function, &buffers);
+    let parameters = parameters(case, &kernel, &buffers);
     let mut got = split(case, memory.got);
     for (index, part) in got.iter_mut().enumerate().take(case.buffers.len()) {
         case.fill(index, part);
@@ -146,10 +146,10 @@ fn shape(case: &Case) -> LaunchShape {
 
 fn parameters<'f>(
     case: &Case,
-    function: &'f Kernel<'f>,
+    kernel: &'f Kernel<'f>,
     buffers: &[Option<Buffer<'_>>; BUFFERS_MAX],
 ) -> Parameters<'f, 4> {
-    let mut parameters = function.parameters().required(case.name);
+    let mut parameters = kernel.parameters().required(case.name);
     for (index, argument) in case.arguments.iter().enumerate() {
         match argument {
             Argument::Buffer(buffer) => {

@@ -230,9 +230,9 @@ mod tests {
     use std::path::PathBuf;
 
     /// A folder that looks like a function of four clients.
-    struct FakeFunction(PathBuf);
+    struct FakeCausewayKernel(PathBuf);
 
-    impl FakeFunction {
+    impl FakeCausewayKernel {
         fn new(name: &str) -> Self {
             let folder =
                 std::env::temp_dir().join(format!("causeway-{name}-{}", std::process::id()));
@@ -248,7 +248,7 @@ mod tests {
         }
     }
 
-    impl Drop for FakeFunction {
+    impl Drop for FakeCausewayKernel {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn each_process_gets_a_client_of_its_own_until_there_are_no_more() {
-        let fake = FakeFunction::new("take");
+        let fake = FakeCausewayKernel::new("take");
         let clients = fake.clients();
         let mut taken: Vec<_> = (0..3).map(|_| clients.take().unwrap()).collect();
         let numbers: Vec<_> = taken.iter().map(|(page, _)| page.number).collect();
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn what_the_dead_own_is_freed_and_what_the_living_own_is_not() {
-        let fake = FakeFunction::new("reap");
+        let fake = FakeCausewayKernel::new("reap");
         let clients = fake.clients();
         let (alive, lock) = clients.take().unwrap();
         let (session, dead) = (clients.page(0), clients.page(2));
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn a_machine_without_the_register_has_nothing_to_free() {
-        let fake = FakeFunction::new("ones");
+        let fake = FakeCausewayKernel::new("ones");
         let clients = fake.clients();
         clients.page(1).store(Register::Status, u32::MAX);
         assert_eq!(clients.reap(), 0);
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn locks_are_given_back() {
-        let fake = FakeFunction::new("locks");
+        let fake = FakeCausewayKernel::new("locks");
         let clients = fake.clients();
         clients.page(1).store(Register::Status, status::OWNS);
         assert_eq!(clients.reap(), 1);
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn the_process_that_has_a_client_is_told() {
-        let fake = FakeFunction::new("holders");
+        let fake = FakeCausewayKernel::new("holders");
         let clients = fake.clients();
         let _first = clients.take().unwrap();
         let _second = clients.take().unwrap();

@@ -326,7 +326,7 @@ pub trait Space: Send + Sync {
 /// GPU code that was loaded into an address space, with its kernels.
 pub trait Module: Send + Sync {
     /// Returns the kernel `name`; `None` if the module has no kernel of that name.
-    fn function(&self, name: &str) -> Option<Arc<dyn Kernel>>;
+    fn kernel(&self, name: &str) -> Option<Arc<dyn Kernel>>;
     /// Returns the names of all kernels in the module, for messages.
     fn kernels(&self) -> Vec<String>;
     /// Returns how many bytes of memory the module takes in addition to its image, for its

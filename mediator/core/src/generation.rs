@@ -169,7 +169,7 @@ pub(crate) fn scope(status: Status) -> FaultScope {
         | Status::BadToken
         | Status::Revoked
         | Status::BadModule
-        | Status::NoFunction
+        | Status::NoKernel
         | Status::BadMemory
         | Status::Busy
         | Status::Unsupported

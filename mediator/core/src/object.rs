@@ -20,7 +20,7 @@ pub(crate) enum Object {
     Space(SpaceEntry),
     Memory(MemoryEntry),
     Module(ModuleEntry),
-    Function(FunctionEntry),
+    Kernel(KernelEntry),
     CommandBuffer(CommandBufferEntry),
     Recording(RecordingEntry),
 }
@@ -48,7 +48,7 @@ kinds!(
     Space(SpaceEntry),
     Memory(MemoryEntry),
     Module(ModuleEntry),
-    Function(FunctionEntry),
+    Kernel(KernelEntry),
     CommandBuffer(CommandBufferEntry),
     Recording(RecordingEntry)
 );
@@ -180,13 +180,13 @@ impl MemoryEntry {
 pub(crate) struct ModuleEntry {
     pub space: u32,
     pub module: Arc<dyn Module>,
-    /// Handles of the module's functions, by kernel name.
-    pub functions: HashMap<String, u32>,
+    /// Handles of the module's kernels, by name.
+    pub kernels: HashMap<String, u32>,
     pub charges: Arc<ModuleCharges>,
 }
 
-/// A function; ends with its module.
-pub(crate) struct FunctionEntry {
+/// A kernel; ends with its module.
+pub(crate) struct KernelEntry {
     pub _charge: Charge,
 }
 

@@ -13,8 +13,8 @@ mod sharing;
 use causeway_protocol::Access;
 use causeway_protocol::message::{
     AddressReply, Allocate, AllocateReply, Attributes, CommandBufferReply, CreateCommandBuffer,
-    CreateRecording, Empty, Export, FaultReport, FunctionReply, GetFunction, HandleReply,
-    HandleRequest, Hello, HelloReply, Import, LoadModule, LoadModuleReply, MapCpu, MapGpu, Notify,
+    CreateRecording, Empty, Export, FaultReport, GetKernel, HandleReply, HandleRequest, Hello,
+    HelloReply, Import, KernelReply, LoadModule, LoadModuleReply, MapCpu, MapGpu, Notify,
     NotifyReply, Opcode, RegisterRam, SetAccess, SpaceAddress, Status, Token, Wait,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -68,7 +68,7 @@ requests! {
     Import: ;
     Token: ;
     LoadModule: space;
-    GetFunction: module;
+    GetKernel: module;
     CreateCommandBuffer: space allocation;
     RegisterRam: ;
     Wait: space;
@@ -86,7 +86,7 @@ replies! {
     AddressReply: ;
     Token: ;
     LoadModuleReply: handle;
-    FunctionReply: handle;
+    KernelReply: handle;
     CommandBufferReply: handle;
     NotifyReply: ;
 }
@@ -116,7 +116,7 @@ pub(crate) fn dispatch(
         Opcode::Revoke => call(body, previous, |r| session.revoke(r)),
         Opcode::LoadModule => load_module(session, body, previous),
         Opcode::UnloadModule => call(body, previous, |r| session.unload_module(r)),
-        Opcode::GetFunction => call(body, previous, |r| session.get_function(r)),
+        Opcode::GetKernel => call(body, previous, |r| session.get_kernel(r)),
         Opcode::CreateCommandBuffer => call(body, previous, |r| session.create_command_buffer(r)),
         Opcode::DestroyCommandBuffer => call(body, previous, |r| session.destroy_command_buffer(r)),
         Opcode::RegisterRam => call(body, previous, |r| session.register_ram(r)),

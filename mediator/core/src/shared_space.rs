@@ -14,8 +14,8 @@ pub(crate) struct SharedSpace {
     /// Set to true when running work in this address space must end early, because its session or
     /// client is reset.
     pub stop: Arc<AtomicBool>,
-    /// The kernels that packets can launch, by function handle.
-    pub functions: HandleMap<dyn Kernel>,
+    /// The kernels that packets can launch, by kernel handle.
+    pub kernels: HandleMap<dyn Kernel>,
     /// The recordings that packets can replay, by handle.
     pub recordings: HandleMap<dyn Recording>,
 }
@@ -48,7 +48,7 @@ impl SharedSpace {
         Arc::new(Self {
             backend,
             stop,
-            functions: HandleMap::new(),
+            kernels: HandleMap::new(),
             recordings: HandleMap::new(),
         })
     }

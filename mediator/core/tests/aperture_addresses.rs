@@ -38,7 +38,7 @@ fn an_image_in_a_part_of_an_allocation_is_read_where_it_is_mapped() {
     let at = PAGE - 5;
     place.write(at, TEXT.as_bytes()).unwrap();
     let module = load(guest, space, offset + at, TEXT.len() as u64).unwrap();
-    guest.function(module, "add").unwrap();
+    guest.kernel(module, "add").unwrap();
 }
 
 #[test]

@@ -191,8 +191,8 @@ fn charges_last_until_the_work_is_done() {
 
     let text = "kernel nothing\nvariables 4096";
     let module = guest.load_module(space, text, 0).unwrap();
-    let function = guest.function(module, "nothing").unwrap().handle;
-    queue.submit(&[&launch(function, &[])]);
+    let kernel = guest.kernel(module, "nothing").unwrap().handle;
+    queue.submit(&[&launch(kernel, &[])]);
     asleep(guest, &queue);
     guest.by_handle(Opcode::UnloadModule, module).unwrap();
     assert_eq!(guest.attributes().memory_used_bytes, used + 4096);

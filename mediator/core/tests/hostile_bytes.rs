@@ -93,7 +93,7 @@ fn fields(opcode: Opcode) -> &'static [Field] {
         Opcode::Revoke => &[Token],
         Opcode::LoadModule => &[SPACE, Small, Zero, Size, Zero],
         Opcode::UnloadModule => &[MODULE],
-        Opcode::GetFunction => &[MODULE, Small, Size],
+        Opcode::GetKernel => &[MODULE, Small, Size],
         Opcode::CreateCommandBuffer => &[SPACE, MEMORY, Zero, Size],
         Opcode::DestroyCommandBuffer => &[Of(Opcode::CreateCommandBuffer)],
         Opcode::RegisterRam => &[Zero, Size],
@@ -317,10 +317,10 @@ fn random_packet(random: &mut Random, packets: &Packets) -> Vec<u8> {
 fn launch(random: &mut Random, packets: &Packets, header: packet::Header) -> Vec<u8> {
     let launch = Launch {
         header,
-        function: if random.once_in(64) {
+        kernel: if random.once_in(64) {
             random.tricky() as u32
         } else {
-            packets.function
+            packets.kernel
         },
         shape: LaunchShape {
             shared_bytes: 0,

@@ -21,10 +21,10 @@ fn descriptors_and_threads_are_given_back() {
         let (va, _view) = guest.buffer(space, PAGE);
         let mut queues = [guest.command_buffer(space), guest.command_buffer(space)];
         let module = guest.load_module(space, "kernel fault", 0).unwrap();
-        let function = guest.function(module, "fault").unwrap().handle;
+        let kernel = guest.kernel(module, "fault").unwrap().handle;
         queues[0].submit(&[release(va, 1).as_bytes()]);
         if fault {
-            queues[1].submit(&[&launch(function, &[])]);
+            queues[1].submit(&[&launch(kernel, &[])]);
             queues[1].wait_for_fault();
         } else {
             guest.session.reset();

@@ -21,7 +21,7 @@ struct Bench {
     rig: Rig,
     space: u32,
     module: u32,
-    function: u32,
+    kernel: u32,
 }
 
 impl Bench {
@@ -35,17 +35,17 @@ impl Bench {
         let space = rig.guest.space();
         let text = "kernel add\nvariables 8192";
         let module = rig.guest.load_module(space, text, 0).unwrap();
-        let function = rig.guest.function(module, "add").unwrap().handle;
+        let kernel = rig.guest.kernel(module, "add").unwrap().handle;
         Self {
             rig,
             space,
             module,
-            function,
+            kernel,
         }
     }
 
     fn add(&self, address: u64, value: u64) -> Vec<u8> {
-        launch(self.function, [address, value].as_bytes())
+        launch(self.kernel, [address, value].as_bytes())
     }
 }
 
@@ -167,7 +167,7 @@ fn a_packet_that_cannot_be_recorded_is_named() {
     assert_eq!(refused(changed(16, 0)), Status::BadLaunch);
     assert_eq!(refused(changed(28, 513)), Status::BadLaunch);
     assert_eq!(
-        refused(|bench, _| launch(bench.function, &[0; 24])),
+        refused(|bench, _| launch(bench.kernel, &[0; 24])),
         Status::BadParameters
     );
     assert_eq!(
@@ -276,7 +276,7 @@ fn a_replay_of_what_is_no_recording_of_the_space_ends_the_command_buffer() {
     for (space, handle) in [
         (other, recording),
         (bench.space, gone),
-        (bench.space, bench.function),
+        (bench.space, bench.kernel),
         (bench.space, 0),
         (bench.space, PREVIOUS),
     ] {
@@ -287,8 +287,8 @@ fn a_replay_of_what_is_no_recording_of_the_space_ends_the_command_buffer() {
     }
     let refused = |handle| guest.by_handle(Opcode::DestroyRecording, handle);
     assert_eq!(refused(gone), Err((Status::BadHandle, gone)));
-    let function = bench.function;
-    assert_eq!(refused(function), Err((Status::BadHandle, function)));
+    let kernel = bench.kernel;
+    assert_eq!(refused(kernel), Err((Status::BadHandle, kernel)));
     assert_eq!(refused(recording), Ok(()));
 }
 
@@ -323,7 +323,7 @@ fn a_recording_keeps_the_kernels_of_an_unloaded_module_and_their_charge() {
 #[test]
 fn every_quota_bounds_recordings_and_destroying_one_makes_room() {
     let quotas = [
-        // A space, a module and a function are objects, too.
+        // A space, a module and a kernel are objects, too.
         (
             Quota {
                 objects: 5,

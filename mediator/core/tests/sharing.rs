@@ -228,9 +228,9 @@ fn an_import_made_during_a_reset_can_be_revoked() {
     });
     let space = importer.space();
     let module = importer.load_module(space, "kernel hold", 0).unwrap();
-    let function = importer.function(module, "hold").unwrap().handle;
+    let kernel = importer.kernel(module, "hold").unwrap().handle;
     let mut queue = importer.command_buffer(space);
-    queue.submit(&[&launch(function, &[])]);
+    queue.submit(&[&launch(kernel, &[])]);
     eventually("the kernel", || running.load(Ordering::Acquire));
     let after = std::thread::scope(|scope| {
         scope.spawn(|| importer.session.reset());

@@ -17,7 +17,7 @@ use crate::kernel::FakeKernel;
 use crate::live::{Alive, Counts, Live};
 use crate::memory::{FakeMapping, SpaceMemory};
 use crate::queue::FakeQueue;
-use crate::work::{FakeFunction, FakeModule, FakeRecording};
+use crate::work::{FakeCausewayKernel, FakeModule, FakeRecording};
 
 /// An address space.
 pub(crate) struct FakeSpace {
@@ -87,7 +87,7 @@ impl Space for FakeSpace {
             let name = name.ok_or_else(|| refuse("not a line of a fake module"))?;
             let kernel = self.kernels.get(name);
             let kernel = kernel.ok_or_else(|| refuse("the test has not defined this kernel"))?;
-            kernels.insert(name.to_owned(), FakeFunction::boxed(kernel.clone()));
+            kernels.insert(name.to_owned(), FakeCausewayKernel::boxed(kernel.clone()));
         }
         Ok(Arc::new(FakeModule {
             kernels,

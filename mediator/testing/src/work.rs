@@ -19,7 +19,7 @@ pub(crate) struct FakeModule {
 }
 
 impl Module for FakeModule {
-    fn function(&self, name: &str) -> Option<Arc<dyn Kernel>> {
+    fn kernel(&self, name: &str) -> Option<Arc<dyn Kernel>> {
         self.kernels.get(name).cloned()
     }
 
@@ -32,12 +32,12 @@ impl Module for FakeModule {
     }
 }
 
-pub(crate) struct FakeFunction {
+pub(crate) struct FakeCausewayKernel {
     kernel: FakeKernel,
     parameters: Vec<Parameter>,
 }
 
-impl FakeFunction {
+impl FakeCausewayKernel {
     pub fn boxed(kernel: FakeKernel) -> Arc<dyn Kernel> {
         let words = (kernel.parameter_bytes / 8) as u16;
         let parameter = |n| Parameter {
@@ -51,7 +51,7 @@ impl FakeFunction {
     }
 }
 
-impl Kernel for FakeFunction {
+impl Kernel for FakeCausewayKernel {
     fn parameters(&self) -> &[Parameter] {
         &self.parameters
     }
@@ -97,9 +97,12 @@ impl Recording for FakeRecording {
 pub(crate) fn execute(space: &SpaceMemory, work: &Work<'_>) -> Result<(), Fault> {
     match work {
         Work::Launch(launch) => {
-            let function = launch.kernel().as_any().downcast_ref::<FakeFunction>();
-            let function = function.ok_or_else(|| foreign("function"))?;
-            (function.kernel.run)(&FakeLaunch {
+            let kernel = launch
+                .kernel()
+                .as_any()
+                .downcast_ref::<FakeCausewayKernel>();
+            let kernel = kernel.ok_or_else(|| foreign("kernel"))?;
+            (kernel.kernel.run)(&FakeLaunch {
                 shape: launch.shape(),
                 parameters: launch.parameters(),
                 memory: space,

@@ -1,6 +1,6 @@
 //! Structures of messages.
 
-use super::{FUNCTION_NAME_MAX, PARAMETERS_MAX, TOKEN_BYTES};
+use super::{KERNEL_NAME_MAX, PARAMETERS_MAX, TOKEN_BYTES};
 use crate::wire::structures;
 
 structures! {
@@ -232,17 +232,17 @@ structures! {
     } = 8
 
     /// Names a kernel of a module.
-    pub struct GetFunction {
+    pub struct GetKernel {
         /// Handle of the module.
         pub module: u32,
         /// Number of bytes of `name` that are in use.
         pub name_bytes: u32,
         /// Name of the kernel in UTF-8, padded with zeros.
-        pub name: [u8; FUNCTION_NAME_MAX],
+        pub name: [u8; KERNEL_NAME_MAX],
     } = 520
 
     /// Handle of a kernel, its limits, and the layout of its parameters.
-    pub struct FunctionReply {
+    pub struct KernelReply {
         /// Handle of the kernel, for launch packets; never zero.
         pub handle: u32,
         /// Number of parameters of the kernel. As many entries of `layout` are in use.

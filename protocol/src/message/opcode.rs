@@ -4,9 +4,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::body::{
     AddressReply, Allocate, AllocateReply, Attributes, CommandBufferReply, CreateCommandBuffer,
-    CreateRecording, Empty, Export, FaultReport, FunctionReply, GetFunction, HandleReply,
-    HandleRequest, Header, Hello, HelloReply, Import, LoadModule, LoadModuleReply, MapCpu, MapGpu,
-    Notify, NotifyReply, RegisterRam, SetAccess, SpaceAddress, Token, Wait,
+    CreateRecording, Empty, Export, FaultReport, GetKernel, HandleReply, HandleRequest, Header,
+    Hello, HelloReply, Import, KernelReply, LoadModule, LoadModuleReply, MapCpu, MapGpu, Notify,
+    NotifyReply, RegisterRam, SetAccess, SpaceAddress, Token, Wait,
 };
 use crate::wire::wire_enum;
 
@@ -111,7 +111,7 @@ opcodes! {
     /// Unload a module.
     UnloadModule = 17, "unload_module", HandleRequest => Empty;
     /// Look a kernel up by its name, and return the layout of its parameters.
-    GetFunction = 18, "get_function", GetFunction => FunctionReply;
+    GetKernel = 18, "get_kernel", GetKernel => KernelReply;
     /// Create a command buffer in host memory that the guest can write.
     CreateCommandBuffer = 19, "create_command_buffer", CreateCommandBuffer => CommandBufferReply;
     /// Destroy a command buffer. Packets that have not been executed are dropped.

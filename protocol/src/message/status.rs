@@ -87,7 +87,7 @@ statuses! {
     /// mistake in the image, or zero if it is unknown.
     BadModule = 20, "the module was refused";
     /// The module has no kernel of this name.
-    NoFunction = 21, "the module has no kernel of this name";
+    NoKernel = 21, "the module has no kernel of this name";
     /// Memory of this kind, of this size or without a CPU mapping cannot be used for the operation.
     BadMemory = 22, "this kind of memory cannot be used for that";
     /// The object is still in use.

@@ -10,8 +10,8 @@ use causeway_mediator_testing::{FakeBackend, FakeHost, Live, ask};
 use causeway_memory::Mapping;
 use causeway_protocol::message::{
     AddressReply, Allocate, AllocateReply, CommandBufferReply, CreateCommandBuffer,
-    CreateRecording, Empty, FunctionReply, GetFunction, HandleReply, HandleRequest, Hello,
-    LoadModule, LoadModuleReply, MapCpu, MapGpu, MemoryKind, Opcode,
+    CreateRecording, Empty, GetKernel, HandleReply, HandleRequest, Hello, KernelReply, LoadModule,
+    LoadModuleReply, MapCpu, MapGpu, MemoryKind, Opcode,
 };
 use causeway_protocol::packet::{self, UNIT_BYTES};
 use causeway_protocol::ring::{
@@ -29,7 +29,7 @@ const BUFFER_BYTES: u64 = 64 << 10;
 /// A consumer that has not moved for so long waits for a fence.
 const PATIENCE: Duration = Duration::from_millis(2);
 
-/// A session with a command buffer, a function, and memory that packets can name.
+/// A session with a command buffer, a kernel, and memory that packets can name.
 pub struct Packets {
     backend: Arc<FakeBackend>,
     host: Arc<FakeHost>,
@@ -39,9 +39,9 @@ pub struct Packets {
     queue: Queue,
     /// GPU address of [`BUFFER_BYTES`] bytes.
     pub buffer: u64,
-    /// Handle of a function with 16 bytes of parameters.
-    pub function: u32,
-    /// Handle of a recording that launches that function and releases a fence in the buffer.
+    /// Handle of a kernel with 16 bytes of parameters.
+    pub kernel: u32,
+    /// Handle of a recording that launches that kernel and releases a fence in the buffer.
     pub recording: u32,
 }
 
@@ -76,8 +76,8 @@ impl Packets {
         };
         let _: causeway_protocol::message::HelloReply = get(&session, Opcode::Hello, &hello);
         let space: HandleReply = get(&session, Opcode::CreateSpace, &Empty {});
-        let (buffer, function) = prepare(&session, space.handle);
-        let recording = record(&session, &host, space.handle, (buffer, function));
+        let (buffer, kernel) = prepare(&session, space.handle);
+        let recording = record(&session, &host, space.handle, (buffer, kernel));
         let ring = allocate(&session, RING_BYTES);
         let queue = Queue::new(&session, &host, space.handle, ring);
         Self {
@@ -88,7 +88,7 @@ impl Packets {
             ring,
             queue,
             buffer,
-            function,
+            kernel,
             recording,
         }
     }
@@ -248,7 +248,7 @@ fn view(session: &Arc<Session>, host: &FakeHost, ring: u32) -> Mapping {
     view
 }
 
-/// Memory and a function for packets to name.
+/// Memory and a kernel for packets to name.
 fn prepare(session: &Arc<Session>, space: u32) -> (u64, u32) {
     let request = MapGpu {
         space,
@@ -264,19 +264,19 @@ fn prepare(session: &Arc<Session>, space: u32) -> (u64, u32) {
         ..LoadModule::default()
     };
     let module: LoadModuleReply = get(session, Opcode::LoadModule, &request);
-    let mut request = GetFunction {
+    let mut request = GetKernel {
         module: module.handle,
         name_bytes: 1,
-        ..GetFunction::default()
+        ..GetKernel::default()
     };
     request.name[0] = b'k';
-    let function: FunctionReply = get(session, Opcode::GetFunction, &request);
-    (buffer.address, function.handle)
+    let kernel: KernelReply = get(session, Opcode::GetKernel, &request);
+    (buffer.address, kernel.handle)
 }
 
 /// A launch and a release, recorded.
 fn record(session: &Arc<Session>, host: &FakeHost, space: u32, names: (u64, u32)) -> u32 {
-    let (address, function) = names;
+    let (address, kernel) = names;
     let head = |opcode: packet::Opcode, units| packet::Header {
         opcode: opcode as u16,
         reserved: 0,
@@ -284,7 +284,7 @@ fn record(session: &Arc<Session>, host: &FakeHost, space: u32, names: (u64, u32)
     };
     let launch = packet::Launch {
         header: head(packet::Opcode::Launch, 2),
-        function,
+        kernel,
         shape: packet::LaunchShape {
             shared_bytes: 0,
             grid: [1; 3],

@@ -238,7 +238,7 @@ fn kernel_handle(driver: &Driver, handle: usize, name: &str) -> Answer<usize> {
     if let Some(known) = known.get(name) {
         return Ok(*known);
     }
-    let function = module.module.function(name).ok_or(Code::NOT_FOUND)?;
+    let function = module.module.kernel(name).ok_or(Code::NOT_FOUND)?;
     let device = state.contexts.get(module.context);
     let device = device.ok_or(Code::CONTEXT_IS_DESTROYED)?.device;
     let static_bytes = function.shared_bytes();

@@ -61,7 +61,7 @@ fn load<'d>(machine: &Machine, space: &AddressSpace<'d>, ptx: &str) -> Module<'d
 fn run(machine: &Machine, device: &Device<'_>, case: &Case) {
     let space = device.create_space().unwrap();
     let module = load(machine, &space, case.ptx);
-    let function = module.kernel(case.name).unwrap();
+    let kernel = module.kernel(case.name).unwrap();
     let filled = |(index, buffer): (usize, &causeway_kernels::Buffer)| {
         let mut bytes = vec![0; buffer.bytes];
         case.fill(index, &mut bytes);
@@ -74,7 +74,7 @@ fn run(machine: &Machine, device: &Device<'_>, case: &Case) {
         buffer
     };
     let buffers: Vec<_> = want.iter().map(upload).collect();
-    let mut parameters = function.parameters().unwrap();
+    let mut parameters = kernel.parameters().unwrap();
     for (index, argument) in case.arguments.iter().enumerate() {
         match argument {
             Argument::Buffer(at) => parameters.set(index, &buffers[*at].gpu.address()),

@@ -25,9 +25,9 @@ const THREADS: usize = 32;
 pub fn measure(machine: &Machine, device: &'static Device<'static>, space: &AddressSpace<'static>) {
     let mut memory = CaseMemory::new(machine);
     let module = memory.load_module(space, special::PTX);
-    let function = module.kernel(special::SPIN).required("the kernel");
+    let kernel = module.kernel(special::SPIN).required("the kernel");
     let states = Buffer::new(device, space, 4096, MemoryKind::Host).required("the states");
-    let parameters = parameters(&function, &states);
+    let parameters = parameters(&kernel, &states);
     let mut pipeline = Pipeline::new(device, space, 256);
 
     let spinning = by_spinning(machine, &mut pipeline, &parameters);
@@ -46,8 +46,8 @@ pub fn measure(machine: &Machine, device: &'static Device<'static>, space: &Addr
     println!("launch and wait: {spinning} ns spinning, {sleeping} ns sleeping");
 }
 
-fn parameters<'f>(function: &'f Kernel<'f>, states: &Buffer<'_>) -> Parameters<'f, 4> {
-    let parameters = function.parameters().required("parameters");
+fn parameters<'f>(kernel: &'f Kernel<'f>, states: &Buffer<'_>) -> Parameters<'f, 4> {
+    let parameters = kernel.parameters().required("parameters");
     let parameters = parameters
         .with(0, &1_u32)
         .and_then(|p| p.with(1, &states.gpu.address()));

@@ -13,14 +13,14 @@ pub(crate) struct KeepAlive {
 
 /// A kernel or recording that is kept, but never read.
 enum Item {
-    Function(Arc<dyn Kernel>),
+    Kernel(Arc<dyn Kernel>),
     Recording(Arc<dyn Recording>),
 }
 
 impl Item {
     fn of(work: &Work<'_>) -> Option<Self> {
         match work {
-            Work::Launch(launch) => Some(Self::Function(Arc::clone(launch.kernel()))),
+            Work::Launch(launch) => Some(Self::Kernel(Arc::clone(launch.kernel()))),
             Work::Replay { recording } => Some(Self::Recording(Arc::clone(recording))),
             Work::Memory(_) => None,
         }
@@ -28,7 +28,7 @@ impl Item {
 
     fn is_of(&self, work: &Work<'_>) -> bool {
         match (self, work) {
-            (Self::Function(held), Work::Launch(launch)) => Arc::ptr_eq(held, launch.kernel()),
+            (Self::Kernel(held), Work::Launch(launch)) => Arc::ptr_eq(held, launch.kernel()),
             (Self::Recording(held), Work::Replay { recording }) => Arc::ptr_eq(held, recording),
             _ => false,
         }

@@ -36,7 +36,7 @@ struct Body {
 
 /// A guest's module, with its kernels by name.
 pub(crate) struct CudaModule {
-    functions: BTreeMap<String, Arc<CudaKernel>>,
+    kernels: BTreeMap<String, Arc<CudaKernel>>,
     bytes: u64,
 }
 
@@ -70,8 +70,8 @@ pub(crate) fn load(state: &Arc<SpaceState>, image: &[u8]) -> Result<CudaModule, 
         loaded,
         state: Arc::clone(state),
     });
-    let functions = functions(&body)?;
-    Ok(CudaModule { functions, bytes })
+    let kernels = kernels(&body)?;
+    Ok(CudaModule { kernels, bytes })
 }
 
 /// Returns the module, and the memory that it takes.
@@ -161,19 +161,19 @@ fn line(log: &str) -> u32 {
         .unwrap_or(0)
 }
 
-fn functions(body: &Arc<Body>) -> Result<BTreeMap<String, Arc<CudaKernel>>, ModuleError> {
+fn kernels(body: &Arc<Body>) -> Result<BTreeMap<String, Arc<CudaKernel>>, ModuleError> {
     let loaded = &body.loaded;
-    let mut functions = BTreeMap::new();
+    let mut kernels = BTreeMap::new();
     for handle in loaded.functions()? {
         let name = loaded.name(handle)?;
         // By its name once more: a name that cannot be asked for is one that cannot be launched.
         let Ok(handle) = loaded.function(&name) else {
             continue;
         };
-        let function = CudaKernel::new(body, handle, &name)?;
-        functions.insert(name, Arc::new(function));
+        let kernel = CudaKernel::new(body, handle, &name)?;
+        kernels.insert(name, Arc::new(kernel));
     }
-    Ok(functions)
+    Ok(kernels)
 }
 
 impl CudaKernel {
@@ -273,13 +273,13 @@ fn parameters(
 }
 
 impl Module for CudaModule {
-    fn function(&self, name: &str) -> Option<Arc<dyn Kernel>> {
-        let function = self.functions.get(name)?;
-        Some(Arc::clone(function) as _)
+    fn kernel(&self, name: &str) -> Option<Arc<dyn Kernel>> {
+        let kernel = self.kernels.get(name)?;
+        Some(Arc::clone(kernel) as _)
     }
 
     fn kernels(&self) -> Vec<String> {
-        self.functions.keys().cloned().collect()
+        self.kernels.keys().cloned().collect()
     }
 
     fn memory_bytes(&self) -> u64 {

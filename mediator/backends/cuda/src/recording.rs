@@ -25,7 +25,7 @@ pub(crate) struct CudaRecording {
     /// Launched under the lock: the driver does not lock graphs. Dropped before its kernels.
     graph: Mutex<ExecutableGraph>,
     /// The kernels that it launches.
-    _functions: Vec<Arc<dyn Kernel>>,
+    _kernels: Vec<Arc<dyn Kernel>>,
     /// The addresses in it, and what is done there.
     uses: Standing,
     bytes: u64,
@@ -63,14 +63,14 @@ pub(crate) fn record(
         }
         outcome => outcome,
     }?;
-    let functions = work.iter().filter_map(|work| match work {
+    let kernels = work.iter().filter_map(|work| match work {
         Recorded::Launch(launch) => Some(Arc::clone(launch.kernel())),
         Recorded::Memory(_) => None,
     });
     Ok(CudaRecording {
         state: Arc::clone(state),
         graph: Mutex::new(graph),
-        _functions: functions.collect(),
+        _kernels: kernels.collect(),
         uses: Standing::new(memory_work().flat_map(uses).collect(), generation),
         bytes: GRAPH_BYTES + NODE_BYTES * work.len() as u64,
     })

@@ -55,7 +55,7 @@ fn kernel(c: &mut Criterion, name: &str) {
         addresses.push(mapped.expect("a free range"));
     }
     let module = space.load_module(case.ptx.as_bytes()).expect("a module");
-    let function = module.function(case.name).expect("a kernel");
+    let kernel = module.kernel(case.name).expect("a kernel");
     let mut queue = space.create_queue().expect("a queue");
     let mut parameters = [0; PARAMETER_BYTES_MAX];
     let count = case.parameters(&addresses, &mut parameters);
@@ -66,8 +66,7 @@ fn kernel(c: &mut Criterion, name: &str) {
             shared_bytes: case.dynamic_shared,
         };
         let work = Work::Launch(
-            Launch::new(&function, shape, &parameters[..count])
-                .expect("a launch within the limits"),
+            Launch::new(&kernel, shape, &parameters[..count]).expect("a launch within the limits"),
         );
         queue.submit(work).expect("a launch that ends well");
     };

@@ -47,7 +47,7 @@ fn measure(case: &Case) -> Result<(), Failure> {
         views.push(shared.map(offset, bytes, Access::ReadWrite)?);
     }
     let module = space.load_module(case.ptx.as_bytes())?;
-    let function = module.function(case.name).ok_or("no such kernel")?;
+    let kernel = module.kernel(case.name).ok_or("no such kernel")?;
     let mut queue = space.create_queue()?;
     let mut parameters = [0; PARAMETER_BYTES_MAX];
     let count = case.parameters(&addresses, &mut parameters);
@@ -62,8 +62,8 @@ fn measure(case: &Case) -> Result<(), Failure> {
             block: case.block,
             shared_bytes: case.dynamic_shared,
         };
-        let launch = Launch::new(&function, shape, &parameters[..count])
-            .map_err(|fault| fault.to_string())?;
+        let launch =
+            Launch::new(&kernel, shape, &parameters[..count]).map_err(|fault| fault.to_string())?;
         let launched = queue.submit(Work::Launch(launch));
         launched.map_err(|fault| fault.to_string())?;
     }

@@ -174,7 +174,7 @@ fn segment_memory(state: &SpaceState, segment: Segment) -> Result<Arc<HostMemory
 }
 
 impl Module for SoftwareModule {
-    fn function(&self, name: &str) -> Option<Arc<dyn Kernel>> {
+    fn kernel(&self, name: &str) -> Option<Arc<dyn Kernel>> {
         let kernel = self.kernels.get(name)?;
         Some(Arc::clone(kernel) as Arc<dyn Kernel>)
     }

@@ -214,14 +214,14 @@ fn launches_beyond_the_limits_are_refused_with_numbers() {
         ),
         (([1, 1, 1], [1024, 1, 1], 0), Status::BadLaunch, "67108864"),
     ] {
-        let function = module.function("k").unwrap();
+        let kernel = module.kernel("k").unwrap();
         let (grid, block, shared_bytes) = shape;
         let shape = causeway_mediator::backend::LaunchShape {
             grid,
             block,
             shared_bytes,
         };
-        let refused = Launch::new(&function, shape, &given).unwrap_err();
+        let refused = Launch::new(&kernel, shape, &given).unwrap_err();
         assert_fault(&refused, status, &[part]);
     }
     let fault = device

@@ -53,7 +53,7 @@ impl Executor {
         match packet {
             Packet::Nop => Ok(()),
             Packet::Launch(launch, parameters) => {
-                let kernel = self.space.launchable(launch.function)?;
+                let kernel = self.space.launchable(launch.kernel)?;
                 let launch = Launch::new(&kernel, launch.shape, parameters);
                 self.submit(Work::Launch(launch.map_err(Stop::Fault)?))
             }
@@ -132,10 +132,10 @@ impl Executor {
 }
 
 impl SharedSpace {
-    /// Returns the kernel behind the function handle of a packet.
+    /// Returns the kernel behind the kernel handle of a packet.
     pub(super) fn launchable(&self, handle: u32) -> Result<Arc<dyn Kernel>, Stop> {
-        let function = self.functions.get(handle);
-        function.ok_or_else(|| stale("function", handle))
+        let kernel = self.kernels.get(handle);
+        kernel.ok_or_else(|| stale("kernel", handle))
     }
 }
 

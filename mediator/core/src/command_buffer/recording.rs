@@ -37,7 +37,7 @@ fn record(decoded: &Decoded<'_>, space: &SharedSpace) -> Result<Option<Recorded>
     match decoded.packet {
         Packet::Nop => Ok(None),
         Packet::Launch(launch, parameters) => {
-            let kernel = space.launchable(launch.function)?;
+            let kernel = space.launchable(launch.kernel)?;
             let launch = Launch::new(&kernel, launch.shape, parameters);
             Ok(Some(launch.map_err(Stop::Fault)?.into()))
         }

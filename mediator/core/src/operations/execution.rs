@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use causeway_memory::PAGE_BYTES;
 use causeway_protocol::message::{
-    CommandBufferReply, CreateCommandBuffer, Empty, FUNCTION_NAME_MAX, FunctionReply, GetFunction,
-    HandleRequest, LoadModule, MODULE_BYTES_MAX, MemoryKind, PARAMETERS_MAX, Parameter, Status,
+    CommandBufferReply, CreateCommandBuffer, Empty, GetKernel, HandleRequest, KERNEL_NAME_MAX,
+    KernelReply, LoadModule, MODULE_BYTES_MAX, MemoryKind, PARAMETERS_MAX, Parameter, Status,
 };
 use causeway_protocol::registers::features;
 use causeway_protocol::ring;
@@ -19,8 +19,7 @@ use crate::client_session::ClientSession;
 use crate::command_buffer::{CommandBuffer, Placement};
 use crate::decode::HEADER_BYTES;
 use crate::object::{
-    CommandBufferEntry, FunctionEntry, Material, MemoryEntry, ModuleEntry, Object, Origin,
-    SpaceEntry,
+    CommandBufferEntry, KernelEntry, Material, MemoryEntry, ModuleEntry, Object, Origin, SpaceEntry,
 };
 use crate::quota::Resource;
 use crate::refusal::{Refusal, refuse_if};
@@ -62,7 +61,7 @@ impl ClientSession<'_> {
         let entry = ModuleEntry {
             space: request.space,
             module,
-            functions: HashMap::new(),
+            kernels: HashMap::new(),
             charges: Arc::new([image_charge, object_charge, memory_charge]),
         };
         state.insert(Object::Module(entry))
@@ -89,12 +88,12 @@ impl ClientSession<'_> {
     pub(super) fn unload_module(&self, request: HandleRequest) -> Result<Empty, Refusal> {
         let mut state = self.lock();
         let entry = state.get::<ModuleEntry>(request.handle)?;
-        let functions: Vec<u32> = entry.functions.values().copied().collect();
+        let handles: Vec<u32> = entry.kernels.values().copied().collect();
         let space = Arc::clone(&state.get::<SpaceEntry>(entry.space)?.shared);
-        let mut kernels = Vec::with_capacity(functions.len());
-        for function in functions {
-            kernels.extend(space.functions.remove(function));
-            state.remove(function);
+        let mut kernels = Vec::with_capacity(handles.len());
+        for handle in handles {
+            kernels.extend(space.kernels.remove(handle));
+            state.remove(handle);
         }
         let module = state.remove(request.handle);
         drop(state);
@@ -104,27 +103,27 @@ impl ClientSession<'_> {
     }
 
     /// Returns the same handle for the same kernel.
-    pub(super) fn get_function(&self, request: GetFunction) -> Result<FunctionReply, Refusal> {
-        let name = function_name(&request)?;
+    pub(super) fn get_kernel(&self, request: GetKernel) -> Result<KernelReply, Refusal> {
+        let name = kernel_name(&request)?;
         let mut state = self.lock();
         let entry = state.get::<ModuleEntry>(request.module)?;
-        let function = entry.module.function(name).ok_or_else(|| {
+        let kernel = entry.module.kernel(name).ok_or_else(|| {
             let kernels = entry.module.kernels().join(", ");
             log::debug!("the module has no kernel `{name}`, only: {kernels}");
-            Refusal::new(Status::NoFunction)
+            Refusal::new(Status::NoKernel)
         })?;
-        if let Some(handle) = entry.functions.get(name) {
-            return function_reply(*handle, &*function);
+        if let Some(handle) = entry.kernels.get(name) {
+            return kernel_reply(*handle, &*kernel);
         }
         let space = Arc::clone(&state.get::<SpaceEntry>(entry.space)?.shared);
-        let kernel = Charged::attach(Arc::clone(&function), Arc::clone(&entry.charges));
+        let charged = Charged::attach(Arc::clone(&kernel), Arc::clone(&entry.charges));
         let charge = self.account.charge(Resource::Objects, 1)?;
-        let reply = function_reply(0, &*function)?;
-        let handle = state.insert(Object::Function(FunctionEntry { _charge: charge }))?;
-        space.functions.add(handle, kernel);
+        let reply = kernel_reply(0, &*kernel)?;
+        let handle = state.insert(Object::Kernel(KernelEntry { _charge: charge }))?;
+        space.kernels.add(handle, charged);
         let entry = state.get_mut::<ModuleEntry>(request.module)?;
-        entry.functions.insert(name.to_owned(), handle);
-        Ok(FunctionReply { handle, ..reply })
+        entry.kernels.insert(name.to_owned(), handle);
+        Ok(KernelReply { handle, ..reply })
     }
 
     /// Creates queue, doorbell and thread without the session's lock.
@@ -203,20 +202,20 @@ impl ClientSession<'_> {
 }
 
 /// Returns the name in a request: UTF-8 of the stated length, with zeros behind it.
-fn function_name(request: &GetFunction) -> Result<&str, Refusal> {
+fn kernel_name(request: &GetKernel) -> Result<&str, Refusal> {
     let used = request.name_bytes as usize;
-    refuse_if(used == 0 || used > FUNCTION_NAME_MAX, Status::BadRange)?;
+    refuse_if(used == 0 || used > KERNEL_NAME_MAX, Status::BadRange)?;
     let (name, rest) = request.name.split_at(used);
     if let Some(at) = rest.iter().position(|byte| *byte != 0) {
-        let field = HEADER_BYTES + std::mem::offset_of!(GetFunction, name);
+        let field = HEADER_BYTES + std::mem::offset_of!(GetKernel, name);
         let offset = field + used + at;
         return Err(Refusal::with(Status::ReservedNotZero, offset as u32));
     }
-    std::str::from_utf8(name).map_err(|_| Refusal::new(Status::NoFunction))
+    std::str::from_utf8(name).map_err(|_| Refusal::new(Status::NoKernel))
 }
 
-fn function_reply(handle: u32, function: &dyn Kernel) -> Result<FunctionReply, Refusal> {
-    let parameters = function.parameters();
+fn kernel_reply(handle: u32, kernel: &dyn Kernel) -> Result<KernelReply, Refusal> {
+    let parameters = kernel.parameters();
     let mut layout = [Parameter { offset: 0, size: 0 }; PARAMETERS_MAX];
     let Some(used) = layout.get_mut(..parameters.len()) else {
         log::debug!(
@@ -226,12 +225,12 @@ fn function_reply(handle: u32, function: &dyn Kernel) -> Result<FunctionReply, R
         return Err(Refusal::new(Status::Unsupported));
     };
     used.copy_from_slice(parameters);
-    Ok(FunctionReply {
+    Ok(KernelReply {
         handle,
         parameters: parameters.len() as u32,
-        parameter_bytes: function.parameter_bytes(),
-        block_threads_max: function.block_threads_max(),
-        shared_bytes: function.shared_bytes(),
+        parameter_bytes: kernel.parameter_bytes(),
+        block_threads_max: kernel.block_threads_max(),
+        shared_bytes: kernel.shared_bytes(),
         reserved: 0,
         layout,
     })

@@ -163,18 +163,16 @@ impl ClientSession<'_> {
     }
 }
 
-/// Returns the modules, functions, command buffers and recordings of a space.
+/// Returns the modules, kernels, command buffers and recordings of a space.
 fn dependents(state: &State, space: u32) -> Vec<u32> {
     let mut handles = Vec::new();
     for (handle, object) in state.objects() {
         match object {
             Object::Module(ModuleEntry {
-                space: s,
-                functions,
-                ..
+                space: s, kernels, ..
             }) if *s == space => {
                 handles.push(handle);
-                handles.extend(functions.values());
+                handles.extend(kernels.values());
             }
             Object::CommandBuffer(CommandBufferEntry { space: s, .. })
             | Object::Recording(RecordingEntry { space: s })

@@ -22,13 +22,13 @@ fn handles_that_others_own_are_none() {
         (Opcode::UnloadModule, theirs.module),
         (Opcode::DestroyCommandBuffer, theirs.buffer.handle),
         (Opcode::DestroyRecording, theirs.recording),
-        (Opcode::DestroySpace, theirs.function),
+        (Opcode::DestroySpace, theirs.kernel),
     ] {
         bad_handle(thief.by_handle(opcode, handle), handle);
     }
     bad_handle(thief.export(theirs.memory, READ), theirs.memory);
     refused(thief.revoke(&theirs.token), Status::BadToken);
-    bad_handle(thief.function(theirs.module, "add"), theirs.module);
+    bad_handle(thief.kernel(theirs.module, "add"), theirs.module);
 }
 
 #[test]

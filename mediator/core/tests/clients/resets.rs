@@ -24,7 +24,7 @@ fn a_reset_frees_all_of_its_client_and_nothing_of_others() {
         assert!(one.owns() && other.owns());
         // Also while a kernel runs that would never end, and a fence is waited for that nobody
         // releases.
-        let hang = launch(loses.function, &[]);
+        let hang = launch(loses.kernel, &[]);
         let stuck = fence(
             causeway_protocol::packet::Opcode::FenceAcquire,
             loses.va,
@@ -66,7 +66,7 @@ fn a_client_is_reset_again_and_again_beside_one_that_computes() {
             let guest = rig.guest.beside(1);
             let space = guest.space();
             let module = guest.load_module(space, "kernel add", 0x9000).unwrap();
-            let add = guest.function(module, "add").unwrap().handle;
+            let add = guest.kernel(module, "add").unwrap().handle;
             let (va, view) = guest.buffer(space, PAGE);
             let mut buffer = guest.command_buffer(space);
             let mut value = 0u64;
@@ -86,7 +86,7 @@ fn a_client_is_reset_again_and_again_beside_one_that_computes() {
         for _ in 0..150 {
             guest.hello();
             let mut loses = estate(&guest);
-            loses.buffer.submit(&[&launch(loses.function, &[])]);
+            loses.buffer.submit(&[&launch(loses.kernel, &[])]);
             guest.reset();
             assert!(!guest.owns());
         }
@@ -167,7 +167,7 @@ fn a_lost_session_begins_anew_when_the_last_has_given_up() {
     let keeps = other.space();
     let space = one.space();
     let module = one.load_module(space, "kernel fault", 0x8000).unwrap();
-    let fault = one.function(module, "fault").unwrap().handle;
+    let fault = one.kernel(module, "fault").unwrap().handle;
     let mut buffer = one.command_buffer(space);
     buffer.submit(&[&launch(fault, &[])]);
     eventually("the loss", || one.session.status_bits() == status::LOST);

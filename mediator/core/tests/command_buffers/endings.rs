@@ -110,9 +110,9 @@ fn memory_freed_under_a_kernel_stays_charged_until_the_kernel_ends() {
     let guest = &rig.guest;
     let space = guest.space();
     let module = guest.load_module(space, "kernel hold", 0).unwrap();
-    let function = guest.function(module, "hold").unwrap().handle;
+    let kernel = guest.kernel(module, "hold").unwrap().handle;
     let mut queue = guest.command_buffer(space);
-    queue.submit(&[&launch(function, &[])]);
+    queue.submit(&[&launch(kernel, &[])]);
     eventually("the kernel", || at.load(Ordering::Acquire) == 1);
     guest.free(queue.memory).unwrap();
     let used = RING_BYTES.next_multiple_of(PAGE);
@@ -143,8 +143,8 @@ fn variables_of_a_module_count_until_its_last_launch_is_over() {
     let too_much = guest.load_module(space, text, 0).unwrap_err();
     assert_eq!(too_much.0, Status::QuotaBytes);
     assert_eq!(rig.backend.live().modules, 1);
-    let function = guest.function(module, "endless").unwrap().handle;
-    queue.submit(&[&launch(function, &[])]);
+    let kernel = guest.kernel(module, "endless").unwrap().handle;
+    queue.submit(&[&launch(kernel, &[])]);
     eventually("the kernel", || running.load(Ordering::Acquire));
     guest.by_handle(Opcode::UnloadModule, module).unwrap();
     assert_eq!(guest.attributes().memory_used_bytes, ring + 600_000);

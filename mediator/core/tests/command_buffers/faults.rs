@@ -22,10 +22,10 @@ fn fault_position(queue: &Queue) -> u64 {
 
 /// Submits one packet and gives the fault; the session, and another command buffer, must live on.
 fn dies_of(packet: impl Fn(u32, u64) -> Vec<u8>) -> Option<Status> {
-    let (rig, space, function) = with_store();
+    let (rig, space, kernel) = with_store();
     let (va, _view) = rig.guest.buffer(space, PAGE);
     let mut bad = rig.guest.command_buffer(space);
-    bad.submit(&[release(va, 1).as_bytes(), &packet(function, va)]);
+    bad.submit(&[release(va, 1).as_bytes(), &packet(kernel, va)]);
     let fault = bad.wait_for_fault();
     assert_eq!(fault_position(&bad), 1);
     let mut good = rig.guest.command_buffer(space);
@@ -47,8 +47,8 @@ fn what_is_wrong_with_a_packet_kills_its_command_buffer_alone() {
         bytes
     };
     let changed = |at: usize, value: u32| {
-        move |function, va| {
-            let mut packet = store(function, va, 1);
+        move |kernel, va| {
+            let mut packet = store(kernel, va, 1);
             packet[at..at + 4].copy_from_slice(&value.to_le_bytes());
             packet
         }
@@ -112,7 +112,7 @@ fn impossible_producer_positions_are_faults() {
 
 #[test]
 fn a_fault_in_work_ends_the_session_and_no_other() {
-    let (rig, space, function) = with_store();
+    let (rig, space, kernel) = with_store();
     let guest = &rig.guest;
     let told = Arc::new(Mutex::new(Vec::new()));
     let teller = Arc::clone(&told);
@@ -129,7 +129,7 @@ fn a_fault_in_work_ends_the_session_and_no_other() {
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| guest.wait(space, va, 1, LONG));
         std::thread::sleep(Duration::from_millis(2));
-        queue.submit(&[&store(function, 0xdead_0000, 1)]);
+        queue.submit(&[&store(kernel, 0xdead_0000, 1)]);
         assert_eq!(waiter.join().unwrap(), Err((Status::DeviceLost, 0)));
     });
     assert_eq!(queue.wait_for_fault(), Some(Status::MemoryFault));
@@ -168,9 +168,9 @@ fn a_back_end_that_panics_ends_the_session() {
         .define("panic", 0, |_| panic!("wanted by the test"));
     let space = rig.guest.space();
     let module = rig.guest.load_module(space, "kernel panic", 0).unwrap();
-    let function = rig.guest.function(module, "panic").unwrap().handle;
+    let kernel = rig.guest.kernel(module, "panic").unwrap().handle;
     let mut queue = rig.guest.command_buffer(space);
-    queue.submit(&[&launch(function, &[])]);
+    queue.submit(&[&launch(kernel, &[])]);
     assert_eq!(queue.wait_for_fault(), Some(Status::BackEnd));
     eventually("the loss", || {
         rig.guest.session.status_bits() == status::LOST

@@ -19,7 +19,7 @@ use zerocopy::IntoBytes;
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// A rig with a kernel `store` (address, value), loaded; gives rig, space and function handle.
+/// A rig with a kernel `store` (address, value), loaded; gives rig, space and kernel handle.
 fn with_store() -> (Rig, u32, u32) {
     let rig = Rig::new();
     rig.backend.define("store", 16, |launch| {
@@ -27,12 +27,12 @@ fn with_store() -> (Rig, u32, u32) {
     });
     let space = rig.guest.space();
     let module = rig.guest.load_module(space, "kernel store", 0).unwrap();
-    let function = rig.guest.function(module, "store").unwrap().handle;
-    (rig, space, function)
+    let kernel = rig.guest.kernel(module, "store").unwrap().handle;
+    (rig, space, kernel)
 }
 
-fn store(function: u32, address: u64, value: u64) -> Vec<u8> {
-    launch(function, [address, value].as_bytes())
+fn store(kernel: u32, address: u64, value: u64) -> Vec<u8> {
+    launch(kernel, [address, value].as_bytes())
 }
 
 /// A kernel that runs until it is stopped; gives the flag that it runs.
@@ -54,8 +54,8 @@ fn define_endless(rig: &Rig) -> Arc<AtomicBool> {
 
 fn launch_endless(rig: &Rig, space: u32) -> Queue {
     let module = rig.guest.load_module(space, "kernel endless", 0).unwrap();
-    let function = rig.guest.function(module, "endless").unwrap().handle;
+    let kernel = rig.guest.kernel(module, "endless").unwrap().handle;
     let mut queue = rig.guest.command_buffer(space);
-    queue.submit(&[&launch(function, &[])]);
+    queue.submit(&[&launch(kernel, &[])]);
     queue
 }

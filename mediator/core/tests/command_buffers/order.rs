@@ -12,7 +12,7 @@ use crate::{LONG, store, with_store};
 
 #[test]
 fn packets_run_in_order_and_a_fence_tells() {
-    let (rig, space, function) = with_store();
+    let (rig, space, kernel) = with_store();
     let guest = &rig.guest;
     let (va, view) = guest.buffer(space, PAGE);
     let mut queue = guest.command_buffer(space);
@@ -34,7 +34,7 @@ fn packets_run_in_order_and_a_fence_tells() {
     let time = fence(packet::Opcode::Timestamp, va + 80, 0);
     queue.submit(&[
         fill.as_bytes(),
-        &store(function, va, 7),
+        &store(kernel, va, 7),
         copy.as_bytes(),
         time.as_bytes(),
         release(va + 88, 3).as_bytes(),
@@ -58,12 +58,12 @@ fn packets_run_in_order_and_a_fence_tells() {
 
 #[test]
 fn a_ring_wraps_and_its_positions_go_on() {
-    let (rig, space, function) = with_store();
+    let (rig, space, kernel) = with_store();
     let (va, view) = rig.guest.buffer(space, PAGE);
     let mut queue = rig.guest.command_buffer(space);
     for value in 1..=500 {
         // Three units: the end of the ring is not a multiple, so no-ops precede the wrap.
-        let mut parameters = store(function, va, value);
+        let mut parameters = store(kernel, va, value);
         parameters.resize(64 * 2, 0);
         queue.submit(&[&parameters, release(va + 8, value).as_bytes()]);
     }
@@ -78,14 +78,14 @@ fn a_ring_wraps_and_its_positions_go_on() {
 
 #[test]
 fn one_command_buffer_waits_for_another_by_fence() {
-    let (rig, space, function) = with_store();
+    let (rig, space, kernel) = with_store();
     let (va, view) = rig.guest.buffer(space, PAGE);
     let mut first = rig.guest.command_buffer(space);
     let mut second = rig.guest.command_buffer(space);
     let acquire = fence(packet::Opcode::FenceAcquire, va, 2);
     first.submit(&[
         acquire.as_bytes(),
-        &store(function, va + 16, 1),
+        &store(kernel, va + 16, 1),
         release(va + 8, 1).as_bytes(),
     ]);
     std::thread::sleep(Duration::from_millis(3));

@@ -46,7 +46,7 @@ fn what_waits_in_rings_is_seen_whatever_the_guest_makes_of_its_words() {
 
 #[test]
 fn launches_and_bytes_are_counted_and_a_loss_is_seen() {
-    let (rig, space, function) = with_store();
+    let (rig, space, kernel) = with_store();
     let guest = &rig.guest;
     let (address, _view) = guest.buffer(space, PAGE);
     let mut queue = guest.command_buffer(space);
@@ -65,7 +65,7 @@ fn launches_and_bytes_are_counted_and_a_loss_is_seen() {
         length: 1000,
         ..CopyRange::default()
     };
-    let stored = crate::store(function, address, 1);
+    let stored = crate::store(kernel, address, 1);
     queue.submit(&[&stored, fill.as_bytes(), copy.as_bytes(), &stored]);
     let activity = || guest.session.activity().unwrap();
     eventually("four packets", || activity().statistics.packets == 4);
@@ -76,7 +76,7 @@ fn launches_and_bytes_are_counted_and_a_loss_is_seen() {
     assert_eq!((now.launches, now.fills, now.copies), (2, 1, 1));
     assert_eq!(now.written_bytes, 1064);
     assert!(now.memory_used_bytes > 0 && !lost);
-    queue.submit(&[&crate::store(function, 8, 1)]);
+    queue.submit(&[&crate::store(kernel, 8, 1)]);
     assert_eq!(queue.wait_for_fault(), Some(Status::MemoryFault));
     eventually("the loss", || activity().lost);
     guest.session.reset();

@@ -43,30 +43,24 @@ fn modules_are_refused_with_a_line_and_a_log_and_functions_die_with_them() {
     }
 
     let module = guest.load_module(space, "kernel add", 0).unwrap();
+    assert_eq!(guest.kernel(module, "sub").unwrap_err().0, Status::NoKernel);
+    let kernel = guest.kernel(module, "add").unwrap();
+    assert_eq!((kernel.parameters, kernel.parameter_bytes), (3, 24));
     assert_eq!(
-        guest.function(module, "sub").unwrap_err().0,
-        Status::NoFunction
-    );
-    let function = guest.function(module, "add").unwrap();
-    assert_eq!((function.parameters, function.parameter_bytes), (3, 24));
-    assert_eq!(
-        function.layout[2],
+        kernel.layout[2],
         Parameter {
             offset: 16,
             size: 8
         }
     );
+    assert_eq!(guest.kernel(module, "add").unwrap().handle, kernel.handle);
     assert_eq!(
-        guest.function(module, "add").unwrap().handle,
-        function.handle
-    );
-    assert_eq!(
-        guest.function(space, "add").unwrap_err(),
+        guest.kernel(space, "add").unwrap_err(),
         (Status::BadHandle, space)
     );
     guest.by_handle(Opcode::UnloadModule, module).unwrap();
     assert_eq!(
-        guest.function(module, "add").unwrap_err().0,
+        guest.kernel(module, "add").unwrap_err().0,
         Status::BadHandle
     );
     assert_eq!(rig.backend.live().modules, 0);
@@ -78,17 +72,17 @@ fn a_function_name_says_its_length_and_is_zero_behind_it() {
     rig.backend.define("add", 0, |_| Ok(()));
     let guest = &rig.guest;
     let module = guest.load_module(guest.space(), "kernel add", 0).unwrap();
-    let mut request = GetFunction {
+    let mut request = GetKernel {
         module,
         name_bytes: 3,
-        ..GetFunction::default()
+        ..GetKernel::default()
     };
     request.name[..4].copy_from_slice(b"addx");
-    let refused = ask::<_, FunctionReply>(&guest.session, Opcode::GetFunction, &request);
+    let refused = ask::<_, KernelReply>(&guest.session, Opcode::GetKernel, &request);
     assert_eq!(refused.unwrap_err(), (Status::ReservedNotZero, 16 + 8 + 3));
     for name_bytes in [0, 513, u32::MAX] {
         request.name_bytes = name_bytes;
-        let refused = ask::<_, FunctionReply>(&guest.session, Opcode::GetFunction, &request);
+        let refused = ask::<_, KernelReply>(&guest.session, Opcode::GetKernel, &request);
         assert_eq!(refused.unwrap_err().0, Status::BadRange);
     }
 }

@@ -75,7 +75,7 @@ pub fn plausible(opcode: Opcode, random: &mut Random, known: &Known) -> Vec<u8> 
         }),
         Opcode::Revoke => bytes(&known.token),
         Opcode::LoadModule => load_module(&chosen, random),
-        Opcode::GetFunction => function(known, random),
+        Opcode::GetKernel => kernel(known, random),
         Opcode::CreateCommandBuffer => bytes(&CreateCommandBuffer {
             space: chosen.space,
             allocation: chosen.allocation,
@@ -148,11 +148,11 @@ fn load_module(chosen: &Choice, random: &mut Random) -> Vec<u8> {
     })
 }
 
-fn function(known: &Known, random: &mut Random) -> Vec<u8> {
-    let mut request = GetFunction {
+fn kernel(known: &Known, random: &mut Random) -> Vec<u8> {
+    let mut request = GetKernel {
         module: Known::of(random, &known.modules, PREVIOUS),
         name_bytes: 3,
-        ..GetFunction::default()
+        ..GetKernel::default()
     };
     request.name[..3].copy_from_slice(b"add");
     bytes(&request)

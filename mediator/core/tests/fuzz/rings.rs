@@ -14,11 +14,11 @@ use crate::{hostile_rig, inputs};
 
 /// A packet that will be executed.
 fn good_packet(random: &mut Random, work: &Workplace) -> Vec<u8> {
-    let (va, function, recording) = (work.va, work.function, work.recording);
+    let (va, kernel, recording) = (work.va, work.kernel, work.recording);
     let address = va + 8 * (random.next() % 512);
     let number = random.next();
     match random.below(7) {
-        0 => launch(function, [address, number].as_bytes()),
+        0 => launch(kernel, [address, number].as_bytes()),
         1 => packet::Fill {
             header: header(packet::Opcode::Fill, 1),
             destination: va,
@@ -49,7 +49,7 @@ fn good_packet(random: &mut Random, work: &Workplace) -> Vec<u8> {
 struct Workplace {
     space: u32,
     va: u64,
-    function: u32,
+    kernel: u32,
     recording: u32,
     queue: Queue,
 }
@@ -59,13 +59,13 @@ impl Workplace {
         let space = guest.space();
         let (va, _view) = guest.buffer(space, 8192);
         let module = guest.load_module(space, "kernel add", 0).unwrap();
-        let function = guest.function(module, "add").unwrap().handle;
-        let work = launch(function, [va, 3].as_bytes());
+        let kernel = guest.kernel(module, "add").unwrap().handle;
+        let work = launch(kernel, [va, 3].as_bytes());
         let recording = guest.record(space, &[&work, release(va, 1).as_bytes()]);
         Self {
             space,
             va,
-            function,
+            kernel,
             recording: recording.unwrap(),
             queue: guest.command_buffer(space),
         }

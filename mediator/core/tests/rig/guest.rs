@@ -232,14 +232,14 @@ impl<S: GuestSession> Guest<S> {
         Ok(reply.handle)
     }
 
-    pub fn function(&self, module: u32, name: &str) -> Result<FunctionReply, Refused> {
-        let mut request = GetFunction {
+    pub fn kernel(&self, module: u32, name: &str) -> Result<KernelReply, Refused> {
+        let mut request = GetKernel {
             module,
             name_bytes: name.len() as u32,
-            ..GetFunction::default()
+            ..GetKernel::default()
         };
         request.name[..name.len()].copy_from_slice(name.as_bytes());
-        self.ask(Opcode::GetFunction, &request)
+        self.ask(Opcode::GetKernel, &request)
     }
 
     /// Records packets, which are put into guest RAM at [`RECORDING_ADDRESS`].

@@ -76,13 +76,13 @@ pub fn header(opcode: packet::Opcode, units: u32) -> packet::Header {
 }
 
 /// A launch packet of one thread.
-pub fn launch(function: u32, parameters: &[u8]) -> Vec<u8> {
+pub fn launch(kernel: u32, parameters: &[u8]) -> Vec<u8> {
     let launch = packet::Launch {
         header: header(
             packet::Opcode::Launch,
             packet::launch_units(parameters.len()),
         ),
-        function,
+        kernel,
         shape: packet::LaunchShape {
             shared_bytes: 0,
             grid: [1; 3],

@@ -115,7 +115,7 @@ pub(crate) struct Card {
     backend: Arc<dyn Backend>,
     space: Arc<dyn Space>,
     queue: Box<dyn Queue>,
-    functions: Vec<Arc<dyn backend::Kernel>>,
+    kernels: Vec<Arc<dyn backend::Kernel>>,
     _modules: Vec<Arc<dyn Module>>,
     memory: BTreeMap<u64, Arc<CardMemory>>,
     next_id: u64,
@@ -135,7 +135,7 @@ impl Card {
     pub fn new(backend: &Arc<dyn Backend>, stop: &Arc<AtomicBool>) -> Result<Self, CardError> {
         let space = backend.create_space(Arc::clone(stop))?;
         let mut modules = Vec::new();
-        let mut functions = Vec::new();
+        let mut kernels = Vec::new();
         for kernel in KERNELS {
             let name = kernel.name();
             let module = space
@@ -144,15 +144,15 @@ impl Card {
                     kernel: name,
                     source,
                 })?;
-            let function = module.function(name);
-            functions.push(function.ok_or(CardError::Kernel { kernel: name })?);
+            let loaded = module.kernel(name);
+            kernels.push(loaded.ok_or(CardError::Kernel { kernel: name })?);
             modules.push(module);
         }
         Ok(Self {
             backend: Arc::clone(backend),
             queue: space.create_queue()?,
             space,
-            functions,
+            kernels,
             _modules: modules,
             memory: BTreeMap::new(),
             next_id: 1,
@@ -245,12 +245,12 @@ impl Card {
         shape: Shape,
         arguments: &[u64],
     ) -> Result<(), CardError> {
-        let function = &self.functions[kernel as usize];
+        let loaded = &self.kernels[kernel as usize];
         if shape.grid.iter().chain(&shape.block).any(|n| *n == 0) {
             return Err(CardError::Empty { shape });
         }
         let mut block = [0; PARAMETER_BYTES_MAX];
-        let parameters = pack(&**function, arguments, &mut block);
+        let parameters = pack(&**loaded, arguments, &mut block);
         let parameters = parameters.ok_or(CardError::Arguments {
             kernel: kernel.name(),
             count: arguments.len(),
@@ -260,7 +260,7 @@ impl Card {
             block: [shape.block[0], shape.block[1], 1],
             shared_bytes: 0,
         };
-        let launch = Launch::new(function, shape, parameters).map_err(CardError::Fault)?;
+        let launch = Launch::new(loaded, shape, parameters).map_err(CardError::Fault)?;
         self.busy = true;
         self.launched += 1;
         self.queue
@@ -296,11 +296,11 @@ impl Card {
 
 /// Packs arguments as the kernel wants them; none if they are too few or too many.
 fn pack<'b>(
-    function: &dyn backend::Kernel,
+    kernel: &dyn backend::Kernel,
     arguments: &[u64],
     block: &'b mut [u8; PARAMETER_BYTES_MAX],
 ) -> Option<&'b [u8]> {
-    let parameters = function.parameters();
+    let parameters = kernel.parameters();
     if parameters.len() != arguments.len() {
         return None;
     }
@@ -310,5 +310,5 @@ fn pack<'b>(
         let room = block.get_mut(start..start + bytes)?;
         room.copy_from_slice(argument.to_le_bytes().get(..bytes)?);
     }
-    block.get(..function.parameter_bytes() as usize)
+    block.get(..kernel.parameter_bytes() as usize)
 }

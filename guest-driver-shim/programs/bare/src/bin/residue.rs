@@ -33,13 +33,13 @@ fn run(machine: &Machine) {
     let (_, device) = open(machine);
     let space = device.create_space().required("an address space");
     let module = CaseMemory::new(machine).load_module(&space, PTX);
-    let function = module.kernel(RESIDUE).required(RESIDUE);
+    let kernel = module.kernel(RESIDUE).required(RESIDUE);
     let pipeline = Pipeline::new(device, &space, 256);
     let count = Buffer::new(device, &space, 4096, MemoryKind::Host).required("a counter");
     let mut guest = Guest {
         device,
         space: &space,
-        function: &function,
+        kernel: &kernel,
         pipeline,
         count,
         bytes,
@@ -66,7 +66,7 @@ fn run(machine: &Machine) {
 struct Guest<'d> {
     device: &'d Device<'d>,
     space: &'d AddressSpace<'d>,
-    function: &'d Kernel<'d>,
+    kernel: &'d Kernel<'d>,
     pipeline: Pipeline<'d>,
     count: Buffer<'d>,
     bytes: u64,
@@ -96,7 +96,7 @@ impl Guest<'_> {
     fn count_words(&mut self, address: u64) -> u64 {
         self.count.cpu.store_u64(0, 0).required("the counter");
         let parameters = self
-            .function
+            .kernel
             .parameters()
             .and_then(|p| p.with(0, &address))
             .and_then(|p| p.with(1, &(self.bytes / 8)))

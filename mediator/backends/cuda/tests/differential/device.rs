@@ -114,14 +114,14 @@ impl Device {
         for (bytes, buffer) in subject.buffers.iter().zip(buffers) {
             self.upload(buffer.va, bytes)?;
         }
-        let function = self
+        let kernel = self
             .module(subject.ptx)?
-            .function(&subject.kernel)
+            .kernel(&subject.kernel)
             .expect("the module has the kernel");
         let addresses: Vec<u64> = buffers.iter().map(|buffer| buffer.va).collect();
         self.queue.submit(Work::Launch(Launch::new(
-            &function,
-            subject.launch_shape(function.block_threads_max()),
+            &kernel,
+            subject.launch_shape(kernel.block_threads_max()),
             &(subject.parameters)(&addresses),
         )?))?;
         let contents = subject.buffers.iter().zip(buffers);

@@ -88,16 +88,16 @@ fn pid(session: &WorkerSession) -> Pid {
     Pid::from_raw(session.process_id().unwrap().cast_signed()).unwrap()
 }
 
-fn function<S: GuestSession>(guest: &Guest<S>, space: u32, name: &str) -> u32 {
+fn kernel<S: GuestSession>(guest: &Guest<S>, space: u32, name: &str) -> u32 {
     let module = guest.load_module(space, special::PTX, MODULE).unwrap();
-    guest.function(module, name).unwrap().handle
+    guest.kernel(module, name).unwrap().handle
 }
 
 /// Has a kernel begin that ends when the first word of the mapping is not zero.
 fn begin_endless<S: GuestSession>(guest: &Guest<S>, space: u32) -> (Queue, Mapping) {
     let (va, view) = guest.buffer(space, BYTES);
     let mut queue = guest.command_buffer(space);
-    let endless = function(guest, space, special::FOREVER);
+    let endless = kernel(guest, space, special::FOREVER);
     let (begun, kernel) = (release(va + 8, 1), launch(endless, va.as_bytes()));
     queue.submit(&[begun.as_bytes(), &kernel]);
     guest.wait(space, va + 8, 1, LONG).unwrap();
@@ -118,17 +118,17 @@ fn works<S: GuestSession>(guest: &Guest<S>) {
     let space = guest.space();
     let (va, view) = guest.buffer(space, BYTES);
     let mut queue = guest.command_buffer(space);
-    let spin = function(guest, space, special::SPIN);
+    let spin = kernel(guest, space, special::SPIN);
     queue.submit(&[&spinning(spin, va + 64), release(va, 1).as_bytes()]);
     guest.wait(space, va, 1, LONG).unwrap();
     let state = view.load_u64(64, Ordering::Acquire).unwrap() as u32;
     assert_eq!(state, special::spun(0, STEPS));
 }
 
-fn spinning(function: u32, states: u64) -> Vec<u8> {
+fn spinning(kernel: u32, states: u64) -> Vec<u8> {
     let mut parameters = u64::from(STEPS).to_le_bytes().to_vec();
     parameters.extend_from_slice(&states.to_le_bytes());
-    launch(function, &parameters)
+    launch(kernel, &parameters)
 }
 
 /// A kernel goes on for longer than a queue waits at the end of a session, and another that uses
@@ -141,7 +141,7 @@ fn a_long_kernel_may_end<S: GuestSession>(first: &Guest<S>) {
     let states = long.map_gpu(space, memory, BYTES, READ_WRITE).unwrap();
     // Before the long kernel begins: a driver may load modules only when kernels under way are
     // done.
-    let spin = function(&long, space, special::SPIN);
+    let spin = kernel(&long, space, special::SPIN);
     let (mut queue, view) = begin_endless(&long, space);
     queue.submit(&[&spinning(spin, states)]);
     await_consumer(&queue);

@@ -56,8 +56,8 @@ impl Steps {
     fn new(rig: &Rig) -> Self {
         let module: Arc<dyn Module> = rig.load(STEPS.as_bytes()).unwrap();
         Self {
-            mix: module.function("mix").unwrap(),
-            turn: module.function("turn").unwrap(),
+            mix: module.kernel("mix").unwrap(),
+            turn: module.kernel("turn").unwrap(),
             word: rig.buffer(MemoryKind::Host, GRANULE),
         }
     }
@@ -66,7 +66,7 @@ impl Steps {
     fn launch(&self, rig: &mut Rig, step: u64, word: u64) -> u64 {
         let mut parameters = self.word.va.to_le_bytes().to_vec();
         let value = step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let (function, next) = if step.is_multiple_of(3) {
+        let (kernel, next) = if step.is_multiple_of(3) {
             let bits = 1 + (value % 63) as u32;
             parameters.extend(bits.to_le_bytes());
             (&self.turn, word.rotate_left(bits))
@@ -80,7 +80,7 @@ impl Steps {
                     .wrapping_add(value),
             )
         };
-        let work = Work::Launch(Launch::new(function, SHAPE, &parameters).unwrap());
+        let work = Work::Launch(Launch::new(kernel, SHAPE, &parameters).unwrap());
         rig.queue.submit(work).unwrap();
         next
     }
@@ -138,7 +138,7 @@ fn kernels_of_a_module_that_went_are_not_taken_for_those_of_the_next() {
         // The driver may give a new kernel the handle of an old one.
         let text = STEPS.replace("6364136223846793005", &(2 * round + 1).to_string());
         let module = rig.load(text.as_bytes()).unwrap();
-        let mix = module.function("mix").unwrap();
+        let mix = module.kernel("mix").unwrap();
         host(&word.memory)
             .0
             .store_u64(0, 1, std::sync::atomic::Ordering::SeqCst)

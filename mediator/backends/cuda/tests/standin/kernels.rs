@@ -25,15 +25,15 @@ fn run(case: &Case, rig: &mut Rig, kind: MemoryKind) {
     let mut parameters = [0; PARAMETER_BYTES_MAX];
     let count = case.parameters(&addresses, &mut parameters);
     let module = rig.load(case.ptx.as_bytes()).unwrap();
-    let function = module.function(case.name).unwrap();
-    assert_eq!(function.parameter_bytes() as usize, count, "{}", case.name);
-    assert_eq!(function.parameters().len(), case.arguments.len());
+    let kernel = module.kernel(case.name).unwrap();
+    assert_eq!(kernel.parameter_bytes() as usize, count, "{}", case.name);
+    assert_eq!(kernel.parameters().len(), case.arguments.len());
     let shape = LaunchShape {
         grid: case.grid,
         block: case.block,
         shared_bytes: case.dynamic_shared,
     };
-    let work = Work::Launch(Launch::new(&function, shape, &parameters[..count]).unwrap());
+    let work = Work::Launch(Launch::new(&kernel, shape, &parameters[..count]).unwrap());
     rig.queue.submit(work).unwrap();
     let mut expected = filled(case);
     let mut views: Vec<&mut [u8]> = expected.iter_mut().map(|b| &mut b[..]).collect();

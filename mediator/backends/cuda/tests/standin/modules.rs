@@ -46,7 +46,7 @@ fn text_cubins_and_fat_binaries_run_and_variables_stay() {
         let module = rig.load(&image).unwrap();
         assert_eq!(module.kernels(), ["count"]);
         assert!(module.memory_bytes() >= 4);
-        assert!(module.function("missing").is_none());
+        assert!(module.kernel("missing").is_none());
         for _ in 0..2 {
             let parameters = memory.va.to_le_bytes();
             rig.launch(&module, "count", ([1; 3], [1; 3]), &parameters)
@@ -84,13 +84,13 @@ fn launches_beyond_a_kernel_are_refused() {
     }
     let mut rig = Rig::new();
     let module = rig.load(special::PTX.as_bytes()).unwrap();
-    let function = module.function(special::SPIN).unwrap();
+    let kernel = module.kernel(special::SPIN).unwrap();
     let shape = LaunchShape {
         grid: [1; 3],
         block: [1; 3],
         shared_bytes: 0,
     };
-    let full = vec![0; function.parameter_bytes() as usize];
+    let full = vec![0; kernel.parameter_bytes() as usize];
     let cases = [
         (shape, &full[1..], Status::BadParameters),
         (
@@ -111,7 +111,7 @@ fn launches_beyond_a_kernel_are_refused() {
         ),
     ];
     for (shape, parameters, status) in cases {
-        let refused = Launch::new(&function, shape, parameters);
+        let refused = Launch::new(&kernel, shape, parameters);
         assert_eq!(refused.unwrap_err().status, status);
     }
     assert!(!rig.cuda.is_poisoned());
@@ -121,7 +121,7 @@ fn launches_beyond_a_kernel_are_refused() {
         ..shape
     };
     rig.queue
-        .submit(Work::Launch(Launch::new(&function, large, &full).unwrap()))
+        .submit(Work::Launch(Launch::new(&kernel, large, &full).unwrap()))
         .unwrap();
     assert!(case("saxpy").is_some());
 }

@@ -30,7 +30,7 @@ fn record(rig: &Rig, memory: &Buffer, fence: &Buffer) -> Arc<dyn Recording> {
         width: 4,
     })];
     for _ in 0..10 {
-        let kernel = module.function("add_one").unwrap();
+        let kernel = module.kernel("add_one").unwrap();
         let shape = LaunchShape {
             grid: [1; 3],
             block: [1; 3],

@@ -32,11 +32,11 @@ fn mediator() -> (Arc<Cuda>, Arc<Mediator>) {
 
 fn spin(guest: &Guest, space: u32, states: u64, steps: u32) -> Vec<u8> {
     let module = guest.load_module(space, special::PTX, MODULE).unwrap();
-    let function = guest.function(module, special::SPIN).unwrap();
+    let kernel = guest.kernel(module, special::SPIN).unwrap();
     let mut parameters = steps.to_le_bytes().to_vec();
     parameters.resize(8, 0);
     parameters.extend_from_slice(&states.to_le_bytes());
-    launch(function.handle, &parameters)
+    launch(kernel.handle, &parameters)
 }
 
 #[test]
@@ -79,10 +79,10 @@ fn a_fault_of_the_gpu_loses_the_session_with_the_drivers_error() {
     let space = guest.space();
     let mut queue = guest.command_buffer(space);
     let module = guest.load_module(space, special::PTX, MODULE).unwrap();
-    let function = guest.function(module, special::WILD_STORE).unwrap();
+    let kernel = guest.kernel(module, special::WILD_STORE).unwrap();
     let mut parameters = 0x7777_0000_0000_u64.to_le_bytes().to_vec();
     parameters.extend_from_slice(&1_u32.to_le_bytes());
-    queue.submit(&[&launch(function.handle, &parameters)]);
+    queue.submit(&[&launch(kernel.handle, &parameters)]);
     // Nothing follows the launch: that it went wrong shows all the same.
     assert_eq!(queue.wait_for_fault(), Some(Status::MemoryFault));
     eventually("the end of the session", || guest.fault().0.is_some());

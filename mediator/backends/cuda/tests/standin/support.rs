@@ -185,9 +185,9 @@ impl Rig {
         (grid, block): ([u32; 3], [u32; 3]),
         parameters: &[u8],
     ) -> Result<(), Fault> {
-        let function = module.function(name).expect("the module has this kernel");
+        let kernel = module.kernel(name).expect("the module has this kernel");
         self.queue.submit(Work::Launch(Launch::new(
-            &function,
+            &kernel,
             LaunchShape {
                 grid,
                 block,

@@ -116,14 +116,14 @@ impl Device {
         (grid, block, shared_bytes): ([u32; 3], [u32; 3], u32),
         parameters: &[u8],
     ) -> Result<(), Fault> {
-        let function = module.function(kernel).expect("the module has the kernel");
+        let kernel = module.kernel(kernel).expect("the module has the kernel");
         let shape = LaunchShape {
             grid,
             block,
             shared_bytes,
         };
         self.queue
-            .submit(Work::Launch(Launch::new(&function, shape, parameters)?))
+            .submit(Work::Launch(Launch::new(&kernel, shape, parameters)?))
     }
 
     /// Runs the body as a kernel `k(.param .u64 out, .param .u64 in)` with one row of blocks.

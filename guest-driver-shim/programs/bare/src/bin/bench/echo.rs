@@ -40,8 +40,8 @@ fn through(bench: &mut Bench<'_>, line: Line, kinds: (MemoryKind, MemoryKind)) {
         }
     };
     let module = bench.module;
-    let function = module.kernel(ECHO).required(ECHO);
-    let parameters = function
+    let kernel = module.kernel(ECHO).required(ECHO);
+    let parameters = kernel
         .parameters()
         .and_then(|p| p.with(0, &mailbox.gpu.address()))
         .and_then(|p| p.with(1, &(answer.gpu.address() + ANSWER as u64)));

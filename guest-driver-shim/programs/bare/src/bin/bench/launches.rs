@@ -25,8 +25,8 @@ const SHAPE: LaunchShape = LaunchShape {
 
 pub fn measure(bench: &mut Bench<'_>) {
     let module = bench.module;
-    let function = module.kernel(NOTHING).required(NOTHING);
-    let parameters = function.parameters().required("no parameters");
+    let kernel = module.kernel(NOTHING).required(NOTHING);
+    let parameters = kernel.parameters().required("no parameters");
     let sample = |line, operations| Sample {
         line,
         path: PhasePath::Data,

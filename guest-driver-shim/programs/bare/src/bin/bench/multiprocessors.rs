@@ -27,9 +27,9 @@ pub fn count(bench: &mut Bench<'_>) {
     let map = Buffer::new(bench.device, bench.space, 4096, MemoryKind::Host);
     let map = map.required("the map of multiprocessors");
     let module = bench.module;
-    let function = module.kernel(MULTIPROCESSORS).required(MULTIPROCESSORS);
+    let kernel = module.kernel(MULTIPROCESSORS).required(MULTIPROCESSORS);
     let steps = if on_cpu { STEPS_ON_CPU } else { STEPS };
-    let parameters = function
+    let parameters = kernel
         .parameters()
         .and_then(|p| p.with(0, &map.gpu.address()))
         .and_then(|p| p.with(1, &steps))

@@ -144,10 +144,10 @@ fn wild_kernels(target: &mut Target) {
             let device = Target::fresh(&transport);
             let space = device.create_space().required(name);
             let module = target.memory.load_module(&space, special::PTX);
-            let function = module.kernel(name).required(name);
+            let kernel = module.kernel(name).required(name);
             let memory = Buffer::new(&device, &space, 4096, MemoryKind::Host).required(name);
             let fence = memory.fence(8).required(name);
-            let parameters = function.parameters().required(name);
+            let parameters = kernel.parameters().required(name);
             let parameters = parameters.with(0, &address).required(name);
             let parameters = if name == special::WILD_STORE {
                 parameters.with(1, &1_u32)
@@ -174,9 +174,9 @@ fn launch_endless<'d>(
 ) -> (CommandBuffer<'d>, Buffer<'d>) {
     let name = special::FOREVER;
     let module = target.memory.load_module(space, special::PTX);
-    let function = module.kernel(name).required(name);
+    let kernel = module.kernel(name).required(name);
     let memory = Buffer::new(device, space, 4096, MemoryKind::Host).required(name);
-    let parameters = function.parameters().required(name);
+    let parameters = kernel.parameters().required(name);
     let parameters = parameters.with(0, &memory.gpu.address()).required(name);
     let mut commands = CommandBuffer::new(space, 256).required(name);
     let started = memory.fence(8).required(name);

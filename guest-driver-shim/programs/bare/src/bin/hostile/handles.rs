@@ -78,13 +78,13 @@ pub fn attack(target: &mut Target) {
         "a handle must not come round at once"
     );
     no_such(target, Opcode::Free, handle);
-    let mut bogus = message::GetFunction {
+    let mut bogus = message::GetKernel {
         module: memory,
         name_bytes: 1,
         name: [0; 512],
     };
     bogus.name[0] = b'x';
-    refuse::<operation::GetFunction>(target, &device, &bogus, Status::BadHandle);
+    refuse::<operation::GetKernel>(target, &device, &bogus, Status::BadHandle);
 }
 
 fn no_such(target: &mut Target, opcode: Opcode, handle: u32) {

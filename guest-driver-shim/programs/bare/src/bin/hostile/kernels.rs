@@ -17,9 +17,9 @@ pub fn attack(target: &mut Target) {
     let space = device.create_space().required("an address space");
     let other_space = device.create_space().required("another address space");
     let module = target.memory.load_module(&space, special::PTX);
-    let function = module.kernel(special::SPIN).required("the kernel");
+    let kernel = module.kernel(special::SPIN).required("the kernel");
     let states = Buffer::new(&device, &space, 4096, MemoryKind::Host).required("memory");
-    let good = Attempt::good(&function, &states);
+    let good = Attempt::good(&kernel, &states);
     let mut refuse = |what: &str, attempt: Attempt, status| {
         stops(target, &device, &space, what, &attempt.units(), status);
     };
@@ -51,11 +51,11 @@ struct Attempt {
 }
 
 impl Attempt {
-    fn good(function: &Kernel<'_>, states: &Buffer<'_>) -> Self {
-        let parameter_bytes = function.parameter_bytes();
+    fn good(kernel: &Kernel<'_>, states: &Buffer<'_>) -> Self {
+        let parameter_bytes = kernel.parameter_bytes();
         let launch = Launch {
             header: header(Opcode::Launch, launch_units(parameter_bytes as usize)),
-            function: function.handle(),
+            kernel: kernel.handle(),
             shape: LaunchShape {
                 shared_bytes: 0,
                 grid: [1; 3],
@@ -83,9 +83,9 @@ impl Attempt {
 type Refuse<'r> = dyn FnMut(&str, Attempt, Status) + 'r;
 
 fn refuse_strangers(good: &Attempt, strangers: &[u32], refuse: &mut Refuse<'_>) {
-    for function in strangers {
-        let attempt = good.with(|launch| launch.function = *function);
-        refuse("a function that is none", attempt, Status::BadHandle);
+    for handle in strangers {
+        let attempt = good.with(|launch| launch.kernel = *handle);
+        refuse("a kernel that does not exist", attempt, Status::BadHandle);
     }
 }
 

@@ -3,7 +3,7 @@
 use causeway_bare::println;
 use causeway_guests::{Required, refused};
 use causeway_kernels::{case, special};
-use causeway_protocol::message::{self, FUNCTION_NAME_MAX, MODULE_BYTES_MAX, Status};
+use causeway_protocol::message::{self, KERNEL_NAME_MAX, MODULE_BYTES_MAX, Status};
 use causeway_shim::{AddressSpace, Device, Module, RamRange, operation};
 
 use crate::random::Random;
@@ -212,12 +212,12 @@ fn names(target: &mut Target, device: &Device<'_>, space: &AddressSpace<'_>) {
     refused(
         "an unknown name",
         module.kernel("nothing"),
-        Status::NoFunction,
+        Status::NoKernel,
     );
     let request = |name_bytes, fill| {
-        let mut name = [fill; FUNCTION_NAME_MAX];
+        let mut name = [fill; KERNEL_NAME_MAX];
         name[..4].copy_from_slice(b"spin");
-        message::GetFunction {
+        message::GetKernel {
             module: module.handle(),
             name_bytes,
             name,
@@ -226,7 +226,7 @@ fn names(target: &mut Target, device: &Device<'_>, space: &AddressSpace<'_>) {
     let mut call = |request, status| {
         refused(
             "a name",
-            device.call::<operation::GetFunction>(&request),
+            device.call::<operation::GetKernel>(&request),
             status,
         );
         target.survived();
@@ -235,6 +235,6 @@ fn names(target: &mut Target, device: &Device<'_>, space: &AddressSpace<'_>) {
     call(request(513, b'x'), Status::BadRange);
     call(request(u32::MAX, b'x'), Status::BadRange);
     call(request(4, 1), Status::ReservedNotZero);
-    call(request(512, 0xff), Status::NoFunction);
-    call(request(512, b'x'), Status::NoFunction);
+    call(request(512, 0xff), Status::NoKernel);
+    call(request(512, b'x'), Status::NoKernel);
 }

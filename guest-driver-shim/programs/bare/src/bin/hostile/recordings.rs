@@ -115,11 +115,11 @@ fn packets<'d>(
             ..Replay::default()
         })
     };
-    let launch = |function, parameter_bytes| -> Unit {
+    let launch = |kernel, parameter_bytes| -> Unit {
         let header = header(Opcode::Launch, launch_units(parameter_bytes as usize));
         transmute!(Launch {
             header,
-            function,
+            kernel,
             parameter_bytes,
             shape: LaunchShape {
                 shared_bytes: 0,
@@ -166,7 +166,7 @@ fn packets<'d>(
             launch(foreign.handle(), 16),
             Status::BadPacket,
         ),
-        ("no function", launch(BOGUS, 0), Status::BadHandle),
+        ("no kernel", launch(BOGUS, 0), Status::BadHandle),
         (
             "another space's kernel",
             launch(foreign.handle(), 0),

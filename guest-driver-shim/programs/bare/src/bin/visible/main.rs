@@ -28,11 +28,11 @@ fn run(machine: &Machine) {
     let (transport, device) = open(machine);
     let space = device.create_space().required("an address space");
     let module = CaseMemory::new(machine).load_module(&space, PTX);
-    let function = module.kernel(SPIN).required(SPIN);
+    let kernel = module.kernel(SPIN).required(SPIN);
     let mut guest = Guest {
         device,
         space: &space,
-        function: &function,
+        kernel: &kernel,
         pipeline: Pipeline::new(device, &space, 1024),
     };
     alone::run(&mut guest, transport);
@@ -49,7 +49,7 @@ fn run(machine: &Machine) {
 struct Guest<'d> {
     device: &'d Device<'d>,
     space: &'d AddressSpace<'d>,
-    function: &'d Kernel<'d>,
+    kernel: &'d Kernel<'d>,
     pipeline: Pipeline<'d>,
 }
 
@@ -58,7 +58,7 @@ impl Guest<'_> {
     /// CPU. All of this is one phase of the data path.
     fn phase(&mut self, name: &str, address: u64, store: impl FnOnce(), load: impl FnOnce()) {
         let parameters = self
-            .function
+            .kernel
             .parameters()
             .and_then(|p| p.with(0, &STEPS))
             .and_then(|p| p.with(1, &address))
