@@ -124,7 +124,7 @@ impl Edu {
 /// Waits until a descriptor is readable.
 pub fn wait(file: &impl std::os::fd::AsRawFd) -> Outcome {
     // SAFETY: the descriptor is open while it is borrowed.
-    #[allow(unsafe_code)]
+    #[allow(unsafe_code, reason = "rustix polls only files that implement AsFd")]
     let file = unsafe { std::os::fd::BorrowedFd::borrow_raw(file.as_raw_fd()) };
     let mut files = [PollFd::from_borrowed_fd(file, PollFlags::IN)];
     let limit = Timespec {

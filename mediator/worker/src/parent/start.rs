@@ -45,24 +45,37 @@ pub(super) fn send_start(
     control.send(Kind::Start, &parts, &descriptors)
 }
 
-/// Waits for the attributes of the worker's back end. The inner error is what the worker says if it
-/// has no back end.
+/// Why a worker has not started its session.
+pub(super) enum StartError {
+    /// The worker has no back end, for the reason that it gives.
+    Refused(String),
+    /// No valid answer came.
+    Socket(SocketError),
+}
+
+impl From<SocketError> for StartError {
+    fn from(error: SocketError) -> Self {
+        Self::Socket(error)
+    }
+}
+
+/// Waits for the attributes of the worker's back end.
 pub(super) fn await_start(
     control: &Socket,
-) -> Result<Result<(Attributes, Option<DeviceUuid>), String>, SocketError> {
+) -> Result<(Attributes, Option<DeviceUuid>), StartError> {
     let deadline = Instant::now() + START_PATIENCE;
     let mut room = buffer();
     loop {
         match control.receive(&mut room) {
             Ok(reply) if reply.kind == Kind::Refused => {
-                return Ok(Err(report::printable(reply.bytes)));
+                return Err(StartError::Refused(report::printable(reply.bytes)));
             }
             Ok(reply) => {
                 expect(&reply, Kind::Started)?;
-                return Ok(Ok(attributes(&reply)?));
+                return Ok(attributes(&reply)?);
             }
             Err(SocketError::Timeout) if Instant::now() < deadline => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         }
     }
 }
@@ -91,13 +104,14 @@ fn attributes(reply: &Datagram<'_>) -> Result<(Attributes, Option<DeviceUuid>), 
 
 /// Returns the error of [`causeway_mediator::SessionSource::open`] for a worker that has not
 /// started.
-pub(super) fn not_started(error: &SocketError, process: &Process, name: &str) -> OpenError {
+pub(super) fn not_started(error: StartError, process: &Process, name: &str) -> OpenError {
     let how = match error {
-        SocketError::Timeout => {
+        StartError::Refused(reason) => return OpenError::Unavailable { reason },
+        StartError::Socket(SocketError::Timeout) => {
             let limit = START_PATIENCE.as_secs();
             format!("did not open its session within {limit} s")
         }
-        error => process.failure(error),
+        StartError::Socket(error) => process.failure(&error),
     };
     OpenError::Ended {
         name: name.to_owned(),

@@ -21,7 +21,7 @@ use super::channel::{Channel, LOOK_PERIOD, MonitorChannel, expect};
 use super::guest::Guest;
 use super::process::Process;
 use super::shared::{Order, Shared};
-use super::start::{await_start, not_started, send_start};
+use super::start::{StartError, await_start, not_started, send_start};
 use crate::report::{self, ReceivedReport};
 use crate::socket::{Datagram, Socket, SocketError};
 use crate::wire::{
@@ -88,9 +88,9 @@ impl Worker {
         // With this end open here, the other would never see the worker's end.
         drop(spare_end);
         let (attributes, device) = sent
+            .map_err(StartError::from)
             .and_then(|()| await_start(&control))
-            .map_err(|e| not_started(&e, &process, &order.name))?
-            .map_err(|reason| OpenError::Unavailable { reason })?;
+            .map_err(|e| not_started(e, &process, &order.name))?;
         let import_device = shared.import_device.clone().zip(device);
         let worker = Arc::new_cyclic(|weak| Self {
             number: shared.broker.worker_number(),

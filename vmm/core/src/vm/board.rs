@@ -52,19 +52,7 @@ impl Board {
         let mmio = Arc::new(mmio_bus(ram, &strays)?);
         let host = guest_host(processors, config.vms)?;
         let session = sessions.open(host.clone(), quota, &config.name)?;
-        let wiring = processors.interrupts.as_ref().map(|controller| Wiring {
-            controller,
-            device: FUNCTION_DEVICE as u8,
-        });
-        let function = CausewayFunction::new(
-            &layout,
-            Arc::clone(&host),
-            Arc::clone(&session),
-            session.attributes().features | SESSION_FEATURES,
-            Arc::clone(&mmio),
-            Arc::clone(&strays),
-            wiring,
-        )?;
+        let function = causeway_function(processors, &host, &session, &mmio, &strays)?;
         let console = serial_console(console, processors.interrupts.as_ref())?;
         let mut bars = layout.low_bars();
         let mut devices = Devices::default();
@@ -72,21 +60,13 @@ impl Board {
         devices[FUNCTION_DEVICE] = Some(Arc::new(function));
         let ports = match &config.boot {
             Boot::Bare { .. } => PortBus::new(Arc::clone(&strays)),
-            Boot::Linux(linux) => {
-                let disks = &linux.disks;
-                virtio::add(
-                    &mut devices,
-                    processors,
-                    &mmio,
-                    &mut bars,
-                    disks,
-                    &config.name,
-                )?;
-                // An operating system looks for devices that a PC may have. That is nothing to
-                // report.
-                pc_ports()?
-            }
+            // An operating system looks for devices that a PC may have. That is nothing to report.
+            Boot::Linux(_) => pc_ports()?,
         };
+        if let Boot::Linux(linux) = &config.boot {
+            let (disks, name) = (&linux.disks, &config.name);
+            virtio::add(&mut devices, processors, &mmio, &mut bars, disks, name)?;
+        }
         let passed = pass_through(&mut devices, processors, &mmio, &mut bars, config)?;
         fill_ports(&ports, devices, Arc::clone(&console))?;
         for attached in &config.attached {
@@ -110,6 +90,30 @@ impl Board {
             passed,
         })
     }
+}
+
+/// Creates the PCI function of the GPU.
+fn causeway_function(
+    processors: &Processors,
+    host: &Arc<GuestHost>,
+    session: &Arc<dyn GuestSession>,
+    mmio: &Arc<MmioBus>,
+    strays: &Arc<StrayCounters>,
+) -> Result<CausewayFunction, VmError> {
+    let wiring = processors.interrupts.as_ref().map(|controller| Wiring {
+        controller,
+        device: FUNCTION_DEVICE as u8,
+    });
+    let function = CausewayFunction::new(
+        &processors.layout,
+        Arc::clone(host),
+        Arc::clone(session),
+        session.attributes().features | SESSION_FEATURES,
+        Arc::clone(mmio),
+        Arc::clone(strays),
+        wiring,
+    )?;
+    Ok(function)
 }
 
 /// Puts the host devices that are passed through on the bus, behind all others.

@@ -126,7 +126,10 @@ impl Driver {
 
     /// Returns the entry points that every supported driver has. This never fails; the result has
     /// the form of [`Self::green_table`], because one macro calls both.
-    #[allow(clippy::unnecessary_wraps)]
+    #[allow(
+        clippy::unnecessary_wraps,
+        reason = "one macro calls this and `green_table`"
+    )]
     pub(super) fn table(&self) -> Result<&Table, CudaError> {
         Ok(&self.table)
     }
