@@ -25,7 +25,12 @@ pub struct GpuArguments {
     #[arg(long, value_name = "GPU", default_value = "auto")]
     pub gpu: String,
     /// Number of samples of each operation, 1 to 200.
-    #[arg(long, value_name = "N", default_value_t = 101, value_parser = clap::value_parser!(u32).range(1..=200))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 101,
+        value_parser = clap::value_parser!(u32).range(1..=200)
+    )]
     pub repetitions: u32,
     /// Measure only the operation whose line in the table has this name.
     #[arg(long, value_name = "LINE")]
@@ -97,7 +102,12 @@ pub struct LivesArguments {
     #[arg(long, value_name = "GPU", default_value = "auto")]
     pub gpu: String,
     /// Number of VMs to start, one after the other.
-    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 500,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     pub count: u32,
     /// Number of these VMs to kill before they end; at most --count.
     #[arg(long, value_name = "N", default_value_t = 50)]

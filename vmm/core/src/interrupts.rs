@@ -233,9 +233,10 @@ impl InterruptController {
         if (before == 0) != (*count == 0)
             && let Err(e) = self.chips.set_level(gsi, asserted)
         {
+            let change = if asserted { "assert" } else { "deassert" };
             log::error!(
-                "KVM cannot change the guest's interrupt line {gsi} to asserted={asserted}, so the \
-                 guest may miss an interrupt: {e}"
+                "KVM cannot {change} the guest's interrupt line {gsi}, so the guest may miss an \
+                 interrupt: {e}"
             );
         }
     }

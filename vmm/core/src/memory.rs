@@ -46,7 +46,7 @@ pub enum RamCreateError {
         limit_bytes: u64,
     },
     /// The host has no memory of this size.
-    #[error("cannot create guest memory of {bytes} bytes: give the guest less with --memory")]
+    #[error("cannot create guest memory of {bytes} bytes (give the guest less with --memory)")]
     Create {
         /// Requested size of guest RAM in bytes.
         bytes: u64,

@@ -29,7 +29,7 @@ mod request {
 #[derive(Debug, thiserror::Error)]
 pub enum StatisticsError {
     /// KVM gives no statistics file.
-    #[error("KVM has no statistics for this VM (KVM_GET_STATS_FD): use Linux 5.14 or later")]
+    #[error("KVM has no statistics (KVM_GET_STATS_FD) for this VM (use Linux 5.14 or later)")]
     Open(#[source] io::Error),
     /// A statistics file cannot be read.
     #[error("cannot read {bytes} bytes at offset {offset} of KVM's statistics file")]

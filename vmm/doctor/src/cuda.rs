@@ -193,8 +193,8 @@ fn pageable(survey: &Survey) -> Check {
         return Check::partly(
             name,
             found,
-            "kernels of a guest can read and write all memory of the worker process that runs them; \
-             only that process confines the guest",
+            "kernels of a guest can read and write all memory of the worker process that runs \
+             them; only that process confines the guest",
             "load the kernel module nvidia_uvm with uvm_disable_hmm=1",
         );
     }

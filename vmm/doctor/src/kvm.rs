@@ -33,7 +33,8 @@ pub fn findings() -> Vec<Check> {
 }
 
 fn missing(error: &KvmError) -> Check {
-    let how = "fix what the message names; without KVM, `cargo test --workspace` tests everything but the guests";
+    let how = "fix what the message names; without KVM, `cargo test --workspace` tests everything \
+               but the guests";
     Check::no(NAME, error.to_string(), "no guest can run", how)
 }
 
@@ -74,8 +75,8 @@ fn privilege(kvm: &Kvm) -> Check {
     Check::partly(
         NAME,
         found,
-        "bare guests run at full speed, at privilege level (CPL) 3; code at CPL 0 is interpreted, so Linux \
-         guests are very slow",
+        "bare guests run at full speed, at privilege level (CPL) 3; code at CPL 0 is interpreted, \
+         so Linux guests are very slow",
         "use a host with VMX or SVM, or enable nested virtualization for this VM",
     )
 }

@@ -17,7 +17,8 @@ pub fn findings() -> Vec<Check> {
 
 fn large_pages() -> Check {
     const NAME: &str = "2 MiB pages";
-    const WITHOUT: &str = "guest RAM and allocations have 4 KiB pages: the first access to each page takes a page fault";
+    const WITHOUT: &str = "guest RAM and allocations have 4 KiB pages: the first access to each \
+                           page takes a page fault";
     let setting = |path: &str| -> String {
         let text = fs::read_to_string(path).unwrap_or_default();
         text.split(['[', ']']).nth(1).unwrap_or("absent").to_owned()
@@ -26,17 +27,20 @@ fn large_pages() -> Check {
     let shmem = setting("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
     let settings = format!("transparent_hugepage {thp}, shmem {shmem}");
     if !causeway_memory::huge_pages_available() {
-        let how = "run as root, or with CAP_SYS_ADMIN in a user namespace of its own, so that Causeway \
-                   can mount a private tmpfs with huge=always; or enable shmem pages: echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled";
+        let how = "run as root, or with CAP_SYS_ADMIN in a user namespace of its own, so that \
+                   Causeway can mount a private tmpfs with huge=always; or enable shmem pages: \
+                   echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled";
         return Check::no(NAME, settings, WITHOUT, how);
     }
     match (populate_ms(PageSize::Large), populate_ms(PageSize::Small)) {
         (Ok((large, PageSize::Large)), Ok((small, _))) => Check::yes(
             NAME,
             format!(
-                "private tmpfs, {settings}; populating 64 MiB takes {large:.1} ms, in 4 KiB pages {small:.1} ms"
+                "private tmpfs, {settings}; populating 64 MiB takes {large:.1} ms, in 4 KiB pages \
+                 {small:.1} ms"
             ),
-            "guest RAM and allocations of 2 MiB and more use 2 MiB pages, and KVM maps them as such",
+            "guest RAM and allocations of 2 MiB and more use 2 MiB pages, and KVM maps them as \
+             such",
         ),
         (Ok(_), _) => Check::no(
             NAME,
@@ -69,7 +73,8 @@ fn locked_memory() -> Check {
         Some(bytes) => Check::partly(
             NAME,
             format!("{} KiB", bytes / 1024),
-            "--vfio and --gpu cuda must lock guest RAM, which this limit may forbid; --gpu software locks none",
+            "--vfio and --gpu cuda must lock guest RAM, which this limit may forbid; --gpu \
+             software locks none",
             "run `ulimit -l unlimited` first, or set LimitMEMLOCK=infinity for a service",
         ),
     }
@@ -90,7 +95,8 @@ fn descriptors() -> Check {
         return Check::yes(
             NAME,
             found,
-            "enough: each allocation of a guest takes one, each virtual CPU and command buffer a few",
+            "enough: each allocation of a guest takes one, each virtual CPU and command buffer a \
+             few",
         );
     }
     let means = "each allocation of a guest takes one: allocations beyond this number are refused";

@@ -33,7 +33,8 @@ fn iommu(host: &Host) -> Check {
             NAME,
             "no IOMMU groups",
             "PCI devices cannot be passed through (--vfio); other guests need no IOMMU",
-            "enable VT-d or AMD-Vi in the firmware and boot with intel_iommu=on (AMD: on by default); in a VM, add a virtual IOMMU",
+            "enable VT-d or AMD-Vi in the firmware and boot with intel_iommu=on (AMD: on by \
+             default); in a VM, add a virtual IOMMU",
         ),
         groups => Check::yes(
             NAME,
@@ -99,7 +100,8 @@ fn partitionable(host: &Host, address: Address) -> String {
             mib => format!("{mib} MiB"),
         };
         format!(
-            "; its {size} of memory can be partitioned among several guests: --gpu vfio:{address},bar={bar}"
+            "; its {size} of memory can be partitioned among several guests: --gpu \
+             vfio:{address},bar={bar}"
         )
     })
 }

@@ -64,8 +64,8 @@ impl Users {
             Self::Processes(_) => ("--processes", "serve one process at a time (--processes 1)"),
         };
         Err(Failure::usage(format!(
-            "invalid value none for --gpu isolation with {option} {count}: on a GPU, a fault of one guest would end \
-             the others; leave isolation out, or {way_out}"
+            "invalid value none for --gpu isolation with {option} {count}: on a GPU, a fault of \
+             one guest would end the other guests; leave isolation out, or {way_out}"
         )))
     }
 }

@@ -116,8 +116,8 @@ fn refuse_linux_arguments(path: &Path, arguments: &RunArguments) -> Result<(), F
     match given.iter().find(|(_, given)| *given) {
         None => refuse_disks(&path.display().to_string(), arguments),
         Some((name, _)) => Err(Failure::usage(format!(
-            "{name} is for Linux kernels, but {} of --kernel is a bare guest: if the file is a 64-bit \
-             Linux kernel without a PVH note, add --boot linux64",
+            "{name} is for Linux kernels, but {} of --kernel is a bare guest: if the file is a \
+             64-bit Linux kernel without a PVH note, add --boot linux64",
             path.display()
         ))),
     }
@@ -128,7 +128,8 @@ fn refuse_disks(guest: &str, arguments: &RunArguments) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::usage(format!(
-        "--disk is for Linux kernels, but {guest} is a bare guest: give a Linux kernel with --kernel"
+        "--disk is for Linux kernels, but {guest} is a bare guest: give a Linux kernel with \
+         --kernel"
     )))
 }
 

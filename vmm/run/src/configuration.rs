@@ -183,8 +183,8 @@ fn all_fit(vms: u32, memory_mib: u64, host_mib: u64) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::usage(format!(
-        "--vms {vms} with --memory {memory_mib} needs {all_mib} MiB of RAM, but this host has {host_mib} MiB: \
-         choose fewer or smaller VMs"
+        "--vms {vms} with --memory {memory_mib} needs {all_mib} MiB of RAM, but this host has \
+         {host_mib} MiB: choose fewer or smaller VMs"
     )))
 }
 

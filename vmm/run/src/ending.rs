@@ -200,8 +200,9 @@ fn explain_one(run: &Run, outcome: &VmOutcome) {
 fn limits(run: &Run, outcome: &VmOutcome) -> String {
     let quota = run.gpu.quota(run.settings.vms);
     format!(
-        "  {} requests were refused; the limits are {} MiB of GPU memory (peak use: {} MiB), {} allocations and {} \
-         command buffers: raise them with --gpu {},memory=MIB,allocations=N,queues=N",
+        "  {} requests were refused; the limits are {} MiB of GPU memory (peak use: {} MiB), {} \
+         allocations and {} command buffers: raise them with --gpu \
+         {},memory=MIB,allocations=N,queues=N",
         outcome.session.statistics.failed_messages,
         quota.memory_bytes >> 20,
         outcome.session.statistics.memory_peak_bytes >> 20,

@@ -15,7 +15,8 @@ const COMMON_KEYS: &[Key<Limits>] = &[
     Key {
         name: "memory",
         values: "MIB",
-        about: "GPU memory of each VM, in MiB or with suffix GiB; default: 4 GiB on cuda, else 1 GiB",
+        about: "GPU memory of each VM, in MiB or with suffix GiB; default: 4 GiB on cuda, else 1 \
+                GiB",
         set: |limits, value| {
             limits.memory_bytes = Some(value.mebibytes(1..=1 << 20)?);
             Ok(())
@@ -170,10 +171,10 @@ impl Gpu {
 /// Returns the long help of `--gpu`, which lists the keys of all back ends.
 pub fn help() -> String {
     format!(
-        "Back end, and limits of each VM on it: software, cuda, cuda:N (GPU number N), vfio:BDF (memory of a PCI \
-         device, docs/vfio.md), or auto (cuda where there is a GPU, else software). Keys follow after commas, for \
-         example cuda:1,memory=2GiB.\n\nKeys of every back end:{}\nKeys of software:{}\nKeys of cuda \
-         (docs/cuda.md):{}\nKeys of vfio:{}\n",
+        "Back end, and limits of each VM on it: software, cuda, cuda:N (GPU number N), vfio:BDF \
+         (memory of a PCI device, docs/vfio.md), or auto (cuda where there is a GPU, else \
+         software). Keys follow after commas, for example cuda:1,memory=2GiB.\n\nKeys of every \
+         back end:{}\nKeys of software:{}\nKeys of cuda (docs/cuda.md):{}\nKeys of vfio:{}\n",
         key_help(COMMON_KEYS),
         key_help(causeway_software::Options::KEYS),
         key_help(causeway_cuda::Options::KEYS),
@@ -359,7 +360,8 @@ mod tests {
             ("vfio:0000:00:03.0,bar=x", "invalid value x for --gpu bar"),
             (
                 "vfio:0000:00:03.0,cores=1",
-                "unknown key `cores` for --gpu vfio: its keys are bar, memory, allocations, queues, isolation",
+                "unknown key `cores` for --gpu vfio: its keys are bar, memory, allocations, \
+                 queues, isolation",
             ),
             ("vfio:0000:00:03.0,isolation=process", "gives access to all"),
             ("cuda,bar=1", "unknown key `bar` for --gpu cuda"),

@@ -41,7 +41,8 @@ pub fn run(arguments: &InitramfsArguments) -> Result<ExitCode, Failure> {
     let to_output = arguments.output == Path::new("-");
     if to_output && std::io::stdout().is_terminal() {
         return Err(Failure::usage(
-            "--output - would write an archive to the terminal: name a file, or redirect standard output",
+            "--output - would write an archive to the terminal: name a file, or redirect standard \
+             output",
         ));
     }
     let unwritable = |e| {

@@ -38,8 +38,8 @@ pub fn assign(addresses: &[Address], vms: u32, gpu: &Gpu) -> Result<Vec<Vec<Addr
         (_, 1) => Ok(vec![addresses.to_vec()]),
         (_, vms) if devices == vms => Ok(addresses.iter().map(|address| vec![*address]).collect()),
         _ => Err(Failure::usage(format!(
-            "--vfio is given for {devices} devices, but --vms is {vms}: a device belongs to one VM, so \
-             name {vms} devices, one for each VM in order"
+            "--vfio is given for {devices} devices, but --vms is {vms}: a device belongs to one \
+             VM, so name {vms} devices, one for each VM in order"
         ))),
     }
 }
@@ -62,8 +62,8 @@ fn refuse_twice(addresses: &[Address], mediated: Option<Address>) -> Result<(), 
     match mediated.filter(|address| seen.contains(address)) {
         None => Ok(()),
         Some(address) => Err(Failure::usage(format!(
-            "device {address} is given twice, by --vfio and by --gpu: either pass the device through \
-             to one VM (--vfio), or divide its memory among VMs (--gpu vfio)"
+            "device {address} is given twice, by --vfio and by --gpu: either pass the device \
+             through to one VM (--vfio), or divide its memory among VMs (--gpu vfio)"
         ))),
     }
 }
@@ -114,8 +114,8 @@ fn one_owner_for_each_group(owners: &[(Option<u32>, Owner, Address)]) -> Result<
         let mut before = owners[..index].iter();
         if let Some((.., other)) = before.find(|(g, o, _)| g == group && o != owner) {
             return Err(Failure::usage(format!(
-                "devices {other} and {address} are both in IOMMU group {number}, which the host cannot \
-                 divide: pass both devices to the same VM"
+                "devices {other} and {address} are both in IOMMU group {number}, which the host \
+                 cannot divide: pass both devices to the same VM"
             )));
         }
     }

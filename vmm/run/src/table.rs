@@ -45,7 +45,8 @@ pub fn render(report: &Report, width: Option<usize>) -> String {
         .map_or_else(|| "-".to_owned(), |us| format!("{:.1} ms", us as f64 / 1e3));
     let _ = writeln!(
         out,
-        "process start to first guest instruction {boot}, VMM memory beyond guest and GPU memory {:.1} MiB per VM",
+        "process start to first guest instruction {boot}, VMM memory beyond guest and GPU memory \
+         {:.1} MiB per VM",
         report.vmm_rss_bytes_per_vm as f64 / f64::from(1 << 20)
     );
     out.push_str(&verdict(report));
@@ -77,7 +78,8 @@ pub fn passed_through(device: &DeviceReport) -> String {
         events => format!("; {}", events.join(", ")),
     };
     format!(
-        "{} ({}) by {}: {}; interrupts: {} ({} vectors); {} exits for configuration, {} for BARs; BARs moved {} times{events}",
+        "{} ({}) by {}: {}; interrupts: {} ({} vectors); {} exits for configuration, {} for BARs; \
+         BARs moved {} times{events}",
         device.address,
         device.id,
         device.held_by,
@@ -114,7 +116,8 @@ fn verdict(report: &Report) -> String {
     let emulated: u64 = data.iter().map(|p| p.kvm("insn_emulation")).sum();
     let doorbells: u64 = data.iter().map(|p| p.phase.doorbells).sum();
     let mut out = format!(
-        "data path: {} operations, {mmio} mmio_exits, {io} io_exits, {emulated} emulated instructions ({doorbells} doorbells) by KVM's counters -> {}\n",
+        "data path: {} operations, {mmio} mmio_exits, {io} io_exits, {emulated} emulated \
+         instructions ({doorbells} doorbells) by KVM's counters -> {}\n",
         count(operations),
         report.outcome.to_uppercase()
     );

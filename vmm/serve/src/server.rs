@@ -224,7 +224,8 @@ impl Server {
             let level = level(&mut self.turned_away);
             return log::log!(
                 level,
-                "refused a client process: {} are connected already, the most that --processes allows",
+                "refused a client process: {} are connected already, the most that --processes \
+                 allows",
                 self.processes
             );
         }

@@ -30,11 +30,13 @@ pub fn explain(pid: u32) -> Failure {
     let owner = process.uid();
     if uid != 0 && owner != uid {
         return Failure::usage(format!(
-            "process {pid} belongs to user {owner}: run this command as that user or as root (`causeway stat --all` shows your processes)"
+            "process {pid} belongs to user {owner}: run this command as that user or as root \
+             (`causeway stat --all` shows your processes)"
         ));
     }
     Failure::usage(format!(
-        "process {pid} ({}) has no guests of Causeway: `causeway stat --all` shows all processes with guests",
+        "process {pid} ({}) has no guests of Causeway: `causeway stat --all` shows all processes \
+         with guests",
         name(pid)
     ))
 }

@@ -37,7 +37,12 @@ pub struct StatArguments {
     pub interval_ms: u64,
     /// With --json, end after this many intervals. The default is to end when the last process that
     /// is shown ends.
-    #[arg(long, value_name = "N", requires = "json", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "json",
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
     pub count: Option<u64>,
 }
 

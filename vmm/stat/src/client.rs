@@ -41,7 +41,8 @@ pub enum FetchError {
     },
     /// The process closed the connection before its answer was complete.
     #[error(
-        "process {pid} sent an incomplete answer: the process is ending, or has too many monitors"
+        "process {pid} sent an incomplete answer: the process is ending, or has too many monitors \
+         (end one of them)"
     )]
     Unfinished {
         /// Process ID.

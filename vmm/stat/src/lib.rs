@@ -121,7 +121,7 @@ fn check_terminal() -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::usage(
-        "the live view needs a terminal as standard input and output: use --json for a line for each \
-         guest and interval, --json --once for one line for each guest",
+        "the live view needs a terminal as standard input and output: use --json for one line \
+         for each guest and interval, or --json --once for one line for each guest",
     ))
 }

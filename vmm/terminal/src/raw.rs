@@ -111,7 +111,8 @@ pub fn keep() -> Result<ExitCode, Failure> {
     let failed = |e: Errno| {
         Failure::new(
             Code::Crashed,
-            "cannot save the terminal's settings, or restore them after the command was killed",
+            "cannot save the terminal's settings, or cannot restore them after the command was \
+             killed (`stty sane` restores them)",
             e,
         )
     };

@@ -138,7 +138,8 @@ fn time(before: &Cell, after: &Cell, cells: usize) -> Times {
     let [Some((low, high)), Some((other_low, other_high))] = intervals else {
         let [first, second] = [before, after].map(|cell| cell.time.samples_ns.len());
         return Times::Unknown(format!(
-            "times are not compared: {first} and {second} samples, and each takes {INTERVAL_SAMPLES_MIN}"
+            "times are not compared: {first} and {second} samples, and each takes \
+             {INTERVAL_SAMPLES_MIN}"
         ));
     };
     if intervals.into_iter().any(is_unsteady) {

@@ -114,7 +114,10 @@ pub fn disagreement(phase: &PhaseReport, counts: KvmCounts) -> Option<String> {
             let differs = kvm.mmio != vmm.mmio || emulated != vmm.mmio + vmm.io;
             differs.then(|| {
                 let mmio = kvm.mmio;
-                format!("KVM counted {mmio} accesses to memory and {emulated} emulations without doorbells, {by_vmm}")
+                format!(
+                    "KVM counted {mmio} accesses to memory and {emulated} emulations without \
+                     doorbells, {by_vmm}"
+                )
             })
         }
     }

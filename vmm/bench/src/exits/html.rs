@@ -62,7 +62,10 @@ fn page(report: &ExitsReport) -> Result<String, PlotError> {
 /// Writes the settings of the run.
 fn head(out: &mut String, report: &ExitsReport) {
     out.push_str("<h1>VM exits, and what they cost</h1>\n");
-    out.push_str("<p class=\"quiet\">The same guest runs the same workloads by each mechanism, in turn.</p>\n");
+    out.push_str(
+        "<p class=\"quiet\">The same guest runs the same workloads by each mechanism, in \
+         turn.</p>\n",
+    );
     let host = &report.host;
     let devices = report.devices.iter().map(|device| {
         let value = format!("{} ({}), passed through", device.address, device.id);

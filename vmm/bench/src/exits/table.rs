@@ -58,16 +58,19 @@ pub fn render(report: &ExitsReport) -> String {
 /// Returns the text below the table that explains its columns.
 pub fn legend(cells: &[CellReport]) -> String {
     let mut legend = String::from(
-        "n samples of each cell are taken in turn; times are those of one operation: the median with its 95 % interval (of at least 6 samples), \
-         and the slowest of n samples; the ratio is the median over the host's samples in the same turn, on memory of the same kind, \
-         with its 95 % interval; exits are those of one operation to the VMM, by its own count and by KVM's; doorbells are exits that \
-         the host's kernel takes; interrupts of the host (irqs) and faults of first touches are apart; CPU time is the median of the process's",
+        "n samples of each cell are taken in turn; times are those of one operation: the median \
+         with its 95 % interval (of at least 6 samples), and the slowest of n samples; the ratio \
+         is the median over the host's samples in the same turn, on memory of the same kind, with \
+         its 95 % interval; exits are those of one operation to the VMM, by its own count and by \
+         KVM's; doorbells are exits that the host's kernel takes; interrupts of the host (irqs) \
+         and faults of first touches are apart; CPU time is the median of the process's",
     );
     let unsteady = cells.iter().filter(|cell| cell.unsteady).count();
     if unsteady != 0 {
         let _ = write!(
             legend,
-            ". {UNSTEADY} marks times that are unsteady ({unsteady} cells): their intervals span more than a factor of 2"
+            ". {UNSTEADY} marks times that are unsteady ({unsteady} cells): their intervals span \
+             more than a factor of 2"
         );
     }
     legend

@@ -53,10 +53,10 @@ impl DeviceMemory {
 /// Why a plan does not measure a workload at some size by some mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Exclusion {
-    /// The workload would take more exits than a sample may.
+    /// One operation of the workload would take more exits than a sample may.
     #[error(
-        "at this size, the workload would cause more VM exits by this mechanism than a sample may \
-         have"
+        "at this size and by this mechanism, a single operation would cause more VM exits than the \
+         benchmark allows for a sample"
     )]
     Exits,
     /// The mechanism needs a passed-through device, and there is none.
@@ -64,8 +64,8 @@ pub enum Exclusion {
     NoDevice,
     /// The workload launches kernels, which only the passed-through device's own driver can do.
     #[error(
-        "the workload launches kernels, which on a passed-through device only the device's own \
-         driver can do"
+        "the workload launches kernels, but on a passed-through device only the device's own \
+         driver can launch them"
     )]
     NoKernels,
     /// The workload allocates memory, and the passed-through device has no allocator.

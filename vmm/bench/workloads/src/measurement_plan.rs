@@ -54,8 +54,8 @@ pub struct Plan {
 /// A word of a plan's text that [`Plan::parse`] does not accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "invalid word `{0}` in the guest's arguments: write quick, repetitions=N, workloads=BITS, \
-     mechanisms=BITS or device=VENDOR:DEVICE:BAR:OFFSET:BYTES"
+    "invalid argument `{0}` of the guest: write quick, repetitions=N, workloads=BITS, \
+     mechanisms=BITS or device=VENDOR:DEVICE:BAR:OFFSET:BYTES, separated by commas"
 )]
 pub struct BadArgument<'a>(pub &'a str);
 

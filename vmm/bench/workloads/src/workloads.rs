@@ -122,7 +122,8 @@ macro_rules! workloads {
         }
 
         /// All workloads, in the order of their numbers.
-        pub const WORKLOADS: [WorkloadKind; [$(WorkloadKind::$workload),+].len()] = [$(WorkloadKind::$workload),+];
+        pub const WORKLOADS: [WorkloadKind; [$(WorkloadKind::$workload),+].len()] =
+            [$(WorkloadKind::$workload),+];
 
         impl WorkloadKind {
             /// Returns the properties of this workload.
@@ -137,9 +138,16 @@ macro_rules! workloads {
         /// Runs the workload of `cell` once, to take one sample. `m` is the cell's mechanism,
         /// `host` a buffer of [`host_bytes`] bytes in the program's own memory, and `watch` times
         /// the operations.
-        pub fn measure<M: Mechanism>(m: &mut M, cell: &Cell, host: &mut [u8], watch: &mut impl Stopwatch) {
+        pub fn measure<M: Mechanism>(
+            m: &mut M,
+            cell: &Cell,
+            host: &mut [u8],
+            watch: &mut impl Stopwatch,
+        ) {
             match cell.workload {
-                $(WorkloadKind::$workload => sample::<M, $module::$workload<M>>(m, cell, host, watch),)+
+                $(WorkloadKind::$workload => {
+                    sample::<M, $module::$workload<M>>(m, cell, host, watch);
+                })+
             }
         }
     };

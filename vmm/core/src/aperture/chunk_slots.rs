@@ -142,8 +142,8 @@ impl ChunkSlots {
         self.put_up().inspect_err(|_| {
             if let Err(e) = self.take_down() {
                 log::error!(
-                    "the guest's aperture (BAR 2) cannot be moved, and KVM cannot delete the \
-                     memory slots it already has at the new address: {e}"
+                    "KVM cannot move the guest's aperture (BAR 2) to its new address, and cannot \
+                     delete the memory slots that it already has there: {e}"
                 );
             }
             self.base = None;

@@ -32,8 +32,8 @@ pub enum FaultOutcome<T> {
 pub enum FaultError {
     /// The access fails without the aperture's memory slots too, so it does not go to the aperture.
     #[error(
-        "KVM_RUN fails with EFAULT: the guest's instruction at {rip:#x} accesses memory that the \
-         host cannot provide, outside the aperture (BAR 2)"
+        "the guest's instruction at {rip:#x} accesses memory outside the aperture (BAR 2) that the \
+         host cannot provide: KVM_RUN fails with EFAULT"
     )]
     Persists {
         /// The guest's instruction pointer (RIP).
@@ -42,8 +42,8 @@ pub enum FaultError {
     /// KVM cannot emulate the instruction that makes the access.
     #[error(
         "the guest's instruction at {rip:#x} accesses an address of the aperture (BAR 2) at which \
-         the guest has no mapping or no right, and KVM cannot emulate this instruction: access \
-         such addresses by plain loads and stores only (no AVX)"
+         nothing is mapped, or the mapping forbids this access, and KVM cannot emulate the \
+         instruction: access such addresses by plain loads and stores only (no AVX)"
     )]
     Emulation {
         /// The guest's instruction pointer (RIP).
@@ -51,8 +51,8 @@ pub enum FaultError {
     },
     /// The hypervisor does not delete or add the aperture's memory slots.
     #[error(
-        "KVM refuses to delete or restore its memory slots of the aperture (BAR 2), as is needed \
-         to emulate a guest's access"
+        "cannot emulate a guest's access to the aperture (BAR 2): KVM refuses to delete the \
+         aperture's memory slots, or to restore them"
     )]
     Slots(#[source] std::io::Error),
     /// `KVM_RUN` failed with an unexpected error while the access was carried out.

@@ -84,7 +84,7 @@ impl<M> Drop for OwnedSlot<M> {
             let Slot { number, gpa, .. } = self.slot;
             log::error!(
                 "cannot delete KVM memory slot {number} at guest-physical address {gpa:#x}, so the \
-                 guest keeps its memory until the VM ends: {e}"
+                 guest can reach the slot's memory until the VM ends: {e}"
             );
             std::mem::forget(self.memory.take());
         }

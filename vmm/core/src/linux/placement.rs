@@ -43,8 +43,8 @@ pub enum PlacementError {
     },
     /// The initramfs is larger than the guest's memory behind the kernel.
     #[error(
-        "the initramfs has {bytes} bytes, but only {room} fit behind the kernel: give the guest at \
-         least {} MiB with --memory, or a smaller initramfs",
+        "the initramfs has {bytes} bytes, but only {room} bytes fit after the kernel: give the \
+         guest at least {} MiB with --memory, or a smaller initramfs",
         bytes.saturating_add(*kernel_end).div_ceil(1 << 20)
     )]
     Initramfs {

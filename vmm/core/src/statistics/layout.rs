@@ -47,8 +47,9 @@ pub enum LayoutError {
     Short,
     /// The number of descriptors or the length of a name is out of range.
     #[error(
-        "KVM's statistics file has {descriptors} descriptors with names of {name_bytes} bytes: at \
-         most {DESCRIPTORS_MAX} descriptors with names of 1 to {NAME_BYTES_MAX} bytes are expected"
+        "KVM's statistics file has {descriptors} descriptors with names of {name_bytes} bytes, but \
+         Causeway reads at most {DESCRIPTORS_MAX} descriptors with names of 1 to {NAME_BYTES_MAX} \
+         bytes"
     )]
     Counts {
         /// Number of descriptors, as the file's header says.
@@ -58,8 +59,8 @@ pub enum LayoutError {
     },
     /// The block of values is too large.
     #[error(
-        "the values of KVM's statistics file take {bytes} bytes: at most {DATA_BYTES_MAX} are \
-         expected"
+        "the values of KVM's statistics file take {bytes} bytes, but Causeway reads at most \
+         {DATA_BYTES_MAX}"
     )]
     Data {
         /// Size of the block of values in bytes.

@@ -44,9 +44,7 @@ pub enum VirtioError {
     #[error("no PCI address is free for another virtio device: give the VM fewer disks")]
     Room,
     /// The host refuses a descriptor, a thread or an interrupt.
-    #[error(
-        "the host refuses a file descriptor, thread or interrupt for one of the virtio devices"
-    )]
+    #[error("cannot create a file descriptor, thread or interrupt for a virtio device")]
     Host(#[from] io::Error),
     /// Guest memory cannot be mapped for the device.
     #[error("cannot map guest memory into this process for a virtio device")]

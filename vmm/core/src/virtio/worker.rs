@@ -135,7 +135,7 @@ impl Drop for Worker {
             && thread.join().is_err()
         {
             log::error!(
-                "the thread of a virtio device panicked, so the device no longer answered the \
+                "the thread of a virtio device panicked, so the device stopped answering the \
                  guest's requests; this is a bug in Causeway"
             );
         }

@@ -132,7 +132,8 @@ pub fn make(path: &Path) -> io::Result<()> {
     }
     if status.st_mode & 0o077 != 0 {
         return refused(format!(
-            "other users can enter the folder (mode {:o}): `chmod 700 {}`, or name another folder with {VARIABLE}",
+            "other users can enter the folder (mode {:o}): `chmod 700 {}`, or name another folder \
+             with {VARIABLE}",
             status.st_mode & 0o7777,
             path.display()
         ));

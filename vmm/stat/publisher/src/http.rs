@@ -116,7 +116,8 @@ pub fn refuse(refusal: Refusal) -> Vec<u8> {
 
 fn response(status: &str, content_type: &str, more: &str, length: usize, body: &str) -> Vec<u8> {
     let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n{more}Connection: close\r\n\r\n"
+        "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n\
+         {more}Connection: close\r\n\r\n"
     );
     let mut response = head.into_bytes();
     response.extend_from_slice(body.as_bytes());
@@ -144,7 +145,8 @@ mod tests {
 
     #[test]
     fn what_scrapers_send_is_understood() {
-        let curl = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nUser-Agent: curl/8.5.0\r\nAccept: */*\r\n\r\n";
+        let curl = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nUser-Agent: curl/8.5.0\r\n\
+                     Accept: */*\r\n\r\n";
         let metrics = |body| Request::Get {
             resource: Resource::Metrics,
             body,

@@ -21,7 +21,7 @@ const LOCK_PAUSE: Duration = Duration::from_millis(10);
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// The path cannot be the name of a socket, for example because it is too long.
-    #[error("no Unix socket can have this path: choose another path, such as a shorter one")]
+    #[error("no Unix socket can have this path (choose another path, such as a shorter one)")]
     Path(#[source] io::Error),
     /// Another process listens at the path.
     #[error("another process listens at this path: stop it, or choose another path")]

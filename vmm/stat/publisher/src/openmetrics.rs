@@ -245,9 +245,11 @@ mod tests {
     fn figures_are_under_their_names() {
         let text = render(&fixture::snapshot());
         for line in [
-            "causeway_process_info{command=\"run\",gpu=\"software\",pid=\"4711\",version=\"0.1.0\"} 1",
+            "causeway_process_info{command=\"run\",gpu=\"software\",pid=\"4711\",\
+             version=\"0.1.0\"} 1",
             "causeway_vm_kvm_events_total{guest=\"vm0\",counter=\"io_exits\"} 1000",
-            "causeway_vm_user_exits_total{guest=\"vm0\",cause=\"mmio:registers:control_doorbell\"} 40",
+            "causeway_vm_user_exits_total{guest=\"vm0\",\
+             cause=\"mmio:registers:control_doorbell\"} 40",
             "causeway_gpu_launches_total{guest=\"vm0\"} 500",
             "# UNIT causeway_gpu_memory_used_bytes bytes",
             "causeway_gpu_memory_used_bytes{guest=\"vm0\"} 134217728",

@@ -107,7 +107,7 @@ impl Drop for Publisher {
 
 fn unpublished(error: &SocketError) {
     let cause = error.source().map_or_else(String::new, ToString::to_string);
-    log::warn!("`causeway stat` cannot find this process, which runs on: {error}: {cause}");
+    log::warn!("this process continues, but `causeway stat` cannot find it: {error}: {cause}");
 }
 
 fn bind(path: &Path) -> Result<Listener, PublishError> {

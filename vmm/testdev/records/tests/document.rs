@@ -23,9 +23,9 @@ fn introduction() -> String {
 Generated from the crate `causeway-testdev-records`, and compared with it by a test. Little-endian,
 naturally aligned, no padding.
 
-The test device is optional: `causeway run` gives one to every VM. It is not part of the Causeway function.
-By it a guest reports phases and figures, exchanges mail with the other guests of its run, and ends its VM.
-It has I/O ports, each of which takes 4-byte stores. Each store is one exit.
+The test device is optional: `causeway run` gives one to every VM. It is not part of the Causeway
+function. By it a guest reports phases and figures, exchanges mail with the other guests of its run,
+and ends its VM. It has I/O ports, each of which takes 4-byte stores. Each store is one exit.
 
 | port | a store of 4 bytes |
 |---|---|
@@ -33,9 +33,10 @@ It has I/O ports, each of which takes 4-byte stores. Each store is one exit.
 | {record:#x} | hands over the record at this guest-physical address, which is 8-byte aligned |
 | {aperture:#x} | hands over the record at this offset into the aperture, in units of {unit} bytes |
 
-The device copies a record, checks the copy, acts on it, and copies a reply back into the record. It ignores
-invalid records. A process of a Linux guest does not know guest-physical addresses: its records are in the
-aperture, in host memory that the guest may write. The VMs of a run share {mailboxes} mailboxes.
+The device copies a record, checks the copy, acts on it, and copies a reply back into the record. It
+ignores invalid records. A process of a Linux guest does not know guest-physical addresses: its
+records are in the aperture, in host memory that the guest may write. The VMs of a run share
+{mailboxes} mailboxes.
 
 | kind | record | what |
 |---|---|---|

@@ -55,7 +55,10 @@ fn caption(costs: Costs, hidden: usize) -> String {
         caption.push_str(&text.unwrap_or_default());
     }
     if costs != Costs::default() {
-        caption.push_str(" Lines go through the origin: in each repetition, the median over its points (Theil and Sen); of these, the median with its 95 % interval.");
+        caption.push_str(
+            " Lines go through the origin: in each repetition, the median over its points (Theil \
+             and Sen); of these, the median with its 95 % interval.",
+        );
     }
     if hidden != 0 {
         caption.push_str(&format!(

@@ -62,8 +62,14 @@ pub fn reasons(out: &mut String, report: &ExitsReport) {
         return;
     }
     out.push_str("<details><summary>Exits by reason</summary>\n");
-    out.push_str("<p class=\"quiet\">For one operation: KVM's statistics by their names, and the VMM's own count by reason, device and register. What did not count is left out.</p>\n");
-    out.push_str("<div class=\"scroll\"><table class=\"reasons\"><thead><tr><th>workload</th><th>size</th><th>mechanism</th><th>KVM</th><th>VMM</th></tr></thead><tbody>\n");
+    out.push_str(
+        "<p class=\"quiet\">For one operation: KVM's statistics by their names, and the VMM's own \
+         count by reason, device and register. What did not count is left out.</p>\n",
+    );
+    out.push_str(
+        "<div class=\"scroll\"><table class=\"reasons\"><thead><tr><th>workload</th><th>size</th>\
+         <th>mechanism</th><th>KVM</th><th>VMM</th></tr></thead><tbody>\n",
+    );
     let mut row = None;
     for cell in counted {
         let begins = row.replace((cell.workload, cell.size)) != Some((cell.workload, cell.size));

@@ -40,9 +40,9 @@ impl Holder {
     /// message.
     pub fn way_out(&self) -> &'static str {
         match self {
-            Self::Myself => "give the image once, or each time with ,ro behind its name",
+            Self::Myself => "give the image once, or each time with ,ro after its name",
             Self::Process { .. } | Self::Unknown => {
-                "end that process, or open the image read-only everywhere (,ro behind its name)"
+                "end that process, or open the image read-only everywhere (,ro after its name)"
             }
         }
     }

@@ -293,7 +293,7 @@ fn open_error(path: &Path, read_only: bool, source: io::Error) -> DiskError {
         io::ErrorKind::NotFound => " (it must exist: truncate -s 1G FILE makes an empty image)",
         io::ErrorKind::IsADirectory => " (give a regular file)",
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem if !read_only => {
-            " for writing (give ,ro behind its name to open it read-only)"
+            " for writing (give ,ro after its name to open it read-only)"
         }
         _ => "",
     };
