@@ -269,8 +269,8 @@ pub enum ParameterError {
     },
     /// The kernel's parameters need more room than the [`crate::Parameters`] have.
     #[error(
-        "the kernel's parameters have {bytes} bytes, but the parameter block has room for \
-         {room_bytes}: create the block with more units of 64 bytes"
+        "the kernel's parameters have {bytes} bytes, but the parameter block has only \
+         {room_bytes} bytes for them: create the block with more units of 64 bytes"
     )]
     BlockTooLarge {
         /// Size of the kernel's parameters in bytes.
