@@ -140,8 +140,8 @@ impl Driver {
             call: symbol,
             code: 0,
             text: String::from(
-                "the driver lacks this function; leave out --gpu sms=, or install a driver for \
-                 CUDA 12.5 or later",
+                "the driver lacks this function; leave out `sms=` of --gpu, or install a driver \
+                 for CUDA 12.5 or later",
             ),
         })
     }
