@@ -17,7 +17,8 @@ const VERSION_MIN: i32 = 12_040;
 pub enum LoadError {
     /// The driver library, `libcuda.so.1`, is not installed.
     #[error(
-        "the CUDA driver library (libcuda.so.1) is not installed: install NVIDIA's driver, or use --gpu software"
+        "the CUDA driver library (libcuda.so.1) is not installed: install NVIDIA's \
+         driver, or use --gpu software"
     )]
     Missing,
     /// The driver library lacks a function that the back end calls.
