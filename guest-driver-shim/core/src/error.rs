@@ -50,8 +50,8 @@ impl Refusal {
 pub enum OpenError {
     /// The function's magic register does not have Causeway's value.
     #[error(
-        "the opened device is not a Causeway device, because its magic register contains {magic:#x}: \
-         open a device that `causeway` provides"
+        "the opened device is not a Causeway device, because its magic register contains \
+         {magic:#x}: open a device that `causeway` provides"
     )]
     NotCauseway {
         /// Value of the magic register.
