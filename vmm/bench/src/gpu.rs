@@ -38,7 +38,8 @@ pub fn run(arguments: &GpuArguments, command: Vec<String>) -> Result<ExitCode, F
     let native = NativeGpu::open(run.gpu.kind)?;
     if native.is_none() {
         terminal::say(
-            "causeway: only the guest is timed, because the host runs nothing natively on this back end",
+            "causeway: only the guest is timed, because the host runs nothing natively on this \
+             back end",
         );
     }
     let (native, identity) = native.unzip();
