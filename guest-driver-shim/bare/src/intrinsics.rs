@@ -9,8 +9,8 @@ unsafe extern "C" fn memcpy(target: *mut u8, source: *const u8, bytes: usize) ->
     // SAFETY: the caller vouches for both ranges; the direction flag is clear by the calling
     // convention.
     unsafe {
-        asm!("rep movsb", inout("rcx") bytes => _, inout("rdi") target => _, inout("rsi") source => _,
-             options(nostack, preserves_flags));
+        asm!("rep movsb", inout("rcx") bytes => _, inout("rdi") target => _,
+             inout("rsi") source => _, options(nostack, preserves_flags));
     }
     target
 }

@@ -50,8 +50,8 @@ impl Refusal {
 pub enum OpenError {
     /// The function's magic register does not have Causeway's value.
     #[error(
-        "the opened device is not a Causeway device, because its magic register contains {magic:#x}: \
-         open a device that `causeway` provides"
+        "the opened device is not a Causeway device, because its magic register contains \
+         {magic:#x}: open a device that `causeway` provides"
     )]
     NotCauseway {
         /// Value of the magic register.
@@ -269,8 +269,8 @@ pub enum ParameterError {
     },
     /// The kernel's parameters need more room than the [`crate::Parameters`] have.
     #[error(
-        "the kernel's parameters have {bytes} bytes, but the parameter block has room for \
-         {room_bytes}: create the block with more units of 64 bytes"
+        "the kernel's parameters have {bytes} bytes, but the parameter block has only \
+         {room_bytes} bytes for them: create the block with more units of 64 bytes"
     )]
     BlockTooLarge {
         /// Size of the kernel's parameters in bytes.

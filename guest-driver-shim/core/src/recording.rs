@@ -17,8 +17,8 @@ use crate::window::Window;
 pub enum RecordError {
     /// The recorder's memory has no room for the packet.
     #[error(
-        "the recording needs {wanted_bytes} bytes, but its memory has {room_bytes}: give it more \
-         memory, up to 1 MiB, or record it in parts"
+        "the recording needs {wanted_bytes} bytes, but its memory has {room_bytes} bytes: give \
+         the recording more memory, up to 1 MiB, or divide it into several recordings"
     )]
     Full {
         /// Size that the recording would have with the packet, in bytes.

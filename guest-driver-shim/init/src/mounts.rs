@@ -78,7 +78,8 @@ mod tests {
 
     #[test]
     fn only_mounts_of_the_program_are_undone() {
-        let table = "rootfs / rootfs rw 0 0\nproc /proc proc rw 0 0\n/dev/vda /mnt/my\\040disk ext4 rw 0 0\n\
+        let table = "rootfs / rootfs rw 0 0\nproc /proc proc rw 0 0\n\
+                     /dev/vda /mnt/my\\040disk ext4 rw 0 0\n\
                      tmpfs /mnt/my\\040disk/x tmpfs rw 0 0\nshort\n";
         let places = of_the_program(table);
         assert_eq!(

@@ -43,9 +43,9 @@ impl Owner {
             let failed = unsafe { libc::pthread_atfork(None, None, Some(close_in_child)) };
             if failed != 0 {
                 log::warn!(
-                    "cannot register a handler for forks, so child processes keep the Causeway \
-                     device open, and its memory is not freed until they have ended, too: \
-                     pthread_atfork returned {failed}"
+                    "cannot register a handler for forks, because pthread_atfork returned \
+                     {failed}: forked child processes keep the Causeway device open, so the memory \
+                     that this process allocated there is freed only when they have ended too"
                 );
             }
         });

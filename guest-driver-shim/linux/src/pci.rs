@@ -4,7 +4,7 @@
 //! | what | is mapped from |
 //! |---|---|
 //! | BAR 0, registers: a page for each client | sysfs `resource0` |
-//! | BAR 2, aperture, piece by piece | `/dev/mem` (write-back), or else `resource2_wc`, or else `resource2` |
+//! | BAR 2, aperture, in pieces | `/dev/mem` (write-back), else `resource2_wc`, else `resource2` |
 //! | BAR 4, doorbells | sysfs `resource4` |
 
 mod aperture;

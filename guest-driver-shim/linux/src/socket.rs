@@ -45,7 +45,8 @@ pub enum ConnectError {
     },
     /// The server is another program, or another version of `causeway serve`.
     #[error(
-        "{path} is not a socket of this version's `causeway serve`: {what}",
+        "the server at {path} is not a `causeway serve` that this program's driver supports: \
+         {what}; run `causeway serve` of the same version as the driver",
         path = .path.display()
     )]
     Stranger {
@@ -55,7 +56,10 @@ pub enum ConnectError {
         what: &'static str,
     },
     /// The process cannot reserve addresses for the aperture.
-    #[error("cannot reserve {bytes} bytes of addresses for the aperture: raise `ulimit -v`")]
+    #[error(
+        "cannot reserve {bytes} bytes of this process's virtual addresses for the aperture (if the \
+         process has a limit, raise it with `ulimit -v`)"
+    )]
     Aperture {
         /// Size of the aperture in bytes.
         bytes: u64,

@@ -156,7 +156,8 @@ impl Notifier {
         {
             log::error!(
                 "the thread {name}, which watches the fences that a guest's clients wait for, \
-                 panicked, so waits may not have ended; this is a bug in Causeway",
+                 panicked, so clients may wait for fences that have reached \
+                 their values; this is a bug in Causeway",
                 name = self.name
             );
         }

@@ -161,7 +161,10 @@ impl State {
             entry.memory.clone()
         });
         ended.map_err(|e| {
-            let text = format!("cannot unmap GPU address {address:#x}: {e}{}", cause(&e));
+            let text = format!(
+                "cannot remove the mapping at GPU address {address:#x}: {e}{}",
+                cause(&e)
+            );
             self.keep_unreleased(memory, text)
         })
     }
@@ -177,7 +180,7 @@ impl State {
         });
         host.remove(offset).map_err(|e| {
             let text = format!(
-                "cannot remove aperture offset {offset:#x}: {e}{}",
+                "cannot remove the mapping at aperture offset {offset:#x}: {e}{}",
                 cause(&e)
             );
             self.keep_unreleased(memory, text)
@@ -188,8 +191,8 @@ impl State {
     /// so that no one else gets it.
     fn keep_unreleased(&self, memory: Option<Arc<dyn Memory>>, text: String) -> Refusal {
         log::error!(
-            "{text}; the guest's session is lost, and the memory mapped there is not freed until \
-             this process ends"
+            "{text}; the guest's session is lost, and the memory of this mapping is not freed \
+             until this process ends"
         );
         std::mem::forget(memory);
         self.generation.lose(Fault::new(Status::BackEnd, text));

@@ -51,7 +51,7 @@ pub enum PreflightError {
     },
     /// The device is bound to another driver, or to none.
     #[error(
-        "device {address} is bound to {}, not to vfio-pci; as root: {}",
+        "device {address} is bound to {}, not to vfio-pci; run as root: {}",
         driver_words(driver.as_deref()),
         bind_commands(*address, driver.is_some(), *loaded)
     )]

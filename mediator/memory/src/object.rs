@@ -50,8 +50,9 @@ pub enum MemoryError {
     },
     /// The range is outside the object or the window.
     #[error(
-        "invalid range of {bytes:#x} bytes at offset {offset:#x} of a memory object or window: it \
-         must not be empty, and must lie within the {size:#x} bytes of the object or window"
+        "invalid range of {bytes:#x} bytes at offset {offset:#x} of shared memory or of a guest's \
+         aperture: the range must not be empty, and must lie within the {size:#x} bytes of this \
+         memory or aperture"
     )]
     Range {
         /// Offset of the first byte of the range.

@@ -154,8 +154,8 @@ impl Drop for Window {
         // SAFETY: the range is ours; memory slots over it are removed before the window is dropped.
         if let Err(e) = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) } {
             log::error!(
-                "cannot free {bytes} bytes of addresses that were reserved for a guest's aperture, \
-                 so they stay reserved until this process ends: {e}",
+                "cannot free {bytes} bytes of this process's virtual addresses, which are reserved \
+                 for a guest's aperture, so they stay reserved until this process ends: {e}",
                 bytes = self.bytes
             );
         }

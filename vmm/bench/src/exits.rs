@@ -211,8 +211,9 @@ fn plan(arguments: &ExitsArguments) -> Result<Plan, Failure> {
     let most = PHASES_MAX / cells.max(1) - 1;
     if repetitions as usize > most {
         return Err(Failure::usage(format!(
-            "invalid value {repetitions} for --repetitions: choose at most {most} with {cells} \
-             cells; choose fewer workloads with --only"
+            "invalid value {repetitions} for --repetitions: choose at most {most}, because \
+             {cells} pairs of workload and mechanism are measured; to choose more, choose fewer \
+             workloads with --only"
         )));
     }
     Ok(plan)

@@ -4,7 +4,7 @@
 //! | part | does |
 //! |---|---|
 //! | [`VirtioFunction`] | the PCI function: configuration space, capabilities, BAR |
-//! | transport | the registers in the BAR, and the life of a driver: reset, features, queues, running |
+//! | transport | the registers in the BAR; the life of a driver: reset, features, queues, run |
 //! | worker | the device's thread: takes requests from all queues, gives them back, interrupts |
 //! | ring, chain | what the guest writes in its memory, copied once and checked |
 //! | [`Block`], [`Entropy`] | what is done with a request |

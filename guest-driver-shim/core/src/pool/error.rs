@@ -19,8 +19,9 @@ pub enum PoolError {
     },
     /// All records for pieces in the pool's storage are in use.
     #[error(
-        "the pool has no room to record another allocation: free some of its memory, or create it \
-         in a `PoolStorage` with `BLOCKS` above {capacity}"
+        "the pool cannot allocate more, because all {capacity} records of its `PoolStorage` \
+         (`BLOCKS`) are in use: free some of the pool's memory, or create the pool in a \
+         `PoolStorage` with `BLOCKS` above {capacity}"
     )]
     Blocks {
         /// Number of records for pieces (`BLOCKS`) in the storage.
@@ -28,8 +29,9 @@ pub enum PoolError {
     },
     /// All records for chunks in the pool's storage are in use.
     #[error(
-        "the pool has no free memory and no room for another chunk: create it in a `PoolStorage` \
-         with `CHUNKS` above {capacity}, or with larger chunks"
+        "the pool has no free memory, and already has {capacity} chunks, as many as its \
+         `PoolStorage` can record (`CHUNKS`): create the pool in a `PoolStorage` with `CHUNKS` \
+         above {capacity}, or with larger chunks"
     )]
     Chunks {
         /// Number of records for chunks (`CHUNKS`) in the storage.

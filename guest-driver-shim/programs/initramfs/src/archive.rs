@@ -31,8 +31,8 @@ pub enum ArchiveError {
     },
     /// The path is a folder, or a folder on the way to it is a file.
     #[error(
-        "{path} would be both a file and a folder in the guest, or lie below a path that is a file: \
-         choose another path"
+        "{path} would be both a file and a folder in the guest, or lie below a path that is a \
+         file: choose another path"
     )]
     NotFolder {
         /// Path in the guest.

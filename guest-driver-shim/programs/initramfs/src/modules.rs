@@ -141,9 +141,12 @@ kernel/drivers/uio/uio.ko:
 kernel/drivers/uio/uio_pci_generic.ko: kernel/drivers/uio/uio.ko
 kernel/drivers/virtio/virtio.ko:
 kernel/drivers/virtio/virtio_ring.ko: kernel/drivers/virtio/virtio.ko
-kernel/drivers/virtio/virtio_pci.ko.xz: kernel/drivers/virtio/virtio_ring.ko kernel/drivers/virtio/virtio.ko
-kernel/drivers/char/hw_random/virtio-rng.ko: kernel/drivers/virtio/virtio_ring.ko kernel/drivers/virtio/virtio.ko
-kernel/drivers/net/virtio_net.ko: kernel/drivers/virtio/virtio_ring.ko kernel/drivers/virtio/virtio.ko
+kernel/drivers/virtio/virtio_pci.ko.xz: kernel/drivers/virtio/virtio_ring.ko \
+    kernel/drivers/virtio/virtio.ko
+kernel/drivers/char/hw_random/virtio-rng.ko: kernel/drivers/virtio/virtio_ring.ko \
+    kernel/drivers/virtio/virtio.ko
+kernel/drivers/net/virtio_net.ko: kernel/drivers/virtio/virtio_ring.ko \
+    kernel/drivers/virtio/virtio.ko
 nonsense without a colon
 ";
 

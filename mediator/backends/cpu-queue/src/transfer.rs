@@ -1,7 +1,8 @@
 //! Copies, fills and single words: what the copy engine of a GPU does.
 #![allow(
     unsafe_code,
-    reason = "reaches mapped memory through raw pointers, in blocks that the compiler cannot look into"
+    reason = "reaches mapped memory through raw pointers, in blocks that the compiler cannot look \
+              into"
 )]
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

@@ -6,7 +6,8 @@
 //! to the device.
 #![allow(
     unsafe_code,
-    reason = "reaches mapped memory through raw pointers, in blocks that the compiler cannot look into"
+    reason = "reaches mapped memory through raw pointers, in blocks that the compiler cannot look \
+              into"
 )]
 
 /// Bytes of a wide access.

@@ -94,8 +94,8 @@ pub enum OpenError {
     },
     /// The configuration asks for more memory than the GPU has.
     #[error(
-        "{gpu} has {has_mib} MiB of memory, not {wanted_mib} MiB as asked for: choose less with \
-         --gpu memory="
+        "{gpu} has {has_mib} MiB of memory, not {wanted_mib} MiB as asked for: choose at most \
+         {has_mib} MiB with --gpu …,memory="
     )]
     Memory {
         /// Name of the GPU.
@@ -108,7 +108,7 @@ pub enum OpenError {
     /// The configuration asks for no multiprocessors, or for more than the GPU has.
     #[error(
         "{gpu} has {has} multiprocessors, not {wanted} as asked for: choose 1 to {has} with --gpu \
-         sms="
+         …,sms="
     )]
     Multiprocessors {
         /// Name of the GPU.
@@ -122,7 +122,7 @@ pub enum OpenError {
     #[error(
         "{gpu} has {total} multiprocessors: with {each} for each VM (sms={wanted} is rounded up to \
          {each}), that is enough for {groups} of {vms} VMs; run fewer VMs, or choose fewer \
-         multiprocessors with --gpu sms=",
+         multiprocessors with --gpu …,sms=",
         vms = .group + 1
     )]
     Group {

@@ -134,8 +134,8 @@ impl CudaQueue {
         Ok(())
     }
 
-    /// Waits until the GPU has done all submissions. Abandons the queue if the session has ended and
-    /// work goes on for longer than [`STOP_PATIENCE`].
+    /// Waits until the GPU has done all submissions. Abandons the queue if the session has ended
+    /// and work goes on for longer than [`STOP_PATIENCE`].
     fn wait(&mut self) -> Result<(), CudaError> {
         let begun = Instant::now();
         let mut stopped: Option<Instant> = None;

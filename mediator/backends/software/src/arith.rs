@@ -7,9 +7,9 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`float32`] | `.f32` add, sub, mul, fma, div, sqrt, rcp in all rounding modes; `.ftz`, `.sat` |
+//! | [`float32`] | `.f32` add, sub, mul, fma, div, sqrt, rcp in any rounding mode; `.ftz`, `.sat` |
 //! | [`float64`] | the same for `.f64` |
-//! | [`float16`] | `.f16`, `.bf16` and their pairs: add, sub, mul, fma, min, max, neg, abs, `.ftz`, `.sat`, `.relu` |
+//! | [`float16`] | `.f16`, `.bf16`, pairs: add … fma, min, max, neg, abs, `.ftz`, `.sat`, `.relu` |
 //! | [`compare`] | min, max, `.NaN`, `.xorsign.abs`, copysign, testp |
 //! | [`convert`] | cvt between floats and integers of any size, cvt.pack, tf32 |
 //! | [`integer`] | high products, 24-bit, sad, dp4a, dp2a, carries, saturation, division |

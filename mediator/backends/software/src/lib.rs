@@ -4,8 +4,8 @@
 //!
 //! | layer | what |
 //! |---|---|
-//! | `limits`, `address`, `isa`, `registers`, [`arith`] | numbers, and what single PTX operations compute |
-//! | `exec` (`context`, `lanes`, `load` …), `program` | operations on 32 lanes at once; a kernel made of them |
+//! | `limits`, `address`, `isa`, `registers`, [`arith`] | numbers; single PTX operations |
+//! | `exec` (`context`, `lanes`, `load` …), `program` | operations on 32 lanes; kernels of them |
 //! | [`ptx`] | PTX text to a syntax tree |
 //! | `lower` | the syntax tree to a program |
 //! | `exec` (`warp`, `block`, `launch`) | warps, blocks and launches of a program |

@@ -135,7 +135,8 @@ fn a_shuffle_whose_members_never_come_is_a_deadlock() {
 #[test]
 fn recursion_ends_with_a_fault() {
     let function = ".func down(.param .u32 n) { .reg .b32 %r<3>; .local .u32 x;\n\
-                    ld.param.u32 %r1, [n]; { .param .u32 a; st.param.u32 [a], %r1; call down, (a); } ret; }";
+                    ld.param.u32 %r1, [n]; { .param .u32 a; st.param.u32 [a], %r1; \
+                    call down, (a); } ret; }";
     let body = "{ .param .u32 a; st.param.u32 [a], %t; call down, (a); }";
     let mut device = Device::new(1);
     let module = device.load(&kernel(function, body)).unwrap();

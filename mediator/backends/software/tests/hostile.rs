@@ -101,7 +101,8 @@ fn recursion_keeps_the_registers_of_every_level() {
          .func (.reg .b32 r) twice(.reg .b32 n) { .reg .b64 %w<9>; .reg .b32 %x; mov.u64 %w1, -1;\n\
          call (%x), sum, (n); add.u32 r, %x, %x; ret; }\n\
          .func (.reg .b32 r) sum(.reg .b32 n) { .reg .b32 %m; .reg .pred %p; mov.u32 r, 0;\n\
-         setp.eq.u32 %p, n, 0; @%p bra end; sub.u32 %m, n, 1; call (r), twice, (%m); add.u32 r, r, n;\n\
+         setp.eq.u32 %p, n, 0; @%p bra end; sub.u32 %m, n, 1; call (r), twice, (%m); \
+         add.u32 r, r, n;\n\
          end: bar.warp.sync -1; ret; }\n";
     let body = "and.b32 %r2, %tid, 7; call (%r1), sum, (%r2); st.global.u32 [%o], %r1;";
     let mut device = Device::new(1);

@@ -40,8 +40,9 @@ pub enum OpenError {
     Bar(#[from] BarError),
     /// The device's BAR has less memory than `--gpu memory=` asks for.
     #[error(
-        "invalid value {wanted_mib} for --gpu memory: the BAR of device {address} that is used has \
-         {has_mib} MiB; ask for less memory, or choose another BAR with bar=N",
+        "invalid value {wanted_mib} MiB for --gpu memory: the BAR of device {address} that guests \
+         would use has {has_mib} MiB; ask for less memory, or choose another BAR with \
+         --gpu vfio:{address},bar=N",
         wanted_mib = wanted_bytes >> 20,
         has_mib = has_bytes >> 20
     )]
@@ -54,7 +55,7 @@ pub enum OpenError {
         wanted_bytes: u64,
     },
     /// The device's command register cannot be read or written, so its DMA cannot be turned off.
-    #[error("cannot disable the DMA of device {address} and enable its memory")]
+    #[error("cannot disable DMA by device {address} and enable access to the device's memory")]
     Command {
         /// PCI address of the device.
         address: Address,

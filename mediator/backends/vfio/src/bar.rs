@@ -22,7 +22,8 @@ const PREFETCHABLE: u32 = 1 << 3;
 pub enum BarError {
     /// The device does not have the chosen BAR.
     #[error(
-        "device {address} has no BAR {bar}: it has {}; choose a BAR that exists with bar=N",
+        "device {address} has no BAR {bar}: it has {}; choose a BAR that exists with \
+         --gpu vfio:{address},bar=N",
         list(there)
     )]
     Absent {
@@ -35,7 +36,8 @@ pub enum BarError {
     },
     /// The BAR has I/O ports, not memory.
     #[error(
-        "BAR {bar} of device {address} has I/O ports, not memory: choose another BAR with bar=N"
+        "BAR {bar} of device {address} has I/O ports, not memory: choose another BAR with \
+         --gpu vfio:{address},bar=N"
     )]
     NotMemory {
         /// PCI address of the device.
@@ -46,7 +48,7 @@ pub enum BarError {
     /// The BAR is smaller than a page.
     #[error(
         "BAR {bar} of device {address} has {bytes} bytes, less than a page of {PAGE_BYTES} bytes: \
-         choose another BAR with bar=N"
+         choose another BAR with --gpu vfio:{address},bar=N"
     )]
     Small {
         /// PCI address of the device.
@@ -59,7 +61,7 @@ pub enum BarError {
     /// The Linux kernel maps no whole page of the BAR for reading and writing.
     #[error(
         "BAR {bar} of device {address} has no whole page that the Linux kernel maps for reading \
-         and writing: choose another BAR with bar=N"
+         and writing: choose another BAR with --gpu vfio:{address},bar=N"
     )]
     NotMappable {
         /// PCI address of the device.
@@ -70,7 +72,7 @@ pub enum BarError {
     /// No BAR was chosen, and no BAR of the device is prefetchable memory.
     #[error(
         "device {address} has no BAR of prefetchable memory that can be mapped: if one of its BARs \
-         ({}) is memory, not registers, choose it with bar=N",
+         ({}) is memory, not registers, choose this BAR with --gpu vfio:{address},bar=N",
         list(there)
     )]
     NoMemory {
@@ -212,9 +214,9 @@ pub fn choose(device: &Device, wanted: Option<u8>) -> Result<(u8, Vec<Area>), Ba
     let areas = usable_areas(device, bar)?;
     if register(device, bar)? & PREFETCHABLE == 0 {
         log::warn!(
-            "BAR {bar} of device {address} is not prefetchable, so it may have registers, not \
-             memory: Causeway fills it with zeros and guests write to it; choose another BAR with \
-             bar=N if it has registers"
+            "BAR {bar} of device {address} is not prefetchable, so this BAR may have registers, \
+             not memory: Causeway fills it with zeros and guests write to it; if it has registers, \
+             choose another BAR with --gpu vfio:{address},bar=N"
         );
     }
     Ok((bar, areas))

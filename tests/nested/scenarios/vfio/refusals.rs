@@ -114,7 +114,7 @@ fn a_bar_that_cannot_be_partitioned_is_named() {
         ("bar=5", GPU, "has no BAR 5"),
         ("bar=0", GPU, "BAR 0"),
         ("bar=7", USAGE, "invalid value 7 for --gpu bar"),
-        ("memory=65", GPU, "invalid value 65 for --gpu memory"),
+        ("memory=65", GPU, "invalid value 65 MiB for --gpu memory"),
     ] {
         let gpu = format!("vfio:{address},{more}");
         refused(

@@ -56,8 +56,8 @@ enum CallError {
     )]
     Range { opcode: u64 },
     #[error(
-        "the results of the calls that the guest forwards at once take more than {limit} 64-bit \
-         words",
+        "the results of the calls that the guest forwards at once take more than {limit} \
+         64-bit words",
         limit = wire::RESULT_WORDS
     )]
     Results,

@@ -38,7 +38,8 @@ enum PacketError {
     )]
     NoMemory { offset: u64 },
     #[error(
-        "the emulated device of mechanism `trap` has no room for an allocation of {bytes} bytes"
+        "the emulated device of mechanism `trap` has no free range of {bytes} bytes for an \
+         allocation"
     )]
     NoRoom { bytes: u64 },
     #[error(transparent)]

@@ -86,8 +86,8 @@ pub enum KernelError {
     },
     /// The file is neither a bzImage nor an ELF image.
     #[error(
-        "the file given with --kernel is neither a Linux kernel (bzImage) nor an ELF image: it has {bytes} \
-         bytes and begins with {head:02x?}"
+        "the file given with --kernel is neither a Linux kernel (bzImage) nor an ELF image: it has \
+         {bytes} bytes and begins with {head:02x?}"
     )]
     Unknown {
         /// Size of the file in bytes.

@@ -3,11 +3,14 @@
 //!
 //! | capability | what the guest sees |
 //! |---|---|
-//! | power management (01) | D0 and D3hot, which it may choose and which do nothing; no wake-up events |
+//! | power management (01) | D0 and D3hot, which do nothing when it chooses them; no wake-up |
 //! | MSI (05), MSI-X (11) | what the device has, emulated: the host's kernel programs the device |
 //! | vendor-specific (09) | the device's, loads and stores |
-//! | PCI Express (10) | the device's, read-only, as an endpoint within the root complex, since there is no link above it that the guest could see; without a reset |
-//! | others | nothing: vital product data, bridges' and host's matters, and resets by advanced features |
+//! | PCI Express (10) | the device's, read-only, as an endpoint of the root complex; no reset |
+//! | others | nothing: vital product data, matters of bridges or hosts, advanced resets |
+//!
+//! A PCI Express device is shown as an endpoint that is part of the root complex, because the guest
+//! could see no link above the device.
 
 use causeway_host_vfio::{AccessError, Area, Device, InterruptKind, RegionIndex};
 

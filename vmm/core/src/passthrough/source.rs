@@ -50,7 +50,8 @@ pub enum PassThroughError {
     },
     /// No device number is free on the guest's PCI bus.
     #[error(
-        "no place for device {address} on the guest's PCI bus: give the guest fewer devices or disks"
+        "no place for device {address} on the guest's PCI bus: give the guest fewer devices \
+         or disks"
     )]
     Bus {
         /// PCI address of the device on the host.

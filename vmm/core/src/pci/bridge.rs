@@ -14,8 +14,9 @@ const HOST_BRIDGE_DEVICE_ID: u16 = 0x0100;
 /// Returns the host bridge of a guest's PCI bus: a function without BARs. Linux looks for a
 /// function of this class to find out whether there is a PCI bus.
 pub fn host_bridge() -> Arc<dyn ConfigAccess> {
-    // Class 0x0600 (PCI Code and ID Assignment, 1.7): host bridge. Linux takes mechanism #1 for real
-    // only if it finds one of these, a VGA device, or a vendor it knows (arch/x86/pci/direct.c).
+    // Class 0x0600 (PCI Code and ID Assignment, 1.7): host bridge. Linux takes mechanism #1 for
+    // real only if it finds one of these, a VGA device, or a vendor it knows
+    // (arch/x86/pci/direct.c).
     Arc::new(Mutex::new(ConfigSpace::new(Identity {
         vendor: VENDOR_ID,
         device: HOST_BRIDGE_DEVICE_ID,

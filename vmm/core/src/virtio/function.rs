@@ -155,8 +155,8 @@ impl VirtioFunction {
         })
     }
 
-    /// Returns the offset in the BAR that the window selects, and the width; `None` if registers have
-    /// no such width or alignment.
+    /// Returns the offset in the BAR that the window selects, and the width; `None` if registers
+    /// have no such width or alignment.
     fn window(&self, space: &ConfigSpace) -> Option<(u64, usize)> {
         let [bar, offset, bytes] = [4, 8, 12].map(|at| space.u32(self.window + at));
         let good = bar as u8 == BAR as u8 && matches!(bytes, 1 | 2 | 4);

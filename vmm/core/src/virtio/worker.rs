@@ -171,7 +171,8 @@ impl Job {
         let (name, shared) = (self.device.kind().name, Arc::clone(&self.shared));
         if let Err(e) = self.watch() {
             log::error!(
-                "the guest's device {name} stops for good, because its thread cannot wait for events: {e:?}"
+                "the guest's device {name} stops for good, because its thread cannot wait for \
+                 events: {e:?}"
             );
             shared.require_reset();
         }

@@ -30,7 +30,8 @@ impl Port {
         // SAFETY: `open` has obtained the right. The device may change memory in answer, as an asm
         // block may that is not marked otherwise.
         unsafe {
-            asm!("out dx, eax", in("dx") self.0, in("eax") value, options(nostack, preserves_flags));
+            asm!("out dx, eax", in("dx") self.0, in("eax") value,
+                 options(nostack, preserves_flags));
         }
     }
 }

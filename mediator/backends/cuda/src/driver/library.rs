@@ -17,7 +17,8 @@ const VERSION_MIN: i32 = 12_040;
 pub enum LoadError {
     /// The driver library, `libcuda.so.1`, is not installed.
     #[error(
-        "the CUDA driver library (libcuda.so.1) is not installed: install NVIDIA's driver, or use --gpu software"
+        "the CUDA driver library (libcuda.so.1) is not installed: install NVIDIA's \
+         driver, or use --gpu software"
     )]
     Missing,
     /// The driver library lacks a function that the back end calls.
@@ -143,8 +144,8 @@ impl Driver {
             call: symbol,
             code: 0,
             text: String::from(
-                "the driver lacks this function; leave out --gpu sms=, or install a driver for \
-                 CUDA 12.5 or later",
+                "the driver lacks this function; leave out `sms=` of --gpu, or install a driver \
+                 for CUDA 12.5 or later",
             ),
         })
     }

@@ -15,7 +15,9 @@ use cudarc::driver::sys::{
 use super::{CudaError, Driver};
 
 macro_rules! calls {
-    ($table:ident, $field:ident: $($method:ident = $symbol:literal ($($argument:ident: $type:ty),* $(,)?);)*) => {
+    ($table:ident, $field:ident: $(
+        $method:ident = $symbol:literal ($($argument:ident: $type:ty),* $(,)?);
+    )*) => {
         /// Addresses of functions of the driver library.
         pub(super) struct $table {
             $(pub(super) $method: unsafe extern "C" fn($($type),*) -> u32,)*
@@ -59,8 +61,14 @@ macro_rules! calls {
                 /// are valid for what the call reads or writes there, and what work under way still
                 /// uses is not destroyed.
                 #[allow(clippy::too_many_arguments)]
-                #[allow(dead_code, reason = "some are called through the table, where a result is no error")]
-                pub(super) unsafe fn $method(&self, $($argument: $type),*) -> Result<(), CudaError> {
+                #[allow(
+                    dead_code,
+                    reason = "some are called through the table, where a result is no error"
+                )]
+                pub(super) unsafe fn $method(
+                    &self,
+                    $($argument: $type),*
+                ) -> Result<(), CudaError> {
                     // SAFETY: by this function's contract.
                     let code = unsafe { (self.$field()?.$method)($($argument),*) };
                     if code == 0 { Ok(()) } else { Err(self.error($symbol, code)) }
@@ -79,7 +87,9 @@ calls! { Table, table:
     device_get_name = "cuDeviceGetName" (name: *mut c_char, bytes: c_int, device: CUdevice);
     device_get_uuid = "cuDeviceGetUuid_v2" (uuid: *mut CUuuid, device: CUdevice);
     device_total_mem = "cuDeviceTotalMem_v2" (bytes: *mut usize, device: CUdevice);
-    device_get_attribute = "cuDeviceGetAttribute" (value: *mut c_int, attribute: c_uint, device: CUdevice);
+    device_get_attribute = "cuDeviceGetAttribute" (
+        value: *mut c_int, attribute: c_uint, device: CUdevice,
+    );
     primary_ctx_retain = "cuDevicePrimaryCtxRetain" (context: *mut CUcontext, device: CUdevice);
     primary_ctx_release = "cuDevicePrimaryCtxRelease_v2" (device: CUdevice);
     ctx_create = "cuCtxCreate_v2" (context: *mut CUcontext, flags: c_uint, device: CUdevice);
@@ -87,56 +97,117 @@ calls! { Table, table:
     ctx_set_current = "cuCtxSetCurrent" (context: CUcontext);
     ctx_set_limit = "cuCtxSetLimit" (limit: c_uint, value: usize);
     mem_get_info = "cuMemGetInfo_v2" (free: *mut usize, total: *mut usize);
-    mem_get_granularity = "cuMemGetAllocationGranularity" (bytes: *mut usize, properties: *const CUmemAllocationProp, option: c_uint);
-    mem_address_reserve = "cuMemAddressReserve" (address: *mut CUdeviceptr, bytes: usize, alignment: usize, wanted: CUdeviceptr, flags: c_ulonglong);
+    mem_get_granularity = "cuMemGetAllocationGranularity" (
+        bytes: *mut usize, properties: *const CUmemAllocationProp, option: c_uint,
+    );
+    mem_address_reserve = "cuMemAddressReserve" (
+        address: *mut CUdeviceptr, bytes: usize, alignment: usize, wanted: CUdeviceptr,
+        flags: c_ulonglong,
+    );
     mem_address_free = "cuMemAddressFree" (address: CUdeviceptr, bytes: usize);
-    mem_create = "cuMemCreate" (handle: *mut CUmemGenericAllocationHandle, bytes: usize, properties: *const CUmemAllocationProp, flags: c_ulonglong);
+    mem_create = "cuMemCreate" (
+        handle: *mut CUmemGenericAllocationHandle, bytes: usize,
+        properties: *const CUmemAllocationProp, flags: c_ulonglong,
+    );
     mem_release = "cuMemRelease" (handle: CUmemGenericAllocationHandle);
-    mem_map = "cuMemMap" (address: CUdeviceptr, bytes: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: c_ulonglong);
+    mem_map = "cuMemMap" (
+        address: CUdeviceptr, bytes: usize, offset: usize, handle: CUmemGenericAllocationHandle,
+        flags: c_ulonglong,
+    );
     mem_unmap = "cuMemUnmap" (address: CUdeviceptr, bytes: usize);
-    mem_set_access = "cuMemSetAccess" (address: CUdeviceptr, bytes: usize, access: *const CUmemAccessDesc, count: usize);
-    mem_export = "cuMemExportToShareableHandle" (shareable: *mut c_void, handle: CUmemGenericAllocationHandle, kind: c_uint, flags: c_ulonglong);
-    mem_import = "cuMemImportFromShareableHandle" (handle: *mut CUmemGenericAllocationHandle, shareable: *mut c_void, kind: c_uint);
+    mem_set_access = "cuMemSetAccess" (
+        address: CUdeviceptr, bytes: usize, access: *const CUmemAccessDesc, count: usize,
+    );
+    mem_export = "cuMemExportToShareableHandle" (
+        shareable: *mut c_void, handle: CUmemGenericAllocationHandle, kind: c_uint,
+        flags: c_ulonglong,
+    );
+    mem_import = "cuMemImportFromShareableHandle" (
+        handle: *mut CUmemGenericAllocationHandle, shareable: *mut c_void, kind: c_uint,
+    );
     mem_alloc = "cuMemAlloc_v2" (address: *mut CUdeviceptr, bytes: usize);
     mem_free = "cuMemFree_v2" (address: CUdeviceptr);
     mem_host_alloc = "cuMemHostAlloc" (address: *mut *mut c_void, bytes: usize, flags: c_uint);
     mem_free_host = "cuMemFreeHost" (address: *mut c_void);
     mem_host_register = "cuMemHostRegister_v2" (address: *mut c_void, bytes: usize, flags: c_uint);
     mem_host_unregister = "cuMemHostUnregister" (address: *mut c_void);
-    mem_host_get_device_pointer = "cuMemHostGetDevicePointer_v2" (device: *mut CUdeviceptr, host: *mut c_void, flags: c_uint);
-    memcpy_async = "cuMemcpyAsync" (destination: CUdeviceptr, source: CUdeviceptr, bytes: usize, stream: CUstream);
-    memset_d8_async = "cuMemsetD8Async" (destination: CUdeviceptr, value: u8, count: usize, stream: CUstream);
-    memset_d16_async = "cuMemsetD16Async" (destination: CUdeviceptr, value: u16, count: usize, stream: CUstream);
-    memset_d32_async = "cuMemsetD32Async" (destination: CUdeviceptr, value: c_uint, count: usize, stream: CUstream);
+    mem_host_get_device_pointer = "cuMemHostGetDevicePointer_v2" (
+        device: *mut CUdeviceptr, host: *mut c_void, flags: c_uint,
+    );
+    memcpy_async = "cuMemcpyAsync" (
+        destination: CUdeviceptr, source: CUdeviceptr, bytes: usize, stream: CUstream,
+    );
+    memset_d8_async = "cuMemsetD8Async" (
+        destination: CUdeviceptr, value: u8, count: usize, stream: CUstream,
+    );
+    memset_d16_async = "cuMemsetD16Async" (
+        destination: CUdeviceptr, value: u16, count: usize, stream: CUstream,
+    );
+    memset_d32_async = "cuMemsetD32Async" (
+        destination: CUdeviceptr, value: c_uint, count: usize, stream: CUstream,
+    );
     stream_create = "cuStreamCreate" (stream: *mut CUstream, flags: c_uint);
     stream_destroy = "cuStreamDestroy_v2" (stream: CUstream);
     stream_query = "cuStreamQuery" (stream: CUstream);
     stream_synchronize = "cuStreamSynchronize" (stream: CUstream);
-    stream_write_value64 = "cuStreamWriteValue64_v2" (stream: CUstream, address: CUdeviceptr, value: u64, flags: c_uint);
+    stream_write_value64 = "cuStreamWriteValue64_v2" (
+        stream: CUstream, address: CUdeviceptr, value: u64, flags: c_uint,
+    );
     stream_begin_capture = "cuStreamBeginCapture_v2" (stream: CUstream, mode: c_uint);
     stream_end_capture = "cuStreamEndCapture" (stream: CUstream, graph: *mut CUgraph);
     event_create = "cuEventCreate" (event: *mut CUevent, flags: c_uint);
     event_record = "cuEventRecord" (event: CUevent, stream: CUstream);
     event_query = "cuEventQuery" (event: CUevent);
     event_destroy = "cuEventDestroy_v2" (event: CUevent);
-    module_load_data_ex = "cuModuleLoadDataEx" (module: *mut CUmodule, image: *const c_void, count: c_uint, options: *mut c_uint, values: *mut *mut c_void);
+    module_load_data_ex = "cuModuleLoadDataEx" (
+        module: *mut CUmodule, image: *const c_void, count: c_uint, options: *mut c_uint,
+        values: *mut *mut c_void,
+    );
     module_unload = "cuModuleUnload" (module: CUmodule);
-    module_get_function = "cuModuleGetFunction" (function: *mut CUfunction, module: CUmodule, name: *const c_char);
+    module_get_function = "cuModuleGetFunction" (
+        function: *mut CUfunction, module: CUmodule, name: *const c_char,
+    );
     module_get_function_count = "cuModuleGetFunctionCount" (count: *mut c_uint, module: CUmodule);
-    module_enumerate_functions = "cuModuleEnumerateFunctions" (functions: *mut CUfunction, count: c_uint, module: CUmodule);
+    module_enumerate_functions = "cuModuleEnumerateFunctions" (
+        functions: *mut CUfunction, count: c_uint, module: CUmodule,
+    );
     func_get_name = "cuFuncGetName" (name: *mut *const c_char, function: CUfunction);
-    func_get_attribute = "cuFuncGetAttribute" (value: *mut c_int, attribute: c_uint, function: CUfunction);
-    func_set_attribute = "cuFuncSetAttribute" (function: CUfunction, attribute: c_uint, value: c_int);
-    func_get_param_info = "cuFuncGetParamInfo" (function: CUfunction, index: usize, offset: *mut usize, bytes: *mut usize);
-    link_create = "cuLinkCreate_v2" (count: c_uint, options: *mut c_uint, values: *mut *mut c_void, state: *mut CUlinkState);
-    link_add_data = "cuLinkAddData_v2" (state: CUlinkState, kind: c_uint, data: *mut c_void, bytes: usize, name: *const c_char, count: c_uint, options: *mut c_uint, values: *mut *mut c_void);
-    link_complete = "cuLinkComplete" (state: CUlinkState, image: *mut *mut c_void, bytes: *mut usize);
+    func_get_attribute = "cuFuncGetAttribute" (
+        value: *mut c_int, attribute: c_uint, function: CUfunction,
+    );
+    func_set_attribute = "cuFuncSetAttribute" (
+        function: CUfunction, attribute: c_uint, value: c_int,
+    );
+    func_get_param_info = "cuFuncGetParamInfo" (
+        function: CUfunction, index: usize, offset: *mut usize, bytes: *mut usize,
+    );
+    link_create = "cuLinkCreate_v2" (
+        count: c_uint, options: *mut c_uint, values: *mut *mut c_void, state: *mut CUlinkState,
+    );
+    link_add_data = "cuLinkAddData_v2" (
+        state: CUlinkState, kind: c_uint, data: *mut c_void, bytes: usize, name: *const c_char,
+        count: c_uint, options: *mut c_uint, values: *mut *mut c_void,
+    );
+    link_complete = "cuLinkComplete" (
+        state: CUlinkState, image: *mut *mut c_void, bytes: *mut usize,
+    );
     link_destroy = "cuLinkDestroy" (state: CUlinkState);
-    launch_kernel = "cuLaunchKernel" (function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared_bytes: c_uint, stream: CUstream, parameters: *mut *mut c_void, extra: *mut *mut c_void);
+    launch_kernel = "cuLaunchKernel" (
+        function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint,
+        block_y: c_uint, block_z: c_uint, shared_bytes: c_uint, stream: CUstream,
+        parameters: *mut *mut c_void, extra: *mut *mut c_void,
+    );
     graph_create = "cuGraphCreate" (graph: *mut CUgraph, flags: c_uint);
-    graph_add_kernel_node = "cuGraphAddKernelNode_v2" (node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, count: usize, parameters: *const CUDA_KERNEL_NODE_PARAMS);
-    graph_exec_kernel_node_set_params = "cuGraphExecKernelNodeSetParams_v2" (executable: CUgraphExec, node: CUgraphNode, parameters: *const CUDA_KERNEL_NODE_PARAMS);
-    graph_instantiate = "cuGraphInstantiateWithFlags" (executable: *mut CUgraphExec, graph: CUgraph, flags: c_ulonglong);
+    graph_add_kernel_node = "cuGraphAddKernelNode_v2" (
+        node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, count: usize,
+        parameters: *const CUDA_KERNEL_NODE_PARAMS,
+    );
+    graph_exec_kernel_node_set_params = "cuGraphExecKernelNodeSetParams_v2" (
+        executable: CUgraphExec, node: CUgraphNode, parameters: *const CUDA_KERNEL_NODE_PARAMS,
+    );
+    graph_instantiate = "cuGraphInstantiateWithFlags" (
+        executable: *mut CUgraphExec, graph: CUgraph, flags: c_ulonglong,
+    );
     graph_launch = "cuGraphLaunch" (executable: CUgraphExec, stream: CUstream);
     graph_destroy = "cuGraphDestroy" (graph: CUgraph);
     graph_exec_destroy = "cuGraphExecDestroy" (executable: CUgraphExec);
@@ -145,12 +216,23 @@ calls! { Table, table:
 // Green contexts came with CUDA 12.4, their streams with 12.5: asked for only when multiprocessors
 // are limited.
 calls! { GreenTable, green_table:
-    device_get_dev_resource = "cuDeviceGetDevResource" (device: CUdevice, resource: *mut CUdevResource, kind: c_uint);
-    sm_resource_split = "cuDevSmResourceSplitByCount" (groups: *mut CUdevResource, count: *mut c_uint, input: *const CUdevResource, remaining: *mut CUdevResource, flags: c_uint, least: c_uint);
-    resource_generate_desc = "cuDevResourceGenerateDesc" (description: *mut CUdevResourceDesc, resources: *mut CUdevResource, count: c_uint);
-    green_ctx_create = "cuGreenCtxCreate" (context: *mut CUgreenCtx, description: CUdevResourceDesc, device: CUdevice, flags: c_uint);
+    device_get_dev_resource = "cuDeviceGetDevResource" (
+        device: CUdevice, resource: *mut CUdevResource, kind: c_uint,
+    );
+    sm_resource_split = "cuDevSmResourceSplitByCount" (
+        groups: *mut CUdevResource, count: *mut c_uint, input: *const CUdevResource,
+        remaining: *mut CUdevResource, flags: c_uint, least: c_uint,
+    );
+    resource_generate_desc = "cuDevResourceGenerateDesc" (
+        description: *mut CUdevResourceDesc, resources: *mut CUdevResource, count: c_uint,
+    );
+    green_ctx_create = "cuGreenCtxCreate" (
+        context: *mut CUgreenCtx, description: CUdevResourceDesc, device: CUdevice, flags: c_uint,
+    );
     green_ctx_destroy = "cuGreenCtxDestroy" (context: CUgreenCtx);
-    green_ctx_stream_create = "cuGreenCtxStreamCreate" (stream: *mut CUstream, context: CUgreenCtx, flags: c_uint, priority: c_int);
+    green_ctx_stream_create = "cuGreenCtxStreamCreate" (
+        stream: *mut CUstream, context: CUgreenCtx, flags: c_uint, priority: c_int,
+    );
 }
 
 #[cfg(test)]

@@ -138,7 +138,8 @@ fn compare(kernel: &Kernel, [software, cuda]: &mut [Device; 2]) -> Result<String
         (true, Some(_)) => String::from("equal, and equal to the reference"),
         (true, None) => String::from("equal"),
         (false, _) => format!(
-            "apart by up to {between:.3} of what is allowed; from the reference by {from_reference:.3}"
+            "apart by up to {between:.3} of what is allowed; from the reference by \
+             {from_reference:.3}"
         ),
     };
     Ok(format!("{:28} {count:4} seeds  {result}", kernel.name))

@@ -74,9 +74,9 @@ pub fn integer_to_float(register: u64, source: Integer, format: Format, rounding
     format.round_integer(value, source.signed, rounding)
 }
 
-/// Converts the integer of type `source` in the low bits of `register` to `target`; a number outside
-/// the range of `target` becomes the nearest one in the range (PTX's `cvt.sat`). The result is
-/// extended to 64 bits, with its sign if `target` is signed, otherwise with zeros.
+/// Converts the integer of type `source` in the low bits of `register` to `target`; a number
+/// outside the range of `target` becomes the nearest one in the range (PTX's `cvt.sat`). The result
+/// is extended to 64 bits, with its sign if `target` is signed, otherwise with zeros.
 #[inline]
 pub fn integer_to_integer_sat(register: u64, source: Integer, target: Integer) -> u64 {
     source

@@ -30,7 +30,12 @@ macro_rules! cell {
                 let mut old = cell.load(Ordering::Relaxed);
                 loop {
                     let new = change(old);
-                    match cell.compare_exchange_weak(old, new, Ordering::SeqCst, Ordering::Relaxed) {
+                    match cell.compare_exchange_weak(
+                        old,
+                        new,
+                        Ordering::SeqCst,
+                        Ordering::Relaxed,
+                    ) {
                         Ok(was) => return was,
                         Err(is) => old = is,
                     }

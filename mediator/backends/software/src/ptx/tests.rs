@@ -32,15 +32,17 @@ const SHARED: [(&str, &str); 8] = [
     ),
     (
         "tinygrad_4",
-        include_str!(
-            "../../../../../guest-driver-shim/programs/kernels/ptx/shared/tinygrad_elementwise_4.ptx"
-        ),
+        include_str!(concat!(
+            "../../../../../guest-driver-shim/programs/kernels/ptx/shared/",
+            "tinygrad_elementwise_4.ptx"
+        )),
     ),
     (
         "tinygrad_64",
-        include_str!(
-            "../../../../../guest-driver-shim/programs/kernels/ptx/shared/tinygrad_elementwise_64x32x2.ptx"
-        ),
+        include_str!(concat!(
+            "../../../../../guest-driver-shim/programs/kernels/ptx/shared/",
+            "tinygrad_elementwise_64x32x2.ptx"
+        )),
     ),
     (
         "tinygrad_matmul",

@@ -215,12 +215,14 @@ fn comparisons_ordered_and_unordered() {
             let (a, b) = value(case);
             let want = u32::from(holds.split(' ').any(|h| h == case));
             let single = format!(
-                "mov.b32 %f1, %r1; mov.b32 %f2, %r2; setp.{operator}.f32 %p1, %f1, %f2; selp.u32 %r4, 1, 0, %p1;"
+                "mov.b32 %f1, %r1; mov.b32 %f2, %r2; setp.{operator}.f32 %p1, %f1, %f2; \
+                 selp.u32 %r4, 1, 0, %p1;"
             );
             assert_eq!(compute(&single, [f(a), f(b), 0]), want, "{operator} {case}");
             let double = format!(
                 "mov.b32 %f1, %r1; mov.b32 %f2, %r2; cvt.f64.f32 %g1, %f1; cvt.f64.f32 %g2, %f2;\n\
-                 setp.{operator}.f64 %p1|%p2, %g1, %g2; selp.u32 %r4, 1, 0, %p1; @%p2 add.u32 %r4, %r4, 2;"
+                 setp.{operator}.f64 %p1|%p2, %g1, %g2; selp.u32 %r4, 1, 0, %p1; \
+                 @%p2 add.u32 %r4, %r4, 2;"
             );
             assert_eq!(
                 compute(&double, [f(a), f(b), 0]),

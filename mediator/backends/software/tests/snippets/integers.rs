@@ -209,7 +209,8 @@ fn comparisons_and_predicates() {
             0,
         ),
         (
-            "setp.eq.u32 %p2, 1, 1; setp.eq.u32 %p3, 1, 2; or.pred %p1, %p3, %p2; not.pred %p1, %p1;",
+            "setp.eq.u32 %p2, 1, 1; setp.eq.u32 %p3, 1, 2; or.pred %p1, %p3, %p2; \
+             not.pred %p1, %p1;",
             [0; 3],
             0,
         ),

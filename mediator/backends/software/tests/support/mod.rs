@@ -165,7 +165,8 @@ pub fn kernel(before: &str, body: &str) -> String {
     format!(
         ".version 8.0\n.target sm_90\n.address_size 64\n{before}\n\
          .visible .entry k(.param .u64 pout, .param .u64 pin)\n{{\n\
-         .reg .pred %p<32>; .reg .b16 %h<64>; .reg .b32 %r<64>; .reg .b64 %d<64>; .reg .f32 %f<64>;\n\
+         .reg .pred %p<32>; .reg .b16 %h<64>; .reg .b32 %r<64>; .reg .b64 %d<64>; \
+         .reg .f32 %f<64>;\n\
          .reg .f64 %g<32>; .reg .b32 %t, %tid; .reg .b64 %out, %in, %o, %i, %off;\n\
          ld.param.u64 %out, [pout]; ld.param.u64 %in, [pin];\n\
          mov.u32 %tid, %tid.x; mov.u32 %r60, %ctaid.x; mov.u32 %r61, %ntid.x;\n\

@@ -98,8 +98,8 @@ pub fn read(path: &Path) -> Result<Report, Failure> {
     if schema != Some(SCHEMA) {
         let other = schema.map_or_else(|| "none".to_owned(), printable);
         return Err(Failure::usage(format!(
-            "cannot compare {name}: its format (field `schema`) is {other}, not {SCHEMA}; measure \
-             again"
+            "cannot compare {name}: its format (field `schema`) is {other}, not {SCHEMA}; \
+             measure again"
         )));
     }
     let report: Report = serde_json::from_value(value).map_err(|e| no_report(path, e))?;

@@ -320,7 +320,9 @@ proptest! {
     /// Whatever the guest stores: what is decoded is where its BAR says, slots are within the
     /// aperture and never over RAM, and the identity stays.
     #[test]
-    fn no_sequence_of_stores_puts_a_bar_where_it_must_not_be(stores in prop::collection::vec(store(), 1..40)) {
+    fn no_sequence_of_stores_puts_a_bar_where_it_must_not_be(
+        stores in prop::collection::vec(store(), 1..40)
+    ) {
         let machine = machine();
         for (offset, width, data) in stores {
             machine.function.write_config(offset, &data.to_le_bytes()[..width]);

@@ -311,7 +311,9 @@ proptest! {
 
     /// Whatever a guest stores, the next driver that keeps the rules is served.
     #[test]
-    fn no_sequence_of_stores_keeps_the_next_driver_out(stores in prop::collection::vec(store(), 1..60)) {
+    fn no_sequence_of_stores_keeps_the_next_driver_out(
+        stores in prop::collection::vec(store(), 1..60)
+    ) {
         let mut machine = machine();
         for (config, offset, width, value) in stores {
             let bytes = &value.to_le_bytes()[..width];

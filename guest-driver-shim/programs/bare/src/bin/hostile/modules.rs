@@ -120,9 +120,12 @@ fn not_ptx(target: &mut Target, space: &AddressSpace<'_>, image: &mut [u8], log:
         b".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry f(\n",
         b".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry f() { no.such.op %r1; }",
         b".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry f() { bra nowhere; }",
-        b".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry f() { .reg .b32 %r<99999999999>; ret; }",
-        b".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry f() { .shared .b8 s[99999999999999999999]; ret; }",
-        b".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry f() { mov.u32 %r1, %r2; ret; }",
+        b".version 7.0\n.target sm_70\n.address_size 64\n\
+          .visible .entry f() { .reg .b32 %r<99999999999>; ret; }",
+        b".version 7.0\n.target sm_70\n.address_size 64\n\
+          .visible .entry f() { .shared .b8 s[99999999999999999999]; ret; }",
+        b".version 7.0\n.target sm_70\n.address_size 64\n\
+          .visible .entry f() { mov.u32 %r1, %r2; ret; }",
     ];
     for text in texts {
         image[..text.len()].copy_from_slice(text);
