@@ -17,7 +17,10 @@ pub const PARAMETER_BYTES_MAX: usize = 4096;
 pub const UNITS_MAX: u32 = (UNIT_BYTES + PARAMETER_BYTES_MAX) as u32 / UNIT_BYTES as u32;
 
 macro_rules! packets {
-    ($($(#[doc = $doc:literal])* $name:ident = $value:literal, $text:literal, $structure:ident;)*) => {
+    ($(
+        $(#[doc = $doc:literal])*
+        $name:ident = $value:literal, $text:literal, $structure:ident;
+    )*) => {
         wire_enum! {
             /// Kinds of packets, with the numbers that stand for them in packet headers.
             pub enum Opcode: u16 { $($(#[doc = $doc])* $name = $value,)* }

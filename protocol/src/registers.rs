@@ -46,7 +46,10 @@ pub enum Direction {
 }
 
 macro_rules! registers {
-    ($($(#[doc = $doc:literal])* $name:ident = $offset:literal, $direction:ident, $text:literal;)*) => {
+    ($(
+        $(#[doc = $doc:literal])*
+        $name:ident = $offset:literal, $direction:ident, $text:literal;
+    )*) => {
         /// Registers of BAR 0, by offset.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u32)]

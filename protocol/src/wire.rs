@@ -90,7 +90,8 @@ macro_rules! structures {
             $(#[doc = $doc])*
             #[derive(
                 Clone, Copy, Debug, PartialEq, Eq,
-                zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::KnownLayout, zerocopy::Immutable,
+                zerocopy::FromBytes, zerocopy::IntoBytes,
+                zerocopy::KnownLayout, zerocopy::Immutable,
             )]
             #[repr(C)]
             pub struct $name { $($(#[doc = $fdoc])* pub $field: $type,)* }

@@ -11,7 +11,10 @@ use causeway_protocol::message::Status;
 use crate::refusal::Refusal;
 
 macro_rules! limits {
-    ($($(#[doc = $doc:literal])+ $limit:ident: $resource:ident = $default:expr, $status:ident;)*) => {
+    ($(
+        $(#[doc = $doc:literal])+
+        $limit:ident: $resource:ident = $default:expr, $status:ident;
+    )*) => {
         /// The most that one session may use of each resource. A request of the guest that exceeds
         /// a limit fails.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -106,7 +106,7 @@ statistics! {
     allocations: Gauge as "allocations",
     /// Command buffers.
     command_buffers: Gauge as "command_buffers",
-    /// Units of 64 bytes that wait in rings; those that a consumer has handed to the back end do not count.
+    /// Units of 64 bytes that wait in rings. What a consumer has handed to the back end is not in it.
     queued_units: Gauge as "queued_units",
     /// Units of 64 bytes that the rings have room for.
     queue_units: Gauge as "queue_units",

@@ -126,7 +126,12 @@ pub(crate) trait Wire: FromBytes + IntoBytes + Immutable + KnownLayout {}
 impl<T: FromBytes + IntoBytes + Immutable + KnownLayout> Wire for T {}
 
 macro_rules! bodies {
-    ($($(#[$attribute:meta])* $name:ident ($bytes:expr) { $($(#[$field_attribute:meta])* $field:ident: $type:ty,)* })*) => {$(
+    ($(
+        $(#[$attribute:meta])*
+        $name:ident ($bytes:expr) {
+            $($(#[$field_attribute:meta])* $field:ident: $type:ty,)*
+        }
+    )*) => {$(
         $(#[$attribute])*
         #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
         #[repr(C)]

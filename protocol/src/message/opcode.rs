@@ -21,7 +21,10 @@ pub trait Operation: Copy {
 }
 
 macro_rules! opcodes {
-    ($($(#[doc = $doc:literal])* $name:ident = $value:literal, $text:literal, $request:ident => $reply:ident;)*) => {
+    ($(
+        $(#[doc = $doc:literal])*
+        $name:ident = $value:literal, $text:literal, $request:ident => $reply:ident;
+    )*) => {
         wire_enum! {
             /// Control operations, with the numbers that stand for them in messages.
             pub enum Opcode: u16 { $($(#[doc = $doc])* $name = $value,)* }

@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 
 use causeway_nested::{Command, Contents, Machine, Requirements, Shape, devices};
 
-const USAGE: &str = "usage: run [--file HOST:PLACE]... [--fetch PLACE:HOST]... [--memory MIB] [--cpus N] \
+const USAGE: &str = "usage: run [--file HOST:PLACE]... [--fetch PLACE:HOST]... \
+[--memory MIB] [--cpus N] \
 [--hand-out ADDRESS]... [--limit S] PROGRAM [ARGUMENT]...";
 
 /// What was typed.

@@ -59,7 +59,8 @@ pub fn has_generic_kernel(test: &str) -> bool {
     let found = generic_kernel().is_some();
     if !found {
         eprintln!(
-            "skipped: no generic kernel ({test}): {GENERIC_VARIABLE} must name one; tests/nested/generic-kernel fetches Debian's"
+            "skipped: no generic kernel ({test}): {GENERIC_VARIABLE} must name one; \
+             tests/nested/generic-kernel fetches Debian's"
         );
     }
     found

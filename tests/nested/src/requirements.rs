@@ -29,12 +29,15 @@ pub struct Requirements {
 pub enum Missing {
     /// No emulator.
     #[error(
-        "{EMULATOR} is not in PATH; Debian and Ubuntu have it as qemu-system-x86 (apt install qemu-system-x86)"
+        "{EMULATOR} is not in PATH; Debian and Ubuntu have it as qemu-system-x86 \
+         (apt install qemu-system-x86)"
     )]
     Emulator,
     /// No kernel.
     #[error(
-        "there is no /boot/vmlinuz-*{CLOUD}; Debian has it as linux-image-cloud-amd64 (apt install linux-image-cloud-amd64), or {KERNEL_VARIABLE} names another kernel whose modules are installed"
+        "there is no /boot/vmlinuz-*{CLOUD}; Debian has it as linux-image-cloud-amd64 \
+         (apt install linux-image-cloud-amd64), or {KERNEL_VARIABLE} names another kernel \
+         whose modules are installed"
     )]
     Kernel,
     /// A file that is no kernel.
@@ -42,7 +45,8 @@ pub enum Missing {
     NotKernel(PathBuf),
     /// A kernel whose modules are somewhere else.
     #[error(
-        "there is no lib/modules/{release}/modules.dep for {kernel}: install the package that the kernel came with, or choose another by {KERNEL_VARIABLE}"
+        "there is no lib/modules/{release}/modules.dep for {kernel}: install the \
+         package that the kernel came with, or choose another by {KERNEL_VARIABLE}"
     )]
     Modules {
         /// The kernel.

@@ -120,10 +120,12 @@ proptest! {
     fn clients_own_what_the_model_says(steps in prop::collection::vec(step(), 1..120)) {
         let mut world = World::new();
         for (actor, owner, step, index) in steps {
-            prop_assert!(world.take(actor, owner, step, index), "{:?} of {} on {}", step, actor, owner);
+            let right = world.take(actor, owner, step, index);
+            prop_assert!(right, "{:?} of {} on {}", step, actor, owner);
             prop_assert_eq!(world.rig.backend.live(), world.live());
             for (guest, model) in world.guests.iter().zip(&world.models) {
-                prop_assert_eq!(guest.owns(), !model.memories.is_empty() || !model.spaces.is_empty());
+                let owns = !model.memories.is_empty() || !model.spaces.is_empty();
+                prop_assert_eq!(guest.owns(), owns);
             }
         }
     }

@@ -93,8 +93,8 @@ fn send<R: IntoBytes + FromBytes>(record: &mut R) {
 /// begins.
 fn drain_console() {
     // Fails if the standard output is not a terminal. There is nothing to wait for, then.
-    // SAFETY: touches no memory of this process.
     #[allow(unsafe_code)] // The standard library has no safe form of tcdrain(3).
+    // SAFETY: touches no memory of this process.
     let _ = unsafe { libc::tcdrain(libc::STDOUT_FILENO) };
 }
 
