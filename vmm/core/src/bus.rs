@@ -61,7 +61,7 @@ pub enum Refusal {
     #[error("the guest accessed a device at an offset where it has no register")]
     NoRegister,
     /// The register cannot be accessed with this width.
-    #[error("the guest accessed a device's register with a width that the register does not allow")]
+    #[error("the device's register at this address cannot be accessed with this width")]
     BadSize,
     /// The register cannot be accessed at this alignment.
     #[error("the guest's access to a device's register is misaligned")]

@@ -137,7 +137,7 @@ pub fn source(run: &Run, index: u32) -> Option<Arc<dyn DeviceSource>> {
 pub fn unavailable(error: impl Error + Send + Sync + 'static) -> Failure {
     Failure::new(
         Code::Device,
-        "cannot pass a device of --vfio through to a VM",
+        "cannot pass the devices that --vfio names through to a VM",
         error,
     )
 }

@@ -64,7 +64,10 @@ pub enum RecordError {
     #[error("the guest's record for the test device is not in guest RAM")]
     NotRam(#[from] RamError),
     /// The record's kind is unknown.
-    #[error("the guest's record for the test device has unknown kind {kind}")]
+    #[error(
+        "the guest's record for the test device is of unknown kind {kind}: build the guest for this \
+         version of Causeway"
+    )]
     Kind {
         /// Kind in the record's header.
         kind: u32,

@@ -55,7 +55,8 @@ pub struct Plan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "invalid argument `{0}` of the guest: write quick, repetitions=N, workloads=BITS, \
-     mechanisms=BITS or device=VENDOR:DEVICE:BAR:OFFSET:BYTES, separated by commas"
+     mechanisms=BITS or device=VENDOR:DEVICE:BAR:OFFSET:BYTES, separated by commas (BITS is a \
+     bit mask in decimal, with a bit for each number of a workload or mechanism)"
 )]
 pub struct BadArgument<'a>(pub &'a str);
 

@@ -41,9 +41,9 @@ pub enum FaultError {
     },
     /// KVM cannot emulate the instruction that makes the access.
     #[error(
-        "the guest's instruction at {rip:#x} accesses an address of the aperture (BAR 2) at which \
-         nothing is mapped, or the mapping forbids this access, and KVM cannot emulate the \
-         instruction: access such addresses by plain loads and stores only (no AVX)"
+        "the guest's instruction at {rip:#x} accesses the aperture (BAR 2) where nothing is mapped, \
+         or where the mapping forbids the access, and KVM cannot emulate the instruction: map \
+         memory there before the guest accesses it"
     )]
     Emulation {
         /// The guest's instruction pointer (RIP).
@@ -51,14 +51,13 @@ pub enum FaultError {
     },
     /// The hypervisor does not delete or add the aperture's memory slots.
     #[error(
-        "cannot emulate a guest's access to the aperture (BAR 2): KVM refuses to delete the \
-         aperture's memory slots, or to restore them"
+        "cannot carry out a guest's access to the aperture (BAR 2): KVM did not delete or restore \
+         the memory slots of the aperture"
     )]
     Slots(#[source] std::io::Error),
     /// `KVM_RUN` failed with an unexpected error while the access was carried out.
     #[error(
-        "KVM_RUN fails while KVM emulates the guest's instruction at {rip:#x}, which accesses the \
-         aperture (BAR 2)"
+        "KVM_RUN failed on the guest's instruction at {rip:#x}, which accesses the aperture (BAR 2)"
     )]
     Run {
         /// The guest's instruction pointer (RIP).

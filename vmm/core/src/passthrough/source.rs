@@ -30,10 +30,10 @@ pub enum PassThroughError {
     #[error("cannot map the guest's memory for DMA by its --vfio devices")]
     Dma(#[from] DmaError),
     /// A device's configuration space cannot be read.
-    #[error("cannot read the PCI configuration space of a --vfio device")]
+    #[error("cannot read the PCI configuration space of a device that --vfio names")]
     Access(#[from] AccessError),
     /// A device's BAR cannot be mapped.
-    #[error("cannot map the memory of a --vfio device for the guest")]
+    #[error("cannot map the memory of a device that --vfio names for the guest")]
     Map(#[from] MapError),
     /// No guest-physical address is free for a device's BAR.
     #[error(

@@ -75,7 +75,7 @@ pub enum VmError {
     #[error(transparent)]
     Attach(#[from] AttachError),
     /// A device of the host cannot be passed through.
-    #[error("cannot pass the devices of --vfio through to the guest")]
+    #[error("cannot pass the devices that --vfio names through to the guest")]
     PassThrough(#[from] PassThroughError),
     /// The interrupt of the serial port cannot be created.
     #[error("cannot create the interrupt of the guest's serial port")]
