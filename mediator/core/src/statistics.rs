@@ -90,6 +90,8 @@ statistics! {
     written_bytes: Counter as "written_bytes",
     /// Times that the consumer of a command buffer went to sleep.
     sleeps: Counter as "consumer_sleeps",
+    /// Times that a consumer that waited for packets found its processor taken by another thread.
+    crowded_waits: Counter as "crowded_waits",
     /// Times that a doorbell woke a consumer.
     doorbell_wakeups: Counter as "doorbell_wakeups",
     /// Interrupts raised for fences.

@@ -46,6 +46,8 @@ struct Crowd {
     /// Waits without a spin after the last spin on a crowded processor; zero if it was on a free
     /// one.
     last_rest: u32,
+    /// The last spin was on a crowded processor.
+    seen: bool,
 }
 
 impl Idle {
@@ -70,7 +72,11 @@ impl Idle {
         counters: &Counters,
         mut progress: impl FnMut() -> Result<Progress, Fault>,
     ) -> Result<(), Fault> {
-        if self.spin(|| ring.producer() != position || bell.stopped()) {
+        let found = self.spin(|| ring.producer() != position || bell.stopped());
+        if std::mem::take(&mut self.crowd.seen) {
+            Counters::add(&counters.counted.crowded_waits);
+        }
+        if found {
             self.budget = (self.budget * 2).min(SPIN_MAX);
             return Ok(());
         }
@@ -147,6 +153,7 @@ impl Crowd {
     fn learn(&mut self, absent: Duration) -> bool {
         let crowded = absent >= CROWDED;
         if crowded {
+            self.seen = true;
             self.last_rest = (self.last_rest * 2).clamp(REST_MIN, REST_MAX);
             self.rest = self.last_rest;
         }
