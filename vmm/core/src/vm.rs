@@ -32,7 +32,7 @@ mod processors;
 mod virtio;
 
 pub use attach::{Attach, AttachError, Bay};
-pub use config::{Boot, ConfigError, Privilege, VCPUS_MAX, VMS_MAX, VmConfig};
+pub use config::{Boot, ConfigError, Image, Privilege, VCPUS_MAX, VMS_MAX, VmConfig};
 pub use error::VmError;
 
 /// Pause between kicks of threads that have not ended yet.

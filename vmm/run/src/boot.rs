@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use causeway_vmm::linux::{BootProtocol, COMMAND_LINE, Kernel, Linux};
-use causeway_vmm::vm::{Boot, Privilege};
+use causeway_vmm::vm::{Boot, Image, Privilege};
 
 use crate::arguments::{BootChoice, PrivilegeLevel, RunArguments};
 use crate::disk;
@@ -40,7 +40,7 @@ pub fn choose(arguments: &RunArguments) -> Result<(String, Boot), Failure> {
         Some(kernel) => Boot::Linux(Box::new(linux(kernel, path, &image, arguments)?)),
         None => {
             refuse_linux_arguments(path, arguments)?;
-            bare(image, &arguments.arguments, arguments.cpl)
+            bare(Image::Shared(image), &arguments.arguments, arguments.cpl)
         }
     };
     Ok((path.display().to_string(), boot))
@@ -133,7 +133,7 @@ fn refuse_disks(guest: &str, arguments: &RunArguments) -> Result<(), Failure> {
     )))
 }
 
-fn bare(image: Arc<[u8]>, arguments: &str, level: PrivilegeLevel) -> Boot {
+fn bare(image: Image, arguments: &str, level: PrivilegeLevel) -> Boot {
     Boot::Bare {
         image,
         arguments: arguments.to_owned(),
@@ -156,7 +156,7 @@ pub fn embedded(name: &str, arguments: &str, level: PrivilegeLevel) -> Result<Bo
             "invalid value {name} for --guest: choose one of {known}"
         ))
     })?;
-    Ok(bare(Arc::from(image), arguments, level))
+    Ok(bare(Image::Embedded(image), arguments, level))
 }
 
 /// Reads the file of a Linux kernel or a bare guest. The loader checks its format later.
