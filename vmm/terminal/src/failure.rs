@@ -5,6 +5,8 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::process::ExitCode;
 
+use crate::escape::{escaped, shown_path};
+
 /// Exit codes of the command `causeway`, as `causeway --help` lists them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
@@ -86,7 +88,13 @@ impl Failure {
         Self::without_cause(Code::Gpu, message)
     }
 
-    fn without_cause(code: Code, message: impl Into<String>) -> Self {
+    /// Returns a failure with [`Code::Image`] and `message`, for a file that cannot boot.
+    pub fn image(message: impl Into<String>) -> Self {
+        Self::without_cause(Code::Image, message)
+    }
+
+    /// Returns a failure with exit code `code` and `message`, which says all.
+    pub fn without_cause(code: Code, message: impl Into<String>) -> Self {
         Self {
             code,
             message: message.into(),
@@ -97,11 +105,12 @@ impl Failure {
     /// Returns the failure, with [`Code::Image`], for a file of the guest at `path` that cannot be
     /// read. `what` names the role of the file, such as "initramfs".
     pub fn file(what: &str, path: &Path, source: std::io::Error) -> Self {
-        let message = format!("cannot read the {what} {}", path.display());
+        let message = format!("cannot read the {what} {}", shown_path(path));
         Self::new(Code::Image, message, source)
     }
 
-    /// Returns the message and all its causes in one line, separated by colons.
+    /// Returns the message and all its causes in one line, separated by colons. Control characters
+    /// in it, for example of file names, are escaped.
     pub fn text(&self) -> String {
         let mut line = self.message.clone();
         let mut cause = self.source();
@@ -110,7 +119,7 @@ impl Failure {
             line.push_str(&error.to_string());
             cause = error.source();
         }
-        line
+        escaped(&line).into_owned()
     }
 
     /// Prints the message and all its causes to standard error.
@@ -144,4 +153,20 @@ pub fn check_range(
     Err(Failure::usage(format!(
         "invalid value {value} for {option}: choose {least} to {most}{unit}"
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_one_line_whatever_a_file_is_called() {
+        let name = Path::new("a\nb\x1b[31m");
+        let failure = Failure::file("initramfs", name, std::io::Error::other("it is\tempty"));
+        let text = failure.text();
+        assert_eq!(
+            text,
+            "cannot read the initramfs a\\nb\\u{1b}[31m: it is\\tempty"
+        );
+    }
 }

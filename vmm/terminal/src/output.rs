@@ -7,6 +7,7 @@ use indicatif::ProgressBar;
 use log::Level;
 use parking_lot::Mutex;
 
+use crate::escape::escaped;
 use crate::failure::{Code, Failure};
 
 /// Width in characters for text that goes to a file, a pipe, or a terminal of unknown width.
@@ -103,12 +104,14 @@ pub fn start_logging() {
     env_logger::Builder::from_env(filter)
         .format(|out, record| {
             let level = level(record.level());
+            let text = record.args().to_string();
+            let text = escaped(&text);
             match std::thread::current().name() {
                 // A thread has the name of its VM, so the name tells which VM the record is about.
                 Some(thread) if thread != "main" => {
-                    writeln!(out, "causeway: {level}: {thread}: {}", record.args())
+                    writeln!(out, "causeway: {level}: {thread}: {text}")
                 }
-                _ => writeln!(out, "causeway: {level}: {}", record.args()),
+                _ => writeln!(out, "causeway: {level}: {text}"),
             }
         })
         .target(env_logger::Target::Pipe(Box::new(LogLines)))
