@@ -114,6 +114,35 @@ fn a_second_server_at_the_same_path_is_refused_and_the_first_goes_on() {
 }
 
 #[test]
+fn a_process_for_which_there_is_no_room_gets_the_reason() {
+    let scratch = Scratch::new();
+    let words = [
+        "serve",
+        "--socket",
+        "socket",
+        "--gpu",
+        "software,memory=64",
+        "--processes",
+        "1",
+    ];
+    let running = scratch.start(&words);
+    await_output(&running, "causeway: serving", 1);
+    let server = Server { running, scratch };
+    let scratch = Scratch::new();
+    let holder = server.client(&scratch, "processes", &["hold"]);
+    await_work(&holder);
+    let second = Scratch::new();
+    let outcome = server.client(&second, "causeway-info", &[]).finish();
+    assert_eq!(outcome.code, 1, "{outcome:?}");
+    let reason =
+        "refuses this process: as many processes as --processes of `causeway serve` allows";
+    assert!(outcome.stderr.contains(reason), "{outcome:?}");
+    holder.signal(Signal::KILL);
+    assert_eq!(holder.finish().code, KILLED);
+    server.end();
+}
+
+#[test]
 fn a_process_that_is_killed_at_work_leaves_the_server_usable() {
     let _alone = alone();
     let server = Server::start("software,memory=256");
