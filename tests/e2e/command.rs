@@ -15,6 +15,9 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_p
 /// Longest that any run may take before the test gives it up.
 const PATIENCE: Duration = Duration::from_secs(240);
 
+/// Exit code of a command with a bad argument.
+const USAGE: i32 = 2;
+
 /// How a run ended.
 #[derive(Debug)]
 pub struct Outcome {
@@ -258,12 +261,15 @@ impl Outcome {
     pub fn assert_refused(&self, code: i32, parts: &[&str]) {
         assert_eq!(self.code, code, "{self:?}");
         assert_eq!(self.stdout, "", "{self:?}");
-        let messages = self
-            .stderr
-            .lines()
-            .filter(|line| line.starts_with("causeway: ") || line.starts_with("error: "));
+        let messages = self.stderr.lines();
+        let messages = messages.filter(|line| line.starts_with("causeway: "));
         let messages: Vec<&str> = messages.collect();
         assert_eq!(messages.len(), 1, "there must be one message: {self:?}");
+        let lines = self.stderr.lines().count();
+        assert!(
+            code != USAGE || lines == 1,
+            "there must be one line: {self:?}"
+        );
         for part in parts {
             assert!(
                 self.stderr.contains(part),

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::bare_images::{CRASH, SPIN, elf, exit, print};
-use crate::command::{Running, Scratch, kvm};
+use crate::bare_images::{CRASH, SPIN, elf, exit, kernel, print};
+use crate::command::{Running, Scratch, alone, kvm};
 use crate::report;
 
 const GUEST_FAILED: i32 = 1;
@@ -105,6 +105,54 @@ fn one_endless_guest_of_two_is_ended_with_the_other() {
         "1",
     ]);
     assert_eq!(outcome.code, TIMEOUT, "{outcome:?}");
+}
+
+/// A thousand virtual CPUs that spin keep the command from the host's few CPUs, while it starts
+/// them and while it ends them.
+#[test]
+fn the_time_limit_holds_for_many_more_virtual_cpus_than_the_host_has() {
+    if !kvm("many virtual CPUs") {
+        return;
+    }
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let many = ["--vms", "16", "--vcpus", "64", "--memory", "32"];
+    let words = [&["run", "--guest", "spin", "--timeout", "1"][..], &many].concat();
+    let outcome = scratch.run(&words);
+    assert_eq!(outcome.code, TIMEOUT, "{outcome:?}");
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let warning = format!("warning: 1024 virtual CPUs share {cpus} CPUs");
+    assert_eq!(
+        outcome.stderr.contains(&warning),
+        cpus <= 256,
+        "{outcome:?}"
+    );
+}
+
+#[test]
+fn a_linux_kernel_on_a_kvm_that_interprets_it_is_warned_of() {
+    if !kvm("a kernel that is interpreted") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.file("kernel", &kernel(1 << 20));
+    let words = [
+        "run",
+        "--kernel",
+        "kernel",
+        "--memory",
+        "64",
+        "--timeout",
+        "1",
+    ];
+    let outcome = scratch.run(&words);
+    assert_eq!(outcome.code, TIMEOUT, "{outcome:?}");
+    let exists = |path: &str| std::path::Path::new(path).exists();
+    let by_software = exists("/sys/module/kvm_pvm") && !exists("/sys/module/kvm_amd");
+    let warned = outcome
+        .stderr
+        .contains("warning: KVM of this host works by software");
+    assert_eq!(warned, by_software, "{outcome:?}");
 }
 
 /// Starts a guest that says a word and then never ends, and waits until it runs.

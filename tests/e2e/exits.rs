@@ -204,6 +204,38 @@ fn a_back_end_that_is_not_there_is_a_row_that_says_why() {
 }
 
 #[test]
+fn comma_separated_values_go_to_standard_output_in_place_of_the_table() {
+    if !kvm("values on standard output") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let one = [
+        "--only",
+        "load",
+        "--mechanism",
+        "mediated",
+        "--repetitions",
+        "1",
+    ];
+    let words = [&one[..], &["--gpu", "software", "--csv", "-"]].concat();
+    let outcome = quick(&scratch, &words);
+    outcome.assert_passed();
+    let lines: Vec<&str> = outcome.stdout.lines().collect();
+    assert!(
+        lines[0].starts_with("workload,size,unit,mechanism,"),
+        "{outcome:?}"
+    );
+    assert!(
+        lines[1..].iter().all(|line| line.contains(',')),
+        "{outcome:?}"
+    );
+    assert!(
+        lines.iter().any(|line| line.starts_with("load,")),
+        "{outcome:?}"
+    );
+}
+
+#[test]
 fn what_cannot_be_is_refused_before_anything_is_measured() {
     let scratch = Scratch::new();
     for (words, code, named) in [

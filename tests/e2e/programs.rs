@@ -140,6 +140,9 @@ fn files_that_cannot_be_in_the_guest_are_refused_by_name() {
     make(&scratch, &["--file", "data:/x", "--file", "data:/x"])
         .assert_refused(USAGE, &["/x is already in the guest"]);
     make(&scratch, &["--module", "missing.ko"]).assert_refused(USAGE, &["missing.ko"]);
+    scratch.file("random.bin", b"\x12\x34\x56\x78");
+    let parts = ["random.bin", "not a kernel module", "4 bytes", "NAME.ko"];
+    make(&scratch, &["--module", "random.bin"]).assert_refused(USAGE, &parts);
     make(&scratch, &["--kernel", "missing"]).assert_refused(IMAGE, &["missing"]);
     assert!(!scratch.path("guest.json").exists());
 }

@@ -145,6 +145,27 @@ fn lives_leave_nothing_although_some_are_cut_short() {
 }
 
 #[test]
+fn two_lives_are_enough_for_the_usual_kills() {
+    if !kvm("bench lives") {
+        return;
+    }
+    let machine = Machine::new();
+    let words = [
+        "bench", "lives", "--count", "2", "--mib", "16M", "--gpu", "software",
+    ];
+    machine
+        .run(&[&words[..], &["--json", "l.json"]].concat())
+        .assert_passed();
+    let report = machine.json("l.json");
+    let count = |field: &str| report[field].as_u64().unwrap();
+    assert_eq!(count("lives"), 2);
+    assert!(
+        count("killed") + count("ended_before_the_kill") >= 1,
+        "{report}"
+    );
+}
+
+#[test]
 fn more_kills_than_lives_are_refused() {
     let words = ["bench", "lives", "--count", "3", "--kill", "4"];
     let outcome = Machine::new().run(&words);

@@ -64,10 +64,11 @@ struct Traces {
 /// A usage failure if `--kill` is out of range; other failures if the GPU is not available, a
 /// process cannot be started, or the report cannot be written.
 pub fn run(arguments: &LivesArguments, command: Vec<String>) -> Result<bool, Failure> {
-    if arguments.kill > arguments.count {
+    if arguments.kills() > arguments.count {
         return Err(Failure::usage(format!(
             "invalid value {} for --kill: choose 0 to {}, the value of --count",
-            arguments.kill, arguments.count
+            arguments.kills(),
+            arguments.count
         )));
     }
     let report_file = ReportFile::prepare(arguments.json.as_deref())?;
@@ -150,7 +151,7 @@ fn outcome(child: io::Result<Child>, kill: Option<Duration>) -> Result<ExitStatu
 /// Returns whether to kill VM number `life` after `killed` kills. Kills are spread evenly; if one
 /// came too late, the next VM is killed instead.
 fn is_due(life: u32, killed: u32, arguments: &LivesArguments) -> bool {
-    let due = u64::from(life + 1) * u64::from(arguments.kill) / u64::from(arguments.count);
+    let due = u64::from(life + 1) * u64::from(arguments.kills()) / u64::from(arguments.count);
     due > u64::from(killed)
 }
 
@@ -279,7 +280,7 @@ mod tests {
         LivesArguments {
             gpu: String::from("software"),
             count,
-            kill,
+            kill: Some(kill),
             kill_within_ms: 10,
             mib: 16,
             json: None,
@@ -309,6 +310,17 @@ mod tests {
         }
         let ten = killed(&arguments(500, 50), u32::MAX);
         assert_eq!(ten[..3], [9, 19, 29]);
+    }
+
+    #[test]
+    fn the_usual_kills_leave_a_life_to_be_timed() {
+        for (count, kills) in [(1, 0), (2, 1), (9, 1), (20, 2), (500, 50)] {
+            let arguments = LivesArguments {
+                kill: None,
+                ..arguments(count, 0)
+            };
+            assert_eq!(arguments.kills(), kills, "{count}");
+        }
     }
 
     #[test]

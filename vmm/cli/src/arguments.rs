@@ -1,5 +1,7 @@
 //! Command line of `causeway`: its commands, each with the arguments that its crate defines.
 
+use std::ffi::OsString;
+
 use causeway_bench::BenchCommand;
 use causeway_doctor::DoctorArguments;
 use causeway_run::arguments::RunArguments;
@@ -7,7 +9,7 @@ use causeway_run::initramfs::InitramfsArguments;
 use causeway_run::worker::WorkerArguments;
 use causeway_serve::ServeArguments;
 use causeway_stat::StatArguments;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 /// Mediated pass-through GPU virtualization: guests on KVM use a shared GPU, and their data path
 /// causes no VM exits.
@@ -17,6 +19,29 @@ pub struct Arguments {
     /// The subcommand, with its own arguments.
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Arguments {
+    /// Parses `words`, the first of which is the name of the program.
+    ///
+    /// # Errors
+    /// What is wrong with the words, or a request for help or the version.
+    pub fn try_parse_words(
+        words: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+    ) -> Result<Self, clap::Error> {
+        let matches = take_negative_numbers(Self::command()).try_get_matches_from(words)?;
+        Self::from_arg_matches(&matches)
+    }
+}
+
+/// Makes all options take negative numbers as values, so that the message about them says what is
+/// valid, and not that there is no option `-5`.
+fn take_negative_numbers(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|argument| match argument.get_action().takes_values() {
+        true => argument.allow_negative_numbers(true),
+        false => argument,
+    });
+    command.mut_subcommands(take_negative_numbers)
 }
 
 /// Subcommands of `causeway`.

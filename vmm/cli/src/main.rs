@@ -1,17 +1,23 @@
 //! The `causeway` command: parses the arguments and calls the crate of the chosen subcommand.
 
 mod arguments;
+mod usage_error;
 
 use std::process::ExitCode;
 use std::time::Instant;
 
-use clap::Parser;
-
 use arguments::{Arguments, Command};
+use causeway_terminal::Failure;
+use clap::error::ErrorKind;
 
 fn main() -> ExitCode {
     let started = causeway_run::progress::process_start(Instant::now());
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse_words(std::env::args_os()) {
+        Ok(arguments) => arguments,
+        // Help and version are printed, also where the command line is only its beginning.
+        Err(e) if is_help(e.kind()) => e.exit(),
+        Err(e) => return end(usage_error::failure(&e)),
+    };
     causeway_terminal::start_logging();
     let result = match arguments.command {
         Command::Run(arguments) => causeway_run::run(&arguments, started),
@@ -25,9 +31,21 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(code) => code,
-        Err(failure) => {
-            failure.print();
-            failure.exit_code()
-        }
+        Err(failure) => end(failure),
     }
+}
+
+fn is_help(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    )
+}
+
+/// Prints why the command fails, and returns its exit code.
+fn end(failure: Failure) -> ExitCode {
+    failure.print();
+    failure.exit_code()
 }

@@ -6,6 +6,7 @@
 //! `causeway worker` ([`worker`]) and `causeway initramfs` ([`initramfs`]) are here, too, because
 //! `run` needs what they do.
 
+mod applicable;
 pub mod arguments;
 pub mod back_end;
 pub mod boot;
@@ -13,9 +14,11 @@ pub mod configuration;
 mod disk;
 pub mod ending;
 pub mod gpu;
+mod guests;
 pub mod initramfs;
 mod interactive;
 pub mod passthrough;
+mod patience;
 pub mod program;
 pub mod progress;
 pub mod report;

@@ -16,15 +16,15 @@ pub struct ProgramArguments {
     /// File that the program needs. HOST is its path on this host, GUEST its absolute path in the
     /// guest; by default, the file keeps its name and lies in the root folder, in which the program
     /// starts. Can be given several times.
-    #[arg(long = "file", value_name = "HOST[:GUEST]", requires = "program")]
+    #[arg(long = "file", value_name = "HOST[:GUEST]")]
     pub files: Vec<OsString>,
     /// Kernel module to load before the program starts. Modules that are found for the kernel are
     /// loaded first (uio_pci_generic, virtio_pci, virtio_blk, virtio_rng and their dependencies).
     /// Can be given several times.
-    #[arg(long = "module", value_name = "FILE.ko", requires = "program")]
+    #[arg(long = "module", value_name = "FILE.ko")]
     pub modules: Vec<PathBuf>,
     /// Arguments that the program gets.
-    #[arg(last = true, value_name = "ARGUMENTS", requires = "program")]
+    #[arg(last = true, value_name = "ARGUMENTS")]
     pub program_arguments: Vec<OsString>,
 }
 
@@ -77,7 +77,7 @@ fn modules_of(kernel: Kernel) -> Vec<KernelModule> {
         log::warn!(
             "cannot find the modules of Linux kernel {release} beside {path} or on this host: \
              without module uio_pci_generic the guest's programs get no interrupts; give the \
-             module with --module",
+             module with --module, or unpack the package that has both kernel and modules",
             path = kernel.path.display()
         );
         return Vec::new();
@@ -103,6 +103,7 @@ fn refused(error: WorkloadError) -> Failure {
             ..
         } => Failure::new(Code::Image, message, source),
         WorkloadError::Read { source, .. } => Failure::new(Code::Usage, message, source),
+        WorkloadError::Module { source, .. } => Failure::new(Code::Usage, message, source),
         WorkloadError::Path(_) | WorkloadError::Archive(_) | WorkloadError::Hidden { .. } => {
             Failure::usage(message)
         }

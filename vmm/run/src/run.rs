@@ -3,7 +3,8 @@
 use std::error::Error;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::thread::available_parallelism;
+use std::time::Instant;
 
 use causeway_mediator::backend::Attributes;
 use causeway_mediator::{OpenError, SessionSource};
@@ -27,13 +28,14 @@ use crate::ending::{RunCode, exit_code, explain};
 use crate::gpu::Isolation;
 use crate::interactive::{self, Interactive};
 use crate::passthrough;
+use crate::patience::Patience;
 use crate::progress::{Caption, Watch};
 use crate::report::{BackendReport, PhaseReport, RatioReport, Report, SCHEMA, VmReport};
 use crate::table;
 use causeway_publisher::{Guest, PublishError, Publisher, Snapshot};
 use causeway_terminal as terminal;
 use causeway_terminal::ReportFile;
-use causeway_terminal::{Code, Failure};
+use causeway_terminal::{Code, Failure, shown_path};
 
 /// Aperture of each VM in bytes.
 const APERTURE_BYTES: u64 = 64 << 30;
@@ -58,6 +60,10 @@ pub struct RunOutcome {
 /// a device is not available, if a VM cannot be created, or if the report cannot be written.
 pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failure> {
     let run = Run::check(arguments)?;
+    terminal::refuse_same_file(&[
+        ("--json", arguments.json.as_deref()),
+        ("--metrics-socket", arguments.metrics_socket.as_deref()),
+    ])?;
     let mut signals = block_signals()?;
     let report_file = ReportFile::prepare(arguments.json.as_deref())?;
     let RunOutcome {
@@ -134,15 +140,21 @@ pub fn execute(
         kvm::open().map_err(|e| Failure::new(Code::Kvm, "cannot use KVM, which guests need", e))?;
     raise_descriptor_limit();
     passthrough::check(run)?;
+    let cpus = available_parallelism().map_or(1, usize::from);
+    let cpus = u32::try_from(cpus).unwrap_or(u32::MAX);
+    warn_of(run.settings.crowding(cpus).as_deref());
+    let mut patience = Patience::new(run.settings.timeout_s, signals);
     let back_end = BackEnd::new(run)?;
-    let (vms, test_devices) = create(run, &kvm, back_end.sessions(), extras)?;
+    let (vms, test_devices) = create(run, &kvm, back_end.sessions(), extras, &mut patience)?;
+    // Only now, because it does not concern a kernel that cannot boot.
+    warn_of(run.settings.interpretation(|| Host::probe().kvm));
     let attributes = vms.first().map(Vm::gpu);
     // Monitors get no answers after this value is dropped.
     let _publisher = publish(run, &vms)?;
     let interactive = interactive(run, &vms)?;
     let watch = watch(run, interactive.is_some(), extras)?;
     let limits = Limits {
-        timeout: Some(Duration::from_secs(run.settings.timeout_s)),
+        timeout: patience.left(),
     };
     let outcomes = event_loop::run_all(vms, &limits, signals);
     drop(interactive);
@@ -162,6 +174,10 @@ pub fn execute(
         guest_reports,
         report,
     })
+}
+
+fn warn_of(problem: Option<&str>) {
+    problem.iter().for_each(|problem| log::warn!("{problem}"));
 }
 
 /// Starts to watch the memory of this process, and shows the progress line unless the run is
@@ -233,6 +249,7 @@ fn create(
     kvm: &Kvm,
     sessions: &dyn SessionSource,
     extras: &Extras,
+    patience: &mut Patience<'_>,
 ) -> Result<(Vec<Vm>, Vec<Arc<TestDevice>>), Failure> {
     let mailboxes = Arc::new(Mailboxes::default());
     let settings = &run.settings;
@@ -262,7 +279,13 @@ fn create(
             attached,
         };
         let console = console(run, &config.name);
-        let vm = Vm::new(kvm, &config, sessions, quota, console).map_err(|e| refused(run, e))?;
+        let vm = Vm::new_unless(kvm, &config, sessions, quota, console, &mut || {
+            patience.ended()
+        });
+        let vm = vm.map_err(|e| match (e, patience.end()) {
+            (VmError::Interrupted, Some(end)) => end.failure(run, index),
+            (e, _) => refused(run, e),
+        })?;
         Ok((vm, test_device))
     };
     (0..settings.vms).map(create).collect()
@@ -319,7 +342,7 @@ fn publish(run: &Run, vms: &[Vm]) -> Result<Publisher, Failure> {
 pub fn unpublished(error: PublishError) -> Failure {
     match error {
         PublishError::Metrics { path, source } => {
-            Failure::usage_from("--metrics-socket", &path.display().to_string(), source)
+            Failure::usage_from("--metrics-socket", &shown_path(&path), source)
         }
         PublishError::Thread(e) => Failure::new(
             Code::Crashed,
