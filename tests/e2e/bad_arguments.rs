@@ -193,7 +193,7 @@ fn pairs_that_other_commands_do_not_take_are_refused() {
         ),
         (
             &["bench", "exits", "--compare", "a", "b", "--quick"],
-            ["--compare", "--quick"],
+            ["--compare", "other options"],
         ),
         (
             &["bench", "exits", "--compare", "a"],

@@ -209,15 +209,16 @@ fn comma_separated_values_go_to_standard_output_in_place_of_the_table() {
         return;
     }
     let scratch = Scratch::new();
-    let one = [
+    let words = [
         "--only",
         "load",
         "--mechanism",
         "mediated",
         "--repetitions",
         "1",
+        "--csv",
+        "-",
     ];
-    let words = [&one[..], &["--gpu", "software", "--csv", "-"]].concat();
     let outcome = quick(&scratch, &words);
     outcome.assert_passed();
     let lines: Vec<&str> = outcome.stdout.lines().collect();

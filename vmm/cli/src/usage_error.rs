@@ -114,12 +114,13 @@ fn texts(error: &Error, kind: ContextKind) -> Vec<String> {
     }
 }
 
-/// Returns `--memory` for `--memory <SIZE>`.
+/// Returns `--memory` for `--memory <SIZE>`, and `PID` for `[PID]` or `<PID>`.
 fn option_name(shown: &str) -> String {
-    match shown.split_once(' ') {
-        Some((name, _)) if shown.starts_with('-') => name.to_owned(),
-        _ => shown.to_owned(),
-    }
+    let name = match shown.split_once(' ') {
+        Some((name, _)) if shown.starts_with('-') => name,
+        _ => shown,
+    };
+    name.trim_matches(['[', ']', '<', '>']).to_owned()
 }
 
 /// Returns a value as messages show it: an empty one in quotes.
@@ -182,8 +183,11 @@ mod tests {
                 &["serve"],
                 "--socket <PATH> is missing: `causeway serve --help` lists the options",
             ),
-            (&["stat", "1", "--all"], "<PID> cannot be used with --all"),
-            (&["stat", "-7"], "invalid value -7 for [PID]: "),
+            (&["stat", "1", "--all"], "PID cannot be used with --all"),
+            (
+                &["stat", "-7"],
+                "invalid value -7 for PID: choose a whole number from 1",
+            ),
         ] {
             let message = refused(words);
             assert!(message.starts_with(line), "{words:?}: {message}");

@@ -61,7 +61,7 @@ const GUESTS: [Guest; 16] = {
         guest(
             "visible",
             Product,
-            "GPU memory that the CPU of the guest can access, 1 s",
+            "GPU memory that the CPU of the guest can access, less than 1 s",
         ),
         guest(
             "hostile",
@@ -75,7 +75,7 @@ const GUESTS: [Guest; 16] = {
                 "residue",
                 Product,
                 "frees memory and checks that the next \
-               one to get it finds zeros, 5 s",
+               one to get it finds zeros, 10 s",
             ),
         ),
         with(
