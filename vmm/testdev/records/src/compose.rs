@@ -27,13 +27,13 @@ impl RecordHeader {
 }
 
 /// Text of a record, cut at a character's end where the room is too small.
-struct Text<const BYTES: usize> {
-    room: [u8; BYTES],
-    used: usize,
+pub(crate) struct Text<const BYTES: usize> {
+    pub(crate) room: [u8; BYTES],
+    pub(crate) used: usize,
 }
 
 impl<const BYTES: usize> Text<BYTES> {
-    fn new(text: impl fmt::Display) -> Self {
+    pub(crate) fn new(text: impl fmt::Display) -> Self {
         let mut cut = Self {
             room: [0; BYTES],
             used: 0,
