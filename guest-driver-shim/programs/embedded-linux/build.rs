@@ -20,6 +20,7 @@ const PACKAGES: &[(&str, &[&str])] = &[
             "interrupts",
             "edu",
             "random",
+            "phases",
         ],
     ),
     ("causeway-info", &["causeway-info"]),

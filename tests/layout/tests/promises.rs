@@ -60,6 +60,10 @@ const RULES: &[Rule] = &[
         may_need: &["protocol", "guest-driver-shim", "vmm/testdev/records"],
     },
     Rule {
+        folder: "guest-driver-shim/linux",
+        may_need: &["protocol", "guest-driver-shim", "vmm/testdev/records"],
+    },
+    Rule {
         folder: "guest-driver-shim/init",
         may_need: &["protocol", "guest-driver-shim", "vmm/testdev/records"],
     },
