@@ -140,14 +140,18 @@ fn help_names_every_option_and_every_exit_code() {
         "--vms",
         "--timeout",
         "--json",
+        "--require-zero-exits",
     ] {
         assert!(outcome.stdout.contains(option), "{option}: {outcome:?}");
     }
     let outcome = scratch.run(&["--help"]);
-    for code in ["0 ", "1 ", "2 ", "3 ", "4 ", "5 ", "6 ", "7 ", "130, 143"] {
+    for code in [
+        "0 ", "1 ", "2 ", "3 ", "4 ", "5 ", "6 ", "7 ", "8 ", "9 ", "10 ",
+    ] {
         assert!(
-            outcome.stdout.contains(&format!("  {code}")),
+            outcome.stdout.contains(&format!(" {code} ")),
             "{code}: {outcome:?}"
         );
     }
+    assert!(outcome.stdout.contains("130, 143"), "{outcome:?}");
 }

@@ -9,6 +9,7 @@ mod bad_systems;
 mod bare_images;
 mod command;
 mod cuda;
+mod data_path;
 mod doctor;
 mod ending;
 mod exits;

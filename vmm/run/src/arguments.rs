@@ -73,6 +73,10 @@ pub struct RunArguments {
     /// End the run after this many seconds. If guests still run then, the run fails.
     #[arg(long, value_name = "S", default_value_t = 300)]
     pub timeout: u64,
+    /// Fail the run, with exit code 10, if the data path of a guest has an exit to user space, or if
+    /// no guest marks a phase of the data path (docs/guests.md, "Phases").
+    #[arg(long)]
+    pub require_zero_exits: bool,
     /// Write the report as JSON to this file; - writes it to standard output instead of the table.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

@@ -10,6 +10,7 @@ pub mod arguments;
 pub mod back_end;
 pub mod boot;
 pub mod configuration;
+pub mod data_path;
 mod disk;
 pub mod ending;
 pub mod gpu;

@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use causeway_mediator::SessionReport;
 use causeway_mediator::statistics::Kind;
 use causeway_software::LaunchCount;
-use causeway_testdev::{Figure, Phase};
+use causeway_testdev::{CountedExits, Figure, Phase};
 use causeway_vmm::bus::StrayCounts;
 use causeway_vmm::host::Host;
 use causeway_vmm::passthrough::DeviceReport;
 use serde::{Deserialize, Serialize};
+
+use crate::data_path::DataPath;
 
 /// Name and version of the report's format. New fields may be added in the same version; if the
 /// meaning of a field changes, the version after the slash grows.
@@ -28,8 +30,16 @@ pub struct Report {
     pub backend: BackendReport,
     /// Name of the guest program or kernel that ran in every VM.
     pub guest: String,
-    /// `pass` if every VM passed and KVM and the VMM counted the same exits, else `fail`.
+    /// `pass` if every VM passed, KVM and the VMM counted the same exits, and the data path had no
+    /// exits if `--require-zero-exits` was given; else `fail`.
     pub outcome: &'static str,
+    /// Why the run passed or failed, as text for people.
+    pub reason: String,
+    /// Number of exits to user space in all phases of the data path, by KVM's count or the VMM's,
+    /// whichever is larger in a phase.
+    pub data_path_exits: u64,
+    /// Whether the data path had exits to user space.
+    pub data_path: DataPath,
     /// Time from the start of the process to the first guest instruction, in microseconds; absent
     /// if no guest ran.
     pub boot_us: Option<u64>,
@@ -133,6 +143,10 @@ pub struct VmReport {
     /// Exits that reached the VMM over the VM's whole life, by reason, device and register, as the
     /// VMM counts them.
     pub vmm_exits: BTreeMap<String, u64>,
+    /// Exits during the life of the program that a Linux guest ran, from its start to its end or,
+    /// if it did not end, to the VM's; absent if the guest's first process did not mark its begin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub program: Option<CountedExits>,
     /// What the mediator counted for the VM's session.
     pub session: SessionCounts,
     /// Where the session ran: `none` for the process of the VM, `process` for a worker process.
@@ -284,10 +298,59 @@ impl Report {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn phase(kvm: [u64; 3], vmm: [u64; 2]) -> PhaseReport {
+    /// A report of a run without VMs and phases.
+    pub(crate) fn report() -> Report {
+        Report {
+            schema: SCHEMA,
+            causeway: "0",
+            host: Host::probe(),
+            backend: BackendReport {
+                name: "software".to_owned(),
+                compute_units: 2,
+                memory_bytes_per_vm: 1 << 30,
+            },
+            guest: "test".to_owned(),
+            outcome: "fail",
+            reason: String::new(),
+            data_path_exits: 0,
+            data_path: DataPath::Unmarked,
+            boot_us: None,
+            vmm_rss_bytes: 0,
+            vmm_rss_bytes_per_vm: 0,
+            vms: Vec::new(),
+            phases: Vec::new(),
+            ratios: Vec::new(),
+            kernels: Vec::new(),
+        }
+    }
+
+    /// A VM of which nothing was counted.
+    pub(crate) fn vm() -> VmReport {
+        VmReport {
+            vm: 0,
+            vcpus: 1,
+            memory_bytes: 64 << 20,
+            result: "passed".to_owned(),
+            passed: true,
+            program_status: None,
+            strays: StrayCounts::default(),
+            kvm_exits: BTreeMap::new(),
+            vmm_exits: BTreeMap::new(),
+            program: None,
+            session: SessionCounts::from(&SessionReport::of(1, "vm0")),
+            isolation: "none",
+            worker_rss_bytes: None,
+            worker_restarts: None,
+            devices: Vec::new(),
+        }
+    }
+
+    /// A phase of the data path with KVM's `mmio_exits`, `io_exits` and `insn_emulation`, and the
+    /// VMM's counts of accesses to memory and to ports.
+    pub(crate) fn phase(kvm: [u64; 3], vmm: [u64; 2]) -> PhaseReport {
         let named = |names: &[&str], values: &[u64]| {
             names
                 .iter()

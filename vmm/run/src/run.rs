@@ -23,7 +23,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::arguments::RunArguments;
 use crate::back_end::BackEnd;
 use crate::configuration::{Run, RunSettings, unavailable};
-use crate::ending::{RunCode, exit_code, explain};
+use crate::data_path::DataPath;
+use crate::ending::{RunCode, Verdict, explain, explain_counts, verdict};
 use crate::gpu::Isolation;
 use crate::interactive::{self, Interactive};
 use crate::passthrough;
@@ -45,8 +46,8 @@ pub struct RunOutcome {
     pub outcomes: Vec<VmOutcome>,
     /// What each guest reported to its test device, in the order of the VMs.
     pub guest_reports: Vec<testdev::Report>,
-    /// The report for users. Its field `outcome` is "fail": if the run passed, the caller sets it
-    /// to "pass".
+    /// The report for users. Its field `outcome` is "fail", and `reason` is empty: the caller sets
+    /// both when it knows whether the run passed.
     pub report: Report,
 }
 
@@ -65,19 +66,22 @@ pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failu
         mut report,
         ..
     } = execute(&run, started, &mut signals, &Extras::default())?;
-    let code = exit_code(
+    let Verdict { code, reason } = verdict(
         run.promise,
         &outcomes,
-        report.disagreements().next().is_some(),
+        &report,
+        arguments.require_zero_exits,
     );
     if code.is_none() {
         report.outcome = "pass";
     }
+    report.reason = reason;
     let mut printed = Ok(());
     if !report_file.is_output() {
         printed = terminal::print_results(&table::render(&report, terminal::output_width()));
     }
     explain(&run, &outcomes);
+    explain_counts(code, &report);
     // Written even if the table could not be printed.
     report_file.write(&report)?;
     printed?;
@@ -157,6 +161,7 @@ pub fn execute(
     for (vm, (outcome, reported)) in (0..).zip(outcomes.iter().zip(&guest_reports)) {
         report.add(vm, run, outcome, reported);
     }
+    report.count_data_path();
     Ok(RunOutcome {
         outcomes,
         guest_reports,
@@ -199,6 +204,9 @@ fn report(run: &Run, gpu: Option<Attributes>, vmm_rss_bytes: u64) -> Report {
         },
         guest: run.settings.guest.clone(),
         outcome: "fail",
+        reason: String::new(),
+        data_path_exits: 0,
+        data_path: DataPath::Unmarked,
         boot_us: None,
         vmm_rss_bytes,
         vmm_rss_bytes_per_vm: vmm_rss_bytes / u64::from(run.settings.vms),
@@ -357,6 +365,7 @@ impl Report {
             strays: outcome.strays,
             kvm_exits: outcome.kvm_exits.clone(),
             vmm_exits: outcome.vmm_exits.clone(),
+            program: reported.program.clone(),
             session: (&outcome.session).into(),
             isolation: worker
                 .map_or(Isolation::None, |_| Isolation::Process)

@@ -26,6 +26,9 @@ pub enum Code {
     Gpu = 8,
     /// A device of `--vfio` is not available, or the host wants it back.
     Device = 9,
+    /// The data path of a guest had exits, or no guest marked a phase of it, and
+    /// `--require-zero-exits` was given.
+    DataPathExits = 10,
     /// The signal SIGINT (Ctrl-C) ended the command.
     Interrupted = 130,
     /// The signal SIGTERM ended the command.
