@@ -7,6 +7,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::command::{Scratch, alone, kvm};
+use crate::origin::assert_origin;
 
 const USAGE: i32 = 2;
 const REPORT: i32 = 7;
@@ -79,6 +80,12 @@ fn every_workload_is_measured_by_every_mechanism_and_exits_as_often_as_it_must()
     assert!(csv.contains("insn_emulation=") || csv.contains("mmio_exits="));
     let page = std::fs::read_to_string(scratch.path("a.html")).unwrap();
     assert_eq!(page.matches("<svg").count(), 5);
+    let always = ["bench", "exits", "--quick", "--gpu", "software"];
+    assert_origin(
+        &report,
+        &[&always, &["--repetitions", "2"], &files[..]].concat(),
+    );
+    assert!(page.contains(report["time"].as_str().unwrap()), "no date");
     let compared = scratch.run(&["bench", "exits", "--compare", "a.json", "a.json"]);
     compared.assert_passed();
     for said in [" 0 changes beyond noise", "2 and 2 samples"] {

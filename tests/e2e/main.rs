@@ -15,6 +15,7 @@ mod exits;
 mod guests;
 mod interactive;
 mod measure;
+mod origin;
 mod output;
 mod parsed_report;
 mod programs;

@@ -4,6 +4,7 @@ use causeway_bench_workloads::LINES;
 use serde_json::Value;
 
 use crate::command::{Scratch, alone, kvm};
+use crate::origin::assert_origin;
 use crate::standin::{Machine, NAME};
 
 #[test]
@@ -29,7 +30,7 @@ fn every_line_is_measured_in_the_guest_and_natively_and_the_data_path_never_exit
     outcome.assert_passed();
     let report = machine.json("b.json");
     assert_eq!(report["schema"], "causeway.bench-gpu/1");
-    assert_eq!(report["command"], serde_json::json!(words));
+    assert_origin(&report, &words);
     assert_eq!(report["passed"], true);
     assert_eq!(report["device"]["driver"], "CUDA 13.0");
     assert!(report["device"]["name"].as_str().unwrap().contains(NAME));
@@ -119,9 +120,11 @@ fn lives_leave_nothing_although_some_are_cut_short() {
             "bench", "lives", "--count", "12", "--kill", "4", "--mib", "16",
         ];
         let rest = ["--kill-within-ms", "20", "--json", "l.json", "--gpu", gpu];
-        let outcome = machine.run(&[&words[..], &rest].concat());
+        let words = [&words[..], &rest].concat();
+        let outcome = machine.run(&words);
         outcome.assert_passed();
         let report = machine.json("l.json");
+        assert_origin(&report, &words);
         assert_eq!(report["schema"], "causeway.bench-lives/1");
         assert_eq!(
             (&report["lives"], &report["failed"]),

@@ -32,7 +32,7 @@ use causeway_run::ending::{RunCode, exit_code, explain};
 use causeway_run::progress::Caption;
 use causeway_run::{Extras, RunOutcome, block_signals, execute};
 use causeway_terminal as terminal;
-use causeway_terminal::{Code, Failure};
+use causeway_terminal::{Code, Failure, Origin};
 use device::DeviceChoice;
 use omission::Omission;
 use outputs::Outputs;
@@ -42,13 +42,12 @@ use report::ExitsReport;
 const GUEST: &str = "mechanisms";
 
 /// Runs `causeway bench exits` on each back end and prints the tables. If a back end does not
-/// succeed, later ones are not measured, and its exit code is returned. `command` is the command
-/// line, for the report.
+/// succeed, later ones are not measured, and its exit code is returned.
 ///
 /// # Errors
 /// A failure with its exit code if an argument is invalid, a run fails, or an output cannot be
 /// written.
-pub fn run(arguments: &ExitsArguments, command: &[String]) -> Result<ExitCode, Failure> {
+pub fn run(arguments: &ExitsArguments) -> Result<ExitCode, Failure> {
     if let [before, after] = &arguments.compare[..] {
         terminal::print_results(&compare::run(before, after)?)?;
         return Ok(ExitCode::SUCCESS);
@@ -67,7 +66,6 @@ pub fn run(arguments: &ExitsArguments, command: &[String]) -> Result<ExitCode, F
     for (gpu, outputs) in chosen.iter().zip(outputs) {
         let one = One {
             arguments,
-            command,
             gpu,
             absent: absent.take(),
         };
@@ -82,7 +80,6 @@ pub fn run(arguments: &ExitsArguments, command: &[String]) -> Result<ExitCode, F
 /// The measurement of one back end.
 struct One<'a> {
     arguments: &'a ExitsArguments,
-    command: &'a [String],
     gpu: &'a str,
     /// A back end that this host lacks, for the report.
     absent: Option<Omission>,
@@ -96,11 +93,12 @@ impl One<'_> {
         outputs: Outputs,
     ) -> Result<ExitCode, Failure> {
         let arguments = self.arguments;
+        let origin = Origin::now();
         let ram_bytes = arguments.memory.saturating_mul(1 << 20);
         let DeviceChoice { device, refused } = device::find(device::address(arguments)?, ram_bytes);
         let plan = plan.with_device(device.as_ref().map(|device| device.memory()));
         let run = checked_run(arguments, self.gpu, plan)?;
-        let mut report = ExitsReport::new(plan, &run.settings.gpu, self.command.to_vec());
+        let mut report = ExitsReport::new(plan, &run.settings.gpu, origin);
         report.missing.extend(self.absent);
         let mechanisms = match mechanisms(&run, plan) {
             Ok(mechanisms) => Arc::new(mechanisms.with_device(device.clone())),

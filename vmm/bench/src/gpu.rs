@@ -20,18 +20,17 @@ use causeway_run::configuration::{Run, RunSettings};
 use causeway_run::ending::{RunCode, exit_code, explain};
 use causeway_run::{Extras, RunOutcome, block_signals, execute};
 use causeway_terminal as terminal;
-use causeway_terminal::Failure;
-use causeway_terminal::ReportFile;
+use causeway_terminal::{Failure, Origin, ReportFile};
 use native::NativeGpu;
 use report::{BenchReport, DeviceReport, LineReport, SCHEMA};
 
-/// Runs `causeway bench gpu`, prints the table, and returns the exit code. `command` is the command
-/// line, for the report.
+/// Runs `causeway bench gpu`, prints the table, and returns the exit code.
 ///
 /// # Errors
 /// A failure with its exit code if an argument is invalid, the run fails, or the report cannot be
 /// written.
-pub fn run(arguments: &GpuArguments, command: Vec<String>) -> Result<ExitCode, Failure> {
+pub fn run(arguments: &GpuArguments) -> Result<ExitCode, Failure> {
+    let origin = Origin::now();
     let run = checked_run(arguments)?;
     let mut signals = block_signals()?;
     let report_file = ReportFile::prepare(arguments.json.as_deref())?;
@@ -53,13 +52,16 @@ pub fn run(arguments: &GpuArguments, command: Vec<String>) -> Result<ExitCode, F
         &finished.outcomes,
         finished.report.disagreements().next().is_some(),
     );
-    let Some(report) = report(&run, finished, command, identity, code.is_none()) else {
+    let Some(report) = report(&run, finished, origin, identity, code.is_none()) else {
         return Ok(code.map_or(ExitCode::SUCCESS, RunCode::into));
     };
+    let mut printed = Ok(());
     if !report_file.is_output() {
-        terminal::print_results(&table::render(&report))?;
+        printed = terminal::print_results(&table::render(&report));
     }
+    // Written even if the table could not be printed.
     report_file.write(&report)?;
+    printed?;
     Ok(code.map_or(ExitCode::SUCCESS, RunCode::into))
 }
 
@@ -90,7 +92,7 @@ fn checked_run(arguments: &GpuArguments) -> Result<Run, Failure> {
 fn report(
     run: &Run,
     finished: RunOutcome,
-    command: Vec<String>,
+    origin: Origin,
     identity: Option<GpuIdentity>,
     passed: bool,
 ) -> Option<BenchReport> {
@@ -101,7 +103,7 @@ fn report(
     Some(BenchReport {
         schema: SCHEMA,
         causeway: env!("CARGO_PKG_VERSION"),
-        command,
+        origin: origin.ended(),
         host: finished.report.host,
         device: DeviceReport {
             name: finished.report.backend.name,

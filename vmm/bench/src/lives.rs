@@ -15,8 +15,7 @@ use super::arguments::LivesArguments;
 use causeway_bench_medians::Distribution;
 use causeway_run::progress::{Caption, Watch};
 use causeway_terminal as terminal;
-use causeway_terminal::ReportFile;
-use causeway_terminal::{Code, Failure};
+use causeway_terminal::{Code, Failure, Origin, ReportFile};
 
 /// Name and version of the schema.
 const SCHEMA: &str = "causeway.bench-lives/1";
@@ -28,7 +27,8 @@ const SETTLE: Duration = Duration::from_secs(10);
 struct LivesReport {
     schema: &'static str,
     causeway: &'static str,
-    command: Vec<String>,
+    #[serde(flatten)]
+    origin: Origin,
     host: Host,
     /// Number of VMs.
     lives: u32,
@@ -63,7 +63,8 @@ struct Traces {
 /// # Errors
 /// A usage failure if `--kill` is out of range; other failures if the GPU is not available, a
 /// process cannot be started, or the report cannot be written.
-pub fn run(arguments: &LivesArguments, command: Vec<String>) -> Result<bool, Failure> {
+pub fn run(arguments: &LivesArguments) -> Result<bool, Failure> {
+    let origin = Origin::now();
     if arguments.kill > arguments.count {
         return Err(Failure::usage(format!(
             "invalid value {} for --kill: choose 0 to {}, the value of --count",
@@ -84,7 +85,7 @@ pub fn run(arguments: &LivesArguments, command: Vec<String>) -> Result<bool, Fai
     // The first VM may leave state that all VMs share, such as that of the driver.
     outcome(spawn(arguments), None)?;
     let before = Traces::now(free());
-    let mut report = LivesReport::new(arguments, command);
+    let mut report = LivesReport::new(arguments, origin);
     let shown = format!("{} lives", arguments.count);
     let caption: Caption = Arc::new(move || shown.clone());
     let watch = Watch::start(Some(caption)).map_err(|e| {
@@ -110,11 +111,15 @@ pub fn run(arguments: &LivesArguments, command: Vec<String>) -> Result<bool, Fai
     let after = settle(&before, free);
     watch.finish();
     report.conclude(times, &before, &after);
+    report.origin = report.origin.ended();
+    let mut printed = Ok(());
     if !report_file.is_output() {
-        terminal::print_results(&report.text())?;
+        printed = terminal::print_results(&report.text());
     }
     let passed = report.passed;
+    // Written even if the text could not be printed.
     report_file.write(&report)?;
+    printed?;
     Ok(passed)
 }
 
@@ -211,11 +216,11 @@ fn children() -> Vec<u32> {
 }
 
 impl LivesReport {
-    fn new(arguments: &LivesArguments, command: Vec<String>) -> Self {
+    fn new(arguments: &LivesArguments, origin: Origin) -> Self {
         Self {
             schema: SCHEMA,
             causeway: env!("CARGO_PKG_VERSION"),
-            command,
+            origin,
             host: Host::probe(),
             lives: arguments.count,
             killed: 0,
@@ -258,8 +263,9 @@ impl LivesReport {
             format!(", a life takes {:.0} ms (median)", life.median_ns / 1e6)
         });
         format!(
-            "{} VMs one after the other, {} killed ({} more had ended before), {} failed{life}\n\
+            "{}\n{} VMs one after the other, {} killed ({} more had ended before), {} failed{life}\n\
              {memory}; {} processes and {} files in /dev/shm left -> {}\n",
+            self.origin.line(self.causeway),
             self.lives,
             self.killed,
             self.ended_before_the_kill,
@@ -327,7 +333,7 @@ mod tests {
         };
         let before = traces(Some(100), &[1], 2);
         let passes = |after: &Traces| {
-            let mut report = LivesReport::new(&arguments(1, 0), Vec::new());
+            let mut report = LivesReport::new(&arguments(1, 0), Origin::now());
             report.conclude(vec![1.0], &before, after);
             report.passed
         };

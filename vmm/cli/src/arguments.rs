@@ -12,7 +12,7 @@ use clap::{Parser, Subcommand};
 /// Mediated pass-through GPU virtualization: guests on KVM use a shared GPU, and their data path
 /// causes no VM exits.
 #[derive(Debug, Parser)]
-#[command(version, max_term_width = 110, after_help = EXIT_CODES)]
+#[command(version = VERSION, max_term_width = 110, after_help = EXIT_CODES)]
 pub struct Arguments {
     /// The subcommand, with its own arguments.
     #[command(subcommand)]
@@ -43,6 +43,16 @@ pub enum Command {
     #[command(hide = true)]
     TerminalKeeper,
 }
+
+/// Revision from which this program was built (`build.rs`).
+pub const REVISION: &str = env!("CAUSEWAY_REVISION");
+/// Text of `--version`.
+const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (",
+    env!("CAUSEWAY_REVISION"),
+    ")"
+);
 
 const EXIT_CODES: &str = "\
 Exit codes (with --program, the program's own status if it ended; docs/guests.md):

@@ -11,6 +11,7 @@ use arguments::{Arguments, Command};
 
 fn main() -> ExitCode {
     let started = causeway_run::progress::process_start(Instant::now());
+    causeway_terminal::set_revision(arguments::REVISION);
     let arguments = Arguments::parse();
     causeway_terminal::start_logging();
     let result = match arguments.command {

@@ -11,6 +11,8 @@ use causeway_vmm::host::Host;
 use causeway_vmm::passthrough::DeviceReport;
 use serde::{Deserialize, Serialize};
 
+use causeway_terminal::Origin;
+
 /// Name and version of the report's format. New fields may be added in the same version; if the
 /// meaning of a field changes, the version after the slash grows.
 pub const SCHEMA: &str = "causeway.report/1";
@@ -22,6 +24,9 @@ pub struct Report {
     pub schema: &'static str,
     /// Version of Causeway that made the report.
     pub causeway: &'static str,
+    /// Time, command line, build and load of the run.
+    #[serde(flatten)]
+    pub origin: Origin,
     /// The machine on which the run took place.
     pub host: Host,
     /// The back end that executed the guests' GPU work.

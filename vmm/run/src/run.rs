@@ -32,8 +32,7 @@ use crate::report::{BackendReport, PhaseReport, RatioReport, Report, SCHEMA, VmR
 use crate::table;
 use causeway_publisher::{Guest, PublishError, Publisher, Snapshot};
 use causeway_terminal as terminal;
-use causeway_terminal::ReportFile;
-use causeway_terminal::{Code, Failure};
+use causeway_terminal::{Code, Failure, Origin, ReportFile};
 
 /// Aperture of each VM in bytes.
 const APERTURE_BYTES: u64 = 64 << 30;
@@ -130,6 +129,7 @@ pub fn execute(
     signals: &mut Signals,
     extras: &Extras,
 ) -> Result<RunOutcome, Failure> {
+    let origin = Origin::now();
     let kvm =
         kvm::open().map_err(|e| Failure::new(Code::Kvm, "cannot use KVM, which guests need", e))?;
     raise_descriptor_limit();
@@ -151,7 +151,7 @@ pub fn execute(
     let mut report = Report {
         boot_us: boot_us(&outcomes, started),
         kernels: back_end.kernels(&outcomes),
-        ..report(run, attributes, watch.finish())
+        ..report(run, attributes, watch.finish(), origin.ended())
     };
     let guest_reports: Vec<_> = test_devices.iter().map(|device| device.report()).collect();
     for (vm, (outcome, reported)) in (0..).zip(outcomes.iter().zip(&guest_reports)) {
@@ -183,7 +183,7 @@ fn watch(run: &Run, interactive: bool, extras: &Extras) -> Result<Watch, Failure
 
 /// Returns the report of a run without its VMs, whose outcome is not known yet. `gpu` is what the
 /// back end says about the GPU, if a VM was created.
-fn report(run: &Run, gpu: Option<Attributes>, vmm_rss_bytes: u64) -> Report {
+fn report(run: &Run, gpu: Option<Attributes>, vmm_rss_bytes: u64, origin: Origin) -> Report {
     let (name, memory_bytes, compute_units) = match gpu {
         Some(gpu) => (gpu.name, gpu.memory_bytes, gpu.compute_units),
         None => (String::new(), u64::MAX, 0),
@@ -191,6 +191,7 @@ fn report(run: &Run, gpu: Option<Attributes>, vmm_rss_bytes: u64) -> Report {
     Report {
         schema: SCHEMA,
         causeway: env!("CARGO_PKG_VERSION"),
+        origin,
         host: Host::probe(),
         backend: BackendReport {
             name,

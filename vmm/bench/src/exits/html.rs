@@ -66,7 +66,7 @@ fn head(out: &mut String, report: &ExitsReport) {
         "<p class=\"quiet\">The same guest runs the same workloads by each mechanism, in \
          turn.</p>\n",
     );
-    let host = &report.host;
+    let (host, origin) = (&report.host, &report.origin);
     let devices = report.devices.iter().map(|device| {
         let value = format!("{} ({}), passed through", device.address, device.id);
         ("device", value)
@@ -77,8 +77,15 @@ fn head(out: &mut String, report: &ExitsReport) {
         ("memory", format!("{} GiB", host.memory_bytes >> 30)),
         ("kernel", host.kernel.clone()),
         ("KVM", host.kvm.text().to_string()),
-        ("causeway", report.causeway.to_owned()),
-        ("command", report.command.join(" ")),
+        ("host", origin.host_name.clone()),
+        ("date", origin.time.clone()),
+        ("duration", format!("{:.0} s", origin.duration_s)),
+        ("load", format!("{} (mean of a minute)", origin.load_text())),
+        (
+            "causeway",
+            format!("{} ({})", report.causeway, origin.revision),
+        ),
+        ("command", origin.command.join(" ")),
         ("samples", format!("{} of each cell", report.repetitions)),
         ("result", verdict(report)),
     ];
@@ -252,6 +259,23 @@ mod tests {
         let page = page(&report).unwrap();
         assert!(page.contains("not passed: passed; 1 counts or samples are wrong"));
         assert!(page.contains("<li>load 65536 trap: KVM counted &lt;1&gt;</li>"));
+    }
+
+    #[test]
+    fn a_page_says_when_and_where_it_was_measured_and_by_which_build() {
+        let report = empty();
+        let page = page(&report).unwrap();
+        for (name, value) in [
+            ("date", &report.origin.time),
+            ("host", &report.origin.host_name),
+            ("causeway", &format!("{} (unknown)", report.causeway)),
+        ] {
+            assert!(!value.is_empty());
+            assert!(
+                page.contains(&format!("<dt>{name}</dt><dd>{value}</dd>")),
+                "{page}"
+            );
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::counts::KvmCounts;
 use super::omission::{Omission, left_out, not_reached};
 use causeway_run::RunOutcome;
 use causeway_run::report::PhaseReport;
-use causeway_terminal::Failure;
+use causeway_terminal::{Failure, Origin};
 
 /// Name and version of the report's format. Fields may be added; if the meaning of a field changes,
 /// so does the number.
@@ -33,8 +33,9 @@ pub struct ExitsReport {
     pub schema: &'static str,
     /// Version of Causeway that made the report.
     pub causeway: &'static str,
-    /// Command line of the benchmark.
-    pub command: Vec<String>,
+    /// Time, command line, build and load of the benchmark on this back end.
+    #[serde(flatten)]
+    pub origin: Origin,
     /// The machine on which the benchmark ran.
     pub host: Host,
     /// Name of the back end and its device.
@@ -81,12 +82,12 @@ struct RunData<'m> {
 
 impl ExitsReport {
     /// Returns the report of a run that has not begun. `plan` says which cells will be measured,
-    /// `gpu` is the value of `--gpu`, `command` the command line.
-    pub fn new(plan: Plan, gpu: &str, command: Vec<String>) -> Self {
+    /// `gpu` is the value of `--gpu`.
+    pub fn new(plan: Plan, gpu: &str, origin: Origin) -> Self {
         Self {
             schema: SCHEMA,
             causeway: env!("CARGO_PKG_VERSION"),
-            command,
+            origin,
             host: Host::probe(),
             backend: gpu.to_owned(),
             gpu: gpu.to_owned(),
@@ -108,6 +109,7 @@ impl ExitsReport {
         let everything = |mechanism| Omission::everything(mechanism, reason);
         Self {
             passed: true,
+            origin: self.origin.ended(),
             missing: self.plan.mechanisms().map(everything).collect(),
             ..self
         }
@@ -131,6 +133,7 @@ impl ExitsReport {
             guest_passed: outcome.is_some_and(|outcome| matches!(outcome.result, VmResult::Pass)),
         };
         let mut report = Self {
+            origin: self.origin.ended(),
             host: finished.report.host.clone(),
             backend: finished.report.backend.name.clone(),
             result: outcome.map_or_else(String::new, |outcome| outcome.result.to_string()),
@@ -152,6 +155,7 @@ impl ExitsReport {
         let cell = |cell: Cell| CellReport::of(&cell, taken, &[], KvmCounts::Nothing);
         self.cells = self.plan.cells().filter_map(cell).collect();
         self.result = failure.text();
+        self.origin = self.origin.ended();
         self
     }
 
@@ -251,7 +255,7 @@ pub mod tests {
         let plan = Plan::all(Effort::Quick, 2)
             .of_workloads(&[WorkloadKind::LaunchAndWait])
             .of_mechanisms(&[MechanismKind::Trap, MechanismKind::Native]);
-        ExitsReport::new(plan, "software", vec![String::from("bench")])
+        ExitsReport::new(plan, "software", Origin::now())
     }
 
     const SAMPLES: [(MechanismKind, u64); 4] = [

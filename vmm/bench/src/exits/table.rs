@@ -35,7 +35,8 @@ const UNSTEADY: &str = "~";
 pub fn render(report: &ExitsReport) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
-    let _ = writeln!(out, "{}\n{}\n", report.backend, report.host);
+    let origin = report.origin.line(report.causeway);
+    let _ = writeln!(out, "{}\n{}\n{origin}\n", report.backend, report.host);
     for device in &report.devices {
         let _ = writeln!(out, "{}\n", causeway_run::table::passed_through(device));
     }

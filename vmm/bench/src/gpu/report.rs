@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::exits::counts::add;
 use causeway_bench_medians::{Distribution, Ratio};
+use causeway_terminal::Origin;
 
 /// Name and version of the report's format. Fields may be added; if the meaning of a field changes,
 /// so does the number.
@@ -22,8 +23,9 @@ pub struct BenchReport {
     pub schema: &'static str,
     /// Version of Causeway that made the report.
     pub causeway: &'static str,
-    /// Command line of the benchmark.
-    pub command: Vec<String>,
+    /// Time, command line, build and load of the benchmark.
+    #[serde(flatten)]
+    pub origin: Origin,
     /// The machine on which the benchmark ran.
     pub host: Host,
     /// The GPU, or the software back end, that the guest used.

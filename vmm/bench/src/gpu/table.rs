@@ -26,11 +26,12 @@ pub fn render(report: &BenchReport) -> String {
     // Writing to a string cannot fail.
     let _ = writeln!(
         out,
-        "{} ({} compute units, {} MiB)\n{}\n",
+        "{} ({} compute units, {} MiB)\n{}\n{}\n",
         report.device.name,
         report.device.compute_units,
         report.device.memory_bytes >> 20,
-        report.host
+        report.host,
+        report.origin.line(report.causeway)
     );
     let _ = writeln!(out, "{}\n", lines(&report.lines).trim_fmt());
     for figure in &report.figures {
