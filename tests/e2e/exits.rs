@@ -4,11 +4,12 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::command::{Scratch, alone, kvm};
 use crate::origin::assert_origin;
 
+const CHANGED: i32 = 1;
 const USAGE: i32 = 2;
 const REPORT: i32 = 7;
 const INTERRUPTED: i32 = 130;
@@ -87,10 +88,75 @@ fn every_workload_is_measured_by_every_mechanism_and_exits_as_often_as_it_must()
     );
     assert!(page.contains(report["time"].as_str().unwrap()), "no date");
     let compared = scratch.run(&["bench", "exits", "--compare", "a.json", "a.json"]);
-    compared.assert_passed();
+    assert_eq!(compared.code, USAGE, "times of two samples: {compared:?}");
     for said in [" 0 changes beyond noise", "2 and 2 samples"] {
         assert!(compared.stdout.contains(said), "{compared:?}");
     }
+    assert!(compared.stderr.contains("--repetitions"), "{compared:?}");
+}
+
+/// A report of one cell whose samples took these times, in nanoseconds.
+fn report_of(samples: &[f64]) -> Vec<u8> {
+    let report = json!({
+        "schema": "causeway.bench-exits/1",
+        "causeway": "0.1.0",
+        "revision": "0123456789ab",
+        "time": "2026-01-31T23:59:59Z",
+        "host": {"kvm": "svm", "kernel": "Linux 6.1", "cpu": "a processor", "cpus": 2},
+        "backend": "software",
+        "quick": true,
+        "passed": true,
+        "result": "passed",
+        "cells": [{
+            "workload": "copy-in",
+            "size": 64,
+            "mechanism": "mediated",
+            "operations": 10,
+            "time": {"median_ns": samples[0], "samples_ns": samples},
+            "exits": {"user_space_per_operation": 0.0},
+        }],
+    });
+    serde_json::to_vec(&report).unwrap()
+}
+
+#[test]
+fn a_comparison_ends_as_its_verdict_says_and_writes_it() {
+    let scratch = Scratch::new();
+    scratch.file("before.json", &report_of(&[100.0; 6]));
+    for (samples, code, verdict, changes) in [
+        (&[100.0; 6][..], 0, "unchanged", 0),
+        (&[200.0; 6], CHANGED, "changed", 1),
+        (&[200.0; 5], USAGE, "not_comparable", 0),
+    ] {
+        scratch.file("after.json", &report_of(samples));
+        let words = ["bench", "exits", "--compare", "before.json", "after.json"];
+        let outcome = scratch.run(&[&words[..], &["--json", "c.json"]].concat());
+        assert_eq!(outcome.code, code, "{outcome:?}");
+        assert!(
+            outcome.stdout.contains(" changes beyond noise"),
+            "{outcome:?}"
+        );
+        let written = report(&scratch, "c.json");
+        assert_eq!(written["schema"], "causeway.bench-exits-compare/1");
+        assert_eq!(written["verdict"], verdict, "{written}");
+        assert_eq!(written["changes"].as_array().map(Vec::len), Some(changes));
+        assert_eq!(written["before"]["revision"], "0123456789ab");
+        assert_eq!(written["after"]["file"], "after.json");
+        let outcome = scratch.run(&[&words[..], &["--json", "-"]].concat());
+        let printed: Value = serde_json::from_str(&outcome.stdout).unwrap();
+        assert_eq!(printed["changes"], written["changes"]);
+    }
+    let change = json!({
+        "workload": "copy-in", "size": 64, "mechanism": "mediated",
+        "figure": "time", "before": 100.0, "after": 200.0,
+    });
+    scratch.file("after.json", &report_of(&[200.0; 6]));
+    let words = ["bench", "exits", "--compare", "before.json", "after.json"];
+    let outcome = scratch.run(&[&words[..], &["--json", "-"]].concat());
+    let printed: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_eq!(printed["changes"], json!([change]));
+    let outcome = scratch.run(&[&words[..], &["--quick"]].concat());
+    outcome.assert_refused(USAGE, &["--compare", "--quick"]);
 }
 
 #[test]

@@ -90,8 +90,17 @@ pub struct ExitsArguments {
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Compare two reports of --json instead of measuring, and print the differences that are
-    /// larger than chance explains.
-    #[arg(long, value_names = ["BEFORE", "AFTER"], num_args = 2, exclusive = true)]
+    /// larger than chance explains. Ends with exit code 0 if there are none, 1 if there are some,
+    /// and 2 if the reports cannot be compared. --json writes the result.
+    #[arg(
+        long,
+        value_names = ["BEFORE", "AFTER"],
+        num_args = 2,
+        conflicts_with_all = [
+            "gpu", "quick", "repetitions", "only", "mechanism", "vfio", "cpl", "memory", "timeout",
+            "csv", "html",
+        ]
+    )]
     pub compare: Vec<PathBuf>,
 }
 

@@ -31,7 +31,6 @@ use causeway_run::configuration::{Run, RunSettings, unavailable};
 use causeway_run::ending::{RunCode, exit_code, explain};
 use causeway_run::progress::Caption;
 use causeway_run::{Extras, RunOutcome, block_signals, execute};
-use causeway_terminal as terminal;
 use causeway_terminal::{Code, Failure, Origin};
 use device::DeviceChoice;
 use omission::Omission;
@@ -49,8 +48,7 @@ const GUEST: &str = "mechanisms";
 /// written.
 pub fn run(arguments: &ExitsArguments) -> Result<ExitCode, Failure> {
     if let [before, after] = &arguments.compare[..] {
-        terminal::print_results(&compare::run(before, after)?)?;
-        return Ok(ExitCode::SUCCESS);
+        return compare::run(before, after, arguments.json.as_deref());
     }
     let plan = plan(arguments)?;
     device::address(arguments)?;

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 /// Exit codes of the command `causeway`, as `causeway --help` lists them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// A guest reported a failure.
+    /// A guest reported a failure, or a comparison of reports found changes.
     GuestFailed = 1,
     /// An argument of the command is invalid.
     Usage = 2,
