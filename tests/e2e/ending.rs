@@ -1,6 +1,7 @@
 //! The ways in which a run ends other than by passing: each with its own exit code, and nothing
 //! left behind.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -12,7 +13,9 @@ use crate::report;
 const GUEST_FAILED: i32 = 1;
 const CRASHED: i32 = 5;
 const TIMEOUT: i32 = 6;
+const HUNG_UP: i32 = 129;
 const INTERRUPTED: i32 = 130;
+const BROKEN_PIPE: i32 = 141;
 const TERMINATED: i32 = 143;
 
 #[test]
@@ -121,8 +124,14 @@ fn endless(scratch: &Scratch) -> Running {
         "--json",
         "report.json",
     ]);
+    wait_for(&running, "ready");
+    running
+}
+
+/// Waits until the guest has printed a word.
+fn wait_for(running: &Running, word: &str) {
     let deadline = Instant::now() + Duration::from_secs(30);
-    while !(running.stdout() + &running.stderr()).contains("ready") {
+    while !(running.stdout() + &running.stderr()).contains(word) {
         assert!(
             Instant::now() < deadline,
             "the guest never ran: {}",
@@ -130,7 +139,6 @@ fn endless(scratch: &Scratch) -> Running {
         );
         std::thread::sleep(Duration::from_millis(5));
     }
-    running
 }
 
 #[test]
@@ -138,7 +146,12 @@ fn signals_end_the_run_with_their_own_codes_and_at_once() {
     if !kvm("signals") {
         return;
     }
-    for (signal, code) in [(Signal::INT, INTERRUPTED), (Signal::TERM, TERMINATED)] {
+    for (signal, code) in [
+        (Signal::INT, INTERRUPTED),
+        (Signal::TERM, TERMINATED),
+        (Signal::HUP, HUNG_UP),
+        (Signal::PIPE, BROKEN_PIPE),
+    ] {
         let scratch = Scratch::new();
         let running = endless(&scratch);
         let sent = Instant::now();
@@ -146,5 +159,33 @@ fn signals_end_the_run_with_their_own_codes_and_at_once() {
         let outcome = running.finish();
         assert_eq!(outcome.code, code, "{outcome:?}");
         assert!(sent.elapsed() < Duration::from_secs(5), "{outcome:?}");
+        let report = report::read(&scratch, &outcome);
+        assert_eq!(report.outcome(), "fail");
     }
+}
+
+#[test]
+fn a_hangup_that_the_command_was_started_to_ignore_ends_nothing() {
+    if !kvm("nohup") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let mut code = print("ready\n");
+    code.extend(SPIN);
+    let image = scratch.file("guest.elf", &elf(&code));
+    let mut shell = Command::new("sh");
+    shell.args([
+        "-c",
+        "trap '' HUP; exec \"$@\"",
+        "sh",
+        env!("CARGO_BIN_EXE_causeway"),
+    ]);
+    shell.args(["run", "--kernel", &image, "--memory", "64"]);
+    let running = scratch.start_command(shell);
+    wait_for(&running, "ready");
+    running.signal(Signal::HUP);
+    running.signal(Signal::TERM);
+    let outcome = running.finish();
+    // Of signals that have arrived, SIGHUP would be taken first.
+    assert_eq!(outcome.code, TERMINATED, "{outcome:?}");
 }

@@ -12,6 +12,7 @@ use crate::origin::assert_origin;
 const CHANGED: i32 = 1;
 const USAGE: i32 = 2;
 const REPORT: i32 = 7;
+const HUNG_UP: i32 = 129;
 const INTERRUPTED: i32 = 130;
 
 /// Runs it quickly on the software back end.
@@ -203,6 +204,13 @@ fn a_run_that_is_interrupted_keeps_what_it_measured_and_names_the_rest() {
         return;
     }
     let _alone = alone();
+    for (signal, code) in [(Signal::INT, INTERRUPTED), (Signal::HUP, HUNG_UP)] {
+        interrupted(signal, code);
+    }
+}
+
+/// Ends a benchmark by a signal, and checks what it leaves.
+fn interrupted(signal: Signal, code: i32) {
     let scratch = Scratch::new();
     let words = [
         "bench",
@@ -229,9 +237,9 @@ fn a_run_that_is_interrupted_keeps_what_it_measured_and_names_the_rest() {
     }
     // The first sample takes less, and all of them much more.
     sleep(Duration::from_millis(500));
-    running.signal(Signal::INT);
+    running.signal(signal);
     let outcome = running.finish();
-    assert_eq!(outcome.code, INTERRUPTED, "{outcome:?}");
+    assert_eq!(outcome.code, code, "{outcome:?}");
     let report = report(&scratch, "a.json");
     assert_eq!(report["passed"], false);
     assert_eq!(

@@ -1,6 +1,9 @@
 //! `causeway bench`: that the benchmarks work. The figures of the stand-in mean nothing.
 
+use std::time::Duration;
+
 use causeway_bench_workloads::LINES;
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::command::{Scratch, alone, kvm};
@@ -145,6 +148,42 @@ fn lives_leave_nothing_although_some_are_cut_short() {
         }
         assert_eq!(machine.used_bytes(), 0);
     }
+}
+
+#[test]
+fn lives_that_a_signal_ends_are_reported_as_far_as_they_came() {
+    if !kvm("bench lives, interrupted") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let words = [
+        "bench", "lives", "--count", "1000", "--kill", "1000", "--mib", "16",
+    ];
+    let rest = [
+        "--kill-within-ms",
+        "20",
+        "--json",
+        "l.json",
+        "--gpu",
+        "software",
+    ];
+    let running = scratch.start(&[&words[..], &rest].concat());
+    // The first life is not counted; a few more take place meanwhile.
+    std::thread::sleep(Duration::from_secs(2));
+    running.signal(Signal::HUP);
+    let outcome = running.finish();
+    assert_eq!(outcome.code, 129, "{outcome:?}");
+    let text = std::fs::read_to_string(scratch.path("l.json")).unwrap();
+    let report: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        (&report["signal"], &report["passed"]),
+        (&1.into(), &false.into())
+    );
+    let ended = report["ended"].as_u64().unwrap();
+    assert!(ended < 1000, "{report}");
+    let killed = report["killed"].as_u64().unwrap();
+    let too_late = report["ended_before_the_kill"].as_u64().unwrap();
+    assert_eq!(killed + too_late, ended, "{report}");
 }
 
 #[test]

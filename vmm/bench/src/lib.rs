@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 pub use arguments::BenchCommand;
 
-use causeway_terminal::{Code, Failure};
+use causeway_terminal::Failure;
 
 /// Runs the benchmark that `command` names, prints its report, and returns the exit code.
 ///
@@ -20,10 +20,6 @@ pub fn run(command: &BenchCommand) -> Result<ExitCode, Failure> {
     match command {
         BenchCommand::Gpu(arguments) => gpu::run(arguments),
         BenchCommand::Exits(arguments) => exits::run(arguments),
-        BenchCommand::Lives(arguments) => Ok(if lives::run(arguments)? {
-            ExitCode::SUCCESS
-        } else {
-            Code::GuestFailed.into()
-        }),
+        BenchCommand::Lives(arguments) => lives::run(arguments),
     }
 }

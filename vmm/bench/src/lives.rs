@@ -3,7 +3,7 @@
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::arguments::LivesArguments;
 use causeway_bench_medians::Distribution;
+use causeway_run::block_signals;
 use causeway_run::progress::{Caption, Watch};
 use causeway_terminal as terminal;
 use causeway_terminal::{Code, Failure, Origin, ReportFile};
@@ -32,6 +33,10 @@ struct LivesReport {
     host: Host,
     /// Number of VMs.
     lives: u32,
+    /// Number of VMs that have ended, for whatever reason: fewer than `lives` after a signal.
+    ended: u32,
+    /// Number of the signal that ended the benchmark early; absent if none did.
+    signal: Option<i32>,
     /// VMs that were killed (SIGKILL to the VMM) at a random time.
     killed: u32,
     /// VMs that ended before they could be killed.
@@ -58,12 +63,13 @@ struct Traces {
 }
 
 /// Starts VMs one after the other, kills some of them, and prints what they have left behind:
-/// processes, files and used GPU memory. Returns true if no VM failed and nothing is left.
+/// processes, files and used GPU memory. Returns the exit code: 0 if no VM failed and nothing is
+/// left. A signal ends the benchmark after the VM that runs.
 ///
 /// # Errors
 /// A usage failure if `--kill` is out of range; other failures if the GPU is not available, a
 /// process cannot be started, or the report cannot be written.
-pub fn run(arguments: &LivesArguments) -> Result<bool, Failure> {
+pub fn run(arguments: &LivesArguments) -> Result<ExitCode, Failure> {
     let origin = Origin::now();
     if arguments.kill > arguments.count {
         return Err(Failure::usage(format!(
@@ -71,6 +77,7 @@ pub fn run(arguments: &LivesArguments) -> Result<bool, Failure> {
             arguments.kill, arguments.count
         )));
     }
+    let mut signals = block_signals()?;
     let report_file = ReportFile::prepare(arguments.json.as_deref())?;
     let memory = crate::gpu::native::GpuMemory::of(&arguments.gpu)?;
     let free = || memory.as_ref().and_then(|memory| memory.free_bytes());
@@ -101,6 +108,12 @@ pub fn run(arguments: &LivesArguments) -> Result<bool, Failure> {
         let kill = due.then(|| random_delay(arguments.kill_within_ms));
         let begun = Instant::now();
         let status = outcome(spawn(arguments), kill)?;
+        // The VM may have got the same signal, so its end says nothing.
+        report.signal = signals.take();
+        if report.signal.is_some() {
+            break;
+        }
+        report.ended += 1;
         match (kill, status.signal()) {
             (Some(_), Some(9)) => report.killed += 1,
             (Some(_), _) => report.ended_before_the_kill += 1,
@@ -116,11 +129,11 @@ pub fn run(arguments: &LivesArguments) -> Result<bool, Failure> {
     if !report_file.is_output() {
         printed = terminal::print_results(&report.text());
     }
-    let passed = report.passed;
+    let code = report.code();
     // Written even if the text could not be printed.
     report_file.write(&report)?;
     printed?;
-    Ok(passed)
+    Ok(code)
 }
 
 fn spawn(arguments: &LivesArguments) -> io::Result<Child> {
@@ -223,6 +236,8 @@ impl LivesReport {
             origin,
             host: Host::probe(),
             lives: arguments.count,
+            ended: 0,
+            signal: None,
             killed: 0,
             ended_before_the_kill: 0,
             failed: 0,
@@ -242,10 +257,19 @@ impl LivesReport {
         let memory_is_back = self
             .free_gpu_bytes
             .is_none_or(|(first, last)| last >= first);
-        self.passed = self.failed == 0
+        self.passed = self.signal.is_none()
+            && self.failed == 0
             && self.processes_left == 0
             && self.shared_files_left == 0
             && memory_is_back;
+    }
+
+    fn code(&self) -> ExitCode {
+        match self.signal {
+            Some(signal) => Code::of_signal(signal).into(),
+            None if self.passed => ExitCode::SUCCESS,
+            None => Code::GuestFailed.into(),
+        }
     }
 
     fn text(&self) -> String {
@@ -262,11 +286,15 @@ impl LivesReport {
         let life = self.life.as_ref().map_or_else(String::new, |life| {
             format!(", a life takes {:.0} ms (median)", life.median_ns / 1e6)
         });
+        let early = self.signal.map_or_else(String::new, |signal| {
+            format!(" of {}, then signal {signal}", self.lives)
+        });
         format!(
-            "{}\n{} VMs one after the other, {} killed ({} more had ended before), {} failed{life}\n\
+            "{}\n{} VMs one after the other{early}, {} killed ({} more had ended before), {} \
+             failed{life}\n\
              {memory}; {} processes and {} files in /dev/shm left -> {}\n",
             self.origin.line(self.causeway),
-            self.lives,
+            self.ended,
             self.killed,
             self.ended_before_the_kill,
             self.failed,

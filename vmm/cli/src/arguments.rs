@@ -61,7 +61,7 @@ Exit codes (with --program, the program's own status if it ended; docs/guests.md
   2  bad argument                  7  the report or initramfs cannot be written
   3  KVM is missing or forbidden   8  the GPU is not available
   4  not an image that can boot    9  a device for --vfio is not available, or was reclaimed
-                                   130, 143  ended by SIGINT, SIGTERM
+  129, 130, 141, 143  ended by SIGHUP, SIGINT, SIGPIPE, SIGTERM; what was measured is kept
 `bench exits --compare` ends with 1 if it found changes, with 2 if it could not compare.
 
 Logs go to standard error; RUST_LOG=info (or debug) shows more of them.";

@@ -88,10 +88,7 @@ impl Promise {
             | VmResult::Error(_) => Code::Crashed,
             VmResult::DeviceWanted { .. } => Code::Device,
             VmResult::Timeout => Code::Timeout,
-            VmResult::Signal(signal) if *signal == rustix::process::Signal::TERM.as_raw() => {
-                Code::Terminated
-            }
-            VmResult::Signal(_) => Code::Interrupted,
+            VmResult::Signal(signal) => Code::of_signal(*signal),
         };
         Some(RunCode::Own(own))
     }
@@ -136,7 +133,7 @@ pub fn exit_code(
     counters_disagree: bool,
 ) -> Option<RunCode> {
     let severity = |code: RunCode| match code {
-        RunCode::Own(Code::Interrupted | Code::Terminated) => 4,
+        RunCode::Own(Code::HungUp | Code::Interrupted | Code::BrokenPipe | Code::Terminated) => 4,
         RunCode::Own(Code::Timeout) => 3,
         RunCode::Own(Code::Crashed | Code::Device) => 2,
         RunCode::Own(_) | RunCode::Program(_) => 1,

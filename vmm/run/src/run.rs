@@ -83,9 +83,9 @@ pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failu
     Ok(code.map_or(ExitCode::SUCCESS, RunCode::into))
 }
 
-/// Blocks the signals that end a run (SIGINT, SIGTERM), and returns the object that receives them.
-/// Call this function before any thread starts, because threads inherit the mask of blocked
-/// signals.
+/// Blocks the signals that end a run (SIGINT, SIGTERM, SIGHUP, SIGPIPE), and returns the object that
+/// receives them. Call this function before any thread starts, because threads inherit the mask of
+/// blocked signals.
 ///
 /// # Errors
 /// A failure with [`Code::Crashed`] if a system call fails.
@@ -93,7 +93,7 @@ pub fn block_signals() -> Result<Signals, Failure> {
     Signals::block().map_err(|e| {
         Failure::new(
             Code::Crashed,
-            "cannot prepare to handle SIGINT (Ctrl-C) and SIGTERM, so the command does not start",
+            "cannot prepare to handle signals such as SIGINT (Ctrl-C), so the command does not start",
             e,
         )
     })

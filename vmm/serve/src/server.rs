@@ -90,7 +90,7 @@ struct Server {
     not_taken: u32,
 }
 
-/// Serves client processes until SIGINT or SIGTERM arrives.
+/// Serves client processes until SIGINT, SIGTERM, SIGHUP or SIGPIPE arrives.
 ///
 /// # Errors
 /// A usage failure if an argument is invalid or the socket cannot be created; a GPU failure if the

@@ -5,6 +5,8 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::process::ExitCode;
 
+use rustix::process::Signal;
+
 /// Exit codes of the command `causeway`, as `causeway --help` lists them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
@@ -26,10 +28,27 @@ pub enum Code {
     Gpu = 8,
     /// A device of `--vfio` is not available, or the host wants it back.
     Device = 9,
+    /// The signal SIGHUP (the terminal is gone) ended the command.
+    HungUp = 129,
     /// The signal SIGINT (Ctrl-C) ended the command.
     Interrupted = 130,
+    /// Another process sent the signal SIGPIPE, which ended the command.
+    BrokenPipe = 141,
     /// The signal SIGTERM ended the command.
     Terminated = 143,
+}
+
+impl Code {
+    /// Returns the exit code of a command that `signal`, one of those that end a command, has
+    /// ended: 128 and the number of the signal.
+    pub fn of_signal(signal: i32) -> Self {
+        match Signal::from_named_raw(signal) {
+            Some(Signal::HUP) => Self::HungUp,
+            Some(Signal::PIPE) => Self::BrokenPipe,
+            Some(Signal::TERM) => Self::Terminated,
+            _ => Self::Interrupted,
+        }
+    }
 }
 
 impl From<Code> for ExitCode {
