@@ -29,7 +29,9 @@ fn every_line_is_measured_in_the_guest_and_natively_and_the_data_path_never_exit
         "--json",
         "b.json",
     ];
-    let outcome = machine.run(&words);
+    let running = machine.start(&words);
+    let vmm = running.id();
+    let outcome = running.finish();
     outcome.assert_passed();
     let report = machine.json("b.json");
     assert_eq!(report["schema"], "causeway.bench-gpu/1");
@@ -45,6 +47,46 @@ fn every_line_is_measured_in_the_guest_and_natively_and_the_data_path_never_exit
         assert!(outcome.stdout.contains(line.name()), "{outcome:?}");
     }
     lines.iter().for_each(check_line);
+    assert!(
+        outcome
+            .stdout
+            .contains("summary: guest / native, the less favourable")
+    );
+    check_contexts(&machine.contexts(), vmm);
+}
+
+/// Asserts that guest and host had contexts at the same time in the first part of the benchmark,
+/// and none beside the other's in the parts that follow.
+fn check_contexts(contexts: &[(i32, u64)], vmm: i32) {
+    let guests = contexts.iter().filter(|(process, _)| *process != vmm);
+    let mut guests: Vec<i32> = guests.map(|(process, _)| *process).collect();
+    guests.dedup();
+    let [in_turn, alone] = guests[..] else {
+        panic!("two guests: {contexts:?}");
+    };
+    let first = |process| {
+        contexts
+            .iter()
+            .position(|(other, _)| *other == process)
+            .unwrap()
+    };
+    let last = contexts
+        .iter()
+        .rposition(|(process, _)| *process == vmm)
+        .unwrap();
+    assert!(
+        first(vmm) < first(in_turn) && first(in_turn) < first(alone),
+        "{contexts:?}"
+    );
+    assert!(first(alone) < last, "the host follows: {contexts:?}");
+    assert_ne!(
+        contexts[first(in_turn)].1,
+        0,
+        "in turn with the host: {contexts:?}"
+    );
+    for (process, others) in contexts.iter().skip(first(alone)) {
+        assert_eq!(*others, 0, "process {process} is not alone: {contexts:?}");
+    }
 }
 
 fn check_line(line: &Value) {
@@ -56,6 +98,24 @@ fn check_line(line: &Value) {
         assert!(samples.iter().all(positive), "{line}");
     }
     assert!(line["guest_over_native"]["median"].as_f64().unwrap() > 0.0);
+    let alone = &line["alone"];
+    for side in ["guest", "native"] {
+        let samples = alone[side]["samples_ns"].as_array().map(Vec::len);
+        assert_eq!(samples, Some(2), "of the {side} alone: {line}");
+    }
+    let ratios = [
+        &alone["guest_over_native"]["median"],
+        &line["guest_over_native"]["median"],
+    ];
+    let [alone_ratio, in_turn] = ratios.map(|ratio| ratio.as_f64().unwrap());
+    assert_eq!(
+        line["quoted"]["median"].as_f64(),
+        Some(alone_ratio.max(in_turn)),
+        "{line}"
+    );
+    if line["path"] == "data" {
+        assert_eq!(alone["exits"]["user_space_per_operation"], 0.0, "{line}");
+    }
     let exits = &line["exits"];
     let per_operation = &exits["user_space_per_operation"];
     assert_eq!(
@@ -93,7 +153,9 @@ fn one_line_can_be_had_alone_and_on_the_hosts_cores_too() {
     };
     assert_eq!(line["line"], "launches, pipelined");
     assert_eq!(line["guest"]["samples_ns"].as_array().unwrap().len(), 3);
-    assert!(line["native"].is_null(), "{line}");
+    for absent in ["native", "alone", "quoted"] {
+        assert!(line[absent].is_null(), "{line}");
+    }
     assert!(
         outcome.stderr.contains("only the guest is timed"),
         "{outcome:?}"

@@ -1,19 +1,22 @@
 //! `causeway bench gpu`: one VM whose guest times GPU operations. After each sample, the host times
-//! the same operation natively.
+//! the same operation natively. Then each side is measured alone.
 
+mod alone;
 pub mod native;
 mod report;
 mod table;
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use causeway_bench_workloads::LINES;
 use causeway_cuda::GpuIdentity;
 use causeway_testdev::Counterpart;
+use causeway_vmm::signals::Signals;
 
 use super::arguments::GpuArguments;
+use alone::Alone;
 use causeway_run::arguments::PrivilegeLevel;
 use causeway_run::boot;
 use causeway_run::configuration::{Run, RunSettings};
@@ -30,29 +33,29 @@ use report::{BenchReport, DeviceReport, LineReport, SCHEMA};
 /// A failure with its exit code if an argument is invalid, the run fails, or the report cannot be
 /// written.
 pub fn run(arguments: &GpuArguments) -> Result<ExitCode, Failure> {
-    let origin = Origin::now();
+    let (origin, begun) = (Origin::now(), Instant::now());
     let run = checked_run(arguments)?;
     let mut signals = block_signals()?;
     let report_file = ReportFile::prepare(arguments.json.as_deref())?;
-    let native = NativeGpu::open(run.gpu.kind)?;
-    if native.is_none() {
-        terminal::say(
-            "causeway: only the guest is timed, because the host runs nothing natively on this \
-             back end",
-        );
+    let (finished, identity) = in_turn(&run, &mut signals)?;
+    let disagree = finished.report.disagreements().next().is_some();
+    let mut code = exit_code(run.promise, &finished.outcomes, disagree);
+    explain(&run, &finished.outcomes);
+    let mut alone = Alone::default();
+    let mut failed = None;
+    let samples = finished
+        .guest_reports
+        .first()
+        .map(|report| &report.samples[..]);
+    if let (None, Some(_), Some(samples)) = (code, &identity, samples) {
+        let deadline = begun + Duration::from_secs(run.settings.timeout_s);
+        match alone.measure(&run, samples, &mut signals, deadline) {
+            Ok(end) => code = end,
+            Err(failure) => failed = Some(failure),
+        }
     }
-    let (native, identity) = native.unzip();
-    let extras = Extras {
-        counterpart: native.map(|native| native as Arc<dyn Counterpart>),
-        ..Extras::default()
-    };
-    let finished = execute(&run, Instant::now(), &mut signals, &extras)?;
-    let code = exit_code(
-        run.promise,
-        &finished.outcomes,
-        finished.report.disagreements().next().is_some(),
-    );
-    let Some(report) = report(&run, finished, origin, identity, code.is_none()) else {
+    let passed = code.is_none() && failed.is_none();
+    let Some(report) = report(&run, finished, &alone, origin, identity, passed) else {
         return Ok(code.map_or(ExitCode::SUCCESS, RunCode::into));
     };
     let mut printed = Ok(());
@@ -62,7 +65,29 @@ pub fn run(arguments: &GpuArguments) -> Result<ExitCode, Failure> {
     // Written even if the table could not be printed.
     report_file.write(&report)?;
     printed?;
-    Ok(code.map_or(ExitCode::SUCCESS, RunCode::into))
+    match failed {
+        Some(failure) => Err(failure),
+        None => Ok(code.map_or(ExitCode::SUCCESS, RunCode::into)),
+    }
+}
+
+/// Measures guest and host in turn, or the guest alone if the host runs nothing natively on this
+/// back end: then there is no identity of a GPU.
+fn in_turn(run: &Run, signals: &mut Signals) -> Result<(RunOutcome, Option<GpuIdentity>), Failure> {
+    let (native, identity) = NativeGpu::open(run.gpu.kind)?.unzip();
+    if native.is_none() {
+        terminal::say(
+            "causeway: only the guest is timed, because the host runs nothing natively on this \
+             back end",
+        );
+    }
+    let extras = Extras {
+        counterpart: native.map(|native| native as Arc<dyn Counterpart>),
+        ..Extras::default()
+    };
+    let finished = execute(run, Instant::now(), signals, &extras)?;
+    // The host's GPU is closed here, with the last owner of `extras`.
+    Ok((finished, identity))
 }
 
 /// Returns a run of the embedded guest `bench`.
@@ -92,11 +117,11 @@ fn checked_run(arguments: &GpuArguments) -> Result<Run, Failure> {
 fn report(
     run: &Run,
     finished: RunOutcome,
+    alone: &Alone,
     origin: Origin,
     identity: Option<GpuIdentity>,
     passed: bool,
 ) -> Option<BenchReport> {
-    explain(run, &finished.outcomes);
     let outcome = finished.outcomes.into_iter().next()?;
     let reported = finished.guest_reports.into_iter().next()?;
     let version = identity.map(|gpu| gpu.driver_version);
@@ -113,7 +138,7 @@ fn report(
         },
         passed,
         result: outcome.result.to_string(),
-        lines: LineReport::all(&reported, &finished.report.phases),
+        lines: LineReport::all(&reported, &finished.report.phases, alone),
         figures: reported.figures,
     })
 }

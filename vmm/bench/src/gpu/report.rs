@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use causeway_bench_workloads::LINES;
+use causeway_bench_workloads::{LINES, Line};
 use causeway_run::report::{EmulatedExits, PhaseReport};
 use causeway_testdev::{Figure, Report, Sample};
 use causeway_vmm::host::Host;
 use serde::Serialize;
 
+use super::alone::Alone;
 use crate::exits::counts::add;
 use causeway_bench_medians::{Distribution, Ratio};
 use causeway_terminal::Origin;
@@ -66,15 +67,43 @@ pub struct LineReport {
     pub bytes: u64,
     /// Number of operations in each sample. All times are those of one operation.
     pub operations: u32,
-    /// Times of one operation in the guest.
+    /// Times of one operation in the guest, in turn with the host.
     pub guest: Distribution,
-    /// Times of one operation on the host; absent if the host cannot run it.
+    /// Times of one operation on the host, in turn with the guest; absent if the host cannot run it.
     pub native: Option<Distribution>,
     /// Median ratio of the guest's time to the host's time for the same operations, of pairs of
     /// samples taken one after the other; absent if the host has no times.
     pub guest_over_native: Option<Ratio>,
     /// VM exits during all samples of this line.
     pub exits: ExitReport,
+    /// Times while the other side did not exist; absent if they were not measured.
+    pub alone: Option<AloneReport>,
+    /// The less favourable of the ratios alone and in turn, which summaries quote; absent unless
+    /// both were measured.
+    pub quoted: Option<QuotedRatio>,
+}
+
+/// Times of one line while the other side's process held no context on the GPU.
+#[derive(Debug, Serialize)]
+pub struct AloneReport {
+    /// Times of one operation in the guest.
+    pub guest: Distribution,
+    /// Times of one operation on the host; absent if they were not measured.
+    pub native: Option<Distribution>,
+    /// Ratio of the median times of guest and host.
+    pub guest_over_native: Option<Ratio>,
+    /// VM exits during the samples of the guest.
+    pub exits: ExitReport,
+}
+
+/// The less favourable of two ratios.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct QuotedRatio {
+    /// The greater of both.
+    #[serde(flatten)]
+    pub ratio: Ratio,
+    /// How it was measured: `alone` or `in turn`.
+    pub measured: &'static str,
 }
 
 /// VM exits during the samples of one line.
@@ -95,8 +124,9 @@ pub struct ExitReport {
 }
 
 impl LineReport {
-    /// Returns a line for each operation and size of which the guest reported samples.
-    pub fn all(reported: &Report, phases: &[PhaseReport]) -> Vec<Self> {
+    /// Returns a line for each operation and size of which the guest `reported` samples in turn with
+    /// the host. `alone` has those that each side took alone.
+    pub fn all(reported: &Report, phases: &[PhaseReport], alone: &Alone) -> Vec<Self> {
         let mut lines = Vec::new();
         for line in LINES {
             let mut by_bytes: BTreeMap<u64, Vec<&Sample>> = BTreeMap::new();
@@ -104,23 +134,27 @@ impl LineReport {
                 by_bytes.entry(sample.bytes).or_default().push(sample);
             }
             for (bytes, samples) in by_bytes {
-                let phases = phases.iter().filter(|PhaseReport { phase, .. }| {
-                    phase.name == line.name() && phase.bytes == bytes * phase.operations
-                });
-                lines.extend(Self::of(&samples, &phases.collect::<Vec<_>>()));
+                let phases = phases_of(phases, *line, bytes);
+                let alone = AloneReport::of(alone, *line, bytes);
+                lines.extend(Self::of(&samples, &phases, alone));
             }
         }
         lines
     }
 
-    fn of(samples: &[&Sample], phases: &[&PhaseReport]) -> Option<Self> {
+    fn of(
+        samples: &[&Sample],
+        phases: &[&PhaseReport],
+        alone: Option<AloneReport>,
+    ) -> Option<Self> {
         let first = samples.first()?;
-        let per_operation = |ns: u64, sample: &Sample| ns as f64 / f64::from(sample.operations);
         let guest = samples.iter().map(|s| per_operation(s.guest_ns, s));
         let pairs = samples
             .iter()
             .filter_map(|s| Some((per_operation(s.guest_ns, s), per_operation(s.native_ns?, s))));
         let native = pairs.clone().map(|(_, native)| native).collect();
+        let guest_over_native = Ratio::of(pairs);
+        let ratio_alone = alone.as_ref().and_then(|alone| alone.guest_over_native);
         Some(Self {
             line: first.line.name(),
             what: first.line.doc().trim(),
@@ -129,10 +163,55 @@ impl LineReport {
             operations: first.operations,
             guest: Distribution::of(guest.collect())?,
             native: Distribution::of(native),
-            guest_over_native: Ratio::of(pairs),
+            guest_over_native,
             exits: ExitReport::of(phases),
+            quoted: QuotedRatio::of(ratio_alone, guest_over_native),
+            alone,
         })
     }
+}
+
+impl AloneReport {
+    fn of(alone: &Alone, line: Line, bytes: u64) -> Option<Self> {
+        let (reported, phases) = alone.guest.as_ref()?;
+        let samples = reported.samples.iter();
+        let mine = samples.filter(|sample| (sample.line, sample.bytes) == (line, bytes));
+        let guest = Distribution::of(mine.map(|s| per_operation(s.guest_ns, s)).collect())?;
+        let mut native = alone.native.iter();
+        let native = native.find(|times| (times.line, times.bytes) == (line, bytes));
+        let native = native.and_then(|times| Distribution::of(times.samples_ns.clone()));
+        Some(Self {
+            guest_over_native: native
+                .as_ref()
+                .and_then(|native| Ratio::of_medians(&guest.samples_ns, &native.samples_ns)),
+            guest,
+            native,
+            exits: ExitReport::of(&phases_of(phases, line, bytes)),
+        })
+    }
+}
+
+impl QuotedRatio {
+    fn of(alone: Option<Ratio>, in_turn: Option<Ratio>) -> Option<Self> {
+        let (alone, in_turn) = alone.zip(in_turn)?;
+        let (ratio, measured) = match alone.median >= in_turn.median {
+            true => (alone, "alone"),
+            false => (in_turn, "in turn"),
+        };
+        Some(Self { ratio, measured })
+    }
+}
+
+fn per_operation(ns: u64, sample: &Sample) -> f64 {
+    ns as f64 / f64::from(sample.operations)
+}
+
+/// Returns the phases in which the guest measured a line at one size.
+fn phases_of(phases: &[PhaseReport], line: Line, bytes: u64) -> Vec<&PhaseReport> {
+    let phases = phases.iter().filter(|PhaseReport { phase, .. }| {
+        phase.name == line.name() && phase.bytes == bytes * phase.operations
+    });
+    phases.collect()
 }
 
 impl ExitReport {
@@ -157,8 +236,8 @@ impl ExitReport {
 
 #[cfg(test)]
 mod tests {
+    use super::super::alone::NativeTimes;
     use super::*;
-    use causeway_bench_workloads::Line;
     use causeway_testdev::Phase;
 
     fn sample(guest_ns: u64, native_ns: Option<u64>) -> Sample {
@@ -199,13 +278,53 @@ mod tests {
             sample(300, Some(100)),
             sample(200, None),
         ];
-        let line = LineReport::of(&samples.each_ref(), &[]).unwrap();
+        let line = LineReport::of(&samples.each_ref(), &[], None).unwrap();
         assert_eq!(line.guest.samples_ns, [10.0, 30.0, 20.0]);
         assert_eq!(line.native.unwrap().samples_ns, [5.0, 10.0]);
         assert_eq!(line.guest_over_native.unwrap().median, 2.5);
         let alone = [sample(100, None)];
-        let line = LineReport::of(&alone.each_ref(), &[]).unwrap();
+        let line = LineReport::of(&alone.each_ref(), &[], None).unwrap();
         assert!(line.native.is_none() && line.guest_over_native.is_none());
+    }
+
+    /// What both sides took alone for [`sample`], and exits of the guest.
+    fn alone(guest_ns: u64, native_ns: f64) -> Alone {
+        let reported = Report {
+            samples: vec![sample(guest_ns, None)],
+            ..Report::default()
+        };
+        Alone {
+            guest: Some((reported, vec![phase(20, 20)])),
+            native: vec![NativeTimes {
+                line: Line::Pipelined,
+                bytes: 0,
+                samples_ns: vec![native_ns],
+            }],
+        }
+    }
+
+    #[test]
+    fn the_less_favourable_ratio_is_quoted_wherever_it_was_measured() {
+        let reported = Report {
+            samples: vec![sample(150, Some(100))],
+            ..Report::default()
+        };
+        for (guest_ns, native_ns, quoted, measured) in
+            [(100, 8.0, 1.5, "in turn"), (100, 5.0, 2.0, "alone")]
+        {
+            let lines = LineReport::all(&reported, &[], &alone(guest_ns, native_ns));
+            let [line] = &lines[..] else {
+                panic!("{lines:?}");
+            };
+            let found = line.quoted.unwrap();
+            assert_eq!((found.ratio.median, found.measured), (quoted, measured));
+            let alone = line.alone.as_ref().unwrap();
+            assert_eq!(alone.guest.median_ns, 10.0);
+            assert_eq!(alone.guest_over_native.unwrap().median, 10.0 / native_ns);
+            assert_eq!(alone.exits.user_space_per_operation, 2.0);
+        }
+        let lines = LineReport::all(&reported, &[], &Alone::default());
+        assert!(lines[0].alone.is_none() && lines[0].quoted.is_none());
     }
 
     #[test]

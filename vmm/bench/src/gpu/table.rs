@@ -6,16 +6,17 @@ use causeway_run::table::{self, aligned};
 use comfy_table::Table;
 
 use super::report::{BenchReport, LineReport};
-use causeway_bench_medians::Distribution;
 use causeway_bench_medians::figures::{dash, ratio, time};
+use causeway_bench_medians::{Distribution, Ratio};
 
-const COLUMNS: [&str; 8] = [
+const COLUMNS: [&str; 9] = [
     "line",
     "size",
-    "guest",
-    "p99",
-    "native",
-    "p99",
+    "guest alone",
+    "native alone",
+    "guest / native",
+    "guest in turn",
+    "native in turn",
     "guest / native",
     "exits per op",
 ];
@@ -39,24 +40,52 @@ pub fn render(report: &BenchReport) -> String {
     }
     let _ = writeln!(
         out,
-        "times are medians and 99th percentiles of one operation; guest and host took turns; \
-         the ratio is the median of the ratios of neighbours, with its 95 % interval"
+        "times are medians of one operation; alone: the other side's process holds no context, and \
+         the ratio is that of the medians; in turn: guest and host measure in turn, and the ratio \
+         is the median of the ratios of neighbours; ratios have their 95 % interval"
     );
+    let _ = write!(out, "{}", summary(&report.lines));
     let _ = writeln!(out, "guest: {}", report.result);
     out
 }
 
+/// Returns for each line the less favourable of its ratios.
+fn summary(lines: &[LineReport]) -> String {
+    let mut out = String::new();
+    for line in lines {
+        let Some(quoted) = line.quoted else {
+            continue;
+        };
+        if out.is_empty() {
+            out.push_str("\nsummary: guest / native, the less favourable of alone and in turn\n");
+        }
+        let name = match line.bytes {
+            0 => line.line.to_owned(),
+            bytes => format!("{}, {}", line.line, size(bytes)),
+        };
+        let (ratio, measured) = (ratio(quoted.ratio), quoted.measured);
+        let _ = writeln!(out, "  {name}: {ratio} {measured}");
+    }
+    if !out.is_empty() {
+        out.push('\n');
+    }
+    out
+}
+
 fn lines(lines: &[LineReport]) -> Table {
+    let median = |times: Option<&Distribution>| times.map_or_else(dash, |d| time(d.median_ns));
+    let shown = |of: Option<Ratio>| of.map_or_else(dash, ratio);
     let row = |line: &LineReport| {
-        let native = line.native.as_ref();
+        let alone = line.alone.as_ref();
         [
             line.line.to_owned(),
             size(line.bytes),
-            time(line.guest.median_ns),
-            time(line.guest.p99_ns),
-            native.map_or_else(dash, |d: &Distribution| time(d.median_ns)),
-            native.map_or_else(dash, |d| time(d.p99_ns)),
-            line.guest_over_native.map_or_else(dash, ratio),
+            median(alone.map(|alone| &alone.guest)),
+            median(alone.and_then(|alone| alone.native.as_ref())),
+            shown(alone.and_then(|alone| alone.guest_over_native)),
+            median(Some(&line.guest)),
+            median(line.native.as_ref()),
+            shown(line.guest_over_native),
             format!("{:.3}", line.exits.user_space_per_operation),
         ]
     };
