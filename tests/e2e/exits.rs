@@ -76,6 +76,8 @@ fn every_workload_is_measured_by_every_mechanism_and_exits_as_often_as_it_must()
             .iter()
             .all(|cell| cell["time"]["median_ns"].as_f64() > Some(0.0))
     );
+    check_singles(cells);
+    assert!(outcome.stdout.contains("; the timer adds "), "{outcome:?}");
     let csv = std::fs::read_to_string(scratch.path("a.csv")).unwrap();
     let missing = report["missing"].as_array().unwrap();
     assert_eq!(csv.lines().count(), 1 + cells.len() + missing.len());
@@ -94,6 +96,40 @@ fn every_workload_is_measured_by_every_mechanism_and_exits_as_often_as_it_must()
         assert!(compared.stdout.contains(said), "{compared:?}");
     }
     assert!(compared.stderr.contains("--repetitions"), "{compared:?}");
+}
+
+/// Asserts that each cell has a percentile of single operations or the reason why not.
+fn check_singles(cells: &[Value]) {
+    let mut timed = 0;
+    for cell in cells {
+        let single = &cell["single"];
+        let reason = single["reason"].as_str();
+        match cell["workload"].as_str().unwrap() {
+            "store" | "load" => assert_eq!(reason, Some("in_loop"), "{cell}"),
+            "submit" => assert_eq!(reason, Some("of_many"), "{cell}"),
+            _ if reason.is_some() => {
+                assert!(
+                    ["too_short", "too_long"].contains(&reason.unwrap()),
+                    "{cell}"
+                );
+            }
+            _ => {
+                let figure = |name: &str| single[name].as_f64().unwrap();
+                assert!(figure("operations") >= 100.0, "{cell}");
+                assert!(figure("timer_ns") < figure("median_ns"), "{cell}");
+                assert!(figure("median_ns") <= figure("p99_ns"), "{cell}");
+                assert!(figure("p99_ns") <= figure("slowest_ns"), "{cell}");
+                timed += 1;
+            }
+        }
+    }
+    assert_ne!(timed, 0, "no single operations: {cells:?}");
+    // A copy of 64 KiB by single words takes 8192 exits.
+    let copies = cells
+        .iter()
+        .filter(|cell| cell["size"] == 65536 && cell["mechanism"] == "trap");
+    let mut copies = copies.filter(|cell| cell["workload"] == "copy-out");
+    assert_eq!(copies.next().unwrap()["single"]["reason"], "too_long");
 }
 
 /// A report of one cell whose samples took these times, in nanoseconds.

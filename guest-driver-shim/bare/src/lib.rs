@@ -37,7 +37,7 @@ pub use console::write_console;
 pub use machine::Machine;
 pub use port::IoPorts;
 pub use ram::Ram;
-pub use record::{Phase, baseline, compare, exit, fetch, figure, park, post, ratio};
+pub use record::{Phase, baseline, compare, exit, fetch, figure, park, post, ratio, singles};
 pub use shared::Shared;
 pub use transport::{FindDeviceError, PciTransport, device_memory};
 

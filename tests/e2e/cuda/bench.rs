@@ -99,6 +99,21 @@ fn check_line(line: &Value) {
     }
     assert!(line["guest_over_native"]["median"].as_f64().unwrap() > 0.0);
     let alone = &line["alone"];
+    for single in [line, alone]
+        .iter()
+        .flat_map(|of| [&of["guest_single"], &of["native_single"]])
+    {
+        match line["line"].as_str().unwrap() {
+            "launches, pipelined" => assert_eq!(single["reason"], "of_many", "{line}"),
+            // Two samples of one operation each have no percentile.
+            "copy to the device" => assert_eq!(single["reason"], "too_few", "{line}"),
+            "launch and wait" | "allocate and free, by the mediator" => {
+                let timed = single["operations"].as_u64() >= Some(100);
+                assert!(timed || single["reason"] == "too_long", "{line}");
+            }
+            _ => {}
+        }
+    }
     for side in ["guest", "native"] {
         let samples = alone[side]["samples_ns"].as_array().map(Vec::len);
         assert_eq!(samples, Some(2), "of the {side} alone: {line}");

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use causeway_bench_mechanisms::{Measurement, Mechanisms};
+use causeway_bench_mechanisms::Mechanisms;
 use causeway_bench_workloads::measurement_plan::{Effort, Plan};
 use causeway_bench_workloads::{DeviceMemory, MECHANISMS, MechanismKind, WORKLOADS, WorkloadKind};
 use causeway_testdev::PHASES_MAX;
@@ -115,7 +115,7 @@ impl One<'_> {
         // The device is released when its memory is no longer used.
         device.iter().for_each(|device| device.let_go());
         let report = report.without_device(refused.as_deref());
-        conclude(&run, finished, report, &mechanisms.taken(), outputs)
+        conclude(&run, finished, report, &mechanisms, outputs)
     }
 }
 
@@ -124,14 +124,16 @@ fn conclude(
     run: &Run,
     finished: Result<RunOutcome, Failure>,
     report: ExitsReport,
-    taken: &[Measurement],
+    mechanisms: &Mechanisms,
     outputs: Outputs,
 ) -> Result<ExitCode, Failure> {
+    let (taken, singles) = (&mechanisms.taken()[..], &mechanisms.singles()[..]);
     let finished = match finished {
         Ok(finished) => finished,
         Err(failure) if taken.is_empty() => return Err(failure),
         Err(failure) => {
-            let delivered = outputs.deliver(&report.broken_off(&failure, taken));
+            let report = report.broken_off(&failure, taken).with_singles(singles);
+            let delivered = outputs.deliver(&report);
             // The failure of the run determines the exit code; the failure of an output is only
             // printed.
             if let Err(other) = delivered {
@@ -143,6 +145,7 @@ fn conclude(
     explain(run, &finished.outcomes);
     let code = exit_code(run.promise, &finished.outcomes, false);
     let report = report.finished(&finished, taken, code.is_none());
+    let report = report.with_singles(singles);
     outputs.deliver(&report)?;
     let has_problems = !report.problems.is_empty();
     let code = exit_code(run.promise, &finished.outcomes, has_problems);

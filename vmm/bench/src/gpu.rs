@@ -43,13 +43,10 @@ pub fn run(arguments: &GpuArguments) -> Result<ExitCode, Failure> {
     explain(&run, &finished.outcomes);
     let mut alone = Alone::default();
     let mut failed = None;
-    let samples = finished
-        .guest_reports
-        .first()
-        .map(|report| &report.samples[..]);
-    if let (None, Some(_), Some(samples)) = (code, &identity, samples) {
+    let reported = finished.guest_reports.first();
+    if let (None, Some(_), Some(reported)) = (code, &identity, reported) {
         let deadline = begun + Duration::from_secs(run.settings.timeout_s);
-        match alone.measure(&run, samples, &mut signals, deadline) {
+        match alone.measure(&run, reported, &mut signals, deadline) {
             Ok(end) => code = end,
             Err(failure) => failed = Some(failure),
         }

@@ -25,7 +25,7 @@ mod ports;
 mod record;
 mod recorder;
 
-pub use comparison::{Counterpart, SAMPLES_MAX, Sample};
+pub use comparison::{Counterpart, SAMPLES_MAX, SINGLES_RECORDS_MAX, Sample, Singles};
 pub use mailboxes::Mailboxes;
 pub use memory::RecordMemory;
 pub use phases::{MARKER, PHASES_MAX, Phase, PhaseRecorder};

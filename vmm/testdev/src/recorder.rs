@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::baseline;
-use crate::comparison::{Counterpart, SAMPLES_MAX, Sample};
+use crate::comparison::{Counterpart, SAMPLES_MAX, SINGLES_RECORDS_MAX, Sample, Singles};
 use crate::mailboxes::Mailboxes;
 use crate::memory::{Place, RecordMemory};
 use crate::phases::{Phase, PhaseRecorder};
@@ -58,6 +58,9 @@ pub struct Report {
     /// Times that the guest reported, with the host's times for the same operations, in the order
     /// in which the guest reported them.
     pub samples: Vec<Sample>,
+    /// Times of single operations that the guest reported, with the host's, in the order in which
+    /// the guest reported them.
+    pub singles: Vec<Singles>,
     /// The guest's first panic; `None` if it has reported none.
     pub panic: Option<PanicInfo>,
 }
@@ -143,6 +146,7 @@ impl Recorder {
             RecordKind::Fetch => self.fetch(place, self.whole(place, kind)?)?,
             RecordKind::Baseline => self.measure(place, self.whole(place, kind)?)?,
             RecordKind::Comparison => self.compare(place, self.whole(place, kind)?)?,
+            RecordKind::Singles => self.singles(&self.whole(place, kind)?)?,
             RecordKind::Panic => self.panicked(&self.whole(place, kind)?),
             RecordKind::Identity => self.identify(place, self.whole(place, kind)?)?,
             RecordKind::Park => {
@@ -246,6 +250,26 @@ impl Recorder {
         request.native_ns = sample.native_ns.unwrap_or(0);
         self.report.lock().samples.push(sample);
         self.memory.reply(place, request.as_bytes())
+    }
+
+    fn singles(&self, request: &wire::Singles) -> Result<(), RecordError> {
+        let kind = RecordKind::Singles;
+        if self.report.lock().singles.len() >= SINGLES_RECORDS_MAX {
+            return Err(RecordError::TooMany {
+                kind,
+                max: SINGLES_RECORDS_MAX,
+            });
+        }
+        if request.count as usize > wire::SINGLES_MAX {
+            return Err(field(kind, "count", request.count));
+        }
+        let mut times = vec![0_u64; request.count as usize];
+        let place = Place::Ram(request.address);
+        self.memory.read(place, times.as_mut_bytes())?;
+        let counterpart = self.context.counterpart.as_deref();
+        let singles = Singles::take(request, times, counterpart)?;
+        self.report.lock().singles.push(singles);
+        Ok(())
     }
 
     fn identify(&self, place: Place, mut identity: wire::Identity) -> Result<(), RecordError> {

@@ -262,6 +262,45 @@ impl Counterpart for TwiceAsFast {
 }
 
 #[test]
+fn single_operations_are_repeated_as_often_as_the_guest_did_them() {
+    let context = RunContext {
+        counterpart: Some(Arc::new(TwiceAsFast)),
+        ..RunContext::default()
+    };
+    let guest = guest_with(aperture(), context);
+    let times = [7_u64, 8, 9];
+    guest.ram.write(0x8000, times.as_bytes()).unwrap();
+    let singles = |line: u32, count, address| wire::Singles {
+        header: header::<wire::Singles>(RecordKind::Singles),
+        line,
+        count,
+        bytes: 4096,
+        timer_ns: 5,
+        address,
+    };
+    let line = Line::Submit;
+    let recorded = hand(&guest, &singles(line as u32, 3, 0x8000)).0;
+    assert_eq!(recorded, Recorded::Done);
+    let most = wire::SINGLES_MAX as u32;
+    for bad in [
+        singles(999, 3, 0x8000),
+        singles(line as u32, most + 1, 0x8000),
+        singles(line as u32, 3, u64::MAX - 8),
+    ] {
+        assert!(
+            matches!(hand(&guest, &bad).0, Recorded::Refused(_)),
+            "{bad:?}"
+        );
+    }
+    let [kept] = &guest.report().singles[..] else {
+        panic!("one record");
+    };
+    assert_eq!((kept.line, kept.bytes, kept.timer_ns), (line, 4096, 5));
+    assert_eq!(kept.guest_ns, times);
+    assert_eq!(kept.native_ns.len(), 3, "as many");
+}
+
+#[test]
 fn samples_are_compared_at_once_and_kept_with_what_the_host_took() {
     let context = RunContext {
         counterpart: Some(Arc::new(TwiceAsFast)),

@@ -1,6 +1,9 @@
 //! Medians of repeated measurements with their confidence intervals, and how they are printed.
 
 pub mod figures;
+mod singles;
+
+pub use singles::{NotTimed, SINGLES_MIN, SingleTimes, Singles, timers};
 
 use serde::Serialize;
 

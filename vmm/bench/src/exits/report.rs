@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ptr;
 
-use causeway_bench_mechanisms::Measurement;
+use causeway_bench_mechanisms::{Measurement, SingleTimes};
 use causeway_bench_workloads::measurement_plan::{Effort, Plan};
 use causeway_bench_workloads::{Cell, Exclusion};
 use causeway_vmm::host::Host;
@@ -156,6 +156,14 @@ impl ExitsReport {
         self.cells = self.plan.cells().filter_map(cell).collect();
         self.result = failure.text();
         self.origin = self.origin.ended();
+        self
+    }
+
+    /// Adds the times of operations that were timed one by one.
+    pub fn with_singles(mut self, singles: &[SingleTimes]) -> Self {
+        for cell in &mut self.cells {
+            cell.take_singles(singles);
+        }
         self
     }
 

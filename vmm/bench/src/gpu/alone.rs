@@ -13,7 +13,7 @@ use causeway_run::ending::{RunCode, exit_code, explain};
 use causeway_run::gpu::Kind;
 use causeway_run::report::PhaseReport;
 use causeway_run::{Extras, execute};
-use causeway_testdev::{Counterpart, Report, Sample};
+use causeway_testdev::{Counterpart, Report};
 use causeway_vmm::signals::Signals;
 
 use super::native::NativeGpu;
@@ -41,6 +41,8 @@ pub struct NativeTimes {
     pub bytes: u64,
     /// Time of one operation in nanoseconds: the mean of each sample.
     pub samples_ns: Vec<f64>,
+    /// Times of single operations in nanoseconds; empty if they were not taken.
+    pub singles_ns: Vec<u64>,
 }
 
 /// An operation to be measured on the host.
@@ -50,11 +52,12 @@ struct Wanted {
     bytes: u64,
     operations: u32,
     samples: usize,
+    singles: usize,
 }
 
 impl Alone {
-    /// Measures the guest of `run`, then every operation of `in_turn` on the host: samples that the
-    /// guest and the host took in turn before. The caller must have closed the GPU that the host
+    /// Measures the guest of `run`, then every operation of `in_turn` on the host: what the guest
+    /// reported when it and the host measured in turn before. The caller must have closed the GPU that the host
     /// used then. Returns the exit code if the guest failed, a signal arrived or `deadline` came;
     /// what was measured until then is kept.
     ///
@@ -63,7 +66,7 @@ impl Alone {
     pub fn measure(
         &mut self,
         run: &Run,
-        in_turn: &[Sample],
+        in_turn: &Report,
         signals: &mut Signals,
         deadline: Instant,
     ) -> Result<Option<RunCode>, Failure> {
@@ -86,7 +89,7 @@ impl Alone {
     fn measure_host(
         &mut self,
         kind: Kind,
-        in_turn: &[Sample],
+        in_turn: &Report,
         signals: &mut Signals,
         deadline: Instant,
     ) -> Result<Option<Code>, Failure> {
@@ -106,10 +109,13 @@ impl Alone {
                     samples_ns.extend(taken.map(|all| all.as_nanos() as f64 / operations));
                 }
             }
+            let one = |_| native.measure(wanted.line, 1, wanted.bytes);
+            let singles = (0..wanted.singles).map_while(one);
             self.native.push(NativeTimes {
                 line: wanted.line,
                 bytes: wanted.bytes,
                 samples_ns,
+                singles_ns: singles.map(|time| time.as_nanos() as u64).collect(),
             });
         }
         Ok(None)
@@ -123,9 +129,10 @@ fn end(signals: &mut Signals, deadline: Instant) -> Option<Code> {
 }
 
 /// Returns the operations that the host has measured in turn with the guest, in their order.
-fn wanted(in_turn: &[Sample]) -> Vec<Wanted> {
+fn wanted(in_turn: &Report) -> Vec<Wanted> {
     let mut all: Vec<Wanted> = Vec::new();
-    for sample in in_turn.iter().filter(|sample| sample.native_ns.is_some()) {
+    let samples = in_turn.samples.iter();
+    for sample in samples.filter(|sample| sample.native_ns.is_some()) {
         let is_same =
             |wanted: &&mut Wanted| (wanted.line, wanted.bytes) == (sample.line, sample.bytes);
         match all.iter_mut().find(is_same) {
@@ -135,7 +142,15 @@ fn wanted(in_turn: &[Sample]) -> Vec<Wanted> {
                 bytes: sample.bytes,
                 operations: sample.operations,
                 samples: 1,
+                singles: 0,
             }),
+        }
+    }
+    for singles in &in_turn.singles {
+        let is_same =
+            |wanted: &&mut Wanted| (wanted.line, wanted.bytes) == (singles.line, singles.bytes);
+        if let Some(known) = all.iter_mut().find(is_same) {
+            known.singles = singles.native_ns.len();
         }
     }
     all
@@ -144,6 +159,7 @@ fn wanted(in_turn: &[Sample]) -> Vec<Wanted> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use causeway_testdev::{Sample, Singles};
 
     #[test]
     fn what_is_measured_alone_is_what_the_host_could_measure_in_turn() {
@@ -154,21 +170,37 @@ mod tests {
             guest_ns: 1,
             native_ns,
         };
-        let in_turn = [
+        let samples = vec![
             sample(Line::Pipelined, 0, Some(1)),
             sample(Line::Allocate, 64, Some(1)),
             sample(Line::Pipelined, 0, Some(1)),
             sample(Line::Allocate, 128, Some(1)),
             sample(Line::Register, 64, None),
         ];
+        let singles = vec![Singles {
+            line: Line::Allocate,
+            bytes: 128,
+            timer_ns: 1,
+            guest_ns: vec![1; 8],
+            native_ns: vec![1; 7],
+        }];
+        let in_turn = Report {
+            samples,
+            singles,
+            ..Report::default()
+        };
         let found: Vec<_> = wanted(&in_turn)
             .iter()
-            .map(|wanted| (wanted.line, wanted.bytes, wanted.samples))
+            .map(|wanted| (wanted.line, wanted.bytes, wanted.samples, wanted.singles))
             .collect();
         let (pipelined, allocate) = (Line::Pipelined, Line::Allocate);
         assert_eq!(
             found,
-            [(pipelined, 0, 2), (allocate, 64, 1), (allocate, 128, 1)]
+            [
+                (pipelined, 0, 2, 0),
+                (allocate, 64, 1, 0),
+                (allocate, 128, 1, 7)
+            ]
         );
     }
 }

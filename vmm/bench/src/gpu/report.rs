@@ -1,16 +1,18 @@
 //! The report of `bench gpu`: what `--json` writes, and what the table shows.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
+use causeway_bench_workloads::singles::timer_cost;
 use causeway_bench_workloads::{LINES, Line};
 use causeway_run::report::{EmulatedExits, PhaseReport};
-use causeway_testdev::{Figure, Report, Sample};
+use causeway_testdev::{Figure, Report, Sample, Singles as SingleRecord};
 use causeway_vmm::host::Host;
 use serde::Serialize;
 
 use super::alone::Alone;
 use crate::exits::counts::add;
-use causeway_bench_medians::{Distribution, Ratio};
+use causeway_bench_medians::{Distribution, NotTimed, Ratio, Singles};
 use causeway_terminal::Origin;
 
 /// Name and version of the report's format. Fields may be added; if the meaning of a field changes,
@@ -74,6 +76,10 @@ pub struct LineReport {
     /// Median ratio of the guest's time to the host's time for the same operations, of pairs of
     /// samples taken one after the other; absent if the host has no times.
     pub guest_over_native: Option<Ratio>,
+    /// Times of single operations in the guest, between others of the guest.
+    pub guest_single: Singles,
+    /// Times of single operations on the host; absent if the host cannot run them.
+    pub native_single: Option<Singles>,
     /// VM exits during all samples of this line.
     pub exits: ExitReport,
     /// Times while the other side did not exist; absent if they were not measured.
@@ -92,6 +98,10 @@ pub struct AloneReport {
     pub native: Option<Distribution>,
     /// Ratio of the median times of guest and host.
     pub guest_over_native: Option<Ratio>,
+    /// Times of single operations in the guest.
+    pub guest_single: Singles,
+    /// Times of single operations on the host; absent if they were not measured.
+    pub native_single: Option<Singles>,
     /// VM exits during the samples of the guest.
     pub exits: ExitReport,
 }
@@ -135,8 +145,9 @@ impl LineReport {
             }
             for (bytes, samples) in by_bytes {
                 let phases = phases_of(phases, *line, bytes);
+                let singles = singles_of(reported, *line, bytes);
                 let alone = AloneReport::of(alone, *line, bytes);
-                lines.extend(Self::of(&samples, &phases, alone));
+                lines.extend(Self::of(&samples, singles, &phases, alone));
             }
         }
         lines
@@ -144,6 +155,7 @@ impl LineReport {
 
     fn of(
         samples: &[&Sample],
+        singles: Option<&SingleRecord>,
         phases: &[&PhaseReport],
         alone: Option<AloneReport>,
     ) -> Option<Self> {
@@ -154,6 +166,16 @@ impl LineReport {
             .filter_map(|s| Some((per_operation(s.guest_ns, s), per_operation(s.native_ns?, s))));
         let native = pairs.clone().map(|(_, native)| native).collect();
         let guest_over_native = Ratio::of(pairs);
+        let guest = Distribution::of(guest.collect())?;
+        let native: Option<Distribution> = Distribution::of(native);
+        let side = Side {
+            line: first.line,
+            operations: first.operations,
+        };
+        let guest_times = singles.map(|singles| (&singles.guest_ns[..], singles.timer_ns));
+        // The host may have failed where the guest did not.
+        let repeated = singles.filter(|s| s.guest_ns.is_empty() || !s.native_ns.is_empty());
+        let native_times = repeated.map(|singles| (&singles.native_ns[..], native_timer_ns()));
         let ratio_alone = alone.as_ref().and_then(|alone| alone.guest_over_native);
         Some(Self {
             line: first.line.name(),
@@ -161,8 +183,12 @@ impl LineReport {
             path: phases.first().map_or("control", |phase| phase.phase.path),
             bytes: first.bytes,
             operations: first.operations,
-            guest: Distribution::of(guest.collect())?,
-            native: Distribution::of(native),
+            guest_single: side.singles(&guest, guest_times),
+            native_single: native
+                .as_ref()
+                .map(|native| side.singles(native, native_times)),
+            guest,
+            native,
             guest_over_native,
             exits: ExitReport::of(phases),
             quoted: QuotedRatio::of(ratio_alone, guest_over_native),
@@ -175,12 +201,25 @@ impl AloneReport {
     fn of(alone: &Alone, line: Line, bytes: u64) -> Option<Self> {
         let (reported, phases) = alone.guest.as_ref()?;
         let samples = reported.samples.iter();
-        let mine = samples.filter(|sample| (sample.line, sample.bytes) == (line, bytes));
-        let guest = Distribution::of(mine.map(|s| per_operation(s.guest_ns, s)).collect())?;
+        let mut mine = samples.filter(|sample| (sample.line, sample.bytes) == (line, bytes));
+        let operations = mine.clone().next()?.operations;
+        let times = mine.by_ref().map(|s| per_operation(s.guest_ns, s));
+        let guest = Distribution::of(times.collect())?;
+        let singles = singles_of(reported, line, bytes);
+        let singles = singles.map(|singles| (&singles.guest_ns[..], singles.timer_ns));
+        let side = Side { line, operations };
         let mut native = alone.native.iter();
         let native = native.find(|times| (times.line, times.bytes) == (line, bytes));
-        let native = native.and_then(|times| Distribution::of(times.samples_ns.clone()));
+        let native = native.and_then(|times| {
+            let distribution = Distribution::of(times.samples_ns.clone())?;
+            let singles = (&times.singles_ns[..], native_timer_ns());
+            let singles = side.singles(&distribution, Some(singles));
+            Some((distribution, singles))
+        });
+        let (native, native_single) = native.unzip();
         Some(Self {
+            guest_single: side.singles(&guest, singles),
+            native_single,
             guest_over_native: native
                 .as_ref()
                 .and_then(|native| Ratio::of_medians(&guest.samples_ns, &native.samples_ns)),
@@ -200,6 +239,50 @@ impl QuotedRatio {
         };
         Some(Self { ratio, measured })
     }
+}
+
+/// What is measured on one side.
+#[derive(Clone, Copy)]
+struct Side {
+    line: Line,
+    /// Number of operations in a sample.
+    operations: u32,
+}
+
+impl Side {
+    /// Returns the times of single operations: from `times`, in nanoseconds, with what the timer
+    /// adds to each, or from the samples if these are of single operations.
+    fn singles(self, samples: &Distribution, times: Option<(&[u64], u64)>) -> Singles {
+        if self.operations == 1 {
+            return Singles::of(&samples.samples_ns, None);
+        }
+        match times {
+            _ if has_one_end(self.line) => NotTimed::OfMany.into(),
+            None => NotTimed::NotReached.into(),
+            Some(([], _)) => NotTimed::TooLong.into(),
+            Some((times, timer_ns)) => {
+                let times: Vec<f64> = times.iter().map(|ns| *ns as f64).collect();
+                Singles::of(&times, Some(timer_ns as f64))
+            }
+        }
+    }
+}
+
+/// Returns whether many operations of this line have one end.
+const fn has_one_end(line: Line) -> bool {
+    matches!(line, Line::Pipelined | Line::Recorded | Line::RecordedGraph)
+}
+
+/// Returns the times of single operations that a guest has reported for a line at one size.
+fn singles_of(reported: &Report, line: Line, bytes: u64) -> Option<&SingleRecord> {
+    let mut all = reported.singles.iter();
+    all.find(|singles| (singles.line, singles.bytes) == (line, bytes))
+}
+
+/// Returns what the host's clock adds to a time, in nanoseconds.
+fn native_timer_ns() -> u64 {
+    let start = Instant::now();
+    timer_cost(|| start.elapsed().as_nanos() as u64)
 }
 
 fn per_operation(ns: u64, sample: &Sample) -> f64 {
@@ -278,12 +361,12 @@ mod tests {
             sample(300, Some(100)),
             sample(200, None),
         ];
-        let line = LineReport::of(&samples.each_ref(), &[], None).unwrap();
+        let line = LineReport::of(&samples.each_ref(), None, &[], None).unwrap();
         assert_eq!(line.guest.samples_ns, [10.0, 30.0, 20.0]);
         assert_eq!(line.native.unwrap().samples_ns, [5.0, 10.0]);
         assert_eq!(line.guest_over_native.unwrap().median, 2.5);
         let alone = [sample(100, None)];
-        let line = LineReport::of(&alone.each_ref(), &[], None).unwrap();
+        let line = LineReport::of(&alone.each_ref(), None, &[], None).unwrap();
         assert!(line.native.is_none() && line.guest_over_native.is_none());
     }
 
@@ -299,6 +382,7 @@ mod tests {
                 line: Line::Pipelined,
                 bytes: 0,
                 samples_ns: vec![native_ns],
+                singles_ns: Vec::new(),
             }],
         }
     }
@@ -325,6 +409,32 @@ mod tests {
         }
         let lines = LineReport::all(&reported, &[], &Alone::default());
         assert!(lines[0].alone.is_none() && lines[0].quoted.is_none());
+    }
+
+    #[test]
+    fn a_percentile_is_of_single_operations_on_either_side() {
+        let mut times = vec![5000; 100];
+        times[3] = 9000;
+        times[4] = 8000;
+        let of = |line, operations, times: Option<&[u64]>| {
+            let samples = Distribution::of(vec![2e6; 100]).unwrap();
+            let side = Side { line, operations };
+            side.singles(&samples, times.map(|times| (times, 20)))
+        };
+        let single = of(Line::LaunchAndWait, 50, Some(&times));
+        assert_eq!(single.timed().unwrap().p99_ns, 8000.0);
+        let reason = |line, times| of(line, 50, times).reason();
+        assert_eq!(reason(Line::Pipelined, None), Some(NotTimed::OfMany));
+        assert_eq!(reason(Line::EchoHost, None), Some(NotTimed::NotReached));
+        assert_eq!(reason(Line::Allocate, Some(&[])), Some(NotTimed::TooLong));
+        let short = reason(Line::AllocatePooled, Some(&[199; 100]));
+        assert_eq!(short, Some(NotTimed::TooShort));
+        let samples = of(Line::Register, 1, None);
+        assert_eq!(
+            samples.timed().unwrap().p99_ns,
+            2e6,
+            "samples are of one operation"
+        );
     }
 
     #[test]

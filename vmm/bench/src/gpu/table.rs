@@ -7,9 +7,9 @@ use comfy_table::Table;
 
 use super::report::{BenchReport, LineReport};
 use causeway_bench_medians::figures::{dash, ratio, time};
-use causeway_bench_medians::{Distribution, Ratio};
+use causeway_bench_medians::{Distribution, Ratio, Singles, timers};
 
-const COLUMNS: [&str; 9] = [
+const COLUMNS: [&str; 11] = [
     "line",
     "size",
     "guest alone",
@@ -18,6 +18,8 @@ const COLUMNS: [&str; 9] = [
     "guest in turn",
     "native in turn",
     "guest / native",
+    "p99 guest",
+    "p99 native",
     "exits per op",
 ];
 
@@ -42,8 +44,17 @@ pub fn render(report: &BenchReport) -> String {
         out,
         "times are medians of one operation; alone: the other side's process holds no context, and \
          the ratio is that of the medians; in turn: guest and host measure in turn, and the ratio \
-         is the median of the ratios of neighbours; ratios have their 95 % interval"
+         is the median of the ratios of neighbours; ratios have their 95 % interval; p99 is the \
+         99th percentile of operations that a second pass times one by one (alone, if that was \
+         measured), or why there is none"
     );
+    let singles = report.lines.iter().flat_map(|line| {
+        let native = line.native_single.as_ref();
+        native.into_iter().chain([&line.guest_single])
+    });
+    if let Some(timers) = timers(singles) {
+        let _ = writeln!(out, "{timers} of these operations");
+    }
     let _ = write!(out, "{}", summary(&report.lines));
     let _ = writeln!(out, "guest: {}", report.result);
     out
@@ -86,10 +97,23 @@ fn lines(lines: &[LineReport]) -> Table {
             median(Some(&line.guest)),
             median(line.native.as_ref()),
             shown(line.guest_over_native),
+            p99(alone.map_or(Some(&line.guest_single), |alone| Some(&alone.guest_single))),
+            p99(alone.map_or(line.native_single.as_ref(), |alone| {
+                alone.native_single.as_ref()
+            })),
             format!("{:.3}", line.exits.user_space_per_operation),
         ]
     };
     aligned(COLUMNS, lines.iter().map(row), 1..COLUMNS.len())
+}
+
+/// Returns the 99th percentile of single operations, or why there is none.
+fn p99(singles: Option<&Singles>) -> String {
+    match singles {
+        None => dash(),
+        Some(Singles::Timed(times)) => time(times.p99_ns),
+        Some(Singles::NotTimed { reason }) => reason.to_string(),
+    }
 }
 
 fn size(bytes: u64) -> String {

@@ -31,6 +31,8 @@ pub const PORT_RECORD_APERTURE: u16 = 0xca8;
 pub const RECORD_UNIT_BYTES: u64 = 64;
 /// Number of the test device's I/O ports, from [`PORT_EXIT`] on.
 pub const PORTS: u16 = 12;
+/// Maximum number of single operations in a record.
+pub const SINGLES_MAX: usize = 1000;
 /// Number of mailboxes that the VMs of a run share.
 pub const MAILBOXES: usize = 64;
 
@@ -57,6 +59,8 @@ wire_enum! {
         Comparison = 9,
         /// [`Identity`]: tell the guest which VM of the run it is in.
         Identity = 10,
+        /// [`Singles`]: report times of single operations, which the host repeats natively.
+        Singles = 11,
     }
 }
 
@@ -180,6 +184,26 @@ structures! {
         /// Reply: nanoseconds that the host took for all operations, or zero if it does not do them
         /// natively.
         pub native_ns: u64,
+    } = 40
+
+    /// Reports how long single operations of a guest took. The host times as many natively, right
+    /// after it. Only guests without an operating system can report them, because the times are in
+    /// RAM.
+    pub struct Singles {
+        /// Header of the record.
+        pub header: RecordHeader,
+        /// Number of the line in the table of `causeway bench gpu` to which the operations belong.
+        pub line: u32,
+        /// Number of operations, at most [`SINGLES_MAX`]; zero if too few fit into the time that
+        /// they may take.
+        pub count: u32,
+        /// Bytes that each operation moves; zero if it moves none.
+        pub bytes: u64,
+        /// Nanoseconds that the timer adds to each time.
+        pub timer_ns: u64,
+        /// Guest-physical address of the times in RAM: a 64-bit number of nanoseconds for each
+        /// operation.
+        pub address: u64,
     } = 40
 
     /// Asks which VM of the run the guest is in. A bare guest finds the same numbers in its boot
