@@ -26,6 +26,7 @@ mod sharing;
 mod standin;
 mod stat;
 mod terminal;
+mod tracepoints;
 mod visible;
 mod without_kvm;
 mod workers;

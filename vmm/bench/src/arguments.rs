@@ -73,6 +73,9 @@ pub struct ExitsArguments {
     /// Privilege level of the guest, as for `run`.
     #[arg(long, value_name = "LEVEL", default_value = "3", hide = true)]
     pub cpl: PrivilegeLevel,
+    /// Count exits by KVM's tracepoints, too, as for `run`.
+    #[arg(long)]
+    pub tracepoints: bool,
     /// RAM of the VM in MiB.
     #[arg(long, value_name = "MIB", default_value_t = 1024)]
     pub memory: u64,
@@ -97,7 +100,7 @@ pub struct ExitsArguments {
         value_names = ["BEFORE", "AFTER"],
         num_args = 2,
         conflicts_with_all = [
-            "gpu", "quick", "repetitions", "only", "mechanism", "vfio", "cpl", "memory", "timeout",
+            "gpu", "quick", "repetitions", "only", "mechanism", "vfio", "cpl", "tracepoints", "memory", "timeout",
             "csv", "html",
         ]
     )]

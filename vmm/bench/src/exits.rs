@@ -245,6 +245,7 @@ fn checked_run(arguments: &ExitsArguments, gpu: &str, plan: Plan) -> Result<Run,
         memory_mib: arguments.memory,
         timeout_s: arguments.timeout,
         devices: device.into_iter().collect(),
+        tracepoints: arguments.tracepoints,
         ..RunSettings::new(GUEST, boot)
     };
     settings.check()

@@ -76,6 +76,10 @@ pub struct RunArguments {
     /// Write the report as JSON to this file; - writes it to standard output instead of the table.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Count exits by KVM's tracepoints, too, as a third witness. This takes root, tracefs, and a
+    /// fraction of a microsecond for each exit.
+    #[arg(long)]
+    pub tracepoints: bool,
     /// Serve metrics on a Unix socket at this path: GET /metrics over HTTP, in OpenMetrics format
     /// (docs/observing.md).
     #[arg(long, value_name = "PATH")]

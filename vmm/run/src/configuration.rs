@@ -59,6 +59,8 @@ pub struct RunSettings {
     pub gpu: String,
     /// PCI devices to pass through: all to one VM, or one to each of several VMs.
     pub devices: Vec<Address>,
+    /// Whether KVM's tracepoints count exits, too.
+    pub tracepoints: bool,
     /// Path of the Unix socket that serves metrics to scrapers; `None` without metrics.
     pub metrics_socket: Option<PathBuf>,
 }
@@ -78,6 +80,7 @@ impl RunSettings {
             timeout_s: 300,
             gpu: String::from("software"),
             devices: Vec::new(),
+            tracepoints: false,
             metrics_socket: None,
         }
     }
@@ -132,6 +135,7 @@ impl Run {
             timeout_s: arguments.timeout,
             gpu: arguments.gpu.clone(),
             devices: passthrough::parse(&arguments.vfio)?,
+            tracepoints: arguments.tracepoints,
             metrics_socket: arguments.metrics_socket.clone(),
             ..RunSettings::new(&guest, boot)
         };

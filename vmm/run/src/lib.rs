@@ -21,6 +21,7 @@ pub mod progress;
 pub mod report;
 mod run;
 pub mod table;
+pub mod tracepoints;
 mod visible;
 pub mod worker;
 

@@ -11,6 +11,7 @@ use causeway_vmm::host::Host;
 use causeway_vmm::passthrough::DeviceReport;
 use serde::{Deserialize, Serialize};
 
+use crate::tracepoints::TracepointReport;
 use causeway_terminal::Origin;
 
 /// Name and version of the report's format. New fields may be added in the same version; if the
@@ -51,6 +52,9 @@ pub struct Report {
     /// Figures, such as ratios, that the guests reported to the test device: those of the first VM,
     /// then those of the next VM.
     pub ratios: Vec<RatioReport>,
+    /// Exits of all VMs as KVM's tracepoints count them; absent without `--tracepoints`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tracepoints: Option<TracepointReport>,
     /// GPU kernels that the software back end executed for all VMs, sorted by name; empty on other
     /// back ends.
     pub kernels: Vec<KernelReport>,
@@ -271,6 +275,14 @@ impl Report {
         self.vms
             .iter()
             .any(|vm| vm.kvm_exits.get("io_exits").is_some_and(|n| *n != 0))
+    }
+
+    /// Returns whether KVM and the VMM counted different numbers of exits in any phase, or KVM's
+    /// tracepoints others than both.
+    pub fn witnesses_disagree(&self) -> bool {
+        let traced = self.tracepoints.as_ref();
+        let traced = traced.and_then(TracepointReport::disagreement);
+        traced.is_some() || self.disagreements().next().is_some()
     }
 
     /// Returns the phases in which KVM and the VMM counted different numbers of exits. A difference

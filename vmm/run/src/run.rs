@@ -30,6 +30,7 @@ use crate::passthrough;
 use crate::progress::{Caption, Watch};
 use crate::report::{BackendReport, PhaseReport, RatioReport, Report, SCHEMA, VmReport};
 use crate::table;
+use crate::tracepoints::Trace;
 use causeway_publisher::{Guest, PublishError, Publisher, Snapshot};
 use causeway_terminal as terminal;
 use causeway_terminal::{Code, Failure, Origin, ReportFile};
@@ -64,11 +65,7 @@ pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failu
         mut report,
         ..
     } = execute(&run, started, &mut signals, &Extras::default())?;
-    let code = exit_code(
-        run.promise,
-        &outcomes,
-        report.disagreements().next().is_some(),
-    );
+    let code = exit_code(run.promise, &outcomes, report.witnesses_disagree());
     if code.is_none() {
         report.outcome = "pass";
     }
@@ -141,6 +138,8 @@ pub fn execute(
     let _publisher = publish(run, &vms)?;
     let interactive = interactive(run, &vms)?;
     let watch = watch(run, interactive.is_some(), extras)?;
+    // Opened by the thread that starts the virtual CPUs, before it does.
+    let trace = run.settings.tracepoints.then(Trace::start);
     let limits = Limits {
         timeout: Some(Duration::from_secs(run.settings.timeout_s)),
     };
@@ -151,6 +150,7 @@ pub fn execute(
     let mut report = Report {
         boot_us: boot_us(&outcomes, started),
         kernels: back_end.kernels(&outcomes),
+        tracepoints: trace.map(|trace| trace.report(&outcomes, run.settings.vcpus)),
         ..report(run, attributes, watch.finish(), origin.ended())
     };
     let guest_reports: Vec<_> = test_devices.iter().map(|device| device.report()).collect();
@@ -206,6 +206,7 @@ fn report(run: &Run, gpu: Option<Attributes>, vmm_rss_bytes: u64, origin: Origin
         vms: Vec::new(),
         phases: Vec::new(),
         ratios: Vec::new(),
+        tracepoints: None,
         kernels: Vec::new(),
     }
 }

@@ -49,6 +49,9 @@ pub fn render(report: &Report, width: Option<usize>) -> String {
          {:.1} MiB per VM",
         report.vmm_rss_bytes_per_vm as f64 / f64::from(1 << 20)
     );
+    if let Some(traced) = &report.tracepoints {
+        let _ = writeln!(out, "{traced}");
+    }
     out.push_str(&verdict(report));
     out
 }

@@ -16,6 +16,7 @@ use super::counts::KvmCounts;
 use super::omission::{Omission, left_out, not_reached};
 use causeway_run::RunOutcome;
 use causeway_run::report::PhaseReport;
+use causeway_run::tracepoints::TracepointReport;
 use causeway_terminal::{Failure, Origin};
 
 /// Name and version of the report's format. Fields may be added; if the meaning of a field changes,
@@ -52,6 +53,9 @@ pub struct ExitsReport {
     pub result: String,
     /// Errors in counts or samples. Each makes the benchmark fail even if the guest passed.
     pub problems: Vec<Problem>,
+    /// Exits of the VM as KVM's tracepoints count them; absent without `--tracepoints`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tracepoints: Option<TracepointReport>,
     /// Devices that were passed through to the guest.
     pub devices: Vec<DeviceReport>,
     /// Results of all cells that were measured. A cell is a workload at one size by one mechanism.
@@ -96,6 +100,7 @@ impl ExitsReport {
             passed: false,
             result: String::from("not run"),
             problems: Vec::new(),
+            tracepoints: None,
             devices: Vec::new(),
             cells: Vec::new(),
             missing: left_out(plan),
@@ -137,11 +142,13 @@ impl ExitsReport {
             host: finished.report.host.clone(),
             backend: finished.report.backend.name.clone(),
             result: outcome.map_or_else(String::new, |outcome| outcome.result.to_string()),
+            tracepoints: finished.report.tracepoints.clone(),
             devices: outcome.map_or_else(Vec::new, |outcome| outcome.devices.clone()),
             ..self
         };
         let generally: Vec<&PhaseReport> = finished.report.disagreements().collect();
         report.take_in(&measured, &generally);
+        report.take_tracepoints();
         report.passed = passed && report.problems.is_empty();
         report
     }
@@ -204,6 +211,15 @@ impl ExitsReport {
         self.missing.extend(not_reached(self.plan, reached, reason));
     }
 
+    fn take_tracepoints(&mut self) {
+        let traced = self.tracepoints.as_ref();
+        let what = traced.and_then(TracepointReport::disagreement);
+        self.problems.extend(what.map(|what| Problem {
+            phase: String::from("the whole run"),
+            what,
+        }));
+    }
+
     fn take_cell(&mut self, cell: &Cell, measured: &RunData<'_>, counted: &[&PhaseReport]) {
         let RunData { taken, counts, .. } = *measured;
         let found = CellReport::of(cell, taken, counted, counts);
@@ -256,6 +272,7 @@ pub mod tests {
     use super::*;
     use crate::exits::cells::tests::{cell, phase, taken};
     use causeway_bench_workloads::{MechanismKind, WorkloadKind};
+    use causeway_run::tracepoints::Witness;
     use causeway_terminal::Code;
 
     /// A report of launches by `trap` and natively, of two repetitions, that is not filled.
@@ -313,6 +330,21 @@ pub mod tests {
         let named: Vec<&str> = report.problems.iter().map(|p| p.phase.as_str()).collect();
         assert_eq!(named, [&*name, &*name]);
         assert!(report.problems[1].what.starts_with("phase 1 of 2"));
+    }
+
+    #[test]
+    fn tracepoints_that_disagree_are_a_problem_and_those_that_were_not_counted_none() {
+        let mut report = empty();
+        let skipped = String::from("no tracefs");
+        report.tracepoints = Some(TracepointReport::Skipped { skipped });
+        report.take_tracepoints();
+        assert_eq!(report.problems, []);
+        report.tracepoints = Some(TracepointReport::Counted(Witness {
+            kvm_userspace_exit: 9,
+            ..Witness::default()
+        }));
+        report.take_tracepoints();
+        assert!(report.problems[0].what.contains("counted 9"), "{report:?}");
     }
 
     #[test]

@@ -50,6 +50,9 @@ pub fn render(report: &ExitsReport) -> String {
         );
     }
     let _ = writeln!(out, "\n{}", legend(&report.cells));
+    if let Some(traced) = &report.tracepoints {
+        let _ = writeln!(out, "{traced}");
+    }
     for problem in &report.problems {
         let _ = writeln!(out, "failed: {}: {}", problem.phase, problem.what);
     }
