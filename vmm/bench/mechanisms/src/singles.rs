@@ -112,9 +112,9 @@ impl SinglesPort {
 
     fn words<const COUNT: usize>(&self, address: u64) -> Option<[u64; COUNT]> {
         let mut words = [0; COUNT];
-        for (at, word) in (address..).step_by(8).zip(&mut words) {
+        for (index, word) in (0..).zip(&mut words) {
             let mut bytes = [0; 8];
-            self.ram.read(at, &mut bytes).ok()?;
+            self.ram.read(address.checked_add(8 * index)?, &mut bytes).ok()?;
             *word = u64::from_le_bytes(bytes);
         }
         Some(words)
