@@ -114,7 +114,9 @@ impl SinglesPort {
         let mut words = [0; COUNT];
         for (index, word) in (0..).zip(&mut words) {
             let mut bytes = [0; 8];
-            self.ram.read(address.checked_add(8 * index)?, &mut bytes).ok()?;
+            self.ram
+                .read(address.checked_add(8 * index)?, &mut bytes)
+                .ok()?;
             *word = u64::from_le_bytes(bytes);
         }
         Some(words)
