@@ -50,6 +50,7 @@ records are in the aperture, in host memory that the guest may write. The VMs of
 | 8 | RecordHeader | parks this virtual CPU |
 | 9 | Comparison | reports a sample, which the host repeats natively |
 | 10 | Identity | asks which VM of the run this is |
+| 11 | Singles | reports times of single operations, which the host repeats natively |
 
 ",
         exit = records::PORT_EXIT,
