@@ -87,7 +87,7 @@ fn every_workload_is_measured_by_every_mechanism_and_exits_as_often_as_it_must()
     let always = ["bench", "exits", "--quick", "--gpu", "software"];
     assert_origin(
         &report,
-        &[&always, &["--repetitions", "2"], &files[..]].concat(),
+        &[&always[..], &["--repetitions", "2"], &files[..]].concat(),
     );
     assert!(page.contains(report["time"].as_str().unwrap()), "no date");
     let compared = scratch.run(&["bench", "exits", "--compare", "a.json", "a.json"]);
