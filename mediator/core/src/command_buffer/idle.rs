@@ -34,7 +34,8 @@ impl Idle {
 
     /// Waits while the ring is empty: spins, then sleeps. Returns when the producer has written a
     /// packet at `position` of the ring, or when `bell` is stopped; it may also return early.
-    /// `progress` polls the work already submitted, so that a fault in it ends the wait.
+    /// `progress` polls the work already submitted, so that a fault in it ends the wait, and its
+    /// end is seen.
     ///
     /// # Errors
     /// The fault that `progress` returned.
@@ -46,7 +47,8 @@ impl Idle {
         counters: &Counters,
         mut progress: impl FnMut() -> Result<Progress, Fault>,
     ) -> Result<(), Fault> {
-        if self.spin(|| ring.producer() != position || bell.stopped()) {
+        let found = || ring.producer() != position || bell.stopped();
+        if self.spin(found, &mut progress)? {
             self.budget = (self.budget * 2).min(SPIN_MAX);
             return Ok(());
         }
@@ -69,26 +71,33 @@ impl Idle {
         Ok(())
     }
 
-    /// Looks until `found`, or the budget is spent.
-    fn spin(&self, found: impl Fn() -> bool) -> bool {
+    /// Looks until `found`, or the budget is spent. Polls work under way only after the shortest
+    /// spin, so that a packet which comes at once waits for no driver.
+    fn spin(
+        &self,
+        found: impl Fn() -> bool,
+        progress: &mut impl FnMut() -> Result<Progress, Fault>,
+    ) -> Result<bool, Fault> {
         let begun = Instant::now();
         while begun.elapsed() < SPIN_MIN {
             if look(&found) {
-                return true;
+                return Ok(true);
             }
         }
         let left = self.budget - SPIN_MIN;
         let cpu_begun = thread_cpu_time();
+        let mut busy = true;
         while !left.is_zero() && begun.elapsed() < SPIN_WALL_MAX {
             if look(&found) {
-                return true;
+                return Ok(true);
             }
+            busy = busy && progress()? == Progress::Busy;
             if thread_cpu_time().saturating_sub(cpu_begun) >= left {
-                return false;
+                return Ok(false);
             }
             std::thread::yield_now();
         }
-        false
+        Ok(false)
     }
 }
 
