@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use crate::metrics::MetricsArguments;
 use crate::program::ProgramArguments;
 
 /// Arguments of `causeway run`, as the user typed them.
@@ -76,10 +77,9 @@ pub struct RunArguments {
     /// Write the report as JSON to this file; - writes it to standard output instead of the table.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Serve metrics on a Unix socket at this path: GET /metrics over HTTP, in OpenMetrics format
-    /// (docs/observing.md).
-    #[arg(long, value_name = "PATH")]
-    pub metrics_socket: Option<PathBuf>,
+    /// Where to serve metrics.
+    #[command(flatten)]
+    pub metrics: MetricsArguments,
     /// Arguments of a bare guest (a guest program without an operating system), as one string.
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub arguments: String,

@@ -1,8 +1,7 @@
 //! The checked configuration of a run, made from its arguments.
 
-use std::path::PathBuf;
-
 use causeway_host_vfio::Address;
+use causeway_publisher::MetricsPlaces;
 use causeway_vmm::vm::{Boot, VCPUS_MAX, VMS_MAX};
 
 use crate::arguments::RunArguments;
@@ -59,8 +58,8 @@ pub struct RunSettings {
     pub gpu: String,
     /// PCI devices to pass through: all to one VM, or one to each of several VMs.
     pub devices: Vec<Address>,
-    /// Path of the Unix socket that serves metrics to scrapers; `None` without metrics.
-    pub metrics_socket: Option<PathBuf>,
+    /// Where to serve metrics to scrapers.
+    pub metrics: MetricsPlaces,
 }
 
 impl RunSettings {
@@ -78,7 +77,7 @@ impl RunSettings {
             timeout_s: 300,
             gpu: String::from("software"),
             devices: Vec::new(),
-            metrics_socket: None,
+            metrics: MetricsPlaces::default(),
         }
     }
 
@@ -132,7 +131,7 @@ impl Run {
             timeout_s: arguments.timeout,
             gpu: arguments.gpu.clone(),
             devices: passthrough::parse(&arguments.vfio)?,
-            metrics_socket: arguments.metrics_socket.clone(),
+            metrics: arguments.metrics.places()?,
             ..RunSettings::new(&guest, boot)
         };
         settings.check()

@@ -15,6 +15,7 @@ pub mod ending;
 pub mod gpu;
 pub mod initramfs;
 mod interactive;
+pub mod metrics;
 pub mod passthrough;
 pub mod program;
 pub mod progress;

@@ -312,7 +312,7 @@ fn publish(run: &Run, vms: &[Vm]) -> Result<Publisher, Failure> {
         let seen = observers.iter().filter_map(VmObserver::observe);
         Snapshot::of("run", &gpu, seen.map(Guest::vm).collect())
     };
-    Publisher::start(Box::new(look), run.settings.metrics_socket.as_deref()).map_err(unpublished)
+    Publisher::start(Box::new(look), &run.settings.metrics).map_err(unpublished)
 }
 
 /// Returns the failure of a command that cannot publish the statistics of its guests.
@@ -320,6 +320,9 @@ pub fn unpublished(error: PublishError) -> Failure {
     match error {
         PublishError::Metrics { path, source } => {
             Failure::usage_from("--metrics-socket", &path.display().to_string(), source)
+        }
+        PublishError::Address { address, source } => {
+            Failure::usage_from("--metrics", &address.to_string(), source)
         }
         PublishError::Thread(e) => Failure::new(
             Code::Crashed,

@@ -4,7 +4,7 @@
 //! describes the messages.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -20,12 +20,13 @@ use crate::connection::Connection;
 use crate::ending::{Ending, Ends};
 use crate::host::{ClientHost, borrow};
 use crate::processes::ProcessList;
-use causeway_publisher::Publisher;
 use causeway_publisher::listener::Listener;
+use causeway_publisher::{MetricsPlaces, Publisher};
 use causeway_run as run;
 use causeway_run::back_end::{BackEnd, Users};
 use causeway_run::configuration::choose_gpu;
 use causeway_run::gpu::Gpu;
+use causeway_run::metrics::MetricsArguments;
 use causeway_terminal as terminal;
 use causeway_terminal::{Code, Failure, check_range};
 
@@ -51,9 +52,9 @@ pub struct ServeArguments {
     /// Back end and the limits of each client process, as for `run`.
     #[arg(long, value_name = "GPU", default_value = "software")]
     pub gpu: String,
-    /// Serve metrics on a Unix socket at this path, as for `run`.
-    #[arg(long, value_name = "PATH")]
-    pub metrics_socket: Option<PathBuf>,
+    /// Where to serve metrics.
+    #[command(flatten)]
+    pub metrics: MetricsArguments,
     /// Maximum number of client processes at a time, 1 to 64.
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub processes: u32,
@@ -98,6 +99,7 @@ struct Server {
 pub fn run(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
     let most = u64::from(PROCESSES_MAX);
     check_range("--processes", arguments.processes.into(), 1..=most, "")?;
+    let metrics = arguments.metrics.places()?;
     let (gpu, gpu_text) = choose_gpu(&arguments.gpu)?;
     let mut signals = run::block_signals()?;
     run::raise_descriptor_limit();
@@ -124,7 +126,7 @@ pub fn run(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
         turned_away: 0,
         not_taken: 0,
     };
-    let _publisher = server.publish(&gpu_text, arguments.metrics_socket.as_deref())?;
+    let _publisher = server.publish(&gpu_text, &metrics)?;
     terminal::say(&format!(
         "causeway: serving {gpu_text} at {}; run programs with CAUSEWAY_SOCKET={0}",
         path.display()
@@ -139,7 +141,7 @@ pub fn run(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
 
 impl Server {
     /// Publishes the statistics of the processes to monitors.
-    fn publish(&self, gpu: &str, metrics: Option<&Path>) -> Result<Publisher, Failure> {
+    fn publish(&self, gpu: &str, metrics: &MetricsPlaces) -> Result<Publisher, Failure> {
         let (process_list, gpu) = (self.process_list.clone(), gpu.to_owned());
         let look = move || process_list.look(&gpu);
         Publisher::start(Box::new(look), metrics).map_err(run::unpublished)
@@ -242,6 +244,7 @@ impl Server {
                 );
             }
         };
+        log::info!("{name} has connected");
         self.process_list.add(&name, &session, &host);
         let connection = Connection::new(Arc::clone(&socket), host, Arc::clone(&session));
         let ending = self.ends.another();

@@ -12,7 +12,7 @@ const INTERVAL_MS: std::ops::RangeInclusive<u64> = 20..=3_600_000;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Keys of the live view: up and down (or k and j) choose a guest, q quits.
-For metrics scrapers: `causeway run --metrics-socket PATH`; docs/observing.md has the schemas.")]
+For metrics scrapers: `causeway run --metrics 127.0.0.1:9400`; docs/observing.md has the schemas.")]
 pub struct StatArguments {
     /// Process ID of the `causeway run` or `causeway serve` to show.
     #[arg(
@@ -27,9 +27,9 @@ pub struct StatArguments {
     /// Print JSON instead of the live view: in each interval, one line for each guest.
     #[arg(long)]
     pub json: bool,
-    /// With --json, print one line for each guest, with rates averaged since the guest started, and
-    /// end.
-    #[arg(long, requires = "json", conflicts_with_all = ["count", "interval_ms"])]
+    /// Print a table instead of the live view, or with --json one line for each guest, and end.
+    /// Rates are averages since the guest started.
+    #[arg(long, conflicts_with_all = ["count", "interval_ms"])]
     pub once: bool,
     /// Time between two updates of the view, or two lines of a guest with --json, in milliseconds,
     /// 20 to 3600000.

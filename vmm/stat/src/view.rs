@@ -3,7 +3,6 @@
 mod draw;
 mod screen;
 mod state;
-mod text;
 
 use std::io;
 use std::process::ExitCode;
