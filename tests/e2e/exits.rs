@@ -78,7 +78,7 @@ fn every_workload_is_measured_by_every_mechanism_and_exits_as_often_as_it_must()
     assert_eq!(csv.lines().count(), 1 + cells.len() + missing.len());
     assert!(csv.contains("insn_emulation=") || csv.contains("mmio_exits="));
     let page = std::fs::read_to_string(scratch.path("a.html")).unwrap();
-    assert_eq!(page.matches("<svg").count(), 5);
+    assert_eq!(page.matches("<svg").count(), 6);
     let compared = scratch.run(&["bench", "exits", "--compare", "a.json", "a.json"]);
     compared.assert_passed();
     for said in [" 0 changes beyond noise", "2 and 2 samples"] {

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 mod axis;
 mod cost;
+mod figure;
 mod fit;
 mod plots;
 mod tables;
@@ -12,8 +13,9 @@ mod tables;
 use super::cells::CellReport;
 use super::report::ExitsReport;
 use axis::Axis;
-use causeway_bench_medians::figures::count;
+use causeway_bench_medians::figures::{count, time};
 use causeway_run::table;
+use figure::{Figure, distinct};
 use fit::Costs;
 use plots::{Axes, Group, Line, PlotError};
 
@@ -48,7 +50,7 @@ fn page(report: &ExitsReport) -> Result<String, PlotError> {
     out.push_str(STYLE);
     out.push_str("</style></head><body>\n");
     head(&mut out, report);
-    exits(&mut out, report)?;
+    workloads(&mut out, report)?;
     sizes(&mut out, report)?;
     let costs = Costs::of(&report.cells);
     cost::against_exits(&mut out, report, costs)?;
@@ -130,14 +132,6 @@ fn key(out: &mut String, report: &ExitsReport) {
     out.push_str("</p>\n");
 }
 
-fn figure(out: &mut String, svg: &str, caption: &str) {
-    let _ = writeln!(
-        out,
-        "<figure>{svg}<figcaption>{}</figcaption></figure>",
-        escaped(caption)
-    );
-}
-
 /// Returns the cells of each workload at its smallest size, which every mechanism supports.
 fn smallest(report: &ExitsReport) -> Vec<(String, Vec<&CellReport>)> {
     let mut groups: Vec<(String, Vec<&CellReport>)> = Vec::new();
@@ -154,43 +148,92 @@ fn smallest(report: &ExitsReport) -> Vec<(String, Vec<&CellReport>)> {
     groups
 }
 
-fn exits(out: &mut String, report: &ExitsReport) -> Result<(), PlotError> {
-    out.push_str("<h2>Exits to the VMM for one operation</h2>\n");
-    let group = |(name, cells): (String, Vec<&CellReport>)| Group {
+/// Adds the plots of exits and times by workload.
+fn workloads(out: &mut String, report: &ExitsReport) -> Result<(), PlotError> {
+    out.push_str("<h2>Exits and time by workload</h2>\n<div class=\"pair\">\n");
+    let exits = |cell: &CellReport| Some(cell.exits.as_ref()?.user_space_per_operation);
+    let axes = Axes {
+        x: "exits",
+        y: "",
+        x_text: &|exits| count(*exits),
+        y_text: &|_| String::new(),
+    };
+    let groups = groups(report, exits);
+    let caption =
+        "Each workload at its smallest size; the scale is logarithmic, and 0 is below it.";
+    bars(
+        out,
+        ("Exits to the VMM for one operation", caption),
+        &groups,
+        &axes,
+    )?;
+    let axes = Axes {
+        x: "time",
+        x_text: &|ns| time(*ns),
+        ..axes
+    };
+    let groups = self::groups(report, |cell| Some(cell.time.median_ns));
+    let caption = "The same operations: medians, on a logarithmic scale.";
+    bars(out, ("Time of one operation", caption), &groups, &axes)?;
+    out.push_str("</div>\n");
+    Ok(())
+}
+
+/// Returns a group for each workload at its smallest size, with a bar for each mechanism for which
+/// `value` returns one.
+fn groups(report: &ExitsReport, value: impl Fn(&CellReport) -> Option<f64>) -> Vec<Group> {
+    let groups = smallest(report).into_iter().map(|(name, cells)| Group {
         name,
         bars: cells
             .iter()
-            .filter_map(|cell| {
-                let exits = cell.exits.as_ref()?;
-                Some((cell.mechanism, exits.user_space_per_operation))
-            })
+            .filter_map(|cell| Some((cell.mechanism, value(cell)?)))
             .collect(),
-    };
-    let groups: Vec<Group> = smallest(report).into_iter().map(group).collect();
-    let axes = Axes {
-        x: "",
-        y: "exits",
-        x_text: &|_| String::new(),
-        y_text: &|exits| count(*exits),
-    };
+    });
+    groups.filter(|group| !group.bars.is_empty()).collect()
+}
+
+/// Adds a figure of bars on a logarithmic scale.
+fn bars(
+    out: &mut String,
+    (title, caption): (&str, &str),
+    groups: &[Group],
+    axes: &Axes<'_>,
+) -> Result<(), PlotError> {
     let values = groups.iter().flat_map(|group| &group.bars);
-    let y = Axis::decades(values.map(|(_, value)| *value));
-    let svg = plots::bars(&groups, &y, &axes)?;
-    figure(
-        out,
-        &svg,
-        "Each workload at its smallest size; the scale is logarithmic, and 0 is below it.",
-    );
+    let x = Axis::decades(values.map(|(_, value)| *value));
+    let figure = Figure {
+        title,
+        description: description(groups, axes.x_text),
+        mechanisms: mechanisms(groups),
+        svg: plots::bars(groups, &x, axes)?,
+        caption,
+    };
+    figure.write(out);
     Ok(())
+}
+
+fn mechanisms(groups: &[Group]) -> Vec<&'static str> {
+    let bars = groups.iter().flat_map(|group| &group.bars);
+    distinct(bars.map(|(mechanism, _)| *mechanism))
+}
+
+/// Returns the values of all bars as text.
+fn description(groups: &[Group], text: &dyn Fn(&f64) -> String) -> String {
+    let of_group = |group: &Group| {
+        let bars = group.bars.iter();
+        let bars = bars.map(|(mechanism, value)| format!("{mechanism} {}", text(value)));
+        format!("{}: {}.", group.name, bars.collect::<Vec<_>>().join(", "))
+    };
+    groups.iter().map(of_group).collect::<Vec<_>>().join(" ")
 }
 
 fn sizes(out: &mut String, report: &ExitsReport) -> Result<(), PlotError> {
     out.push_str("<h2>Time against size</h2>\n<div class=\"pair\">\n");
     let copies = [
-        ("copy-in", "Copies to memory of the GPU."),
-        ("copy-out", "Copies from memory of the GPU."),
+        ("copy-in", "Time of copies to memory of the GPU"),
+        ("copy-out", "Time of copies from memory of the GPU"),
     ];
-    for (workload, caption) in copies {
+    for (workload, title) in copies {
         let line = |(mechanism, _)| Line {
             mechanism,
             points: report
@@ -201,8 +244,9 @@ fn sizes(out: &mut String, report: &ExitsReport) -> Result<(), PlotError> {
                 .collect(),
         };
         // The native line is drawn first, because the mediated one covers it.
-        let lines: Vec<Line> = KEY.into_iter().rev().map(line).collect();
-        if lines.iter().all(|line| line.points.is_empty()) {
+        let lines = KEY.into_iter().rev().map(line);
+        let lines: Vec<Line> = lines.filter(|line| !line.points.is_empty()).collect();
+        if lines.is_empty() {
             continue;
         }
         let axes = Axes {
@@ -211,10 +255,28 @@ fn sizes(out: &mut String, report: &ExitsReport) -> Result<(), PlotError> {
             x_text: &|size| table::size(*size as u64),
             y_text: &|ns| round(*ns),
         };
-        figure(out, &plots::lines(&lines, &axes)?, caption);
+        let figure = Figure {
+            title,
+            description: lines.iter().map(spoken).collect::<Vec<_>>().join(" "),
+            mechanisms: lines.iter().map(|line| line.mechanism).collect(),
+            svg: plots::lines(&lines, &axes)?,
+            caption: "Medians, on logarithmic scales.",
+        };
+        figure.write(out);
     }
     out.push_str("</div>\n");
     Ok(())
+}
+
+/// Returns the points of a line as text.
+fn spoken(line: &Line) -> String {
+    let points = line.points.iter();
+    let points = points.map(|(size, ns)| format!("{} {}", table::size(*size as u64), time(*ns)));
+    format!(
+        "{}: {}.",
+        line.mechanism,
+        points.collect::<Vec<_>>().join(", ")
+    )
 }
 
 /// Returns a power of ten nanoseconds as text for an axis.
@@ -237,6 +299,7 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::fit::tests::cell;
     use super::*;
     use crate::exits::report::Problem;
     use crate::exits::report::tests::empty;
@@ -252,6 +315,44 @@ mod tests {
         let page = page(&report).unwrap();
         assert!(page.contains("not passed: passed; 1 counts or samples are wrong"));
         assert!(page.contains("<li>load 65536 trap: KVM counted &lt;1&gt;</li>"));
+    }
+
+    #[test]
+    fn times_are_plotted_by_workload_and_every_plot_has_a_legend_and_a_title() {
+        let mut report = empty();
+        report.cells = vec![
+            cell("load", "mediated", Some([0.0, 0.0]), [10.0; 6]),
+            cell("load", "trap", Some([1.0, 0.0]), [23_000.0; 6]),
+            cell("load", "native", None, [10.0; 6]),
+            cell("copy-in", "native", None, [50.0; 6]),
+        ];
+        let page = page(&report).unwrap();
+        let plots = page.matches("<svg ").count();
+        assert_eq!(plots, 5, "exits, times, copies, cost and its share");
+        for part in [
+            "role=\"img\"",
+            "<title id=",
+            "<desc id=",
+            "<p class=\"key\"><span>",
+        ] {
+            let legends_of_page = usize::from(part.starts_with("<p"));
+            assert_eq!(
+                page.matches(part).count(),
+                plots + legends_of_page,
+                "{part}"
+            );
+        }
+        for part in [
+            "<html lang=\"en\">",
+            "load: mediated 0, trap 1.</desc>",
+            "load: mediated 10.0 ns, trap 23.0 µs, native 10.0 ns. copy-in: native 50.0 ns.</desc>",
+            "<desc id=\"Time-of-copies-to-memory-of-the-GPU-values\">native: 64 B 50.0 ns.</desc>",
+        ] {
+            assert!(page.contains(part), "no {part} in {page}");
+        }
+        let tables = page.matches("<table").count();
+        assert_eq!(page.matches("<caption>").count(), tables);
+        assert!(!page.contains("<th>"), "headings say of what they are");
     }
 
     #[test]
