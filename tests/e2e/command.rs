@@ -206,7 +206,7 @@ impl Running {
         let published = code >= 0 && self.socket.exists();
         assert!(!published, "its socket is left behind: {outcome:?}");
         for name in Scratch::names_in(&self.directory).difference(&self.files) {
-            let report = [".json", ".csv", ".html"];
+            let report = [".json", ".csv", ".html", ".log", ".1"];
             assert!(
                 report.iter().any(|end| name.ends_with(end)),
                 "{name} is left behind: {outcome:?}"

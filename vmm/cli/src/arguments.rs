@@ -1,5 +1,7 @@
 //! Command line of `causeway`: its commands, each with the arguments that its crate defines.
 
+use std::path::PathBuf;
+
 use causeway_bench::BenchCommand;
 use causeway_doctor::DoctorArguments;
 use causeway_run::arguments::RunArguments;
@@ -7,7 +9,11 @@ use causeway_run::initramfs::InitramfsArguments;
 use causeway_run::worker::WorkerArguments;
 use causeway_serve::ServeArguments;
 use causeway_stat::StatArguments;
-use clap::{Parser, Subcommand};
+use causeway_terminal::LogSettings;
+use clap::{ArgAction, Args, Parser, Subcommand};
+
+use crate::completions::CompletionsArguments;
+use crate::manual::ManualArguments;
 
 /// Mediated pass-through GPU virtualization: guests on KVM use a shared GPU, and their data path
 /// causes no VM exits.
@@ -17,6 +23,36 @@ pub struct Arguments {
     /// The subcommand, with its own arguments.
     #[command(subcommand)]
     pub command: Command,
+    /// Which log lines to print.
+    #[command(flatten)]
+    pub logs: LogArguments,
+}
+
+/// Arguments about log lines, which all subcommands have.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Logs")]
+pub struct LogArguments {
+    /// Print info lines with times to standard error: what was created, started and ended. Twice,
+    /// print debug lines, too.
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub verbose: u8,
+    /// Print only errors to standard error, and no warnings. Twice, print no log lines.
+    #[arg(short, long, global = true, action = ArgAction::Count, conflicts_with = "verbose")]
+    pub quiet: u8,
+    /// Append log lines to this file, with times and process IDs: info lines and above, or what -v
+    /// says.
+    #[arg(long, value_name = "FILE", global = true)]
+    pub log_file: Option<PathBuf>,
+}
+
+impl From<LogArguments> for LogSettings {
+    fn from(arguments: LogArguments) -> Self {
+        Self {
+            verbose: arguments.verbose,
+            quiet: arguments.quiet,
+            file: arguments.log_file,
+        }
+    }
 }
 
 /// Subcommands of `causeway`.
@@ -35,6 +71,10 @@ pub enum Command {
     /// Run a benchmark.
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// Print a script by which a shell completes this command's arguments.
+    Completions(CompletionsArguments),
+    /// Write manual pages for this command and its subcommands.
+    Man(ManualArguments),
     /// Hold the session of one VM. `run` and `serve` start this command; do not start it by hand.
     #[command(hide = true)]
     Worker(WorkerArguments),
@@ -53,4 +93,4 @@ Exit codes (with --program, the program's own status if it ended; docs/guests.md
   4  not an image that can boot    9  a device for --vfio is not available, or was reclaimed
                                    130, 143  ended by SIGINT, SIGTERM
 
-Logs go to standard error; RUST_LOG=info (or debug) shows more of them.";
+Logs go to standard error: warnings and errors, or what -v, -q or RUST_LOG=LEVEL says.";

@@ -151,6 +151,7 @@ impl Supervisor<'_> {
             return;
         };
         if let Some(result) = vm.life().verdict() {
+            log::info!("{}: ended: {result}", vm.name());
             vm.announce(&result);
         }
         // At once, whatever the others do: what it left running on the GPU would take its share

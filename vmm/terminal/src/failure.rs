@@ -113,9 +113,11 @@ impl Failure {
         line
     }
 
-    /// Prints the message and all its causes to standard error.
+    /// Prints the message and all its causes to standard error, and logs them to the file of
+    /// `--log-file`.
     pub fn print(&self) {
         crate::output::say(&format!("causeway: {}", self.text()));
+        log::error!(target: crate::logs::PRINTED, "{}", self.text());
     }
 
     /// Returns the exit code with which the command must end.

@@ -42,7 +42,16 @@ impl Vm {
         let stop = Arc::new(AtomicBool::new(false));
         let console = console.into();
         let board = Board::new(&processors, config, sessions, quota, console, &exits, &stop)?;
-        assemble(config, processors, board, exits, stop)
+        let vm = assemble(config, processors, board, exits, stop)?;
+        log::info!(
+            "{}: created, with {} virtual CPU{} and {} MiB, on {}",
+            config.name,
+            config.vcpus,
+            if config.vcpus == 1 { "" } else { "s" },
+            config.memory_bytes >> 20,
+            vm.gpu().name
+        );
+        Ok(vm)
     }
 }
 
