@@ -161,20 +161,17 @@ fn workloads(out: &mut String, report: &ExitsReport) -> Result<(), PlotError> {
     let groups = groups(report, exits);
     let caption =
         "Each workload at its smallest size; the scale is logarithmic, and 0 is below it.";
-    bars(
-        out,
-        ("Exits to the VMM for one operation", caption),
-        &groups,
-        &axes,
-    )?;
+    let titles = ("Exits to the VMM for one operation", caption);
+    bars(out, titles, &groups, &axes, &|exits| count(*exits))?;
     let axes = Axes {
         x: "time",
-        x_text: &|ns| time(*ns),
+        x_text: &|ns| round(*ns),
         ..axes
     };
     let groups = self::groups(report, |cell| Some(cell.time.median_ns));
     let caption = "The same operations: medians, on a logarithmic scale.";
-    bars(out, ("Time of one operation", caption), &groups, &axes)?;
+    let titles = ("Time of one operation", caption);
+    bars(out, titles, &groups, &axes, &|ns| time(*ns))?;
     out.push_str("</div>\n");
     Ok(())
 }
@@ -198,14 +195,15 @@ fn bars(
     (title, caption): (&str, &str),
     groups: &[Group],
     axes: &Axes<'_>,
+    shown: &dyn Fn(&f64) -> String,
 ) -> Result<(), PlotError> {
     let values = groups.iter().flat_map(|group| &group.bars);
     let x = Axis::decades(values.map(|(_, value)| *value));
     let figure = Figure {
         title,
-        description: description(groups, axes.x_text),
+        description: description(groups, shown),
         mechanisms: mechanisms(groups),
-        svg: plots::bars(groups, &x, axes)?,
+        svg: plots::bars(groups, &x, axes, shown)?,
         caption,
     };
     figure.write(out);

@@ -122,7 +122,7 @@ fn percentages(out: &mut String, report: &ExitsReport, costs: Costs) -> Result<(
         title: "Share of the time that exits take",
         description: description(&groups, &|percent| format!("{percent:.0} %")),
         mechanisms: mechanisms(&groups),
-        svg: plots::bars(&groups, &Axis::linear(end, marks), &axes)?,
+        svg: plots::bars(&groups, &Axis::linear(end, marks), &axes, axes.x_text)?,
         caption: &share_caption(highest),
     };
     figure.write(out);

@@ -17,15 +17,18 @@ const TEXT: RGBColor = RGBColor(1, 1, 1);
 const GRID: RGBColor = RGBColor(2, 2, 2);
 /// Pixels between a bar or an axis and its label.
 const LABEL_GAP: i32 = 6;
-/// Size in pixels of a plot with two scales. Two plots fit side by side; on narrow screens, each
-/// takes the whole width, and its text stays readable.
-const SIZE: (u32, u32) = (560, 380);
+/// Size in pixels of a plot with two scales. The page shows two plots side by side and larger, or
+/// one on a screen of 400 pixels a fifth smaller, with text that can still be read.
+const SIZE: (u32, u32) = (460, 360);
+/// Sizes in pixels of text: of values and names, and of titles of axes.
+const TEXT_SIZE: u32 = 14;
+const TITLE_SIZE: u32 = 15;
 /// Height in pixels of a bar, and of the gap between two groups.
 const BAR_HEIGHT: u32 = 18;
 const GAP_HEIGHT: u32 = 12;
 /// Pixels for the names of groups, for the values right of the bars, and for the scale below.
-const NAMES_WIDTH: u32 = 132;
-const VALUES_WIDTH: u32 = 72;
+const NAMES_WIDTH: u32 = 118;
+const VALUES_WIDTH: u32 = 66;
 const SCALE_HEIGHT: u32 = 44;
 const MARGIN: u32 = 8;
 
@@ -74,11 +77,17 @@ pub struct Axes<'a> {
     pub y_text: &'a dyn Fn(&f64) -> String,
 }
 
-/// Draws groups of bars as SVG, one bar below the other, each with its value at its right end.
+/// Draws groups of bars as SVG, one bar below the other, each with its value at its right end, as
+/// `shown` formats it.
 ///
 /// # Errors
 /// [`PlotError`] if the plot cannot be drawn.
-pub fn bars(groups: &[Group], x: &Axis, axes: &Axes<'_>) -> Result<String, PlotError> {
+pub fn bars(
+    groups: &[Group],
+    x: &Axis,
+    axes: &Axes<'_>,
+    shown: &dyn Fn(&f64) -> String,
+) -> Result<String, PlotError> {
     let pixels = groups.iter().map(Group::height).sum::<u32>().max(1);
     let size = (SIZE.0, pixels + SCALE_HEIGHT + 2 * MARGIN);
     svg(size, |root| {
@@ -93,7 +102,7 @@ pub fn bars(groups: &[Group], x: &Axis, axes: &Axes<'_>) -> Result<String, PlotE
         mesh(&mut chart, axes)?;
         let mut top = pixels;
         for group in groups {
-            group.draw(root, &mut chart, top, (x, axes))?;
+            group.draw(root, &mut chart, top, (x, shown))?;
             top -= group.height();
         }
         Ok(())
@@ -111,7 +120,7 @@ impl Group {
         root: &Area<'_>,
         chart: &mut Chart<'_>,
         top: u32,
-        (x, axes): (&Axis, &Axes<'_>),
+        (x, shown): (&Axis, &dyn Fn(&f64) -> String),
     ) -> Result<(), PlotError> {
         let (floor, end) = x.ends();
         let top = f64::from(top) - f64::from(GAP_HEIGHT) / 2.0;
@@ -123,7 +132,7 @@ impl Group {
             chart.draw_series([Rectangle::new(corners, color(mechanism).filled())])?;
             let (right, middle) = chart.backend_coord(&(corners[1].0, f64::midpoint(below, above)));
             let at = (right + LABEL_GAP, middle);
-            write(root, (axes.x_text)(value), at, HPos::Left)?;
+            write(root, shown(value), at, HPos::Left)?;
         }
         let middle = top - f64::from(BAR_HEIGHT) * self.bars.len() as f64 / 2.0;
         let (left, middle) = chart.backend_coord(&(floor, middle));
@@ -224,8 +233,8 @@ fn mesh(chart: &mut Chart<'_>, axes: &Axes<'_>) -> Result<(), PlotError> {
         .axis_style(TEXT)
         .bold_line_style(GRID)
         .light_line_style(TRANSPARENT)
-        .label_style(style(14))
-        .axis_desc_style(style(15))
+        .label_style(style(TEXT_SIZE))
+        .axis_desc_style(style(TITLE_SIZE))
         .x_desc(axes.x)
         .y_desc(axes.y)
         .x_label_formatter(axes.x_text)
@@ -234,7 +243,7 @@ fn mesh(chart: &mut Chart<'_>, axes: &Axes<'_>) -> Result<(), PlotError> {
 }
 
 fn write(root: &Area<'_>, text: String, at: (i32, i32), side: HPos) -> Result<(), PlotError> {
-    let style = style(13).pos(Pos::new(side, VPos::Center));
+    let style = style(TEXT_SIZE).pos(Pos::new(side, VPos::Center));
     root.draw(&Text::new(text, at, style))
 }
 
@@ -267,7 +276,7 @@ mod tests {
             bars: vec![("mediated", 0.0), ("trap", 1.0)],
         }];
         let x = Axis::decades([0.0, 1.0].into_iter());
-        let svg = plotted(|axes| bars(&groups, &x, axes));
+        let svg = plotted(|axes| bars(&groups, &x, axes, axes.x_text));
         assert!(svg.contains("#0B7A5E") && svg.contains("#C23A3A"));
         let lines_of = ["native", "forward"].map(|mechanism| Line {
             mechanism,
@@ -280,7 +289,7 @@ mod tests {
     #[test]
     fn plots_of_nothing_can_be_drawn() {
         let x = Axis::decades(std::iter::empty());
-        plotted(|axes| bars(&[], &x, axes));
+        plotted(|axes| bars(&[], &x, axes, axes.x_text));
         plotted(|axes| lines(&[], axes));
         plotted(|axes| scatter(&[], &[("trap", 1000.0)], axes));
     }
@@ -302,9 +311,9 @@ mod tests {
             })
             .collect();
         let x = Axis::decades([0.0, 1.0, 1000.0].into_iter());
-        let svg = plotted(|axes| bars(&groups, &x, axes));
+        let svg = plotted(|axes| bars(&groups, &x, axes, axes.x_text));
         let (width, height) = (numbers(&svg, "width")[0], numbers(&svg, "height")[0]);
-        assert_eq!(width, 560);
+        assert_eq!(width, 460);
         let rectangles: Vec<&str> = svg.split("<rect ").skip(1).collect();
         assert_eq!(rectangles.len(), 36);
         for rectangle in rectangles {
