@@ -174,7 +174,12 @@ fn what_a_guest_does_with_its_gpu_is_seen_wherever_its_session_is() {
         let words = [&pid, "--json", "--interval-ms", "300", "--count", "1"];
         let record = records(&stat(&scratch, &words)).remove(0);
         let session = &record["session"];
-        for figure in ["packets", "fills", "written_bytes"] {
+        let share = session["busy_share"].as_f64().unwrap();
+        assert!(share > 0.0 && share <= 1.0, "{record}");
+        // Fills are no kernels.
+        let launches = session["launches"].as_u64().unwrap();
+        assert_eq!(session["kernel_ns"].as_u64().unwrap() > 0, launches > 0);
+        for figure in ["packets", "fills", "written_bytes", "busy_ns"] {
             assert!(
                 session["per_s"][figure].as_f64().unwrap() > 0.0,
                 "{figure}: {record}"

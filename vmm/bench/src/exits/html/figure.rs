@@ -2,8 +2,6 @@
 
 use std::fmt::Write as _;
 
-use super::escaped;
-
 /// A plot with its title, its legend and its text.
 pub struct Figure<'a> {
     /// What the plot shows, unlike all other titles of the page.
@@ -70,6 +68,14 @@ pub fn distinct(names: impl Iterator<Item = &'static str>) -> Vec<&'static str> 
     distinct
 }
 
+/// Returns text with HTML's special characters escaped.
+pub fn escaped(text: &str) -> String {
+    // First, because the others contain this character.
+    let text = text.replace('&', "&amp;");
+    let text = text.replace('<', "&lt;").replace('>', "&gt;");
+    text.replace('"', "&quot;")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,5 +100,11 @@ mod tests {
         ] {
             assert!(page.contains(part), "no {part} in {page}");
         }
+    }
+
+    #[test]
+    fn what_was_typed_cannot_become_part_of_the_page() {
+        let typed = "--json <script>\"&";
+        assert_eq!(escaped(typed), "--json &lt;script&gt;&quot;&amp;");
     }
 }

@@ -20,9 +20,8 @@ const LABEL_GAP: i32 = 6;
 /// Size in pixels of a plot with two scales. The page shows two plots side by side and larger, or
 /// one on a screen of 400 pixels a fifth smaller, with text that can still be read.
 const SIZE: (u32, u32) = (460, 360);
-/// Sizes in pixels of text: of values and names, and of titles of axes.
-const TEXT_SIZE: u32 = 14;
-const TITLE_SIZE: u32 = 15;
+/// Size of text, as `plotters` counts it: 1.24 for a pixel of CSS.
+const TEXT_SIZE: u32 = 18;
 /// Height in pixels of a bar, and of the gap between two groups.
 const BAR_HEIGHT: u32 = 18;
 const GAP_HEIGHT: u32 = 12;
@@ -234,7 +233,7 @@ fn mesh(chart: &mut Chart<'_>, axes: &Axes<'_>) -> Result<(), PlotError> {
         .bold_line_style(GRID)
         .light_line_style(TRANSPARENT)
         .label_style(style(TEXT_SIZE))
-        .axis_desc_style(style(TITLE_SIZE))
+        .axis_desc_style(style(TEXT_SIZE))
         .x_desc(axes.x)
         .y_desc(axes.y)
         .x_label_formatter(axes.x_text)

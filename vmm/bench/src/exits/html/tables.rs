@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::escaped;
+use super::figure::escaped;
 use crate::exits::cells::CellReport;
 use crate::exits::report::ExitsReport;
 use crate::exits::table;
