@@ -98,6 +98,20 @@ fn a_program_for_guests_computes_as_an_ordinary_process() {
 }
 
 #[test]
+fn the_first_program_of_the_documentation_adds_its_vectors() {
+    let server = Server::start("software,memory=64");
+    let scratch = Scratch::new();
+    let outcome = server.client(&scratch, "vector_add", &[]).finish();
+    assert_eq!(outcome.code, 0, "{outcome:?}");
+    assert_eq!(outcome.stdout, "100000 sums are right\n");
+    server.end();
+    let outcome = program(&scratch, "vector_add", &[], &scratch.path("nobody")).finish();
+    assert_eq!(outcome.code, 1, "{outcome:?}");
+    let way_out = "is `causeway serve --socket";
+    assert!(outcome.stderr.contains(way_out), "{outcome:?}");
+}
+
+#[test]
 fn a_second_server_at_the_same_path_is_refused_and_the_first_goes_on() {
     let server = Server::start("software,memory=64");
     let socket = server.socket();

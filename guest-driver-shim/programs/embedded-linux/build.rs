@@ -23,6 +23,8 @@ const PACKAGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("causeway-info", &["causeway-info"]),
+    // Shown to work in a guest and over a socket.
+    ("causeway-example-vector-add", &["vector_add"]),
 ];
 
 fn main() {
