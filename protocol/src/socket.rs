@@ -16,6 +16,9 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"CWSK");
 /// Version of the socket protocol between client and server, which must both have the same version.
 pub const VERSION: u32 = 1;
 
+/// Longest reason for which a server refuses a client, in bytes.
+pub const REASON_BYTES_MAX: usize = 512;
+
 wire_enum! {
     /// What a client asks the server for.
     pub enum RequestKind: u32 {
@@ -56,7 +59,9 @@ structures! {
         pub magic: u32,
         /// The server's [`VERSION`].
         pub version: u32,
-        /// Size of the aperture in bytes.
+        /// Size of the aperture in bytes. Zero if the server refuses the client: then the reason
+        /// follows in the same datagram, as UTF-8 text of at most [`REASON_BYTES_MAX`] bytes, and
+        /// the server closes the connection.
         pub aperture_bytes: u64,
     } = 16
 

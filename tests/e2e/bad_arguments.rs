@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::bare_images::{elf, exit, kernel};
 use crate::command::Scratch;
 
 const USAGE: i32 = 2;
@@ -20,7 +21,12 @@ fn values_out_of_range_are_refused_with_their_range() {
         (["--vcpus", "100000"], "invalid value 100000 for --vcpus: "),
         (["--vms", "0"], "invalid value 0 for --vms: "),
         (["--vms", "100000"], "invalid value 100000 for --vms: "),
-        (["--timeout", "0"], "invalid value 0 for --timeout: "),
+        (["--vcpus", "-1"], "invalid value -1 for --vcpus: "),
+        (["--timeout", "-1"], "invalid value -1 for --timeout: "),
+        (
+            ["--memory", "200T"],
+            "invalid value 209715200 for --memory: ",
+        ),
     ] {
         let scratch = Scratch::new();
         let outcome = scratch.run(&["run", words[0], words[1]]);
@@ -33,6 +39,8 @@ fn values_out_of_range_are_refused_with_their_range() {
 fn values_that_are_no_numbers_are_refused() {
     for (option, value) in [
         ("--memory", "lots"),
+        ("--memory", "4GB"),
+        ("--memory", "-4G"),
         ("--memory", "-5"),
         ("--memory", "18446744073709551616"),
         ("--vcpus", "1.5"),
@@ -41,7 +49,9 @@ fn values_that_are_no_numbers_are_refused() {
     ] {
         let scratch = Scratch::new();
         let outcome = scratch.run(&["run", &format!("{option}={value}")]);
-        outcome.assert_refused(USAGE, &[option, &format!("'{value}'")]);
+        let value = if value.is_empty() { "``" } else { value };
+        let line = format!("causeway: invalid value {value} for {option}: choose ");
+        outcome.assert_refused(USAGE, &[&line]);
     }
 }
 
@@ -104,8 +114,130 @@ fn options_that_contradict_each_other_or_do_not_exist_are_refused() {
         .assert_refused(USAGE, &["--speed"]);
     scratch.run(&["walk"]).assert_refused(USAGE, &["walk"]);
     scratch
-        .run(&["run", "--arguments", &"x".repeat(10_000)])
+        .run(&[
+            "run",
+            "--guest",
+            "residue",
+            "--arguments",
+            &"x".repeat(10_000),
+        ])
         .assert_refused(USAGE, &["arguments", "10000 bytes", "at most"]);
+}
+
+/// Some pairs for real; `causeway_run::applicable` has the test of all.
+#[test]
+fn options_without_effect_are_refused() {
+    let scratch = Scratch::new();
+    scratch.file("bare", &elf(&exit(0)));
+    scratch.file("kernel", &kernel(1 << 20));
+    for (words, parts) in [
+        (
+            &["--guest", "stream", "--program", "x"][..],
+            ["--program", "stream"],
+        ),
+        (
+            &["--guest", "stream", "--initramfs", "x"],
+            ["--initramfs", "stream"],
+        ),
+        (&["--append", "quiet"], ["--append", "compute"]),
+        (&["--boot", "pvh"], ["--boot", "compute"]),
+        (
+            &["--arguments", "x=1"],
+            ["--arguments", "compute, which takes none"],
+        ),
+        (
+            &["--guest", "compute", "--module", "x.ko"],
+            ["--module", "--program"],
+        ),
+        (
+            &["--kernel", "bare", "--initramfs", "x"],
+            ["--initramfs", "bare"],
+        ),
+        (
+            &["--kernel", "kernel", "--arguments", "x"],
+            ["--arguments", "--append"],
+        ),
+        (
+            &["--kernel", "kernel", "--", "x"],
+            ["-- ARGUMENTS", "--program"],
+        ),
+        (
+            &["--kernel", "kernel", "--guest", "compute"],
+            ["--kernel", "--guest"],
+        ),
+        (
+            &["--json", "a", "--metrics-socket", "a"],
+            ["--json", "--metrics-socket"],
+        ),
+    ] {
+        scratch
+            .run(&[&["run"][..], words].concat())
+            .assert_refused(USAGE, &parts);
+    }
+}
+
+/// Options of the other subcommands that have no effect together.
+#[test]
+fn pairs_that_other_commands_do_not_take_are_refused() {
+    let scratch = Scratch::new();
+    for (words, parts) in [
+        (&["stat", "1", "--all"][..], ["PID", "--all"]),
+        (&["stat", "1", "--count", "2"], ["--json", "missing"]),
+        (
+            &["stat", "--all", "--json", "--once", "--count", "2"],
+            ["--once", "--count"],
+        ),
+        (
+            &["stat", "--all", "--json", "--once", "--interval-ms", "50"],
+            ["--once", "--interval-ms"],
+        ),
+        (
+            &["bench", "exits", "--compare", "a", "b", "--quick"],
+            ["--compare", "--quick"],
+        ),
+        (
+            &["bench", "exits", "--compare", "a"],
+            ["--compare", "2 values"],
+        ),
+        (
+            &["bench", "exits", "--json", "-", "--csv", "-"],
+            ["--json and --csv", "output"],
+        ),
+        (
+            &["bench", "exits", "--csv", "a", "--html", "a"],
+            ["--csv and --html", " a:"],
+        ),
+        (
+            &["bench", "lives", "--count", "3", "--kill", "4"],
+            ["--kill", "--count"],
+        ),
+        (
+            &["serve", "--socket", "a", "--metrics-socket", "a"],
+            ["--socket", "--metrics-socket"],
+        ),
+        (&["initramfs", "--program", "a"], ["--output", "missing"]),
+        (&["doctor", "--all"], ["--all", "causeway doctor --help"]),
+    ] {
+        scratch.run(words).assert_refused(USAGE, &parts);
+    }
+}
+
+#[test]
+fn file_names_are_escaped_in_messages() {
+    let scratch = Scratch::new();
+    let name = "a\nb\x1b[31mc";
+    for (words, code) in [
+        (["run", "--kernel", name], 4),
+        (["run", "--json", "nowhere/a\nb\x1b[31mc"], REPORT),
+        (["run", "--disk", name], USAGE),
+        (["run", "--gpu", name], USAGE),
+        (["run", name, "--small-pages"], USAGE),
+    ] {
+        let outcome = scratch.run(&words);
+        assert_eq!(outcome.code, code, "{outcome:?}");
+        assert_eq!(outcome.stderr.lines().count(), 1, "{outcome:?}");
+        assert!(!outcome.stderr.contains('\x1b'), "{outcome:?}");
+    }
 }
 
 #[test]
@@ -140,14 +272,21 @@ fn help_names_every_option_and_every_exit_code() {
         "--vms",
         "--timeout",
         "--json",
+        "--require-zero-exits",
     ] {
         assert!(outcome.stdout.contains(option), "{option}: {outcome:?}");
     }
+    for part in ["compute: runs", "Guests for tests", "spin: never ends"] {
+        assert!(outcome.stdout.contains(part), "{part}: {outcome:?}");
+    }
     let outcome = scratch.run(&["--help"]);
-    for code in ["0 ", "1 ", "2 ", "3 ", "4 ", "5 ", "6 ", "7 ", "130, 143"] {
+    for code in [
+        "0 ", "1 ", "2 ", "3 ", "4 ", "5 ", "6 ", "7 ", "8 ", "9 ", "10 ",
+    ] {
         assert!(
-            outcome.stdout.contains(&format!("  {code}")),
+            outcome.stdout.contains(&format!(" {code} ")),
             "{code}: {outcome:?}"
         );
     }
+    assert!(outcome.stdout.contains("129, 130, 141, 143"), "{outcome:?}");
 }

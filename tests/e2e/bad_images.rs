@@ -34,6 +34,11 @@ fn a_file_that_is_no_image_is_refused_with_what_it_is() {
 }
 
 #[test]
+fn a_program_for_linux_is_refused_with_the_option_for_programs() {
+    boot(causeway_initramfs::INIT).assert_refused(IMAGE, &["a program for Linux", "--program"]);
+}
+
+#[test]
 fn an_image_for_another_machine_is_refused_with_what_it_is_for() {
     let image = || elf(&exit(0));
     boot(&changed(image(), MACHINE, &[183, 0]))

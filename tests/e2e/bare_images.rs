@@ -2,7 +2,7 @@
 
 use causeway_protocol::boot::IMAGE_BASE;
 use causeway_protocol::boot::PORT_CONSOLE;
-use causeway_testdev_records::PORT_EXIT;
+use causeway_testdev_records::{PORT_EXIT, PortStore};
 
 /// Offset of the code in the file: behind the ELF header and one program header.
 const CODE_OFFSET: u64 = 64 + 56;
@@ -95,6 +95,14 @@ fn out_dword(port: u16, value: u32) -> Vec<u8> {
     code.extend(value.to_le_bytes());
     code.push(0xef);
     code
+}
+
+/// Makes these stores to ports, one after the other.
+pub fn stores(stores: impl IntoIterator<Item = PortStore>) -> Vec<u8> {
+    let code = stores
+        .into_iter()
+        .map(|store| out_dword(store.port, store.value));
+    code.flatten().collect()
 }
 
 /// Ends the VM with this value, zero being pass; and should it go on, stays where it is.

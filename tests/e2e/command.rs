@@ -15,6 +15,9 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_p
 /// Longest that any run may take before the test gives it up.
 const PATIENCE: Duration = Duration::from_secs(240);
 
+/// Exit code of a command with a bad argument.
+const USAGE: i32 = 2;
+
 /// How a run ended.
 #[derive(Debug)]
 pub struct Outcome {
@@ -206,7 +209,7 @@ impl Running {
         let published = code >= 0 && self.socket.exists();
         assert!(!published, "its socket is left behind: {outcome:?}");
         for name in Scratch::names_in(&self.directory).difference(&self.files) {
-            let report = [".json", ".csv", ".html"];
+            let report = [".json", ".csv", ".html", ".log", ".1"];
             assert!(
                 report.iter().any(|end| name.ends_with(end)),
                 "{name} is left behind: {outcome:?}"
@@ -258,12 +261,15 @@ impl Outcome {
     pub fn assert_refused(&self, code: i32, parts: &[&str]) {
         assert_eq!(self.code, code, "{self:?}");
         assert_eq!(self.stdout, "", "{self:?}");
-        let messages = self
-            .stderr
-            .lines()
-            .filter(|line| line.starts_with("causeway: ") || line.starts_with("error: "));
+        let messages = self.stderr.lines();
+        let messages = messages.filter(|line| line.starts_with("causeway: "));
         let messages: Vec<&str> = messages.collect();
         assert_eq!(messages.len(), 1, "there must be one message: {self:?}");
+        let lines = self.stderr.lines().count();
+        assert!(
+            code != USAGE || lines == 1,
+            "there must be one line: {self:?}"
+        );
         for part in parts {
             assert!(
                 self.stderr.contains(part),

@@ -1,18 +1,21 @@
 //! The ways in which a run ends other than by passing: each with its own exit code, and nothing
 //! left behind.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::bare_images::{CRASH, SPIN, elf, exit, print};
-use crate::command::{Running, Scratch, kvm};
+use crate::bare_images::{CRASH, SPIN, elf, exit, kernel, print};
+use crate::command::{Running, Scratch, alone, kvm};
 use crate::report;
 
 const GUEST_FAILED: i32 = 1;
 const CRASHED: i32 = 5;
 const TIMEOUT: i32 = 6;
+const HUNG_UP: i32 = 129;
 const INTERRUPTED: i32 = 130;
+const BROKEN_PIPE: i32 = 141;
 const TERMINATED: i32 = 143;
 
 #[test]
@@ -107,6 +110,54 @@ fn one_endless_guest_of_two_is_ended_with_the_other() {
     assert_eq!(outcome.code, TIMEOUT, "{outcome:?}");
 }
 
+/// A thousand virtual CPUs that spin keep the command from the host's few CPUs, while it starts
+/// them and while it ends them.
+#[test]
+fn the_time_limit_holds_for_many_more_virtual_cpus_than_the_host_has() {
+    if !kvm("many virtual CPUs") {
+        return;
+    }
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let many = ["--vms", "16", "--vcpus", "64", "--memory", "32"];
+    let words = [&["run", "--guest", "spin", "--timeout", "1"][..], &many].concat();
+    let outcome = scratch.run(&words);
+    assert_eq!(outcome.code, TIMEOUT, "{outcome:?}");
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let warning = format!("warning: 1024 virtual CPUs share {cpus} CPUs");
+    assert_eq!(
+        outcome.stderr.contains(&warning),
+        cpus <= 256,
+        "{outcome:?}"
+    );
+}
+
+#[test]
+fn a_linux_kernel_on_a_kvm_that_interprets_it_is_warned_of() {
+    if !kvm("a kernel that is interpreted") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.file("kernel", &kernel(1 << 20));
+    let words = [
+        "run",
+        "--kernel",
+        "kernel",
+        "--memory",
+        "64",
+        "--timeout",
+        "1",
+    ];
+    let outcome = scratch.run(&words);
+    assert_eq!(outcome.code, TIMEOUT, "{outcome:?}");
+    let exists = |path: &str| std::path::Path::new(path).exists();
+    let by_software = exists("/sys/module/kvm_pvm") && !exists("/sys/module/kvm_amd");
+    let warned = outcome
+        .stderr
+        .contains("warning: KVM of this host works by software");
+    assert_eq!(warned, by_software, "{outcome:?}");
+}
+
 /// Starts a guest that says a word and then never ends, and waits until it runs.
 fn endless(scratch: &Scratch) -> Running {
     let mut code = print("ready\n");
@@ -121,8 +172,14 @@ fn endless(scratch: &Scratch) -> Running {
         "--json",
         "report.json",
     ]);
+    wait_for(&running, "ready");
+    running
+}
+
+/// Waits until the guest has printed a word.
+fn wait_for(running: &Running, word: &str) {
     let deadline = Instant::now() + Duration::from_secs(30);
-    while !(running.stdout() + &running.stderr()).contains("ready") {
+    while !(running.stdout() + &running.stderr()).contains(word) {
         assert!(
             Instant::now() < deadline,
             "the guest never ran: {}",
@@ -130,7 +187,6 @@ fn endless(scratch: &Scratch) -> Running {
         );
         std::thread::sleep(Duration::from_millis(5));
     }
-    running
 }
 
 #[test]
@@ -138,7 +194,12 @@ fn signals_end_the_run_with_their_own_codes_and_at_once() {
     if !kvm("signals") {
         return;
     }
-    for (signal, code) in [(Signal::INT, INTERRUPTED), (Signal::TERM, TERMINATED)] {
+    for (signal, code) in [
+        (Signal::INT, INTERRUPTED),
+        (Signal::TERM, TERMINATED),
+        (Signal::HUP, HUNG_UP),
+        (Signal::PIPE, BROKEN_PIPE),
+    ] {
         let scratch = Scratch::new();
         let running = endless(&scratch);
         let sent = Instant::now();
@@ -146,5 +207,33 @@ fn signals_end_the_run_with_their_own_codes_and_at_once() {
         let outcome = running.finish();
         assert_eq!(outcome.code, code, "{outcome:?}");
         assert!(sent.elapsed() < Duration::from_secs(5), "{outcome:?}");
+        let report = report::read(&scratch, &outcome);
+        assert_eq!(report.outcome(), "fail");
     }
+}
+
+#[test]
+fn a_hangup_that_the_command_was_started_to_ignore_ends_nothing() {
+    if !kvm("nohup") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let mut code = print("ready\n");
+    code.extend(SPIN);
+    let image = scratch.file("guest.elf", &elf(&code));
+    let mut shell = Command::new("sh");
+    shell.args([
+        "-c",
+        "trap '' HUP; exec \"$@\"",
+        "sh",
+        env!("CARGO_BIN_EXE_causeway"),
+    ]);
+    shell.args(["run", "--kernel", &image, "--memory", "64"]);
+    let running = scratch.start_command(shell);
+    wait_for(&running, "ready");
+    running.signal(Signal::HUP);
+    running.signal(Signal::TERM);
+    let outcome = running.finish();
+    // Of signals that have arrived, SIGHUP would be taken first.
+    assert_eq!(outcome.code, TERMINATED, "{outcome:?}");
 }

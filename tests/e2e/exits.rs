@@ -4,12 +4,15 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::command::{Scratch, alone, kvm};
+use crate::origin::assert_origin;
 
+const CHANGED: i32 = 1;
 const USAGE: i32 = 2;
 const REPORT: i32 = 7;
+const HUNG_UP: i32 = 129;
 const INTERRUPTED: i32 = 130;
 
 /// Runs it quickly on the software back end.
@@ -73,17 +76,124 @@ fn every_workload_is_measured_by_every_mechanism_and_exits_as_often_as_it_must()
             .iter()
             .all(|cell| cell["time"]["median_ns"].as_f64() > Some(0.0))
     );
+    check_singles(cells);
+    assert!(outcome.stdout.contains("; the timer adds "), "{outcome:?}");
     let csv = std::fs::read_to_string(scratch.path("a.csv")).unwrap();
     let missing = report["missing"].as_array().unwrap();
     assert_eq!(csv.lines().count(), 1 + cells.len() + missing.len());
     assert!(csv.contains("insn_emulation=") || csv.contains("mmio_exits="));
     let page = std::fs::read_to_string(scratch.path("a.html")).unwrap();
-    assert_eq!(page.matches("<svg").count(), 5);
+    assert_eq!(page.matches("<svg").count(), 6);
+    let always = ["bench", "exits", "--quick", "--gpu", "software"];
+    assert_origin(
+        &report,
+        &[&always[..], &["--repetitions", "2"], &files[..]].concat(),
+    );
+    assert!(page.contains(report["time"].as_str().unwrap()), "no date");
     let compared = scratch.run(&["bench", "exits", "--compare", "a.json", "a.json"]);
-    compared.assert_passed();
+    assert_eq!(compared.code, USAGE, "times of two samples: {compared:?}");
     for said in [" 0 changes beyond noise", "2 and 2 samples"] {
         assert!(compared.stdout.contains(said), "{compared:?}");
     }
+    assert!(compared.stderr.contains("--repetitions"), "{compared:?}");
+}
+
+/// Asserts that each cell has a percentile of single operations or the reason why not.
+fn check_singles(cells: &[Value]) {
+    let mut timed = 0;
+    for cell in cells {
+        let single = &cell["single"];
+        let reason = single["reason"].as_str();
+        match cell["workload"].as_str().unwrap() {
+            "store" | "load" => assert_eq!(reason, Some("in_loop"), "{cell}"),
+            "submit" => assert_eq!(reason, Some("of_many"), "{cell}"),
+            _ if reason.is_some() => {
+                assert!(
+                    ["too_short", "too_long"].contains(&reason.unwrap()),
+                    "{cell}"
+                );
+            }
+            _ => {
+                let figure = |name: &str| single[name].as_f64().unwrap();
+                assert!(figure("operations") >= 100.0, "{cell}");
+                assert!(figure("timer_ns") < figure("median_ns"), "{cell}");
+                assert!(figure("median_ns") <= figure("p99_ns"), "{cell}");
+                assert!(figure("p99_ns") <= figure("slowest_ns"), "{cell}");
+                timed += 1;
+            }
+        }
+    }
+    assert_ne!(timed, 0, "no single operations: {cells:?}");
+    // A copy of 64 KiB by single words takes 8192 exits.
+    let copies = cells
+        .iter()
+        .filter(|cell| cell["size"] == 65536 && cell["mechanism"] == "trap");
+    let mut copies = copies.filter(|cell| cell["workload"] == "copy-out");
+    assert_eq!(copies.next().unwrap()["single"]["reason"], "too_long");
+}
+
+/// A report of one cell whose samples took these times, in nanoseconds.
+fn report_of(samples: &[f64]) -> Vec<u8> {
+    let report = json!({
+        "schema": "causeway.bench-exits/1",
+        "causeway": "0.1.0",
+        "revision": "0123456789ab",
+        "time": "2026-01-31T23:59:59Z",
+        "host": {"kvm": "svm", "kernel": "Linux 6.1", "cpu": "a processor", "cpus": 2},
+        "backend": "software",
+        "quick": true,
+        "passed": true,
+        "result": "passed",
+        "cells": [{
+            "workload": "copy-in",
+            "size": 64,
+            "mechanism": "mediated",
+            "operations": 10,
+            "time": {"median_ns": samples[0], "samples_ns": samples},
+            "exits": {"user_space_per_operation": 0.0},
+        }],
+    });
+    serde_json::to_vec(&report).unwrap()
+}
+
+#[test]
+fn a_comparison_ends_as_its_verdict_says_and_writes_it() {
+    let scratch = Scratch::new();
+    scratch.file("before.json", &report_of(&[100.0; 6]));
+    for (samples, code, verdict, changes) in [
+        (&[100.0; 6][..], 0, "unchanged", 0),
+        (&[200.0; 6], CHANGED, "changed", 1),
+        (&[200.0; 5], USAGE, "not_comparable", 0),
+    ] {
+        scratch.file("after.json", &report_of(samples));
+        let words = ["bench", "exits", "--compare", "before.json", "after.json"];
+        let outcome = scratch.run(&[&words[..], &["--json", "c.json"]].concat());
+        assert_eq!(outcome.code, code, "{outcome:?}");
+        assert!(
+            outcome.stdout.contains(" changes beyond noise"),
+            "{outcome:?}"
+        );
+        let written = report(&scratch, "c.json");
+        assert_eq!(written["schema"], "causeway.bench-exits-compare/1");
+        assert_eq!(written["verdict"], verdict, "{written}");
+        assert_eq!(written["changes"].as_array().map(Vec::len), Some(changes));
+        assert_eq!(written["before"]["revision"], "0123456789ab");
+        assert_eq!(written["after"]["file"], "after.json");
+        let outcome = scratch.run(&[&words[..], &["--json", "-"]].concat());
+        let printed: Value = serde_json::from_str(&outcome.stdout).unwrap();
+        assert_eq!(printed["changes"], written["changes"]);
+    }
+    let change = json!({
+        "workload": "copy-in", "size": 64, "mechanism": "mediated",
+        "figure": "time", "before": 100.0, "after": 200.0,
+    });
+    scratch.file("after.json", &report_of(&[200.0; 6]));
+    let words = ["bench", "exits", "--compare", "before.json", "after.json"];
+    let outcome = scratch.run(&[&words[..], &["--json", "-"]].concat());
+    let printed: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_eq!(printed["changes"], json!([change]));
+    let outcome = scratch.run(&[&words[..], &["--quick"]].concat());
+    outcome.assert_refused(USAGE, &["--compare", "--quick"]);
 }
 
 #[test]
@@ -130,6 +240,13 @@ fn a_run_that_is_interrupted_keeps_what_it_measured_and_names_the_rest() {
         return;
     }
     let _alone = alone();
+    for (signal, code) in [(Signal::INT, INTERRUPTED), (Signal::HUP, HUNG_UP)] {
+        interrupted(signal, code);
+    }
+}
+
+/// Ends a benchmark by a signal, and checks what it leaves.
+fn interrupted(signal: Signal, code: i32) {
     let scratch = Scratch::new();
     let words = [
         "bench",
@@ -156,9 +273,9 @@ fn a_run_that_is_interrupted_keeps_what_it_measured_and_names_the_rest() {
     }
     // The first sample takes less, and all of them much more.
     sleep(Duration::from_millis(500));
-    running.signal(Signal::INT);
+    running.signal(signal);
     let outcome = running.finish();
-    assert_eq!(outcome.code, INTERRUPTED, "{outcome:?}");
+    assert_eq!(outcome.code, code, "{outcome:?}");
     let report = report(&scratch, "a.json");
     assert_eq!(report["passed"], false);
     assert_eq!(
@@ -201,6 +318,39 @@ fn a_back_end_that_is_not_there_is_a_row_that_says_why() {
     let report = report(&scratch, "a.json");
     assert_eq!(report["cells"].as_array().map(Vec::len), Some(0));
     assert_eq!(report["missing"].as_array().map(Vec::len), Some(4));
+}
+
+#[test]
+fn comma_separated_values_go_to_standard_output_in_place_of_the_table() {
+    if !kvm("values on standard output") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let words = [
+        "--only",
+        "load",
+        "--mechanism",
+        "mediated",
+        "--repetitions",
+        "1",
+        "--csv",
+        "-",
+    ];
+    let outcome = quick(&scratch, &words);
+    outcome.assert_passed();
+    let lines: Vec<&str> = outcome.stdout.lines().collect();
+    assert!(
+        lines[0].starts_with("workload,size,unit,mechanism,"),
+        "{outcome:?}"
+    );
+    assert!(
+        lines[1..].iter().all(|line| line.contains(',')),
+        "{outcome:?}"
+    );
+    assert!(
+        lines.iter().any(|line| line.starts_with("load,")),
+        "{outcome:?}"
+    );
 }
 
 #[test]

@@ -101,6 +101,11 @@ impl Report {
         Phase(&self.0["vms"][index], self.counts_ports())
     }
 
+    /// The counts over the life of the program of one VM, likewise.
+    pub fn program(&self, index: usize) -> Phase<'_> {
+        Phase(&self.0["vms"][index]["program"], self.counts_ports())
+    }
+
     /// How each VM ended, in words, and whether it passed.
     pub fn results(&self) -> Vec<(&str, bool)> {
         let vms = self.0["vms"].as_array().unwrap().iter();
@@ -112,6 +117,7 @@ impl Report {
     #[track_caller]
     pub fn assert_exit_free(&self) {
         assert_eq!(self.outcome(), "pass", "{}", self.0);
+        assert_eq!(self.0["data_path"], "none", "{}", self.0);
         let mut operations = 0;
         for phase in self.phases() {
             if phase.is_data() {
@@ -135,6 +141,14 @@ impl Report {
             "{}",
             self.outcome()
         );
+        assert!(!text(report, "reason").is_empty(), "{report}");
+        let exits = number(report, "data_path_exits");
+        let data_path = match (self.phases().any(Phase::is_data), exits) {
+            (false, _) => "unmarked",
+            (true, 0) => "none",
+            (true, _) => "some",
+        };
+        assert_eq!(text(report, "data_path"), data_path, "{report}");
         for object in ["host", "backend"] {
             assert!(report[object].is_object(), "{object}: {report}");
         }

@@ -38,14 +38,15 @@ fn read(scratch: &Scratch) -> Vec<u8> {
 fn the_same_program_gives_the_same_bytes_and_cpio_lists_them() {
     let scratch = with_program(PROGRAM);
     scratch.file("data.bin", b"data");
-    scratch.file("my.ko", b"module");
+    // The kernel looks at what is compressed.
+    scratch.file("my.ko.xz", b"\xfd7zXZ\0module");
     let words = [
         "--file",
         "data.bin",
         "--file",
         "data.bin:/in/put",
         "--module",
-        "my.ko",
+        "my.ko.xz",
         "--",
         "--size",
         "9",
@@ -66,7 +67,13 @@ fn the_same_program_gives_the_same_bytes_and_cpio_lists_them() {
         .unwrap();
     assert_eq!(output.stdout, first);
     let Some(names) = list(&scratch) else { return };
-    for name in ["init", "bin/app", "data.bin", "in/put", "lib/modules/my.ko"] {
+    for name in [
+        "init",
+        "bin/app",
+        "data.bin",
+        "in/put",
+        "lib/modules/my.ko.xz",
+    ] {
         assert!(
             names.lines().any(|line| line == name),
             "{name} is not in {names}"
@@ -140,6 +147,9 @@ fn files_that_cannot_be_in_the_guest_are_refused_by_name() {
     make(&scratch, &["--file", "data:/x", "--file", "data:/x"])
         .assert_refused(USAGE, &["/x is already in the guest"]);
     make(&scratch, &["--module", "missing.ko"]).assert_refused(USAGE, &["missing.ko"]);
+    scratch.file("random.bin", b"\x12\x34\x56\x78");
+    let parts = ["random.bin", "not a kernel module", "4 bytes", "NAME.ko"];
+    make(&scratch, &["--module", "random.bin"]).assert_refused(USAGE, &parts);
     make(&scratch, &["--kernel", "missing"]).assert_refused(IMAGE, &["missing"]);
     assert!(!scratch.path("guest.json").exists());
 }

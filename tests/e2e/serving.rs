@@ -98,6 +98,20 @@ fn a_program_for_guests_computes_as_an_ordinary_process() {
 }
 
 #[test]
+fn the_first_program_of_the_documentation_adds_its_vectors() {
+    let server = Server::start("software,memory=64");
+    let scratch = Scratch::new();
+    let outcome = server.client(&scratch, "vector_add", &[]).finish();
+    assert_eq!(outcome.code, 0, "{outcome:?}");
+    assert_eq!(outcome.stdout, "100000 sums are right\n");
+    server.end();
+    let outcome = program(&scratch, "vector_add", &[], &scratch.path("nobody")).finish();
+    assert_eq!(outcome.code, 1, "{outcome:?}");
+    let way_out = "is `causeway serve --socket";
+    assert!(outcome.stderr.contains(way_out), "{outcome:?}");
+}
+
+#[test]
 fn a_second_server_at_the_same_path_is_refused_and_the_first_goes_on() {
     let server = Server::start("software,memory=64");
     let socket = server.socket();
@@ -110,6 +124,35 @@ fn a_second_server_at_the_same_path_is_refused_and_the_first_goes_on() {
     let outcome = server.client(&scratch, "causeway-info", &[]).finish();
     assert_eq!(outcome.code, 0, "{outcome:?}");
     assert!(outcome.stdout.contains("of 64 MiB"), "{outcome:?}");
+    server.end();
+}
+
+#[test]
+fn a_process_for_which_there_is_no_room_gets_the_reason() {
+    let scratch = Scratch::new();
+    let words = [
+        "serve",
+        "--socket",
+        "socket",
+        "--gpu",
+        "software,memory=64",
+        "--processes",
+        "1",
+    ];
+    let running = scratch.start(&words);
+    await_output(&running, "causeway: serving", 1);
+    let server = Server { running, scratch };
+    let scratch = Scratch::new();
+    let holder = server.client(&scratch, "processes", &["hold"]);
+    await_work(&holder);
+    let second = Scratch::new();
+    let outcome = server.client(&second, "causeway-info", &[]).finish();
+    assert_eq!(outcome.code, 1, "{outcome:?}");
+    let reason =
+        "refuses this process: as many processes as --processes of `causeway serve` allows";
+    assert!(outcome.stderr.contains(reason), "{outcome:?}");
+    holder.signal(Signal::KILL);
+    assert_eq!(holder.finish().code, KILLED);
     server.end();
 }
 

@@ -100,6 +100,17 @@ impl Machine {
             .sum()
     }
 
+    /// Each CUDA context ever made, in order: the process that made it, and how many contexts other
+    /// processes had at that time.
+    pub fn contexts(&self) -> Vec<(i32, u64)> {
+        let list = fs::read_to_string(self.state.join("contexts")).unwrap();
+        let line = |line: &str| {
+            let (process, others) = line.split_once(' ')?;
+            Some((process.parse().ok()?, others.parse().ok()?))
+        };
+        list.lines().map(|text| line(text).unwrap()).collect()
+    }
+
     /// A file that the command has written.
     pub fn json(&self, name: &str) -> serde_json::Value {
         let text = fs::read_to_string(self.scratch.path(name)).unwrap();

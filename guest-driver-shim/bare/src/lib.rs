@@ -11,6 +11,9 @@
 //! fn run(machine: &causeway_bare::Machine) { … }
 //! ```
 //!
+//! The guest's build script links it: `causeway_guest_build::link_bare_guest()`.
+//! `examples/bare-guest` is a whole guest.
+//!
 //! Every virtual CPU runs it. When it returns on CPU 0 the guest has passed; elsewhere the CPU is
 //! parked. A panic anywhere ends the guest as failed, with file and line.
 #![no_std]
@@ -32,12 +35,12 @@ pub use apic::LocalApic;
 pub use causeway_protocol as protocol;
 pub use causeway_shim as shim;
 pub use causeway_shim::{Barrier, Clock, ticks};
-pub use causeway_testdev_records::{NoMail, Totals};
+pub use causeway_testdev_records::{Loop, NoMail, PhasePath, Totals};
 pub use console::write_console;
 pub use machine::Machine;
 pub use port::IoPorts;
 pub use ram::Ram;
-pub use record::{Phase, baseline, compare, exit, fetch, figure, park, post, ratio};
+pub use record::{Phase, baseline, compare, exit, fetch, figure, park, post, ratio, singles};
 pub use shared::Shared;
 pub use transport::{FindDeviceError, PciTransport, device_memory};
 

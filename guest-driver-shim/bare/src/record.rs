@@ -2,7 +2,7 @@
 
 use causeway_testdev_records::{
     Baseline, Comparison, Figure, Loop, Mail, NoMail, PORT_EXIT, PORT_RECORD, PhaseBegin, PhaseEnd,
-    PhasePath, RecordHeader, Totals,
+    PhasePath, RecordHeader, Singles, Totals,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -83,6 +83,16 @@ pub fn compare(line: u32, operations: u32, bytes: u64, guest_ns: u64) -> Option<
     let mut record = Comparison::new(line, operations, bytes, guest_ns);
     send(&mut record);
     record.native_ns()
+}
+
+/// Reports to the host how many nanoseconds each of `times.len()` single operations of `bytes`
+/// bytes took in this guest, with `timer_ns` nanoseconds for the timer in each. `line` is as for
+/// [`compare`]. The host then times as many natively. `times` has at most
+/// [`SINGLES_MAX`](causeway_testdev_records::SINGLES_MAX) elements.
+pub fn singles(line: u32, bytes: u64, timer_ns: u64, times: &[u64]) {
+    send(&mut Singles::new(line, bytes, timer_ns, times));
+    // The times stay in place until the host has read them.
+    core::hint::black_box(times);
 }
 
 /// Ends the guest. The host counts the guest as passed if `code` is zero, and as failed otherwise.

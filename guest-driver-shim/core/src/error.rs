@@ -1,5 +1,7 @@
 //! Why operations fail. Each operation has an error type of its own, with the values in it.
 
+use core::fmt;
+
 use causeway_protocol::message::{MemoryKind, Opcode, Status};
 use causeway_protocol::{Access, VERSION_MAJOR, VERSION_MINOR};
 
@@ -173,9 +175,11 @@ operation_errors! {
     } "cannot load or unload the module (line {line}, log of {log_bytes} bytes): {refusal}";
     /// Why a kernel could not be looked up in a module.
     KernelError {
+        /// Name of the kernel, cut if it is long.
+        name: KernelName,
         /// Handle of the module.
         module: u32,
-    } "cannot look the kernel up in module {module:#x}: {refusal}";
+    } "cannot look up kernel `{name}` in module {module:#x}: {refusal}";
     /// Why a recording could not be created or destroyed. If a packet was refused, the refusal's
     /// detail is the packet's offset in bytes.
     RecordingError {
@@ -187,6 +191,55 @@ operation_errors! {
         /// Size of the ring in units.
         units: u64,
     } "cannot create or destroy a command buffer of {units} units: {refusal}";
+}
+
+/// The name of a kernel in an error: its first 64 bytes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct KernelName {
+    bytes: [u8; Self::BYTES_MAX],
+    used: usize,
+    is_cut: bool,
+}
+
+impl KernelName {
+    const BYTES_MAX: usize = 64;
+
+    /// Keeps as much of `name` as fits.
+    pub(crate) fn new(name: &str) -> Self {
+        let used = name.floor_char_boundary(Self::BYTES_MAX);
+        let mut bytes = [0; Self::BYTES_MAX];
+        bytes[..used].copy_from_slice(&name.as_bytes()[..used]);
+        let is_cut = used < name.len();
+        Self {
+            bytes,
+            used,
+            is_cut,
+        }
+    }
+
+    /// Returns the name, or its beginning if it is long.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        // It was cut at a boundary of characters.
+        str::from_utf8(&self.bytes[..self.used]).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for KernelName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())?;
+        if self.is_cut {
+            f.write_str("…")
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl fmt::Debug for KernelName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// Why a packet could not be written to a command buffer.
@@ -287,4 +340,27 @@ pub struct FencePlaceError {
     /// The access to the fence's 8 bytes that failed: it lies outside the mapping, or is
     /// misaligned.
     pub access: AccessError,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn a_kernel_that_is_not_found_is_named() {
+        let refusal = Refusal::new(Opcode::GetKernel, Status::NoKernel, 0);
+        let message = |name: &str| {
+            let (name, module) = (KernelName::new(name), 7);
+            KernelError {
+                name,
+                module,
+                refusal,
+            }
+            .to_string()
+        };
+        assert!(message("saxpi").starts_with("cannot look up kernel `saxpi` in module 0x7: "));
+        let long = message(&"ä".repeat(100));
+        assert!(long.contains(&("ä".repeat(32) + "…`")), "{long}");
+    }
 }

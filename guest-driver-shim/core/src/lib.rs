@@ -58,8 +58,8 @@ pub use control::{Batch, Replies, Ticket};
 pub use device::{Attributes, Device, ExportToken};
 pub use error::{
     AllocateError, CommandBufferError, ExportError, FencePlaceError, FreeError, ImportError,
-    KernelError, MapError, ModuleError, OpenError, ParameterError, QueryError, RecordingError,
-    Refusal, RegisterError, RemapError, SpaceError, SubmitError, WaitError,
+    KernelError, KernelName, MapError, ModuleError, OpenError, ParameterError, QueryError,
+    RecordingError, Refusal, RegisterError, RemapError, SpaceError, SubmitError, WaitError,
 };
 pub use fence::{Fence, Patience};
 pub use memory::{Allocation, CpuMapping, GpuMapping, PAGE_BYTES};

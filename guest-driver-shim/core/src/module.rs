@@ -7,7 +7,7 @@ use causeway_protocol::message::{
 };
 use zerocopy::{Immutable, IntoBytes};
 
-use crate::error::{KernelError, ModuleError, ParameterError, Refusal};
+use crate::error::{KernelError, KernelName, ModuleError, ParameterError, Refusal};
 use crate::object::Object;
 use crate::producer::Unit;
 use crate::space::AddressSpace;
@@ -82,7 +82,11 @@ impl<'d> Module<'d> {
     /// reached.
     pub fn kernel(&self, name: &str) -> Result<Kernel<'_>, KernelError> {
         let module = self.handle();
-        let failed = |refusal| KernelError { module, refusal };
+        let failed = |refusal| KernelError {
+            name: KernelName::new(name),
+            module,
+            refusal,
+        };
         let mut request = message::GetKernel {
             module,
             name_bytes: name.len() as u32,

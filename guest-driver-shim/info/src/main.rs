@@ -1,20 +1,31 @@
-//! `causeway-info`: what a guest sees of its device, its limits, and who uses it.
+//! `causeway-info`: what a guest sees of its device, its limits, and who uses it; and marks of
+//! phases, for programs that cannot use the shim.
 
 mod facts;
+mod phase;
 mod table;
 
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
 use causeway_shim_linux::LinuxTransport;
+use phase::PhaseCommand;
 
 const USAGE: &str = "\
 usage: causeway-info [--json]
+       causeway-info phase begin [--path setup|control|data] NAME
+       causeway-info phase end [--operations N] [--bytes N]
 
 Shows the Causeway device of this machine: its limits, their use, and the processes that use it.
 The device is the PCI function of a guest, or `causeway serve` behind the socket that the
 environment variable CAUSEWAY_SOCKET names. --json prints the same as JSON.
-Exit codes: 0 success; 1 the device cannot be used; 2 invalid argument.";
+
+`phase begin` begins a phase, in a guest of `causeway run`: the host counts VM exits until `phase
+end`, and the report of the run lists them. A phase is of the data path, which should have no exits,
+unless --path says otherwise. N is how much the program did in the phase, as it counts itself.
+
+Exit codes: 0 success; 1 the device cannot be used, or the phase cannot begin or end; 2 invalid
+argument.";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -23,13 +34,8 @@ fn main() -> ExitCode {
         [] => false,
         ["--json"] => true,
         ["--help" | "-h"] => return print(USAGE),
-        _ => {
-            eprintln!(
-                "causeway-info: invalid arguments `{}`: only --json\n\n{USAGE}",
-                words.join(" ")
-            );
-            return ExitCode::from(2);
-        }
+        ["phase", ref words @ ..] => return phase(words),
+        _ => return usage(&format!("invalid arguments `{}`", words.join(" "))),
     };
     let transport = match LinuxTransport::find() {
         Ok(transport) => transport,
@@ -43,6 +49,22 @@ fn main() -> ExitCode {
         Ok(facts) => print(&table::render(&facts)),
         Err(e) => fail(&*e),
     }
+}
+
+/// Carries out `causeway-info phase`, whose further words are `words`.
+fn phase(words: &[&str]) -> ExitCode {
+    match PhaseCommand::parse(words) {
+        Err(message) => usage(&message),
+        Ok(command) => match command.carry_out() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(e) => fail(&e),
+        },
+    }
+}
+
+fn usage(message: &str) -> ExitCode {
+    eprintln!("causeway-info: {message}\n\n{USAGE}");
+    ExitCode::from(2)
 }
 
 fn print(text: &str) -> ExitCode {

@@ -2,9 +2,10 @@
 //! image`).
 //!
 //! It mounts what programs expect, loads the modules that it was given, hands the Causeway function
-//! to `uio_pci_generic`, runs the program on the console, resets clients of the device whose
-//! processes have died, and ends the VM with the program's exit status. What it is to do stands in
-//! one file of the initramfs ([`Configuration`]).
+//! to `uio_pci_generic`, runs the program on the console, marks its begin and end for the host's
+//! counts of exits, resets clients of the device whose processes have died, and ends the VM with
+//! the program's exit status. What it is to do stands in one file of the initramfs
+//! ([`Configuration`]).
 //!
 //! The kernel panics if its first process ends: nothing here does, whatever is missing. What goes
 //! wrong is said on the console, in lines that begin with `causeway-init: `.
@@ -22,6 +23,7 @@ pub use configuration::{Configuration, ConfigurationError};
 pub use end::{NOT_RUN, Status};
 
 use causeway_sysfs::{Clients, PciFunction};
+use causeway_testdev_records::Mark;
 use console::say;
 
 /// Runs the guest: mounts file systems, loads Linux kernel modules, runs the program, and ends the
@@ -52,11 +54,23 @@ fn carry_out(configuration: &Configuration) -> Status {
     let functions = PciFunction::all();
     let clients: Vec<Clients> = functions.iter().filter_map(prepare).collect();
     // The kernel drops the locks of processes that die; what they own stays until it is reaped.
-    processes::run(configuration, || {
+    let reap = || {
         for clients in &clients {
             clients.reap();
         }
-    })
+    };
+    counted(|| processes::run(configuration, reap))
+}
+
+/// Calls `program`, and marks its begin and end, between which the host counts exits. What was
+/// printed before it is sent before, and what it prints is sent before its end.
+fn counted(program: impl FnOnce() -> Status) -> Status {
+    console::drain();
+    port::mark(Mark::ProgramBegin);
+    let status = program();
+    console::drain();
+    port::mark(Mark::ProgramEnd);
+    status
 }
 
 /// Prepares a function for processes, and returns its clients.

@@ -4,6 +4,10 @@
 use std::arch::asm;
 use std::io;
 
+use causeway_testdev_records::{Mark, PortStore};
+
+use crate::console::say;
+
 /// Stores four bytes to a port, if the kernel lets this process.
 pub(crate) fn write_u32(port: u16, value: u32) -> io::Result<()> {
     // SAFETY: gives this thread the right to four ports; touches no memory.
@@ -16,4 +20,13 @@ pub(crate) fn write_u32(port: u16, value: u32) -> io::Result<()> {
         asm!("out dx, eax", in("dx") port, in("eax") value, options(nostack, preserves_flags));
     }
     Ok(())
+}
+
+/// Makes a mark for the test device. On other machines than Causeway's, nothing answers at the
+/// port.
+pub(crate) fn mark(mark: Mark) {
+    let PortStore { port, value } = mark.into();
+    if let Err(error) = write_u32(port, value) {
+        say(&format!("cannot mark {mark:?} for the host: {error}"));
+    }
 }

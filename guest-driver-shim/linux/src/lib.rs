@@ -8,6 +8,8 @@
 //! made from it work as they do in a guest without an operating system. [`load_module`] loads
 //! images that lie in the process's own memory.
 //!
+//! A program in a guest can mark a [`Phase`], for which the host counts VM exits.
+//!
 //! What was opened belongs to the process that opened it. A child that it forks inherits the
 //! mappings, but every request of the child is refused with `DeviceLost`: it has to open the device
 //! for itself.
@@ -16,16 +18,21 @@ mod area;
 mod fork;
 mod module;
 mod pci;
+mod phase;
+mod ports;
 mod reserved;
 mod socket;
 mod transport;
 
 pub use causeway_shim as shim;
+pub use causeway_testdev_records::{PhasePath, Totals};
 pub use module::{LoadError, load_module};
 pub use pci::{
     Bar, Caching, ClientState, Clients, Interrupts, NotUsable, OpenPciError, PciFunction,
     PciFunctionError, PciTransport,
 };
+pub use phase::{Phase, PhaseError};
+pub use ports::IoPorts;
 pub use socket::{ConnectError, SOCKET_VARIABLE, SocketTransport};
 pub use transport::{FindError, LinuxTransport};
 

@@ -1,5 +1,6 @@
 //! Modules whose image is in the process's own memory.
 
+use causeway_shim::protocol::message::MODULE_BYTES_MAX;
 use causeway_shim::{AddressSpace, AllocateError, Module, ModuleError, RamRange, Staging};
 
 /// Room for the log of a refused module in bytes.
@@ -8,6 +9,15 @@ const LOG_BYTES: usize = 4096;
 /// Why a module could not be loaded by [`load_module`].
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
+    /// The image is empty, or too large for any device.
+    #[error(
+        "invalid module image of {bytes} bytes: give PTX, or another form that the back end \
+         supports, of 1 to {MODULE_BYTES_MAX} bytes"
+    )]
+    Size {
+        /// Size of the image in bytes.
+        bytes: usize,
+    },
     /// The device refused memory for the image.
     #[error("cannot allocate device memory for a module image of {bytes} bytes")]
     Staging {
@@ -33,10 +43,12 @@ pub enum LoadError {
 /// process's memory into the address space `space`. This causes two VM exits.
 ///
 /// # Errors
-/// [`LoadError::Staging`] if the device refuses memory for the image. [`LoadError::Refused`] if the
-/// back end refuses the module; the error contains the back end's reasons.
+/// [`LoadError::Size`] if the image is empty or too large. [`LoadError::Staging`] if the device
+/// refuses memory for the image. [`LoadError::Refused`] if the back end refuses the module; the
+/// error contains the back end's reasons.
 pub fn load_module<'d>(space: &AddressSpace<'d>, image: &[u8]) -> Result<Module<'d>, LoadError> {
     let bytes = image.len();
+    check_size(bytes)?;
     let no_memory = |source| LoadError::Staging { bytes, source };
     let staging = Staging::new(space.device(), (bytes + LOG_BYTES) as u64).map_err(no_memory)?;
     let part = |offset: usize, bytes: usize| RamRange {
@@ -53,4 +65,32 @@ pub fn load_module<'d>(space: &AddressSpace<'d>, image: &[u8]) -> Result<Module<
             source,
         }
     })
+}
+
+fn check_size(bytes: usize) -> Result<(), LoadError> {
+    match (1..=MODULE_BYTES_MAX).contains(&(bytes as u64)) {
+        true => Ok(()),
+        false => Err(LoadError::Size { bytes }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_image_and_a_huge_one_are_refused_with_their_sizes() {
+        let most = MODULE_BYTES_MAX as usize;
+        for good in [1, most] {
+            assert!(check_size(good).is_ok());
+        }
+        for bad in [0, most + 1] {
+            let message = check_size(bad).unwrap_err().to_string();
+            assert!(message.contains(&format!("of {bad} bytes")), "{message}");
+            assert!(
+                message.ends_with(&format!("1 to {most} bytes")),
+                "{message}"
+            );
+        }
+    }
 }

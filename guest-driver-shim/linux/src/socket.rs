@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 
 use causeway_protocol::Access;
 use causeway_protocol::registers::{CONTROL_BYTES_MAX, Register};
-use causeway_protocol::socket::{Event, EventKind, Greeting, MAGIC, Request, RequestKind, VERSION};
+use causeway_protocol::socket::{
+    Event, EventKind, Greeting, MAGIC, REASON_BYTES_MAX, Request, RequestKind, VERSION,
+};
 use causeway_shim::{ControlArea, Status, Transport, Window};
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -54,6 +56,17 @@ pub enum ConnectError {
         path: PathBuf,
         /// What is wrong with the server's greeting.
         what: &'static str,
+    },
+    /// The server does not serve this process.
+    #[error(
+        "the Causeway server at {path} refuses this process: {reason}",
+        path = .path.display()
+    )]
+    Refused {
+        /// Path of the socket.
+        path: PathBuf,
+        /// The server's reason.
+        reason: String,
     },
     /// The process cannot reserve addresses for the aperture.
     #[error(
@@ -105,8 +118,9 @@ impl SocketTransport {
     ///
     /// # Errors
     /// [`ConnectError::Connect`] if no server listens there, [`ConnectError::Stranger`] if the
-    /// server is another program or another version of `causeway serve`, [`ConnectError::Aperture`]
-    /// if the process cannot reserve addresses for the aperture.
+    /// server is another program or another version of `causeway serve`, [`ConnectError::Refused`]
+    /// if it does not serve this process, [`ConnectError::Aperture`] if the process cannot reserve
+    /// addresses for the aperture.
     pub fn connect(path: &Path) -> Result<Self, ConnectError> {
         let failed = |source: Errno| ConnectError::Connect {
             path: path.to_owned(),
@@ -121,10 +135,7 @@ impl SocketTransport {
         .map_err(failed)?;
         let address = SocketAddrUnix::new(path).map_err(failed)?;
         rustix::net::connect(&socket, &address).map_err(failed)?;
-        let greeting = greeting(socket.as_fd()).map_err(|what| ConnectError::Stranger {
-            path: path.to_owned(),
-            what,
-        })?;
+        let greeting = greeting(socket.as_fd()).map_err(|denial| denial.error(path))?;
         let bytes = greeting.aperture_bytes;
         let no_addresses = |source: Errno| ConnectError::Aperture {
             bytes,
@@ -292,21 +303,54 @@ const fn request(kind: RequestKind, register: u32, value: u32) -> Request {
     }
 }
 
+/// Why a server's greeting does not begin a session.
+enum Denial {
+    /// It is no greeting that this driver supports.
+    Stranger(&'static str),
+    /// It is a refusal, with this reason.
+    Refused(String),
+}
+
+impl Denial {
+    fn error(self, path: &Path) -> ConnectError {
+        let path = path.to_owned();
+        match self {
+            Self::Stranger(what) => ConnectError::Stranger { path, what },
+            Self::Refused(reason) => ConnectError::Refused { path, reason },
+        }
+    }
+}
+
 /// Receives the greeting of the server.
-fn greeting(socket: BorrowedFd<'_>) -> Result<Greeting, &'static str> {
-    let mut buffer = [0; 2 * size_of::<Greeting>()];
-    let (bytes, _) = receive(socket, &mut buffer).map_err(|_| "it sent nothing")?;
-    let greeting = Greeting::read_from_bytes(&buffer[..bytes])
-        .map_err(|_| "its first message is not a greeting")?;
+fn greeting(socket: BorrowedFd<'_>) -> Result<Greeting, Denial> {
+    let mut buffer = [0; size_of::<Greeting>() + REASON_BYTES_MAX + 1];
+    let received = receive(socket, &mut buffer);
+    let (bytes, _) = received.map_err(|_| Denial::Stranger("it sent nothing"))?;
+    check_greeting(&buffer[..bytes])
+}
+
+fn check_greeting(datagram: &[u8]) -> Result<Greeting, Denial> {
+    let stranger = |what| Err(Denial::Stranger(what));
+    let Ok((greeting, reason)) = Greeting::read_from_prefix(datagram) else {
+        return stranger("its first message is not a greeting");
+    };
     if greeting.magic != MAGIC {
-        return Err("its first message is not a greeting");
+        return stranger("its first message is not a greeting");
     }
     if greeting.version != VERSION {
-        return Err("it has another version");
+        return stranger("it has another version");
     }
     let bytes = greeting.aperture_bytes;
+    if bytes == 0 && !reason.is_empty() && reason.len() <= REASON_BYTES_MAX {
+        let reason = String::from_utf8_lossy(reason);
+        let reason = reason.chars().filter(|character| !character.is_control());
+        return Err(Denial::Refused(reason.collect()));
+    }
+    if !reason.is_empty() {
+        return stranger("its first message is not a greeting");
+    }
     if bytes == 0 || bytes > APERTURE_BYTES_MAX || !bytes.is_multiple_of(4096) {
-        return Err("its aperture has an invalid size");
+        return stranger("its aperture has an invalid size");
     }
     Ok(greeting)
 }
@@ -333,5 +377,35 @@ fn receive(
     match received.bytes {
         0 => Err(ExchangeError::Ended),
         bytes => Ok((bytes, descriptor)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn denied(aperture_bytes: u64, behind: &[u8]) -> Option<String> {
+        let greeting = Greeting {
+            magic: MAGIC,
+            version: VERSION,
+            aperture_bytes,
+        };
+        let datagram = [greeting.as_bytes(), behind].concat();
+        let denial = check_greeting(&datagram).err()?;
+        Some(denial.error(Path::new("/gpu")).to_string())
+    }
+
+    #[test]
+    fn a_refusal_is_told_from_a_greeting_and_from_noise() {
+        assert_eq!(denied(1 << 30, b""), None);
+        assert_eq!(
+            denied(0, b"all 8 places\x1b are taken").unwrap(),
+            "the Causeway server at /gpu refuses this process: all 8 places are taken"
+        );
+        for (bytes, behind) in [(0, &b""[..]), (1 << 30, b"x"), (0, &[b'x'; 513])] {
+            let message = denied(bytes, behind).unwrap();
+            assert!(message.contains("is not a `causeway serve`"), "{message}");
+        }
+        assert!(check_greeting(b"").is_err());
     }
 }

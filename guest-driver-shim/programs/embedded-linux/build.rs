@@ -20,9 +20,12 @@ const PACKAGES: &[(&str, &[&str])] = &[
             "interrupts",
             "edu",
             "random",
+            "phases",
         ],
     ),
     ("causeway-info", &["causeway-info"]),
+    // Shown to work in a guest and over a socket.
+    ("causeway-example-vector-add", &["vector_add"]),
 ];
 
 fn main() {

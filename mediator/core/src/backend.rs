@@ -406,4 +406,10 @@ pub trait Queue: Send {
     /// # Errors
     /// The fault of an earlier piece of work.
     fn finish(&mut self) -> Result<(), Fault>;
+
+    /// Returns whether work may still run when [`Self::submit`] has returned. False only for a
+    /// queue that executes all work on the submitting thread.
+    fn runs_behind(&self) -> bool {
+        true
+    }
 }

@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 
 use crate::backend::Memory;
 use crate::bell::Bell;
+use crate::busy::Burst;
 use crate::fence::FenceSignal;
 use crate::generation::Generation;
 use crate::host::{Host, RingPlace};
@@ -93,6 +94,7 @@ impl CommandBuffer {
                 space: Arc::clone(space),
                 signal: Arc::clone(&session.signal),
                 bell: Arc::clone(&bell),
+                burst: Burst::new(Arc::clone(&session.counters.busy)),
             },
         };
         let thread = std::thread::Builder::new()

@@ -23,6 +23,7 @@
 pub mod backend;
 mod batch;
 mod bell;
+mod busy;
 mod charged;
 mod client;
 mod client_session;

@@ -5,9 +5,13 @@
 //! and write `docs/observing.md` again
 //! (`CAUSEWAY_BLESS=1 cargo test -p causeway-mediator --test document`).
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use causeway_protocol::{message, packet};
+
+use crate::busy::BusyClock;
 
 /// How a statistic changes while its session runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +33,8 @@ pub struct Statistic {
     pub name: &'static str,
     /// How the value changes while the session runs.
     pub kind: Kind,
-    /// Name of the statistic in OpenMetrics output, without the prefix `causeway_gpu_`.
+    /// Name of the statistic in OpenMetrics output, without the prefix `causeway_gpu_`. Times,
+    /// whose names in JSON end with `_ns`, are in seconds there.
     pub metric: &'static str,
     /// What the statistic counts or shows, in one sentence.
     pub help: &'static str,
@@ -90,12 +95,18 @@ statistics! {
     written_bytes: Counter as "written_bytes",
     /// Times that the consumer of a command buffer went to sleep.
     sleeps: Counter as "consumer_sleeps",
+    /// Times that a consumer that waited for packets found its processor taken by another thread.
+    crowded_waits: Counter as "crowded_waits",
     /// Times that a doorbell woke a consumer.
     doorbell_wakeups: Counter as "doorbell_wakeups",
     /// Interrupts raised for fences.
     interrupts: Counter as "interrupts",
     /// Faults that ended a command buffer or the session.
     faults: Counter as "faults",
+    /// Time in which the session had kernels, copies or fills under way on the GPU.
+    busy_ns: Counter as "busy_seconds",
+    /// Time in which kernels were under way, added up over command buffers.
+    kernel_ns: Counter as "kernel_seconds",
     /// GPU memory in use, in bytes.
     memory_used_bytes: Gauge as "memory_used_bytes",
     /// Largest amount of GPU memory ever in use, in bytes.
@@ -106,7 +117,7 @@ statistics! {
     allocations: Gauge as "allocations",
     /// Command buffers.
     command_buffers: Gauge as "command_buffers",
-    /// Units of 64 bytes that wait in rings. What a consumer has handed to the back end is not in it.
+    /// Units of 64 bytes that wait in rings and that no consumer has handed to the back end.
     queued_units: Gauge as "queued_units",
     /// Units of 64 bytes that the rings have room for.
     queue_units: Gauge as "queue_units",
@@ -174,6 +185,8 @@ impl PacketCounts {
 pub(crate) struct Counters {
     /// The statistics that count events. Statistics that are computed from other data stay 0 here.
     pub counted: Statistics<AtomicU64>,
+    /// How long command buffers have had work under way.
+    pub busy: Arc<BusyClock>,
     messages: [AtomicU64; message::Opcode::SLOTS],
     packets: [AtomicU64; packet::Opcode::SLOTS],
 }
@@ -217,7 +230,10 @@ impl Counters {
     pub fn statistics(&self) -> Statistics {
         let packets = self.by_packet();
         let of = |opcode: packet::Opcode| packets[opcode as usize];
+        let times = self.busy.times(Instant::now());
         Statistics {
+            busy_ns: times.busy_ns,
+            kernel_ns: times.kernel_ns,
             packets: packets.into_iter().fold(0, u64::saturating_add),
             launches: of(packet::Opcode::Launch),
             replays: of(packet::Opcode::Replay),

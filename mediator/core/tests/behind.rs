@@ -213,3 +213,42 @@ fn charges_last_until_the_work_is_done() {
     guest.wait(space, va, 1, LONG).unwrap();
     record().expect("the replay is over");
 }
+
+#[test]
+fn a_session_is_busy_until_its_work_is_seen_to_be_done() {
+    let rig = Rig::new();
+    rig.backend.define("nothing", 0, |_| Ok(()));
+    rig.backend.run_behind(true);
+    let guest = &rig.guest;
+    let space = guest.space();
+    let (va, _view) = guest.buffer(space, PAGE);
+    let times = || {
+        let statistics = guest.session.report().statistics;
+        (statistics.busy_ns, statistics.kernel_ns)
+    };
+    let mut queue = guest.command_buffer(space);
+    queue.submit(&[release(va, 1).as_bytes()]);
+    asleep(guest, &queue);
+    assert_eq!(times(), (0, 0), "a fence is no work");
+
+    let module = guest.load_module(space, "kernel nothing", 0).unwrap();
+    let kernel = guest.kernel(module, "nothing").unwrap().handle;
+    queue.submit(&[&launch(kernel, &[]), release(va, 2).as_bytes()]);
+    eventually("the kernel to begin", || times().1 != 0);
+    let early = times();
+    eventually("time to count while the kernel runs", || {
+        let now = times();
+        now.0 > early.0 && now.1 > early.1
+    });
+    rig.backend.catch_up();
+    eventually("the end to be seen", || {
+        let before = times();
+        std::thread::sleep(Duration::from_millis(2));
+        times() == before
+    });
+    assert_eq!(
+        times().0,
+        times().1,
+        "one command buffer, and only a kernel"
+    );
+}

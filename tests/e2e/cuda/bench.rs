@@ -1,9 +1,13 @@
 //! `causeway bench`: that the benchmarks work. The figures of the stand-in mean nothing.
 
+use std::time::Duration;
+
 use causeway_bench_workloads::LINES;
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::command::{Scratch, alone, kvm};
+use crate::origin::assert_origin;
 use crate::standin::{Machine, NAME};
 
 #[test]
@@ -25,11 +29,13 @@ fn every_line_is_measured_in_the_guest_and_natively_and_the_data_path_never_exit
         "--json",
         "b.json",
     ];
-    let outcome = machine.run(&words);
+    let running = machine.start(&words);
+    let vmm = running.id();
+    let outcome = running.finish();
     outcome.assert_passed();
     let report = machine.json("b.json");
     assert_eq!(report["schema"], "causeway.bench-gpu/1");
-    assert_eq!(report["command"], serde_json::json!(words));
+    assert_origin(&report, &words);
     assert_eq!(report["passed"], true);
     assert_eq!(report["device"]["driver"], "CUDA 13.0");
     assert!(report["device"]["name"].as_str().unwrap().contains(NAME));
@@ -41,6 +47,46 @@ fn every_line_is_measured_in_the_guest_and_natively_and_the_data_path_never_exit
         assert!(outcome.stdout.contains(line.name()), "{outcome:?}");
     }
     lines.iter().for_each(check_line);
+    assert!(
+        outcome
+            .stdout
+            .contains("summary: guest / native, the less favourable")
+    );
+    check_contexts(&machine.contexts(), vmm);
+}
+
+/// Asserts that guest and host had contexts at the same time in the first part of the benchmark,
+/// and none beside the other's in the parts that follow.
+fn check_contexts(contexts: &[(i32, u64)], vmm: i32) {
+    let guests = contexts.iter().filter(|(process, _)| *process != vmm);
+    let mut guests: Vec<i32> = guests.map(|(process, _)| *process).collect();
+    guests.dedup();
+    let [in_turn, alone] = guests[..] else {
+        panic!("two guests: {contexts:?}");
+    };
+    let first = |process| {
+        contexts
+            .iter()
+            .position(|(other, _)| *other == process)
+            .unwrap()
+    };
+    let last = contexts
+        .iter()
+        .rposition(|(process, _)| *process == vmm)
+        .unwrap();
+    assert!(
+        first(vmm) < first(in_turn) && first(in_turn) < first(alone),
+        "{contexts:?}"
+    );
+    assert!(first(alone) < last, "the host follows: {contexts:?}");
+    assert_ne!(
+        contexts[first(in_turn)].1,
+        0,
+        "in turn with the host: {contexts:?}"
+    );
+    for (process, others) in contexts.iter().skip(first(alone)) {
+        assert_eq!(*others, 0, "process {process} is not alone: {contexts:?}");
+    }
 }
 
 fn check_line(line: &Value) {
@@ -52,6 +98,39 @@ fn check_line(line: &Value) {
         assert!(samples.iter().all(positive), "{line}");
     }
     assert!(line["guest_over_native"]["median"].as_f64().unwrap() > 0.0);
+    let alone = &line["alone"];
+    for single in [line, alone]
+        .iter()
+        .flat_map(|of| [&of["guest_single"], &of["native_single"]])
+    {
+        match line["line"].as_str().unwrap() {
+            "launches, pipelined" => assert_eq!(single["reason"], "of_many", "{line}"),
+            // Two samples of one operation each have no percentile.
+            "copy to the device" => assert_eq!(single["reason"], "too_few", "{line}"),
+            "launch and wait" | "allocate and free, by the mediator" => {
+                let timed = single["operations"].as_u64() >= Some(100);
+                assert!(timed || single["reason"] == "too_long", "{line}");
+            }
+            _ => {}
+        }
+    }
+    for side in ["guest", "native"] {
+        let samples = alone[side]["samples_ns"].as_array().map(Vec::len);
+        assert_eq!(samples, Some(2), "of the {side} alone: {line}");
+    }
+    let ratios = [
+        &alone["guest_over_native"]["median"],
+        &line["guest_over_native"]["median"],
+    ];
+    let [alone_ratio, in_turn] = ratios.map(|ratio| ratio.as_f64().unwrap());
+    assert_eq!(
+        line["quoted"]["median"].as_f64(),
+        Some(alone_ratio.max(in_turn)),
+        "{line}"
+    );
+    if line["path"] == "data" {
+        assert_eq!(alone["exits"]["user_space_per_operation"], 0.0, "{line}");
+    }
     let exits = &line["exits"];
     let per_operation = &exits["user_space_per_operation"];
     assert_eq!(
@@ -89,7 +168,9 @@ fn one_line_can_be_had_alone_and_on_the_hosts_cores_too() {
     };
     assert_eq!(line["line"], "launches, pipelined");
     assert_eq!(line["guest"]["samples_ns"].as_array().unwrap().len(), 3);
-    assert!(line["native"].is_null(), "{line}");
+    for absent in ["native", "alone", "quoted"] {
+        assert!(line[absent].is_null(), "{line}");
+    }
     assert!(
         outcome.stderr.contains("only the guest is timed"),
         "{outcome:?}"
@@ -119,9 +200,11 @@ fn lives_leave_nothing_although_some_are_cut_short() {
             "bench", "lives", "--count", "12", "--kill", "4", "--mib", "16",
         ];
         let rest = ["--kill-within-ms", "20", "--json", "l.json", "--gpu", gpu];
-        let outcome = machine.run(&[&words[..], &rest].concat());
+        let words = [&words[..], &rest].concat();
+        let outcome = machine.run(&words);
         outcome.assert_passed();
         let report = machine.json("l.json");
+        assert_origin(&report, &words);
         assert_eq!(report["schema"], "causeway.bench-lives/1");
         assert_eq!(
             (&report["lives"], &report["failed"]),
@@ -142,6 +225,63 @@ fn lives_leave_nothing_although_some_are_cut_short() {
         }
         assert_eq!(machine.used_bytes(), 0);
     }
+}
+
+#[test]
+fn two_lives_are_enough_for_the_usual_kills() {
+    if !kvm("bench lives") {
+        return;
+    }
+    let machine = Machine::new();
+    let words = [
+        "bench", "lives", "--count", "2", "--mib", "16M", "--gpu", "software",
+    ];
+    machine
+        .run(&[&words[..], &["--json", "l.json"]].concat())
+        .assert_passed();
+    let report = machine.json("l.json");
+    let count = |field: &str| report[field].as_u64().unwrap();
+    assert_eq!(count("lives"), 2);
+    assert!(
+        count("killed") + count("ended_before_the_kill") >= 1,
+        "{report}"
+    );
+}
+
+#[test]
+fn lives_that_a_signal_ends_are_reported_as_far_as_they_came() {
+    if !kvm("bench lives, interrupted") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let words = [
+        "bench", "lives", "--count", "1000", "--kill", "1000", "--mib", "16",
+    ];
+    let rest = [
+        "--kill-within-ms",
+        "20",
+        "--json",
+        "l.json",
+        "--gpu",
+        "software",
+    ];
+    let running = scratch.start(&[&words[..], &rest].concat());
+    // The first life is not counted; a few more take place meanwhile.
+    std::thread::sleep(Duration::from_secs(2));
+    running.signal(Signal::HUP);
+    let outcome = running.finish();
+    assert_eq!(outcome.code, 129, "{outcome:?}");
+    let text = std::fs::read_to_string(scratch.path("l.json")).unwrap();
+    let report: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        (&report["signal"], &report["passed"]),
+        (&1.into(), &false.into())
+    );
+    let ended = report["ended"].as_u64().unwrap();
+    assert!(ended < 1000, "{report}");
+    let killed = report["killed"].as_u64().unwrap();
+    let too_late = report["ended_before_the_kill"].as_u64().unwrap();
+    assert_eq!(killed + too_late, ended, "{report}");
 }
 
 #[test]

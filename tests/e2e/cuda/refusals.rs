@@ -50,6 +50,25 @@ fn a_machine_without_a_driver_is_told_how_to_get_one() {
     }
 }
 
+/// Needs no KVM.
+#[test]
+fn a_server_without_its_gpu_fails_when_it_starts() {
+    // The machine would notice a socket that is left.
+    let serve =
+        |machine: &Machine, gpu| machine.run(&["serve", "--socket", "socket", "--gpu", gpu]);
+    let none = Machine::new().with("DEVICES", 0);
+    serve(&none, "cuda").assert_refused(GPU, &["--gpu cuda is not", "finds no GPU"]);
+    let one = Machine::new();
+    serve(&one, "cuda:7").assert_refused(GPU, &["no GPU 7", "the driver has 1"]);
+    let bad = Machine::new().with("DRIVER_VERSION", 12030);
+    serve(&bad, "cuda").assert_refused(GPU, &["it is for CUDA 12.3"]);
+    if !driver_installed() {
+        let words = ["serve", "--socket", "socket", "--gpu", "cuda"];
+        let outcome = Scratch::new().run(&words);
+        outcome.assert_refused(GPU, &["libcuda.so.1", "or use --gpu software"]);
+    }
+}
+
 #[test]
 fn a_gpu_that_is_not_there_is_refused_with_those_that_are() {
     if !kvm("a GPU that is not there") {

@@ -11,6 +11,7 @@ use causeway_protocol::message::{
     AddressReply, Allocate, AllocateReply, CommandBufferReply, CreateCommandBuffer, Empty,
     HandleReply, Hello, HelloReply, MapCpu, MemoryKind, Opcode, Status,
 };
+use causeway_protocol::registers::Register;
 use causeway_protocol::socket::{Event, EventKind, Greeting, MAGIC, Request, RequestKind};
 use causeway_protocol::{Access, VERSION_MAJOR, VERSION_MINOR, ring};
 use rustix::net::{
@@ -52,14 +53,28 @@ impl Client {
         Some(client)
     }
 
-    /// Opens the session.
-    pub fn hello(&mut self) {
+    /// Opens the session. Returns its features.
+    pub fn hello(&mut self) -> u64 {
         let hello = Hello {
             major: VERSION_MAJOR,
             minor: VERSION_MINOR,
             ..Hello::default()
         };
-        self.ask::<_, HelloReply>(Opcode::Hello, &hello);
+        self.ask::<_, HelloReply>(Opcode::Hello, &hello).features
+    }
+
+    /// Loads a register.
+    pub fn load(&mut self, register: Register) -> u32 {
+        let request = Request {
+            kind: RequestKind::Load as u32,
+            register: register as u32,
+            ..Request::default()
+        };
+        let mut none = SendAncillaryBuffer::default();
+        let slices = [IoSlice::new(request.as_bytes())];
+        sendmsg(&self.socket, &slices, &mut none, SendFlags::NOSIGNAL).unwrap();
+        let (datagram, _) = self.receive();
+        Event::read_from_bytes(&datagram).unwrap().argument
     }
 
     /// Executes one message, which has to succeed.

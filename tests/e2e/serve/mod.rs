@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use causeway_protocol::Access;
+use causeway_protocol::registers::{Register, features};
 use rustix::fs::{OFlags, SealFlags, fcntl_get_seals, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 
@@ -175,6 +176,24 @@ fn memory_is_handed_out_sealed_and_with_no_more_rights_than_asked_for() {
         assert!(rustix::fs::ftruncate(&writer, 0).is_err(), "{gpu}");
         assert!(rustix::io::pwrite(&reader, b"x", 0).is_err(), "{gpu}");
         rustix::io::pwrite(&writer, b"x", 0).unwrap();
+        drop(client);
+        server.end();
+    }
+}
+
+#[test]
+fn hello_and_the_registers_have_the_same_features() {
+    for gpu in ["software,isolation=none", "software,isolation=process"] {
+        let server = Server::start(gpu);
+        let mut client = server.admit();
+        let hello = client.hello();
+        let low = client.load(Register::FeaturesLow);
+        let high = client.load(Register::FeaturesHigh);
+        assert_eq!(hello, u64::from(high) << 32 | u64::from(low), "{gpu}");
+        let absent = features::DEVICE_VISIBLE | features::NOTIFY | features::GUEST_RAM;
+        assert_eq!(hello & (absent | features::CLIENTS), 0, "{hello:#x}");
+        let present = features::KERNELS | features::SHARING | features::APERTURE_ADDRESSES;
+        assert_eq!(hello & present, present, "{hello:#x}");
         drop(client);
         server.end();
     }

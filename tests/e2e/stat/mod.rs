@@ -137,6 +137,31 @@ fn once_has_the_rates_of_the_whole_life_and_all_has_every_vm() {
 }
 
 #[test]
+fn once_without_a_terminal_is_a_table_of_all_vms() {
+    if !kvm("stat --once") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let running = start_exiting(&scratch, &["--vms", "2"]);
+    let outcome = stat(&scratch, &["--all", "--once"]);
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""));
+    let lines: Vec<Vec<&str>> = outcome
+        .stdout
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let pid = running.id().to_string();
+    assert_eq!(lines.len(), 3, "{outcome:?}");
+    assert_eq!(lines[0][..3], ["PID", "GUEST", "STATE"]);
+    for (line, guest) in lines[1..].iter().zip(["vm0", "vm1"]) {
+        assert_eq!(line[..3], [pid.as_str(), guest, "runs"]);
+        // It uses no GPU.
+        assert!(line[5..].starts_with(&["0%", "0", "s"]), "{line:?}");
+    }
+    end(running);
+}
+
+#[test]
 fn what_a_guest_does_with_its_gpu_is_seen_wherever_its_session_is() {
     if !kvm("stat of a session") {
         return;
@@ -149,7 +174,12 @@ fn what_a_guest_does_with_its_gpu_is_seen_wherever_its_session_is() {
         let words = [&pid, "--json", "--interval-ms", "300", "--count", "1"];
         let record = records(&stat(&scratch, &words)).remove(0);
         let session = &record["session"];
-        for figure in ["packets", "fills", "written_bytes"] {
+        let share = session["busy_share"].as_f64().unwrap();
+        assert!(share > 0.0 && share <= 1.0, "{record}");
+        // Fills are no kernels.
+        let launches = session["launches"].as_u64().unwrap();
+        assert_eq!(session["kernel_ns"].as_u64().unwrap() > 0, launches > 0);
+        for figure in ["packets", "fills", "written_bytes", "busy_ns"] {
             assert!(
                 session["per_s"][figure].as_f64().unwrap() > 0.0,
                 "{figure}: {record}"
@@ -208,7 +238,8 @@ fn what_cannot_be_watched_is_named_with_the_way_out() {
         &["5000000", "--json"],
         &["process 5000000 does not exist", "--all"],
     );
-    refused(&["5000000"], &["needs a terminal", "--json"]);
+    refused(&["5000000"], &["needs a terminal", "--json", "--once"]);
+    refused(&["5000000", "--once"], &["does not exist", "--all"]);
     refused(
         &[&own, "--json", "--interval-ms", "1"],
         &["invalid value 1 for --interval-ms", "20"],
@@ -216,7 +247,6 @@ fn what_cannot_be_watched_is_named_with_the_way_out() {
     refused(&["0", "--json"], &["0"]);
     refused(&[], &["PID"]);
     refused(&["1", "--all"], &["--all"]);
-    refused(&["--all", "--once"], &["--json"]);
     let nothing = stat(&scratch, &["--all", "--json"]);
     assert_eq!(
         (nothing.code, nothing.stdout.as_str()),

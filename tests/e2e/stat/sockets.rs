@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::command::{Scratch, kvm};
+use crate::command::{Running, Scratch, kvm};
+use crate::workers::await_output;
 
 use super::{USAGE, end, records, start_exiting, stat};
 
@@ -89,6 +91,78 @@ fn a_place_for_metrics_that_cannot_be_is_found_before_anything_runs() {
         outcome.assert_refused(USAGE, &["--metrics-socket", path]);
     }
     assert_eq!(fs::read(file).unwrap(), b"text");
+}
+
+/// The TCP address at which a process says that it serves metrics.
+fn address(running: &Running) -> SocketAddr {
+    await_output(running, "metrics are at ", 1);
+    let said = running.stderr();
+    let (_, rest) = said.split_once("metrics are at http://").unwrap();
+    rest.split_once("/metrics").unwrap().0.parse().unwrap()
+}
+
+fn get(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn metrics_and_nothing_else_are_served_over_tcp() {
+    if !kvm("metrics over TCP") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let running = start_exiting(&scratch, &["-v", "--metrics", "127.0.0.1:0"]);
+    let address = address(&running);
+    let answer = get(address, "/metrics");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert!(answer.ends_with("\n# EOF\n"), "{answer}");
+    assert!(answer.contains("causeway_gpu_busy_seconds_total{guest=\"vm0\"} "));
+    let refused = get(address, "/snapshot");
+    assert!(refused.starts_with("HTTP/1.1 404 "), "{refused}");
+    // Those who connect and say nothing do not keep others out.
+    let silent: Vec<_> = (0..40).map(|_| TcpStream::connect(address)).collect();
+    assert!(get(address, "/metrics").starts_with("HTTP/1.1 200 OK"));
+    drop(silent);
+    end(running);
+    assert!(TcpStream::connect(address).is_err(), "nobody listens");
+}
+
+#[test]
+fn an_address_for_metrics_that_cannot_be_or_that_others_reach_is_refused() {
+    if !kvm("bad metrics address") {
+        return;
+    }
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    for (address, part) in [
+        ("9400", "127.0.0.1:9400"),
+        ("0.0.0.0:9400", "--metrics-any-address"),
+        (&taken, "free port"),
+        ("127.0.0.1:70000", "127.0.0.1:9400"),
+    ] {
+        let scratch = Scratch::new();
+        let outcome = scratch.run(&["run", "--metrics", address]);
+        outcome.assert_refused(USAGE, &["--metrics", address, part]);
+        let words = ["serve", "--socket", "socket", "--metrics", address];
+        let outcome = Scratch::new().run(&words);
+        outcome.assert_refused(USAGE, &["--metrics", address, part]);
+    }
+    let outcome = Scratch::new().run(&["run", "--metrics-any-address"]);
+    outcome.assert_refused(USAGE, &["--metrics"]);
+    let scratch = Scratch::new();
+    let more = ["--metrics", "0.0.0.0:0", "--metrics-any-address"];
+    let running = start_exiting(&scratch, &more);
+    let said = running.stderr();
+    assert!(
+        said.contains("warning: everybody who can reach 0.0.0.0:"),
+        "{said}"
+    );
+    end(running);
 }
 
 #[test]

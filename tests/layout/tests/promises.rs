@@ -7,7 +7,12 @@ use causeway_layout::dependencies::{Package, Rule, forbidden, packages, tree};
 use causeway_layout::repository;
 
 /// Workspaces: the repository's own, and those of programs that run without an operating system.
-const WORKSPACES: &[&str] = &["", "guest-driver-shim/programs/bare"];
+const WORKSPACES: &[&str] = &[
+    "",
+    "guest-driver-shim/programs/bare",
+    "examples/bare-guest",
+    "examples/workload",
+];
 
 /// Modules in a circle, at most.
 const CIRCLE_MAX: usize = 3;
@@ -60,6 +65,10 @@ const RULES: &[Rule] = &[
         may_need: &["protocol", "guest-driver-shim", "vmm/testdev/records"],
     },
     Rule {
+        folder: "guest-driver-shim/linux",
+        may_need: &["protocol", "guest-driver-shim", "vmm/testdev/records"],
+    },
+    Rule {
         folder: "guest-driver-shim/init",
         may_need: &["protocol", "guest-driver-shim", "vmm/testdev/records"],
     },
@@ -73,6 +82,11 @@ const RULES: &[Rule] = &[
     },
     Rule {
         folder: "tests",
+        may_need: &["protocol", "mediator", "guest-driver-shim", "vmm"],
+    },
+    // Programs of users need what users need, and nothing that only tests do.
+    Rule {
+        folder: "examples",
         may_need: &["protocol", "mediator", "guest-driver-shim", "vmm"],
     },
 ];
@@ -143,4 +157,47 @@ fn the_vmm_needs_no_terminal_library_no_plots_and_no_ptx_engine() {
             .collect();
         assert!(found.is_empty(), "{package} needs {found:?}");
     }
+}
+
+#[test]
+fn every_crate_says_what_it_is_and_its_licenses_are_here() {
+    let repository = repository();
+    for package in all_packages() {
+        let manifest = repository.join(&package.folder).join("Cargo.toml");
+        let manifest = fs::read_to_string(manifest).unwrap();
+        for key in ["\ndescription = \"", "\nlicense"] {
+            assert!(manifest.contains(key), "{} has no {key:?}", package.folder);
+        }
+    }
+    for (file, words) in [
+        ("LICENSE-APACHE", "Apache License"),
+        (
+            "LICENSE-MIT",
+            "Permission is hereby granted, free of charge",
+        ),
+    ] {
+        let text = fs::read_to_string(repository.join(file)).unwrap();
+        assert!(text.contains(words), "{file}");
+    }
+}
+
+#[test]
+fn the_index_of_documents_names_every_document_and_example() {
+    let repository = repository();
+    let index = fs::read_to_string(repository.join("docs/README.md")).unwrap();
+    let mut missing = Vec::new();
+    for (folder, before) in [("docs", "("), ("examples", "(../examples/")] {
+        for entry in fs::read_dir(repository.join(folder)).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            let is_listed = index.contains(&format!("{before}{name}"));
+            let needs_none = ["README.md", "benchmarks", "pictures"].contains(&&*name);
+            if !is_listed && !needs_none {
+                missing.push(format!("{folder}/{name}"));
+            }
+        }
+    }
+    assert!(
+        missing.is_empty(),
+        "docs/README.md does not name {missing:?}"
+    );
 }

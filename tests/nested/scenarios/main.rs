@@ -17,6 +17,7 @@ mod lives;
 mod machines;
 mod mechanisms;
 mod patches;
+mod phases;
 mod programs;
 #[path = "../../e2e/parsed_report.rs"]
 #[allow(dead_code)] // Other tests ask more of it.

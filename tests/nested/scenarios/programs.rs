@@ -79,6 +79,12 @@ fn the_exit_status_of_a_program_is_the_commands() {
     let (text, report) = ends_with(&machine, &code, 0);
     assert!(text.contains("all is well"), "{text}");
     assert_eq!(report.outcome(), "pass");
+    // It marks no phases, so the exits of its life are told.
+    for part in ["program's life", "no data phase was marked", "run: PASS"] {
+        assert!(text.contains(part), "`{part}`: {text}");
+    }
+    assert_ne!(report.program(0).vmm("io:console"), 0, "what it prints");
+    assert!(report.program(0).vmm("") < report.vm(0).vmm(""), "{text}");
     assert!(!text.contains("causeway-init"), "it complains: {text}");
     let code = [say("not so well\n"), exit(7)].concat();
     let (text, report) = ends_with(&machine, &code, 7);

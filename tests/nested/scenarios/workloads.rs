@@ -70,6 +70,16 @@ fn two_processes_of_one_linux_guest_share_memory() {
 }
 
 #[test]
+fn the_first_program_of_the_documentation_adds_its_vectors() {
+    let Some(machine) = machine("vector_add on Linux") else {
+        return;
+    };
+    let (outcome, _) = passes(&machine, "vector_add", &[], &[]);
+    let text = outcome.text();
+    assert!(text.contains("100000 sums are right"), "{text}");
+}
+
+#[test]
 fn a_linux_guest_is_told_what_it_has() {
     let Some(machine) = machine("causeway-info") else {
         return;

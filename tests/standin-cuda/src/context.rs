@@ -27,6 +27,16 @@ pub(crate) struct Context {
     pub(crate) default_stream: Arc<Stream>,
     flags: u32,
     limits: Mutex<HashMap<u32, usize>>,
+    _counted: Counted,
+}
+
+/// Counts a context as long as it exists.
+struct Counted(&'static Driver);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.ledger.leave();
+    }
 }
 
 /// Where a context comes from.
@@ -67,6 +77,11 @@ pub(crate) fn create(
     flags: u32,
     multiprocessors: Multiprocessors,
 ) -> Answer<Arc<Context>> {
+    driver.ledger.enter().map_err(|e| {
+        eprintln!("stand-in driver: cannot account for a context: {e}");
+        Code::OPERATING_SYSTEM
+    })?;
+    let counted = Counted(driver);
     let queue = Queue::start(driver, device, multiprocessors)?;
     let default_stream = Stream::new((handle, device), queue, (true, true, 0));
     Ok(Arc::new(Context {
@@ -77,6 +92,7 @@ pub(crate) fn create(
         default_stream: Arc::new(default_stream),
         flags,
         limits: Mutex::default(),
+        _counted: counted,
     }))
 }
 

@@ -1,11 +1,11 @@
-//! Who has how much memory of the devices: a file per process, and the sum of those whose processes
-//! live.
+//! Who has how much memory of the devices, and how many contexts: a file per process, and the sum
+//! of those whose processes live.
 //!
 //! A process keeps its file locked. A file that can be locked is left from a process that has
 //! ended.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,8 @@ impl Ledger {
             .read(true)
             .open(folder.join(format!("process-{}", std::process::id())))?;
         try_lock(&file)?;
-        let used = vec![0; devices];
+        // Contexts are counted behind the devices.
+        let used = vec![0; devices + 1];
         write(&file, &used)?;
         Ok(Self {
             folder: folder.to_owned(),
@@ -65,6 +66,26 @@ impl Ledger {
         own.used[device] += bytes;
         write(&own.file, &own.used)?;
         Ok(true)
+    }
+
+    /// Counts a context that is about to be made, and adds a line to the list of all contexts ever
+    /// made: the process, and how many contexts other processes have.
+    pub(crate) fn enter(&self) -> io::Result<()> {
+        let mut own = lock(&self.own);
+        let _all = lock_all(&self.folder)?;
+        let slot = own.used.len() - 1;
+        let line = format!("{} {}\n", std::process::id(), others(&self.folder, slot)?);
+        own.used[slot] += 1;
+        write(&own.file, &own.used)?;
+        let list = self.folder.join("contexts");
+        let mut list = OpenOptions::new().create(true).append(true).open(list)?;
+        list.write_all(line.as_bytes())
+    }
+
+    /// Takes a context off the count.
+    pub(crate) fn leave(&self) {
+        let slot = lock(&self.own).used.len() - 1;
+        self.give(slot, 1);
     }
 
     /// Gives bytes back.

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use causeway_run::arguments::PrivilegeLevel;
+use causeway_run::arguments::{PrivilegeLevel, parse_size_mib};
+use causeway_terminal::{TimeLimit, number};
 
 /// Subcommands of `causeway bench`.
 #[derive(Debug, Subcommand)]
@@ -29,18 +30,24 @@ pub struct GpuArguments {
         long,
         value_name = "N",
         default_value_t = 101,
-        value_parser = clap::value_parser!(u32).range(1..=200)
+        value_parser = number::<u32>(1..=200, "")
     )]
     pub repetitions: u32,
     /// Measure only the operation whose line in the table has this name.
     #[arg(long, value_name = "LINE")]
     pub only: Option<String>,
-    /// RAM of the VM in MiB.
-    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    /// RAM of the VM, in MiB, or with suffix M, G or T.
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "1024",
+        allow_hyphen_values = true,
+        value_parser = parse_size_mib
+    )]
     pub memory: u64,
-    /// End the benchmark after this many seconds.
-    #[arg(long, value_name = "S", default_value_t = 900)]
-    pub timeout: u64,
+    /// End the benchmark after this many seconds; 0 or none for no limit.
+    #[arg(long, value_name = "S", default_value = "900", value_parser = TimeLimit::parse)]
+    pub timeout: TimeLimit,
     /// Write the report as JSON to this file; - writes it to standard output instead of the table.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -58,7 +65,7 @@ pub struct ExitsArguments {
     pub quick: bool,
     /// Number of samples of each combination of workload, size and mechanism, 1 to 200. The default
     /// is 24, and 12 with --quick.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=200))]
+    #[arg(long, value_name = "N", value_parser = number::<u32>(1..=200, ""))]
     pub repetitions: Option<u32>,
     /// Measure only these workloads, separated by commas.
     #[arg(long, value_name = "WORKLOAD,…", value_delimiter = ',')]
@@ -73,25 +80,46 @@ pub struct ExitsArguments {
     /// Privilege level of the guest, as for `run`.
     #[arg(long, value_name = "LEVEL", default_value = "3", hide = true)]
     pub cpl: PrivilegeLevel,
-    /// RAM of the VM in MiB.
-    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    /// Count exits by KVM's tracepoints, too, as for `run`.
+    #[arg(long)]
+    pub tracepoints: bool,
+    /// RAM of the VM, in MiB, or with suffix M, G or T.
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "1024",
+        allow_hyphen_values = true,
+        value_parser = parse_size_mib
+    )]
     pub memory: u64,
-    /// End the benchmark after this many seconds, and report the samples that were taken.
-    #[arg(long, value_name = "S", default_value_t = 3600)]
-    pub timeout: u64,
+    /// End the benchmark after this many seconds, and report the samples that were taken; 0 or none
+    /// for no limit.
+    #[arg(long, value_name = "S", default_value = "3600", value_parser = TimeLimit::parse)]
+    pub timeout: TimeLimit,
     /// Write the report as JSON to this file; - writes it to standard output instead of the table.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Write a line for each combination of workload, size and mechanism to this file, as
-    /// comma-separated values.
+    /// comma-separated values; - writes them to standard output instead of the table.
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
-    /// Write an HTML page with tables and plots to this file.
+    /// Write an HTML page with tables and plots to this file; - writes it to standard output
+    /// instead of the table.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Compare two reports of --json instead of measuring, and print the differences that are
-    /// larger than chance explains.
-    #[arg(long, value_names = ["BEFORE", "AFTER"], num_args = 2, exclusive = true)]
+    /// larger than chance explains. Ends with exit code 0 if there are none, 1 if there are some,
+    /// and 2 if the reports cannot be compared. --json writes the result.
+    #[arg(
+        long,
+        value_names = ["BEFORE", "AFTER"],
+        num_args = 2,
+        conflicts_with_all = [
+            "gpu", "quick", "repetitions", "only", "mechanism", "vfio", "cpl", "tracepoints",
+            "memory", "timeout",
+            "csv", "html",
+        ]
+    )]
     pub compare: Vec<PathBuf>,
 }
 
@@ -106,19 +134,40 @@ pub struct LivesArguments {
         long,
         value_name = "N",
         default_value_t = 500,
-        value_parser = clap::value_parser!(u32).range(1..)
+        value_parser = number::<u32>(1..=u32::MAX.into(), "")
     )]
     pub count: u32,
-    /// Number of these VMs to kill before they end; at most --count.
-    #[arg(long, value_name = "N", default_value_t = 50)]
-    pub kill: u32,
+    /// Number of these VMs to kill before they end; at most --count. The default is a tenth of
+    /// --count.
+    #[arg(long, value_name = "N", value_parser = number::<u32>(0..=u32::MAX.into(), ""))]
+    pub kill: Option<u32>,
     /// Longest time from the start of a VM until it is killed, in milliseconds.
-    #[arg(long, value_name = "MS", default_value_t = 500)]
+    #[arg(
+        long,
+        value_name = "MS",
+        default_value_t = 500,
+        value_parser = number::<u32>(0..=u32::MAX.into(), " ms")
+    )]
     pub kill_within_ms: u32,
-    /// GPU memory that each VM allocates, in MiB.
-    #[arg(long, value_name = "MIB", default_value_t = 64)]
-    pub mib: u32,
+    /// GPU memory that each VM allocates, in MiB, or with suffix M, G or T.
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "64",
+        allow_hyphen_values = true,
+        value_parser = parse_size_mib
+    )]
+    pub mib: u64,
     /// Write the report as JSON to this file; - writes it to standard output.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+impl LivesArguments {
+    /// Returns the number of VMs to kill: that of `--kill`, or else a tenth of `--count`, but at
+    /// least one if another VM is left to end by itself.
+    pub fn kills(&self) -> u32 {
+        let usual = (self.count / 10).max(1).min(self.count.saturating_sub(1));
+        self.kill.unwrap_or(usual)
+    }
 }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use causeway_bench_mechanisms::{Measurement, Mechanisms};
+use causeway_bench_mechanisms::Mechanisms;
 use causeway_bench_workloads::measurement_plan::{Effort, Plan};
 use causeway_bench_workloads::{DeviceMemory, MECHANISMS, MechanismKind, WORKLOADS, WorkloadKind};
 use causeway_testdev::PHASES_MAX;
@@ -31,8 +31,7 @@ use causeway_run::configuration::{Run, RunSettings, unavailable};
 use causeway_run::ending::{RunCode, exit_code, explain};
 use causeway_run::progress::Caption;
 use causeway_run::{Extras, RunOutcome, block_signals, execute};
-use causeway_terminal as terminal;
-use causeway_terminal::{Code, Failure};
+use causeway_terminal::{Code, Failure, Origin};
 use device::DeviceChoice;
 use omission::Omission;
 use outputs::Outputs;
@@ -42,16 +41,14 @@ use report::ExitsReport;
 const GUEST: &str = "mechanisms";
 
 /// Runs `causeway bench exits` on each back end and prints the tables. If a back end does not
-/// succeed, later ones are not measured, and its exit code is returned. `command` is the command
-/// line, for the report.
+/// succeed, later ones are not measured, and its exit code is returned.
 ///
 /// # Errors
 /// A failure with its exit code if an argument is invalid, a run fails, or an output cannot be
 /// written.
-pub fn run(arguments: &ExitsArguments, command: &[String]) -> Result<ExitCode, Failure> {
+pub fn run(arguments: &ExitsArguments) -> Result<ExitCode, Failure> {
     if let [before, after] = &arguments.compare[..] {
-        terminal::print_results(&compare::run(before, after)?)?;
-        return Ok(ExitCode::SUCCESS);
+        return compare::run(before, after, arguments.json.as_deref());
     }
     let plan = plan(arguments)?;
     device::address(arguments)?;
@@ -67,7 +64,6 @@ pub fn run(arguments: &ExitsArguments, command: &[String]) -> Result<ExitCode, F
     for (gpu, outputs) in chosen.iter().zip(outputs) {
         let one = One {
             arguments,
-            command,
             gpu,
             absent: absent.take(),
         };
@@ -82,7 +78,6 @@ pub fn run(arguments: &ExitsArguments, command: &[String]) -> Result<ExitCode, F
 /// The measurement of one back end.
 struct One<'a> {
     arguments: &'a ExitsArguments,
-    command: &'a [String],
     gpu: &'a str,
     /// A back end that this host lacks, for the report.
     absent: Option<Omission>,
@@ -96,11 +91,12 @@ impl One<'_> {
         outputs: Outputs,
     ) -> Result<ExitCode, Failure> {
         let arguments = self.arguments;
+        let origin = Origin::now();
         let ram_bytes = arguments.memory.saturating_mul(1 << 20);
         let DeviceChoice { device, refused } = device::find(device::address(arguments)?, ram_bytes);
         let plan = plan.with_device(device.as_ref().map(|device| device.memory()));
         let run = checked_run(arguments, self.gpu, plan)?;
-        let mut report = ExitsReport::new(plan, &run.settings.gpu, self.command.to_vec());
+        let mut report = ExitsReport::new(plan, &run.settings.gpu, origin);
         report.missing.extend(self.absent);
         let mechanisms = match mechanisms(&run, plan) {
             Ok(mechanisms) => Arc::new(mechanisms.with_device(device.clone())),
@@ -119,7 +115,7 @@ impl One<'_> {
         // The device is released when its memory is no longer used.
         device.iter().for_each(|device| device.let_go());
         let report = report.without_device(refused.as_deref());
-        conclude(&run, finished, report, &mechanisms.taken(), outputs)
+        conclude(&run, finished, report, &mechanisms, outputs)
     }
 }
 
@@ -128,14 +124,16 @@ fn conclude(
     run: &Run,
     finished: Result<RunOutcome, Failure>,
     report: ExitsReport,
-    taken: &[Measurement],
+    mechanisms: &Mechanisms,
     outputs: Outputs,
 ) -> Result<ExitCode, Failure> {
+    let (taken, singles) = (&mechanisms.taken()[..], &mechanisms.singles()[..]);
     let finished = match finished {
         Ok(finished) => finished,
         Err(failure) if taken.is_empty() => return Err(failure),
         Err(failure) => {
-            let delivered = outputs.deliver(&report.broken_off(&failure, taken));
+            let report = report.broken_off(&failure, taken).with_singles(singles);
+            let delivered = outputs.deliver(&report);
             // The failure of the run determines the exit code; the failure of an output is only
             // printed.
             if let Err(other) = delivered {
@@ -147,6 +145,7 @@ fn conclude(
     explain(run, &finished.outcomes);
     let code = exit_code(run.promise, &finished.outcomes, false);
     let report = report.finished(&finished, taken, code.is_none());
+    let report = report.with_singles(singles);
     outputs.deliver(&report)?;
     let has_problems = !report.problems.is_empty();
     let code = exit_code(run.promise, &finished.outcomes, has_problems);
@@ -246,6 +245,7 @@ fn checked_run(arguments: &ExitsArguments, gpu: &str, plan: Plan) -> Result<Run,
         memory_mib: arguments.memory,
         timeout_s: arguments.timeout,
         devices: device.into_iter().collect(),
+        tracepoints: arguments.tracepoints,
         ..RunSettings::new(GUEST, boot)
     };
     settings.check()

@@ -1,6 +1,7 @@
 //! `causeway bench gpu`: one VM whose guest times GPU operations. After each sample, the host times
-//! the same operation natively.
+//! the same operation natively. Then each side is measured alone.
 
+mod alone;
 pub mod native;
 mod report;
 mod table;
@@ -12,55 +13,79 @@ use std::time::Instant;
 use causeway_bench_workloads::LINES;
 use causeway_cuda::GpuIdentity;
 use causeway_testdev::Counterpart;
+use causeway_vmm::signals::Signals;
 
 use super::arguments::GpuArguments;
+use alone::Alone;
 use causeway_run::arguments::PrivilegeLevel;
 use causeway_run::boot;
 use causeway_run::configuration::{Run, RunSettings};
 use causeway_run::ending::{RunCode, exit_code, explain};
 use causeway_run::{Extras, RunOutcome, block_signals, execute};
 use causeway_terminal as terminal;
-use causeway_terminal::Failure;
-use causeway_terminal::ReportFile;
+use causeway_terminal::{Failure, Origin, ReportFile};
 use native::NativeGpu;
 use report::{BenchReport, DeviceReport, LineReport, SCHEMA};
 
-/// Runs `causeway bench gpu`, prints the table, and returns the exit code. `command` is the command
-/// line, for the report.
+/// Runs `causeway bench gpu`, prints the table, and returns the exit code.
 ///
 /// # Errors
 /// A failure with its exit code if an argument is invalid, the run fails, or the report cannot be
 /// written.
-pub fn run(arguments: &GpuArguments, command: Vec<String>) -> Result<ExitCode, Failure> {
+pub fn run(arguments: &GpuArguments) -> Result<ExitCode, Failure> {
+    let (origin, begun) = (Origin::now(), Instant::now());
     let run = checked_run(arguments)?;
     let mut signals = block_signals()?;
     let report_file = ReportFile::prepare(arguments.json.as_deref())?;
-    let native = NativeGpu::open(run.gpu.kind)?;
+    let (finished, identity) = in_turn(&run, &mut signals)?;
+    let disagree = finished.report.disagreements().next().is_some();
+    let mut code = exit_code(run.promise, &finished.outcomes, disagree);
+    explain(&run, &finished.outcomes);
+    let mut alone = Alone::default();
+    let mut failed = None;
+    let reported = finished.guest_reports.first();
+    if let (None, Some(_), Some(reported)) = (code, &identity, reported) {
+        let limit = run.settings.timeout_s.duration();
+        let deadline = limit.map(|limit| begun + limit);
+        match alone.measure(&run, reported, &mut signals, deadline) {
+            Ok(end) => code = end,
+            Err(failure) => failed = Some(failure),
+        }
+    }
+    let passed = code.is_none() && failed.is_none();
+    let Some(report) = report(&run, finished, &alone, origin, identity, passed) else {
+        return Ok(code.map_or(ExitCode::SUCCESS, RunCode::into));
+    };
+    let mut printed = Ok(());
+    if !report_file.is_output() {
+        printed = terminal::print_results(&table::render(&report));
+    }
+    // Written even if the table could not be printed.
+    report_file.write(&report)?;
+    printed?;
+    match failed {
+        Some(failure) => Err(failure),
+        None => Ok(code.map_or(ExitCode::SUCCESS, RunCode::into)),
+    }
+}
+
+/// Measures guest and host in turn, or the guest alone if the host runs nothing natively on this
+/// back end: then there is no identity of a GPU.
+fn in_turn(run: &Run, signals: &mut Signals) -> Result<(RunOutcome, Option<GpuIdentity>), Failure> {
+    let (native, identity) = NativeGpu::open(run.gpu.kind)?.unzip();
     if native.is_none() {
         terminal::say(
             "causeway: only the guest is timed, because the host runs nothing natively on this \
              back end",
         );
     }
-    let (native, identity) = native.unzip();
     let extras = Extras {
         counterpart: native.map(|native| native as Arc<dyn Counterpart>),
         ..Extras::default()
     };
-    let finished = execute(&run, Instant::now(), &mut signals, &extras)?;
-    let code = exit_code(
-        run.promise,
-        &finished.outcomes,
-        finished.report.disagreements().next().is_some(),
-    );
-    let Some(report) = report(&run, finished, command, identity, code.is_none()) else {
-        return Ok(code.map_or(ExitCode::SUCCESS, RunCode::into));
-    };
-    if !report_file.is_output() {
-        terminal::print_results(&table::render(&report))?;
-    }
-    report_file.write(&report)?;
-    Ok(code.map_or(ExitCode::SUCCESS, RunCode::into))
+    let finished = execute(run, Instant::now(), signals, &extras)?;
+    // The host's GPU is closed here, with the last owner of `extras`.
+    Ok((finished, identity))
 }
 
 /// Returns a run of the embedded guest `bench`.
@@ -90,18 +115,18 @@ fn checked_run(arguments: &GpuArguments) -> Result<Run, Failure> {
 fn report(
     run: &Run,
     finished: RunOutcome,
-    command: Vec<String>,
+    alone: &Alone,
+    origin: Origin,
     identity: Option<GpuIdentity>,
     passed: bool,
 ) -> Option<BenchReport> {
-    explain(run, &finished.outcomes);
     let outcome = finished.outcomes.into_iter().next()?;
     let reported = finished.guest_reports.into_iter().next()?;
     let version = identity.map(|gpu| gpu.driver_version);
     Some(BenchReport {
         schema: SCHEMA,
         causeway: env!("CARGO_PKG_VERSION"),
-        command,
+        origin: origin.ended(),
         host: finished.report.host,
         device: DeviceReport {
             name: finished.report.backend.name,
@@ -111,7 +136,7 @@ fn report(
         },
         passed,
         result: outcome.result.to_string(),
-        lines: LineReport::all(&reported, &finished.report.phases),
+        lines: LineReport::all(&reported, &finished.report.phases, alone),
         figures: reported.figures,
     })
 }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 pub use arguments::BenchCommand;
 
-use causeway_terminal::{Code, Failure};
+use causeway_terminal::Failure;
 
 /// Runs the benchmark that `command` names, prints its report, and returns the exit code.
 ///
@@ -17,14 +17,9 @@ use causeway_terminal::{Code, Failure};
 /// A failure, with the exit code of the command, if an argument is invalid, if KVM, the back end or
 /// a device is not available, or if a report cannot be written.
 pub fn run(command: &BenchCommand) -> Result<ExitCode, Failure> {
-    let typed: Vec<String> = std::env::args().skip(1).collect();
     match command {
-        BenchCommand::Gpu(arguments) => gpu::run(arguments, typed),
-        BenchCommand::Exits(arguments) => exits::run(arguments, &typed),
-        BenchCommand::Lives(arguments) => Ok(if lives::run(arguments, typed)? {
-            ExitCode::SUCCESS
-        } else {
-            Code::GuestFailed.into()
-        }),
+        BenchCommand::Gpu(arguments) => gpu::run(arguments),
+        BenchCommand::Exits(arguments) => exits::run(arguments),
+        BenchCommand::Lives(arguments) => lives::run(arguments),
     }
 }

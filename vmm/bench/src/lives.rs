@@ -3,7 +3,7 @@
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,10 +13,10 @@ use serde::Serialize;
 
 use super::arguments::LivesArguments;
 use causeway_bench_medians::Distribution;
+use causeway_run::block_signals;
 use causeway_run::progress::{Caption, Watch};
 use causeway_terminal as terminal;
-use causeway_terminal::ReportFile;
-use causeway_terminal::{Code, Failure};
+use causeway_terminal::{Code, Failure, Origin, ReportFile};
 
 /// Name and version of the schema.
 const SCHEMA: &str = "causeway.bench-lives/1";
@@ -28,10 +28,15 @@ const SETTLE: Duration = Duration::from_secs(10);
 struct LivesReport {
     schema: &'static str,
     causeway: &'static str,
-    command: Vec<String>,
+    #[serde(flatten)]
+    origin: Origin,
     host: Host,
     /// Number of VMs.
     lives: u32,
+    /// Number of VMs that have ended, for whatever reason: fewer than `lives` after a signal.
+    ended: u32,
+    /// Number of the signal that ended the benchmark early; absent if none did.
+    signal: Option<i32>,
     /// VMs that were killed (SIGKILL to the VMM) at a random time.
     killed: u32,
     /// VMs that ended before they could be killed.
@@ -58,18 +63,22 @@ struct Traces {
 }
 
 /// Starts VMs one after the other, kills some of them, and prints what they have left behind:
-/// processes, files and used GPU memory. Returns true if no VM failed and nothing is left.
+/// processes, files and used GPU memory. Returns the exit code: 0 if no VM failed and nothing is
+/// left. A signal ends the benchmark after the VM that runs.
 ///
 /// # Errors
 /// A usage failure if `--kill` is out of range; other failures if the GPU is not available, a
 /// process cannot be started, or the report cannot be written.
-pub fn run(arguments: &LivesArguments, command: Vec<String>) -> Result<bool, Failure> {
-    if arguments.kill > arguments.count {
+pub fn run(arguments: &LivesArguments) -> Result<ExitCode, Failure> {
+    let origin = Origin::now();
+    if arguments.kills() > arguments.count {
         return Err(Failure::usage(format!(
             "invalid value {} for --kill: choose 0 to {}, the value of --count",
-            arguments.kill, arguments.count
+            arguments.kills(),
+            arguments.count
         )));
     }
+    let mut signals = block_signals()?;
     let report_file = ReportFile::prepare(arguments.json.as_deref())?;
     let memory = crate::gpu::native::GpuMemory::of(&arguments.gpu)?;
     let free = || memory.as_ref().and_then(|memory| memory.free_bytes());
@@ -84,7 +93,7 @@ pub fn run(arguments: &LivesArguments, command: Vec<String>) -> Result<bool, Fai
     // The first VM may leave state that all VMs share, such as that of the driver.
     outcome(spawn(arguments), None)?;
     let before = Traces::now(free());
-    let mut report = LivesReport::new(arguments, command);
+    let mut report = LivesReport::new(arguments, origin);
     let shown = format!("{} lives", arguments.count);
     let caption: Caption = Arc::new(move || shown.clone());
     let watch = Watch::start(Some(caption)).map_err(|e| {
@@ -100,6 +109,12 @@ pub fn run(arguments: &LivesArguments, command: Vec<String>) -> Result<bool, Fai
         let kill = due.then(|| random_delay(arguments.kill_within_ms));
         let begun = Instant::now();
         let status = outcome(spawn(arguments), kill)?;
+        // The VM may have got the same signal, so its end says nothing.
+        report.signal = signals.take();
+        if report.signal.is_some() {
+            break;
+        }
+        report.ended += 1;
         match (kill, status.signal()) {
             (Some(_), Some(9)) => report.killed += 1,
             (Some(_), _) => report.ended_before_the_kill += 1,
@@ -110,12 +125,16 @@ pub fn run(arguments: &LivesArguments, command: Vec<String>) -> Result<bool, Fai
     let after = settle(&before, free);
     watch.finish();
     report.conclude(times, &before, &after);
+    report.origin = report.origin.ended();
+    let mut printed = Ok(());
     if !report_file.is_output() {
-        terminal::print_results(&report.text())?;
+        printed = terminal::print_results(&report.text());
     }
-    let passed = report.passed;
+    let code = report.code();
+    // Written even if the text could not be printed.
     report_file.write(&report)?;
-    Ok(passed)
+    printed?;
+    Ok(code)
 }
 
 fn spawn(arguments: &LivesArguments) -> io::Result<Child> {
@@ -150,7 +169,7 @@ fn outcome(child: io::Result<Child>, kill: Option<Duration>) -> Result<ExitStatu
 /// Returns whether to kill VM number `life` after `killed` kills. Kills are spread evenly; if one
 /// came too late, the next VM is killed instead.
 fn is_due(life: u32, killed: u32, arguments: &LivesArguments) -> bool {
-    let due = u64::from(life + 1) * u64::from(arguments.kill) / u64::from(arguments.count);
+    let due = u64::from(life + 1) * u64::from(arguments.kills()) / u64::from(arguments.count);
     due > u64::from(killed)
 }
 
@@ -211,13 +230,15 @@ fn children() -> Vec<u32> {
 }
 
 impl LivesReport {
-    fn new(arguments: &LivesArguments, command: Vec<String>) -> Self {
+    fn new(arguments: &LivesArguments, origin: Origin) -> Self {
         Self {
             schema: SCHEMA,
             causeway: env!("CARGO_PKG_VERSION"),
-            command,
+            origin,
             host: Host::probe(),
             lives: arguments.count,
+            ended: 0,
+            signal: None,
             killed: 0,
             ended_before_the_kill: 0,
             failed: 0,
@@ -237,10 +258,19 @@ impl LivesReport {
         let memory_is_back = self
             .free_gpu_bytes
             .is_none_or(|(first, last)| last >= first);
-        self.passed = self.failed == 0
+        self.passed = self.signal.is_none()
+            && self.failed == 0
             && self.processes_left == 0
             && self.shared_files_left == 0
             && memory_is_back;
+    }
+
+    fn code(&self) -> ExitCode {
+        match self.signal {
+            Some(signal) => Code::of_signal(signal).into(),
+            None if self.passed => ExitCode::SUCCESS,
+            None => Code::GuestFailed.into(),
+        }
     }
 
     fn text(&self) -> String {
@@ -257,10 +287,15 @@ impl LivesReport {
         let life = self.life.as_ref().map_or_else(String::new, |life| {
             format!(", a life takes {:.0} ms (median)", life.median_ns / 1e6)
         });
+        let early = self.signal.map_or_else(String::new, |signal| {
+            format!(" of {}, then signal {signal}", self.lives)
+        });
         format!(
-            "{} VMs one after the other, {} killed ({} more had ended before), {} failed{life}\n\
+            "{}\n{} VMs one after the other{early}, {} killed ({} more had ended before), {} \
+             failed{life}\n\
              {memory}; {} processes and {} files in /dev/shm left -> {}\n",
-            self.lives,
+            self.origin.line(self.causeway),
+            self.ended,
             self.killed,
             self.ended_before_the_kill,
             self.failed,
@@ -279,7 +314,7 @@ mod tests {
         LivesArguments {
             gpu: String::from("software"),
             count,
-            kill,
+            kill: Some(kill),
             kill_within_ms: 10,
             mib: 16,
             json: None,
@@ -312,6 +347,17 @@ mod tests {
     }
 
     #[test]
+    fn the_usual_kills_leave_a_life_to_be_timed() {
+        for (count, kills) in [(1, 0), (2, 1), (9, 1), (20, 2), (500, 50)] {
+            let arguments = LivesArguments {
+                kill: None,
+                ..arguments(count, 0)
+            };
+            assert_eq!(arguments.kills(), kills, "{count}");
+        }
+    }
+
+    #[test]
     fn a_kill_that_comes_too_late_is_made_up_for() {
         let killed = killed(&arguments(500, 50), 2);
         assert_eq!(killed[..3], [9, 20, 30]);
@@ -327,7 +373,7 @@ mod tests {
         };
         let before = traces(Some(100), &[1], 2);
         let passes = |after: &Traces| {
-            let mut report = LivesReport::new(&arguments(1, 0), Vec::new());
+            let mut report = LivesReport::new(&arguments(1, 0), Origin::now());
             report.conclude(vec![1.0], &before, after);
             report.passed
         };

@@ -1,5 +1,8 @@
 //! Command line of `causeway`: its commands, each with the arguments that its crate defines.
 
+use std::ffi::OsString;
+use std::path::PathBuf;
+
 use causeway_bench::BenchCommand;
 use causeway_doctor::DoctorArguments;
 use causeway_run::arguments::RunArguments;
@@ -7,16 +10,73 @@ use causeway_run::initramfs::InitramfsArguments;
 use causeway_run::worker::WorkerArguments;
 use causeway_serve::ServeArguments;
 use causeway_stat::StatArguments;
-use clap::{Parser, Subcommand};
+use causeway_terminal::LogSettings;
+use clap::{ArgAction, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+
+use crate::completions::CompletionsArguments;
+use crate::manual::ManualArguments;
 
 /// Mediated pass-through GPU virtualization: guests on KVM use a shared GPU, and their data path
 /// causes no VM exits.
 #[derive(Debug, Parser)]
-#[command(version, max_term_width = 110, after_help = EXIT_CODES)]
+#[command(version = VERSION, max_term_width = 110, after_help = EXIT_CODES)]
 pub struct Arguments {
     /// The subcommand, with its own arguments.
     #[command(subcommand)]
     pub command: Command,
+    /// Which log lines to print.
+    #[command(flatten)]
+    pub logs: LogArguments,
+}
+
+/// Arguments about log lines, which all subcommands have.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Logs")]
+pub struct LogArguments {
+    /// Print info lines with times to standard error: what was created, started and ended. Twice,
+    /// print debug lines, too.
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub verbose: u8,
+    /// Print only errors to standard error, and no warnings. Twice, print no log lines.
+    #[arg(short, long, global = true, action = ArgAction::Count, conflicts_with = "verbose")]
+    pub quiet: u8,
+    /// Append log lines to this file, with times and process IDs: info lines and above, or what -v
+    /// says.
+    #[arg(long, value_name = "FILE", global = true)]
+    pub log_file: Option<PathBuf>,
+}
+
+impl From<LogArguments> for LogSettings {
+    fn from(arguments: LogArguments) -> Self {
+        Self {
+            verbose: arguments.verbose,
+            quiet: arguments.quiet,
+            file: arguments.log_file,
+        }
+    }
+}
+
+impl Arguments {
+    /// Parses `words`, the first of which is the name of the program.
+    ///
+    /// # Errors
+    /// What is wrong with the words, or a request for help or the version.
+    pub fn try_parse_words(
+        words: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+    ) -> Result<Self, clap::Error> {
+        let matches = take_negative_numbers(Self::command()).try_get_matches_from(words)?;
+        Self::from_arg_matches(&matches)
+    }
+}
+
+/// Makes all options take negative numbers as values, so that the message about them says what is
+/// valid, and not that there is no option `-5`.
+fn take_negative_numbers(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|argument| match argument.get_action().takes_values() {
+        true => argument.allow_negative_numbers(true),
+        false => argument,
+    });
+    command.mut_subcommands(take_negative_numbers)
 }
 
 /// Subcommands of `causeway`.
@@ -35,6 +95,10 @@ pub enum Command {
     /// Run a benchmark.
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// Print a script by which a shell completes this command's arguments.
+    Completions(CompletionsArguments),
+    /// Write manual pages for this command and its subcommands.
+    Man(ManualArguments),
     /// Hold the session of one VM. `run` and `serve` start this command; do not start it by hand.
     #[command(hide = true)]
     Worker(WorkerArguments),
@@ -44,6 +108,16 @@ pub enum Command {
     TerminalKeeper,
 }
 
+/// Revision from which this program was built (`build.rs`).
+pub const REVISION: &str = env!("CAUSEWAY_REVISION");
+/// Text of `--version`.
+const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (",
+    env!("CAUSEWAY_REVISION"),
+    ")"
+);
+
 const EXIT_CODES: &str = "\
 Exit codes (with --program, the program's own status if it ended; docs/guests.md):
   0  every guest passed            5  a guest crashed or could not go on
@@ -51,6 +125,8 @@ Exit codes (with --program, the program's own status if it ended; docs/guests.md
   2  bad argument                  7  the report or initramfs cannot be written
   3  KVM is missing or forbidden   8  the GPU is not available
   4  not an image that can boot    9  a device for --vfio is not available, or was reclaimed
-                                   130, 143  ended by SIGINT, SIGTERM
+ 10  the data path had exits, or was not marked, with --require-zero-exits
+129, 130, 141, 143  ended by SIGHUP, SIGINT, SIGPIPE, SIGTERM; what was measured is kept
+`bench exits --compare` ends with 1 if it found changes, with 2 if it could not compare.
 
-Logs go to standard error; RUST_LOG=info (or debug) shows more of them.";
+Logs go to standard error: warnings and errors, or what -v, -q or RUST_LOG=LEVEL says.";

@@ -1,33 +1,62 @@
 //! The `causeway` command: parses the arguments and calls the crate of the chosen subcommand.
 
 mod arguments;
+mod completions;
+mod manual;
+mod usage_error;
 
 use std::process::ExitCode;
 use std::time::Instant;
 
-use clap::Parser;
+use causeway_terminal::Failure;
+use clap::CommandFactory;
+use clap::error::ErrorKind;
 
 use arguments::{Arguments, Command};
 
 fn main() -> ExitCode {
     let started = causeway_run::progress::process_start(Instant::now());
-    let arguments = Arguments::parse();
-    causeway_terminal::start_logging();
-    let result = match arguments.command {
+    let arguments = match Arguments::try_parse_words(std::env::args_os()) {
+        Ok(arguments) => arguments,
+        // Help and version are printed, also where the command line is only its beginning.
+        Err(e) if is_help(e.kind()) => e.exit(),
+        Err(e) => return end(usage_error::failure(&e)),
+    };
+    causeway_terminal::set_revision(arguments::REVISION);
+    let result = causeway_terminal::start_logging(arguments.logs.into())
+        .and_then(|()| execute(arguments.command, started));
+    match result {
+        Ok(code) => code,
+        Err(failure) => end(failure),
+    }
+}
+
+fn is_help(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    )
+}
+
+/// Prints why the command fails, and returns its exit code.
+fn end(failure: Failure) -> ExitCode {
+    failure.print();
+    failure.exit_code()
+}
+
+fn execute(command: Command, started: Instant) -> Result<ExitCode, Failure> {
+    match command {
         Command::Run(arguments) => causeway_run::run(&arguments, started),
         Command::Initramfs(arguments) => causeway_run::initramfs::run(&arguments),
         Command::Doctor(arguments) => causeway_doctor::run(&arguments),
         Command::Serve(arguments) => causeway_serve::run(&arguments),
         Command::Stat(arguments) => causeway_stat::run(&arguments),
         Command::Bench(command) => causeway_bench::run(&command),
+        Command::Completions(arguments) => completions::run(&arguments, &Arguments::command()),
+        Command::Man(arguments) => manual::run(&arguments, Arguments::command()),
         Command::Worker(arguments) => causeway_run::worker::run(&arguments),
         Command::TerminalKeeper => causeway_terminal::keep(),
-    };
-    match result {
-        Ok(code) => code,
-        Err(failure) => {
-            failure.print();
-            failure.exit_code()
-        }
     }
 }

@@ -1,9 +1,11 @@
 //! The main thread of a run: waits for the ends of VMs, for signals, and for the time-out.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use event_manager::{EventManager, EventOps, Events, MutEventSubscriber, SubscriberOps};
+use parking_lot::{RwLock, RwLockWriteGuard};
 use vmm_sys_util::epoll::EventSet;
 use vmm_sys_util::timerfd::TimerFd;
 
@@ -71,10 +73,19 @@ pub fn run_all(
         halt_timer,
         refused: None,
     };
-    let started = supervisor.vms.iter_mut().try_for_each(Vm::start);
+    // Virtual CPUs that ran already would keep this thread from the host's CPUs: with a thousand of
+    // them, it would take minutes until it watches the signals and the timer.
+    let gate = Arc::new(RwLock::new(()));
+    let closed = gate.write();
+    let start = |vm: &mut Vm| vm.start(&gate);
+    let started = supervisor.vms.iter_mut().try_for_each(start);
+    if started.is_err() {
+        // Before the gate opens, so that no guest begins to run.
+        supervisor.vms.iter().for_each(Vm::stop);
+    }
     let watched = started
         .map_err(RunError::from)
-        .and_then(|()| watch(&mut supervisor));
+        .and_then(|()| watch(&mut supervisor, closed));
     let vms = supervisor.vms;
     // All are told before one is waited for: those to be joined last would run on meanwhile.
     vms.iter().for_each(Vm::stop);
@@ -97,12 +108,18 @@ fn timer(timeout: Option<Duration>, period: Option<Duration>) -> Result<Option<T
     Ok(Some(timer))
 }
 
-fn watch(supervisor: &mut Supervisor<'_>) -> Result<(), RunError> {
+/// Lets the virtual CPUs run, which wait until `closed` is dropped, and waits until all VMs have
+/// ended.
+fn watch(
+    supervisor: &mut Supervisor<'_>,
+    closed: RwLockWriteGuard<'_, ()>,
+) -> Result<(), RunError> {
     let fail = |e: event_manager::Error| RunError::Loop {
         reason: format!("{e:?}"),
     };
     let mut manager = EventManager::new_with_capacity(16).map_err(fail)?;
     let id = manager.add_subscriber(supervisor);
+    drop(closed);
     loop {
         let supervisor = manager.subscriber_mut(id).map_err(fail)?;
         if let Some(reason) = supervisor.refused.take() {
@@ -151,6 +168,7 @@ impl Supervisor<'_> {
             return;
         };
         if let Some(result) = vm.life().verdict() {
+            log::info!("{}: ended: {result}", vm.name());
             vm.announce(&result);
         }
         // At once, whatever the others do: what it left running on the GPU would take its share
@@ -171,10 +189,13 @@ impl Supervisor<'_> {
         [end].into_iter().chain(devices).collect()
     }
 
-    fn decide_all(&self, result: &VmResult) {
+    /// Ends all VMs. All are stopped before the event loop takes the first one down: the virtual
+    /// CPUs of the others would keep those that end from the host's CPUs.
+    fn end_all(&self, result: &VmResult) {
         for vm in &self.vms {
             vm.life().decide(result.clone());
         }
+        self.vms.iter().for_each(Vm::stop);
     }
 }
 
@@ -184,10 +205,10 @@ impl MutEventSubscriber for &mut Supervisor<'_> {
             SIGNAL => {
                 if let Some(signal) = self.signals.take() {
                     log::info!("signal {signal} ends the run");
-                    self.decide_all(&VmResult::Signal(signal));
+                    self.end_all(&VmResult::Signal(signal));
                 }
             }
-            TIMER => self.decide_all(&VmResult::Timeout),
+            TIMER => self.end_all(&VmResult::Timeout),
             HALT_TIMER => self.look_for_halts(),
             number => {
                 let number = number - FIRST_VM;

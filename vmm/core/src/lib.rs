@@ -31,6 +31,7 @@ pub mod probe;
 pub mod registers;
 pub mod signals;
 pub mod statistics;
+pub mod tracepoints;
 mod vcpu;
 pub mod virtio;
 pub mod vm;

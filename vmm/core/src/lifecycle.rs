@@ -122,7 +122,9 @@ impl Lifecycle {
     /// Records the current time as that of the first entry into guest code. A virtual CPU calls
     /// this before it enters guest code; all calls but the first do nothing.
     pub fn entering(&self) {
-        self.first_entry.get_or_init(Instant::now);
+        if self.first_entry.set(Instant::now()).is_ok() {
+            log::info!("the guest begins to run");
+        }
     }
 
     /// Returns when the first virtual CPU entered guest code; `None` if none has.

@@ -59,7 +59,7 @@ pub enum LoadError {
     /// The image is not a static executable.
     #[error(
         "the image has ELF type {kind}: only static executables (type {}) run here; link it with \
-         -static -no-pie",
+         -static -no-pie, or give a program for Linux with --program",
         ET_EXEC.0
     )]
     Type {
@@ -68,7 +68,10 @@ pub enum LoadError {
         kind: u16,
     },
     /// The image needs a dynamic linker.
-    #[error("the image needs a dynamic linker: link it with -static -no-pie")]
+    #[error(
+        "the image needs a dynamic linker: link it with -static -no-pie, and give a program for \
+         Linux with --program"
+    )]
     Dynamic,
     /// The file ends before a part of the image does.
     #[error(

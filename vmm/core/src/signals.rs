@@ -1,18 +1,22 @@
-//! SIGINT and SIGTERM, read from a descriptor (`signalfd`).
-#![allow(unsafe_code)] // `signalfd` has no safe wrapper among our crates.
+//! Signals that end a run, read from a descriptor (`signalfd`).
+#![allow(unsafe_code)] // `signalfd` and `sigaction` have no safe wrapper among our crates.
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::mem::{MaybeUninit, offset_of};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::process;
 
 use vmm_sys_util::signal::{block_signal, create_sigset, unblock_signal};
 
 /// Signals that end a run.
-const SIGNALS: [i32; 2] = [libc::SIGINT, libc::SIGTERM];
+const SIGNALS: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE];
 
-/// A descriptor that becomes readable when SIGINT or SIGTERM arrives. While this value lives, both
-/// signals are blocked in the thread that created it and in threads that this thread creates: they
-/// do not end the process.
+/// A descriptor that becomes readable when SIGINT, SIGTERM, SIGHUP or SIGPIPE arrives. While this
+/// value lives, these signals are blocked in the thread that created it and in threads that this
+/// thread creates: they do not end the process, so that it can write what it has measured.
+///
+/// SIGHUP is left alone if the process was started to ignore it, as by nohup(1).
 #[derive(Debug)]
 pub struct Signals {
     file: File,
@@ -20,15 +24,18 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Blocks SIGINT and SIGTERM, and opens the descriptor. No other thread may exist yet: in such
-    /// a thread, these signals would still end the process.
+    /// Blocks the signals and opens the descriptor. No other thread may exist yet: in such a
+    /// thread, the signals would still end the process.
     ///
     /// # Errors
     /// The Linux kernel's error if the process has no file descriptor left.
     pub fn block() -> io::Result<Self> {
-        let set = create_sigset(&SIGNALS).map_err(io::Error::from)?;
+        let wanted = SIGNALS.into_iter();
+        let wanted = wanted.filter(|signal| *signal != libc::SIGHUP || !is_ignored(*signal));
+        let wanted: Vec<i32> = wanted.collect();
+        let set = create_sigset(&wanted).map_err(io::Error::from)?;
         // Refused only for a signal that is blocked already, which then is not ours to unblock.
-        let blocked = SIGNALS
+        let blocked = wanted
             .into_iter()
             .filter(|signal| block_signal(*signal).is_ok())
             .collect();
@@ -46,11 +53,33 @@ impl Signals {
     /// Returns the number of a signal that has arrived and was not taken yet; `None` if there is
     /// none.
     pub fn take(&mut self) -> Option<i32> {
-        let mut info = [0; size_of::<libc::signalfd_siginfo>()];
-        self.file.read_exact(&mut info).ok()?;
-        // `ssi_signo` is the first field (signalfd(2)).
-        info.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes))
+        loop {
+            let mut info = [0; size_of::<libc::signalfd_siginfo>()];
+            self.file.read_exact(&mut info).ok()?;
+            let field = |offset: usize| {
+                let bytes = info.get(offset..)?.first_chunk()?;
+                Some(u32::from_ne_bytes(*bytes))
+            };
+            let signal = field(offset_of!(libc::signalfd_siginfo, ssi_signo))?;
+            let sender = field(offset_of!(libc::signalfd_siginfo, ssi_pid))?;
+            // Linux sends SIGPIPE to a thread that writes to a pipe without a reader, in the
+            // process's own name. The write has failed, which is reason enough to stop or go on.
+            let is_own_write = signal == libc::SIGPIPE.cast_unsigned() && sender == process::id();
+            if !is_own_write {
+                return Some(signal.cast_signed());
+            }
+        }
     }
+}
+
+/// Returns whether this process ignores `signal`.
+fn is_ignored(signal: i32) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: without a new action, the call only writes the current one.
+    let known = unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) } == 0;
+    // SAFETY: all zeros are a valid value, and the call has written another one or none.
+    let action = unsafe { action.assume_init() };
+    known && action.sa_sigaction == libc::SIG_IGN
 }
 
 impl AsRawFd for Signals {
@@ -77,6 +106,7 @@ impl Drop for Signals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
 
     #[test]
     fn a_signal_to_this_thread_is_read_and_not_died_of() {
@@ -89,5 +119,25 @@ mod tests {
         // SAFETY: as above.
         unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGINT) };
         drop(signals);
+    }
+
+    #[test]
+    fn a_hangup_is_taken_and_a_write_that_nobody_reads_is_no_signal() {
+        let mut signals = Signals::block().unwrap();
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let error = writer.write_all(b"text").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+        // SAFETY: signals this thread only, which has the signal blocked.
+        unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGHUP) };
+        let taken = [signals.take(), signals.take()];
+        assert_eq!(taken, [Some(libc::SIGHUP), None]);
+    }
+
+    #[test]
+    fn signals_are_ignored_as_the_process_was_told() {
+        // Rust programs begin with SIGPIPE ignored.
+        assert!(is_ignored(libc::SIGPIPE));
+        assert!(!is_ignored(libc::SIGCHLD));
     }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use causeway_host_vfio::DeviceEvent;
 use causeway_mediator::backend::Attributes;
 use causeway_mediator::{GuestSession, SessionReport};
+use parking_lot::RwLock;
 
 use crate::bus::StrayCounters;
 use crate::console::Console;
@@ -32,7 +33,7 @@ mod processors;
 mod virtio;
 
 pub use attach::{Attach, AttachError, Bay};
-pub use config::{Boot, ConfigError, Privilege, VCPUS_MAX, VMS_MAX, VmConfig};
+pub use config::{Boot, ConfigError, Image, Privilege, VCPUS_MAX, VMS_MAX, VmConfig};
 pub use error::VmError;
 
 /// Pause between kicks of threads that have not ended yet.
@@ -117,12 +118,12 @@ impl Vm {
         }
     }
 
-    /// Starts the VM: one thread for each virtual CPU, which runs it.
+    /// Starts the VM: one thread for each virtual CPU, which runs it as soon as `gate` can be read.
     ///
     /// # Errors
     /// [`StartError`] if the Linux kernel refuses a thread, or a handler for the signal that
     /// interrupts such threads. Threads that were started before run until the VM is stopped.
-    pub(crate) fn start(&mut self) -> Result<(), StartError> {
+    pub(crate) fn start(&mut self, gate: &Arc<RwLock<()>>) -> Result<(), StartError> {
         let name = &self.name;
         let failed = |vcpu, source| StartError {
             name: name.clone(),
@@ -134,7 +135,11 @@ impl Vm {
             let index = vcpu.index;
             // Linux shows 15 bytes of a thread's name.
             let thread = std::thread::Builder::new().name(format!("{name:.9}/vcpu{index}"));
-            let spawned = thread.spawn(move || vcpu.run());
+            let gate = Arc::clone(gate);
+            let spawned = thread.spawn(move || {
+                drop(gate.read());
+                vcpu.run();
+            });
             let thread = spawned.map_err(|e| failed(index, e))?;
             self.threads.push(thread);
         }

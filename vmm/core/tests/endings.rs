@@ -16,7 +16,7 @@ use causeway_testdev_records::{Mail, Panic, RecordHeader, RecordKind};
 use causeway_vmm::console::LineSink;
 use causeway_vmm::loader::LoadError;
 use causeway_vmm::outcome::VmResult;
-use causeway_vmm::vm::{ConfigError, Vm, VmError};
+use causeway_vmm::vm::{ConfigError, Vm, VmConfig, VmError};
 use support::{
     Guest, bare, config, header, kvm, run, run_for, run_guest, test_device, vm, vm_with_console,
 };
@@ -81,6 +81,30 @@ fn a_guest_that_never_ends_is_ended() {
     assert_eq!(outcomes[0].result, VmResult::Timeout);
     assert!(begin.elapsed() < Duration::from_secs(5));
     assert!(outcomes[0].first_instruction.is_some());
+}
+
+#[test]
+fn a_vm_is_given_up_at_any_virtual_cpu() {
+    let Some(kvm) = kvm() else { return };
+    let mediator = Mediator::new(FakeBackend::new());
+    let config = VmConfig {
+        vcpus: 3,
+        ..config(Guest::new().exit(0).image())
+    };
+    // Before the VM, and before each virtual CPU.
+    for calls in 1..=5 {
+        let mut called = 0;
+        let mut interrupted = || {
+            called += 1;
+            called == calls
+        };
+        let quota = Quota::default();
+        let console: LineSink = Arc::new(|_: &str| {});
+        let made = Vm::new_unless(&kvm, &config, &*mediator, quota, console, &mut interrupted);
+        let given_up = matches!(made, Err(VmError::Interrupted));
+        assert_eq!((given_up, made.is_ok()), (calls <= 4, calls > 4), "{calls}");
+        assert_eq!(called, calls.min(4));
+    }
 }
 
 #[test]

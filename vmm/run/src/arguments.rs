@@ -4,50 +4,41 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use causeway_backend_options::{SIZE_FORM, size_mib};
+use causeway_vmm::vm::{VCPUS_MAX, VMS_MAX};
 use clap::{Args, ValueEnum};
 
+use crate::metrics::MetricsArguments;
 use crate::program::ProgramArguments;
+use causeway_terminal::{TimeLimit, number};
 
-/// Arguments of `causeway run`, as the user typed them.
+/// Arguments of `causeway run`, as the user typed them. [`crate::applicable`] refuses those that do
+/// not go with what the VMs boot.
 #[derive(Debug, Args)]
 pub struct RunArguments {
-    /// Guest program that is embedded in this command, by its name.
-    #[arg(
-        long,
-        value_name = "NAME",
-        default_value = "compute",
-        conflicts_with = "kernel"
-    )]
-    pub guest: String,
+    /// Guest program that is embedded in this command, by its name; --help lists them. The default
+    /// is compute.
+    #[arg(long, value_name = "NAME", long_help = crate::guests::help())]
+    pub guest: Option<String>,
     /// Your own guest: a Linux kernel (bzImage, or ELF with a PVH note; docs/guests.md), or a bare
     /// guest, which is a static 64-bit ELF image (docs/architecture.md, "Bare guests").
     #[arg(long, value_name = "FILE")]
     pub kernel: Option<PathBuf>,
     /// Boot protocol for the file of --kernel. The default is chosen by the file's format.
-    #[arg(long, value_name = "HOW", requires = "kernel")]
+    #[arg(long, value_name = "HOW")]
     pub boot: Option<BootChoice>,
     /// Initramfs for a Linux kernel: the archive from which it starts its first program.
-    #[arg(long, value_name = "FILE", requires = "kernel")]
+    #[arg(long, value_name = "FILE")]
     pub initramfs: Option<PathBuf>,
     /// Program to run on a Linux kernel, in place of an initramfs: a static executable for x86-64.
     /// This command ends with its exit status (docs/guests.md).
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "kernel",
-        conflicts_with = "initramfs"
-    )]
+    #[arg(long, value_name = "FILE")]
     pub program: Option<PathBuf>,
     /// Files, kernel modules and arguments for the program of --program.
     #[command(flatten)]
     pub more: ProgramArguments,
     /// Text to add to the command line of a Linux kernel.
-    #[arg(
-        long,
-        value_name = "TEXT",
-        requires = "kernel",
-        allow_hyphen_values = true
-    )]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub append: Option<String>,
     /// Disk image for a Linux guest, in raw format. With ,ro after the name, the disk is read-only,
     /// which several VMs require. Can be given several times.
@@ -58,37 +49,69 @@ pub struct RunArguments {
     #[arg(long, value_name = "BDF")]
     pub vfio: Vec<String>,
     /// Number of virtual CPUs of each VM.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = number::<u32>(1..=VCPUS_MAX.into(), "")
+    )]
     pub vcpus: u32,
-    /// RAM of each VM in MiB.
-    #[arg(long, value_name = "MIB", default_value_t = 256)]
+    /// RAM of each VM, in MiB, or with suffix M, G or T.
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "256",
+        allow_hyphen_values = true,
+        value_parser = parse_size_mib
+    )]
     pub memory: u64,
     /// Back end, and limits of each VM on it: software, cuda, cuda:N, vfio:BDF or auto, then keys
     /// after commas; --help lists the keys.
     #[arg(long, value_name = "GPU", default_value = "software", long_help = crate::gpu::help())]
     pub gpu: String,
     /// Number of VMs. All use the back end of --gpu, each with a session of its own.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = number::<u32>(1..=VMS_MAX.into(), "")
+    )]
     pub vms: u32,
-    /// End the run after this many seconds. If guests still run then, the run fails.
-    #[arg(long, value_name = "S", default_value_t = 300)]
-    pub timeout: u64,
+    /// End the run after this many seconds; 0 or none for no limit. If guests still run then, the
+    /// run fails. The default is 300 for embedded guests, and no limit for your own.
+    #[arg(long, value_name = "S", value_parser = TimeLimit::parse)]
+    pub timeout: Option<TimeLimit>,
+    /// Fail the run, with exit code 10, if the data path of a guest has an exit to user space, or
+    /// if no guest marks a phase of the data path (docs/guests.md, "Phases").
+    #[arg(long)]
+    pub require_zero_exits: bool,
     /// Write the report as JSON to this file; - writes it to standard output instead of the table.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Serve metrics on a Unix socket at this path: GET /metrics over HTTP, in OpenMetrics format
-    /// (docs/observing.md).
-    #[arg(long, value_name = "PATH")]
-    pub metrics_socket: Option<PathBuf>,
+    /// Count exits by KVM's tracepoints, too, as a third witness. This takes root, tracefs, and a
+    /// fraction of a microsecond for each exit.
+    #[arg(long)]
+    pub tracepoints: bool,
+    /// Where to serve metrics.
+    #[command(flatten)]
+    pub metrics: MetricsArguments,
     /// Arguments of a bare guest (a guest program without an operating system), as one string.
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    pub arguments: String,
-    /// Privilege level (CPL) at which a bare guest runs. Level 0 is for tests.
-    #[arg(long, value_name = "LEVEL", default_value = "3", hide = true)]
-    pub cpl: PrivilegeLevel,
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub arguments: Option<String>,
+    /// Privilege level (CPL) at which a bare guest runs; 3 by default. Level 0 is for tests.
+    #[arg(long, value_name = "LEVEL", hide = true)]
+    pub cpl: Option<PrivilegeLevel>,
     /// Use 4 KiB pages for guest RAM instead of 2 MiB pages, for comparison.
     #[arg(long)]
     pub small_pages: bool,
+}
+
+/// Parses the value of an option that is a size, and returns it in MiB. For options of clap.
+///
+/// # Errors
+/// A text that says how to write a size.
+pub fn parse_size_mib(text: &str) -> Result<u64, String> {
+    size_mib(text).ok_or_else(|| format!("choose a size {SIZE_FORM}, such as 4G"))
 }
 
 /// Values of `--boot`: how the VM starts the file of `--kernel`.
@@ -105,12 +128,13 @@ pub enum BootChoice {
 }
 
 /// Values of `--cpl`: the two x86-64 privilege levels that operating systems use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum PrivilegeLevel {
     /// CPL 0, at which operating-system kernels run.
     #[value(name = "0")]
     Kernel,
     /// CPL 3, at which programs run.
+    #[default]
     #[value(name = "3")]
     User,
 }
@@ -118,7 +142,7 @@ pub enum PrivilegeLevel {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::RunArguments;
-    use clap::Parser;
+    use clap::{CommandFactory, Parser};
 
     #[derive(Parser)]
     struct Typed {
@@ -129,5 +153,15 @@ pub(crate) mod tests {
     /// What `causeway run` gets when `words` are typed after it.
     pub fn parse(words: &[&str]) -> RunArguments {
         Typed::parse_from(["run"].iter().chain(words)).arguments
+    }
+
+    /// All options of `causeway run`, as users type them, and `--` for the program's arguments.
+    pub fn options() -> Vec<String> {
+        let command = Typed::command();
+        let long = |argument: &clap::Arg| match argument.get_long() {
+            Some(name) => format!("--{name}"),
+            None => String::from("--"),
+        };
+        command.get_arguments().map(long).collect()
     }
 }

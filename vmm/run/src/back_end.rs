@@ -130,12 +130,13 @@ impl BackEnd {
             }
             Isolation::Process => {
                 let mut arguments = vec!["worker", "--gpu", gpu_text];
+                let logs = causeway_terminal::log_arguments();
                 if users.host_pages() == PageSize::Small {
                     arguments.push("--seal");
                 }
                 let program = Program {
                     path: "/proc/self/exe".into(),
-                    arguments: arguments.into_iter().map(Into::into).collect(),
+                    arguments: arguments.into_iter().map(Into::into).chain(logs).collect(),
                     environment: environment(gpu.kind),
                 };
                 let workers = Workers::new(program, import_device(gpu.kind)).map_err(|e| {

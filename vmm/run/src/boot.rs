@@ -6,12 +6,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use causeway_vmm::linux::{BootProtocol, COMMAND_LINE, Kernel, Linux};
-use causeway_vmm::vm::{Boot, Privilege};
+use causeway_vmm::vm::{Boot, Image, Privilege};
 
+use crate::applicable::{Guest, refuse_contradictions, refuse_others};
 use crate::arguments::{BootChoice, PrivilegeLevel, RunArguments};
 use crate::disk;
+use crate::guests;
 use crate::program;
-use causeway_terminal::{Code, Failure};
+use causeway_initramfs::is_linux_program;
+use causeway_terminal::{Code, Failure, shown_path};
+
+/// Embedded guest that runs unless another is named.
+const GUEST: &str = "compute";
 
 /// Largest kernel or bare image in bytes.
 const IMAGE_BYTES_MAX: u64 = 1 << 30;
@@ -27,23 +33,43 @@ const INITRAMFS: &str = "initramfs";
 /// A usage failure if options contradict each other or the embedded guest does not exist; an image
 /// failure if a file cannot be read or is not one that can boot.
 pub fn choose(arguments: &RunArguments) -> Result<(String, Boot), Failure> {
+    refuse_contradictions(arguments)?;
+    let text = arguments.arguments.as_deref().unwrap_or_default();
+    let level = arguments.cpl.unwrap_or_default();
     let Some(path) = &arguments.kernel else {
-        let boot = embedded(&arguments.guest, &arguments.arguments, arguments.cpl)?;
-        refuse_disks(
-            &format!("the embedded guest `{}`", arguments.guest),
-            arguments,
-        )?;
-        return Ok((arguments.guest.clone(), boot));
+        let name = arguments.guest.as_deref().unwrap_or(GUEST);
+        let boot = embedded(name, text, level)?;
+        refuse_others(Guest::Embedded(name), arguments)?;
+        return Ok((name.to_owned(), boot));
     };
     let image = read_image(path)?;
+    let name = shown_path(path);
     let boot = match recognize(path, &image, arguments.boot)? {
-        Some(kernel) => Boot::Linux(Box::new(linux(kernel, path, &image, arguments)?)),
+        Some(kernel) => {
+            refuse_others(Guest::Linux, arguments)?;
+            Boot::Linux(Box::new(linux(kernel, path, &image, arguments)?))
+        }
         None => {
-            refuse_linux_arguments(path, arguments)?;
-            bare(image, &arguments.arguments, arguments.cpl)
+            refuse_others(Guest::Bare(&name), arguments)?;
+            if arguments.boot.is_none() {
+                refuse_linux_program(&name, &image)?;
+            }
+            bare(Image::Shared(image), text, level)
         }
     };
-    Ok((path.display().to_string(), boot))
+    Ok((name, boot))
+}
+
+/// Refuses a program for Linux, which would crash as a bare guest.
+fn refuse_linux_program(name: &str, image: &[u8]) -> Result<(), Failure> {
+    match is_linux_program(image) {
+        false => Ok(()),
+        true => Err(Failure::image(format!(
+            "{name} of --kernel is a program for Linux, not a kernel: run it on a Linux kernel by \
+             --kernel VMLINUZ --program {name} (or add --boot bare if it needs no operating \
+             system)"
+        ))),
+    }
 }
 
 fn recognize(
@@ -59,7 +85,7 @@ fn recognize(
         Some(BootChoice::Pvh) => Some(BootProtocol::Pvh),
     };
     Kernel::recognize(Arc::clone(image), wanted)
-        .map_err(|e| Failure::new(Code::Image, format!("cannot boot {}", path.display()), e))
+        .map_err(|e| Failure::new(Code::Image, format!("cannot boot {}", shown_path(path)), e))
 }
 
 fn linux(
@@ -68,11 +94,6 @@ fn linux(
     image: &[u8],
     arguments: &RunArguments,
 ) -> Result<Linux, Failure> {
-    if !arguments.arguments.is_empty() {
-        return Err(Failure::usage(
-            "--arguments is for bare guests: for a Linux kernel, use --append",
-        ));
-    }
     let initramfs = match (&arguments.program, &arguments.initramfs) {
         (Some(program), _) => {
             let kernel = program::Kernel { path, image };
@@ -106,34 +127,7 @@ fn command_line(arguments: &RunArguments) -> String {
     command_line
 }
 
-/// Refuses options for Linux kernels if the guest is a bare guest.
-fn refuse_linux_arguments(path: &Path, arguments: &RunArguments) -> Result<(), Failure> {
-    let given = [
-        ("--initramfs", arguments.initramfs.is_some()),
-        ("--append", arguments.append.is_some()),
-        ("--program", arguments.program.is_some()),
-    ];
-    match given.iter().find(|(_, given)| *given) {
-        None => refuse_disks(&path.display().to_string(), arguments),
-        Some((name, _)) => Err(Failure::usage(format!(
-            "{name} is for Linux kernels, but {} of --kernel is a bare guest: if the file is a \
-             64-bit Linux kernel without a PVH note, add --boot linux64",
-            path.display()
-        ))),
-    }
-}
-
-fn refuse_disks(guest: &str, arguments: &RunArguments) -> Result<(), Failure> {
-    if arguments.disk.is_empty() {
-        return Ok(());
-    }
-    Err(Failure::usage(format!(
-        "--disk is for Linux kernels, but {guest} is a bare guest: give a Linux kernel with \
-         --kernel"
-    )))
-}
-
-fn bare(image: Arc<[u8]>, arguments: &str, level: PrivilegeLevel) -> Boot {
+fn bare(image: Image, arguments: &str, level: PrivilegeLevel) -> Boot {
     Boot::Bare {
         image,
         arguments: arguments.to_owned(),
@@ -148,15 +142,16 @@ fn bare(image: Arc<[u8]>, arguments: &str, level: PrivilegeLevel) -> Boot {
 /// and at privilege level `level`.
 ///
 /// # Errors
-/// A usage failure that lists the embedded guests, if none has this name.
+/// A usage failure that names embedded guests, if none has this name.
 pub fn embedded(name: &str, arguments: &str, level: PrivilegeLevel) -> Result<Boot, Failure> {
     let image = causeway_embedded::image(name).ok_or_else(|| {
-        let known = causeway_embedded::NAMES.join(", ");
         Failure::usage(format!(
-            "invalid value {name} for --guest: choose one of {known}"
+            "invalid value {name} for --guest: choose {}, or another that `causeway run --help` \
+             lists",
+            guests::names_to_try()
         ))
     })?;
-    Ok(bare(Arc::from(image), arguments, level))
+    Ok(bare(Image::Embedded(image), arguments, level))
 }
 
 /// Reads the file of a Linux kernel or a bare guest. The loader checks its format later.
@@ -222,22 +217,43 @@ mod tests {
         text
     }
 
+    /// Writes an embedded guest to a file, and returns its path.
+    fn bare_file(name: &str) -> String {
+        let name = format!("causeway-boot-{name}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, causeway_embedded::image("spin").unwrap()).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
     #[test]
     fn a_bare_image_is_told_from_a_kernel_and_takes_nothing_of_one() {
+        let bare = bare_file("told");
+        let kernel = |more: &[&'static str]| [&["--kernel", bare.as_str()], more].concat();
+        let booted = chosen(&kernel(&[]));
+        assert!(matches!(booted, Ok((_, Boot::Bare { .. }))));
+        for option in ["--append", "--disk", "--program"] {
+            let text = message(&kernel(&[option, "x"]));
+            assert!(
+                text.contains(&format!("{option} is for Linux kernels")),
+                "{text}"
+            );
+        }
+        let text = message(&["--disk", "x"]);
+        assert!(text.contains("--disk is for a Linux kernel"), "{text}");
+        let text = message(&kernel(&["--boot", "pvh"]));
+        assert!(text.contains(&bare), "{text}");
+        std::fs::remove_file(bare).unwrap();
+    }
+
+    /// This test is a program for Linux, too.
+    #[test]
+    fn a_program_for_linux_is_no_kernel_unless_the_user_says_so() {
         let own = std::env::current_exe().unwrap();
         let own = own.to_str().unwrap();
-        assert!(matches!(
-            chosen(&["--kernel", own]),
-            Ok((_, Boot::Bare { .. }))
-        ));
-        let text = message(&["--kernel", own, "--append", "quiet"]);
-        assert!(text.contains("--append is for Linux kernels"), "{text}");
-        for words in [&["--disk", "x"][..], &["--kernel", own, "--disk", "x,ro"]] {
-            let text = message(words);
-            assert!(text.contains("--disk is for Linux kernels"), "{text}");
-        }
-        let text = message(&["--kernel", own, "--boot", "pvh"]);
-        assert!(text.contains(own), "{text}");
+        let text = message(&["--kernel", own]);
+        assert!(text.contains(&format!("--program {own}")), "{text}");
+        let insisted = chosen(&["--kernel", own, "--boot", "bare"]);
+        assert!(matches!(insisted, Ok((_, Boot::Bare { .. }))));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The checked configuration of a run, made from its arguments.
 
-use std::path::PathBuf;
-
 use causeway_host_vfio::Address;
+use causeway_publisher::MetricsPlaces;
+use causeway_vmm::host::KvmKind;
 use causeway_vmm::vm::{Boot, VCPUS_MAX, VMS_MAX};
 
 use crate::arguments::RunArguments;
@@ -11,7 +11,7 @@ use crate::ending::Promise;
 use crate::gpu::{Gpu, GpuError};
 use crate::passthrough;
 use causeway_terminal as terminal;
-use causeway_terminal::{Code, Failure, check_range};
+use causeway_terminal::{Code, Failure, TimeLimit, check_range};
 
 /// Minimum RAM of a VM in MiB. With less, the embedded guests have no room for their images and
 /// buffers.
@@ -19,6 +19,10 @@ const MEMORY_MIN_MIB: u64 = 32;
 /// Maximum RAM of a VM in MiB: RAM and aperture must fit below 512 GiB, which bare guests map one
 /// to one.
 const MEMORY_MAX_MIB: u64 = 128 << 10;
+/// Time limit of embedded guests, all of which end by themselves sooner if nothing is wrong.
+const EMBEDDED_LIMIT: TimeLimit = TimeLimit::seconds(300);
+/// Number of virtual CPUs for each CPU of the host from which a run is reported as slow.
+const VCPUS_PER_CPU_MANY: u32 = 4;
 
 /// The checked settings of a run, which [`crate::execute`] carries out.
 #[derive(Clone, Debug)]
@@ -53,19 +57,22 @@ pub struct RunSettings {
     pub small_pages: bool,
     /// Number of VMs, which share the back end.
     pub vms: u32,
-    /// Time in seconds after which the run ends even if guests still run.
-    pub timeout_s: u64,
+    /// Time in seconds after which the run ends even if guests still run, or no limit. The creation
+    /// of the VMs counts.
+    pub timeout_s: TimeLimit,
     /// Back end and limits of each VM, in the syntax of `--gpu`.
     pub gpu: String,
     /// PCI devices to pass through: all to one VM, or one to each of several VMs.
     pub devices: Vec<Address>,
-    /// Path of the Unix socket that serves metrics to scrapers; `None` without metrics.
-    pub metrics_socket: Option<PathBuf>,
+    /// Whether KVM's tracepoints count exits, too.
+    pub tracepoints: bool,
+    /// Where to serve metrics to scrapers.
+    pub metrics: MetricsPlaces,
 }
 
 impl RunSettings {
-    /// Returns the settings of a run with one VM that boots `boot` on one virtual CPU. The other
-    /// settings are the defaults of `causeway run`.
+    /// Returns the settings of a run with one VM that boots `boot` on one virtual CPU, without a
+    /// time limit. The other settings are the defaults of `causeway run`.
     pub fn new(guest: &str, boot: Boot) -> Self {
         Self {
             guest: guest.to_owned(),
@@ -75,10 +82,11 @@ impl RunSettings {
             memory_mib: 256,
             small_pages: false,
             vms: 1,
-            timeout_s: 300,
+            timeout_s: TimeLimit::NONE,
             gpu: String::from("software"),
             devices: Vec::new(),
-            metrics_socket: None,
+            tracepoints: false,
+            metrics: MetricsPlaces::default(),
         }
     }
 
@@ -98,7 +106,6 @@ impl RunSettings {
             " MiB",
         )?;
         all_fit(self.vms, self.memory_mib, host_memory_mib())?;
-        check_range("--timeout", self.timeout_s, 1..=365 * 24 * 3600, " s")?;
         let (gpu, chosen) = choose_gpu(&self.gpu)?;
         self.gpu = chosen;
         Ok(Run {
@@ -107,6 +114,28 @@ impl RunSettings {
             gpu,
             settings: self,
         })
+    }
+
+    /// Returns a warning if the VMs have many more virtual CPUs than the `cpus` CPUs of the host.
+    pub fn crowding(&self, cpus: u32) -> Option<String> {
+        let vcpus = self.vms.saturating_mul(self.vcpus);
+        (vcpus >= cpus.saturating_mul(VCPUS_PER_CPU_MANY)).then(|| {
+            format!(
+                "{vcpus} virtual CPUs share {cpus} CPUs of this host, so guests run slowly, above \
+                 all those whose virtual CPUs wait for each other: choose fewer with --vms or \
+                 --vcpus"
+            )
+        })
+    }
+
+    /// Returns a warning if the VMs boot a Linux kernel and the host's KVM interprets it. `kvm`
+    /// finds out its kind, and is called for Linux kernels only, because that takes milliseconds.
+    pub fn interpretation(&self, kvm: impl FnOnce() -> KvmKind) -> Option<&'static str> {
+        let is_linux = matches!(self.boot, Boot::Linux(_));
+        (is_linux && kvm() == KvmKind::Software).then_some(
+            "KVM of this host works by software (PVM), which interprets a Linux kernel: the guest \
+             may take many minutes to boot, or fail to; `causeway doctor` says more",
+        )
     }
 
     /// Returns the RAM of each VM in bytes.
@@ -123,16 +152,21 @@ impl Run {
     /// boot.
     pub fn check(arguments: &RunArguments) -> Result<Self, Failure> {
         let (guest, boot) = boot::choose(arguments)?;
+        let usual = match arguments.kernel {
+            None => EMBEDDED_LIMIT,
+            Some(_) => TimeLimit::NONE,
+        };
         let settings = RunSettings {
             has_program: arguments.program.is_some(),
             vcpus: arguments.vcpus,
             memory_mib: arguments.memory,
             small_pages: arguments.small_pages,
             vms: arguments.vms,
-            timeout_s: arguments.timeout,
+            timeout_s: arguments.timeout.unwrap_or(usual),
             gpu: arguments.gpu.clone(),
             devices: passthrough::parse(&arguments.vfio)?,
-            metrics_socket: arguments.metrics_socket.clone(),
+            tracepoints: arguments.tracepoints,
+            metrics: arguments.metrics.places()?,
             ..RunSettings::new(&guest, boot)
         };
         settings.check()
@@ -208,14 +242,68 @@ mod tests {
         for (words, value) in [
             (["--memory", "0"], "0 for --memory"),
             (["--memory", "99999999999"], "99999999999 for --memory"),
-            (["--vcpus", "0"], "0 for --vcpus"),
-            (["--vms", "65"], "65 for --vms"),
-            (["--timeout", "0"], "0 for --timeout"),
             (["--guest", "nobody"], "nobody for --guest"),
         ] {
             let message = check(&words).expect_err(value).to_string();
             assert!(message.contains(value), "{message}");
         }
+        let settings = |vcpus, vms| RunSettings {
+            vcpus,
+            vms,
+            ..check(&[]).unwrap().settings
+        };
+        let message = settings(0, 1).check().unwrap_err().to_string();
+        assert!(
+            message.contains("0 for --vcpus: choose 1 to 64"),
+            "{message}"
+        );
+        let message = settings(1, 65).check().unwrap_err().to_string();
+        assert!(
+            message.contains("65 for --vms: choose 1 to 64"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn memory_is_in_mib_or_has_a_suffix() {
+        for (text, mib) in [("64", 64), ("64M", 64), ("1G", 1024), ("1GiB", 1024)] {
+            let run = check(&["--memory", text]).unwrap();
+            assert_eq!(run.settings.memory_mib, mib, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_embedded_guests_have_a_time_limit_unless_one_is_asked_for() {
+        let limit = |words: &[&str]| check(words).unwrap().settings.timeout_s;
+        assert_eq!(limit(&[]), TimeLimit::seconds(300));
+        assert_eq!(limit(&["--timeout", "7"]), TimeLimit::seconds(7));
+        for none in ["0", "none"] {
+            assert_eq!(limit(&["--timeout", none]), TimeLimit::NONE);
+        }
+        let own = std::env::current_exe().unwrap();
+        let words = ["--kernel", own.to_str().unwrap(), "--boot", "bare"];
+        assert_eq!(limit(&words), TimeLimit::NONE);
+        let words = [&words[..], &["--timeout", "7"]].concat();
+        assert_eq!(limit(&words), TimeLimit::seconds(7));
+    }
+
+    #[test]
+    fn a_bare_guest_is_never_interpreted() {
+        let settings = check(&[]).unwrap().settings;
+        let kvm = || panic!("nobody needs to know");
+        assert_eq!(settings.interpretation(kvm), None);
+    }
+
+    #[test]
+    fn many_virtual_cpus_for_each_cpu_are_warned_of() {
+        let warning = |vms: &str, vcpus: &str, cpus| {
+            let run = check(&["--vms", vms, "--vcpus", vcpus, "--memory", "32"]);
+            run.unwrap().settings.crowding(cpus)
+        };
+        assert_eq!(warning("1", "7", 2), None);
+        assert_eq!(warning("2", "4", 16), None);
+        let text = warning("2", "4", 2).unwrap();
+        assert!(text.starts_with("8 virtual CPUs share 2 CPUs"), "{text}");
     }
 
     #[test]

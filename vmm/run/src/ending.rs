@@ -7,6 +7,8 @@ use causeway_vmm::outcome::{VmOutcome, VmResult};
 use causeway_vmm::vm::Boot;
 
 use crate::configuration::Run;
+use crate::data_path::DataPath;
+use crate::report::Report;
 use causeway_terminal as terminal;
 use causeway_terminal::Code;
 
@@ -88,10 +90,7 @@ impl Promise {
             | VmResult::Error(_) => Code::Crashed,
             VmResult::DeviceWanted { .. } => Code::Device,
             VmResult::Timeout => Code::Timeout,
-            VmResult::Signal(signal) if *signal == rustix::process::Signal::TERM.as_raw() => {
-                Code::Terminated
-            }
-            VmResult::Signal(_) => Code::Interrupted,
+            VmResult::Signal(signal) => Code::of_signal(*signal),
         };
         Some(RunCode::Own(own))
     }
@@ -135,23 +134,108 @@ pub fn exit_code(
     outcomes: &[VmOutcome],
     counters_disagree: bool,
 ) -> Option<RunCode> {
+    let worst = worst(promise, outcomes).map(|(code, _)| code);
+    worst.or(counters_disagree.then_some(RunCode::Own(Code::GuestFailed)))
+}
+
+/// Returns the VM with the worst result, and the exit code for it, or `None` if all VMs passed.
+fn worst(promise: Promise, outcomes: &[VmOutcome]) -> Option<(RunCode, &VmOutcome)> {
     let severity = |code: RunCode| match code {
-        RunCode::Own(Code::Interrupted | Code::Terminated) => 4,
+        RunCode::Own(Code::HungUp | Code::Interrupted | Code::BrokenPipe | Code::Terminated) => 4,
         RunCode::Own(Code::Timeout) => 3,
         RunCode::Own(Code::Crashed | Code::Device) => 2,
         RunCode::Own(_) | RunCode::Program(_) => 1,
     };
-    let codes = outcomes
+    let failed = outcomes
         .iter()
-        .filter_map(|outcome| promise.code(&outcome.result));
-    let worst = codes.reduce(|worst, code| {
-        if severity(code) > severity(worst) {
-            code
+        .filter_map(|outcome| Some((promise.code(&outcome.result)?, outcome)));
+    failed.reduce(|worst, next| {
+        if severity(next.0) > severity(worst.0) {
+            next
         } else {
             worst
         }
+    })
+}
+
+/// Whether a run passed, and why.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The exit code of the command for a run that failed; `None` if the run passed.
+    pub code: Option<RunCode>,
+    /// Why the run passed or failed, as text for people.
+    pub reason: String,
+}
+
+impl Verdict {
+    fn failed(code: Code, reason: impl Into<String>) -> Self {
+        Self {
+            code: Some(RunCode::Own(code)),
+            reason: reason.into(),
+        }
+    }
+}
+
+/// Returns whether a run passed whose VMs ended with `outcomes`, and why. A run fails if a VM
+/// failed; else if KVM and the VMM counted different exits; else, if `requires_zero_exits` is true,
+/// if its data path had exits or was not marked.
+pub fn verdict(
+    promise: Promise,
+    outcomes: &[VmOutcome],
+    report: &Report,
+    requires_zero_exits: bool,
+) -> Verdict {
+    let how = |outcome: &VmOutcome| {
+        let how = promise.describe(&outcome.result);
+        format!("{}: {how}", outcome.name)
+    };
+    if let Some((code, outcome)) = worst(promise, outcomes) {
+        return Verdict {
+            code: Some(code),
+            reason: how(outcome),
+        };
+    }
+    if report.witnesses_disagree() {
+        return Verdict::failed(Code::GuestFailed, "KVM and the VMM counted different exits");
+    }
+    match report.data_path {
+        DataPath::Some if requires_zero_exits => Verdict::failed(
+            Code::DataPathExits,
+            format!(
+                "the data path had exits: {}, but --require-zero-exits allows none",
+                report.data_path_exits
+            ),
+        ),
+        DataPath::Unmarked if requires_zero_exits => Verdict::failed(
+            Code::DataPathExits,
+            "no data phase was marked, but --require-zero-exits needs one",
+        ),
+        _ => Verdict {
+            code: None,
+            reason: match outcomes {
+                [only] => how(only),
+                all => format!("all {} VMs passed", all.len()),
+            },
+        },
+    }
+}
+
+/// Prints to standard error why a run failed whose VMs all passed, and what to do: `code` is its
+/// exit code. Prints nothing if a VM failed, of which [`explain`] says why.
+pub fn explain_counts(code: Option<RunCode>, report: &Report) {
+    if code.is_none() || report.vms.iter().any(|vm| !vm.passed) {
+        return;
+    }
+    let reason = &report.reason;
+    terminal::say(&match code {
+        Some(RunCode::Own(Code::DataPathExits)) if report.data_path == DataPath::Unmarked => {
+            format!("causeway: {reason}: mark one in the guest (docs/guests.md, \"Phases\")")
+        }
+        Some(RunCode::Own(Code::DataPathExits)) => {
+            format!("causeway: {reason}: the table names the phases, and --json has all counts")
+        }
+        _ => format!("causeway: {reason}: the table names the phases (docs/decisions/0005)"),
     });
-    worst.or(counters_disagree.then_some(RunCode::Own(Code::GuestFailed)))
 }
 
 /// Prints to standard error why each failed VM of `run` failed. The last lines of its console
@@ -216,6 +300,12 @@ fn limits(run: &Run, outcome: &VmOutcome) -> String {
 mod tests {
     use super::*;
 
+    use crate::report::tests::{phase, report};
+    use causeway_mediator::SessionReport;
+    use causeway_vmm::bus::StrayCounts;
+    use std::collections::BTreeMap;
+    use std::time::Instant;
+
     fn fail(code: u32) -> VmResult {
         VmResult::Fail { code, reason: None }
     }
@@ -246,6 +336,71 @@ mod tests {
                 .describe(&off)
                 .contains("before it reported")
         );
+    }
+
+    fn outcome(name: &str, result: VmResult) -> VmOutcome {
+        VmOutcome {
+            name: name.to_owned(),
+            result,
+            kvm_exits: BTreeMap::new(),
+            vmm_exits: BTreeMap::new(),
+            first_instruction: None,
+            ended: Instant::now(),
+            session: SessionReport::of(1, name),
+            strays: StrayCounts::default(),
+            console_tail: Vec::new(),
+            memory_bytes: 0,
+            devices: Vec::new(),
+        }
+    }
+
+    /// The verdict of a run with these results, whose data phases had `exits` each.
+    fn verdict_of(results: Vec<VmResult>, exits: &[u64], requires_zero: bool) -> Verdict {
+        let vms = results.into_iter().zip(["vm0", "vm1"]);
+        let outcomes: Vec<_> = vms.map(|(result, name)| outcome(name, result)).collect();
+        let mut report = report();
+        let phases = exits.iter().map(|exits| phase([0, 0, *exits], [0, *exits]));
+        report.phases = phases.collect();
+        report.count_data_path();
+        verdict(Promise::Program, &outcomes, &report, requires_zero)
+    }
+
+    #[test]
+    fn exits_on_the_data_path_fail_a_run_only_if_none_are_wanted() {
+        let one = || vec![VmResult::Pass];
+        for (exits, requires_zero, code, part) in [
+            (
+                &[0, 0][..],
+                true,
+                None,
+                "vm0: the program ended with status 0",
+            ),
+            (&[0, 3], false, None, "vm0: the program ended"),
+            (&[], false, None, "vm0: the program ended"),
+            (&[0, 3], true, Some(Code::DataPathExits), "exits: 3"),
+            (
+                &[],
+                true,
+                Some(Code::DataPathExits),
+                "no data phase was marked",
+            ),
+        ] {
+            let Verdict {
+                code: found,
+                reason,
+            } = verdict_of(one(), exits, requires_zero);
+            assert_eq!(found, code.map(RunCode::Own), "{exits:?} {requires_zero}");
+            assert!(reason.contains(part), "{reason}");
+        }
+    }
+
+    #[test]
+    fn a_failed_vm_is_the_reason_before_any_count_of_exits() {
+        let Verdict { code, reason } = verdict_of(vec![VmResult::Pass, fail(7)], &[3], true);
+        assert_eq!(code, Some(RunCode::Program(7)));
+        assert_eq!(reason, "vm1: the program ended with status 7");
+        let both = verdict_of(vec![VmResult::Pass, VmResult::Pass], &[0], true);
+        assert_eq!(both.reason, "all 2 VMs passed");
     }
 
     #[test]

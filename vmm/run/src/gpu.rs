@@ -14,9 +14,9 @@ const ALLOCATIONS_IN_ALL: u32 = 12_288;
 const COMMON_KEYS: &[Key<Limits>] = &[
     Key {
         name: "memory",
-        values: "MIB",
-        about: "GPU memory of each VM, in MiB or with suffix GiB; default: 4 GiB on cuda, else 1 \
-                GiB",
+        values: "SIZE",
+        about: "GPU memory of each VM, in MiB, or with suffix M, G or T; default: 4 GiB on cuda, \
+                else 1 GiB",
         set: |limits, value| {
             limits.memory_bytes = Some(value.mebibytes(1..=1 << 20)?);
             Ok(())
@@ -318,7 +318,7 @@ mod tests {
     fn the_help_has_the_keys_of_every_back_end() {
         let help = help();
         for key in [
-            "memory=MIB",
+            "memory=SIZE",
             "isolation=none|process",
             "cores=N",
             "sms=N",

@@ -9,8 +9,8 @@ use clap::Args;
 use crate::boot;
 use crate::program::{self, Kernel, ProgramArguments};
 use causeway_terminal as terminal;
-use causeway_terminal::OutputFile;
 use causeway_terminal::{Code, Failure};
+use causeway_terminal::{OutputFile, shown_path};
 
 /// Arguments of `causeway initramfs`, as the user typed them.
 #[derive(Debug, Args)]
@@ -46,7 +46,10 @@ pub fn run(arguments: &InitramfsArguments) -> Result<ExitCode, Failure> {
         ));
     }
     let unwritable = |e| {
-        let message = format!("cannot write the initramfs {}", arguments.output.display());
+        let message = format!(
+            "cannot write the initramfs {}",
+            shown_path(&arguments.output)
+        );
         Failure::new(Code::Report, message, e)
     };
     let place = (!to_output).then(|| OutputFile::prepare(&arguments.output));
@@ -65,7 +68,7 @@ pub fn run(arguments: &InitramfsArguments) -> Result<ExitCode, Failure> {
                 .map_err(unwritable)?;
             terminal::say(&format!(
                 "causeway: wrote {}: {} KiB",
-                arguments.output.display(),
+                shown_path(&arguments.output),
                 archive.len().div_ceil(1024)
             ));
         }

@@ -6,21 +6,27 @@
 //! `causeway worker` ([`worker`]) and `causeway initramfs` ([`initramfs`]) are here, too, because
 //! `run` needs what they do.
 
+mod applicable;
 pub mod arguments;
 pub mod back_end;
 pub mod boot;
 pub mod configuration;
+pub mod data_path;
 mod disk;
 pub mod ending;
 pub mod gpu;
+mod guests;
 pub mod initramfs;
 mod interactive;
+pub mod metrics;
 pub mod passthrough;
+mod patience;
 pub mod program;
 pub mod progress;
 pub mod report;
 mod run;
 pub mod table;
+pub mod tracepoints;
 mod visible;
 pub mod worker;
 

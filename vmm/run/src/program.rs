@@ -16,15 +16,15 @@ pub struct ProgramArguments {
     /// File that the program needs. HOST is its path on this host, GUEST its absolute path in the
     /// guest; by default, the file keeps its name and lies in the root folder, in which the program
     /// starts. Can be given several times.
-    #[arg(long = "file", value_name = "HOST[:GUEST]", requires = "program")]
+    #[arg(long = "file", value_name = "HOST[:GUEST]")]
     pub files: Vec<OsString>,
     /// Kernel module to load before the program starts. Modules that are found for the kernel are
     /// loaded first (uio_pci_generic, virtio_pci, virtio_blk, virtio_rng and their dependencies).
     /// Can be given several times.
-    #[arg(long = "module", value_name = "FILE.ko", requires = "program")]
+    #[arg(long = "module", value_name = "FILE.ko")]
     pub modules: Vec<PathBuf>,
     /// Arguments that the program gets.
-    #[arg(last = true, value_name = "ARGUMENTS", requires = "program")]
+    #[arg(last = true, value_name = "ARGUMENTS")]
     pub program_arguments: Vec<OsString>,
 }
 
@@ -68,6 +68,9 @@ pub fn initramfs(
     workload.initramfs().map_err(refused)
 }
 
+/// Module by which programs on Linux get interrupts of the GPU's function.
+const INTERRUPT_MODULE: &str = "uio_pci_generic";
+
 /// Finds the modules of a kernel. Guests also run without modules.
 fn modules_of(kernel: Kernel) -> Vec<KernelModule> {
     let Some(release) = release_of(kernel.image) else {
@@ -76,19 +79,27 @@ fn modules_of(kernel: Kernel) -> Vec<KernelModule> {
     let Some(folder) = ModuleFolder::find(kernel.path, release) else {
         log::warn!(
             "cannot find the modules of Linux kernel {release} beside {path} or on this host: \
-             without module uio_pci_generic the guest's programs get no interrupts; give the \
-             module with --module",
+             without module {INTERRUPT_MODULE} the guest's programs get no interrupts; give the \
+             module with --module, or unpack the package that has both kernel and modules",
             path = kernel.path.display()
         );
         return Vec::new();
     };
-    folder.wanted().unwrap_or_else(|e| {
+    let modules = folder.wanted().unwrap_or_else(|e| {
         log::warn!(
             "cannot read the modules of Linux kernel {release}, so the guest gets only those of \
              --module: {e}"
         );
         Vec::new()
-    })
+    });
+    if !folder.provides(INTERRUPT_MODULE, &modules) {
+        log::warn!(
+            "Linux kernel {release} has no module {INTERRUPT_MODULE} in {folder}, so the guest's \
+             programs get no interrupts: give the module with --module",
+            folder = folder.path().display()
+        );
+    }
+    modules
 }
 
 /// Returns an image failure for a program that no guest can run, and a usage failure for other
@@ -103,6 +114,7 @@ fn refused(error: WorkloadError) -> Failure {
             ..
         } => Failure::new(Code::Image, message, source),
         WorkloadError::Read { source, .. } => Failure::new(Code::Usage, message, source),
+        WorkloadError::Module { source, .. } => Failure::new(Code::Usage, message, source),
         WorkloadError::Path(_) | WorkloadError::Archive(_) | WorkloadError::Hidden { .. } => {
             Failure::usage(message)
         }

@@ -5,11 +5,15 @@ use std::collections::BTreeMap;
 use causeway_mediator::SessionReport;
 use causeway_mediator::statistics::Kind;
 use causeway_software::LaunchCount;
-use causeway_testdev::{Figure, Phase};
+use causeway_testdev::{CountedExits, Figure, Phase};
 use causeway_vmm::bus::StrayCounts;
 use causeway_vmm::host::Host;
 use causeway_vmm::passthrough::DeviceReport;
 use serde::{Deserialize, Serialize};
+
+use crate::data_path::DataPath;
+use crate::tracepoints::TracepointReport;
+use causeway_terminal::Origin;
 
 /// Name and version of the report's format. New fields may be added in the same version; if the
 /// meaning of a field changes, the version after the slash grows.
@@ -22,14 +26,25 @@ pub struct Report {
     pub schema: &'static str,
     /// Version of Causeway that made the report.
     pub causeway: &'static str,
+    /// Time, command line, build and load of the run.
+    #[serde(flatten)]
+    pub origin: Origin,
     /// The machine on which the run took place.
     pub host: Host,
     /// The back end that executed the guests' GPU work.
     pub backend: BackendReport,
     /// Name of the guest program or kernel that ran in every VM.
     pub guest: String,
-    /// `pass` if every VM passed and KVM and the VMM counted the same exits, else `fail`.
+    /// `pass` if every VM passed, KVM and the VMM counted the same exits, and the data path had no
+    /// exits if `--require-zero-exits` was given; else `fail`.
     pub outcome: &'static str,
+    /// Why the run passed or failed, as text for people.
+    pub reason: String,
+    /// Number of exits to user space in all phases of the data path, by KVM's count or the VMM's,
+    /// whichever is larger in a phase.
+    pub data_path_exits: u64,
+    /// Whether the data path had exits to user space.
+    pub data_path: DataPath,
     /// Time from the start of the process to the first guest instruction, in microseconds; absent
     /// if no guest ran.
     pub boot_us: Option<u64>,
@@ -46,6 +61,9 @@ pub struct Report {
     /// Figures, such as ratios, that the guests reported to the test device: those of the first VM,
     /// then those of the next VM.
     pub ratios: Vec<RatioReport>,
+    /// Exits of all VMs as KVM's tracepoints count them; absent without `--tracepoints`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tracepoints: Option<TracepointReport>,
     /// GPU kernels that the software back end executed for all VMs, sorted by name; empty on other
     /// back ends.
     pub kernels: Vec<KernelReport>,
@@ -133,6 +151,10 @@ pub struct VmReport {
     /// Exits that reached the VMM over the VM's whole life, by reason, device and register, as the
     /// VMM counts them.
     pub vmm_exits: BTreeMap<String, u64>,
+    /// Exits during the life of the program that a Linux guest ran, from its start to its end or,
+    /// if it did not end, to the VM's; absent if the guest's first process did not mark its begin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub program: Option<CountedExits>,
     /// What the mediator counted for the VM's session.
     pub session: SessionCounts,
     /// Where the session ran: `none` for the process of the VM, `process` for a worker process.
@@ -268,6 +290,14 @@ impl Report {
             .any(|vm| vm.kvm_exits.get("io_exits").is_some_and(|n| *n != 0))
     }
 
+    /// Returns whether KVM and the VMM counted different numbers of exits in any phase, or KVM's
+    /// tracepoints others than both.
+    pub fn witnesses_disagree(&self) -> bool {
+        let traced = self.tracepoints.as_ref();
+        let traced = traced.and_then(TracepointReport::disagreement);
+        traced.is_some() || self.disagreements().next().is_some()
+    }
+
     /// Returns the phases in which KVM and the VMM counted different numbers of exits. A difference
     /// of one for each virtual CPU but the first is allowed, because these may be in the middle of
     /// an exit when a phase begins or ends.
@@ -284,10 +314,61 @@ impl Report {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn phase(kvm: [u64; 3], vmm: [u64; 2]) -> PhaseReport {
+    /// A report of a run without VMs and phases.
+    pub(crate) fn report() -> Report {
+        Report {
+            schema: SCHEMA,
+            causeway: "0",
+            origin: Origin::now(),
+            tracepoints: None,
+            host: Host::probe(),
+            backend: BackendReport {
+                name: "software".to_owned(),
+                compute_units: 2,
+                memory_bytes_per_vm: 1 << 30,
+            },
+            guest: "test".to_owned(),
+            outcome: "fail",
+            reason: String::new(),
+            data_path_exits: 0,
+            data_path: DataPath::Unmarked,
+            boot_us: None,
+            vmm_rss_bytes: 0,
+            vmm_rss_bytes_per_vm: 0,
+            vms: Vec::new(),
+            phases: Vec::new(),
+            ratios: Vec::new(),
+            kernels: Vec::new(),
+        }
+    }
+
+    /// A VM of which nothing was counted.
+    pub(crate) fn vm() -> VmReport {
+        VmReport {
+            vm: 0,
+            vcpus: 1,
+            memory_bytes: 64 << 20,
+            result: "passed".to_owned(),
+            passed: true,
+            program_status: None,
+            strays: StrayCounts::default(),
+            kvm_exits: BTreeMap::new(),
+            vmm_exits: BTreeMap::new(),
+            program: None,
+            session: SessionCounts::from(&SessionReport::of(1, "vm0")),
+            isolation: "none",
+            worker_rss_bytes: None,
+            worker_restarts: None,
+            devices: Vec::new(),
+        }
+    }
+
+    /// A phase of the data path with KVM's `mmio_exits`, `io_exits` and `insn_emulation`, and the
+    /// VMM's counts of accesses to memory and to ports.
+    pub(crate) fn phase(kvm: [u64; 3], vmm: [u64; 2]) -> PhaseReport {
         let named = |names: &[&str], values: &[u64]| {
             names
                 .iter()

@@ -3,7 +3,8 @@
 use std::error::Error;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::thread::available_parallelism;
+use std::time::Instant;
 
 use causeway_mediator::backend::Attributes;
 use causeway_mediator::{OpenError, SessionSource};
@@ -23,17 +24,19 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::arguments::RunArguments;
 use crate::back_end::BackEnd;
 use crate::configuration::{Run, RunSettings, unavailable};
-use crate::ending::{RunCode, exit_code, explain};
+use crate::data_path::DataPath;
+use crate::ending::{RunCode, Verdict, explain, explain_counts, verdict};
 use crate::gpu::Isolation;
 use crate::interactive::{self, Interactive};
 use crate::passthrough;
+use crate::patience::Patience;
 use crate::progress::{Caption, Watch};
 use crate::report::{BackendReport, PhaseReport, RatioReport, Report, SCHEMA, VmReport};
 use crate::table;
+use crate::tracepoints::Trace;
 use causeway_publisher::{Guest, PublishError, Publisher, Snapshot};
 use causeway_terminal as terminal;
-use causeway_terminal::ReportFile;
-use causeway_terminal::{Code, Failure};
+use causeway_terminal::{Code, Failure, Origin, ReportFile, shown_path};
 
 /// Aperture of each VM in bytes.
 const APERTURE_BYTES: u64 = 64 << 30;
@@ -45,8 +48,8 @@ pub struct RunOutcome {
     pub outcomes: Vec<VmOutcome>,
     /// What each guest reported to its test device, in the order of the VMs.
     pub guest_reports: Vec<testdev::Report>,
-    /// The report for users. Its field `outcome` is "fail": if the run passed, the caller sets it
-    /// to "pass".
+    /// The report for users. Its field `outcome` is "fail", and `reason` is empty: the caller sets
+    /// both when it knows whether the run passed.
     pub report: Report,
 }
 
@@ -58,6 +61,13 @@ pub struct RunOutcome {
 /// a device is not available, if a VM cannot be created, or if the report cannot be written.
 pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failure> {
     let run = Run::check(arguments)?;
+    terminal::refuse_same_file(&[
+        ("--json", arguments.json.as_deref()),
+        (
+            "--metrics-socket",
+            arguments.metrics.metrics_socket.as_deref(),
+        ),
+    ])?;
     let mut signals = block_signals()?;
     let report_file = ReportFile::prepare(arguments.json.as_deref())?;
     let RunOutcome {
@@ -65,28 +75,31 @@ pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failu
         mut report,
         ..
     } = execute(&run, started, &mut signals, &Extras::default())?;
-    let code = exit_code(
+    let Verdict { code, reason } = verdict(
         run.promise,
         &outcomes,
-        report.disagreements().next().is_some(),
+        &report,
+        arguments.require_zero_exits,
     );
     if code.is_none() {
         report.outcome = "pass";
     }
+    report.reason = reason;
     let mut printed = Ok(());
     if !report_file.is_output() {
         printed = terminal::print_results(&table::render(&report, terminal::output_width()));
     }
     explain(&run, &outcomes);
+    explain_counts(code, &report);
     // Written even if the table could not be printed.
     report_file.write(&report)?;
     printed?;
     Ok(code.map_or(ExitCode::SUCCESS, RunCode::into))
 }
 
-/// Blocks the signals that end a run (SIGINT, SIGTERM), and returns the object that receives them.
-/// Call this function before any thread starts, because threads inherit the mask of blocked
-/// signals.
+/// Blocks the signals that end a run (SIGINT, SIGTERM, SIGHUP, SIGPIPE), and returns the object
+/// that receives them. Call this function before any thread starts, because threads inherit the
+/// mask of blocked signals.
 ///
 /// # Errors
 /// A failure with [`Code::Crashed`] if a system call fails.
@@ -94,7 +107,8 @@ pub fn block_signals() -> Result<Signals, Failure> {
     Signals::block().map_err(|e| {
         Failure::new(
             Code::Crashed,
-            "cannot prepare to handle SIGINT (Ctrl-C) and SIGTERM, so the command does not start",
+            "cannot prepare to handle signals such as SIGINT (Ctrl-C), so the command does not \
+             start",
             e,
         )
     })
@@ -130,19 +144,28 @@ pub fn execute(
     signals: &mut Signals,
     extras: &Extras,
 ) -> Result<RunOutcome, Failure> {
+    let origin = Origin::now();
     let kvm =
         kvm::open().map_err(|e| Failure::new(Code::Kvm, "cannot use KVM, which guests need", e))?;
     raise_descriptor_limit();
     passthrough::check(run)?;
+    let cpus = available_parallelism().map_or(1, usize::from);
+    let cpus = u32::try_from(cpus).unwrap_or(u32::MAX);
+    warn_of(run.settings.crowding(cpus).as_deref());
+    let mut patience = Patience::new(run.settings.timeout_s, signals);
     let back_end = BackEnd::new(run)?;
-    let (vms, test_devices) = create(run, &kvm, back_end.sessions(), extras)?;
+    let (vms, test_devices) = create(run, &kvm, back_end.sessions(), extras, &mut patience)?;
+    // Only now, because it does not concern a kernel that cannot boot.
+    warn_of(run.settings.interpretation(|| Host::probe().kvm));
     let attributes = vms.first().map(Vm::gpu);
     // Monitors get no answers after this value is dropped.
     let _publisher = publish(run, &vms)?;
     let interactive = interactive(run, &vms)?;
     let watch = watch(run, interactive.is_some(), extras)?;
+    // Opened by the thread that starts the virtual CPUs, before it does.
+    let trace = run.settings.tracepoints.then(Trace::start);
     let limits = Limits {
-        timeout: Some(Duration::from_secs(run.settings.timeout_s)),
+        timeout: patience.left(),
     };
     let outcomes = event_loop::run_all(vms, &limits, signals);
     drop(interactive);
@@ -151,17 +174,23 @@ pub fn execute(
     let mut report = Report {
         boot_us: boot_us(&outcomes, started),
         kernels: back_end.kernels(&outcomes),
-        ..report(run, attributes, watch.finish())
+        tracepoints: trace.map(|trace| trace.report(&outcomes, run.settings.vcpus)),
+        ..report(run, attributes, watch.finish(), origin.ended())
     };
     let guest_reports: Vec<_> = test_devices.iter().map(|device| device.report()).collect();
     for (vm, (outcome, reported)) in (0..).zip(outcomes.iter().zip(&guest_reports)) {
         report.add(vm, run, outcome, reported);
     }
+    report.count_data_path();
     Ok(RunOutcome {
         outcomes,
         guest_reports,
         report,
     })
+}
+
+fn warn_of(problem: Option<&str>) {
+    problem.iter().for_each(|problem| log::warn!("{problem}"));
 }
 
 /// Starts to watch the memory of this process, and shows the progress line unless the run is
@@ -183,7 +212,7 @@ fn watch(run: &Run, interactive: bool, extras: &Extras) -> Result<Watch, Failure
 
 /// Returns the report of a run without its VMs, whose outcome is not known yet. `gpu` is what the
 /// back end says about the GPU, if a VM was created.
-fn report(run: &Run, gpu: Option<Attributes>, vmm_rss_bytes: u64) -> Report {
+fn report(run: &Run, gpu: Option<Attributes>, vmm_rss_bytes: u64, origin: Origin) -> Report {
     let (name, memory_bytes, compute_units) = match gpu {
         Some(gpu) => (gpu.name, gpu.memory_bytes, gpu.compute_units),
         None => (String::new(), u64::MAX, 0),
@@ -191,6 +220,7 @@ fn report(run: &Run, gpu: Option<Attributes>, vmm_rss_bytes: u64) -> Report {
     Report {
         schema: SCHEMA,
         causeway: env!("CARGO_PKG_VERSION"),
+        origin,
         host: Host::probe(),
         backend: BackendReport {
             name,
@@ -199,12 +229,16 @@ fn report(run: &Run, gpu: Option<Attributes>, vmm_rss_bytes: u64) -> Report {
         },
         guest: run.settings.guest.clone(),
         outcome: "fail",
+        reason: String::new(),
+        data_path_exits: 0,
+        data_path: DataPath::Unmarked,
         boot_us: None,
         vmm_rss_bytes,
         vmm_rss_bytes_per_vm: vmm_rss_bytes / u64::from(run.settings.vms),
         vms: Vec::new(),
         phases: Vec::new(),
         ratios: Vec::new(),
+        tracepoints: None,
         kernels: Vec::new(),
     }
 }
@@ -233,6 +267,7 @@ fn create(
     kvm: &Kvm,
     sessions: &dyn SessionSource,
     extras: &Extras,
+    patience: &mut Patience<'_>,
 ) -> Result<(Vec<Vm>, Vec<Arc<TestDevice>>), Failure> {
     let mailboxes = Arc::new(Mailboxes::default());
     let settings = &run.settings;
@@ -262,7 +297,13 @@ fn create(
             attached,
         };
         let console = console(run, &config.name);
-        let vm = Vm::new(kvm, &config, sessions, quota, console).map_err(|e| refused(run, e))?;
+        let vm = Vm::new_unless(kvm, &config, sessions, quota, console, &mut || {
+            patience.ended()
+        });
+        let vm = vm.map_err(|e| match (e, patience.end()) {
+            (VmError::Interrupted, Some(end)) => end.failure(run, index),
+            (e, _) => refused(run, e),
+        })?;
         Ok((vm, test_device))
     };
     (0..settings.vms).map(create).collect()
@@ -312,14 +353,17 @@ fn publish(run: &Run, vms: &[Vm]) -> Result<Publisher, Failure> {
         let seen = observers.iter().filter_map(VmObserver::observe);
         Snapshot::of("run", &gpu, seen.map(Guest::vm).collect())
     };
-    Publisher::start(Box::new(look), run.settings.metrics_socket.as_deref()).map_err(unpublished)
+    Publisher::start(Box::new(look), &run.settings.metrics).map_err(unpublished)
 }
 
 /// Returns the failure of a command that cannot publish the statistics of its guests.
 pub fn unpublished(error: PublishError) -> Failure {
     match error {
         PublishError::Metrics { path, source } => {
-            Failure::usage_from("--metrics-socket", &path.display().to_string(), source)
+            Failure::usage_from("--metrics-socket", &shown_path(&path), source)
+        }
+        PublishError::Address { address, source } => {
+            Failure::usage_from("--metrics", &address.to_string(), source)
         }
         PublishError::Thread(e) => Failure::new(
             Code::Crashed,
@@ -357,6 +401,7 @@ impl Report {
             strays: outcome.strays,
             kvm_exits: outcome.kvm_exits.clone(),
             vmm_exits: outcome.vmm_exits.clone(),
+            program: reported.program.clone(),
             session: (&outcome.session).into(),
             isolation: worker
                 .map_or(Isolation::None, |_| Isolation::Process)

@@ -1,5 +1,7 @@
 //! The report as text for people.
 
+mod exits;
+
 use std::fmt::Write as _;
 use std::ops::Range;
 
@@ -7,7 +9,8 @@ use causeway_testdev::Figure;
 use causeway_vmm::passthrough::DeviceReport;
 use comfy_table::{CellAlignment, Row, Table, presets};
 
-use crate::report::{KernelReport, PhaseReport, RatioReport, Report};
+use crate::data_path::DataPath;
+use crate::report::{KernelReport, PhaseReport, RatioReport, Report, VmReport};
 
 /// Returns the whole report as text for people, in lines of at most `width` characters if `width`
 /// is given.
@@ -21,7 +24,12 @@ pub fn render(report: &Report, width: Option<usize>) -> String {
         backend(report),
         report.host
     );
-    let _ = writeln!(out, "{}\n", phases(report, width));
+    if !report.phases.is_empty() {
+        let _ = writeln!(out, "{}\n", phases(report, width));
+    }
+    for vm in report.vms.iter().filter(|vm| !has_phases(report, vm)) {
+        let _ = writeln!(out, "{}\n", exits::table(vm));
+    }
     if !report.ratios.is_empty() {
         let _ = writeln!(out, "{}\n", ratios(report).trim_fmt());
     }
@@ -49,8 +57,17 @@ pub fn render(report: &Report, width: Option<usize>) -> String {
          {:.1} MiB per VM",
         report.vmm_rss_bytes_per_vm as f64 / f64::from(1 << 20)
     );
+    out.push_str(&notes(report));
+    if let Some(traced) = &report.tracepoints {
+        let _ = writeln!(out, "{traced}");
+    }
     out.push_str(&verdict(report));
     out
+}
+
+/// Returns whether the guest of `vm` marked phases.
+fn has_phases(report: &Report, vm: &VmReport) -> bool {
+    report.phases.iter().any(|phase| phase.vm == vm.vm)
 }
 
 fn backend(report: &Report) -> String {
@@ -103,37 +120,78 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// Returns the line that says how many exits the data path had.
+/// Returns the two lines that say whether the run passed, and how many exits the data path had.
 fn verdict(report: &Report) -> String {
-    let data: Vec<&PhaseReport> = report
-        .phases
-        .iter()
-        .filter(|p| p.phase.path == "data")
-        .collect();
-    let operations: u64 = data.iter().map(|p| p.phase.operations).sum();
-    let mmio: u64 = data.iter().map(|p| p.kvm("mmio_exits")).sum();
-    let io: u64 = data.iter().map(|p| p.kvm("io_exits")).sum();
-    let emulated: u64 = data.iter().map(|p| p.kvm("insn_emulation")).sum();
-    let doorbells: u64 = data.iter().map(|p| p.phase.doorbells).sum();
-    let mut out = format!(
-        "data path: {} operations, {mmio} mmio_exits, {io} io_exits, {emulated} emulated \
-         instructions ({doorbells} doorbells) by KVM's counters -> {}\n",
+    let operations = report
+        .data_phases()
+        .map(|(phase, _)| phase.phase.operations);
+    // Guests choose these numbers.
+    let operations = operations.fold(0, u64::saturating_add);
+    let data_path = match report.data_path {
+        DataPath::None => "none",
+        DataPath::Some => "SOME",
+        DataPath::Unmarked => "no data phase was marked",
+    };
+    format!(
+        "run: {} ({})\ndata path: {} operations, {} exits (0 wanted): {data_path}\n",
+        report.outcome.to_uppercase(),
+        report.reason,
         count(operations),
-        report.outcome.to_uppercase()
-    );
+        count(report.data_path_exits),
+    )
+}
+
+/// Returns what has to be known to read the counts: lines about this KVM, and about each phase with
+/// exits that it should not have, or whose counters disagree.
+fn notes(report: &Report) -> String {
+    let mut out = String::new();
     if !report.kvm_counts_ports() {
         out.push_str("this KVM counts port accesses as emulated instructions, not as io_exits\n");
+    }
+    for (phase, exits) in report.data_phases().filter(|(_, exits)| *exits != 0) {
+        let reasons = phase.phase.vmm_exits.iter();
+        let reasons: Vec<_> = reasons.map(|(key, n)| format!("{key} {n}")).collect();
+        let by_vmm = match &reasons[..] {
+            [] => "none".to_owned(),
+            reasons => reasons.join(", "),
+        };
+        let _ = writeln!(
+            out,
+            "VM {}: phase `{}` of the data path had exits: {exits} (by the VMM's count: {by_vmm})",
+            phase.vm, phase.phase.name
+        );
     }
     for phase in report.disagreements() {
         let _ = writeln!(
             out,
-            "the counters disagree in phase `{}`: KVM {:?}, VMM {:?}",
+            "VM {}: the counters disagree in phase `{}`: KVM {:?}, VMM {:?}",
+            phase.vm,
             phase.phase.name,
             phase.by_kvm(),
             phase.by_vmm()
         );
     }
+    for vm in &report.vms {
+        out.push_str(&crowded(vm));
+    }
     out
+}
+
+/// Fewest waits on a processor that others had which are worth a line. Some are on every host.
+const CROWDED_WAITS_MIN: u64 = 10;
+
+/// Returns a line if other threads often had the processor on which the consumers of `vm` waited.
+fn crowded(vm: &VmReport) -> String {
+    let waits = vm.session.statistics.get("crowded_waits").copied();
+    match waits.unwrap_or(0) {
+        ..CROWDED_WAITS_MIN => String::new(),
+        waits => format!(
+            "VM {}: consumers found their processor taken by other threads {} times: times of \
+             launches and of waits include that\n",
+            vm.vm,
+            count(waits)
+        ),
+    }
 }
 
 /// Columns of the phases. A terminal that is too narrow omits the columns in [`SPARED`], the first
@@ -293,6 +351,68 @@ fn duration(ns: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::tests::{phase, report, vm};
+
+    fn last_lines(report: &Report) -> [String; 2] {
+        let text = render(report, None);
+        let lines: Vec<_> = text.lines().rev().take(2).map(str::to_owned).collect();
+        let [data_path, run] = lines.try_into().unwrap();
+        [run, data_path]
+    }
+
+    #[test]
+    fn consumers_without_a_processor_of_their_own_are_noted() {
+        let mut vm = vm();
+        assert_eq!(crowded(&vm), "");
+        vm.session.statistics.insert("crowded_waits", 9);
+        assert_eq!(crowded(&vm), "");
+        vm.session.statistics.insert("crowded_waits", 1234);
+        let line = crowded(&vm);
+        assert!(line.starts_with("VM 0: consumers found"), "{line}");
+        assert!(line.contains("1 234 times"), "{line}");
+    }
+
+    #[test]
+    fn the_last_lines_say_how_the_run_ended_and_apart_from_that_what_the_data_path_had() {
+        let mut report = report();
+        report.reason = "vm0: the program ended with status 7".to_owned();
+        report.vms.push(vm());
+        report.count_data_path();
+        let unmarked = "data path: 0 operations, 0 exits (0 wanted): no data phase was marked";
+        assert_eq!(last_lines(&report)[1], unmarked);
+        report.phases.push(phase([0, 0, 0], [0, 0]));
+        report.phases[0].phase.operations = 1234;
+        report.count_data_path();
+        assert_eq!(
+            last_lines(&report),
+            [
+                "run: FAIL (vm0: the program ended with status 7)",
+                "data path: 1 234 operations, 0 exits (0 wanted): none",
+            ]
+        );
+        report.outcome = "pass";
+        report.phases.push(phase([1, 0, 1], [1, 0]));
+        report.count_data_path();
+        let [run, data_path] = last_lines(&report);
+        assert!(run.starts_with("run: PASS ("), "{run}");
+        assert!(
+            data_path.ends_with("1 exits (0 wanted): SOME"),
+            "{data_path}"
+        );
+        let text = render(&report, None);
+        assert!(text.contains("mmio:registers:magic 1)"), "{text}");
+    }
+
+    #[test]
+    fn a_vm_without_phases_shows_its_exits_and_one_with_phases_shows_those() {
+        let mut report = report();
+        report.vms.push(vm());
+        report.vms.push(VmReport { vm: 1, ..vm() });
+        report.phases.push(phase([0, 0, 0], [0, 0]));
+        let text = render(&report, None);
+        assert!(text.contains("exits of VM 1"), "{text}");
+        assert!(!text.contains("exits of VM 0"), "{text}");
+    }
 
     #[test]
     fn numbers_are_readable() {

@@ -38,7 +38,7 @@ pub fn run(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
     // A terminal sends signals to the whole process group; the VMM ends its workers itself.
     let _signals = Signals::block().map_err(|e| {
         let message =
-            "this worker process cannot block SIGINT and SIGTERM, as it must to serve a VM";
+            "this worker process cannot block signals such as SIGINT, as it must to serve a VM";
         Failure::new(Code::Crashed, message, e)
     })?;
     let gpu: Gpu = arguments

@@ -5,12 +5,14 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use causeway_mediator::{Client, GuestSession};
-use causeway_protocol::message::Status;
+use causeway_mediator::{Client, GuestSession, SESSION_FEATURES};
+use causeway_protocol::message::{Header, HelloReply, Opcode, Status};
 use causeway_protocol::registers::{
     CONTROL_BYTES_MAX, MAGIC, RESET_KEY, Register, doorbells, features,
 };
-use causeway_protocol::socket::{self, Event, EventKind, Greeting, Request, RequestKind};
+use causeway_protocol::socket::{
+    self, Event, EventKind, Greeting, REASON_BYTES_MAX, Request, RequestKind,
+};
 use causeway_protocol::{VERSION_MAJOR, VERSION_MINOR};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
@@ -20,6 +22,15 @@ use rustix::net::{
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::host::ClientHost;
+
+/// Features of sessions that a process does not have: there is no guest RAM, memory of a GPU cannot
+/// be mapped by its descriptor, each process is the only client of its session, and nothing can be
+/// interrupted.
+const HIDDEN: u64 = features::GUEST_RAM
+    | features::DEVICE_VISIBLE
+    | features::CLIENTS
+    | features::CONTROL_WINDOW
+    | features::NOTIFY;
 
 /// Bytes of the largest request with its batch, and one more to detect a longer one.
 const REQUEST_BYTES_MAX: usize = size_of::<Request>() + CONTROL_BYTES_MAX as usize + 1;
@@ -42,6 +53,26 @@ pub struct Connection {
     host: Arc<ClientHost>,
     session: Arc<dyn GuestSession>,
     batch_status: u32,
+}
+
+/// Tells the client process at `socket` why it is not served. Does not wait for a process that does
+/// not read; the caller closes the connection.
+pub fn refuse(socket: &OwnedFd, reason: &str) {
+    let greeting = Greeting {
+        magic: socket::MAGIC,
+        version: socket::VERSION,
+        aperture_bytes: 0,
+    };
+    let reason = &reason[..reason.floor_char_boundary(REASON_BYTES_MAX)];
+    let slices = [
+        IoSlice::new(greeting.as_bytes()),
+        IoSlice::new(reason.as_bytes()),
+    ];
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    let mut none = SendAncillaryBuffer::default();
+    if let Err(e) = retry_on_intr(|| sendmsg(socket, &slices, &mut none, flags)) {
+        log::debug!("cannot tell a client process why it is refused: {e}");
+    }
 }
 
 impl Connection {
@@ -117,7 +148,7 @@ impl Connection {
     }
 
     fn load(&self, register: Register) -> u32 {
-        let features = self.session.attributes().features & !features::DEVICE_VISIBLE;
+        let features = (self.session.attributes().features | SESSION_FEATURES) & !HIDDEN;
         let aperture = self.host.aperture_bytes();
         match register {
             Register::Magic => MAGIC,
@@ -144,7 +175,10 @@ impl Connection {
         if batch.is_empty() || !batch.len().is_multiple_of(8) {
             return Status::BadLength;
         }
-        self.session.execute(Client::FIRST, batch)
+        let status = self.session.execute(Client::FIRST, batch);
+        // Also in a batch that failed: messages before the one at fault have replies.
+        hide_features(batch);
+        status
     }
 
     /// Sends the events since the last reply, then the reply.
@@ -190,5 +224,65 @@ impl Connection {
             return Err(ConnectionError::Malformed("a request that is too long"));
         }
         Ok(received.bytes)
+    }
+}
+
+/// Removes [`HIDDEN`] from the replies to `hello` in an executed batch, so that they agree with the
+/// feature registers: a session does not know how its guest reaches it.
+fn hide_features(batch: &mut [u8]) {
+    let mut rest = batch;
+    while let Ok((header, _)) = Header::read_from_prefix(rest) {
+        let framed = rest.split_at_mut_checked(header.length as usize);
+        let Some((message, behind)) = framed.filter(|(m, _)| m.len() >= size_of::<Header>()) else {
+            return;
+        };
+        let body = &mut message[size_of::<Header>()..];
+        let is_hello = header.opcode == Opcode::Hello as u16 && header.status == Status::Ok as u32;
+        if is_hello && let Ok((mut reply, _)) = HelloReply::read_from_prefix(body) {
+            reply.features &= !HIDDEN;
+            body[..size_of::<HelloReply>()].copy_from_slice(reply.as_bytes());
+        }
+        rest = behind;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns a message of this opcode and status with a body of all ones.
+    fn message(opcode: Opcode, status: Status) -> Vec<u8> {
+        let header = Header {
+            opcode: opcode as u16,
+            length: (size_of::<Header>() + 32) as u32,
+            status: status as u32,
+            ..Header::default()
+        };
+        [header.as_bytes(), &[0xff; 32]].concat()
+    }
+
+    #[test]
+    fn only_successful_replies_to_hello_lose_features_and_any_batch_is_survived() {
+        let others = [
+            message(Opcode::QueryAttributes, Status::Ok),
+            message(Opcode::Hello, Status::BadVersion),
+        ];
+        let mut batch = others.concat();
+        let before = batch.clone();
+        hide_features(&mut batch);
+        assert_eq!(batch, before);
+        let behind = batch.len() + size_of::<Header>();
+        batch.extend(message(Opcode::Hello, Status::Ok));
+        hide_features(&mut batch);
+        let (reply, _) = HelloReply::read_from_prefix(&batch[behind..]).unwrap();
+        assert_eq!(reply.features, !HIDDEN);
+        assert_eq!(batch[..before.len()], before);
+        for length in 0..batch.len() {
+            hide_features(&mut batch[..length]);
+        }
+        batch.fill(0);
+        hide_features(&mut batch);
+        batch.fill(0xff);
+        hide_features(&mut batch);
     }
 }

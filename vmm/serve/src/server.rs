@@ -4,30 +4,31 @@
 //! describes the messages.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use causeway_mediator::GuestSession;
+use causeway_mediator::{GuestSession, OpenError};
 use causeway_vmm::signals::Signals;
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
 
-use crate::connection::Connection;
+use crate::connection::{self, Connection};
 use crate::ending::{Ending, Ends};
 use crate::host::{ClientHost, borrow};
 use crate::processes::ProcessList;
-use causeway_publisher::Publisher;
 use causeway_publisher::listener::Listener;
+use causeway_publisher::{MetricsPlaces, Publisher};
 use causeway_run as run;
 use causeway_run::back_end::{BackEnd, Users};
-use causeway_run::configuration::choose_gpu;
-use causeway_run::gpu::Gpu;
+use causeway_run::configuration::{choose_gpu, unavailable};
+use causeway_run::gpu::{Gpu, Isolation};
+use causeway_run::metrics::MetricsArguments;
 use causeway_terminal as terminal;
-use causeway_terminal::{Code, Failure, check_range};
+use causeway_terminal::{Code, Failure, number, shown_path};
 
 /// Aperture of each process in bytes: addresses that it reserves.
 const APERTURE_BYTES: u64 = 64 << 30;
@@ -51,11 +52,16 @@ pub struct ServeArguments {
     /// Back end and the limits of each client process, as for `run`.
     #[arg(long, value_name = "GPU", default_value = "software")]
     pub gpu: String,
-    /// Serve metrics on a Unix socket at this path, as for `run`.
-    #[arg(long, value_name = "PATH")]
-    pub metrics_socket: Option<PathBuf>,
+    /// Where to serve metrics.
+    #[command(flatten)]
+    pub metrics: MetricsArguments,
     /// Maximum number of client processes at a time, 1 to 64.
-    #[arg(long, value_name = "N", default_value_t = 8)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 8,
+        value_parser = number::<u32>(1..=PROCESSES_MAX.into(), "")
+    )]
     pub processes: u32,
 }
 
@@ -90,21 +96,31 @@ struct Server {
     not_taken: u32,
 }
 
-/// Serves client processes until SIGINT or SIGTERM arrives.
+/// Serves client processes until SIGINT, SIGTERM, SIGHUP or SIGPIPE arrives.
 ///
 /// # Errors
 /// A usage failure if an argument is invalid or the socket cannot be created; a GPU failure if the
 /// back end is not available; a failure with [`Code::Crashed`] if a system call fails.
 pub fn run(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
-    let most = u64::from(PROCESSES_MAX);
-    check_range("--processes", arguments.processes.into(), 1..=most, "")?;
+    terminal::refuse_same_file(&[
+        ("--socket", Some(&arguments.socket)),
+        (
+            "--metrics-socket",
+            arguments.metrics.metrics_socket.as_deref(),
+        ),
+    ])?;
+    let metrics = arguments.metrics.places()?;
     let (gpu, gpu_text) = choose_gpu(&arguments.gpu)?;
     let mut signals = run::block_signals()?;
     run::raise_descriptor_limit();
-    let back_end = BackEnd::open(&gpu, &gpu_text, Users::Processes(arguments.processes))?;
+    let users = Users::Processes(arguments.processes);
+    let back_end = BackEnd::open(&gpu, &gpu_text, users)?;
+    if gpu.isolation == Isolation::Process {
+        try_worker(&gpu, &gpu_text, users)?;
+    }
     let path = &arguments.socket;
-    let listener = Listener::bind(path)
-        .map_err(|e| Failure::usage_from("--socket", &path.display().to_string(), e))?;
+    let listener =
+        Listener::bind(path).map_err(|e| Failure::usage_from("--socket", &shown_path(path), e))?;
     let failed = |e| {
         Failure::new(
             Code::Crashed,
@@ -124,10 +140,10 @@ pub fn run(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
         turned_away: 0,
         not_taken: 0,
     };
-    let _publisher = server.publish(&gpu_text, arguments.metrics_socket.as_deref())?;
+    let _publisher = server.publish(&gpu_text, &metrics)?;
     terminal::say(&format!(
         "causeway: serving {gpu_text} at {}; run programs with CAUSEWAY_SOCKET={0}",
-        path.display()
+        shown_path(path)
     ));
     let outcome = server.serve(&listener, &mut signals);
     // First no process can connect any more, then the connected ones are disconnected.
@@ -137,9 +153,24 @@ pub fn run(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Opens a session in a worker process and closes it: only the first session of a worker process
+/// shows whether the host has what the back end needs. Uses a back end of its own, because sessions
+/// are numbered.
+fn try_worker(gpu: &Gpu, gpu_text: &str, users: Users) -> Result<(), Failure> {
+    let back_end = BackEnd::open(gpu, gpu_text, users)?;
+    let host = ClientHost::new(APERTURE_BYTES);
+    let session = back_end.sessions().open(host, gpu.quota(1), "trial");
+    match session {
+        Ok(session) => session.close(),
+        Err(e @ OpenError::Unavailable { .. }) => return Err(unavailable(gpu_text, e)),
+        Err(e) => return Err(Failure::new(Code::Crashed, "cannot open a GPU session", e)),
+    }
+    Ok(())
+}
+
 impl Server {
     /// Publishes the statistics of the processes to monitors.
-    fn publish(&self, gpu: &str, metrics: Option<&Path>) -> Result<Publisher, Failure> {
+    fn publish(&self, gpu: &str, metrics: &MetricsPlaces) -> Result<Publisher, Failure> {
         let (process_list, gpu) = (self.process_list.clone(), gpu.to_owned());
         let look = move || process_list.look(&gpu);
         Publisher::start(Box::new(look), metrics).map_err(run::unpublished)
@@ -206,8 +237,7 @@ impl Server {
         soonest.and_then(|wait| Timespec::try_from(wait).ok())
     }
 
-    /// Accepts a connection, if one waits and `--processes` allows it. A refused process sees that
-    /// its connection is closed.
+    /// Accepts a connection, if one waits. A process that cannot be served is told why.
     fn admit(&mut self, listener: &Listener) {
         let socket = match listener.accept() {
             Ok(socket) => Arc::new(socket),
@@ -221,44 +251,49 @@ impl Server {
             }
         };
         if self.served.len() >= self.processes as usize {
-            let level = level(&mut self.turned_away);
-            return log::log!(
-                level,
-                "refused a client process: {} are connected already, the most that --processes \
-                 allows",
+            let why = format!(
+                "as many processes as --processes of `causeway serve` allows, {}, are connected \
+                 already",
                 self.processes
             );
+            let level = level(&mut self.turned_away);
+            log::log!(level, "refused a client process: {why}");
+            return connection::refuse(&socket, &why);
         }
+        match self.open(&socket) {
+            Ok(served) => self.served.push(served),
+            Err(why) => {
+                log::error!("cannot serve a client process: {why}");
+                connection::refuse(&socket, &why);
+            }
+        }
+    }
+
+    /// Opens a session for the process at `socket`, and starts the thread that serves it. Fails
+    /// with the reason, as text for the log and for the process.
+    fn open(&mut self, socket: &Arc<OwnedFd>) -> Result<Client, String> {
         self.count += 1;
         let name = format!("process{}", self.count);
         let host = ClientHost::new(APERTURE_BYTES);
         let quota = self.gpu.quota(self.processes);
         let sessions = self.back_end.sessions();
-        let session = match sessions.open(Arc::clone(&host) as _, quota, &name) {
-            Ok(session) => session,
-            Err(e) => {
-                return log::error!(
-                    "cannot open a GPU session for client {name}, so its connection is closed: {e}"
-                );
-            }
-        };
+        let session = sessions
+            .open(Arc::clone(&host) as _, quota, &name)
+            .map_err(|e| Failure::new(Code::Gpu, "cannot open a GPU session", e).text())?;
+        log::info!("{name} has connected");
         self.process_list.add(&name, &session, &host);
-        let connection = Connection::new(Arc::clone(&socket), host, Arc::clone(&session));
+        let connection = Connection::new(Arc::clone(socket), host, Arc::clone(&session));
         let ending = self.ends.another();
-        match start(&name, connection, Arc::clone(&session), ending.clone()) {
-            Ok(thread) => self.served.push(Client {
-                name,
-                socket,
-                session,
-                thread,
-                ending,
-                leaving: false,
-            }),
-            Err(e) => log::error!(
-                "cannot start the thread that serves client {name}, so the client gets no answers: \
-                 {e}"
-            ),
-        }
+        let thread = start(&name, connection, Arc::clone(&session), ending.clone())
+            .map_err(|e| format!("cannot start a thread: {e}"))?;
+        Ok(Client {
+            name,
+            socket: Arc::clone(socket),
+            session,
+            thread,
+            ending,
+            leaving: false,
+        })
     }
 
     /// Joins threads that have ended.

@@ -6,9 +6,12 @@
 mod absent;
 mod arguments;
 mod client;
+mod columns;
 mod rates;
 mod record;
 mod sampler;
+mod table;
+mod text;
 mod view;
 
 use std::io::IsTerminal;
@@ -31,7 +34,7 @@ use sampler::{Observation, Sampler};
 pub fn run(arguments: &StatArguments) -> Result<ExitCode, Failure> {
     arguments.check()?;
     let interval = Duration::from_millis(arguments.interval_ms);
-    if !arguments.json {
+    if !arguments.json && !arguments.once {
         check_terminal()?;
     }
     let mut sampler = Sampler::new(arguments.pid);
@@ -46,13 +49,16 @@ pub fn run(arguments: &StatArguments) -> Result<ExitCode, Failure> {
         say("nothing to show: this user has no running `causeway run` or `causeway serve`");
         return Ok(ExitCode::SUCCESS);
     }
-    if !arguments.json {
-        return view::show(sampler, first, interval);
-    }
     if arguments.once {
         complain(&first.troubles);
-        print(&first)?;
+        match arguments.json {
+            true => print(&first).map(drop)?,
+            false => terminal::print_results(&table::render(&first))?,
+        }
         return Ok(ExitCode::SUCCESS);
+    }
+    if !arguments.json {
+        return view::show(sampler, first, interval);
     }
     follow(&mut sampler, interval, arguments.count)
 }
@@ -121,7 +127,7 @@ fn check_terminal() -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::usage(
-        "the live view needs a terminal as standard input and output: use --json for one line \
-         for each guest and interval, or --json --once for one line for each guest",
+        "the live view needs a terminal as standard input and output: use --once for a table, or \
+         --json for one line for each guest and interval",
     ))
 }

@@ -59,6 +59,14 @@ impl Rates {
     }
 }
 
+impl Rates {
+    /// Returns the share of the interval in which the session had work under way on the GPU, 0 to
+    /// 1; `None` if the rates of the session are not known.
+    pub fn busy_share(&self) -> Option<f64> {
+        Some((self.session?.busy_ns / NS_PER_S).clamp(0.0, 1.0))
+    }
+}
+
 impl VmRates {
     fn between(rate: Rate, earlier: Option<&Vm>, later: &Vm) -> Self {
         let kvm = later.kvm.as_ref();
@@ -153,6 +161,7 @@ mod tests {
     fn rates_are_what_was_counted_by_what_time_went_by() {
         let rates = Rates::between(Some(&guest()), &later());
         assert_eq!(rates.interval_ns, 1_000_000_000);
+        assert_eq!(rates.busy_share(), Some(0.42));
         let vm = rates.vm.unwrap();
         assert_eq!(vm.exits(), Some(250.0));
         assert_eq!(
@@ -189,6 +198,7 @@ mod tests {
         let (mut early, mut late) = (guest(), later());
         early.session.as_mut().unwrap().statistics.launches = 1 << 60;
         let session = |e: &Guest, l: &Guest| Rates::between(Some(e), l).session;
+        assert_eq!(Rates::default().busy_share(), None);
         assert_eq!(session(&early, &late).unwrap().launches, 0.0);
         early.session = None;
         assert_eq!(session(&early, &late), None);

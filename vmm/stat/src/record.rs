@@ -53,6 +53,9 @@ struct VmRecord<'a> {
 struct SessionRecord {
     #[serde(flatten)]
     now: Session,
+    /// Share of the interval in which work was under way on the GPU, 0 to 1; null if the session
+    /// did not answer when the interval began.
+    busy_share: Option<f64>,
     /// Counters by name; null if the session did not answer when the interval began.
     per_s: Option<BTreeMap<&'static str, f64>>,
 }
@@ -77,6 +80,7 @@ impl<'a> Record<'a> {
             vm: vm.map(|(vm, rates)| VmRecord::new(vm, rates)),
             session: guest.session.map(|now| SessionRecord {
                 now,
+                busy_share: rates.busy_share(),
                 per_s: rates.session.map(|rates| counters(&rates)),
             }),
         }
@@ -131,6 +135,8 @@ mod tests {
         assert_eq!(record["vm"]["exits_by_reason_per_s"]["irq"], 100.0);
         assert_eq!(record["vm"]["kvm"]["exits"], 2750);
         assert_eq!(record["session"]["launches"], 2000);
+        assert_eq!(record["session"]["busy_share"], 0.42);
+        assert_eq!(record["session"]["kernel_ns"], 2_650_000_000_u64);
         assert_eq!(record["session"]["per_s"]["launches"], 1500.0);
         assert_eq!(record["aperture"]["used_bytes"], 64 << 20);
     }

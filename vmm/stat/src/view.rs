@@ -3,7 +3,6 @@
 mod draw;
 mod screen;
 mod state;
-mod text;
 
 use std::io;
 use std::process::ExitCode;
@@ -20,8 +19,6 @@ use state::State;
 
 /// Time between two checks for signals and new statistics.
 const TICK: Duration = Duration::from_millis(50);
-/// SIGTERM, which ends the view with its exit code.
-const TERMINATE: i32 = 15;
 
 /// Action that a key requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +49,8 @@ pub fn show(sampler: Sampler, first: Observation, interval: Duration) -> Result<
     let mut signals = Signals::block().map_err(|e| {
         Failure::new(
             Code::Crashed,
-            "cannot prepare to handle SIGINT (Ctrl-C) and SIGTERM, so the live view does not start",
+            "cannot prepare to handle signals such as SIGINT (Ctrl-C), so the live view does not \
+             start",
             e,
         )
     })?;
@@ -98,8 +96,7 @@ pub fn show(sampler: Sampler, first: Observation, interval: Duration) -> Result<
     drop(screen);
     match end {
         End::Quit => Ok(ExitCode::SUCCESS),
-        End::Signal(TERMINATE) => Ok(Code::Terminated.into()),
-        End::Signal(_) => Ok(Code::Interrupted.into()),
+        End::Signal(signal) => Ok(Code::of_signal(signal).into()),
         End::Gone(gone) => {
             super::say(&gone.to_string());
             Ok(ExitCode::SUCCESS)

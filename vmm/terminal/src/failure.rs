@@ -5,10 +5,14 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::process::ExitCode;
 
+use rustix::process::Signal;
+
+use crate::escape::{escaped, shown_path};
+
 /// Exit codes of the command `causeway`, as `causeway --help` lists them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// A guest reported a failure.
+    /// A guest reported a failure, or a comparison of reports found changes.
     GuestFailed = 1,
     /// An argument of the command is invalid.
     Usage = 2,
@@ -26,10 +30,30 @@ pub enum Code {
     Gpu = 8,
     /// A device of `--vfio` is not available, or the host wants it back.
     Device = 9,
+    /// The data path of a guest had exits, or no guest marked a phase of it, and
+    /// `--require-zero-exits` was given.
+    DataPathExits = 10,
+    /// The signal SIGHUP (the terminal is gone) ended the command.
+    HungUp = 129,
     /// The signal SIGINT (Ctrl-C) ended the command.
     Interrupted = 130,
+    /// Another process sent the signal SIGPIPE, which ended the command.
+    BrokenPipe = 141,
     /// The signal SIGTERM ended the command.
     Terminated = 143,
+}
+
+impl Code {
+    /// Returns the exit code of a command that `signal`, one of those that end a command, has
+    /// ended: 128 and the number of the signal.
+    pub fn of_signal(signal: i32) -> Self {
+        match Signal::from_named_raw(signal) {
+            Some(Signal::HUP) => Self::HungUp,
+            Some(Signal::PIPE) => Self::BrokenPipe,
+            Some(Signal::TERM) => Self::Terminated,
+            _ => Self::Interrupted,
+        }
+    }
 }
 
 impl From<Code> for ExitCode {
@@ -86,7 +110,13 @@ impl Failure {
         Self::without_cause(Code::Gpu, message)
     }
 
-    fn without_cause(code: Code, message: impl Into<String>) -> Self {
+    /// Returns a failure with [`Code::Image`] and `message`, for a file that cannot boot.
+    pub fn image(message: impl Into<String>) -> Self {
+        Self::without_cause(Code::Image, message)
+    }
+
+    /// Returns a failure with exit code `code` and `message`, which says all.
+    pub fn without_cause(code: Code, message: impl Into<String>) -> Self {
         Self {
             code,
             message: message.into(),
@@ -97,11 +127,12 @@ impl Failure {
     /// Returns the failure, with [`Code::Image`], for a file of the guest at `path` that cannot be
     /// read. `what` names the role of the file, such as "initramfs".
     pub fn file(what: &str, path: &Path, source: std::io::Error) -> Self {
-        let message = format!("cannot read the {what} {}", path.display());
+        let message = format!("cannot read the {what} {}", shown_path(path));
         Self::new(Code::Image, message, source)
     }
 
-    /// Returns the message and all its causes in one line, separated by colons.
+    /// Returns the message and all its causes in one line, separated by colons. Control characters
+    /// in it, for example of file names, are escaped.
     pub fn text(&self) -> String {
         let mut line = self.message.clone();
         let mut cause = self.source();
@@ -110,12 +141,14 @@ impl Failure {
             line.push_str(&error.to_string());
             cause = error.source();
         }
-        line
+        escaped(&line).into_owned()
     }
 
-    /// Prints the message and all its causes to standard error.
+    /// Prints the message and all its causes to standard error, and logs them to the file of
+    /// `--log-file`.
     pub fn print(&self) {
         crate::output::say(&format!("causeway: {}", self.text()));
+        log::error!(target: crate::logs::PRINTED, "{}", self.text());
     }
 
     /// Returns the exit code with which the command must end.
@@ -144,4 +177,20 @@ pub fn check_range(
     Err(Failure::usage(format!(
         "invalid value {value} for {option}: choose {least} to {most}{unit}"
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_one_line_whatever_a_file_is_called() {
+        let name = Path::new("a\nb\x1b[31m");
+        let failure = Failure::file("initramfs", name, std::io::Error::other("it is\tempty"));
+        let text = failure.text();
+        assert_eq!(
+            text,
+            "cannot read the initramfs a\\nb\\u{1b}[31m: it is\\tempty"
+        );
+    }
 }

@@ -1,17 +1,28 @@
 //! Output of all commands: exit codes and messages ([`Failure`]), lines on the terminal ([`say`],
-//! [`print_results`]), files ([`OutputFile`], [`ReportFile`]) and raw mode ([`RawTerminal`]).
+//! [`print_results`]), log lines ([`start_logging`]), files ([`OutputFile`], [`ReportFile`]), what
+//! reports say of their making ([`Origin`]), and raw mode ([`RawTerminal`]). Also values of options
+//! that several commands have ([`number`], [`TimeLimit`]).
 
+mod escape;
 mod failure;
+mod logs;
+mod origin;
 mod output;
 mod output_file;
 mod raw;
 mod report_file;
+mod time;
+mod values;
 
+pub use escape::{escaped, shown_path};
 pub use failure::{Code, Failure, check_range};
+pub use logs::{LogSettings, log_arguments, start_logging};
+pub use origin::{Load, Origin, set_revision};
 pub use output::{
     WIDTH_ELSEWHERE, output_width, print_bytes, print_results, print_while_read, say, set_progress,
-    start_logging,
 };
-pub use output_file::OutputFile;
+pub use output_file::{OutputFile, refuse_same_file};
 pub use raw::{KEEPER, RawTerminal, keep};
 pub use report_file::ReportFile;
+pub use time::utc_text;
+pub use values::{TimeLimit, number};

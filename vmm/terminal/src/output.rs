@@ -4,7 +4,6 @@
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
 use indicatif::ProgressBar;
-use log::Level;
 use parking_lot::Mutex;
 
 use crate::failure::{Code, Failure};
@@ -27,7 +26,8 @@ pub fn say(line: &str) {
     write_error(format!("{line}\n").as_bytes());
 }
 
-fn write_error(bytes: &[u8]) {
+/// Writes `bytes`, one or more lines, to standard error. Errors are ignored, as for [`say`].
+pub fn write_error(bytes: &[u8]) {
     let write = || {
         let _ = io::stderr().lock().write_all(bytes);
     };
@@ -92,51 +92,6 @@ pub fn output_width() -> Option<usize> {
     }
     let size = rustix::termios::tcgetwinsize(&out).ok()?;
     (size.ws_col != 0).then_some(size.ws_col.into())
-}
-
-/// Makes log records go to standard error, one line each, in the form of the command's other
-/// messages. The environment variable `RUST_LOG` sets their level.
-pub fn start_logging() {
-    // vfio-ioctls warns about features that a device lacks, and about errors that Causeway reports
-    // itself.
-    let filter = env_logger::Env::default().default_filter_or("warn,vfio_ioctls=off");
-    env_logger::Builder::from_env(filter)
-        .format(|out, record| {
-            let level = level(record.level());
-            match std::thread::current().name() {
-                // A thread has the name of its VM, so the name tells which VM the record is about.
-                Some(thread) if thread != "main" => {
-                    writeln!(out, "causeway: {level}: {thread}: {}", record.args())
-                }
-                _ => writeln!(out, "causeway: {level}: {}", record.args()),
-            }
-        })
-        .target(env_logger::Target::Pipe(Box::new(LogLines)))
-        .init();
-}
-
-const fn level(level: Level) -> &'static str {
-    match level {
-        Level::Error => "error",
-        Level::Warn => "warning",
-        Level::Info => "info",
-        Level::Debug => "debug",
-        Level::Trace => "trace",
-    }
-}
-
-/// Writes log records to standard error. The logger writes each record at once.
-struct LogLines;
-
-impl Write for LogLines {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        write_error(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

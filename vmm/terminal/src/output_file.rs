@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
+use crate::escape::shown_path;
+use crate::failure::Failure;
+
 /// A file or special file to which the command writes output.
 #[derive(Debug)]
 pub enum OutputFile {
@@ -64,6 +67,55 @@ impl OutputFile {
                     // Removed, because the incomplete file is of no use.
                     let _ = std::fs::remove_file(&partial);
                 }),
+        }
+    }
+}
+
+/// Refuses options of which two name the same file, or standard output (`-`). `options` are their
+/// names and values. Special files can be named twice.
+///
+/// # Errors
+/// A usage failure that names the two options and the file.
+pub fn refuse_same_file(options: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
+    let given = options
+        .iter()
+        .filter_map(|(name, path)| Some((*name, (*path)?)));
+    let given: Vec<(&str, &Path)> = given.collect();
+    for (index, (name, path)) in given.iter().enumerate() {
+        let same = given[..index]
+            .iter()
+            .find(|(_, other)| is_same(other, path));
+        if let Some((other, _)) = same {
+            let place = match *path == Path::new("-") {
+                true => String::from("standard output"),
+                false => shown_path(path),
+            };
+            return Err(Failure::usage(format!(
+                "{other} and {name} both write to {place}: name two files"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Returns whether two paths name one file, also if it does not exist yet.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let is_special = |path: &Path| std::fs::metadata(path).is_ok_and(|found| !found.is_file());
+    one == other && !is_special(one) || resolved(one).is_some_and(|at| Some(at) == resolved(other))
+}
+
+/// Returns the path of a regular file, or of one that does not exist, without links.
+fn resolved(path: &Path) -> Option<PathBuf> {
+    match std::fs::metadata(path) {
+        Ok(found) => found.is_file().then(|| path.canonicalize().ok())?,
+        Err(_) => {
+            let folder = path.parent()?;
+            let folder = if folder.as_os_str().is_empty() {
+                Path::new(".")
+            } else {
+                folder
+            };
+            Some(folder.canonicalize().ok()?.join(path.file_name()?))
         }
     }
 }
@@ -129,6 +181,47 @@ mod tests {
         prepared.write(|out| out.write_all(b"new")).unwrap();
         assert!(link.is_symlink());
         assert_eq!(std::fs::read(&file).unwrap(), b"new");
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn two_outputs_to_one_file_are_refused_however_it_is_named() {
+        let directory = scratch("same");
+        let file = directory.join("file");
+        std::fs::write(&file, "").unwrap();
+        std::os::unix::fs::symlink(&file, directory.join("link")).unwrap();
+        let refused = |one: &Path, other: &Path| {
+            let options = [
+                ("--one", Some(one)),
+                ("--none", None),
+                ("--other", Some(other)),
+            ];
+            refuse_same_file(&options)
+                .err()
+                .map(|failure| failure.to_string())
+        };
+        let at = |name: &str| directory.join(name);
+        for (one, other) in [
+            (at("file"), at("link")),
+            (at("new"), at("new")),
+            (
+                at("new"),
+                at("../").join(directory.file_name().unwrap()).join("new"),
+            ),
+            (PathBuf::from("-"), PathBuf::from("-")),
+        ] {
+            let message = refused(&one, &other).unwrap_or_else(|| panic!("{one:?} {other:?}"));
+            assert!(
+                message.starts_with("--one and --other both write to "),
+                "{message}"
+            );
+        }
+        assert_eq!(refused(&at("new"), &at("file")), None);
+        assert_eq!(refused(&at("new"), Path::new("-")), None);
+        assert_eq!(
+            refused(Path::new("/dev/null"), Path::new("/dev/null")),
+            None
+        );
         std::fs::remove_dir_all(directory).unwrap();
     }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::escape::shown_path;
 use crate::failure::{Code, Failure};
 use crate::output;
 use crate::output_file::OutputFile;
@@ -43,7 +44,7 @@ impl ReportFile {
             let message = format!(
                 "cannot write the report {} (--json takes a file in a writable directory, or - for \
                  standard output)",
-                path.display()
+                shown_path(path)
             );
             Failure::new(Code::Report, message, e)
         })?;
@@ -71,7 +72,7 @@ impl ReportFile {
                     .and_then(|()| output::print_results(&String::from_utf8_lossy(&text)))
             }
             Self::File { path, file } => file.write(|out| write_json(out, report)).map_err(|e| {
-                let message = format!("cannot write the report {}", path.display());
+                let message = format!("cannot write the report {}", shown_path(&path));
                 Failure::new(Code::Report, message, e)
             }),
         }

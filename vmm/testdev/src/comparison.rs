@@ -4,13 +4,15 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use causeway_bench_workloads::Line;
-use causeway_testdev_records::{Comparison, RecordKind};
+use causeway_testdev_records::{self as wire, Comparison, RecordKind};
 use serde::Serialize;
 
 use crate::record::{RecordError, field};
 
 /// Maximum number of samples that one guest can report.
 pub const SAMPLES_MAX: usize = 65_536;
+/// Maximum number of records with times of single operations that one guest can report.
+pub const SINGLES_RECORDS_MAX: usize = 256;
 
 /// Repeats natively (in this process, without a VM) GPU operations that a guest has done through
 /// the mediator, to compare the times.
@@ -36,6 +38,51 @@ pub struct Sample {
     /// Time that the host took for all operations, in nanoseconds; `None` if the host did not
     /// repeat them, because the run has no [`Counterpart`] or the line has no native form.
     pub native_ns: Option<u64>,
+}
+
+/// Times of single operations of one line and size: those of the guest, and those that the host
+/// took right after it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Singles {
+    /// The line in the table of `bench gpu` to which the operations belong.
+    pub line: Line,
+    /// Number of bytes that each operation moves; 0 if it moves none.
+    pub bytes: u64,
+    /// What the guest's timer adds to each of its times, in nanoseconds.
+    pub timer_ns: u64,
+    /// Times of the guest in nanoseconds; empty if too few operations fit into the time that they
+    /// may take.
+    pub guest_ns: Vec<u64>,
+    /// Times of the host in nanoseconds; empty if the host did not repeat the operations.
+    pub native_ns: Vec<u64>,
+}
+
+impl Singles {
+    /// Checks `request`, by which a guest reports `guest_ns`, and repeats the operations by
+    /// `counterpart`, if given.
+    pub(crate) fn take(
+        request: &wire::Singles,
+        guest_ns: Vec<u64>,
+        counterpart: Option<&dyn Counterpart>,
+    ) -> Result<Self, RecordError> {
+        let line = Line::from_wire(request.line);
+        let line = line.ok_or_else(|| field(RecordKind::Singles, "line", request.line))?;
+        let native = |counterpart: &dyn Counterpart| singles(counterpart, line, request);
+        Ok(Self {
+            line,
+            bytes: request.bytes,
+            timer_ns: request.timer_ns,
+            guest_ns,
+            native_ns: counterpart.map_or_else(Vec::new, native),
+        })
+    }
+}
+
+/// Times as many operations as `request` has one by one; fewer if one cannot be done.
+fn singles(counterpart: &dyn Counterpart, line: Line, request: &wire::Singles) -> Vec<u64> {
+    let one = |_| counterpart.measure(line, 1, request.bytes);
+    let times = (0..request.count).map_while(one);
+    times.map(|time| time.as_nanos() as u64).collect()
 }
 
 impl Sample {

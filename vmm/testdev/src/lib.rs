@@ -18,17 +18,21 @@ use parking_lot::Mutex;
 
 mod baseline;
 mod comparison;
+mod interval;
 mod mailboxes;
+mod marks;
 mod memory;
 mod phases;
 mod ports;
+mod program;
 mod record;
 mod recorder;
 
-pub use comparison::{Counterpart, SAMPLES_MAX, Sample};
+pub use comparison::{Counterpart, SAMPLES_MAX, SINGLES_RECORDS_MAX, Sample, Singles};
+pub use interval::{CountedExits, MARKER};
 pub use mailboxes::Mailboxes;
 pub use memory::RecordMemory;
-pub use phases::{MARKER, PHASES_MAX, Phase, PhaseRecorder};
+pub use phases::{PHASES_MAX, Phase, PhaseRecorder};
 pub use record::{Figure, PanicInfo, RecordError, Recorded};
 pub use recorder::{FIGURES_MAX, Recorder, Report, RunContext};
 

@@ -16,23 +16,16 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use causeway_testdev_records::{PhasePath, RecordKind};
-use causeway_vmm::counters::{self, ExitKey};
-use causeway_vmm::exit_counts::{ExitSample, VmExits};
+use causeway_testdev_records::{PhasePath, RecordKind, Totals};
+use causeway_vmm::exit_counts::VmExits;
 use parking_lot::Mutex;
 use serde::Serialize;
 
+use crate::interval::{CountedExits, Interval, nanoseconds};
 use crate::record::{RecordError, field};
 
 /// Maximum number of phases that one guest can report.
 pub const PHASES_MAX: usize = 4096;
-/// Key under which the VMM counts guests' stores to the record port of the test device.
-pub const MARKER: ExitKey = ExitKey::device("io", "testdev", "record");
-/// KVM's name for exits by port access. A KVM by software never counts any: it emulates the
-/// instruction.
-const KVM_IO_EXITS: &str = "io_exits";
-/// KVM's name for instructions that it emulated.
-const KVM_EMULATIONS: &str = "insn_emulation";
 
 /// What was counted and timed in one phase of a guest's run, after the phase has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -77,9 +70,8 @@ struct State {
 struct Open {
     name: String,
     path: PhasePath,
-    exits: ExitSample,
-    begin: Instant,
     cpu: Duration,
+    interval: Interval,
 }
 
 impl PhaseRecorder {
@@ -100,7 +92,7 @@ impl PhaseRecorder {
         let now = Instant::now();
         let mut state = self.state.lock();
         if let Some(open) = state.open.take() {
-            let phase = self.close(open, now, [0; 3]);
+            let phase = self.close(open, now, Totals::default());
             state.finished.push(phase);
         }
         if state.finished.len() >= PHASES_MAX {
@@ -109,31 +101,42 @@ impl PhaseRecorder {
                 max: PHASES_MAX,
             });
         }
-        let exits = self.sample();
         state.open = Some(Open {
             name,
             path,
-            exits,
             cpu: processor_time(),
-            begin: Instant::now(),
+            interval: Interval::begin(&self.exits),
         });
         Ok(())
     }
 
-    /// Ends the open phase. By the guest's own count, it did `operations` operations, moved `bytes`
-    /// bytes and rang `doorbells` doorbells in the phase.
+    /// Ends the open phase, in which the guest did `totals` by its own count.
     ///
     /// # Errors
     /// [`RecordError::Field`] if no phase is open.
-    pub fn end(&self, operations: u64, bytes: u64, doorbells: u64) -> Result<(), RecordError> {
+    pub fn end(&self, totals: Totals) -> Result<(), RecordError> {
         let now = Instant::now();
         let mut state = self.state.lock();
         let open = state
             .open
             .take()
             .ok_or_else(|| field(RecordKind::PhaseEnd, "open phases", 0u32))?;
-        let phase = self.close(open, now, [operations, bytes, doorbells]);
+        let phase = self.close(open, now, totals);
         state.finished.push(phase);
+        Ok(())
+    }
+
+    /// Sets what the guest did in the phase that ended last, by its own count.
+    ///
+    /// # Errors
+    /// [`RecordError::Field`] if no phase has ended.
+    pub fn set_totals(&self, totals: Totals) -> Result<(), RecordError> {
+        let mut state = self.state.lock();
+        let last = state.finished.last_mut();
+        let phase = last.ok_or_else(|| field(RecordKind::PhaseEnd, "ended phases", 0u32))?;
+        phase.operations = totals.operations;
+        phase.bytes = totals.bytes;
+        phase.doorbells = totals.doorbells;
         Ok(())
     }
 
@@ -142,36 +145,24 @@ impl PhaseRecorder {
         self.state.lock().finished.clone()
     }
 
-    fn close(&self, open: Open, now: Instant, figures: [u64; 3]) -> Phase {
+    fn close(&self, open: Open, now: Instant, totals: Totals) -> Phase {
         let cpu = processor_time().saturating_sub(open.cpu);
-        let end = self.sample();
-        let mut kvm_exits = self.exits.kvm_between(&open.exits, &end);
-        without_mark(&mut kvm_exits);
-        let mut vmm_exits = counters::since(&open.exits.vmm, &end.vmm);
-        if let Some(markers) = vmm_exits.get_mut(&MARKER) {
-            *markers -= 1;
-        }
-        let [operations, bytes, doorbells] = figures;
-        let duration = now.saturating_duration_since(open.begin);
+        let CountedExits {
+            duration_ns,
+            kvm_exits,
+            vmm_exits,
+        } = open.interval.end_at_mark(&self.exits, now);
         Phase {
             name: open.name,
             path: path_name(open.path),
-            operations,
-            bytes,
-            doorbells,
-            duration_ns: nanoseconds(duration),
+            operations: totals.operations,
+            bytes: totals.bytes,
+            doorbells: totals.doorbells,
+            duration_ns,
             cpu_ns: nanoseconds(cpu),
             kvm_exits,
-            vmm_exits: counters::named(&vmm_exits),
+            vmm_exits,
         }
-    }
-
-    /// Samples both counts at a mark. KVM counts the exit of the mark itself when the exit begins,
-    /// the VMM only after the device has returned: so the mark is added to the VMM's count here.
-    fn sample(&self) -> ExitSample {
-        let mut sample = self.exits.sample();
-        *sample.vmm.entry(MARKER).or_default() += 1;
-        sample
     }
 }
 
@@ -179,21 +170,6 @@ impl PhaseRecorder {
 fn processor_time() -> Duration {
     let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     used.try_into().unwrap_or_default()
-}
-
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Takes the closing mark's own exit out of KVM's count, from wherever this KVM counts port
-/// accesses.
-fn without_mark(kvm_exits: &mut BTreeMap<String, u64>) {
-    for name in [KVM_IO_EXITS, KVM_EMULATIONS] {
-        if let Some(count @ 1..) = kvm_exits.get_mut(name) {
-            *count -= 1;
-            return;
-        }
-    }
 }
 
 fn path_name(path: PhasePath) -> &'static str {
@@ -208,7 +184,8 @@ fn path_name(path: PhasePath) -> &'static str {
 mod tests {
     use super::*;
 
-    use causeway_vmm::counters::ExitCounters;
+    use crate::interval::MARKER;
+    use causeway_vmm::counters::{ExitCounters, ExitKey};
     use causeway_vmm::statistics::VmStatistics;
     use std::sync::Arc;
 
@@ -235,27 +212,17 @@ mod tests {
             recorder.begin("empty".into(), PhasePath::Data)
         })
         .unwrap();
-        mark(&counters, || recorder.end(5, 40, 0)).unwrap();
+        let totals = Totals {
+            operations: 5,
+            bytes: 40,
+            doorbells: 0,
+        };
+        mark(&counters, || recorder.end(totals)).unwrap();
         let [phase] = &recorder.finished()[..] else {
             panic!("one phase");
         };
         assert_eq!((phase.path, phase.operations, phase.bytes), ("data", 5, 40));
         assert!(phase.vmm_exits.is_empty(), "{:?}", phase.vmm_exits);
-    }
-
-    #[test]
-    fn the_closing_mark_is_taken_from_where_this_kvm_counts_it() {
-        let counts = |io, emulated| {
-            BTreeMap::from([
-                (KVM_IO_EXITS.to_owned(), io),
-                (KVM_EMULATIONS.to_owned(), emulated),
-            ])
-        };
-        for (before, after) in [((3, 5), (2, 5)), ((0, 5), (0, 4)), ((0, 0), (0, 0))] {
-            let mut kvm = counts(before.0, before.1);
-            without_mark(&mut kvm);
-            assert_eq!(kvm, counts(after.0, after.1));
-        }
     }
 
     #[test]
@@ -268,7 +235,7 @@ mod tests {
         .unwrap();
         counters.count(DOORBELL);
         counters.count(MARKER);
-        mark(&counters, || recorder.end(1, 0, 0)).unwrap();
+        mark(&counters, || recorder.end(Totals::default())).unwrap();
         counters.count(DOORBELL);
         let wanted = [
             ("io:testdev:record".to_owned(), 1),
@@ -280,15 +247,34 @@ mod tests {
     #[test]
     fn a_new_phase_ends_an_open_one_and_an_end_alone_is_refused() {
         let (recorder, counters) = recorder();
-        assert!(recorder.end(0, 0, 0).is_err());
+        assert!(recorder.end(Totals::default()).is_err());
         for name in ["first", "second"] {
             mark(&counters, || recorder.begin(name.into(), PhasePath::Setup)).unwrap();
         }
-        mark(&counters, || recorder.end(0, 0, 0)).unwrap();
+        mark(&counters, || recorder.end(Totals::default())).unwrap();
         let finished = recorder.finished();
         let names: Vec<_> = finished.iter().map(|p| p.name.as_str()).collect();
         assert_eq!(names, ["first", "second"]);
         assert!(finished[0].vmm_exits.is_empty());
+    }
+
+    #[test]
+    fn totals_are_those_of_the_phase_that_ended_last() {
+        let (recorder, counters) = recorder();
+        let totals = |operations| Totals {
+            operations,
+            ..Totals::default()
+        };
+        assert!(recorder.set_totals(totals(1)).is_err(), "none has ended");
+        for name in ["first", "second"] {
+            mark(&counters, || recorder.begin(name.into(), PhasePath::Data)).unwrap();
+        }
+        recorder.set_totals(totals(7)).unwrap();
+        mark(&counters, || recorder.end(Totals::default())).unwrap();
+        recorder.set_totals(totals(8)).unwrap();
+        let finished = recorder.finished();
+        let operations: Vec<_> = finished.iter().map(|p| p.operations).collect();
+        assert_eq!(operations, [7, 8]);
     }
 
     #[test]

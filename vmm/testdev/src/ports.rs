@@ -2,19 +2,23 @@
 
 use std::sync::Arc;
 
-use causeway_testdev_records::{PORT_EXIT, PORT_RECORD, PORT_RECORD_APERTURE};
+use causeway_testdev_records::{
+    PORT_EXIT, PORT_MARK, PORT_RECORD, PORT_RECORD_APERTURE, PORT_TEXT,
+};
 use causeway_vmm::bus::{BusDevice, Effect, Refusal, Response};
 
-use crate::phases::MARKER;
+use crate::interval::MARKER;
 use crate::record::Recorded;
 use crate::recorder::Recorder;
 
 const EXIT: u64 = 0;
 const RECORD: u64 = (PORT_RECORD - PORT_EXIT) as u64;
 const RECORD_APERTURE: u64 = (PORT_RECORD_APERTURE - PORT_EXIT) as u64;
+const TEXT: u64 = (PORT_TEXT - PORT_EXIT) as u64;
+const MARK: u64 = (PORT_MARK - PORT_EXIT) as u64;
 
 /// The I/O ports of the test device, from [`PORT_EXIT`] on, as a device on the VM's port bus. The
-/// ports act on 4-byte stores only.
+/// ports act on 4-byte accesses only. Only the port of marks can be loaded from.
 #[derive(Debug)]
 pub struct Ports(pub Arc<Recorder>);
 
@@ -23,14 +27,18 @@ impl BusDevice for Ports {
         MARKER.device
     }
 
-    fn read(&self, _: u64, _: &mut [u8]) -> Response {
-        Response::refused(Refusal::NoRegister)
+    fn read(&self, offset: u64, into: &mut [u8]) -> Response {
+        if offset != MARK || into.len() != 4 {
+            return Response::refused(Refusal::NoRegister);
+        }
+        into.copy_from_slice(&self.0.mark_answer().to_le_bytes());
+        Response::ok(MARKER.register)
     }
 
     fn write(&self, offset: u64, from: &[u8]) -> Response {
         let register = match offset {
             EXIT => "exit",
-            RECORD | RECORD_APERTURE => MARKER.register,
+            RECORD | RECORD_APERTURE | TEXT | MARK => MARKER.register,
             _ => return Response::refused(Refusal::NoRegister),
         };
         let response = Response::ok(register);
@@ -40,6 +48,14 @@ impl BusDevice for Ports {
         };
         let recorded = match offset {
             EXIT => return response.with(Effect::End(value)),
+            TEXT => {
+                self.0.mark_text(value);
+                return response;
+            }
+            MARK => {
+                self.0.mark(value);
+                return response;
+            }
             RECORD => self.0.record(value),
             _ => self.0.record_in_aperture(value),
         };

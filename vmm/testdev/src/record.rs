@@ -1,7 +1,7 @@
 //! Results of records.
 
 use causeway_mediator::host::RamError;
-use causeway_testdev_records::RecordKind;
+use causeway_testdev_records::{Mark, RecordKind};
 use serde::Serialize;
 
 /// A figure that a guest has reported.
@@ -65,8 +65,8 @@ pub enum RecordError {
     NotRam(#[from] RamError),
     /// The record's kind is unknown.
     #[error(
-        "the guest's record for the test device is of unknown kind {kind}: build the guest for this \
-         version of Causeway"
+        "the guest's record for the test device is of unknown kind {kind}: build the guest for \
+         this version of Causeway"
     )]
     Kind {
         /// Kind in the record's header.
@@ -95,6 +95,18 @@ pub enum RecordError {
         field: &'static str,
         /// Value of the field.
         value: u64,
+    },
+    /// The number of a mark is unknown.
+    #[error("the guest's mark for the test device has unknown number {number}")]
+    Mark {
+        /// Number that the guest stored to the port of marks.
+        number: u32,
+    },
+    /// A mark is not possible now: the program has begun or ended already, or has not begun.
+    #[error("the guest's mark {mark:?} for the test device comes out of order")]
+    Order {
+        /// The mark.
+        mark: Mark,
     },
     /// The guest has reported as many records of this kind as it may.
     #[error(

@@ -2,19 +2,22 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_testdev_records as wire;
-use causeway_testdev_records::{MAILBOXES, RecordHeader, RecordKind};
+use causeway_testdev_records::{MAILBOXES, Mark, PhasePath, RecordHeader, RecordKind, Totals};
 use causeway_vmm::exit_counts::VmExits;
 use parking_lot::Mutex;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::baseline;
-use crate::comparison::{Counterpart, SAMPLES_MAX, Sample};
+use crate::comparison::{Counterpart, SAMPLES_MAX, SINGLES_RECORDS_MAX, Sample, Singles};
+use crate::interval::CountedExits;
 use crate::mailboxes::Mailboxes;
+use crate::marks::{MarkState, MarkText};
 use crate::memory::{Place, RecordMemory};
 use crate::phases::{Phase, PhaseRecorder};
+use crate::program::ProgramLife;
 use crate::record::{Figure, PanicInfo, RecordError, Recorded, field};
 
 /// Maximum number of figures that one guest can report.
@@ -58,8 +61,14 @@ pub struct Report {
     /// Times that the guest reported, with the host's times for the same operations, in the order
     /// in which the guest reported them.
     pub samples: Vec<Sample>,
+    /// Times of single operations that the guest reported, with the host's, in the order in which
+    /// the guest reported them.
+    pub singles: Vec<Singles>,
     /// The guest's first panic; `None` if it has reported none.
     pub panic: Option<PanicInfo>,
+    /// Exits in the life of the program that the guest runs, up to the time of this report if the
+    /// program has not ended; `None` if the guest has not marked the begin of a program.
+    pub program: Option<CountedExits>,
 }
 
 /// Acts on the records by which one guest addresses the test device, and keeps what they report.
@@ -68,7 +77,9 @@ pub struct Recorder {
     memory: RecordMemory,
     context: RunContext,
     phases: PhaseRecorder,
-    /// What the guest has reported, without its phases.
+    program: ProgramLife,
+    marks: Mutex<MarkState>,
+    /// What the guest has reported, without its phases and its program's life.
     report: Mutex<Report>,
     tsc_khz: u32,
     stop: Arc<AtomicBool>,
@@ -92,7 +103,9 @@ impl Recorder {
         Self {
             memory,
             context,
-            phases: PhaseRecorder::new(exits),
+            phases: PhaseRecorder::new(exits.clone()),
+            program: ProgramLife::new(exits),
+            marks: Mutex::default(),
             report: Mutex::default(),
             tsc_khz,
             stop,
@@ -103,6 +116,7 @@ impl Recorder {
     pub fn report(&self) -> Report {
         Report {
             phases: self.phases.finished(),
+            program: self.program.counted(),
             ..self.report.lock().clone()
         }
     }
@@ -117,6 +131,46 @@ impl Recorder {
     /// The record's offset in the aperture is `units` times [`wire::RECORD_UNIT_BYTES`] bytes.
     pub fn record_in_aperture(&self, units: u32) -> Recorded {
         self.record_at(Place::Aperture(u64::from(units) * wire::RECORD_UNIT_BYTES))
+    }
+
+    /// Adds the four bytes of `word` to the text of the guest's next mark.
+    pub fn mark_text(&self, word: u32) {
+        self.marks.lock().add(word);
+    }
+
+    /// Acts on the guest's mark with this number.
+    pub fn mark(&self, number: u32) {
+        let now = Instant::now();
+        let text = self.marks.lock().take_text();
+        let marked = self.act_on_mark(number, &text, now);
+        self.marks.lock().set_answer(marked.is_ok());
+        if let Err(error) = marked {
+            log::debug!("mark refused: {error}");
+        }
+    }
+
+    /// Returns what a load from the port of marks returns: whether the device has acted on the last
+    /// mark.
+    pub fn mark_answer(&self) -> u32 {
+        self.marks.lock().answer()
+    }
+
+    fn act_on_mark(&self, number: u32, text: &MarkText, now: Instant) -> Result<(), RecordError> {
+        let begin = |path| self.phases.begin(text.name(), path);
+        match Mark::from_wire(number).ok_or(RecordError::Mark { number })? {
+            Mark::Forget => Ok(()),
+            Mark::ProgramBegin => self.program.begin(),
+            Mark::ProgramEnd => {
+                // An error says that no phase was open, as it should be.
+                let _ = self.phases.end(Totals::default());
+                self.program.end(now)
+            }
+            Mark::SetupBegin => begin(PhasePath::Setup),
+            Mark::ControlBegin => begin(PhasePath::Control),
+            Mark::DataBegin => begin(PhasePath::Data),
+            Mark::PhaseEnd => self.phases.end(Totals::default()),
+            Mark::Totals => self.phases.set_totals(text.totals()),
+        }
     }
 
     fn record_at(&self, place: Place) -> Recorded {
@@ -143,6 +197,7 @@ impl Recorder {
             RecordKind::Fetch => self.fetch(place, self.whole(place, kind)?)?,
             RecordKind::Baseline => self.measure(place, self.whole(place, kind)?)?,
             RecordKind::Comparison => self.compare(place, self.whole(place, kind)?)?,
+            RecordKind::Singles => self.singles(&self.whole(place, kind)?)?,
             RecordKind::Panic => self.panicked(&self.whole(place, kind)?),
             RecordKind::Identity => self.identify(place, self.whole(place, kind)?)?,
             RecordKind::Park => {
@@ -188,8 +243,11 @@ impl Recorder {
     }
 
     fn phase_end(&self, record: &wire::PhaseEnd) -> Result<(), RecordError> {
-        self.phases
-            .end(record.operations, record.bytes, record.doorbells)
+        self.phases.end(Totals {
+            operations: record.operations,
+            bytes: record.bytes,
+            doorbells: record.doorbells,
+        })
     }
 
     fn figure(&self, record: &wire::Figure) -> Result<(), RecordError> {
@@ -246,6 +304,26 @@ impl Recorder {
         request.native_ns = sample.native_ns.unwrap_or(0);
         self.report.lock().samples.push(sample);
         self.memory.reply(place, request.as_bytes())
+    }
+
+    fn singles(&self, request: &wire::Singles) -> Result<(), RecordError> {
+        let kind = RecordKind::Singles;
+        if self.report.lock().singles.len() >= SINGLES_RECORDS_MAX {
+            return Err(RecordError::TooMany {
+                kind,
+                max: SINGLES_RECORDS_MAX,
+            });
+        }
+        if request.count as usize > wire::SINGLES_MAX {
+            return Err(field(kind, "count", request.count));
+        }
+        let mut times = vec![0_u64; request.count as usize];
+        let place = Place::Ram(request.address);
+        self.memory.read(place, times.as_mut_bytes())?;
+        let counterpart = self.context.counterpart.as_deref();
+        let singles = Singles::take(request, times, counterpart)?;
+        self.report.lock().singles.push(singles);
+        Ok(())
     }
 
     fn identify(&self, place: Place, mut identity: wire::Identity) -> Result<(), RecordError> {

@@ -1,6 +1,10 @@
-//! Builds programs for guests by a separate run of cargo, for build scripts.
+//! Builds programs for guests, for build scripts.
 //!
-//! A program that runs in a guest cannot be an ordinary dependency of the host's crates: it needs
+//! The build script of a bare guest calls [`link_bare_guest`], and `cargo build` then links the
+//! guest.
+//!
+//! The other functions build guests by a separate run of cargo, to embed them in another program. A
+//! program that runs in a guest cannot be an ordinary dependency of the host's crates: it needs
 //! other compiler flags, and it is embedded as a file. The separate cargo uses the lock file as
 //! committed. Its target is explicit, so that its flags apply to the programs only, not to their
 //! build scripts. All guests are built in one target folder beside that of the outer build, so that
@@ -18,6 +22,30 @@ pub const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// The cargo profile of all programs for guests, in both workspaces that have some.
 const PROFILE: &str = "guest";
+
+/// Arguments of the linker driver (`cc`) for bare guests: a static executable at a fixed address
+/// without start files and libraries, whose entry is the runtime's (`causeway-bare`).
+const BARE_LINK_ARGUMENTS: &[&str] = &[
+    "-nostartfiles",
+    "-nostdlib",
+    "-static",
+    // The last of `-pie` and `-no-pie` counts, and these arguments come behind rustc's own.
+    "-no-pie",
+    "-Wl,--entry=_start,--undefined=_start",
+    "-Wl,--build-id=none,--gc-sections",
+    "-Wl,-z,noexecstack,-z,max-page-size=4096",
+    // core comes compiled with unwinding tables; a guest that panics ends.
+    "-Wl,--defsym=rust_eh_personality=0,--defsym=_Unwind_Resume=0",
+];
+
+/// Links the executables of the calling build script's package as bare guests. The package's
+/// profile must have `panic = "abort"`.
+pub fn link_bare_guest() {
+    for argument in BARE_LINK_ARGUMENTS {
+        println!("cargo::rustc-link-arg-bins={argument}");
+    }
+    println!("cargo::rerun-if-changed=build.rs");
+}
 
 /// Makes cargo run the build script again when one of the files or folders `sources`, which are
 /// relative to `folder`, changes.
@@ -51,7 +79,7 @@ pub fn variable(name: &str) -> OsString {
     env::var_os(name).unwrap_or_else(|| panic!("cargo has not set {name}"))
 }
 
-/// Builds the bare guests of the workspace in `folder`, where cargo finds their configuration.
+/// Builds the bare guests of the package in `folder`, whose build script calls [`link_bare_guest`].
 /// Returns a folder inside `OUT_DIR` with the executables `names`. Cargo runs the calling build
 /// script again when a source of the guests changes.
 ///

@@ -1,7 +1,8 @@
 //! Which programs a guest without libraries can run: static ELF executables for x86-64.
 
 use object::elf::{
-    DT_NEEDED, DT_STRSZ, DT_STRTAB, EM_X86_64, ET_DYN, ET_EXEC, FileHeader64, PT_LOAD,
+    DT_NEEDED, DT_STRSZ, DT_STRTAB, ELF_NOTE_GNU, ELFOSABI_GNU, EM_X86_64, ET_DYN, ET_EXEC,
+    FileHeader64, NT_GNU_ABI_TAG, PT_LOAD, PT_TLS,
 };
 use object::read::StringTable;
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
@@ -141,6 +142,32 @@ pub fn check_program(image: &[u8]) -> Result<(), ProgramError> {
     Err(ProgramError::Dynamic { wanted })
 }
 
+/// Returns whether the ELF file `image` is a program for Linux, by what such programs alone have: a
+/// note about the kernel that they need (`NT_GNU_ABI_TAG`), GNU's ABI, or thread-local storage,
+/// which an operating system has to set up. Programs that have none of these are not detected.
+#[must_use]
+pub fn is_linux_program(image: &[u8]) -> bool {
+    let Ok(header) = Header::parse(image) else {
+        return false;
+    };
+    let segments = header.program_headers(LittleEndian, image);
+    let mut segments = segments.unwrap_or_default().iter();
+    header.e_ident().os_abi == ELFOSABI_GNU
+        || segments.any(|s| s.p_type(LittleEndian) == PT_TLS || has_linux_note(s, image))
+}
+
+/// Returns whether a segment contains the note about the kernel that a program needs.
+fn has_linux_note(segment: &Segment, image: &[u8]) -> bool {
+    let notes = segment.notes(LittleEndian, image).ok().flatten();
+    let Some(mut notes) = notes else { return false };
+    while let Ok(Some(note)) = notes.next() {
+        if note.name() == ELF_NOTE_GNU && note.n_type(LittleEndian) == NT_GNU_ABI_TAG {
+            return true;
+        }
+    }
+    false
+}
+
 fn damaged(what: &'static str) -> impl Fn(object::read::Error) -> ProgramError {
     move |source| ProgramError::Damaged { what, source }
 }
@@ -227,6 +254,18 @@ mod tests {
     #[test]
     fn our_own_init_is_static() {
         check_program(crate::INIT).unwrap();
+    }
+
+    #[test]
+    fn programs_for_linux_are_told_from_bare_guests() {
+        assert!(is_linux_program(crate::INIT));
+        assert!(is_linux_program(&std::fs::read("/proc/self/exe").unwrap()));
+        for name in causeway_embedded::NAMES {
+            let image = causeway_embedded::image(name).unwrap();
+            assert!(!is_linux_program(image), "{name}");
+        }
+        assert!(!is_linux_program(b"") && !is_linux_program(b"\x7fELF"));
+        assert!(!is_linux_program(&crate::INIT[..64]));
     }
 
     /// The test itself is linked dynamically, as programs are unless somebody cares.

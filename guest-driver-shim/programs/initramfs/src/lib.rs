@@ -9,14 +9,16 @@ mod archive;
 mod executable;
 mod guest_path;
 mod kernel;
+mod modinfo;
 mod modules;
 mod read;
 mod workload;
 
 pub use archive::{Archive, ArchiveError};
-pub use executable::{ProgramError, check_program};
+pub use executable::{ProgramError, check_program, is_linux_program};
 pub use guest_path::{GuestPath, GuestPathError};
 pub use kernel::release_of;
+pub use modinfo::ModuleFileError;
 pub use modules::{KernelModule, ModuleFolder};
 pub use workload::{FileMapping, MappingError, Workload, WorkloadError};
 

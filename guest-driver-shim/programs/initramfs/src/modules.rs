@@ -1,10 +1,12 @@
 //! Kernel modules: where those of a kernel are, and which others one needs.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::guest_path::{GuestPath, GuestPathError};
+use crate::modinfo;
 
 /// Where modules lie, below a root.
 const FOLDERS: [&str; 2] = ["lib/modules", "usr/lib/modules"];
@@ -12,6 +14,8 @@ const FOLDERS: [&str; 2] = ["lib/modules", "usr/lib/modules"];
 const WANTED: [&str; 4] = ["uio_pci_generic", "virtio_pci", "virtio_blk", "virtio_rng"];
 /// Largest list of dependencies, in bytes.
 const LIST_BYTES_MAX: u64 = 16 << 20;
+/// Largest module whose dependencies are read from its file, in bytes.
+const MODULE_BYTES_MAX: u64 = 256 << 20;
 
 /// A kernel module for a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +52,8 @@ impl ModuleFolder {
     /// Finds the modules of release `release` for the kernel file `kernel`. It looks in the folder
     /// tree that contains the file, as an unpacked package has it (`lib/modules` beside
     /// `boot/vmlinuz`), then in this host's own folders. Returns `None` if neither has modules of
-    /// this release.
+    /// this release. A folder without `modules.dep` counts too, if it has a folder `kernel`: so a
+    /// package is unpacked before depmod(8) has run.
     #[must_use]
     pub fn find(kernel: &Path, release: &str) -> Option<Self> {
         let kernel = std::path::absolute(kernel).ok()?;
@@ -56,7 +61,7 @@ impl ModuleFolder {
         let folders = trees.flat_map(|tree| FOLDERS.map(|folder| tree.join(folder)));
         folders
             .map(|folder| folder.join(release))
-            .find(|folder| folder.join("modules.dep").is_file())
+            .find(|folder| folder.join("modules.dep").is_file() || folder.join("kernel").is_dir())
             .map(|folder| Self {
                 folder,
                 release: release.to_owned(),
@@ -70,7 +75,7 @@ impl ModuleFolder {
     }
 
     /// Returns the path of `modules.dep`, the file that lists which other modules each module
-    /// needs.
+    /// needs. The file may be absent.
     #[must_use]
     pub fn list(&self) -> PathBuf {
         self.folder.join("modules.dep")
@@ -80,7 +85,7 @@ impl ModuleFolder {
     /// needs itself. Modules that this kernel does not have are left out.
     ///
     /// # Errors
-    /// An I/O error if `modules.dep` cannot be read.
+    /// As for [`Self::named`].
     pub fn wanted(&self) -> io::Result<Vec<KernelModule>> {
         self.named(&WANTED)
     }
@@ -89,11 +94,16 @@ impl ModuleFolder {
     /// that this kernel does not have are left out.
     ///
     /// # Errors
-    /// An I/O error if `modules.dep` cannot be read.
+    /// An I/O error if `modules.dep` cannot be read. Without `modules.dep`, if the folder or one of
+    /// these modules cannot be read, or if a module is compressed.
     pub fn named(&self, names: &[&str]) -> io::Result<Vec<KernelModule>> {
         let path = self.list();
-        let list = crate::read::read_file(&path, LIST_BYTES_MAX)?.content;
-        let names = in_order(&String::from_utf8_lossy(&list), names);
+        let names = if path.is_file() {
+            let list = crate::read::read_file(&path, LIST_BYTES_MAX)?.content;
+            in_order(&String::from_utf8_lossy(&list), names)
+        } else {
+            self.in_order_of_files(names)?
+        };
         let place = |name: String| {
             let inside = Path::new("/lib/modules").join(&self.release).join(&name);
             let guest = GuestPath::new(inside).map_err(io::Error::other)?;
@@ -102,6 +112,104 @@ impl ModuleFolder {
         };
         names.into_iter().map(place).collect()
     }
+}
+
+impl ModuleFolder {
+    /// Returns the folder of the kernel's release.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Returns whether a guest has the module called `name`: it is one of `modules`, or the kernel
+    /// contains it (`modules.builtin`, a list that the kernel's build makes).
+    #[must_use]
+    pub fn provides(&self, name: &str, modules: &[KernelModule]) -> bool {
+        let mut given = modules
+            .iter()
+            .map(|module| name_of(&module.guest.to_string()));
+        let is_built_in = || {
+            let list = self.folder.join("modules.builtin");
+            crate::read::read_file(&list, LIST_BYTES_MAX).is_ok_and(|list| {
+                let list = String::from_utf8_lossy(&list.content).into_owned();
+                list.lines().any(|path| name_of(path) == name)
+            })
+        };
+        given.any(|given| given == name) || is_built_in()
+    }
+
+    /// Paths of the modules called `wanted`, each behind those that it needs, from the modules' own
+    /// files.
+    fn in_order_of_files(&self, wanted: &[&str]) -> io::Result<Vec<String>> {
+        let mut files = HashMap::new();
+        find_modules(&self.folder, Path::new(""), &mut files)?;
+        let mut order = Vec::new();
+        let mut open: Vec<(String, bool)> =
+            wanted.iter().rev().map(|n| (name_of(n), false)).collect();
+        // Each module is removed when its turn comes, so that this ends for modules in a circle.
+        let mut ready = HashMap::new();
+        while let Some((name, is_ready)) = open.pop() {
+            if is_ready {
+                order.extend(ready.remove(&name));
+                continue;
+            }
+            let Some(path) = files.remove(&name) else {
+                continue;
+            };
+            let needs = self.depends(&path)?;
+            ready.insert(name.clone(), path);
+            open.push((name, true));
+            open.extend(needs.iter().rev().map(|need| (name_of(need), false)));
+        }
+        Ok(order)
+    }
+
+    /// Returns the names of the modules that the module at `path` in this folder needs.
+    fn depends(&self, path: &str) -> io::Result<Vec<String>> {
+        let file = self.folder.join(path);
+        if modinfo::is_compressed(&file) {
+            // The tree of `lib/modules/RELEASE`.
+            let tree = self.folder.ancestors().nth(3).unwrap_or(Path::new("/"));
+            return Err(io::Error::other(format!(
+                "{path} is compressed and {} has no modules.dep: run `depmod -b {} {}`",
+                self.folder.display(),
+                tree.display(),
+                self.release
+            )));
+        }
+        let image = crate::read::read_file(&file, MODULE_BYTES_MAX)?.content;
+        modinfo::depends(&image).map_err(|e| io::Error::other(format!("{path}: {e}")))
+    }
+}
+
+/// Adds the modules in folder `inside` of `root` to `found`: by their names, their paths below
+/// `root`. Does not follow links.
+fn find_modules(root: &Path, inside: &Path, found: &mut HashMap<String, String>) -> io::Result<()> {
+    for entry in std::fs::read_dir(root.join(inside))? {
+        let entry = entry?;
+        let path = inside.join(entry.file_name());
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            find_modules(root, &path, found)?;
+        } else if kind.is_file() && is_module(&entry.file_name()) {
+            // Names of modules are ASCII; another could not be one that is wanted.
+            let path = path.to_string_lossy().into_owned();
+            found.insert(name_of(&path), path);
+        }
+    }
+    Ok(())
+}
+
+/// Returns whether a file name is that of a module, which may be compressed.
+fn is_module(name: &OsString) -> bool {
+    let name = Path::new(name);
+    let plain = match modinfo::is_compressed(name) {
+        true => name.file_stem().map(Path::new),
+        false => Some(name),
+    };
+    plain
+        .and_then(Path::extension)
+        .is_some_and(|extension| extension == "ko")
 }
 
 /// Paths of the modules called `wanted`, each behind those that it needs, from a list as depmod(8)
@@ -185,6 +293,97 @@ nonsense without a colon
             "/lib/modules/1.2.3/kernel/drivers/uio/uio.ko"
         );
         assert!(ModuleFolder::find(&tree.join("boot/vmlinuz"), "1.2.3").is_none());
+    }
+
+    /// A folder that goes with its test.
+    struct Tree(PathBuf);
+
+    impl Tree {
+        fn new(name: &str) -> Self {
+            let name = format!("causeway-modules-{name}-{}", std::process::id());
+            Self(std::env::temp_dir().join(name))
+        }
+
+        /// Writes a module, as a package has it.
+        fn module(&self, path: &str, depends: &str) {
+            let path = self.0.join("usr/lib/modules/1.2.3/kernel").join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            let information = format!("license=GPL\0depends={depends}\0");
+            std::fs::write(path, modinfo::tests::module(information.as_bytes())).unwrap();
+        }
+
+        fn found(&self) -> ModuleFolder {
+            ModuleFolder::find(&self.0.join("boot/vmlinuz"), "1.2.3").unwrap()
+        }
+    }
+
+    impl Drop for Tree {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn without_a_list_modules_name_those_that_they_need_themselves() {
+        let tree = Tree::new("unlisted");
+        tree.module("drivers/uio/uio.ko", "");
+        tree.module("drivers/uio/uio_pci_generic.ko", "uio");
+        tree.module(
+            "drivers/virtio/virtio_pci.ko",
+            "virtio_ring,virtio,virtio-absent",
+        );
+        tree.module("drivers/virtio/virtio.ko", "");
+        tree.module("drivers/virtio/virtio_ring.ko", "virtio");
+        // A circle, which no real modules have.
+        tree.module("drivers/char/virtio-rng.ko", "virtio_blk");
+        tree.module("drivers/block/virtio_blk.ko", "virtio_rng");
+        tree.module("drivers/net/unreadable.ko.txt", "");
+        let wanted = tree.found().wanted().unwrap();
+        let names: Vec<String> = wanted
+            .iter()
+            .map(|m| name_of(&m.guest.to_string()))
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "uio",
+                "uio_pci_generic",
+                "virtio",
+                "virtio_ring",
+                "virtio_pci",
+                "virtio_rng",
+                "virtio_blk"
+            ]
+        );
+        assert!(
+            wanted.iter().all(|module| module.host.is_file()),
+            "{wanted:?}"
+        );
+        let place = "/lib/modules/1.2.3/kernel/drivers/uio/uio.ko";
+        assert_eq!(wanted[0].guest.to_string(), place);
+    }
+
+    #[test]
+    fn a_module_is_there_as_a_file_or_in_the_kernel() {
+        let tree = Tree::new("provided");
+        tree.module("drivers/uio/uio.ko", "");
+        let folder = tree.found();
+        assert!(!folder.provides("uio_pci_generic", &folder.wanted().unwrap()));
+        let list = tree.0.join("usr/lib/modules/1.2.3/modules.builtin");
+        std::fs::write(&list, "kernel/drivers/uio/uio_pci_generic.ko\n").unwrap();
+        assert!(folder.provides("uio_pci_generic", &[]));
+        std::fs::remove_file(&list).unwrap();
+        tree.module("drivers/uio/uio_pci_generic.ko", "uio");
+        assert!(folder.provides("uio_pci_generic", &folder.wanted().unwrap()));
+    }
+
+    #[test]
+    fn compressed_modules_without_a_list_need_depmod() {
+        let tree = Tree::new("compressed");
+        tree.module("drivers/uio/uio_pci_generic.ko.xz", "uio");
+        let message = tree.found().wanted().unwrap_err().to_string();
+        let way_out = format!("run `depmod -b {} 1.2.3`", tree.0.join("usr").display());
+        assert!(message.contains(&way_out), "{message}");
     }
 
     #[test]

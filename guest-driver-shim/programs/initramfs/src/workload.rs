@@ -11,6 +11,7 @@ use crate::INIT;
 use crate::archive::{Archive, ArchiveError};
 use crate::executable::{ProgramError, check_program};
 use crate::guest_path::{GuestPath, GuestPathError};
+use crate::modinfo::{ModuleFileError, check_module};
 use crate::modules::KernelModule;
 use crate::read::{ALL_BYTES_MAX, HostFile, read_file};
 
@@ -122,6 +123,14 @@ pub enum WorkloadError {
         /// Why a guest cannot run it.
         source: ProgramError,
     },
+    /// A guest cannot load a kernel module.
+    #[error("the guest cannot load the kernel module {}", path.display())]
+    Module {
+        /// File on the host.
+        path: PathBuf,
+        /// Why a guest cannot load it.
+        source: ModuleFileError,
+    },
     /// A file cannot have its path in the guest.
     #[error(transparent)]
     Path(#[from] GuestPathError),
@@ -147,6 +156,7 @@ impl Workload {
     /// # Errors
     /// * [`WorkloadError::Read`]: a file of the host cannot be read.
     /// * [`WorkloadError::Program`]: a guest cannot run the program.
+    /// * [`WorkloadError::Module`]: a guest cannot load a module.
     /// * [`WorkloadError::Path`]: a file's path in the guest is not valid.
     /// * [`WorkloadError::Archive`]: a path in the guest is already taken, or a file is too large.
     /// * [`WorkloadError::Hidden`]: the guest mounts a file system over a file's path.
@@ -155,7 +165,7 @@ impl Workload {
         let program = self.add_program(&mut contents)?;
         let mut modules = Vec::new();
         for module in &self.modules {
-            contents.add("kernel module", &module.host, &module.guest)?;
+            contents.add_module(module)?;
             modules.push(module.guest.to_path());
         }
         for file in &self.files {
@@ -221,6 +231,20 @@ impl Contents {
             return Err(WorkloadError::Hidden { path, folder });
         }
         let file = self.read(what, host)?;
+        self.place(file, guest)
+    }
+
+    fn add_module(&mut self, module: &KernelModule) -> Result<(), WorkloadError> {
+        let path = &module.host;
+        let file = self.read("kernel module", path)?;
+        check_module(path, &file.content).map_err(|source| WorkloadError::Module {
+            path: path.clone(),
+            source,
+        })?;
+        self.place(file, &module.guest)
+    }
+
+    fn place(&mut self, file: HostFile, guest: &GuestPath) -> Result<(), WorkloadError> {
         let rights = if file.executable { 0o755 } else { 0o644 };
         self.archive.file(guest, rights, file.content)?;
         Ok(())
@@ -286,7 +310,7 @@ mod tests {
     fn a_workload_has_the_init_the_program_its_arguments_and_files() {
         let folder = Folder::new("whole");
         let data = folder.file("data.bin", b"some data of the host");
-        let module = folder.file("my.ko", b"a module");
+        let module = folder.file("my.ko", &crate::modinfo::tests::module(b"depends=\0"));
         let mut workload = folder.workload();
         workload.arguments = vec!["--size".into(), "12 MiB".into()];
         workload.files = vec![mapping(&format!("{}:/data/in", data.display())).unwrap()];
@@ -353,6 +377,16 @@ mod tests {
         let error = workload.initramfs().unwrap_err();
         assert_eq!(error.to_string(), "cannot read the file /nonexistent/file");
         assert!(error.source().unwrap().to_string().contains("No such file"));
+        let mut workload = folder.workload();
+        let noise = folder.file("random.bin", b"\x12\x34");
+        workload.modules = vec![KernelModule::new(&noise).unwrap()];
+        let error = workload.initramfs().unwrap_err();
+        assert!(error.to_string().ends_with("random.bin"), "{error}");
+        let source = error.source().unwrap().to_string();
+        assert!(
+            source.contains("not a kernel module: it has 2 bytes"),
+            "{source}"
+        );
         let mut workload = folder.workload();
         workload.program = folder.file("script", b"#!/bin/sh\n");
         let error = workload.initramfs().unwrap_err();

@@ -4,7 +4,6 @@
 mod bench;
 mod machine;
 mod mail;
-mod port;
 mod program;
 
 use std::sync::OnceLock;

@@ -141,4 +141,8 @@ impl<K: Kernels> Queue for WorkQueue<K> {
     fn finish(&mut self) -> Result<(), Fault> {
         self.fault.clone().map_or(Ok(()), Err)
     }
+
+    fn runs_behind(&self) -> bool {
+        false
+    }
 }

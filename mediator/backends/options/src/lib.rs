@@ -87,6 +87,44 @@ pub fn help<O>(keys: &[Key<O>]) -> String {
     lines
 }
 
+/// Suffixes of a size, each with the number of MiB that it stands for.
+const SIZE_SUFFIXES: [(&str, u64); 6] = [
+    ("TiB", 1 << 20),
+    ("GiB", 1 << 10),
+    ("MiB", 1),
+    ("T", 1 << 20),
+    ("G", 1 << 10),
+    ("M", 1),
+];
+
+/// How to write a size, for messages and help.
+pub const SIZE_FORM: &str = "in MiB, or with suffix M, G or T";
+
+/// Parses a size as all options of the command take it, and returns it in MiB. A plain number is a
+/// number of MiB; the suffixes `M`, `G`, `T`, `MiB`, `GiB` and `TiB` name another unit, in upper or
+/// lower case. Returns `None` if `text` is not a size, or if the size does not fit 64 bits.
+///
+/// # Examples
+/// ```
+/// use causeway_backend_options::size_mib;
+///
+/// assert_eq!(size_mib("4G"), Some(4096));
+/// assert_eq!(size_mib("512"), Some(512));
+/// assert_eq!(size_mib("4GB"), None);
+/// ```
+pub fn size_mib(text: &str) -> Option<u64> {
+    let unit = SIZE_SUFFIXES.iter().find_map(|(suffix, unit_mib)| {
+        let (digits, end) = text.split_at_checked(text.len().checked_sub(suffix.len())?)?;
+        end.eq_ignore_ascii_case(suffix)
+            .then_some((digits, *unit_mib))
+    });
+    let (digits, unit_mib) = unit.unwrap_or((text, 1));
+    // `parse` alone would take a sign, too.
+    let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+    let number = digits.parse::<u64>().ok().filter(|_| is_number)?;
+    number.checked_mul(unit_mib)
+}
+
 /// A value that the user typed, with the name of its key for error messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Value<'a> {
@@ -122,25 +160,16 @@ impl<'a> Value<'a> {
         number.ok_or_else(|| self.invalid(format!("{} to {}", range.start(), range.end())))
     }
 
-    /// Parses the value as a size and returns it in bytes. `512` and `512MiB` mean 512 MiB, `4GiB`
-    /// means 4 GiB.
+    /// Parses the value as a size (see [`size_mib`]) and returns it in bytes.
     ///
     /// # Errors
     /// [`OptionError::Value`] if the value is not a size, or is outside `range_mib`, which is in
     /// MiB.
     pub fn mebibytes(self, range_mib: RangeInclusive<u64>) -> Result<u64, OptionError> {
-        let (digits, unit_mib) = match self.text.strip_suffix("GiB") {
-            Some(digits) => (digits, 1024),
-            None => (self.text.strip_suffix("MiB").unwrap_or(self.text), 1),
-        };
-        let size_mib = digits.parse::<u64>().ok();
-        let size_mib = size_mib.and_then(|size| size.checked_mul(unit_mib));
-        let size_mib = size_mib.filter(|size| range_mib.contains(size));
+        let size_mib = size_mib(self.text).filter(|size| range_mib.contains(size));
         size_mib.map(|size| size << 20).ok_or_else(|| {
             let (least, most) = (range_mib.start(), range_mib.end());
-            self.invalid(format!(
-                "{least} to {most} (MiB; or with suffix MiB or GiB)"
-            ))
+            self.invalid(format!("{least} to {most} ({SIZE_FORM})"))
         })
     }
 
@@ -266,15 +295,51 @@ mod tests {
             ripe: true,
         };
         assert_eq!(Fruit::parse(None, &pairs), Ok(fruit));
-        for text in ["64", "64MiB"] {
+        for text in ["64", "64MiB", "64M", "64m"] {
             let fruit = Fruit::parse(None, &[("weight", text)]).unwrap();
             assert_eq!(fruit.weight_bytes, 64 << 20);
         }
     }
 
     #[test]
+    fn sizes_have_units_and_nothing_else_behind_the_number() {
+        for (text, mib) in [
+            ("0", 0),
+            ("7", 7),
+            ("4G", 4 << 10),
+            ("4g", 4 << 10),
+            ("4gib", 4 << 10),
+            ("2T", 2 << 20),
+            ("2TiB", 2 << 20),
+            ("18446744073709551615M", u64::MAX),
+        ] {
+            assert_eq!(size_mib(text), Some(mib), "{text}");
+        }
+        for text in [
+            "",
+            "G",
+            "MiB",
+            "-1",
+            "+1",
+            "-1G",
+            "1.5G",
+            "4 G",
+            "4GB",
+            "4K",
+            "4Gi",
+            "G4",
+            "\u{663}",
+            "1é",
+            "18446744073709551616",
+            "18446744073709551615G",
+        ] {
+            assert_eq!(size_mib(text), None, "{text}");
+        }
+    }
+
+    #[test]
     fn each_refusal_names_the_value_and_what_is_valid() {
-        let size = "1 to 4096 (MiB; or with suffix MiB or GiB)";
+        let size = format!("1 to 4096 ({SIZE_FORM})");
         for (key, value, message) in [
             (
                 "pieces",

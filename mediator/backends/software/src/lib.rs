@@ -24,6 +24,7 @@ mod clock;
 mod counts;
 mod device;
 mod exec;
+mod image;
 mod isa;
 mod limits;
 mod lower;

@@ -10,6 +10,7 @@ use causeway_protocol::Access;
 use causeway_protocol::message::Parameter;
 
 use crate::exec::footprint_bytes;
+use crate::image;
 use crate::limits::SHARED_BYTES_MAX;
 use crate::lower::{self, Segment, Variables};
 use crate::pool::Charge;
@@ -77,9 +78,7 @@ impl Drop for VariableMappings {
 
 /// Loads a module from its text.
 pub(crate) fn load(state: &Arc<SpaceState>, image: &[u8]) -> Result<SoftwareModule, ModuleError> {
-    let end = image.iter().position(|b| *b == 0).unwrap_or(image.len());
-    let text = std::str::from_utf8(&image[..end])
-        .map_err(|_| failed("the image is not PTX text: compile to PTX (nvcc -ptx)"))?;
+    let text = image::text(image).map_err(|e| failed(e.to_string()))?;
     let tree = ptx::parse(text).map_err(|e| ModuleError::new(e.line, e.reason))?;
     let range = state
         .reserve_variables()

@@ -8,6 +8,7 @@ use causeway_protocol::message::Status;
 use super::packet::Packet;
 use crate::backend::{Fault, Kernel, Launch, MemoryWork, Progress, Queue, Work};
 use crate::bell::Bell;
+use crate::busy::{Burst, UnderWay};
 use crate::fence::FenceSignal;
 use crate::shared_space::SharedSpace;
 
@@ -46,6 +47,8 @@ pub(super) struct Executor {
     pub space: Arc<SharedSpace>,
     pub signal: Arc<FenceSignal>,
     pub bell: Arc<Bell>,
+    /// What the queue has under way.
+    pub burst: Burst,
 }
 
 impl Executor {
@@ -74,6 +77,7 @@ impl Executor {
     pub fn progress(&mut self) -> Result<Progress, Fault> {
         let progress = self.queue.poll()?;
         if progress == Progress::Idle {
+            self.burst.end();
             self.signal.notify();
         }
         Ok(progress)
@@ -85,7 +89,12 @@ impl Executor {
     }
 
     fn submit(&mut self, work: Work<'_>) -> Result<(), Stop> {
-        self.queue.submit(work).map_err(Stop::Fault)
+        self.burst.begin(kind_of(&work));
+        let submitted = self.queue.submit(work);
+        if !self.queue.runs_behind() {
+            self.burst.end();
+        }
+        submitted.map_err(Stop::Fault)
     }
 
     fn replay(&mut self, handle: u32) -> Result<(), Stop> {
@@ -103,6 +112,7 @@ impl Executor {
     fn acquire(&mut self, address: u64, wanted: u64) -> Result<(), Stop> {
         // On a queue that runs behind, what came before may be what releases the fence.
         self.queue.finish().map_err(Stop::Fault)?;
+        self.burst.end();
         let look = || {
             if self.bell.stopped() {
                 return Some(Err(Stop::Asked));
@@ -127,6 +137,17 @@ impl Executor {
             if let Some(outcome) = self.signal.wait_until(deadline, look) {
                 return outcome;
             }
+        }
+    }
+}
+
+/// Returns what the GPU has under way after `work`.
+fn kind_of(work: &Work<'_>) -> UnderWay {
+    match work {
+        Work::Launch(_) | Work::Replay { .. } => UnderWay::Kernels,
+        Work::Memory(MemoryWork::Copy { .. } | MemoryWork::Fill { .. }) => UnderWay::Memory,
+        Work::Memory(MemoryWork::Release { .. } | MemoryWork::Timestamp { .. }) => {
+            UnderWay::Nothing
         }
     }
 }

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -21,6 +22,10 @@ use crate::socket::SocketError;
 const END_PATIENCE: Duration = Duration::from_secs(1);
 /// Longest wait for a killed process: the kernel may have to end a GPU context first.
 const KILL_PATIENCE: Duration = Duration::from_secs(20);
+
+/// Number of worker processes whose starts and ends are info lines of the log; later ones have
+/// level debug, because a guest can cause any number of them.
+const INFO_LINES: u64 = 256;
 
 /// Variables of the environment that a worker inherits; and all that begin with `CAUSEWAY_`.
 const VARIABLES: [&str; 9] = [
@@ -121,6 +126,8 @@ pub(super) struct Process {
     id: u32,
     descriptor: OwnedFd,
     ended: OnceLock<ExitStatus>,
+    /// Level of log lines about this process's start and end.
+    level: log::Level,
     _spawner: Arc<Spawner>,
 }
 
@@ -139,11 +146,18 @@ impl Process {
             // A process without a descriptor cannot be monitored: end it.
             let _ = child.kill().and_then(|()| child.wait());
         })?;
+        let level = level();
+        log::log!(
+            level,
+            "worker process {} starts, for session {session}",
+            child.id()
+        );
         Ok(Self {
             id: child.id(),
             child: Mutex::new(child),
             descriptor,
             ended: OnceLock::new(),
+            level,
             _spawner: Arc::clone(spawner),
         })
     }
@@ -181,7 +195,10 @@ impl Process {
             }
             let mut child = self.child.lock();
             if let Ok(Some(status)) = child.try_wait() {
-                return self.ended.get_or_init(|| status) == &status;
+                if self.ended.set(status).is_ok() {
+                    log::log!(self.level, "worker process {} {}", self.id, how(status));
+                }
+                return true;
             }
             drop(child);
             let left = deadline.saturating_duration_since(Instant::now());
@@ -214,12 +231,7 @@ impl Process {
     /// Returns the end of a sentence that says how the process ended, for example "ended with code
     /// 3"; `None` unless [`Self::wait`] has seen it end.
     pub fn ending(&self) -> Option<String> {
-        let status = self.ended.get()?;
-        Some(match (status.signal(), status.code()) {
-            (Some(signal), _) => format!("was killed by signal {signal}"),
-            (None, Some(code)) => format!("ended with code {code}"),
-            (None, None) => "ended".to_owned(),
-        })
+        self.ended.get().map(|status| how(*status))
     }
 
     /// Returns the resident memory of the process in bytes, without shared memory such as guest
@@ -231,6 +243,24 @@ impl Process {
             line.trim().strip_suffix("kB")?.trim().parse().ok()
         };
         Some((kib("RssAnon:")? + kib("RssFile:")?) << 10)
+    }
+}
+
+/// Returns the end of a sentence that says how a process ended.
+fn how(status: ExitStatus) -> String {
+    match (status.signal(), status.code()) {
+        (Some(signal), _) => format!("was killed by signal {signal}"),
+        (None, Some(code)) => format!("ended with code {code}"),
+        (None, None) => "ended".to_owned(),
+    }
+}
+
+/// Returns the level of log lines about the next process.
+fn level() -> log::Level {
+    static STARTED: AtomicU64 = AtomicU64::new(0);
+    match STARTED.fetch_add(1, Ordering::Relaxed) {
+        ..INFO_LINES => log::Level::Info,
+        _ => log::Level::Debug,
     }
 }
 

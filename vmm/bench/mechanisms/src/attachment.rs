@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use causeway_bench_workloads::host_bytes;
-use causeway_bench_workloads::host_interface::{PORT_FORWARD, PORT_SAMPLE, trap};
+use causeway_bench_workloads::host_interface::{PORT_FORWARD, PORT_SAMPLE, PORT_SINGLES, trap};
 use causeway_bench_workloads::measurement_plan::{Effort, Plan};
 use causeway_mediator::backend::Backend;
 use causeway_memory::Mapping;
@@ -20,6 +20,7 @@ use crate::forward::Forward;
 use crate::native::Native;
 use crate::passthrough::PassthroughDevice;
 use crate::samples::{Measurement, Samples};
+use crate::singles::{SingleTimes, SinglesPort};
 use crate::trap::{Trap, TrapMemory, TrapRegisters};
 
 /// Number of cards: two of devices, and one of the host.
@@ -32,6 +33,7 @@ pub struct Mechanisms {
     backend: Arc<dyn Backend>,
     plan: Plan,
     taken: Arc<Mutex<Vec<Measurement>>>,
+    singles: Arc<Mutex<Vec<SingleTimes>>>,
     native: Arc<Mutex<Native>>,
     device: Option<Arc<PassthroughDevice>>,
 }
@@ -59,6 +61,7 @@ impl Mechanisms {
             backend,
             plan: Plan::all(effort, 1),
             taken: Arc::default(),
+            singles: Arc::default(),
             native: Arc::new(Mutex::new(native)),
             device: None,
         })
@@ -81,6 +84,12 @@ impl Mechanisms {
     /// were taken.
     pub fn taken(&self) -> Vec<Measurement> {
         self.taken.lock().clone()
+    }
+
+    /// Returns the times of single operations taken so far, the guest's and the host's: one element
+    /// for each cell.
+    pub fn singles(&self) -> Vec<SingleTimes> {
+        self.singles.lock().clone()
     }
 
     /// Returns the number of samples taken so far, and the last sample, if there is one.
@@ -119,6 +128,14 @@ impl Attach for Mechanisms {
             device: self.device.clone(),
         };
         ports.insert(Port(PORT_SAMPLE), 4, Arc::new(samples))?;
+        let singles = SinglesPort {
+            ram: Arc::clone(ram),
+            plan: self.plan,
+            taken: Arc::clone(&self.singles),
+            native: Arc::clone(&self.native),
+            device: self.device.clone(),
+        };
+        ports.insert(Port(PORT_SINGLES), 4, Arc::new(singles))?;
         let forward = Forward::new(self.card(stop)?, low, Arc::clone(stop));
         ports.insert(Port(PORT_FORWARD), 4, Arc::new(forward))?;
         let trap = Trap::new(self.card(stop)?);

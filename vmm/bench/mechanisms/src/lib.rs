@@ -19,9 +19,11 @@ mod native;
 mod own;
 mod passthrough;
 mod samples;
+mod singles;
 mod trap;
 
 pub use attachment::Mechanisms;
 pub use card::CardError;
 pub use passthrough::{PassedDeviceError, PassthroughDevice};
 pub use samples::Measurement;
+pub use singles::SingleTimes;

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_bench_workloads::{Cell, Kernel, Mechanism, Shape, Stopwatch, measure};
+use causeway_bench_workloads::{Cell, Kernel, Mechanism, Shape, Stopwatch, measure, time_singles};
 use causeway_memory::MemoryError;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -53,23 +53,60 @@ impl Native {
     /// Takes one sample of `cell` on the card. Returns `None` if the back end reports an error in
     /// this sample or did so in an earlier one.
     pub fn measure(&mut self, cell: &Cell) -> Option<NativeTime> {
+        self.guarded(|direct, host| {
+            let mut watch = Watch::default();
+            measure(direct, cell, host, &mut watch);
+            watch.taken
+        })
+    }
+
+    /// Times single operations of `cell` on the card into `times`, in nanoseconds, and returns how
+    /// many; fewer if they would take longer than `budget_ns`. Returns `None` as [`Self::measure`].
+    pub fn time_singles(
+        &mut self,
+        cell: &Cell,
+        times: &mut [u64],
+        budget_ns: u64,
+    ) -> Option<usize> {
+        self.guarded(|direct, host| time_singles(direct, cell, host, (times, budget_ns), clock()))
+    }
+
+    /// As [`Self::time_singles`], on the memory of a passed-through device. Returns `None` as
+    /// [`Self::measure_on`].
+    pub fn time_singles_on(
+        &mut self,
+        device: &PassthroughDevice,
+        cell: &Cell,
+        times: &mut [u64],
+        budget_ns: u64,
+    ) -> Option<usize> {
+        device.time_singles(cell, self.host.bytes(), times, budget_ns)
+    }
+
+    /// Calls `work` with the card and the buffer. Returns `None` if it fails or an earlier call
+    /// has.
+    fn guarded<T>(&mut self, work: impl FnOnce(&mut Direct<'_>, &mut [u8]) -> T) -> Option<T> {
         if self.has_failed {
             return None;
         }
         let sample = AssertUnwindSafe(|| {
-            let mut watch = Watch::default();
             let mut direct = Direct {
                 card: &mut self.card,
             };
-            measure(&mut direct, cell, self.host.bytes(), &mut watch);
-            watch.taken
+            work(&mut direct, self.host.bytes())
         });
         // Workloads end where they fail. A guest that asks for this one must not end with it: its
         // samples are kept.
-        let taken = catch_unwind(sample).ok();
-        self.has_failed = taken.is_none();
-        taken
+        let done = catch_unwind(sample).ok();
+        self.has_failed = done.is_none();
+        done
     }
+}
+
+/// Returns a clock that counts nanoseconds.
+pub(crate) fn clock() -> impl FnMut() -> u64 {
+    let start = Instant::now();
+    move || start.elapsed().as_nanos() as u64
 }
 
 struct Direct<'c> {

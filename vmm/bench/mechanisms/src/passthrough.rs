@@ -6,7 +6,9 @@ use std::io;
 use std::sync::Arc;
 
 use causeway_bench_workloads::measurement_plan::Effort;
-use causeway_bench_workloads::{Cell, DeviceMemory, Kernel, Mechanism, Shape, host_bytes, measure};
+use causeway_bench_workloads::{
+    Cell, DeviceMemory, Kernel, Mechanism, Shape, host_bytes, measure, time_singles,
+};
 use causeway_host_vfio::{
     Address, Choice, Container, ContainerError, Decoding, Device, Host, MapError, Mapping,
     OpenError, PreflightError, RegionIndex, TouchError, VfioDeviceFd,
@@ -16,7 +18,7 @@ use causeway_vfio_backend::{BarError, choose_bar};
 use causeway_vmm::passthrough::{DeviceSource, HostDevices, PassThroughError};
 use parking_lot::Mutex;
 
-use crate::native::{NativeTime, Watch};
+use crate::native::{NativeTime, Watch, clock};
 
 /// Returns the most memory of a device that is used, in bytes: the size of the largest copy.
 fn bytes_max() -> u64 {
@@ -129,6 +131,30 @@ impl PassthroughDevice {
         };
         measure(&mut bar, cell, host, &mut watch);
         Some(watch.taken)
+    }
+
+    /// Times single operations of `cell` on the device's memory into `times`, in nanoseconds, and
+    /// returns how many; fewer if they would take longer than `budget_ns`. Returns `None` as
+    /// [`Self::measure`].
+    pub(crate) fn time_singles(
+        &self,
+        cell: &Cell,
+        host: &mut [u8],
+        times: &mut [u64],
+        budget_ns: u64,
+    ) -> Option<usize> {
+        let mapped = self.mapped.lock();
+        let mapped = mapped.as_ref().filter(|mapped| mapped.decoding.is_on())?;
+        let mut bar = NativeBar {
+            mapping: &mapped.mapping,
+        };
+        Some(time_singles(
+            &mut bar,
+            cell,
+            host,
+            (times, budget_ns),
+            clock(),
+        ))
     }
 
     fn map(&self, device: &Device) -> Result<(), MapError> {

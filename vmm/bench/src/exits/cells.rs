@@ -1,12 +1,16 @@
 //! Results of each cell, from samples and phases.
 
-use causeway_bench_mechanisms::Measurement;
+use causeway_bench_mechanisms::{Measurement, SingleTimes};
 use causeway_bench_workloads::Cell;
+use causeway_bench_workloads::singles::{SINGLES_MIN, Single};
 use serde::Serialize;
 
 use super::counts::{ExitReport, KvmCounts, disagreement};
-use causeway_bench_medians::{Distribution, Ratio, median_of};
+use causeway_bench_medians::{self as medians, Distribution, NotTimed, Ratio, Singles, median_of};
 use causeway_run::report::PhaseReport;
+
+// A guest takes as many single times as a percentile needs.
+const _: () = assert!(SINGLES_MIN == medians::SINGLES_MIN);
 
 /// Largest ratio of the ends of a steady interval.
 const STEADY: f64 = 2.0;
@@ -38,6 +42,8 @@ pub struct CellReport {
     /// Processor time that this process used for one operation, in nanoseconds: the median over the
     /// samples.
     pub cpu_ns: Option<f64>,
+    /// Times of operations that were timed one by one, after all samples.
+    pub single: Singles,
     /// VM exits during the samples; absent for cells of the host, and if exits were not counted in
     /// one of the samples.
     pub exits: Option<ExitReport>,
@@ -70,10 +76,43 @@ impl CellReport {
             time,
             over_native: over_native(cell, &mine, taken).filter(|_| !is_native),
             cpu_ns: cpu_ns(&mine, phases.unwrap_or_default()),
+            single: not_timed(description.single).into(),
             exits: phases
                 .filter(|_| !is_native)
                 .and_then(|phases| ExitReport::of(phases, counts)),
         })
+    }
+}
+
+/// Returns why single operations of a workload have no times, if none were taken.
+const fn not_timed(single: Single) -> NotTimed {
+    match single {
+        Single::ByItself => NotTimed::NotReached,
+        Single::InLoop => NotTimed::InLoop,
+        Single::OfMany => NotTimed::OfMany,
+    }
+}
+
+impl CellReport {
+    /// Takes the times of single operations of this cell from those of all cells, if they were
+    /// taken.
+    pub fn take_singles(&mut self, all: &[SingleTimes]) {
+        let found = all.iter().find(|times| {
+            let SingleTimes { cell, .. } = times;
+            (cell.workload.name(), cell.size) == (self.workload, self.size)
+                && cell.mechanism.name() == self.mechanism
+        });
+        let Some(SingleTimes {
+            timer_ns, times_ns, ..
+        }) = found
+        else {
+            return;
+        };
+        let times: Vec<f64> = times_ns.iter().map(|ns| *ns as f64).collect();
+        self.single = match times.is_empty() {
+            true => NotTimed::TooLong.into(),
+            false => Singles::of(&times, Some(*timer_ns as f64)),
+        };
     }
 }
 
@@ -267,6 +306,32 @@ pub mod tests {
         let faults = faults_of_counting(&cell(kind), 2, &phases, KvmCounts::Emulations);
         assert_eq!(faults.len(), 2, "{faults:?}");
         assert!(faults[1].starts_with("phase 2 of 2: KVM"), "{faults:?}");
+    }
+
+    #[test]
+    fn single_operations_have_a_percentile_or_the_reason_why_not() {
+        let kind = MechanismKind::Mediated;
+        let with = |times_ns: &[u64]| {
+            let samples = [taken(kind, 0, 30)];
+            let report = CellReport::of(&cell(kind), &samples, &[], KvmCounts::Ports);
+            let mut report = report.unwrap();
+            assert_eq!(report.single.reason(), Some(NotTimed::NotReached));
+            // Those of another mechanism are not this cell's.
+            let singles = |kind, times_ns: &[u64]| SingleTimes {
+                cell: cell(kind),
+                timer_ns: 10,
+                times_ns: times_ns.to_vec(),
+            };
+            let native = singles(MechanismKind::Native, &[999; 100]);
+            report.take_singles(&[native, singles(kind, times_ns)]);
+            report.single
+        };
+        let mut times = [200; 100];
+        times[7] = 5000;
+        times[8] = 4000;
+        assert_eq!(with(&times).timed().unwrap().p99_ns, 4000.0);
+        assert_eq!(with(&[]).reason(), Some(NotTimed::TooLong));
+        assert_eq!(with(&[99; 100]).reason(), Some(NotTimed::TooShort));
     }
 
     #[test]

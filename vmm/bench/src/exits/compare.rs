@@ -1,79 +1,100 @@
 //! `--compare`: finds differences beyond noise between two reports.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::Path;
+use std::process::ExitCode;
 
 use causeway_bench_workloads::{MechanismKind, WorkloadKind};
 
+mod findings;
 mod reports;
 
 use super::cells::is_unsteady;
-use causeway_bench_medians::figures::{short, time as shown};
+use causeway_bench_medians::figures::time as shown;
 use causeway_bench_medians::{INTERVAL_SAMPLES_MIN, interval_among, interval_of};
-use causeway_terminal::Failure;
+use causeway_terminal::{self as terminal, Code, Failure, Origin, ReportFile};
+use findings::{
+    CellName, Change, Comparison, Figure, Findings, NotCompared, OnlyInOne, SCHEMA, Setting,
+    Source, Verdict,
+};
 use reports::{Cell, Report, printable, read};
 
 /// Medians that are closer than this, relative to the smaller one, count as equal: two runs of one
 /// program differ by as much, depending on the addresses of its code and memory.
 const CLOSE: f64 = 0.1;
 
-/// Reads the two reports of `--compare` and returns their differences as text for people.
+/// Compares the two reports of `--compare`, prints their differences, and writes them to the file
+/// `json`, if given. Returns the exit code, which is like that of diff(1): 0 if nothing changed
+/// beyond noise, 1 if something did.
 ///
 /// # Errors
 /// A usage failure if a file cannot be read, is not a report of `bench exits`, or is the report of
-/// a run that failed.
-pub fn run(before: &Path, after: &Path) -> Result<String, Failure> {
-    let (before, after) = (read(before)?, read(after)?);
-    Ok(compare(&before, &after))
+/// a run that failed, and if the reports have no cell whose times can be compared; a report failure
+/// if the result cannot be written.
+pub fn run(before: &Path, after: &Path, json: Option<&Path>) -> Result<ExitCode, Failure> {
+    let origin = Origin::now();
+    let [first, second] = [read(before)?, read(after)?];
+    let file = ReportFile::prepare(json)?;
+    let findings = compare(&first, &second);
+    let mut printed = Ok(());
+    if !file.is_output() {
+        printed = terminal::print_results(&findings.text());
+    }
+    let comparison = Comparison {
+        schema: SCHEMA,
+        causeway: env!("CARGO_PKG_VERSION"),
+        origin: origin.ended(),
+        before: Source::of(before, &first),
+        after: Source::of(after, &second),
+        verdict: findings.verdict(),
+        findings,
+    };
+    file.write(&comparison)?;
+    printed?;
+    match comparison.verdict {
+        Verdict::Unchanged => Ok(ExitCode::SUCCESS),
+        Verdict::Changed => Ok(Code::GuestFailed.into()),
+        Verdict::NotComparable => Err(not_comparable(before, after, &comparison.findings)),
+    }
 }
 
-/// Differences of the cells.
-#[derive(Default)]
-struct Findings {
-    /// Lines about changes.
-    changes: Vec<String>,
-    /// Lines about cells that cannot be compared.
-    open: Vec<String>,
-    /// Number of cells that are in both reports.
-    both: usize,
+/// Returns the failure of a comparison that says nothing about times.
+fn not_comparable(before: &Path, after: &Path, findings: &Findings) -> Failure {
+    let (before, after) = (before.display(), after.display());
+    Failure::usage(match findings.cells_compared {
+        0 => format!(
+            "cannot compare {before} with {after}: no cell is in both; measure the same workloads \
+             and mechanisms"
+        ),
+        _ => format!(
+            "cannot compare {before} with {after}: no cell has times that are steady, of at least \
+             {INTERVAL_SAMPLES_MIN} samples; measure again with --repetitions 12, beside no other \
+             work"
+        ),
+    })
 }
 
-fn compare(before: &Report, after: &Report) -> String {
-    let mut out = String::new();
-    // Writing to a string cannot fail.
-    for line in settings(before, after) {
-        let _ = writeln!(out, "differs: {line}");
-    }
-    let findings = cells(before, after);
-    for line in findings.changes.iter().chain(&findings.open) {
-        let _ = writeln!(out, "{line}");
-    }
-    for (cells, others, only) in [
+fn compare(before: &Report, after: &Report) -> Findings {
+    let mut findings = cells(before, after);
+    findings.settings = settings(before, after);
+    for (cells, others, report) in [
         (&before.cells, &after.cells, "first"),
         (&after.cells, &before.cells, "second"),
     ] {
-        let alone = |cell: &&Cell| others.iter().all(|other| other.key() != cell.key());
-        for cell in cells.iter().filter(alone) {
-            let _ = writeln!(out, "{}: in the {only} report only", cell.name());
-        }
+        let is_alone = |cell: &&Cell| others.iter().all(|other| other.key() != cell.key());
+        let alone = cells.iter().filter(is_alone).map(|cell| OnlyInOne {
+            cell: CellName::of(cell),
+            report,
+        });
+        findings.only_in_one.extend(alone);
     }
-    let _ = writeln!(
-        out,
-        "{} cells compared, {} changes beyond noise{}",
-        findings.both,
-        findings.changes.len(),
-        match findings.open.len() {
-            0 => String::new(),
-            n => format!("; the times of {n} could not be compared"),
-        }
-    );
-    out
+    findings
 }
 
 /// Returns the differences between the hosts and settings of the two runs.
-fn settings(before: &Report, after: &Report) -> Vec<String> {
+fn settings(before: &Report, after: &Report) -> Vec<Setting> {
     let effort = |report: &Report| String::from(if report.quick { "quick" } else { "full" });
+    let revision = |report: &Report| report.revision.clone().unwrap_or_default();
     let more = |report: &Report| {
         let more = report.host.more.iter();
         let more: Vec<String> = more
@@ -81,8 +102,8 @@ fn settings(before: &Report, after: &Report) -> Vec<String> {
             .collect();
         more.join(", ")
     };
-    type Setting<'s> = (&'s str, &'s dyn Fn(&Report) -> String);
-    let settings: [Setting<'_>; 8] = [
+    type Get<'s> = (&'static str, &'s dyn Fn(&Report) -> String);
+    let settings: [Get<'_>; 9] = [
         ("KVM", &|report| report.host.kvm.clone()),
         ("kernel", &|report| report.host.kernel.clone()),
         ("processor", &|report| report.host.cpu.clone()),
@@ -91,10 +112,15 @@ fn settings(before: &Report, after: &Report) -> Vec<String> {
         ("back end", &|report| report.backend.clone()),
         ("effort", &effort),
         ("causeway", &|report| report.causeway.clone()),
+        ("revision", &revision),
     ];
     let differing = settings.into_iter().filter_map(|(name, get)| {
-        let (before, after) = (printable(&get(before)), printable(&get(after)));
-        (before != after).then(|| format!("{name}: {before} → {after}"))
+        let [before, after] = [before, after].map(|report| printable(&get(report)));
+        (before != after).then_some(Setting {
+            name,
+            before,
+            after,
+        })
     });
     differing.collect()
 }
@@ -105,21 +131,31 @@ fn cells(before: &Report, after: &Report) -> Findings {
     let pairs = before.cells.iter();
     let pairs = pairs.filter_map(|cell| Some((cell, *later.get(&cell.key())?)));
     let pairs: Vec<(&Cell, &Cell)> = pairs.collect();
-    findings.both = pairs.len();
+    findings.cells_compared = pairs.len();
     for (cell, other) in &pairs {
-        let name = cell.name();
+        let mut changed = |figure, [before, after]: [f64; 2]| {
+            findings.changes.push(Change {
+                cell: CellName::of(cell),
+                figure,
+                before,
+                after,
+            });
+        };
         if cell.operations != other.operations {
-            let (before, after) = (cell.operations, other.operations);
-            let line = format!("{name}: {before} → {after} operations in a sample");
-            findings.changes.push(line);
+            let operations = [cell, other].map(|cell| cell.operations as f64);
+            changed(Figure::Operations, operations);
         }
-        match time(cell, other, pairs.len()) {
-            Times::Same => {}
-            Times::Changed(change) => findings.changes.push(format!("{name}: {change}")),
-            Times::Unknown(why) => findings.open.push(format!("{name}: {why}")),
+        let times = time(cell, other, pairs.len());
+        if let Times::Changed = times {
+            changed(Figure::Time, [cell, other].map(|cell| cell.time.median_ns));
         }
-        let exits = exits(cell, other).map(|change| format!("{name}: {change}"));
-        findings.changes.extend(exits);
+        if let Some(exits) = exits(cell, other) {
+            changed(Figure::Exits, exits);
+        }
+        if let Times::Unknown(reason) = times {
+            let cell = CellName::of(cell);
+            findings.not_compared.push(NotCompared { cell, reason });
+        }
     }
     findings
 }
@@ -127,7 +163,7 @@ fn cells(before: &Report, after: &Report) -> Findings {
 /// Result of comparing two times of a cell.
 enum Times {
     Same,
-    Changed(String),
+    Changed,
     Unknown(String),
 }
 
@@ -157,14 +193,7 @@ fn time(before: &Cell, after: &Cell, cells: usize) -> Times {
     if gap.is_none_or(|gap| gap <= CLOSE * first.min(second)) || host_did_too(before, after) {
         return Times::Same;
     }
-    let change = second / first;
-    let words = format!(
-        "time {} → {} ({}×)",
-        shown(first),
-        shown(second),
-        short(change)
-    );
-    Times::Changed(words)
+    Times::Changed
 }
 
 /// Returns the distance of two intervals; negative if they overlap.
@@ -185,9 +214,9 @@ fn host_did_too(before: &Cell, after: &Cell) -> bool {
     })
 }
 
-/// Compares exits, which are exact counts. Only the number of polls for the end of launches depends
-/// on time.
-fn exits(before: &Cell, after: &Cell) -> Option<String> {
+/// Compares exits, which are exact counts, and returns both if they differ. Only the number of
+/// polls for the end of launches depends on time.
+fn exits(before: &Cell, after: &Cell) -> Option<[f64; 2]> {
     let count = |cell: &Cell| Some(cell.exits.as_ref()?.user_space_per_operation);
     let (first, second) = (count(before)?, count(after)?);
     let distance = (second - first).abs();
@@ -195,7 +224,7 @@ fn exits(before: &Cell, after: &Cell) -> Option<String> {
         true => (first == 0.0) != (second == 0.0) || distance > CLOSE * first.min(second),
         false => first != second,
     };
-    differs.then(|| format!("exits {first} → {second} for each operation"))
+    differs.then_some([first, second])
 }
 
 /// Returns whether the guest polls a register for the end of work.
@@ -215,6 +244,8 @@ mod tests {
         sorted.sort_by(f64::total_cmp);
         Report {
             causeway: "1".to_owned(),
+            revision: None,
+            time: None,
             host: Host {
                 kvm: "svm".to_owned(),
                 kernel: "Linux 6.1".to_owned(),
@@ -241,6 +272,11 @@ mod tests {
                 }),
             }],
         }
+    }
+
+    /// The text about the differences of two reports.
+    fn compare(before: &Report, after: &Report) -> String {
+        super::compare(before, after).text()
     }
 
     const FIRST: [f64; 6] = [100.0, 104.0, 110.0, 103.0, 101.0, 103.0];
@@ -347,6 +383,19 @@ mod tests {
             text.ends_with("the times of 1 could not be compared\n"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_verdict_is_that_of_times_that_could_be_compared_or_of_any_change() {
+        let verdict = |after: &Report| super::compare(&report(&FIRST, 8.0), after).verdict();
+        assert_eq!(verdict(&report(&FIRST, 8.0)), Verdict::Unchanged);
+        assert_eq!(verdict(&report(&[206.0; 6], 8.0)), Verdict::Changed);
+        // Of five samples, only the exits can be compared.
+        assert_eq!(verdict(&report(&[103.0; 5], 9.0)), Verdict::Changed);
+        assert_eq!(verdict(&report(&[103.0; 5], 8.0)), Verdict::NotComparable);
+        let mut other = report(&FIRST, 8.0);
+        other.cells[0].size = 128;
+        assert_eq!(verdict(&other), Verdict::NotComparable, "no cell in both");
     }
 
     #[test]

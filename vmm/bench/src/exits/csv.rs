@@ -7,12 +7,13 @@ use super::cells::CellReport;
 use super::counts::ExitReport;
 use super::omission::{EVERYTHING, Omission};
 use super::report::ExitsReport;
+use causeway_bench_medians::SingleTimes;
 
 /// Name of a column, and the function that returns the column's text for a cell.
 type Column = (&'static str, fn(&CellReport) -> String);
 
 /// All columns. New ones are added at the end only, because programs may read columns by number.
-const COLUMNS: [Column; 27] = [
+const COLUMNS: [Column; 33] = [
     ("workload", |cell| cell.workload.to_owned()),
     ("size", |cell| cell.size.to_string()),
     ("unit", |cell| cell.unit.to_owned()),
@@ -63,8 +64,26 @@ const COLUMNS: [Column; 27] = [
     ("vmm_exits", |cell| {
         each(cell, |exits| Some(reasons(&exits.vmm)))
     }),
-    ("missing", |_| String::new()),
+    (MISSING, |_| String::new()),
+    ("single_operations", |cell| {
+        single(cell, |times| Some(times.operations as f64))
+    }),
+    ("single_median_ns", |cell| {
+        single(cell, |times| Some(times.median_ns))
+    }),
+    ("single_p99_ns", |cell| {
+        single(cell, |times| Some(times.p99_ns))
+    }),
+    ("single_slowest_ns", |cell| {
+        single(cell, |times| Some(times.slowest_ns))
+    }),
+    ("single_timer_ns", |cell| {
+        single(cell, |times| times.timer_ns)
+    }),
+    ("single_missing", |cell| text(cell.single.reason())),
 ];
+/// Name of the column with the reason of an omission.
+const MISSING: &str = "missing";
 
 /// Writes a line for each cell of the report, then one for each omission.
 ///
@@ -102,7 +121,10 @@ fn fields_of_missing(missing: &Omission) -> [String; COLUMNS.len()] {
     fields[1] = text(missing.size);
     missing.unit.clone_into(&mut fields[2]);
     missing.mechanism.clone_into(&mut fields[3]);
-    missing.reason.clone_into(&mut fields[COLUMNS.len() - 1]);
+    let mut columns = COLUMNS.iter().zip(&mut fields);
+    if let Some((_, field)) = columns.find(|((name, _), _)| *name == MISSING) {
+        missing.reason.clone_into(field);
+    }
     fields
 }
 
@@ -114,6 +136,12 @@ fn text(value: Option<impl ToString>) -> String {
 /// Returns a value of the cell's exits as text, or an empty text if they were not counted.
 fn each<T: ToString>(cell: &CellReport, get: impl FnOnce(&ExitReport) -> Option<T>) -> String {
     text(cell.exits.as_ref().and_then(get))
+}
+
+/// Returns a figure of the cell's single operations as text, or an empty text if they were not
+/// timed.
+fn single(cell: &CellReport, get: impl FnOnce(&SingleTimes) -> Option<f64>) -> String {
+    text(cell.single.timed().and_then(get))
 }
 
 /// Returns counts by name as text: `mmio_exits=5;irq_exits=1`.
@@ -161,6 +189,8 @@ mod tests {
         assert_eq!((field("samples"), field("low_ns")), ("1".into(), "".into()));
         assert_eq!(field("unsteady"), "false");
         assert_eq!(field("missing"), "");
+        assert_eq!(field("single_p99_ns"), "");
+        assert_eq!(field("single_missing"), "not reached");
     }
 
     #[test]
@@ -169,7 +199,9 @@ mod tests {
         assert_eq!(lines.len(), 1 + 2);
         assert_eq!(lines[1].len(), COLUMNS.len());
         assert_eq!(lines[1][..4], ["everything", "", "", "trap"]);
-        assert_eq!(lines[1][COLUMNS.len() - 1], "\"no such \"\"GPU\"\"\"");
+        let missing = lines[0].iter().position(|column| column == MISSING);
+        assert_eq!(missing, Some(26), "columns keep their numbers");
+        assert_eq!(lines[1][26], "\"no such \"\"GPU\"\"\"");
         assert_eq!(quoted("a,b"), "\"a,b\"");
     }
 }

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 mod axis;
 mod cost;
+mod figure;
 mod fit;
 mod plots;
 mod tables;
@@ -12,8 +13,9 @@ mod tables;
 use super::cells::CellReport;
 use super::report::ExitsReport;
 use axis::Axis;
-use causeway_bench_medians::figures::count;
+use causeway_bench_medians::figures::{count, time};
 use causeway_run::table;
+use figure::{Figure, distinct, escaped};
 use fit::Costs;
 use plots::{Axes, Group, Line, PlotError};
 
@@ -48,7 +50,7 @@ fn page(report: &ExitsReport) -> Result<String, PlotError> {
     out.push_str(STYLE);
     out.push_str("</style></head><body>\n");
     head(&mut out, report);
-    exits(&mut out, report)?;
+    workloads(&mut out, report)?;
     sizes(&mut out, report)?;
     let costs = Costs::of(&report.cells);
     cost::against_exits(&mut out, report, costs)?;
@@ -66,7 +68,7 @@ fn head(out: &mut String, report: &ExitsReport) {
         "<p class=\"quiet\">The same guest runs the same workloads by each mechanism, in \
          turn.</p>\n",
     );
-    let host = &report.host;
+    let (host, origin) = (&report.host, &report.origin);
     let devices = report.devices.iter().map(|device| {
         let value = format!("{} ({}), passed through", device.address, device.id);
         ("device", value)
@@ -77,8 +79,15 @@ fn head(out: &mut String, report: &ExitsReport) {
         ("memory", format!("{} GiB", host.memory_bytes >> 30)),
         ("kernel", host.kernel.clone()),
         ("KVM", host.kvm.text().to_string()),
-        ("causeway", report.causeway.to_owned()),
-        ("command", report.command.join(" ")),
+        ("host", origin.host_name.clone()),
+        ("date", origin.time.clone()),
+        ("duration", format!("{:.0} s", origin.duration_s)),
+        ("load", format!("{} (mean of a minute)", origin.load_text())),
+        (
+            "causeway",
+            format!("{} ({})", report.causeway, origin.revision),
+        ),
+        ("command", origin.command.join(" ")),
         ("samples", format!("{} of each cell", report.repetitions)),
         ("result", verdict(report)),
     ];
@@ -130,14 +139,6 @@ fn key(out: &mut String, report: &ExitsReport) {
     out.push_str("</p>\n");
 }
 
-fn figure(out: &mut String, svg: &str, caption: &str) {
-    let _ = writeln!(
-        out,
-        "<figure>{svg}<figcaption>{}</figcaption></figure>",
-        escaped(caption)
-    );
-}
-
 /// Returns the cells of each workload at its smallest size, which every mechanism supports.
 fn smallest(report: &ExitsReport) -> Vec<(String, Vec<&CellReport>)> {
     let mut groups: Vec<(String, Vec<&CellReport>)> = Vec::new();
@@ -154,43 +155,90 @@ fn smallest(report: &ExitsReport) -> Vec<(String, Vec<&CellReport>)> {
     groups
 }
 
-fn exits(out: &mut String, report: &ExitsReport) -> Result<(), PlotError> {
-    out.push_str("<h2>Exits to the VMM for one operation</h2>\n");
-    let group = |(name, cells): (String, Vec<&CellReport>)| Group {
+/// Adds the plots of exits and times by workload.
+fn workloads(out: &mut String, report: &ExitsReport) -> Result<(), PlotError> {
+    out.push_str("<h2>Exits and time by workload</h2>\n<div class=\"pair\">\n");
+    let exits = |cell: &CellReport| Some(cell.exits.as_ref()?.user_space_per_operation);
+    let axes = Axes {
+        x: "exits",
+        y: "",
+        x_text: &|exits| count(*exits),
+        y_text: &|_| String::new(),
+    };
+    let groups = groups(report, exits);
+    let caption =
+        "Each workload at its smallest size; the scale is logarithmic, and 0 is below it.";
+    let titles = ("Exits to the VMM for one operation", caption);
+    bars(out, titles, &groups, &axes, &|exits| count(*exits))?;
+    let axes = Axes {
+        x: "time",
+        x_text: &|ns| round(*ns),
+        ..axes
+    };
+    let groups = self::groups(report, |cell| Some(cell.time.median_ns));
+    let caption = "The same operations: medians, on a logarithmic scale.";
+    let titles = ("Time of one operation", caption);
+    bars(out, titles, &groups, &axes, &|ns| time(*ns))?;
+    out.push_str("</div>\n");
+    Ok(())
+}
+
+/// Returns a group for each workload at its smallest size, with a bar for each mechanism for which
+/// `value` returns one.
+fn groups(report: &ExitsReport, value: impl Fn(&CellReport) -> Option<f64>) -> Vec<Group> {
+    let groups = smallest(report).into_iter().map(|(name, cells)| Group {
         name,
         bars: cells
             .iter()
-            .filter_map(|cell| {
-                let exits = cell.exits.as_ref()?;
-                Some((cell.mechanism, exits.user_space_per_operation))
-            })
+            .filter_map(|cell| Some((cell.mechanism, value(cell)?)))
             .collect(),
-    };
-    let groups: Vec<Group> = smallest(report).into_iter().map(group).collect();
-    let axes = Axes {
-        x: "",
-        y: "exits",
-        x_text: &|_| String::new(),
-        y_text: &|exits| count(*exits),
-    };
+    });
+    groups.filter(|group| !group.bars.is_empty()).collect()
+}
+
+/// Adds a figure of bars on a logarithmic scale.
+fn bars(
+    out: &mut String,
+    (title, caption): (&str, &str),
+    groups: &[Group],
+    axes: &Axes<'_>,
+    shown: &dyn Fn(&f64) -> String,
+) -> Result<(), PlotError> {
     let values = groups.iter().flat_map(|group| &group.bars);
-    let y = Axis::decades(values.map(|(_, value)| *value));
-    let svg = plots::bars(&groups, &y, &axes)?;
-    figure(
-        out,
-        &svg,
-        "Each workload at its smallest size; the scale is logarithmic, and 0 is below it.",
-    );
+    let x = Axis::decades(values.map(|(_, value)| *value));
+    let figure = Figure {
+        title,
+        description: description(groups, shown),
+        mechanisms: mechanisms(groups),
+        svg: plots::bars(groups, &x, axes, shown)?,
+        caption,
+    };
+    figure.write(out);
     Ok(())
+}
+
+fn mechanisms(groups: &[Group]) -> Vec<&'static str> {
+    let bars = groups.iter().flat_map(|group| &group.bars);
+    distinct(bars.map(|(mechanism, _)| *mechanism))
+}
+
+/// Returns the values of all bars as text.
+fn description(groups: &[Group], text: &dyn Fn(&f64) -> String) -> String {
+    let of_group = |group: &Group| {
+        let bars = group.bars.iter();
+        let bars = bars.map(|(mechanism, value)| format!("{mechanism} {}", text(value)));
+        format!("{}: {}.", group.name, bars.collect::<Vec<_>>().join(", "))
+    };
+    groups.iter().map(of_group).collect::<Vec<_>>().join(" ")
 }
 
 fn sizes(out: &mut String, report: &ExitsReport) -> Result<(), PlotError> {
     out.push_str("<h2>Time against size</h2>\n<div class=\"pair\">\n");
     let copies = [
-        ("copy-in", "Copies to memory of the GPU."),
-        ("copy-out", "Copies from memory of the GPU."),
+        ("copy-in", "Time of copies to memory of the GPU"),
+        ("copy-out", "Time of copies from memory of the GPU"),
     ];
-    for (workload, caption) in copies {
+    for (workload, title) in copies {
         let line = |(mechanism, _)| Line {
             mechanism,
             points: report
@@ -201,8 +249,9 @@ fn sizes(out: &mut String, report: &ExitsReport) -> Result<(), PlotError> {
                 .collect(),
         };
         // The native line is drawn first, because the mediated one covers it.
-        let lines: Vec<Line> = KEY.into_iter().rev().map(line).collect();
-        if lines.iter().all(|line| line.points.is_empty()) {
+        let lines = KEY.into_iter().rev().map(line);
+        let lines: Vec<Line> = lines.filter(|line| !line.points.is_empty()).collect();
+        if lines.is_empty() {
             continue;
         }
         let axes = Axes {
@@ -211,10 +260,28 @@ fn sizes(out: &mut String, report: &ExitsReport) -> Result<(), PlotError> {
             x_text: &|size| table::size(*size as u64),
             y_text: &|ns| round(*ns),
         };
-        figure(out, &plots::lines(&lines, &axes)?, caption);
+        let figure = Figure {
+            title,
+            description: lines.iter().map(spoken).collect::<Vec<_>>().join(" "),
+            mechanisms: lines.iter().map(|line| line.mechanism).collect(),
+            svg: plots::lines(&lines, &axes)?,
+            caption: "Medians, on logarithmic scales.",
+        };
+        figure.write(out);
     }
     out.push_str("</div>\n");
     Ok(())
+}
+
+/// Returns the points of a line as text.
+fn spoken(line: &Line) -> String {
+    let points = line.points.iter();
+    let points = points.map(|(size, ns)| format!("{} {}", table::size(*size as u64), time(*ns)));
+    format!(
+        "{}: {}.",
+        line.mechanism,
+        points.collect::<Vec<_>>().join(", ")
+    )
 }
 
 /// Returns a power of ten nanoseconds as text for an axis.
@@ -227,16 +294,9 @@ fn round(ns: f64) -> String {
     }
 }
 
-/// Returns text with HTML's special characters escaped.
-fn escaped(text: &str) -> String {
-    // First, because the others contain this character.
-    let text = text.replace('&', "&amp;");
-    let text = text.replace('<', "&lt;").replace('>', "&gt;");
-    text.replace('"', "&quot;")
-}
-
 #[cfg(test)]
 mod tests {
+    use super::fit::tests::cell;
     use super::*;
     use crate::exits::report::Problem;
     use crate::exits::report::tests::empty;
@@ -255,8 +315,57 @@ mod tests {
     }
 
     #[test]
-    fn what_was_typed_cannot_become_part_of_the_page() {
-        let typed = "--json <script>\"&";
-        assert_eq!(escaped(typed), "--json &lt;script&gt;&quot;&amp;");
+    fn a_page_says_when_and_where_it_was_measured_and_by_which_build() {
+        let report = empty();
+        let page = page(&report).unwrap();
+        for (name, value) in [
+            ("date", &report.origin.time),
+            ("host", &report.origin.host_name),
+            ("causeway", &format!("{} (unknown)", report.causeway)),
+        ] {
+            assert!(!value.is_empty());
+            assert!(
+                page.contains(&format!("<dt>{name}</dt><dd>{value}</dd>")),
+                "{page}"
+            );
+        }
+    }
+
+    #[test]
+    fn times_are_plotted_by_workload_and_every_plot_has_a_legend_and_a_title() {
+        let mut report = empty();
+        report.cells = vec![
+            cell("load", "mediated", Some([0.0, 0.0]), [10.0; 6]),
+            cell("load", "trap", Some([1.0, 0.0]), [23_000.0; 6]),
+            cell("load", "native", None, [10.0; 6]),
+            cell("copy-in", "native", None, [50.0; 6]),
+        ];
+        let page = page(&report).unwrap();
+        let plots = page.matches("<svg ").count();
+        assert_eq!(plots, 5, "exits, times, copies, cost and its share");
+        for part in [
+            "role=\"img\"",
+            "<title id=",
+            "<desc id=",
+            "<p class=\"key\"><span>",
+        ] {
+            let legends_of_page = usize::from(part.starts_with("<p"));
+            assert_eq!(
+                page.matches(part).count(),
+                plots + legends_of_page,
+                "{part}"
+            );
+        }
+        for part in [
+            "<html lang=\"en\">",
+            "load: mediated 0, trap 1.</desc>",
+            "load: mediated 10.0 ns, trap 23.0 µs, native 10.0 ns. copy-in: native 50.0 ns.</desc>",
+            "<desc id=\"Time-of-copies-to-memory-of-the-GPU-values\">native: 64 B 50.0 ns.</desc>",
+        ] {
+            assert!(page.contains(part), "no {part} in {page}");
+        }
+        let tables = page.matches("<table").count();
+        assert_eq!(page.matches("<caption>").count(), tables);
+        assert!(!page.contains("<th>"), "headings say of what they are");
     }
 }

@@ -8,7 +8,7 @@ use super::{csv, html, table};
 use crate::arguments::ExitsArguments;
 use causeway_terminal as terminal;
 use causeway_terminal::Failure;
-use causeway_terminal::ReportFile;
+use causeway_terminal::{ReportFile, refuse_same_file};
 
 /// The files to which one report of `bench exits` goes, and standard output.
 pub struct Outputs {
@@ -22,8 +22,14 @@ impl Outputs {
     /// is not the first; it becomes part of the file names.
     ///
     /// # Errors
-    /// A report failure that names the first file that cannot be written.
+    /// A usage failure if two outputs go to one file or to standard output; a report failure that
+    /// names the first file that cannot be written.
     pub fn prepare(arguments: &ExitsArguments, also: Option<&str>) -> Result<Self, Failure> {
+        refuse_same_file(&[
+            ("--json", arguments.json.as_deref()),
+            ("--csv", arguments.csv.as_deref()),
+            ("--html", arguments.html.as_deref()),
+        ])?;
         let place = |path: &Option<PathBuf>| {
             let path = path.as_deref()?;
             Some(also.map_or_else(|| path.to_owned(), |name| named_after(path, name)))
@@ -40,7 +46,8 @@ impl Outputs {
     /// # Errors
     /// The first report failure; others are printed.
     pub fn deliver(self, report: &ExitsReport) -> Result<(), Failure> {
-        let printed = match self.json.is_output() {
+        let is_output = self.json.is_output() || self.csv.is_output() || self.html.is_output();
+        let printed = match is_output {
             true => Ok(()),
             false => terminal::print_results(&table::render(report)),
         };

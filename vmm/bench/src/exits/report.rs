@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ptr;
 
-use causeway_bench_mechanisms::Measurement;
+use causeway_bench_mechanisms::{Measurement, SingleTimes};
 use causeway_bench_workloads::measurement_plan::{Effort, Plan};
 use causeway_bench_workloads::{Cell, Exclusion};
 use causeway_vmm::host::Host;
@@ -16,7 +16,8 @@ use super::counts::KvmCounts;
 use super::omission::{Omission, left_out, not_reached};
 use causeway_run::RunOutcome;
 use causeway_run::report::PhaseReport;
-use causeway_terminal::Failure;
+use causeway_run::tracepoints::TracepointReport;
+use causeway_terminal::{Failure, Origin};
 
 /// Name and version of the report's format. Fields may be added; if the meaning of a field changes,
 /// so does the number.
@@ -33,8 +34,9 @@ pub struct ExitsReport {
     pub schema: &'static str,
     /// Version of Causeway that made the report.
     pub causeway: &'static str,
-    /// Command line of the benchmark.
-    pub command: Vec<String>,
+    /// Time, command line, build and load of the benchmark on this back end.
+    #[serde(flatten)]
+    pub origin: Origin,
     /// The machine on which the benchmark ran.
     pub host: Host,
     /// Name of the back end and its device.
@@ -51,6 +53,9 @@ pub struct ExitsReport {
     pub result: String,
     /// Errors in counts or samples. Each makes the benchmark fail even if the guest passed.
     pub problems: Vec<Problem>,
+    /// Exits of the VM as KVM's tracepoints count them; absent without `--tracepoints`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tracepoints: Option<TracepointReport>,
     /// Devices that were passed through to the guest.
     pub devices: Vec<DeviceReport>,
     /// Results of all cells that were measured. A cell is a workload at one size by one mechanism.
@@ -81,12 +86,12 @@ struct RunData<'m> {
 
 impl ExitsReport {
     /// Returns the report of a run that has not begun. `plan` says which cells will be measured,
-    /// `gpu` is the value of `--gpu`, `command` the command line.
-    pub fn new(plan: Plan, gpu: &str, command: Vec<String>) -> Self {
+    /// `gpu` is the value of `--gpu`.
+    pub fn new(plan: Plan, gpu: &str, origin: Origin) -> Self {
         Self {
             schema: SCHEMA,
             causeway: env!("CARGO_PKG_VERSION"),
-            command,
+            origin,
             host: Host::probe(),
             backend: gpu.to_owned(),
             gpu: gpu.to_owned(),
@@ -95,6 +100,7 @@ impl ExitsReport {
             passed: false,
             result: String::from("not run"),
             problems: Vec::new(),
+            tracepoints: None,
             devices: Vec::new(),
             cells: Vec::new(),
             missing: left_out(plan),
@@ -108,6 +114,7 @@ impl ExitsReport {
         let everything = |mechanism| Omission::everything(mechanism, reason);
         Self {
             passed: true,
+            origin: self.origin.ended(),
             missing: self.plan.mechanisms().map(everything).collect(),
             ..self
         }
@@ -131,14 +138,17 @@ impl ExitsReport {
             guest_passed: outcome.is_some_and(|outcome| matches!(outcome.result, VmResult::Pass)),
         };
         let mut report = Self {
+            origin: self.origin.ended(),
             host: finished.report.host.clone(),
             backend: finished.report.backend.name.clone(),
             result: outcome.map_or_else(String::new, |outcome| outcome.result.to_string()),
+            tracepoints: finished.report.tracepoints.clone(),
             devices: outcome.map_or_else(Vec::new, |outcome| outcome.devices.clone()),
             ..self
         };
         let generally: Vec<&PhaseReport> = finished.report.disagreements().collect();
         report.take_in(&measured, &generally);
+        report.take_tracepoints();
         report.passed = passed && report.problems.is_empty();
         report
     }
@@ -152,6 +162,15 @@ impl ExitsReport {
         let cell = |cell: Cell| CellReport::of(&cell, taken, &[], KvmCounts::Nothing);
         self.cells = self.plan.cells().filter_map(cell).collect();
         self.result = failure.text();
+        self.origin = self.origin.ended();
+        self
+    }
+
+    /// Adds the times of operations that were timed one by one.
+    pub fn with_singles(mut self, singles: &[SingleTimes]) -> Self {
+        for cell in &mut self.cells {
+            cell.take_singles(singles);
+        }
         self
     }
 
@@ -190,6 +209,15 @@ impl ExitsReport {
         };
         let reached = |cell: &Cell| is_of(measured.taken, cell);
         self.missing.extend(not_reached(self.plan, reached, reason));
+    }
+
+    fn take_tracepoints(&mut self) {
+        let traced = self.tracepoints.as_ref();
+        let what = traced.and_then(TracepointReport::disagreement);
+        self.problems.extend(what.map(|what| Problem {
+            phase: String::from("the whole run"),
+            what,
+        }));
     }
 
     fn take_cell(&mut self, cell: &Cell, measured: &RunData<'_>, counted: &[&PhaseReport]) {
@@ -244,6 +272,7 @@ pub mod tests {
     use super::*;
     use crate::exits::cells::tests::{cell, phase, taken};
     use causeway_bench_workloads::{MechanismKind, WorkloadKind};
+    use causeway_run::tracepoints::Witness;
     use causeway_terminal::Code;
 
     /// A report of launches by `trap` and natively, of two repetitions, that is not filled.
@@ -251,7 +280,7 @@ pub mod tests {
         let plan = Plan::all(Effort::Quick, 2)
             .of_workloads(&[WorkloadKind::LaunchAndWait])
             .of_mechanisms(&[MechanismKind::Trap, MechanismKind::Native]);
-        ExitsReport::new(plan, "software", vec![String::from("bench")])
+        ExitsReport::new(plan, "software", Origin::now())
     }
 
     const SAMPLES: [(MechanismKind, u64); 4] = [
@@ -301,6 +330,21 @@ pub mod tests {
         let named: Vec<&str> = report.problems.iter().map(|p| p.phase.as_str()).collect();
         assert_eq!(named, [&*name, &*name]);
         assert!(report.problems[1].what.starts_with("phase 1 of 2"));
+    }
+
+    #[test]
+    fn tracepoints_that_disagree_are_a_problem_and_those_that_were_not_counted_none() {
+        let mut report = empty();
+        let skipped = String::from("no tracefs");
+        report.tracepoints = Some(TracepointReport::Skipped { skipped });
+        report.take_tracepoints();
+        assert_eq!(report.problems, []);
+        report.tracepoints = Some(TracepointReport::Counted(Witness {
+            kvm_userspace_exit: 9,
+            ..Witness::default()
+        }));
+        report.take_tracepoints();
+        assert!(report.problems[0].what.contains("counted 9"), "{report:?}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::cells::CellReport;
 use super::counts::ExitReport;
 use super::report::ExitsReport;
 use causeway_bench_medians::figures::{count, dash, ratio, time, time_within};
+use causeway_bench_medians::{Singles, timers};
 
 /// Headings of the columns.
 pub const COLUMNS: [&str; 13] = [
@@ -17,7 +18,7 @@ pub const COLUMNS: [&str; 13] = [
     "mechanism",
     "n",
     "time (95 %)",
-    "slowest",
+    "p99",
     "/ native (95 %)",
     "exits",
     "by KVM",
@@ -35,7 +36,8 @@ const UNSTEADY: &str = "~";
 pub fn render(report: &ExitsReport) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
-    let _ = writeln!(out, "{}\n{}\n", report.backend, report.host);
+    let origin = report.origin.line(report.causeway);
+    let _ = writeln!(out, "{}\n{}\n{origin}\n", report.backend, report.host);
     for device in &report.devices {
         let _ = writeln!(out, "{}\n", causeway_run::table::passed_through(device));
     }
@@ -48,6 +50,9 @@ pub fn render(report: &ExitsReport) -> String {
         );
     }
     let _ = writeln!(out, "\n{}", legend(&report.cells));
+    if let Some(traced) = &report.tracepoints {
+        let _ = writeln!(out, "{traced}");
+    }
     for problem in &report.problems {
         let _ = writeln!(out, "failed: {}: {}", problem.phase, problem.what);
     }
@@ -59,12 +64,16 @@ pub fn render(report: &ExitsReport) -> String {
 pub fn legend(cells: &[CellReport]) -> String {
     let mut legend = String::from(
         "n samples of each cell are taken in turn; times are those of one operation: the median \
-         with its 95 % interval (of at least 6 samples), and the slowest of n samples; the ratio \
-         is the median over the host's samples in the same turn, on memory of the same kind, with \
-         its 95 % interval; exits are those of one operation to the VMM, by its own count and by \
+         with its 95 % interval (of at least 6 samples); p99 is the 99th percentile of operations \
+         that a second pass times one by one, or why there is none; the ratio is the median over \
+         the host's samples in the same turn, on memory of the same kind, with its 95 % interval; \
+         exits are those of one operation to the VMM, by its own count and by \
          KVM's; doorbells are exits that the host's kernel takes; interrupts of the host (irqs) \
          and faults of first touches are apart; CPU time is the median of the process's",
     );
+    if let Some(timers) = timers(cells.iter().map(|cell| &cell.single)) {
+        let _ = write!(legend, "; {timers}");
+    }
     let unsteady = cells.iter().filter(|cell| cell.unsteady).count();
     if unsteady != 0 {
         let _ = write!(
@@ -107,7 +116,7 @@ fn texts(begins: bool, cell: &CellReport) -> [String; COLUMNS.len()] {
         cell.mechanism.to_owned(),
         cell.samples.to_string(),
         median(cell),
-        time(cell.time.slowest_ns),
+        p99(cell),
         cell.over_native.map_or_else(dash, ratio),
         each(|exits| Some(exits.user_space_per_operation)),
         each(|exits| exits.user_space_per_operation_by_kvm),
@@ -116,6 +125,14 @@ fn texts(begins: bool, cell: &CellReport) -> [String; COLUMNS.len()] {
         each(|exits| exits.faults_per_operation),
         cell.cpu_ns.map_or_else(dash, time),
     ]
+}
+
+/// Returns the 99th percentile of single operations, or why there is none.
+fn p99(cell: &CellReport) -> String {
+    match &cell.single {
+        Singles::Timed(times) => time(times.p99_ns),
+        Singles::NotTimed { reason } => reason.to_string(),
+    }
 }
 
 fn median(cell: &CellReport) -> String {

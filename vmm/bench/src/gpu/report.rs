@@ -1,15 +1,19 @@
 //! The report of `bench gpu`: what `--json` writes, and what the table shows.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
-use causeway_bench_workloads::LINES;
+use causeway_bench_workloads::singles::timer_cost;
+use causeway_bench_workloads::{LINES, Line};
 use causeway_run::report::{EmulatedExits, PhaseReport};
-use causeway_testdev::{Figure, Report, Sample};
+use causeway_testdev::{Figure, Report, Sample, Singles as SingleRecord};
 use causeway_vmm::host::Host;
 use serde::Serialize;
 
+use super::alone::Alone;
 use crate::exits::counts::add;
-use causeway_bench_medians::{Distribution, Ratio};
+use causeway_bench_medians::{Distribution, NotTimed, Ratio, Singles};
+use causeway_terminal::Origin;
 
 /// Name and version of the report's format. Fields may be added; if the meaning of a field changes,
 /// so does the number.
@@ -22,8 +26,9 @@ pub struct BenchReport {
     pub schema: &'static str,
     /// Version of Causeway that made the report.
     pub causeway: &'static str,
-    /// Command line of the benchmark.
-    pub command: Vec<String>,
+    /// Time, command line, build and load of the benchmark.
+    #[serde(flatten)]
+    pub origin: Origin,
     /// The machine on which the benchmark ran.
     pub host: Host,
     /// The GPU, or the software back end, that the guest used.
@@ -64,15 +69,52 @@ pub struct LineReport {
     pub bytes: u64,
     /// Number of operations in each sample. All times are those of one operation.
     pub operations: u32,
-    /// Times of one operation in the guest.
+    /// Times of one operation in the guest, in turn with the host.
     pub guest: Distribution,
-    /// Times of one operation on the host; absent if the host cannot run it.
+    /// Times of one operation on the host, in turn with the guest; absent if the host cannot run
+    /// it.
     pub native: Option<Distribution>,
     /// Median ratio of the guest's time to the host's time for the same operations, of pairs of
     /// samples taken one after the other; absent if the host has no times.
     pub guest_over_native: Option<Ratio>,
+    /// Times of single operations in the guest, between others of the guest.
+    pub guest_single: Singles,
+    /// Times of single operations on the host; absent if the host cannot run them.
+    pub native_single: Option<Singles>,
     /// VM exits during all samples of this line.
     pub exits: ExitReport,
+    /// Times while the other side did not exist; absent if they were not measured.
+    pub alone: Option<AloneReport>,
+    /// The less favourable of the ratios alone and in turn, which summaries quote; absent unless
+    /// both were measured.
+    pub quoted: Option<QuotedRatio>,
+}
+
+/// Times of one line while the other side's process held no context on the GPU.
+#[derive(Debug, Serialize)]
+pub struct AloneReport {
+    /// Times of one operation in the guest.
+    pub guest: Distribution,
+    /// Times of one operation on the host; absent if they were not measured.
+    pub native: Option<Distribution>,
+    /// Ratio of the median times of guest and host.
+    pub guest_over_native: Option<Ratio>,
+    /// Times of single operations in the guest.
+    pub guest_single: Singles,
+    /// Times of single operations on the host; absent if they were not measured.
+    pub native_single: Option<Singles>,
+    /// VM exits during the samples of the guest.
+    pub exits: ExitReport,
+}
+
+/// The less favourable of two ratios.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct QuotedRatio {
+    /// The greater of both.
+    #[serde(flatten)]
+    pub ratio: Ratio,
+    /// How it was measured: `alone` or `in turn`.
+    pub measured: &'static str,
 }
 
 /// VM exits during the samples of one line.
@@ -93,8 +135,9 @@ pub struct ExitReport {
 }
 
 impl LineReport {
-    /// Returns a line for each operation and size of which the guest reported samples.
-    pub fn all(reported: &Report, phases: &[PhaseReport]) -> Vec<Self> {
+    /// Returns a line for each operation and size of which the guest `reported` samples in turn
+    /// with the host. `alone` has those that each side took alone.
+    pub fn all(reported: &Report, phases: &[PhaseReport], alone: &Alone) -> Vec<Self> {
         let mut lines = Vec::new();
         for line in LINES {
             let mut by_bytes: BTreeMap<u64, Vec<&Sample>> = BTreeMap::new();
@@ -102,35 +145,157 @@ impl LineReport {
                 by_bytes.entry(sample.bytes).or_default().push(sample);
             }
             for (bytes, samples) in by_bytes {
-                let phases = phases.iter().filter(|PhaseReport { phase, .. }| {
-                    phase.name == line.name() && phase.bytes == bytes * phase.operations
-                });
-                lines.extend(Self::of(&samples, &phases.collect::<Vec<_>>()));
+                let phases = phases_of(phases, *line, bytes);
+                let singles = singles_of(reported, *line, bytes);
+                let alone = AloneReport::of(alone, *line, bytes);
+                lines.extend(Self::of(&samples, singles, &phases, alone));
             }
         }
         lines
     }
 
-    fn of(samples: &[&Sample], phases: &[&PhaseReport]) -> Option<Self> {
+    fn of(
+        samples: &[&Sample],
+        singles: Option<&SingleRecord>,
+        phases: &[&PhaseReport],
+        alone: Option<AloneReport>,
+    ) -> Option<Self> {
         let first = samples.first()?;
-        let per_operation = |ns: u64, sample: &Sample| ns as f64 / f64::from(sample.operations);
         let guest = samples.iter().map(|s| per_operation(s.guest_ns, s));
         let pairs = samples
             .iter()
             .filter_map(|s| Some((per_operation(s.guest_ns, s), per_operation(s.native_ns?, s))));
         let native = pairs.clone().map(|(_, native)| native).collect();
+        let guest_over_native = Ratio::of(pairs);
+        let guest = Distribution::of(guest.collect())?;
+        let native: Option<Distribution> = Distribution::of(native);
+        let side = Side {
+            line: first.line,
+            operations: first.operations,
+        };
+        let guest_times = singles.map(|singles| (&singles.guest_ns[..], singles.timer_ns));
+        // The host may have failed where the guest did not.
+        let repeated = singles.filter(|s| s.guest_ns.is_empty() || !s.native_ns.is_empty());
+        let native_times = repeated.map(|singles| (&singles.native_ns[..], native_timer_ns()));
+        let ratio_alone = alone.as_ref().and_then(|alone| alone.guest_over_native);
         Some(Self {
             line: first.line.name(),
             what: first.line.doc().trim(),
             path: phases.first().map_or("control", |phase| phase.phase.path),
             bytes: first.bytes,
             operations: first.operations,
-            guest: Distribution::of(guest.collect())?,
-            native: Distribution::of(native),
-            guest_over_native: Ratio::of(pairs),
+            guest_single: side.singles(&guest, guest_times),
+            native_single: native
+                .as_ref()
+                .map(|native| side.singles(native, native_times)),
+            guest,
+            native,
+            guest_over_native,
             exits: ExitReport::of(phases),
+            quoted: QuotedRatio::of(ratio_alone, guest_over_native),
+            alone,
         })
     }
+}
+
+impl AloneReport {
+    fn of(alone: &Alone, line: Line, bytes: u64) -> Option<Self> {
+        let (reported, phases) = alone.guest.as_ref()?;
+        let samples = reported.samples.iter();
+        let mut mine = samples.filter(|sample| (sample.line, sample.bytes) == (line, bytes));
+        let operations = mine.clone().next()?.operations;
+        let times = mine.by_ref().map(|s| per_operation(s.guest_ns, s));
+        let guest = Distribution::of(times.collect())?;
+        let singles = singles_of(reported, line, bytes);
+        let singles = singles.map(|singles| (&singles.guest_ns[..], singles.timer_ns));
+        let side = Side { line, operations };
+        let mut native = alone.native.iter();
+        let native = native.find(|times| (times.line, times.bytes) == (line, bytes));
+        let native = native.and_then(|times| {
+            let distribution = Distribution::of(times.samples_ns.clone())?;
+            let singles = (&times.singles_ns[..], native_timer_ns());
+            let singles = side.singles(&distribution, Some(singles));
+            Some((distribution, singles))
+        });
+        let (native, native_single) = native.unzip();
+        Some(Self {
+            guest_single: side.singles(&guest, singles),
+            native_single,
+            guest_over_native: native
+                .as_ref()
+                .and_then(|native| Ratio::of_medians(&guest.samples_ns, &native.samples_ns)),
+            guest,
+            native,
+            exits: ExitReport::of(&phases_of(phases, line, bytes)),
+        })
+    }
+}
+
+impl QuotedRatio {
+    fn of(alone: Option<Ratio>, in_turn: Option<Ratio>) -> Option<Self> {
+        let (alone, in_turn) = alone.zip(in_turn)?;
+        let (ratio, measured) = match alone.median >= in_turn.median {
+            true => (alone, "alone"),
+            false => (in_turn, "in turn"),
+        };
+        Some(Self { ratio, measured })
+    }
+}
+
+/// What is measured on one side.
+#[derive(Clone, Copy)]
+struct Side {
+    line: Line,
+    /// Number of operations in a sample.
+    operations: u32,
+}
+
+impl Side {
+    /// Returns the times of single operations: from `times`, in nanoseconds, with what the timer
+    /// adds to each, or from the samples if these are of single operations.
+    fn singles(self, samples: &Distribution, times: Option<(&[u64], u64)>) -> Singles {
+        if self.operations == 1 {
+            return Singles::of(&samples.samples_ns, None);
+        }
+        match times {
+            _ if has_one_end(self.line) => NotTimed::OfMany.into(),
+            None => NotTimed::NotReached.into(),
+            Some(([], _)) => NotTimed::TooLong.into(),
+            Some((times, timer_ns)) => {
+                let times: Vec<f64> = times.iter().map(|ns| *ns as f64).collect();
+                Singles::of(&times, Some(timer_ns as f64))
+            }
+        }
+    }
+}
+
+/// Returns whether many operations of this line have one end.
+const fn has_one_end(line: Line) -> bool {
+    matches!(line, Line::Pipelined | Line::Recorded | Line::RecordedGraph)
+}
+
+/// Returns the times of single operations that a guest has reported for a line at one size.
+fn singles_of(reported: &Report, line: Line, bytes: u64) -> Option<&SingleRecord> {
+    let mut all = reported.singles.iter();
+    all.find(|singles| (singles.line, singles.bytes) == (line, bytes))
+}
+
+/// Returns what the host's clock adds to a time, in nanoseconds.
+fn native_timer_ns() -> u64 {
+    let start = Instant::now();
+    timer_cost(|| start.elapsed().as_nanos() as u64)
+}
+
+fn per_operation(ns: u64, sample: &Sample) -> f64 {
+    ns as f64 / f64::from(sample.operations)
+}
+
+/// Returns the phases in which the guest measured a line at one size.
+fn phases_of(phases: &[PhaseReport], line: Line, bytes: u64) -> Vec<&PhaseReport> {
+    let phases = phases.iter().filter(|PhaseReport { phase, .. }| {
+        phase.name == line.name() && phase.bytes == bytes * phase.operations
+    });
+    phases.collect()
 }
 
 impl ExitReport {
@@ -155,8 +320,8 @@ impl ExitReport {
 
 #[cfg(test)]
 mod tests {
+    use super::super::alone::NativeTimes;
     use super::*;
-    use causeway_bench_workloads::Line;
     use causeway_testdev::Phase;
 
     fn sample(guest_ns: u64, native_ns: Option<u64>) -> Sample {
@@ -197,13 +362,80 @@ mod tests {
             sample(300, Some(100)),
             sample(200, None),
         ];
-        let line = LineReport::of(&samples.each_ref(), &[]).unwrap();
+        let line = LineReport::of(&samples.each_ref(), None, &[], None).unwrap();
         assert_eq!(line.guest.samples_ns, [10.0, 30.0, 20.0]);
         assert_eq!(line.native.unwrap().samples_ns, [5.0, 10.0]);
         assert_eq!(line.guest_over_native.unwrap().median, 2.5);
         let alone = [sample(100, None)];
-        let line = LineReport::of(&alone.each_ref(), &[]).unwrap();
+        let line = LineReport::of(&alone.each_ref(), None, &[], None).unwrap();
         assert!(line.native.is_none() && line.guest_over_native.is_none());
+    }
+
+    /// What both sides took alone for [`sample`], and exits of the guest.
+    fn alone(guest_ns: u64, native_ns: f64) -> Alone {
+        let reported = Report {
+            samples: vec![sample(guest_ns, None)],
+            ..Report::default()
+        };
+        Alone {
+            guest: Some((reported, vec![phase(20, 20)])),
+            native: vec![NativeTimes {
+                line: Line::Pipelined,
+                bytes: 0,
+                samples_ns: vec![native_ns],
+                singles_ns: Vec::new(),
+            }],
+        }
+    }
+
+    #[test]
+    fn the_less_favourable_ratio_is_quoted_wherever_it_was_measured() {
+        let reported = Report {
+            samples: vec![sample(150, Some(100))],
+            ..Report::default()
+        };
+        for (guest_ns, native_ns, quoted, measured) in
+            [(100, 8.0, 1.5, "in turn"), (100, 5.0, 2.0, "alone")]
+        {
+            let lines = LineReport::all(&reported, &[], &alone(guest_ns, native_ns));
+            let [line] = &lines[..] else {
+                panic!("{lines:?}");
+            };
+            let found = line.quoted.unwrap();
+            assert_eq!((found.ratio.median, found.measured), (quoted, measured));
+            let alone = line.alone.as_ref().unwrap();
+            assert_eq!(alone.guest.median_ns, 10.0);
+            assert_eq!(alone.guest_over_native.unwrap().median, 10.0 / native_ns);
+            assert_eq!(alone.exits.user_space_per_operation, 2.0);
+        }
+        let lines = LineReport::all(&reported, &[], &Alone::default());
+        assert!(lines[0].alone.is_none() && lines[0].quoted.is_none());
+    }
+
+    #[test]
+    fn a_percentile_is_of_single_operations_on_either_side() {
+        let mut times = vec![5000; 100];
+        times[3] = 9000;
+        times[4] = 8000;
+        let of = |line, operations, times: Option<&[u64]>| {
+            let samples = Distribution::of(vec![2e6; 100]).unwrap();
+            let side = Side { line, operations };
+            side.singles(&samples, times.map(|times| (times, 20)))
+        };
+        let single = of(Line::LaunchAndWait, 50, Some(&times));
+        assert_eq!(single.timed().unwrap().p99_ns, 8000.0);
+        let reason = |line, times| of(line, 50, times).reason();
+        assert_eq!(reason(Line::Pipelined, None), Some(NotTimed::OfMany));
+        assert_eq!(reason(Line::EchoHost, None), Some(NotTimed::NotReached));
+        assert_eq!(reason(Line::Allocate, Some(&[])), Some(NotTimed::TooLong));
+        let short = reason(Line::AllocatePooled, Some(&[199; 100]));
+        assert_eq!(short, Some(NotTimed::TooShort));
+        let samples = of(Line::Register, 1, None);
+        assert_eq!(
+            samples.timed().unwrap().p99_ns,
+            2e6,
+            "samples are of one operation"
+        );
     }
 
     #[test]

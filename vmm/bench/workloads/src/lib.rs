@@ -17,6 +17,7 @@ pub mod host_interface;
 mod kernel;
 pub mod measurement_plan;
 mod mechanism;
+pub mod singles;
 mod workloads;
 
 pub use causeway_kernels::line::{LINES, Line};
@@ -25,5 +26,5 @@ pub use kernel::{KERNELS, Kernel};
 pub use mechanism::{MECHANISMS, Mechanism, MechanismKind, Shape};
 pub use workloads::{
     CELL_NAME_BYTES, Cell, Description, Stopwatch, WORKLOADS, Workload, WorkloadKind, host_bytes,
-    measure,
+    measure, time_singles,
 };

@@ -6,6 +6,7 @@
 use core::fmt;
 
 use crate::measurement_plan::Effort;
+use crate::singles::{self, Single};
 use crate::{Mechanism, MechanismKind};
 
 mod operands;
@@ -24,6 +25,8 @@ pub struct Description {
     pub is_data: bool,
     /// Whether the timed part launches kernels.
     pub launches: bool,
+    /// Whether operations can be timed one by one.
+    pub single: Single,
     /// Returns the sizes at which a benchmark of this effort measures the workload, in the
     /// workload's unit.
     pub sizes: fn(Effort) -> &'static [u64],
@@ -107,6 +110,33 @@ fn sample<M: Mechanism, W: Workload<M>>(
     workload.finish(m, cell, host);
 }
 
+/// Times single operations of a cell by the clock `now` into `times`, and returns how many.
+fn one_by_one<M: Mechanism, W: Workload<M>>(
+    m: &mut M,
+    cell: &Cell,
+    host: &mut [u8],
+    (times, budget): (&mut [u64], u64),
+    now: impl FnMut() -> u64,
+) -> usize {
+    let description = cell.workload.description();
+    if description.single != Single::ByItself {
+        return 0;
+    }
+    let one = Cell {
+        operations: 1,
+        ..*cell
+    };
+    let mut workload = W::prepare(m, &one, host);
+    m.synchronize();
+    if description.launches {
+        m.get_ready();
+        m.wake();
+    }
+    let count = singles::fill(times, budget, now, || workload.run(m, &one, host));
+    workload.finish(m, &one, host);
+    count
+}
+
 macro_rules! workloads {
     ($($module:ident :: $workload:ident),+ $(,)?) => {
         $(mod $module;)+
@@ -147,6 +177,26 @@ macro_rules! workloads {
             match cell.workload {
                 $(WorkloadKind::$workload => {
                     sample::<M, $module::$workload<M>>(m, cell, host, watch);
+                })+
+            }
+        }
+
+        /// Runs operations of the workload of `cell` and times them one by one. `m` and `host` are
+        /// as for [`measure`]; `now` reads a clock. Stores the times into `times` and returns their
+        /// number, which is smaller if they would take longer than `budget`, both in the clock's
+        /// unit. Returns 0 if fewer than [`SINGLES_MIN`](singles::SINGLES_MIN) fit, or if
+        /// operations of this workload cannot be timed one by one.
+        pub fn time_singles<M: Mechanism>(
+            m: &mut M,
+            cell: &Cell,
+            host: &mut [u8],
+            (times, budget): (&mut [u64], u64),
+            now: impl FnMut() -> u64,
+        ) -> usize {
+            match cell.workload {
+                $(WorkloadKind::$workload => {
+                    let into = (times, budget);
+                    one_by_one::<M, $module::$workload<M>>(m, cell, host, into, now)
                 })+
             }
         }

@@ -33,8 +33,24 @@ impl Vm {
         quota: Quota,
         console: impl Into<ConsoleOutput>,
     ) -> Result<Self, VmError> {
+        Self::new_unless(kvm, config, sessions, quota, console, &mut || false)
+    }
+
+    /// As [`Self::new`], but gives up when `interrupted` returns true. This function calls it
+    /// before it starts and before it creates each virtual CPU, which can take long.
+    ///
+    /// # Errors
+    /// As for [`Self::new`]; [`VmError::Interrupted`] if `interrupted` returned true.
+    pub fn new_unless(
+        kvm: &Kvm,
+        config: &VmConfig,
+        sessions: &dyn SessionSource,
+        quota: Quota,
+        console: impl Into<ConsoleOutput>,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<Self, VmError> {
         config.check(u32::try_from(kvm.get_max_vcpus()).unwrap_or(u32::MAX))?;
-        let processors = Processors::new(kvm, config)?;
+        let processors = Processors::new(kvm, config, interrupted)?;
         processors.boot(config)?;
         let statistics = Arc::new(statistics(kvm, &processors)?);
         let counters = processors.vcpus.iter().map(|_| Arc::default()).collect();
@@ -42,7 +58,16 @@ impl Vm {
         let stop = Arc::new(AtomicBool::new(false));
         let console = console.into();
         let board = Board::new(&processors, config, sessions, quota, console, &exits, &stop)?;
-        assemble(config, processors, board, exits, stop)
+        let vm = assemble(config, processors, board, exits, stop)?;
+        log::info!(
+            "{}: created, with {} virtual CPU{} and {} MiB, on {}",
+            config.name,
+            config.vcpus,
+            if config.vcpus == 1 { "" } else { "s" },
+            config.memory_bytes >> 20,
+            vm.gpu().name
+        );
+        Ok(vm)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Configuration of a VM.
 
+use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use super::attach::Attach;
@@ -47,7 +49,7 @@ pub enum Boot {
     /// A bare guest, on a machine without interrupt controllers unless devices are passed through.
     Bare {
         /// Content of the guest's ELF image.
-        image: Arc<[u8]>,
+        image: Image,
         /// Arguments of the guest, as one string.
         arguments: String,
         /// Privilege level at which the guest runs.
@@ -55,6 +57,32 @@ pub enum Boot {
     },
     /// A Linux kernel, on a machine like a small PC.
     Linux(Box<Linux>),
+}
+
+/// Content of a bare guest's ELF image.
+#[derive(Clone)]
+pub enum Image {
+    /// Part of the program, so that no VM needs a copy of it.
+    Embedded(&'static [u8]),
+    /// Read from a file, or made at run time. Clones share the bytes.
+    Shared(Arc<[u8]>),
+}
+
+impl Deref for Image {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Embedded(bytes) => bytes,
+            Self::Shared(bytes) => bytes,
+        }
+    }
+}
+
+impl fmt::Debug for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Image({} bytes)", self.len())
+    }
 }
 
 /// Why a VM's configuration is invalid.
@@ -128,7 +156,7 @@ mod tests {
 
     fn bare(arguments: &str) -> Boot {
         Boot::Bare {
-            image: Arc::from([]),
+            image: Image::Embedded(&[]),
             arguments: arguments.to_owned(),
             privilege: Privilege::default(),
         }

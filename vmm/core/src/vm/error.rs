@@ -22,6 +22,9 @@ use crate::virtio::VirtioError;
 /// Why a VM cannot be created. Anything already created for it has been freed.
 #[derive(Debug, thiserror::Error)]
 pub enum VmError {
+    /// The caller wants no VM any more ([`Vm::new_unless`](super::Vm::new_unless)).
+    #[error("the creation of the VM was interrupted")]
+    Interrupted,
     /// The VM's configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),

@@ -46,7 +46,13 @@ pub(super) struct Processors {
 }
 
 impl Processors {
-    pub fn new(kvm: &Kvm, config: &VmConfig) -> Result<Self, VmError> {
+    /// Gives up when `interrupted` returns true.
+    pub fn new(
+        kvm: &Kvm,
+        config: &VmConfig,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<Self, VmError> {
+        give_up_if(interrupted)?;
         let ram = GuestRam::new(&config.name, config.memory_bytes, config.large_pages)?;
         let vm = Arc::new(kvm.create_vm().map_err(failed("KVM_CREATE_VM"))?);
         vm.set_tss_address(KVM_TASK_STATE)
@@ -79,10 +85,12 @@ impl Processors {
         if config.devices.is_some() {
             layout = layout.with_high_window(ram_end);
         }
-        let create = |index| vm.create_vcpu(index).map_err(failed("KVM_CREATE_VCPU"));
-        let vcpus = (0..config.vcpus.into())
-            .map(create)
-            .collect::<Result<Vec<_>, _>>()?;
+        let create = |index| {
+            give_up_if(interrupted)?;
+            Ok(vm.create_vcpu(index).map_err(failed("KVM_CREATE_VCPU"))?)
+        };
+        let vcpus = (0..config.vcpus.into()).map(create);
+        let vcpus = vcpus.collect::<Result<Vec<_>, VmError>>()?;
         let first = vcpus
             .first()
             .ok_or(ConfigError::Vcpus { vcpus: 0, limit: 1 })?;
@@ -159,6 +167,13 @@ impl Processors {
             }
         }
         Ok(())
+    }
+}
+
+fn give_up_if(interrupted: &mut dyn FnMut() -> bool) -> Result<(), VmError> {
+    match interrupted() {
+        true => Err(VmError::Interrupted),
+        false => Ok(()),
     }
 }
 

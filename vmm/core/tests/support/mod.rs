@@ -17,7 +17,7 @@ use causeway_vmm::event_loop::{Limits, run_all};
 use causeway_vmm::kvm;
 use causeway_vmm::outcome::VmOutcome;
 use causeway_vmm::signals::Signals;
-use causeway_vmm::vm::{Boot, Privilege, Vm, VmConfig, VmError};
+use causeway_vmm::vm::{Boot, Image, Privilege, Vm, VmConfig, VmError};
 use kvm_ioctls::Kvm;
 use zerocopy::IntoBytes;
 
@@ -222,7 +222,7 @@ pub fn header<T>(kind: RecordKind) -> RecordHeader {
 
 pub fn bare(image: Arc<[u8]>) -> Boot {
     Boot::Bare {
-        image,
+        image: Image::Shared(image),
         arguments: String::new(),
         privilege: Privilege::default(),
     }

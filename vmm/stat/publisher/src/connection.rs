@@ -8,7 +8,7 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::http::{self, REQUEST_BYTES_MAX, Request, Resource};
+use super::http::{self, REQUEST_BYTES_MAX, Refusal, Request, Resource};
 
 /// Maximum duration of a monitor's connection, from its acceptance to the end of the answer.
 pub const PATIENCE: Duration = Duration::from_secs(2);
@@ -25,19 +25,19 @@ enum Phase {
 
 /// A connection of a monitor, which sends one request and receives one answer.
 pub struct Connection {
-    /// Index of the listener that accepted the connection.
-    pub listener: usize,
+    /// Index of the door at which the connection was accepted.
+    pub door: usize,
     socket: OwnedFd,
     deadline: Instant,
     phase: Phase,
 }
 
 impl Connection {
-    /// Returns a connection over `socket`, which must be nonblocking. `listener` is the index of
-    /// the listener that accepted it, `begun` the current time.
-    pub fn new(listener: usize, socket: OwnedFd, begun: Instant) -> Self {
+    /// Returns a connection over `socket`, which must be nonblocking. `door` is the index of the
+    /// door at which it was accepted, `begun` the current time.
+    pub fn new(door: usize, socket: OwnedFd, begun: Instant) -> Self {
         Self {
-            listener,
+            door,
             socket,
             deadline: begun + PATIENCE,
             phase: Phase::Asking(Vec::new()),
@@ -58,15 +58,17 @@ impl Connection {
     }
 
     /// Receives the request and sends the answer as far as possible without waiting. `content`
-    /// returns the text of the requested resource. Returns true if the connection is finished.
-    pub fn advance(&mut self, content: impl FnOnce(Resource) -> String) -> bool {
+    /// returns the text of the requested resource, or `None` if this monitor does not get it.
+    /// Returns true if the connection is finished.
+    pub fn advance(&mut self, content: impl FnOnce(Resource) -> Option<String>) -> bool {
         if let Phase::Asking(received) = &mut self.phase {
             let answer = match receive(&self.socket, received) {
                 Ok(true) => match http::parse(received) {
                     Request::Unfinished => return false,
-                    Request::Get { resource, body } => {
-                        http::answer(resource, &content(resource), body)
-                    }
+                    Request::Get { resource, body } => match content(resource) {
+                        Some(content) => http::answer(resource, &content, body),
+                        None => http::refuse(Refusal::NotFound),
+                    },
                     Request::Refused(refusal) => http::refuse(refusal),
                 },
                 Ok(false) => return false,

@@ -51,6 +51,8 @@ pub fn guest() -> Guest {
                 written_bytes: 5 << 20,
                 sleeps: 7,
                 doorbell_wakeups: 6,
+                busy_ns: 2_500_000_000,
+                kernel_ns: 2_250_000_000,
                 memory_used_bytes: 128 << 20,
                 memory_peak_bytes: 256 << 20,
                 memory_limit_bytes: 1 << 30,
@@ -84,6 +86,8 @@ pub fn later() -> Guest {
         session.statistics.launches += 1500;
         session.statistics.packets += 1600;
         session.statistics.written_bytes += 1 << 20;
+        session.statistics.busy_ns += 420_000_000;
+        session.statistics.kernel_ns += 400_000_000;
     }
     guest
 }

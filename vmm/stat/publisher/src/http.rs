@@ -97,7 +97,7 @@ pub fn refuse(refusal: Refusal) -> Vec<u8> {
         Refusal::NotFound => (
             "404 Not Found",
             "",
-            "not found: the resources are /metrics and /snapshot\n",
+            "not found: the metrics are at /metrics\n",
         ),
         Refusal::Method => (
             "405 Method Not Allowed",

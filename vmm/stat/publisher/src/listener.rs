@@ -29,6 +29,9 @@ pub enum ListenError {
     /// The path names a file that is not a socket. It is not removed.
     #[error("the file at this path is not a socket: remove it, or choose another path")]
     NotASocket,
+    /// The TCP address cannot be used.
+    #[error("cannot listen at this address: choose an address of this host, and a free port")]
+    Address(#[source] io::Error),
     /// A system call failed, with this error.
     #[error("cannot create a Unix socket at this path")]
     Failed(#[source] io::Error),

@@ -12,6 +12,7 @@ use prometheus_client::registry::{Registry, Unit};
 use super::snapshot::{Guest, Snapshot, Vm};
 use MetricType::{Counter, Gauge, Info};
 
+const NS_PER_S: f64 = 1e9;
 /// HTTP content type of OpenMetrics text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -25,7 +26,8 @@ pub fn render(snapshot: &Snapshot) -> String {
     out
 }
 
-/// A family of metrics: name (with suffix `_bytes` if that is its unit), kind and help text.
+/// A family of metrics: name (with suffix `_bytes` or `_seconds` if that is its unit), kind and
+/// help text. Values of a family in seconds are given in nanoseconds.
 struct Family<'a>(&'a str, MetricType, &'static str);
 
 const PROCESS: Family = Family("causeway_process", Info, "The process that has the guests.");
@@ -121,10 +123,13 @@ fn begin<'e>(
     encoder: &'e mut DescriptorEncoder<'_>,
     Family(name, kind, help): &Family<'e>,
 ) -> Result<MetricEncoder<'e>, fmt::Error> {
-    match name.strip_suffix("_bytes") {
-        Some(name) => encoder.encode_descriptor(name, help, Some(&Unit::Bytes), *kind),
-        None => encoder.encode_descriptor(name, help, None, *kind),
+    if let Some(name) = name.strip_suffix("_bytes") {
+        return encoder.encode_descriptor(name, help, Some(&Unit::Bytes), *kind);
     }
+    if let Some(name) = name.strip_suffix("_seconds") {
+        return encoder.encode_descriptor(name, help, Some(&Unit::Seconds), *kind);
+    }
+    encoder.encode_descriptor(name, help, None, *kind)
 }
 
 /// Encodes a family with one sample for each guest that has a value.
@@ -137,7 +142,7 @@ fn each(
     let mut metric = begin(encoder, family)?;
     for guest in guests {
         if let Some(value) = value(guest) {
-            sample(&mut metric, family.1, &[("guest", &guest.name)], value)?;
+            sample(&mut metric, family, &[("guest", &guest.name)], value)?;
         }
     }
     Ok(())
@@ -156,7 +161,7 @@ fn named(
         let counts = guest.vm.as_ref().and_then(&counts);
         for (name, count) in counts.into_iter().flatten() {
             let labels = [("guest", guest.name.as_str()), (label, name)];
-            sample(&mut metric, family.1, &labels, *count)?;
+            sample(&mut metric, family, &labels, *count)?;
         }
     }
     Ok(())
@@ -164,13 +169,16 @@ fn named(
 
 fn sample(
     metric: &mut MetricEncoder<'_>,
-    kind: MetricType,
+    family: &Family<'_>,
     labels: &[(&str, &str)],
     value: u64,
 ) -> fmt::Result {
     let mut metric = metric.encode_family(&labels)?;
-    match kind {
-        Counter => metric.encode_counter::<NoLabelSet, u64, u64>(&value, None),
+    match family {
+        Family(name, Counter, _) if name.ends_with("_seconds") => {
+            metric.encode_counter::<NoLabelSet, f64, u64>(&(value as f64 / NS_PER_S), None)
+        }
+        Family(_, Counter, _) => metric.encode_counter::<NoLabelSet, u64, u64>(&value, None),
         _ => metric.encode_gauge(&value),
     }
 }
@@ -179,7 +187,9 @@ fn sample(
 mod tests {
     use super::*;
     use crate::fixture;
+    use serde_json::Value;
     use std::collections::BTreeSet;
+    use std::path::Path;
 
     fn is_name(name: &str) -> bool {
         let first = |c: char| c.is_ascii_alphabetic() || c == '_';
@@ -228,7 +238,9 @@ mod tests {
                         _ => "",
                     };
                     assert_eq!(name, format!("{}{suffix}", family.0));
-                    assert!(value.parse::<u64>().is_ok(), "{line}");
+                    let is_time = name.ends_with("_seconds_total");
+                    let is_number = value.parse::<u64>().is_ok() || is_time;
+                    assert!(is_number && value.parse::<f64>().is_ok(), "{line}");
                     assert!(series.insert((name, labels)), "twice: {line}");
                     for label in labels.into_iter().flat_map(|labels| labels.split(',')) {
                         let (name, value) = label.split_once('=').unwrap();
@@ -251,6 +263,9 @@ mod tests {
             "causeway_vm_user_exits_total{guest=\"vm0\",\
              cause=\"mmio:registers:control_doorbell\"} 40",
             "causeway_gpu_launches_total{guest=\"vm0\"} 500",
+            "# UNIT causeway_gpu_busy_seconds seconds",
+            "causeway_gpu_busy_seconds_total{guest=\"vm0\"} 2.5",
+            "causeway_gpu_kernel_seconds_total{guest=\"vm0\"} 2.25",
             "# UNIT causeway_gpu_memory_used_bytes bytes",
             "causeway_gpu_memory_used_bytes{guest=\"vm0\"} 134217728",
             "causeway_gpu_queued_units{guest=\"vm0\"} 12",
@@ -276,5 +291,52 @@ mod tests {
         };
         let text = render(&snapshot);
         assert!(text.contains("gpu=\"a\\\"b\\\\c\\nd\""), "{text}");
+    }
+
+    /// All texts of fields with this name in a JSON value.
+    fn texts_of<'v>(value: &'v Value, name: &str) -> Vec<&'v str> {
+        match value {
+            Value::Array(values) => values.iter().flat_map(|v| texts_of(v, name)).collect(),
+            Value::Object(fields) => fields
+                .iter()
+                .flat_map(|(key, value)| match value.as_str() {
+                    Some(text) if key == name => vec![text],
+                    _ => texts_of(value, name),
+                })
+                .collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The names of metrics in a query.
+    fn names(query: &str) -> impl Iterator<Item = &str> {
+        let words = query.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        words.filter(|word| word.starts_with("causeway_"))
+    }
+
+    #[test]
+    fn the_dashboard_asks_only_for_metrics_that_exist() {
+        let path =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/grafana-dashboard.json");
+        let dashboard: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        let text = render(&fixture::snapshot());
+        let samples = text.lines().filter(|line| !line.starts_with('#'));
+        let exported: BTreeSet<&str> = samples.map(|line| sample(line).0).collect();
+        let panels = dashboard["panels"].as_array().unwrap();
+        assert!(panels.len() > 10);
+        for panel in panels {
+            let queries = texts_of(panel, "expr");
+            assert!(!queries.is_empty(), "{}", panel["title"]);
+            for query in queries {
+                assert!(names(query).count() > 0, "{query}");
+                for name in names(query) {
+                    assert!(exported.contains(name), "no metric {name}: {query}");
+                }
+            }
+        }
+        let variables = texts_of(&dashboard["templating"], "query");
+        let asked = variables.iter().flat_map(|query| names(query));
+        let unknown: Vec<_> = asked.filter(|name| !exported.contains(name)).collect();
+        assert!(unknown.is_empty(), "{unknown:?}");
     }
 }

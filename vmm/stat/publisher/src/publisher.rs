@@ -1,31 +1,32 @@
 //! The thread that publishes statistics of this process's guests.
 //!
 //! The thread shares only the counters that it reads with the guests' threads
-//! ([`causeway_vmm::observer`]), and sleeps until a monitor connects. Only processes of the same
-//! user or of root can connect. They are not trusted: the number and duration of connections are
-//! limited, and the thread never waits for one.
+//! ([`causeway_vmm::observer`]), and sleeps until a monitor connects. Monitors are not trusted: the
+//! number and duration of connections are limited, and the thread never waits for one. Module
+//! `door` says who can connect where.
 
 use std::cell::OnceCell;
 use std::error::Error;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 
 use super::connection::Connection;
+use super::door::{Door, MetricsPlaces};
 use super::http::Resource;
 use super::openmetrics;
 use super::runtime::{ProcessSocket, SocketError};
 use super::snapshot::Snapshot;
-use crate::listener::{ListenError, Listener};
+use crate::listener::ListenError;
 
-/// Maximum number of connections of each listener at a time. Another connection ends the oldest
+/// Maximum number of connections of each door at a time. Another connection ends the oldest
 /// one.
 const CONNECTIONS_MAX: usize = 16;
 /// Pause after a connection could not be accepted. A guest may use up descriptors and return them.
@@ -40,6 +41,14 @@ pub enum PublishError {
         /// Path that `--metrics-socket` names.
         path: PathBuf,
         /// Why no socket can be created there.
+        source: ListenError,
+    },
+    /// The TCP address of `--metrics` cannot be used.
+    #[error("invalid value {address} for --metrics")]
+    Address {
+        /// Address that `--metrics` names.
+        address: SocketAddr,
+        /// Why no process can listen there.
         source: ListenError,
     },
     /// The thread, or the event that stops it, cannot be created.
@@ -59,30 +68,32 @@ pub struct Publisher {
 
 impl Publisher {
     /// Starts the publisher thread. It calls `look` to take a snapshot for each answer, and answers
-    /// `causeway stat` on the socket of this process, and scrapers on a socket at path `metrics`,
-    /// if given. If the socket of this process cannot be created, this function logs a warning and
-    /// goes on without that socket.
+    /// `causeway stat` on the socket of this process, and scrapers at the places `metrics`. If the
+    /// socket of this process cannot be created, this function logs a warning and goes on without
+    /// that socket.
     ///
     /// # Errors
-    /// [`PublishError::Metrics`] if the socket at `metrics` cannot be created;
-    /// [`PublishError::Thread`] if no thread can be started.
-    pub fn start(look: Look, metrics: Option<&Path>) -> Result<Self, PublishError> {
-        let metrics = metrics.map(bind).transpose()?;
-        let published = ProcessSocket::new().inspect_err(unpublished).ok();
+    /// [`PublishError::Metrics`] or [`PublishError::Address`] if one of the places `metrics` cannot
+    /// be used; [`PublishError::Thread`] if no thread can be started.
+    pub fn start(look: Look, metrics: &MetricsPlaces) -> Result<Self, PublishError> {
+        let mut doors = Door::open(metrics)?;
+        let published = ProcessSocket::new().inspect_err(unpublished);
+        doors.extend(published.ok().map(Door::Process));
         let failed = PublishError::Thread;
         let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
         let stop = Arc::new(stop);
         let server = Server {
             stop: Arc::clone(&stop),
             look,
-            published,
-            metrics,
+            doors,
             connections: Vec::new(),
             paused_until: None,
         };
-        for listener in server.listeners() {
-            rustix::io::ioctl_fionbio(listener, true).map_err(|e| failed(e.into()))?;
-        }
+        server
+            .doors
+            .iter()
+            .try_for_each(Door::never_wait)
+            .map_err(failed)?;
         let thread = std::thread::Builder::new()
             .name("publisher".into())
             .spawn(move || server.run())
@@ -110,18 +121,10 @@ fn unpublished(error: &SocketError) {
     log::warn!("this process continues, but `causeway stat` cannot find it: {error}: {cause}");
 }
 
-fn bind(path: &Path) -> Result<Listener, PublishError> {
-    Listener::bind_stream(path).map_err(|source| PublishError::Metrics {
-        path: path.to_owned(),
-        source,
-    })
-}
-
 struct Server {
     stop: Arc<OwnedFd>,
     look: Look,
-    published: Option<ProcessSocket>,
-    metrics: Option<Listener>,
+    doors: Vec<Door>,
     connections: Vec<Connection>,
     /// Time at which connections are accepted again, during a pause.
     paused_until: Option<Instant>,
@@ -159,10 +162,13 @@ impl Server {
         };
         let now = Instant::now();
         let mut index = 0;
+        let doors = &self.doors;
         self.connections.retain_mut(|connection| {
             let is_ready = ready.get(index).copied().unwrap_or(false);
             index += 1;
-            connection.deadline() > now && !(is_ready && connection.advance(content))
+            let door = &doors[connection.door];
+            let offered = |resource| door.offers(resource).then(|| content(resource));
+            connection.deadline() > now && !(is_ready && connection.advance(offered))
         });
         self.paused_until = self.paused_until.filter(|until| *until > now);
         if self.paused_until.is_none() {
@@ -181,7 +187,7 @@ impl Server {
             None => PollFlags::IN,
             Some(_) => PollFlags::empty(),
         };
-        polled.extend(self.listeners().map(|l| PollFd::new(l, listened)));
+        polled.extend(self.doors.iter().map(|door| PollFd::new(door, listened)));
         let now = Instant::now();
         let deadlines = self.connections.iter().map(Connection::deadline);
         let soonest = deadlines.chain(self.paused_until).min();
@@ -197,20 +203,15 @@ impl Server {
         Ok((connections.map(ready).collect(), stopping))
     }
 
-    fn listeners(&self) -> impl Iterator<Item = &Listener> {
-        let published = self.published.as_ref().and_then(ProcessSocket::listener);
-        published.into_iter().chain(&self.metrics)
-    }
-
     /// Accepts waiting connections.
     fn admit(&mut self, now: Instant) {
         let mut taken = Vec::new();
         let mut refused = false;
-        for (number, listener) in self.listeners().enumerate() {
+        for (number, door) in self.doors.iter().enumerate() {
             // Other connections are served first.
             for _ in 0..CONNECTIONS_MAX {
-                match listener.accept() {
-                    Ok(socket) => taken.push((number, socket)),
+                match door.accept() {
+                    Ok(socket) => taken.extend(socket.map(|socket| (number, socket))),
                     Err(Errno::AGAIN) => break,
                     Err(Errno::INTR | Errno::CONNABORTED) => {}
                     Err(e) => {
@@ -222,16 +223,14 @@ impl Server {
             }
         }
         self.paused_until = refused.then(|| now + PAUSE);
-        for (listener, socket) in taken {
-            if is_trusted(&socket) && rustix::io::ioctl_fionbio(&socket, true).is_ok() {
-                self.take(Connection::new(listener, socket, now));
-            }
+        for (door, socket) in taken {
+            self.take(Connection::new(door, socket, now));
         }
     }
 
-    /// Adds a connection. If the listener has too many, the oldest one is closed.
+    /// Adds a connection. If its door has too many, the oldest one is closed.
     fn take(&mut self, connection: Connection) {
-        let is_same = |other: &Connection| other.listener == connection.listener;
+        let is_same = |other: &Connection| other.door == connection.door;
         let same = self.connections.iter().filter(|other| is_same(other));
         if same.count() >= CONNECTIONS_MAX
             && let Some(oldest) = self.connections.iter().position(is_same)
@@ -240,15 +239,4 @@ impl Server {
         }
         self.connections.push(connection);
     }
-}
-
-/// Returns whether the peer is a process of this user or of root. The mode of the socket ensures
-/// the same, unless it was changed.
-fn is_trusted(socket: &OwnedFd) -> bool {
-    let uid = socket_peercred(socket).map(|peer| peer.uid);
-    let trusted = uid.is_ok_and(|uid| uid.is_root() || uid == rustix::process::geteuid());
-    if !trusted {
-        log::debug!("refused a process of another user: {uid:?}");
-    }
-    trusted
 }

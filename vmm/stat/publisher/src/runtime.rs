@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Dir;
@@ -64,10 +65,14 @@ impl Entry {
 /// folder if that is then empty.
 #[derive(Debug)]
 pub struct ProcessSocket {
-    // Dropped explicitly, before the folder is removed.
-    listener: Option<Listener>,
-    folder: PathBuf,
+    // Dropped before the folder, which is then empty.
+    listener: Listener,
+    folder: Folder,
 }
+
+/// The folder of a socket. A drop removes it if it is empty.
+#[derive(Debug)]
+struct Folder(PathBuf);
 
 impl ProcessSocket {
     /// Creates the socket by which monitors find this process, and removes sockets that killed
@@ -78,7 +83,7 @@ impl ProcessSocket {
     /// cannot be created.
     pub fn new() -> Result<Self, SocketError> {
         let published = Self::within(&own_folders())?;
-        forget_the_dead(&published.folder);
+        forget_the_dead(&published.folder.0);
         Ok(published)
     }
 
@@ -114,8 +119,8 @@ impl ProcessSocket {
         };
         match listener {
             Ok(listener) => Ok(Self {
-                listener: Some(listener),
-                folder: folder.to_owned(),
+                listener,
+                folder: Folder(folder.to_owned()),
             }),
             Err(source) => {
                 remove_empty(folder);
@@ -123,17 +128,17 @@ impl ProcessSocket {
             }
         }
     }
+}
 
-    /// Returns the listener to which monitors connect; never `None` before this object is dropped.
-    pub fn listener(&self) -> Option<&Listener> {
-        self.listener.as_ref()
+impl AsFd for ProcessSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
     }
 }
 
-impl Drop for ProcessSocket {
+impl Drop for Folder {
     fn drop(&mut self) {
-        drop(self.listener.take());
-        remove_empty(&self.folder);
+        remove_empty(&self.0);
     }
 }
 
@@ -214,9 +219,9 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     /// A folder of a test, removed on drop.
-    struct Folder(PathBuf);
+    struct Scratch(PathBuf);
 
-    impl Folder {
+    impl Scratch {
         fn new(name: &str) -> Self {
             let name = format!("causeway-runtime-{name}-{}", std::process::id());
             let path = std::env::temp_dir().join(name);
@@ -234,7 +239,7 @@ mod tests {
         }
     }
 
-    impl Drop for Folder {
+    impl Drop for Scratch {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
@@ -242,10 +247,10 @@ mod tests {
 
     #[test]
     fn a_process_is_found_as_long_as_it_is_published_and_leaves_nothing() {
-        let folder = Folder::new("life");
+        let folder = Scratch::new("life");
         let own = folder.0.join(NAME);
         let published = ProcessSocket::within(std::slice::from_ref(&own)).unwrap();
-        assert_eq!(Folder::mode(&own), 0o700);
+        assert_eq!(Scratch::mode(&own), 0o700);
         let found = entries_of(&Place::own(own.clone()));
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].pid, std::process::id());
@@ -258,7 +263,7 @@ mod tests {
 
     #[test]
     fn the_next_folder_is_taken_if_one_cannot_be_made() {
-        let folder = Folder::new("next");
+        let folder = Scratch::new("next");
         let (absent, own) = (folder.0.join("absent/causeway"), folder.0.join(NAME));
         drop(ProcessSocket::within(&[absent.clone(), own]).unwrap());
         let refused = ProcessSocket::within(&[absent]).unwrap_err().to_string();
@@ -267,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_link_or_a_file_in_place_of_the_folder_is_refused() {
-        let folder = Folder::new("link");
+        let folder = Scratch::new("link");
         let (link, file) = (folder.0.join("link"), folder.0.join("file"));
         symlink(&folder.0, &link).unwrap();
         fs::write(&file, "").unwrap();
@@ -282,7 +287,7 @@ mod tests {
 
     #[test]
     fn what_a_killed_process_left_is_found_and_forgotten() {
-        let folder = Folder::new("stale");
+        let folder = Scratch::new("stale");
         let socket = folder.0.join("4711");
         drop(UnixListener::bind(&socket).unwrap());
         fs::write(folder.0.join("4712.lock"), "").unwrap();
@@ -300,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_folder_that_was_there_keeps_its_mode_and_is_refused_if_others_can_enter() {
-        let folder = Folder::new("mode");
+        let folder = Scratch::new("mode");
         let own = folder.0.join(NAME);
         fs::create_dir(&own).unwrap();
         fs::set_permissions(&own, fs::Permissions::from_mode(0o755)).unwrap();
@@ -309,7 +314,7 @@ mod tests {
             panic!("{refused}")
         };
         assert!(source.to_string().contains("chmod 700"), "{source}");
-        assert_eq!(Folder::mode(&own), 0o755);
+        assert_eq!(Scratch::mode(&own), 0o755);
         // One that is not called as ours are stays when it is empty.
         let other = folder.0.join("other");
         fs::create_dir(&other).unwrap();
@@ -320,7 +325,7 @@ mod tests {
 
     #[test]
     fn a_folder_counts_only_if_it_is_of_the_user_whom_its_path_names() {
-        let folder = Folder::new("owner");
+        let folder = Scratch::new("owner");
         fs::write(folder.0.join("4711"), "").unwrap();
         assert_eq!(folder.entries().len(), 1);
         let other = Place {
@@ -350,7 +355,7 @@ mod tests {
 
     #[test]
     fn what_the_dead_have_left_goes_when_another_is_published() {
-        let folder = Folder::new("dead");
+        let folder = Scratch::new("dead");
         let own = folder.0.join(NAME);
         fs::create_dir(&own).unwrap();
         fs::set_permissions(&own, fs::Permissions::from_mode(0o700)).unwrap();

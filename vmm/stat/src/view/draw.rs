@@ -8,20 +8,9 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row as TableRow, Table, TableState};
 
 use super::state::{Row, State};
-use super::text::{bytes, duration, figure, fit, part};
-use causeway_publisher::snapshot::Session;
+use crate::columns::{COLUMNS, COUNT, texts};
+use crate::text::{bytes, duration, figure, fit, part, seconds};
 
-/// Columns of the table: title, width, and whether the column contains figures.
-const COLUMNS: [(&str, u16, bool); 8] = [
-    ("PID", 8, true),
-    ("GUEST", 10, false),
-    ("STATE", 5, false),
-    ("EXITS/s", 7, true),
-    ("LAUNCH/s", 8, true),
-    ("QUEUE", 5, true),
-    ("GPU MEMORY", 18, true),
-    ("APERTURE", 9, true),
-];
 /// Maximum number of lines of the table while a guest is shown below it.
 const TABLE_LINES_MAX: u16 = 12;
 /// Width of a bar in the lower part.
@@ -70,56 +59,25 @@ fn draw_foot(frame: &mut Frame<'_>, area: Rect, state: &State) {
 }
 
 fn draw_table(frame: &mut Frame<'_>, area: Rect, rows: &[Row<'_>], chosen: usize) {
-    let cells = |texts: [String; COLUMNS.len()]| {
+    let cells = |texts: [String; COUNT]| {
         let cells = texts.into_iter().zip(COLUMNS);
-        TableRow::new(cells.map(|(text, (_, width, right))| {
-            let line = Line::from(fit(&text, width.into()));
-            Cell::from(line.alignment(match right {
+        TableRow::new(cells.map(|(text, column)| {
+            Cell::from(Line::from(text).alignment(match column.right {
                 true => Alignment::Right,
                 false => Alignment::Left,
             }))
         }))
     };
-    let head = cells(COLUMNS.map(|(title, ..)| title.to_owned())).style(TITLE);
-    let widths = COLUMNS.map(|(_, width, _)| Constraint::Length(width));
-    let table = Table::new(rows.iter().map(|row| cells(texts(row))), widths)
+    let head = cells(COLUMNS.map(|column| column.title.to_owned())).style(TITLE);
+    let widths = COLUMNS.map(|column| Constraint::Length(column.width as u16));
+    let rows = rows
+        .iter()
+        .map(|row| texts(row.process, row.guest, row.rates));
+    let table = Table::new(rows.map(cells), widths)
         .header(head)
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
     let mut state = TableState::new().with_selected(Some(chosen));
     frame.render_stateful_widget(table, area, &mut state);
-}
-
-/// Returns the texts of a guest's row.
-fn texts(row: &Row<'_>) -> [String; COLUMNS.len()] {
-    let absent = || "-".to_owned();
-    let guest = row.guest;
-    let exits = row.rates.vm.as_ref().and_then(|vm| vm.exits());
-    let session = |show: fn(&Session) -> String| guest.session.as_ref().map_or_else(absent, show);
-    let launches = row.rates.session.map(|rates| figure(rates.launches));
-    [
-        row.process.pid.to_string(),
-        guest.name.clone(),
-        state(row).to_owned(),
-        exits.map_or_else(absent, figure),
-        launches.unwrap_or_else(absent),
-        session(|s| figure(s.statistics.queued_units as f64)),
-        session(|s| {
-            part(
-                s.statistics.memory_used_bytes,
-                s.statistics.memory_limit_bytes,
-            )
-        }),
-        bytes(guest.aperture.used_bytes as f64),
-    ]
-}
-
-fn state(row: &Row<'_>) -> &'static str {
-    match (row.guest.ended, row.guest.session) {
-        (true, _) => "ended",
-        (false, Some(session)) if session.lost => "lost",
-        (false, Some(_)) => "runs",
-        (false, None) => "mute",
-    }
 }
 
 fn draw_detail(frame: &mut Frame<'_>, area: Rect, row: &Row<'_>) {
@@ -183,12 +141,21 @@ fn session(row: &Row<'_>) -> Vec<Line<'static>> {
     };
     let now = &session.statistics;
     let aperture = row.guest.aperture;
+    let busy = row.rates.busy_share().map(|share| filled("busy", share));
     let mut lines = vec![
         Line::styled("GPU", TITLE),
+        busy.unwrap_or_else(|| value("busy", "-")),
+        value("kernel time", &seconds(now.kernel_ns)),
         gauge("memory", now.memory_used_bytes, now.memory_limit_bytes),
         value("", &part(now.memory_used_bytes, now.memory_limit_bytes)),
-        value("  most", &bytes(now.memory_peak_bytes as f64)),
-        value("allocations", &now.allocations.to_string()),
+        value(
+            "allocations",
+            &format!(
+                "{}, most {}",
+                now.allocations,
+                bytes(now.memory_peak_bytes as f64)
+            ),
+        ),
         gauge("queue", now.queued_units, now.queue_units),
         value(
             "",
@@ -208,7 +175,6 @@ fn session(row: &Row<'_>) -> Vec<Line<'static>> {
                 aperture.placements
             ),
         ),
-        Line::from(""),
         Line::styled("Per second", TITLE),
     ];
     if let Some(rates) = &row.rates.session {
@@ -260,16 +226,20 @@ fn value(name: &str, figure: &str) -> Line<'static> {
 
 /// Returns a line with a name, and a bar that shows which share of `all` is used.
 fn gauge(name: &str, used: u64, all: u64) -> Line<'static> {
-    let part = if all == 0 {
-        0.0
-    } else {
-        used as f64 / all as f64
-    };
-    let filled = ((part * BAR_WIDTH as f64).ceil() as usize).min(BAR_WIDTH);
+    match all {
+        0 => filled(name, 0.0),
+        all => filled(name, used as f64 / all as f64),
+    }
+}
+
+/// Returns a line with a name, and a bar that shows `share`, where 1 is all.
+fn filled(name: &str, share: f64) -> Line<'static> {
+    let filled = ((share * BAR_WIDTH as f64).ceil() as usize).min(BAR_WIDTH);
     let bar = "█".repeat(filled) + &"·".repeat(BAR_WIDTH - filled);
     let mut line = Line::from(format!("{name:<16} "));
     line.push_span(Span::styled(bar, Style::new().fg(Color::Cyan)));
-    line.push_span(Span::from(format!(" {:.0} %", (part * 100.0).min(100.0))));
+    let percent = (share * 100.0).clamp(0.0, 100.0);
+    line.push_span(Span::from(format!(" {percent:.0} %")));
     line
 }
 
@@ -323,13 +293,15 @@ mod tests {
             &[
                 "causeway stat: 2 guests",
                 "every 1.0 s",
-                "    4711 vm0        runs      250     1500    12    128 MiB / 1 GiB    64 MiB",
-                "    4711 vm1        ended     250        -     -                  -    64 MiB",
+                "   4711 vm0       runs      250     1500  42%    2.65 s    12    128 MiB / 1 GiB",
+                "   4711 vm1       ended     250        -    -         -     -                  -",
                 " vm0 of process 4711: run on software, 11 s ",
                 "q quit",
                 "launches         1500",
                 "written          1 MiB",
                 "12 / 256 in 1 buffer",
+                "busy             █████····· 42 %",
+                "kernel time      2.65 s",
                 "io:testdev:record",
                 "2 vCPU, 256 MiB",
                 "12 %",
@@ -392,9 +364,6 @@ mod tests {
         let mut state = State::new(seen, Duration::from_secs(1));
         (0..39).for_each(|_| state.step(true));
         let screen = screen(&state, 80, 24);
-        assert_shows(
-            &screen,
-            &["process39  runs        -", "A process, not a VM"],
-        );
+        assert_shows(&screen, &["process39 runs        -", "A process, not a VM"]);
     }
 }

@@ -4,7 +4,7 @@ use core::fmt::{self, Write};
 
 use crate::{
     Baseline, Comparison, Figure, Identity, Loop, Mail, Panic, PhaseBegin, PhaseEnd, PhasePath,
-    RecordHeader, RecordKind,
+    RecordHeader, RecordKind, Singles,
 };
 
 impl RecordHeader {
@@ -27,13 +27,13 @@ impl RecordHeader {
 }
 
 /// Text of a record, cut at a character's end where the room is too small.
-struct Text<const BYTES: usize> {
-    room: [u8; BYTES],
-    used: usize,
+pub(crate) struct Text<const BYTES: usize> {
+    pub(crate) room: [u8; BYTES],
+    pub(crate) used: usize,
 }
 
 impl<const BYTES: usize> Text<BYTES> {
-    fn new(text: impl fmt::Display) -> Self {
+    pub(crate) fn new(text: impl fmt::Display) -> Self {
         let mut cut = Self {
             room: [0; BYTES],
             used: 0,
@@ -247,6 +247,25 @@ impl Comparison {
     #[must_use]
     pub fn native_ns(&self) -> Option<u64> {
         (self.native_ns != 0).then_some(self.native_ns)
+    }
+}
+
+impl Singles {
+    /// Returns the record that reports the times of single operations, in nanoseconds, for line
+    /// number `line` in the table of `bench gpu`. Each operation moved `bytes` bytes, and each time
+    /// contains `timer_ns` nanoseconds for its timer. `times` must stay in place until the host has
+    /// read them, have at most [`SINGLES_MAX`](crate::SINGLES_MAX) elements, and be in memory that
+    /// is mapped one to one.
+    #[must_use]
+    pub fn new(line: u32, bytes: u64, timer_ns: u64, times: &[u64]) -> Self {
+        Self {
+            header: RecordHeader::of::<Self>(RecordKind::Singles),
+            line,
+            count: times.len() as u32,
+            bytes,
+            timer_ns,
+            address: times.as_ptr() as usize as u64,
+        }
     }
 }
 

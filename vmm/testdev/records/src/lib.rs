@@ -7,14 +7,20 @@
 //!
 //! A process of a Linux guest does not know guest-physical addresses. Its records are in the
 //! aperture, and it stores to [`PORT_RECORD_APERTURE`].
+//!
+//! Some of what a guest reports needs no record: a store to [`PORT_MARK`] makes a [`Mark`], for
+//! which the guest has stored a text or numbers to [`PORT_TEXT`] before. By marks, a program can
+//! begin and end a phase without using the Causeway function, whose registers cost exits.
 #![no_std]
 
 #[cfg(test)]
 extern crate std;
 
 mod compose;
+mod marks;
 
 pub use compose::{NoMail, Totals};
+pub use marks::{PortStore, begin_phase, end_phase, report_totals};
 
 use causeway_protocol::wire::{structures, wire_enum};
 
@@ -29,8 +35,22 @@ pub const PORT_RECORD_APERTURE: u16 = 0xca8;
 /// Alignment of records in the aperture, and unit of the offsets that a guest stores to
 /// [`PORT_RECORD_APERTURE`], in bytes.
 pub const RECORD_UNIT_BYTES: u64 = 64;
+/// I/O port: a 4-byte store adds its four bytes, the lowest first, to the text of the next mark.
+pub const PORT_TEXT: u16 = 0xcac;
+/// I/O port: a 4-byte store of the number of a [`Mark`] makes that mark. A 4-byte load returns
+/// [`MARK_DONE`] or [`MARK_REFUSED`], and all-ones if the VM has no test device.
+pub const PORT_MARK: u16 = 0xcb0;
 /// Number of the test device's I/O ports, from [`PORT_EXIT`] on.
-pub const PORTS: u16 = 12;
+pub const PORTS: u16 = 20;
+/// Maximum length of a mark's text in bytes. The device drops what is longer.
+pub const TEXT_BYTES: usize = 48;
+/// What a load from [`PORT_MARK`] returns if the device has acted on the last mark, or has had
+/// none: "done" in ASCII.
+pub const MARK_DONE: u32 = u32::from_le_bytes(*b"done");
+/// What a load from [`PORT_MARK`] returns if the device has refused the last mark: "none" in ASCII.
+pub const MARK_REFUSED: u32 = u32::from_le_bytes(*b"none");
+/// Maximum number of single operations in a record.
+pub const SINGLES_MAX: usize = 1000;
 /// Number of mailboxes that the VMs of a run share.
 pub const MAILBOXES: usize = 64;
 
@@ -57,6 +77,31 @@ wire_enum! {
         Comparison = 9,
         /// [`Identity`]: tell the guest which VM of the run it is in.
         Identity = 10,
+        /// [`Singles`]: report times of single operations, which the host repeats natively.
+        Singles = 11,
+    }
+}
+
+wire_enum! {
+    /// What a store to [`PORT_MARK`] says. Each mark uses up the text.
+    pub enum Mark: u32 {
+        /// Forgets the text, which another program may have left.
+        Forget = 0,
+        /// Begins the life of the guest's program: samples both counts of exits.
+        ProgramBegin = 1,
+        /// Ends the life of the guest's program, and an open phase: samples both counts of exits.
+        ProgramEnd = 2,
+        /// Begins a phase of setup, named by the text: samples both counts of exits.
+        SetupBegin = 16,
+        /// Begins a phase of the control path, likewise.
+        ControlBegin = 17,
+        /// Begins a phase of the data path, likewise.
+        DataBegin = 18,
+        /// Ends the open phase: samples both counts of exits.
+        PhaseEnd = 32,
+        /// Says what the guest did in the phase that ended last: the text is three 64-bit numbers,
+        /// which are operations, bytes and doorbells.
+        Totals = 33,
     }
 }
 
@@ -180,6 +225,26 @@ structures! {
         /// Reply: nanoseconds that the host took for all operations, or zero if it does not do them
         /// natively.
         pub native_ns: u64,
+    } = 40
+
+    /// Reports how long single operations of a guest took. The host times as many natively, right
+    /// after it. Only guests without an operating system can report them, because the times are in
+    /// RAM.
+    pub struct Singles {
+        /// Header of the record.
+        pub header: RecordHeader,
+        /// Number of the line in the table of `causeway bench gpu` to which the operations belong.
+        pub line: u32,
+        /// Number of operations, at most [`SINGLES_MAX`]; zero if too few fit into the time that
+        /// they may take.
+        pub count: u32,
+        /// Bytes that each operation moves; zero if it moves none.
+        pub bytes: u64,
+        /// Nanoseconds that the timer adds to each time.
+        pub timer_ns: u64,
+        /// Guest-physical address of the times in RAM: a 64-bit number of nanoseconds for each
+        /// operation.
+        pub address: u64,
     } = 40
 
     /// Asks which VM of the run the guest is in. A bare guest finds the same numbers in its boot

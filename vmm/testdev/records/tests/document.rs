@@ -2,6 +2,7 @@
 //! this test compares. To update it: `CAUSEWAY_BLESS=1 cargo test -p causeway-testdev-records
 //! --test document`.
 
+use causeway_protocol::wire::Value;
 use causeway_testdev_records as records;
 
 #[path = "../../../../protocol/tests/markdown/mod.rs"]
@@ -32,6 +33,8 @@ and ends its VM. It has I/O ports, each of which takes 4-byte stores. Each store
 | {exit:#x} | ends the VM: zero is pass, anything else is fail |
 | {record:#x} | hands over the record at this guest-physical address, which is 8-byte aligned |
 | {aperture:#x} | hands over the record at this offset into the aperture, in units of {unit} bytes |
+| {text:#x} | adds these four bytes, the lowest first, to the text of the next mark |
+| {mark:#x} | makes the mark with this number; a 4-byte load says what became of the last mark |
 
 The device copies a record, checks the copy, acts on it, and copies a reply back into the record. It
 ignores invalid records. A process of a Linux guest does not know guest-physical addresses: its
@@ -50,12 +53,43 @@ records are in the aperture, in host memory that the guest may write. The VMs of
 | 8 | RecordHeader | parks this virtual CPU |
 | 9 | Comparison | reports a sample, which the host repeats natively |
 | 10 | Identity | asks which VM of the run this is |
+| 11 | Singles | reports times of single operations, which the host repeats natively |
 
+### Marks
+
+A program can begin and end a phase by ports alone, without the Causeway function and without
+memory that the device can read. It stores the name of the phase to port {text:#x}, four bytes at a
+time, up to {text_bytes} bytes; zero bytes fill the last store. Then it stores the number of the
+mark to port {mark:#x}. The phase begins when the device has acted on that store. One store ends it;
+its totals come after that, so that they are not part of the phase.
+
+A load from port {mark:#x} gives {done:#x} if the device has acted on the last mark, {refused:#x} if
+it has refused it (no phase is open, for example), and all-ones if the VM has no test device.
+[guests.md](guests.md#phases-the-exits-of-a-part-of-your-program) shows the program that does all of
+this, and the same in C.
+
+| number | mark | what |
+|---|---|---|
+{marks}
 ",
         exit = records::PORT_EXIT,
         record = records::PORT_RECORD,
         aperture = records::PORT_RECORD_APERTURE,
         unit = records::RECORD_UNIT_BYTES,
         mailboxes = records::MAILBOXES,
+        text = records::PORT_TEXT,
+        mark = records::PORT_MARK,
+        text_bytes = records::TEXT_BYTES,
+        done = records::MARK_DONE,
+        refused = records::MARK_REFUSED,
+        marks = marks(),
     )
+}
+
+fn marks() -> String {
+    let row = |mark: &Value| {
+        let what = mark.doc.trim();
+        format!("| {} | {} | {what} |\n", mark.value, mark.name)
+    };
+    records::Mark::VALUES.iter().map(row).collect()
 }

@@ -1,18 +1,19 @@
-//! Reports of figures and phases. A process in a guest reports to the VM's test device, by records
-//! in the control window and an I/O port. Without a test device, a process only prints its figures.
+//! Reports of figures and phases. A process in a guest reports to the VM's test device: figures by
+//! records in the control window and an I/O port, phases by the shim. Without a test device, a
+//! process only prints its figures.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use causeway_shim_linux::PciTransport;
+use causeway_shim_linux::{IoPorts, PciTransport};
 use causeway_testdev_records::{
-    Baseline, Figure, Identity, Loop, Mail, NoMail, PORT_RECORD_APERTURE, Panic, PhaseBegin,
-    PhaseEnd, PhasePath, RECORD_UNIT_BYTES, Totals,
+    Baseline, Figure, Identity, Loop, Mail, NoMail, PORT_RECORD_APERTURE, Panic, PhasePath,
+    RECORD_UNIT_BYTES, Totals,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::mail::Folder;
-use super::port::Port;
+use crate::Required;
 
 /// Time between two looks for mail. Each look is an exit; but a wait in the host would stop a
 /// virtual CPU of the guest.
@@ -28,13 +29,13 @@ static BENCH: OnceLock<Bench> = OnceLock::new();
 struct Bench {
     transport: &'static PciTransport,
     /// Locked while a record is in the spare memory of the control window.
-    port: Mutex<Port>,
+    port: Mutex<IoPorts>,
 }
 
 /// Finds the test device of `transport`'s VM. Returns the index of this VM in the run, from 0, and
 /// the number of VMs; `None` if the test device cannot be used.
 pub(super) fn find(transport: &'static PciTransport) -> Option<(u32, u32)> {
-    let port = Port::open(PORT_RECORD_APERTURE)
+    let port = IoPorts::open(PORT_RECORD_APERTURE, 4)
         .inspect_err(|e| {
             eprintln!("no reports to the host: this process may not use I/O ports: {e}");
         })
@@ -74,7 +75,7 @@ impl Bench {
         let written = window.write(0, record.as_mut_bytes());
         let units = u32::try_from(offset / RECORD_UNIT_BYTES);
         if let (Ok(()), Ok(units)) = (written, units) {
-            port.write(units);
+            port.write(PORT_RECORD_APERTURE, units);
             // The reply is as large as the record that was written.
             let _ = window.read(0, record.as_mut_bytes());
         }
@@ -88,39 +89,32 @@ fn send<R: IntoBytes + FromBytes>(record: &mut R) {
     }
 }
 
-/// Waits until the terminal has sent what this program printed. The kernel writes to a serial port
-/// in the background, by a few exits for each character; they must not fall into the phase that
-/// begins.
-fn drain_console() {
-    // Fails if the standard output is not a terminal. There is nothing to wait for, then.
-    #[allow(unsafe_code)] // The standard library has no safe form of tcdrain(3).
-    // SAFETY: touches no memory of this process.
-    let _ = unsafe { libc::tcdrain(libc::STDOUT_FILENO) };
-}
-
-/// A phase of the workload, between whose ends the host counts exits. Phases do not nest.
+/// A phase of the workload, between whose ends the host counts exits, if the VM has a test device.
+/// Phases do not nest.
 #[derive(Debug)]
 #[must_use = "a phase lasts until it is ended"]
-pub struct Phase(());
+pub struct Phase(Option<causeway_shim_linux::Phase>);
 
 impl Phase {
     /// Begins a phase called `name`. If several processes work together, no phase begins, because
     /// each would count the exits of the others.
+    ///
+    /// # Panics
+    /// If the VM has a test device that this process can no longer use.
     pub fn begin(path: PhasePath, name: &str) -> Self {
-        if is_one_of_several_processes() {
-            return Self(());
-        }
-        drain_console();
-        send(&mut PhaseBegin::new(path, name));
-        Self(())
+        let counted = is_there() && !is_one_of_several_processes();
+        let begin = || causeway_shim_linux::Phase::begin(path, name).required("beginning a phase");
+        Self(counted.then(begin))
     }
 
     /// Ends the phase, and reports the totals of its operations.
+    ///
+    /// # Panics
+    /// If the VM has a test device that this process can no longer use.
     pub fn end(self, totals: Totals) {
-        if is_one_of_several_processes() {
-            return;
+        if let Some(phase) = self.0 {
+            phase.end(totals).required("ending a phase");
         }
-        send(&mut PhaseEnd::new(totals));
     }
 }
 

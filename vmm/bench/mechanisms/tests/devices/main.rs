@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use causeway_bench_mechanisms::Mechanisms;
-use causeway_bench_workloads::host_interface::{PORT_FORWARD, PORT_SAMPLE, forward as wire};
+use causeway_bench_workloads::host_interface::{
+    PORT_FORWARD, PORT_SAMPLE, PORT_SINGLES, forward as wire,
+};
 use causeway_bench_workloads::measurement_plan::Effort;
 use causeway_software::{Config, Software};
 use causeway_vmm::aperture::Aperture;
@@ -109,6 +111,11 @@ impl Machine {
 
     fn result(&self, index: u64) -> u64 {
         self.word(AREA + 8 * (wire::RESULTS as u64 + index))
+    }
+
+    fn singles(&self, address: u32) {
+        let hit = self.ports.write(Port(PORT_SINGLES), &address.to_le_bytes());
+        assert!(hit.result.is_ok());
     }
 
     fn sample(&self, address: u32) {

@@ -3,6 +3,8 @@ use causeway_bench_workloads::measurement_plan::Effort;
 use causeway_bench_workloads::{MechanismKind, WORKLOADS};
 
 use super::Machine;
+use causeway_bench_workloads::host_interface::singles::Singles;
+use causeway_bench_workloads::singles::Single;
 
 fn sample(workload: usize, mechanism: MechanismKind) -> Sample {
     let workload = WORKLOADS[workload];
@@ -66,4 +68,47 @@ fn samples_that_no_plan_has_are_not_taken() {
     }
     machine.sample(u32::MAX);
     assert!(machine.mechanisms.taken().is_empty());
+}
+
+#[test]
+fn single_operations_are_timed_natively_or_kept_as_they_were_sent() {
+    let machine = Machine::new();
+    let singles = |singles: &Singles| {
+        machine.write_words(0x1000, &singles.words());
+        machine.singles(0x1000);
+    };
+    let workload = WORKLOADS.into_iter().find(|w| w.name() == "allocate");
+    let workload = workload.expect("the workload").description();
+    assert_eq!(workload.single, Single::ByItself);
+    let number = WORKLOADS.iter().position(|w| w.name() == "allocate");
+    let number = number.expect("the workload");
+    let native = sample(number, MechanismKind::Native).cell;
+    singles(&Singles::ask(native));
+    machine.write_words(0x2000, &[11, 12, 13]);
+    let sent = Singles {
+        count: 3,
+        timer_ns: 5,
+        address: 0x2000,
+        ..Singles::ask(sample(number, MechanismKind::Trap).cell)
+    };
+    singles(&sent);
+    // Each cell once, and none that has no single operations or is not in RAM.
+    singles(&sent);
+    singles(&Singles::ask(sample(0, MechanismKind::Native).cell));
+    let forward = sample(number, MechanismKind::Forward).cell;
+    singles(&Singles {
+        cell: forward,
+        address: u64::MAX,
+        ..sent
+    });
+    let taken = machine.mechanisms.singles();
+    let [natively, trapped] = &taken[..] else {
+        panic!("two cells: {taken:?}");
+    };
+    assert_eq!(natively.cell, native);
+    assert!(natively.times_ns.iter().all(|ns| *ns != 0), "{natively:?}");
+    assert_eq!(
+        (trapped.timer_ns, &trapped.times_ns[..]),
+        (5, &[11, 12, 13][..])
+    );
 }

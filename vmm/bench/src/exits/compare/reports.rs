@@ -13,6 +13,9 @@ use causeway_terminal::{Code, Failure};
 #[derive(Deserialize)]
 pub struct Report {
     pub causeway: String,
+    /// Absent in reports of older versions, as is the time.
+    pub revision: Option<String>,
+    pub time: Option<String>,
     pub host: Host,
     pub backend: String,
     pub quick: bool,
@@ -70,12 +73,6 @@ impl Cell {
     /// Returns what identifies the cell in both reports: workload, size and mechanism.
     pub fn key(&self) -> (&str, u64, &str) {
         (&self.workload, self.size, &self.mechanism)
-    }
-
-    /// Returns the name of the cell in messages: workload, size and mechanism.
-    pub fn name(&self) -> String {
-        let (workload, mechanism) = (printable(&self.workload), printable(&self.mechanism));
-        format!("{workload} {} by {mechanism}", self.size)
     }
 }
 

@@ -4,6 +4,9 @@ use std::ops::Range;
 
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 
+/// Number of powers of ten from which on not all of them have a mark.
+const MARKS_MAX: usize = 4;
+
 /// An axis of a plot, linear or logarithmic, with the values that have a mark.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
@@ -23,7 +26,8 @@ impl Axis {
     }
 
     /// Returns a logarithmic axis from a power of ten below all values to one above, with a mark at
-    /// each power of ten. Zeros appear one power of ten below the smallest other value.
+    /// each power of ten, or fewer if the labels would touch. Zeros appear one power of ten below
+    /// the smallest other value.
     pub fn decades(values: impl Iterator<Item = f64>) -> Self {
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
         let mut has_zero = false;
@@ -42,7 +46,10 @@ impl Axis {
         let last = ((high.log10() + 0.1).ceil() as i32).max(first + 1);
         Self {
             range: 10_f64.powi(first)..10_f64.powi(last),
-            marks: (first..=last).map(|power| 10_f64.powi(power)).collect(),
+            marks: (first..=last)
+                .step_by(1 + (last - first) as usize / MARKS_MAX)
+                .map(|power| 10_f64.powi(power))
+                .collect(),
             is_logarithmic: true,
         }
     }
@@ -109,6 +116,8 @@ mod tests {
         assert_eq!(axis.marks, [0.1, 1.0, 10.0]);
         assert_eq!(axis.map(&0.0, (0, 100)), 0, "below everything");
         assert_eq!(axis.map(&1.0, (0, 100)), 50);
+        let long = Axis::decades([2.0, 3e7].into_iter());
+        assert_eq!(long.marks, [1.0, 1e3, 1e6]);
         let nothing = Axis::decades([f64::NAN].into_iter());
         assert_eq!(nothing.marks, [1.0, 10.0]);
     }

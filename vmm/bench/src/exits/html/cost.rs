@@ -1,19 +1,20 @@
 //! Plots of the cost of exits, and of their share of the time.
 
 use super::axis::Axis;
-use super::fit::{self, Costs};
-use super::plots::{self, Axes, Group, PlotError};
-use super::{figure, round, smallest};
+use super::figure::{Figure, distinct};
+use super::fit::{self, Costs, Point};
+use super::plots::{self, Axes, PlotError};
+use super::{description, groups, mechanisms, round};
 use crate::exits::cells::CellReport;
 use crate::exits::report::ExitsReport;
 use causeway_bench_medians::Ratio;
-use causeway_bench_medians::figures::time_within;
+use causeway_bench_medians::figures::{count, time, time_within};
 
-/// Top of the plot in per cent. Longer bars end there.
+/// Right end of the plot in per cent. Longer bars end there.
 const PERCENT_MAX: f64 = 200.0;
 
-/// Adds a plot to the page `out`: how much longer operations take than on the host, against their
-/// exits.
+/// Begins the plots about the cost of exits, and adds the first to the page `out`: how much longer
+/// operations take than on the host, against their exits.
 ///
 /// # Errors
 /// [`PlotError`] if the plot cannot be drawn.
@@ -22,7 +23,7 @@ pub fn against_exits(
     report: &ExitsReport,
     costs: Costs,
 ) -> Result<(), PlotError> {
-    out.push_str("<h2>Cost against exits</h2>\n");
+    out.push_str("<h2>Cost of exits</h2>\n<div class=\"pair\">\n");
     let axes = Axes {
         x: "exits for one operation",
         y: "time beyond native",
@@ -33,9 +34,28 @@ pub fn against_exits(
     let lines = [("trap", costs.memory), ("forward", costs.port)];
     let lines = lines.map(|(mechanism, cost)| Some((mechanism, cost?.median)));
     let lines: Vec<_> = lines.into_iter().flatten().collect();
-    let svg = plots::scatter(&points, &lines, &axes)?;
-    figure(out, &svg, &caption(costs, hidden));
+    let figure = Figure {
+        title: "Time beyond native against exits",
+        description: spoken(&points, &lines),
+        mechanisms: distinct(points.iter().map(|point| point.mechanism)),
+        svg: plots::scatter(&points, &lines, &axes)?,
+        caption: &caption(costs, hidden),
+    };
+    figure.write(out);
     Ok(())
+}
+
+/// Returns what the points and the lines show as text.
+fn spoken(points: &[Point], lines: &[(&str, f64)]) -> String {
+    let mut text = format!("{} cells.", points.len());
+    for point in points {
+        let (exits, ns) = (count(point.exits), time(point.beyond_ns));
+        text += &format!(" {}: {exits} exits, {ns}.", point.mechanism);
+    }
+    for (mechanism, ns) in lines {
+        text += &format!(" Line of {mechanism}: {} for an exit.", time(*ns));
+    }
+    text
 }
 
 fn caption(costs: Costs, hidden: usize) -> String {
@@ -72,36 +92,40 @@ fn cost_text(cost: Ratio) -> String {
     time_within(cost.median, cost.low.zip(cost.high))
 }
 
-/// Adds a plot to the page `out`: what share of an operation's time its exits take.
+/// Adds a plot to the page `out`, what share of an operation's time its exits take, and ends the
+/// plots about the cost of exits.
 ///
 /// # Errors
 /// [`PlotError`] if the plot cannot be drawn.
 pub fn share(out: &mut String, report: &ExitsReport, costs: Costs) -> Result<(), PlotError> {
-    if costs == Costs::default() {
-        return Ok(());
+    if costs != Costs::default() {
+        percentages(out, report, costs)?;
     }
-    out.push_str("<h2>Share of the time that exits take</h2>\n");
-    let group = |(name, cells): (String, Vec<&CellReport>)| Group {
-        name,
-        bars: cells
-            .iter()
-            .filter_map(|cell| Some((cell.mechanism, percent(cell, costs)?)))
-            .collect(),
-    };
-    let groups: Vec<Group> = smallest(report).into_iter().map(group).collect();
+    out.push_str("</div>\n");
+    Ok(())
+}
+
+fn percentages(out: &mut String, report: &ExitsReport, costs: Costs) -> Result<(), PlotError> {
+    let groups = groups(report, |cell| percent(cell, costs));
     let axes = Axes {
-        x: "",
-        y: "% of the time",
-        x_text: &|_| String::new(),
-        y_text: &|percent| format!("{percent:.0}"),
+        x: "% of the time",
+        y: "",
+        x_text: &|percent| format!("{percent:.0}"),
+        y_text: &|_| String::new(),
     };
     let bars = groups.iter().flat_map(|group| &group.bars);
     let highest = bars.map(|(_, percent)| *percent).fold(0.0, f64::max);
     let end = (1.1 * highest).clamp(110.0, PERCENT_MAX);
     let marks = [0.0, 25.0, 50.0, 75.0, 100.0, 150.0];
     let marks = marks.into_iter().filter(|mark| *mark <= end).collect();
-    let svg = plots::bars(&groups, &Axis::linear(end, marks), &axes)?;
-    figure(out, &svg, &share_caption(highest));
+    let figure = Figure {
+        title: "Share of the time that exits take",
+        description: description(&groups, &|percent| format!("{percent:.0} %")),
+        mechanisms: mechanisms(&groups),
+        svg: plots::bars(&groups, &Axis::linear(end, marks), &axes, axes.x_text)?,
+        caption: &share_caption(highest),
+    };
+    figure.write(out);
     Ok(())
 }
 
@@ -118,7 +142,7 @@ fn share_caption(highest: f64) -> String {
         caption.push_str(" More than 100: exits of that cell cost less than the line says.");
     }
     if highest > PERCENT_MAX {
-        caption.push_str(" Bars that reach the top are longer than the plot is high.");
+        caption.push_str(" Bars that reach the right edge are longer than the plot is wide.");
     }
     caption
 }

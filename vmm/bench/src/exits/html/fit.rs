@@ -137,6 +137,7 @@ pub mod tests {
     use super::*;
     use crate::exits::counts::ExitReport;
     use causeway_bench_medians::Distribution;
+    use causeway_bench_medians::NotTimed;
 
     /// A cell with exits for memory and ports, and these times.
     pub fn cell(
@@ -157,6 +158,7 @@ pub mod tests {
             unsteady: false,
             over_native: None,
             cpu_ns: None,
+            single: NotTimed::InLoop.into(),
             exits: exits.map(|[mmio, io]| ExitReport {
                 user_space_per_operation: mmio + io,
                 mmio_per_operation: mmio,

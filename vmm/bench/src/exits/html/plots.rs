@@ -15,11 +15,21 @@ use super::fit::Point;
 
 const TEXT: RGBColor = RGBColor(1, 1, 1);
 const GRID: RGBColor = RGBColor(2, 2, 2);
-/// Pixels between the axis and its labels.
-const LABEL_GAP: i32 = 8;
-/// Sizes in pixels of full-width plots, and of plots side by side.
-const WIDE: (u32, u32) = (1160, 380);
-const HALF: (u32, u32) = (560, 380);
+/// Pixels between a bar or an axis and its label.
+const LABEL_GAP: i32 = 6;
+/// Size in pixels of a plot with two scales. The page shows two plots side by side and larger, or
+/// one on a screen of 400 pixels a fifth smaller, with text that can still be read.
+const SIZE: (u32, u32) = (460, 360);
+/// Size of text, as `plotters` counts it: 1.24 for a pixel of CSS.
+const TEXT_SIZE: u32 = 18;
+/// Height in pixels of a bar, and of the gap between two groups.
+const BAR_HEIGHT: u32 = 18;
+const GAP_HEIGHT: u32 = 12;
+/// Pixels for the names of groups, for the values right of the bars, and for the scale below.
+const NAMES_WIDTH: u32 = 118;
+const VALUES_WIDTH: u32 = 66;
+const SCALE_HEIGHT: u32 = 44;
+const MARGIN: u32 = 8;
 
 type Area<'s> = DrawingArea<SVGBackend<'s>, Shift>;
 type Chart<'s> = ChartContext<'s, SVGBackend<'s>, Cartesian2d<Axis, Axis>>;
@@ -38,9 +48,9 @@ fn color(mechanism: &str) -> RGBColor {
     }
 }
 
-/// Bars that stand side by side in a bar chart.
+/// Bars of a bar chart that belong together.
 pub struct Group {
-    /// Label under the bars.
+    /// Label left of the bars.
     pub name: String,
     /// Name of the mechanism and value of each bar.
     pub bars: Vec<(&'static str, f64)>,
@@ -66,35 +76,72 @@ pub struct Axes<'a> {
     pub y_text: &'a dyn Fn(&f64) -> String,
 }
 
-/// Draws groups of bars as SVG, each bar with its value above it.
+/// Draws groups of bars as SVG, one bar below the other, each with its value at its right end, as
+/// `shown` formats it.
 ///
 /// # Errors
 /// [`PlotError`] if the plot cannot be drawn.
-pub fn bars(groups: &[Group], y: &Axis, axes: &Axes<'_>) -> Result<String, PlotError> {
-    svg(WIDE, |root| {
-        let x = Axis::linear(groups.len().max(1) as f64, Vec::new());
-        let mut chart = chart(root, x, y.clone())?;
+pub fn bars(
+    groups: &[Group],
+    x: &Axis,
+    axes: &Axes<'_>,
+    shown: &dyn Fn(&f64) -> String,
+) -> Result<String, PlotError> {
+    let pixels = groups.iter().map(Group::height).sum::<u32>().max(1);
+    let size = (SIZE.0, pixels + SCALE_HEIGHT + 2 * MARGIN);
+    svg(size, |root| {
+        // The second axis counts pixels from below.
+        let y = Axis::linear(pixels.into(), Vec::new());
+        let mut chart = ChartBuilder::on(root)
+            .margin(MARGIN)
+            .margin_right(VALUES_WIDTH)
+            .x_label_area_size(SCALE_HEIGHT)
+            .y_label_area_size(NAMES_WIDTH)
+            .build_cartesian_2d(x.clone(), y)?;
         mesh(&mut chart, axes)?;
-        let floor = y.ends().0;
-        for (index, group) in groups.iter().enumerate() {
-            let start = index as f64;
-            let width = 0.8 / group.bars.len().max(1) as f64;
-            for (number, (mechanism, value)) in group.bars.iter().enumerate() {
-                let left = start + 0.1 + width * (number as f64 + 0.1);
-                let right = left + 0.8 * width;
-                // Longer bars end at the top of the plot, with their value above.
-                let corners = [(left, floor), (right, value.clamp(floor, y.ends().1))];
-                chart.draw_series([Rectangle::new(corners, color(mechanism).filled())])?;
-                let above = chart.backend_coord(&(f64::midpoint(left, right), corners[1].1));
-                let shown = (axes.y_text)(value);
-                write(root, shown, (above.0, above.1 - 3), VPos::Bottom)?;
-            }
-            let under = chart.backend_coord(&(start + 0.5, floor));
-            let name = group.name.clone();
-            write(root, name, (under.0, under.1 + LABEL_GAP), VPos::Top)?;
+        let mut top = pixels;
+        for group in groups {
+            group.draw(root, &mut chart, top, (x, shown))?;
+            top -= group.height();
         }
         Ok(())
     })
+}
+
+impl Group {
+    fn height(&self) -> u32 {
+        BAR_HEIGHT * self.bars.len() as u32 + GAP_HEIGHT
+    }
+
+    /// Draws the group below `top`, in pixels from below.
+    fn draw(
+        &self,
+        root: &Area<'_>,
+        chart: &mut Chart<'_>,
+        top: u32,
+        (x, shown): (&Axis, &dyn Fn(&f64) -> String),
+    ) -> Result<(), PlotError> {
+        let (floor, end) = x.ends();
+        let top = f64::from(top) - f64::from(GAP_HEIGHT) / 2.0;
+        for (number, (mechanism, value)) in self.bars.iter().enumerate() {
+            let above = top - f64::from(BAR_HEIGHT) * number as f64;
+            let below = above - f64::from(BAR_HEIGHT) + 2.0;
+            // Longer bars end at the right edge of the plot, with their value beside.
+            let corners = [(floor, below), (value.clamp(floor, end), above)];
+            chart.draw_series([Rectangle::new(corners, color(mechanism).filled())])?;
+            let (right, middle) = chart.backend_coord(&(corners[1].0, f64::midpoint(below, above)));
+            let at = (right + LABEL_GAP, middle);
+            write(root, shown(value), at, HPos::Left)?;
+        }
+        let middle = top - f64::from(BAR_HEIGHT) * self.bars.len() as f64 / 2.0;
+        let (left, middle) = chart.backend_coord(&(floor, middle));
+        write(
+            root,
+            self.name.clone(),
+            (left - LABEL_GAP, middle),
+            HPos::Right,
+        )
+    }
 }
 
 /// Draws lines on logarithmic axes as SVG. The first line is wide, because others may cover it.
@@ -102,7 +149,7 @@ pub fn bars(groups: &[Group], y: &Axis, axes: &Axes<'_>) -> Result<String, PlotE
 /// # Errors
 /// [`PlotError`] if the plot cannot be drawn.
 pub fn lines(lines: &[Line], axes: &Axes<'_>) -> Result<String, PlotError> {
-    svg(HALF, |root| {
+    svg(SIZE, |root| {
         let points = || lines.iter().flat_map(|line| &line.points);
         let x = Axis::marked(points().map(|(x, _)| *x).collect());
         let y = Axis::decades(points().map(|(_, y)| *y));
@@ -130,7 +177,7 @@ pub fn scatter(
     costs: &[(&'static str, f64)],
     axes: &Axes<'_>,
 ) -> Result<String, PlotError> {
-    svg(WIDE, |root| {
+    svg(SIZE, |root| {
         let x = Axis::decades(points.iter().map(|point| point.exits));
         let y = Axis::decades(points.iter().map(|point| point.beyond_ns));
         let mut chart = chart(root, x.clone(), y.clone())?;
@@ -172,9 +219,9 @@ fn svg(
 
 fn chart<'s>(root: &Area<'s>, x: Axis, y: Axis) -> Result<Chart<'s>, PlotError> {
     ChartBuilder::on(root)
-        .margin(8)
+        .margin(MARGIN)
         .margin_right(24)
-        .x_label_area_size(44)
+        .x_label_area_size(SCALE_HEIGHT)
         .y_label_area_size(74)
         .build_cartesian_2d(x, y)
 }
@@ -185,8 +232,8 @@ fn mesh(chart: &mut Chart<'_>, axes: &Axes<'_>) -> Result<(), PlotError> {
         .axis_style(TEXT)
         .bold_line_style(GRID)
         .light_line_style(TRANSPARENT)
-        .label_style(style(14))
-        .axis_desc_style(style(15))
+        .label_style(style(TEXT_SIZE))
+        .axis_desc_style(style(TEXT_SIZE))
         .x_desc(axes.x)
         .y_desc(axes.y)
         .x_label_formatter(axes.x_text)
@@ -194,8 +241,8 @@ fn mesh(chart: &mut Chart<'_>, axes: &Axes<'_>) -> Result<(), PlotError> {
         .draw()
 }
 
-fn write(root: &Area<'_>, text: String, at: (i32, i32), under: VPos) -> Result<(), PlotError> {
-    let style = style(13).pos(Pos::new(HPos::Center, under));
+fn write(root: &Area<'_>, text: String, at: (i32, i32), side: HPos) -> Result<(), PlotError> {
+    let style = style(TEXT_SIZE).pos(Pos::new(side, VPos::Center));
     root.draw(&Text::new(text, at, style))
 }
 
@@ -227,8 +274,8 @@ mod tests {
             name: String::from("load"),
             bars: vec![("mediated", 0.0), ("trap", 1.0)],
         }];
-        let y = Axis::decades([0.0, 1.0].into_iter());
-        let svg = plotted(|axes| bars(&groups, &y, axes));
+        let x = Axis::decades([0.0, 1.0].into_iter());
+        let svg = plotted(|axes| bars(&groups, &x, axes, axes.x_text));
         assert!(svg.contains("#0B7A5E") && svg.contains("#C23A3A"));
         let lines_of = ["native", "forward"].map(|mechanism| Line {
             mechanism,
@@ -240,9 +287,45 @@ mod tests {
 
     #[test]
     fn plots_of_nothing_can_be_drawn() {
-        let y = Axis::decades(std::iter::empty());
-        plotted(|axes| bars(&[], &y, axes));
+        let x = Axis::decades(std::iter::empty());
+        plotted(|axes| bars(&[], &x, axes, axes.x_text));
         plotted(|axes| lines(&[], axes));
         plotted(|axes| scatter(&[], &[("trap", 1000.0)], axes));
+    }
+
+    /// What follows each `name="` in a text.
+    fn numbers(svg: &str, name: &str) -> Vec<i32> {
+        let name = format!(" {name}=\"");
+        let attributes = svg.split(&name).skip(1);
+        let values = attributes.map(|rest| rest.split('"').next().unwrap().parse().unwrap());
+        values.collect()
+    }
+
+    #[test]
+    fn every_bar_is_within_a_plot_as_high_as_it_needs() {
+        let groups: Vec<Group> = (0..12)
+            .map(|number| Group {
+                name: format!("workload-{number}"),
+                bars: vec![("mediated", 1.0), ("trap", 1e9), ("forward", 0.0)],
+            })
+            .collect();
+        let x = Axis::decades([0.0, 1.0, 1000.0].into_iter());
+        let svg = plotted(|axes| bars(&groups, &x, axes, axes.x_text));
+        let (width, height) = (numbers(&svg, "width")[0], numbers(&svg, "height")[0]);
+        assert_eq!(width, 460);
+        let rectangles: Vec<&str> = svg.split("<rect ").skip(1).collect();
+        assert_eq!(rectangles.len(), 36);
+        for rectangle in rectangles {
+            let rectangle = &format!(" {rectangle}");
+            let all = |name| numbers(rectangle, name)[0];
+            assert!(
+                all("x") >= 0 && all("x") + all("width") <= width,
+                "{rectangle}"
+            );
+            assert!(
+                all("y") >= 0 && all("y") + all("height") <= height,
+                "{rectangle}"
+            );
+        }
     }
 }

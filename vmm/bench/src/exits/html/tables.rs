@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::escaped;
+use super::figure::escaped;
 use crate::exits::cells::CellReport;
 use crate::exits::report::ExitsReport;
 use crate::exits::table;
@@ -17,11 +17,7 @@ pub fn every_cell(out: &mut String, report: &ExitsReport) {
         "<h2>Every cell</h2>\n<p class=\"quiet\">{}.</p>\n",
         escaped(&table::legend(&report.cells))
     );
-    out.push_str("<div class=\"scroll\"><table><thead><tr>");
-    for column in table::COLUMNS {
-        let _ = write!(out, "<th>{}</th>", escaped(column));
-    }
-    out.push_str("</tr></thead><tbody>\n");
+    begin_table(out, "", "Times and exits of every cell", &table::COLUMNS);
     for (begins, cell, texts) in table::rows(&report.cells) {
         begin_row(out, begins);
         for (index, text) in texts.iter().enumerate() {
@@ -46,6 +42,20 @@ pub fn every_cell(out: &mut String, report: &ExitsReport) {
     out.push_str("</ul>\n");
 }
 
+/// Begins a table, which scrolls sideways on narrow screens, also by keys.
+fn begin_table(out: &mut String, class: &str, caption: &str, columns: &[&str]) {
+    // Writing to a string cannot fail.
+    let _ = write!(
+        out,
+        "<div class=\"scroll\" role=\"region\" aria-label=\"{caption}\" tabindex=\"0\">\
+         <table{class}><caption>{caption}</caption><thead><tr>"
+    );
+    for column in columns {
+        let _ = write!(out, "<th scope=\"col\">{}</th>", escaped(column));
+    }
+    out.push_str("</tr></thead><tbody>\n");
+}
+
 fn begin_row(out: &mut String, begins: bool) {
     out.push_str(match begins {
         true => "<tr class=\"begins\">",
@@ -66,9 +76,12 @@ pub fn reasons(out: &mut String, report: &ExitsReport) {
         "<p class=\"quiet\">For one operation: KVM's statistics by their names, and the VMM's own \
          count by reason, device and register. What did not count is left out.</p>\n",
     );
-    out.push_str(
-        "<div class=\"scroll\"><table class=\"reasons\"><thead><tr><th>workload</th><th>size</th>\
-         <th>mechanism</th><th>KVM</th><th>VMM</th></tr></thead><tbody>\n",
+    let columns = ["workload", "size", "mechanism", "KVM", "VMM"];
+    begin_table(
+        out,
+        " class=\"reasons\"",
+        "Exits of every cell by reason",
+        &columns,
     );
     let mut row = None;
     for cell in counted {

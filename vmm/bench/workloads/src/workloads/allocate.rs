@@ -4,6 +4,7 @@ use core::marker::PhantomData;
 
 use super::{Cell, Description, Workload, within_exits};
 use crate::measurement_plan::Effort;
+use crate::singles::Single;
 use crate::{Mechanism, MechanismKind};
 
 pub(super) const DESCRIPTION: Description = Description {
@@ -12,6 +13,7 @@ pub(super) const DESCRIPTION: Description = Description {
     unit: "B",
     is_data: false,
     launches: false,
+    single: Single::ByItself,
     sizes: |effort| match effort {
         Effort::Quick => &[64 << 10, 4 << 20],
         Effort::Full => &[64 << 10, 1 << 20, 16 << 20, 128 << 20],

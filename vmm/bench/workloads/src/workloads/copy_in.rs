@@ -2,6 +2,7 @@
 
 use super::{Cell, Description, Workload, of_bytes, over_a_bus, pattern, within_exits};
 use crate::measurement_plan::Effort;
+use crate::singles::Single;
 use crate::{Mechanism, MechanismKind};
 
 pub(super) const DESCRIPTION: Description = Description {
@@ -10,6 +11,7 @@ pub(super) const DESCRIPTION: Description = Description {
     unit: "B",
     is_data: true,
     launches: false,
+    single: Single::ByItself,
     sizes,
     operations: |mechanism, effort, bytes| match mechanism {
         MechanismKind::Trap => within_exits(effort, 32, bytes / 8),

@@ -1,6 +1,7 @@
 //! Copies from memory that kernels reach to the program's own.
 
 use super::{Cell, Description, Workload, of_bytes, over_a_bus, pattern, within_exits};
+use crate::singles::Single;
 use crate::{Mechanism, MechanismKind};
 
 pub(super) const DESCRIPTION: Description = Description {
@@ -9,6 +10,7 @@ pub(super) const DESCRIPTION: Description = Description {
     unit: "B",
     is_data: true,
     launches: false,
+    single: Single::ByItself,
     sizes: super::copy_in::sizes,
     operations: |mechanism, effort, bytes| match mechanism {
         MechanismKind::Trap => within_exits(effort, 32, bytes / 8),

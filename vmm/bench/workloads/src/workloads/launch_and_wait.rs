@@ -3,6 +3,7 @@
 use core::marker::PhantomData;
 
 use super::{Cell, Description, Workload, within_exits};
+use crate::singles::Single;
 use crate::{Kernel, Mechanism, MechanismKind, Shape};
 
 pub(super) const DESCRIPTION: Description = Description {
@@ -11,6 +12,7 @@ pub(super) const DESCRIPTION: Description = Description {
     unit: "",
     is_data: true,
     launches: true,
+    single: Single::ByItself,
     sizes: |_| &[1],
     operations: |mechanism, effort, _| match mechanism {
         MechanismKind::Trap => within_exits(effort, 50, 5),

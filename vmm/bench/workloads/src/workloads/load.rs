@@ -2,6 +2,7 @@
 
 use super::store::{REGIONS, Store, WORDS_FAR, WORDS_MIN};
 use super::{Cell, Description, Workload, within_exits};
+use crate::singles::Single;
 use crate::{Mechanism, MechanismKind};
 
 use causeway_kernels::loops;
@@ -12,6 +13,8 @@ pub(super) const DESCRIPTION: Description = Description {
     unit: "B",
     is_data: true,
     launches: false,
+    // A word takes less time than the timer.
+    single: Single::InLoop,
     sizes: |_| REGIONS,
     operations: |mechanism, effort, bytes| match mechanism {
         MechanismKind::Mediated | MechanismKind::Native => Some((bytes / 8).max(WORDS_MIN)),

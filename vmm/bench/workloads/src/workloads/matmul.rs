@@ -3,6 +3,7 @@
 use super::operands::Operands;
 use super::{Cell, Description, Workload, pattern, within_exits};
 use crate::measurement_plan::Effort;
+use crate::singles::Single;
 use crate::{Kernel, Mechanism, MechanismKind, Shape};
 
 pub(super) const DESCRIPTION: Description = Description {
@@ -11,6 +12,7 @@ pub(super) const DESCRIPTION: Description = Description {
     unit: "rows",
     is_data: true,
     launches: true,
+    single: Single::ByItself,
     sizes: |effort| match effort {
         Effort::Quick => &[48, 64],
         Effort::Full => &[64, 128, 256, 512],

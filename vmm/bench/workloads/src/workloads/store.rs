@@ -1,6 +1,7 @@
 //! Stores of words, as a program does that has a pointer.
 
 use super::{Cell, Description, Workload, pattern, within_exits};
+use crate::singles::Single;
 use crate::{Mechanism, MechanismKind};
 
 /// Sizes in bytes of the memory to which words are stored: one that fits into the processor's
@@ -18,6 +19,8 @@ pub(super) const DESCRIPTION: Description = Description {
     unit: "B",
     is_data: true,
     launches: false,
+    // A word takes less time than the timer.
+    single: Single::InLoop,
     sizes: |_| REGIONS,
     operations: |mechanism, effort, bytes| match mechanism {
         MechanismKind::Mediated | MechanismKind::Native => Some((bytes / 8).max(WORDS_MIN)),

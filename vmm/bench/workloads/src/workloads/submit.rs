@@ -5,6 +5,7 @@ use core::marker::PhantomData;
 use super::launch_and_wait::ONE_THREAD;
 use super::{Cell, Description, Workload, within_exits};
 use crate::measurement_plan::Effort;
+use crate::singles::Single;
 use crate::{Kernel, Mechanism, MechanismKind};
 
 pub(super) const DESCRIPTION: Description = Description {
@@ -13,6 +14,7 @@ pub(super) const DESCRIPTION: Description = Description {
     unit: "launches",
     is_data: true,
     launches: true,
+    single: Single::OfMany,
     sizes: |effort| match effort {
         Effort::Quick => &[1, 100, 1000],
         Effort::Full => &[1, 10, 100, 1000, 10_000, 100_000, 1_000_000],

@@ -2,6 +2,7 @@
 
 use super::operands::Operands;
 use super::{Cell, Description, Workload, pattern, within_exits};
+use crate::singles::Single;
 use crate::{Kernel, Mechanism, MechanismKind, Shape};
 
 /// Launches of a step.
@@ -16,6 +17,7 @@ pub(super) const DESCRIPTION: Description = Description {
     unit: "launches",
     is_data: true,
     launches: true,
+    single: Single::ByItself,
     sizes: |_| &[LAUNCHES],
     operations: |mechanism, effort, _| match mechanism {
         // Seven words and a kick for each launch, three copies word by word.

@@ -62,14 +62,19 @@ struct FromPool<'s, 'd> {
 impl<'d> Repeat<'d> for FromPool<'_, '_> {
     fn prepare(&mut self, _: &mut Bench<'d>) {}
 
-    fn run(&mut self, _: &mut Bench<'d>) {
+    fn run(&mut self, bench: &mut Bench<'d>) {
         for _ in 0..PIECES {
-            let piece = self.pool.allocate(self.bytes, 1).required("a piece");
-            self.pool.free(piece).required("freeing it");
+            self.one(bench);
         }
     }
 
     fn finish(&mut self, _: &mut Bench<'d>) {}
+
+    fn one(&mut self, _: &mut Bench<'d>) -> bool {
+        let piece = self.pool.allocate(self.bytes, 1).required("a piece");
+        self.pool.free(piece).required("freeing it");
+        true
+    }
 }
 
 struct ByMediator {
@@ -81,17 +86,22 @@ impl<'d> Repeat<'d> for ByMediator {
 
     fn run(&mut self, bench: &mut Bench<'d>) {
         for _ in 0..10 {
-            let handle = allocate_mapped(bench, self.bytes);
-            let request = message::HandleRequest {
-                handle,
-                reserved: 0,
-            };
-            let freed = bench.device.call::<operation::Free>(&request);
-            freed.required("freeing");
+            self.one(bench);
         }
     }
 
     fn finish(&mut self, _: &mut Bench<'d>) {}
+
+    fn one(&mut self, bench: &mut Bench<'d>) -> bool {
+        let handle = allocate_mapped(bench, self.bytes);
+        let request = message::HandleRequest {
+            handle,
+            reserved: 0,
+        };
+        let freed = bench.device.call::<operation::Free>(&request);
+        freed.required("freeing");
+        true
+    }
 }
 
 /// Measures device memory that is allocated and mapped for the GPU with one exit.

@@ -124,11 +124,16 @@ impl<'d> Repeat<'d> for Echo<'d, '_> {
         self.round_trip(self.said);
     }
 
-    fn run(&mut self, _: &mut Bench<'d>) {
+    fn run(&mut self, bench: &mut Bench<'d>) {
         for _ in 0..ROUND_TRIPS {
-            self.said += 1;
-            self.round_trip(self.said);
+            self.one(bench);
         }
+    }
+
+    fn one(&mut self, _: &mut Bench<'d>) -> bool {
+        self.said += 1;
+        self.round_trip(self.said);
+        true
     }
 
     fn finish(&mut self, _: &mut Bench<'d>) {

@@ -98,13 +98,18 @@ impl<'d> Repeat<'d> for Submit<'_> {
 
     fn run(&mut self, bench: &mut Bench<'d>) {
         for _ in 0..1000 {
-            bench.launch(self.parameters);
-            bench.pipeline.commands.submit();
+            self.one(bench);
         }
     }
 
     fn finish(&mut self, bench: &mut Bench<'d>) {
         bench.wait();
+    }
+
+    fn one(&mut self, bench: &mut Bench<'d>) -> bool {
+        bench.launch(self.parameters);
+        bench.pipeline.commands.submit();
+        true
     }
 }
 
@@ -120,11 +125,16 @@ impl<'d> Repeat<'d> for OneByOne<'_> {
 
     fn run(&mut self, bench: &mut Bench<'d>) {
         for _ in 0..self.launches {
-            bench.wake(self.parameters);
+            self.one(bench);
         }
     }
 
     fn finish(&mut self, _: &mut Bench<'d>) {}
+
+    fn one(&mut self, bench: &mut Bench<'d>) -> bool {
+        bench.wake(self.parameters);
+        true
+    }
 }
 
 struct Pipelined<'p> {

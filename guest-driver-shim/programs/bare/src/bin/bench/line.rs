@@ -3,15 +3,19 @@
 
 use core::fmt;
 
-use causeway_bare::{Phase, Totals, compare, ticks};
+use causeway_bare::{Phase, Totals, compare, singles, ticks};
 use causeway_bench_workloads::Line;
-use causeway_testdev_records::PhasePath;
+use causeway_bench_workloads::singles::{SINGLES_MIN, fill, timer_cost};
+use causeway_testdev_records::{PhasePath, SINGLES_MAX};
 
 use crate::Bench;
 
 const REPETITIONS: u32 = 101;
 /// Number of repetitions that are not counted, because they warm up pages, clocks and caches.
 const WARM_UP: u32 = 3;
+
+/// How long the single operations of a line may take together, in nanoseconds.
+const SINGLES_NS: u64 = 2_000_000_000;
 
 /// The lines and repetitions that the guest's arguments ask for.
 #[derive(Clone, Copy)]
@@ -93,6 +97,11 @@ pub trait Repeat<'d> {
     fn run(&mut self, bench: &mut Bench<'d>);
     /// Checks the results and frees what the repetition used. This is not timed.
     fn finish(&mut self, bench: &mut Bench<'d>);
+    /// Does one operation, which is timed by itself. Returns false, and does nothing, if operations
+    /// have no end of their own, as launches that are waited for together.
+    fn one(&mut self, _: &mut Bench<'d>) -> bool {
+        false
+    }
 }
 
 impl<'d> Bench<'d> {
@@ -110,6 +119,31 @@ impl<'d> Bench<'d> {
             let ns = self.once(sample, repeat);
             compare(sample.line as u32, sample.operations, sample.bytes, ns);
         }
+        // Samples of one operation are single operations already.
+        if sample.operations != 1 {
+            self.one_by_one(sample, repeat);
+        }
+    }
+
+    /// Times operations one by one, if they can be.
+    fn one_by_one(&mut self, sample: Sample, repeat: &mut impl Repeat<'d>) {
+        repeat.prepare(self);
+        if repeat.one(self) {
+            let clock = self.machine.clock();
+            let wanted = SINGLES_MIN.saturating_mul(self.selection.repetitions as usize);
+            let mut times = [0; SINGLES_MAX];
+            let room = &mut times[..wanted.min(SINGLES_MAX)];
+            let count = fill(room, clock.ticks_in(SINGLES_NS), ticks, || {
+                repeat.one(self);
+            });
+            let times = &mut times[..count];
+            for time in &mut *times {
+                *time = clock.nanoseconds(*time);
+            }
+            let timer_ns = clock.nanoseconds(timer_cost(ticks));
+            singles(sample.line as u32, sample.bytes, timer_ns, times);
+        }
+        repeat.finish(self);
     }
 
     fn once(&mut self, sample: Sample, repeat: &mut impl Repeat<'d>) -> u64 {

@@ -2,7 +2,7 @@
 //!
 //! Its arguments are a [`Plan`]. For each repetition, workload and size, each mechanism takes one
 //! sample; the host takes its samples on request. Over all repetitions, each mechanism comes
-//! equally often after each other one.
+//! equally often after each other one. Then operations are timed one by one.
 #![no_std]
 #![no_main]
 
@@ -13,11 +13,13 @@ mod port;
 mod trap;
 mod watch;
 
-use causeway_bare::{Machine, println};
+use causeway_bare::{Machine, println, ticks};
 use causeway_bench_workloads::host_interface::sample::Sample;
+use causeway_bench_workloads::host_interface::singles::Singles;
 use causeway_bench_workloads::measurement_plan::{Plan, place_in_turn};
+use causeway_bench_workloads::singles::{SINGLES_MAX, Single, budget_ns, timer_cost};
 use causeway_bench_workloads::{
-    Cell, MECHANISMS, MechanismKind, WorkloadKind, host_bytes, measure,
+    Cell, MECHANISMS, MechanismKind, WorkloadKind, host_bytes, measure, time_singles,
 };
 use causeway_guests::{CaseMemory, Required, open};
 
@@ -73,6 +75,10 @@ fn run(machine: &Machine) {
             }
         }
     }
+    println!("single operations begin");
+    for cell in plan.cells() {
+        bench.singles(plan, &cell);
+    }
     println!("all cells are measured");
 }
 
@@ -103,6 +109,42 @@ impl Bench<'_, '_> {
                 ns,
             });
         }
+    }
+
+    /// Times operations of a cell one by one, if they can be.
+    fn singles(&mut self, plan: Plan, cell: &Cell) {
+        if cell.workload.description().single != Single::ByItself {
+            return;
+        }
+        if cell.mechanism.is_native() {
+            port::hand_over_singles(&Singles::ask(*cell));
+            return;
+        }
+        let clock = self.machine.clock();
+        let mut times = [0; SINGLES_MAX];
+        let into = (&mut times[..], clock.ticks_in(budget_ns(plan.effort)));
+        let host = &mut *self.host;
+        let count = match cell.mechanism {
+            MechanismKind::Mediated => time_singles(&mut self.mediated, cell, host, into, ticks),
+            MechanismKind::Trap => time_singles(&mut self.trap, cell, host, into, ticks),
+            MechanismKind::Forward => time_singles(&mut self.forward, cell, host, into, ticks),
+            MechanismKind::Passthrough => {
+                let device = self.passthrough.as_mut().required("a device");
+                time_singles(device, cell, host, into, ticks)
+            }
+            MechanismKind::Native | MechanismKind::NativeBar => 0,
+        };
+        for time in &mut times[..count] {
+            *time = clock.nanoseconds(*time);
+        }
+        port::hand_over_singles(&Singles {
+            cell: *cell,
+            count,
+            timer_ns: clock.nanoseconds(timer_cost(ticks)),
+            address: times.as_ptr() as usize as u64,
+        });
+        // The times stay in place until the host has them.
+        core::hint::black_box(&times);
     }
 
     /// Takes a sample, and returns the nanoseconds that its operations took.

@@ -1,4 +1,4 @@
-//! Figures of the live view: short, and of stable width.
+//! Figures for people: short, and of stable width.
 
 /// Formats a rate or another changing figure in at most five characters, such as `0.2`, `12k` or
 /// `5.2G`.
@@ -30,6 +30,23 @@ pub fn bytes(value: f64) -> String {
         value /= 1024.0;
     }
     String::new()
+}
+
+/// Formats a share, where 1 is all, in at most four characters, such as `42%`.
+pub fn percent(share: f64) -> String {
+    format!("{:.0}%", (share * 100.0).clamp(0.0, 100.0))
+}
+
+/// Formats a time in nanoseconds in at most nine characters, such as `2.65 s`.
+pub fn seconds(ns: u64) -> String {
+    let value = ns as f64;
+    match value {
+        0.0 => "0 s".to_owned(),
+        v if v < 999.5e3 => format!("{:.0} µs", v / 1e3),
+        v if v < 999.5e6 => format!("{:.0} ms", v / 1e6),
+        v if v < 99.995e9 => format!("{:.2} s", v / 1e9),
+        v => format!("{:.0} s", v / 1e9),
+    }
 }
 
 /// Formats a part and its whole, both in bytes, such as `64 MiB / 1 GiB`.
@@ -92,6 +109,16 @@ mod tests {
         ] {
             assert_eq!(bytes(value), text);
         }
+        for (ns, text) in [
+            (0, "0 s"),
+            (999, "1 µs"),
+            (420_000_000, "420 ms"),
+            (2_650_000_000, "2.65 s"),
+            (100_000_000_000, "100 s"),
+        ] {
+            assert_eq!(seconds(ns), text);
+        }
+        assert_eq!((percent(0.42), percent(1.7)), ("42%".into(), "100%".into()));
         assert_eq!(part(64 << 20, 64 << 30), "64 MiB / 64 GiB");
         assert_eq!(duration(59_999_999_999), "59 s");
         assert_eq!(duration(61_000_000_000), "1 min 01 s");

@@ -1,0 +1,174 @@
+//! How long a session has work under way on the GPU.
+//!
+//! Each command buffer says when it begins work and when it sees that the work is done. Two clock
+//! reads for a burst of work are all that this costs: it is on the data path.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// What a command buffer has under way on the GPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum UnderWay {
+    /// Nothing, or only fences and timestamps.
+    #[default]
+    Nothing,
+    /// Copies or fills.
+    Memory,
+    /// At least one kernel.
+    Kernels,
+}
+
+/// Times since the session began, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BusyTimes {
+    /// Time in which at least one command buffer had work under way.
+    pub busy_ns: u64,
+    /// Time in which command buffers had kernels under way, added up over command buffers.
+    pub kernel_ns: u64,
+}
+
+/// Adds up the times of a session. A leaf lock.
+#[derive(Debug, Default)]
+pub(crate) struct BusyClock(Mutex<State>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    /// Number of command buffers with work under way, and of those with kernels under way.
+    busy: u32,
+    kernels: u32,
+    /// When the times were last brought up to date; `None` before the first work.
+    at: Option<Instant>,
+    times: BusyTimes,
+}
+
+impl BusyClock {
+    /// Returns the times until `now`. Work that is under way counts, however long it still takes.
+    pub fn times(&self, now: Instant) -> BusyTimes {
+        let mut state = self.0.lock();
+        state.advance(now);
+        state.times
+    }
+
+    /// Notes that a command buffer, which had `before` under way, now has `after`.
+    fn change(&self, before: UnderWay, after: UnderWay, now: Instant) {
+        let mut state = self.0.lock();
+        state.advance(now);
+        state.add(after);
+        state.remove(before);
+    }
+}
+
+impl State {
+    fn advance(&mut self, now: Instant) {
+        // Another thread may have read a later time and been first with the lock.
+        let at = self.at.map_or(now, |at| at.max(now));
+        let passed = self.at.map_or(Duration::ZERO, |before| at - before);
+        let passed_ns = u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX);
+        self.at = Some(at);
+        if self.busy != 0 {
+            self.times.busy_ns = self.times.busy_ns.saturating_add(passed_ns);
+        }
+        let kernel_ns = passed_ns.saturating_mul(self.kernels.into());
+        self.times.kernel_ns = self.times.kernel_ns.saturating_add(kernel_ns);
+    }
+
+    fn add(&mut self, work: UnderWay) {
+        self.busy += u32::from(work != UnderWay::Nothing);
+        self.kernels += u32::from(work == UnderWay::Kernels);
+    }
+
+    fn remove(&mut self, work: UnderWay) {
+        self.busy -= u32::from(work != UnderWay::Nothing);
+        self.kernels -= u32::from(work == UnderWay::Kernels);
+    }
+}
+
+/// What one command buffer has under way, for the clock of its session. A drop ends it.
+pub(crate) struct Burst {
+    clock: Arc<BusyClock>,
+    under_way: UnderWay,
+}
+
+impl Burst {
+    /// Returns a burst without work, which counts on `clock`.
+    pub fn new(clock: Arc<BusyClock>) -> Self {
+        let under_way = UnderWay::Nothing;
+        Self { clock, under_way }
+    }
+
+    /// Notes that the command buffer begins `work`, beside what it has under way already.
+    pub fn begin(&mut self, work: UnderWay) {
+        if work > self.under_way {
+            self.set(work);
+        }
+    }
+
+    /// Notes that all work of the command buffer is done.
+    pub fn end(&mut self) {
+        if self.under_way != UnderWay::Nothing {
+            self.set(UnderWay::Nothing);
+        }
+    }
+
+    fn set(&mut self, work: UnderWay) {
+        let before = std::mem::replace(&mut self.under_way, work);
+        self.clock.change(before, work, Instant::now());
+    }
+}
+
+impl Drop for Burst {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use UnderWay::{Kernels, Memory, Nothing};
+
+    #[test]
+    fn time_counts_once_for_the_session_and_kernels_for_each_command_buffer() {
+        let clock = BusyClock::default();
+        let begun = Instant::now();
+        let at = |ns| begun + Duration::from_nanos(ns);
+        let times = |ns| {
+            let BusyTimes { busy_ns, kernel_ns } = clock.times(at(ns));
+            (busy_ns, kernel_ns)
+        };
+        assert_eq!(times(0), (0, 0));
+        clock.change(Nothing, Memory, at(100));
+        assert_eq!(times(110), (10, 0), "a copy is no kernel");
+        clock.change(Memory, Kernels, at(120));
+        clock.change(Nothing, Kernels, at(130));
+        assert_eq!(times(140), (40, 30), "two kernels for 10 ns, one for 10 ns");
+        clock.change(Kernels, Nothing, at(150));
+        clock.change(Kernels, Nothing, at(160));
+        assert_eq!(times(1000), (60, 60));
+    }
+
+    #[test]
+    fn a_time_that_comes_late_counts_nothing_twice() {
+        let clock = BusyClock::default();
+        let begun = Instant::now();
+        let at = |ns| begun + Duration::from_nanos(ns);
+        clock.change(Nothing, Kernels, at(0));
+        assert_eq!(clock.times(at(50)).busy_ns, 50);
+        clock.change(Kernels, Nothing, at(40));
+        assert_eq!(clock.times(at(60)).busy_ns, 50);
+    }
+
+    #[test]
+    fn a_burst_ends_with_its_command_buffer() {
+        let clock = Arc::<BusyClock>::default();
+        let mut burst = Burst::new(Arc::clone(&clock));
+        burst.begin(Kernels);
+        burst.begin(Memory);
+        assert_eq!(burst.under_way, Kernels, "a copy behind a kernel");
+        drop(burst);
+        let state = *clock.0.lock();
+        assert_eq!((state.busy, state.kernels), (0, 0));
+    }
+}

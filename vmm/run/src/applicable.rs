@@ -1,0 +1,279 @@
+//! Which options of `causeway run` go with what the VMs boot. An option that would have no effect
+//! is refused, with the way out.
+
+use crate::arguments::{BootChoice, RunArguments};
+use crate::guests;
+use causeway_terminal::Failure;
+
+/// What the VMs boot, as far as options depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guest<'a> {
+    /// The embedded guest of this name.
+    Embedded(&'a str),
+    /// The file of `--kernel`, whose name this is: a bare guest.
+    Bare(&'a str),
+    /// The file of `--kernel`: a Linux kernel.
+    Linux,
+}
+
+/// Options that only Linux kernels have. `--file`, `--module` and `--` belong to `--program`.
+const OF_LINUX: [&str; 7] = [
+    "--initramfs",
+    "--program",
+    "--append",
+    "--disk",
+    "--file",
+    "--module",
+    "--",
+];
+
+/// Refuses options that contradict each other whatever the VMs boot: `--kernel` with `--guest`, two
+/// that both give a Linux guest its files, and what belongs to `--program` without it.
+///
+/// # Errors
+/// A usage failure that names the options.
+pub fn refuse_contradictions(arguments: &RunArguments) -> Result<(), Failure> {
+    let given = |name: &str| is_given(arguments, name);
+    if given("--kernel") && given("--guest") {
+        return Err(Failure::usage(
+            "--guest cannot be used with --kernel: boot either an embedded guest or a file",
+        ));
+    }
+    if given("--program") && given("--initramfs") {
+        return Err(Failure::usage(
+            "--program cannot be used with --initramfs: --program makes an initramfs itself",
+        ));
+    }
+    let mut of_program = ["--file", "--module", "--"].into_iter();
+    match of_program.find(|name| given(name)) {
+        Some(name) if !given("--program") => Err(Failure::usage(format!(
+            "{} belongs to a program: name the program with --program, and its Linux kernel with \
+             --kernel",
+            in_words(name)
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses options that have no effect on `guest`. [`refuse_contradictions`] comes first.
+///
+/// # Errors
+/// A usage failure that names the first such option.
+pub fn refuse_others(guest: Guest<'_>, arguments: &RunArguments) -> Result<(), Failure> {
+    let given = |name: &&str| is_given(arguments, name);
+    match guest {
+        Guest::Embedded(name) => {
+            if let Some(option) = ["--boot"].iter().chain(&OF_LINUX).find(|o| given(o)) {
+                return Err(Failure::usage(for_linux(option, name)));
+            }
+            if given(&"--arguments") && !guests::takes_arguments(name) {
+                return Err(Failure::usage(format!(
+                    "--arguments cannot be used with the embedded guest {name}, which takes none"
+                )));
+            }
+            Ok(())
+        }
+        Guest::Bare(file) => match OF_LINUX.iter().find(|o| given(o)) {
+            Some(option) => Err(Failure::usage(not_on_bare(option, file, arguments.boot))),
+            None => Ok(()),
+        },
+        Guest::Linux if given(&"--arguments") => Err(Failure::usage(
+            "--arguments is for bare guests: use --append for a Linux kernel, and -- for the \
+             arguments of --program",
+        )),
+        Guest::Linux if given(&"--cpl") => Err(Failure::usage(
+            "--cpl is for bare guests: a Linux kernel chooses the privilege level itself",
+        )),
+        Guest::Linux => Ok(()),
+    }
+}
+
+fn for_linux(option: &str, guest: &str) -> String {
+    let option = in_words(option);
+    let what = if option == "--boot" {
+        "a file"
+    } else {
+        "a Linux kernel"
+    };
+    format!(
+        "{option} is for {what} of --kernel, but the embedded guest {guest} is to run: add \
+         --kernel FILE in place of --guest"
+    )
+}
+
+fn not_on_bare(option: &str, file: &str, boot: Option<BootChoice>) -> String {
+    let way_out = match boot {
+        None => ": if the file is a 64-bit Linux kernel without a PVH note, add --boot linux64",
+        Some(_) => " by --boot bare",
+    };
+    format!(
+        "{} is for Linux kernels, but {file} of --kernel is a bare guest{way_out}",
+        in_words(option)
+    )
+}
+
+/// Returns an option as it is named in a message.
+fn in_words(option: &str) -> &str {
+    if option == "--" {
+        "-- ARGUMENTS"
+    } else {
+        option
+    }
+}
+
+/// Returns whether the option `name` was typed.
+fn is_given(arguments: &RunArguments, name: &str) -> bool {
+    let more = &arguments.more;
+    match name {
+        "--guest" => arguments.guest.is_some(),
+        "--kernel" => arguments.kernel.is_some(),
+        "--boot" => arguments.boot.is_some(),
+        "--initramfs" => arguments.initramfs.is_some(),
+        "--program" => arguments.program.is_some(),
+        "--append" => arguments.append.is_some(),
+        "--disk" => !arguments.disk.is_empty(),
+        "--file" => !more.files.is_empty(),
+        "--module" => !more.modules.is_empty(),
+        "--" => !more.program_arguments.is_empty(),
+        "--arguments" => arguments.arguments.is_some(),
+        "--cpl" => arguments.cpl.is_some(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arguments::tests::{options, parse};
+
+    /// Each option with a value, and the kinds of guests that refuse it: `e` an embedded guest that
+    /// takes no arguments, `a` one that does, `b` a bare guest of a file, `l` a Linux kernel.
+    const OPTIONS: [(&str, &[&str], &str); 24] = [
+        ("--guest", &["--guest", "compute"], "bl"),
+        ("--kernel", &["--kernel", "x"], ""),
+        ("--boot", &["--boot", "bare"], "ea"),
+        ("--initramfs", &["--initramfs", "x"], "eab"),
+        ("--program", &["--program", "x"], "eab"),
+        ("--file", &["--file", "x"], "eab"),
+        ("--module", &["--module", "x"], "eab"),
+        ("--append", &["--append", "x"], "eab"),
+        ("--disk", &["--disk", "x"], "eab"),
+        ("--vfio", &["--vfio", "00:03.0"], ""),
+        ("--vcpus", &["--vcpus", "2"], ""),
+        ("--memory", &["--memory", "64"], ""),
+        ("--gpu", &["--gpu", "software"], ""),
+        ("--vms", &["--vms", "2"], ""),
+        ("--timeout", &["--timeout", "5"], ""),
+        ("--json", &["--json", "x"], ""),
+        ("--require-zero-exits", &["--require-zero-exits"], ""),
+        ("--tracepoints", &["--tracepoints"], ""),
+        ("--metrics", &["--metrics", "127.0.0.1:9400"], ""),
+        ("--metrics-socket", &["--metrics-socket", "y"], ""),
+        ("--arguments", &["--arguments", "x"], "el"),
+        ("--cpl", &["--cpl", "3"], "l"),
+        ("--small-pages", &["--small-pages"], ""),
+        // Last, because it takes all words behind it.
+        ("--", &["--", "x"], "eab"),
+    ];
+
+    /// Pairs of options that no guest takes together.
+    const CONTRADICTIONS: [(&str, &str); 2] =
+        [("--guest", "--kernel"), ("--initramfs", "--program")];
+
+    /// Options that a Linux kernel takes only with `--program`.
+    const OF_PROGRAM: [&str; 3] = ["--file", "--module", "--"];
+
+    fn verdict(kind: char, words: &[&str]) -> Result<(), String> {
+        let (first, guest): (&[&str], _) = match kind {
+            'e' => (&[], Guest::Embedded("compute")),
+            'a' => (&[], Guest::Embedded("residue")),
+            'b' => (&["--kernel", "k"], Guest::Bare("k")),
+            _ => (&["--kernel", "k"], Guest::Linux),
+        };
+        let typed: Vec<&str> = match words.contains(&"--kernel") {
+            true => words.to_vec(),
+            false => [first, words].concat(),
+        };
+        let arguments = parse(&typed);
+        refuse_contradictions(&arguments)
+            .and_then(|()| refuse_others(guest, &arguments))
+            .map_err(|failure| failure.to_string())
+    }
+
+    /// Returns whether a guest of this kind takes these options together.
+    fn is_accepted(kind: char, options: [&(&str, &[&str], &str); 2]) -> bool {
+        let has = |name| options.iter().any(|option| option.0 == name);
+        let program = has("--program");
+        let alone = |option: &(&str, _, &str)| {
+            let lacks_program = kind == 'l' && OF_PROGRAM.contains(&option.0) && !program;
+            !option.2.contains(kind) && !lacks_program
+        };
+        options.iter().all(|option| alone(option))
+            && !CONTRADICTIONS
+                .iter()
+                .any(|(one, other)| has(one) && has(other))
+    }
+
+    #[test]
+    fn the_table_has_every_option() {
+        let mut known: Vec<&str> = OPTIONS.iter().map(|option| option.0).collect();
+        let mut all = options();
+        // Belongs to `--metrics`, without which the parser refuses it.
+        all.retain(|option| *option != "--metrics-any-address");
+        known.sort_unstable();
+        all.sort_unstable();
+        assert_eq!(known, all);
+    }
+
+    #[test]
+    fn every_pair_of_options_goes_with_each_kind_of_guest_or_is_refused_by_name() {
+        for kind in ['e', 'a', 'b', 'l'] {
+            for (index, first) in OPTIONS.iter().enumerate() {
+                for second in &OPTIONS[index..] {
+                    let pair = [first, second];
+                    // Only another kind has a file.
+                    if pair.iter().any(|o| o.0 == "--kernel") && "ea".contains(kind) {
+                        continue;
+                    }
+                    let words = if first.0 == second.0 {
+                        first.1.to_vec()
+                    } else {
+                        [first.1, second.1].concat()
+                    };
+                    let verdict = verdict(kind, &words);
+                    let accepted = is_accepted(kind, pair);
+                    assert_eq!(verdict.is_ok(), accepted, "{kind} {words:?}: {verdict:?}");
+                    if let Err(message) = verdict {
+                        let named = pair.iter().any(|option| message.contains(option.0));
+                        assert!(named && message.len() < 200, "{words:?}: {message}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_refusal_says_what_to_do_instead() {
+        for (kind, words, part) in [
+            (
+                'e',
+                ["--program", "x"],
+                "add --kernel FILE in place of --guest",
+            ),
+            ('e', ["--boot", "pvh"], "--boot is for a file of --kernel"),
+            ('e', ["--arguments", "x"], "compute, which takes none"),
+            ('b', ["--append", "x"], "add --boot linux64"),
+            ('l', ["--arguments", "x"], "use --append"),
+            ('l', ["--module", "x"], "name the program with --program"),
+        ] {
+            let message = verdict(kind, &words).unwrap_err();
+            assert!(message.contains(part), "{words:?}: {message}");
+        }
+        let typed = ["--boot", "bare", "--append", "x"];
+        let message = verdict('b', &typed).unwrap_err();
+        assert!(
+            message.ends_with("a bare guest by --boot bare"),
+            "{message}"
+        );
+    }
+}

@@ -1,0 +1,123 @@
+//! The places at which monitors connect: Unix sockets, and a TCP address if the user wants one.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+use rustix::net::sockopt::socket_peercred;
+
+use crate::http::Resource;
+use crate::listener::{ListenError, Listener};
+use crate::publisher::PublishError;
+use crate::runtime::ProcessSocket;
+
+/// Where a process serves metrics to scrapers, beside its own socket.
+#[derive(Clone, Debug, Default)]
+pub struct MetricsPlaces {
+    /// Path of a Unix socket, as of `--metrics-socket`; `None` for no such socket.
+    pub socket: Option<PathBuf>,
+    /// TCP address, as of `--metrics`; `None` for no such address. With port 0, the Linux kernel
+    /// chooses a free port, which an info line of the log names.
+    pub address: Option<SocketAddr>,
+}
+
+/// A place at which monitors connect.
+#[derive(Debug)]
+pub enum Door {
+    /// The socket by which `causeway stat` finds this process.
+    Process(ProcessSocket),
+    /// The socket of `--metrics-socket`.
+    Socket(Listener),
+    /// The TCP address of `--metrics`.
+    Address(TcpListener),
+}
+
+impl Door {
+    /// Opens all of `places`, which accept connections without waiting.
+    ///
+    /// # Errors
+    /// [`PublishError::Metrics`] or [`PublishError::Address`] for the place that cannot be opened.
+    pub fn open(places: &MetricsPlaces) -> Result<Vec<Self>, PublishError> {
+        let socket = places.socket.as_deref().map(socket).transpose()?;
+        let address = places.address.map(address).transpose()?;
+        Ok(socket.into_iter().chain(address).collect())
+    }
+
+    /// Makes [`Self::accept`] return at once if no connection waits.
+    pub fn never_wait(&self) -> io::Result<()> {
+        Ok(rustix::io::ioctl_fionbio(self, true)?)
+    }
+
+    /// Accepts a connection and returns its socket, which never waits, or `None` for a connection
+    /// that is refused because its peer is not trusted.
+    ///
+    /// # Errors
+    /// The error of the system call that failed; [`Errno::AGAIN`] if no connection waits.
+    pub fn accept(&self) -> Result<Option<OwnedFd>, Errno> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::accept_with(self, flags)?;
+        let admitted = match self {
+            // Nothing is known of the peer: whoever can reach the address may read the metrics.
+            Self::Address(_) => true,
+            Self::Process(_) | Self::Socket(_) => is_trusted(&socket),
+        };
+        Ok(admitted.then_some(socket))
+    }
+
+    /// Returns whether a monitor that connects here gets `resource`.
+    pub fn offers(&self, resource: Resource) -> bool {
+        match self {
+            Self::Address(_) => resource == Resource::Metrics,
+            Self::Process(_) | Self::Socket(_) => true,
+        }
+    }
+}
+
+impl AsFd for Door {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Process(socket) => socket.as_fd(),
+            Self::Socket(listener) => listener.as_fd(),
+            Self::Address(listener) => listener.as_fd(),
+        }
+    }
+}
+
+fn socket(path: &Path) -> Result<Door, PublishError> {
+    let listener = Listener::bind_stream(path).map_err(|source| PublishError::Metrics {
+        path: path.to_owned(),
+        source,
+    })?;
+    Ok(Door::Socket(listener))
+}
+
+fn address(address: SocketAddr) -> Result<Door, PublishError> {
+    let failed = |e| PublishError::Address {
+        address,
+        source: ListenError::Address(e),
+    };
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    log::info!("metrics are at http://{bound}/metrics");
+    if !bound.ip().is_loopback() {
+        log::warn!(
+            "everybody who can reach {bound} can read the metrics of this process's guests; \
+             nothing is encrypted"
+        );
+    }
+    Ok(Door::Address(listener))
+}
+
+/// Returns whether the peer is a process of this user or of root. The mode of the socket ensures
+/// the same, unless it was changed.
+fn is_trusted(socket: &OwnedFd) -> bool {
+    let uid = socket_peercred(socket).map(|peer| peer.uid);
+    let trusted = uid.is_ok_and(|uid| uid.is_root() || uid == rustix::process::geteuid());
+    if !trusted {
+        log::debug!("refused a process of another user: {uid:?}");
+    }
+    trusted
+}
