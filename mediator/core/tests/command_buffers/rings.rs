@@ -120,6 +120,8 @@ fn a_consumer_that_is_kept_busy_is_hardly_ever_rung_for() {
     }
     eventually("all packets", || queue.producer.consumed() == 50_000);
     let report = rig.guest.session.report();
-    // None, but for other load on the machine and the beginning.
-    assert!(report.statistics.doorbell_wakeups < 50, "{report:?}");
+    // None but at the beginning, except where other threads took the consumer's processor: there it
+    // sleeps at once in its next waits, 4096 at most for each time.
+    let expected = 50 + 4096 * report.statistics.crowded_waits;
+    assert!(report.statistics.doorbell_wakeups < expected, "{report:?}");
 }
