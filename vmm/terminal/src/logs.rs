@@ -144,8 +144,8 @@ fn logger(filters: &str, target: Target, style: Style) -> Logger {
         .build()
 }
 
-/// Returns the line of a record: `causeway: LEVEL: THREAD: TEXT`, with what `style` adds. A thread
-/// has the name of its VM, so the name tells which VM the record is about.
+/// Returns the line of a record: `causeway: LEVEL: THREAD: TEXT`, with what `style` adds. The
+/// name of a thread contains the name of the VM that the thread works for.
 fn line(style: Style, time: SystemTime, thread: Option<&str>, record: &Record<'_>) -> String {
     let begin = match style {
         Style::Plain => "causeway".to_owned(),

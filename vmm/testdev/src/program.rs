@@ -64,8 +64,8 @@ impl ProgramLife {
         }
     }
 
-    /// Returns the exits of the program's life, up to now if it has not ended; `None` if the guest
-    /// has not marked its begin.
+    /// Returns the exits of the program's life, up to now if the program has not ended; `None` if
+    /// the guest has not marked that a program begins.
     pub fn counted(&self) -> Option<CountedExits> {
         match &*self.state.lock() {
             State::Awaited => None,

@@ -41,7 +41,7 @@ pub enum FaultError {
     },
     /// KVM cannot emulate the instruction that makes the access.
     #[error(
-        "the guest's instruction at {rip:#x} accesses the aperture (BAR 2) where nothing is mapped, \
+        "the guest's instruction at {rip:#x} accesses the aperture (BAR 2) where nothing is mapped \
          or where the mapping forbids the access, and KVM cannot emulate the instruction: map \
          memory there before the guest accesses it"
     )]

@@ -60,7 +60,8 @@ impl Door {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::accept_with(self, flags)?;
         let admitted = match self {
-            // Nothing is known of the peer: whoever can reach the address may read the metrics.
+            // TCP does not name the peer's user. The user of `--metrics` lets every process read
+            // that can reach the address.
             Self::Address(_) => true,
             Self::Process(_) | Self::Socket(_) => is_trusted(&socket),
         };
