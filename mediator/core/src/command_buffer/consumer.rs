@@ -79,6 +79,9 @@ impl Consumer {
                     return Stop::Fault(fault);
                 }
             } else if available > self.ring.units() {
+                if let Err(stop) = self.executor.flush() {
+                    return stop;
+                }
                 let text = format!(
                     "the producer is {available} units past {position}, beyond the ring's size"
                 );
@@ -106,10 +109,13 @@ impl Consumer {
             .copy_units(begin, chunk)
             .map_err(|e| Stop::fault(Status::BackEnd, e.to_string()))?;
         let executed = self.execute_chunk(chunk, limit, progress);
-        // What came before a packet at fault is right, and begins.
-        let begun = self.executor.flush();
         self.counters.packets(&mut progress.counted);
-        executed.and(begun)?;
+        // While the ring holds more, the queue may gather launches over chunks. What came before a
+        // packet at fault is right, and begins.
+        if executed.is_err() || self.ring.producer() == progress.position {
+            self.executor.flush()?;
+        }
+        executed?;
         self.ring.set_consumer(progress.position);
         Ok(())
     }
