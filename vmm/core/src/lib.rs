@@ -30,6 +30,7 @@ pub mod pci;
 pub mod probe;
 pub mod registers;
 pub mod signals;
+pub mod start_pages;
 pub mod statistics;
 pub mod tracepoints;
 mod vcpu;

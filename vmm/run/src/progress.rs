@@ -29,7 +29,7 @@ pub fn process_start(main: Instant) -> Instant {
 }
 
 /// A thread that shows a progress line on the terminal if the command takes longer than a second,
-/// and records the peak memory use of this process.
+/// gives back memory that only the start needs, and records the peak memory use of this process.
 #[derive(Debug)]
 pub struct Watch {
     stop: Arc<AtomicBool>,
@@ -58,7 +58,8 @@ impl Watch {
     }
 
     /// Ends the progress thread. Returns the peak memory use of the process in bytes, without
-    /// shared memory (guest RAM and GPU allocations).
+    /// shared memory (guest RAM and GPU allocations), since this thread has given back the pages
+    /// that only the start needs.
     pub fn finish(mut self) -> u64 {
         self.end();
         self.own_bytes_max.load(Ordering::Relaxed)
@@ -82,6 +83,8 @@ impl Drop for Watch {
 fn watch(what: Option<&Caption>, stop: &AtomicBool, own_bytes_max: &AtomicU64) {
     let started = Instant::now();
     let mut bar = None;
+    // Here, where no virtual CPU waits for it.
+    causeway_vmm::start_pages::give_back();
     loop {
         // Sampled at least once, even in a short run.
         if let Some(bytes) = causeway_vmm::host::own_memory_bytes() {
