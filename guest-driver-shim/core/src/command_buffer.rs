@@ -129,6 +129,26 @@ impl<'d> CommandBuffer<'d> {
             .push_long(&head, tail_units, |i| parameters.unit(i), ring)
     }
 
+    /// Writes a packet that launches the kernel with the handle `kernel`, with the grid, block and
+    /// shared memory in `shape`. `block` is the whole parameter block, whose size must be the
+    /// kernel's ([`crate::Kernel::parameter_bytes`]): a launch with another size ends the command
+    /// buffer. Waits while the ring is full.
+    ///
+    /// # Errors
+    /// [`SubmitError::Stopped`] if the ring is full and a fault has stopped the command buffer.
+    #[inline]
+    pub fn launch_packed(
+        &mut self,
+        kernel: u32,
+        shape: LaunchShape,
+        block: &[u8],
+    ) -> Result<(), SubmitError> {
+        let (head, tail_units) = packets::launch_packed(kernel, shape, block.len() as u32);
+        let ring = || ring_doorbell(self.object.device, self.doorbell, &mut self.rung);
+        let unit = |index| packets::unit_of(block, index);
+        self.producer.push_long(&head, tail_units, unit, ring)
+    }
+
     packet_methods!(SubmitError);
 
     /// Writes a packet that makes the device wait until `fence` has reached `value` before it

@@ -1,7 +1,7 @@
 //! Packets as units of words, and the methods by which command buffers and recorders write them.
 
-use causeway_protocol::packet::{self, LaunchShape, Opcode};
-use zerocopy::transmute;
+use causeway_protocol::packet::{self, LaunchShape, Opcode, UNIT_BYTES};
+use zerocopy::{IntoBytes, transmute};
 
 use crate::module::Parameters;
 use crate::producer::Unit;
@@ -17,16 +17,36 @@ pub(crate) fn launch<const UNITS: usize>(
         return Err(index);
     }
     let kernel = parameters.kernel();
-    let parameter_bytes = kernel.parameter_bytes();
+    Ok(launch_packed(
+        kernel.handle(),
+        shape,
+        kernel.parameter_bytes(),
+    ))
+}
+
+/// First unit of a launch whose parameter block has `parameter_bytes` bytes, and how many units
+/// follow it.
+#[inline]
+pub(crate) fn launch_packed(kernel: u32, shape: LaunchShape, parameter_bytes: u32) -> (Unit, u64) {
     let units = packet::launch_units(parameter_bytes as usize);
     let head = transmute!(packet::Launch {
         header: header(Opcode::Launch, units),
-        kernel: kernel.handle(),
+        kernel,
         shape,
         parameter_bytes,
         reserved: [0; 5],
     });
-    Ok((head, u64::from(units - 1)))
+    (head, u64::from(units - 1))
+}
+
+/// Unit number `index` of a parameter block; zeros follow its last byte.
+#[inline]
+pub(crate) fn unit_of(block: &[u8], index: usize) -> Unit {
+    let mut unit = Unit::default();
+    let rest = block.get(index * UNIT_BYTES..).unwrap_or_default();
+    let bytes = rest.len().min(UNIT_BYTES);
+    unit.as_mut_bytes()[..bytes].copy_from_slice(&rest[..bytes]);
+    unit
 }
 
 #[inline]

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 
 use causeway_software::Multiprocessors;
 
-use crate::abi::ContextParameters;
 use crate::boundary::{In, Out};
 use crate::driver::{Driver, call, call_in_context, call_unless_faulted, lock};
 use crate::error::{Answer, Code};
 use crate::handles;
 use crate::queue::Queue;
 use crate::stream::{PRIORITY_MIN, Stream};
+use crate::structures::ContextParameters;
 
 /// Scheduling (bits 0 to 2), host mapping, resizing of local memory, dumps and synchronous copies.
 pub(crate) const FLAGS: u32 = 0xff;

@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use causeway_software::{Config, Software, SoftwareSpace};
 
 use crate::addresses::Addresses;
+use crate::boundary::{Out, Text};
 use crate::context::{self, Context};
-use crate::error::{Answer, Code};
+use crate::error::{self, Answer, Code};
 use crate::event::Event;
 use crate::function::Kernel;
 use crate::graph::{Executable, Graph};
@@ -103,6 +104,16 @@ pub(crate) fn call_unless_faulted(call: impl FnOnce(&'static Driver) -> Answer) 
         driver.check_sticky()?;
         call(driver)
     })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuGetErrorName(code: u32, name: Out<Text>) -> u32 {
+    error::put_name(code, name)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuGetErrorString(code: u32, text: Out<Text>) -> u32 {
+    error::put_text(code, text)
 }
 
 #[unsafe(no_mangle)]

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex};
 
 use causeway_mediator::backend::LaunchShape;
 
-use crate::abi::{BatchNode, Copy3d, CopySide, FillNode, KernelNode};
 use crate::boundary::{In, Out};
 use crate::copy::{copy_work, fill_work};
 use crate::driver::{Driver, call_in_context, lock};
@@ -17,6 +16,7 @@ use crate::handles;
 use crate::launch::launch_work;
 use crate::queue::Position;
 use crate::stream::{self, batch};
+use crate::structures::{BatchNode, Copy3d, CopySide, FillNode, KernelNode};
 use crate::work::Work;
 
 /// Flags of an instantiation that this driver takes: use of node priorities, and release of memory

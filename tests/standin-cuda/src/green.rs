@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use causeway_software::Multiprocessors;
 
-use crate::abi::Resource;
 use crate::boundary::{In, Out};
 use crate::context::{self, Context, Kind};
 use crate::driver::{Driver, State, call, call_in_context, call_unless_faulted};
@@ -12,6 +11,7 @@ use crate::error::{Answer, Code};
 use crate::handles;
 use crate::primary;
 use crate::stream;
+use crate::structures::Resource;
 
 /// `CU_DEV_RESOURCE_TYPE_SM`
 const MULTIPROCESSORS: u32 = 1;

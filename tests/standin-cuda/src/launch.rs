@@ -4,12 +4,12 @@ use std::sync::atomic::Ordering;
 
 use causeway_mediator::backend::{Launch, LaunchShape};
 
-use crate::abi::LaunchConfiguration;
 use crate::boundary::In;
 use crate::driver::{Driver, call_in_context};
 use crate::error::{Answer, Code};
 use crate::function::{self, Kernel};
 use crate::stream;
+use crate::structures::LaunchConfiguration;
 use crate::work::Work;
 
 /// Keys in the list of extra options.

@@ -60,21 +60,17 @@
     reason = "names and arguments are those of cuda.h"
 )]
 
-mod abi;
 mod addresses;
 mod attributes;
-mod boundary;
 mod capture;
 mod context;
 mod copy;
 mod device;
 mod driver;
-mod error;
 mod event;
 mod function;
 mod graph;
 mod green;
-mod handles;
 mod host_memory;
 mod host_ranges;
 mod image;
@@ -93,6 +89,8 @@ mod settings;
 mod stream;
 mod virtual_memory;
 mod work;
+
+use causeway_cuda_abi::{boundary, error, handles, structures};
 
 pub use image::{cubin, fatbin};
 pub use lavapipe::{Lavapipe, LavapipeError};

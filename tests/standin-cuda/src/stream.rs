@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::abi::BatchOperation;
 use crate::boundary::{In, Out};
 use crate::capture::Capture;
 use crate::context::Context;
@@ -10,6 +9,7 @@ use crate::driver::{Driver, call_in_context, lock};
 use crate::error::{Answer, Code};
 use crate::event::Recorded;
 use crate::queue::{Position, Queue};
+use crate::structures::BatchOperation;
 use crate::work::{Condition, HostCall, Work};
 
 /// Handle of the legacy default stream, as an alternative to 0.

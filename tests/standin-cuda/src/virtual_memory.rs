@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering;
 
 use causeway_protocol::Access;
 
-use crate::abi::{AccessDescription, AllocationProperties, Location};
 use crate::addresses::GRANULARITY;
 use crate::attributes;
 use crate::boundary::{In, Out};
 use crate::driver::{Driver, State, call_unless_faulted};
 use crate::error::{Answer, Code};
 use crate::physical::{Physical, Place, Properties};
+use crate::structures::{AccessDescription, AllocationProperties, Location};
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
 const POSIX: u32 = 1;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Objects of one kind. A handle is never used again, so that a stale one is found out.
 #[derive(Debug)]
-pub(crate) struct Handles<T>(BTreeMap<usize, Arc<T>>);
+pub struct Handles<T>(BTreeMap<usize, Arc<T>>);
 
 impl<T> Default for Handles<T> {
     fn default() -> Self {
@@ -15,41 +15,41 @@ impl<T> Default for Handles<T> {
 }
 
 /// A handle that no object has had, of whatever kind.
-pub(crate) fn fresh() -> usize {
+pub fn fresh() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0x5ca_0000);
     NEXT.fetch_add(16, Ordering::Relaxed)
 }
 
 impl<T> Handles<T> {
     /// Gives an object a handle.
-    pub(crate) fn insert(&mut self, object: Arc<T>) -> usize {
+    pub fn insert(&mut self, object: Arc<T>) -> usize {
         let handle = fresh();
         self.put(handle, object);
         handle
     }
 
     /// Gives an object a handle from [`fresh`].
-    pub(crate) fn put(&mut self, handle: usize, object: Arc<T>) {
+    pub fn put(&mut self, handle: usize, object: Arc<T>) {
         self.0.insert(handle, object);
     }
 
     /// The object of a handle.
-    pub(crate) fn get(&self, handle: usize) -> Option<Arc<T>> {
+    pub fn get(&self, handle: usize) -> Option<Arc<T>> {
         self.0.get(&handle).map(Arc::clone)
     }
 
     /// Ends a handle.
-    pub(crate) fn remove(&mut self, handle: usize) -> Option<Arc<T>> {
+    pub fn remove(&mut self, handle: usize) -> Option<Arc<T>> {
         self.0.remove(&handle)
     }
 
     /// All objects, oldest first.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (usize, &Arc<T>)> {
+    pub fn all(&self) -> impl Iterator<Item = (usize, &Arc<T>)> {
         self.0.iter().map(|(handle, object)| (*handle, object))
     }
 
     /// Takes out the objects for which `chosen` holds.
-    pub(crate) fn take(&mut self, chosen: impl Fn(&T) -> bool) -> Vec<Arc<T>> {
+    pub fn take(&mut self, chosen: impl Fn(&T) -> bool) -> Vec<Arc<T>> {
         let taken = self.0.extract_if(.., |_, object| chosen(object));
         taken.map(|(_, object)| object).collect()
     }

@@ -8,19 +8,19 @@ use crate::boundary::{Out, Text};
 /// The result of a call that failed: a number, because a driver may return one that [`CUresult`]
 /// does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Code(pub(crate) u32);
+pub struct Code(pub u32);
 
 /// How an operation ends.
-pub(crate) type Answer<T = ()> = Result<T, Code>;
+pub type Answer<T = ()> = Result<T, Code>;
 
 macro_rules! codes {
     ($($name:ident = $symbol:ident, $text:literal;)*) => {
         impl Code {
-            $(pub(crate) const $name: Self = Self(CUresult::$symbol as u32);)*
+            $(pub const $name: Self = Self(CUresult::$symbol as u32);)*
         }
 
-        /// Symbol and description, both ending in NUL.
-        fn describe(code: u32) -> Option<(&'static str, &'static str)> {
+        /// Returns the symbol and the description of a result, both ending in NUL.
+        pub fn describe(code: u32) -> Option<(&'static str, &'static str)> {
             match Code(code) {
                 Code(0) => Some(("CUDA_SUCCESS\0", "no error\0")),
                 $(Code::$name => Some((concat!(stringify!($symbol), "\0"), concat!($text, "\0"))),)*
@@ -63,20 +63,23 @@ codes! {
     CAPTURED_EVENT = CUDA_ERROR_CAPTURED_EVENT, "operation not permitted on an event last recorded in a capturing stream";
     INVALID_RESOURCE_TYPE = CUDA_ERROR_INVALID_RESOURCE_TYPE, "specified resource type is invalid";
     INVALID_RESOURCE_CONFIGURATION = CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, "specified resource configuration is invalid";
+    DEVICE_UNAVAILABLE = CUDA_ERROR_DEVICE_UNAVAILABLE, "CUDA-capable device(s) is/are busy or unavailable";
+    SYSTEM_DRIVER_MISMATCH = CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, "system has unsupported display driver / cuda driver combination";
     UNKNOWN = CUDA_ERROR_UNKNOWN, "unknown error";
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuGetErrorName(error: u32, name: Out<Text>) -> u32 {
-    tell(name, describe(error).map(|(symbol, _)| symbol))
+/// Puts the symbol of a result, such as `CUDA_ERROR_INVALID_VALUE`, as `cuGetErrorName` does. Returns
+/// the result of that call: an unknown code yields a null pointer and `INVALID_VALUE`.
+pub fn put_name(code: u32, into: Out<Text>) -> u32 {
+    tell(into, describe(code).map(|(symbol, _)| symbol))
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuGetErrorString(error: u32, text: Out<Text>) -> u32 {
-    tell(text, describe(error).map(|(_, text)| text))
+/// Puts the description of a result, as `cuGetErrorString` does. Returns the result of that call: an
+/// unknown code yields a null pointer and `INVALID_VALUE`.
+pub fn put_text(code: u32, into: Out<Text>) -> u32 {
+    tell(into, describe(code).map(|(_, text)| text))
 }
 
-/// An unknown code yields a null pointer and INVALID_VALUE.
 fn tell(into: Out<Text>, text: Option<&'static str>) -> u32 {
     let set = into.set(text.map_or(Text::NULL, Text::of));
     match (set, text) {

@@ -12,7 +12,7 @@ use crate::error::{Answer, Code};
 
 /// Where a call puts a result.
 #[repr(transparent)]
-pub(crate) struct Out<T>(*mut T);
+pub struct Out<T>(*mut T);
 
 impl<T> Clone for Out<T> {
     fn clone(&self) -> Self {
@@ -24,17 +24,17 @@ impl<T> Copy for Out<T> {}
 
 impl<T> Out<T> {
     /// Whether the caller wants no result.
-    pub(crate) fn is_null(self) -> bool {
+    pub fn is_null(self) -> bool {
         self.0.is_null()
     }
 
     /// Puts the result; a null pointer is an invalid value.
-    pub(crate) fn set(self, value: T) -> Answer {
+    pub fn set(self, value: T) -> Answer {
         self.set_at(0, value)
     }
 
     /// Puts the result if it is wanted.
-    pub(crate) fn set_if_wanted(self, value: T) {
+    pub fn set_if_wanted(self, value: T) {
         if !self.is_null() {
             // SAFETY: by the promise in this module's description.
             unsafe { self.0.write_unaligned(value) };
@@ -42,7 +42,7 @@ impl<T> Out<T> {
     }
 
     /// Puts one of several results, for which the caller has promised room.
-    pub(crate) fn set_at(self, index: usize, value: T) -> Answer {
+    pub fn set_at(self, index: usize, value: T) -> Answer {
         if self.0.is_null() {
             return Err(Code::INVALID_VALUE);
         }
@@ -54,7 +54,7 @@ impl<T> Out<T> {
 
 impl<T> Out<T> {
     /// Address of one of several places.
-    pub(crate) fn address_of(self, index: usize) -> Answer<usize> {
+    pub fn address_of(self, index: usize) -> Answer<usize> {
         if self.is_null() {
             return Err(Code::INVALID_VALUE);
         }
@@ -64,21 +64,21 @@ impl<T> Out<T> {
 
 impl<T: FromBytes> Out<T> {
     /// What is there before the call.
-    pub(crate) fn get(self) -> Answer<T> {
+    pub fn get(self) -> Answer<T> {
         In(self.0.cast_const()).get()
     }
 }
 
 impl<T> Out<T> {
     /// Where a result goes whose address came in another argument.
-    pub(crate) fn at(address: usize) -> Self {
+    pub fn at(address: usize) -> Self {
         Self(address as *mut T)
     }
 }
 
 impl Out<u8> {
     /// Puts text and a NUL into `room` bytes, cutting the text if it is too long.
-    pub(crate) fn set_text(self, text: &str, room: usize) -> Answer<usize> {
+    pub fn set_text(self, text: &str, room: usize) -> Answer<usize> {
         if self.is_null() || room == 0 {
             return Err(Code::INVALID_VALUE);
         }
@@ -92,7 +92,7 @@ impl Out<u8> {
 
 /// Where a call finds an argument, or several.
 #[repr(transparent)]
-pub(crate) struct In<T>(*const T);
+pub struct In<T>(*const T);
 
 impl<T> Clone for In<T> {
     fn clone(&self) -> Self {
@@ -104,24 +104,24 @@ impl<T> Copy for In<T> {}
 
 impl<T> In<T> {
     /// An argument whose address came in another one.
-    pub(crate) fn at(address: usize) -> Self {
+    pub fn at(address: usize) -> Self {
         Self(address as *const T)
     }
 
     /// Whether there is none.
-    pub(crate) fn is_null(self) -> bool {
+    pub fn is_null(self) -> bool {
         self.0.is_null()
     }
 }
 
 impl<T: FromBytes> In<T> {
     /// The argument; a null pointer is an invalid value.
-    pub(crate) fn get(self) -> Answer<T> {
+    pub fn get(self) -> Answer<T> {
         self.get_at(0)
     }
 
     /// One of several arguments.
-    pub(crate) fn get_at(self, index: usize) -> Answer<T> {
+    pub fn get_at(self, index: usize) -> Answer<T> {
         if self.is_null() {
             return Err(Code::INVALID_VALUE);
         }
@@ -130,7 +130,7 @@ impl<T: FromBytes> In<T> {
     }
 
     /// `count` arguments, none if the count is zero.
-    pub(crate) fn list(self, count: usize) -> Answer<Vec<T>> {
+    pub fn list(self, count: usize) -> Answer<Vec<T>> {
         (0..count).map(|index| self.get_at(index)).collect()
     }
 }
@@ -138,25 +138,25 @@ impl<T: FromBytes> In<T> {
 /// A C string.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(crate) struct Text(*const c_char);
+pub struct Text(*const c_char);
 
 impl Text {
     /// No text.
-    pub(crate) const NULL: Self = Self(std::ptr::null());
+    pub const NULL: Self = Self(std::ptr::null());
 
     /// A text that ends in NUL.
-    pub(crate) fn of(text: &'static str) -> Self {
+    pub fn of(text: &'static str) -> Self {
         debug_assert!(text.ends_with('\0'));
         Self(text.as_ptr().cast())
     }
 
     /// A text whose address came otherwise.
-    pub(crate) fn at(address: usize) -> Self {
+    pub fn at(address: usize) -> Self {
         Self(address as *const c_char)
     }
 
     /// The bytes before the NUL; a null pointer is an invalid value.
-    pub(crate) fn bytes(self) -> Answer<Vec<u8>> {
+    pub fn bytes(self) -> Answer<Vec<u8>> {
         if self.0.is_null() {
             return Err(Code::INVALID_VALUE);
         }
@@ -165,7 +165,7 @@ impl Text {
     }
 
     /// The text, if it is UTF-8.
-    pub(crate) fn get(self) -> Answer<String> {
+    pub fn get(self) -> Answer<String> {
         String::from_utf8(self.bytes()?).map_err(|_| Code::INVALID_VALUE)
     }
 }

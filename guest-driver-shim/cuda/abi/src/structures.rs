@@ -6,151 +6,151 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 /// `CUmemLocation`
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
-pub(crate) struct Location {
-    pub(crate) kind: i32,
-    pub(crate) id: i32,
+pub struct Location {
+    pub kind: i32,
+    pub id: i32,
 }
 
 /// `CUmemAllocationProp`
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
-pub(crate) struct AllocationProperties {
-    pub(crate) kind: i32,
-    pub(crate) handle_types: u32,
-    pub(crate) location: Location,
-    pub(crate) windows: u64,
+pub struct AllocationProperties {
+    pub kind: i32,
+    pub handle_types: u32,
+    pub location: Location,
+    pub windows: u64,
     /// Compression type, RDMA capability, usage (16 bits), reserved.
-    pub(crate) flags: [u8; 8],
+    pub flags: [u8; 8],
 }
 
 /// `CUmemAccessDesc`
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
-pub(crate) struct AccessDescription {
-    pub(crate) location: Location,
-    pub(crate) flags: i32,
+pub struct AccessDescription {
+    pub location: Location,
+    pub flags: i32,
 }
 
 /// `CUstreamBatchMemOpParams`: waits and writes have the same layout.
 #[derive(Clone, Copy, Debug, FromBytes)]
 #[repr(C)]
-pub(crate) struct BatchOperation {
-    pub(crate) operation: u32,
-    pub(crate) padding: u32,
-    pub(crate) address: u64,
-    pub(crate) value: u64,
-    pub(crate) flags: u32,
-    pub(crate) padding_behind: u32,
-    pub(crate) alias: u64,
-    pub(crate) rest: u64,
+pub struct BatchOperation {
+    pub operation: u32,
+    pub padding: u32,
+    pub address: u64,
+    pub value: u64,
+    pub flags: u32,
+    pub padding_behind: u32,
+    pub alias: u64,
+    pub rest: u64,
 }
 
 /// `CUDA_BATCH_MEM_OP_NODE_PARAMS`
 #[derive(Clone, Copy, Debug, FromBytes)]
 #[repr(C)]
-pub(crate) struct BatchNode {
-    pub(crate) context: usize,
-    pub(crate) count: u32,
-    pub(crate) padding: u32,
-    pub(crate) operations: usize,
-    pub(crate) flags: u32,
-    pub(crate) padding_behind: u32,
+pub struct BatchNode {
+    pub context: usize,
+    pub count: u32,
+    pub padding: u32,
+    pub operations: usize,
+    pub flags: u32,
+    pub padding_behind: u32,
 }
 
 /// `CUDA_KERNEL_NODE_PARAMS_v2`
 #[derive(Clone, Copy, Debug, FromBytes)]
 #[repr(C)]
-pub(crate) struct KernelNode {
-    pub(crate) function: usize,
-    pub(crate) grid: [u32; 3],
-    pub(crate) block: [u32; 3],
-    pub(crate) shared_bytes: u32,
-    pub(crate) padding: u32,
-    pub(crate) parameters: usize,
-    pub(crate) extra: usize,
-    pub(crate) kernel: usize,
-    pub(crate) context: usize,
+pub struct KernelNode {
+    pub function: usize,
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    pub shared_bytes: u32,
+    pub padding: u32,
+    pub parameters: usize,
+    pub extra: usize,
+    pub kernel: usize,
+    pub context: usize,
 }
 
 /// `CUDA_MEMSET_NODE_PARAMS`
 #[derive(Clone, Copy, Debug, FromBytes)]
 #[repr(C)]
-pub(crate) struct FillNode {
-    pub(crate) destination: u64,
-    pub(crate) pitch: u64,
-    pub(crate) value: u32,
-    pub(crate) element_bytes: u32,
-    pub(crate) width: u64,
-    pub(crate) height: u64,
+pub struct FillNode {
+    pub destination: u64,
+    pub pitch: u64,
+    pub value: u32,
+    pub element_bytes: u32,
+    pub width: u64,
+    pub height: u64,
 }
 
 /// One side of a `CUDA_MEMCPY3D`.
 #[derive(Clone, Copy, Debug, FromBytes)]
 #[repr(C)]
-pub(crate) struct CopySide {
-    pub(crate) x_bytes: u64,
-    pub(crate) y: u64,
-    pub(crate) z: u64,
-    pub(crate) lod: u64,
-    pub(crate) memory_type: u32,
-    pub(crate) padding: u32,
-    pub(crate) host: u64,
-    pub(crate) device: u64,
-    pub(crate) array: u64,
-    pub(crate) reserved: u64,
-    pub(crate) pitch: u64,
-    pub(crate) height: u64,
+pub struct CopySide {
+    pub x_bytes: u64,
+    pub y: u64,
+    pub z: u64,
+    pub lod: u64,
+    pub memory_type: u32,
+    pub padding: u32,
+    pub host: u64,
+    pub device: u64,
+    pub array: u64,
+    pub reserved: u64,
+    pub pitch: u64,
+    pub height: u64,
 }
 
 /// `CUDA_MEMCPY3D`
 #[derive(Clone, Copy, Debug, FromBytes)]
 #[repr(C)]
-pub(crate) struct Copy3d {
-    pub(crate) source: CopySide,
-    pub(crate) destination: CopySide,
-    pub(crate) width_bytes: u64,
-    pub(crate) height: u64,
-    pub(crate) depth: u64,
+pub struct Copy3d {
+    pub source: CopySide,
+    pub destination: CopySide,
+    pub width_bytes: u64,
+    pub height: u64,
+    pub depth: u64,
 }
 
 /// `CUlaunchConfig`
 #[derive(Clone, Copy, Debug, FromBytes)]
 #[repr(C)]
-pub(crate) struct LaunchConfiguration {
-    pub(crate) grid: [u32; 3],
-    pub(crate) block: [u32; 3],
-    pub(crate) shared_bytes: u32,
-    pub(crate) padding: u32,
-    pub(crate) stream: usize,
-    pub(crate) attributes: usize,
-    pub(crate) attributes_count: u32,
-    pub(crate) padding_behind: u32,
+pub struct LaunchConfiguration {
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    pub shared_bytes: u32,
+    pub padding: u32,
+    pub stream: usize,
+    pub attributes: usize,
+    pub attributes_count: u32,
+    pub padding_behind: u32,
 }
 
 /// `CUdevResource`, as of CUDA 13.0. What the API calls internal padding says which multiprocessors
 /// these are.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
-pub(crate) struct Resource {
-    pub(crate) kind: u32,
-    pub(crate) mark: u32,
-    pub(crate) device: u32,
-    pub(crate) first: u32,
-    pub(crate) padding: [u8; 80],
-    pub(crate) multiprocessors: u32,
-    pub(crate) partition_min: u32,
-    pub(crate) alignment: u32,
-    pub(crate) rest: [u8; 36],
+pub struct Resource {
+    pub kind: u32,
+    pub mark: u32,
+    pub device: u32,
+    pub first: u32,
+    pub padding: [u8; 80],
+    pub multiprocessors: u32,
+    pub partition_min: u32,
+    pub alignment: u32,
+    pub rest: [u8; 36],
 }
 
 /// `CUctxCreateParams`
 #[derive(Clone, Copy, Debug, FromBytes)]
 #[repr(C)]
-pub(crate) struct ContextParameters {
-    pub(crate) affinities: usize,
-    pub(crate) affinities_count: i32,
-    pub(crate) padding: u32,
-    pub(crate) graphics: usize,
+pub struct ContextParameters {
+    pub affinities: usize,
+    pub affinities_count: i32,
+    pub padding: u32,
+    pub graphics: usize,
 }
 
 #[cfg(test)]

@@ -1,0 +1,442 @@
+//! Contexts (CUDA driver API, "Context Management" and "Primary Context Management").
+//!
+//! A context is a name in this process: all contexts use one address space and one ring.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::boundary::{In, Out};
+use crate::driver::{Driver, call, call_in_context, call_unless_faulted};
+use crate::error::{Answer, Code};
+use crate::handles::{self, Handles};
+use crate::stream::Stream;
+use crate::structures::ContextParameters;
+
+/// Scheduling (bits 0 to 2), host mapping, resizing of local memory, dumps and synchronous copies.
+const FLAGS: u32 = 0xff;
+/// Priorities of streams: the lowest and the highest.
+pub(crate) const PRIORITIES: (i32, i32) = (0, -5);
+/// The version of the API that `cuCtxGetApiVersion` has told since CUDA 3.2.
+const API_VERSION: u32 = 3020;
+
+/// A context.
+pub(crate) struct Context {
+    pub(crate) handle: usize,
+    is_primary: bool,
+    flags: AtomicU32,
+    limits: Mutex<BTreeMap<u32, usize>>,
+    /// The legacy default stream.
+    pub(crate) default_stream: Arc<Stream>,
+    /// The stream behind `CU_STREAM_PER_THREAD`. All work is in one order, so that one is enough.
+    pub(crate) thread_stream: Arc<Stream>,
+    is_alive: AtomicBool,
+}
+
+/// All contexts of the process.
+#[derive(Default)]
+pub(crate) struct Contexts {
+    table: Handles<Context>,
+    primary: Option<Arc<Context>>,
+    /// How often the primary context is retained.
+    retained: u32,
+    primary_flags: u32,
+}
+
+thread_local! {
+    /// The contexts that the calling thread has made current, the latest last.
+    static STACK: RefCell<Vec<Arc<Context>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Returns the current context of the calling thread.
+#[inline]
+pub(crate) fn current(_: &Driver) -> Answer<Arc<Context>> {
+    let context = STACK.with_borrow(|stack| stack.last().cloned());
+    let context = context.ok_or(Code::INVALID_CONTEXT)?;
+    match context.is_alive.load(Ordering::Relaxed) {
+        true => Ok(context),
+        false => Err(Code::CONTEXT_IS_DESTROYED),
+    }
+}
+
+/// Returns the context of a handle.
+pub(crate) fn find(driver: &Driver, handle: usize) -> Answer<Arc<Context>> {
+    let found = driver.contexts.lock().table.get(handle);
+    found.ok_or(Code::INVALID_CONTEXT)
+}
+
+impl Context {
+    fn new(is_primary: bool, flags: u32) -> Self {
+        let handle = handles::fresh();
+        Self {
+            handle,
+            is_primary,
+            flags: AtomicU32::new(flags),
+            limits: Mutex::default(),
+            default_stream: Arc::new(Stream::default_of(handle, true)),
+            thread_stream: Arc::new(Stream::default_of(handle, false)),
+            is_alive: AtomicBool::new(true),
+        }
+    }
+}
+
+impl Driver {
+    /// Returns the index of a device, if there is such a one.
+    pub(crate) fn device_of(&self, ordinal: i32) -> Answer<usize> {
+        match ordinal {
+            0 => Ok(0),
+            _ => Err(Code::INVALID_DEVICE),
+        }
+    }
+
+    fn create_context(&self, is_primary: bool, flags: u32) -> Answer<Arc<Context>> {
+        if flags & !FLAGS != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let context = Arc::new(Context::new(is_primary, flags));
+        let mut contexts = self.contexts.lock();
+        contexts.table.put(context.handle, Arc::clone(&context));
+        Ok(context)
+    }
+
+    /// Ends a context after its work, with all that it has.
+    fn tear_down(&self, context: &Context) {
+        // After a fault there is nothing to wait for.
+        let _ = self.ring.drain(self);
+        context.is_alive.store(false, Ordering::Relaxed);
+        self.contexts.lock().table.remove(context.handle);
+        self.streams.lock().end_of_context(context.handle);
+    }
+}
+
+fn create_current(context: Out<usize>, flags: u32, device: i32) -> u32 {
+    call_unless_faulted(|driver| {
+        driver.device_of(device)?;
+        if context.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        let made = driver.create_context(false, flags)?;
+        context.set(made.handle)?;
+        STACK.with_borrow_mut(|stack| stack.push(made));
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuCtxCreate_v2(context: Out<usize>, flags: u32, device: i32) -> u32 {
+    create_current(context, flags, device)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuCtxCreate_v3(
+    context: Out<usize>,
+    _affinities: usize,
+    affinities: i32,
+    flags: u32,
+    device: i32,
+) -> u32 {
+    if affinities != 0 {
+        return Code::NOT_SUPPORTED.0;
+    }
+    create_current(context, flags, device)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuCtxCreate_v4(
+    context: Out<usize>,
+    parameters: In<ContextParameters>,
+    flags: u32,
+    device: i32,
+) -> u32 {
+    let special = !parameters.is_null()
+        && parameters
+            .get()
+            .is_ok_and(|given| given.affinities_count != 0 || given.graphics != 0);
+    if special {
+        return Code::NOT_SUPPORTED.0;
+    }
+    create_current(context, flags, device)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuCtxDestroy_v2(context: usize) -> u32 {
+    call(|driver| {
+        let found = find(driver, context)?;
+        if found.is_primary {
+            return Err(Code::INVALID_CONTEXT);
+        }
+        driver.tear_down(&found);
+        STACK.with_borrow_mut(|stack| {
+            if stack.last().is_some_and(|last| last.handle == context) {
+                stack.pop();
+            }
+        });
+        driver.check_sticky()
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuCtxSetCurrent(context: usize) -> u32 {
+    call_unless_faulted(|driver| {
+        let found = match context {
+            0 => None,
+            handle => Some(find(driver, handle)?),
+        };
+        STACK.with_borrow_mut(|stack| {
+            stack.pop();
+            stack.extend(found);
+        });
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuCtxGetCurrent(context: Out<usize>) -> u32 {
+    call(|_| {
+        let top = STACK.with_borrow(|stack| stack.last().map(|top| top.handle));
+        context.set(top.unwrap_or(0))
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuCtxPushCurrent_v2(context: usize) -> u32 {
+    call_unless_faulted(|driver| {
+        let found = find(driver, context)?;
+        STACK.with_borrow_mut(|stack| stack.push(found));
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuCtxPopCurrent_v2(context: Out<usize>) -> u32 {
+    call(|_| {
+        let top = STACK.with_borrow_mut(Vec::pop);
+        context.set_if_wanted(top.ok_or(Code::INVALID_CONTEXT)?.handle);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuCtxGetDevice(device: Out<i32>) -> u32 {
+    call_in_context(|_, _| device.set(0))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuCtxGetDevice_v2(device: Out<i32>, context: usize) -> u32 {
+    call(|driver| {
+        given_or_current(driver, context)?;
+        device.set(0)
+    })
+}
+
+fn given_or_current(driver: &Driver, context: usize) -> Answer<Arc<Context>> {
+    match context {
+        0 => current(driver),
+        handle => find(driver, handle),
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuCtxGetId(context: usize, id: Out<u64>) -> u32 {
+    call(|driver| id.set(given_or_current(driver, context)?.handle as u64))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuCtxGetFlags(flags: Out<u32>) -> u32 {
+    call_in_context(|_, context| flags.set(context.flags.load(Ordering::Relaxed)))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuCtxSetFlags(flags: u32) -> u32 {
+    call_in_context(|_, context| {
+        if flags & !FLAGS != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        context.flags.store(flags, Ordering::Relaxed);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuCtxGetApiVersion(context: usize, version: Out<u32>) -> u32 {
+    call(|driver| {
+        if context != 0 {
+            find(driver, context)?;
+        }
+        version.set(API_VERSION)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuCtxSynchronize() -> u32 {
+    call_in_context(|driver, context| {
+        driver.streams.lock().check_no_capture(context.handle)?;
+        driver.ring.drain(driver)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuCtxSynchronize_v2(context: usize) -> u32 {
+    call_unless_faulted(|driver| {
+        let context = given_or_current(driver, context)?;
+        driver.streams.lock().check_no_capture(context.handle)?;
+        driver.ring.drain(driver)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuCtxGetStreamPriorityRange(least: Out<i32>, greatest: Out<i32>) -> u32 {
+    call_in_context(|_, _| {
+        least.set_if_wanted(PRIORITIES.0);
+        greatest.set_if_wanted(PRIORITIES.1);
+        Ok(())
+    })
+}
+
+/// Returns what a limit is before it is set (`CUlimit`): those of an H200.
+fn usual_limit(limit: u32) -> Answer<usize> {
+    Ok(match limit {
+        0 => 1024,
+        1 => 1 << 20,
+        2 => 8 << 20,
+        3 => 2,
+        4 => 2048,
+        5 => 128,
+        6 => 0,
+        _ => return Err(Code::UNSUPPORTED_LIMIT),
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuCtxSetLimit(limit: u32, value: usize) -> u32 {
+    call_in_context(|_, context| {
+        usual_limit(limit)?;
+        context.limits.lock().insert(limit, value);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuCtxGetLimit(value: Out<usize>, limit: u32) -> u32 {
+    call_in_context(|_, context| {
+        let usual = usual_limit(limit)?;
+        let set = context.limits.lock().get(&limit).copied();
+        value.set(set.unwrap_or(usual))
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuCtxGetCacheConfig(config: Out<u32>) -> u32 {
+    call_in_context(|_, _| config.set(0))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuCtxSetCacheConfig(config: u32) -> u32 {
+    call_in_context(|_, _| match config {
+        0..=3 => Ok(()),
+        _ => Err(Code::INVALID_VALUE),
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuCtxGetSharedMemConfig(config: Out<u32>) -> u32 {
+    call_in_context(|_, _| config.set(1))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuCtxSetSharedMemConfig(config: u32) -> u32 {
+    call_in_context(|_, _| match config {
+        0..=2 => Ok(()),
+        _ => Err(Code::INVALID_VALUE),
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuCtxResetPersistingL2Cache() -> u32 {
+    call_in_context(|_, _| Ok(()))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuDevicePrimaryCtxRetain(context: Out<usize>, device: i32) -> u32 {
+    call_unless_faulted(|driver| {
+        driver.device_of(device)?;
+        let existing = driver.contexts.lock().primary.clone();
+        let primary = match existing {
+            Some(primary) => primary,
+            None => {
+                let flags = driver.contexts.lock().primary_flags;
+                driver.create_context(true, flags)?
+            }
+        };
+        context.set(primary.handle)?;
+        let mut contexts = driver.contexts.lock();
+        contexts.primary = Some(primary);
+        contexts.retained += 1;
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuDevicePrimaryCtxRelease_v2(device: i32) -> u32 {
+    call(|driver| {
+        driver.device_of(device)?;
+        let mut contexts = driver.contexts.lock();
+        if contexts.retained == 0 {
+            return Err(Code::INVALID_CONTEXT);
+        }
+        contexts.retained -= 1;
+        let last = contexts.retained == 0;
+        let ended = if last { contexts.primary.take() } else { None };
+        drop(contexts);
+        if let Some(primary) = ended {
+            driver.tear_down(&primary);
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuDevicePrimaryCtxReset_v2(device: i32) -> u32 {
+    call(|driver| {
+        driver.device_of(device)?;
+        let mut contexts = driver.contexts.lock();
+        contexts.retained = 0;
+        let ended = contexts.primary.take();
+        drop(contexts);
+        if let Some(primary) = ended {
+            driver.tear_down(&primary);
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuDevicePrimaryCtxGetState(device: i32, flags: Out<u32>, active: Out<i32>) -> u32 {
+    call(|driver| {
+        driver.device_of(device)?;
+        let contexts = driver.contexts.lock();
+        let of_primary = contexts.primary.as_ref();
+        let set = of_primary.map(|primary| primary.flags.load(Ordering::Relaxed));
+        flags.set(set.unwrap_or(contexts.primary_flags))?;
+        active.set(i32::from(contexts.primary.is_some()))
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuDevicePrimaryCtxSetFlags_v2(device: i32, flags: u32) -> u32 {
+    call(|driver| {
+        driver.device_of(device)?;
+        if flags & !FLAGS != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let mut contexts = driver.contexts.lock();
+        contexts.primary_flags = flags;
+        if let Some(primary) = &contexts.primary {
+            primary.flags.store(flags, Ordering::Relaxed);
+        }
+        Ok(())
+    })
+}

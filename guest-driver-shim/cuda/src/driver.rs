@@ -1,0 +1,154 @@
+//! The one driver of a process, and what every call does first.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use causeway_shim_linux::LinuxTransport;
+use causeway_shim_linux::shim::{AddressSpace, Attributes, Device, OpenError};
+use parking_lot::Mutex;
+
+use crate::boundary::{Out, Text};
+use crate::context::{self, Context, Contexts};
+use crate::error::{self, Answer, Code};
+use crate::ring::Ring;
+use crate::stream::Streams;
+
+/// Everything that a process has of CUDA. It stays until the process ends.
+pub(crate) struct Driver {
+    /// The process that called `cuInit`. A forked child has no driver, as with NVIDIA's.
+    process: u32,
+    pub(crate) device: &'static Device<'static>,
+    pub(crate) attributes: Attributes,
+    /// All contexts of the process share one address space, so that they can share memory as CUDA
+    /// allows within a device.
+    pub(crate) space: &'static AddressSpace<'static>,
+    pub(crate) ring: Ring,
+    pub(crate) contexts: Mutex<Contexts>,
+    pub(crate) streams: Mutex<Streams>,
+    /// The error that ended this process's use of CUDA; 0 while there is none.
+    sticky: AtomicU32,
+}
+
+static DRIVER: OnceLock<Answer<Driver>> = OnceLock::new();
+
+/// Answers a call that needs no driver.
+pub(crate) fn answer(call: impl FnOnce() -> Answer) -> u32 {
+    match std::panic::catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(())) => 0,
+        Ok(Err(code)) => code.0,
+        Err(_) => {
+            log::error!("a call of the CUDA driver API has panicked: this is a fault of libcuda");
+            Code::UNKNOWN.0
+        }
+    }
+}
+
+/// Answers a call that needs an initialized driver, but no context.
+pub(crate) fn call(call: impl FnOnce(&'static Driver) -> Answer) -> u32 {
+    answer(|| call(Driver::get()?))
+}
+
+/// Answers a call that works on the current context, which no fault has ended.
+pub(crate) fn call_in_context(call: impl FnOnce(&'static Driver, &Context) -> Answer) -> u32 {
+    answer(|| {
+        let driver = Driver::get()?;
+        let context = context::current(driver)?;
+        driver.check_sticky()?;
+        call(driver, &context)
+    })
+}
+
+/// Answers a call that needs no context, but fails once a fault has ended them all.
+pub(crate) fn call_unless_faulted(call: impl FnOnce(&'static Driver) -> Answer) -> u32 {
+    answer(|| {
+        let driver = Driver::get()?;
+        driver.check_sticky()?;
+        call(driver)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuInit(flags: u32) -> u32 {
+    answer(|| {
+        if flags != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        DRIVER
+            .get_or_init(Driver::start)
+            .as_ref()
+            .map_err(|code| *code)?;
+        Driver::get().map(drop)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuGetErrorName(code: u32, name: Out<Text>) -> u32 {
+    error::put_name(code, name)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuGetErrorString(code: u32, text: Out<Text>) -> u32 {
+    error::put_text(code, text)
+}
+
+impl Driver {
+    /// Returns the driver, if `cuInit` has succeeded in this process.
+    pub(crate) fn get() -> Answer<&'static Self> {
+        match DRIVER.get() {
+            Some(Ok(driver)) if driver.process == std::process::id() => Ok(driver),
+            _ => Err(Code::NOT_INITIALIZED),
+        }
+    }
+
+    fn start() -> Answer<Self> {
+        let transport = LinuxTransport::find().map_err(|error| {
+            log::warn!("no Causeway device: {error}");
+            Code::NO_DEVICE
+        })?;
+        let transport: &'static LinuxTransport = Box::leak(Box::new(transport));
+        let device = Device::open(transport).map_err(|error| {
+            log::warn!("cannot open the Causeway device: {error}");
+            match error {
+                OpenError::Version { .. } => Code::SYSTEM_DRIVER_MISMATCH,
+                _ => Code::NO_DEVICE,
+            }
+        })?;
+        let device: &'static Device<'static> = Box::leak(Box::new(device));
+        let unavailable = |error: &dyn std::fmt::Display| {
+            log::warn!("cannot use the Causeway device: {error}");
+            Code::DEVICE_UNAVAILABLE
+        };
+        let attributes = device.attributes().map_err(|e| unavailable(&e))?;
+        let space = device.create_space().map_err(|e| unavailable(&e))?;
+        let space: &'static AddressSpace<'static> = Box::leak(Box::new(space));
+        let ring = Ring::new(device, space)?;
+        Ok(Self {
+            process: std::process::id(),
+            device,
+            attributes,
+            space,
+            ring,
+            contexts: Mutex::default(),
+            streams: Mutex::default(),
+            sticky: AtomicU32::new(0),
+        })
+    }
+
+    /// Returns the error that all calls answer after a fault.
+    pub(crate) fn check_sticky(&self) -> Answer {
+        match self.sticky.load(Ordering::Acquire) {
+            0 => Ok(()),
+            code => Err(Code(code)),
+        }
+    }
+
+    /// Ends the process's use of CUDA with `code`, because a kernel or other work has faulted.
+    /// Returns the code with which it ended first.
+    pub(crate) fn fail(&self, code: Code) -> Code {
+        let first = self
+            .sticky
+            .compare_exchange(0, code.0, Ordering::AcqRel, Ordering::Acquire);
+        Code(first.err().unwrap_or(code.0))
+    }
+}

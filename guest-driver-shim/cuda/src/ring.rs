@@ -1,0 +1,189 @@
+//! The ring: all work of the process, in the order in which it was submitted.
+//!
+//! Submissions are numbered. A fence that the device writes says which number it has reached; a
+//! packet that writes it is put into the ring only when somebody wants to know.
+
+use causeway_protocol::message::{MemoryKind, Status};
+use causeway_shim_linux::shim::{
+    AddressSpace, Buffer, CommandBuffer, Device, Fence, Patience, SubmitError, WaitError,
+};
+use parking_lot::Mutex;
+
+use crate::driver::Driver;
+use crate::error::{Answer, Code};
+
+/// Units of the ring: some thousand launches.
+const UNITS: u64 = 1 << 14;
+/// How long one wait may sleep before it looks for a fault, in nanoseconds.
+const SLICE_NS: u64 = 20_000_000;
+
+/// The number of a submission. Everything that was submitted before it has a smaller one.
+pub(crate) type Number = u64;
+
+/// The command buffer of the process, and how far the device is.
+pub(crate) struct Ring {
+    device: &'static Device<'static>,
+    /// Number of the last submission that the device has finished, as far as it was asked to tell.
+    done: Fence<'static>,
+    writing: Mutex<Writing>,
+    _memory: Buffer<'static>,
+}
+
+struct Writing {
+    commands: CommandBuffer<'static>,
+    /// Number of the last submission.
+    submitted: Number,
+    /// Number that the last packet in the ring which writes the fence has.
+    announced: Number,
+}
+
+impl Ring {
+    /// Creates the command buffer in `space`.
+    pub(crate) fn new(
+        device: &'static Device<'static>,
+        space: &'static AddressSpace<'static>,
+    ) -> Answer<Self> {
+        let refused = |error: &dyn std::fmt::Display| {
+            log::warn!("cannot create the ring of this process: {error}");
+            Code::OUT_OF_MEMORY
+        };
+        let memory = Buffer::new(device, space, 4096, MemoryKind::Host).map_err(|e| refused(&e))?;
+        let done = memory.fence(0).map_err(|e| refused(&e))?;
+        let commands = CommandBuffer::new(space, UNITS).map_err(|e| refused(&e))?;
+        Ok(Self {
+            device,
+            done,
+            writing: Mutex::new(Writing {
+                commands,
+                submitted: 0,
+                announced: 0,
+            }),
+            _memory: memory,
+        })
+    }
+
+    /// Submits the packets that `write` writes, and returns the number of the submission. Packets of
+    /// one call follow each other in the ring.
+    #[inline]
+    pub(crate) fn submit(
+        &self,
+        driver: &Driver,
+        write: impl FnOnce(&mut CommandBuffer<'static>) -> Result<(), SubmitError>,
+    ) -> Answer<Number> {
+        let mut writing = self.writing.lock();
+        let written = write(&mut writing.commands);
+        writing.commands.submit();
+        writing.submitted += 1;
+        let number = writing.submitted;
+        drop(writing);
+        match written {
+            Ok(()) => Ok(number),
+            Err(error) => Err(self.refused(driver, &error)),
+        }
+    }
+
+    /// Returns the number of the last submission.
+    pub(crate) fn last(&self) -> Number {
+        self.writing.lock().submitted
+    }
+
+    /// Returns whether the device has finished the submission `number` and all before it.
+    pub(crate) fn is_done(&self, driver: &Driver, number: Number) -> Answer<bool> {
+        if self.done.value() >= number {
+            return Ok(true);
+        }
+        self.announce(driver, number)?;
+        match self.done.value() >= number {
+            true => Ok(true),
+            false => self.check(driver).map(|()| false),
+        }
+    }
+
+    /// Waits until the device has finished the submission `number` and all before it.
+    pub(crate) fn wait(&self, driver: &Driver, number: Number) -> Answer {
+        if self.done.value() >= number {
+            return Ok(());
+        }
+        self.announce(driver, number)?;
+        let patience = Patience {
+            timeout_ns: SLICE_NS,
+            ..Patience::default()
+        };
+        loop {
+            match self.done.wait(number, patience) {
+                Ok(()) => return Ok(()),
+                Err(WaitError::TimedOut { .. }) => self.check(driver)?,
+                Err(error) => {
+                    self.check(driver)?;
+                    log::warn!("cannot wait for the device: {error}");
+                    return Err(driver.fail(Code::DEVICE_UNAVAILABLE));
+                }
+            }
+        }
+    }
+
+    /// Waits for all that was submitted.
+    pub(crate) fn drain(&self, driver: &Driver) -> Answer {
+        self.wait(driver, self.last())
+    }
+
+    /// Makes the device write the fence once it has finished the submission `number`.
+    fn announce(&self, driver: &Driver, number: Number) -> Answer {
+        let mut writing = self.writing.lock();
+        if writing.announced >= number {
+            return Ok(());
+        }
+        let announced = writing.submitted;
+        let written = writing.commands.release(&self.done, announced);
+        writing.commands.submit();
+        writing.announced = announced;
+        drop(writing);
+        written.map_err(|error| self.refused(driver, &error))
+    }
+
+    /// Returns the error that a fault of the ring means.
+    fn check(&self, driver: &Driver) -> Answer {
+        let fault = self.writing.lock().commands.fault();
+        match fault {
+            None => driver.check_sticky(),
+            Some((status, _)) => Err(self.fault(driver, status)),
+        }
+    }
+
+    fn refused(&self, driver: &Driver, error: &SubmitError) -> Code {
+        match error {
+            SubmitError::Stopped { status, .. } => self.fault(driver, *status),
+            _ => Code::INVALID_VALUE,
+        }
+    }
+
+    /// Ends the process's use of CUDA with what a fault means.
+    #[cold]
+    fn fault(&self, driver: &Driver, status: Status) -> Code {
+        let report = self.device.fault().ok();
+        let text = report.map_or(String::new(), |report| {
+            let used = (report.text_bytes as usize).min(report.text.len());
+            String::from_utf8_lossy(&report.text[..used]).into_owned()
+        });
+        log::error!("the device has stopped: {status:?}: {text}");
+        let status = match (
+            status,
+            report.and_then(|report| Status::from_wire(report.status)),
+        ) {
+            (Status::DeviceLost, Some(Status::Ok)) => Status::DeviceLost,
+            (Status::DeviceLost, Some(first)) => first,
+            (status, _) => status,
+        };
+        driver.fail(code_of(status, &text))
+    }
+}
+
+/// Returns the result that a fault of the device means (CUDA driver API, `CUresult`).
+fn code_of(status: Status, text: &str) -> Code {
+    match status {
+        Status::MemoryFault if text.contains("not aligned") => Code::MISALIGNED_ADDRESS,
+        Status::MemoryFault => Code::ILLEGAL_ADDRESS,
+        Status::DeviceLost => Code::DEVICE_UNAVAILABLE,
+        _ => Code::LAUNCH_FAILED,
+    }
+}
