@@ -1,0 +1,68 @@
+//! Contexts: current per thread, a stack of them, the primary one, and wrong handles.
+
+#![allow(unsafe_code, reason = "the driver API is a C library")]
+
+use causeway_cuda_tests::library;
+
+const INVALID_CONTEXT: u32 = 201;
+const INVALID_DEVICE: u32 = 101;
+const CONTEXT_IS_DESTROYED: u32 = 709;
+
+unsafe extern "C" {
+    fn cuCtxCreate_v2(context: *mut usize, flags: u32, device: i32) -> u32;
+    fn cuCtxDestroy_v2(context: usize) -> u32;
+    fn cuCtxGetCurrent(context: *mut usize) -> u32;
+    fn cuCtxSetCurrent(context: usize) -> u32;
+    fn cuCtxSynchronize() -> u32;
+    fn cuCtxGetDevice(device: *mut i32) -> u32;
+}
+
+fn current() -> usize {
+    let mut context = 0;
+    // SAFETY: the pointer is valid for the call.
+    assert_eq!(unsafe { cuCtxGetCurrent(&raw mut context) }, 0);
+    context
+}
+
+#[test]
+fn a_context_is_current_for_the_thread_that_made_it_and_wrong_ones_are_refused() {
+    library();
+    let primary = current();
+    let mut own = 0;
+    // SAFETY: pointers are valid for the calls; handles may be wrong.
+    unsafe {
+        assert_eq!(cuCtxCreate_v2(&raw mut own, 0, 7), INVALID_DEVICE);
+        assert_eq!(cuCtxCreate_v2(&raw mut own, 0, 0), 0);
+        assert_eq!(current(), own);
+        assert_eq!(std::thread::spawn(current).join().unwrap(), 0);
+        assert_eq!(cuCtxSetCurrent(own + 1), INVALID_CONTEXT);
+        assert_eq!(cuCtxSynchronize(), 0);
+        let other = std::thread::spawn(move || {
+            assert_eq!(cuCtxSetCurrent(own), 0);
+            own
+        });
+        assert_eq!(other.join().unwrap(), own);
+        assert_eq!(cuCtxDestroy_v2(own), 0);
+        assert_eq!(current(), primary);
+        assert_eq!(cuCtxDestroy_v2(own), INVALID_CONTEXT);
+        assert_eq!(
+            cuCtxDestroy_v2(primary),
+            INVALID_CONTEXT,
+            "it is released instead"
+        );
+    }
+}
+
+#[test]
+fn a_context_that_another_thread_has_destroyed_says_so() {
+    library();
+    let mut own = 0;
+    let mut device = -1;
+    // SAFETY: pointers are valid for the calls.
+    unsafe {
+        assert_eq!(cuCtxCreate_v2(&raw mut own, 0, 0), 0);
+        let destroyed = std::thread::spawn(move || cuCtxDestroy_v2(own));
+        assert_eq!(destroyed.join().unwrap(), 0);
+        assert_eq!(cuCtxGetDevice(&raw mut device), CONTEXT_IS_DESTROYED);
+    }
+}
