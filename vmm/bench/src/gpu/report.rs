@@ -322,7 +322,7 @@ impl ExitReport {
 mod tests {
     use super::super::alone::NativeTimes;
     use super::*;
-    use causeway_testdev::Phase;
+    use causeway_testdev::{EndedBy, Phase};
 
     fn sample(guest_ns: u64, native_ns: Option<u64>) -> Sample {
         Sample {
@@ -347,6 +347,8 @@ mod tests {
             operations: 10,
             bytes: 0,
             doorbells: 1,
+            kvm_doorbells: Some(1),
+            ended_by: EndedBy::Mark,
             duration_ns: 1,
             cpu_ns: 1,
             kvm_exits: counts(&[("mmio_exits", mmio), ("io_exits", 0), ("exits", 7)]),
