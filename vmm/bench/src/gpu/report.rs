@@ -6,7 +6,7 @@ use std::time::Instant;
 use causeway_bench_workloads::singles::timer_cost;
 use causeway_bench_workloads::{LINES, Line};
 use causeway_run::report::{EmulatedExits, PhaseReport};
-use causeway_testdev::{Figure, Report, Sample, Singles as SingleRecord};
+use causeway_testdev::{EndedBy, Figure, Report, Sample, Singles as SingleRecord};
 use causeway_vmm::host::Host;
 use serde::Serialize;
 
@@ -290,10 +290,12 @@ fn per_operation(ns: u64, sample: &Sample) -> f64 {
     ns as f64 / f64::from(sample.operations)
 }
 
-/// Returns the phases in which the guest measured a line at one size.
+/// Returns the phases in which the guest measured a line at one size, without one that the end of
+/// the VM cut off.
 fn phases_of(phases: &[PhaseReport], line: Line, bytes: u64) -> Vec<&PhaseReport> {
     let phases = phases.iter().filter(|PhaseReport { phase, .. }| {
-        phase.name == line.name() && phase.bytes == bytes * phase.operations
+        let is_whole = phase.ended_by == EndedBy::Mark;
+        is_whole && phase.name == line.name() && phase.bytes == bytes * phase.operations
     });
     phases.collect()
 }
@@ -322,7 +324,7 @@ impl ExitReport {
 mod tests {
     use super::super::alone::NativeTimes;
     use super::*;
-    use causeway_testdev::{EndedBy, Phase};
+    use causeway_testdev::Phase;
 
     fn sample(guest_ns: u64, native_ns: Option<u64>) -> Sample {
         Sample {
@@ -355,6 +357,14 @@ mod tests {
             vmm_exits: counts(&[("mmio:bar0:control_doorbell", by_vmm), ("hlt", 3)]),
         };
         PhaseReport { vm: 0, phase }
+    }
+
+    #[test]
+    fn a_phase_that_was_cut_off_is_of_no_line() {
+        let mut cut = [phase(0, 0)];
+        assert_eq!(phases_of(&cut, Line::Pipelined, 0).len(), 1);
+        cut[0].phase.ended_by = EndedBy::Host;
+        assert!(phases_of(&cut, Line::Pipelined, 0).is_empty());
     }
 
     #[test]
