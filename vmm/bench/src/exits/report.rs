@@ -18,6 +18,7 @@ use causeway_run::RunOutcome;
 use causeway_run::report::PhaseReport;
 use causeway_run::tracepoints::TracepointReport;
 use causeway_terminal::{Failure, Origin};
+use causeway_testdev::EndedBy;
 
 /// Name and version of the report's format. Fields may be added; if the meaning of a field changes,
 /// so does the number.
@@ -243,14 +244,16 @@ fn is_of(taken: &[Measurement], cell: &Cell) -> bool {
     taken.iter().any(|taken| taken.sample.cell == *cell)
 }
 
-/// The counted phases of each cell: all but the first, which warms up pages, clocks and caches.
+/// The counted phases of each cell: all but the first, which warms up pages, clocks and caches, and
+/// one that the end of the VM cut off, which has no sample.
 struct CellPhases<'p>(BTreeMap<String, Vec<&'p PhaseReport>>);
 
 impl<'p> CellPhases<'p> {
     fn of(plan: Plan, phases: &'p [PhaseReport]) -> Self {
         let guests = plan.cells().filter(|cell| !cell.mechanism.is_native());
         let phases_of = |name: &str| -> Vec<&PhaseReport> {
-            let named = phases.iter().filter(|phase| phase.phase.name == name);
+            let whole = phases.iter().filter(|p| p.phase.ended_by == EndedBy::Mark);
+            let named = whole.filter(|phase| phase.phase.name == name);
             named.skip(1).collect()
         };
         let named = guests.map(|cell| cell.to_string());

@@ -6,7 +6,7 @@ use std::time::Instant;
 use causeway_bench_workloads::singles::timer_cost;
 use causeway_bench_workloads::{LINES, Line};
 use causeway_run::report::{EmulatedExits, PhaseReport};
-use causeway_testdev::{Figure, Report, Sample, Singles as SingleRecord};
+use causeway_testdev::{EndedBy, Figure, Report, Sample, Singles as SingleRecord};
 use causeway_vmm::host::Host;
 use serde::Serialize;
 
@@ -290,10 +290,12 @@ fn per_operation(ns: u64, sample: &Sample) -> f64 {
     ns as f64 / f64::from(sample.operations)
 }
 
-/// Returns the phases in which the guest measured a line at one size.
+/// Returns the phases in which the guest measured a line at one size, without one that the end of
+/// the VM cut off.
 fn phases_of(phases: &[PhaseReport], line: Line, bytes: u64) -> Vec<&PhaseReport> {
     let phases = phases.iter().filter(|PhaseReport { phase, .. }| {
-        phase.name == line.name() && phase.bytes == bytes * phase.operations
+        let is_whole = phase.ended_by == EndedBy::Mark;
+        is_whole && phase.name == line.name() && phase.bytes == bytes * phase.operations
     });
     phases.collect()
 }
@@ -347,12 +349,22 @@ mod tests {
             operations: 10,
             bytes: 0,
             doorbells: 1,
+            kvm_doorbells: Some(1),
+            ended_by: EndedBy::Mark,
             duration_ns: 1,
             cpu_ns: 1,
             kvm_exits: counts(&[("mmio_exits", mmio), ("io_exits", 0), ("exits", 7)]),
             vmm_exits: counts(&[("mmio:bar0:control_doorbell", by_vmm), ("hlt", 3)]),
         };
         PhaseReport { vm: 0, phase }
+    }
+
+    #[test]
+    fn a_phase_that_was_cut_off_is_of_no_line() {
+        let mut cut = [phase(0, 0)];
+        assert_eq!(phases_of(&cut, Line::Pipelined, 0).len(), 1);
+        cut[0].phase.ended_by = EndedBy::Host;
+        assert!(phases_of(&cut, Line::Pipelined, 0).is_empty());
     }
 
     #[test]
