@@ -39,8 +39,9 @@ fn processors(usable: usize) -> Check {
         NAME,
         "1 usable",
         "guests run, but a guest that waits for its GPU shares the processor with the thread that \
-         executes its packets: a launch that is waited for takes up to a time slice, milliseconds \
-         and not microseconds; all times of mediated work in `run` and `bench` include that",
+         executes its packets: a launch that is waited for takes a time slice more, 0.1 ms with \
+         short slices and milliseconds without; all times of mediated work in `run` and `bench` \
+         include that",
         "let the process use two processors or more: taskset(1), cpuset.cpus and cpu.max of its \
          control group, or a host with more",
     )
