@@ -269,10 +269,10 @@ mod tests {
             crowd: Crowd::default(),
             now: shown,
         };
-        let looks = Cell::new(0);
+        let looks = Cell::new(0_u32);
         let found = || {
             looks.set(looks.get() + 1);
-            if looks.get() % LOOKS == 0 {
+            if looks.get().is_multiple_of(LOOKS) {
                 run(Duration::from_micros(1));
                 be_away(look_away);
             }

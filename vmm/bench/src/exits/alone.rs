@@ -5,10 +5,9 @@
 
 use causeway_bench_workloads::MechanismKind;
 use causeway_bench_workloads::measurement_plan::Plan;
-use serde::Serialize;
 
-use super::cells::CellReport;
-use causeway_bench_medians::{Distribution, Quoted, Ratio, Singles};
+use super::cells::{AloneReport, CellReport};
+use causeway_bench_medians::{Quoted, Ratio};
 
 /// A part of the mechanisms, whose work one process does on the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,18 +33,6 @@ impl Part {
         let mine: Vec<MechanismKind> = plan.mechanisms().filter(is_mine).collect();
         (!mine.is_empty()).then(|| plan.of_mechanisms(&mine))
     }
-}
-
-/// Results of a cell that was measured alone.
-#[derive(Debug, Serialize)]
-pub struct AloneReport {
-    /// Times of one operation.
-    pub time: Distribution,
-    /// Ratio of the median time to that of the host alone; absent for the host, and if the host was
-    /// not measured.
-    pub over_native: Option<Ratio>,
-    /// Times of operations that were timed one by one.
-    pub single: Singles,
 }
 
 /// Adds `alone`, cells that were measured alone, to the same cells of `cells`.

@@ -5,7 +5,6 @@ use causeway_bench_workloads::singles::{SINGLES_MIN, Single};
 use causeway_bench_workloads::{Cell, MechanismKind};
 use serde::Serialize;
 
-use super::alone::AloneReport;
 use super::counts::{ExitReport, KvmCounts, disagreement};
 use causeway_bench_medians::{
     self as medians, Distribution, NotTimed, Quoted, Ratio, Singles, median_of,
@@ -56,6 +55,18 @@ pub struct CellReport {
     /// The less favourable of the ratios to the host alone and in turn; absent unless both were
     /// measured.
     pub quoted: Option<Quoted>,
+}
+
+/// Results of a cell that was measured alone.
+#[derive(Debug, Serialize)]
+pub struct AloneReport {
+    /// Times of one operation.
+    pub time: Distribution,
+    /// Ratio of the median time to that of the host alone; absent for the host, and if the host was
+    /// not measured.
+    pub over_native: Option<Ratio>,
+    /// Times of operations that were timed one by one.
+    pub single: Singles,
 }
 
 impl CellReport {
