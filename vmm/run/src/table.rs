@@ -185,7 +185,7 @@ fn notes(report: &Report) -> String {
         );
     }
     for vm in &report.vms {
-        out.push_str(&crowded(vm));
+        out.push_str(&crowded(vm, &report.phases));
     }
     out
 }
@@ -216,18 +216,35 @@ fn counts_doorbells_as_exits(report: &Report) -> bool {
 /// Fewest waits on a processor that others had which are worth a line. Some are on every host.
 const CROWDED_WAITS_MIN: u64 = 10;
 
-/// Returns a line if other threads often had the processor on which the consumers of `vm` waited.
-fn crowded(vm: &VmReport) -> String {
+/// Returns how often other threads had the processor on which the consumers of `vm` waited; `None`
+/// if that is too seldom to tell.
+#[must_use]
+pub fn crowded_waits(vm: &VmReport) -> Option<u64> {
     let waits = vm.session.statistics.get("crowded_waits").copied();
-    match waits.unwrap_or(0) {
-        ..CROWDED_WAITS_MIN => String::new(),
-        waits => format!(
-            "VM {}: consumers found their processor taken by other threads {} times: times of \
-             launches and of waits include that\n",
-            vm.vm,
-            count(waits)
-        ),
-    }
+    waits.filter(|waits| *waits >= CROWDED_WAITS_MIN)
+}
+
+/// Returns a line if other threads often had the processor on which the consumers of `vm` waited.
+/// It names the rows of `phases` that this touches: those whose operations consumers execute.
+fn crowded(vm: &VmReport, phases: &[PhaseReport]) -> String {
+    let Some(waits) = crowded_waits(vm) else {
+        return String::new();
+    };
+    let touched = phases.iter().filter(|phase| phase.vm == vm.vm);
+    let touched = touched.filter(|phase| phase.phase.path == "data");
+    let names: Vec<_> = touched
+        .map(|phase| format!("`{}`", phase.phase.name))
+        .collect();
+    let rows = match &names[..] {
+        [] => "times of launches and of waits".to_owned(),
+        names => format!("the times of {}", names.join(", ")),
+    };
+    format!(
+        "VM {}: consumers found their processor taken by other threads {} times (the guest's, or \
+         other load): {rows} include that\n",
+        vm.vm,
+        count(waits)
+    )
 }
 
 /// Columns of the phases. A terminal that is too narrow omits the columns in [`SPARED`], the first
@@ -399,13 +416,26 @@ mod tests {
     #[test]
     fn consumers_without_a_processor_of_their_own_are_noted() {
         let mut vm = vm();
-        assert_eq!(crowded(&vm), "");
+        assert_eq!(crowded(&vm, &[]), "");
         vm.session.statistics.insert("crowded_waits", 9);
-        assert_eq!(crowded(&vm), "");
+        assert_eq!(crowded(&vm, &[]), "");
         vm.session.statistics.insert("crowded_waits", 1234);
-        let line = crowded(&vm);
+        let line = crowded(&vm, &[]);
         assert!(line.starts_with("VM 0: consumers found"), "{line}");
         assert!(line.contains("1 234 times"), "{line}");
+        assert!(line.contains("times of launches"), "{line}");
+        let mut phases = [
+            phase([0; 3], [0; 2]),
+            phase([0; 3], [0; 2]),
+            phase([0; 3], [0; 2]),
+        ];
+        for (phase, name) in phases.iter_mut().zip(["mine", "set up", "another's"]) {
+            phase.phase.name = name.to_owned();
+        }
+        phases[1].phase.path = "setup";
+        phases[2].vm = 1;
+        let line = crowded(&vm, &phases);
+        assert!(line.contains("): the times of `mine` include"), "{line}");
     }
 
     #[test]

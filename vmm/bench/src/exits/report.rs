@@ -11,11 +11,13 @@ use causeway_vmm::outcome::VmResult;
 use causeway_vmm::passthrough::DeviceReport;
 use serde::Serialize;
 
+use super::alone;
 use super::cells::{CellReport, faults_of_counting};
 use super::counts::KvmCounts;
 use super::omission::{Omission, left_out, not_reached};
 use causeway_run::RunOutcome;
 use causeway_run::report::PhaseReport;
+use causeway_run::table;
 use causeway_run::tracepoints::TracepointReport;
 use causeway_terminal::{Failure, Origin};
 use causeway_testdev::EndedBy;
@@ -57,6 +59,10 @@ pub struct ExitsReport {
     /// Exits of the VM as KVM's tracepoints count them; absent without `--tracepoints`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tracepoints: Option<TracepointReport>,
+    /// How often other threads had the processor on which consumers waited, while all mechanisms
+    /// were measured in turn. It touches the times of mechanism `mediated`; absent if too seldom.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub crowded_waits: Option<u64>,
     /// Devices that were passed through to the guest.
     pub devices: Vec<DeviceReport>,
     /// Results of all cells that were measured. A cell is a workload at one size by one mechanism.
@@ -65,6 +71,9 @@ pub struct ExitsReport {
     pub missing: Vec<Omission>,
     #[serde(skip)]
     plan: Plan,
+    /// Cells that were measured alone.
+    #[serde(skip)]
+    alone: Vec<CellReport>,
 }
 
 /// An error in counts or samples, which makes the benchmark fail.
@@ -102,10 +111,12 @@ impl ExitsReport {
             result: String::from("not run"),
             problems: Vec::new(),
             tracepoints: None,
+            crowded_waits: None,
             devices: Vec::new(),
             cells: Vec::new(),
             missing: left_out(plan),
             plan,
+            alone: Vec::new(),
         }
     }
 
@@ -144,6 +155,7 @@ impl ExitsReport {
             backend: finished.report.backend.name.clone(),
             result: outcome.map_or_else(String::new, |outcome| outcome.result.to_string()),
             tracepoints: finished.report.tracepoints.clone(),
+            crowded_waits: finished.report.vms.first().and_then(table::crowded_waits),
             devices: outcome.map_or_else(Vec::new, |outcome| outcome.devices.clone()),
             ..self
         };
@@ -173,6 +185,22 @@ impl ExitsReport {
             cell.take_singles(singles);
         }
         self
+    }
+
+    /// Adds `alone`, the report of a run that measured some of the mechanisms alone.
+    pub fn take_alone(&mut self, alone: Self) {
+        self.problems
+            .extend(alone.problems.into_iter().map(|problem| Problem {
+                phase: format!("alone: {}", problem.phase),
+                ..problem
+            }));
+        self.passed &= alone.passed;
+        if !alone.passed {
+            self.result = format!("alone: {}", alone.result);
+        }
+        self.alone.extend(alone.cells);
+        alone::add(&mut self.cells, &self.alone);
+        self.origin = self.origin.clone().ended();
     }
 
     /// If `refused` is given, makes it the reason why cells of mechanism `passthrough` are missing.

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::alone::Alone;
 use crate::exits::counts::add;
-use causeway_bench_medians::{Distribution, NotTimed, Ratio, Singles};
+use causeway_bench_medians::{Distribution, NotTimed, Quoted, Ratio, Singles};
 use causeway_terminal::Origin;
 
 /// Name and version of the report's format. Fields may be added; if the meaning of a field changes,
@@ -87,7 +87,7 @@ pub struct LineReport {
     pub alone: Option<AloneReport>,
     /// The less favourable of the ratios alone and in turn, which summaries quote; absent unless
     /// both were measured.
-    pub quoted: Option<QuotedRatio>,
+    pub quoted: Option<Quoted>,
 }
 
 /// Times of one line while the other side's process held no context on the GPU.
@@ -105,16 +105,6 @@ pub struct AloneReport {
     pub native_single: Option<Singles>,
     /// VM exits during the samples of the guest.
     pub exits: ExitReport,
-}
-
-/// The less favourable of two ratios.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct QuotedRatio {
-    /// The greater of both.
-    #[serde(flatten)]
-    pub ratio: Ratio,
-    /// How it was measured: `alone` or `in turn`.
-    pub measured: &'static str,
 }
 
 /// VM exits during the samples of one line.
@@ -192,7 +182,7 @@ impl LineReport {
             native,
             guest_over_native,
             exits: ExitReport::of(phases),
-            quoted: QuotedRatio::of(ratio_alone, guest_over_native),
+            quoted: Quoted::of(ratio_alone, guest_over_native),
             alone,
         })
     }
@@ -228,17 +218,6 @@ impl AloneReport {
             native,
             exits: ExitReport::of(&phases_of(phases, line, bytes)),
         })
-    }
-}
-
-impl QuotedRatio {
-    fn of(alone: Option<Ratio>, in_turn: Option<Ratio>) -> Option<Self> {
-        let (alone, in_turn) = alone.zip(in_turn)?;
-        let (ratio, measured) = match alone.median >= in_turn.median {
-            true => (alone, "alone"),
-            false => (in_turn, "in turn"),
-        };
-        Some(Self { ratio, measured })
     }
 }
 
