@@ -2,7 +2,10 @@
 
 use causeway_protocol::boot::IMAGE_BASE;
 use causeway_protocol::boot::PORT_CONSOLE;
-use causeway_testdev_records::{PORT_EXIT, PortStore};
+use causeway_testdev_records::{
+    Identity, PORT_EXIT, PORT_RECORD, PortStore, RecordHeader, RecordKind,
+};
+use zerocopy::IntoBytes;
 
 /// Offset of the code in the file: behind the ELF header and one program header.
 const CODE_OFFSET: u64 = 64 + 56;
@@ -129,6 +132,49 @@ pub fn store_loop(address: u64, times: u32) -> Vec<u8> {
     code.push(0xb9);
     code.extend(times.to_le_bytes());
     code.extend([0x48, 0x89, 0x0b, 0x83, 0xe9, 0x01, 0x75, 0xf8]);
+    code
+}
+
+/// Does this code `times` times. It must leave `ecx` as it is.
+pub fn repeat(times: u32, body: &[u8]) -> Vec<u8> {
+    // mov ecx, times; 1: body; sub ecx, 1; jnz 1b
+    let mut code = vec![0xb9];
+    code.extend(times.to_le_bytes());
+    code.extend(body);
+    code.extend([0x83, 0xe9, 0x01, 0x0f, 0x85]);
+    let back = i32::try_from(body.len() + 9).expect("code is short");
+    code.extend((-back).to_le_bytes());
+    code
+}
+
+/// Does this code in the first VM of a run only, and ends every VM with zero.
+pub fn in_first_vm(body: &[u8]) -> Vec<u8> {
+    let ask = |record: u32| out_dword(PORT_RECORD, record);
+    // mov eax, [rdx]; test eax, eax; jnz over
+    let mut skip = vec![0x8b, 0x02, 0x85, 0xc0, 0x0f, 0x85];
+    skip.extend(
+        u32::try_from(body.len())
+            .expect("code is short")
+            .to_le_bytes(),
+    );
+    let end = exit(0);
+    // mov edx, the answer's address
+    let load_bytes = 5;
+    let code_bytes = ask(0).len() + load_bytes + skip.len() + body.len() + end.len();
+    let at = CODE_OFFSET as usize + code_bytes.next_multiple_of(8);
+    let record = IMAGE_BASE as u32 + at as u32;
+    let mut code = [&ask(record)[..], &[0xba], &(record + 8).to_le_bytes()].concat();
+    code.extend([&skip[..], body, &end].concat());
+    code.resize(code_bytes.next_multiple_of(8), 0);
+    let identity = Identity {
+        header: RecordHeader {
+            kind: RecordKind::Identity as u32,
+            bytes: size_of::<Identity>() as u32,
+        },
+        vm: u32::MAX,
+        vms: 0,
+    };
+    code.extend(identity.as_bytes());
     code
 }
 

@@ -4,11 +4,13 @@
 use causeway_testdev_records::{Mark, PhasePath, Totals, begin_phase, end_phase, report_totals};
 use serde_json::Value;
 
-use crate::bare_images::{elf, exit, print, store_loop, stores};
+use crate::bare_images::{CRASH, SPIN, elf, exit, in_first_vm, print, repeat, store_loop, stores};
 use crate::command::{Outcome, Scratch, kvm};
 use crate::report::{self, Report};
 
 const GUEST_FAILED: i32 = 1;
+const CRASHED: i32 = 5;
+const TIMEOUT: i32 = 6;
 const DATA_PATH_EXITS: i32 = 10;
 
 /// A phase of nine operations that runs `code`.
@@ -135,6 +137,127 @@ fn a_guest_without_phases_shows_the_exits_of_its_life_by_reason() {
         outcome.stderr.contains("no data phase was marked"),
         "{outcome:?}"
     );
+}
+
+/// Begins a phase of the data path, and does not end it.
+fn open_phase(code: &[u8]) -> Vec<u8> {
+    let begin = stores(begin_phase(PhasePath::Data, "left"));
+    [&begin, code].concat()
+}
+
+#[test]
+fn exits_of_a_phase_that_is_left_open_count_but_for_the_one_that_ends_the_vm() {
+    if !kvm("a phase that is left open") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let clean = open_phase(&loop_of_stores());
+    let (outcome, report) = run(&scratch, &clean, 0, &["--require-zero-exits"]);
+    outcome.assert_passed();
+    assert_eq!(report.0["data_path"], "none");
+    report.phase("left").assert_exits(0, 0);
+    assert_eq!(report.phase("left").ended_by(), "exit");
+    let noted = "phase `left` was open when the VM was ended by the guest";
+    assert!(outcome.stdout.contains(noted), "{outcome:?}");
+
+    let printing = open_phase(&print("abc"));
+    let (outcome, report) = run(&scratch, &printing, 0, &["--require-zero-exits"]);
+    assert_eq!(outcome.code, DATA_PATH_EXITS, "{outcome:?}");
+    assert_eq!(report.0["data_path_exits"], 3);
+    report.phase("left").assert_exits(0, 3);
+}
+
+#[test]
+fn a_phase_that_a_crash_or_the_time_limit_ends_is_in_the_verdict() {
+    if !kvm("a phase that ends with its VM") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let code = open_phase(&[&print("ab")[..], &CRASH].concat());
+    let (outcome, report) = run(&scratch, &code, 0, &[]);
+    assert_eq!(outcome.code, CRASHED, "{outcome:?}");
+    assert_eq!(report.0["data_path"], "some");
+    assert_eq!(report.phase("left").ended_by(), "exit");
+    assert_eq!(report.phase("left").vmm("io:"), 2);
+    assert_eq!(report.phase("left").vmm("shutdown"), 0);
+
+    for (printed, data_path) in [("", "none"), ("ab", "some")] {
+        let code = open_phase(&[&print(printed)[..], &SPIN].concat());
+        let (outcome, report) = run(&scratch, &code, 0, &["--timeout", "2"]);
+        assert_eq!(outcome.code, TIMEOUT, "{outcome:?}");
+        assert_eq!(report.0["data_path"], data_path, "{}", report.0);
+        assert_eq!(report.phase("left").ended_by(), "host");
+        report.phase("left").assert_exits(0, printed.len() as u64);
+    }
+}
+
+#[test]
+fn phases_that_were_refused_leave_the_verdict_open() {
+    if !kvm("more phases than are counted") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let marks = begin_phase(PhasePath::Data, "p").chain([end_phase()]);
+    let code = [repeat(4096 + 4, &stores(marks)), print("abc")].concat();
+    let (outcome, report) = run(&scratch, &code, 0, &["--require-zero-exits"]);
+    assert_eq!(outcome.code, DATA_PATH_EXITS, "{outcome:?}");
+    assert_eq!(report.0["data_path"], "incomplete");
+    assert_eq!(report.0["vms"][0]["phases_refused"], 4);
+    let lacks = "VM 0 marked 4 phases more than the 4096 that are counted";
+    let reason = format!("{lacks}, but --require-zero-exits needs all data phases of all VMs");
+    assert_last_lines(
+        &outcome,
+        &format!("run: FAIL ({reason})"),
+        &format!("data path: 0 operations, 0 exits (0 wanted): INCOMPLETE ({lacks})"),
+    );
+}
+
+#[test]
+fn a_vm_that_marks_nothing_is_not_covered_by_one_that_does() {
+    if !kvm("two VMs, one with phases") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = in_first_vm(&phase(PhasePath::Data, "stores", &loop_of_stores()));
+    let image = scratch.file("guest.elf", &elf(&image));
+    let two = ["--kernel", &image, "--memory", "64", "--vms", "2"];
+    let (outcome, report) = report::run(&scratch, &two);
+    outcome.assert_passed();
+    assert_eq!(report.0["data_path"], "incomplete");
+    let of_vms = [0, 1].map(|vm| report.0["vms"][vm]["data_path"].as_str().unwrap());
+    assert_eq!(of_vms, ["none", "unmarked"]);
+    assert_last_lines(
+        &outcome,
+        "run: PASS (all 2 VMs passed)",
+        "data path: 9 operations, 0 exits (0 wanted): INCOMPLETE (1 of 2 VMs marked no data phase)",
+    );
+    let (outcome, _) = report::run(&scratch, &[&two[..], &["--require-zero-exits"]].concat());
+    assert_eq!(outcome.code, DATA_PATH_EXITS, "{outcome:?}");
+    assert!(
+        outcome.stderr.contains("1 of 2 VMs marked no data phase"),
+        "{outcome:?}"
+    );
+}
+
+#[test]
+fn doorbells_are_those_of_the_host_whatever_the_guest_says() {
+    if !kvm("doorbells of the guest's word") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let claimed = Totals {
+        operations: 1,
+        bytes: 0,
+        doorbells: 1000,
+    };
+    let begin = stores(begin_phase(PhasePath::Data, "claim"));
+    let totals = stores(report_totals(claimed));
+    let code = [begin, print("abc"), stores([end_phase()]), totals].concat();
+    let (outcome, report) = run(&scratch, &code, 0, &[]);
+    outcome.assert_passed();
+    assert_eq!(report.0["data_path_exits"], 3);
+    let phase = report.phase("claim");
+    assert_eq!((phase.doorbells(), phase.kvm_doorbells()), (1000, 0));
 }
 
 /// The first process of a Linux guest makes these marks.

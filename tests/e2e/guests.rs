@@ -55,6 +55,10 @@ fn stream_loads_stores_and_submits_without_an_exit() {
     let (outcome, report) = report::run(&scratch, &["--guest", "stream"]);
     outcome.assert_passed();
     report.assert_exit_free();
+    // This guest is honest.
+    for phase in report.phases() {
+        assert_eq!(phase.kvm_doorbells(), phase.doorbells(), "{phase:?}");
+    }
     let of = |least: u64| {
         report
             .phases()

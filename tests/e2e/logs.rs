@@ -104,6 +104,11 @@ fn a_log_file_that_cannot_be_written_is_refused_before_anything_runs() {
         let outcome = Scratch::new().run(&["run", "--log-file", path]);
         outcome.assert_refused(REPORT, &["--log-file", path]);
     }
+    let scratch = Scratch::new();
+    std::os::unix::fs::symlink("target", scratch.path("link")).unwrap();
+    let outcome = scratch.run(&["run", "--log-file", "link"]);
+    outcome.assert_refused(REPORT, &["link", "symbolic link", "name the file itself"]);
+    assert!(!scratch.path("target").exists(), "the link was followed");
     let outcome = Scratch::new().run(&["run", "-v", "-q"]);
     outcome.assert_refused(USAGE, &["-v", "-q"]);
 }

@@ -26,6 +26,16 @@ impl<'a> Phase<'a> {
         number(self.0, "doorbells")
     }
 
+    /// The doorbells that KVM took, as the host counts them.
+    pub fn kvm_doorbells(self) -> u64 {
+        number(self.0, "kvm_doorbells")
+    }
+
+    /// What ended the phase.
+    pub fn ended_by(self) -> &'a str {
+        text(self.0, "ended_by")
+    }
+
     /// KVM's count of one statistic; one that did not change is left out of the report.
     pub fn kvm(self, statistic: &str) -> u64 {
         self.0["kvm_exits"]
@@ -132,6 +142,36 @@ impl Report {
         );
     }
 
+    /// Checks the verdict on the data path of each VM, and that on the run.
+    fn check_data_path(&self) {
+        let report = &self.0;
+        let vms = report["vms"].as_array().unwrap();
+        let mut verdicts = vms.iter().map(|vm| {
+            let of_vm = |phase: &Phase<'_>| phase.is_data() && phase.0["vm"] == vm["vm"];
+            let marked = self.phases().any(|phase| of_vm(&phase));
+            let exits = number(vm, "data_path_exits");
+            let verdict = match (marked, exits, number(vm, "phases_refused")) {
+                (_, 1.., _) => "some",
+                (_, 0, 1..) => "incomplete",
+                (false, 0, 0) => "unmarked",
+                (true, 0, 0) => "none",
+            };
+            assert_eq!(text(vm, "data_path"), verdict, "{report}");
+            (verdict, exits)
+        });
+        let first = verdicts.next().unwrap_or(("unmarked", 0));
+        let (of_run, exits) = verdicts.fold(first, |(all, sum), (one, exits)| {
+            let both = match (all, one) {
+                ("some", _) | (_, "some") => "some",
+                _ if all == one => all,
+                _ => "incomplete",
+            };
+            (both, sum + exits)
+        });
+        assert_eq!(text(report, "data_path"), of_run, "{report}");
+        assert_eq!(number(report, "data_path_exits"), exits, "{report}");
+    }
+
     fn check_schema(&self) {
         let report = &self.0;
         assert_eq!(text(report, "schema"), "causeway.report/1");
@@ -142,13 +182,7 @@ impl Report {
             self.outcome()
         );
         assert!(!text(report, "reason").is_empty(), "{report}");
-        let exits = number(report, "data_path_exits");
-        let data_path = match (self.phases().any(Phase::is_data), exits) {
-            (false, _) => "unmarked",
-            (true, 0) => "none",
-            (true, _) => "some",
-        };
-        assert_eq!(text(report, "data_path"), data_path, "{report}");
+        self.check_data_path();
         for object in ["host", "backend"] {
             assert!(report[object].is_object(), "{object}: {report}");
         }

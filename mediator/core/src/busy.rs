@@ -1,7 +1,8 @@
 //! How long a session has work under way on the GPU.
 //!
 //! Each command buffer says when it begins work and when it sees that the work is done. Two clock
-//! reads for a burst of work are all that this costs: it is on the data path.
+//! reads for a burst of work are all that this costs: it is on the data path. On a queue that
+//! executes work as it is submitted, the packets that the consumer takes at once are one burst.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -41,6 +42,9 @@ struct State {
     /// When the times were last brought up to date; `None` before the first work.
     at: Option<Instant>,
     times: BusyTimes,
+    /// How often a command buffer has read the clock.
+    #[cfg(test)]
+    changes: u32,
 }
 
 impl BusyClock {
@@ -57,6 +61,10 @@ impl BusyClock {
         state.advance(now);
         state.add(after);
         state.remove(before);
+        #[cfg(test)]
+        {
+            state.changes += 1;
+        }
     }
 }
 
@@ -101,6 +109,14 @@ impl Burst {
     /// Notes that the command buffer begins `work`, beside what it has under way already.
     pub fn begin(&mut self, work: UnderWay) {
         if work > self.under_way {
+            self.set(work);
+        }
+    }
+
+    /// Notes that the command buffer begins `work`, after the end of what it had under way. Work
+    /// that is [`UnderWay::Nothing`] takes no time worth two clock reads, and goes with the rest.
+    pub fn go_on(&mut self, work: UnderWay) {
+        if work != UnderWay::Nothing && work != self.under_way {
             self.set(work);
         }
     }
@@ -170,5 +186,24 @@ mod tests {
         drop(burst);
         let state = *clock.0.lock();
         assert_eq!((state.busy, state.kernels), (0, 0));
+    }
+
+    #[test]
+    fn packets_taken_at_once_read_the_clock_once_for_each_kind_of_work() {
+        let clock = Arc::<BusyClock>::default();
+        let mut burst = Burst::new(Arc::clone(&clock));
+        let changes = || clock.0.lock().changes;
+        burst.go_on(Nothing);
+        assert_eq!(changes(), 0, "a fence alone");
+        for _ in 0..40 {
+            burst.go_on(Kernels);
+            burst.go_on(Nothing);
+        }
+        assert_eq!((changes(), burst.under_way), (1, Kernels));
+        burst.go_on(Memory);
+        assert_eq!((changes(), burst.under_way), (2, Memory), "no kernel runs");
+        burst.end();
+        burst.end();
+        assert_eq!((changes(), burst.under_way), (3, Nothing));
     }
 }

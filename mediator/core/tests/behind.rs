@@ -252,3 +252,49 @@ fn a_session_is_busy_until_its_work_is_seen_to_be_done() {
         "one command buffer, and only a kernel"
     );
 }
+
+#[test]
+fn packets_taken_at_once_are_busy_until_the_last_and_a_copy_is_no_kernel() {
+    let rig = Rig::new();
+    let nap = Duration::from_millis(1);
+    rig.backend.define("nap", 0, move |_| {
+        std::thread::sleep(nap);
+        Ok(())
+    });
+    let guest = &rig.guest;
+    let space = guest.space();
+    let (va, _view) = guest.buffer(space, PAGE);
+    let times = || {
+        let statistics = guest.session.report().statistics;
+        (statistics.busy_ns, statistics.kernel_ns)
+    };
+    let module = guest.load_module(space, "kernel nap", 0).unwrap();
+    let kernel = guest.kernel(module, "nap").unwrap().handle;
+    let a_nap = launch(kernel, &[]);
+    let mut queue = guest.command_buffer(space);
+    queue.submit(&[
+        &a_nap,
+        &a_nap,
+        packet::CopyRange {
+            header: header(packet::Opcode::Copy, 1),
+            destination: va,
+            source: va + PAGE / 2,
+            length: PAGE / 2,
+            ..packet::CopyRange::default()
+        }
+        .as_bytes(),
+        release(va, 1).as_bytes(),
+    ]);
+    asleep(guest, &queue);
+    let (busy_ns, kernel_ns) = times();
+    assert!(kernel_ns >= 2 * nap.as_nanos() as u64, "{kernel_ns} ns");
+    assert!(busy_ns > kernel_ns, "the copy took {busy_ns} - {kernel_ns}");
+    // The consumer looks at its queue again soon after the last packet. The times end before that.
+    for _ in 0..100 {
+        queue.submit(&[&launch(kernel, &[])]);
+        eventually("the kernel to be over", || {
+            queue.producer.consumed() == queue.producer.position()
+        });
+        assert_eq!(times(), times(), "all work is done");
+    }
+}

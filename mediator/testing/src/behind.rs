@@ -91,6 +91,11 @@ impl Backlog {
         Ok(())
     }
 
+    /// Returns whether submitted work may be kept for later.
+    pub fn runs_behind(&self) -> bool {
+        self.behind.wanted.load(Ordering::Acquire) || !self.state.lock().pieces.is_empty()
+    }
+
     pub fn progress(&self) -> Result<Progress, Fault> {
         let state = self.state.lock();
         match &state.fault {

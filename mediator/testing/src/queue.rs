@@ -35,4 +35,8 @@ impl Queue for FakeQueue {
     fn finish(&mut self) -> Result<(), Fault> {
         self.backlog.finish()
     }
+
+    fn runs_behind(&self) -> bool {
+        self.backlog.runs_behind()
+    }
 }

@@ -145,6 +145,55 @@ fn check_line(line: &Value) {
 }
 
 #[test]
+fn mechanisms_are_measured_in_turn_and_alone() {
+    if !kvm("bench exits on a GPU") {
+        return;
+    }
+    let machine = Machine::new();
+    let _alone = alone();
+    let words = [
+        "bench",
+        "exits",
+        "--quick",
+        "--gpu",
+        "cuda",
+        "--repetitions",
+        "2",
+    ];
+    let rest = [
+        "--only",
+        "launch-and-wait",
+        "--json",
+        "e.json",
+        "--html",
+        "e.html",
+    ];
+    let running = machine.start(&[&words[..], &rest].concat());
+    let vmm = running.id();
+    let outcome = running.finish();
+    outcome.assert_passed();
+    let report = machine.json("e.json");
+    let cells = report["cells"].as_array().unwrap();
+    assert_eq!(cells.len(), 4, "{report}");
+    for cell in cells {
+        let samples = cell["alone"]["time"]["samples_ns"].as_array();
+        assert_eq!(samples.map(Vec::len), Some(2), "{cell}");
+        let median = |of: &Value| of["median"].as_f64();
+        let (alone, in_turn) = (
+            median(&cell["alone"]["over_native"]),
+            median(&cell["over_native"]),
+        );
+        let greater = alone
+            .zip(in_turn)
+            .map(|(alone, in_turn)| alone.max(in_turn));
+        assert_eq!(greater.is_none(), cell["mechanism"] == "native", "{cell}");
+        assert_eq!(median(&cell["quoted"]), greater, "{cell}");
+    }
+    assert!(outcome.stdout.contains("less favourable"), "{outcome:?}");
+    check_contexts(&machine.contexts(), vmm);
+}
+
+#[test]
 fn one_line_can_be_had_alone_and_on_the_hosts_cores_too() {
     if !kvm("bench gpu on the host's cores") {
         return;

@@ -241,3 +241,31 @@ fn a_server_without_descriptors_waits_for_some() {
     assert!(waiting.join().unwrap(), "taken in the end");
     server.end();
 }
+
+#[test]
+fn a_process_that_connects_again_and_again_fills_no_log() {
+    /// Lines that one place of the program logs at once, and more than it logs in the time of this
+    /// test, one each second.
+    const LINES_MAX: usize = 256 + 120;
+    const TIMES: usize = 2 * LINES_MAX;
+    let server = Server::start_with_log("software,isolation=none", "debug");
+    let lines = |of: &str| server.running.stderr().matches(of).count();
+    let client = server.admit();
+    for _ in 0..TIMES {
+        assert!(Client::connect(&server.socket).is_none(), "served");
+    }
+    drop(client);
+    let refused = lines("refused a client process");
+    assert!((8..=LINES_MAX).contains(&refused), "{refused} lines");
+    for _ in 0..TIMES {
+        drop(server.admit());
+    }
+    let connected = lines("has connected");
+    assert!((8..=LINES_MAX).contains(&connected), "{connected} lines");
+    let told = server.running.stderr();
+    assert!(
+        told.contains("from now on one in 1 s at most"),
+        "what is left out is told: {told}"
+    );
+    server.end();
+}

@@ -60,7 +60,8 @@ pub struct ExitsArguments {
     /// GPU, cuda, one after the other; then the files for cuda are named FILE.cuda.EXTENSION.
     #[arg(long, value_name = "GPU")]
     pub gpu: Option<String>,
-    /// Measure fewer sizes and samples, in about 90 seconds on two cores.
+    /// Measure fewer sizes and samples, in about 80 seconds for a back end on two cores; longer
+    /// where others use them.
     #[arg(long)]
     pub quick: bool,
     /// Number of samples of each combination of workload, size and mechanism, 1 to 200. The default

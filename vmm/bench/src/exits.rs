@@ -4,12 +4,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use causeway_bench_mechanisms::Mechanisms;
+use causeway_bench_mechanisms::{Measurement, Mechanisms, SingleTimes};
 use causeway_bench_workloads::measurement_plan::{Effort, Plan};
 use causeway_bench_workloads::{DeviceMemory, MECHANISMS, MechanismKind, WORKLOADS, WorkloadKind};
 use causeway_testdev::PHASES_MAX;
+use causeway_vmm::passthrough::DeviceSource;
 use causeway_vmm::signals::Signals;
 
+mod alone;
 mod back_ends;
 mod cells;
 mod compare;
@@ -24,14 +26,16 @@ mod table;
 mod text_file;
 
 use super::arguments::ExitsArguments;
+use alone::Part;
 use back_ends::BackEnds;
 use causeway_run::back_end::{self, Users};
 use causeway_run::boot;
 use causeway_run::configuration::{Run, RunSettings, unavailable};
 use causeway_run::ending::{RunCode, exit_code, explain};
+use causeway_run::gpu::Kind;
 use causeway_run::progress::Caption;
 use causeway_run::{Extras, RunOutcome, block_signals, execute};
-use causeway_terminal::{Code, Failure, Origin};
+use causeway_terminal::{Code, Failure, Origin, TimeLimit};
 use device::DeviceChoice;
 use omission::Omission;
 use outputs::Outputs;
@@ -91,13 +95,13 @@ impl One<'_> {
         outputs: Outputs,
     ) -> Result<ExitCode, Failure> {
         let arguments = self.arguments;
-        let origin = Origin::now();
+        let (origin, begun) = (Origin::now(), Instant::now());
         let ram_bytes = arguments.memory.saturating_mul(1 << 20);
         let DeviceChoice { device, refused } = device::find(device::address(arguments)?, ram_bytes);
         let plan = plan.with_device(device.as_ref().map(|device| device.memory()));
         let run = checked_run(arguments, self.gpu, plan)?;
         let mut report = ExitsReport::new(plan, &run.settings.gpu, origin);
-        report.missing.extend(self.absent);
+        report.missing.extend(self.absent.clone());
         let mechanisms = match mechanisms(&run, plan) {
             Ok(mechanisms) => Arc::new(mechanisms.with_device(device.clone())),
             Err(failure) => {
@@ -105,51 +109,134 @@ impl One<'_> {
                 return Ok(ExitCode::SUCCESS);
             }
         };
-        let extras = Extras {
-            attached: Some(mechanisms.clone()),
-            devices: device.clone().map(|device| device as _),
-            caption: Some(caption(plan, &mechanisms)),
-            ..Extras::default()
-        };
-        let finished = execute(&run, Instant::now(), signals, &extras);
+        let devices = device.clone().map(|device| device as Arc<dyn DeviceSource>);
+        let finished = execute_with(&run, plan, &mechanisms, devices, signals);
         // The device is released when its memory is no longer used.
         device.iter().for_each(|device| device.let_go());
         let report = report.without_device(refused.as_deref());
-        conclude(&run, finished, report, &mechanisms, outputs)
+        let taken = Taken::of(&mechanisms);
+        // Ends the work of this process on the GPU.
+        drop(mechanisms);
+        let (mut report, code) = match finished {
+            Ok(finished) => conclude(&run, &finished, report, &taken),
+            Err(failure) => return broken_off(failure, report, &taken, outputs),
+        };
+        let mut end = Ok(code);
+        if code.is_none() && matches!(run.gpu.kind, Kind::Cuda(_)) {
+            let deadline = run.settings.timeout_s.duration().map(|limit| begun + limit);
+            end = self.alone(&run, plan, &mut report, signals, deadline);
+        }
+        // What was measured in turn is kept.
+        report.passed &= end.is_ok();
+        outputs.deliver(&report)?;
+        end.map(|code| code.map_or(ExitCode::SUCCESS, RunCode::into))
+    }
+
+    /// Measures the guest's mechanism and those of this process alone, and adds the results to
+    /// `report`. `run` is the run that measured all mechanisms in turn. Returns the exit code if a
+    /// run did not pass.
+    fn alone(
+        &self,
+        run: &Run,
+        plan: Plan,
+        report: &mut ExitsReport,
+        signals: &mut Signals,
+        deadline: Option<Instant>,
+    ) -> Result<Option<RunCode>, Failure> {
+        for part in Part::ALL {
+            let Some(plan) = part.of(plan) else {
+                continue;
+            };
+            let (gpu, mechanisms) = match part {
+                Part::Guest => (self.gpu, Mechanisms::of_guest(plan.effort)),
+                // The guest has a session that uses no GPU.
+                Part::Host => ("software", mechanisms(run, plan)?),
+            };
+            let mut run = checked_run(self.arguments, gpu, plan)?;
+            if let Some(deadline) = deadline {
+                let left = deadline.saturating_duration_since(Instant::now());
+                run.settings.timeout_s = TimeLimit::seconds(left.as_secs().max(1));
+            }
+            let mechanisms = Arc::new(mechanisms);
+            let finished = execute_with(&run, plan, &mechanisms, None, signals)?;
+            let taken = Taken::of(&mechanisms);
+            let alone = ExitsReport::new(plan, gpu, report.origin.clone());
+            let (alone, code) = conclude(&run, &finished, alone, &taken);
+            report.take_alone(alone);
+            if code.is_some() {
+                return Ok(code);
+            }
+        }
+        Ok(None)
     }
 }
 
-/// Writes the reports for any end of the run, and returns the exit code.
+/// The samples of a run.
+struct Taken {
+    samples: Vec<Measurement>,
+    singles: Vec<SingleTimes>,
+}
+
+impl Taken {
+    fn of(mechanisms: &Mechanisms) -> Self {
+        Self {
+            samples: mechanisms.taken(),
+            singles: mechanisms.singles(),
+        }
+    }
+}
+
+/// Runs the guest of `run`, which measures the cells of `plan`.
+fn execute_with(
+    run: &Run,
+    plan: Plan,
+    mechanisms: &Arc<Mechanisms>,
+    devices: Option<Arc<dyn DeviceSource>>,
+    signals: &mut Signals,
+) -> Result<RunOutcome, Failure> {
+    let extras = Extras {
+        attached: Some(mechanisms.clone()),
+        devices,
+        caption: Some(caption(plan, mechanisms)),
+        ..Extras::default()
+    };
+    execute(run, Instant::now(), signals, &extras)
+}
+
+/// Fills the report of a run that reached its end. Returns it with the exit code of a run that did
+/// not pass.
 fn conclude(
     run: &Run,
-    finished: Result<RunOutcome, Failure>,
+    finished: &RunOutcome,
     report: ExitsReport,
-    mechanisms: &Mechanisms,
-    outputs: Outputs,
-) -> Result<ExitCode, Failure> {
-    let (taken, singles) = (&mechanisms.taken()[..], &mechanisms.singles()[..]);
-    let finished = match finished {
-        Ok(finished) => finished,
-        Err(failure) if taken.is_empty() => return Err(failure),
-        Err(failure) => {
-            let report = report.broken_off(&failure, taken).with_singles(singles);
-            let delivered = outputs.deliver(&report);
-            // The failure of the run determines the exit code; the failure of an output is only
-            // printed.
-            if let Err(other) = delivered {
-                other.print();
-            }
-            return Err(failure);
-        }
-    };
+    taken: &Taken,
+) -> (ExitsReport, Option<RunCode>) {
     explain(run, &finished.outcomes);
     let code = exit_code(run.promise, &finished.outcomes, false);
-    let report = report.finished(&finished, taken, code.is_none());
-    let report = report.with_singles(singles);
-    outputs.deliver(&report)?;
+    let report = report.finished(finished, &taken.samples, code.is_none());
+    let report = report.with_singles(&taken.singles);
     let has_problems = !report.problems.is_empty();
     let code = exit_code(run.promise, &finished.outcomes, has_problems);
-    Ok(code.map_or(ExitCode::SUCCESS, RunCode::into))
+    (report, code)
+}
+
+/// Writes the reports of a run that failed with `failure`, if it has taken samples, and returns the
+/// failure.
+fn broken_off(
+    failure: Failure,
+    report: ExitsReport,
+    taken: &Taken,
+    outputs: Outputs,
+) -> Result<ExitCode, Failure> {
+    if !taken.samples.is_empty() {
+        let report = report.broken_off(&failure, &taken.samples);
+        // The failure of the run determines the exit code; the failure of an output is only
+        // printed.
+        if let Err(other) = outputs.deliver(&report.with_singles(&taken.singles)) {
+            other.print();
+        }
+    }
+    Err(failure)
 }
 
 /// Returns the devices of all mechanisms, if the back end supports them.

@@ -64,17 +64,29 @@ pub struct ExitCounters {
     // A few dozen keys at most (names are static, and a guest cannot make new ones), of which a
     // workload uses a handful: a linear search is quicker than hashing, and both are nothing beside
     // an exit.
-    counts: Mutex<Vec<(ExitKey, u64)>>,
+    counted: Mutex<Counted>,
+}
+
+#[derive(Debug, Default)]
+struct Counted {
+    counts: Vec<(ExitKey, u64)>,
+    last: Option<ExitKey>,
 }
 
 impl ExitCounters {
     /// Counts one exit with the cause `key`.
     pub fn count(&self, key: ExitKey) {
-        let mut counts = self.counts.lock();
+        let Counted { counts, last } = &mut *self.counted.lock();
+        *last = Some(key);
         match counts.iter_mut().find(|(known, _)| *known == key) {
             Some((_, count)) => *count += 1,
             None => counts.push((key, 1)),
         }
+    }
+
+    /// Returns the cause of the exit that was counted last; `None` if none was.
+    pub fn last(&self) -> Option<ExitKey> {
+        self.counted.lock().last
     }
 
     /// Adds the current counts of this virtual CPU to `into`.
@@ -82,7 +94,7 @@ impl ExitCounters {
         // Copied out, into room that is there: a virtual CPU that exits meanwhile waits no longer
         // than that takes.
         let mut copy = Vec::with_capacity(KEYS_EXPECTED);
-        copy.extend_from_slice(&self.counts.lock());
+        copy.extend_from_slice(&self.counted.lock().counts);
         for (key, count) in copy {
             *into.entry(key).or_default() += count;
         }
@@ -138,6 +150,7 @@ mod tests {
         let earlier = total([&counters]);
         counters.count(DOORBELL);
         counters.count(DOORBELL);
+        assert_eq!(counters.last(), Some(DOORBELL));
         let later = total([&counters, &ExitCounters::default()]);
         let between = since(&earlier, &later);
         assert_eq!(between, ExitCounts::from([(DOORBELL, 2)]));

@@ -20,6 +20,7 @@ mod function;
 mod host;
 mod page;
 mod registers;
+mod signal_count;
 
 pub use client_interrupts::ClientInterrupts;
 pub use doorbell_bar::{DoorbellBar, VECTORS};

@@ -193,7 +193,7 @@ impl Supervisor<'_> {
     /// CPUs of the others would keep those that end from the host's CPUs.
     fn end_all(&self, result: &VmResult) {
         for vm in &self.vms {
-            vm.life().decide(result.clone());
+            vm.end(result.clone());
         }
         self.vms.iter().for_each(Vm::stop);
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::counters::{self, ExitCounters, ExitCounts};
+use crate::device::Doorbells;
 use crate::statistics::{Sample, VmStatistics};
 
 /// Most samples taken for one moment, while other virtual CPUs keep exiting.
@@ -15,6 +16,7 @@ const SAMPLE_TRIES: u32 = 16;
 pub struct VmExits {
     statistics: Arc<VmStatistics>,
     counters: Vec<Arc<ExitCounters>>,
+    doorbells: Option<Arc<Doorbells>>,
 }
 
 /// How many exits KVM and the VMM have counted since the VM began. [`VmExits::sample`] takes a
@@ -24,6 +26,9 @@ pub struct ExitSample {
     kvm: Sample,
     /// The exits that the VMM has counted.
     pub vmm: ExitCounts,
+    /// Number of stores to doorbells that KVM has taken by itself; `None` if the host does not tell
+    /// it ([`Doorbells::taken_by_kvm`]).
+    pub doorbells: Option<u64>,
 }
 
 impl VmExits {
@@ -33,6 +38,15 @@ impl VmExits {
         Self {
             statistics,
             counters,
+            doorbells: None,
+        }
+    }
+
+    /// Returns these counters with that of the VM's `doorbells`.
+    pub fn with_doorbells(self, doorbells: &Arc<Doorbells>) -> Self {
+        Self {
+            doorbells: Some(Arc::clone(doorbells)),
+            ..self
         }
     }
 
@@ -49,12 +63,19 @@ impl VmExits {
     /// Reads KVM's counters and the VMM's own counters, as nearly at the same moment as possible.
     /// KVM's are left out, with an error in the log, if they cannot be read.
     ///
-    /// If the VMM counts an exit meanwhile, reads all counters again, up to 16 times in all. The
-    /// two counts may still differ by one exit for each virtual CPU, which KVM has counted already
-    /// and the VMM has not.
+    /// If the VMM counts an exit or KVM takes a doorbell meanwhile, reads all counters again, up to
+    /// 16 times in all. The two counts may still differ by one exit for each virtual CPU, which KVM
+    /// has counted already and the VMM has not.
     pub fn sample(&self) -> ExitSample {
-        let count = || counters::total(self.counters.iter().map(|c| &**c));
-        let mut vmm = count();
+        let count = || {
+            let vmm = counters::total(self.counters.iter().map(|c| &**c));
+            let doorbells = self.doorbells.as_ref();
+            (
+                vmm,
+                doorbells.and_then(|doorbells| doorbells.taken_by_kvm()),
+            )
+        };
+        let mut before = count();
         let mut tries = 0;
         loop {
             let kvm = self.statistics.sample().unwrap_or_else(|e| {
@@ -65,10 +86,15 @@ impl VmExits {
             });
             let after = count();
             tries += 1;
-            if after == vmm || tries == SAMPLE_TRIES {
-                return ExitSample { kvm, vmm };
+            if after == before || tries == SAMPLE_TRIES {
+                let (vmm, doorbells) = before;
+                return ExitSample {
+                    kvm,
+                    vmm,
+                    doorbells,
+                };
             }
-            vmm = after;
+            before = after;
         }
     }
 

@@ -76,7 +76,8 @@ pub trait MemorySlots: Send + Sync {
     fn delete(&self, number: u32) -> io::Result<()>;
 }
 
-/// Memory slots without a VM, for tests of devices: every call succeeds and does nothing.
+/// Memory slots and events without a VM, for tests of devices: every call succeeds and does
+/// nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct NoGuest;
 
@@ -86,6 +87,16 @@ impl MemorySlots for NoGuest {
     }
 
     fn delete(&self, _: u32) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl IoEvents for NoGuest {
+    fn register(&self, _: u64, _: &EventFd) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn unregister(&self, _: u64, _: &EventFd) -> io::Result<()> {
         Ok(())
     }
 }

@@ -29,6 +29,17 @@ pub(crate) struct Machine {
     pub attached: Vec<Arc<dyn Attach>>,
 }
 
+impl Machine {
+    /// Sets `result` as the VM's verdict, unless it has one. `exit` is the exit by which the guest
+    /// ended the VM; `None` if the host ends it.
+    pub fn end(&self, result: VmResult, exit: Option<ExitKey>) {
+        if self.life.verdict().is_none() {
+            self.attached.iter().for_each(|device| device.ending(exit));
+        }
+        self.life.decide(result);
+    }
+}
+
 /// A virtual CPU that is ready to run, before its thread exists.
 pub(crate) struct Vcpu {
     pub index: u32,
@@ -41,8 +52,10 @@ pub(crate) struct Vcpu {
 enum End {
     /// It was asked to end, or it parked.
     Quiet,
-    /// The VM has ended with it.
-    Verdict(VmResult),
+    /// The VM has ended with it, by the exit that was counted last.
+    ByExit(VmResult),
+    /// The VM has ended with it, because the VMM cannot run it on.
+    ByHost(VmResult),
 }
 
 impl Vcpu {
@@ -63,10 +76,13 @@ impl Vcpu {
             machine: &machine,
             retry: EmulationRetry::default(),
         };
-        if let End::Verdict(result) = runner.run() {
-            log::debug!("virtual CPU {index}: {result}");
-            machine.life.decide(result);
-        }
+        let (result, exit) = match runner.run() {
+            End::Quiet => return,
+            End::ByExit(result) => (result, runner.counters.last()),
+            End::ByHost(result) => (result, None),
+        };
+        log::debug!("virtual CPU {index}: {result}");
+        machine.end(result, exit);
     }
 }
 
@@ -134,12 +150,12 @@ impl Runner<'_> {
                 self.machine.aperture.prefault(self.vcpu.vcpu());
                 None
             }
-            Outcome::End(0) => Some(End::Verdict(VmResult::Pass)),
+            Outcome::End(0) => Some(End::ByExit(VmResult::Pass)),
             Outcome::End(code) => {
                 let reason = self.machine.attached.iter().find_map(|d| d.failure());
-                Some(End::Verdict(VmResult::Fail { code, reason }))
+                Some(End::ByExit(VmResult::Fail { code, reason }))
             }
-            Outcome::Power(event) => Some(End::Verdict(self.powered(event))),
+            Outcome::Power(event) => Some(End::ByExit(self.powered(event))),
             Outcome::Park => Some(End::Quiet),
             Outcome::MemoryFault => self.resolve(),
             Outcome::EmulationFailure => {
@@ -150,7 +166,7 @@ impl Runner<'_> {
                     "KVM cannot emulate the instruction (KVM_EXIT_INTERNAL_ERROR)".to_owned(),
                 ))
             }
-            Outcome::TripleFault => Some(End::Verdict(self.triple_fault())),
+            Outcome::TripleFault => Some(End::ByExit(self.triple_fault())),
             Outcome::Crash(reason) => Some(self.crash(reason)),
         }
     }
@@ -164,7 +180,7 @@ impl Runner<'_> {
         }
         let halted = has_halted(self.vcpu.vcpu());
         life.halted(self.index, halted)
-            .then_some(End::Verdict(VmResult::Halted))
+            .then_some(End::ByHost(VmResult::Halted))
     }
 
     /// Returns the result of a machine that turned itself off or reset itself. What the kernel said
@@ -206,7 +222,7 @@ impl Runner<'_> {
     }
 
     fn crash(&mut self, reason: String) -> End {
-        End::Verdict(VmResult::Crash {
+        End::ByHost(VmResult::Crash {
             vcpu: self.index,
             reason,
             registers: Registers::of(self.vcpu.vcpu()),

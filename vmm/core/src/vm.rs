@@ -111,6 +111,11 @@ impl Vm {
         &self.machine.life
     }
 
+    /// Ends the VM with `result`, unless it has ended. Its virtual CPUs run on until it is stopped.
+    pub(crate) fn end(&self, result: VmResult) {
+        self.machine.end(result, None);
+    }
+
     /// Tells the attached devices that the VM ended with `result`.
     pub(crate) fn announce(&self, result: &VmResult) {
         for attached in &self.machine.attached {
@@ -203,7 +208,7 @@ impl Vm {
             match event {
                 DeviceEvent::AskedBack => {
                     log::info!("{}: device {address}: {event}", self.name);
-                    self.life().decide(VmResult::DeviceWanted { address });
+                    self.end(VmResult::DeviceWanted { address });
                 }
                 // What the guest makes of it is its own affair.
                 DeviceEvent::Reset | DeviceEvent::Error => {

@@ -3,12 +3,13 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use causeway_protocol::boot::PORT_CONSOLE;
 use causeway_protocol::registers::MAGIC;
-use causeway_testdev::Phase;
-use causeway_vmm::outcome::VmResult;
-use support::{Guest, SCRATCH, kvm, run_guest, run_phases};
+use causeway_testdev::{EndedBy, Phase};
+use causeway_vmm::outcome::{VmOutcome, VmResult};
+use support::{Guest, SCRATCH, config, kvm, run_for, run_guest, run_phases, vm, with_test_device};
 
 /// Where firmware puts BAR 0.
 const REGISTERS: u64 = 0xe000_0000;
@@ -19,12 +20,16 @@ fn phase(guest: Guest) -> Option<Phase> {
     let (outcome, mut phases) = run_phases(&kvm, &guest.exit(0));
     assert_eq!(outcome.result, VmResult::Pass);
     assert_eq!(phases.len(), 1);
-    // Ending took a port exit. PVM does not count those (it emulates the instruction): then KVM is
-    // no referee here.
+    phases.pop().map(|phase| without_referee(phase, &outcome))
+}
+
+/// The phase without KVM's count of port exits if this KVM counts none: ending took one. (PVM
+/// emulates the instruction.)
+fn without_referee(mut phase: Phase, outcome: &VmOutcome) -> Phase {
     if outcome.kvm_exits.get("io_exits") == Some(&0) {
-        phases[0].kvm_exits.remove("io_exits");
+        phase.kvm_exits.remove("io_exits");
     }
-    phases.pop()
+    phase
 }
 
 /// Compares KVM's count of exits by port and by MMIO, as far as this KVM counts them.
@@ -49,6 +54,39 @@ fn nothing_takes_no_exit() {
     assert_eq!(phase.vmm_exits, vmm_count([]));
     check_kvm_count(&phase, 0, 0);
     assert_eq!((phase.name.as_str(), phase.operations), ("nothing", 1));
+}
+
+/// The phase that a guest of two virtual CPUs has open when its VM ends. The second one spins until
+/// the host stops it.
+fn open_phase(guest: impl FnOnce(Guest) -> Guest, seconds: u64) -> Option<Phase> {
+    let kvm = kvm()?;
+    let guest = guest(Guest::new().on_vcpu(1, |spins| spins).begin("open"));
+    let mut config = config(guest.image());
+    config.vcpus = 2;
+    let device = with_test_device(&mut config);
+    let vm = vm(&kvm, &config).expect("a VM can be made");
+    let outcomes = run_for(vec![vm], Duration::from_secs(seconds));
+    let phase = device.report().phases.pop();
+    phase.map(|phase| without_referee(phase, &outcomes[0]))
+}
+
+#[test]
+fn the_end_of_a_vm_takes_no_exit_of_the_phase_that_it_ends() {
+    let Some(ended) = open_phase(|guest| guest.exit(0), 10) else {
+        return;
+    };
+    assert_eq!(ended.ended_by, EndedBy::Exit);
+    assert_eq!(ended.vmm_exits, vmm_count([]));
+    let printing = |guest: Guest| guest.out8(PORT_CONSOLE, b'x').forever();
+    let Some(stopped) = open_phase(printing, 1) else {
+        return;
+    };
+    assert_eq!(stopped.ended_by, EndedBy::Host);
+    assert_eq!(stopped.vmm_exits, vmm_count([("io:console:data", 1)]));
+    for phase in [ended, stopped] {
+        check_kvm_count(&phase, phase.vmm_exits.values().sum(), 0);
+        assert_eq!(phase.kvm_exits.get("signal_exits").unwrap_or(&0), &0);
+    }
 }
 
 #[test]

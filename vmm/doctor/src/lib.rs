@@ -5,6 +5,7 @@ mod cuda;
 mod gpu;
 mod kvm;
 mod memory;
+mod processors;
 mod vfio;
 
 use std::process::ExitCode;
@@ -34,7 +35,7 @@ struct Diagnosis {
     findings: Vec<Check>,
 }
 
-/// Checks KVM, memory, VFIO and GPUs of this host, and prints the findings. The returned exit code
+/// Checks KVM, processors, memory, VFIO and GPUs of this host, and prints the findings. The returned exit code
 /// is that of [`Code::Kvm`] if guests cannot run because KVM is not usable, else success, whatever
 /// the other findings are.
 ///
@@ -42,6 +43,7 @@ struct Diagnosis {
 /// A report failure if standard output cannot be written.
 pub fn run(arguments: &DoctorArguments) -> Result<ExitCode, Failure> {
     let mut findings = kvm::findings();
+    findings.extend(processors::findings());
     findings.extend(memory::findings());
     findings.extend(vfio::findings());
     findings.extend(gpu::findings());
@@ -95,6 +97,7 @@ mod tests {
     fn whatever_is_not_right_says_what_to_do() {
         let findings = memory::findings()
             .into_iter()
+            .chain(processors::findings())
             .chain(vfio::findings())
             .chain(gpu::findings());
         for finding in findings {

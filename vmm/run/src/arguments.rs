@@ -82,7 +82,7 @@ pub struct RunArguments {
     #[arg(long, value_name = "S", value_parser = TimeLimit::parse)]
     pub timeout: Option<TimeLimit>,
     /// Fail the run, with exit code 10, if the data path of a guest has an exit to user space, or
-    /// if no guest marks a phase of the data path (docs/guests.md, "Phases").
+    /// if a guest marks no phase of the data path (docs/guests.md, "Phases").
     #[arg(long)]
     pub require_zero_exits: bool,
     /// Write the report as JSON to this file; - writes it to standard output instead of the table.

@@ -178,7 +178,7 @@ impl Verdict {
 
 /// Returns whether a run passed whose VMs ended with `outcomes`, and why. A run fails if a VM
 /// failed; else if KVM and the VMM counted different exits; else, if `requires_zero_exits` is true,
-/// if its data path had exits or was not marked.
+/// if its data path had exits, was not marked in every VM, or was not counted completely.
 pub fn verdict(
     promise: Promise,
     outcomes: &[VmOutcome],
@@ -210,6 +210,13 @@ pub fn verdict(
             Code::DataPathExits,
             "no data phase was marked, but --require-zero-exits needs one",
         ),
+        DataPath::Incomplete if requires_zero_exits => Verdict::failed(
+            Code::DataPathExits,
+            format!(
+                "{}, but --require-zero-exits needs all data phases of all VMs",
+                report.uncounted().unwrap_or_default()
+            ),
+        ),
         _ => Verdict {
             code: None,
             reason: match outcomes {
@@ -230,6 +237,9 @@ pub fn explain_counts(code: Option<RunCode>, report: &Report) {
     terminal::say(&match code {
         Some(RunCode::Own(Code::DataPathExits)) if report.data_path == DataPath::Unmarked => {
             format!("causeway: {reason}: mark one in the guest (docs/guests.md, \"Phases\")")
+        }
+        Some(RunCode::Own(Code::DataPathExits)) if report.data_path == DataPath::Incomplete => {
+            format!("causeway: {reason}: --json has the verdict on each VM (docs/guests.md)")
         }
         Some(RunCode::Own(Code::DataPathExits)) => {
             format!("causeway: {reason}: the table names the phases, and --json has all counts")
@@ -300,7 +310,8 @@ fn limits(run: &Run, outcome: &VmOutcome) -> String {
 mod tests {
     use super::*;
 
-    use crate::report::tests::{phase, report};
+    use crate::report::VmReport;
+    use crate::report::tests::{phase, report, vm};
     use causeway_mediator::SessionReport;
     use causeway_vmm::bus::StrayCounts;
     use std::collections::BTreeMap;
@@ -359,6 +370,7 @@ mod tests {
         let vms = results.into_iter().zip(["vm0", "vm1"]);
         let outcomes: Vec<_> = vms.map(|(result, name)| outcome(name, result)).collect();
         let mut report = report();
+        report.vms.push(vm());
         let phases = exits.iter().map(|exits| phase([0, 0, *exits], [0, *exits]));
         report.phases = phases.collect();
         report.count_data_path();
@@ -392,6 +404,23 @@ mod tests {
             assert_eq!(found, code.map(RunCode::Own), "{exits:?} {requires_zero}");
             assert!(reason.contains(part), "{reason}");
         }
+    }
+
+    #[test]
+    fn a_vm_that_marks_nothing_fails_a_run_that_wants_no_exits() {
+        let outcomes = ["vm0", "vm1"].map(|name| outcome(name, VmResult::Pass));
+        let mut report = report();
+        report.vms = [0, 1].map(|index| VmReport { vm: index, ..vm() }).into();
+        report.phases.push(phase([0, 0, 0], [0, 0]));
+        report.count_data_path();
+        let verdict = |requires| verdict(Promise::Program, &outcomes, &report, requires);
+        assert_eq!(verdict(false).code, None);
+        let Verdict { code, reason } = verdict(true);
+        assert_eq!(code, Some(RunCode::Own(Code::DataPathExits)));
+        assert!(
+            reason.starts_with("1 of 2 VMs marked no data phase, but"),
+            "{reason}"
+        );
     }
 
     #[test]

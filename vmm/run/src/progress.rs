@@ -13,6 +13,9 @@ use rustix::time::{ClockId, clock_gettime};
 /// repeatedly.
 pub type Caption = Arc<dyn Fn() -> String + Send + Sync>;
 
+/// Time until the start of the command counts as over.
+const START: Duration = Duration::from_millis(5);
+/// Time between two looks at the memory.
 const PERIOD: Duration = Duration::from_millis(20);
 const SHOW_AFTER: Duration = Duration::from_secs(1);
 
@@ -83,7 +86,8 @@ impl Drop for Watch {
 fn watch(what: Option<&Caption>, stop: &AtomicBool, own_bytes_max: &AtomicU64) {
     let started = Instant::now();
     let mut bar = None;
-    // Here, where no virtual CPU waits for it.
+    // The virtual CPUs start meanwhile, and would wait for the pages.
+    std::thread::park_timeout(START);
     causeway_vmm::start_pages::give_back();
     loop {
         // Sampled at least once, even in a short run.

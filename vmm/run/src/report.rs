@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use causeway_mediator::SessionReport;
 use causeway_mediator::statistics::Kind;
 use causeway_software::LaunchCount;
-use causeway_testdev::{CountedExits, Figure, Phase};
+use causeway_testdev::{CountedExits, EndedBy, Figure, Phase};
 use causeway_vmm::bus::StrayCounts;
 use causeway_vmm::host::Host;
 use causeway_vmm::passthrough::DeviceReport;
@@ -55,8 +55,7 @@ pub struct Report {
     pub vmm_rss_bytes_per_vm: u64,
     /// What each VM did, and how it ended.
     pub vms: Vec<VmReport>,
-    /// Phases of the guests' runs that have ended: all of the first VM in their order, then those
-    /// of the next VM.
+    /// Phases of the guests' runs: all of the first VM in their order, then those of the next VM.
     pub phases: Vec<PhaseReport>,
     /// Figures, such as ratios, that the guests reported to the test device: those of the first VM,
     /// then those of the next VM.
@@ -155,6 +154,12 @@ pub struct VmReport {
     /// if it did not end, to the VM's; absent if the guest's first process did not mark its begin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub program: Option<CountedExits>,
+    /// Number of exits to user space in the VM's phases of the data path.
+    pub data_path_exits: u64,
+    /// Whether the VM's data path had exits to user space.
+    pub data_path: DataPath,
+    /// Number of phases that were not counted because the guest had marked as many as it may.
+    pub phases_refused: u64,
     /// What the mediator counted for the VM's session.
     pub session: SessionCounts,
     /// Where the session ran: `none` for the process of the VM, `process` for a worker process.
@@ -264,10 +269,13 @@ impl PhaseReport {
 
     /// Returns whether the counts of KVM and the VMM agree (docs/decisions/0005). When a virtual
     /// CPU marks a phase, each other virtual CPU may be in an exit that KVM has counted and the VMM
-    /// has not.
+    /// has not. When the host ends the VM in a phase, every virtual CPU may.
     fn agrees(&self, kvm_counts_ports: bool, vcpus: u32) -> bool {
         let (kvm, vmm) = (self.by_kvm(), self.by_vmm());
-        let in_flight_max = u64::from(vcpus.saturating_sub(1));
+        let in_flight_max = match self.phase.ended_by {
+            EndedBy::Mark | EndedBy::Exit => u64::from(vcpus.saturating_sub(1)),
+            EndedBy::Host => u64::from(vcpus),
+        };
         let close = |by_kvm: u64, by_vmm: u64| by_kvm.abs_diff(by_vmm) <= in_flight_max;
         match kvm_counts_ports {
             _ if self.phase.kvm_exits.is_empty() => true,
@@ -300,7 +308,7 @@ impl Report {
 
     /// Returns the phases in which KVM and the VMM counted different numbers of exits. A difference
     /// of one for each virtual CPU but the first is allowed, because these may be in the middle of
-    /// an exit when a phase begins or ends.
+    /// an exit when a phase begins or ends. The first may be, too, if the host ends the VM.
     pub fn disagreements(&self) -> impl Iterator<Item = &PhaseReport> {
         let ports = self.kvm_counts_ports();
         let vcpus = |index| {
@@ -358,6 +366,9 @@ pub(crate) mod tests {
             kvm_exits: BTreeMap::new(),
             vmm_exits: BTreeMap::new(),
             program: None,
+            data_path_exits: 0,
+            data_path: DataPath::Unmarked,
+            phases_refused: 0,
             session: SessionCounts::from(&SessionReport::of(1, "vm0")),
             isolation: "none",
             worker_rss_bytes: None,
@@ -384,6 +395,8 @@ pub(crate) mod tests {
                 operations: 0,
                 bytes: 0,
                 doorbells: 0,
+                kvm_doorbells: Some(0),
+                ended_by: EndedBy::Mark,
                 duration_ns: 0,
                 cpu_ns: 0,
                 kvm_exits: named(&["mmio_exits", "io_exits", "insn_emulation"], &kvm),
@@ -427,6 +440,10 @@ pub(crate) mod tests {
                 "{kvm:?} {vmm:?}"
             );
         }
+        let mut stopped = phase([3, 3, 0], [2, 3]);
+        assert!(!stopped.agrees(true, 1));
+        stopped.phase.ended_by = EndedBy::Host;
+        assert!(stopped.agrees(true, 1), "the host may stop it in an exit");
         assert!(phase([2, 0, 4], [2, 3]).agrees(false, 2));
         assert!(!phase([2, 0, 3], [2, 3]).agrees(false, 2));
     }

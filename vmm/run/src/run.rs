@@ -402,6 +402,9 @@ impl Report {
             kvm_exits: outcome.kvm_exits.clone(),
             vmm_exits: outcome.vmm_exits.clone(),
             program: reported.program.clone(),
+            data_path_exits: 0,
+            data_path: DataPath::Unmarked,
+            phases_refused: reported.phases_refused,
             session: (&outcome.session).into(),
             isolation: worker
                 .map_or(Isolation::None, |_| Isolation::Process)

@@ -5,7 +5,7 @@ mod exits;
 use std::fmt::Write as _;
 use std::ops::Range;
 
-use causeway_testdev::Figure;
+use causeway_testdev::{EndedBy, Figure};
 use causeway_vmm::passthrough::DeviceReport;
 use comfy_table::{CellAlignment, Row, Table, presets};
 
@@ -131,9 +131,12 @@ fn verdict(report: &Report) -> String {
         DataPath::None => "none",
         DataPath::Some => "SOME",
         DataPath::Unmarked => "no data phase was marked",
+        DataPath::Incomplete => "INCOMPLETE",
     };
+    let lacks = report.uncounted().map(|lacks| format!(" ({lacks})"));
+    let lacks = lacks.unwrap_or_default();
     format!(
-        "run: {} ({})\ndata path: {} operations, {} exits (0 wanted): {data_path}\n",
+        "run: {} ({})\ndata path: {} operations, {} exits (0 wanted): {data_path}{lacks}\n",
         report.outcome.to_uppercase(),
         report.reason,
         count(operations),
@@ -148,6 +151,16 @@ fn notes(report: &Report) -> String {
     if !report.kvm_counts_ports() {
         out.push_str("this KVM counts port accesses as emulated instructions, not as io_exits\n");
     }
+    if counts_doorbells_as_exits(report) {
+        out.push_str(
+            "the host does not tell how many doorbells KVM took (is /proc mounted?): on this KVM, \
+             they count as exits\n",
+        );
+    }
+    report
+        .phases
+        .iter()
+        .for_each(|phase| out.push_str(&left_open(phase)));
     for (phase, exits) in report.data_phases().filter(|(_, exits)| *exits != 0) {
         let reasons = phase.phase.vmm_exits.iter();
         let reasons: Vec<_> = reasons.map(|(key, n)| format!("{key} {n}")).collect();
@@ -172,26 +185,66 @@ fn notes(report: &Report) -> String {
         );
     }
     for vm in &report.vms {
-        out.push_str(&crowded(vm));
+        out.push_str(&crowded(vm, &report.phases));
     }
     out
+}
+
+/// Returns a line if no mark has ended `phase`.
+fn left_open(phase: &PhaseReport) -> String {
+    let by = match phase.phase.ended_by {
+        EndedBy::Mark => return String::new(),
+        EndedBy::Exit => "guest, by an exit that is not counted in it",
+        EndedBy::Host => "host",
+    };
+    let name = &phase.phase.name;
+    format!(
+        "VM {}: phase `{name}` was open when the VM was ended by the {by}\n",
+        phase.vm
+    )
+}
+
+/// Returns whether the host does not tell doorbells from exits in a phase of the data path.
+fn counts_doorbells_as_exits(report: &Report) -> bool {
+    let mut phases = report.data_phases();
+    let is_unknown = |phase: &PhaseReport| {
+        phase.phase.kvm_doorbells.is_none() && phase.kvm("insn_emulation") != 0
+    };
+    !report.kvm_counts_ports() && phases.any(|(phase, _)| is_unknown(phase))
 }
 
 /// Fewest waits on a processor that others had which are worth a line. Some are on every host.
 const CROWDED_WAITS_MIN: u64 = 10;
 
-/// Returns a line if other threads often had the processor on which the consumers of `vm` waited.
-fn crowded(vm: &VmReport) -> String {
+/// Returns how often other threads had the processor on which the consumers of `vm` waited; `None`
+/// if that is too seldom to tell.
+#[must_use]
+pub fn crowded_waits(vm: &VmReport) -> Option<u64> {
     let waits = vm.session.statistics.get("crowded_waits").copied();
-    match waits.unwrap_or(0) {
-        ..CROWDED_WAITS_MIN => String::new(),
-        waits => format!(
-            "VM {}: consumers found their processor taken by other threads {} times: times of \
-             launches and of waits include that\n",
-            vm.vm,
-            count(waits)
-        ),
-    }
+    waits.filter(|waits| *waits >= CROWDED_WAITS_MIN)
+}
+
+/// Returns a line if other threads often had the processor on which the consumers of `vm` waited.
+/// It names the rows of `phases` that this touches: those whose operations consumers execute.
+fn crowded(vm: &VmReport, phases: &[PhaseReport]) -> String {
+    let Some(waits) = crowded_waits(vm) else {
+        return String::new();
+    };
+    let touched = phases.iter().filter(|phase| phase.vm == vm.vm);
+    let touched = touched.filter(|phase| phase.phase.path == "data");
+    let names: Vec<_> = touched
+        .map(|phase| format!("`{}`", phase.phase.name))
+        .collect();
+    let rows = match &names[..] {
+        [] => "times of launches and of waits".to_owned(),
+        names => format!("the times of {}", names.join(", ")),
+    };
+    format!(
+        "VM {}: consumers found their processor taken by other threads {} times (the guest's, or \
+         other load): {rows} include that\n",
+        vm.vm,
+        count(waits)
+    )
 }
 
 /// Columns of the phases. A terminal that is too narrow omits the columns in [`SPARED`], the first
@@ -284,7 +337,7 @@ fn phase_row(phase: &PhaseReport) -> Vec<String> {
         count(phase.kvm("io_exits")),
         count(phase.kvm("insn_emulation")),
         count(phase.by_vmm().mmio + phase.by_vmm().io),
-        count(counted.doorbells),
+        count(counted.kvm_doorbells.unwrap_or(counted.doorbells)),
         count(phase.kvm("exits")),
         count(phase.kvm("pf_taken")),
     ]
@@ -363,13 +416,26 @@ mod tests {
     #[test]
     fn consumers_without_a_processor_of_their_own_are_noted() {
         let mut vm = vm();
-        assert_eq!(crowded(&vm), "");
+        assert_eq!(crowded(&vm, &[]), "");
         vm.session.statistics.insert("crowded_waits", 9);
-        assert_eq!(crowded(&vm), "");
+        assert_eq!(crowded(&vm, &[]), "");
         vm.session.statistics.insert("crowded_waits", 1234);
-        let line = crowded(&vm);
+        let line = crowded(&vm, &[]);
         assert!(line.starts_with("VM 0: consumers found"), "{line}");
         assert!(line.contains("1 234 times"), "{line}");
+        assert!(line.contains("times of launches"), "{line}");
+        let mut phases = [
+            phase([0; 3], [0; 2]),
+            phase([0; 3], [0; 2]),
+            phase([0; 3], [0; 2]),
+        ];
+        for (phase, name) in phases.iter_mut().zip(["mine", "set up", "another's"]) {
+            phase.phase.name = name.to_owned();
+        }
+        phases[1].phase.path = "setup";
+        phases[2].vm = 1;
+        let line = crowded(&vm, &phases);
+        assert!(line.contains("): the times of `mine` include"), "{line}");
     }
 
     #[test]
@@ -401,6 +467,44 @@ mod tests {
         );
         let text = render(&report, None);
         assert!(text.contains("mmio:registers:magic 1)"), "{text}");
+    }
+
+    #[test]
+    fn the_last_line_says_what_was_not_counted() {
+        let mut report = report();
+        report
+            .vms
+            .extend([0, 1].map(|index| VmReport { vm: index, ..vm() }));
+        report.phases.push(phase([0, 0, 0], [0, 0]));
+        report.count_data_path();
+        let line = "data path: 0 operations, 0 exits (0 wanted): INCOMPLETE (1 of 2 VMs marked no \
+                    data phase)";
+        assert_eq!(last_lines(&report)[1], line);
+        report.vms.truncate(1);
+        report.vms[0].phases_refused = 7;
+        report.phases.push(phase([0, 0, 0], [1, 0]));
+        report.count_data_path();
+        let line = &last_lines(&report)[1];
+        assert!(line.contains(": SOME (VM 0 marked 7 phases more"), "{line}");
+    }
+
+    #[test]
+    fn a_phase_that_was_left_open_is_noted_and_so_are_doorbells_of_unknown_number() {
+        let mut report = report();
+        report.vms.push(vm());
+        report.phases.push(phase([0, 0, 2], [0, 0]));
+        assert_eq!(notes(&report).lines().count(), 2, "{}", notes(&report));
+        report.phases[0].phase.ended_by = EndedBy::Host;
+        report.phases[0].phase.kvm_doorbells = None;
+        let notes = notes(&report);
+        assert!(
+            notes.contains("was open when the VM was ended by the host"),
+            "{notes}"
+        );
+        assert!(
+            notes.contains("does not tell how many doorbells"),
+            "{notes}"
+        );
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub enum Code {
     Gpu = 8,
     /// A device of `--vfio` is not available, or the host wants it back.
     Device = 9,
-    /// The data path of a guest had exits, or no guest marked a phase of it, and
+    /// The data path of a guest had exits, or a guest marked no phase of it or too many, and
     /// `--require-zero-exits` was given.
     DataPathExits = 10,
     /// The signal SIGHUP (the terminal is gone) ended the command.

@@ -5,6 +5,7 @@
 
 mod escape;
 mod failure;
+mod limit;
 mod logs;
 mod origin;
 mod output;

@@ -7,14 +7,16 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use env_logger::{Builder, Logger, Target};
 use log::{Level, Log, Metadata, Record};
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use crate::escape::escaped;
 use crate::failure::{Code, Failure};
+use crate::limit::{Admission, BURST, Limit, PAUSE};
 use crate::output::write_error;
 use crate::time::utc_text;
 
@@ -57,6 +59,7 @@ pub fn start_logging(settings: LogSettings) -> Result<(), Failure> {
             let filters = settings.file_filters(environment.as_deref());
             logger(&filters, Target::Pipe(Box::new(file)), Style::Complete)
         }),
+        limit: Limit::default(),
     };
     let level = logs.all().map(Logger::filter).max();
     if log::set_boxed_logger(Box::new(logs)).is_ok() {
@@ -170,13 +173,15 @@ const fn level(level: Level) -> &'static str {
 }
 
 /// Opens a file to which each line is appended as a whole, whatever other processes append. Does
-/// not wait for the reader of a pipe, which may never come.
+/// not wait for the reader of a pipe, which may never come. Does not follow a symbolic link: in a
+/// directory of several users, another user could make this process append to any file.
 fn open(path: &Path) -> Result<File, Failure> {
     let failed = |e: io::Error| {
-        let message = format!(
-            "cannot write the log file {} (--log-file takes a file in a writable directory)",
-            path.display()
-        );
+        let takes = match e.raw_os_error() == Some(Errno::LOOP.raw_os_error()) {
+            true => "it is a symbolic link, and --log-file follows none: name the file itself",
+            false => "--log-file takes a file in a writable directory",
+        };
+        let message = format!("cannot write the log file {} ({takes})", path.display());
         Failure::new(Code::Report, message, e)
     };
     let file = OpenOptions::new()
@@ -184,7 +189,7 @@ fn open(path: &Path) -> Result<File, Failure> {
         .create(true)
         // The log has command lines and what guests print: nothing for other users.
         .mode(0o600)
-        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+        .custom_flags((OFlags::NONBLOCK | OFlags::NOFOLLOW).bits().cast_signed())
         .open(path)
         .map_err(failed)?;
     rustix::fs::fcntl_getfl(&file)
@@ -193,15 +198,26 @@ fn open(path: &Path) -> Result<File, Failure> {
     Ok(file)
 }
 
-/// Hands records to standard error and to the file, each with its own filter.
+/// Hands records to standard error and to the file, each with its own filter, but not more from one
+/// place of the program than `limit` allows.
 struct Logs {
     error: Logger,
     file: Option<Logger>,
+    limit: Limit,
 }
 
 impl Logs {
     fn all(&self) -> impl Iterator<Item = &Logger> {
         std::iter::once(&self.error).chain(&self.file)
+    }
+
+    fn hand_on(&self, record: &Record<'_>) {
+        if record.target() != PRINTED {
+            self.error.log(record);
+        }
+        if let Some(file) = &self.file {
+            file.log(record);
+        }
     }
 }
 
@@ -211,12 +227,21 @@ impl Log for Logs {
     }
 
     fn log(&self, record: &Record<'_>) {
-        if record.target() != PRINTED {
-            self.error.log(record);
+        if !self.all().any(|logger| logger.matches(record)) {
+            return;
         }
-        if let Some(file) = &self.file {
-            file.log(record);
-        }
+        let note = match self.limit.admit(record, Instant::now()) {
+            Admission::Whole => return self.hand_on(record),
+            Admission::LeftOut => return,
+            Admission::Last => format!(
+                "{BURST} lines from this place of the program; from now on one in {} s at most",
+                PAUSE.as_secs()
+            ),
+            Admission::After(left_out) => format!("{left_out} lines like this were left out"),
+        };
+        let text = format_args!("{text} ({note})", text = record.args());
+        let metadata = record.metadata().clone();
+        self.hand_on(&Record::builder().metadata(metadata).args(text).build());
     }
 
     fn flush(&self) {
@@ -241,6 +266,7 @@ impl Write for StandardError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
     use std::time::{Duration, UNIX_EPOCH};
 
     fn settings(verbose: u8, quiet: u8) -> LogSettings {
@@ -323,5 +349,20 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         let refused = open(&std::env::temp_dir()).unwrap_err().text();
         assert!(refused.contains("--log-file"), "{refused}");
+    }
+
+    #[test]
+    fn a_symbolic_link_is_refused_and_only_the_user_can_read_a_new_file() {
+        let folder = std::env::temp_dir().join(format!("causeway-links-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let (file, link) = (folder.join("file"), folder.join("link"));
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let refused = open(&link).unwrap_err().text();
+        assert!(refused.contains("symbolic link"), "{refused}");
+        assert!(!file.exists(), "the link was followed");
+        drop(open(&file).unwrap());
+        let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

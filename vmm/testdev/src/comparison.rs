@@ -1,6 +1,7 @@
 //! Comparisons: the host repeats natively what a guest has just done and timed.
 
 use std::fmt::Debug;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use causeway_bench_workloads::Line;
@@ -59,15 +60,16 @@ pub struct Singles {
 
 impl Singles {
     /// Checks `request`, by which a guest reports `guest_ns`, and repeats the operations by
-    /// `counterpart`, if given.
+    /// `counterpart`, if given, until `stop` is set.
     pub(crate) fn take(
         request: &wire::Singles,
         guest_ns: Vec<u64>,
         counterpart: Option<&dyn Counterpart>,
+        stop: &AtomicBool,
     ) -> Result<Self, RecordError> {
         let line = Line::from_wire(request.line);
         let line = line.ok_or_else(|| field(RecordKind::Singles, "line", request.line))?;
-        let native = |counterpart: &dyn Counterpart| singles(counterpart, line, request);
+        let native = |counterpart: &dyn Counterpart| singles(counterpart, line, request, stop);
         Ok(Self {
             line,
             bytes: request.bytes,
@@ -78,10 +80,16 @@ impl Singles {
     }
 }
 
-/// Times as many operations as `request` has one by one; fewer if one cannot be done.
-fn singles(counterpart: &dyn Counterpart, line: Line, request: &wire::Singles) -> Vec<u64> {
-    let one = |_| counterpart.measure(line, 1, request.bytes);
-    let times = (0..request.count).map_while(one);
+/// Times as many operations as `request` has one by one; fewer if one cannot be done, or `stop` is
+/// set.
+fn singles(
+    counterpart: &dyn Counterpart,
+    line: Line,
+    request: &wire::Singles,
+    stop: &AtomicBool,
+) -> Vec<u64> {
+    let running = (0..request.count).take_while(|_| !stop.load(Ordering::Relaxed));
+    let times = running.map_while(|_| counterpart.measure(line, 1, request.bytes));
     times.map(|time| time.as_nanos() as u64).collect()
 }
 

@@ -15,6 +15,8 @@ pub const MARKER: ExitKey = ExitKey::device("io", "testdev", "record");
 const KVM_IO_EXITS: &str = "io_exits";
 /// KVM's name for instructions that it emulated.
 const KVM_EMULATIONS: &str = "insn_emulation";
+/// KVM's name for exits by accesses to memory that is not RAM.
+const KVM_MMIO_EXITS: &str = "mmio_exits";
 
 /// Exits that were counted in a part of a guest's run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -27,6 +29,10 @@ pub struct CountedExits {
     /// Number of exits that the VMM counted, by reason, device and register. Entries that would be
     /// 0 are left out.
     pub vmm_exits: BTreeMap<String, u64>,
+    /// Number of stores to doorbells that KVM took without the VMM, as the host counts them; absent
+    /// if the host does not tell it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kvm_doorbells: Option<u64>,
 }
 
 /// A part of a guest's run that a mark has begun.
@@ -56,6 +62,29 @@ impl Interval {
         counted
     }
 
+    /// Ends the part at the exit by which the guest has just ended its VM, which both KVM and the
+    /// VMM have counted with the cause `exit`. This one exit is not part of the counts.
+    pub fn end_at_exit(&self, exits: &VmExits, exit: ExitKey) -> CountedExits {
+        let mut counted = self.between(exits, Instant::now());
+        let name = exit.to_string();
+        if let Some(count) = counted.vmm_exits.remove(&name).filter(|count| *count > 1) {
+            counted.vmm_exits.insert(name, count - 1);
+        }
+        match exit.reason {
+            "io" => without_mark(&mut counted.kvm_exits),
+            "mmio" => {
+                // KVM emulates each of these accesses, too.
+                for name in [KVM_MMIO_EXITS, KVM_EMULATIONS] {
+                    let count = counted.kvm_exits.get_mut(name);
+                    count.into_iter().for_each(|n| *n = n.saturating_sub(1));
+                }
+            }
+            // A triple fault, for example, which none of these counters of KVM counts.
+            _ => {}
+        }
+        counted
+    }
+
     /// Counts up to this moment, for a part that no mark has ended.
     pub fn until_now(&self, exits: &VmExits) -> CountedExits {
         self.between(exits, Instant::now())
@@ -74,6 +103,11 @@ impl Interval {
             duration_ns: nanoseconds(now.saturating_duration_since(self.begin)),
             kvm_exits: exits.kvm_between(&self.exits, &end),
             vmm_exits: counters::named(&counters::since(&self.exits.vmm, &end.vmm)),
+            kvm_doorbells: self
+                .exits
+                .doorbells
+                .zip(end.doorbells)
+                .map(|(begin, end)| end.saturating_sub(begin)),
         }
     }
 }
@@ -98,8 +132,18 @@ mod tests {
     use super::*;
 
     use causeway_vmm::counters::ExitCounters;
+    use causeway_vmm::device::Doorbells;
+    use causeway_vmm::hypervisor::NoGuest;
     use causeway_vmm::statistics::VmStatistics;
     use std::sync::Arc;
+    use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+
+    fn counted() -> (Arc<ExitCounters>, VmExits) {
+        let counters = Arc::new(ExitCounters::default());
+        let statistics = Arc::<VmStatistics>::default();
+        let exits = VmExits::new(statistics, vec![Arc::clone(&counters)]);
+        (counters, exits)
+    }
 
     #[test]
     fn the_closing_mark_is_taken_from_where_this_kvm_counts_it() {
@@ -117,10 +161,44 @@ mod tests {
     }
 
     #[test]
+    fn the_exit_that_ends_the_vm_is_not_in_the_part_that_it_ends() {
+        let (counters, exits) = counted();
+        let (port, power) = (
+            ExitKey::device("io", "testdev", "exit"),
+            ExitKey::device("mmio", "power", "reset"),
+        );
+        for last in [port, power, ExitKey::plain("shutdown")] {
+            let part = Interval::begin(&exits);
+            counters.count(MARKER);
+            counters.count(last);
+            let clean = part.end_at_exit(&exits, last).vmm_exits;
+            assert_eq!(clean, BTreeMap::new());
+            counters.count(last);
+            let others = part.end_at_exit(&exits, last).vmm_exits;
+            assert_eq!(others, BTreeMap::from([(last.to_string(), 1)]), "one");
+        }
+    }
+
+    #[test]
+    fn doorbells_are_counted_by_the_host() {
+        let (_, exits) = counted();
+        let part = Interval::begin(&exits);
+        assert_eq!(part.until_now(&exits).kvm_doorbells, None);
+        let doorbells = Arc::new(Doorbells::new(Arc::new(NoGuest)));
+        let exits = exits.with_doorbells(&doorbells);
+        let event = EventFd::new(EFD_NONBLOCK).unwrap();
+        doorbells.bind(0, &event).unwrap();
+        // As KVM does at a store.
+        event.write(1).unwrap();
+        let part = Interval::begin(&exits);
+        event.write(1).unwrap();
+        event.write(1).unwrap();
+        assert_eq!(part.until_now(&exits).kvm_doorbells, Some(2));
+    }
+
+    #[test]
     fn a_part_without_a_closing_mark_has_all_exits_since_its_begin() {
-        let counters = Arc::new(ExitCounters::default());
-        let statistics = Arc::<VmStatistics>::default();
-        let exits = VmExits::new(statistics, vec![Arc::clone(&counters)]);
+        let (counters, exits) = counted();
         let part = Interval::begin(&exits);
         let early = part.until_now(&exits);
         assert!(early.vmm_exits.is_empty(), "its mark is under way");

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use causeway_testdev_records::{PORT_EXIT, PORTS};
 use causeway_vmm::bus::Port;
+use causeway_vmm::counters::ExitKey;
 use causeway_vmm::outcome::VmResult;
 use causeway_vmm::vm::{Attach, AttachError, Bay};
 use parking_lot::Mutex;
@@ -32,7 +33,7 @@ pub use comparison::{Counterpart, SAMPLES_MAX, SINGLES_RECORDS_MAX, Sample, Sing
 pub use interval::{CountedExits, MARKER};
 pub use mailboxes::Mailboxes;
 pub use memory::RecordMemory;
-pub use phases::{PHASES_MAX, Phase, PhaseRecorder};
+pub use phases::{EndedBy, PHASES_MAX, Phase, PhaseRecorder};
 pub use record::{Figure, PanicInfo, RecordError, Recorded};
 pub use recorder::{FIGURES_MAX, Recorder, Report, RunContext};
 
@@ -83,6 +84,13 @@ impl Attach for TestDevice {
         Ok(())
     }
 
+    fn ending(&self, exit: Option<ExitKey>) {
+        let recorder = self.recorder.lock().clone();
+        if let Some(recorder) = recorder {
+            recorder.vm_ends(exit);
+        }
+    }
+
     fn wake(&self) {
         self.context.mailboxes.wake();
     }
@@ -94,7 +102,7 @@ impl Attach for TestDevice {
     }
 
     fn failure(&self) -> Option<String> {
-        let panic = self.report().panic?;
+        let panic = self.recorder.lock().as_ref()?.panic()?;
         Some(format!(
             "at {}:{}: {}",
             panic.file, panic.line, panic.message

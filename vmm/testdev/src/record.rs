@@ -108,6 +108,9 @@ pub enum RecordError {
         /// The mark.
         mark: Mark,
     },
+    /// A phase cannot begin, because the VM has come to its end.
+    #[error("the test device begins no phase, because the VM has come to its end")]
+    Ended,
     /// The guest has reported as many records of this kind as it may.
     #[error(
         "the test device cannot keep another {kind:?} record: the guest has reported {max}, the \

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use causeway_testdev_records as wire;
 use causeway_testdev_records::{MAILBOXES, Mark, PhasePath, RecordHeader, RecordKind, Totals};
+use causeway_vmm::counters::ExitKey;
 use causeway_vmm::exit_counts::VmExits;
 use parking_lot::Mutex;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -54,8 +55,11 @@ impl Default for RunContext {
 /// Everything that one guest has reported to its test device.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// Phases of the guest's run that have ended, in the order of their ends.
+    /// Phases of the guest's run, in order. One that is open has its counts up to the time of this
+    /// report or, if that was earlier, to the end of the VM.
     pub phases: Vec<Phase>,
+    /// Number of phases that were refused because the guest had reported [`crate::PHASES_MAX`].
+    pub phases_refused: u64,
     /// Figures, in the order in which the guest reported them.
     pub figures: Vec<Figure>,
     /// Times that the guest reported, with the host's times for the same operations, in the order
@@ -115,10 +119,22 @@ impl Recorder {
     /// Returns what the guest has reported so far.
     pub fn report(&self) -> Report {
         Report {
-            phases: self.phases.finished(),
+            phases: self.phases.phases(),
+            phases_refused: self.phases.refused(),
             program: self.program.counted(),
             ..self.report.lock().clone()
         }
+    }
+
+    /// Returns the guest's first panic; `None` if it has reported none.
+    pub fn panic(&self) -> Option<PanicInfo> {
+        self.report.lock().panic.clone()
+    }
+
+    /// Ends the open phase, because the VM has come to its end: by `exit` of the guest, which KVM
+    /// and the VMM have counted, or by the host. Calls after the first do nothing.
+    pub fn vm_ends(&self, exit: Option<ExitKey>) {
+        self.phases.vm_ends(exit);
     }
 
     /// Acts on the record that the guest has written to its RAM at guest-physical `address`, and
@@ -140,10 +156,14 @@ impl Recorder {
 
     /// Acts on the guest's mark with this number.
     pub fn mark(&self, number: u32) {
+        // Held throughout, so that text, deed and answer belong to one mark although other virtual
+        // CPUs make marks.
+        let mut marks = self.marks.lock();
         let now = Instant::now();
-        let text = self.marks.lock().take_text();
+        let text = marks.take_text();
         let marked = self.act_on_mark(number, &text, now);
-        self.marks.lock().set_answer(marked.is_ok());
+        marks.set_answer(marked.is_ok());
+        drop(marks);
         if let Err(error) = marked {
             log::debug!("mark refused: {error}");
         }
@@ -255,19 +275,13 @@ impl Recorder {
         if !value.is_finite() {
             return Err(field(RecordKind::Figure, "value_bits", record.value_bits));
         }
-        let figures = &mut self.report.lock().figures;
-        if figures.len() == FIGURES_MAX {
-            return Err(RecordError::TooMany {
-                kind: RecordKind::Figure,
-                max: FIGURES_MAX,
-            });
-        }
-        figures.push(Figure {
+        let figure = Figure {
             name: text(&record.name, record.name_bytes),
             value,
             unit: text(&record.unit, record.unit_bytes),
-        });
-        Ok(())
+        };
+        let figures = &mut self.report.lock().figures;
+        keep(figures, figure, FIGURES_MAX, RecordKind::Figure)
     }
 
     fn post(&self, mail: &wire::Mail) -> Result<(), RecordError> {
@@ -294,26 +308,19 @@ impl Recorder {
     }
 
     fn compare(&self, place: Place, mut request: wire::Comparison) -> Result<(), RecordError> {
-        if self.report.lock().samples.len() >= SAMPLES_MAX {
-            return Err(RecordError::TooMany {
-                kind: RecordKind::Comparison,
-                max: SAMPLES_MAX,
-            });
-        }
+        let kind = RecordKind::Comparison;
+        // Before the operations are repeated, which takes time.
+        room(&self.report.lock().samples, SAMPLES_MAX, kind)?;
         let sample = Sample::take(&request, self.context.counterpart.as_deref())?;
         request.native_ns = sample.native_ns.unwrap_or(0);
-        self.report.lock().samples.push(sample);
+        keep(&mut self.report.lock().samples, sample, SAMPLES_MAX, kind)?;
         self.memory.reply(place, request.as_bytes())
     }
 
     fn singles(&self, request: &wire::Singles) -> Result<(), RecordError> {
         let kind = RecordKind::Singles;
-        if self.report.lock().singles.len() >= SINGLES_RECORDS_MAX {
-            return Err(RecordError::TooMany {
-                kind,
-                max: SINGLES_RECORDS_MAX,
-            });
-        }
+        let max = SINGLES_RECORDS_MAX;
+        room(&self.report.lock().singles, max, kind)?;
         if request.count as usize > wire::SINGLES_MAX {
             return Err(field(kind, "count", request.count));
         }
@@ -321,9 +328,8 @@ impl Recorder {
         let place = Place::Ram(request.address);
         self.memory.read(place, times.as_mut_bytes())?;
         let counterpart = self.context.counterpart.as_deref();
-        let singles = Singles::take(request, times, counterpart)?;
-        self.report.lock().singles.push(singles);
-        Ok(())
+        let singles = Singles::take(request, times, counterpart, &self.stop)?;
+        keep(&mut self.report.lock().singles, singles, max, kind)
     }
 
     fn identify(&self, place: Place, mut identity: wire::Identity) -> Result<(), RecordError> {
@@ -342,6 +348,21 @@ impl Recorder {
     }
 }
 
+/// Returns [`RecordError::TooMany`] if `kept` has `max` records of `kind`.
+fn room<T>(kept: &[T], max: usize, kind: RecordKind) -> Result<(), RecordError> {
+    match kept.len() < max {
+        true => Ok(()),
+        false => Err(RecordError::TooMany { kind, max }),
+    }
+}
+
+/// Adds `record` to `kept`, unless that has `max` records of `kind`.
+fn keep<T>(kept: &mut Vec<T>, record: T, max: usize, kind: RecordKind) -> Result<(), RecordError> {
+    room(kept, max, kind)?;
+    kept.push(record);
+    Ok(())
+}
+
 /// Converts `time` into ticks of a counter of `khz` kHz. The result is at least one, since zero
 /// means "not mapped" to the guest.
 pub(crate) fn ticks(time: Duration, khz: u32) -> u64 {
@@ -353,4 +374,45 @@ pub(crate) fn ticks(time: Duration, khz: u32) -> u64 {
 fn text(bytes: &[u8], used: u32) -> String {
     let used = bytes.len().min(used as usize);
     causeway_vmm::console::printable(&bytes[..used])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use causeway_bench_workloads::Line;
+
+    impl Recorder {
+        /// Keeps phases from beginning or ending until the result is dropped.
+        pub(crate) fn hold_phases(&self) -> impl Sized + '_ {
+            self.phases.hold()
+        }
+
+        /// Returns whether a mark is being made for so long.
+        pub(crate) fn marks_are_held(&self, patience: Duration) -> bool {
+            self.marks.try_lock_for(patience).is_none()
+        }
+
+        /// Keeps as many samples and records of single operations as a guest can report, but one.
+        pub(crate) fn fill_but_one(&self) {
+            let line = Line::Submit;
+            let report = &mut *self.report.lock();
+            let sample = Sample {
+                line,
+                operations: 1,
+                bytes: 0,
+                guest_ns: 1,
+                native_ns: None,
+            };
+            report.samples.resize(SAMPLES_MAX - 1, sample);
+            let singles = Singles {
+                line,
+                bytes: 0,
+                timer_ns: 0,
+                guest_ns: Vec::new(),
+                native_ns: Vec::new(),
+            };
+            report.singles.resize(SINGLES_RECORDS_MAX - 1, singles);
+        }
+    }
 }

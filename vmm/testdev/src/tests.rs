@@ -1,5 +1,7 @@
 //! Records as a guest would write them, good and bad.
 
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use causeway_bench_workloads::Line;
@@ -44,13 +46,18 @@ fn aperture() -> Arc<Aperture> {
 }
 
 fn guest_with(aperture: Arc<Aperture>, context: RunContext) -> Guest {
+    guest_that_stops(aperture, context, &Arc::default())
+}
+
+/// A guest whose VM must stop when `stop` is set.
+fn guest_that_stops(aperture: Arc<Aperture>, context: RunContext, stop: &Arc<AtomicBool>) -> Guest {
     let ram = Arc::new(GuestRam::new("test", 8 << 20, false).unwrap());
     let memory = RecordMemory {
         ram: Arc::clone(&ram),
         aperture,
     };
     let exits = VmExits::default();
-    let recorder = Recorder::new(memory, context, exits, 1_000_000, Arc::default());
+    let recorder = Recorder::new(memory, context, exits, 1_000_000, Arc::clone(stop));
     Guest { recorder, ram }
 }
 
@@ -290,6 +297,24 @@ fn the_end_of_a_program_ends_its_open_phase() {
 }
 
 #[test]
+fn one_mark_is_made_at_a_time() {
+    const PATIENCE: Duration = Duration::from_millis(50);
+    let guest = guest();
+    std::thread::scope(|scope| {
+        let busy = guest.recorder.hold_phases();
+        scope.spawn(|| guest.mark(Mark::DataBegin as u32));
+        // The mark waits for the phases, and keeps others from its text and its answer meanwhile.
+        let is_held = (0..10_000).any(|_| {
+            std::thread::sleep(Duration::from_millis(1));
+            guest.recorder.marks_are_held(PATIENCE)
+        });
+        drop(busy);
+        assert!(is_held, "another mark could have come between");
+    });
+    assert_eq!(guest.mark_answer(), wire::MARK_DONE);
+}
+
+#[test]
 fn only_whole_loads_of_the_port_of_marks_are_answered() {
     let ports = ports(guest());
     let mark = u64::from(wire::PORT_MARK - PORT_EXIT);
@@ -377,6 +402,94 @@ impl Counterpart for TwiceAsFast {
     }
 }
 
+/// Repeats an operation when two virtual CPUs have asked for one.
+#[derive(Debug)]
+struct TwoAtATime(Barrier);
+
+impl Counterpart for TwoAtATime {
+    fn measure(&self, _: Line, _: u32, _: u64) -> Option<Duration> {
+        self.0.wait();
+        Some(Duration::from_nanos(1))
+    }
+}
+
+fn comparison(line: u32, operations: u32) -> wire::Comparison {
+    wire::Comparison {
+        header: header::<wire::Comparison>(RecordKind::Comparison),
+        line,
+        operations,
+        bytes: 4096,
+        guest_ns: 1000,
+        native_ns: 0,
+    }
+}
+
+fn singles(line: u32, count: u32, address: u64) -> wire::Singles {
+    wire::Singles {
+        header: header::<wire::Singles>(RecordKind::Singles),
+        line,
+        count,
+        bytes: 4096,
+        timer_ns: 5,
+        address,
+    }
+}
+
+/// Hands over the same record from two virtual CPUs, and returns how many of them are kept.
+fn hand_twice<T: IntoBytes + Immutable>(guest: &Guest, record: &T) -> usize {
+    guest.ram.write(AT, record.as_bytes()).unwrap();
+    std::thread::scope(|scope| {
+        let threads = [0; 2].map(|_| scope.spawn(|| guest.record(AT as u32)));
+        let done = threads.map(|thread| thread.join().unwrap());
+        done.iter().filter(|done| **done == Recorded::Done).count()
+    })
+}
+
+#[test]
+fn two_virtual_cpus_report_no_more_than_one_may() {
+    let context = RunContext {
+        counterpart: Some(Arc::new(TwoAtATime(Barrier::new(2)))),
+        ..RunContext::default()
+    };
+    let guest = guest_with(aperture(), context);
+    guest.recorder.fill_but_one();
+    let line = Line::Submit as u32;
+    assert_eq!(hand_twice(&guest, &comparison(line, 1)), 1);
+    assert_eq!(hand_twice(&guest, &singles(line, 1, 0x8000)), 1);
+    let report = guest.report();
+    assert_eq!(report.samples.len(), SAMPLES_MAX);
+    assert_eq!(report.singles.len(), SINGLES_RECORDS_MAX);
+}
+
+/// Stops the VM while it repeats the second operation.
+#[derive(Debug, Default)]
+struct StoppedAtSecond {
+    stop: Arc<AtomicBool>,
+    begun: AtomicBool,
+}
+
+impl Counterpart for StoppedAtSecond {
+    fn measure(&self, _: Line, _: u32, _: u64) -> Option<Duration> {
+        if self.begun.swap(true, Ordering::Relaxed) {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+        Some(Duration::from_nanos(1))
+    }
+}
+
+#[test]
+fn single_operations_are_not_repeated_for_a_vm_that_must_stop() {
+    let counterpart = Arc::new(StoppedAtSecond::default());
+    let context = RunContext {
+        counterpart: Some(counterpart.clone()),
+        ..RunContext::default()
+    };
+    let guest = guest_that_stops(aperture(), context, &counterpart.stop);
+    let recorded = hand(&guest, &singles(Line::Submit as u32, 5, 0x8000)).0;
+    assert_eq!(recorded, Recorded::Done);
+    assert_eq!(guest.report().singles[0].native_ns.len(), 2);
+}
+
 #[test]
 fn single_operations_are_repeated_as_often_as_the_guest_did_them() {
     let context = RunContext {
@@ -386,14 +499,6 @@ fn single_operations_are_repeated_as_often_as_the_guest_did_them() {
     let guest = guest_with(aperture(), context);
     let times = [7_u64, 8, 9];
     guest.ram.write(0x8000, times.as_bytes()).unwrap();
-    let singles = |line: u32, count, address| wire::Singles {
-        header: header::<wire::Singles>(RecordKind::Singles),
-        line,
-        count,
-        bytes: 4096,
-        timer_ns: 5,
-        address,
-    };
     let line = Line::Submit;
     let recorded = hand(&guest, &singles(line as u32, 3, 0x8000)).0;
     assert_eq!(recorded, Recorded::Done);
@@ -423,16 +528,8 @@ fn samples_are_compared_at_once_and_kept_with_what_the_host_took() {
         ..RunContext::default()
     };
     let guest = guest_with(aperture(), context);
-    let sample = |line: u32, operations| wire::Comparison {
-        header: header::<wire::Comparison>(RecordKind::Comparison),
-        line,
-        operations,
-        bytes: 4096,
-        guest_ns: 1000,
-        native_ns: 0,
-    };
     let native = |line, operations| {
-        let (recorded, reply) = hand(&guest, &sample(line, operations));
+        let (recorded, reply) = hand(&guest, &comparison(line, operations));
         (recorded, reply.native_ns)
     };
     assert_eq!(native(Line::Submit as u32, 10), (Recorded::Done, 500));

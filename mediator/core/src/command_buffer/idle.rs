@@ -31,11 +31,20 @@ const BUSY_SLEEP: Duration = Duration::from_millis(1);
 /// Looks at the ring between two looks at the clock.
 const LOOKS: u32 = 64;
 
+/// What the clocks of a thread show.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    wall: Instant,
+    /// Processor time of the thread.
+    cpu: Duration,
+}
+
 /// How long to spin, learned (the idea is that of KVM's halt polling): work that came while
 /// spinning, or soon after, makes the next spin longer; a long sleep makes it shorter.
 pub(super) struct Idle {
     budget: Duration,
     crowd: Crowd,
+    now: fn() -> Moment,
 }
 
 /// Whether others want this thread's processor, as the last spins have shown.
@@ -55,6 +64,7 @@ impl Idle {
         Self {
             budget: SPIN_MIN,
             crowd: Crowd::default(),
+            now: Moment::now,
         }
     }
 
@@ -127,22 +137,30 @@ impl Idle {
         self.spin_on(&found, progress)
     }
 
-    /// Goes on with a spin, and looks at the processor time.
+    /// Goes on with a spin, and looks at the processor time. A driver may sleep when it is polled:
+    /// that time counts as time with the processor, because nobody else took it.
     fn spin_on(
         &mut self,
         found: impl Fn() -> bool,
         progress: &mut impl FnMut() -> Result<Progress, Fault>,
     ) -> Result<bool, Fault> {
-        let (begun, cpu_begun) = (Instant::now(), thread_cpu_time());
+        let begun = (self.now)();
+        let mut asleep = Duration::ZERO;
         let mut busy = true;
         loop {
             // Shows at once whether another thread wants the processor.
             std::thread::yield_now();
             let is_found = look(&found);
-            busy = busy && !is_found && progress()? == Progress::Busy;
-            let cpu = thread_cpu_time().saturating_sub(cpu_begun);
-            let crowded = self.crowd.learn(begun.elapsed().saturating_sub(cpu));
-            let spent = cpu >= self.budget - SPIN_MIN;
+            if busy && !is_found {
+                let polled = (self.now)();
+                busy = progress()? == Progress::Busy;
+                asleep += (self.now)().absent_since(&polled);
+            }
+            let now = (self.now)();
+            let present = now.cpu.saturating_sub(begun.cpu) + asleep;
+            let absent = now.absent_since(&begun).saturating_sub(asleep);
+            let crowded = self.crowd.learn(absent);
+            let spent = present >= self.budget - SPIN_MIN;
             if !crowded && (is_found || spent) {
                 self.crowd.forget();
             }
@@ -150,6 +168,22 @@ impl Idle {
                 return Ok(is_found);
             }
         }
+    }
+}
+
+impl Moment {
+    fn now() -> Self {
+        let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        Self {
+            wall: Instant::now(),
+            cpu: Duration::try_from(cpu).unwrap_or_default(),
+        }
+    }
+
+    /// Returns the time since `earlier` in which the thread did not run.
+    fn absent_since(&self, earlier: &Self) -> Duration {
+        let ran = self.cpu.saturating_sub(earlier.cpu);
+        (self.wall - earlier.wall).saturating_sub(ran)
     }
 }
 
@@ -198,14 +232,70 @@ fn look(found: &impl Fn() -> bool) -> bool {
     })
 }
 
-fn thread_cpu_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::try_from(time).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
+
+    thread_local! {
+        /// What the clocks of this test show, from their beginning.
+        static WALL: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+        static CPU: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+    }
+
+    fn shown() -> Moment {
+        static BEGUN: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
+        Moment {
+            wall: *BEGUN + WALL.get(),
+            cpu: CPU.get(),
+        }
+    }
+
+    fn run(time: Duration) {
+        CPU.set(CPU.get() + time);
+        WALL.set(WALL.get() + time);
+    }
+
+    fn be_away(time: Duration) {
+        WALL.set(WALL.get() + time);
+    }
+
+    /// Spins until the budget is spent. Each look takes 1 µs and is away for `look_away`, and each
+    /// poll sleeps for `poll_asleep`. Returns whether the spin was on a crowded processor, and how
+    /// many polls it made.
+    fn spin(look_away: Duration, poll_asleep: Duration) -> (bool, u32) {
+        let mut idle = Idle {
+            budget: SPIN_MAX,
+            crowd: Crowd::default(),
+            now: shown,
+        };
+        let looks = Cell::new(0_u32);
+        let found = || {
+            looks.set(looks.get() + 1);
+            if looks.get().is_multiple_of(LOOKS) {
+                run(Duration::from_micros(1));
+                be_away(look_away);
+            }
+            false
+        };
+        let mut polls = 0;
+        let mut progress = || {
+            polls += 1;
+            be_away(poll_asleep);
+            Ok(Progress::Busy)
+        };
+        assert_eq!(idle.spin_on(found, &mut progress), Ok(false));
+        (idle.crowd.seen, polls)
+    }
+
+    #[test]
+    fn a_driver_that_sleeps_when_polled_takes_no_processor_away() {
+        let (none, slice) = (Duration::ZERO, Duration::from_millis(1));
+        assert_eq!(spin(slice, none), (true, 1), "others have the processor");
+        assert_eq!(spin(none, slice), (false, 3), "the driver sleeps");
+        let (crowded, polls) = spin(none, none);
+        assert!(!crowded && polls > 100, "{polls} polls");
+    }
 
     fn waits_without_spin(crowd: &mut Crowd) -> usize {
         std::iter::from_fn(|| crowd.rests().then_some(())).count()

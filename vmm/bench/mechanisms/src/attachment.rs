@@ -30,12 +30,18 @@ const CARDS: u64 = 3;
 /// mechanisms `forward` and `trap`, and keeps the samples of all VMs. Every VM gets new devices,
 /// which have no allocations.
 pub struct Mechanisms {
-    backend: Arc<dyn Backend>,
+    /// What the devices and the host use; `None` if only the guest's own mechanism is measured.
+    host: Option<Host>,
     plan: Plan,
     taken: Arc<Mutex<Vec<Measurement>>>,
     singles: Arc<Mutex<Vec<SingleTimes>>>,
-    native: Arc<Mutex<Native>>,
     device: Option<Arc<PassthroughDevice>>,
+}
+
+/// The back end of the devices, and the host's own work on it.
+struct Host {
+    backend: Arc<dyn Backend>,
+    native: Arc<Mutex<Native>>,
 }
 
 causeway_vmm::debug_by_name!(Mechanisms);
@@ -58,13 +64,25 @@ impl Mechanisms {
         let card = Card::new(&backend, &never)?;
         let native = Native::new(card, host_bytes(effort))?;
         Ok(Self {
-            backend,
+            host: Some(Host {
+                backend,
+                native: Arc::new(Mutex::new(native)),
+            }),
+            ..Self::of_guest(effort)
+        })
+    }
+
+    /// Returns mechanisms without devices, for a guest that only uses its session. The process of
+    /// the VMM then does nothing on a GPU.
+    #[must_use]
+    pub fn of_guest(effort: Effort) -> Self {
+        Self {
+            host: None,
             plan: Plan::all(effort, 1),
             taken: Arc::default(),
             singles: Arc::default(),
-            native: Arc::new(Mutex::new(native)),
             device: None,
-        })
+        }
     }
 
     /// Sets the PCI device that is passed through to the guest, so that samples on the device's
@@ -98,6 +116,12 @@ impl Mechanisms {
         (taken.len(), taken.last().copied())
     }
 
+    fn native(&self) -> Option<Arc<Mutex<Native>>> {
+        self.host.as_ref().map(|host| Arc::clone(&host.native))
+    }
+}
+
+impl Host {
     fn card(&self, stop: &Arc<AtomicBool>) -> Result<Card, AttachError> {
         let card = Card::new(&self.backend, stop);
         card.map_err(|e| AttachError::Devices(e.into()))
@@ -119,12 +143,11 @@ impl Attach for Mechanisms {
             stop,
             ..
         } = *bay;
-        let low = low_ram(ram).map_err(AttachError::Devices)?;
         let samples = Samples {
             ram: Arc::clone(ram),
             plan: self.plan,
             taken: Arc::clone(&self.taken),
-            native: Arc::clone(&self.native),
+            native: self.native(),
             device: self.device.clone(),
         };
         ports.insert(Port(PORT_SAMPLE), 4, Arc::new(samples))?;
@@ -132,13 +155,17 @@ impl Attach for Mechanisms {
             ram: Arc::clone(ram),
             plan: self.plan,
             taken: Arc::clone(&self.singles),
-            native: Arc::clone(&self.native),
+            native: self.native(),
             device: self.device.clone(),
         };
         ports.insert(Port(PORT_SINGLES), 4, Arc::new(singles))?;
-        let forward = Forward::new(self.card(stop)?, low, Arc::clone(stop));
+        let Some(host) = &self.host else {
+            return Ok(());
+        };
+        let low = low_ram(ram).map_err(AttachError::Devices)?;
+        let forward = Forward::new(host.card(stop)?, low, Arc::clone(stop));
         ports.insert(Port(PORT_FORWARD), 4, Arc::new(forward))?;
-        let trap = Trap::new(self.card(stop)?);
+        let trap = Trap::new(host.card(stop)?);
         let memory = Arc::new(TrapMemory(Arc::clone(&trap)));
         let registers = Arc::new(TrapRegisters(trap));
         mmio.insert(GuestAddress(trap::MEMORY), trap::MEMORY_BYTES, memory)?;

@@ -31,7 +31,8 @@ pub(crate) struct Samples {
     /// The plan of the benchmark. Samples of cells that it does not allow are refused.
     pub plan: Plan,
     pub taken: Arc<Mutex<Vec<Measurement>>>,
-    pub native: Arc<Mutex<Native>>,
+    /// The host's own work on the card; `None` if the host takes no samples.
+    pub native: Option<Arc<Mutex<Native>>>,
     pub device: Option<Arc<PassthroughDevice>>,
 }
 
@@ -75,15 +76,15 @@ impl Samples {
 
     /// Returns the sample as it is, or as the host has taken it, if it could.
     fn complete(&self, sample: Sample) -> Option<Measurement> {
-        let mut native = self.native.lock();
         let cell = &sample.cell;
+        if !cell.mechanism.is_native() {
+            let cpu_ns = None;
+            return Some(Measurement { sample, cpu_ns });
+        }
+        let mut native = self.native.as_ref()?.lock();
         let time = match cell.mechanism {
-            MechanismKind::Native => native.measure(cell)?,
             MechanismKind::NativeBar => native.measure_on(self.device.as_ref()?, cell)?,
-            _ => {
-                let cpu_ns = None;
-                return Some(Measurement { sample, cpu_ns });
-            }
+            _ => native.measure(cell)?,
         };
         let ns = nanoseconds(time.elapsed);
         Some(Measurement {

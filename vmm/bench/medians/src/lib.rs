@@ -104,6 +104,28 @@ impl Ratio {
     }
 }
 
+/// The less favourable of the ratios that were measured alone and in turn.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Quoted {
+    /// The greater of both.
+    #[serde(flatten)]
+    pub ratio: Ratio,
+    /// How it was measured: `alone` or `in turn`.
+    pub measured: &'static str,
+}
+
+impl Quoted {
+    /// Returns the less favourable ratio, or `None` unless there are both.
+    pub fn of(alone: Option<Ratio>, in_turn: Option<Ratio>) -> Option<Self> {
+        let (alone, in_turn) = alone.zip(in_turn)?;
+        let (ratio, measured) = match alone.median >= in_turn.median {
+            true => (alone, "alone"),
+            false => (in_turn, "in turn"),
+        };
+        Some(Self { ratio, measured })
+    }
+}
+
 /// Returns the median of `samples`, or `None` if there are none. If their number is even, the
 /// median is the mean of the two in the middle.
 pub fn median_of(samples: &[f64]) -> Option<f64> {

@@ -1,12 +1,14 @@
 //! Results of each cell, from samples and phases.
 
 use causeway_bench_mechanisms::{Measurement, SingleTimes};
-use causeway_bench_workloads::Cell;
 use causeway_bench_workloads::singles::{SINGLES_MIN, Single};
+use causeway_bench_workloads::{Cell, MechanismKind};
 use serde::Serialize;
 
 use super::counts::{ExitReport, KvmCounts, disagreement};
-use causeway_bench_medians::{self as medians, Distribution, NotTimed, Ratio, Singles, median_of};
+use causeway_bench_medians::{
+    self as medians, Distribution, NotTimed, Quoted, Ratio, Singles, median_of,
+};
 use causeway_run::report::PhaseReport;
 
 // A guest takes as many single times as a percentile needs.
@@ -47,6 +49,24 @@ pub struct CellReport {
     /// VM exits during the samples; absent for cells of the host, and if exits were not counted in
     /// one of the samples.
     pub exits: Option<ExitReport>,
+    /// Results of the same cell while the other side's process held no context on the GPU; absent if
+    /// that was not measured, as on the software back end.
+    pub alone: Option<AloneReport>,
+    /// The less favourable of the ratios to the host alone and in turn; absent unless both were
+    /// measured.
+    pub quoted: Option<Quoted>,
+}
+
+/// Results of a cell that was measured alone.
+#[derive(Debug, Serialize)]
+pub struct AloneReport {
+    /// Times of one operation.
+    pub time: Distribution,
+    /// Ratio of the median time to that of the host alone; absent for the host, and if the host was
+    /// not measured.
+    pub over_native: Option<Ratio>,
+    /// Times of operations that were timed one by one.
+    pub single: Singles,
 }
 
 impl CellReport {
@@ -80,7 +100,19 @@ impl CellReport {
             exits: phases
                 .filter(|_| !is_native)
                 .and_then(|phases| ExitReport::of(phases, counts)),
+            alone: None,
+            quoted: None,
         })
+    }
+
+    /// Returns what identifies the cell: workload, size and mechanism.
+    pub const fn key(&self) -> (&'static str, u64, &'static str) {
+        (self.workload, self.size, self.mechanism)
+    }
+
+    /// Returns whether the host does the work itself.
+    pub fn is_native(&self) -> bool {
+        MechanismKind::named(self.mechanism).is_some_and(MechanismKind::is_native)
     }
 }
 
@@ -191,9 +223,9 @@ fn over_native(cell: &Cell, mine: &[&Measurement], taken: &[Measurement]) -> Opt
 pub mod tests {
     use super::*;
     use crate::exits::counts::tests::phase as counted;
+    use causeway_bench_workloads::WorkloadKind;
     use causeway_bench_workloads::host_interface::sample::Sample;
     use causeway_bench_workloads::measurement_plan::Effort;
-    use causeway_bench_workloads::{MechanismKind, WorkloadKind};
 
     /// A launch, waited for.
     pub fn cell(mechanism: MechanismKind) -> Cell {

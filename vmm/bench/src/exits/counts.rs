@@ -134,7 +134,7 @@ pub fn add(sum: &mut BTreeMap<String, u64>, counts: &BTreeMap<String, u64>) {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use causeway_testdev::Phase;
+    use causeway_testdev::{EndedBy, Phase};
 
     /// A phase of so many operations with accesses to memory and ports, by the VMM and by KVM,
     /// which also emulated.
@@ -151,6 +151,8 @@ pub mod tests {
                 operations,
                 bytes: 0,
                 doorbells: 0,
+                kvm_doorbells: Some(0),
+                ended_by: EndedBy::Mark,
                 duration_ns: 1,
                 cpu_ns: 7 * operations,
                 kvm_exits: counts(&["mmio_exits", "io_exits", "insn_emulation"], &kvm),

@@ -13,7 +13,7 @@ use causeway_bench_medians::SingleTimes;
 type Column = (&'static str, fn(&CellReport) -> String);
 
 /// All columns. New ones are added at the end only, because programs may read columns by number.
-const COLUMNS: [Column; 33] = [
+const COLUMNS: [Column; 37] = [
     ("workload", |cell| cell.workload.to_owned()),
     ("size", |cell| cell.size.to_string()),
     ("unit", |cell| cell.unit.to_owned()),
@@ -81,6 +81,19 @@ const COLUMNS: [Column; 33] = [
         single(cell, |times| times.timer_ns)
     }),
     ("single_missing", |cell| text(cell.single.reason())),
+    ("alone_median_ns", |cell| {
+        text(cell.alone.as_ref().map(|alone| alone.time.median_ns))
+    }),
+    ("alone_over_native", |cell| {
+        let ratio = cell.alone.as_ref().and_then(|alone| alone.over_native);
+        text(ratio.map(|ratio| ratio.median))
+    }),
+    ("quoted_over_native", |cell| {
+        text(cell.quoted.map(|quoted| quoted.ratio.median))
+    }),
+    ("quoted_measured", |cell| {
+        text(cell.quoted.map(|quoted| quoted.measured))
+    }),
 ];
 /// Name of the column with the reason of an omission.
 const MISSING: &str = "missing";

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 mod axis;
 mod cost;
 mod figure;
-mod fit;
+pub(super) mod fit;
 mod plots;
 mod tables;
 
@@ -312,6 +312,41 @@ mod tests {
         let page = page(&report).unwrap();
         assert!(page.contains("not passed: passed; 1 counts or samples are wrong"));
         assert!(page.contains("<li>load 65536 trap: KVM counted &lt;1&gt;</li>"));
+    }
+
+    #[test]
+    fn a_page_names_the_rows_whose_times_include_waits_for_a_processor() {
+        let mut report = empty();
+        assert!(!page(&report).unwrap().contains("processor taken"));
+        report.crowded_waits = Some(1234);
+        let page = page(&report).unwrap();
+        assert!(page.contains("<p>rows of `mediated`: "), "{page}");
+        assert!(page.contains(" 1234 times "), "{page}");
+    }
+
+    #[test]
+    fn a_page_has_cells_alone_beside_the_same_in_turn() {
+        use crate::exits::alone;
+        let mut report = empty();
+        report.cells = vec![
+            cell("load", "mediated", None, [8.0; 6]),
+            cell("load", "native", None, [10.0; 6]),
+        ];
+        assert!(!page(&report).unwrap().contains("Alone and in turn"));
+        let measured = [
+            cell("load", "mediated", None, [9.0; 6]),
+            cell("load", "native", None, [6.0; 6]),
+        ];
+        alone::add(&mut report.cells, &measured);
+        let page = page(&report).unwrap();
+        assert!(
+            page.contains("<caption>Alone and in turn</caption>"),
+            "{page}"
+        );
+        assert!(
+            page.contains("<td>9.00 ns</td><td>1.50 (1.50-1.50)</td><td>8.00 ns</td>"),
+            "{page}"
+        );
     }
 
     #[test]

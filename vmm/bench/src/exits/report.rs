@@ -11,13 +11,16 @@ use causeway_vmm::outcome::VmResult;
 use causeway_vmm::passthrough::DeviceReport;
 use serde::Serialize;
 
+use super::alone;
 use super::cells::{CellReport, faults_of_counting};
 use super::counts::KvmCounts;
 use super::omission::{Omission, left_out, not_reached};
 use causeway_run::RunOutcome;
 use causeway_run::report::PhaseReport;
+use causeway_run::table;
 use causeway_run::tracepoints::TracepointReport;
 use causeway_terminal::{Failure, Origin};
+use causeway_testdev::EndedBy;
 
 /// Name and version of the report's format. Fields may be added; if the meaning of a field changes,
 /// so does the number.
@@ -56,6 +59,10 @@ pub struct ExitsReport {
     /// Exits of the VM as KVM's tracepoints count them; absent without `--tracepoints`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tracepoints: Option<TracepointReport>,
+    /// How often other threads had the processor on which consumers waited, while all mechanisms
+    /// were measured in turn. It touches the times of mechanism `mediated`; absent if too seldom.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub crowded_waits: Option<u64>,
     /// Devices that were passed through to the guest.
     pub devices: Vec<DeviceReport>,
     /// Results of all cells that were measured. A cell is a workload at one size by one mechanism.
@@ -64,6 +71,9 @@ pub struct ExitsReport {
     pub missing: Vec<Omission>,
     #[serde(skip)]
     plan: Plan,
+    /// Cells that were measured alone.
+    #[serde(skip)]
+    alone: Vec<CellReport>,
 }
 
 /// An error in counts or samples, which makes the benchmark fail.
@@ -101,10 +111,12 @@ impl ExitsReport {
             result: String::from("not run"),
             problems: Vec::new(),
             tracepoints: None,
+            crowded_waits: None,
             devices: Vec::new(),
             cells: Vec::new(),
             missing: left_out(plan),
             plan,
+            alone: Vec::new(),
         }
     }
 
@@ -143,6 +155,7 @@ impl ExitsReport {
             backend: finished.report.backend.name.clone(),
             result: outcome.map_or_else(String::new, |outcome| outcome.result.to_string()),
             tracepoints: finished.report.tracepoints.clone(),
+            crowded_waits: finished.report.vms.first().and_then(table::crowded_waits),
             devices: outcome.map_or_else(Vec::new, |outcome| outcome.devices.clone()),
             ..self
         };
@@ -172,6 +185,22 @@ impl ExitsReport {
             cell.take_singles(singles);
         }
         self
+    }
+
+    /// Adds `alone`, the report of a run that measured some of the mechanisms alone.
+    pub fn take_alone(&mut self, alone: Self) {
+        self.problems
+            .extend(alone.problems.into_iter().map(|problem| Problem {
+                phase: format!("alone: {}", problem.phase),
+                ..problem
+            }));
+        self.passed &= alone.passed;
+        if !alone.passed {
+            self.result = format!("alone: {}", alone.result);
+        }
+        self.alone.extend(alone.cells);
+        alone::add(&mut self.cells, &self.alone);
+        self.origin = self.origin.clone().ended();
     }
 
     /// If `refused` is given, makes it the reason why cells of mechanism `passthrough` are missing.
@@ -243,14 +272,16 @@ fn is_of(taken: &[Measurement], cell: &Cell) -> bool {
     taken.iter().any(|taken| taken.sample.cell == *cell)
 }
 
-/// The counted phases of each cell: all but the first, which warms up pages, clocks and caches.
+/// The counted phases of each cell: all but the first, which warms up pages, clocks and caches, and
+/// one that the end of the VM cut off, which has no sample.
 struct CellPhases<'p>(BTreeMap<String, Vec<&'p PhaseReport>>);
 
 impl<'p> CellPhases<'p> {
     fn of(plan: Plan, phases: &'p [PhaseReport]) -> Self {
         let guests = plan.cells().filter(|cell| !cell.mechanism.is_native());
         let phases_of = |name: &str| -> Vec<&PhaseReport> {
-            let named = phases.iter().filter(|phase| phase.phase.name == name);
+            let whole = phases.iter().filter(|p| p.phase.ended_by == EndedBy::Mark);
+            let named = whole.filter(|phase| phase.phase.name == name);
             named.skip(1).collect()
         };
         let named = guests.map(|cell| cell.to_string());

@@ -9,7 +9,7 @@ use super::cells::CellReport;
 use super::counts::ExitReport;
 use super::report::ExitsReport;
 use causeway_bench_medians::figures::{count, dash, ratio, time, time_within};
-use causeway_bench_medians::{Singles, timers};
+use causeway_bench_medians::{Quoted, Ratio, Singles, timers};
 
 /// Headings of the columns.
 pub const COLUMNS: [&str; 13] = [
@@ -42,6 +42,9 @@ pub fn render(report: &ExitsReport) -> String {
         let _ = writeln!(out, "{}\n", causeway_run::table::passed_through(device));
     }
     let _ = writeln!(out, "{}\n", cells(&report.cells).trim_fmt());
+    if let Some(alone) = alone(&report.cells) {
+        let _ = writeln!(out, "{}\n{ALONE}\n", alone.trim_fmt());
+    }
     for missing in &report.missing {
         let _ = writeln!(
             out,
@@ -50,6 +53,9 @@ pub fn render(report: &ExitsReport) -> String {
         );
     }
     let _ = writeln!(out, "\n{}", legend(&report.cells));
+    if let Some(crowded) = crowded(report) {
+        let _ = writeln!(out, "{crowded}");
+    }
     if let Some(traced) = &report.tracepoints {
         let _ = writeln!(out, "{traced}");
     }
@@ -58,6 +64,17 @@ pub fn render(report: &ExitsReport) -> String {
     }
     let _ = writeln!(out, "guest: {}", report.result);
     out
+}
+
+/// Returns a text that names the rows whose times include waits for a processor, if consumers often
+/// had none.
+pub fn crowded(report: &ExitsReport) -> Option<String> {
+    let waits = report.crowded_waits?;
+    Some(format!(
+        "rows of `mediated`: the thread that executes the guest's packets found its processor \
+         taken by other threads {waits} times (the guest's, or other load), and times include \
+         that; the other mechanisms execute on the thread that asks, and share no processor"
+    ))
 }
 
 /// Returns the text below the table that explains its columns.
@@ -92,6 +109,48 @@ fn cells(cells: &[CellReport]) -> Table {
         column.set_padding((0, if place < TEXTS { 2 } else { 1 }));
     }
     table
+}
+
+/// Headings of the table of cells that were measured alone, too.
+pub const ALONE_COLUMNS: [&str; 8] = [
+    "workload",
+    "size",
+    "mechanism",
+    "alone",
+    "/ native alone",
+    "in turn",
+    "/ native in turn",
+    "less favourable",
+];
+/// What the table of cells that were measured alone says.
+pub const ALONE: &str = "alone: the process of the other side holds no context on the GPU, and the \
+     ratio is that of the medians; in turn: all mechanisms are measured in turn; summaries quote \
+     the less favourable ratio";
+
+/// Returns the table of cells that were measured alone, or `None` if there are none.
+fn alone(cells: &[CellReport]) -> Option<Table> {
+    let rows: Vec<_> = alone_rows(cells).collect();
+    let figures = TEXTS..ALONE_COLUMNS.len();
+    (!rows.is_empty()).then(|| aligned(ALONE_COLUMNS, rows, figures))
+}
+
+/// Returns the texts of a row for each cell that was measured alone.
+pub fn alone_rows(cells: &[CellReport]) -> impl Iterator<Item = [String; ALONE_COLUMNS.len()]> {
+    let shown = |of: Option<Ratio>| of.map_or_else(dash, ratio);
+    cells.iter().filter_map(move |cell| {
+        let alone = cell.alone.as_ref()?;
+        let quoted = |quoted: Quoted| format!("{} {}", ratio(quoted.ratio), quoted.measured);
+        Some([
+            cell.workload.to_owned(),
+            size(cell),
+            cell.mechanism.to_owned(),
+            time(alone.time.median_ns),
+            shown(alone.over_native),
+            time(cell.time.median_ns),
+            shown(cell.over_native),
+            cell.quoted.map_or_else(dash, quoted),
+        ])
+    })
 }
 
 /// Returns for each cell the texts of its row in the table, and whether it is the first cell of its
@@ -191,6 +250,16 @@ mod tests {
         let texts = texts(true, &cell);
         assert_eq!(texts[4], "10.0 ns", "no interval of one sample");
         assert_eq!(texts[7..12], ["5", "-", "0", "-", "-"]);
+    }
+
+    #[test]
+    fn rows_whose_times_include_waits_for_a_processor_are_named() {
+        let mut report = empty();
+        assert!(!render(&report).contains("processor taken"));
+        report.crowded_waits = Some(77);
+        let text = render(&report);
+        assert!(text.contains("\nrows of `mediated`: "), "{text}");
+        assert!(text.contains(" 77 times "), "{text}");
     }
 
     #[test]

@@ -6,13 +6,13 @@ use std::time::Instant;
 use causeway_bench_workloads::singles::timer_cost;
 use causeway_bench_workloads::{LINES, Line};
 use causeway_run::report::{EmulatedExits, PhaseReport};
-use causeway_testdev::{Figure, Report, Sample, Singles as SingleRecord};
+use causeway_testdev::{EndedBy, Figure, Report, Sample, Singles as SingleRecord};
 use causeway_vmm::host::Host;
 use serde::Serialize;
 
 use super::alone::Alone;
 use crate::exits::counts::add;
-use causeway_bench_medians::{Distribution, NotTimed, Ratio, Singles};
+use causeway_bench_medians::{Distribution, NotTimed, Quoted, Ratio, Singles};
 use causeway_terminal::Origin;
 
 /// Name and version of the report's format. Fields may be added; if the meaning of a field changes,
@@ -87,7 +87,7 @@ pub struct LineReport {
     pub alone: Option<AloneReport>,
     /// The less favourable of the ratios alone and in turn, which summaries quote; absent unless
     /// both were measured.
-    pub quoted: Option<QuotedRatio>,
+    pub quoted: Option<Quoted>,
 }
 
 /// Times of one line while the other side's process held no context on the GPU.
@@ -105,16 +105,6 @@ pub struct AloneReport {
     pub native_single: Option<Singles>,
     /// VM exits during the samples of the guest.
     pub exits: ExitReport,
-}
-
-/// The less favourable of two ratios.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct QuotedRatio {
-    /// The greater of both.
-    #[serde(flatten)]
-    pub ratio: Ratio,
-    /// How it was measured: `alone` or `in turn`.
-    pub measured: &'static str,
 }
 
 /// VM exits during the samples of one line.
@@ -192,7 +182,7 @@ impl LineReport {
             native,
             guest_over_native,
             exits: ExitReport::of(phases),
-            quoted: QuotedRatio::of(ratio_alone, guest_over_native),
+            quoted: Quoted::of(ratio_alone, guest_over_native),
             alone,
         })
     }
@@ -228,17 +218,6 @@ impl AloneReport {
             native,
             exits: ExitReport::of(&phases_of(phases, line, bytes)),
         })
-    }
-}
-
-impl QuotedRatio {
-    fn of(alone: Option<Ratio>, in_turn: Option<Ratio>) -> Option<Self> {
-        let (alone, in_turn) = alone.zip(in_turn)?;
-        let (ratio, measured) = match alone.median >= in_turn.median {
-            true => (alone, "alone"),
-            false => (in_turn, "in turn"),
-        };
-        Some(Self { ratio, measured })
     }
 }
 
@@ -290,10 +269,12 @@ fn per_operation(ns: u64, sample: &Sample) -> f64 {
     ns as f64 / f64::from(sample.operations)
 }
 
-/// Returns the phases in which the guest measured a line at one size.
+/// Returns the phases in which the guest measured a line at one size, without one that the end of
+/// the VM cut off.
 fn phases_of(phases: &[PhaseReport], line: Line, bytes: u64) -> Vec<&PhaseReport> {
     let phases = phases.iter().filter(|PhaseReport { phase, .. }| {
-        phase.name == line.name() && phase.bytes == bytes * phase.operations
+        let is_whole = phase.ended_by == EndedBy::Mark;
+        is_whole && phase.name == line.name() && phase.bytes == bytes * phase.operations
     });
     phases.collect()
 }
@@ -347,12 +328,22 @@ mod tests {
             operations: 10,
             bytes: 0,
             doorbells: 1,
+            kvm_doorbells: Some(1),
+            ended_by: EndedBy::Mark,
             duration_ns: 1,
             cpu_ns: 1,
             kvm_exits: counts(&[("mmio_exits", mmio), ("io_exits", 0), ("exits", 7)]),
             vmm_exits: counts(&[("mmio:bar0:control_doorbell", by_vmm), ("hlt", 3)]),
         };
         PhaseReport { vm: 0, phase }
+    }
+
+    #[test]
+    fn a_phase_that_was_cut_off_is_of_no_line() {
+        let mut cut = [phase(0, 0)];
+        assert_eq!(phases_of(&cut, Line::Pipelined, 0).len(), 1);
+        cut[0].phase.ended_by = EndedBy::Host;
+        assert!(phases_of(&cut, Line::Pipelined, 0).is_empty());
     }
 
     #[test]

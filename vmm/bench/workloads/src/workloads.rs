@@ -270,12 +270,21 @@ const fn exits_max(effort: Effort) -> u64 {
     }
 }
 
-/// Returns the number of operations in a sample: `wanted`, or fewer so that the sample takes at
-/// most [`exits_max`] exits. Each operation takes `exits_each`. Returns `None` if not even one
-/// operation fits.
+/// Returns how many exits are enough for a sample of several operations. Most of the time of a
+/// quick benchmark goes to exits.
+const fn exits_enough(effort: Effort) -> u64 {
+    match effort {
+        Effort::Quick => 3 << 10,
+        Effort::Full => exits_max(effort),
+    }
+}
+
+/// Returns the number of operations in a sample: `wanted`, or fewer so that several take at most
+/// [`exits_enough`] exits, and one at most [`exits_max`]. Each operation takes `exits_each`.
+/// Returns `None` if one operation takes more.
 fn within_exits(effort: Effort, wanted: u64, exits_each: u64) -> Option<u64> {
-    let fit = exits_max(effort) / exits_each.max(1);
-    Some(wanted.min(fit)).filter(|operations| *operations != 0)
+    let enough = exits_enough(effort) / exits_each.max(1);
+    (exits_each <= exits_max(effort)).then_some(wanted.min(enough.max(1)))
 }
 
 /// Returns how many operations on `bytes` bytes take long enough to be timed; at most `most`.
@@ -305,6 +314,26 @@ mod tests {
             assert_eq!(WorkloadKind::named(workload.name()), Some(workload));
         }
         assert_eq!(WorkloadKind::from_wire(WORKLOADS.len() as u64), None);
+    }
+
+    #[test]
+    fn samples_take_as_many_exits_as_are_enough_or_one_operation() {
+        let quick = |wanted, exits_each| within_exits(Effort::Quick, wanted, exits_each);
+        assert_eq!(quick(200, 4), Some(200));
+        assert_eq!(quick(32, 512), Some(6), "3072 exits");
+        assert_eq!(
+            quick(32, 8192),
+            Some(1),
+            "more than enough, and one operation"
+        );
+        assert_eq!(quick(32, 12_288), Some(1));
+        assert_eq!(quick(32, 12_289), None);
+        assert_eq!(quick(32, 0), Some(32));
+        let full = |exits_each| within_exits(Effort::Full, 32, exits_each);
+        assert_eq!(
+            [full(512), full(8192), full(65_537)],
+            [Some(32), Some(8), None]
+        );
     }
 
     #[test]

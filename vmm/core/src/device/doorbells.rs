@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vmm_sys_util::eventfd::EventFd;
 
+use super::signal_count::SignalCount;
 use crate::hypervisor::IoEvents;
 
 /// The places of doorbells in a BAR of a PCI function.
@@ -38,6 +39,8 @@ const OF_BAR_4: DoorbellPlaces = DoorbellPlaces {
 pub struct Doorbells {
     places: DoorbellPlaces,
     events: Arc<dyn IoEvents>,
+    /// Whether [`Self::taken_by_kvm`] counts.
+    is_counted: bool,
     state: Mutex<State>,
 }
 
@@ -45,7 +48,44 @@ pub struct Doorbells {
 struct State {
     /// Guest-physical address of the BAR, if the guest lets it be decoded.
     base: Option<u64>,
-    bound: BTreeMap<u32, Arc<EventFd>>,
+    bound: BTreeMap<u32, Bound>,
+    /// Stores to doorbells that are no longer bound, which KVM took.
+    taken_before: u64,
+    /// Whether the count of a doorbell could not be read.
+    is_unknown: bool,
+}
+
+/// The binding of a doorbell to an event.
+struct Bound {
+    event: Arc<EventFd>,
+    /// The counter of `event`, and its value when the doorbell was bound; `None` if the signals are
+    /// not counted, or cannot be.
+    counter: Option<(SignalCount, u64)>,
+    /// Signals that came from [`Doorbells::ring`], after an exit.
+    rung_here: u64,
+}
+
+impl Bound {
+    fn to(event: Arc<EventFd>, is_counted: bool) -> Self {
+        let count = || {
+            let counter = SignalCount::of(&event).ok()?;
+            let first = counter.read()?;
+            Some((counter, first))
+        };
+        Self {
+            counter: is_counted.then(count).flatten(),
+            event,
+            rung_here: 0,
+        }
+    }
+
+    /// Returns how many stores KVM has taken since the doorbell was bound; `None` if unknown.
+    fn taken(&self) -> Option<u64> {
+        let (counter, first) = self.counter.as_ref()?;
+        // A worker process has the event, too, and may read it, which resets it.
+        let signals = counter.read()?.saturating_sub(*first);
+        Some(signals.saturating_sub(self.rung_here))
+    }
 }
 
 debug_by_name!(Doorbells);
@@ -55,16 +95,20 @@ impl Doorbells {
     /// the BAR has no guest-physical address. `events` is the hypervisor interface through which
     /// events are registered.
     pub fn new(events: Arc<dyn IoEvents>) -> Self {
-        Self::at(OF_BAR_4, events)
+        Self {
+            is_counted: true,
+            ..Self::at(OF_BAR_4, events)
+        }
     }
 
     /// Returns doorbells at `places` in a BAR of a PCI function other than Causeway's. At first no
     /// doorbell is bound, and the BAR has no guest-physical address. `events` is the hypervisor
-    /// interface through which events are registered.
+    /// interface through which events are registered. Stores to these doorbells are not counted.
     pub fn at(places: DoorbellPlaces, events: Arc<dyn IoEvents>) -> Self {
         Self {
             places,
             events,
+            is_counted: false,
             state: Mutex::default(),
         }
     }
@@ -86,17 +130,40 @@ impl Doorbells {
         if let Some(base) = state.base {
             self.events.register(self.address(base, index), &event)?;
         }
-        state.bound.insert(index, event);
+        let bound = Bound::to(event, self.is_counted);
+        state.bound.insert(index, bound);
         Ok(())
+    }
+
+    /// Returns how many stores to doorbells KVM has taken by itself, as the events' own counters
+    /// say. `None` if that is not known: these doorbells are not counted, or the host tells no
+    /// counter, for lack of `/proc`.
+    ///
+    /// Whoever holds an event can change its counter. That is this process and, with the session in
+    /// a worker process, that process.
+    pub fn taken_by_kvm(&self) -> Option<u64> {
+        let state = self.state.lock();
+        if state.is_unknown || !self.is_counted {
+            return None;
+        }
+        let bound = state.bound.values().map(Bound::taken);
+        bound
+            .sum::<Option<u64>>()
+            .map(|taken| taken + state.taken_before)
     }
 
     /// Ends the binding of doorbell `index` to an event. Does nothing if the doorbell is not bound.
     pub fn unbind(&self, index: u32) {
         let mut state = self.state.lock();
-        if let Some(event) = state.bound.remove(&index)
-            && let Some(base) = state.base
-        {
-            self.unregister(base, index, &event);
+        let Some(bound) = state.bound.remove(&index) else {
+            return;
+        };
+        if let Some(base) = state.base {
+            self.unregister(base, index, &bound.event);
+        }
+        match bound.taken() {
+            Some(taken) => state.taken_before += taken,
+            None => state.is_unknown = true,
         }
     }
 
@@ -106,7 +173,10 @@ impl Doorbells {
     pub fn ring(&self, index: u32) -> bool {
         // A worker process may have filled the event, or may do so at any time: then the vCPU that
         // stores waits until it is kicked, but nobody waits for a lock that it holds.
-        let event = self.state.lock().bound.get(&index).map(Arc::clone);
+        let event = self.state.lock().bound.get_mut(&index).map(|bound| {
+            bound.rung_here += 1;
+            Arc::clone(&bound.event)
+        });
         event.is_some_and(|event| !has_room(&event) || event.write(1).is_ok())
     }
 
@@ -122,15 +192,16 @@ impl Doorbells {
             return Ok(());
         }
         if let Some(old) = state.base.take() {
-            for (&index, event) in &state.bound {
-                self.unregister(old, index, event);
+            for (&index, bound) in &state.bound {
+                self.unregister(old, index, &bound.event);
             }
         }
         let Some(new) = base else { return Ok(()) };
-        for (position, (&index, event)) in state.bound.iter().enumerate() {
-            if let Err(e) = self.events.register(self.address(new, index), event) {
-                for (&index, event) in state.bound.iter().take(position) {
-                    self.unregister(new, index, event);
+        for (position, (&index, bound)) in state.bound.iter().enumerate() {
+            let address = self.address(new, index);
+            if let Err(e) = self.events.register(address, &bound.event) {
+                for (&index, bound) in state.bound.iter().take(position) {
+                    self.unregister(new, index, &bound.event);
                 }
                 return Err(e);
             }
@@ -241,6 +312,36 @@ mod tests {
         assert!(doorbells.ring(7) && !doorbells.ring(8));
         assert_eq!(event.read().unwrap(), 1);
     }
+
+    #[test]
+    fn only_stores_that_kvm_takes_are_counted() {
+        let (doorbells, _) = doorbells();
+        let event = event();
+        // As KVM does at a store.
+        let store = || event.write(1).unwrap();
+        store();
+        doorbells.bind(7, &event).unwrap();
+        assert_eq!(doorbells.taken_by_kvm(), Some(0), "not those before");
+        store();
+        store();
+        assert!(doorbells.ring(7));
+        assert_eq!(doorbells.taken_by_kvm(), Some(2), "not those of the VMM");
+        doorbells.unbind(7);
+        store();
+        assert_eq!(doorbells.taken_by_kvm(), Some(2), "not those after");
+        doorbells.bind(7, &event).unwrap();
+        store();
+        assert_eq!(doorbells.taken_by_kvm(), Some(3));
+        assert_eq!(event.read().unwrap(), 6);
+        assert_eq!(
+            doorbells.taken_by_kvm(),
+            Some(2),
+            "never below what was kept"
+        );
+        let others = Doorbells::at(OF_BAR_4, Arc::new(Fake::default()));
+        assert_eq!(others.taken_by_kvm(), None);
+    }
+
     #[test]
     fn a_full_event_holds_no_store_up() {
         let (doorbells, _) = doorbells();

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use crate::aperture::Aperture;
 use crate::bus::{BusError, MmioBus, PortBus};
+use crate::counters::ExitKey;
 use crate::exit_counts::VmExits;
 use crate::memory::GuestRam;
 use crate::outcome::VmResult;
@@ -27,6 +28,12 @@ pub trait Attach: Send + Sync + Debug {
     /// Makes every access of the guest that waits in these devices complete. The VM calls this
     /// after it has set [`Bay::stop`].
     fn wake(&self) {}
+
+    /// Tells the devices that the VM has come to its end. Its virtual CPUs may still run: the host
+    /// has not interrupted any of them for that. `exit` is the exit by which the guest ended the
+    /// VM, which KVM and the VMM have counted; `None` if the host ends it. If several virtual CPUs
+    /// end the VM, or the host does, too, this is called for each; the first call counts.
+    fn ending(&self, _exit: Option<ExitKey>) {}
 
     /// Tells the devices that the VM ended with `result`. The event loop calls this once.
     fn vm_ended(&self, _result: &VmResult) {}

@@ -69,13 +69,14 @@ impl Board {
         }
         let passed = pass_through(&mut devices, processors, &mmio, &mut bars, config)?;
         fill_ports(&ports, devices, Arc::clone(&console))?;
+        let exits = exits.clone().with_doorbells(&host.doorbells);
         for attached in &config.attached {
             attached.attach(&Bay {
                 ports: &ports,
                 mmio: &mmio,
                 ram,
                 aperture: &host.aperture,
-                exits,
+                exits: &exits,
                 tsc_khz: processors.tsc_khz,
                 stop,
             })?;

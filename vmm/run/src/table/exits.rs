@@ -108,6 +108,7 @@ mod tests {
             duration_ns: 1,
             kvm_exits: counts(&[("exits", 7)]),
             vmm_exits: counts(&[("io:console:data", 5)]),
+            kvm_doorbells: None,
         });
         let table = table(&vm);
         assert_eq!(line(&table, "io console"), "io console VMM 12 5");

@@ -165,6 +165,8 @@ pub mod tests {
                 io_per_operation: io,
                 ..ExitReport::default()
             }),
+            alone: None,
+            quoted: None,
         }
     }
 

@@ -17,6 +17,9 @@ pub fn every_cell(out: &mut String, report: &ExitsReport) {
         "<h2>Every cell</h2>\n<p class=\"quiet\">{}.</p>\n",
         escaped(&table::legend(&report.cells))
     );
+    if let Some(crowded) = table::crowded(report) {
+        let _ = writeln!(out, "<p>{}.</p>", escaped(&crowded));
+    }
     begin_table(out, "", "Times and exits of every cell", &table::COLUMNS);
     for (begins, cell, texts) in table::rows(&report.cells) {
         begin_row(out, begins);
@@ -29,7 +32,9 @@ pub fn every_cell(out: &mut String, report: &ExitsReport) {
         }
         out.push_str("</tr>\n");
     }
-    out.push_str("</tbody></table></div>\n<ul class=\"quiet\">\n");
+    out.push_str("</tbody></table></div>\n");
+    alone(out, report);
+    out.push_str("<ul class=\"quiet\">\n");
     for missing in &report.missing {
         let _ = writeln!(
             out,
@@ -54,6 +59,25 @@ fn begin_table(out: &mut String, class: &str, caption: &str, columns: &[&str]) {
         let _ = write!(out, "<th scope=\"col\">{}</th>", escaped(column));
     }
     out.push_str("</tr></thead><tbody>\n");
+}
+
+/// Adds the table of cells that were measured alone, if there are any.
+fn alone(out: &mut String, report: &ExitsReport) {
+    let mut rows = table::alone_rows(&report.cells).peekable();
+    if rows.peek().is_none() {
+        return;
+    }
+    out.push_str("<h2>Alone and in turn</h2>\n");
+    let _ = writeln!(out, "<p class=\"quiet\">{}.</p>", escaped(table::ALONE));
+    begin_table(out, "", "Alone and in turn", &table::ALONE_COLUMNS);
+    for texts in rows {
+        out.push_str("<tr>");
+        for text in texts {
+            let _ = write!(out, "<td>{}</td>", escaped(&text));
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</tbody></table></div>\n");
 }
 
 fn begin_row(out: &mut String, begins: bool) {
