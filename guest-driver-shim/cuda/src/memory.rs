@@ -17,6 +17,7 @@ mod free_ranges;
 mod host;
 mod ipc;
 mod managed;
+mod physical;
 mod pinned;
 mod pointer;
 mod pools;
@@ -167,19 +168,38 @@ impl Memory {
         };
         let taken = regions.take(address, is_allocated);
         drop(regions);
-        match taken.ok_or(Code::INVALID_VALUE)?.backing {
+        let taken = taken.ok_or(Code::INVALID_VALUE)?;
+        let drained = match taken.backing {
+            // The CPU may get the memory again at once.
+            Backing::Managed { .. } => driver.ring.drain(driver),
+            _ => Ok(()),
+        };
+        self.give_back(driver, taken);
+        drained
+    }
+
+    /// Gives what is behind a region back. What the CPU may get again is used by no work any more.
+    fn give_back(&self, driver: &Driver, region: Region) {
+        match region.backing {
             Backing::Piece { piece, pool } => {
                 self.pools.lock().note_freed(pool, piece.bytes());
                 self.device.lock().free(driver, piece);
-                Ok(())
             }
-            Backing::Managed { piece, .. } => {
-                // The CPU may get the memory again at once.
-                let drained = driver.ring.drain(driver);
+            Backing::Managed { piece, .. } | Backing::Host(piece) => {
                 self.host.lock().free(piece);
-                drained
             }
-            _ => Err(Code::INVALID_VALUE),
+            Backing::Imported { .. }
+            | Backing::Registered(_)
+            | Backing::Mapped(_)
+            | Backing::Alias { .. } => {}
+        }
+    }
+
+    /// Frees what was allocated in a context, whose work has ended.
+    pub(crate) fn end_of_context(&self, driver: &Driver, context: usize) {
+        let ended = self.regions.lock().take_of_context(context);
+        for region in ended {
+            self.give_back(driver, region);
         }
     }
 

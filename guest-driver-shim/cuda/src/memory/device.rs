@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use causeway_shim_linux::shim::{
     Access, AddressSpace, Attributes, ExportedPiece, MemoryKind, Piece, Pool, PoolError,
-    PoolStorage,
+    PoolStorage, Status,
 };
 
 use crate::driver::Driver;
@@ -60,7 +60,11 @@ impl DeviceMemory {
         if !self.retired.is_empty() {
             self.collect(driver.ring.finished());
         }
-        let piece = match self.pool.take(bytes, alignment).map_err(refused)? {
+        let piece = match self
+            .pool
+            .take(bytes, alignment)
+            .map_err(|error| refused(driver, &error))?
+        {
             Some(piece) => piece,
             None => self.grow(driver, bytes, alignment)?,
         };
@@ -74,7 +78,8 @@ impl DeviceMemory {
     fn grow(&mut self, driver: &Driver, bytes: u64, alignment: u64) -> Answer<Piece> {
         driver.ring.drain(driver)?;
         self.collect(driver.ring.finished());
-        self.pool.allocate(bytes, alignment).map_err(refused)
+        let grown = self.pool.allocate(bytes, alignment);
+        grown.map_err(|error| refused(driver, &error))
     }
 
     /// Frees a piece. Work that was submitted may still use it.
@@ -146,7 +151,12 @@ fn give(pool: &mut Pool<'static, 'static>, piece: Piece) {
     }
 }
 
-fn refused(error: PoolError) -> Code {
+fn refused(driver: &Driver, error: &PoolError) -> Code {
     log::debug!("cannot allocate device memory: {error}");
-    Code::OUT_OF_MEMORY
+    match error {
+        PoolError::Refused(refusal) if refusal.status() == Status::DeviceLost => {
+            driver.fail(Code::DEVICE_UNAVAILABLE)
+        }
+        _ => Code::OUT_OF_MEMORY,
+    }
 }

@@ -44,12 +44,10 @@ extern "C" fn cuMemFreeHost(address: u64) -> u32 {
     call_in_context(|driver, _| {
         let is_allocated = |region: &Region| matches!(region.backing, Backing::Host(_));
         let taken = driver.memory.regions.lock().take(address, is_allocated);
-        let Some(Backing::Host(piece)) = taken.map(|region| region.backing) else {
-            return Err(Code::INVALID_VALUE);
-        };
+        let taken = taken.ok_or(Code::INVALID_VALUE)?;
         // The CPU may get the memory again at once.
         let drained = driver.ring.drain(driver);
-        driver.memory.host.lock().free(piece);
+        driver.memory.give_back(driver, taken);
         drained
     })
 }

@@ -6,8 +6,9 @@ use causeway_shim_linux::shim::{Allocation, Piece};
 
 use super::host::HostPiece;
 use super::managed::Advice;
+use super::physical::Physicals;
 use super::registered::Replaced;
-use super::virtual_memory::{Mapped, Physicals};
+use super::virtual_memory::Mapped;
 use crate::error::{Answer, Code};
 
 /// Memory that CUDA knows, at the address that programs use.
@@ -133,6 +134,15 @@ impl Regions {
         Some(region)
     }
 
+    /// Takes out what was allocated in a context.
+    pub(crate) fn take_of_context(&mut self, context: usize) -> Vec<Region> {
+        let of_context = |region: &Region| region.context == context && context != 0;
+        let taken = self
+            .regions
+            .extract_if(.., |_, (_, region)| of_context(region));
+        taken.map(|(_, (_, region))| region).collect()
+    }
+
     /// Returns whether every byte of a range is in a region, and all of them are one after the
     /// other for the GPU too.
     pub(crate) fn covers(&self, address: u64, bytes: u64) -> bool {
@@ -249,6 +259,19 @@ mod tests {
         assert!(regions.take(0x2000, |_| false).is_none());
         assert!(regions.take(0x2000, |_| true).is_some());
         assert!(regions.find(0x8000).is_none());
+    }
+
+    #[test]
+    fn memory_of_a_context_ends_with_it() {
+        let mut regions = Regions::default();
+        for (at, context) in [(0x1000, 1), (0x2000, 2), (0x3000, 0)] {
+            let made = region(Some(at), None, 16);
+            regions.insert(Region { context, ..made });
+        }
+        assert_eq!(regions.take_of_context(1).len(), 1);
+        assert!(regions.take_of_context(0).is_empty());
+        assert!(regions.find(0x1000).is_none());
+        assert!(regions.find(0x2000).is_some());
     }
 
     #[test]

@@ -53,6 +53,12 @@ impl Guard {
     }
 }
 
+/// Refuses values that are not multiples of the granularity.
+pub(super) fn check_multiples(values: &[u64]) -> Answer {
+    let is_fine = values.iter().all(|value| value.is_multiple_of(GRANULARITY));
+    is_fine.then_some(()).ok_or(Code::INVALID_VALUE)
+}
+
 /// Reserves addresses of the device: at `hint` if that is free, else in the upper half of them.
 pub(super) fn reserve_addresses(
     attributes: &Attributes,
