@@ -15,10 +15,11 @@ mod error;
 mod piece;
 mod whole;
 
-use causeway_protocol::message::MemoryKind;
+use causeway_protocol::Access;
+use causeway_protocol::message::{MemoryKind, Opcode, Status};
 
-use crate::device::Device;
-use crate::error::{FreeError, QueryError};
+use crate::device::{Device, ExportToken};
+use crate::error::{ExportError, FreeError, QueryError, Refusal};
 use crate::memory::PAGE_BYTES;
 use crate::space::AddressSpace;
 use blocks::{Block, Blocks, TakeError, Taken};
@@ -55,6 +56,17 @@ impl<const BLOCKS: usize, const CHUNKS: usize> Default for PoolStorage<'_, BLOCK
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Where another session finds a piece, once it has imported the chunk that contains it.
+#[derive(Clone, Copy, Debug)]
+pub struct ExportedPiece {
+    /// Token of the chunk's export.
+    pub token: ExportToken,
+    /// Offset of the piece in the chunk, in bytes.
+    pub offset: u64,
+    /// Size of the chunk in bytes.
+    pub chunk_bytes: u64,
 }
 
 /// A pool of memory from which small pieces are allocated without an exit for each. Only one CPU
@@ -127,14 +139,7 @@ impl<'s, 'd> Pool<'s, 'd> {
     /// [`PoolError::Blocks`] or [`PoolError::Chunks`] if the storage is full;
     /// [`PoolError::Refused`] if the device refuses another chunk.
     pub fn allocate(&mut self, bytes: u64, alignment: u64) -> Result<Piece, PoolError> {
-        let wrong = PoolError::Layout { bytes, alignment };
-        if bytes == 0 || !alignment.is_power_of_two() {
-            return Err(wrong);
-        }
-        let rounded = bytes.checked_next_multiple_of(GRANULE_BYTES).ok_or(wrong)?;
-        // Chunks begin on a page: so much a piece may have to be moved to be aligned.
-        let slack = alignment.saturating_sub(PAGE_BYTES);
-        let most = rounded.checked_add(slack).ok_or(wrong)?;
+        let (rounded, most) = Self::layout(bytes, alignment)?;
         if most > self.chunk_bytes {
             return self.allocate_whole(rounded, alignment, most);
         }
@@ -150,6 +155,57 @@ impl<'s, 'd> Pool<'s, 'd> {
             Ok(taken) => Ok(self.piece(taken, rounded)),
             Err(_) => Err(self.out_of_blocks()),
         }
+    }
+
+    /// Allocates a piece as [`Self::allocate`] does, but only from the memory that the pool has:
+    /// returns `None` if the pool needs another chunk. Never takes an exit.
+    ///
+    /// # Errors
+    /// [`PoolError::Layout`] and [`PoolError::Blocks`], as for [`Self::allocate`].
+    pub fn take(&mut self, bytes: u64, alignment: u64) -> Result<Option<Piece>, PoolError> {
+        let (rounded, most) = Self::layout(bytes, alignment)?;
+        if most > self.chunk_bytes {
+            return match self.best_kept(rounded, alignment, most) {
+                Some(_) => self.allocate_whole(rounded, alignment, most).map(Some),
+                None => Ok(None),
+            };
+        }
+        match self.blocks.take(rounded, alignment.max(GRANULE_BYTES)) {
+            Ok(taken) => Ok(Some(self.piece(taken, rounded))),
+            Err(TakeError::NoRoom) => Ok(None),
+            Err(TakeError::NoBlocks) => Err(self.out_of_blocks()),
+        }
+    }
+
+    /// Exports the chunk in which `piece` lies, with the rights `access`, as
+    /// [`Allocation::export`](crate::Allocation::export) does. One exit.
+    ///
+    /// # Errors
+    /// [`ExportError`] if the device refuses.
+    pub fn export(&self, piece: &Piece, access: Access) -> Result<ExportedPiece, ExportError> {
+        let chunk = self.chunks.get(piece.origin.chunk as usize);
+        let Some(Some(chunk)) = chunk else {
+            let refusal = Refusal::new(Opcode::Export, Status::BadHandle, piece.origin.chunk);
+            return Err(ExportError { refusal });
+        };
+        Ok(ExportedPiece {
+            token: chunk.export(access)?,
+            offset: piece.address.saturating_sub(chunk.address),
+            chunk_bytes: chunk.bytes,
+        })
+    }
+
+    /// Checks what is asked for. Returns the size in granules, and with what alignment may cost.
+    fn layout(bytes: u64, alignment: u64) -> Result<(u64, u64), PoolError> {
+        let wrong = PoolError::Layout { bytes, alignment };
+        if bytes == 0 || !alignment.is_power_of_two() {
+            return Err(wrong);
+        }
+        let rounded = bytes.checked_next_multiple_of(GRANULE_BYTES).ok_or(wrong)?;
+        // Chunks begin on a page: so much a piece may have to be moved to be aligned.
+        let slack = alignment.saturating_sub(PAGE_BYTES);
+        let most = rounded.checked_add(slack).ok_or(wrong)?;
+        Ok((rounded, most))
     }
 
     /// Frees a piece. The GPU must have finished all work that uses it. Takes no exit unless the

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use crate::boundary::{Out, Text};
 use crate::context::{self, Context, Contexts};
 use crate::error::{self, Answer, Code};
+use crate::memory::Memory;
 use crate::ring::Ring;
 use crate::stream::Streams;
 
@@ -26,6 +27,7 @@ pub(crate) struct Driver {
     pub(crate) ring: Ring,
     pub(crate) contexts: Mutex<Contexts>,
     pub(crate) streams: Mutex<Streams>,
+    pub(crate) memory: Memory,
     /// The error that ended this process's use of CUDA; 0 while there is none.
     sticky: AtomicU32,
 }
@@ -126,6 +128,7 @@ impl Driver {
         Ok(Self {
             process: std::process::id(),
             device,
+            memory: Memory::new(device, space, &attributes)?,
             attributes,
             space,
             ring,

@@ -87,6 +87,12 @@ impl Ring {
         self.writing.lock().submitted
     }
 
+    /// Returns the number of the last submission that the device has told to be finished. It tells
+    /// only when it was asked to.
+    pub(crate) fn finished(&self) -> Number {
+        self.done.value()
+    }
+
     /// Returns whether the device has finished the submission `number` and all before it.
     pub(crate) fn is_done(&self, driver: &Driver, number: Number) -> Answer<bool> {
         if self.done.value() >= number {

@@ -75,6 +75,12 @@ impl Stream {
         }
     }
 
+    /// Returns whether work of this stream is noted for a graph instead of being submitted.
+    #[allow(clippy::unused_self, reason = "no stream is captured yet")]
+    pub(crate) fn is_captured(&self) -> bool {
+        false
+    }
+
     /// Submits work, or notes it where the stream is being captured.
     pub(crate) fn submit(&self, driver: &Driver, work: Work) -> Answer {
         self.submit_packets(driver, |commands| work.write(commands))

@@ -9,6 +9,10 @@ use causeway_shim::Window;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
+/// Where a range is reserved if these addresses are free: below those that Linux gives to
+/// libraries and stacks, and inside those that devices offer, so that memory can have one address
+/// for CPU and GPU.
+const PREFERRED_ADDRESS: usize = 0x2000_0000_0000;
 /// Bytes of a page.
 const PAGE_BYTES: u64 = 4096;
 
@@ -29,10 +33,10 @@ impl ReservedRange {
     /// Reserves a range of `bytes` bytes of addresses, where nothing is mapped yet.
     pub fn reserve(bytes: u64) -> Result<Self, Errno> {
         let bytes = usize::try_from(bytes).map_err(|_| Errno::NOMEM)?;
-        // SAFETY: a fresh mapping at an address of the kernel's choice touches nothing that exists.
+        // SAFETY: a fresh mapping, which touches nothing that exists: the address is a wish.
         let base = unsafe {
             rustix::mm::mmap_anonymous(
-                std::ptr::null_mut(),
+                std::ptr::without_provenance_mut(PREFERRED_ADDRESS),
                 bytes,
                 ProtFlags::empty(),
                 MapFlags::PRIVATE | MapFlags::NORESERVE,

@@ -1,11 +1,12 @@
 //! Memory that a pool gives out in pieces, or as one.
 
+use causeway_protocol::Access;
 use causeway_protocol::message::MemoryKind;
 
 use super::piece::{Origin, Piece};
 use crate::buffer::MappedMemory;
-use crate::device::Device;
-use crate::error::{AllocateError, FreeError};
+use crate::device::{Device, ExportToken};
+use crate::error::{AllocateError, ExportError, FreeError};
 use crate::memory::{Allocation, CpuMapping};
 use crate::window::Window;
 
@@ -80,6 +81,11 @@ impl<'d> Chunk<'d> {
     pub fn is_whole_piece(&self, address: u64) -> bool {
         let inside = address.checked_sub(self.address);
         self.role == Role::Whole && inside.is_some_and(|inside| inside < self.bytes)
+    }
+
+    /// Exports the chunk's memory to other sessions. One exit.
+    pub fn export(&self, access: Access) -> Result<ExportToken, ExportError> {
+        self.allocation.export(access)
     }
 
     /// Frees the chunk's memory on the device, and returns its size in bytes. One exit.

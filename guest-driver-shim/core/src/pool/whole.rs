@@ -37,7 +37,7 @@ impl Pool<'_, '_> {
     }
 
     /// The smallest kept chunk with room for a piece, if it does not waste more than a quarter.
-    fn best_kept(&self, bytes: u64, alignment: u64, most: u64) -> Option<usize> {
+    pub(super) fn best_kept(&self, bytes: u64, alignment: u64, most: u64) -> Option<usize> {
         let limit = most
             .saturating_add(most / 4)
             .saturating_add(self.granularity_bytes);

@@ -102,7 +102,44 @@ pub struct CopySide {
     pub height: u64,
 }
 
-/// `CUDA_MEMCPY3D`
+/// One side of a `CUDA_MEMCPY2D`.
+#[derive(Clone, Copy, Debug, FromBytes)]
+#[repr(C)]
+pub struct CopySide2d {
+    pub x_bytes: u64,
+    pub y: u64,
+    pub memory_type: u32,
+    pub padding: u32,
+    pub host: u64,
+    pub device: u64,
+    pub array: u64,
+    pub pitch: u64,
+}
+
+/// `CUDA_MEMCPY2D`
+#[derive(Clone, Copy, Debug, FromBytes)]
+#[repr(C)]
+pub struct Copy2d {
+    pub source: CopySide2d,
+    pub destination: CopySide2d,
+    pub width_bytes: u64,
+    pub height: u64,
+}
+
+/// `CUmemPoolProps`
+#[derive(Clone, Copy, Debug, FromBytes)]
+#[repr(C)]
+pub struct PoolProperties {
+    pub kind: i32,
+    pub handle_types: u32,
+    pub location: Location,
+    pub windows: u64,
+    pub bytes_max: u64,
+    pub usage: u16,
+    pub rest: [u8; 54],
+}
+
+/// `CUDA_MEMCPY3D`, and `CUDA_MEMCPY3D_PEER`, which has contexts where the other has reserved words.
 #[derive(Clone, Copy, Debug, FromBytes)]
 #[repr(C)]
 pub struct Copy3d {
@@ -176,7 +213,10 @@ mod tests {
             BatchNode = sys::CUDA_BATCH_MEM_OP_NODE_PARAMS;
             KernelNode = sys::CUDA_KERNEL_NODE_PARAMS;
             FillNode = sys::CUDA_MEMSET_NODE_PARAMS;
+            Copy2d = sys::CUDA_MEMCPY2D;
+            PoolProperties = sys::CUmemPoolProps;
             Copy3d = sys::CUDA_MEMCPY3D;
+            Copy3d = sys::CUDA_MEMCPY3D_PEER;
             LaunchConfiguration = sys::CUlaunchConfig;
             Resource = sys::CUdevResource;
             ContextParameters = sys::CUctxCreateParams;
@@ -192,6 +232,14 @@ mod tests {
         assert_eq!(
             offset_of!(Copy3d, destination),
             offset_of!(sys::CUDA_MEMCPY3D, dstXInBytes)
+        );
+        assert_eq!(
+            offset_of!(Copy2d, destination),
+            offset_of!(sys::CUDA_MEMCPY2D, dstXInBytes)
+        );
+        assert_eq!(
+            offset_of!(PoolProperties, bytes_max),
+            offset_of!(sys::CUmemPoolProps, maxSize)
         );
         assert_eq!(
             offset_of!(LaunchConfiguration, stream),

@@ -1,0 +1,320 @@
+//! Memory (CUDA driver API, "Memory Management" and "Unified Addressing").
+//!
+//! | what | is |
+//! |---|---|
+//! | device memory | a piece of the shim's pool |
+//! | page-locked and managed memory | a piece of host memory, at one address for CPU and GPU |
+//! | other memory of the process | copied through staging memory |
+//!
+//! All work of the process is in one order, so freed device memory can be reused at once: work that
+//! uses it again comes later. Only what the CPU reuses, and what goes back to the device, has to
+//! wait for the work before.
+
+mod copy;
+mod device;
+mod fill;
+mod free_ranges;
+mod host;
+mod ipc;
+mod managed;
+mod physical;
+mod pinned;
+mod pointer;
+mod pools;
+mod rectangle;
+mod regions;
+mod registered;
+mod reservations;
+mod segments;
+mod staging;
+mod transfer;
+mod virtual_memory;
+
+use std::time::{Duration, Instant};
+
+use causeway_shim_linux::shim::{AddressSpace, Attributes, Device};
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::boundary::Out;
+use crate::context::Context;
+use crate::driver::{Driver, call_in_context};
+use crate::error::{Answer, Code};
+use crate::ring::Number;
+use device::DeviceMemory;
+use host::HostMemory;
+use pools::Pools;
+use regions::{Backing, Region, Regions};
+use reservations::Guard;
+use staging::Staging;
+
+/// Addresses of memory that `cuMemAlloc` allocates are multiples of this (CUDA C++ Programming
+/// Guide, "Device Memory Accesses").
+const ALIGNMENT: u64 = 256;
+/// Rows of `cuMemAllocPitch` begin at multiples of this, as attribute 14 of the device says.
+const PITCH_ALIGNMENT: u64 = 512;
+/// Addresses from here on are none of a process: modules have variables there.
+const PROCESS_END: u64 = 1 << 47;
+/// How long a figure of the device's memory is told again without asking the device.
+const USAGE_AGE: Duration = Duration::from_millis(10);
+
+/// All memory of the process that CUDA knows.
+pub(crate) struct Memory {
+    pub(crate) regions: Mutex<Regions>,
+    device: Mutex<DeviceMemory>,
+    host: Mutex<HostMemory>,
+    staging: Mutex<Option<Staging>>,
+    pools: Mutex<Pools>,
+    guard: Guard,
+    /// When the device was asked how much memory others use, and what it said.
+    usage: Mutex<Option<(Instant, u64)>>,
+}
+
+/// What an address and the bytes behind it are for a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// The GPU reaches it at `gpu`, and the CPU at `host`, if at all. `room` bytes of it have the
+    /// same mapping.
+    Gpu {
+        gpu: u64,
+        host: Option<u64>,
+        room: u64,
+    },
+    /// Only the CPU reaches it.
+    Cpu(u64),
+}
+
+impl Memory {
+    /// Prepares memory of a process in `space`.
+    pub(crate) fn new(
+        device: &'static Device<'static>,
+        space: &'static AddressSpace<'static>,
+        attributes: &Attributes,
+    ) -> Answer<Self> {
+        Ok(Self {
+            regions: Mutex::default(),
+            device: Mutex::new(DeviceMemory::new(space, attributes)?),
+            host: Mutex::new(HostMemory::new(device, space, attributes)),
+            staging: Mutex::default(),
+            pools: Mutex::default(),
+            guard: Guard::new(device, attributes),
+            usage: Mutex::default(),
+        })
+    }
+
+    /// Finds out what `bytes` bytes at an address are. Memory that CUDA does not know is the
+    /// process's own.
+    fn place(&self, address: u64, bytes: u64) -> Answer<Place> {
+        let end = address.checked_add(bytes).ok_or(Code::INVALID_VALUE)?;
+        let regions = self.regions.lock();
+        let Some((start, region)) = regions.find(address) else {
+            return self.place_unknown(&regions, address);
+        };
+        if !regions.covers(address, bytes) {
+            // Other memory of the program may follow on the last page.
+            let is_own = matches!(region.backing, Backing::Registered(_));
+            return match is_own {
+                true => Ok(Place::Cpu(address)),
+                false => Err(Code::INVALID_VALUE),
+            };
+        }
+        let inside = address - start;
+        match (region.gpu, region.host) {
+            (Some(gpu), host) => Ok(Place::Gpu {
+                gpu: gpu + inside,
+                host: host.map(|host| host + inside),
+                room: (region.bytes - inside).min(end - address),
+            }),
+            (None, Some(host)) => Ok(Place::Cpu(host + inside)),
+            (None, None) => Err(Code::INVALID_VALUE),
+        }
+    }
+
+    fn place_unknown(&self, regions: &Regions, address: u64) -> Answer<Place> {
+        if address == 0 || self.guard.contains(address) || regions.is_reserved(address) {
+            return Err(Code::INVALID_VALUE);
+        }
+        match address >= PROCESS_END {
+            true => Ok(Place::Gpu {
+                gpu: address,
+                host: None,
+                room: u64::MAX,
+            }),
+            false => Ok(Place::Cpu(address)),
+        }
+    }
+
+    /// Allocates device memory.
+    fn allocate(&self, driver: &Driver, context: &Context, bytes: u64) -> Answer<u64> {
+        let piece = self.device.lock().allocate(driver, bytes, ALIGNMENT)?;
+        let region = Region {
+            bytes,
+            gpu: Some(piece.address()),
+            host: None,
+            context: context.handle,
+            flags: 0,
+            backing: Backing::Piece { piece, pool: 0 },
+        };
+        Ok(self.regions.lock().insert(region))
+    }
+
+    /// Frees what begins at an address, if it was allocated by `cuMemAlloc` and its like.
+    fn free(&self, driver: &Driver, address: u64) -> Answer {
+        let mut regions = self.regions.lock();
+        let is_allocated = |region: &Region| {
+            matches!(
+                region.backing,
+                Backing::Piece { .. } | Backing::Managed { .. }
+            )
+        };
+        let taken = regions.take(address, is_allocated);
+        drop(regions);
+        let taken = taken.ok_or(Code::INVALID_VALUE)?;
+        let drained = match taken.backing {
+            // The CPU may get the memory again at once.
+            Backing::Managed { .. } => driver.ring.drain(driver),
+            _ => Ok(()),
+        };
+        self.give_back(driver, taken);
+        drained
+    }
+
+    /// Gives what is behind a region back. What the CPU may get again is used by no work any more.
+    fn give_back(&self, driver: &Driver, region: Region) {
+        match region.backing {
+            Backing::Piece { piece, pool } => {
+                self.pools.lock().note_freed(pool, piece.bytes());
+                self.device.lock().free(driver, piece);
+            }
+            Backing::Managed { piece, .. } | Backing::Host(piece) => {
+                self.host.lock().free(piece);
+            }
+            Backing::Imported { .. }
+            | Backing::Registered(_)
+            | Backing::Mapped(_)
+            | Backing::Alias { .. } => {}
+        }
+    }
+
+    /// Frees what was allocated in a context, whose work has ended.
+    pub(crate) fn end_of_context(&self, driver: &Driver, context: usize) {
+        let ended = self.regions.lock().take_of_context(context);
+        for region in ended {
+            self.give_back(driver, region);
+        }
+    }
+
+    /// Returns the staging memory, which only one copy at a time uses.
+    fn staging(&self, driver: &Driver) -> Answer<MutexGuard<'_, Option<Staging>>> {
+        let mut staging = self.staging.lock();
+        if staging.is_none() {
+            *staging = Some(Staging::new(driver)?);
+        }
+        Ok(staging)
+    }
+
+    /// Returns how many bytes of the device's memory are free, and how many there are.
+    fn usage(&self, driver: &Driver) -> (u64, u64) {
+        let all = driver.attributes.memory_bytes;
+        let (reserved, used) = self.device.lock().reserved_and_used_bytes();
+        let mut usage = self.usage.lock();
+        let known = usage.filter(|(asked, _)| asked.elapsed() < USAGE_AGE);
+        let others = match known {
+            Some((_, others)) => others,
+            None => {
+                let told = driver.device.attributes();
+                let others = told.map_or(0, |now| now.memory_used_bytes.saturating_sub(reserved));
+                *usage = Some((Instant::now(), others));
+                others
+            }
+        };
+        (all.saturating_sub(others).saturating_sub(used), all)
+    }
+}
+
+impl Driver {
+    /// Waits for a submission on whose memory the CPU waits.
+    fn wait_for(&self, number: Number) -> Answer {
+        self.ring.wait(self, number)
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemAlloc_v2(address: Out<u64>, bytes: usize) -> u32 {
+    call_in_context(|driver, context| {
+        if address.is_null() || bytes == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        address.set(driver.memory.allocate(driver, context, bytes as u64)?)
+    })
+}
+
+/// Returns the distance of rows of `width` bytes, and the bytes of all of them.
+fn pitched(width: u64, height: u64) -> Option<(u64, u64)> {
+    let pitch = width.checked_next_multiple_of(PITCH_ALIGNMENT)?;
+    Some((pitch, pitch.checked_mul(height)?))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemAllocPitch_v2(
+    address: Out<u64>,
+    pitch: Out<usize>,
+    width: usize,
+    height: usize,
+    element_bytes: u32,
+) -> u32 {
+    call_in_context(|driver, context| {
+        let is_wrong = address.is_null() || pitch.is_null() || width == 0 || height == 0;
+        if is_wrong || !matches!(element_bytes, 4 | 8 | 16) {
+            return Err(Code::INVALID_VALUE);
+        }
+        let (distance, bytes) = pitched(width as u64, height as u64).ok_or(Code::OUT_OF_MEMORY)?;
+        let start = driver.memory.allocate(driver, context, bytes)?;
+        pitch.set(distance as usize)?;
+        address.set(start)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemFree_v2(address: u64) -> u32 {
+    call_in_context(|driver, _| match address {
+        0 => Ok(()),
+        address => driver.memory.free(driver, address),
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemGetInfo_v2(free: Out<usize>, all: Out<usize>) -> u32 {
+    call_in_context(|driver, _| {
+        if free.is_null() || all.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        let (free_bytes, all_bytes) = driver.memory.usage(driver);
+        free.set(free_bytes as usize)?;
+        all.set(all_bytes as usize)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemGetAddressRange_v2(base: Out<u64>, bytes: Out<usize>, address: u64) -> u32 {
+    call_in_context(|driver, _| {
+        let regions = driver.memory.regions.lock();
+        let (start, region) = regions.find(address).ok_or(Code::NOT_FOUND)?;
+        base.set_if_wanted(start);
+        bytes.set_if_wanted(region.bytes as usize);
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_begin_at_multiples_of_the_alignment() {
+        assert_eq!(pitched(1, 3), Some((512, 1536)));
+        assert_eq!(pitched(512, 2), Some((512, 1024)));
+        assert_eq!(pitched(513, 1), Some((1024, 1024)));
+        assert_eq!(pitched(u64::MAX, 1), None);
+        assert_eq!(pitched(1 << 40, 1 << 40), None);
+    }
+}

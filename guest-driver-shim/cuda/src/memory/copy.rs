@@ -1,0 +1,149 @@
+//! Copies of bytes that follow each other (`cuMemcpy…`).
+
+use super::segments::Shape;
+use super::transfer::{self, Direction};
+use crate::boundary::{In, Out};
+use crate::context;
+use crate::driver::call_in_context;
+use crate::error::Code;
+use crate::stream;
+
+fn copy(shape: Shape, direction: Direction, stream: usize, waits: bool) -> u32 {
+    call_in_context(|driver, context| {
+        if waits {
+            driver.streams.lock().check_no_capture(context.handle)?;
+        }
+        let stream = stream::find(driver, context, stream)?;
+        transfer::copy(driver, &stream, shape, direction, waits)
+    })
+}
+
+macro_rules! copies {
+    ($($name:ident, $name_async:ident: $direction:ident;)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            extern "C" fn $name(destination: u64, source: u64, bytes: usize) -> u32 {
+                let shape = Shape::linear(destination, source, bytes as u64);
+                copy(shape, Direction::$direction, 0, true)
+            }
+
+            #[unsafe(no_mangle)]
+            extern "C" fn $name_async(
+                destination: u64,
+                source: u64,
+                bytes: usize,
+                stream: usize,
+            ) -> u32 {
+                let shape = Shape::linear(destination, source, bytes as u64);
+                copy(shape, Direction::$direction, stream, false)
+            }
+        )*
+    };
+}
+
+copies! {
+    cuMemcpy, cuMemcpyAsync: Any;
+    cuMemcpyDtoD_v2, cuMemcpyDtoDAsync_v2: DeviceToDevice;
+    cuMemcpyHtoD_v2, cuMemcpyHtoDAsync_v2: HostToDevice;
+    cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2: DeviceToHost;
+}
+
+fn copy_between(
+    (destination, to_context): (u64, usize),
+    (source, from_context): (u64, usize),
+    bytes: usize,
+    stream: usize,
+) -> u32 {
+    call_in_context(|driver, context| {
+        context::find(driver, to_context)?;
+        context::find(driver, from_context)?;
+        let stream = stream::find(driver, context, stream)?;
+        let shape = Shape::linear(destination, source, bytes as u64);
+        transfer::copy(driver, &stream, shape, Direction::DeviceToDevice, false)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemcpyPeer(
+    destination: u64,
+    to_context: usize,
+    source: u64,
+    from_context: usize,
+    bytes: usize,
+) -> u32 {
+    copy_between((destination, to_context), (source, from_context), bytes, 0)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemcpyPeerAsync(
+    destination: u64,
+    to_context: usize,
+    source: u64,
+    from_context: usize,
+    bytes: usize,
+    stream: usize,
+) -> u32 {
+    copy_between(
+        (destination, to_context),
+        (source, from_context),
+        bytes,
+        stream,
+    )
+}
+
+/// Copies several ranges. Attributes are hints about order and place: every copy is made in the
+/// order of the stream, and pageable memory has been read when the call returns.
+fn copy_batch(
+    [destinations, sources, sizes]: [In<u64>; 3],
+    count: usize,
+    fail_index: Option<Out<usize>>,
+    stream: usize,
+) -> u32 {
+    call_in_context(|driver, context| {
+        // The default streams take no batches.
+        if count == 0 || stream <= 2 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let stream = stream::find(driver, context, stream)?;
+        for index in 0..count {
+            let (to, from) = (destinations.get_at(index)?, sources.get_at(index)?);
+            let shape = Shape::linear(to, from, sizes.get_at(index)?);
+            let copied = transfer::copy(driver, &stream, shape, Direction::Any, false);
+            if let (Err(_), Some(failed)) = (copied, fail_index) {
+                failed.set_if_wanted(index);
+            }
+            copied?;
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemcpyBatchAsync(
+    destinations: In<u64>,
+    sources: In<u64>,
+    sizes: In<u64>,
+    count: usize,
+    _attributes: usize,
+    _attribute_indices: usize,
+    _attributes_count: usize,
+    fail_index: Out<usize>,
+    stream: usize,
+) -> u32 {
+    let lists = [destinations, sources, sizes];
+    copy_batch(lists, count, Some(fail_index), stream)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemcpyBatchAsync_v2(
+    destinations: In<u64>,
+    sources: In<u64>,
+    sizes: In<u64>,
+    count: usize,
+    _attributes: usize,
+    _attribute_indices: usize,
+    _attributes_count: usize,
+    stream: usize,
+) -> u32 {
+    copy_batch([destinations, sources, sizes], count, None, stream)
+}

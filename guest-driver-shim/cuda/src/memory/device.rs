@@ -1,0 +1,162 @@
+//! Device memory: pieces of the shim's pool.
+
+use std::collections::VecDeque;
+
+use causeway_shim_linux::shim::{
+    Access, AddressSpace, Attributes, ExportedPiece, MemoryKind, Piece, Pool, PoolError,
+    PoolStorage, Status,
+};
+
+use crate::driver::Driver;
+use crate::error::{Answer, Code};
+use crate::ring::Number;
+
+/// Size of the chunks that the pool divides.
+const CHUNK_BYTES: u64 = 32 << 20;
+/// Most pieces and free ranges of divided chunks.
+const BLOCKS: usize = 1 << 15;
+/// Most chunks, and pieces larger than a chunk.
+const CHUNKS: usize = 1 << 11;
+/// Stack of the thread that makes the pool's storage, which is large.
+const STACK_BYTES: usize = 32 << 20;
+
+type Storage = PoolStorage<'static, BLOCKS, CHUNKS>;
+
+/// The pool, and what it is to get back.
+pub(super) struct DeviceMemory {
+    pool: Pool<'static, 'static>,
+    used_bytes: u64,
+    /// Freed pieces that are chunks by themselves, which the pool may give back to the device: each
+    /// with the last submission that may use it.
+    retired: VecDeque<(Number, Piece)>,
+}
+
+impl DeviceMemory {
+    /// Returns an empty pool in `space`.
+    pub(super) fn new(space: &AddressSpace<'static>, attributes: &Attributes) -> Answer<Self> {
+        let storage: &'static mut Storage = Box::leak(storage()?);
+        let pool = Pool::new(space, MemoryKind::Device, CHUNK_BYTES, storage);
+        let pool = pool.map_err(|error| {
+            log::warn!("cannot prepare device memory: {error}");
+            Code::DEVICE_UNAVAILABLE
+        })?;
+        Ok(Self {
+            pool: pool.keeping(attributes.memory_bytes / 4),
+            used_bytes: 0,
+            retired: VecDeque::new(),
+        })
+    }
+
+    /// Allocates a piece.
+    pub(super) fn allocate(
+        &mut self,
+        driver: &Driver,
+        bytes: u64,
+        alignment: u64,
+    ) -> Answer<Piece> {
+        if bytes > driver.attributes.memory_bytes {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        if !self.retired.is_empty() {
+            self.collect(driver.ring.finished());
+        }
+        let piece = match self
+            .pool
+            .take(bytes, alignment)
+            .map_err(|error| refused(driver, &error))?
+        {
+            Some(piece) => piece,
+            None => self.grow(driver, bytes, alignment)?,
+        };
+        self.used_bytes += piece.bytes();
+        Ok(piece)
+    }
+
+    /// Allocates a piece for which the pool needs memory of the device. If the device has none, the
+    /// pool gives back what it does not use: so all work has to be done before.
+    #[cold]
+    fn grow(&mut self, driver: &Driver, bytes: u64, alignment: u64) -> Answer<Piece> {
+        driver.ring.drain(driver)?;
+        self.collect(driver.ring.finished());
+        let grown = self.pool.allocate(bytes, alignment);
+        grown.map_err(|error| refused(driver, &error))
+    }
+
+    /// Frees a piece. Work that was submitted may still use it.
+    pub(super) fn free(&mut self, driver: &Driver, piece: Piece) {
+        self.used_bytes = self.used_bytes.saturating_sub(piece.bytes());
+        if piece.bytes() <= self.pool.chunk_bytes() {
+            return give(&mut self.pool, piece);
+        }
+        let last = driver.ring.last();
+        // Makes the device tell when it is there. After a fault nothing is used any more.
+        let _ = driver.ring.is_done(driver, last);
+        self.retired.push_back((last, piece));
+        self.collect(driver.ring.finished());
+    }
+
+    /// Gives the pool the retired pieces whose work is finished.
+    fn collect(&mut self, finished: Number) {
+        while let Some((number, _)) = self.retired.front() {
+            if *number > finished {
+                break;
+            }
+            if let Some((_, piece)) = self.retired.pop_front() {
+                give(&mut self.pool, piece);
+            }
+        }
+    }
+
+    /// Gives memory that no piece uses back to the device, after all work.
+    pub(super) fn trim(&mut self, driver: &Driver) -> Answer {
+        driver.ring.drain(driver)?;
+        self.collect(driver.ring.finished());
+        self.pool.trim().map(drop).map_err(|error| {
+            log::warn!("cannot give memory back to the device: {error}");
+            Code::UNKNOWN
+        })
+    }
+
+    /// Exports the chunk of a piece to other processes.
+    pub(super) fn export(&self, piece: &Piece) -> Answer<ExportedPiece> {
+        let exported = self.pool.export(piece, Access::ReadWrite);
+        exported.map_err(|error| {
+            log::warn!("cannot export device memory: {error}");
+            Code::OUT_OF_MEMORY
+        })
+    }
+
+    /// Returns how many bytes the pool has of the device, and how many of them pieces use.
+    pub(super) fn reserved_and_used_bytes(&self) -> (u64, u64) {
+        (self.pool.reserved_bytes(), self.used_bytes)
+    }
+}
+
+/// Makes storage for the pool's records. It is made on a stack before it is moved, so the stack is
+/// that of a thread of its own.
+fn storage() -> Answer<Box<Storage>> {
+    let thread = std::thread::Builder::new()
+        .stack_size(STACK_BYTES)
+        .spawn(|| Box::new(Storage::new()));
+    let made = thread.map(std::thread::JoinHandle::join);
+    match made {
+        Ok(Ok(storage)) => Ok(storage),
+        _ => Err(Code::OUT_OF_MEMORY),
+    }
+}
+
+fn give(pool: &mut Pool<'static, 'static>, piece: Piece) {
+    if let Err(error) = pool.free(piece) {
+        log::warn!("device memory is lost: {error}");
+    }
+}
+
+fn refused(driver: &Driver, error: &PoolError) -> Code {
+    log::debug!("cannot allocate device memory: {error}");
+    match error {
+        PoolError::Refused(refusal) if refusal.status() == Status::DeviceLost => {
+            driver.fail(Code::DEVICE_UNAVAILABLE)
+        }
+        _ => Code::OUT_OF_MEMORY,
+    }
+}

@@ -1,0 +1,157 @@
+//! Fills (`cuMemset…`).
+
+use super::Place;
+use crate::driver::{Driver, call_in_context};
+use crate::error::{Answer, Code};
+use crate::stream;
+use crate::work::Work;
+
+/// Most rows that are submitted as one piece of work.
+const ROWS: u64 = 1024;
+
+/// What to fill with.
+#[derive(Clone, Copy)]
+struct Element {
+    pattern: u32,
+    /// 1, 2 or 4.
+    bytes: u32,
+}
+
+/// What to fill: rows of `width` elements, `pitch` bytes apart.
+#[derive(Clone, Copy)]
+struct Area {
+    start: u64,
+    pitch: u64,
+    width: u64,
+    height: u64,
+}
+
+impl Area {
+    const fn linear(start: u64, count: usize) -> Self {
+        Self {
+            start,
+            pitch: 0,
+            width: count as u64,
+            height: 1,
+        }
+    }
+}
+
+fn fill(area: Area, element: Element, stream: usize, waits: bool) -> u32 {
+    call_in_context(|driver, context| {
+        let stream = stream::find(driver, context, stream)?;
+        if waits {
+            driver.streams.lock().check_no_capture(context.handle)?;
+        }
+        if area.width == 0 || area.height == 0 {
+            return Ok(());
+        }
+        let on_host = check(driver, area, element)?;
+        for first in (0..area.height).step_by(ROWS as usize) {
+            let mut parts = Vec::new();
+            for row in first..area.height.min(first + ROWS) {
+                plan(driver, area, row, element, &mut parts)?;
+            }
+            stream.submit(driver, Work::Sequence(parts))?;
+        }
+        // Fills of device memory do not wait for the device (CUDA driver API, "API synchronization
+        // behavior").
+        match waits && on_host {
+            true => driver.ring.wait(driver, stream.last()),
+            false => Ok(()),
+        }
+    })
+}
+
+/// Refuses areas that the GPU does not reach. Returns whether the CPU reaches the area too.
+fn check(driver: &Driver, area: Area, element: Element) -> Answer<bool> {
+    let wrong = Code::INVALID_VALUE;
+    let element_bytes = u64::from(element.bytes);
+    let row_bytes = area.width.checked_mul(element_bytes).ok_or(wrong)?;
+    let rows = area.pitch.checked_mul(area.height - 1).ok_or(wrong)?;
+    let last = area.start.checked_add(rows).ok_or(wrong)?;
+    let is_aligned = (area.start | area.pitch).is_multiple_of(element_bytes);
+    let overlaps = area.height > 1 && area.pitch < row_bytes;
+    if !is_aligned || overlaps {
+        return Err(wrong);
+    }
+    driver.memory.place(last, row_bytes)?;
+    match driver.memory.place(area.start, row_bytes)? {
+        Place::Gpu { host, .. } => Ok(host.is_some()),
+        Place::Cpu(_) => Err(wrong),
+    }
+}
+
+/// Adds the fills that one row needs. One packet stays within one mapping.
+fn plan(driver: &Driver, area: Area, row: u64, element: Element, into: &mut Vec<Work>) -> Answer {
+    let mut at = area.start + row * area.pitch;
+    let mut rest = area.width * u64::from(element.bytes);
+    while rest != 0 {
+        let Place::Gpu { gpu, room, .. } = driver.memory.place(at, rest)? else {
+            return Err(Code::INVALID_VALUE);
+        };
+        let bytes = rest.min(room);
+        into.push(Work::Fill {
+            destination: gpu,
+            bytes,
+            pattern: element.pattern,
+            width: element.bytes,
+        });
+        (at, rest) = (at + bytes, rest - bytes);
+    }
+    Ok(())
+}
+
+macro_rules! fills {
+    ($($name:ident, $name_async:ident, $name_2d:ident, $name_2d_async:ident: $type:ty;)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            extern "C" fn $name(destination: u64, value: $type, count: usize) -> u32 {
+                let element = Element { pattern: u32::from(value), bytes: <$type>::BITS / 8 };
+                fill(Area::linear(destination, count), element, 0, true)
+            }
+
+            #[unsafe(no_mangle)]
+            extern "C" fn $name_async(
+                destination: u64,
+                value: $type,
+                count: usize,
+                stream: usize,
+            ) -> u32 {
+                let element = Element { pattern: u32::from(value), bytes: <$type>::BITS / 8 };
+                fill(Area::linear(destination, count), element, stream, false)
+            }
+
+            #[unsafe(no_mangle)]
+            extern "C" fn $name_2d(
+                start: u64,
+                pitch: u64,
+                value: $type,
+                width: u64,
+                height: u64,
+            ) -> u32 {
+                let element = Element { pattern: u32::from(value), bytes: <$type>::BITS / 8 };
+                fill(Area { start, pitch, width, height }, element, 0, true)
+            }
+
+            #[unsafe(no_mangle)]
+            extern "C" fn $name_2d_async(
+                start: u64,
+                pitch: u64,
+                value: $type,
+                width: u64,
+                height: u64,
+                stream: usize,
+            ) -> u32 {
+                let element = Element { pattern: u32::from(value), bytes: <$type>::BITS / 8 };
+                fill(Area { start, pitch, width, height }, element, stream, false)
+            }
+        )*
+    };
+}
+
+fills! {
+    cuMemsetD8_v2, cuMemsetD8Async, cuMemsetD2D8_v2, cuMemsetD2D8Async: u8;
+    cuMemsetD16_v2, cuMemsetD16Async, cuMemsetD2D16_v2, cuMemsetD2D16Async: u16;
+    cuMemsetD32_v2, cuMemsetD32Async, cuMemsetD2D32_v2, cuMemsetD2D32Async: u32;
+}

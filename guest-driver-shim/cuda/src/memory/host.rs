@@ -1,0 +1,176 @@
+//! Host memory that the GPU reaches, at the CPU's address where the device allows that.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use causeway_shim_linux::shim::{
+    Access, AddressSpace, Allocation, Attributes, Device, GpuMapping, MemoryKind,
+};
+
+use super::free_ranges::FreeRanges;
+use crate::error::{Answer, Code};
+
+/// Size of the chunks that small pieces share.
+const CHUNK_BYTES: u64 = 2 << 20;
+/// Larger pieces have a chunk of their own.
+const SHARED_BYTES_MAX: u64 = CHUNK_BYTES / 2;
+/// Addresses of pieces are multiples of this.
+const GRANULE_BYTES: u64 = 512;
+const PAGE_BYTES: u64 = 4096;
+
+/// A piece of host memory. It stays allocated until it is freed.
+#[derive(Debug)]
+pub(crate) struct HostPiece {
+    /// Address for the CPU.
+    pub(crate) host: u64,
+    /// Address for the GPU.
+    pub(crate) gpu: u64,
+    bytes: u64,
+}
+
+/// Host memory of the process, by chunks.
+pub(super) struct HostMemory {
+    device: &'static Device<'static>,
+    space: &'static AddressSpace<'static>,
+    /// Addresses at which the GPU can reach memory.
+    addresses: Range<u64>,
+    /// By the CPU's address.
+    chunks: BTreeMap<u64, Chunk>,
+    free: FreeRanges,
+}
+
+/// An allocation with its mappings for CPU and GPU.
+pub(super) struct Chunk {
+    _memory: Allocation<'static>,
+    pub(super) host: u64,
+    pub(super) gpu: u64,
+    pub(super) bytes: u64,
+}
+
+impl Chunk {
+    /// Returns the first and the last address.
+    const fn bounds(&self) -> (u64, u64) {
+        (self.host, self.host + (self.bytes - 1))
+    }
+}
+
+impl HostMemory {
+    pub(super) fn new(
+        device: &'static Device<'static>,
+        space: &'static AddressSpace<'static>,
+        attributes: &Attributes,
+    ) -> Self {
+        let end = attributes.va_base.saturating_add(attributes.va_bytes);
+        Self {
+            device,
+            space,
+            addresses: attributes.va_base..end,
+            chunks: BTreeMap::new(),
+            free: FreeRanges::default(),
+        }
+    }
+
+    /// Allocates a piece of `bytes` bytes, which are not zero.
+    pub(super) fn allocate(&mut self, bytes: u64) -> Answer<HostPiece> {
+        let granules = bytes.checked_next_multiple_of(GRANULE_BYTES);
+        let bytes = granules.ok_or(Code::OUT_OF_MEMORY)?;
+        let chunk_bytes = match bytes <= SHARED_BYTES_MAX {
+            true => CHUNK_BYTES,
+            false => bytes
+                .checked_next_multiple_of(PAGE_BYTES)
+                .ok_or(Code::OUT_OF_MEMORY)?,
+        };
+        let free = match chunk_bytes == CHUNK_BYTES {
+            true => self.free.take(bytes),
+            false => None,
+        };
+        let host = match free {
+            Some(host) => host,
+            None => self.add(bytes, chunk_bytes)?,
+        };
+        Ok(HostPiece {
+            host,
+            gpu: self.gpu_address(host).unwrap_or(host),
+            bytes,
+        })
+    }
+
+    /// Adds a chunk, and takes its first bytes.
+    fn add(&mut self, bytes: u64, chunk_bytes: u64) -> Answer<u64> {
+        let chunk = self.chunk(chunk_bytes)?;
+        let (host, bounds) = (chunk.host, chunk.bounds());
+        if bytes < chunk.bytes {
+            self.free.give(host + bytes, chunk.bytes - bytes, bounds);
+        }
+        self.chunks.insert(host, chunk);
+        Ok(host)
+    }
+
+    fn gpu_address(&self, host: u64) -> Option<u64> {
+        let (start, chunk) = self.chunks.range(..=host).next_back()?;
+        Some(chunk.gpu + (host - start))
+    }
+
+    /// Frees a piece that no work uses any more.
+    pub(super) fn free(&mut self, piece: HostPiece) {
+        let Some((_, chunk)) = self.chunks.range(..=piece.host).next_back() else {
+            return;
+        };
+        let (start, bytes) = (chunk.host, chunk.bytes);
+        self.free.give(piece.host, piece.bytes, chunk.bounds());
+        let is_shared = bytes == CHUNK_BYTES;
+        if !is_shared && self.free.take_whole(start, bytes) {
+            self.chunks.remove(&start);
+        }
+    }
+
+    /// Allocates and maps a chunk of whole pages.
+    pub(super) fn chunk(&self, bytes: u64) -> Answer<Chunk> {
+        let refused = |error: &dyn std::fmt::Display| {
+            log::debug!("cannot allocate host memory: {error}");
+            Code::OUT_OF_MEMORY
+        };
+        let memory = self.device.allocate(bytes, MemoryKind::Host);
+        let memory = memory.map_err(|error| refused(&error))?;
+        let cpu = memory.map_cpu(0, bytes, Access::ReadWrite);
+        let cpu = cpu.map_err(|error| refused(&error))?;
+        let host = cpu.window().as_ptr().as_ptr() as u64;
+        let gpu = self.map(&memory, bytes, host)?;
+        Ok(Chunk {
+            _memory: memory,
+            host,
+            gpu: gpu.address(),
+            bytes,
+        })
+    }
+
+    /// Maps memory for the GPU at `wanted`, or elsewhere if the device does not allow that.
+    pub(super) fn map(
+        &self,
+        memory: &Allocation<'static>,
+        bytes: u64,
+        wanted: u64,
+    ) -> Answer<GpuMapping<'static>> {
+        static SAID: AtomicBool = AtomicBool::new(false);
+        let access = Access::ReadWrite;
+        let end = wanted.saturating_add(bytes);
+        if self.addresses.contains(&wanted) && end <= self.addresses.end {
+            match self.space.map_at(memory, 0, bytes, access, wanted) {
+                Ok(mapping) => return Ok(mapping),
+                Err(error) => log::debug!("host memory has another address for the GPU: {error}"),
+            }
+        }
+        if !SAID.swap(true, Ordering::Relaxed) {
+            log::info!(
+                "host memory at {wanted:#x} has another address for the GPU: programs must ask for \
+                 it (cuMemHostGetDevicePointer)"
+            );
+        }
+        let mapping = memory.map_gpu(self.space, 0, bytes, access);
+        mapping.map_err(|error| {
+            log::debug!("cannot map host memory for the GPU: {error}");
+            Code::OUT_OF_MEMORY
+        })
+    }
+}

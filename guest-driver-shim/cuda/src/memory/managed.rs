@@ -1,0 +1,289 @@
+//! Managed memory: host memory at one address for CPU and GPU, so advice and prefetching change
+//! nothing, and are told again.
+
+use super::regions::{Backing, Region};
+use crate::boundary::{In, Out};
+use crate::driver::{Driver, call_in_context};
+use crate::error::{Answer, Code};
+use crate::stream;
+use crate::structures::Location;
+
+/// `CU_DEVICE_CPU`
+const CPU: i32 = -1;
+/// `CU_DEVICE_INVALID`
+const NONE: i32 = -2;
+/// `CU_MEM_LOCATION_TYPE_DEVICE`
+const DEVICE: i32 = 1;
+/// `CU_MEM_LOCATION_TYPE_HOST`
+const HOST: i32 = 2;
+
+/// What the program has advised about managed memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Advice {
+    is_read_mostly: bool,
+    preferred: Option<Target>,
+    accessed_by: Vec<Target>,
+    prefetched: Option<Target>,
+}
+
+/// Where memory is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Target {
+    Device,
+    Host,
+}
+
+impl Target {
+    /// Returns the target of a device number, where -1 means the CPU.
+    fn of_number(driver: &Driver, number: i32) -> Answer<Self> {
+        match number {
+            CPU => Ok(Self::Host),
+            number => driver.device_of(number).map(|_| Self::Device),
+        }
+    }
+
+    fn of_location(driver: &Driver, location: Location) -> Answer<Self> {
+        match location.kind {
+            DEVICE => driver.device_of(location.id).map(|_| Self::Device),
+            // The host, a node of it, or the one that the calling thread is on.
+            2..=4 => Ok(Self::Host),
+            _ => Err(Code::INVALID_VALUE),
+        }
+    }
+
+    const fn number(self) -> i32 {
+        match self {
+            Self::Device => 0,
+            Self::Host => CPU,
+        }
+    }
+
+    const fn kind(self) -> i32 {
+        match self {
+            Self::Device => DEVICE,
+            Self::Host => HOST,
+        }
+    }
+}
+
+impl Advice {
+    /// Notes a `CUmem_advise`.
+    fn note(&mut self, advice: u32, target: Target) -> Answer {
+        match advice {
+            1 => self.is_read_mostly = true,
+            2 => self.is_read_mostly = false,
+            3 => self.preferred = Some(target),
+            4 => self.preferred = None,
+            5 if !self.accessed_by.contains(&target) => self.accessed_by.push(target),
+            5 => {}
+            6 => self.accessed_by.retain(|known| *known != target),
+            _ => return Err(Code::INVALID_VALUE),
+        }
+        Ok(())
+    }
+
+    /// Returns the number that a `CUmem_range_attribute` has, other than the list of who accesses
+    /// the memory.
+    fn number(&self, attribute: u32) -> Answer<i32> {
+        let number = |target: Option<Target>| target.map_or(NONE, Target::number);
+        let kind = |target: Option<Target>| target.map_or(0, Target::kind);
+        Ok(match attribute {
+            1 => i32::from(self.is_read_mostly),
+            2 => number(self.preferred),
+            4 => number(self.prefetched),
+            5 => kind(self.preferred),
+            7 => kind(self.prefetched),
+            // There is one device, number 0, and the host has no number.
+            6 | 8 => 0,
+            _ => return Err(Code::INVALID_VALUE),
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemAllocManaged(address: Out<u64>, bytes: usize, flags: u32) -> u32 {
+    call_in_context(|driver, context| {
+        // Attached to all streams (1) or to the host (2) at first.
+        if address.is_null() || bytes == 0 || !matches!(flags, 1 | 2) {
+            return Err(Code::INVALID_VALUE);
+        }
+        let mut host = driver.memory.host.lock();
+        let piece = host.allocate(bytes as u64)?;
+        if piece.gpu != piece.host {
+            host.free(piece);
+            return Err(Code::NOT_SUPPORTED);
+        }
+        drop(host);
+        let region = Region {
+            bytes: bytes as u64,
+            gpu: Some(piece.gpu),
+            host: Some(piece.host),
+            context: context.handle,
+            flags,
+            backing: Backing::Managed {
+                piece,
+                advice: Advice::default(),
+            },
+        };
+        address.set(driver.memory.regions.lock().insert(region))
+    })
+}
+
+/// Calls `change` with the advice of a range of managed memory.
+fn with_advice<T>(
+    driver: &Driver,
+    address: u64,
+    bytes: usize,
+    change: impl FnOnce(&mut Advice) -> Answer<T>,
+) -> Answer<T> {
+    let mut regions = driver.memory.regions.lock();
+    if bytes == 0 || !regions.covers(address, bytes as u64) {
+        return Err(Code::INVALID_VALUE);
+    }
+    match regions.find_mut(address) {
+        Some((
+            _,
+            Region {
+                backing: Backing::Managed { advice, .. },
+                ..
+            },
+        )) => change(advice),
+        _ => Err(Code::INVALID_VALUE),
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemAdvise(address: u64, bytes: usize, advice: u32, device: i32) -> u32 {
+    call_in_context(|driver, _| {
+        // The device says nothing about reading.
+        let target = match advice {
+            1 | 2 | 4 => Target::Host,
+            _ => Target::of_number(driver, device)?,
+        };
+        with_advice(driver, address, bytes, |known| known.note(advice, target))
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemAdvise_v2(address: u64, bytes: usize, advice: u32, location: Location) -> u32 {
+    call_in_context(|driver, _| {
+        let target = match advice {
+            1 | 2 | 4 => Target::Host,
+            _ => Target::of_location(driver, location)?,
+        };
+        with_advice(driver, address, bytes, |known| known.note(advice, target))
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemPrefetchAsync(address: u64, bytes: usize, device: i32, stream: usize) -> u32 {
+    call_in_context(|driver, context| {
+        let target = Target::of_number(driver, device)?;
+        stream::find(driver, context, stream)?;
+        with_advice(driver, address, bytes, |known| {
+            known.prefetched = Some(target);
+            Ok(())
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemPrefetchAsync_v2(
+    address: u64,
+    bytes: usize,
+    location: Location,
+    flags: u32,
+    stream: usize,
+) -> u32 {
+    call_in_context(|driver, context| {
+        let target = Target::of_location(driver, location)?;
+        stream::find(driver, context, stream)?;
+        if flags != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        with_advice(driver, address, bytes, |known| {
+            known.prefetched = Some(target);
+            Ok(())
+        })
+    })
+}
+
+/// Puts one attribute into `bytes` bytes at `data`.
+fn put(advice: &Advice, data: usize, bytes: usize, attribute: u32) -> Answer {
+    let into = Out::<i32>::at(data);
+    if attribute != 3 {
+        let number = advice.number(attribute)?;
+        return match bytes {
+            4 => into.set(number),
+            _ => Err(Code::INVALID_VALUE),
+        };
+    }
+    if bytes == 0 || !bytes.is_multiple_of(4) {
+        return Err(Code::INVALID_VALUE);
+    }
+    for index in 0..bytes / 4 {
+        let target = advice.accessed_by.get(index);
+        into.set_at(index, target.map_or(NONE, |target| target.number()))?;
+    }
+    Ok(())
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemRangeGetAttribute(
+    data: usize,
+    data_bytes: usize,
+    attribute: u32,
+    address: u64,
+    bytes: usize,
+) -> u32 {
+    call_in_context(|driver, _| {
+        with_advice(driver, address, bytes, |known| {
+            put(known, data, data_bytes, attribute)
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemRangeGetAttributes(
+    data: In<usize>,
+    data_bytes: In<usize>,
+    attributes: In<u32>,
+    count: usize,
+    address: u64,
+    bytes: usize,
+) -> u32 {
+    call_in_context(|driver, _| {
+        with_advice(driver, address, bytes, |known| {
+            (0..count).try_for_each(|index| {
+                let (into, room) = (data.get_at(index)?, data_bytes.get_at(index)?);
+                put(known, into, room, attributes.get_at(index)?)
+            })
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_is_told_until_it_is_taken_back() {
+        let mut advice = Advice::default();
+        assert_eq!(advice.number(2), Ok(NONE));
+        advice.note(1, Target::Host).unwrap();
+        advice.note(3, Target::Host).unwrap();
+        advice.note(5, Target::Device).unwrap();
+        advice.note(5, Target::Device).unwrap();
+        assert_eq!(advice.number(1), Ok(1));
+        assert_eq!((advice.number(2), advice.number(5)), (Ok(CPU), Ok(HOST)));
+        let mut list = [7_i32; 2];
+        put(&advice, std::ptr::from_mut(&mut list) as usize, 8, 3).unwrap();
+        assert_eq!(list, [0, NONE]);
+        advice.note(2, Target::Host).unwrap();
+        advice.note(4, Target::Host).unwrap();
+        advice.note(6, Target::Device).unwrap();
+        assert_eq!(advice, Advice::default());
+        assert_eq!(advice.note(7, Target::Host), Err(Code::INVALID_VALUE));
+        assert_eq!(advice.number(9), Err(Code::INVALID_VALUE));
+    }
+}

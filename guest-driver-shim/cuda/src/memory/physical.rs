@@ -1,0 +1,265 @@
+//! Physical memory (CUDA driver API, "Virtual Memory Management"): handles, and descriptors by which
+//! other processes import it.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Write};
+use std::mem::ManuallyDrop;
+use std::os::fd::{FromRawFd, IntoRawFd};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use causeway_shim_linux::shim::{Access, Allocation, ExportToken, MemoryKind};
+
+use super::reservations::{GRANULARITY, check_multiples};
+use crate::boundary::{In, Out};
+use crate::driver::{Driver, call_unless_faulted};
+use crate::error::{Answer, Code};
+use crate::handles;
+use crate::structures::{AllocationProperties, Location};
+
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
+const POSIX: u32 = 1;
+/// `CU_MEM_LOCATION_TYPE_DEVICE`
+const DEVICE: i32 = 1;
+/// How the content of an exported descriptor begins.
+const MAGIC: &[u8; 8] = b"causewaM";
+/// Magic, token and size in bytes.
+const EXPORT_BYTES: usize = 8 + 32 + 8;
+
+/// Physical memory of `cuMemCreate`.
+pub(crate) struct Physical {
+    pub(super) memory: Allocation<'static>,
+    pub(super) bytes: u64,
+    handle_types: u32,
+    flags: [u8; 8],
+    /// Another process created it, so it cannot be exported again.
+    is_imported: bool,
+}
+
+/// Physical memory by its handles, with how often each is to be released.
+#[derive(Default)]
+pub(crate) struct Physicals(BTreeMap<u64, (u64, Arc<Physical>)>);
+
+impl Physicals {
+    fn add(&mut self, physical: Physical) -> u64 {
+        let handle = handles::fresh() as u64;
+        self.0.insert(handle, (1, Arc::new(physical)));
+        handle
+    }
+
+    pub(super) fn get(&self, handle: u64) -> Answer<Arc<Physical>> {
+        let found = self
+            .0
+            .get(&handle)
+            .map(|(_, physical)| Arc::clone(physical));
+        found.ok_or(Code::INVALID_VALUE)
+    }
+
+    /// Counts one more owner of memory whose handle may have been released.
+    pub(super) fn retain(&mut self, handle: u64, physical: &Arc<Physical>) {
+        let entry = self.0.entry(handle);
+        entry.or_insert_with(|| (0, Arc::clone(physical))).0 += 1;
+    }
+
+    /// Counts one owner less. Returns the memory if that was the last one.
+    fn release(&mut self, handle: u64) -> Answer<Option<Arc<Physical>>> {
+        let (owners, _) = self.0.get_mut(&handle).ok_or(Code::INVALID_VALUE)?;
+        *owners -= 1;
+        match owners {
+            0 => Ok(self.0.remove(&handle).map(|(_, physical)| physical)),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Checks what memory is asked to be.
+fn check(driver: &Driver, given: &AllocationProperties) -> Answer {
+    // Pinned memory (1) is the one kind; Windows handles and reserved bytes are not for Linux.
+    let is_wrong = given.kind != 1 || given.flags[4..] != [0; 4];
+    if is_wrong || given.flags[0] > 1 || given.flags[1] > 1 {
+        return Err(Code::INVALID_VALUE);
+    }
+    match given.location {
+        Location { kind: DEVICE, id } => driver.device_of(id)?,
+        Location { kind: 2..=4, .. } => return Err(Code::NOT_SUPPORTED),
+        _ => return Err(Code::INVALID_VALUE),
+    };
+    match given.handle_types {
+        0 | POSIX => Ok(()),
+        8 => Err(Code::NOT_PERMITTED),
+        _ => Err(Code::INVALID_VALUE),
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemGetAllocationGranularity(
+    bytes: Out<usize>,
+    given: In<AllocationProperties>,
+    option: u32,
+) -> u32 {
+    call_unless_faulted(|driver| {
+        check(driver, &given.get()?)?;
+        match option {
+            0 | 1 => bytes.set(GRANULARITY as usize),
+            _ => Err(Code::INVALID_VALUE),
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemCreate(
+    handle: Out<u64>,
+    bytes: usize,
+    given: In<AllocationProperties>,
+    flags: u64,
+) -> u32 {
+    call_unless_faulted(|driver| {
+        let given = given.get()?;
+        check(driver, &given)?;
+        check_multiples(&[bytes as u64])?;
+        if handle.is_null() || bytes == 0 || flags != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let memory = driver.device.allocate(bytes as u64, MemoryKind::Device);
+        let memory = memory.map_err(|error| {
+            log::debug!("cannot create physical memory: {error}");
+            Code::OUT_OF_MEMORY
+        })?;
+        let physical = Physical {
+            memory,
+            bytes: bytes as u64,
+            handle_types: given.handle_types,
+            flags: given.flags,
+            is_imported: false,
+        };
+        handle.set(driver.memory.regions.lock().physicals.add(physical))
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemRelease(handle: u64) -> u32 {
+    call_unless_faulted(|driver| {
+        let released = driver.memory.regions.lock().physicals.release(handle)?;
+        // Mappings keep it. Without one, no work reaches it.
+        drop(released);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemGetAllocationPropertiesFromHandle(
+    into: Out<AllocationProperties>,
+    handle: u64,
+) -> u32 {
+    call_unless_faulted(|driver| {
+        let physical = driver.memory.regions.lock().physicals.get(handle)?;
+        into.set(AllocationProperties {
+            kind: 1,
+            handle_types: physical.handle_types,
+            location: Location {
+                kind: DEVICE,
+                id: 0,
+            },
+            windows: 0,
+            flags: physical.flags,
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemExportToShareableHandle(
+    descriptor: Out<i32>,
+    handle: u64,
+    kind: u32,
+    flags: u64,
+) -> u32 {
+    call_unless_faulted(|driver| {
+        let physical = driver.memory.regions.lock().physicals.get(handle)?;
+        let asked = physical.handle_types & POSIX != 0;
+        if descriptor.is_null() || kind != POSIX || flags != 0 || !asked || physical.is_imported {
+            return Err(Code::INVALID_VALUE);
+        }
+        let token = physical.memory.export(Access::ReadWrite).map_err(|error| {
+            log::debug!("cannot export physical memory: {error}");
+            Code::OUT_OF_MEMORY
+        })?;
+        let file = export_file(&token, physical.bytes).map_err(|_| Code::OPERATING_SYSTEM)?;
+        descriptor.set(file.into_raw_fd())
+    })
+}
+
+/// Makes a memory file that says how to import memory: whoever has it may.
+fn export_file(token: &ExportToken, bytes: u64) -> io::Result<File> {
+    // SAFETY: the name ends in NUL.
+    let descriptor = unsafe { libc::memfd_create(c"causeway-memory".as_ptr(), libc::MFD_CLOEXEC) };
+    if descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: fresh from the kernel, owned by nobody else.
+    let mut file = unsafe { File::from_raw_fd(descriptor) };
+    file.write_all(MAGIC)?;
+    file.write_all(&token.0)?;
+    file.write_all(&bytes.to_le_bytes())?;
+    Ok(file)
+}
+
+/// Reads what [`export_file`] has written; `None` if the file is none of this library's.
+fn exported(file: &File) -> Option<(ExportToken, u64)> {
+    let mut content = [0; EXPORT_BYTES];
+    file.read_exact_at(&mut content, 0).ok()?;
+    let (magic, rest) = content.split_first_chunk::<8>()?;
+    let (token, rest) = rest.split_first_chunk::<32>()?;
+    let bytes = u64::from_le_bytes(rest.try_into().ok()?);
+    (magic == MAGIC).then_some((ExportToken(*token), bytes))
+}
+
+/// The descriptor itself is the "pointer"; it stays the caller's.
+#[unsafe(no_mangle)]
+extern "C" fn cuMemImportFromShareableHandle(
+    handle: Out<u64>,
+    descriptor: usize,
+    kind: u32,
+) -> u32 {
+    call_unless_faulted(|driver| {
+        let descriptor = i32::try_from(descriptor).map_err(|_| Code::INVALID_VALUE)?;
+        if handle.is_null() || kind != POSIX || descriptor < 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        // SAFETY: only read from, which fails if it is no descriptor, and never closed.
+        let file = ManuallyDrop::new(unsafe { File::from_raw_fd(descriptor) });
+        let (token, bytes) = exported(&file).ok_or(Code::INVALID_VALUE)?;
+        let memory = driver.device.import(&token, Access::ReadWrite);
+        let memory = memory.map_err(|error| {
+            log::debug!("cannot import physical memory: {error}");
+            Code::INVALID_VALUE
+        })?;
+        if memory.bytes() < bytes || !bytes.is_multiple_of(GRANULARITY) {
+            return Err(Code::INVALID_VALUE);
+        }
+        let physical = Physical {
+            memory,
+            bytes,
+            handle_types: POSIX,
+            flags: [0; 8],
+            is_imported: true,
+        };
+        handle.set(driver.memory.regions.lock().physicals.add(physical))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_files_of_this_library_are_imported() {
+        let token = ExportToken([7; 32]);
+        let file = export_file(&token, GRANULARITY).unwrap();
+        assert_eq!(exported(&file), Some((token, GRANULARITY)));
+        file.write_all_at(b"x", 0).unwrap();
+        assert_eq!(exported(&file), None);
+        file.set_len(3).unwrap();
+        assert_eq!(exported(&file), None);
+    }
+}

@@ -1,0 +1,199 @@
+//! Copies of rectangles and boxes (`cuMemcpy2D…`, `cuMemcpy3D…`).
+
+use super::segments::{Shape, Side};
+use super::transfer::{self, Direction};
+use crate::boundary::In;
+use crate::driver::call_in_context;
+use crate::error::{Answer, Code};
+use crate::stream;
+use crate::structures::{Copy2d, Copy3d, CopySide, CopySide2d};
+
+/// One side in three dimensions. Returns where it begins and how far its rows are apart.
+fn side(given: CopySide, shape: (u64, u64, u64)) -> Answer<Side> {
+    let (width, height, depth) = shape;
+    let base = match given.memory_type {
+        // Host; device or unified.
+        1 => given.host,
+        2 | 4 => given.device,
+        // There are no arrays.
+        3 => return Err(Code::NOT_SUPPORTED),
+        _ => return Err(Code::INVALID_VALUE),
+    };
+    let pitch = match given.pitch {
+        0 if height <= 1 && depth <= 1 => width,
+        pitch => pitch,
+    };
+    let rows = match given.height {
+        0 => height,
+        rows => rows,
+    };
+    let wrong = Code::INVALID_VALUE;
+    let slice = pitch.checked_mul(rows).ok_or(wrong)?;
+    let to_row = pitch.checked_mul(given.y).ok_or(wrong)?;
+    let to_slice = slice.checked_mul(given.z).ok_or(wrong)?;
+    let start = base
+        .checked_add(to_row)
+        .and_then(|at| at.checked_add(to_slice));
+    let start = start.and_then(|at| at.checked_add(given.x_bytes));
+    let too_narrow = height > 1 && given.x_bytes.checked_add(width).ok_or(wrong)? > pitch;
+    if given.lod != 0 || too_narrow || base == 0 {
+        return Err(wrong);
+    }
+    Ok(Side {
+        start: start.ok_or(wrong)?,
+        pitch,
+        slice,
+    })
+}
+
+fn copy_box(parameters: In<Copy3d>, stream: usize, waits: bool) -> u32 {
+    call_in_context(|driver, context| {
+        let given = parameters.get()?;
+        if waits {
+            driver.streams.lock().check_no_capture(context.handle)?;
+        }
+        let stream = stream::find(driver, context, stream)?;
+        let extent = (given.width_bytes, given.height, given.depth);
+        if extent.0 == 0 || extent.1 == 0 || extent.2 == 0 {
+            return Ok(());
+        }
+        let shape = Shape {
+            to: side(given.destination, extent)?,
+            from: side(given.source, extent)?,
+            width: extent.0,
+            height: extent.1,
+            depth: extent.2,
+        };
+        transfer::copy(driver, &stream, shape, direction(&given), waits)
+    })
+}
+
+/// A side that is said to be the device's must be.
+fn direction(given: &Copy3d) -> Direction {
+    match (given.source.memory_type, given.destination.memory_type) {
+        (2, 2) => Direction::DeviceToDevice,
+        (_, 2) => Direction::HostToDevice,
+        (2, _) => Direction::DeviceToHost,
+        _ => Direction::Any,
+    }
+}
+
+fn in_three(side: CopySide2d) -> CopySide {
+    CopySide {
+        x_bytes: side.x_bytes,
+        y: side.y,
+        z: 0,
+        lod: 0,
+        memory_type: side.memory_type,
+        padding: 0,
+        host: side.host,
+        device: side.device,
+        array: side.array,
+        reserved: 0,
+        pitch: side.pitch,
+        height: 0,
+    }
+}
+
+fn copy_rectangle(parameters: In<Copy2d>, stream: usize, waits: bool) -> u32 {
+    let given = match parameters.get() {
+        Ok(given) => given,
+        // The context has precedence over arguments.
+        Err(code) => return call_in_context(|_, _| Err(code)),
+    };
+    let in_three = Copy3d {
+        source: in_three(given.source),
+        destination: in_three(given.destination),
+        width_bytes: given.width_bytes,
+        height: given.height,
+        depth: 1,
+    };
+    copy_box(
+        In::at(std::ptr::from_ref(&in_three) as usize),
+        stream,
+        waits,
+    )
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemcpy2D_v2(parameters: In<Copy2d>) -> u32 {
+    copy_rectangle(parameters, 0, true)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemcpy2DUnaligned_v2(parameters: In<Copy2d>) -> u32 {
+    copy_rectangle(parameters, 0, true)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemcpy2DAsync_v2(parameters: In<Copy2d>, stream: usize) -> u32 {
+    copy_rectangle(parameters, stream, false)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemcpy3D_v2(parameters: In<Copy3d>) -> u32 {
+    copy_box(parameters, 0, true)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemcpy3DAsync_v2(parameters: In<Copy3d>, stream: usize) -> u32 {
+    copy_box(parameters, stream, false)
+}
+
+/// All contexts share one address space, so which is which does not matter.
+#[unsafe(no_mangle)]
+extern "C" fn cuMemcpy3DPeer(parameters: In<Copy3d>) -> u32 {
+    copy_box(parameters, 0, true)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemcpy3DPeerAsync(parameters: In<Copy3d>, stream: usize) -> u32 {
+    copy_box(parameters, stream, false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(pitch: u64, height: u64) -> CopySide {
+        CopySide {
+            x_bytes: 3,
+            y: 2,
+            z: 1,
+            lod: 0,
+            memory_type: 2,
+            padding: 0,
+            host: 0,
+            device: 0x1_0000,
+            array: 0,
+            reserved: 0,
+            pitch,
+            height,
+        }
+    }
+
+    #[test]
+    fn a_side_begins_at_its_column_row_and_slice() {
+        let found = side(given(64, 10), (16, 4, 2)).unwrap();
+        assert_eq!(found.start, 0x1_0000 + 3 + 2 * 64 + 640);
+        assert_eq!((found.pitch, found.slice), (64, 640));
+    }
+
+    #[test]
+    fn wrong_sides_are_refused() {
+        let wrong = Some(Code::INVALID_VALUE);
+        let refusal = |side: CopySide| super::side(side, (16, 4, 2)).err();
+        assert_eq!(refusal(given(18, 10)), wrong, "rows overlap");
+        assert_eq!(refusal(given(u64::MAX, 10)), wrong);
+        let unknown = CopySide {
+            memory_type: 7,
+            ..given(64, 10)
+        };
+        assert_eq!(refusal(unknown), wrong);
+        let array = CopySide {
+            memory_type: 3,
+            ..given(64, 10)
+        };
+        assert_eq!(refusal(array), Some(Code::NOT_SUPPORTED));
+    }
+}

@@ -1,0 +1,241 @@
+//! Memory of the program that it registers (`cuMemHostRegister`).
+//!
+//! A process cannot show its own pages to the device. So registered memory is first only known, and
+//! copied through staging memory as other memory is. When the program asks for the GPU's address,
+//! host memory of the device takes the place of the pages, with the same content at the same
+//! address. The program must not write there meanwhile, or between these pages' borders and its
+//! registered bytes. CUDA gives the memory back on `cuMemHostUnregister`: private pages take the
+//! place of the device's then.
+
+use std::io;
+
+use causeway_shim_linux::shim::{Access, Allocation, MemoryKind};
+
+use super::regions::{Backing, Region};
+use crate::boundary::copy_bytes;
+use crate::driver::{Driver, call_in_context};
+use crate::error::{Answer, Code};
+
+/// `CU_MEMHOSTREGISTER_IOMEMORY`
+const IO_MEMORY: u32 = 4;
+const PAGE_BYTES: u64 = 4096;
+
+/// Host memory of the device in the place of the program's pages.
+pub(crate) struct Replaced {
+    _memory: Allocation<'static>,
+    start: u64,
+    bytes: u64,
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemHostRegister_v2(address: u64, bytes: usize, flags: u32) -> u32 {
+    call_in_context(|driver, _| {
+        let end = address.checked_add(bytes as u64);
+        if address == 0 || bytes == 0 || flags & !15 != 0 || end.is_none() {
+            return Err(Code::INVALID_VALUE);
+        }
+        if flags & IO_MEMORY != 0 {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        if driver.memory.guard.contains(address) {
+            return Err(Code::INVALID_VALUE);
+        }
+        let mut regions = driver.memory.regions.lock();
+        if regions.overlaps(address, bytes as u64) {
+            return Err(Code::HOST_MEMORY_ALREADY_REGISTERED);
+        }
+        regions.insert(Region {
+            bytes: bytes as u64,
+            gpu: None,
+            host: Some(address),
+            context: 0,
+            flags,
+            backing: Backing::Registered(None),
+        });
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemHostUnregister(address: u64) -> u32 {
+    call_in_context(|driver, _| {
+        let is_registered = |region: &Region| matches!(region.backing, Backing::Registered(_));
+        let taken = driver.memory.regions.lock().take(address, is_registered);
+        let taken = taken.ok_or(Code::HOST_MEMORY_NOT_REGISTERED)?;
+        let drained = driver.ring.drain(driver);
+        if let Backing::Registered(Some(replaced)) = taken.backing {
+            replaced.undo()?;
+        }
+        drained
+    })
+}
+
+/// Returns the GPU's address of a registered region, which begins at `start`. Puts host memory of
+/// the device in the place of its pages if that is to be done yet.
+pub(super) fn show(driver: &Driver, start: u64, bytes: u64) -> Answer<u64> {
+    let replaced = Replaced::new(driver, start, bytes)?;
+    let (first, memory) = (replaced.start, &replaced._memory);
+    let host = driver.memory.host.lock();
+    let mapping = host.map(memory, replaced.bytes, first);
+    drop(host);
+    let gpu = match mapping {
+        Ok(mapping) => mapping.address() + (start - first),
+        Err(code) => {
+            replaced.undo()?;
+            return Err(code);
+        }
+    };
+    let mut regions = driver.memory.regions.lock();
+    let taken = regions.take(start, |_| true).ok_or(Code::INVALID_VALUE)?;
+    regions.insert(Region {
+        gpu: Some(gpu),
+        backing: Backing::Registered(Some(replaced)),
+        ..taken
+    });
+    Ok(gpu)
+}
+
+impl Replaced {
+    /// Puts host memory of the device in the place of the pages of a range.
+    fn new(driver: &Driver, address: u64, bytes: u64) -> Answer<Self> {
+        let start = address & !(PAGE_BYTES - 1);
+        let end = (address + bytes).checked_next_multiple_of(PAGE_BYTES);
+        let bytes = end.ok_or(Code::INVALID_VALUE)? - start;
+        let maps = std::fs::read_to_string("/proc/self/maps");
+        if !is_private_memory(&maps.map_err(|_| Code::OPERATING_SYSTEM)?, start, bytes) {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        let memory = driver.device.allocate(bytes, MemoryKind::Host);
+        let memory = memory.map_err(|_| Code::OUT_OF_MEMORY)?;
+        let mapping = memory.map_cpu(0, bytes, Access::ReadWrite);
+        let mapping = mapping.map_err(|_| Code::OUT_OF_MEMORY)?;
+        let from = mapping.window().as_ptr().as_ptr() as u64;
+        copy_bytes(from, start, bytes as usize);
+        // An old size of zero makes a second mapping of shared pages (mremap(2)).
+        place(from, 0, bytes, start).map_err(|error| {
+            log::info!("registered memory at {start:#x} has no address for the GPU: {error}");
+            Code::NOT_SUPPORTED
+        })?;
+        Ok(Self {
+            _memory: memory,
+            start,
+            bytes,
+        })
+    }
+
+    /// Puts private pages with the same content there again.
+    fn undo(self) -> Answer {
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let length = self.bytes as usize;
+        // SAFETY: a fresh mapping at an address of the kernel's choice.
+        let fresh = unsafe { libc::mmap(std::ptr::null_mut(), length, rights, flags, -1, 0) };
+        if fresh == libc::MAP_FAILED {
+            // The program goes on with the device's memory, which therefore has to stay.
+            std::mem::forget(self);
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        copy_bytes(fresh as u64, self.start, length);
+        if place(fresh as u64, self.bytes, self.bytes, self.start).is_err() {
+            std::mem::forget(self);
+            return Err(Code::OPERATING_SYSTEM);
+        }
+        Ok(())
+    }
+}
+
+/// Moves or duplicates a mapping to `to`, where it replaces what is there.
+fn place(from: u64, old_bytes: u64, bytes: u64, to: u64) -> io::Result<()> {
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    let (source, target) = (from as *mut libc::c_void, to as *mut libc::c_void);
+    // SAFETY: the source is a mapping of the library. The target's pages are whole pages of private
+    // memory that the program has registered, and get the content that they had.
+    let moved = unsafe { libc::mremap(source, old_bytes as usize, bytes as usize, flags, target) };
+    match moved == libc::MAP_FAILED {
+        true => Err(io::Error::last_os_error()),
+        false => Ok(()),
+    }
+}
+
+/// Returns whether a range is private memory without a file, by what proc_pid_maps(5) says: memory
+/// that others share would be shared no more. Stacks grow, so they are left alone.
+fn is_private_memory(maps: &str, start: u64, bytes: u64) -> bool {
+    let mut at = start;
+    for line in maps.lines() {
+        let mut words = line.split_ascii_whitespace();
+        let bounds = words.next().and_then(|range| range.split_once('-'));
+        let bounds = bounds.and_then(|(from, to)| {
+            let from = u64::from_str_radix(from, 16).ok()?;
+            Some((from, u64::from_str_radix(to, 16).ok()?))
+        });
+        let Some((from, to)) = bounds else {
+            return false;
+        };
+        if to <= at {
+            continue;
+        }
+        let rights = words.next().unwrap_or_default();
+        let name = words.nth(3).unwrap_or_default();
+        let is_anonymous = matches!(name, "" | "[heap]") || name.starts_with("[anon");
+        if from > at || rights != "rw-p" || !is_anonymous {
+            return false;
+        }
+        at = to;
+        if at >= start + bytes {
+            return true;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAPS: &str = "\
+1000-3000 rw-p 00000000 00:00 0                                  [heap]
+3000-4000 rw-p 00000000 00:00 0 
+5000-6000 rw-s 00000000 00:01 9                                  /memfd:x (deleted)
+6000-7000 r--p 00000000 00:00 0 
+7000-8000 rw-p 00000000 00:00 0                                  [stack]
+8000-9000 rw-p 00000000 08:01 77                                 /some/file
+";
+
+    #[test]
+    fn only_private_memory_without_a_file_is_replaced() {
+        assert!(is_private_memory(MAPS, 0x1000, 0x2000));
+        assert!(is_private_memory(MAPS, 0x2000, 0x2000));
+        for (start, bytes) in [
+            (0x2000, 0x3000),
+            (0x4000, 0x1000),
+            (0x5000, 0x1000),
+            (0x6000, 0x1000),
+            (0x7000, 0x1000),
+            (0x8000, 0x1000),
+            (0xa000, 0x1000),
+        ] {
+            assert!(!is_private_memory(MAPS, start, bytes), "{start:#x}");
+        }
+    }
+
+    #[test]
+    fn shared_pages_take_the_place_of_private_ones() {
+        let map = |flags| {
+            let rights = libc::PROT_READ | libc::PROT_WRITE;
+            // SAFETY: a fresh mapping at an address of the kernel's choice.
+            let at = unsafe {
+                let flags = flags | libc::MAP_ANONYMOUS;
+                libc::mmap(std::ptr::null_mut(), 8192, rights, flags, -1, 0)
+            };
+            assert_ne!(at, libc::MAP_FAILED);
+            at as u64
+        };
+        let (shared, private) = (map(libc::MAP_SHARED), map(libc::MAP_PRIVATE));
+        let mut seen = [0_u8; 3];
+        let own = |bytes: &[u8; 3]| std::ptr::from_ref(bytes) as u64;
+        place(shared, 0, 8192, private).unwrap();
+        copy_bytes(private + 5000, own(b"abc"), 3);
+        copy_bytes(std::ptr::from_mut(&mut seen) as u64, shared + 5000, 3);
+        assert_eq!(&seen, b"abc");
+    }
+}

@@ -1,0 +1,255 @@
+//! Copies as rows: where each begins on both sides.
+
+/// One side of a copy: the first byte, and how far rows and slices are apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Side {
+    pub(super) start: u64,
+    pub(super) pitch: u64,
+    pub(super) slice: u64,
+}
+
+/// A copy of `depth` slices of `height` rows of `width` bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub(super) to: Side,
+    pub(super) from: Side,
+    pub(super) width: u64,
+    pub(super) height: u64,
+    pub(super) depth: u64,
+}
+
+/// Bytes that follow each other on both sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Segment {
+    pub(super) to: u64,
+    pub(super) from: u64,
+    pub(super) bytes: u64,
+}
+
+impl Side {
+    const fn linear(start: u64) -> Self {
+        Self {
+            start,
+            pitch: 0,
+            slice: 0,
+        }
+    }
+
+    /// Returns where a row begins. Checked by [`Shape::check`] for the last one.
+    const fn row(&self, y: u64, z: u64) -> u64 {
+        self.start + y * self.pitch + z * self.slice
+    }
+
+    /// Returns the end of the last row, if it has an address.
+    fn end(&self, shape: &Shape) -> Option<u64> {
+        let rows = (shape.height - 1).checked_mul(self.pitch)?;
+        let slices = (shape.depth - 1).checked_mul(self.slice)?;
+        let last = self.start.checked_add(rows)?.checked_add(slices)?;
+        last.checked_add(shape.width)
+    }
+}
+
+impl Shape {
+    /// Returns the copy of `bytes` bytes that follow each other.
+    pub(super) const fn linear(to: u64, from: u64, bytes: u64) -> Self {
+        Self {
+            to: Side::linear(to),
+            from: Side::linear(from),
+            width: bytes,
+            height: 1,
+            depth: 1,
+        }
+    }
+
+    /// Returns whether there is nothing to copy.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.width == 0 || self.height == 0 || self.depth == 0
+    }
+
+    /// Returns the same copy with rows that follow each other on both sides as one; `None` if rows
+    /// overlap or have no address. The copy is not empty.
+    pub(super) fn checked(mut self) -> Option<Self> {
+        for side in [&self.to, &self.from] {
+            let overlaps = self.height > 1 && side.pitch < self.width;
+            let rows = side.pitch.checked_mul(self.height - 1)?;
+            let slice = rows.checked_add(self.width)?;
+            if overlaps || self.depth > 1 && side.slice < slice {
+                return None;
+            }
+            side.end(&self)?;
+        }
+        let is_dense = |side: &Side, width| side.pitch == width;
+        let rows_follow = is_dense(&self.to, self.width) && is_dense(&self.from, self.width);
+        if self.height == 1 || rows_follow {
+            self.width *= self.height;
+            self.height = 1;
+        }
+        let follows = self.to.slice == self.width && self.from.slice == self.width;
+        if self.height == 1 && (self.depth == 1 || follows) {
+            self.width *= self.depth;
+            self.depth = 1;
+        }
+        Some(self)
+    }
+
+    /// Returns first and last row.
+    pub(super) fn ends(&self) -> [Segment; 2] {
+        [self.row(0, 0), self.row(self.height - 1, self.depth - 1)]
+    }
+
+    fn row(&self, y: u64, z: u64) -> Segment {
+        Segment {
+            to: self.to.row(y, z),
+            from: self.from.row(y, z),
+            bytes: self.width,
+        }
+    }
+
+    /// Returns all rows.
+    pub(super) fn rows(self) -> impl Iterator<Item = Segment> {
+        let slices = 0..self.depth;
+        slices.flat_map(move |z| (0..self.height).map(move |y| self.row(y, z)))
+    }
+}
+
+impl Segment {
+    /// Returns the segment in parts of at most `bytes` bytes.
+    pub(super) fn parts(self, bytes: u64) -> impl Iterator<Item = Self> {
+        (0..self.bytes.div_ceil(bytes)).map(move |index| Self {
+            to: self.to + index * bytes,
+            from: self.from + index * bytes,
+            bytes: bytes.min(self.bytes - index * bytes),
+        })
+    }
+
+    /// Returns parts of which none overlaps itself, in an order in which every byte is read before
+    /// it is overwritten; `None` if that takes more than `parts_max`.
+    pub(super) fn without_overlap(self, parts_max: u64) -> Option<Vec<Self>> {
+        let distance = self.to.abs_diff(self.from);
+        if distance == 0 {
+            return Some(Vec::new());
+        }
+        if distance >= self.bytes {
+            return Some(vec![self]);
+        }
+        if self.bytes.div_ceil(distance) > parts_max {
+            return None;
+        }
+        let mut parts: Vec<_> = self.parts(distance).collect();
+        if self.to > self.from {
+            parts.reverse();
+        }
+        Some(parts)
+    }
+}
+
+/// Gathers segments into groups of at most `bytes` bytes and `count` segments; longer ones are
+/// divided.
+pub(super) fn groups(
+    segments: impl Iterator<Item = Segment>,
+    bytes: u64,
+    count: usize,
+) -> impl Iterator<Item = Vec<Segment>> {
+    let mut parts = segments
+        .flat_map(move |segment| segment.parts(bytes))
+        .peekable();
+    std::iter::from_fn(move || {
+        let mut group = vec![parts.next()?];
+        let mut sum = group[0].bytes;
+        while group.len() < count {
+            let Some(next) = parts.next_if(|next| sum + next.bytes <= bytes) else {
+                break;
+            };
+            sum += next.bytes;
+            group.push(next);
+        }
+        Some(group)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(pitches: [u64; 2], slices: [u64; 2], extent: [u64; 3]) -> Shape {
+        let side = |index: usize| Side {
+            start: 0x1000 + 0x10_0000 * index as u64,
+            pitch: pitches[index],
+            slice: slices[index],
+        };
+        let [width, height, depth] = extent;
+        Shape {
+            to: side(0),
+            from: side(1),
+            width,
+            height,
+            depth,
+        }
+    }
+
+    #[test]
+    fn rows_that_follow_each_other_become_one() {
+        let dense = shape([8, 8], [32, 32], [8, 4, 2]).checked().unwrap();
+        assert_eq!(dense.rows().count(), 1);
+        assert_eq!(dense.ends()[0].bytes, 64);
+        let slices = shape([8, 8], [32, 64], [8, 4, 2]).checked().unwrap();
+        assert_eq!(
+            slices.rows().map(|row| row.bytes).collect::<Vec<_>>(),
+            [32, 32]
+        );
+        let rows = shape([8, 16], [32, 64], [8, 4, 2]).checked().unwrap();
+        let starts: Vec<_> = rows.rows().map(|row| row.from - 0x10_1000).collect();
+        assert_eq!(starts, [0, 16, 32, 48, 64, 80, 96, 112]);
+    }
+
+    #[test]
+    fn rows_that_overlap_or_wrap_are_refused() {
+        assert!(shape([8, 7], [0, 0], [8, 2, 1]).checked().is_none());
+        assert!(shape([8, 8], [15, 16], [8, 2, 2]).checked().is_none());
+        assert!(shape([1 << 63, 8], [0, 0], [8, 4, 1]).checked().is_none());
+        assert!(shape([8, 8], [0, 0], [u64::MAX, 1, 1]).checked().is_none());
+        assert!(shape([0, 0], [0, 0], [8, 1, 1]).checked().is_some());
+    }
+
+    #[test]
+    fn groups_keep_every_byte_in_order() {
+        let segments = [3, 10, 1, 1, 25].map(|bytes| Segment {
+            to: 100,
+            from: 200,
+            bytes,
+        });
+        let found: Vec<Vec<u64>> = groups(segments.into_iter(), 10, 2)
+            .map(|group| group.iter().map(|part| part.bytes).collect())
+            .collect();
+        assert_eq!(
+            found,
+            [vec![3], vec![10], vec![1, 1], vec![10], vec![10], vec![5]]
+        );
+    }
+
+    #[test]
+    fn an_overlapping_copy_moves_bytes_as_memmove_does() {
+        for (to, from) in [(0_u64, 3_u64), (3, 0), (0, 10), (5, 5)] {
+            let mut bytes: Vec<u8> = (0..20).collect();
+            let mut wanted = bytes.clone();
+            wanted.copy_within(from as usize..from as usize + 10, to as usize);
+            let whole = Segment {
+                to,
+                from,
+                bytes: 10,
+            };
+            for part in whole.without_overlap(100).unwrap() {
+                assert!(part.to.abs_diff(part.from) >= part.bytes);
+                let start = part.from as usize;
+                bytes.copy_within(start..start + part.bytes as usize, part.to as usize);
+            }
+            assert_eq!(bytes, wanted, "{to} {from}");
+        }
+        let long = Segment {
+            to: 1,
+            from: 0,
+            bytes: 1000,
+        };
+        assert!(long.without_overlap(999).is_none());
+    }
+}

@@ -1,0 +1,264 @@
+//! Virtual memory (CUDA driver API, "Virtual Memory Management").
+
+use std::sync::Arc;
+
+use causeway_shim_linux::shim::{Access, GpuMapping};
+
+use super::physical::Physical;
+use super::regions::{Backing, Region, Regions};
+use super::reservations::{self, GRANULARITY, check_multiples};
+use crate::boundary::{In, Out};
+use crate::driver::{Driver, call_unless_faulted};
+use crate::error::{Answer, Code};
+use crate::structures::{AccessDescription, Location};
+
+/// `CU_MEM_LOCATION_TYPE_DEVICE`
+const DEVICE: i32 = 1;
+
+/// A mapping of physical memory, which the GPU reaches once it has rights.
+pub(crate) struct Mapped {
+    physical: Arc<Physical>,
+    handle: u64,
+    access: Access,
+    mapping: Option<GpuMapping<'static>>,
+}
+
+impl Mapped {
+    /// Gives the GPU rights to the mapping at `start`, or takes them.
+    fn set_access(&mut self, driver: &Driver, start: u64, bytes: u64, access: Access) -> Answer {
+        let refused = |error: &dyn std::fmt::Display| {
+            log::debug!("cannot change access to {start:#x}: {error}");
+            Code::INVALID_VALUE
+        };
+        match (self.mapping, access) {
+            (None, Access::None) => {}
+            (None, access) => {
+                let memory = &self.physical.memory;
+                let mapping = driver.space.map_at(memory, 0, bytes, access, start);
+                self.mapping = Some(mapping.map_err(|error| refused(&error))?);
+            }
+            (Some(mapping), Access::None) => {
+                mapping.unmap().map_err(|error| refused(&error))?;
+                self.mapping = None;
+            }
+            (Some(mapping), access) => {
+                mapping
+                    .set_access(access)
+                    .map_err(|error| refused(&error))?;
+            }
+        }
+        self.access = access;
+        Ok(())
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemRetainAllocationHandle(into: Out<u64>, address: u64) -> u32 {
+    call_unless_faulted(|driver| {
+        let mut regions = driver.memory.regions.lock();
+        let found = regions.find(address).map(|(_, region)| region);
+        let Some(Region {
+            backing: Backing::Mapped(mapped),
+            ..
+        }) = found
+        else {
+            return Err(Code::INVALID_VALUE);
+        };
+        let (handle, physical) = (mapped.handle, Arc::clone(&mapped.physical));
+        into.set(handle)?;
+        regions.physicals.retain(handle, &physical);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemAddressReserve(
+    address: Out<u64>,
+    bytes: usize,
+    alignment: usize,
+    hint: u64,
+    flags: u64,
+) -> u32 {
+    call_unless_faulted(|driver| {
+        let (bytes, alignment) = (bytes as u64, alignment as u64);
+        check_multiples(&[bytes])?;
+        let is_aligned = alignment == 0 || alignment.is_power_of_two();
+        if address.is_null() || bytes == 0 || !is_aligned || flags != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let alignment = alignment.max(GRANULARITY);
+        let attributes = &driver.attributes;
+        let start = reservations::reserve_addresses(attributes, bytes, alignment, hint)?;
+        driver.memory.regions.lock().reserved.insert(start, bytes);
+        address.set(start)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemAddressFree(address: u64, bytes: usize) -> u32 {
+    call_unless_faulted(|driver| {
+        let mut regions = driver.memory.regions.lock();
+        let bytes = bytes as u64;
+        let is_whole = regions.reserved.get(&address) == Some(&bytes);
+        if !is_whole || regions.overlaps(address, bytes) {
+            return Err(Code::INVALID_VALUE);
+        }
+        regions.reserved.remove(&address);
+        reservations::release(address, bytes);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemMap(address: u64, bytes: usize, offset: usize, handle: u64, flags: u64) -> u32 {
+    call_unless_faulted(|driver| {
+        let bytes = bytes as u64;
+        check_multiples(&[address, bytes])?;
+        // An offset other than 0 is for a later version of the API.
+        if bytes == 0 || offset != 0 || flags != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let mut regions = driver.memory.regions.lock();
+        let physical = regions.physicals.get(handle)?;
+        let (start, reserved) = regions.reservation(address).ok_or(Code::INVALID_VALUE)?;
+        let is_inside = bytes <= reserved - (address - start);
+        if bytes > physical.bytes || !is_inside || regions.overlaps(address, bytes) {
+            return Err(Code::INVALID_VALUE);
+        }
+        regions.insert_mapping(
+            address,
+            bytes,
+            Mapped {
+                physical,
+                handle,
+                access: Access::None,
+                mapping: None,
+            },
+        );
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemUnmap(address: u64, bytes: usize) -> u32 {
+    call_unless_faulted(|driver| {
+        driver.ring.drain(driver)?;
+        let mut regions = driver.memory.regions.lock();
+        let starts = regions.whole_mappings(address, bytes as u64)?;
+        let mut ended = Vec::new();
+        for start in starts {
+            let (bytes, mapped) = mapping_at(&mut regions, start)?;
+            mapped.set_access(driver, start, bytes, Access::None)?;
+            ended.push(regions.take(start, |_| true));
+        }
+        drop(regions);
+        // The last mapping of memory whose handle is released frees it: after the lock.
+        drop(ended);
+        Ok(())
+    })
+}
+
+fn mapping_at(regions: &mut Regions, start: u64) -> Answer<(u64, &mut Mapped)> {
+    match regions.find_mut(start) {
+        Some((
+            _,
+            Region {
+                bytes,
+                backing: Backing::Mapped(mapped),
+                ..
+            },
+        )) => Ok((*bytes, mapped)),
+        _ => Err(Code::INVALID_VALUE),
+    }
+}
+
+fn rights(flags: i32) -> Answer<Access> {
+    match flags {
+        0 => Ok(Access::None),
+        1 => Ok(Access::Read),
+        3 => Ok(Access::ReadWrite),
+        _ => Err(Code::INVALID_VALUE),
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemSetAccess(
+    address: u64,
+    bytes: usize,
+    descriptions: In<AccessDescription>,
+    count: usize,
+) -> u32 {
+    call_unless_faulted(|driver| {
+        if count != 1 {
+            // There is one device.
+            return Err(Code::INVALID_VALUE);
+        }
+        let AccessDescription { location, flags } = descriptions.get()?;
+        let access = rights(flags)?;
+        match location {
+            Location { kind: DEVICE, id } => driver.device_of(id)?,
+            Location { kind: 2..=4, .. } => return Err(Code::NOT_SUPPORTED),
+            _ => return Err(Code::INVALID_VALUE),
+        };
+        if access != Access::ReadWrite {
+            // Work that was submitted may use the rights that go.
+            driver.ring.drain(driver)?;
+        }
+        let mut regions = driver.memory.regions.lock();
+        for start in regions.whole_mappings(address, bytes as u64)? {
+            let (bytes, mapped) = mapping_at(&mut regions, start)?;
+            mapped.set_access(driver, start, bytes, access)?;
+            let gpu = (access != Access::None).then_some(start);
+            if let Some((_, region)) = regions.find_mut(start) {
+                region.gpu = gpu;
+            }
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemGetAccess(flags: Out<u64>, location: In<Location>, address: u64) -> u32 {
+    call_unless_faulted(|driver| {
+        let location = location.get()?;
+        if location.kind != DEVICE {
+            return Err(Code::INVALID_VALUE);
+        }
+        driver.device_of(location.id)?;
+        let regions = driver.memory.regions.lock();
+        let found = regions.find(address).map(|(_, region)| &region.backing);
+        match found {
+            Some(Backing::Mapped(mapped)) => flags.set(match mapped.access {
+                Access::None => 0,
+                Access::Read => 1,
+                Access::ReadWrite => 3,
+            }),
+            Some(Backing::Alias { .. }) | None => Err(Code::INVALID_VALUE),
+            Some(_) => flags.set(3),
+        }
+    })
+}
+
+/// There is no dma-buf of this memory.
+#[unsafe(no_mangle)]
+extern "C" fn cuMemGetHandleForAddressRange(
+    _handle: Out<i32>,
+    _address: u64,
+    _bytes: usize,
+    _kind: u32,
+    _flags: u64,
+) -> u32 {
+    call_unless_faulted(|_| Err(Code::NOT_SUPPORTED))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_are_none_reading_or_both() {
+        assert_eq!(rights(3), Ok(Access::ReadWrite));
+        assert_eq!(rights(2), Err(Code::INVALID_VALUE));
+        assert_eq!(rights(-1), Err(Code::INVALID_VALUE));
+    }
+}
