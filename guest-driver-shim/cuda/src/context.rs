@@ -109,6 +109,7 @@ impl Driver {
         context.is_alive.store(false, Ordering::Relaxed);
         self.contexts.lock().table.remove(context.handle);
         self.streams.lock().end_of_context(context.handle);
+        self.modules.end_of_context(context.handle);
     }
 }
 

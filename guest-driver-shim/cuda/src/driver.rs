@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use crate::boundary::{Out, Text};
 use crate::context::{self, Context, Contexts};
 use crate::error::{self, Answer, Code};
+use crate::module::Modules;
 use crate::ring::Ring;
 use crate::stream::Streams;
 
@@ -26,6 +27,7 @@ pub(crate) struct Driver {
     pub(crate) ring: Ring,
     pub(crate) contexts: Mutex<Contexts>,
     pub(crate) streams: Mutex<Streams>,
+    pub(crate) modules: Modules,
     /// The error that ended this process's use of CUDA; 0 while there is none.
     sticky: AtomicU32,
 }
@@ -131,6 +133,7 @@ impl Driver {
             ring,
             contexts: Mutex::default(),
             streams: Mutex::default(),
+            modules: Modules::default(),
             sticky: AtomicU32::new(0),
         })
     }

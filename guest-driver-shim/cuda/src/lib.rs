@@ -31,7 +31,16 @@
 mod context;
 mod device;
 mod driver;
+mod function;
+mod image;
+mod jit;
 mod kernel;
+mod launch;
+mod library;
+mod link;
+mod memory;
+mod module;
+mod occupancy;
 mod ring;
 mod stream;
 mod work;

@@ -75,6 +75,13 @@ impl Stream {
         }
     }
 
+    /// Returns whether the stream is being captured.
+    #[inline]
+    #[expect(clippy::unused_self, reason = "capture is a part of its own")]
+    pub(crate) const fn is_capturing(&self) -> bool {
+        false
+    }
+
     /// Submits work, or notes it where the stream is being captured.
     pub(crate) fn submit(&self, driver: &Driver, work: Work) -> Answer {
         self.submit_packets(driver, |commands| work.write(commands))
