@@ -9,9 +9,11 @@ use causeway_protocol::packet::LaunchShape;
 use causeway_shim_linux::shim;
 use parking_lot::RwLock;
 
+use crate::boundary::In;
 use crate::device;
 use crate::driver::Driver;
 use crate::error::{Answer, Code};
+use crate::launch::with_block;
 use crate::module::{self, Loaded};
 
 /// Numbers of `CUfunction_attribute`.
@@ -46,6 +48,8 @@ pub(crate) struct Owner {
 /// A kernel of a loaded module.
 pub(crate) struct Kernel {
     handle: u32,
+    /// The `CUfunction` that callers know.
+    pub(crate) function: usize,
     /// Size of the parameter block in bytes.
     pub(crate) parameter_bytes: usize,
     /// Offset and size of each parameter.
@@ -123,6 +127,7 @@ impl Kernel {
         let required = entry.and_then(|entry| entry.required_threads);
         Ok(Self {
             handle: found.handle(),
+            function: 0,
             parameter_bytes: found.parameter_bytes() as usize,
             layout: found.layout().into(),
             owner,
@@ -175,6 +180,13 @@ impl Kernel {
             false => Ok(()),
         }
     }
+
+    /// Returns the parameter block of a launch, from pointers to each parameter or from extra
+    /// options.
+    pub(crate) fn gather(&self, parameters: In<usize>, extra: In<usize>) -> Answer<Box<[u8]>> {
+        let copy = |block: &[u8]| Ok(block.into());
+        with_block(&self.layout, self.parameter_bytes, parameters, extra, copy)
+    }
 }
 
 /// Returns the attributes of a kernel. Merge: from the message `query_kernel`.
@@ -224,7 +236,7 @@ const fn handle_of(index: usize, generation: usize) -> usize {
 
 impl Kernels {
     /// Gives a kernel a handle.
-    pub(crate) fn insert(&self, kernel: Kernel) -> Answer<usize> {
+    pub(crate) fn insert(&self, mut kernel: Kernel) -> Answer<usize> {
         let mut table = self.0.write();
         let index = match table.free.pop() {
             Some(index) => index,
@@ -238,8 +250,10 @@ impl Kernels {
             None => return Err(Code::OUT_OF_MEMORY),
         };
         let slot = &mut table.slots[index];
+        kernel.function = handle_of(index, slot.generation);
+        let handle = kernel.function;
         slot.kernel = Some(Arc::new(kernel));
-        Ok(handle_of(index, slot.generation))
+        Ok(handle)
     }
 
     /// Returns the kernel of a handle.
@@ -249,7 +263,7 @@ impl Kernels {
         let table = self.0.read();
         let slot = table.slots.get(index).ok_or(Code::INVALID_HANDLE)?;
         match &slot.kernel {
-            Some(kernel) if handle_of(index, slot.generation) == handle => Ok(Arc::clone(kernel)),
+            Some(kernel) if kernel.function == handle => Ok(Arc::clone(kernel)),
             _ => Err(Code::INVALID_HANDLE),
         }
     }

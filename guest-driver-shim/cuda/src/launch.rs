@@ -6,8 +6,6 @@
 mod attributes;
 mod parameters;
 
-use std::sync::Arc;
-
 use causeway_protocol::packet::LaunchShape;
 
 use crate::boundary::In;
@@ -21,7 +19,7 @@ use crate::structures::LaunchConfiguration;
 use crate::work::Work;
 
 pub(crate) use attributes::read as check_attributes;
-use parameters::with_block;
+pub(crate) use parameters::with_block;
 
 /// What a launch asks for.
 #[derive(Clone, Copy)]
@@ -33,31 +31,6 @@ struct Request {
     is_cooperative: bool,
     parameters: In<usize>,
     extra: In<usize>,
-}
-
-/// Returns the work of a launch, checked, with its own copy of the parameters.
-pub(crate) fn work(
-    driver: &Driver,
-    function: usize,
-    shape: LaunchShape,
-    parameters: In<usize>,
-    extra: In<usize>,
-) -> Answer<Work> {
-    let kernel = kernel::find(driver, function)?;
-    kernel.check_shape(shape)?;
-    let copy = |block: &[u8]| Ok(block.into());
-    let parameters = with_block(
-        &kernel.layout,
-        kernel.parameter_bytes,
-        parameters,
-        extra,
-        copy,
-    )?;
-    Ok(Work::Launch {
-        kernel,
-        shape,
-        parameters,
-    })
 }
 
 #[inline]
@@ -72,16 +45,16 @@ fn launch(driver: &Driver, context: &Context, request: Request) -> Answer {
     if request.is_cooperative {
         check_cooperative(driver, &kernel, shape)?;
     }
+    if stream.is_capturing() {
+        let work = Work::Launch {
+            parameters: kernel.gather(request.parameters, request.extra)?,
+            kernel,
+            shape,
+        };
+        return stream.submit(driver, work);
+    }
     let (layout, bytes) = (&kernel.layout, kernel.parameter_bytes);
     with_block(layout, bytes, request.parameters, request.extra, |block| {
-        if stream.is_capturing() {
-            let work = Work::Launch {
-                kernel: Arc::clone(&kernel),
-                shape,
-                parameters: block.into(),
-            };
-            return stream.submit(driver, work);
-        }
         let handle = kernel.handle();
         let submitted = stream.submit_packets(driver, |commands| {
             commands.launch_packed(handle, shape, block)

@@ -409,7 +409,7 @@ mod tests {
         );
         assert_eq!(
             HOPPER.best(700, |threads| block(threads, 32, 0, 0)),
-            (672, 3)
+            (512, 4)
         );
         assert_eq!(HOPPER.best(8, |threads| block(threads, 32, 0, 0)), (8, 32));
         // A KiB for each thread: 226 threads fit, and 224 are whole warps.

@@ -122,6 +122,8 @@ pub(super) fn bytes(source: &impl Source) -> Option<u64> {
 /// Returns the entries of a container; `None` if a header is malformed or lies outside.
 fn entries(source: &impl Source) -> Option<Vec<Entry>> {
     let end = bytes(source)?;
+    // Where the length of the image is known, all of the container lies inside.
+    source.read(end - 1, 1)?;
     let mut at = u64::from(u16_at(source, 6)?);
     let mut found = Vec::new();
     while at < end {

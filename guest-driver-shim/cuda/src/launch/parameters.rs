@@ -20,7 +20,7 @@ const USUAL_BYTES: usize = 256;
 /// Gives `use_block` the parameter block of `bytes` bytes that a launch has: gathered from one pointer
 /// for each parameter in `layout`, or copied from the buffer that `extra` names.
 #[inline]
-pub(super) fn with_block<T>(
+pub(crate) fn with_block<T>(
     layout: &[Parameter],
     bytes: usize,
     parameters: In<usize>,
