@@ -15,7 +15,7 @@ pub(crate) const fn version(_: &Driver) -> i32 {
 pub(crate) fn attribute(driver: &Driver, number: u32) -> Option<i32> {
     let attributes = &driver.attributes;
     Some(match number {
-        1 | 2 | 3 => attributes.block_threads_max as i32,
+        1..=3 => attributes.block_threads_max as i32,
         4 => 64,
         5 => i32::MAX,
         6 | 7 => 65535,

@@ -13,6 +13,7 @@ mod linked;
 mod ptx;
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use crate::boundary::{In, Text};
 use crate::error::{Answer, Code};
@@ -221,13 +222,17 @@ impl Image {
         matches!(self, Self::Machine(_))
     }
 
-    /// Returns the kernels in the image.
+    /// Returns the kernels in the image, in its order.
     pub(crate) fn entries(&self) -> Vec<Entry> {
-        match self {
+        let mut entries = match self {
             Self::Text(text) => ptx::entries(text),
             Self::Machine(bytes) => elf::kernels(bytes).unwrap_or_default(),
             Self::Linked(inputs) => inputs.iter().flat_map(Self::entries).collect(),
-        }
+        };
+        // A kernel may be declared before it is defined, and defined by several inputs.
+        let mut names = BTreeSet::new();
+        entries.retain(|entry| names.insert(entry.name.clone()));
+        entries
     }
 }
 
@@ -271,6 +276,18 @@ pub(crate) mod tests {
         let many = Image::linked(vec![text.clone(); 257]);
         assert_eq!(many, Err(Code::OUT_OF_MEMORY));
         assert_eq!(text.into_result(), [PTX.as_bytes(), b"\0"].concat());
+    }
+
+    #[test]
+    fn kernels_are_counted_once() {
+        let text = format!("{PTX}.entry a(); .entry b() {{}} .entry a() {{}}");
+        let image = Image::Linked(vec![Image::Text(text.clone()), Image::Text(text)]);
+        let names: Vec<String> = image
+            .entries()
+            .into_iter()
+            .map(|entry| entry.name)
+            .collect();
+        assert_eq!(names, ["a", "b"]);
     }
 
     proptest! {

