@@ -12,13 +12,14 @@ use crate::boundary::{Out, Text};
 use crate::context::{self, Context, Contexts};
 use crate::error::{self, Answer, Code};
 use crate::module::Modules;
+use crate::process::Process;
 use crate::ring::Ring;
 use crate::stream::Streams;
 
 /// Everything that a process has of CUDA. It stays until the process ends.
 pub(crate) struct Driver {
     /// The process that called `cuInit`. A forked child has no driver, as with NVIDIA's.
-    process: u32,
+    process: Process,
     pub(crate) device: &'static Device<'static>,
     pub(crate) attributes: Attributes,
     /// All contexts of the process share one address space, so that they can share memory as CUDA
@@ -98,7 +99,7 @@ impl Driver {
     /// Returns the driver, if `cuInit` has succeeded in this process.
     pub(crate) fn get() -> Answer<&'static Self> {
         match DRIVER.get() {
-            Some(Ok(driver)) if driver.process == std::process::id() => Ok(driver),
+            Some(Ok(driver)) if driver.process.is_current() => Ok(driver),
             _ => Err(Code::NOT_INITIALIZED),
         }
     }
@@ -126,7 +127,7 @@ impl Driver {
         let space: &'static AddressSpace<'static> = Box::leak(Box::new(space));
         let ring = Ring::new(device, space)?;
         Ok(Self {
-            process: std::process::id(),
+            process: Process::current(),
             device,
             attributes,
             space,
