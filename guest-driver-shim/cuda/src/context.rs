@@ -110,6 +110,7 @@ impl Driver {
         self.contexts.lock().table.remove(context.handle);
         self.streams.lock().end_of_context(context.handle);
         self.memory.end_of_context(self, context.handle);
+        self.modules.end_of_context(context.handle);
     }
 }
 

@@ -12,13 +12,15 @@ use crate::boundary::{Out, Text};
 use crate::context::{self, Context, Contexts};
 use crate::error::{self, Answer, Code};
 use crate::memory::Memory;
+use crate::module::Modules;
+use crate::process::Process;
 use crate::ring::Ring;
 use crate::stream::Streams;
 
 /// Everything that a process has of CUDA. It stays until the process ends.
 pub(crate) struct Driver {
     /// The process that called `cuInit`. A forked child has no driver, as with NVIDIA's.
-    process: u32,
+    process: Process,
     pub(crate) device: &'static Device<'static>,
     pub(crate) attributes: Attributes,
     /// All contexts of the process share one address space, so that they can share memory as CUDA
@@ -28,6 +30,7 @@ pub(crate) struct Driver {
     pub(crate) contexts: Mutex<Contexts>,
     pub(crate) streams: Mutex<Streams>,
     pub(crate) memory: Memory,
+    pub(crate) modules: Modules,
     /// The error that ended this process's use of CUDA; 0 while there is none.
     sticky: AtomicU32,
 }
@@ -98,7 +101,7 @@ impl Driver {
     /// Returns the driver, if `cuInit` has succeeded in this process.
     pub(crate) fn get() -> Answer<&'static Self> {
         match DRIVER.get() {
-            Some(Ok(driver)) if driver.process == std::process::id() => Ok(driver),
+            Some(Ok(driver)) if driver.process.is_current() => Ok(driver),
             _ => Err(Code::NOT_INITIALIZED),
         }
     }
@@ -126,7 +129,7 @@ impl Driver {
         let space: &'static AddressSpace<'static> = Box::leak(Box::new(space));
         let ring = Ring::new(device, space)?;
         Ok(Self {
-            process: std::process::id(),
+            process: Process::current(),
             device,
             memory: Memory::new(device, space, &attributes)?,
             attributes,
@@ -134,6 +137,7 @@ impl Driver {
             ring,
             contexts: Mutex::default(),
             streams: Mutex::default(),
+            modules: Modules::default(),
             sticky: AtomicU32::new(0),
         })
     }

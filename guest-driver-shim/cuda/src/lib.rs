@@ -31,8 +31,17 @@
 mod context;
 mod device;
 mod driver;
+mod function;
+mod image;
+mod jit;
 mod kernel;
+mod launch;
+mod library;
+mod link;
 mod memory;
+mod module;
+mod occupancy;
+mod process;
 mod ring;
 mod stream;
 mod work;

@@ -191,6 +191,7 @@ impl Memory {
             Backing::Imported { .. }
             | Backing::Registered(_)
             | Backing::Mapped(_)
+            | Backing::Variable
             | Backing::Alias { .. } => {}
         }
     }
@@ -229,6 +230,24 @@ impl Memory {
         };
         (all.saturating_sub(others).saturating_sub(used), all)
     }
+}
+
+/// Notes that a variable of a module is device memory.
+pub(crate) fn note_module_range(driver: &Driver, address: u64, bytes: u64) {
+    driver.memory.regions.lock().insert(Region {
+        bytes,
+        gpu: Some(address),
+        host: None,
+        context: 0,
+        flags: 0,
+        backing: Backing::Variable,
+    });
+}
+
+/// Forgets the variable of a module that begins at `address`.
+pub(crate) fn forget_module_range(driver: &Driver, address: u64) {
+    let is_variable = |region: &Region| matches!(region.backing, Backing::Variable);
+    driver.memory.regions.lock().take(address, is_variable);
 }
 
 impl Driver {

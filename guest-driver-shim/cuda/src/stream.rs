@@ -75,9 +75,14 @@ impl Stream {
         }
     }
 
-    /// Returns whether work of this stream is noted for a graph instead of being submitted.
-    #[allow(clippy::unused_self, reason = "no stream is captured yet")]
     pub(crate) fn is_captured(&self) -> bool {
+        self.is_capturing()
+    }
+
+    /// Returns whether the stream is being captured.
+    #[inline]
+    #[expect(clippy::unused_self, reason = "capture is a part of its own")]
+    pub(crate) const fn is_capturing(&self) -> bool {
         false
     }
 

@@ -144,6 +144,19 @@ impl<T: FromBytes> In<T> {
     }
 }
 
+impl In<u8> {
+    /// Copies bytes of the caller into `into`; a null pointer is an invalid value.
+    #[inline]
+    pub fn copy_to(self, into: &mut [u8]) -> Answer {
+        if self.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        // SAFETY: by the promise in this module's description; the destination is the library's.
+        unsafe { self.0.copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
+        Ok(())
+    }
+}
+
 /// A C string.
 #[derive(Clone, Copy)]
 #[repr(transparent)]

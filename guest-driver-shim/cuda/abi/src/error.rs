@@ -42,6 +42,7 @@ codes! {
     UNSUPPORTED_LIMIT = CUDA_ERROR_UNSUPPORTED_LIMIT, "limit is not supported on this architecture";
     INVALID_PTX = CUDA_ERROR_INVALID_PTX, "a PTX JIT compilation failed";
     UNSUPPORTED_PTX_VERSION = CUDA_ERROR_UNSUPPORTED_PTX_VERSION, "the provided PTX was compiled with an unsupported toolchain.";
+    FILE_NOT_FOUND = CUDA_ERROR_FILE_NOT_FOUND, "file not found";
     OPERATING_SYSTEM = CUDA_ERROR_OPERATING_SYSTEM, "OS call failed or operation not supported on this OS";
     INVALID_HANDLE = CUDA_ERROR_INVALID_HANDLE, "invalid resource handle";
     NOT_FOUND = CUDA_ERROR_NOT_FOUND, "named symbol not found";
@@ -53,6 +54,7 @@ codes! {
     HOST_MEMORY_NOT_REGISTERED = CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, "pointer does not correspond to a registered memory region";
     MISALIGNED_ADDRESS = CUDA_ERROR_MISALIGNED_ADDRESS, "misaligned address";
     LAUNCH_FAILED = CUDA_ERROR_LAUNCH_FAILED, "unspecified launch failure";
+    COOPERATIVE_LAUNCH_TOO_LARGE = CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE, "too many blocks in cooperative launch";
     NOT_PERMITTED = CUDA_ERROR_NOT_PERMITTED, "operation not permitted";
     NOT_SUPPORTED = CUDA_ERROR_NOT_SUPPORTED, "operation not supported";
     STREAM_CAPTURE_UNSUPPORTED = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "operation not permitted when stream is capturing";

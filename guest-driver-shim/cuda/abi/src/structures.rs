@@ -164,6 +164,16 @@ pub struct LaunchConfiguration {
     pub padding_behind: u32,
 }
 
+/// `CUlaunchAttribute`
+#[derive(Clone, Copy, Debug, FromBytes)]
+#[repr(C)]
+pub struct LaunchAttribute {
+    pub kind: u32,
+    pub padding: u32,
+    /// A union: what is in it depends on `kind`.
+    pub value: [u32; 16],
+}
+
 /// `CUdevResource`, as of CUDA 13.0. What the API calls internal padding says which multiprocessors
 /// these are.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
@@ -218,6 +228,7 @@ mod tests {
             Copy3d = sys::CUDA_MEMCPY3D;
             Copy3d = sys::CUDA_MEMCPY3D_PEER;
             LaunchConfiguration = sys::CUlaunchConfig;
+            LaunchAttribute = sys::CUlaunchAttribute;
             Resource = sys::CUdevResource;
             ContextParameters = sys::CUctxCreateParams;
         }
@@ -244,6 +255,10 @@ mod tests {
         assert_eq!(
             offset_of!(LaunchConfiguration, stream),
             offset_of!(sys::CUlaunchConfig, hStream)
+        );
+        assert_eq!(
+            offset_of!(LaunchAttribute, value),
+            offset_of!(sys::CUlaunchAttribute, value)
         );
         assert_eq!(
             offset_of!(Resource, multiprocessors),

@@ -39,6 +39,8 @@ pub(crate) enum Backing {
     Mapped(Mapped),
     /// Memory of another process.
     Imported { _memory: Allocation<'static> },
+    /// A variable of a module.
+    Variable,
     /// The GPU's address of a region that has another address for the CPU.
     Alias { start: u64 },
 }

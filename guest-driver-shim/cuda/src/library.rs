@@ -1,0 +1,188 @@
+//! Libraries of kernels, which belong to no context (CUDA driver API, "Library Management").
+//!
+//! The device gets the code of a library when a program first asks for a part of it.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::boundary::{In, Out, Text};
+use crate::driver::{Driver, call_in_context, call_unless_faulted};
+use crate::error::{Answer, Code};
+use crate::handles;
+use crate::image::{self, Image, Target};
+use crate::jit::Logs;
+use crate::module::{self, Module, load, loads_early, read_file, target};
+
+/// A library.
+pub(crate) struct Library {
+    handle: usize,
+    /// Number of its kernels.
+    kernels: usize,
+    state: Mutex<State>,
+}
+
+enum State {
+    /// Nobody has asked for a part of it.
+    Waiting(Image),
+    /// The device has the code.
+    Ready(Arc<Module>),
+}
+
+impl Library {
+    /// Returns the module of this library, which the device loads if it has not done so.
+    fn module(&self, driver: &'static Driver, logs: &Logs) -> Answer<Arc<Module>> {
+        let mut state = self.state.lock();
+        let image = match &*state {
+            State::Ready(module) => return Ok(Arc::clone(module)),
+            State::Waiting(image) => image,
+        };
+        let loaded = load(driver, image, logs)?;
+        let module = Module::new(driver, loaded, 0, self.handle);
+        *state = State::Ready(Arc::clone(&module));
+        Ok(module)
+    }
+}
+
+fn find(driver: &Driver, handle: usize) -> Answer<Arc<Library>> {
+    let found = driver.modules.libraries.lock().get(handle);
+    found.ok_or(Code::INVALID_HANDLE)
+}
+
+/// Returns the module of a library.
+fn module_of(driver: &'static Driver, handle: usize) -> Answer<Arc<Module>> {
+    find(driver, handle)?.module(driver, &Logs::none())
+}
+
+/// Makes a library of an image. A log of the compiler can be written now only: its buffers may not
+/// be there later.
+fn create(
+    driver: &'static Driver,
+    into: Out<usize>,
+    image: impl FnOnce(&Target) -> Answer<Image>,
+    logs: &Logs,
+) -> Answer {
+    if into.is_null() {
+        return Err(Code::INVALID_VALUE);
+    }
+    let target = target(driver);
+    let image = image(&target)?;
+    image.check(&target)?;
+    let library = Arc::new(Library {
+        handle: handles::fresh(),
+        kernels: image.entries().len(),
+        state: Mutex::new(State::Waiting(image)),
+    });
+    if loads_early() || logs.wants_errors() {
+        library.module(driver, logs)?;
+    } else {
+        logs.write("")?;
+    }
+    let handle = library.handle;
+    driver.modules.libraries.lock().put(handle, library);
+    into.set(handle)
+}
+
+/// Options of libraries say how long the caller keeps the image, and where its own tables are:
+/// neither matters to a library that copies the image.
+#[unsafe(no_mangle)]
+extern "C" fn cuLibraryLoadData(
+    library: Out<usize>,
+    code: usize,
+    options: In<u32>,
+    values: Out<usize>,
+    count: u32,
+    _library_options: In<u32>,
+    _library_values: In<usize>,
+    _library_count: u32,
+) -> u32 {
+    call_unless_faulted(|driver| {
+        let logs = Logs::of(count, options, values)?;
+        create(driver, library, |target| image::at(code, target), &logs)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuLibraryLoadFromFile(
+    library: Out<usize>,
+    file: Text,
+    options: In<u32>,
+    values: Out<usize>,
+    count: u32,
+    _library_options: In<u32>,
+    _library_values: In<usize>,
+    _library_count: u32,
+) -> u32 {
+    call_unless_faulted(|driver| {
+        let logs = Logs::of(count, options, values)?;
+        let bytes = read_file(file)?;
+        let image = |target: &Target| image::of(&&bytes[..], target);
+        create(driver, library, image, &logs)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuLibraryUnload(library: usize) -> u32 {
+    call_unless_faulted(|driver| {
+        let removed = driver.modules.libraries.lock().remove(library);
+        let removed = removed.ok_or(Code::INVALID_HANDLE)?;
+        if let State::Ready(module) = &*removed.state.lock() {
+            module::unload(driver, module);
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuLibraryGetKernel(kernel: Out<usize>, library: usize, name: Text) -> u32 {
+    call_unless_faulted(|driver| {
+        let name = name.get()?;
+        if kernel.is_null() || name.is_empty() {
+            return Err(Code::INVALID_VALUE);
+        }
+        kernel.set(module_of(driver, library)?.kernel(driver, &name)?)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuLibraryGetKernelCount(count: Out<u32>, library: usize) -> u32 {
+    call_unless_faulted(|driver| count.set(find(driver, library)?.kernels as u32))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuLibraryEnumerateKernels(kernels: Out<usize>, room: u32, library: usize) -> u32 {
+    call_unless_faulted(|driver| module_of(driver, library)?.enumerate(driver, kernels, room))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuLibraryGetModule(module: Out<usize>, library: usize) -> u32 {
+    call_in_context(|driver, _| module.set(module_of(driver, library)?.owner.module))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuLibraryGetGlobal(
+    address: Out<u64>,
+    bytes: Out<usize>,
+    library: usize,
+    name: Text,
+) -> u32 {
+    call_in_context(|driver, _| {
+        let module = module_of(driver, library)?;
+        module::find_variable(driver, &module, name, address, bytes)
+    })
+}
+
+/// No variable is in managed memory: the device refuses code that has one.
+#[unsafe(no_mangle)]
+extern "C" fn cuLibraryGetManaged(
+    _address: Out<u64>,
+    _bytes: Out<usize>,
+    library: usize,
+    name: Text,
+) -> u32 {
+    call_unless_faulted(|driver| {
+        find(driver, library)?;
+        name.get()?;
+        Err(Code::NOT_FOUND)
+    })
+}

@@ -1,0 +1,30 @@
+//! Variables of modules.
+
+use crate::boundary::{Out, Text};
+use crate::driver::Driver;
+use crate::error::{Answer, Code};
+use crate::memory;
+use crate::module::{Loaded, Module};
+
+/// Puts address and size in bytes of the variable `name` of a module, where they are wanted.
+pub(crate) fn find(
+    driver: &Driver,
+    module: &Module,
+    name: Text,
+    address: Out<u64>,
+    bytes: Out<usize>,
+) -> Answer {
+    let name = name.get()?;
+    let (at, size) = variable(&module.loaded, &name)?;
+    if module.loaded.note(at) {
+        memory::note_module_range(driver, at, size);
+    }
+    address.set_if_wanted(at);
+    bytes.set_if_wanted(size as usize);
+    Ok(())
+}
+
+/// Returns address and size in bytes of a variable. Merge: `loaded.module().variable(name)`.
+fn variable(_: &Loaded, _: &str) -> Answer<(u64, u64)> {
+    Err(Code::NOT_FOUND)
+}
