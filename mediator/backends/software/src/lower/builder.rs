@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::Functions;
 use super::constants::Constants;
 use super::frame::place;
 use super::parameters::ParameterLayout;
@@ -22,6 +23,8 @@ use crate::registers::FrameBytes;
 #[derive(Debug)]
 struct Member<'a> {
     function: &'a ast::Function,
+    /// Number of the module that defines the function.
+    input: usize,
     start: u32,
     frame: FrameBytes,
     /// Its call sites among those of the program.
@@ -29,9 +32,10 @@ struct Member<'a> {
 }
 
 impl<'a> Member<'a> {
-    fn new(function: &'a ast::Function) -> Self {
+    fn new((input, function): (usize, &'a ast::Function)) -> Self {
         Self {
             function,
+            input,
             start: 0,
             frame: FrameBytes::default(),
             sites: 0..0,
@@ -60,22 +64,24 @@ pub(super) struct ProgramBuilder<'a> {
     pub(super) layout: ParameterLayout,
     operations_left: &'a mut usize,
     stop: &'a AtomicBool,
-    functions: &'a HashMap<&'a str, &'a ast::Function>,
+    functions: &'a Functions<'a>,
     variables: &'a Variables<'a>,
     members: Vec<Member<'a>>,
-    known: HashMap<&'a str, usize>,
+    /// Members by the number of the function among all.
+    known: HashMap<usize, usize>,
     edges: Vec<Edge>,
     shared: u32,
-    shared_homes: HashMap<String, Home>,
+    /// Places of shared variables of the modules, by their number among all variables.
+    shared_homes: HashMap<usize, Home>,
     dynamic_align: u32,
 }
 
 impl<'a> ProgramBuilder<'a> {
-    /// Creates a program with one function, `entry`, which has no operations yet. What is added to
+    /// Creates a program with one function, number `entry`, which has no operations yet. What is added to
     /// the program is taken from `operations_left`.
     pub(super) fn new(
-        entry: &'a ast::Function,
-        functions: &'a HashMap<&'a str, &'a ast::Function>,
+        entry: usize,
+        functions: &'a Functions<'a>,
         variables: &'a Variables<'a>,
         (isa, stop): (Isa, &'a AtomicBool),
         operations_left: &'a mut usize,
@@ -88,12 +94,12 @@ impl<'a> ProgramBuilder<'a> {
             calls: Vec::new(),
             barriers: Vec::new(),
             instructions: 0,
-            layout: ParameterLayout::new(entry)?,
+            layout: ParameterLayout::new(functions.all[entry].1)?,
             operations_left,
             stop,
             functions,
             variables,
-            members: vec![Member::new(entry)],
+            members: vec![Member::new(functions.all[entry])],
             known: HashMap::new(),
             edges: Vec::new(),
             shared: 0,
@@ -102,9 +108,11 @@ impl<'a> ProgramBuilder<'a> {
         })
     }
 
-    /// Returns function number `index` of the program; `None` if the program has fewer functions.
-    pub(super) fn function(&self, index: usize) -> Option<&'a ast::Function> {
-        Some(self.members.get(index)?.function)
+    /// Returns function number `index` of the program, and the number of its module; `None` if the
+    /// program has fewer functions.
+    pub(super) fn function(&self, index: usize) -> Option<(usize, &'a ast::Function)> {
+        let member = self.members.get(index)?;
+        Some((member.input, member.function))
     }
 
     /// Begins function number `index`: its operations follow.
@@ -152,7 +160,8 @@ impl<'a> ProgramBuilder<'a> {
         name: &str,
         line: u32,
     ) -> Result<(usize, Signature)> {
-        let Some((key, function)) = self.functions.get_key_value(name) else {
+        let input = self.members[caller].input;
+        let Some((key, function)) = self.functions.get(input, name) else {
             let reason = format!("function `{name}` is not declared");
             return Err(Refusal::new(line, reason));
         };
@@ -161,14 +170,13 @@ impl<'a> ProgramBuilder<'a> {
                 format!("`{name}` is a kernel, and only device functions can be called")
             } else {
                 format!(
-                    "function `{name}` has no body: the software back end provides no system calls \
-                     and links no libraries"
+                    "unresolved symbol: function `{name}` has no body in any module that is linked"
                 )
             };
             return Err(Refusal::new(line, reason));
         }
         let index = *self.known.entry(key).or_insert_with(|| {
-            self.members.push(Member::new(function));
+            self.members.push(Member::new(self.functions.all[key]));
             self.members.len() - 1
         });
         self.edges.push(Edge {
@@ -178,22 +186,28 @@ impl<'a> ProgramBuilder<'a> {
         Ok((index, Signature::new(function)?))
     }
 
-    /// Returns where this kernel finds the variable `name` of the module; `None` if the module has
-    /// no such variable.
-    pub(super) fn module_variable(&mut self, name: &str, line: u32) -> Result<Option<Home>> {
-        match self.variables.get(name) {
+    /// Returns where this kernel finds the variable `name` that function number `user` names; `None`
+    /// if the module of the function has no such variable.
+    pub(super) fn module_variable(
+        &mut self,
+        user: usize,
+        name: &str,
+        line: u32,
+    ) -> Result<Option<Home>> {
+        match self.variables.get(self.members[user].input, name) {
             None => Ok(None),
             Some(ModuleVariable::Address(at)) => Ok(Some(Home::Generic(at))),
             Some(ModuleVariable::Missing) => {
-                let reason = format!("variable `{name}` is declared, but not defined");
+                let reason =
+                    format!("unresolved symbol: variable `{name}` is declared, but not defined");
                 Err(Refusal::new(line, reason))
             }
-            Some(ModuleVariable::Shared(variable)) => {
-                if let Some(home) = self.shared_homes.get(name) {
+            Some(ModuleVariable::Shared(number, variable)) => {
+                if let Some(home) = self.shared_homes.get(&number) {
                     return Ok(Some(*home));
                 }
                 let home = self.shared_variable(variable)?;
-                self.shared_homes.insert(name.to_owned(), home);
+                self.shared_homes.insert(number, home);
                 Ok(Some(home))
             }
         }
@@ -201,7 +215,7 @@ impl<'a> ProgramBuilder<'a> {
 
     /// Places a shared variable.
     pub(super) fn shared_variable(&mut self, variable: &ast::Variable) -> Result<Home> {
-        if variable.external || variable.elements == 0 {
+        if variable.linkage == ast::Linkage::Extern || variable.elements == 0 {
             self.dynamic_align = self.dynamic_align.max(variable.align).min(4096);
             return Ok(Home::DynamicShared);
         }

@@ -33,7 +33,7 @@ impl Lowering<'_, '_> {
     pub(super) fn variable_home(&mut self, name: &str) -> Result<Option<Home>> {
         match self.scopes.variable(name) {
             Some(home) => Ok(Some(home)),
-            None => self.program.module_variable(name, self.line),
+            None => self.program.module_variable(self.number, name, self.line),
         }
     }
 
