@@ -32,6 +32,7 @@ mod function;
 mod half;
 mod integer;
 mod lowering;
+mod matrix;
 mod memory;
 mod moves;
 mod names;
@@ -42,6 +43,7 @@ mod scope;
 mod signature;
 mod special;
 mod stack;
+mod system;
 mod variables;
 mod warp;
 

@@ -4,7 +4,7 @@ mod support;
 
 use std::sync::Arc;
 
-use causeway_mediator::backend::{Module, ModuleError};
+use causeway_mediator::backend::{Module, ModuleError, Space};
 use causeway_protocol::Access;
 use support::{Device, kernel};
 

@@ -15,7 +15,7 @@ use super::stack::{Arrangement, Edge, arrange};
 use super::variables::{ModuleVariable, Variables, variable_bytes};
 use crate::isa::Isa;
 use crate::limits::{BLOCK_THREADS_MAX, SHARED_BYTES_MAX};
-use crate::program::{BarrierSite, CallSite, Op, Program};
+use crate::program::{BarrierSite, CallSite, MatrixSite, Op, Program};
 use crate::ptx::ast;
 use crate::registers::FrameBytes;
 
@@ -62,6 +62,12 @@ pub(super) struct ProgramBuilder<'a> {
     pub(super) instructions: u32,
     /// Layout of the kernel's parameters.
     pub(super) layout: ParameterLayout,
+    /// Whether the kernel may allocate memory.
+    pub(super) allocates: bool,
+    /// Whether the kernel knows how to wait for all blocks of its grid.
+    pub(super) meets: bool,
+    /// Matrix instructions, which operations name by index.
+    pub(super) matrices: Vec<MatrixSite>,
     operations_left: &'a mut usize,
     stop: &'a AtomicBool,
     functions: &'a Functions<'a>,
@@ -95,6 +101,9 @@ impl<'a> ProgramBuilder<'a> {
             barriers: Vec::new(),
             instructions: 0,
             layout: ParameterLayout::new(functions.all[entry].1)?,
+            allocates: false,
+            meets: false,
+            matrices: Vec::new(),
             operations_left,
             stop,
             functions,
@@ -150,6 +159,12 @@ impl<'a> ProgramBuilder<'a> {
         self.take(1, op.line)?;
         self.code.push(op);
         Ok(())
+    }
+
+    /// Returns whether a module defines the function `name` that function number `caller` calls.
+    pub(super) fn defines(&self, caller: usize, name: &str) -> bool {
+        let found = self.functions.get(self.members[caller].input, name);
+        found.is_some_and(|(_, function)| function.body.is_some())
     }
 
     /// Returns the number and the signature of the device function `name`, which function number
@@ -261,6 +276,9 @@ impl<'a> ProgramBuilder<'a> {
             parameter_bytes: self.layout.bytes,
             threads_max: declared.map_or(BLOCK_THREADS_MAX, |n| n.min(BLOCK_THREADS_MAX)),
             required_threads: entry.required_threads,
+            allocates: self.allocates,
+            meets: self.meets,
+            matrices: self.matrices,
         })
     }
 

@@ -6,6 +6,7 @@ use super::lowering::Lowering as Cx;
 use super::refusal::Result;
 use super::scope::Home;
 use super::signature::{Item, Signature};
+use super::system;
 use crate::program::{Action, CallSite, Move, Place};
 use crate::ptx::ast::{Operand, ScalarType};
 use crate::registers::{FrameBytes, Slot};
@@ -18,8 +19,10 @@ pub(super) fn call(cx: &mut Cx<'_, '_>, mut form: Form<'_>) -> Result {
     form.flag("uni");
     form.done()?;
     let (results, name, arguments) = parts(&form)?;
-    if name == "__assertfail" {
-        return cx.emit(Action::Trap);
+    if !cx.program.defines(cx.number, name)
+        && let Some(function) = system::find(name)
+    {
+        return function.lower(cx, name, results, arguments);
     }
     if cx.register(name)?.is_some() {
         return Err(form
