@@ -22,6 +22,8 @@ pub(crate) const LOCAL: Range<u64> = 0x8f01_0000_0000..0x8f02_0000_0000;
 /// Window in which the parameters of the kernel appear.
 pub(crate) const PARAMETERS: Range<u64> = 0x8f02_0000_0000..0x8f03_0000_0000;
 
+/// Addresses of functions, which are only compared: nothing is mapped there.
+pub(crate) const FUNCTIONS: Range<u64> = 0x8f04_0000_0000..0x8f05_0000_0000;
 /// Window in which the memory appears with which the blocks of a launch wait for each other.
 pub(crate) const GRID: Range<u64> = 0x8f03_0000_0000..0x8f03_0000_0010;
 

@@ -8,8 +8,8 @@ use crate::address;
 
 /// Bytes of the heap: as many as CUDA gives by default.
 pub(crate) const HEAP_BYTES: u64 = 8 << 20;
-/// What the addresses of pieces are multiples of.
-const ALIGN_BYTES: u64 = 16;
+/// What addresses and sizes of pieces are multiples of. It bounds how many pieces there can be.
+const ALIGN_BYTES: u64 = 64;
 
 /// The pieces of a heap. What they hold is mapped elsewhere.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ mod tests {
         let heap = Heap::default();
         let all = [100, 16, 0, 5000].map(|bytes| heap.allocate(bytes).unwrap());
         let offsets = all.map(|address| address - address::HEAP.start);
-        assert_eq!(offsets, [0, 112, 128, 144]);
+        assert_eq!(offsets, [0, 128, 192, 256]);
         assert_eq!(heap.allocate(HEAP_BYTES), None);
         assert_eq!(heap.allocate(u64::MAX), None);
         // Neighbours on both sides become one piece.

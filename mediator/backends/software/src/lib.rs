@@ -9,6 +9,7 @@
 //! | [`ptx`] | PTX text to a syntax tree |
 //! | `lower` | the syntax tree to a program |
 //! | `exec` (`warp`, `block`, `launch`) | warps, blocks and launches of a program |
+//! | `output`, `heap`, `system`, `library` | what kernels call that no module defines |
 //! | `device`, `module`, `queue`, `space`, `backend` | the back end, as the mediator drives it |
 //!
 //! Copies, fills and fences work on the memory that guests and kernels share: that is

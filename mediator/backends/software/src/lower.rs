@@ -47,6 +47,7 @@ mod system;
 mod variables;
 mod warp;
 
+use std::cell::OnceCell;
 use std::sync::atomic::AtomicBool;
 
 pub(crate) use variables::{Segment, Variables};
@@ -55,6 +56,7 @@ use builder::ProgramBuilder;
 use names::{Names, Symbol};
 use refusal::{Refusal, Result};
 
+use crate::address;
 use crate::isa::Isa;
 use crate::program::Program;
 use crate::ptx::ast;
@@ -118,6 +120,8 @@ struct Functions<'a> {
     all: Vec<(usize, &'a ast::Function)>,
     names: Names<'a>,
     inputs: usize,
+    /// Numbers of the device functions whose addresses instructions use, once they are looked for.
+    addressed: OnceCell<Vec<usize>>,
 }
 
 impl<'a> Functions<'a> {
@@ -126,6 +130,7 @@ impl<'a> Functions<'a> {
             all: Vec::new(),
             names: Names::new(modules.len()),
             inputs: modules.len(),
+            addressed: OnceCell::new(),
         };
         for (input, module) in modules.iter().enumerate() {
             for function in &module.functions {
@@ -156,9 +161,53 @@ impl<'a> Functions<'a> {
         Some((index, self.all[index].1))
     }
 
+    /// Returns what stands for the address of function number `index`.
+    fn address(index: usize) -> u64 {
+        address::FUNCTIONS.start + 16 * (index as u64 + 1)
+    }
+
+    /// Returns the numbers of the device functions that a call through a register may mean: those
+    /// whose names are operands of instructions, calls aside.
+    fn addressed(&self) -> &[usize] {
+        self.addressed.get_or_init(|| {
+            let mut found = Vec::new();
+            for (input, function) in &self.all {
+                let mut name = |name: &str| {
+                    found.extend(self.names.get(*input, name).filter(|index| {
+                        let (_, function) = self.all[*index];
+                        !function.kernel && function.body.is_some()
+                    }));
+                };
+                each_name(function.body.as_deref().unwrap_or_default(), &mut name);
+            }
+            found.sort_unstable();
+            found.dedup();
+            found
+        })
+    }
+
     /// Adds to a refusal which module its line is in, if there are several.
     fn refusal_within(&self, input: usize, refusal: Refusal) -> Refusal {
         within_input(input, self.inputs, refusal)
+    }
+}
+
+/// Calls `take` with each name that is the source of a move.
+fn each_name(statements: &[ast::Statement], take: &mut impl FnMut(&str)) {
+    for statement in statements {
+        match statement {
+            ast::Statement::Block(inner) => each_name(inner, take),
+            ast::Statement::Instruction(instruction)
+                if matches!(instruction.opcode.as_str(), "mov" | "st" | "selp") =>
+            {
+                for operand in &instruction.operands {
+                    if let ast::Operand::Name(name) = operand {
+                        take(name);
+                    }
+                }
+            }
+            _ => {}
+        }
     }
 }
 

@@ -161,6 +161,33 @@ impl<'a> ProgramBuilder<'a> {
         Ok(())
     }
 
+    /// Returns the address of the device function `name` that function number `user` names; `None`
+    /// if there is none, or no module defines it.
+    pub(super) fn function_address(&self, user: usize, name: &str) -> Option<u64> {
+        let (index, function) = self.functions.get(self.members[user].input, name)?;
+        (!function.kernel && function.body.is_some()).then(|| Functions::address(index))
+    }
+
+    /// Returns address, number and signature of each function that a call through a register may
+    /// mean, which function number `caller` makes with so many results and arguments.
+    pub(super) fn callees_by_address(
+        &mut self,
+        caller: usize,
+        counts: (usize, usize),
+        line: u32,
+    ) -> Result<Vec<(u64, usize, Signature)>> {
+        let mut callees = Vec::new();
+        for key in self.functions.addressed() {
+            self.take(1, line)?;
+            let function = self.functions.all[*key].1;
+            if (function.results.len(), function.parameters.len()) == counts {
+                let (number, signature) = self.member(caller, *key)?;
+                callees.push((Functions::address(*key), number, signature));
+            }
+        }
+        Ok(callees)
+    }
+
     /// Returns whether a module defines the function `name` that function number `caller` calls.
     pub(super) fn defines(&self, caller: usize, name: &str) -> bool {
         let found = self.functions.get(self.members[caller].input, name);
@@ -190,6 +217,13 @@ impl<'a> ProgramBuilder<'a> {
             };
             return Err(Refusal::new(line, reason));
         }
+        self.member(caller, key)
+    }
+
+    /// Makes function `key` of all functions part of the program, as one that `caller` calls.
+    /// Returns its number in the program, and its signature.
+    fn member(&mut self, caller: usize, key: usize) -> Result<(usize, Signature)> {
+        let function = self.functions.all[key].1;
         let index = *self.known.entry(key).or_insert_with(|| {
             self.members.push(Member::new(self.functions.all[key]));
             self.members.len() - 1

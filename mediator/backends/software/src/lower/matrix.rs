@@ -23,16 +23,38 @@ const SHAPES: [(&str, usize, usize); 8] = [
     ("m8n8k32", 8, 32),
     ("m8n8k4", 8, 4),
 ];
-/// Elements of factors: their words, their bits, and the depths of products with 16 rows, and with
-/// 8.
-const ELEMENTS: [(&str, Element, usize, &[usize], &[usize]); 7] = [
-    ("f16", Element::F16, 16, &[8, 16], &[]),
-    ("bf16", Element::Bf16, 16, &[8, 16], &[]),
-    ("tf32", Element::Tf32, 32, &[4, 8], &[]),
-    ("s8", Element::S8, 8, &[16, 32], &[16]),
-    ("u8", Element::U8, 8, &[16, 32], &[16]),
-    ("s4", Element::S4, 4, &[32, 64], &[32]),
-    ("u4", Element::U4, 4, &[32, 64], &[32]),
+
+/// An element of factors.
+struct Factor {
+    word: &'static str,
+    element: Element,
+    bits: usize,
+    /// Depths of products with 16 rows, and with 8.
+    depths: [&'static [usize]; 2],
+}
+
+const fn factor(
+    word: &'static str,
+    element: Element,
+    bits: usize,
+    depths: [&'static [usize]; 2],
+) -> Factor {
+    Factor {
+        word,
+        element,
+        bits,
+        depths,
+    }
+}
+
+const FACTORS: [Factor; 7] = [
+    factor("f16", Element::F16, 16, [&[8, 16], &[]]),
+    factor("bf16", Element::Bf16, 16, [&[8, 16], &[]]),
+    factor("tf32", Element::Tf32, 32, [&[4, 8], &[]]),
+    factor("s8", Element::S8, 8, [&[16, 32], &[16]]),
+    factor("u8", Element::U8, 8, [&[16, 32], &[16]]),
+    factor("s4", Element::S4, 4, [&[32, 64], &[32]]),
+    factor("u4", Element::U4, 4, [&[32, 64], &[32]]),
 ];
 
 /// `mma`
@@ -42,6 +64,10 @@ pub(super) fn multiply(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result 
             return Err(form.unsupported());
         }
     }
+    let place = |word| form.instruction.modifiers.iter().position(|m| m == word);
+    if place("row") > place("col") {
+        return Err(form.unsupported());
+    }
     let saturated = form.flag("satfinite");
     let (rows, depth) = form
         .find(|word| SHAPES.iter().find(|(name, ..)| *name == word))
@@ -50,9 +76,11 @@ pub(super) fn multiply(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result 
     let mut next = || form.one_of(&["f32", "f16", "bf16", "tf32", "s32", "s8", "u8", "s4", "u4"]);
     let [d_type, a_type, b_type, c_type] = [next(), next(), next(), next()];
     let element = |name: Option<&str>| {
-        let (_, element, bits, tall, short) = ELEMENTS.iter().find(|e| Some(e.0) == name)?;
+        let factor = FACTORS.iter().find(|factor| Some(factor.word) == name)?;
+        let [tall, short] = factor.depths;
         let depths = if rows == 16 { tall } else { short };
-        depths.contains(&depth).then_some((*element, *bits))
+        let has = depths.contains(&depth);
+        has.then_some((factor.element, factor.bits))
     };
     let (Some((left, bits)), Some((right, right_bits))) = (element(a_type), element(b_type)) else {
         return Err(form.unsupported());
@@ -83,7 +111,7 @@ pub(super) fn multiply(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result 
         transposed: false,
     };
     let members = cx.constant(u64::from(u32::MAX), Class::Word)?;
-    let index = add(cx, site);
+    let index = add(cx, site)?;
     cx.push(Op {
         d: members,
         imm: u64::from(index),
@@ -149,7 +177,7 @@ fn move_rows<'k, 'a, 'f>(
         _ => matrix::store,
     };
     let members = cx.constant(u64::from(u32::MAX), Class::Word)?;
-    let index = add(cx, site);
+    let index = add(cx, site)?;
     cx.push(Op {
         a: memory.slot,
         b: Slot(index),
@@ -179,10 +207,11 @@ pub(super) fn transpose(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result
     })
 }
 
-fn add(cx: &mut Lowering<'_, '_>, site: MatrixSite) -> u32 {
+fn add(cx: &mut Lowering<'_, '_>, site: MatrixSite) -> Result<u32> {
+    cx.program.take(1, cx.line)?;
     cx.program.matrices.push(site);
     // There are no more than operations, whose number is limited.
-    (cx.program.matrices.len() - 1) as u32
+    Ok((cx.program.matrices.len() - 1) as u32)
 }
 
 /// The registers of an operand, which must be `count`.
