@@ -11,6 +11,8 @@ use std::ops::Range;
 pub(crate) const MAPPINGS: Range<u64> = 0x1000_0000..0x7000_0000_0000;
 /// Where `.global` variables are mapped.
 pub(crate) const GLOBAL_VARIABLES: Range<u64> = 0x8000_0000_0000..0x8800_0000_0000;
+/// Where kernels find what they allocate, behind the variables of the last module.
+pub(crate) const HEAP: Range<u64> = 0x8700_0000_0000..0x8800_0000_0000;
 /// Where `.const` variables are mapped.
 pub(crate) const CONST_VARIABLES: Range<u64> = 0x8800_0000_0000..0x8f00_0000_0000;
 /// Window in which shared memory of the block appears.
@@ -19,6 +21,11 @@ pub(crate) const SHARED: Range<u64> = 0x8f00_0000_0000..0x8f01_0000_0000;
 pub(crate) const LOCAL: Range<u64> = 0x8f01_0000_0000..0x8f02_0000_0000;
 /// Window in which the parameters of the kernel appear.
 pub(crate) const PARAMETERS: Range<u64> = 0x8f02_0000_0000..0x8f03_0000_0000;
+
+/// Addresses of functions, which are only compared: nothing is mapped there.
+pub(crate) const FUNCTIONS: Range<u64> = 0x8f04_0000_0000..0x8f05_0000_0000;
+/// Window in which the memory appears with which the blocks of a launch wait for each other.
+pub(crate) const GRID: Range<u64> = 0x8f03_0000_0000..0x8f03_0000_0010;
 
 /// Returns whether a generic address is outside the windows for shared memory, local memory and
 /// parameters, and therefore in global memory, mapped or not.

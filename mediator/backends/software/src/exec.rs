@@ -28,10 +28,14 @@ mod groups;
 mod lanes;
 mod launch;
 mod load;
+pub(crate) mod matrix;
 pub(crate) mod predicate;
+mod printf;
 pub(crate) mod shuffle;
 pub(crate) mod special;
 mod store;
+pub(crate) mod system;
+mod together;
 mod warp;
 
 pub(crate) use arena::ThreadArena;

@@ -1,14 +1,17 @@
-//! Which images are PTX text, and what the others are.
+//! Which images are PTX text, or several that are to be linked, and what the others are.
+
+mod container;
 
 /// How to make the image that this back end takes.
 const WAY_OUT: &str = "back end software takes PTX text: compile to PTX (nvcc -ptx)";
 /// Machine of an ELF file with GPU code, a cubin (`EM_CUDA`).
 const MACHINE_CUDA: u16 = 190;
 /// How images begin that are not text, and what they are.
-const OTHERS: [(&[u8], &str); 3] = [
+const OTHERS: [(&[u8], &str); 4] = [
     (b"\x50\xed\x55\xba", "a fat binary (fatbin)"),
     (b"BC\xc0\xde", "LLVM bitcode"),
     (b"\x1f\x8b", "compressed with gzip"),
+    (container::MAGIC, "an image of several inputs"),
 ];
 
 /// Why an image is not PTX text.
@@ -53,6 +56,46 @@ pub enum ImageError {
         /// Size of the image in bytes.
         bytes: usize,
     },
+    /// The image has several inputs, but is damaged.
+    #[error("the linked module image ({bytes} bytes) is damaged: {reason}")]
+    Container {
+        /// What is wrong.
+        reason: String,
+        /// Size of the image in bytes.
+        bytes: usize,
+    },
+    /// One of the inputs of a linked image is not PTX text.
+    #[error("input {number} of {count}: {reason}")]
+    Input {
+        /// Number of the input, from 1.
+        number: usize,
+        /// Number of inputs.
+        count: usize,
+        /// What the input is instead.
+        reason: Box<ImageError>,
+    },
+}
+
+/// Returns the PTX texts in `image`: one, or as many as are to be linked. Each ends at its first NUL
+/// byte, if there is one.
+///
+/// # Errors
+/// [`ImageError`] says what the image is instead of text, or how it is damaged.
+pub fn texts(image: &[u8]) -> Result<Vec<&str>, ImageError> {
+    let bytes = image.len();
+    let inputs = container::inputs(image);
+    let Some(inputs) = inputs.map_err(|reason| ImageError::Container { reason, bytes })? else {
+        return Ok(vec![text(image)?]);
+    };
+    let count = inputs.len();
+    let texts = inputs.into_iter().enumerate().map(|(index, input)| {
+        text(input).map_err(|reason| ImageError::Input {
+            number: index + 1,
+            count,
+            reason: Box::new(reason),
+        })
+    });
+    texts.collect()
 }
 
 /// Returns the PTX text in `image`, which ends at the first NUL byte, if there is one, because CUDA
@@ -60,7 +103,7 @@ pub enum ImageError {
 ///
 /// # Errors
 /// [`ImageError`] says what the image is instead of text.
-pub fn text(image: &[u8]) -> Result<&str, ImageError> {
+fn text(image: &[u8]) -> Result<&str, ImageError> {
     let bytes = image.len();
     if image.starts_with(b"\x7fELF") {
         // Byte 5 is the byte order, of which GPU code and most hosts have the same.

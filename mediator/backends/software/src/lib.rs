@@ -9,6 +9,7 @@
 //! | [`ptx`] | PTX text to a syntax tree |
 //! | `lower` | the syntax tree to a program |
 //! | `exec` (`warp`, `block`, `launch`) | warps, blocks and launches of a program |
+//! | `output`, `heap`, `system`, `library` | what kernels call that no module defines |
 //! | `device`, `module`, `queue`, `space`, `backend` | the back end, as the mediator drives it |
 //!
 //! Copies, fills and fences work on the memory that guests and kernels share: that is
@@ -24,13 +25,16 @@ mod clock;
 mod counts;
 mod device;
 mod exec;
+mod heap;
 mod image;
 mod isa;
+mod library;
 mod limits;
 mod lower;
 mod modifiers;
 mod module;
 mod options;
+mod output;
 mod pool;
 mod program;
 pub mod ptx;
@@ -38,6 +42,7 @@ mod queue;
 mod registers;
 mod space;
 mod space_state;
+mod system;
 mod workers;
 
 pub use backend::{Config, Software};

@@ -11,6 +11,7 @@ use causeway_protocol::message::Parameter;
 
 use crate::exec::footprint_bytes;
 use crate::image;
+use crate::library;
 use crate::limits::SHARED_BYTES_MAX;
 use crate::lower::{self, Segment, Variables};
 use crate::pool::Charge;
@@ -76,15 +77,22 @@ impl Drop for VariableMappings {
     }
 }
 
-/// Loads a module from its text.
+/// Loads a module from its text, or from the texts of several that are linked.
 pub(crate) fn load(state: &Arc<SpaceState>, image: &[u8]) -> Result<SoftwareModule, ModuleError> {
-    let text = image::text(image).map_err(|e| failed(e.to_string()))?;
-    let tree = ptx::parse(text).map_err(|e| ModuleError::new(e.line, e.reason))?;
+    let texts = image::texts(image).map_err(|e| failed(e.to_string()))?;
+    let mut trees = ptx::parse_all(&texts).map_err(|(index, e)| {
+        lower::within_input(index, texts.len(), ModuleError::new(e.line, e.reason))
+    })?;
+    library::add_to(&mut trees).map_err(|e| ModuleError::new(e.line, e.reason))?;
     let range = state
         .reserve_variables()
         .ok_or_else(|| failed("too many modules are loaded in this address space: unload one"))?;
-    let variables = Variables::new(&tree, range.offset())?;
-    let programs = lower::lower(&tree, &variables, state.device.isa, &state.stop)?;
+    let variables = Variables::new(&trees, range.offset())?;
+    let programs = lower::lower(&trees, &variables, state.device.isa, &state.stop)?;
+    if programs.iter().any(|program| program.allocates) {
+        let mapped = state.map_heap();
+        mapped.map_err(|e| failed(format!("the heap for `malloc` cannot be mapped: {e}")))?;
+    }
     let code = programs.iter().map(Program::memory_bytes).sum::<u64>();
     let mappings = Arc::new(map_variables(state, &variables, range, code)?);
     let kernels = programs.into_iter().map(|program| {

@@ -43,6 +43,8 @@ pub(crate) enum Action {
     Trap,
     /// Barrier of the block.
     Barrier(u32),
+    /// Call of a function that the back end provides: long, and done lane by lane.
+    System(Exec),
 }
 
 /// One operation. Operands are resolved; a source instruction may take several operations.
@@ -136,6 +138,52 @@ pub(crate) struct CallSite {
     pub(crate) results: Vec<Move>,
 }
 
+/// A matrix instruction: what its registers hold. Registers that it does not have are not used.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MatrixSite {
+    /// Registers of the result, or of the rows that are loaded or stored.
+    pub(crate) d: [Slot; 4],
+    /// Registers of the left factor.
+    pub(crate) a: [Slot; 4],
+    /// Registers of the right factor.
+    pub(crate) b: [Slot; 2],
+    /// Registers of what is added.
+    pub(crate) c: [Slot; 4],
+    /// Rows of the result: 8 or 16. Of loads and stores, the number of matrices of 8 rows.
+    pub(crate) rows: usize,
+    /// Columns of the left factor, and rows of the right one.
+    pub(crate) depth: usize,
+    /// Elements of the two factors.
+    pub(crate) factors: [Element; 2],
+    /// Elements of the result, and of what is added.
+    pub(crate) sum: Sum,
+    /// Whether the matrices are transposed on the way.
+    pub(crate) transposed: bool,
+}
+
+/// An element of a factor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Element {
+    F16,
+    Bf16,
+    Tf32,
+    S8,
+    U8,
+    S4,
+    U4,
+}
+
+/// An element of a sum of products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sum {
+    F32,
+    F16,
+    /// 32 bits, wrapped around.
+    S32,
+    /// 32 bits, `.satfinite`.
+    S32Saturated,
+}
+
 /// A kernel ready to be executed, with the functions that it calls.
 pub(crate) struct Program {
     /// Name of the kernel.
@@ -165,6 +213,12 @@ pub(crate) struct Program {
     pub(crate) threads_max: u32,
     /// Exact threads of a block in x, y and z, as `.reqntid` says.
     pub(crate) required_threads: Option<[u32; 3]>,
+    /// Whether the kernel may allocate memory from the heap.
+    pub(crate) allocates: bool,
+    /// Whether blocks may wait for all other blocks of the grid.
+    pub(crate) meets: bool,
+    /// Matrix instructions, which operations name by index.
+    pub(crate) matrices: Vec<MatrixSite>,
 }
 
 impl Program {
@@ -184,6 +238,7 @@ impl Program {
             + size_of_val(&self.calls[..])
             + self.calls.iter().map(moves).sum::<usize>()
             + size_of_val(&self.barriers[..])
+            + size_of_val(&self.matrices[..])
             + size_of_val(&self.parameters[..]);
         bytes as u64
     }

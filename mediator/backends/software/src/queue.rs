@@ -32,6 +32,7 @@ impl Kernels for SoftwareKernels {
             launch.parameters(),
             Arc::clone(&self.state.stop),
             self.multiprocessors,
+            Arc::clone(&self.state.system),
         ));
         let outcome = self.state.device.workers.run(&launch)?;
         self.state.device.counts.add(&program.name, &outcome);

@@ -4,11 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use causeway_cpu_queue::Mappings;
+use causeway_cpu_queue::{Entry, HostMemory, Mappings};
+use causeway_memory::PageSize;
+use causeway_protocol::Access;
 use parking_lot::Mutex;
 
 use crate::address;
 use crate::device::Device;
+use crate::heap::HEAP_BYTES;
+use crate::system::System;
 
 /// Bytes from the variables of one module to those of the next.
 pub(crate) const VARIABLES_STRIDE: u64 = 1 << 30;
@@ -25,6 +29,10 @@ pub(crate) struct SpaceState {
     pub(crate) stop: Arc<AtomicBool>,
     /// Mappings of the address space.
     pub(crate) mappings: Arc<Mappings>,
+    /// What kernels have printed and allocated.
+    pub(crate) system: Arc<System>,
+    /// Whether the heap is mapped.
+    heap_mapped: Mutex<bool>,
     /// Ranges for the variables of modules, by number: those in use.
     variables: Mutex<BTreeSet<u64>>,
 }
@@ -56,8 +64,29 @@ impl SpaceState {
             device,
             stop,
             mappings: Arc::new(Mappings::new(address::MAPPINGS)),
+            system: Arc::default(),
+            heap_mapped: Mutex::default(),
             variables: Mutex::default(),
         }
+    }
+
+    /// Maps the heap, unless it is mapped already. It stays as long as the address space.
+    pub(crate) fn map_heap(&self) -> Result<(), String> {
+        let mut mapped = self.heap_mapped.lock();
+        if *mapped {
+            return Ok(());
+        }
+        let charge = self.device.pool.charge(HEAP_BYTES);
+        let charge = charge.ok_or("the device has less memory left")?;
+        let memory =
+            HostMemory::allocate(HEAP_BYTES, PageSize::Large).map_err(|e| e.to_string())?;
+        let memory = Arc::new(memory.charged(charge));
+        let bytes = memory.mapping().bytes();
+        let entry = Entry::new(address::HEAP.start, memory, 0, bytes, Access::ReadWrite);
+        *mapped = entry.is_some_and(|entry| self.mappings.change(|table| table.with(entry)));
+        mapped
+            .then_some(())
+            .ok_or_else(|| String::from("its addresses are taken"))
     }
 
     /// Takes a range for the variables of one more module. Returns `None` if all ranges are taken.

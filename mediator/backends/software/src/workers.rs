@@ -80,7 +80,10 @@ impl Workers {
     /// Runs a launch to its end, with the help of idle workers. When this returns, no worker holds
     /// the launch: memory that is freed next is free, and no longer charged to its owner.
     pub(crate) fn run(&self, launch: &Arc<Launch>) -> Result<LaunchOutcome, Fault> {
-        let helpers = usize::try_from(launch.blocks().saturating_sub(1)).unwrap_or(usize::MAX);
+        let helpers = match launch.is_together() {
+            true => 0,
+            false => usize::try_from(launch.blocks().saturating_sub(1)).unwrap_or(usize::MAX),
+        };
         let shared = helpers.min(self.threads.len()) != 0;
         if shared {
             self.shared.state.lock().launches.push(Entry {

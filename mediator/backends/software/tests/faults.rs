@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use causeway_kernels::special;
-use causeway_mediator::backend::{Fault, Launch};
+use causeway_mediator::backend::{Fault, Launch, Space};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 use support::{Device, kernel};
@@ -251,10 +251,17 @@ fn modules_are_refused_with_their_line() {
         ("", "\nld.param.u64 %d1, [pin+8];", 14, "16 bytes"),
         (
             ".extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);",
-            "\n{ .param .b64 a; .param .b32 r; call (r), vprintf, (a, a); }",
+            "\n{ .param .b64 a; .param .b32 r; call (r), vprintf, (a, r); }",
             14,
-            "vprintf",
+            "`r` has 4 bytes",
         ),
+        (
+            "",
+            "\n{ .param .b64 a; call vprintf, (a); }",
+            14,
+            "2 arguments and 1 results, but 1 and 0",
+        ),
+        ("", "\ncall missing;", 14, "`missing` is not declared"),
         (
             ".extern .global .b32 missing;",
             "\nld.global.u32 %r1, [missing];",

@@ -292,7 +292,7 @@ fn lane_by_lane(context: &mut Context<'_>, op: &Op, access: Access, into: &mut R
         let host = if address & u64::from(op.d.0) != 0 {
             Err("not aligned")
         } else {
-            host_address(context, op, (lane, address), access)
+            host_address(context, (op.c.0 & 7) as u8, (lane, address), access)
         };
         match host {
             Ok(host) => into.at[lane] = host,
@@ -320,7 +320,7 @@ fn lane_by_lane(context: &mut Context<'_>, op: &Op, access: Access, into: &mut R
 /// Host address of one lane's access.
 fn host_address(
     context: &Context<'_>,
-    op: &Op,
+    space: u8,
     (lane, address): (usize, u64),
     access: Access,
 ) -> Result<u64, &'static str> {
@@ -341,7 +341,7 @@ fn host_address(
         AccessKind::Load => within(context.parameters, start, "outside the kernel's parameters"),
         _ => Err("parameters of a kernel cannot be written"),
     };
-    match (op.c.0 & 7) as u8 {
+    match space {
         space::SHARED => shared(0),
         space::LOCAL => local(0),
         space::PARAMETER => parameter(0),
@@ -350,7 +350,68 @@ fn host_address(
         space::GENERIC if address::PARAMETERS.contains(&address) => {
             parameter(address::PARAMETERS.start)
         }
+        space::GLOBAL | space::GENERIC if address::GRID.contains(&address) => {
+            let what = "outside the memory with which blocks wait for each other";
+            within(context.workspace, address::GRID.start, what)
+        }
         _ => global(context, address, bytes, kind),
+    }
+}
+
+/// The address that a lane gives to an access.
+pub(super) fn lane_address(context: &Context<'_>, op: &Op, lane: usize) -> u64 {
+    if op.c.0 & WORD_ADDRESS != 0 {
+        u64::from(context.word(op.a, lane as u32).wrapping_add(op.imm as u32))
+    } else {
+        // SAFETY: lowering gives the address operand a double register; there are 32 lanes.
+        let address = unsafe { *context.slot::<u64>(op.a).add(lane) };
+        address.wrapping_add(op.imm)
+    }
+}
+
+/// Host address of the 16 bytes, aligned to 16, at the address of a lane.
+pub(super) fn row_address(
+    context: &Context<'_>,
+    op: &Op,
+    (lane, address): (usize, u64),
+    kind: AccessKind,
+) -> Result<u64, Trouble> {
+    let access = Access { bytes: 16, kind };
+    let host = match address % 16 {
+        0 => host_address(context, (op.c.0 & 7) as u8, (lane, address), access),
+        _ => Err("not aligned"),
+    };
+    host.map_err(|reason| Trouble::Access {
+        lane: lane as u32,
+        address,
+        bytes: 16,
+        kind,
+        reason,
+    })
+}
+
+/// Loads `N` bytes at a generic address of a lane, which need not be aligned.
+pub(super) fn load_bytes<const N: usize>(
+    context: &Context<'_>,
+    lane: usize,
+    address: u64,
+) -> Result<[u8; N], Trouble> {
+    let access = Access {
+        bytes: N as u64,
+        kind: AccessKind::Load,
+    };
+    match host_address(context, space::GENERIC, (lane, address), access) {
+        Ok(host) => Ok(std::array::from_fn(|index| {
+            // SAFETY: the N bytes at `host` may be read; others may write them meanwhile.
+            unsafe { ((host + index as u64) as *const u8).read_volatile() }
+        })),
+        Err(reason) => Err(Trouble::Access {
+            lane: lane as u32,
+            address,
+            bytes: N as u64,
+            kind: AccessKind::Load,
+            reason,
+        }),
     }
 }
 

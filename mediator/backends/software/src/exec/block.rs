@@ -8,12 +8,16 @@ use super::context::{Area, Context};
 use super::fault::{BlockFault, Trouble};
 use super::groups::State;
 use super::launch::Launch;
+use super::together;
 use super::warp::{Pause, Warp};
 use crate::registers::WARP;
 
 /// Runs blocks of a launch until none is left, or until `turn` is over. Any number of host threads
 /// may do so at once, each with its own arena.
 pub(crate) fn work(launch: &Launch, arena: &mut ThreadArena, turn: Option<Duration>) {
+    if launch.is_together() {
+        return together::work(launch, arena);
+    }
     let began = Instant::now();
     let mut shift = launch.begin_shift();
     let areas = arena.prepare(&launch.program.constants, need(launch));
@@ -31,8 +35,17 @@ pub(crate) fn work(launch: &Launch, arena: &mut ThreadArena, turn: Option<Durati
     arena.trim();
 }
 
+/// How a block stands after its warps have had their turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Round {
+    /// All threads have ended, or the launch ends early.
+    Ended,
+    /// Some threads go on.
+    Going,
+}
+
 /// Runs the blocks of one launch, one after the other, on one host thread.
-struct BlockRunner<'l> {
+pub(super) struct BlockRunner<'l> {
     launch: &'l Launch,
     areas: Areas,
     context: Context<'l>,
@@ -41,7 +54,7 @@ struct BlockRunner<'l> {
 }
 
 /// Bytes that a block of the launch needs on its host thread.
-fn need(launch: &Launch) -> Need {
+pub(super) fn need(launch: &Launch) -> Need {
     let warps = launch.grid.block_threads().div_ceil(WARP as u32) as usize;
     let stack = launch.program.stack;
     Need {
@@ -53,9 +66,10 @@ fn need(launch: &Launch) -> Need {
 
 impl<'l> BlockRunner<'l> {
     /// A runner whose memory is `areas`, made for this launch by [`need`].
-    fn new(launch: &'l Launch, areas: Areas) -> Self {
-        let mut context = Context::new(&launch.grid, &launch.table, areas.constants);
+    pub(super) fn new(launch: &'l Launch, areas: Areas) -> Self {
+        let mut context = Context::new(launch, areas.constants);
         context.parameters = launch.parameter_area();
+        context.workspace = launch.workspace_area();
         context.shared = Area {
             base: areas.shared,
             bytes: launch.shared_bytes(),
@@ -65,46 +79,56 @@ impl<'l> BlockRunner<'l> {
             launch,
             areas,
             context,
-            warps: (0..warps).map(Warp::new).collect(),
+            warps: (0..warps)
+                .map(|number| Warp::new(number, launch.is_together()))
+                .collect(),
             barriers: Barriers::default(),
         }
     }
 
     /// Thread-instructions executed so far.
-    fn instructions(&self) -> u64 {
+    pub(super) fn instructions(&self) -> u64 {
         self.warps.iter().map(|warp| warp.instructions).sum()
     }
 
     /// Runs one block to its end, or until the session's `stop` is set.
     fn run(&mut self, block: [u32; 3]) -> Result<(), BlockFault> {
+        self.begin(block);
+        while self.round()? == Round::Going {}
+        Ok(())
+    }
+
+    /// Puts all threads of a block at the start of the kernel.
+    pub(super) fn begin(&mut self, block: [u32; 3]) {
         let threads = self.launch.grid.block_threads();
         self.context.block = block;
         self.barriers.reset(threads);
         for warp in &mut self.warps {
             warp.start(lanes_of_warp(threads, warp.number as usize));
         }
-        loop {
-            let before = self.instructions();
-            let (mut running, mut expired) = (false, false);
-            for index in 0..self.warps.len() {
-                if self.warps[index].groups.waiting.is_empty() {
-                    continue;
-                }
-                match self.run_warp(index)? {
-                    Pause::Done => {}
-                    Pause::Blocked => running = true,
-                    Pause::Expired => (running, expired) = (true, true),
-                }
-                if self.launch.is_stopped() {
-                    return Ok(());
-                }
+    }
+
+    /// Gives each warp of the block a turn.
+    pub(super) fn round(&mut self) -> Result<Round, BlockFault> {
+        let before = self.instructions();
+        let (mut running, mut expired) = (false, false);
+        for index in 0..self.warps.len() {
+            if self.warps[index].groups.waiting.is_empty() {
+                continue;
             }
-            if !running {
-                return Ok(());
+            match self.run_warp(index)? {
+                Pause::Done => {}
+                Pause::Blocked => running = true,
+                Pause::Expired => (running, expired) = (true, true),
             }
-            if !expired && self.instructions() == before {
-                return Err(self.deadlock());
+            if self.launch.is_stopped() {
+                return Ok(Round::Ended);
             }
+        }
+        match running {
+            false => Ok(Round::Ended),
+            true if expired || self.instructions() != before => Ok(Round::Going),
+            true => Err(self.deadlock()),
         }
     }
 
@@ -168,7 +192,7 @@ impl<'l> BlockRunner<'l> {
 
 fn lane_of(trouble: &Trouble, mask: u32) -> u32 {
     match trouble {
-        Trouble::Access { lane, .. } => *lane,
+        Trouble::Access { lane, .. } | Trouble::Assertion { lane, .. } => *lane,
         Trouble::Trap | Trouble::CallDepth | Trouble::Deadlock(_) => mask.trailing_zeros() & 31,
     }
 }

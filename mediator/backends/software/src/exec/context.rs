@@ -5,7 +5,10 @@ use causeway_cpu_queue::{Entry, Table};
 
 use super::fault::Trouble;
 use super::grid::Grid;
+use super::launch::Launch;
+use crate::program::Program;
 use crate::registers::{FrameBytes, Guard, Slot};
+use crate::system::System;
 
 /// A stretch of memory that belongs to a block, a warp or a launch, and to this host thread alone.
 #[derive(Clone, Copy, Debug)]
@@ -41,18 +44,25 @@ pub(crate) struct Context<'l> {
     pub(super) local: Area,
     /// Parameters of the kernel.
     pub(super) parameters: Area,
+    /// Memory with which the blocks of the launch wait for each other.
+    pub(super) workspace: Area,
     /// Position of the block in the grid.
     pub(super) block: [u32; 3],
     /// Number of the warp in the block.
     pub(super) warp: u32,
     /// Why the last operation failed.
     pub(super) trouble: Option<Trouble>,
+    /// What the functions of the back end work on that kernels call.
+    pub(super) system: &'l System,
+    /// The kernel.
+    pub(super) program: &'l Program,
 }
 
 impl<'l> Context<'l> {
     /// A context for a launch; `constants` are those of the program. Warp and block are bound
     /// later, and so is memory.
-    pub(super) fn new(grid: &'l Grid, table: &'l Table, constants: *mut u8) -> Self {
+    pub(super) fn new(launch: &'l Launch, constants: *mut u8) -> Self {
+        let Launch { grid, table, .. } = launch;
         let nothing = Area {
             base: std::ptr::null_mut(),
             bytes: 0,
@@ -69,9 +79,12 @@ impl<'l> Context<'l> {
             shared: nothing,
             local: nothing,
             parameters: nothing,
+            workspace: nothing,
             block: [0; 3],
             warp: 0,
             trouble: None,
+            system: &launch.system,
+            program: &launch.program,
         }
     }
 

@@ -19,8 +19,15 @@ pub(crate) enum Trouble {
         /// Why it is refused.
         reason: &'static str,
     },
-    /// `trap`, or a failed assertion.
+    /// `trap`.
     Trap,
+    /// A failed assertion (`__assertfail`).
+    Assertion {
+        /// Lane of the warp.
+        lane: u32,
+        /// File, line, function, block, thread and message, as CUDA prints them.
+        text: String,
+    },
     /// Calls are nested deeper than there is memory for.
     CallDepth,
     /// All threads wait for others.
@@ -86,7 +93,9 @@ impl BlockFault {
                 Status::KernelFault,
                 String::from("calls are nested too deep for their memory"),
             ),
-            Trouble::Deadlock(text) => (Status::KernelFault, text.clone()),
+            Trouble::Deadlock(text) | Trouble::Assertion { text, .. } => {
+                (Status::KernelFault, text.clone())
+            }
         };
         Fault::new(status, format!("{place}, line {line}: {what}"))
     }

@@ -36,6 +36,8 @@ pub(super) struct Grid {
     pub(super) threads: Vec<[[u32; WARP]; 3]>,
     /// Multiprocessors on which the blocks appear to run.
     pub(super) multiprocessors: Multiprocessors,
+    /// Address of the memory with which the blocks wait for each other; 0 if they cannot.
+    pub(super) workspace: u64,
 }
 
 impl Grid {
@@ -45,6 +47,7 @@ impl Grid {
             shape,
             threads: thread_indices(shape.block),
             multiprocessors,
+            workspace: 0,
         }
     }
 

@@ -11,9 +11,16 @@ use parking_lot::{Condvar, Mutex};
 use super::context::Area;
 use super::fault::BlockFault;
 use super::grid::{Grid, Multiprocessors};
+use crate::address;
 use crate::clock;
 use crate::program::Program;
 use crate::registers::WARP;
+use crate::system::System;
+
+/// Registers, local and shared memory of blocks that are alive at once, in bytes, at most.
+const TOGETHER_BYTES_MAX: u64 = 128 << 20;
+/// Warps of blocks that are alive at once, at most.
+const TOGETHER_WARPS_MAX: u64 = 1 << 15;
 
 /// A kernel with its grid, its parameters, and the mappings that it sees.
 #[derive(Debug)]
@@ -24,6 +31,12 @@ pub(crate) struct Launch {
     pub(super) table: Arc<Table>,
     /// Blocks of the launch, and threads of a block.
     pub(super) grid: Grid,
+    /// Whether all blocks are alive at once, so that they can wait for each other.
+    together: bool,
+    /// Memory with which the blocks wait for each other.
+    workspace: [AtomicU64; 2],
+    /// What the functions of the back end work on that the kernel calls.
+    pub(super) system: Arc<System>,
     parameters: Vec<u64>,
     stop: Arc<AtomicBool>,
     failed: AtomicBool,
@@ -58,6 +71,7 @@ impl Launch {
         parameters: &[u8],
         stop: Arc<AtomicBool>,
         multiprocessors: Multiprocessors,
+        system: Arc<System>,
     ) -> Self {
         let mut words = vec![0; parameters.len().div_ceil(8).max(1)];
         for (word, bytes) in words.iter_mut().zip(parameters.chunks(8)) {
@@ -65,18 +79,44 @@ impl Launch {
             padded[..bytes.len()].copy_from_slice(bytes);
             *word = u64::from_le_bytes(padded);
         }
-        let grid = Grid::new(shape, multiprocessors);
+        let mut grid = Grid::new(shape, multiprocessors);
+        let together = program.meets && fits_together(&program, &grid);
+        if together {
+            grid.workspace = address::GRID.start;
+        }
         Self {
             program,
             table,
             blocks: grid.blocks(),
+            together,
+            workspace: Default::default(),
             grid,
+            system,
             parameters: words,
             stop,
             failed: AtomicBool::new(false),
             next: AtomicU64::new(0),
             progress: Mutex::default(),
             idle: Condvar::new(),
+        }
+    }
+
+    /// Returns whether one host thread runs all blocks at once.
+    pub(crate) fn is_together(&self) -> bool {
+        self.together
+    }
+
+    /// Returns the memory with which the blocks wait for each other: zeros when the launch begins.
+    pub(super) fn workspace_area(&self) -> Area {
+        let bytes = if self.together {
+            size_of_val(&self.workspace)
+        } else {
+            0
+        };
+        Area {
+            // Kernels change it, which atomics allow.
+            base: self.workspace.as_ptr().cast_mut().cast(),
+            bytes: bytes as u32,
         }
     }
 
@@ -180,6 +220,14 @@ impl Drop for Shift<'_> {
         progress.outcome.busy_ns += busy_ns;
         self.launch.idle.notify_all();
     }
+}
+
+/// Returns whether all blocks of a launch may be alive at once.
+fn fits_together(program: &Program, grid: &Grid) -> bool {
+    let blocks = grid.blocks();
+    let warps = blocks.saturating_mul(grid.threads.len() as u64);
+    let bytes = footprint_bytes(program, &grid.shape).saturating_mul(blocks);
+    warps <= TOGETHER_WARPS_MAX && bytes <= TOGETHER_BYTES_MAX
 }
 
 /// Returns the bytes of registers, local memory and shared memory that a block of a launch of this

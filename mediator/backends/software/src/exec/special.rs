@@ -43,6 +43,8 @@ crate::modifiers::modifiers! {
         LocalBase,
         Multiprocessor = "%smid",
         Multiprocessors = "%nsmid",
+        WorkspaceHigh = "%envreg1",
+        WorkspaceLow = "%envreg2",
     }
 }
 
@@ -82,6 +84,8 @@ fn values(context: &Context<'_>, register: Special) -> [u32; WARP] {
         S::ClockHigh => all((ticks() >> 32) as u32),
         S::Multiprocessor => all(grid.multiprocessor(context.block)),
         S::Multiprocessors => all(grid.multiprocessors.of),
+        S::WorkspaceHigh => all((grid.workspace >> 32) as u32),
+        S::WorkspaceLow => all(grid.workspace as u32),
         S::LocalBase => all(context.frame.local),
     }
 }

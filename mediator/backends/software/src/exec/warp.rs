@@ -13,9 +13,14 @@ use crate::registers::FrameBytes;
 
 /// Backward branches after which other groups, and other warps, get their turn.
 const SLICE_BRANCHES: u32 = 4096;
+/// As many where blocks wait for each other, and each wait is a loop.
+const SHORT_SLICE_BRANCHES: u32 = 64;
 /// Instructions, about, after which other warps get their turn, and it is seen whether the launch
 /// shall end. Loops may be long, and calls can multiply without a branch.
 const SLICE_INSTRUCTIONS: u32 = 1 << 16;
+
+/// Instructions of a slice that a call of a function of the back end takes.
+const SYSTEM_INSTRUCTIONS: u32 = SLICE_INSTRUCTIONS / 16;
 
 /// Why a warp stopped running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +42,7 @@ pub(super) struct Warp {
     pub(super) groups: Groups,
     /// Thread-instructions executed so far.
     pub(super) instructions: u64,
+    slice_branches: u32,
     branches_left: u32,
     instructions_left: u32,
 }
@@ -50,10 +56,16 @@ enum Turn {
 }
 
 impl Warp {
-    /// A warp with room for all the groups it can have.
-    pub(super) fn new(number: u32) -> Self {
+    /// A warp with room for all the groups it can have. With `short` slices, other warps get their
+    /// turn soon if it waits for them.
+    pub(super) fn new(number: u32, short: bool) -> Self {
         Self {
             number,
+            slice_branches: if short {
+                SHORT_SLICE_BRANCHES
+            } else {
+                SLICE_BRANCHES
+            },
             groups: Groups {
                 waiting: Vec::with_capacity(32),
                 running: 0,
@@ -67,7 +79,7 @@ impl Warp {
     /// Puts the warp at the start of the kernel.
     pub(super) fn start(&mut self, lanes: u32) {
         self.groups.running = lanes;
-        self.branches_left = SLICE_BRANCHES;
+        self.branches_left = self.slice_branches;
         self.groups.waiting.clear();
         self.groups.waiting.push(Group {
             mask: lanes,
@@ -88,7 +100,7 @@ impl Warp {
     ) -> Result<Pause, (u32, Trouble)> {
         // What is left of them counts on: a loop spins however many instructions it has.
         if self.branches_left == 0 {
-            self.branches_left = SLICE_BRANCHES;
+            self.branches_left = self.slice_branches;
         }
         self.instructions_left = SLICE_INSTRUCTIONS;
         loop {
@@ -255,6 +267,15 @@ impl Warp {
             Action::WarpBarrier => {
                 if !converge::gather(&mut self.groups, group, mask, op, context) {
                     return Ok(Turn::Over);
+                }
+                group.pc += 1;
+                Ok(Turn::On)
+            }
+            Action::System(execute) => {
+                self.instructions_left = self.instructions_left.saturating_sub(SYSTEM_INSTRUCTIONS);
+                // SAFETY: as in `run_group`.
+                if unsafe { execute(context, op) } == Step::Fault {
+                    return Err(context.trouble.take().unwrap_or(Trouble::Trap));
                 }
                 group.pc += 1;
                 Ok(Turn::On)

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::Functions;
 use super::constants::Constants;
 use super::frame::place;
 use super::parameters::ParameterLayout;
@@ -14,7 +15,7 @@ use super::stack::{Arrangement, Edge, arrange};
 use super::variables::{ModuleVariable, Variables, variable_bytes};
 use crate::isa::Isa;
 use crate::limits::{BLOCK_THREADS_MAX, SHARED_BYTES_MAX};
-use crate::program::{BarrierSite, CallSite, Op, Program};
+use crate::program::{BarrierSite, CallSite, MatrixSite, Op, Program};
 use crate::ptx::ast;
 use crate::registers::FrameBytes;
 
@@ -22,6 +23,8 @@ use crate::registers::FrameBytes;
 #[derive(Debug)]
 struct Member<'a> {
     function: &'a ast::Function,
+    /// Number of the module that defines the function.
+    input: usize,
     start: u32,
     frame: FrameBytes,
     /// Its call sites among those of the program.
@@ -29,9 +32,10 @@ struct Member<'a> {
 }
 
 impl<'a> Member<'a> {
-    fn new(function: &'a ast::Function) -> Self {
+    fn new((input, function): (usize, &'a ast::Function)) -> Self {
         Self {
             function,
+            input,
             start: 0,
             frame: FrameBytes::default(),
             sites: 0..0,
@@ -58,24 +62,32 @@ pub(super) struct ProgramBuilder<'a> {
     pub(super) instructions: u32,
     /// Layout of the kernel's parameters.
     pub(super) layout: ParameterLayout,
+    /// Whether the kernel may allocate memory.
+    pub(super) allocates: bool,
+    /// Whether the kernel knows how to wait for all blocks of its grid.
+    pub(super) meets: bool,
+    /// Matrix instructions, which operations name by index.
+    pub(super) matrices: Vec<MatrixSite>,
     operations_left: &'a mut usize,
     stop: &'a AtomicBool,
-    functions: &'a HashMap<&'a str, &'a ast::Function>,
+    functions: &'a Functions<'a>,
     variables: &'a Variables<'a>,
     members: Vec<Member<'a>>,
-    known: HashMap<&'a str, usize>,
+    /// Members by the number of the function among all.
+    known: HashMap<usize, usize>,
     edges: Vec<Edge>,
     shared: u32,
-    shared_homes: HashMap<String, Home>,
+    /// Places of shared variables of the modules, by their number among all variables.
+    shared_homes: HashMap<usize, Home>,
     dynamic_align: u32,
 }
 
 impl<'a> ProgramBuilder<'a> {
-    /// Creates a program with one function, `entry`, which has no operations yet. What is added to
+    /// Creates a program with one function, number `entry`, which has no operations yet. What is added to
     /// the program is taken from `operations_left`.
     pub(super) fn new(
-        entry: &'a ast::Function,
-        functions: &'a HashMap<&'a str, &'a ast::Function>,
+        entry: usize,
+        functions: &'a Functions<'a>,
         variables: &'a Variables<'a>,
         (isa, stop): (Isa, &'a AtomicBool),
         operations_left: &'a mut usize,
@@ -88,12 +100,15 @@ impl<'a> ProgramBuilder<'a> {
             calls: Vec::new(),
             barriers: Vec::new(),
             instructions: 0,
-            layout: ParameterLayout::new(entry)?,
+            layout: ParameterLayout::new(functions.all[entry].1)?,
+            allocates: false,
+            meets: false,
+            matrices: Vec::new(),
             operations_left,
             stop,
             functions,
             variables,
-            members: vec![Member::new(entry)],
+            members: vec![Member::new(functions.all[entry])],
             known: HashMap::new(),
             edges: Vec::new(),
             shared: 0,
@@ -102,9 +117,11 @@ impl<'a> ProgramBuilder<'a> {
         })
     }
 
-    /// Returns function number `index` of the program; `None` if the program has fewer functions.
-    pub(super) fn function(&self, index: usize) -> Option<&'a ast::Function> {
-        Some(self.members.get(index)?.function)
+    /// Returns function number `index` of the program, and the number of its module; `None` if the
+    /// program has fewer functions.
+    pub(super) fn function(&self, index: usize) -> Option<(usize, &'a ast::Function)> {
+        let member = self.members.get(index)?;
+        Some((member.input, member.function))
     }
 
     /// Begins function number `index`: its operations follow.
@@ -144,6 +161,39 @@ impl<'a> ProgramBuilder<'a> {
         Ok(())
     }
 
+    /// Returns the address of the device function `name` that function number `user` names; `None`
+    /// if there is none, or no module defines it.
+    pub(super) fn function_address(&self, user: usize, name: &str) -> Option<u64> {
+        let (index, function) = self.functions.get(self.members[user].input, name)?;
+        (!function.kernel && function.body.is_some()).then(|| Functions::address(index))
+    }
+
+    /// Returns address, number and signature of each function that a call through a register may
+    /// mean, which function number `caller` makes with so many results and arguments.
+    pub(super) fn callees_by_address(
+        &mut self,
+        caller: usize,
+        counts: (usize, usize),
+        line: u32,
+    ) -> Result<Vec<(u64, usize, Signature)>> {
+        let mut callees = Vec::new();
+        for key in self.functions.addressed() {
+            self.take(1, line)?;
+            let function = self.functions.all[*key].1;
+            if (function.results.len(), function.parameters.len()) == counts {
+                let (number, signature) = self.member(caller, *key)?;
+                callees.push((Functions::address(*key), number, signature));
+            }
+        }
+        Ok(callees)
+    }
+
+    /// Returns whether a module defines the function `name` that function number `caller` calls.
+    pub(super) fn defines(&self, caller: usize, name: &str) -> bool {
+        let found = self.functions.get(self.members[caller].input, name);
+        found.is_some_and(|(_, function)| function.body.is_some())
+    }
+
     /// Returns the number and the signature of the device function `name`, which function number
     /// `caller` calls.
     pub(super) fn callee(
@@ -152,7 +202,8 @@ impl<'a> ProgramBuilder<'a> {
         name: &str,
         line: u32,
     ) -> Result<(usize, Signature)> {
-        let Some((key, function)) = self.functions.get_key_value(name) else {
+        let input = self.members[caller].input;
+        let Some((key, function)) = self.functions.get(input, name) else {
             let reason = format!("function `{name}` is not declared");
             return Err(Refusal::new(line, reason));
         };
@@ -161,14 +212,20 @@ impl<'a> ProgramBuilder<'a> {
                 format!("`{name}` is a kernel, and only device functions can be called")
             } else {
                 format!(
-                    "function `{name}` has no body: the software back end provides no system calls \
-                     and links no libraries"
+                    "unresolved symbol: function `{name}` has no body in any module that is linked"
                 )
             };
             return Err(Refusal::new(line, reason));
         }
+        self.member(caller, key)
+    }
+
+    /// Makes function `key` of all functions part of the program, as one that `caller` calls.
+    /// Returns its number in the program, and its signature.
+    fn member(&mut self, caller: usize, key: usize) -> Result<(usize, Signature)> {
+        let function = self.functions.all[key].1;
         let index = *self.known.entry(key).or_insert_with(|| {
-            self.members.push(Member::new(function));
+            self.members.push(Member::new(self.functions.all[key]));
             self.members.len() - 1
         });
         self.edges.push(Edge {
@@ -178,22 +235,28 @@ impl<'a> ProgramBuilder<'a> {
         Ok((index, Signature::new(function)?))
     }
 
-    /// Returns where this kernel finds the variable `name` of the module; `None` if the module has
-    /// no such variable.
-    pub(super) fn module_variable(&mut self, name: &str, line: u32) -> Result<Option<Home>> {
-        match self.variables.get(name) {
+    /// Returns where this kernel finds the variable `name` that function number `user` names; `None`
+    /// if the module of the function has no such variable.
+    pub(super) fn module_variable(
+        &mut self,
+        user: usize,
+        name: &str,
+        line: u32,
+    ) -> Result<Option<Home>> {
+        match self.variables.get(self.members[user].input, name) {
             None => Ok(None),
             Some(ModuleVariable::Address(at)) => Ok(Some(Home::Generic(at))),
             Some(ModuleVariable::Missing) => {
-                let reason = format!("variable `{name}` is declared, but not defined");
+                let reason =
+                    format!("unresolved symbol: variable `{name}` is declared, but not defined");
                 Err(Refusal::new(line, reason))
             }
-            Some(ModuleVariable::Shared(variable)) => {
-                if let Some(home) = self.shared_homes.get(name) {
+            Some(ModuleVariable::Shared(number, variable)) => {
+                if let Some(home) = self.shared_homes.get(&number) {
                     return Ok(Some(*home));
                 }
                 let home = self.shared_variable(variable)?;
-                self.shared_homes.insert(name.to_owned(), home);
+                self.shared_homes.insert(number, home);
                 Ok(Some(home))
             }
         }
@@ -201,7 +264,7 @@ impl<'a> ProgramBuilder<'a> {
 
     /// Places a shared variable.
     pub(super) fn shared_variable(&mut self, variable: &ast::Variable) -> Result<Home> {
-        if variable.external || variable.elements == 0 {
+        if variable.linkage == ast::Linkage::Extern || variable.elements == 0 {
             self.dynamic_align = self.dynamic_align.max(variable.align).min(4096);
             return Ok(Home::DynamicShared);
         }
@@ -247,6 +310,9 @@ impl<'a> ProgramBuilder<'a> {
             parameter_bytes: self.layout.bytes,
             threads_max: declared.map_or(BLOCK_THREADS_MAX, |n| n.min(BLOCK_THREADS_MAX)),
             required_threads: entry.required_threads,
+            allocates: self.allocates,
+            meets: self.meets,
+            matrices: self.matrices,
         })
     }
 

@@ -6,9 +6,11 @@ use super::lowering::Lowering as Cx;
 use super::refusal::Result;
 use super::scope::Home;
 use super::signature::{Item, Signature};
+use super::system;
+use crate::exec::{compare, predicate};
 use crate::program::{Action, CallSite, Move, Place};
 use crate::ptx::ast::{Operand, ScalarType};
-use crate::registers::{FrameBytes, Slot};
+use crate::registers::{FrameBytes, Guard, Slot};
 
 /// Arguments and results of a call, at most.
 const VALUES_MAX: usize = 4096;
@@ -18,18 +20,94 @@ pub(super) fn call(cx: &mut Cx<'_, '_>, mut form: Form<'_>) -> Result {
     form.flag("uni");
     form.done()?;
     let (results, name, arguments) = parts(&form)?;
-    if name == "__assertfail" {
-        return cx.emit(Action::Trap);
+    if !cx.program.defines(cx.number, name)
+        && let Some(function) = system::find(name)
+    {
+        return function.lower(cx, name, results, arguments);
     }
-    if cx.register(name)?.is_some() {
-        return Err(form
-            .refuse("calls through a register, which is not supported by the software back end"));
-    }
-    let (number, signature) = cx.program.callee(cx.number, name, cx.line)?;
-    check_counts(cx, name, &signature, results, arguments)?;
     if arguments.len() + results.len() > VALUES_MAX {
         return Err(form.refuse(format!("passes more than {VALUES_MAX} values")));
     }
+    if cx.register(name)?.is_some() {
+        return through_register(cx, name, results, arguments);
+    }
+    let (number, signature) = cx.program.callee(cx.number, name, cx.line)?;
+    check_counts(cx, name, &signature, results, arguments)?;
+    add(cx, number, &signature, results, arguments)
+}
+
+/// A call of whichever function has the address in register `name`: a call of each that may, by the
+/// lanes that mean it. An address of no such function is a trap.
+fn through_register(
+    cx: &mut Cx<'_, '_>,
+    name: &str,
+    results: &[Operand],
+    arguments: &[Operand],
+) -> Result {
+    let isa = cx.program.isa;
+    let address = cx.source(&Operand::Name(name.to_owned()), ScalarType::U64)?;
+    let guard = cx.guard;
+    let counts = (results.len(), arguments.len());
+    // Lanes that are left: those of the guard that have called nothing yet.
+    let left = cx.scratch(Class::Predicate)?;
+    let all = cx.constant(1, Class::Predicate)?;
+    cx.guard = None;
+    let from = guard.map_or(all, |guard| guard.slot);
+    let inverted = guard.map_or(0, |guard| u64::from(guard.invert & 1));
+    cx.compute_with(predicate::copy, left, &[from], inverted)?;
+    let callees = cx.program.callees_by_address(cx.number, counts, cx.line)?;
+    for (at, number, signature) in callees {
+        if !fits(cx, &signature, results, arguments) {
+            continue;
+        }
+        let at = cx.constant(at, Class::Double)?;
+        let (here, other) = (cx.scratch(Class::Predicate)?, cx.scratch(Class::Predicate)?);
+        let equal = compare(isa, |a: u64, b: u64| a == b);
+        cx.compare(equal, [here, other], [address, at])?;
+        cx.compute(predicate::and, here, &[here, left])?;
+        cx.compute(predicate::and, left, &[left, other])?;
+        cx.guard = Some(Guard {
+            slot: here,
+            invert: 0,
+        });
+        add(cx, number, &signature, results, arguments)?;
+        cx.guard = None;
+    }
+    cx.guard = Some(Guard {
+        slot: left,
+        invert: 0,
+    });
+    cx.emit(Action::Trap)
+}
+
+/// Returns whether the values in `.param` variables have the sizes of a signature.
+fn fits(
+    cx: &Cx<'_, '_>,
+    signature: &Signature,
+    results: &[Operand],
+    arguments: &[Operand],
+) -> bool {
+    let items = signature.results.iter().chain(&signature.arguments);
+    let given = results.iter().chain(arguments);
+    items.zip(given).all(|(item, operand)| {
+        let Operand::Name(name) = operand else {
+            return true;
+        };
+        match cx.scopes.variable(name) {
+            Some(Home::Local(_, bytes)) => bytes == item.bytes,
+            _ => true,
+        }
+    })
+}
+
+/// Adds the call of function number `number`.
+fn add(
+    cx: &mut Cx<'_, '_>,
+    number: usize,
+    signature: &Signature,
+    results: &[Operand],
+    arguments: &[Operand],
+) -> Result {
     cx.program.take(arguments.len() + results.len(), cx.line)?;
     let mut inward = Vec::with_capacity(arguments.len());
     for (operand, item) in arguments.iter().zip(&signature.arguments) {

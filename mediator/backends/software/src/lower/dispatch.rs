@@ -5,7 +5,7 @@ use super::lowering::Lowering;
 use super::refusal::Result;
 use super::{
     arithmetic, atomics, bits, calls, compare, control, convert, copies, float, half, integer,
-    memory, moves, warp,
+    matrix, memory, moves, warp,
 };
 use crate::ptx::ast::Instruction;
 
@@ -89,6 +89,10 @@ fn find(opcode: &str) -> Option<Lower> {
         "activemask" => warp::active_mask,
         "redux" => warp::reduce,
         "elect" => warp::elect,
+        "mma" => matrix::multiply,
+        "ldmatrix" => matrix::load,
+        "stmatrix" => matrix::store,
+        "movmatrix" => matrix::transpose,
         _ => return None,
     })
 }

@@ -33,7 +33,7 @@ impl Lowering<'_, '_> {
     pub(super) fn variable_home(&mut self, name: &str) -> Result<Option<Home>> {
         match self.scopes.variable(name) {
             Some(home) => Ok(Some(home)),
-            None => self.program.module_variable(name, self.line),
+            None => self.program.module_variable(self.number, name, self.line),
         }
     }
 
@@ -164,7 +164,10 @@ impl Lowering<'_, '_> {
         }
         match self.variable_home(name)? {
             Some(home) => self.address_value(home, offset, wanted),
-            None => Err(self.refuse(format!("`{name}` is not declared"))),
+            None => match self.program.function_address(self.number, name) {
+                Some(address) if offset == 0 => self.constant(address, wanted),
+                _ => Err(self.refuse(format!("`{name}` is not declared"))),
+            },
         }
     }
 

@@ -21,6 +21,7 @@ pub(super) fn read(cx: &mut Lowering<'_, '_>, name: &str, wanted: Class) -> Resu
             None => return Ok(None),
         },
     };
+    cx.program.meets |= matches!(register, Special::WorkspaceHigh | Special::WorkspaceLow);
     let slot = cx.scratch(class)?;
     cx.compute_with(execute, slot, &[], register as u64)?;
     let isa = cx.program.isa;

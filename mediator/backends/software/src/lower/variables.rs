@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 
 use super::frame::place;
+use super::names::{Names, Symbol};
 use super::refusal::{Refusal, Result};
+use super::within_input;
 use crate::address;
-use crate::ptx::ast::{Immediate, Initial, Module, ScalarType, StateSpace, Variable};
+use crate::ptx::ast::{Immediate, Initial, Linkage, Module, ScalarType, StateSpace, Variable};
 
 /// Bytes of all `.global` (or all `.const`) variables of a module, at most.
 const SEGMENT_BYTES_MAX: u32 = 256 << 20;
@@ -15,22 +17,32 @@ const SEGMENT_BYTES_MAX: u32 = 256 << 20;
 pub(super) enum ModuleVariable<'a> {
     /// `.global` and `.const`: a generic address.
     Address(u64),
-    /// `.shared`: placed by each kernel that uses it.
-    Shared(&'a Variable),
+    /// `.shared`: placed by each kernel that uses it; with its number among all variables.
+    Shared(usize, &'a Variable),
     /// Declared, but defined nowhere.
     Missing,
 }
 
-/// The variables of a module and their addresses.
+/// The variables of a module, or of several that are linked, and their addresses.
 #[derive(Debug)]
 pub(crate) struct Variables<'a> {
-    names: HashMap<&'a str, ModuleVariable<'a>>,
-    /// Variables in global and constant memory, with their addresses.
-    placed: Vec<(&'a Variable, u64)>,
+    names: Names<'a>,
+    /// Definitions and declarations. Those that do not count have no address.
+    all: Vec<Placed<'a>>,
     /// Addresses of all `.global` variables.
     pub(crate) global: Segment,
     /// Addresses of all `.const` variables.
     pub(crate) constant: Segment,
+}
+
+/// A variable of a module.
+#[derive(Debug)]
+struct Placed<'a> {
+    variable: &'a Variable,
+    /// Number of the module.
+    input: usize,
+    /// Generic address of a variable in global or constant memory.
+    at: Option<u64>,
 }
 
 /// A range of addresses for variables.
@@ -43,11 +55,11 @@ pub(crate) struct Segment {
 }
 
 impl<'a> Variables<'a> {
-    /// Places the variables of a module behind `offset`, in the ranges for them.
-    pub(crate) fn new(module: &'a Module, offset: u64) -> Result<Self> {
+    /// Places the variables of modules, which are linked, behind `offset`, in the ranges for them.
+    pub(crate) fn new(modules: &'a [Module], offset: u64) -> Result<Self> {
         let mut variables = Self {
-            names: HashMap::new(),
-            placed: Vec::new(),
+            names: Names::new(modules.len()),
+            all: Vec::new(),
             global: Segment {
                 start: address::GLOBAL_VARIABLES.start + offset,
                 bytes: 0,
@@ -57,23 +69,49 @@ impl<'a> Variables<'a> {
                 bytes: 0,
             },
         };
-        for variable in &module.variables {
-            variables.add(variable)?;
+        for (input, module) in modules.iter().enumerate() {
+            for variable in &module.variables {
+                let named = variables.name(input, variable);
+                named.map_err(|refusal| within_input(input, modules.len(), refusal))?;
+            }
+        }
+        for index in 0..variables.all.len() {
+            let input = variables.all[index].input;
+            let placed = variables.place(index);
+            placed.map_err(|refusal| within_input(input, modules.len(), refusal))?;
         }
         Ok(variables)
     }
 
-    fn add(&mut self, variable: &'a Variable) -> Result {
-        let name = variable.name.as_str();
+    fn name(&mut self, input: usize, variable: &'a Variable) -> Result {
+        let symbol = Symbol {
+            input,
+            line: variable.line,
+            name: &variable.name,
+            linkage: variable.linkage,
+            defined: variable.linkage != Linkage::Extern,
+            bytes: variable_bytes(variable)?,
+        };
+        self.names.add(symbol, self.all.len())?;
+        self.all.push(Placed {
+            variable,
+            input,
+            at: None,
+        });
+        Ok(())
+    }
+
+    /// Gives variable number `index` its address, if it is a definition that counts.
+    fn place(&mut self, index: usize) -> Result {
+        let Placed {
+            variable, input, ..
+        } = self.all[index];
+        let counts = self.names.get(input, &variable.name) == Some(index);
+        if variable.linkage == Linkage::Extern || !counts {
+            return Ok(());
+        }
         let segment = match variable.space {
-            StateSpace::Shared => {
-                self.names.insert(name, ModuleVariable::Shared(variable));
-                return Ok(());
-            }
-            _ if variable.external => {
-                self.names.entry(name).or_insert(ModuleVariable::Missing);
-                return Ok(());
-            }
+            StateSpace::Shared => return Ok(()),
             StateSpace::Const => &mut self.constant,
             _ => &mut self.global,
         };
@@ -84,44 +122,64 @@ impl<'a> Variables<'a> {
                     format!("variables of the module exceed {SEGMENT_BYTES_MAX} bytes in all");
                 Refusal::new(variable.line, reason)
             })?;
-        let at = segment.start + u64::from(offset);
-        self.placed.push((variable, at));
-        self.names.insert(name, ModuleVariable::Address(at));
+        self.all[index].at = Some(segment.start + u64::from(offset));
         Ok(())
     }
 
-    /// Returns the variable `name` of the module; `None` if the module has no such variable.
-    pub(super) fn get(&self, name: &str) -> Option<ModuleVariable<'a>> {
-        self.names.get(name).copied()
+    /// Returns the variable that `name` stands for in module `input`; `None` if the module has no
+    /// such variable.
+    pub(super) fn get(&self, input: usize, name: &str) -> Option<ModuleVariable<'a>> {
+        let number = self.names.get(input, name)?;
+        let Placed { variable, at, .. } = self.all[number];
+        Some(match at {
+            Some(at) => ModuleVariable::Address(at),
+            None if variable.space == StateSpace::Shared => {
+                ModuleVariable::Shared(number, variable)
+            }
+            None => ModuleVariable::Missing,
+        })
     }
 
-    /// Returns address and size of each variable in global or constant memory, by name.
+    /// Variables in global and constant memory, with their addresses.
+    fn with_address(&self) -> impl DoubleEndedIterator<Item = (&Placed<'a>, u64)> {
+        self.all
+            .iter()
+            .filter_map(|placed| Some((placed, placed.at?)))
+    }
+
+    /// Returns address and size of each variable in global or constant memory, by name. Of several
+    /// with one name, the one that other modules know counts, else the first.
     pub(crate) fn placed(&self) -> HashMap<String, (u64, u64)> {
-        let placed = self.placed.iter().map(|(variable, at)| {
+        let is_static = |p: &Placed<'_>| p.variable.linkage == Linkage::Static;
+        let own = self.with_address().rev().filter(|(p, _)| is_static(p));
+        let linked = self.with_address().filter(|(p, _)| !is_static(p));
+        let placed = own.chain(linked).map(|(Placed { variable, .. }, at)| {
             // Placed variables have a size that fits.
             let bytes = variable_bytes(variable).unwrap_or(0);
-            (variable.name.clone(), (*at, bytes))
+            (variable.name.clone(), (at, bytes))
         });
         placed.collect()
     }
 
     /// Calls `write(address, bytes)` for every initial value.
     pub(crate) fn initialize(&self, mut write: impl FnMut(u64, &[u8])) -> Result {
-        for (variable, start) in &self.placed {
+        for (placed, start) in self.with_address() {
+            let variable = placed.variable;
             let element = variable.scalar.bytes() as usize;
             let room = variable_bytes(variable)? as usize / element;
             for (index, initial) in variable.initial.iter().take(room).enumerate() {
-                let value = self.initial_value(initial, variable)?.to_le_bytes();
+                let value = self.initial_value(initial, placed)?.to_le_bytes();
                 write(start + (index * element) as u64, &value[..element]);
             }
         }
         Ok(())
     }
 
-    fn initial_value(&self, initial: &Initial, variable: &Variable) -> Result<u128> {
+    fn initial_value(&self, initial: &Initial, placed: &Placed<'_>) -> Result<u128> {
+        let variable = placed.variable;
         match initial {
             Initial::Number(number) => Ok(number_bits(*number, variable.scalar)),
-            Initial::Address { name, offset, .. } => match self.get(name) {
+            Initial::Address { name, offset, .. } => match self.get(placed.input, name) {
                 Some(ModuleVariable::Address(at)) => {
                     Ok(u128::from(at.wrapping_add_signed(*offset)))
                 }

@@ -34,6 +34,22 @@ crate::modifiers::modifiers! {
 }
 
 crate::modifiers::modifiers! {
+    /// Which modules know a name that is declared at module scope (PTX ISA, "Linking Directives").
+    Linkage {
+        /// Without a directive: only its own module.
+        Static,
+        /// `.visible`: all modules; no other module may define the name.
+        Visible = "visible",
+        /// `.weak`: all modules; a definition that is not weak has precedence.
+        Weak = "weak",
+        /// `.common`: all modules; of several definitions, the largest counts.
+        Common = "common",
+        /// `.extern`: the definition is elsewhere.
+        Extern = "extern",
+    }
+}
+
+crate::modifiers::modifiers! {
     /// Fundamental type of PTX (PTX ISA, "Fundamental Types"). The variants are named as in PTX, in
     /// capitals.
     #[allow(missing_docs, reason = "the names are the documentation")]
@@ -93,8 +109,8 @@ pub struct Variable {
     pub elements: u64,
     /// Initial values of the first elements, in order. Elements without one begin as zero.
     pub initial: Vec<Initial>,
-    /// Whether the declaration is `.extern`.
-    pub external: bool,
+    /// Which modules know the variable by its name; [`Linkage::Static`] within a function.
+    pub linkage: Linkage,
     /// Line of the declaration, from 1.
     pub line: u32,
 }
@@ -138,6 +154,8 @@ pub struct Function {
     pub name: String,
     /// Whether this is a kernel (`.entry`) rather than a device function (`.func`).
     pub kernel: bool,
+    /// Which modules know the function by its name.
+    pub linkage: Linkage,
     /// Parameters in order.
     pub parameters: Vec<Parameter>,
     /// Results of a device function in order; empty for a kernel.

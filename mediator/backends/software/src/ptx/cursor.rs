@@ -13,10 +13,10 @@ use super::number;
 /// stack.
 const DEPTH_MAX: u32 = 64;
 
-/// Bytes of the tree that one module may make, as [`Cursor::charge`] counts them. The tree of a
-/// real module is some 30 times as large as its text, and lives until the module has been lowered;
-/// text made to be costly reaches 100 times.
-const TREE_BYTES_MAX: usize = 128 << 20;
+/// Bytes of the trees that one module, or several that are linked, may make, as [`Cursor::charge`]
+/// counts them. The tree of a real module is some 30 times as large as its text, and lives until the
+/// module has been lowered; text made to be costly reaches 100 times.
+pub(super) const TREE_BYTES_MAX: usize = 128 << 20;
 /// What an allocation costs beside its content.
 const ALLOCATION_BYTES: usize = 16;
 
@@ -32,17 +32,22 @@ pub(super) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// Creates a cursor at the first token of `text`.
-    pub fn new(text: &'a str) -> Result<Self> {
+    /// Creates a cursor at the first token of `text`, whose tree may take `tree_bytes` bytes.
+    pub fn new(text: &'a str, tree_bytes: usize) -> Result<Self> {
         let mut lexer = Lexer::new(text);
         let token = lexer.next()?;
         Ok(Self {
             lexer,
             token,
             depth: 0,
-            tree_bytes_left: TREE_BYTES_MAX,
+            tree_bytes_left: tree_bytes,
             element_bytes: vec![HashMap::new()],
         })
+    }
+
+    /// Returns the bytes of the tree that may still be made.
+    pub fn tree_bytes_left(&self) -> usize {
+        self.tree_bytes_left
     }
 
     /// Returns the token at the cursor without taking it.

@@ -217,7 +217,7 @@ mod tests {
     }
 
     fn fold(text: &str) -> Result<Value> {
-        expression(&mut Cursor::new(text).expect("tokens"))
+        expression(&mut Cursor::new(text, 1 << 20).expect("tokens"))
     }
 
     #[test]

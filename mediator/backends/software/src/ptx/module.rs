@@ -1,19 +1,20 @@
 //! Directives at module scope (PTX ISA, "Directives").
 
-use super::ast::{Function, Module, Parameter, StateSpace};
+use super::ast::{Function, Linkage, Module, Parameter, StateSpace};
 use super::cursor::Cursor;
 use super::error::{ParseError, Result};
 use super::lexer::TokenKind;
 use super::{statements, variables};
 
-/// Reads a whole module.
-pub(super) fn module(text: &str) -> Result<Module> {
-    let mut cursor = Cursor::new(text)?;
+/// Reads a whole module, whose tree takes from `tree_bytes_left`.
+pub(super) fn module(text: &str, tree_bytes_left: &mut usize) -> Result<Module> {
+    let mut cursor = Cursor::new(text, *tree_bytes_left)?;
     let mut module = Module::default();
     header(&mut cursor, &mut module)?;
     while cursor.peek().kind != TokenKind::End {
         item(&mut cursor, &mut module)?;
     }
+    *tree_bytes_left = cursor.tree_bytes_left();
     Ok(module)
 }
 
@@ -108,35 +109,37 @@ pub(super) fn pragma(cursor: &mut Cursor<'_>) -> Result {
 
 /// Linkage, then a variable, a kernel or a device function.
 fn declaration(cursor: &mut Cursor<'_>, module: &mut Module) -> Result {
-    let mut external = false;
+    let mut linkage = Linkage::Static;
     loop {
         let token = *cursor.peek();
         match token.text {
             _ if token.kind != TokenKind::Dotted => {
                 return Err(cursor.expected("a state space, `.entry` or `.func`"));
             }
-            "visible" | "weak" | "common" => {}
-            "extern" => external = true,
             "entry" | "func" => {
-                module.functions.push(function(cursor, external)?);
+                module.functions.push(function(cursor, linkage)?);
                 return Ok(());
             }
             name => {
+                if let Some(named) = Linkage::from_modifier(name) {
+                    linkage = named;
+                    cursor.take()?;
+                    continue;
+                }
                 let Some(space) = StateSpace::from_modifier(name) else {
                     return Err(cursor.unknown_directive("at module scope"));
                 };
                 cursor.take()?;
-                let declared = variables::variables(cursor, space, external)?;
+                let declared = variables::variables(cursor, space, linkage)?;
                 module.variables.extend(declared);
                 return Ok(());
             }
         }
-        cursor.take()?;
     }
 }
 
 /// From `.entry` or `.func` to the end of the body, or to the `;` of a declaration.
-fn function(cursor: &mut Cursor<'_>, external: bool) -> Result<Function> {
+fn function(cursor: &mut Cursor<'_>, linkage: Linkage) -> Result<Function> {
     let line = cursor.line();
     cursor.charge::<Function>(cursor.peek().text)?;
     let kernel = cursor.take()?.text == "entry";
@@ -153,6 +156,7 @@ fn function(cursor: &mut Cursor<'_>, external: bool) -> Result<Function> {
     let mut function = Function {
         name,
         kernel,
+        linkage,
         parameters: Vec::new(),
         results,
         max_threads: None,
@@ -165,7 +169,7 @@ fn function(cursor: &mut Cursor<'_>, external: bool) -> Result<Function> {
     }
     tuning(cursor, &mut function)?;
     if !cursor.eat(";")? {
-        if external {
+        if linkage == Linkage::Extern {
             return Err(cursor.expected("`;` after an `.extern` function"));
         }
         if !cursor.peek().is_symbol("{") {

@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Operand> {
-        operand(&mut Cursor::new(text).expect("tokens"))
+        operand(&mut Cursor::new(text, 1 << 20).expect("tokens"))
     }
 
     fn at(base: &str, offset: i64) -> Operand {
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn an_index_counts_elements() {
-        let mut cursor = Cursor::new("table[3]").expect("tokens");
+        let mut cursor = Cursor::new("table[3]", 1 << 20).expect("tokens");
         cursor.declare("table", 8);
         assert_eq!(
             operand(&mut cursor),

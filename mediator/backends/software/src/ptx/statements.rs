@@ -1,6 +1,6 @@
 //! Bodies of functions: declarations, labels and instructions.
 
-use super::ast::{Guard, Instruction, StateSpace, Statement};
+use super::ast::{Guard, Instruction, Linkage, StateSpace, Statement};
 use super::cursor::Cursor;
 use super::error::{ParseError, Result, shorten};
 use super::lexer::{Token, TokenKind};
@@ -68,12 +68,15 @@ fn directive(cursor: &mut Cursor<'_>, body: &mut Vec<Statement>) -> Result {
         "pragma" => module::pragma(cursor),
         _ => {
             // Dynamic shared memory may be declared where it is used.
-            let external = cursor.eat_dotted("extern")?;
+            let linkage = match cursor.eat_dotted("extern")? {
+                true => Linkage::Extern,
+                false => Linkage::Static,
+            };
             let Some(space) = StateSpace::from_modifier(cursor.peek().text) else {
                 return Err(cursor.unknown_directive("in a function"));
             };
             cursor.take()?;
-            let declared = variables::variables(cursor, space, external)?;
+            let declared = variables::variables(cursor, space, linkage)?;
             body.extend(declared.into_iter().map(Statement::Variable));
             Ok(())
         }

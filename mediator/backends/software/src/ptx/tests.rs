@@ -2,8 +2,8 @@
 //! text.
 
 use super::ast::{
-    Guard, Immediate, Initial, Instruction, Module, Operand, Parameter, ScalarType, StateSpace,
-    Statement,
+    Guard, Immediate, Initial, Instruction, Linkage, Module, Operand, Parameter, ScalarType,
+    StateSpace, Statement,
 };
 use super::{ParseError, parse};
 
@@ -157,7 +157,7 @@ fn variables_with_initial_values() {
     .expect("well formed");
     let variables = &parsed.variables;
     assert_eq!(variables.len(), 6);
-    assert!(variables[0].external && variables[0].elements == 0);
+    assert!(variables[0].linkage == Linkage::Extern && variables[0].elements == 0);
     assert_eq!(variables[1].elements, 4);
     assert_eq!(
         variables[1].initial[1],

@@ -1,6 +1,8 @@
 //! Variables, parameters and registers (PTX ISA, "State Spaces, Types, and Variables").
 
-use super::ast::{Immediate, Initial, Registers, ScalarType, StateSpace, Statement, Variable};
+use super::ast::{
+    Immediate, Initial, Linkage, Registers, ScalarType, StateSpace, Statement, Variable,
+};
 use super::cursor::Cursor;
 use super::error::{ParseError, Result, shorten};
 use super::lexer::TokenKind;
@@ -28,12 +30,12 @@ impl Shape {
 pub(super) fn variables(
     cursor: &mut Cursor<'_>,
     space: StateSpace,
-    external: bool,
+    linkage: Linkage,
 ) -> Result<Vec<Variable>> {
     let shape = shape(cursor)?;
     cursor.list(";", "a variable", |cursor| {
         let mut variable = declarator(cursor, space, &shape)?;
-        variable.external = external;
+        variable.linkage = linkage;
         if cursor.eat("=")? {
             initialize(cursor, &shape, &mut variable)?;
         }
@@ -172,7 +174,7 @@ fn declarator(cursor: &mut Cursor<'_>, space: StateSpace, shape: &Shape) -> Resu
         name: name.to_owned(),
         elements,
         initial: Vec::new(),
-        external: false,
+        linkage: Linkage::Static,
         line: at.line,
     })
 }
@@ -192,7 +194,8 @@ fn dimension(cursor: &mut Cursor<'_>) -> Result<u64> {
 /// What follows `=`: one value, or values in braces.
 fn initialize(cursor: &mut Cursor<'_>, shape: &Shape, variable: &mut Variable) -> Result {
     let at = *cursor.peek();
-    if matches!(variable.space, StateSpace::Shared | StateSpace::Local) || variable.external {
+    let external = variable.linkage == Linkage::Extern;
+    if matches!(variable.space, StateSpace::Shared | StateSpace::Local) || external {
         return Err(cursor.error("only `.global` and `.const` variables take initial values"));
     }
     let mut values = Vec::new();

@@ -12,7 +12,7 @@ use causeway_mediator::backend::{
 use causeway_memory::Mapping;
 use causeway_protocol::Access;
 use causeway_protocol::message::MemoryKind;
-use causeway_software::{Config, Software};
+use causeway_software::{Config, Software, SoftwareSpace};
 
 /// Distance of buffers in the address space: what lies between is not mapped.
 const DISTANCE: u64 = 1 << 32;
@@ -60,7 +60,7 @@ impl Buffer {
 /// One address space with one queue.
 pub struct Device {
     pub backend: Arc<Software>,
-    pub space: Arc<dyn Space>,
+    pub space: Arc<SoftwareSpace>,
     pub queue: Box<dyn Queue>,
     pub stop: Arc<AtomicBool>,
     next: u64,
@@ -78,7 +78,7 @@ impl Device {
 
     pub fn on(backend: Arc<Software>) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let space = backend.create_space(Arc::clone(&stop)).unwrap();
+        let space = Arc::new(backend.space(Arc::clone(&stop)));
         let queue = space.create_queue().unwrap();
         let next = backend.attributes().va.start;
         Self {
