@@ -24,6 +24,7 @@ mod clock;
 mod counts;
 mod device;
 mod exec;
+mod facts;
 mod image;
 mod isa;
 mod limits;
