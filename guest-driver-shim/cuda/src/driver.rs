@@ -10,7 +10,9 @@ use parking_lot::Mutex;
 
 use crate::boundary::{Out, Text};
 use crate::context::{self, Context, Contexts};
+use crate::device::{self, Facts};
 use crate::error::{self, Answer, Code};
+use crate::output::Output;
 use crate::ring::Ring;
 use crate::stream::Streams;
 
@@ -20,10 +22,14 @@ pub(crate) struct Driver {
     process: u32,
     pub(crate) device: &'static Device<'static>,
     pub(crate) attributes: Attributes,
+    /// What identifies the device, and its CUDA device attributes.
+    pub(crate) facts: Facts,
     /// All contexts of the process share one address space, so that they can share memory as CUDA
     /// allows within a device.
     pub(crate) space: &'static AddressSpace<'static>,
     pub(crate) ring: Ring,
+    /// Where text of kernels goes.
+    pub(crate) output: Output,
     pub(crate) contexts: Mutex<Contexts>,
     pub(crate) streams: Mutex<Streams>,
     /// The error that ended this process's use of CUDA; 0 while there is none.
@@ -120,6 +126,7 @@ impl Driver {
             Code::DEVICE_UNAVAILABLE
         };
         let attributes = device.attributes().map_err(|e| unavailable(&e))?;
+        let facts = device::query(device, &attributes)?;
         let space = device.create_space().map_err(|e| unavailable(&e))?;
         let space: &'static AddressSpace<'static> = Box::leak(Box::new(space));
         let ring = Ring::new(device, space)?;
@@ -127,8 +134,10 @@ impl Driver {
             process: std::process::id(),
             device,
             attributes,
+            facts,
             space,
             ring,
+            output: Output::default(),
             contexts: Mutex::default(),
             streams: Mutex::default(),
             sticky: AtomicU32::new(0),

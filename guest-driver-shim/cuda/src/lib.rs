@@ -32,6 +32,7 @@ mod context;
 mod device;
 mod driver;
 mod kernel;
+mod output;
 mod ring;
 mod stream;
 mod work;
