@@ -23,9 +23,17 @@ use crate::wire::wire_enum;
 /// earlier message of the same batch created.
 pub const PREVIOUS: u32 = u32::MAX;
 /// Maximum size of a module image (PTX, cubin or fat binary) in bytes.
-pub const MODULE_BYTES_MAX: u64 = 16 << 20;
-/// Maximum length of a kernel's name in bytes.
+pub const MODULE_BYTES_MAX: u64 = 512 << 20;
+/// Maximum length in bytes of the name of a kernel or variable in a message.
 pub const KERNEL_NAME_MAX: usize = 512;
+/// Number of device attributes in [`DeviceFacts`]: those with the numbers 1 to 160.
+pub const DEVICE_ATTRIBUTES: usize = 160;
+/// Number of kernel attributes in [`KernelFacts`]: those with the numbers 0 to 15.
+pub const KERNEL_ATTRIBUTES: usize = 16;
+/// Value of an attribute that the device does not know.
+pub const UNKNOWN_ATTRIBUTE: i32 = i32::MIN;
+/// Maximum number of bytes of text in one [`OutputReply`].
+pub const OUTPUT_BYTES: usize = 2040;
 /// Maximum number of kernel parameters that [`KernelReply::layout`] can describe.
 pub const PARAMETERS_MAX: usize = 128;
 /// Length of an export token in bytes.
@@ -43,6 +51,12 @@ pub const APERTURE_ADDRESS: u64 = 1 << 63;
 /// Maximum number of fences for which all clients of one session together can have interrupts
 /// requested ([`Notify`]) at a time.
 pub const NOTIFIES_MAX: u32 = 256;
+
+/// Bits of [`KernelFacts::flags`].
+pub mod kernel_flags {
+    /// The kernel prints, so launches of it may leave text that the message `read_output` returns.
+    pub const PRINTS: u32 = 1 << 0;
+}
 
 /// Bits of [`Allocate::flags`].
 pub mod allocate_flags {

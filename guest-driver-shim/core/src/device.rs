@@ -9,6 +9,15 @@ use crate::error::{OpenError, QueryError, Refusal};
 use crate::transport::Transport;
 use crate::window::Window;
 
+/// The CUDA attributes of a kernel, and whether it prints.
+pub type KernelFacts = message::KernelFacts;
+
+/// What identifies the device, and its CUDA device attributes.
+pub type DeviceFacts = message::DeviceFacts;
+
+/// Minor version of the protocol from which a fault report has a result of the CUDA driver API.
+const MINOR_OF_CUDA_RESULTS: u16 = 3;
+
 /// Name and limits of the device and the session, as the device reports them.
 pub type Attributes = message::Attributes;
 
@@ -127,6 +136,38 @@ impl<'t> Device<'t> {
     pub fn attributes(&self) -> Result<Attributes, QueryError> {
         self.call::<operation::QueryAttributes>(&message::Empty {})
             .map_err(|refusal| QueryError { refusal })
+    }
+
+    /// Asks the device what identifies it, and for its CUDA device attributes. One exit.
+    ///
+    /// # Errors
+    /// [`QueryError`] if the session is lost, or if the host speaks a version of the protocol
+    /// before 1.3 (`BadOpcode`).
+    pub fn query_device(&self) -> Result<DeviceFacts, QueryError> {
+        self.call::<operation::QueryDevice>(&message::Empty {})
+            .map_err(|refusal| QueryError { refusal })
+    }
+
+    /// Asks the device for the CUDA attributes of the kernel with handle `kernel`. One exit.
+    ///
+    /// # Errors
+    /// [`QueryError`] if there is no such kernel, the session is lost, or the host speaks a version
+    /// of the protocol before 1.3 (`BadOpcode`).
+    pub fn query_kernel(&self, kernel: u32) -> Result<KernelFacts, QueryError> {
+        let request = message::HandleRequest {
+            handle: kernel,
+            reserved: 0,
+        };
+        self.call::<operation::QueryKernel>(&request)
+            .map_err(|refusal| QueryError { refusal })
+    }
+
+    /// Returns the result of the CUDA driver API (`CUresult`) that `report` has; `None` if the host
+    /// does not know it, or speaks a version of the protocol before 1.3.
+    #[must_use]
+    pub fn cuda_result(&self, report: &FaultReport) -> Option<u32> {
+        let is_there = self.minor_version() >= MINOR_OF_CUDA_RESULTS && report.cuda_result != 0;
+        is_there.then_some(report.cuda_result)
     }
 
     /// Asks the device which fault caused the session to be lost. The report's status is `Ok` if

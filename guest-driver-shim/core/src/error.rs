@@ -180,6 +180,20 @@ operation_errors! {
         /// Handle of the module.
         module: u32,
     } "cannot look up kernel `{name}` in module {module:#x}: {refusal}";
+    /// Why a variable could not be looked up in a module.
+    VariableError {
+        /// Name of the variable, cut if it is long.
+        name: KernelName,
+        /// Handle of the module.
+        module: u32,
+    } "cannot look up variable `{name}` in module {module:#x}: {refusal}";
+    /// Why a kernel could not be looked up by its index, or its name could not be asked for.
+    KernelIndexError {
+        /// Index of the kernel, from 0.
+        index: u32,
+        /// Handle of the module.
+        module: u32,
+    } "cannot look up kernel number {index} in module {module:#x}: {refusal}";
     /// Why a recording could not be created or destroyed. If a packet was refused, the refusal's
     /// detail is the packet's offset in bytes.
     RecordingError {
@@ -193,7 +207,7 @@ operation_errors! {
     } "cannot create or destroy a command buffer of {units} units: {refusal}";
 }
 
-/// The name of a kernel in an error: its first 64 bytes.
+/// The name of a kernel or of a variable in an error: its first 64 bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct KernelName {
     bytes: [u8; Self::BYTES_MAX],

@@ -55,15 +55,16 @@ pub use causeway_protocol::packet::LaunchShape;
 pub use clock::{Clock, ticks};
 pub use command_buffer::CommandBuffer;
 pub use control::{Batch, Replies, Ticket};
-pub use device::{Attributes, Device, ExportToken};
+pub use device::{Attributes, Device, DeviceFacts, ExportToken, KernelFacts};
 pub use error::{
     AllocateError, CommandBufferError, ExportError, FencePlaceError, FreeError, ImportError,
-    KernelError, KernelName, MapError, ModuleError, OpenError, ParameterError, QueryError,
-    RecordingError, Refusal, RegisterError, RemapError, SpaceError, SubmitError, WaitError,
+    KernelError, KernelIndexError, KernelName, MapError, ModuleError, OpenError, ParameterError,
+    QueryError, RecordingError, Refusal, RegisterError, RemapError, SpaceError, SubmitError,
+    VariableError, WaitError,
 };
 pub use fence::{Fence, Patience};
 pub use memory::{Allocation, CpuMapping, GpuMapping, PAGE_BYTES};
-pub use module::{Kernel, Module, Parameters, RamRange};
+pub use module::{Kernel, Module, Parameters, RamRange, Variable};
 pub use pace::Pace;
 pub use pool::{ExportedPiece, GRANULE_BYTES, Piece, Pool, PoolError, PoolFreeError, PoolStorage};
 pub use producer::{Producer, RingMemory, Unit};

@@ -1,13 +1,16 @@
 //! Modules, kernels, and the packing of their parameters.
 
-use core::marker::PhantomData;
-
 use causeway_protocol::message::{
-    self, KERNEL_NAME_MAX, KernelReply, Opcode, PARAMETERS_MAX, Parameter, Status, operation,
+    self, KERNEL_NAME_MAX, KernelNameReply, KernelReply, Opcode, PARAMETERS_MAX, Parameter, Status,
+    operation,
 };
 use zerocopy::{Immutable, IntoBytes};
 
-use crate::error::{KernelError, KernelName, ModuleError, ParameterError, Refusal};
+use crate::device::{Device, KernelFacts};
+use crate::error::{
+    KernelError, KernelIndexError, KernelName, ModuleError, ParameterError, QueryError, Refusal,
+    VariableError,
+};
 use crate::object::Object;
 use crate::producer::Unit;
 use crate::space::AddressSpace;
@@ -98,9 +101,81 @@ impl<'d> Module<'d> {
         };
         room.copy_from_slice(name.as_bytes());
         let reply = self.0.device.call::<operation::GetKernel>(&request);
-        Ok(Kernel {
-            module: PhantomData,
-            reply: reply.map_err(failed)?,
+        Ok(Kernel::new(self.0.device, reply.map_err(failed)?))
+    }
+
+    /// Looks up the kernel with the number `index`, whatever its name is. A module's kernels are
+    /// numbered from 0 in the order of their names. One exit.
+    ///
+    /// # Errors
+    /// [`KernelIndexError`] if the module has fewer kernels (`NotInModule`), a limit of the session
+    /// is reached, or the host speaks a version of the protocol before 1.3 (`BadOpcode`).
+    pub fn kernel_at(&self, index: u32) -> Result<Kernel<'_>, KernelIndexError> {
+        let module = self.handle();
+        let request = message::GetKernelAt { module, index };
+        let reply = self.0.device.call::<operation::GetKernelAt>(&request);
+        let reply = reply.map_err(|refusal| KernelIndexError {
+            index,
+            module,
+            refusal,
+        })?;
+        Ok(Kernel::new(self.0.device, reply))
+    }
+
+    /// Returns the part of the name of kernel number `index` that begins at byte `offset`, with the
+    /// length of the whole name and the number of kernels. One exit.
+    ///
+    /// # Errors
+    /// [`KernelIndexError`] if the module has fewer kernels (`NotInModule`), the name is shorter
+    /// (`BadRange`), or the host speaks a version of the protocol before 1.3 (`BadOpcode`).
+    pub fn kernel_name(
+        &self,
+        index: u32,
+        offset: u32,
+    ) -> Result<KernelNameReply, KernelIndexError> {
+        let module = self.handle();
+        let request = message::KernelNameAt {
+            module,
+            index,
+            offset,
+            reserved: 0,
+        };
+        let reply = self.0.device.call::<operation::KernelName>(&request);
+        reply.map_err(|refusal| KernelIndexError {
+            index,
+            module,
+            refusal,
+        })
+    }
+
+    /// Looks up the variable called `name`. Packets can use its bytes until the module is unloaded,
+    /// also if the variable is constant for kernels. One exit.
+    ///
+    /// # Errors
+    /// [`VariableError`] if the module has no variable of this name (`NotInModule`), or if the host
+    /// speaks a version of the protocol before 1.3 (`BadOpcode`).
+    pub fn variable(&self, name: &str) -> Result<Variable, VariableError> {
+        let module = self.handle();
+        let failed = |refusal| VariableError {
+            name: KernelName::new(name),
+            module,
+            refusal,
+        };
+        let mut request = message::GetVariable {
+            module,
+            name_bytes: name.len() as u32,
+            name: [0; KERNEL_NAME_MAX],
+        };
+        let Some(room) = request.name.get_mut(..name.len()) else {
+            let (status, detail) = (Status::NotInModule, name.len() as u32);
+            return Err(failed(Refusal::new(Opcode::GetVariable, status, detail)));
+        };
+        room.copy_from_slice(name.as_bytes());
+        let reply = self.0.device.call::<operation::GetVariable>(&request);
+        let reply = reply.map_err(failed)?;
+        Ok(Variable {
+            address: reply.address,
+            bytes: reply.bytes,
         })
     }
 
@@ -117,14 +192,36 @@ impl<'d> Module<'d> {
     }
 }
 
+/// Where a variable of a module is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Variable {
+    /// GPU virtual address of the variable.
+    pub address: u64,
+    /// Size of the variable in bytes.
+    pub bytes: u64,
+}
+
 /// A kernel of a module: its handle, its limits, and the layout of its parameters.
 #[derive(Clone, Debug)]
 pub struct Kernel<'m> {
-    module: PhantomData<&'m ()>,
+    device: &'m Device<'m>,
     reply: KernelReply,
 }
 
-impl Kernel<'_> {
+impl<'m> Kernel<'m> {
+    const fn new(device: &'m Device<'m>, reply: KernelReply) -> Self {
+        Self { device, reply }
+    }
+
+    /// Asks the device for the CUDA attributes of this kernel. One exit.
+    ///
+    /// # Errors
+    /// [`QueryError`] if the session is lost, or if the host speaks a version of the protocol
+    /// before 1.3 (`BadOpcode`).
+    pub fn attributes(&self) -> Result<KernelFacts, QueryError> {
+        self.device.query_kernel(self.handle())
+    }
+
     /// Returns the handle that launch packets use for this kernel.
     #[must_use]
     pub const fn handle(&self) -> u32 {

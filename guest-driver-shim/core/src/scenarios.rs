@@ -381,3 +381,60 @@ fn window_copies_are_exact_at_every_alignment() {
     assert!(window.write(window.bytes() - 3, &data[..4]).is_err());
     assert!(window.read(usize::MAX, &mut [0; 4]).is_err());
 }
+
+#[test]
+fn a_variable_is_looked_up_by_a_name_that_fits() {
+    let log = Log::default();
+    let inner = Arc::clone(&log);
+    let mut aperture = 0;
+    let fake = FakeDevice::new(move |opcode, body| {
+        inner.lock().unwrap().push(opcode);
+        match opcode {
+            Opcode::GetVariable => {
+                let request = message::GetVariable::read_from_prefix(body).unwrap().0;
+                let name = &request.name[..request.name_bytes as usize];
+                if name != b"table" {
+                    return (Status::NotInModule, 0);
+                }
+                let (address, bytes) = (0x5000, 16);
+                answer(body, &message::VariableReply { address, bytes })
+            }
+            _ => reply(opcode, body, 3, &mut aperture),
+        }
+    });
+    let device = Device::open(&fake).unwrap();
+    let space = device.create_space().unwrap();
+    let module = Module::load(&space, RamRange::default(), RamRange::default()).unwrap();
+    let found = module.variable("table").unwrap();
+    assert_eq!((found.address, found.bytes), (0x5000, 16));
+    let refused = module.variable("tables").unwrap_err();
+    assert_eq!(refused.status(), Status::NotInModule);
+    assert!(refused.to_string().contains("`tables` in module 0x3"));
+    let before = log.lock().unwrap().len();
+    let refused = module.variable(&"x".repeat(513)).unwrap_err();
+    assert_eq!(refused.status(), Status::NotInModule);
+    assert_eq!(log.lock().unwrap().len(), before, "no message is sent");
+}
+
+#[test]
+fn a_result_of_the_driver_is_read_only_from_hosts_that_tell_it() {
+    let report = message::FaultReport {
+        cuda_result: 716,
+        ..message::FaultReport::default()
+    };
+    for (minor, told) in [(2, None), (3, Some(716))] {
+        let fake = FakeDevice::new(move |opcode, body| match opcode {
+            Opcode::Hello => answer(
+                body,
+                &message::HelloReply {
+                    major: 1,
+                    minor,
+                    ..message::HelloReply::default()
+                },
+            ),
+            _ => (Status::Ok, 0),
+        });
+        let device = Device::open(&fake).unwrap();
+        assert_eq!(device.cuda_result(&report), told);
+    }
+}

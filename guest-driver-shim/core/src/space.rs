@@ -4,7 +4,7 @@ use causeway_protocol::Access;
 use causeway_protocol::message::{self, operation};
 
 use crate::device::Device;
-use crate::error::{MapError, SpaceError};
+use crate::error::{MapError, QueryError, SpaceError};
 use crate::memory::{Allocation, GpuMapping};
 use crate::object::Object;
 
@@ -55,6 +55,21 @@ impl<'d> AddressSpace<'d> {
     #[must_use]
     pub const fn device(&self) -> &'d Device<'d> {
         self.0.device
+    }
+
+    /// Takes the oldest text that kernels in this address space have printed: the first
+    /// `text_bytes` bytes of the reply. If all bytes are in use, there may be more. One exit.
+    ///
+    /// # Errors
+    /// [`QueryError`] if the session is lost, or if the host speaks a version of the protocol
+    /// before 1.3 (`BadOpcode`).
+    pub fn take_output(&self) -> Result<message::OutputReply, QueryError> {
+        let request = message::HandleRequest {
+            handle: self.handle(),
+            reserved: 0,
+        };
+        let reply = self.0.device.call::<operation::ReadOutput>(&request);
+        reply.map_err(|refusal| QueryError { refusal })
     }
 
     /// Maps the `bytes` bytes at `offset` of `allocation` at GPU virtual address `address`, or at a

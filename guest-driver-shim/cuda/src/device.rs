@@ -1,43 +1,40 @@
-//! Devices (CUDA driver API, "Device Management" and "Version Management").
+//! Devices (CUDA driver API, "Device Management", "Version Management" and "Peer Context Memory
+//! Access"). There is one device, whose facts do not change.
 
-use crate::boundary::Out;
-use crate::driver::{Driver, answer, call};
+mod facts;
+mod peers;
+
+pub(crate) use facts::{Facts, query};
+
+use crate::boundary::{Out, Text};
+use crate::driver::{Driver, answer, call, call_in_context};
+use crate::error::{Answer, Code};
 
 /// Version of the API that this library answers: CUDA 13.0.
 const VERSION: i32 = 13000;
+/// `CU_EXEC_AFFINITY_TYPE_SM_COUNT`, the only type.
+const AFFINITY_TO_MULTIPROCESSORS: u32 = 0;
 
-/// Returns the newest version of CUDA that the device's driver has.
-pub(crate) const fn version(_: &Driver) -> i32 {
-    VERSION
-}
-
-/// Returns an attribute of the device (`CUdevice_attribute`). Merge: the part "device" answers this.
+/// Returns the value of the attribute `number` of `CUdevice_attribute`; `None` if there is no such
+/// attribute.
 pub(crate) fn attribute(driver: &Driver, number: u32) -> Option<i32> {
-    let attributes = &driver.attributes;
-    Some(match number {
-        1..=3 => attributes.block_threads_max as i32,
-        4 => 64,
-        5 => i32::MAX,
-        6 | 7 => 65535,
-        8 => 48 << 10,
-        10 => attributes.warp_threads as i32,
-        12 | 82 => 65536,
-        16 => attributes.compute_units as i32,
-        39 => 2048,
-        75 => 9,
-        76 => 0,
-        81 => attributes.shared_bytes_max as i32 + 1024,
-        95 => 1,
-        97 => attributes.shared_bytes_max as i32,
-        106 => 32,
-        111 => 1024,
-        _ => return None,
-    })
+    driver.facts.attribute(number)
 }
 
+/// Returns the version of the CUDA API that this library answers on the host's driver, such as 13000
+/// for 13.0.
+pub(crate) fn version(driver: &Driver) -> i32 {
+    VERSION.min(driver.facts.cuda_version())
+}
+
+/// Answers with the smaller of this library's version and that of the host's driver, for whose
+/// compiler programs write PTX. Before `cuInit` the host is unknown.
 #[unsafe(no_mangle)]
 extern "C" fn cuDriverGetVersion(version: Out<i32>) -> u32 {
-    answer(|| version.set(VERSION))
+    answer(|| {
+        let host = Driver::get().map_or(VERSION, self::version);
+        version.set(host)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -51,4 +48,200 @@ extern "C" fn cuDeviceGet(device: Out<i32>, ordinal: i32) -> u32 {
         driver.device_of(ordinal)?;
         device.set(ordinal)
     })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuDeviceGetName(name: Out<u8>, room: i32, device: i32) -> u32 {
+    call(|driver| {
+        driver.device_of(device)?;
+        let room = usize::try_from(room).map_err(|_| Code::INVALID_VALUE)?;
+        name.set_text(driver.facts.name(), room).map(drop)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuDeviceGetUuid(uuid: Out<[u8; 16]>, device: i32) -> u32 {
+    call(|driver| {
+        driver.device_of(device)?;
+        uuid.set(driver.facts.uuid())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuDeviceGetUuid_v2(uuid: Out<[u8; 16]>, device: i32) -> u32 {
+    cuDeviceGetUuid(uuid, device)
+}
+
+/// Only Windows has such numbers.
+#[unsafe(no_mangle)]
+extern "C" fn cuDeviceGetLuid(_luid: Out<u64>, _mask: Out<u32>, device: i32) -> u32 {
+    call(|driver| {
+        driver.device_of(device)?;
+        Err(Code::NOT_SUPPORTED)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuDeviceTotalMem_v2(bytes: Out<usize>, device: i32) -> u32 {
+    call(|driver| {
+        driver.device_of(device)?;
+        bytes.set(driver.facts.memory_bytes() as usize)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuDeviceGetAttribute(value: Out<i32>, number: u32, device: i32) -> u32 {
+    call(|driver| {
+        driver.device_of(device)?;
+        value.set(attribute(driver, number).ok_or(Code::INVALID_VALUE)?)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuDeviceComputeCapability(major: Out<i32>, minor: Out<i32>, device: i32) -> u32 {
+    call(|driver| {
+        driver.device_of(device)?;
+        let [found_major, found_minor] = driver.facts.capability();
+        major.set(found_major)?;
+        minor.set(found_minor)
+    })
+}
+
+/// The old structure of a device's limits: 14 attributes as integers (`CUdevprop`).
+#[unsafe(no_mangle)]
+extern "C" fn cuDeviceGetProperties(properties: Out<[i32; 14]>, device: i32) -> u32 {
+    // Threads of a block, its dimensions, the grid's; shared and constant memory; threads of a
+    // warp, pitch, registers, clock, alignment of textures.
+    const NUMBERS: [u32; 14] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14];
+    call(|driver| {
+        driver.device_of(device)?;
+        properties.set(NUMBERS.map(|number| attribute(driver, number).unwrap_or(0)))
+    })
+}
+
+/// Domain, bus and device number, as in `/sys/bus/pci`.
+#[unsafe(no_mangle)]
+extern "C" fn cuDeviceGetPCIBusId(text: Out<u8>, room: i32, device: i32) -> u32 {
+    call(|driver| {
+        driver.device_of(device)?;
+        let room = usize::try_from(room).map_err(|_| Code::INVALID_VALUE)?;
+        let [domain, bus, device] = driver.facts.pci();
+        let id = format!("{domain:04x}:{bus:02x}:{device:02x}.0");
+        text.set_text(&id, room).map(drop)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuDeviceGetByPCIBusId(device: Out<i32>, id: Text) -> u32 {
+    call(|driver| {
+        let wanted = pci_address(&id.get()?).ok_or(Code::INVALID_VALUE)?;
+        if wanted != driver.facts.pci() {
+            return Err(Code::INVALID_DEVICE);
+        }
+        device.set(0)
+    })
+}
+
+/// Returns domain, bus and device number of `DOMAIN:BUS:DEVICE.FUNCTION`, in hexadecimal digits.
+/// Domain and function may be left out; `None` if the text is anything else.
+fn pci_address(text: &str) -> Option<[u32; 3]> {
+    let number = |text: &str| {
+        let is_plain = text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let digits = is_plain.then_some(text)?;
+        u32::from_str_radix(digits, 16).ok()
+    };
+    let (place, function) = match text.split_once('.') {
+        Some((place, function)) => (place, number(function)?),
+        None => (text, 0),
+    };
+    let parts: Option<Vec<u32>> = place.split(':').map(number).collect();
+    let address = match parts?[..] {
+        [domain, bus, device] => [domain, bus, device],
+        [bus, device] => [0, bus, device],
+        _ => return None,
+    };
+    (function == 0).then_some(address)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuDeviceGetExecAffinitySupport(supported: Out<i32>, kind: u32, device: i32) -> u32 {
+    call(|driver| {
+        driver.device_of(device)?;
+        match kind {
+            AFFINITY_TO_MULTIPROCESSORS => supported.set(0),
+            _ => Err(Code::INVALID_VALUE),
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuCtxGetExecAffinity(_affinity: Out<u64>, _kind: u32) -> u32 {
+    call_in_context(|_, _| Err(Code::NOT_SUPPORTED))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuDeviceGetTexture1DLinearMaxWidth(
+    _width: Out<usize>,
+    _format: u32,
+    _channels: u32,
+    device: i32,
+) -> u32 {
+    unsupported(device)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuDeviceGetNvSciSyncAttributes(_attributes: usize, device: i32, _flags: i32) -> u32 {
+    unsupported(device)
+}
+
+fn unsupported(device: i32) -> u32 {
+    call(|driver| {
+        driver.device_of(device)?;
+        Err(Code::NOT_SUPPORTED)
+    })
+}
+
+/// No other PCI device can write to memory of this one, so there is nothing to wait for.
+#[unsafe(no_mangle)]
+extern "C" fn cuFlushGPUDirectRDMAWrites(_target: u32, _scope: u32) -> u32 {
+    call_in_context(|_, _| Err(Code::NOT_SUPPORTED))
+}
+
+/// A profiler would look at this; there is none.
+#[unsafe(no_mangle)]
+extern "C" fn cuProfilerStart() -> u32 {
+    call_in_context(profiler)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuProfilerStop() -> u32 {
+    call_in_context(profiler)
+}
+
+fn profiler(_: &Driver, _: &crate::context::Context) -> Answer {
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_with_and_without_domain_and_function() {
+        for (text, address) in [
+            ("0000:1b:00.0", Some([0, 0x1b, 0])),
+            ("0001:1B:1f", Some([1, 0x1b, 0x1f])),
+            ("1b:02.0", Some([0, 0x1b, 2])),
+            ("00000000:1b:00.0", Some([0, 0x1b, 0])),
+            ("1b:02.1", None),
+            ("1b", None),
+            ("", None),
+            ("0:1:2:3", None),
+            ("+1:02", None),
+            ("1b:zz", None),
+            ("1b:02.", None),
+        ] {
+            assert_eq!(pci_address(text), address, "{text:?}");
+        }
+    }
 }

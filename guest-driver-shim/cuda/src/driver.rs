@@ -10,9 +10,11 @@ use parking_lot::Mutex;
 
 use crate::boundary::{Out, Text};
 use crate::context::{self, Context, Contexts};
+use crate::device::{self, Facts};
 use crate::error::{self, Answer, Code};
 use crate::memory::Memory;
 use crate::module::Modules;
+use crate::output::Output;
 use crate::process::Process;
 use crate::ring::Ring;
 use crate::stream::Streams;
@@ -23,10 +25,14 @@ pub(crate) struct Driver {
     process: Process,
     pub(crate) device: &'static Device<'static>,
     pub(crate) attributes: Attributes,
+    /// What identifies the device, and its CUDA device attributes.
+    pub(crate) facts: Facts,
     /// All contexts of the process share one address space, so that they can share memory as CUDA
     /// allows within a device.
     pub(crate) space: &'static AddressSpace<'static>,
     pub(crate) ring: Ring,
+    /// Where text of kernels goes.
+    pub(crate) output: Output,
     pub(crate) contexts: Mutex<Contexts>,
     pub(crate) streams: Mutex<Streams>,
     pub(crate) memory: Memory,
@@ -125,6 +131,7 @@ impl Driver {
             Code::DEVICE_UNAVAILABLE
         };
         let attributes = device.attributes().map_err(|e| unavailable(&e))?;
+        let facts = device::query(device, &attributes)?;
         let space = device.create_space().map_err(|e| unavailable(&e))?;
         let space: &'static AddressSpace<'static> = Box::leak(Box::new(space));
         let ring = Ring::new(device, space)?;
@@ -133,8 +140,10 @@ impl Driver {
             device,
             memory: Memory::new(device, space, &attributes)?,
             attributes,
+            facts,
             space,
             ring,
+            output: Output::default(),
             contexts: Mutex::default(),
             streams: Mutex::default(),
             modules: Modules::default(),

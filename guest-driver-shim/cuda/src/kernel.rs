@@ -4,7 +4,7 @@ use std::ffi::{CString, c_char};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use causeway_protocol::message::{Parameter, Status};
+use causeway_protocol::message::{Parameter, Status, UNKNOWN_ATTRIBUTE, kernel_flags};
 use causeway_protocol::packet::LaunchShape;
 use causeway_shim_linux::shim;
 use parking_lot::RwLock;
@@ -189,8 +189,25 @@ impl Kernel {
     }
 }
 
-/// Returns the attributes of a kernel. Merge: from the message `query_kernel`.
+/// Returns the attributes of a kernel, as the host tells them. A host before protocol 1.3 does not;
+/// then they are what an unknown kernel is likely to have.
 fn attributes(driver: &Driver, kernel: &shim::Kernel<'_>) -> [i32; attribute::COUNT] {
+    let mut values = usual_attributes(driver, kernel);
+    let Ok(told) = kernel.attributes() else {
+        return values;
+    };
+    if told.flags & kernel_flags::PRINTS != 0 {
+        driver.output.expect();
+    }
+    for (value, told) in values.iter_mut().zip(told.attributes) {
+        if told != UNKNOWN_ATTRIBUTE {
+            *value = told;
+        }
+    }
+    values
+}
+
+fn usual_attributes(driver: &Driver, kernel: &shim::Kernel<'_>) -> [i32; attribute::COUNT] {
     let target = module::target(driver);
     let shared = kernel.shared_bytes() as i32;
     let usual = device::attribute(driver, SHARED_BYTES).unwrap_or(0);

@@ -41,6 +41,7 @@ mod link;
 mod memory;
 mod module;
 mod occupancy;
+mod output;
 mod process;
 mod ring;
 mod stream;

@@ -105,8 +105,15 @@ impl Ring {
         }
     }
 
-    /// Waits until the device has finished the submission `number` and all before it.
+    /// Waits until the device has finished the submission `number` and all before it. Then prints
+    /// what kernels have printed.
     pub(crate) fn wait(&self, driver: &Driver, number: Number) -> Answer {
+        self.reach(driver, number)?;
+        driver.output.print(driver.space);
+        Ok(())
+    }
+
+    fn reach(&self, driver: &Driver, number: Number) -> Answer {
         if self.done.value() >= number {
             return Ok(());
         }
@@ -180,11 +187,13 @@ impl Ring {
             (Status::DeviceLost, Some(first)) => first,
             (status, _) => status,
         };
-        driver.fail(code_of(status, &text))
+        let told = report.and_then(|report| self.device.cuda_result(&report));
+        driver.fail(told.map_or_else(|| code_of(status, &text), Code))
     }
 }
 
-/// Returns the result that a fault of the device means (CUDA driver API, `CUresult`).
+/// Returns the result that a fault of the device means (CUDA driver API, `CUresult`), if the host
+/// does not tell.
 fn code_of(status: Status, text: &str) -> Code {
     match status {
         Status::MemoryFault if text.contains("not aligned") => Code::MISALIGNED_ADDRESS,

@@ -3,6 +3,7 @@
 //! The mediator validates handles, ranges, rights, quotas and alignment before it calls a back end.
 //! The back end checks the *GPU addresses in work* itself.
 
+mod facts;
 mod work;
 
 use std::any::Any;
@@ -13,9 +14,10 @@ use std::time::Duration;
 
 use causeway_memory::{Backing, PageSize, SharedMemory};
 use causeway_protocol::Access;
-use causeway_protocol::message::{MemoryKind, Parameter, Status};
+use causeway_protocol::message::{KERNEL_ATTRIBUTES, MemoryKind, Parameter, Status};
 
 pub use causeway_protocol::packet::LaunchShape;
+pub use facts::DeviceFacts;
 pub use work::{Fault, Launch, MemoryWork, Progress, Recorded, RecordedLaunch, Work};
 
 /// What a back end tells sessions about its device: sizes, limits and features. The values are the
@@ -129,6 +131,13 @@ pub type LossObserver = Box<dyn Fn(&Fault) + Send + Sync>;
 pub trait Backend: Send + Sync {
     /// Returns sizes, limits and features of the device.
     fn attributes(&self) -> &Attributes;
+
+    /// Returns what identifies the device, and its CUDA device attributes. The default
+    /// implementation tells what [`Self::attributes`] says: it suits back ends that are no CUDA
+    /// device.
+    fn device_facts(&self) -> DeviceFacts {
+        DeviceFacts::of(self.attributes())
+    }
 
     /// Allocates `bytes` bytes of memory of kind `kind`, filled with zeros. `bytes` is a multiple
     /// of [`Attributes::granularity_bytes`].
@@ -321,14 +330,39 @@ pub trait Space: Send + Sync {
 
     /// Reads the 64-bit fence at GPU address `va`; `None` if the address is not mapped for reading.
     fn load_u64(&self, va: u64) -> Option<u64>;
+
+    /// Returns, and forgets, the oldest text that kernels in this address space have printed: at
+    /// most `max` bytes. The back end keeps a bounded amount of text. The default implementation
+    /// returns nothing: it suits back ends whose kernels cannot print.
+    fn take_output(&self, max: usize) -> Vec<u8> {
+        let _ = max;
+        Vec::new()
+    }
+}
+
+/// Where a variable of a module is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Variable {
+    /// GPU virtual address of the variable.
+    pub address: u64,
+    /// Size of the variable in bytes.
+    pub bytes: u64,
 }
 
 /// GPU code that was loaded into an address space, with its kernels.
 pub trait Module: Send + Sync {
     /// Returns the kernel `name`; `None` if the module has no kernel of that name.
     fn kernel(&self, name: &str) -> Option<Arc<dyn Kernel>>;
-    /// Returns the names of all kernels in the module, for messages.
+    /// Returns the names of all kernels in the module, in any order.
     fn kernels(&self) -> Vec<String>;
+    /// Returns where the variable `name` is; `None` if the module has no variable of that name.
+    /// From then on until the module is dropped, copies and fills can use its bytes, also those of
+    /// a variable that is constant for kernels. The default implementation suits back ends whose
+    /// modules have no variables.
+    fn variable(&self, name: &str) -> Option<Variable> {
+        let _ = name;
+        None
+    }
     /// Returns how many bytes of memory the module takes in addition to its image, for its
     /// variables and its compiled code. The session is charged for them until the module is
     /// unloaded and no launch of its kernels runs any more.
@@ -350,6 +384,24 @@ pub trait Kernel: Send + Sync + Any {
     /// Returns the maximum number of bytes of dynamic shared memory that a launch may request for
     /// each block.
     fn dynamic_shared_bytes_max(&self) -> u32;
+
+    /// Returns the kernel's CUDA attributes, by their numbers in `CUfunction_attribute`; `None` for
+    /// those that the back end does not know. The default implementation tells what the other
+    /// methods say.
+    fn cuda_attributes(&self) -> [Option<i32>; KERNEL_ATTRIBUTES] {
+        let value = |number: u32| i32::try_from(number).ok();
+        let mut attributes = [None; KERNEL_ATTRIBUTES];
+        attributes[0] = value(self.block_threads_max());
+        attributes[1] = value(self.shared_bytes());
+        attributes[8] = value(self.dynamic_shared_bytes_max());
+        attributes
+    }
+
+    /// Returns whether launches of the kernel may print text ([`Space::take_output`]). The default
+    /// implementation suits back ends whose kernels cannot print.
+    fn prints(&self) -> bool {
+        false
+    }
 
     /// Checks whether the kernel can be launched in `shape`, which [`Launch::new`] has found to be
     /// within all other limits. The default implementation accepts every shape.

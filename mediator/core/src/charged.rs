@@ -7,7 +7,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use causeway_memory::Backing;
-use causeway_protocol::message::Parameter;
+use causeway_protocol::message::{KERNEL_ATTRIBUTES, Parameter};
 
 use crate::backend::{BackendError, Exported, Kernel, LaunchShape, Memory, Recording};
 use crate::quota::Charge;
@@ -51,6 +51,14 @@ impl Kernel for Charged<dyn Kernel, Arc<ModuleCharges>> {
 
     fn dynamic_shared_bytes_max(&self) -> u32 {
         self.inner.dynamic_shared_bytes_max()
+    }
+
+    fn cuda_attributes(&self) -> [Option<i32>; KERNEL_ATTRIBUTES] {
+        self.inner.cuda_attributes()
+    }
+
+    fn prints(&self) -> bool {
+        self.inner.prints()
     }
 
     fn check_shape(&self, shape: &LaunchShape) -> Result<(), String> {

@@ -170,6 +170,7 @@ pub(crate) fn scope(status: Status) -> FaultScope {
         | Status::Revoked
         | Status::BadModule
         | Status::NoKernel
+        | Status::NotInModule
         | Status::BadMemory
         | Status::Busy
         | Status::Unsupported

@@ -182,11 +182,15 @@ pub(crate) struct ModuleEntry {
     pub module: Arc<dyn Module>,
     /// Handles of the module's kernels, by name.
     pub kernels: HashMap<String, u32>,
+    /// Names of all kernels, in order, once they were asked for.
+    pub names: Option<Arc<[String]>>,
     pub charges: Arc<ModuleCharges>,
 }
 
 /// A kernel; ends with its module.
 pub(crate) struct KernelEntry {
+    /// Handle of the address space of the module.
+    pub space: u32,
     pub _charge: Charge,
 }
 

@@ -5,6 +5,7 @@ mod execution;
 mod guest_memory;
 mod mapping;
 mod memory;
+mod module;
 mod notify;
 mod query;
 mod recording;
@@ -13,9 +14,10 @@ mod sharing;
 use causeway_protocol::Access;
 use causeway_protocol::message::{
     AddressReply, Allocate, AllocateReply, Attributes, CommandBufferReply, CreateCommandBuffer,
-    CreateRecording, Empty, Export, FaultReport, GetKernel, HandleReply, HandleRequest, Hello,
-    HelloReply, Import, KernelReply, LoadModule, LoadModuleReply, MapCpu, MapGpu, Notify,
-    NotifyReply, Opcode, RegisterRam, SetAccess, SpaceAddress, Status, Token, Wait,
+    CreateRecording, DeviceFacts, Empty, Export, FaultReport, GetKernel, GetKernelAt, GetVariable,
+    HandleReply, HandleRequest, Hello, HelloReply, Import, KernelFacts, KernelNameAt,
+    KernelNameReply, KernelReply, LoadModule, LoadModuleReply, MapCpu, MapGpu, Notify, NotifyReply,
+    Opcode, OutputReply, RegisterRam, SetAccess, SpaceAddress, Status, Token, VariableReply, Wait,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -74,6 +76,9 @@ requests! {
     Wait: space;
     CreateRecording: space;
     Notify: space;
+    GetVariable: module;
+    KernelNameAt: module;
+    GetKernelAt: module;
 }
 
 replies! {
@@ -89,6 +94,11 @@ replies! {
     KernelReply: handle;
     CommandBufferReply: handle;
     NotifyReply: ;
+    DeviceFacts: ;
+    VariableReply: ;
+    KernelFacts: ;
+    KernelNameReply: ;
+    OutputReply: ;
 }
 
 /// Executes a message whose framing and reserved fields were checked.
@@ -124,6 +134,12 @@ pub(crate) fn dispatch(
         Opcode::CreateRecording => call(body, previous, |r| session.create_recording(r)),
         Opcode::DestroyRecording => call(body, previous, |r| session.destroy_recording(r)),
         Opcode::Notify => call(body, previous, |r| session.notify(r)),
+        Opcode::QueryDevice => call(body, previous, |r| session.query_device(r)),
+        Opcode::GetVariable => call(body, previous, |r| session.get_variable(r)),
+        Opcode::QueryKernel => call(body, previous, |r| session.query_kernel(r)),
+        Opcode::KernelName => call(body, previous, |r| session.kernel_name(r)),
+        Opcode::GetKernelAt => call(body, previous, |r| session.get_kernel_at(r)),
+        Opcode::ReadOutput => call(body, previous, |r| session.read_output(r)),
     }
 }
 

@@ -50,6 +50,8 @@ pub(crate) struct SessionInner {
     pub halted: AtomicBool,
     /// Whether this session has noticed that the back end is poisoned.
     pub poisoned: AtomicBool,
+    /// Held while a large module image is loaded.
+    pub large_load: Mutex<()>,
     pub weak: Weak<SessionInner>,
     state: Mutex<State>,
 }
@@ -92,6 +94,7 @@ impl SessionInner {
             interrupted: AtomicBool::new(false),
             halted: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
+            large_load: Mutex::default(),
             weak: Weak::clone(weak),
             state: Mutex::new(State::new(
                 Generation::new(Arc::clone(&signal), Arc::clone(&status)),

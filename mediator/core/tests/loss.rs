@@ -11,10 +11,7 @@ use rig::*;
 use zerocopy::IntoBytes;
 
 fn wanted_back() -> Fault {
-    Fault {
-        status: Status::DeviceLost,
-        text: "the host wants the device back".to_owned(),
-    }
+    Fault::new(Status::DeviceLost, "the host wants the device back")
 }
 
 #[test]
@@ -92,10 +89,7 @@ fn a_session_that_is_lost_already_and_one_that_is_closed_let_go_too() {
     closed.session.close();
     let memory = rig.guest.memory(MemoryKind::DeviceVisible, PAGE);
     rig.guest.map_cpu(memory, 0, PAGE, READ).unwrap();
-    let earlier = Fault {
-        status: Status::MemoryFault,
-        text: "a wild pointer".to_owned(),
-    };
+    let earlier = Fault::new(Status::MemoryFault, "a wild pointer");
     rig.guest.session.lose(earlier);
     rig.backend.lose(&wanted_back());
     assert!(rig.guest.host.placements().is_empty());

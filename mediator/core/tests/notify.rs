@@ -117,10 +117,10 @@ fn the_end_of_a_fence_or_of_the_session_raises_what_waits_for_it() {
     let space = guest.space();
     let (va, _view) = guest.buffer(space, PAGE);
     guest.notify(space, va, 1).unwrap();
-    guest.session.lose(causeway_mediator::backend::Fault {
-        status: Status::BackEnd,
-        text: "the test wants it".to_owned(),
-    });
+    guest.session.lose(causeway_mediator::backend::Fault::new(
+        Status::BackEnd,
+        "the test wants it",
+    ));
     raised(&guest);
 }
 

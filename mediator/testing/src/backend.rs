@@ -25,7 +25,9 @@ use crate::memory::{FakeMemory, SpaceMemory};
 use crate::space::FakeSpace;
 
 /// A back end for tests. A module image is text: a line `kernel NAME` for each of its kernels,
-/// which the test has defined by [`FakeBackend::define`], and at most one line `variables BYTES`.
+/// which the test has defined by [`FakeBackend::define`], a line `variable NAME BYTES` for each of
+/// its variables (at most a page each), and at most one line `variables BYTES`: the memory that the
+/// module is said to take.
 pub struct FakeBackend {
     attributes: Attributes,
     counts: Counts,

@@ -15,6 +15,9 @@ use parking_lot::Mutex;
 use crate::failures::error;
 use crate::live::Alive;
 
+/// `CUDA_ERROR_ILLEGAL_ADDRESS`
+const ILLEGAL_ADDRESS: u32 = 700;
+
 /// An allocation, an import or registered guest RAM.
 pub(crate) struct FakeMemory {
     pub shared: Arc<SharedMemory>,
@@ -95,9 +98,9 @@ impl SpaceMemory {
                 (allowed && touch(&memory.mapping, mapping.offset + inside, done..end))
                     .then_some(end)
             });
-            done = piece.ok_or_else(|| Fault {
-                status: Status::MemoryFault,
-                text: format!("{wanted:?} of GPU address {at:#x}"),
+            done = piece.ok_or_else(|| {
+                let text = format!("{wanted:?} of GPU address {at:#x}");
+                Fault::new(Status::MemoryFault, text).with_cuda_result(ILLEGAL_ADDRESS)
             })?;
         }
         Ok(())

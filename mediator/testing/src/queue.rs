@@ -18,8 +18,7 @@ pub(crate) struct FakeQueue {
 impl Queue for FakeQueue {
     fn submit(&mut self, work: Work<'_>) -> Result<(), Fault> {
         if let Some(status) = self.failures.status("submit") {
-            let text = "the test wants it".to_owned();
-            return Err(Fault { status, text });
+            return Err(Fault::new(status, "the test wants it"));
         }
         self.backlog.submit(&work)
     }

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use causeway_mediator::backend::{
-    BackendError, Memory, Module, ModuleError, Queue, Recorded, Recording, Space,
+    BackendError, Memory, Module, ModuleError, Queue, Recorded, Recording, Space, Variable,
 };
 use causeway_mediator::va::VaAllocator;
+use causeway_memory::{MemoryError, PAGE_BYTES, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 use parking_lot::Mutex;
@@ -15,7 +16,7 @@ use crate::behind::Behind;
 use crate::failures::{Failures, error};
 use crate::kernel::FakeKernel;
 use crate::live::{Alive, Counts, Live};
-use crate::memory::{FakeMapping, SpaceMemory};
+use crate::memory::{FakeMapping, FakeMemory, SpaceMemory};
 use crate::queue::FakeQueue;
 use crate::work::{FakeCausewayKernel, FakeModule, FakeRecording};
 
@@ -32,6 +33,31 @@ pub(crate) struct FakeSpace {
 impl FakeSpace {
     fn alive(&self, object: Live) -> Alive {
         Alive::new(&self.counts, object)
+    }
+
+    /// Maps memory for a variable of a module. Its addresses are not used again.
+    fn variable(&self, bytes: u64) -> Result<Variable, BackendError> {
+        let failed = |e: MemoryError| error(Status::NoMemory, &e.to_string());
+        let shared = SharedMemory::new("fake", PAGE_BYTES, PageSize::Small).map_err(failed)?;
+        let mapping = shared
+            .map(0, PAGE_BYTES, Access::ReadWrite)
+            .map_err(failed)?;
+        let memory = FakeMemory {
+            shared: Arc::new(shared),
+            offset: 0,
+            bytes: PAGE_BYTES,
+            mapping,
+            _alive: self.alive(Live::default()),
+        };
+        let address = self.va.lock().place(None, PAGE_BYTES)?;
+        let mapping = FakeMapping {
+            memory: Arc::new(memory),
+            offset: 0,
+            bytes: bytes.min(PAGE_BYTES),
+            access: Access::ReadWrite,
+        };
+        self.memory.mappings.lock().insert(address, mapping);
+        Ok(Variable { address, bytes })
     }
 }
 
@@ -76,11 +102,19 @@ impl Space for FakeSpace {
     fn load_module(&self, image: &[u8]) -> Result<Arc<dyn Module>, ModuleError> {
         let text = String::from_utf8_lossy(image);
         let mut kernels = HashMap::new();
+        let mut variables = HashMap::new();
         let mut memory_bytes = 0;
         for (index, line) in text.trim_end_matches('\0').lines().enumerate() {
             let refuse = |reason: &str| ModuleError::new(index as u32 + 1, reason);
             if let Some(bytes) = line.strip_prefix("variables ") {
                 memory_bytes = bytes.parse().map_err(|_| refuse("not a number"))?;
+                continue;
+            }
+            if let Some(words) = line.strip_prefix("variable ") {
+                let (name, bytes) = words.split_once(' ').ok_or_else(|| refuse("no size"))?;
+                let bytes = bytes.parse().map_err(|_| refuse("not a number"))?;
+                let variable = self.variable(bytes).map_err(|e| refuse(&e.to_string()))?;
+                variables.insert(name.to_owned(), variable);
                 continue;
             }
             let name = line.strip_prefix("kernel ");
@@ -91,7 +125,9 @@ impl Space for FakeSpace {
         }
         Ok(Arc::new(FakeModule {
             kernels,
+            variables,
             memory_bytes,
+            space: Arc::clone(&self.memory),
             _alive: self.alive(Live {
                 modules: 1,
                 ..Live::default()

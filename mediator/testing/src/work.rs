@@ -4,7 +4,9 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use causeway_mediator::backend::{Fault, Kernel, MemoryWork, Module, Recorded, Recording, Work};
+use causeway_mediator::backend::{
+    Fault, Kernel, MemoryWork, Module, Recorded, Recording, Variable, Work,
+};
 use causeway_protocol::message::{Parameter, Status};
 use causeway_protocol::packet::UNIT_BYTES;
 
@@ -14,8 +16,20 @@ use crate::memory::SpaceMemory;
 
 pub(crate) struct FakeModule {
     pub kernels: HashMap<String, Arc<dyn Kernel>>,
+    pub variables: HashMap<String, Variable>,
     pub memory_bytes: u64,
+    /// Where the variables are mapped.
+    pub space: Arc<SpaceMemory>,
     pub _alive: Alive,
+}
+
+impl Drop for FakeModule {
+    fn drop(&mut self) {
+        let mut mappings = self.space.mappings.lock();
+        for variable in self.variables.values() {
+            mappings.remove(&variable.address);
+        }
+    }
 }
 
 impl Module for FakeModule {
@@ -25,6 +39,10 @@ impl Module for FakeModule {
 
     fn kernels(&self) -> Vec<String> {
         self.kernels.keys().cloned().collect()
+    }
+
+    fn variable(&self, name: &str) -> Option<Variable> {
+        self.variables.get(name).copied()
     }
 
     fn memory_bytes(&self) -> u64 {

@@ -1,6 +1,9 @@
 //! Structures of messages.
 
-use super::{KERNEL_NAME_MAX, PARAMETERS_MAX, TOKEN_BYTES};
+use super::{
+    DEVICE_ATTRIBUTES, KERNEL_ATTRIBUTES, KERNEL_NAME_MAX, OUTPUT_BYTES, PARAMETERS_MAX,
+    TOKEN_BYTES,
+};
 use crate::wire::structures;
 
 structures! {
@@ -80,7 +83,12 @@ structures! {
         /// Number of bytes of `text` that are in use.
         pub text_bytes: u32,
         /// What is known about the fault, such as kernel, thread and address, in UTF-8.
-        pub text: [u8; 240],
+        pub text: [u8; 232],
+        /// The fault as a result of the CUDA driver API (`CUresult`), such as 700; zero if it is
+        /// unknown (since 1.3; the bytes of the rest are text before).
+        pub cuda_result: u32,
+        /// Reserved: zero.
+        pub reserved: u32,
     } = 248
 
     /// No content: the request or the reply is only a header.
@@ -346,4 +354,99 @@ structures! {
         /// Reserved: zero.
         pub reserved: u32,
     } = 8
+
+    /// What identifies the device, and its CUDA device attributes.
+    pub struct DeviceFacts {
+        /// Name of the device alone, in UTF-8, padded with zeros.
+        pub name: [u8; 128],
+        /// UUID of the device.
+        pub uuid: [u8; 16],
+        /// Memory that the session can use at most, in bytes.
+        pub memory_bytes: u64,
+        /// Domain of the device's PCI address; zero if the device is no PCI function.
+        pub pci_domain: u32,
+        /// Bus of the device's PCI address.
+        pub pci_bus: u32,
+        /// Device number of the device's PCI address.
+        pub pci_device: u32,
+        /// Major number of the compute capability: 9 for `sm_90`; zero without kernels.
+        pub capability_major: u32,
+        /// Minor number of the compute capability.
+        pub capability_minor: u32,
+        /// Newest version of CUDA that the back end supports, as 1000 times the major number plus
+        /// 10 times the minor number; zero without kernels.
+        pub cuda_version: u32,
+        /// Values of the CUDA device attributes (`CUdevice_attribute`) from number 1 on, or
+        /// [`crate::message::UNKNOWN_ATTRIBUTE`].
+        pub attributes: [i32; DEVICE_ATTRIBUTES],
+    } = 816
+
+    /// Names a variable of a module.
+    pub struct GetVariable {
+        /// Handle of the module.
+        pub module: u32,
+        /// Number of bytes of `name` that are in use.
+        pub name_bytes: u32,
+        /// Name of the variable in UTF-8, padded with zeros.
+        pub name: [u8; KERNEL_NAME_MAX],
+    } = 520
+
+    /// Where a variable is.
+    pub struct VariableReply {
+        /// GPU virtual address of the variable.
+        pub address: u64,
+        /// Size of the variable in bytes.
+        pub bytes: u64,
+    } = 16
+
+    /// The CUDA attributes of a kernel.
+    pub struct KernelFacts {
+        /// Values of the function attributes (`CUfunction_attribute`) from number 0 on, or
+        /// [`crate::message::UNKNOWN_ATTRIBUTE`].
+        pub attributes: [i32; KERNEL_ATTRIBUTES],
+        /// Bit set of [`crate::message::kernel_flags`].
+        pub flags: u32,
+        /// Reserved: zero.
+        pub reserved: u32,
+    } = 72
+
+    /// Names a kernel of a module by its index, and a part of its name.
+    pub struct KernelNameAt {
+        /// Handle of the module.
+        pub module: u32,
+        /// Index of the kernel, from 0.
+        pub index: u32,
+        /// Offset of the first byte of the name that is wanted.
+        pub offset: u32,
+        /// Reserved: zero.
+        pub reserved: u32,
+    } = 16
+
+    /// A part of the name of a kernel.
+    pub struct KernelNameReply {
+        /// Number of kernels of the module.
+        pub kernels: u32,
+        /// Length of the whole name in bytes.
+        pub name_bytes: u32,
+        /// The name from the requested offset on, padded with zeros.
+        pub name: [u8; KERNEL_NAME_MAX],
+    } = 520
+
+    /// Names a kernel of a module by its index.
+    pub struct GetKernelAt {
+        /// Handle of the module.
+        pub module: u32,
+        /// Index of the kernel, from 0.
+        pub index: u32,
+    } = 8
+
+    /// Text that kernels have printed.
+    pub struct OutputReply {
+        /// Number of bytes of `text` that are in use. If all are, there may be more text.
+        pub text_bytes: u32,
+        /// Reserved: zero.
+        pub reserved: u32,
+        /// The oldest text that no earlier message returned, padded with zeros.
+        pub text: [u8; OUTPUT_BYTES],
+    } = 2048
 }

@@ -4,9 +4,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::body::{
     AddressReply, Allocate, AllocateReply, Attributes, CommandBufferReply, CreateCommandBuffer,
-    CreateRecording, Empty, Export, FaultReport, GetKernel, HandleReply, HandleRequest, Header,
-    Hello, HelloReply, Import, KernelReply, LoadModule, LoadModuleReply, MapCpu, MapGpu, Notify,
-    NotifyReply, RegisterRam, SetAccess, SpaceAddress, Token, Wait,
+    CreateRecording, DeviceFacts, Empty, Export, FaultReport, GetKernel, GetKernelAt, GetVariable,
+    HandleReply, HandleRequest, Header, Hello, HelloReply, Import, KernelFacts, KernelNameAt,
+    KernelNameReply, KernelReply, LoadModule, LoadModuleReply, MapCpu, MapGpu, Notify, NotifyReply,
+    OutputReply, RegisterRam, SetAccess, SpaceAddress, Token, VariableReply, Wait,
 };
 use crate::wire::wire_enum;
 
@@ -134,6 +135,21 @@ opcodes! {
     /// the fence's mapping or address space ends, or the session is lost. A reset of the client
     /// cancels its requests.
     Notify = 25, "notify", Notify => NotifyReply;
+    /// Return what identifies the device, and its CUDA device attributes (since 1.3).
+    QueryDevice = 26, "query_device", Empty => DeviceFacts;
+    /// Look a variable of a module up by its name. The address can be used in packets until the
+    /// module is unloaded (since 1.3).
+    GetVariable = 27, "get_variable", GetVariable => VariableReply;
+    /// Return the CUDA attributes of a kernel (since 1.3).
+    QueryKernel = 28, "query_kernel", HandleRequest => KernelFacts;
+    /// Return a part of the name of a module's kernel, which is given by its index. The kernels
+    /// of a module are in the order of their names (since 1.3).
+    KernelName = 29, "kernel_name", KernelNameAt => KernelNameReply;
+    /// Look a kernel up by its index, whatever its name is, and return the layout of its parameters
+    /// (since 1.3).
+    GetKernelAt = 30, "get_kernel_at", GetKernelAt => KernelReply;
+    /// Return, and forget, text that kernels in an address space have printed (since 1.3).
+    ReadOutput = 31, "read_output", HandleRequest => OutputReply;
 }
 
 /// All control operations, for tables and tests.

@@ -114,4 +114,6 @@ statuses! {
     KernelFault = 32, "the kernel faulted";
     /// The back end failed, and the guest did not cause it.
     BackEnd = 33, "the back end failed";
+    /// The module has no variable of this name, or no kernel of this index (since 1.3).
+    NotInModule = 34, "the module has no such variable or kernel";
 }

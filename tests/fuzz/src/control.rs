@@ -48,7 +48,7 @@ impl Control {
         backend.define("k", 16, |_| Ok(()));
         let host = FakeHost::new(RAM_BYTES, APERTURE_BYTES).expect("memory for a guest");
         host.ram_mapping()
-            .write(0, b"kernel k")
+            .write(0, b"kernel k\nvariable k 8")
             .expect("RAM for a module");
         for at in (0..PACKETS_BYTES).step_by(UNIT_BYTES) {
             let written = host.ram_mapping().write(PACKETS + at, release().as_bytes());
@@ -68,20 +68,22 @@ impl Control {
         control
     }
 
-    /// Executes a batch of any bytes.
-    pub fn execute(&self, batch: &mut [u8]) {
-        self.execute_as(0, batch);
+    /// Executes a batch of any bytes. Returns whether it was taken.
+    pub fn execute(&self, batch: &mut [u8]) -> bool {
+        self.execute_as(0, batch)
     }
 
-    /// Executes a batch of any bytes for one of [`CLIENTS`] clients.
-    pub fn execute_as(&self, client: u32, batch: &mut [u8]) {
+    /// Executes a batch of any bytes for one of [`CLIENTS`] clients. Returns whether it was taken.
+    pub fn execute_as(&self, client: u32, batch: &mut [u8]) -> bool {
         let client = Client::new(client % CLIENTS as u32).expect("a page that exists");
         let before = batch.to_vec();
-        if self.session.execute(client, batch) != Status::Ok {
+        let is_taken = self.session.execute(client, batch) == Status::Ok;
+        if !is_taken {
             assert_eq!(batch, before, "a batch that was not taken was changed");
         }
         let live = self.backend.live();
         assert!(live.bytes <= QUOTA.memory_bytes, "{} bytes", live.bytes);
+        is_taken
     }
 
     /// Ends what a client owns; a session that was lost begins anew once all have come to that.

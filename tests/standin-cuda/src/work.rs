@@ -177,9 +177,9 @@ impl Executor {
                 8 => backend::Space::load_u64(space, address),
                 _ => space.load_u32(address).map(u64::from),
             };
-            let word = word.ok_or_else(|| Fault {
-                status: Status::MemoryFault,
-                text: format!("wait for a value at {address:#x}: not mapped"),
+            let word = word.ok_or_else(|| {
+                let text = format!("wait for a value at {address:#x}: not mapped");
+                Fault::new(Status::MemoryFault, text)
             })?;
             if holds(condition, word, value, width) {
                 return Ok(());

@@ -20,6 +20,7 @@ pub fn copy_bytes(to: u64, from: u64, bytes: usize) {
 }
 
 /// Where a call puts a result.
+#[derive(Debug)]
 #[repr(transparent)]
 pub struct Out<T>(*mut T);
 
@@ -100,6 +101,7 @@ impl Out<u8> {
 }
 
 /// Where a call finds an argument, or several.
+#[derive(Debug)]
 #[repr(transparent)]
 pub struct In<T>(*const T);
 
@@ -158,7 +160,7 @@ impl In<u8> {
 }
 
 /// A C string.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct Text(*const c_char);
 

@@ -8,6 +8,10 @@
     unsafe_code,
     reason = "a C library: calls take pointers, which callers answer for"
 )]
+#![allow(
+    missing_docs,
+    reason = "fields of structures and names of results are those of cuda.h"
+)]
 
 pub mod boundary;
 pub mod error;

@@ -24,7 +24,11 @@ pub(crate) fn find(
     Ok(())
 }
 
-/// Returns address and size in bytes of a variable. Merge: `loaded.module().variable(name)`.
-fn variable(_: &Loaded, _: &str) -> Answer<(u64, u64)> {
-    Err(Code::NOT_FOUND)
+/// Returns address and size in bytes of a variable.
+fn variable(loaded: &Loaded, name: &str) -> Answer<(u64, u64)> {
+    let found = loaded.module().variable(name).map_err(|error| {
+        log::debug!("{error}");
+        Code::NOT_FOUND
+    })?;
+    Ok((found.address, found.bytes))
 }

@@ -19,6 +19,8 @@ pub struct Entry {
     pub host: u64,
     /// What kernels, copies and fills may do with the mapping.
     pub access: Access,
+    /// Whether copies and fills may write the mapping, even if kernels may not.
+    is_filled_by_copies: bool,
     /// How CPUs access the memory.
     caching: Caching,
     /// Keeps the memory alive.
@@ -56,6 +58,7 @@ impl Entry {
             end,
             host,
             access,
+            is_filled_by_copies: false,
             caching: memory.caching(),
             _memory: memory,
             _account: None,
@@ -70,7 +73,17 @@ impl Entry {
         }
     }
 
-    /// Returns whether the rights of the mapping include `wanted`.
+    /// Returns the mapping with the right for copies and fills to write it, whatever kernels may do:
+    /// constants are like that.
+    #[must_use]
+    pub fn filled_by_copies(self) -> Self {
+        Self {
+            is_filled_by_copies: true,
+            ..self
+        }
+    }
+
+    /// Returns whether the rights that kernels have include `wanted`.
     #[inline]
     pub fn allows(&self, wanted: Access) -> bool {
         self.access.allows(wanted)
@@ -152,16 +165,18 @@ impl Table {
     /// contains `address`, or if the rights of the mapping do not include `wanted`.
     #[inline]
     pub fn host(&self, address: u64, wanted: Access) -> Option<(u64, u64)> {
-        let HostRange { at, left, .. } = self.reach(address, wanted)?;
-        Some((at, left))
+        let entry = &self.entries[self.find(address)?];
+        let found = (entry.host + (address - entry.start), entry.end - address);
+        entry.allows(wanted).then_some(found)
     }
 
-    /// Translates GPU virtual address `address`, as [`Self::host`] does, and says whether the
-    /// memory is cached.
+    /// Translates GPU virtual address `address` for a copy or a fill: as [`Self::host`] does, but
+    /// with the rights that copies have. Says whether the memory is cached.
     #[inline]
     pub(crate) fn reach(&self, address: u64, wanted: Access) -> Option<HostRange> {
         let entry = &self.entries[self.find(address)?];
-        entry.allows(wanted).then(|| HostRange {
+        let is_allowed = entry.allows(wanted) || entry.is_filled_by_copies;
+        is_allowed.then(|| HostRange {
             at: entry.host + (address - entry.start),
             left: entry.end - address,
             caching: entry.caching,
@@ -217,5 +232,19 @@ mod tests {
         assert!(table.host(0x10_008, Access::Read).is_some());
         assert!(table.host(0x10_008, Access::ReadWrite).is_none());
         assert_eq!(table.host(0x10_008, Access::Read).unwrap().1, 0xff8);
+    }
+
+    #[test]
+    fn copies_write_constants_and_kernels_do_not() {
+        let read_only = |start| {
+            let memory = Arc::new(HostMemory::allocate(0x1000, PageSize::Large).unwrap());
+            Entry::new(start, memory, 0, 0x1000, Access::Read).unwrap()
+        };
+        let table = Table::default().with(read_only(0x10_000).filled_by_copies());
+        let table = table.unwrap().with(read_only(0x20_000)).unwrap();
+        assert!(table.host(0x10_008, Access::ReadWrite).is_none());
+        let reached = table.reach(0x10_008, Access::ReadWrite).unwrap();
+        assert_eq!(reached.left, 0xff8);
+        assert!(table.reach(0x20_008, Access::ReadWrite).is_none());
     }
 }

@@ -15,6 +15,8 @@ use crate::mapped::Caching;
 use crate::table::{HostRange, Table};
 use crate::uncached;
 
+/// `CUDA_ERROR_ILLEGAL_ADDRESS` of `cuda.h`.
+const ILLEGAL_ADDRESS: u32 = 700;
 /// Bytes moved between two looks at the session's `stop`.
 const CHUNK_BYTES: u64 = 1 << 20;
 
@@ -151,6 +153,7 @@ fn outside(what: &'static str, wanted: Access, address: u64, bytes: u64) -> Faul
             "{what}: {kind} of {bytes} bytes at {address:#x}: not aligned, or no mapping allows it"
         ),
     )
+    .with_cuda_result(ILLEGAL_ADDRESS)
 }
 
 /// # Safety

@@ -5,13 +5,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use causeway_mediator::backend::{
-    AllocateOptions, Attributes, Backend, BackendError, Exported, Memory, Space,
+    AllocateOptions, Attributes, Backend, BackendError, DeviceFacts, Exported, Memory, Space,
 };
 use causeway_memory::SharedMemory;
 use causeway_protocol::message::MemoryKind;
 
 use crate::config::{Config, OpenError};
 use crate::device_memory::GpuMemory;
+use crate::facts;
 use crate::gpu::Gpu;
 use crate::host_memory::HostMemory;
 use crate::host_registration::check_support;
@@ -57,6 +58,10 @@ impl Cuda {
 impl Backend for Cuda {
     fn attributes(&self) -> &Attributes {
         &self.attributes
+    }
+
+    fn device_facts(&self) -> DeviceFacts {
+        facts::of(&self.gpu, &self.attributes)
     }
 
     fn allocate(

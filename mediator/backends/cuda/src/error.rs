@@ -45,7 +45,7 @@ pub(crate) fn fault(error: &CudaError, kernel: Option<&str>) -> Fault {
         Some(kernel) => format!("{error}; the last kernel launched was `{kernel}`"),
         None => error.to_string(),
     };
-    Fault::new(work_status(error.code), text)
+    Fault::new(work_status(error.code), text).with_cuda_result(error.code)
 }
 
 fn work_status(result: u32) -> Status {
@@ -85,6 +85,7 @@ mod tests {
     fn a_fault_tells_the_drivers_error_and_the_kernel() {
         let fault = fault(&error(700), Some("saxpy"));
         assert_eq!(fault.status, Status::MemoryFault);
+        assert_eq!(fault.cuda_result, 700);
         for part in ["cuStreamQuery", "CUDA_ERROR_X", "700", "`saxpy`"] {
             assert!(fault.text.contains(part), "{}", fault.text);
         }

@@ -16,6 +16,7 @@ mod cuda;
 mod device_memory;
 mod driver;
 mod error;
+mod facts;
 mod gate;
 mod gather;
 mod gpu;

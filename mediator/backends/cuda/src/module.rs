@@ -1,16 +1,18 @@
 //! Modules and kernels of a guest.
 
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use causeway_mediator::backend::{Fault, Kernel, Module, ModuleError};
-use causeway_protocol::message::{Parameter, Status};
+use causeway_mediator::backend::{Fault, Kernel, Module, ModuleError, Variable};
+use causeway_protocol::Access;
+use causeway_protocol::message::{KERNEL_ATTRIBUTES, Parameter, Status};
 use parking_lot::Mutex;
 
 use crate::driver::{CudaError, JitFailure, KernelHandle, LoadedModule, code, link_ptx};
 use crate::image::{Cubin, Image, classify, refused};
+use crate::space::mapping::Mapping;
 use crate::space::state::SpaceState;
 use crate::support::{Attribute, Support};
 
@@ -30,7 +32,7 @@ mod attribute {
 
 /// A loaded module. Queues hold the kernels whose launches are under way, and kernels hold this.
 struct Body {
-    loaded: LoadedModule,
+    loaded: Arc<LoadedModule>,
     state: Arc<SpaceState>,
 }
 
@@ -38,6 +40,25 @@ struct Body {
 pub(crate) struct CudaModule {
     kernels: BTreeMap<String, Arc<CudaKernel>>,
     bytes: u64,
+    /// The variables that were asked for, by name. They are in the table of the address space, so
+    /// that copies can use them.
+    variables: Mutex<BTreeMap<String, Variable>>,
+    body: Arc<Body>,
+}
+
+impl Drop for CudaModule {
+    /// Takes the variables out of the address space. The module stays loaded until work under way,
+    /// which may still copy to them, is done.
+    fn drop(&mut self) {
+        let variables = std::mem::take(self.variables.get_mut());
+        if variables.is_empty() {
+            return;
+        }
+        let state = &self.body.state;
+        let addresses = variables.values().map(|variable| variable.address);
+        let removed = state.table.remove_variables(addresses);
+        state.deferred.defer(Box::new(removed));
+    }
 }
 
 /// A kernel of a guest's module, with what the driver says about it.
@@ -55,6 +76,8 @@ pub(crate) struct CudaKernel {
     /// bytes.
     dynamic_bytes: AtomicU32,
     dynamic_bytes_max: u32,
+    /// Dynamic shared memory that launches may have without opting in, in bytes.
+    dynamic_bytes_usual: u32,
     body: Arc<Body>,
 }
 
@@ -67,11 +90,15 @@ pub(crate) fn load(state: &Arc<SpaceState>, image: &[u8]) -> Result<CudaModule, 
     alive.map_err(|error| refused(error.to_string()))?;
     let (loaded, bytes) = load_image(state, classify(image, state.gpu.support.architecture())?)?;
     let body = Arc::new(Body {
-        loaded,
+        loaded: Arc::new(loaded),
         state: Arc::clone(state),
     });
-    let kernels = kernels(&body)?;
-    Ok(CudaModule { kernels, bytes })
+    Ok(CudaModule {
+        kernels: kernels(&body)?,
+        bytes,
+        variables: Mutex::default(),
+        body,
+    })
 }
 
 /// Returns the module, and the memory that it takes.
@@ -186,6 +213,7 @@ impl CudaKernel {
         check_local(name, local_bytes, resident_threads(support))?;
         let (parameters, parameter_bytes) = parameters(loaded, handle, name)?;
         let shared_bytes = ask(attribute::SHARED_BYTES)?;
+        let dynamic_bytes = ask(attribute::DYNAMIC_SHARED_BYTES_MAX)?;
         Ok(Self {
             handle,
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
@@ -194,7 +222,8 @@ impl CudaKernel {
             parameter_bytes,
             threads_max: ask(attribute::THREADS_MAX)?,
             shared_bytes,
-            dynamic_bytes: AtomicU32::new(ask(attribute::DYNAMIC_SHARED_BYTES_MAX)?),
+            dynamic_bytes: AtomicU32::new(dynamic_bytes),
+            dynamic_bytes_usual: dynamic_bytes,
             dynamic_bytes_max: support
                 .count(Attribute::SharedOptIn)
                 .saturating_sub(shared_bytes),
@@ -208,12 +237,12 @@ impl CudaKernel {
         if bytes <= self.dynamic_bytes.load(Ordering::Relaxed) {
             return Ok(());
         }
-        self.opt_in().map_err(|error| Fault {
-            status: Status::BadLaunch,
-            text: format!(
+        self.opt_in().map_err(|error| {
+            let text = format!(
                 "kernel `{}` cannot have {bytes} bytes of dynamic shared memory: {error}",
                 self.name
-            ),
+            );
+            Fault::new(Status::BadLaunch, text).with_cuda_result(error.code)
         })
     }
 
@@ -282,6 +311,27 @@ impl Module for CudaModule {
         self.kernels.keys().cloned().collect()
     }
 
+    /// The driver is asked once for each name.
+    fn variable(&self, name: &str) -> Option<Variable> {
+        let mut variables = self.variables.lock();
+        let place = match variables.entry(name.to_owned()) {
+            Entry::Occupied(known) => return Some(*known.get()),
+            Entry::Vacant(place) => place,
+        };
+        let found = self.body.loaded.variable(name);
+        let found = found.inspect_err(|e| log::debug!("cannot find variable `{name}`: {e}"));
+        let (address, bytes) = found.ok().flatten()?;
+        let mapping = Arc::new(Mapping::variable(&self.body.loaded));
+        if bytes != 0 {
+            let table = &self.body.state.table;
+            let mapped = table.insert(address, bytes, Access::ReadWrite, mapping);
+            mapped
+                .inspect_err(|e| log::warn!("variable `{name}` of a module overlaps: {e}"))
+                .ok()?;
+        }
+        Some(*place.insert(Variable { address, bytes }))
+    }
+
     fn memory_bytes(&self) -> u64 {
         self.bytes
     }
@@ -302,6 +352,19 @@ impl Kernel for CudaKernel {
 
     fn shared_bytes(&self) -> u32 {
         self.shared_bytes
+    }
+
+    fn cuda_attributes(&self) -> [Option<i32>; KERNEL_ATTRIBUTES] {
+        let loaded = &self.body.loaded;
+        let mut number = 0;
+        let mut attributes = [(); KERNEL_ATTRIBUTES].map(|()| {
+            number += 1;
+            loaded.signed_attribute(self.handle, number - 1).ok()
+        });
+        // What launches were allowed meanwhile is an affair of this back end.
+        let usual = i32::try_from(self.dynamic_bytes_usual).ok();
+        attributes[attribute::DYNAMIC_SHARED_BYTES_MAX as usize] = usual;
+        attributes
     }
 
     fn dynamic_shared_bytes_max(&self) -> u32 {

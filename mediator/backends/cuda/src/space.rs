@@ -2,7 +2,7 @@
 
 pub(crate) mod deferred;
 pub(crate) mod lookup;
-mod mapping;
+pub(crate) mod mapping;
 pub(crate) mod state;
 mod table;
 

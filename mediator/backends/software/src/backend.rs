@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use causeway_cpu_queue::{HostHandle, HostMemory};
 use causeway_mediator::backend::{
-    AllocateOptions, Attributes, Backend, BackendError, Exported, Memory, Space,
+    AllocateOptions, Attributes, Backend, BackendError, DeviceFacts, Exported, Memory, Space,
 };
 use causeway_memory::{Mapping, PAGE_BYTES, PageSize, SharedMemory};
 use causeway_protocol::message::{MemoryKind, Status};
@@ -15,6 +15,7 @@ use causeway_protocol::registers::features;
 use crate::address;
 use crate::counts::{Counts, LaunchCount};
 use crate::device::Device;
+use crate::facts;
 use crate::isa::Isa;
 use crate::limits::{BLOCK_THREADS_MAX, SHARED_BYTES_MAX};
 use crate::pool::Pool;
@@ -112,6 +113,10 @@ impl Software {
 impl Backend for Software {
     fn attributes(&self) -> &Attributes {
         &self.attributes
+    }
+
+    fn device_facts(&self) -> DeviceFacts {
+        facts::of(&self.attributes)
     }
 
     /// Every kind of memory is the host's memory here.

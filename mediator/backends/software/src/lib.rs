@@ -25,6 +25,7 @@ mod clock;
 mod counts;
 mod device;
 mod exec;
+mod facts;
 mod heap;
 mod image;
 mod isa;

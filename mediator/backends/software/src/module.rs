@@ -5,20 +5,23 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use causeway_cpu_queue::{Entry, HostMemory};
-use causeway_mediator::backend::{Kernel, LaunchShape, Module, ModuleError};
+use causeway_mediator::backend::{Kernel, LaunchShape, Module, ModuleError, Variable};
 use causeway_protocol::Access;
-use causeway_protocol::message::Parameter;
+use causeway_protocol::message::{KERNEL_ATTRIBUTES, Parameter};
 
 use crate::exec::footprint_bytes;
 use crate::image;
 use crate::library;
-use crate::limits::SHARED_BYTES_MAX;
+use crate::limits::{CAPABILITY, REGISTERS, SHARED_BYTES_MAX, SHARED_BYTES_USUAL};
 use crate::lower::{self, Segment, Variables};
 use crate::pool::Charge;
 use crate::program::Program;
 use crate::ptx;
 use crate::space_state::{SpaceState, VariableRange};
 
+/// Most bytes of a module's text. What the text is parsed into takes some 20 times as much memory,
+/// which no quota counts, while the module is loaded.
+const IMAGE_BYTES_MAX: usize = 32 << 20;
 /// Registers, local and shared memory of a block in bytes, at most.
 const BLOCK_FOOTPRINT_MAX: u64 = 64 << 20;
 
@@ -53,6 +56,10 @@ impl SoftwareModule {
 pub(crate) struct SoftwareKernel {
     /// Operations of the kernel.
     pub(crate) program: Arc<Program>,
+    /// Bytes of the module's `.const` variables.
+    constant_bytes: u32,
+    /// Version of PTX in which the module is written: 80 for 8.0.
+    ptx_version: u32,
     /// Variables stay mapped as long as a kernel can be launched that may use them.
     _variables: Arc<VariableMappings>,
 }
@@ -79,6 +86,13 @@ impl Drop for VariableMappings {
 
 /// Loads a module from its text, or from the texts of several that are linked.
 pub(crate) fn load(state: &Arc<SpaceState>, image: &[u8]) -> Result<SoftwareModule, ModuleError> {
+    if image.len() > IMAGE_BYTES_MAX {
+        return Err(failed(format!(
+            "the module image has {} bytes: back end software takes {IMAGE_BYTES_MAX} at most; \
+             load its kernels as several modules",
+            image.len()
+        )));
+    }
     let texts = image::texts(image).map_err(|e| failed(e.to_string()))?;
     let mut trees = ptx::parse_all(&texts).map_err(|(index, e)| {
         lower::within_input(index, texts.len(), ModuleError::new(e.line, e.reason))
@@ -95,10 +109,15 @@ pub(crate) fn load(state: &Arc<SpaceState>, image: &[u8]) -> Result<SoftwareModu
     }
     let code = programs.iter().map(Program::memory_bytes).sum::<u64>();
     let mappings = Arc::new(map_variables(state, &variables, range, code)?);
+    let newest = trees.iter().map(|tree| tree.version).max();
+    let (major, minor) = newest.unwrap_or_default();
+    let ptx_version = 10 * u32::from(major) + u32::from(minor);
     let kernels = programs.into_iter().map(|program| {
         let name = program.name.clone();
         let kernel = SoftwareKernel {
             program: Arc::new(program),
+            constant_bytes: variables.constant.bytes,
+            ptx_version,
             _variables: Arc::clone(&mappings),
         };
         (name, Arc::new(kernel))
@@ -160,6 +179,7 @@ fn map_variables(
     for (segment, access, memory) in segments {
         let bytes = memory.mapping().bytes();
         let entry = Entry::new(segment.start, memory, 0, bytes, access);
+        let entry = entry.map(Entry::filled_by_copies);
         let mapped = entry.is_some_and(|entry| state.mappings.change(|table| table.with(entry)));
         if !mapped {
             return Err(failed("the module's variables cannot be mapped"));
@@ -192,6 +212,11 @@ impl Module for SoftwareModule {
         names
     }
 
+    fn variable(&self, name: &str) -> Option<Variable> {
+        let (address, bytes) = self.placed.get(name).copied()?;
+        Some(Variable { address, bytes })
+    }
+
     fn memory_bytes(&self) -> u64 {
         self.variables.bytes
     }
@@ -216,6 +241,30 @@ impl Kernel for SoftwareKernel {
 
     fn dynamic_shared_bytes_max(&self) -> u32 {
         SHARED_BYTES_MAX.saturating_sub(self.program.dynamic_shared_offset)
+    }
+
+    fn cuda_attributes(&self) -> [Option<i32>; KERNEL_ATTRIBUTES] {
+        let program = &self.program;
+        let value = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
+        let mut attributes = [Some(0); KERNEL_ATTRIBUTES];
+        attributes[0] = Some(value(program.threads_max));
+        attributes[1] = Some(value(program.shared_bytes));
+        attributes[2] = Some(value(self.constant_bytes));
+        attributes[3] = Some(value(program.stack.local));
+        attributes[4] = Some(REGISTERS);
+        // The version of PTX, and of the "machine code": the capability of the device.
+        attributes[5] = Some(value(self.ptx_version));
+        attributes[6] = Some(CAPABILITY);
+        attributes[8] = Some(value(
+            SHARED_BYTES_USUAL.saturating_sub(program.shared_bytes),
+        ));
+        // No preference for a part of shared memory.
+        attributes[9] = Some(-1);
+        attributes
+    }
+
+    fn prints(&self) -> bool {
+        self.program.prints
     }
 
     fn check_shape(&self, shape: &LaunchShape) -> Result<(), String> {

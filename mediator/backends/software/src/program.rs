@@ -215,6 +215,8 @@ pub(crate) struct Program {
     pub(crate) required_threads: Option<[u32; 3]>,
     /// Whether the kernel may allocate memory from the heap.
     pub(crate) allocates: bool,
+    /// Whether the kernel may print text.
+    pub(crate) prints: bool,
     /// Whether blocks may wait for all other blocks of the grid.
     pub(crate) meets: bool,
     /// Matrix instructions, which operations name by index.

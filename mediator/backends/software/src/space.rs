@@ -61,14 +61,6 @@ impl SoftwareSpace {
             .with_table(|table| load_acquire_u32(table, va))
     }
 
-    /// Takes the oldest text that kernels of this address space have printed: at most `max_bytes`
-    /// bytes. Texts come in the order of the calls, each as a whole. A mebibyte is kept; when more
-    /// is printed, the texts of the oldest calls are lost, as in CUDA. What a kernel has printed can
-    /// be taken once it has ended, or before.
-    pub fn take_output(&self, max_bytes: usize) -> Vec<u8> {
-        self.state.system.output.take(max_bytes)
-    }
-
     /// Creates a queue for work in this address space. Its kernels read `multiprocessors` from the
     /// special registers `%smid` and `%nsmid`.
     pub fn queue_on(&self, multiprocessors: Multiprocessors) -> Box<dyn Queue> {
@@ -132,6 +124,13 @@ impl SoftwareSpace {
 }
 
 impl Space for SoftwareSpace {
+    /// Texts come in the order of the calls, each as a whole. A mebibyte is kept; when more is
+    /// printed, the texts of the oldest calls are lost, as in CUDA. What a kernel has printed can be
+    /// taken once it has ended, or before.
+    fn take_output(&self, max_bytes: usize) -> Vec<u8> {
+        self.state.system.output.take(max_bytes)
+    }
+
     fn map(
         &self,
         wanted: Option<u64>,

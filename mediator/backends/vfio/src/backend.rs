@@ -11,7 +11,8 @@ use causeway_host_vfio::{
     WatchError,
 };
 use causeway_mediator::backend::{
-    AllocateOptions, Attributes, Backend, BackendError, Exported, LossObserver, Memory, Space,
+    AllocateOptions, Attributes, Backend, BackendError, DeviceFacts, Exported, LossObserver,
+    Memory, Space,
 };
 use causeway_memory::{PAGE_BYTES, PageSize, SharedMemory};
 use causeway_protocol::message::{MemoryKind, Status};
@@ -243,6 +244,18 @@ fn attributes(address: Address, bar: &Bar) -> Attributes {
 impl Backend for Vfio {
     fn attributes(&self) -> &Attributes {
         &self.attributes
+    }
+
+    fn device_facts(&self) -> DeviceFacts {
+        let address = self.shared.address;
+        DeviceFacts {
+            pci: [
+                address.domain(),
+                address.bus().into(),
+                address.device().into(),
+            ],
+            ..DeviceFacts::of(&self.attributes)
+        }
     }
 
     fn allocate(

@@ -132,7 +132,7 @@ impl<'a> Launch<'a> {
         shape: LaunchShape,
         parameters: &'a [u8],
     ) -> Result<Self, Fault> {
-        let fault = |status, text| Err(Fault { status, text });
+        let fault = |status, text: String| Err(Fault::new(status, text));
         let (bytes, wanted) = (parameters.len(), kernel.parameter_bytes());
         if bytes != wanted as usize {
             let text =
@@ -272,13 +272,29 @@ pub struct Fault {
     pub status: Status,
     /// What is known about the error, for people: for example kernel, block, thread and address.
     pub text: String,
+    /// The error as a result of the CUDA driver API (`CUresult` in `cuda.h`), such as 700; 0 if it
+    /// is unknown.
+    pub cuda_result: u32,
 }
 
 impl Fault {
     /// Returns a fault of kind `status`, which `text` describes.
     pub fn new(status: Status, text: impl Into<String>) -> Self {
         let text = text.into();
-        Self { status, text }
+        Self {
+            status,
+            text,
+            cuda_result: 0,
+        }
+    }
+
+    /// Returns this fault with `cuda_result` as its result of the CUDA driver API.
+    #[must_use]
+    pub fn with_cuda_result(self, cuda_result: u32) -> Self {
+        Self {
+            cuda_result,
+            ..self
+        }
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) enum Stop {
 
 impl Stop {
     pub fn fault(status: Status, text: String) -> Self {
-        Self::Fault(Fault { status, text })
+        Self::Fault(Fault::new(status, text))
     }
 
     /// Returns the status by which the guest learns why the packet was not executed.

@@ -1,4 +1,4 @@
-//! Modules, functions and command buffers.
+//! Loading of modules, and command buffers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,26 +6,25 @@ use std::time::Duration;
 
 use causeway_memory::PAGE_BYTES;
 use causeway_protocol::message::{
-    CommandBufferReply, CreateCommandBuffer, Empty, GetKernel, HandleRequest, KERNEL_NAME_MAX,
-    KernelReply, LoadModule, MODULE_BYTES_MAX, MemoryKind, PARAMETERS_MAX, Parameter, Status,
+    CommandBufferReply, CreateCommandBuffer, Empty, HandleRequest, LoadModule, MODULE_BYTES_MAX,
+    MemoryKind, Status,
 };
 use causeway_protocol::registers::features;
 use causeway_protocol::ring;
 
 use super::{check_aligned, nothing};
-use crate::backend::{Kernel, Memory, ModuleError};
-use crate::charged::Charged;
+use crate::backend::{Memory, ModuleError};
 use crate::client_session::ClientSession;
 use crate::command_buffer::{CommandBuffer, Placement};
-use crate::decode::HEADER_BYTES;
-use crate::object::{
-    CommandBufferEntry, KernelEntry, Material, MemoryEntry, ModuleEntry, Object, Origin, SpaceEntry,
-};
+use crate::object::{CommandBufferEntry, Material, MemoryEntry, ModuleEntry, Object, Origin};
 use crate::quota::Resource;
 use crate::refusal::{Refusal, refuse_if};
 
 /// How long `DestroyCommandBuffer` waits for the packet under way before it fails with `Busy`.
 const DESTROY_PATIENCE: Duration = Duration::from_secs(2);
+/// Size from which images are loaded one after the other, in bytes. A back end may need several
+/// times the size of an image while it loads it.
+const LARGE_IMAGE_BYTES: u64 = 4 << 20;
 
 impl ClientSession<'_> {
     /// Compiles without the session's lock: a large module must not block the guest's other CPUs.
@@ -38,8 +37,11 @@ impl ClientSession<'_> {
         let space = self.open_space(request.space)?;
         let bytes = request.image_bytes;
         refuse_if(bytes == 0 || bytes > MODULE_BYTES_MAX, Status::BadRange)?;
+        // The guest has staged as many bytes as the copy takes.
+        self.check_guest(request.image_address, bytes)?;
         let image_charge = self.account.charge(Resource::ModuleBytes, bytes)?;
         let object_charge = self.account.charge(Resource::Objects, 1)?;
+        let _alone = (bytes > LARGE_IMAGE_BYTES).then(|| self.large_load.lock());
         let mut image = vec![0; bytes as usize];
         self.read_guest(request.image_address, &mut image)?;
         let module = match space.shared.backend.load_module(&image) {
@@ -62,6 +64,7 @@ impl ClientSession<'_> {
             space: request.space,
             module,
             kernels: HashMap::new(),
+            names: None,
             charges: Arc::new([image_charge, object_charge, memory_charge]),
         };
         state.insert(Object::Module(entry))
@@ -83,47 +86,6 @@ impl ClientSession<'_> {
             self.write_guest(request.log_address, bytes)?;
         }
         Ok(bytes.len() as u32)
-    }
-
-    pub(super) fn unload_module(&self, request: HandleRequest) -> Result<Empty, Refusal> {
-        let mut state = self.lock();
-        let entry = state.get::<ModuleEntry>(request.handle)?;
-        let handles: Vec<u32> = entry.kernels.values().copied().collect();
-        let space = Arc::clone(&state.get::<SpaceEntry>(entry.space)?.shared);
-        let mut kernels = Vec::with_capacity(handles.len());
-        for handle in handles {
-            kernels.extend(space.kernels.remove(handle));
-            state.remove(handle);
-        }
-        let module = state.remove(request.handle);
-        drop(state);
-        // These may be the last references, and the back end may take long to end the module.
-        drop((kernels, module));
-        nothing()
-    }
-
-    /// Returns the same handle for the same kernel.
-    pub(super) fn get_kernel(&self, request: GetKernel) -> Result<KernelReply, Refusal> {
-        let name = kernel_name(&request)?;
-        let mut state = self.lock();
-        let entry = state.get::<ModuleEntry>(request.module)?;
-        let kernel = entry.module.kernel(name).ok_or_else(|| {
-            let kernels = entry.module.kernels().join(", ");
-            log::debug!("the module has no kernel `{name}`, only: {kernels}");
-            Refusal::new(Status::NoKernel)
-        })?;
-        if let Some(handle) = entry.kernels.get(name) {
-            return kernel_reply(*handle, &*kernel);
-        }
-        let space = Arc::clone(&state.get::<SpaceEntry>(entry.space)?.shared);
-        let charged = Charged::attach(Arc::clone(&kernel), Arc::clone(&entry.charges));
-        let charge = self.account.charge(Resource::Objects, 1)?;
-        let reply = kernel_reply(0, &*kernel)?;
-        let handle = state.insert(Object::Kernel(KernelEntry { _charge: charge }))?;
-        space.kernels.add(handle, charged);
-        let entry = state.get_mut::<ModuleEntry>(request.module)?;
-        entry.kernels.insert(name.to_owned(), handle);
-        Ok(KernelReply { handle, ..reply })
     }
 
     /// Creates queue, doorbell and thread without the session's lock.
@@ -199,39 +161,4 @@ impl ClientSession<'_> {
         buffer.join();
         nothing()
     }
-}
-
-/// Returns the name in a request: UTF-8 of the stated length, with zeros behind it.
-fn kernel_name(request: &GetKernel) -> Result<&str, Refusal> {
-    let used = request.name_bytes as usize;
-    refuse_if(used == 0 || used > KERNEL_NAME_MAX, Status::BadRange)?;
-    let (name, rest) = request.name.split_at(used);
-    if let Some(at) = rest.iter().position(|byte| *byte != 0) {
-        let field = HEADER_BYTES + std::mem::offset_of!(GetKernel, name);
-        let offset = field + used + at;
-        return Err(Refusal::with(Status::ReservedNotZero, offset as u32));
-    }
-    std::str::from_utf8(name).map_err(|_| Refusal::new(Status::NoKernel))
-}
-
-fn kernel_reply(handle: u32, kernel: &dyn Kernel) -> Result<KernelReply, Refusal> {
-    let parameters = kernel.parameters();
-    let mut layout = [Parameter { offset: 0, size: 0 }; PARAMETERS_MAX];
-    let Some(used) = layout.get_mut(..parameters.len()) else {
-        log::debug!(
-            "the kernel has {} parameters, at most {PARAMETERS_MAX} are possible",
-            parameters.len()
-        );
-        return Err(Refusal::new(Status::Unsupported));
-    };
-    used.copy_from_slice(parameters);
-    Ok(KernelReply {
-        handle,
-        parameters: parameters.len() as u32,
-        parameter_bytes: kernel.parameter_bytes(),
-        block_threads_max: kernel.block_threads_max(),
-        shared_bytes: kernel.shared_bytes(),
-        reserved: 0,
-        layout,
-    })
 }

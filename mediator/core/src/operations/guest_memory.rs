@@ -25,6 +25,21 @@ impl ClientSession<'_> {
         copied.map_err(|_| Refusal::new(Status::BadRange))
     }
 
+    /// Checks that the guest has `bytes` bytes of memory at `address`, as [`Self::read_guest`] does.
+    pub(super) fn check_guest(&self, address: u64, bytes: u64) -> Result<(), Refusal> {
+        if address & APERTURE_ADDRESS != 0 {
+            return self.mapped_object(address, bytes, Access::Read).map(drop);
+        }
+        let last = address
+            .checked_add(bytes)
+            .and_then(|end| end.checked_sub(1));
+        let last = last.ok_or(Refusal::new(Status::BadRange))?;
+        // RAM has at most two regions, and the VMM checks a copy as a whole. A copy that is refused
+        // nonetheless has touched nothing of its buffer.
+        self.peers.host.read_ram(address, &mut [0])?;
+        Ok(self.peers.host.read_ram(last, &mut [0])?)
+    }
+
     /// Copies `from` to the guest's memory at `address`.
     pub(super) fn write_guest(&self, address: u64, from: &[u8]) -> Result<(), Refusal> {
         if address & APERTURE_ADDRESS == 0 {

@@ -3,7 +3,9 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use causeway_protocol::message::{Attributes, Empty, FaultReport, Hello, HelloReply, Status, Wait};
+use causeway_protocol::message::{
+    Attributes, DeviceFacts, Empty, FaultReport, Hello, HelloReply, Status, UNKNOWN_ATTRIBUTE, Wait,
+};
 use causeway_protocol::{VERSION_MAJOR, VERSION_MINOR};
 
 use super::{check_aligned, nothing};
@@ -16,7 +18,7 @@ use crate::session_inner::SESSION_FEATURES;
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Bytes of [`FaultReport::text`].
-const FAULT_TEXT_BYTES: usize = 240;
+const FAULT_TEXT_BYTES: usize = 232;
 
 impl ClientSession<'_> {
     pub(super) fn hello(&self, request: Hello) -> Result<HelloReply, Refusal> {
@@ -55,15 +57,39 @@ impl ClientSession<'_> {
     }
 
     pub(super) fn query_fault(&self, _: Empty) -> Result<FaultReport, Refusal> {
-        let (status, text) = match self.generation().fault() {
-            Some(fault) => (fault.status, fault.text),
-            None => (Status::Ok, String::new()),
+        let (status, cuda_result, text) = match self.generation().fault() {
+            Some(fault) => (fault.status, fault.cuda_result, fault.text),
+            None => (Status::Ok, 0, String::new()),
         };
         let text_bytes = text.floor_char_boundary(FAULT_TEXT_BYTES) as u32;
         Ok(FaultReport {
             status: status as u32,
             text_bytes,
             text: padded(&text),
+            cuda_result,
+            reserved: 0,
+        })
+    }
+
+    /// The numbers that say how much there is are the session's, not the whole device's.
+    pub(super) fn query_device(&self, _: Empty) -> Result<DeviceFacts, Refusal> {
+        let facts = self.backend.device_facts();
+        let device_bytes = self.backend.attributes().memory_bytes;
+        let [pci_domain, pci_bus, pci_device] = facts.pci;
+        let [capability_major, capability_minor] = facts.capability;
+        Ok(DeviceFacts {
+            name: padded(&facts.name),
+            uuid: facts.uuid,
+            memory_bytes: self.account.quota().memory_bytes.min(device_bytes),
+            pci_domain,
+            pci_bus,
+            pci_device,
+            capability_major,
+            capability_minor,
+            cuda_version: facts.cuda_version,
+            attributes: facts
+                .attributes
+                .map(|value| value.unwrap_or(UNKNOWN_ATTRIBUTE)),
         })
     }
 

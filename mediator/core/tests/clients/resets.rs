@@ -186,10 +186,10 @@ fn a_lost_session_begins_anew_when_the_last_has_given_up() {
     bad_handle(other.by_handle(Opcode::DestroySpace, keeps), keeps);
     assert!(other.try_space().is_ok());
     // One that owns nothing can do the same.
-    one.session.lose(causeway_mediator::backend::Fault {
-        status: Status::BackEnd,
-        text: "the test wants it".to_owned(),
-    });
+    one.session.lose(causeway_mediator::backend::Fault::new(
+        Status::BackEnd,
+        "the test wants it",
+    ));
     other.reset();
     assert_eq!(one.session.status_bits(), status::READY);
 }

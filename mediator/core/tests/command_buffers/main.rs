@@ -44,10 +44,7 @@ fn define_endless(rig: &Rig) -> Arc<AtomicBool> {
         while !launch.stopped() {
             std::thread::yield_now();
         }
-        Err(Fault {
-            status: Status::KernelFault,
-            text: "stopped".into(),
-        })
+        Err(Fault::new(Status::KernelFault, "stopped"))
     });
     running
 }

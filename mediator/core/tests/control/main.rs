@@ -1,6 +1,7 @@
 //! Control operations, by the statuses that they can end with.
 
 mod batches;
+mod contents;
 mod mappings;
 mod modules;
 #[path = "../rig/mod.rs"]

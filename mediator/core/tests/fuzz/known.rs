@@ -11,6 +11,7 @@ pub struct Known {
     pub spaces: Vec<u32>,
     pub memories: Vec<u32>,
     pub modules: Vec<u32>,
+    pub kernels: Vec<u32>,
     pub buffers: Vec<u32>,
     pub recordings: Vec<u32>,
     pub addresses: Vec<u64>,
@@ -38,6 +39,7 @@ impl Known {
             &self.spaces,
             &self.memories,
             &self.modules,
+            &self.kernels,
             &self.buffers,
             &self.recordings,
         ];
@@ -53,9 +55,10 @@ impl Known {
             Opcode::CreateSpace => self.spaces.extend(handle),
             Opcode::Allocate | Opcode::Import | Opcode::RegisterRam => self.memories.extend(handle),
             Opcode::LoadModule => self.modules.extend(handle),
+            Opcode::GetKernel | Opcode::GetKernelAt => self.kernels.extend(handle),
             Opcode::CreateCommandBuffer => self.buffers.extend(handle),
             Opcode::CreateRecording => self.recordings.extend(handle),
-            Opcode::MapGpu | Opcode::MapCpu => {
+            Opcode::MapGpu | Opcode::MapCpu | Opcode::GetVariable => {
                 let reply = batch.reply::<AddressReply>(message);
                 self.addresses.extend(reply.map(|reply| reply.address));
             }
@@ -66,6 +69,7 @@ impl Known {
             &mut self.spaces,
             &mut self.memories,
             &mut self.modules,
+            &mut self.kernels,
             &mut self.buffers,
             &mut self.recordings,
         ] {

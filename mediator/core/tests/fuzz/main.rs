@@ -44,7 +44,7 @@ fn hostile_rig() -> Rig {
     rig.guest
         .host
         .ram_mapping()
-        .write(0, b"kernel add")
+        .write(0, b"kernel add\nvariable v 8")
         .unwrap();
     // A page of packets that can be recorded, and what cannot behind it.
     for at in (PACKETS..PACKETS + 4096).step_by(UNIT_BYTES) {

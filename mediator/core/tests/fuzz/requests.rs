@@ -49,7 +49,10 @@ pub fn plausible(opcode: Opcode, random: &mut Random, known: &Known) -> Vec<u8> 
     let chosen = Choice::new(random, known);
     match opcode {
         Opcode::Hello => hello(random),
-        Opcode::QueryAttributes | Opcode::QueryFault | Opcode::CreateSpace => Vec::new(),
+        Opcode::QueryAttributes
+        | Opcode::QueryFault
+        | Opcode::QueryDevice
+        | Opcode::CreateSpace => Vec::new(),
         Opcode::DestroySpace
         | Opcode::Free
         | Opcode::UnloadModule
@@ -89,13 +92,43 @@ pub fn plausible(opcode: Opcode, random: &mut Random, known: &Known) -> Vec<u8> 
         }),
         Opcode::Notify => notify(&chosen, random),
         Opcode::Wait => wait(&chosen, random),
+        Opcode::GetVariable => variable(known, random),
+        Opcode::QueryKernel => by_handle(Known::of(random, &known.kernels, PREVIOUS)),
+        Opcode::ReadOutput => by_handle(chosen.space),
+        Opcode::KernelName => bytes(&KernelNameAt {
+            module: Known::of(random, &known.modules, PREVIOUS),
+            index: random.pick(&[0, 0, 0, 1, u32::MAX]),
+            offset: random.pick(&[0, 0, 3, 4, u32::MAX]),
+            reserved: 0,
+        }),
+        Opcode::GetKernelAt => bytes(&GetKernelAt {
+            module: Known::of(random, &known.modules, PREVIOUS),
+            index: random.pick(&[0, 0, 0, 1, u32::MAX]),
+        }),
     }
+}
+
+fn by_handle(handle: u32) -> Vec<u8> {
+    bytes(&HandleRequest {
+        handle,
+        reserved: 0,
+    })
+}
+
+fn variable(known: &Known, random: &mut Random) -> Vec<u8> {
+    let mut request = GetVariable {
+        module: Known::of(random, &known.modules, PREVIOUS),
+        name_bytes: random.pick(&[1, 1, 1, 2, 600]),
+        ..GetVariable::default()
+    };
+    request.name[0] = b'v';
+    bytes(&request)
 }
 
 fn hello(random: &mut Random) -> Vec<u8> {
     bytes(&Hello {
         major: 1,
-        minor: random.pick(&[0, 1, 2]),
+        minor: random.pick(&[0, 1, 2, 3]),
         reserved: 0,
     })
 }
@@ -143,7 +176,7 @@ fn load_module(chosen: &Choice, random: &mut Random) -> Vec<u8> {
         space: chosen.space,
         log_bytes: 64,
         image_address: random.pick(&[0, 0, 0, in_aperture, u64::MAX - 9]),
-        image_bytes: random.pick(&[10, 10, 9]),
+        image_bytes: random.pick(&[23, 23, 10, 9]),
         log_address: random.pick(&[4096, 4096, in_aperture]),
     })
 }

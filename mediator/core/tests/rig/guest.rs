@@ -242,6 +242,16 @@ impl<S: GuestSession> Guest<S> {
         self.ask(Opcode::GetKernel, &request)
     }
 
+    pub fn variable(&self, module: u32, name: &str) -> Result<VariableReply, Refused> {
+        let mut request = GetVariable {
+            module,
+            name_bytes: name.len() as u32,
+            ..GetVariable::default()
+        };
+        request.name[..name.len()].copy_from_slice(name.as_bytes());
+        self.ask(Opcode::GetVariable, &request)
+    }
+
     /// Records packets, which are put into guest RAM at [`RECORDING_ADDRESS`].
     pub fn record(&self, space: u32, packets: &[&[u8]]) -> Result<u32, Refused> {
         let bytes = packets.concat();

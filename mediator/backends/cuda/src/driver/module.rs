@@ -117,6 +117,25 @@ impl LoadedModule {
         Ok(KernelHandle(raw))
     }
 
+    /// Returns the address and the size in bytes of the variable with this name; `None` if the
+    /// module has no such variable.
+    pub(crate) fn variable(&self, name: &str) -> Result<Option<(u64, u64)>, CudaError> {
+        let Ok(name) = CString::new(name) else {
+            return Ok(None);
+        };
+        let driver = self.0.context.enter()?;
+        let (mut address, mut bytes) = (0, 0);
+        // SAFETY: stores an address and a size.
+        let found = unsafe {
+            driver.module_get_global(&mut address, &mut bytes, self.0.raw, name.as_ptr())
+        };
+        match found {
+            Ok(()) => Ok(Some((address, bytes as u64))),
+            Err(error) if error.code == super::code::CUDA_ERROR_NOT_FOUND => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Returns the name of a kernel of this module.
     pub(crate) fn name(&self, function: KernelHandle) -> Result<String, CudaError> {
         let driver = self.0.context.enter()?;
@@ -139,11 +158,21 @@ impl LoadedModule {
         function: KernelHandle,
         attribute: u32,
     ) -> Result<u32, CudaError> {
+        let value = self.signed_attribute(function, attribute)?;
+        Ok(u32::try_from(value).unwrap_or(0))
+    }
+
+    /// Returns an attribute as [`Self::attribute`] does, also if its value is negative.
+    pub(crate) fn signed_attribute(
+        &self,
+        function: KernelHandle,
+        attribute: u32,
+    ) -> Result<i32, CudaError> {
         let driver = self.0.context.enter()?;
         let mut value: c_int = 0;
         // SAFETY: stores an integer.
         unsafe { driver.func_get_attribute(&mut value, attribute, function.0) }?;
-        Ok(u32::try_from(value).unwrap_or(0))
+        Ok(value)
     }
 
     /// Sets an attribute, given by its number in `CUfunction_attribute`, of a kernel of this

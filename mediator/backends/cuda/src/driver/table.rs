@@ -167,6 +167,9 @@ calls! { Table, table:
     module_get_function = "cuModuleGetFunction" (
         function: *mut CUfunction, module: CUmodule, name: *const c_char,
     );
+    module_get_global = "cuModuleGetGlobal_v2" (
+        address: *mut CUdeviceptr, bytes: *mut usize, module: CUmodule, name: *const c_char,
+    );
     module_get_function_count = "cuModuleGetFunctionCount" (count: *mut c_uint, module: CUmodule);
     module_enumerate_functions = "cuModuleEnumerateFunctions" (
         functions: *mut CUfunction, count: c_uint, module: CUmodule,

@@ -11,6 +11,7 @@ use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 
 use super::table::{Span, Table};
+use crate::driver::code;
 
 /// Number of spans that a queue remembers.
 const REMEMBERED: usize = 4;
@@ -134,6 +135,7 @@ fn memory_fault(wanted: &Use, at: u64, why: &str) -> Fault {
             wanted.what, wanted.address, wanted.bytes
         ),
     )
+    .with_cuda_result(code::CUDA_ERROR_ILLEGAL_ADDRESS)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::addresses::Placement;
 use crate::device_memory::GpuMemory;
-use crate::driver::DeviceView;
+use crate::driver::{DeviceView, LoadedModule};
 use crate::error::{failed, lacks, refused};
 use crate::gpu::Gpu;
 use crate::host_memory::HostMemory;
@@ -41,6 +41,11 @@ enum Kind {
         /// The rights that kernels have.
         granted: Access,
     },
+    /// A variable of a module, which the driver has mapped together with the module.
+    Variable {
+        /// Keeps the module loaded.
+        _module: Arc<LoadedModule>,
+    },
     #[cfg(test)]
     Nothing,
 }
@@ -70,6 +75,15 @@ impl Mapping {
             memory: Some(Arc::clone(memory)),
         };
         Ok((va, Arc::new(mapping)))
+    }
+
+    /// Returns the mapping of a variable of `module`, which stays loaded until this is dropped.
+    pub(crate) fn variable(module: &Arc<LoadedModule>) -> Self {
+        let _module = Arc::clone(module);
+        Self {
+            kind: Kind::Variable { _module },
+            memory: None,
+        }
     }
 
     /// Returns whether this is device memory, which can be unmapped while work still uses it.
@@ -112,6 +126,10 @@ impl Mapping {
                 Status::Unsupported,
                 "host memory that is mapped read-only stays read-only: map it again",
             )),
+            Kind::Variable { .. } => Err(refused(
+                Status::Unsupported,
+                "the rights of a module's variable cannot be changed",
+            )),
             #[cfg(test)]
             Kind::Nothing => Ok(()),
         }
@@ -136,6 +154,7 @@ impl Mapping {
                 let view = view.get_or_init(|| self.device_view(*begin, *bytes));
                 view.as_ref()?.load_u64(offset)
             }
+            Kind::Variable { .. } => None,
             #[cfg(test)]
             Kind::Nothing => None,
         }

@@ -49,6 +49,15 @@ impl Table {
         self.generation.load(Ordering::SeqCst)
     }
 
+    /// Removes the mappings of a module's variables, which begin at `addresses`, and returns them.
+    pub(crate) fn remove_variables(
+        &self,
+        addresses: impl IntoIterator<Item = u64>,
+    ) -> Vec<Arc<Mapping>> {
+        let removed = addresses.into_iter().filter_map(|va| self.remove(va));
+        removed.collect()
+    }
+
     /// Adds `mapping` with the rights `access` at the addresses `start..start + bytes`.
     ///
     /// # Errors

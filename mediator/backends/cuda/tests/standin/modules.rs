@@ -125,3 +125,88 @@ fn launches_beyond_a_kernel_are_refused() {
         .unwrap();
     assert!(case("saxpy").is_some());
 }
+
+#[test]
+fn copies_reach_variables_while_their_module_is_loaded() {
+    let name = "modules::copies_reach_variables_while_their_module_is_loaded";
+    if !is_child(name, &[]) {
+        return;
+    }
+    let mut rig = Rig::new();
+    let module = rig.load(COUNTER.as_bytes()).unwrap();
+    assert_eq!(module.variable("missing"), None);
+    assert_eq!(module.variable("nul\0"), None);
+    let counter = module.variable("counter").unwrap();
+    assert_eq!(counter.bytes, 4);
+    assert_eq!(module.variable("counter"), Some(counter), "asked again");
+    let memory = rig.buffer(MemoryKind::Host, GRANULE);
+    rig.upload(counter.address, &41_u32.to_le_bytes());
+    let parameters = memory.va.to_le_bytes();
+    rig.launch(&module, "count", ([1; 3], [1; 3]), &parameters)
+        .unwrap();
+    assert_eq!(rig.download(counter.address, 4), 42_u32.to_le_bytes());
+    assert_eq!(rig.space.load_u64(memory.va), Some(41));
+
+    let beyond = rig.copy(memory.va, counter.address, 8).unwrap_err();
+    assert_eq!(
+        (beyond.status, beyond.cuda_result),
+        (Status::MemoryFault, 700)
+    );
+    rig.renew_queue();
+    // A kernel that is held does not keep the variable in reach.
+    let kernel = module.kernel("count").unwrap();
+    drop(module);
+    let gone = rig.copy(memory.va, counter.address, 4).unwrap_err();
+    assert_eq!(gone.status, Status::MemoryFault, "{gone}");
+    rig.renew_queue();
+    drop(kernel);
+    assert!(!rig.cuda.is_poisoned());
+}
+
+#[test]
+fn variables_are_those_of_their_address_space() {
+    let name = "modules::variables_are_those_of_their_address_space";
+    if !is_child(name, &[]) {
+        return;
+    }
+    let rig = Rig::new();
+    let module = rig.load(COUNTER.as_bytes()).unwrap();
+    let counter = module.variable("counter").unwrap();
+    let other = rig.cuda.create_space(std::sync::Arc::default()).unwrap();
+    let mut queue = other.create_queue().unwrap();
+    let fill = causeway_mediator::backend::MemoryWork::Fill {
+        destination: counter.address,
+        bytes: 4,
+        pattern: 1,
+        width: 4,
+    };
+    let refused = queue.submit(Work::Memory(fill)).unwrap_err();
+    assert_eq!(refused.status, Status::MemoryFault, "{refused}");
+}
+
+#[test]
+fn the_device_and_its_kernels_tell_what_the_driver_does() {
+    let name = "modules::the_device_and_its_kernels_tell_what_the_driver_does";
+    if !is_child(name, &[]) {
+        return;
+    }
+    let rig = Rig::new();
+    let facts = rig.cuda.device_facts();
+    assert_eq!(Ok(facts.uuid), rig.cuda.uuid());
+    let value = |number: usize| facts.attributes[number - 1];
+    let limits = rig.cuda.attributes();
+    assert_eq!(value(1), Some(limits.block_threads_max.cast_signed()));
+    assert_eq!(value(16), Some(limits.compute_units.cast_signed()));
+    assert_eq!(value(75), Some(facts.capability[0].cast_signed()));
+    assert_eq!(value(33), Some(facts.pci[1].cast_signed()));
+    assert_eq!(value(160), None, "no driver knows this attribute");
+    assert!(facts.cuda_version >= 12_040);
+    assert!(!facts.name.is_empty());
+
+    let module = rig.load(COUNTER.as_bytes()).unwrap();
+    let attributes = module.kernel("count").unwrap().cuda_attributes();
+    assert_eq!(attributes[1], Some(0), "no shared memory");
+    assert!(attributes[0].unwrap() >= 32);
+    assert!(attributes[5].is_some() && attributes[6].is_some());
+    assert_eq!(attributes[8], Some(48 << 10));
+}

@@ -11,7 +11,7 @@ use causeway_cpu_queue::Entry;
 use causeway_protocol::Access as Rights;
 
 use super::Context;
-use super::fault::{AccessKind, Trouble};
+use super::fault::{AccessKind, NOT_ALIGNED, Trouble};
 use crate::address;
 use crate::program::Op;
 use crate::registers::{Slot, WARP};
@@ -290,7 +290,7 @@ fn lane_by_lane(context: &mut Context<'_>, op: &Op, access: Access, into: &mut R
     for lane in lanes(context.mask) {
         let address = into.at[lane];
         let host = if address & u64::from(op.d.0) != 0 {
-            Err("not aligned")
+            Err(NOT_ALIGNED)
         } else {
             host_address(context, (op.c.0 & 7) as u8, (lane, address), access)
         };

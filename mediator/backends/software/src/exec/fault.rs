@@ -3,6 +3,15 @@
 use causeway_mediator::backend::Fault;
 use causeway_protocol::message::Status;
 
+/// Why an access is refused whose address is no multiple of its size.
+pub(super) const NOT_ALIGNED: &str = "not aligned";
+
+/// Results of the CUDA driver API (`CUresult` in `cuda.h`).
+const ILLEGAL_ADDRESS: u32 = 700;
+const MISALIGNED_ADDRESS: u32 = 716;
+const ASSERT: u32 = 710;
+const LAUNCH_FAILED: u32 = 719;
+
 /// Why a kernel cannot continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
@@ -32,6 +41,18 @@ pub(crate) enum Trouble {
     CallDepth,
     /// All threads wait for others.
     Deadlock(String),
+}
+
+impl Trouble {
+    /// Returns what the CUDA driver API answers after such an end of a kernel.
+    fn cuda_result(&self) -> u32 {
+        match self {
+            Self::Access { reason, .. } if *reason == NOT_ALIGNED => MISALIGNED_ADDRESS,
+            Self::Access { .. } => ILLEGAL_ADDRESS,
+            Self::Assertion { .. } => ASSERT,
+            Self::Trap | Self::CallDepth | Self::Deadlock(_) => LAUNCH_FAILED,
+        }
+    }
 }
 
 /// What an access does to memory.
@@ -98,5 +119,6 @@ impl BlockFault {
             }
         };
         Fault::new(status, format!("{place}, line {line}: {what}"))
+            .with_cuda_result(self.trouble.cuda_result())
     }
 }

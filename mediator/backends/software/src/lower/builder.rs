@@ -64,6 +64,8 @@ pub(super) struct ProgramBuilder<'a> {
     pub(super) layout: ParameterLayout,
     /// Whether the kernel may allocate memory.
     pub(super) allocates: bool,
+    /// Whether the kernel may print.
+    pub(super) prints: bool,
     /// Whether the kernel knows how to wait for all blocks of its grid.
     pub(super) meets: bool,
     /// Matrix instructions, which operations name by index.
@@ -102,6 +104,7 @@ impl<'a> ProgramBuilder<'a> {
             instructions: 0,
             layout: ParameterLayout::new(functions.all[entry].1)?,
             allocates: false,
+            prints: false,
             meets: false,
             matrices: Vec::new(),
             operations_left,
@@ -311,6 +314,7 @@ impl<'a> ProgramBuilder<'a> {
             threads_max: declared.map_or(BLOCK_THREADS_MAX, |n| n.min(BLOCK_THREADS_MAX)),
             required_threads: entry.required_threads,
             allocates: self.allocates,
+            prints: self.prints,
             meets: self.meets,
             matrices: self.matrices,
         })

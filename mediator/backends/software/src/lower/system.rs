@@ -63,6 +63,7 @@ impl SystemCall {
             *source = argument(cx, operand, *scalar)?;
         }
         cx.program.allocates |= name == "malloc";
+        cx.program.prints |= name == "vprintf";
         // The last argument of `__assertfail`, the size of a character, means nothing here.
         let [a, b, c, d, _] = sources;
         let class = self.result.map_or(Class::Word, Class::of);
