@@ -9,8 +9,12 @@ use causeway_shim_linux::shim::{AddressSpace, Attributes, Device, OpenError};
 use parking_lot::Mutex;
 
 use crate::boundary::{Out, Text};
+use crate::capture::Captures;
 use crate::context::{self, Context, Contexts};
 use crate::error::{self, Answer, Code};
+use crate::event::Events;
+use crate::graph::Graphs;
+use crate::host_function::{self, HostFunctions};
 use crate::ring::Ring;
 use crate::stream::Streams;
 
@@ -26,6 +30,11 @@ pub(crate) struct Driver {
     pub(crate) ring: Ring,
     pub(crate) contexts: Mutex<Contexts>,
     pub(crate) streams: Mutex<Streams>,
+    pub(crate) captures: Captures,
+    pub(crate) events: Events,
+    pub(crate) graphs: Mutex<Graphs>,
+    /// The thread that calls functions of the program, once there are some.
+    pub(crate) host_functions: OnceLock<Answer<&'static HostFunctions>>,
     /// The error that ended this process's use of CUDA; 0 while there is none.
     sticky: AtomicU32,
 }
@@ -63,6 +72,7 @@ pub(crate) fn call_in_context(call: impl FnOnce(&'static Driver, &Context) -> An
 pub(crate) fn call_unless_faulted(call: impl FnOnce(&'static Driver) -> Answer) -> u32 {
     answer(|| {
         let driver = Driver::get()?;
+        host_function::refuse_within()?;
         driver.check_sticky()?;
         call(driver)
     })
@@ -131,6 +141,10 @@ impl Driver {
             ring,
             contexts: Mutex::default(),
             streams: Mutex::default(),
+            captures: Captures::default(),
+            events: Events::default(),
+            graphs: Mutex::default(),
+            host_functions: OnceLock::new(),
             sticky: AtomicU32::new(0),
         })
     }

@@ -5,6 +5,8 @@ use causeway_protocol::message::Parameter;
 /// A kernel of a loaded module.
 pub(crate) struct Kernel {
     handle: u32,
+    /// The `CUfunction` that callers know.
+    pub(crate) function: usize,
     /// Size of the parameter block in bytes.
     pub(crate) parameter_bytes: usize,
     /// Offset and size of each parameter.

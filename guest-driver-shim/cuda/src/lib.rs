@@ -28,12 +28,22 @@
     reason = "names and arguments are those of cuda.h"
 )]
 
+mod capture;
+mod capture_calls;
 mod context;
 mod device;
 mod driver;
+mod event;
+mod event_words;
+mod graph;
+mod host_function;
 mod kernel;
+mod launch;
 mod ring;
 mod stream;
+mod stream_attributes;
+mod stream_memory;
+mod word;
 mod work;
 
 use causeway_cuda_abi::{boundary, error, handles, structures};
