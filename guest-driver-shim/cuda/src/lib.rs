@@ -38,7 +38,6 @@ mod event_words;
 mod graph;
 mod host_function;
 mod kernel;
-mod launch;
 mod ring;
 mod stream;
 mod stream_attributes;

@@ -152,7 +152,7 @@ pub(crate) const fn of_first(given: FirstKernelNode) -> KernelNode {
 pub(crate) fn of_copy(given: Copy3d) -> Answer<Kind> {
     Ok(Kind::Copy {
         work: copy::copy_work(&given)?,
-        given: Some(given),
+        given: Some(Box::new(given)),
     })
 }
 

@@ -11,8 +11,7 @@ use crate::error::{Answer, Code};
 use crate::event::Event;
 use crate::graph::{Graph, copy, fill};
 use crate::host_function::{HostCall, HostFunction, HostWork};
-use crate::kernel::Kernel;
-use crate::launch;
+use crate::kernel::{self, Kernel};
 use crate::structures::{BatchOperation, Copy3d, FillNode, HostNode, KernelNode};
 use crate::work::Work;
 
@@ -22,7 +21,7 @@ pub(crate) enum Kind {
     Kernel(Arc<KernelCall>),
     Copy {
         /// As a caller sees it; none for a captured copy of several pieces.
-        given: Option<Copy3d>,
+        given: Option<Box<Copy3d>>,
         work: Work,
     },
     Fill {
@@ -94,7 +93,7 @@ impl Kind {
                 source,
                 bytes,
             } => Self::Copy {
-                given: Some(copy::given(destination, source, bytes)),
+                given: Some(Box::new(copy::given(destination, source, bytes))),
                 work,
             },
             Work::Fill {
@@ -107,6 +106,7 @@ impl Kind {
                 work,
             },
             Work::Host(call) => Self::Host(call),
+            Work::Sequence(mut parts) if parts.len() == 1 => return Self::of_work(parts.remove(0)),
             Work::Sequence(ref parts) => match parts.first() {
                 None => return None,
                 Some(Work::Copy { .. }) => Self::Copy { given: None, work },
@@ -136,9 +136,11 @@ impl Kind {
             grid: given.grid,
             block: given.block,
         };
-        let parameters = (In::at(given.parameters), In::at(given.extra));
-        let work = launch::work(driver, function, shape, parameters.0, parameters.1)?;
-        Self::of_work(work).ok_or(Code::INVALID_VALUE)
+        let kernel = kernel::find(driver, function)?;
+        kernel.check_shape(shape)?;
+        let parameters = kernel.gather(In::at(given.parameters), In::at(given.extra))?;
+        let call = KernelCall::new(kernel, shape, parameters);
+        Ok(Self::Kernel(Arc::new(call)))
     }
 
     /// Returns a node that calls a function of the program.

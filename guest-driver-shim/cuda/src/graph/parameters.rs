@@ -90,7 +90,7 @@ extern "C" fn cuGraphKernelNodeSetParams(node: usize, given: In<FirstKernelNode>
 #[unsafe(no_mangle)]
 extern "C" fn cuGraphMemcpyNodeGetParams(node: usize, into: Out<Copy3d>) -> u32 {
     get(node, into, |kind| match kind {
-        Kind::Copy { given, .. } => given.ok_or(Code::NOT_SUPPORTED),
+        Kind::Copy { given, .. } => given.as_deref().copied().ok_or(Code::NOT_SUPPORTED),
         _ => Err(Code::INVALID_VALUE),
     })
 }
