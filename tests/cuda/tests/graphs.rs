@@ -162,7 +162,7 @@ fn nodes_run_behind_their_dependencies() {
         assert_eq!((one, roots[0], count), (0, middle, 1));
         assert_eq!(launch(instantiate(graph).unwrap()), [1, 2, 3]);
         assert_eq!(cuGraphDestroyNode(middle), 0);
-        assert_eq!(cuGraphNodeGetType(middle, &raw mut 0), INVALID_VALUE);
+        assert_eq!(cuGraphNodeGetType(middle, &mut 0), INVALID_VALUE);
         assert_eq!(
             launch(instantiate(graph).unwrap()),
             [3, 1],
@@ -190,13 +190,12 @@ fn an_executable_keeps_what_it_was_made_with_until_it_is_changed() {
     let executable = instantiate(graph).unwrap();
     // SAFETY: pointers are valid for the calls; handles may be wrong.
     unsafe {
-        assert_eq!(cuGraphHostNodeSetParams(node, &raw const host(11)), 0);
+        assert_eq!(cuGraphHostNodeSetParams(node, &host(11)), 0);
         assert_eq!(cuGraphHostNodeGetParams(node, &raw mut found), 0);
         assert_eq!(found, host(11));
         assert_eq!(launch(executable), [10, 20]);
-        let change = |node, argument| {
-            cuGraphExecHostNodeSetParams(executable, node, &raw const host(argument))
-        };
+        let change =
+            |node, argument| cuGraphExecHostNodeSetParams(executable, node, &host(argument));
         assert_eq!(change(other, 21), 0);
         assert_eq!(change(executable, 22), INVALID_VALUE);
         assert_eq!(launch(executable), [10, 21]);
@@ -270,7 +269,7 @@ fn clones_and_children_are_graphs_of_their_own() {
             INVALID_VALUE,
             "it belongs to the node"
         );
-        assert_eq!(cuGraphHostNodeSetParams(node, &raw const host(2)), 0);
+        assert_eq!(cuGraphHostNodeSetParams(node, &host(2)), 0);
         assert_eq!(launch(instantiate(outer).unwrap()), [7, 1]);
         add(child, &[], 3);
         assert_eq!(launch(instantiate(outer).unwrap()), [7, 1, 3]);
@@ -308,7 +307,7 @@ fn wrong_graphs_and_nodes_are_refused() {
         let refused = add(second, &raw const foreign, too_many, &raw const given);
         assert_eq!(refused, INVALID_VALUE, "the list is not read");
         assert_eq!(cuGraphDestroy(second), 0);
-        assert_eq!(cuGraphNodeGetType(foreign, &raw mut 0), INVALID_VALUE);
+        assert_eq!(cuGraphNodeGetType(foreign, &mut 0), INVALID_VALUE);
         assert_eq!(cuGraphDestroyNode(foreign), INVALID_VALUE);
         assert_eq!(cuGraphExecDestroy(first), INVALID_VALUE);
     }
