@@ -13,6 +13,7 @@ use crate::boundary::{In, Out};
 use crate::driver::{Driver, call, call_in_context, call_unless_faulted};
 use crate::error::{Answer, Code};
 use crate::handles::{self, Handles};
+use crate::host_function;
 use crate::stream::Stream;
 use crate::structures::ContextParameters;
 
@@ -55,7 +56,11 @@ thread_local! {
 #[inline]
 pub(crate) fn current(_: &Driver) -> Answer<Arc<Context>> {
     let context = STACK.with_borrow(|stack| stack.last().cloned());
-    let context = context.ok_or(Code::INVALID_CONTEXT)?;
+    let Some(context) = context else {
+        // The thread that calls host functions has none.
+        host_function::refuse_within()?;
+        return Err(Code::INVALID_CONTEXT);
+    };
     match context.is_alive.load(Ordering::Relaxed) {
         true => Ok(context),
         false => Err(Code::CONTEXT_IS_DESTROYED),
@@ -108,9 +113,11 @@ impl Driver {
         let _ = self.ring.drain(self);
         context.is_alive.store(false, Ordering::Relaxed);
         self.contexts.lock().table.remove(context.handle);
+        self.captures.end_of_context(context.handle);
         self.streams.lock().end_of_context(context.handle);
         self.memory.end_of_context(self, context.handle);
         self.modules.end_of_context(context.handle);
+        self.events.end_of_context(context.handle);
     }
 }
 
@@ -275,7 +282,7 @@ extern "C" fn cuCtxGetApiVersion(context: usize, version: Out<u32>) -> u32 {
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxSynchronize() -> u32 {
     call_in_context(|driver, context| {
-        driver.streams.lock().check_no_capture(context.handle)?;
+        driver.captures.check_none_in(context.handle)?;
         driver.ring.drain(driver)
     })
 }
@@ -284,7 +291,7 @@ extern "C" fn cuCtxSynchronize() -> u32 {
 extern "C" fn cuCtxSynchronize_v2(context: usize) -> u32 {
     call_unless_faulted(|driver| {
         let context = given_or_current(driver, context)?;
-        driver.streams.lock().check_no_capture(context.handle)?;
+        driver.captures.check_none_in(context.handle)?;
         driver.ring.drain(driver)
     })
 }

@@ -9,9 +9,13 @@ use causeway_shim_linux::shim::{AddressSpace, Attributes, Device, OpenError};
 use parking_lot::Mutex;
 
 use crate::boundary::{Out, Text};
+use crate::capture::Captures;
 use crate::context::{self, Context, Contexts};
 use crate::device::{self, Facts};
 use crate::error::{self, Answer, Code};
+use crate::event::Events;
+use crate::graph::Graphs;
+use crate::host_function::{self, HostFunctions};
 use crate::memory::Memory;
 use crate::module::Modules;
 use crate::output::Output;
@@ -37,6 +41,11 @@ pub(crate) struct Driver {
     pub(crate) streams: Mutex<Streams>,
     pub(crate) memory: Memory,
     pub(crate) modules: Modules,
+    pub(crate) captures: Captures,
+    pub(crate) events: Events,
+    pub(crate) graphs: Mutex<Graphs>,
+    /// The thread that calls functions of the program, once there are some.
+    pub(crate) host_functions: OnceLock<Answer<&'static HostFunctions>>,
     /// The error that ended this process's use of CUDA; 0 while there is none.
     sticky: AtomicU32,
 }
@@ -74,6 +83,7 @@ pub(crate) fn call_in_context(call: impl FnOnce(&'static Driver, &Context) -> An
 pub(crate) fn call_unless_faulted(call: impl FnOnce(&'static Driver) -> Answer) -> u32 {
     answer(|| {
         let driver = Driver::get()?;
+        host_function::refuse_within()?;
         driver.check_sticky()?;
         call(driver)
     })
@@ -147,6 +157,10 @@ impl Driver {
             contexts: Mutex::default(),
             streams: Mutex::default(),
             modules: Modules::default(),
+            captures: Captures::default(),
+            events: Events::default(),
+            graphs: Mutex::default(),
+            host_functions: OnceLock::new(),
             sticky: AtomicU32::new(0),
         })
     }

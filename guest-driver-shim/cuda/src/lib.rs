@@ -28,10 +28,16 @@
     reason = "names and arguments are those of cuda.h"
 )]
 
+mod capture;
+mod capture_calls;
 mod context;
 mod device;
 mod driver;
+mod event;
+mod event_words;
 mod function;
+mod graph;
+mod host_function;
 mod image;
 mod jit;
 mod kernel;
@@ -45,6 +51,9 @@ mod output;
 mod process;
 mod ring;
 mod stream;
+mod stream_attributes;
+mod stream_memory;
+mod word;
 mod work;
 
 use causeway_cuda_abi::{boundary, error, handles, structures};

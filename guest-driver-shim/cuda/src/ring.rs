@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 
 use crate::driver::Driver;
 use crate::error::{Answer, Code};
+use crate::host_function;
 
 /// Units of the ring: some thousand launches.
 const UNITS: u64 = 1 << 14;
@@ -117,6 +118,8 @@ impl Ring {
         if self.done.value() >= number {
             return Ok(());
         }
+        // The ring may stand still until this very function returns.
+        host_function::refuse_within()?;
         self.announce(driver, number)?;
         let patience = Patience {
             timeout_ns: SLICE_NS,
@@ -157,6 +160,16 @@ impl Ring {
     /// Returns the error that a fault of the ring means.
     fn check(&self, driver: &Driver) -> Answer {
         let fault = self.writing.lock().commands.fault();
+        match fault {
+            None => driver.check_sticky(),
+            Some((status, _)) => Err(self.fault(driver, status)),
+        }
+    }
+
+    /// Returns the error that a fault of the ring means, without waiting for those who write into
+    /// it: they find the fault themselves.
+    pub(crate) fn glance(&self, driver: &Driver) -> Answer {
+        let fault = self.writing.try_lock().and_then(|w| w.commands.fault());
         match fault {
             None => driver.check_sticky(),
             Some((status, _)) => Err(self.fault(driver, status)),

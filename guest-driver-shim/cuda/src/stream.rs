@@ -4,14 +4,20 @@
 //! the order in which it was submitted: an order that every program must expect.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+
+use causeway_shim_linux::shim::{CommandBuffer, SubmitError};
+use parking_lot::Mutex;
 
 use crate::boundary::Out;
+use crate::capture::Membership;
 use crate::context::{Context, PRIORITIES};
 use crate::driver::{Driver, call_in_context};
 use crate::error::{Answer, Code};
+use crate::graph::node::Kind;
 use crate::handles::{self, Handles};
 use crate::ring::Number;
+use crate::stream_attributes::Attributes;
 use crate::work::Work;
 
 /// Handle of the legacy default stream, as an alternative to 0.
@@ -26,10 +32,16 @@ pub(crate) struct Stream {
     /// Handle of its context.
     pub(crate) context: usize,
     pub(crate) handle: usize,
+    /// Whether it is the legacy default stream.
     pub(crate) is_default: bool,
     flags: u32,
-    priority: i32,
+    priority: AtomicI32,
     last: AtomicU64,
+    /// Whether `membership` is some.
+    capturing: AtomicBool,
+    /// The capture that the stream is part of.
+    pub(crate) membership: Mutex<Option<Membership>>,
+    pub(crate) attributes: Mutex<Attributes>,
 }
 
 /// All streams of the process, except those that each context has.
@@ -42,11 +54,6 @@ impl Streams {
     /// Forgets the streams of a context.
     pub(crate) fn end_of_context(&mut self, context: usize) {
         self.table.take(|stream| stream.context == context);
-    }
-
-    /// Refuses what a context cannot do while one of its streams is being captured.
-    pub(crate) fn check_no_capture(&self, _context: usize) -> Answer {
-        Ok(())
     }
 }
 
@@ -63,31 +70,46 @@ pub(crate) fn find(driver: &Driver, context: &Context, handle: usize) -> Answer<
 }
 
 impl Stream {
-    /// Returns the legacy or the per-thread default stream of a context.
-    pub(crate) fn default_of(context: usize, is_legacy: bool) -> Self {
+    fn new(context: usize, handle: usize, flags: u32, priority: i32) -> Self {
         Self {
             context,
-            handle: if is_legacy { LEGACY } else { PER_THREAD },
-            is_default: is_legacy,
-            flags: 0,
-            priority: 0,
+            handle,
+            is_default: handle == LEGACY,
+            flags,
+            priority: AtomicI32::new(0),
             last: AtomicU64::new(0),
+            capturing: AtomicBool::new(false),
+            membership: Mutex::default(),
+            attributes: Mutex::default(),
         }
+        .with_priority(priority)
     }
 
-    pub(crate) fn is_captured(&self) -> bool {
-        self.is_capturing()
+    fn with_priority(self, priority: i32) -> Self {
+        self.set_priority(priority);
+        self
     }
 
-    /// Returns whether the stream is being captured.
-    #[inline]
-    #[expect(clippy::unused_self, reason = "capture is a part of its own")]
-    pub(crate) const fn is_capturing(&self) -> bool {
-        false
+    /// Returns the legacy or the per-thread default stream of a context.
+    pub(crate) fn default_of(context: usize, is_legacy: bool) -> Self {
+        let handle = if is_legacy { LEGACY } else { PER_THREAD };
+        Self::new(context, handle, 0, 0)
+    }
+
+    /// Returns a stream of a context that there is not.
+    #[cfg(test)]
+    pub(crate) fn for_test(flags: u32) -> Self {
+        Self::new(7, handles::fresh(), flags, 0)
     }
 
     /// Submits work, or notes it where the stream is being captured.
     pub(crate) fn submit(&self, driver: &Driver, work: Work) -> Answer {
+        if self.is_capturing() {
+            return match Kind::of_work(work) {
+                Some(kind) => self.note(kind),
+                None => Ok(()),
+            };
+        }
         self.submit_packets(driver, |commands| work.write(commands))
             .map(drop)
     }
@@ -98,18 +120,102 @@ impl Stream {
     pub(crate) fn submit_packets(
         &self,
         driver: &Driver,
-        write: impl FnOnce(
-            &mut causeway_shim_linux::shim::CommandBuffer<'static>,
-        ) -> Result<(), causeway_shim_linux::shim::SubmitError>,
+        write: impl FnOnce(&mut CommandBuffer<'static>) -> Result<(), SubmitError>,
     ) -> Answer<Number> {
+        self.check_implicit(driver)?;
         let number = driver.ring.submit(driver, write)?;
-        self.last.fetch_max(number, Ordering::Relaxed);
+        self.reach(number);
         Ok(number)
+    }
+
+    /// Makes the stream last at least until a submission.
+    #[inline]
+    pub(crate) fn reach(&self, number: Number) {
+        self.last.fetch_max(number, Ordering::Relaxed);
+    }
+
+    /// Returns the number of the submission with which all work is done that later work of this
+    /// stream waits for. Default and blocking streams wait for each other (CUDA runtime API, "Stream
+    /// synchronization behavior").
+    pub(crate) fn end(&self, driver: &Driver) -> Number {
+        match self.is_blocking() {
+            true => driver.ring.last(),
+            false => self.last(),
+        }
     }
 
     /// Returns the number of the last submission of this stream.
     pub(crate) fn last(&self) -> Number {
         self.last.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether the stream and the legacy default stream wait for each other.
+    pub(crate) const fn is_blocking(&self) -> bool {
+        self.flags & NON_BLOCKING == 0
+    }
+
+    pub(crate) fn priority(&self) -> i32 {
+        self.priority.load(Ordering::Relaxed)
+    }
+
+    /// Sets the priority, which is brought into the range.
+    pub(crate) fn set_priority(&self, priority: i32) {
+        let priority = priority.clamp(PRIORITIES.1, PRIORITIES.0);
+        self.priority.store(priority, Ordering::Relaxed);
+    }
+
+    /// Returns whether the stream is being captured: its work then is to be noted by
+    /// [`Self::submit`] or [`Self::note`].
+    #[inline]
+    pub(crate) fn is_capturing(&self) -> bool {
+        self.capturing.load(Ordering::Relaxed)
+    }
+
+    /// Makes the stream part of a capture, or of none.
+    pub(crate) fn set_membership(&self, membership: Option<Membership>) {
+        let mut held = self.membership.lock();
+        self.capturing
+            .store(membership.is_some(), Ordering::Relaxed);
+        *held = membership;
+    }
+
+    /// Refuses work of the legacy default stream while a stream is being captured that it would
+    /// have to wait for. The capture ends as invalid.
+    #[inline]
+    pub(crate) fn check_implicit(&self, driver: &Driver) -> Answer {
+        match self.is_default {
+            true => driver.captures.check_implicit(self.context),
+            false => Ok(()),
+        }
+    }
+
+    /// Refuses what a stream cannot do while it is being captured. The capture ends as invalid.
+    pub(crate) fn check_not_capturing(&self) -> Answer {
+        match self.is_capturing() {
+            false => Ok(()),
+            true => {
+                self.invalidate_capture();
+                Err(Code::STREAM_CAPTURE_UNSUPPORTED)
+            }
+        }
+    }
+
+    /// Makes the capture fail of which the stream is part.
+    pub(crate) fn invalidate_capture(&self) {
+        if let Some(membership) = &*self.membership.lock() {
+            membership.capture.invalidate();
+        }
+    }
+
+    /// Returns the number that has to be done before the stream is idle.
+    fn last_to_wait_for(&self, driver: &Driver) -> Answer<Number> {
+        self.check_not_capturing()?;
+        self.check_implicit(driver)?;
+        driver.captures.check_unsafe()?;
+        Ok(match self.is_default {
+            true => driver.ring.last(),
+            false => self.last(),
+        })
     }
 }
 
@@ -119,14 +225,7 @@ fn create(into: Out<usize>, flags: u32, priority: i32) -> u32 {
             return Err(Code::INVALID_VALUE);
         }
         let handle = handles::fresh();
-        let stream = Stream {
-            context: context.handle,
-            handle,
-            is_default: false,
-            flags,
-            priority: priority.clamp(PRIORITIES.1, PRIORITIES.0),
-            last: AtomicU64::new(0),
-        };
+        let stream = Stream::new(context.handle, handle, flags, priority);
         driver.streams.lock().table.put(handle, Arc::new(stream));
         into.set(handle)
     })
@@ -147,7 +246,9 @@ extern "C" fn cuStreamDestroy_v2(stream: usize) -> u32 {
     call_in_context(|driver, _| {
         // Its work goes on, as CUDA documents.
         let removed = driver.streams.lock().table.remove(stream);
-        removed.map(drop).ok_or(Code::INVALID_HANDLE)
+        let removed = removed.ok_or(Code::INVALID_HANDLE)?;
+        crate::capture::end_of_stream(driver, &removed);
+        Ok(())
     })
 }
 
@@ -155,10 +256,7 @@ extern "C" fn cuStreamDestroy_v2(stream: usize) -> u32 {
 extern "C" fn cuStreamSynchronize(stream: usize) -> u32 {
     call_in_context(|driver, context| {
         let stream = find(driver, context, stream)?;
-        match stream.is_default {
-            true => driver.ring.drain(driver),
-            false => driver.ring.wait(driver, stream.last()),
-        }
+        driver.ring.wait(driver, stream.last_to_wait_for(driver)?)
     })
 }
 
@@ -166,10 +264,7 @@ extern "C" fn cuStreamSynchronize(stream: usize) -> u32 {
 extern "C" fn cuStreamQuery(stream: usize) -> u32 {
     call_in_context(|driver, context| {
         let stream = find(driver, context, stream)?;
-        let number = match stream.is_default {
-            true => driver.ring.last(),
-            false => stream.last(),
-        };
+        let number = stream.last_to_wait_for(driver)?;
         match driver.ring.is_done(driver, number)? {
             true => Ok(()),
             false => Err(Code::NOT_READY),
@@ -184,12 +279,30 @@ extern "C" fn cuStreamGetFlags(stream: usize, flags: Out<u32>) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamGetPriority(stream: usize, priority: Out<i32>) -> u32 {
-    call_in_context(|driver, context| priority.set(find(driver, context, stream)?.priority))
+    call_in_context(|driver, context| priority.set(find(driver, context, stream)?.priority()))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamGetCtx(stream: usize, context: Out<usize>) -> u32 {
     call_in_context(|driver, current| context.set(find(driver, current, stream)?.context))
+}
+
+/// No stream is one of a green context.
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamGetCtx_v2(stream: usize, context: Out<usize>, green: Out<usize>) -> u32 {
+    call_in_context(|driver, current| {
+        context.set(find(driver, current, stream)?.context)?;
+        green.set_if_wanted(0);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamGetDevice(stream: usize, device: Out<i32>) -> u32 {
+    call_in_context(|driver, context| {
+        find(driver, context, stream)?;
+        device.set(0)
+    })
 }
 
 #[unsafe(no_mangle)]

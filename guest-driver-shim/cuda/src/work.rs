@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use causeway_protocol::packet::LaunchShape;
+use causeway_protocol::packet::{Fence, Header, LaunchShape, Opcode};
 use causeway_shim_linux::shim::{CommandBuffer, SubmitError};
 
+use crate::host_function::HostCall;
 use crate::kernel::Kernel;
 
 /// One piece of work. Addresses are those of the device.
@@ -32,8 +33,12 @@ pub(crate) enum Work {
         pattern: u32,
         width: u32,
     },
-    /// Stores the device's time in nanoseconds.
-    Timestamp { address: u64 },
+    /// Stores 8 bytes once all work before is done.
+    Store { address: u64, value: u64 },
+    /// Waits until 8 bytes are at least a value.
+    Await { address: u64, value: u64 },
+    /// Has the library's thread do something meanwhile.
+    Host(HostCall),
     /// Several, in this order.
     Sequence(Vec<Self>),
 }
@@ -59,8 +64,28 @@ impl Work {
                 pattern,
                 width,
             } => commands.fill_pattern(*destination, *bytes, *pattern, *width),
-            Self::Timestamp { address } => commands.timestamp(*address),
+            Self::Store { address, value } => {
+                commands.push(fence(Opcode::FenceRelease, *address, *value))
+            }
+            Self::Await { address, value } => {
+                commands.push(fence(Opcode::FenceAcquire, *address, *value))
+            }
+            Self::Host(call) => call.write(commands),
             Self::Sequence(parts) => parts.iter().try_for_each(|part| part.write(commands)),
         }
     }
+}
+
+/// Returns the packet that stores or awaits a value at an address that is no fence of the library.
+fn fence(opcode: Opcode, address: u64, value: u64) -> [u64; 8] {
+    zerocopy::transmute!(Fence {
+        header: Header {
+            opcode: opcode as u16,
+            reserved: 0,
+            units: 1,
+        },
+        address,
+        value,
+        reserved: [0; 5],
+    })
 }

@@ -45,6 +45,7 @@ codes! {
     FILE_NOT_FOUND = CUDA_ERROR_FILE_NOT_FOUND, "file not found";
     OPERATING_SYSTEM = CUDA_ERROR_OPERATING_SYSTEM, "OS call failed or operation not supported on this OS";
     INVALID_HANDLE = CUDA_ERROR_INVALID_HANDLE, "invalid resource handle";
+    ILLEGAL_STATE = CUDA_ERROR_ILLEGAL_STATE, "the operation cannot be performed in the present state";
     NOT_FOUND = CUDA_ERROR_NOT_FOUND, "named symbol not found";
     NOT_READY = CUDA_ERROR_NOT_READY, "device not ready";
     ILLEGAL_ADDRESS = CUDA_ERROR_ILLEGAL_ADDRESS, "an illegal memory access was encountered";
@@ -61,8 +62,12 @@ codes! {
     STREAM_CAPTURE_INVALIDATED = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "operation failed due to a previous error during capture";
     STREAM_CAPTURE_MERGE = CUDA_ERROR_STREAM_CAPTURE_MERGE, "operation would result in a merge of separate capture sequences";
     STREAM_CAPTURE_UNMATCHED = CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "capture was not ended in the same stream as it began";
+    STREAM_CAPTURE_UNJOINED = CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "capturing stream has unjoined work";
+    STREAM_CAPTURE_ISOLATION = CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "dependency created on uncaptured work in another stream";
     STREAM_CAPTURE_IMPLICIT = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "operation would make the legacy stream depend on a capturing blocking stream";
     CAPTURED_EVENT = CUDA_ERROR_CAPTURED_EVENT, "operation not permitted on an event last recorded in a capturing stream";
+    STREAM_CAPTURE_WRONG_THREAD = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, "attempt to terminate a thread-local capture sequence from another thread";
+    GRAPH_EXEC_UPDATE_FAILURE = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, "the graph update was not performed because it included changes which violated constraints specific to instantiated graph update";
     INVALID_RESOURCE_TYPE = CUDA_ERROR_INVALID_RESOURCE_TYPE, "specified resource type is invalid";
     INVALID_RESOURCE_CONFIGURATION = CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, "specified resource configuration is invalid";
     DEVICE_UNAVAILABLE = CUDA_ERROR_DEVICE_UNAVAILABLE, "CUDA-capable device(s) is/are busy or unavailable";

@@ -72,6 +72,58 @@ pub struct KernelNode {
     pub context: usize,
 }
 
+/// `CUDA_KERNEL_NODE_PARAMS_v1`: what CUDA 11 has of [`KernelNode`].
+#[derive(Clone, Copy, Debug, FromBytes)]
+#[repr(C)]
+pub struct FirstKernelNode {
+    pub function: usize,
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    pub shared_bytes: u32,
+    pub padding: u32,
+    pub parameters: usize,
+    pub extra: usize,
+}
+
+/// `CUDA_HOST_NODE_PARAMS`
+#[derive(Clone, Copy, Debug, FromBytes)]
+#[repr(C)]
+pub struct HostNode {
+    pub function: usize,
+    pub argument: usize,
+}
+
+/// `CUDA_GRAPH_INSTANTIATE_PARAMS`
+#[derive(Clone, Copy, Debug, FromBytes)]
+#[repr(C)]
+pub struct InstantiateParameters {
+    pub flags: u64,
+    pub upload_stream: usize,
+    pub error_node: usize,
+    pub result: u32,
+    pub padding: u32,
+}
+
+/// `CUgraphExecUpdateResultInfo`
+#[derive(Clone, Copy, Debug, FromBytes)]
+#[repr(C)]
+pub struct UpdateResult {
+    pub result: u32,
+    pub padding: u32,
+    pub error_node: usize,
+    pub error_from_node: usize,
+}
+
+/// `CUgraphEdgeData`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes)]
+#[repr(C)]
+pub struct EdgeData {
+    pub from_port: u8,
+    pub to_port: u8,
+    pub kind: u8,
+    pub reserved: [u8; 5],
+}
+
 /// `CUDA_MEMSET_NODE_PARAMS`
 #[derive(Clone, Copy, Debug, FromBytes)]
 #[repr(C)]
@@ -222,6 +274,11 @@ mod tests {
             BatchOperation = sys::CUstreamBatchMemOpParams;
             BatchNode = sys::CUDA_BATCH_MEM_OP_NODE_PARAMS;
             KernelNode = sys::CUDA_KERNEL_NODE_PARAMS;
+            FirstKernelNode = sys::CUDA_KERNEL_NODE_PARAMS_st;
+            HostNode = sys::CUDA_HOST_NODE_PARAMS;
+            InstantiateParameters = sys::CUDA_GRAPH_INSTANTIATE_PARAMS;
+            UpdateResult = sys::CUgraphExecUpdateResultInfo;
+            EdgeData = sys::CUgraphEdgeData;
             FillNode = sys::CUDA_MEMSET_NODE_PARAMS;
             Copy2d = sys::CUDA_MEMCPY2D;
             PoolProperties = sys::CUmemPoolProps;

@@ -11,7 +11,7 @@ use crate::stream;
 fn copy(shape: Shape, direction: Direction, stream: usize, waits: bool) -> u32 {
     call_in_context(|driver, context| {
         if waits {
-            driver.streams.lock().check_no_capture(context.handle)?;
+            driver.captures.check_none_in(context.handle)?;
         }
         let stream = stream::find(driver, context, stream)?;
         transfer::copy(driver, &stream, shape, direction, waits)

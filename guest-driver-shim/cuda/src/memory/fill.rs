@@ -4,10 +4,13 @@ use super::Place;
 use crate::driver::{Driver, call_in_context};
 use crate::error::{Answer, Code};
 use crate::stream;
+use crate::structures::FillNode;
 use crate::work::Work;
 
 /// Most rows that are submitted as one piece of work.
 const ROWS: u64 = 1024;
+/// Most rows of a fill that is a node of a graph.
+const NODE_ROWS_MAX: u64 = 1 << 16;
 
 /// What to fill with.
 #[derive(Clone, Copy)]
@@ -41,7 +44,7 @@ fn fill(area: Area, element: Element, stream: usize, waits: bool) -> u32 {
     call_in_context(|driver, context| {
         let stream = stream::find(driver, context, stream)?;
         if waits {
-            driver.streams.lock().check_no_capture(context.handle)?;
+            driver.captures.check_none_in(context.handle)?;
         }
         if area.width == 0 || area.height == 0 {
             return Ok(());
@@ -61,6 +64,32 @@ fn fill(area: Area, element: Element, stream: usize, waits: bool) -> u32 {
             false => Ok(()),
         }
     })
+}
+
+/// Returns the work of a fill for a node of a graph.
+pub(crate) fn fill_work(driver: &Driver, given: &FillNode) -> Answer<Work> {
+    let area = Area {
+        start: given.destination,
+        pitch: given.pitch,
+        width: given.width,
+        height: given.height,
+    };
+    let is_fine = matches!(given.element_bytes, 1 | 2 | 4)
+        && area.width != 0
+        && (1..=NODE_ROWS_MAX).contains(&area.height);
+    if !is_fine {
+        return Err(Code::INVALID_VALUE);
+    }
+    let element = Element {
+        pattern: given.value,
+        bytes: given.element_bytes,
+    };
+    check(driver, area, element)?;
+    let mut parts = Vec::new();
+    for row in 0..area.height {
+        plan(driver, area, row, element, &mut parts)?;
+    }
+    Ok(Work::Sequence(parts))
 }
 
 /// Refuses areas that the GPU does not reach. Returns whether the CPU reaches the area too.

@@ -106,7 +106,7 @@ fn allocate(
     if bytes == 0 {
         return Err(Code::INVALID_VALUE);
     }
-    if stream.is_captured() {
+    if stream.is_capturing() {
         return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
     }
     driver.memory.pools.lock().get(pool)?;
@@ -160,7 +160,7 @@ extern "C" fn cuMemAllocFromPoolAsync(
 extern "C" fn cuMemFreeAsync(address: u64, stream: usize) -> u32 {
     call_in_context(|driver, context| {
         let stream = stream::find(driver, context, stream)?;
-        if stream.is_captured() {
+        if stream.is_capturing() {
             return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
         }
         driver.memory.free(driver, address)

@@ -3,10 +3,14 @@
 use super::segments::{Shape, Side};
 use super::transfer::{self, Direction};
 use crate::boundary::In;
-use crate::driver::call_in_context;
+use crate::driver::{Driver, call_in_context};
 use crate::error::{Answer, Code};
 use crate::stream;
 use crate::structures::{Copy2d, Copy3d, CopySide, CopySide2d};
+use crate::work::Work;
+
+/// Most rows of a copy that is a node of a graph.
+const NODE_ROWS_MAX: u64 = 1 << 16;
 
 /// One side in three dimensions. Returns where it begins and how far its rows are apart.
 fn side(given: CopySide, shape: (u64, u64, u64)) -> Answer<Side> {
@@ -46,24 +50,39 @@ fn side(given: CopySide, shape: (u64, u64, u64)) -> Answer<Side> {
     })
 }
 
+fn shape(given: &Copy3d) -> Answer<Shape> {
+    let extent = (given.width_bytes, given.height, given.depth);
+    Ok(Shape {
+        to: side(given.destination, extent)?,
+        from: side(given.source, extent)?,
+        width: extent.0,
+        height: extent.1,
+        depth: extent.2,
+    })
+}
+
+/// Returns the work of a copy for a node of a graph.
+pub(crate) fn copy_work(driver: &Driver, given: &Copy3d) -> Answer<Work> {
+    let rows = given.height.checked_mul(given.depth);
+    let is_fine = rows.is_some_and(|rows| (1..=NODE_ROWS_MAX).contains(&rows));
+    if given.width_bytes == 0 || !is_fine {
+        return Err(Code::INVALID_VALUE);
+    }
+    transfer::work_of(driver, shape(given)?, direction(given))
+}
+
 fn copy_box(parameters: In<Copy3d>, stream: usize, waits: bool) -> u32 {
     call_in_context(|driver, context| {
         let given = parameters.get()?;
         if waits {
-            driver.streams.lock().check_no_capture(context.handle)?;
+            driver.captures.check_none_in(context.handle)?;
         }
         let stream = stream::find(driver, context, stream)?;
         let extent = (given.width_bytes, given.height, given.depth);
         if extent.0 == 0 || extent.1 == 0 || extent.2 == 0 {
             return Ok(());
         }
-        let shape = Shape {
-            to: side(given.destination, extent)?,
-            from: side(given.source, extent)?,
-            width: extent.0,
-            height: extent.1,
-            depth: extent.2,
-        };
+        let shape = shape(&given)?;
         transfer::copy(driver, &stream, shape, direction(&given), waits)
     })
 }

@@ -66,7 +66,7 @@ pub(super) fn copy(
     place(last.to, last.bytes)?;
     place(last.from, last.bytes)?;
     let is_direct = matches!((to, from), (Place::Gpu { .. }, Place::Gpu { .. }));
-    if stream.is_captured() && (waits || !is_direct) {
+    if stream.is_capturing() && (waits || !is_direct) {
         return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
     }
     match (to, from) {
@@ -90,6 +90,26 @@ pub(super) fn copy(
             Ok(())
         }
     }
+}
+
+/// Returns the work of a copy between memory that the GPU reaches, for a node of a graph. Memory
+/// that only the CPU reaches is not supported there.
+pub(super) fn work_of(driver: &Driver, shape: Shape, direction: Direction) -> Answer<Work> {
+    let shape = shape.checked().ok_or(Code::INVALID_VALUE)?;
+    let [first, last] = shape.ends();
+    for end in [first, last] {
+        let to = driver.memory.place(end.to, end.bytes)?;
+        let from = driver.memory.place(end.from, end.bytes)?;
+        direction.check(to, from)?;
+        if !matches!((to, from), (Place::Gpu { .. }, Place::Gpu { .. })) {
+            return Err(Code::NOT_SUPPORTED);
+        }
+    }
+    let mut parts = Vec::new();
+    for row in shape.rows() {
+        plan(driver, row, &mut parts)?;
+    }
+    Ok(Work::Sequence(parts))
 }
 
 /// Adds the copies that a segment needs between memory which the GPU reaches.

@@ -1,0 +1,290 @@
+//! Events (CUDA driver API, "Event Management"): places in the ring, and the times at which the
+//! device came to them.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::boundary::Out;
+use crate::capture::Captured;
+use crate::driver::{Driver, call_in_context};
+use crate::error::{Answer, Code};
+use crate::event_words::{EventWords, Word};
+use crate::graph::node::Kind;
+use crate::handles::Handles;
+use crate::ring::Number;
+use crate::stream::{self, Stream};
+
+const DISABLE_TIMING: u32 = 2;
+const INTERPROCESS: u32 = 4;
+/// Blocking synchronization, disabled timing, use by other processes.
+const FLAGS: u32 = 1 | DISABLE_TIMING | INTERPROCESS;
+/// `CU_EVENT_RECORD_EXTERNAL` and `CU_EVENT_WAIT_EXTERNAL`
+const EXTERNAL: u32 = 1;
+
+/// An event.
+pub(crate) struct Event {
+    pub(crate) handle: usize,
+    /// Handle of its context.
+    context: usize,
+    /// Where its time goes, unless timing is disabled.
+    word: Option<Word>,
+    recorded: Mutex<Recorded>,
+}
+
+/// Where an event was recorded last.
+#[derive(Clone, Default)]
+pub(crate) enum Recorded {
+    #[default]
+    Nowhere,
+    /// It has happened when this submission is done.
+    At(Number),
+    /// In a stream that was being captured.
+    In(Captured),
+}
+
+/// All events of the process.
+#[derive(Default)]
+pub(crate) struct Events {
+    table: Mutex<Handles<Event>>,
+    words: EventWords,
+}
+
+impl Event {
+    /// Returns where the event was recorded last.
+    pub(crate) fn recorded(&self) -> Recorded {
+        self.recorded.lock().clone()
+    }
+
+    /// Notes that the event happens with a submission.
+    pub(crate) fn set_number(&self, number: Number) {
+        *self.recorded.lock() = Recorded::At(number);
+    }
+
+    /// Returns the address at which the device stores the time, if it shall.
+    pub(crate) fn time_address(&self) -> Option<u64> {
+        self.word.as_ref().map(Word::address)
+    }
+
+    /// Returns the number of the submission with which it happens; `None` if it was not recorded.
+    fn number(&self) -> Answer<Option<Number>> {
+        match &*self.recorded.lock() {
+            Recorded::Nowhere => Ok(None),
+            Recorded::At(number) => Ok(Some(*number)),
+            Recorded::In(_) => Err(Code::CAPTURED_EVENT),
+        }
+    }
+
+    /// Returns the time at which it happened, in nanoseconds.
+    fn time_ns(&self, driver: &Driver) -> Answer<u64> {
+        let word = self.word.as_ref().ok_or(Code::INVALID_HANDLE)?;
+        let number = self.number()?.ok_or(Code::INVALID_HANDLE)?;
+        match driver.ring.is_done(driver, number)? {
+            true => Ok(word.value()),
+            false => Err(Code::NOT_READY),
+        }
+    }
+}
+
+/// Returns the event of a handle.
+pub(crate) fn find(driver: &Driver, handle: usize) -> Answer<Arc<Event>> {
+    let found = driver.events.table.lock().get(handle);
+    found.ok_or(Code::INVALID_HANDLE)
+}
+
+impl Events {
+    /// Forgets the events of a context.
+    pub(crate) fn end_of_context(&self, context: usize) {
+        let ended = self.table.lock().take(|event| event.context == context);
+        drop(ended);
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuEventCreate(event: Out<usize>, flags: u32) -> u32 {
+    call_in_context(|driver, context| {
+        let untimed = flags & DISABLE_TIMING != 0;
+        // As documented, only an event without timing may be for other processes.
+        if event.is_null() || flags & !FLAGS != 0 || (flags & INTERPROCESS != 0 && !untimed) {
+            return Err(Code::INVALID_VALUE);
+        }
+        let word = match untimed {
+            true => None,
+            false => Some(driver.events.words.take(driver)?),
+        };
+        let handle = crate::handles::fresh();
+        let made = Event {
+            handle,
+            context: context.handle,
+            word,
+            recorded: Mutex::default(),
+        };
+        driver.events.table.lock().put(handle, Arc::new(made));
+        event.set(handle)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuEventDestroy_v2(event: usize) -> u32 {
+    call_in_context(|driver, _| {
+        let removed = driver.events.table.lock().remove(event);
+        removed.map(drop).ok_or(Code::INVALID_HANDLE)
+    })
+}
+
+fn record(event: usize, stream: usize, flags: u32) -> u32 {
+    call_in_context(|driver, context| {
+        if flags & !EXTERNAL != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let event = find(driver, event)?;
+        let stream = stream::find(driver, context, stream)?;
+        if event.context != stream.context {
+            return Err(Code::INVALID_HANDLE);
+        }
+        match (stream.is_capturing(), flags) {
+            (true, EXTERNAL) => stream.note(Kind::Record(event)),
+            (true, _) => {
+                let captured = stream.captured()?;
+                *event.recorded.lock() = Recorded::In(captured);
+                Ok(())
+            }
+            (false, EXTERNAL) => Err(Code::INVALID_VALUE),
+            (false, _) => record_now(driver, &event, &stream),
+        }
+    })
+}
+
+/// Records an event: one packet if it shall have a time, otherwise none.
+fn record_now(driver: &Driver, event: &Event, stream: &Stream) -> Answer {
+    let number = match event.time_address() {
+        Some(address) => stream.submit_packets(driver, |commands| commands.timestamp(address))?,
+        None => {
+            stream.check_implicit(driver)?;
+            stream.end(driver)
+        }
+    };
+    event.set_number(number);
+    Ok(())
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuEventRecord(event: usize, stream: usize) -> u32 {
+    record(event, stream, 0)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuEventRecordWithFlags(event: usize, stream: usize, flags: u32) -> u32 {
+    record(event, stream, flags)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuEventQuery(event: usize) -> u32 {
+    call_in_context(|driver, _| {
+        let number = find(driver, event)?.number()?;
+        driver.captures.check_unsafe()?;
+        match number {
+            None => Ok(()),
+            Some(number) => match driver.ring.is_done(driver, number)? {
+                true => Ok(()),
+                false => Err(Code::NOT_READY),
+            },
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuEventSynchronize(event: usize) -> u32 {
+    call_in_context(|driver, _| {
+        let number = find(driver, event)?.number()?;
+        driver.captures.check_unsafe()?;
+        number.map_or(Ok(()), |number| driver.ring.wait(driver, number))
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuEventElapsedTime(milliseconds: Out<f32>, start: usize, end: usize) -> u32 {
+    call_in_context(|driver, _| {
+        if milliseconds.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        let (start, end) = (find(driver, start)?, find(driver, end)?);
+        // An event that has no time is told before one that has not happened.
+        if start.word.is_none() || end.word.is_none() || end.number()?.is_none() {
+            return Err(Code::INVALID_HANDLE);
+        }
+        let (start_ns, end_ns) = (start.time_ns(driver)?, end.time_ns(driver)?);
+        milliseconds.set(elapsed_ms(start_ns, end_ns))
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuEventElapsedTime_v2(milliseconds: Out<f32>, start: usize, end: usize) -> u32 {
+    cuEventElapsedTime(milliseconds, start, end)
+}
+
+/// Returns the milliseconds from `start_ns` to `end_ns`, which is negative if the end was before.
+fn elapsed_ms(start_ns: u64, end_ns: u64) -> f32 {
+    (end_ns.wrapping_sub(start_ns).cast_signed() as f64 / 1e6) as f32
+}
+
+/// Makes later work of a stream wait for an event. Where both are in the ring no packet is needed:
+/// the event is earlier.
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamWaitEvent(stream: usize, event: usize, flags: u32) -> u32 {
+    call_in_context(|driver, context| {
+        if flags & !EXTERNAL != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let stream = stream::find(driver, context, stream)?;
+        let event = find(driver, event)?;
+        match (event.recorded(), stream.is_capturing()) {
+            (_, true) if flags == EXTERNAL => stream.note(Kind::Wait(event)),
+            (_, false) if flags == EXTERNAL => Err(Code::INVALID_VALUE),
+            (Recorded::Nowhere, _) => Ok(()),
+            (Recorded::In(captured), _) => captured.join(&stream),
+            (Recorded::At(_), true) => {
+                stream.invalidate_capture();
+                Err(Code::STREAM_CAPTURE_ISOLATION)
+            }
+            (Recorded::At(number), false) => {
+                stream.reach(number);
+                Ok(())
+            }
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuIpcGetEventHandle(_handle: usize, event: usize) -> u32 {
+    call_in_context(|driver, _| {
+        find(driver, event)?;
+        Err(Code::NOT_SUPPORTED)
+    })
+}
+
+/// A `CUipcEventHandle`, which is passed by value.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct IpcEventHandle([u8; 64]);
+
+#[unsafe(no_mangle)]
+extern "C" fn cuIpcOpenEventHandle(_event: Out<usize>, handle: IpcEventHandle) -> u32 {
+    let IpcEventHandle(_) = handle;
+    call_in_context(|_, _| Err(Code::NOT_SUPPORTED))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::elapsed_ms;
+
+    #[test]
+    fn elapsed_times_are_milliseconds_with_a_sign() {
+        assert_eq!(elapsed_ms(1_000_000, 3_500_000), 2.5);
+        assert_eq!(elapsed_ms(3_500_000, 1_000_000), -2.5);
+        assert_eq!(elapsed_ms(7, 7), 0.0);
+        // A difference of nanoseconds counts, however late it is.
+        let late = 1 << 62;
+        assert_eq!(elapsed_ms(late, late + 500), 0.0005);
+    }
+}

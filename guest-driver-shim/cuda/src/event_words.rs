@@ -1,0 +1,94 @@
+//! Memory for the times of events: words of 8 bytes that device and process see.
+
+use std::sync::Arc;
+
+use causeway_protocol::message::MemoryKind;
+use causeway_shim_linux::shim::{Buffer, Window};
+use parking_lot::Mutex;
+
+use crate::driver::Driver;
+use crate::error::{Answer, Code};
+
+/// Bytes that are asked for at a time: 2,048 words.
+const CHUNK_BYTES: u64 = 1 << 14;
+
+/// All words of the process.
+#[derive(Default)]
+pub(crate) struct EventWords(Arc<Mutex<Words>>);
+
+#[derive(Default)]
+struct Words {
+    /// Kept, because their end frees the memory.
+    chunks: Vec<Buffer<'static>>,
+    free: Vec<Place>,
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    /// The device's address.
+    address: u64,
+    word: Window,
+}
+
+/// A word, which is given back when this value ends.
+///
+/// A packet in the ring may still store to it then. That is harmless: the next owner's packets come
+/// later in the ring, and the owner looks at the word only after those.
+pub(crate) struct Word {
+    place: Place,
+    words: Arc<Mutex<Words>>,
+}
+
+impl EventWords {
+    /// Returns a word that nothing else uses.
+    pub(crate) fn take(&self, driver: &Driver) -> Answer<Word> {
+        let mut words = self.0.lock();
+        if words.free.is_empty() {
+            words.grow(driver)?;
+        }
+        let place = words.free.pop().ok_or(Code::OUT_OF_MEMORY)?;
+        Ok(Word {
+            place,
+            words: Arc::clone(&self.0),
+        })
+    }
+}
+
+impl Words {
+    fn grow(&mut self, driver: &Driver) -> Answer {
+        let refused = |error: &dyn std::fmt::Display| {
+            log::warn!("no memory for the times of events: {error}");
+            Code::OUT_OF_MEMORY
+        };
+        let chunk = Buffer::new(driver.device, driver.space, CHUNK_BYTES, MemoryKind::Host)
+            .map_err(|e| refused(&e))?;
+        for offset in (0..CHUNK_BYTES).step_by(8) {
+            let word = chunk.cpu.window().part(offset as usize, 8);
+            self.free.push(Place {
+                address: chunk.gpu.address() + offset,
+                word: word.map_err(|e| refused(&e))?,
+            });
+        }
+        self.chunks.push(chunk);
+        Ok(())
+    }
+}
+
+impl Word {
+    /// Returns the device's address of the word.
+    pub(crate) const fn address(&self) -> u64 {
+        self.place.address
+    }
+
+    /// Returns what the device has stored.
+    pub(crate) fn value(&self) -> u64 {
+        // In range and aligned by construction.
+        self.place.word.load_acquire(0).unwrap_or(0)
+    }
+}
+
+impl Drop for Word {
+    fn drop(&mut self) {
+        self.words.lock().free.push(self.place);
+    }
+}

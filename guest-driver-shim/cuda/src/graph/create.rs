@@ -1,0 +1,175 @@
+//! Calls that make and end graphs and their nodes.
+
+use std::sync::Arc;
+
+use crate::boundary::{In, Out};
+use crate::driver::{Driver, call_in_context};
+use crate::error::{Answer, Code};
+use crate::graph::node::Kind;
+use crate::graph::{self, Graph};
+use crate::structures::{BatchNode, Copy3d, FillNode, FirstKernelNode, HostNode, KernelNode};
+use crate::{event, memory, stream_memory};
+
+#[unsafe(no_mangle)]
+extern "C" fn cuGraphCreate(graph: Out<usize>, flags: u32) -> u32 {
+    call_in_context(|driver, _| {
+        if graph.is_null() || flags != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let made = Graph::new();
+        graph::adopt(driver, &made);
+        graph.set(made.handle)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuGraphDestroy(graph: usize) -> u32 {
+    call_in_context(|driver, _| {
+        let found = graph::find(driver, graph)?;
+        if found.is_child() {
+            return Err(Code::INVALID_VALUE);
+        }
+        graph::forget(driver, &found);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuGraphClone(clone: Out<usize>, original: usize) -> u32 {
+    call_in_context(|driver, _| {
+        if clone.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        let made = graph::find(driver, original)?.duplicate(false);
+        graph::adopt(driver, &made);
+        clone.set(made.handle)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuGraphDestroyNode(node: usize) -> u32 {
+    call_in_context(|driver, _| {
+        let owner = graph::owner(driver, node)?;
+        let removed = owner.remove(node)?;
+        driver.graphs.lock().owners.remove(&node);
+        if let Kind::Child(child) = &removed.kind {
+            graph::forget(driver, child);
+        }
+        Ok(())
+    })
+}
+
+/// Where a node goes and what it is behind.
+struct Place {
+    node: Out<usize>,
+    graph: usize,
+    dependencies: In<usize>,
+    count: usize,
+}
+
+impl Place {
+    fn fill(self, make: impl FnOnce(&'static Driver) -> Answer<Kind>) -> u32 {
+        call_in_context(|driver, _| {
+            if self.node.is_null() {
+                return Err(Code::INVALID_VALUE);
+            }
+            let graph = graph::find(driver, self.graph)?;
+            let dependencies = graph.chosen(self.dependencies, self.count)?;
+            let kind = make(driver)?;
+            let child = match &kind {
+                Kind::Child(child) => Some(Arc::clone(child)),
+                _ => None,
+            };
+            let node = graph.add(kind, &dependencies)?;
+            let owner = Arc::downgrade(&graph);
+            driver.graphs.lock().owners.insert(node, owner);
+            if let Some(child) = child {
+                graph::adopt(driver, &child);
+            }
+            self.node.set(node)
+        })
+    }
+}
+
+/// Declares a call that adds a node.
+macro_rules! nodes {
+    ($($name:ident($($given:ident: $type:ty),*) = $make:expr;)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            extern "C" fn $name(
+                node: Out<usize>,
+                graph: usize,
+                dependencies: In<usize>,
+                count: usize,
+                $($given: $type,)*
+            ) -> u32 {
+                let place = Place { node, graph, dependencies, count };
+                let make: fn(&'static Driver, $($type),*) -> Answer<Kind> = $make;
+                place.fill(|driver| make(driver, $($given),*))
+            }
+        )*
+    };
+}
+
+nodes! {
+    cuGraphAddKernelNode(given: In<FirstKernelNode>) =
+        |driver, given| Kind::of_kernel(driver, of_first(given.get()?));
+    cuGraphAddKernelNode_v2(given: In<KernelNode>) =
+        |driver, given| Kind::of_kernel(driver, given.get()?);
+    cuGraphAddMemcpyNode(given: In<Copy3d>, context: usize) =
+        |driver, given, _| of_copy(driver, given.get()?);
+    cuGraphAddMemsetNode(given: In<FillNode>, context: usize) =
+        |driver, given, _| of_fill(driver, given.get()?);
+    cuGraphAddHostNode(given: In<HostNode>) =
+        |driver, given| Kind::of_host(driver, given.get()?);
+    cuGraphAddBatchMemOpNode(given: In<BatchNode>) =
+        |driver, given| of_batch(driver, given.get()?);
+    cuGraphAddEmptyNode() = |_| Ok(Kind::Empty);
+    cuGraphAddEventRecordNode(event: usize) =
+        |driver, event| event::find(driver, event).map(Kind::Record);
+    cuGraphAddEventWaitNode(event: usize) =
+        |driver, event| event::find(driver, event).map(Kind::Wait);
+    cuGraphAddChildGraphNode(child: usize) =
+        |driver, child| Ok(Kind::Child(graph::find(driver, child)?.duplicate(true)));
+}
+
+/// Returns the parameters of a kernel node as later versions of the API have them.
+pub(crate) const fn of_first(given: FirstKernelNode) -> KernelNode {
+    KernelNode {
+        function: given.function,
+        grid: given.grid,
+        block: given.block,
+        shared_bytes: given.shared_bytes,
+        padding: 0,
+        parameters: given.parameters,
+        extra: given.extra,
+        kernel: 0,
+        context: 0,
+    }
+}
+
+/// Returns a copy node.
+pub(crate) fn of_copy(driver: &Driver, given: Copy3d) -> Answer<Kind> {
+    Ok(Kind::Copy {
+        work: memory::copy_work(driver, &given)?,
+        given: Some(Box::new(given)),
+    })
+}
+
+/// Returns a fill node.
+pub(crate) fn of_fill(driver: &Driver, given: FillNode) -> Answer<Kind> {
+    Ok(Kind::Fill {
+        work: memory::fill_work(driver, &given)?,
+        given: Some(given),
+    })
+}
+
+/// Returns a node of operations on words of memory.
+pub(crate) fn of_batch(driver: &'static Driver, given: BatchNode) -> Answer<Kind> {
+    let operations = In::at(given.operations);
+    let operations = stream_memory::read(given.count, operations, given.flags)?;
+    Ok(Kind::Batch {
+        work: stream_memory::batch(driver, &operations)?,
+        operations,
+    })
+}

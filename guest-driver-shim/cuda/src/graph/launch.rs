@@ -1,0 +1,31 @@
+//! Launches of executable graphs.
+
+use crate::driver::call_in_context;
+use crate::graph::executable::find;
+use crate::graph::node::Kind;
+use crate::stream;
+
+/// Writes the packets of all nodes into the ring, one behind the other.
+#[unsafe(no_mangle)]
+extern "C" fn cuGraphLaunch(executable: usize, stream: usize) -> u32 {
+    call_in_context(|driver, context| {
+        let executable = find(driver, executable)?;
+        let stream = stream::find(driver, context, stream)?;
+        let plan = executable.plan.lock();
+        if stream.is_capturing() {
+            return stream.note(Kind::Child(plan.to_graph()));
+        }
+        let number = stream.submit_packets(driver, |commands| plan.write(commands))?;
+        plan.set_number(number);
+        Ok(())
+    })
+}
+
+/// There is nothing to upload: nodes are in the process until they are launched.
+#[unsafe(no_mangle)]
+extern "C" fn cuGraphUpload(executable: usize, stream: usize) -> u32 {
+    call_in_context(|driver, context| {
+        find(driver, executable)?;
+        stream::find(driver, context, stream)?.check_not_capturing()
+    })
+}

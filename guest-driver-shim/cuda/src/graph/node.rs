@@ -1,0 +1,190 @@
+//! What nodes of graphs do.
+
+use std::sync::Arc;
+
+use causeway_protocol::packet::LaunchShape;
+use causeway_shim_linux::shim::{CommandBuffer, SubmitError};
+
+use crate::boundary::In;
+use crate::driver::Driver;
+use crate::error::{Answer, Code};
+use crate::event::Event;
+use crate::graph::{Graph, copy, fill};
+use crate::host_function::{HostCall, HostFunction, HostWork};
+use crate::kernel::{self, Kernel};
+use crate::structures::{BatchOperation, Copy3d, FillNode, HostNode, KernelNode};
+use crate::work::Work;
+
+/// What a node does, with its own copies of all parameters.
+#[derive(Clone)]
+pub(crate) enum Kind {
+    Kernel(Arc<KernelCall>),
+    Copy {
+        /// As a caller sees it; none for a captured copy of several pieces.
+        given: Option<Box<Copy3d>>,
+        work: Work,
+    },
+    Fill {
+        given: Option<FillNode>,
+        work: Work,
+    },
+    Host(HostCall),
+    /// The nodes of a graph that belongs to this node.
+    Child(Arc<Graph>),
+    Empty,
+    Wait(Arc<Event>),
+    Record(Arc<Event>),
+    Batch {
+        operations: Vec<BatchOperation>,
+        work: Work,
+    },
+}
+
+/// A launch as a node has it.
+pub(crate) struct KernelCall {
+    pub(crate) kernel: Arc<Kernel>,
+    pub(crate) shape: LaunchShape,
+    parameters: Box<[u8]>,
+    /// Addresses of the parameters in the block. Callers who ask are shown this memory.
+    pub(crate) addresses: Box<[usize]>,
+}
+
+impl KernelCall {
+    fn new(kernel: Arc<Kernel>, shape: LaunchShape, parameters: Box<[u8]>) -> Self {
+        let start = parameters.as_ptr() as usize;
+        let layout = kernel.layout.iter();
+        let addresses = layout.map(|parameter| start + usize::from(parameter.offset));
+        Self {
+            addresses: addresses.collect(),
+            kernel,
+            shape,
+            parameters,
+        }
+    }
+}
+
+impl Kind {
+    /// Returns the number of the kind (`CUgraphNodeType`).
+    pub(crate) const fn number(&self) -> u32 {
+        match self {
+            Self::Kernel(_) => 0,
+            Self::Copy { .. } => 1,
+            Self::Fill { .. } => 2,
+            Self::Host(_) => 3,
+            Self::Child(_) => 4,
+            Self::Empty => 5,
+            Self::Wait(_) => 6,
+            Self::Record(_) => 7,
+            Self::Batch { .. } => 12,
+        }
+    }
+
+    /// Returns the node that work of a captured stream becomes; none for work that does nothing.
+    pub(crate) fn of_work(work: Work) -> Option<Self> {
+        Some(match work {
+            Work::Nothing => return None,
+            Work::Launch {
+                kernel,
+                shape,
+                parameters,
+            } => Self::Kernel(Arc::new(KernelCall::new(kernel, shape, parameters))),
+            Work::Copy {
+                destination,
+                source,
+                bytes,
+            } => Self::Copy {
+                given: Some(Box::new(copy::given(destination, source, bytes))),
+                work,
+            },
+            Work::Fill {
+                destination,
+                bytes,
+                pattern,
+                width,
+            } => Self::Fill {
+                given: Some(fill::given((destination, bytes), (pattern, width))),
+                work,
+            },
+            Work::Host(call) => Self::Host(call),
+            Work::Sequence(mut parts) if parts.len() == 1 => return Self::of_work(parts.remove(0)),
+            Work::Sequence(ref parts) => match parts.first() {
+                None => return None,
+                Some(Work::Copy { .. }) => Self::Copy { given: None, work },
+                Some(Work::Fill { .. }) => Self::Fill { given: None, work },
+                Some(_) => Self::batch(work),
+            },
+            Work::Store { .. } | Work::Await { .. } => Self::batch(work),
+        })
+    }
+
+    const fn batch(work: Work) -> Self {
+        Self::Batch {
+            operations: Vec::new(),
+            work,
+        }
+    }
+
+    /// Returns a launch node.
+    pub(crate) fn of_kernel(driver: &Driver, given: KernelNode) -> Answer<Self> {
+        // The kernel counts only where there is no function.
+        let function = match given.function {
+            0 => given.kernel,
+            function => function,
+        };
+        let shape = LaunchShape {
+            shared_bytes: given.shared_bytes,
+            grid: given.grid,
+            block: given.block,
+        };
+        let kernel = kernel::find(driver, function)?;
+        kernel.check_shape(shape)?;
+        let parameters = kernel.gather(In::at(given.parameters), In::at(given.extra))?;
+        let call = KernelCall::new(kernel, shape, parameters);
+        Ok(Self::Kernel(Arc::new(call)))
+    }
+
+    /// Returns a node that calls a function of the program.
+    pub(crate) fn of_host(driver: &'static Driver, given: HostNode) -> Answer<Self> {
+        let function = host_function(given.function)?;
+        let work = HostWork::Function {
+            function,
+            argument: given.argument,
+        };
+        HostCall::new(driver, work).map(Self::Host)
+    }
+
+    /// Returns the same with graphs of its own.
+    pub(crate) fn duplicate(&self) -> Self {
+        match self {
+            Self::Child(child) => Self::Child(child.duplicate(true)),
+            other => other.clone(),
+        }
+    }
+
+    /// Writes the packets of a node, unless it is a graph.
+    pub(crate) fn write(&self, commands: &mut CommandBuffer<'static>) -> Result<(), SubmitError> {
+        match self {
+            Self::Kernel(call) => {
+                commands.launch_packed(call.kernel.handle(), call.shape, &call.parameters)
+            }
+            Self::Copy { work, .. } | Self::Fill { work, .. } | Self::Batch { work, .. } => {
+                work.write(commands)
+            }
+            Self::Host(call) => call.write(commands),
+            Self::Record(event) => match event.time_address() {
+                Some(address) => commands.timestamp(address),
+                None => Ok(()),
+            },
+            // What an event waits for is earlier in the ring.
+            Self::Wait(_) | Self::Empty | Self::Child(_) => Ok(()),
+        }
+    }
+}
+
+fn host_function(address: usize) -> Answer<HostFunction> {
+    if address == 0 {
+        return Err(Code::INVALID_VALUE);
+    }
+    // SAFETY: the caller promises, as `cuda.h` asks, that this is a `CUhostFn`; it is not null.
+    Ok(unsafe { std::mem::transmute::<usize, HostFunction>(address) })
+}

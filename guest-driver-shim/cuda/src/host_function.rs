@@ -1,0 +1,325 @@
+//! Functions of the program that streams call (CUDA driver API, `cuLaunchHostFunc` and
+//! `cuStreamAddCallback`), and waits that no packet can express.
+//!
+//! One thread of the library does all of them, in the order of the ring. Two packets stand for one:
+//! the first tells the thread that the ring has come so far, the second makes the ring wait until
+//! the thread has told that it is done.
+//!
+//! All streams share the ring, so that work of *all* streams behind a function waits for it.
+//! A function that waits for later work of another stream never returns. CUDA forbids a function to
+//! wait for work by a call; one that polls memory for it is the case left.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+
+use causeway_protocol::message::MemoryKind;
+use causeway_shim_linux::shim::{
+    Buffer, CommandBuffer, Fence, Patience, SubmitError, WaitError, Window,
+};
+use parking_lot::{Condvar, Mutex};
+
+use crate::driver::{Driver, call_in_context};
+use crate::error::{Answer, Code};
+use crate::stream;
+use crate::work::Work;
+
+/// `CUhostFn`
+pub(crate) type HostFunction = extern "C" fn(usize);
+/// `CUstreamCallback`: stream, result, argument.
+type StreamCallback = extern "C" fn(usize, u32, usize);
+
+/// How long the thread waits for the ring before it looks for a fault, in nanoseconds.
+const SLICE_NS: u64 = 20_000_000;
+/// Longest sleep between two looks at a word of memory, in microseconds.
+const NAP_US_MAX: u64 = 500;
+
+thread_local! {
+    /// Whether the calling thread is the one that calls functions of the program.
+    static IS_CALLER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Refuses what a function of the program may not call.
+pub(crate) fn refuse_within() -> Answer {
+    match IS_CALLER.get() {
+        true => Err(Code::NOT_PERMITTED),
+        false => Ok(()),
+    }
+}
+
+/// What the thread does for one place in the ring.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum HostWork {
+    /// Calls a function, unless the device has failed.
+    Function {
+        function: HostFunction,
+        argument: usize,
+    },
+    /// Calls a function in any case, with the result of the work before it.
+    Callback {
+        function: StreamCallback,
+        stream: usize,
+        argument: usize,
+    },
+    /// Waits until a word of memory meets a condition.
+    Wait {
+        word: Window,
+        condition: Condition,
+        /// 4 or 8.
+        bytes: u32,
+        value: u64,
+    },
+}
+
+/// What a word is compared for (`CUstreamWaitValue_flags`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Condition {
+    GreaterOrEqual,
+    Equal,
+    And,
+    Nor,
+}
+
+/// One piece of work for the thread.
+#[derive(Clone)]
+pub(crate) struct HostCall {
+    thread: &'static HostFunctions,
+    pub(crate) work: HostWork,
+}
+
+/// The thread and what it waits for.
+pub(crate) struct HostFunctions {
+    /// Number of the last piece of work that the ring has come to.
+    reached: Fence<'static>,
+    /// Number of the last piece of work that is done.
+    done: Fence<'static>,
+    waiting: Mutex<Waiting>,
+    added: Condvar,
+    _memory: Buffer<'static>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    works: VecDeque<(u64, HostWork)>,
+    /// Number of the last piece of work.
+    last: u64,
+}
+
+impl HostCall {
+    /// Prepares work for the thread, which is started if there is none yet.
+    pub(crate) fn new(driver: &'static Driver, work: HostWork) -> Answer<Self> {
+        let started = driver
+            .host_functions
+            .get_or_init(|| HostFunctions::start(driver));
+        Ok(Self {
+            thread: (*started)?,
+            work,
+        })
+    }
+
+    /// Writes the two packets, and gives the work to the thread.
+    pub(crate) fn write(&self, commands: &mut CommandBuffer<'static>) -> Result<(), SubmitError> {
+        let Self { thread, work } = self;
+        // Numbers are in the order of the ring: the caller holds its lock.
+        let mut waiting = thread.waiting.lock();
+        waiting.last += 1;
+        let number = waiting.last;
+        waiting.works.push_back((number, *work));
+        drop(waiting);
+        thread.added.notify_one();
+        commands.release(&thread.reached, number)?;
+        commands.acquire(&thread.done, number)
+    }
+}
+
+impl HostFunctions {
+    fn start(driver: &'static Driver) -> Answer<&'static Self> {
+        let failed = |error: &dyn std::fmt::Display| {
+            log::warn!("cannot start the thread that calls host functions: {error}");
+            Code::OUT_OF_MEMORY
+        };
+        let memory = Buffer::new(driver.device, driver.space, 4096, MemoryKind::Host)
+            .map_err(|e| failed(&e))?;
+        let functions: &'static Self = Box::leak(Box::new(Self {
+            reached: memory.fence(0).map_err(|e| failed(&e))?,
+            done: memory.fence(64).map_err(|e| failed(&e))?,
+            waiting: Mutex::default(),
+            added: Condvar::new(),
+            _memory: memory,
+        }));
+        std::thread::Builder::new()
+            .name("cuda-host-functions".to_owned())
+            .spawn(move || functions.work(driver))
+            .map_err(|e| failed(&e))?;
+        Ok(functions)
+    }
+
+    fn work(&self, driver: &Driver) {
+        IS_CALLER.set(true);
+        loop {
+            let (number, work) = self.next();
+            let result = self.reach(driver, number);
+            perform(driver, work, result);
+            self.done.store(number);
+        }
+    }
+
+    fn next(&self) -> (u64, HostWork) {
+        let mut waiting = self.waiting.lock();
+        loop {
+            match waiting.works.pop_front() {
+                Some(next) => return next,
+                None => self.added.wait(&mut waiting),
+            }
+        }
+    }
+
+    /// Waits until the ring has come to a number. This takes no lock of the ring, which a thread may
+    /// hold that waits for room behind this very place.
+    fn reach(&self, driver: &Driver, number: u64) -> Answer {
+        let patience = Patience {
+            timeout_ns: SLICE_NS,
+            ..Patience::default()
+        };
+        loop {
+            match self.reached.wait(number, patience) {
+                Ok(()) => return Ok(()),
+                Err(WaitError::TimedOut { .. }) => driver.ring.glance(driver)?,
+                Err(error) => {
+                    driver.ring.glance(driver)?;
+                    log::warn!("cannot wait for the device: {error}");
+                    return Err(driver.fail(Code::DEVICE_UNAVAILABLE));
+                }
+            }
+        }
+    }
+}
+
+fn perform(driver: &Driver, work: HostWork, result: Answer) {
+    match (work, result) {
+        (HostWork::Function { function, argument }, Ok(())) => function(argument),
+        (
+            HostWork::Callback {
+                function,
+                stream,
+                argument,
+            },
+            result,
+        ) => function(stream, result.map_or_else(|code| code.0, |()| 0), argument),
+        (
+            HostWork::Wait {
+                word,
+                condition,
+                bytes,
+                value,
+            },
+            Ok(()),
+        ) => poll(driver, word, condition, (bytes, value)),
+        (HostWork::Function { .. } | HostWork::Wait { .. }, Err(_)) => {}
+    }
+}
+
+/// Looks at a word until it meets a condition, or the device has failed.
+fn poll(driver: &Driver, word: Window, condition: Condition, (bytes, value): (u32, u64)) {
+    let mut nap_us = 1;
+    loop {
+        let found = match bytes {
+            4 => word.load_u32(0).map(u64::from),
+            _ => word.load_acquire(0),
+        };
+        // A word that is gone meets every condition.
+        if found.map_or(true, |found| condition.is_met(found, value, bytes)) {
+            return;
+        }
+        if driver.ring.glance(driver).is_err() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_micros(nap_us));
+        nap_us = (nap_us * 2).min(NAP_US_MAX);
+    }
+}
+
+impl Condition {
+    /// Returns the condition that the low bits of flags mean.
+    pub(crate) const fn of(flags: u32) -> Self {
+        match flags & 3 {
+            0 => Self::GreaterOrEqual,
+            1 => Self::Equal,
+            2 => Self::And,
+            _ => Self::Nor,
+        }
+    }
+
+    /// Returns whether a word of 4 or 8 bytes meets the condition. "Greater" is meant cyclically.
+    pub(crate) const fn is_met(self, found: u64, value: u64, bytes: u32) -> bool {
+        match (self, bytes) {
+            (Self::GreaterOrEqual, 4) => {
+                (found as u32).wrapping_sub(value as u32).cast_signed() >= 0
+            }
+            (Self::GreaterOrEqual, _) => found.wrapping_sub(value).cast_signed() >= 0,
+            (Self::Equal, 4) => found as u32 == value as u32,
+            (Self::Equal, _) => found == value,
+            (Self::And, 4) => (found as u32) & (value as u32) != 0,
+            (Self::And, _) => found & value != 0,
+            (Self::Nor, 4) => !((found as u32) | (value as u32)) != 0,
+            (Self::Nor, _) => !(found | value) != 0,
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuLaunchHostFunc(
+    stream: usize,
+    function: Option<HostFunction>,
+    argument: usize,
+) -> u32 {
+    call_in_context(|driver, context| {
+        let function = function.ok_or(Code::INVALID_VALUE)?;
+        let stream = stream::find(driver, context, stream)?;
+        let work = HostWork::Function { function, argument };
+        stream.submit(driver, Work::Host(HostCall::new(driver, work)?))
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamAddCallback(
+    stream: usize,
+    function: Option<StreamCallback>,
+    argument: usize,
+    flags: u32,
+) -> u32 {
+    call_in_context(|driver, context| {
+        let function = function.ok_or(Code::INVALID_VALUE)?;
+        if flags != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let found = stream::find(driver, context, stream)?;
+        found.check_not_capturing()?;
+        let work = HostWork::Callback {
+            function,
+            stream,
+            argument,
+        };
+        found.submit(driver, Work::Host(HostCall::new(driver, work)?))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Condition::{And, Equal, GreaterOrEqual, Nor};
+
+    #[test]
+    fn conditions_compare_only_the_bytes_of_the_word() {
+        assert!(GreaterOrEqual.is_met(5, 5, 8));
+        assert!(!GreaterOrEqual.is_met(4, 5, 8));
+        assert!(GreaterOrEqual.is_met(1, u64::MAX, 8), "cyclic");
+        assert!(GreaterOrEqual.is_met(1, 0xffff_ffff, 4), "cyclic");
+        assert!(!GreaterOrEqual.is_met(1, 0xffff_ffff, 8));
+        assert!(Equal.is_met(0x1_0000_0007, 7, 4));
+        assert!(!Equal.is_met(0x1_0000_0007, 7, 8));
+        assert!(And.is_met(6, 2, 4));
+        assert!(!And.is_met(0x1_0000_0000, 0x1_0000_0000, 4));
+        assert!(And.is_met(0x1_0000_0000, 0x1_0000_0000, 8));
+        assert!(!Nor.is_met(0xffff_0000, 0x0000_ffff, 4));
+        assert!(Nor.is_met(0xffff_0000, 0x0000_ffff, 8));
+    }
+}

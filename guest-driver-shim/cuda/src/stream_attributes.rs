@@ -1,0 +1,82 @@
+//! Attributes of streams (`CUstreamAttrID`): kept for those who ask, and of no effect here.
+
+use std::collections::BTreeMap;
+
+use crate::boundary::{In, Out};
+use crate::driver::call_in_context;
+use crate::error::{Answer, Code};
+use crate::stream::{self, Stream};
+
+const SYNCHRONIZATION_POLICY: u32 = 3;
+const PRIORITY: u32 = 8;
+/// Window of persisting accesses, synchronization policy, priority, domain map and domain.
+const KNOWN: [u32; 5] = [1, SYNCHRONIZATION_POLICY, PRIORITY, 9, 10];
+/// Bytes of `CUstreamAttrValue`.
+const VALUE_BYTES: usize = 64;
+
+type Value = [u8; VALUE_BYTES];
+
+/// The attributes that were set.
+pub(crate) type Attributes = BTreeMap<u32, Value>;
+
+fn check(attribute: u32) -> Answer {
+    match KNOWN.contains(&attribute) {
+        true => Ok(()),
+        false => Err(Code::INVALID_VALUE),
+    }
+}
+
+fn get(stream: &Stream, attribute: u32) -> Value {
+    if let Some(value) = stream.attributes.lock().get(&attribute) {
+        return *value;
+    }
+    let mut value = [0; VALUE_BYTES];
+    let first = match attribute {
+        // `CU_SYNC_POLICY_AUTO`
+        SYNCHRONIZATION_POLICY => 1,
+        PRIORITY => stream.priority(),
+        _ => 0,
+    };
+    value[..4].copy_from_slice(&first.to_ne_bytes());
+    if attribute == 9 {
+        // The map's second byte: remote accesses use domain 1.
+        value[1] = 1;
+    }
+    value
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamGetAttribute(stream: usize, attribute: u32, value: Out<Value>) -> u32 {
+    call_in_context(|driver, context| {
+        check(attribute)?;
+        let stream = stream::find(driver, context, stream)?;
+        value.set(get(&stream, attribute))
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamSetAttribute(stream: usize, attribute: u32, value: In<Value>) -> u32 {
+    call_in_context(|driver, context| {
+        check(attribute)?;
+        let stream = stream::find(driver, context, stream)?;
+        let value = value.get()?;
+        if attribute == PRIORITY {
+            stream.set_priority(i32::from_ne_bytes([value[0], value[1], value[2], value[3]]));
+            return Ok(());
+        }
+        stream.attributes.lock().insert(attribute, value);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamCopyAttributes(destination: usize, source: usize) -> u32 {
+    call_in_context(|driver, context| {
+        let destination = stream::find(driver, context, destination)?;
+        let source = stream::find(driver, context, source)?;
+        let copied = source.attributes.lock().clone();
+        *destination.attributes.lock() = copied;
+        destination.set_priority(source.priority());
+        Ok(())
+    })
+}

@@ -1,0 +1,153 @@
+//! Operations of streams on words of memory (CUDA driver API, "Stream Memory Operations").
+//!
+//! Stores are packets, and so are waits for 8 bytes that grow. The library's thread does all other
+//! waits, which only works on memory that the process sees.
+//!
+//! All streams share one ring: a wait holds up the work of all of them. Where work that is submitted
+//! later makes the value, the wait never ends. A program that stores the value itself, or submits
+//! the work before the wait, is served.
+
+use crate::boundary::In;
+use crate::driver::{Driver, call_in_context};
+use crate::error::{Answer, Code};
+use crate::host_function::{Condition, HostCall, HostWork};
+use crate::stream;
+use crate::structures::BatchOperation;
+use crate::word::{self, Word};
+use crate::work::Work;
+
+/// Most operations of one call, as documented.
+const OPERATIONS_MAX: u32 = 256;
+
+/// `CUstreamBatchMemOpType`
+const WAIT_32: u32 = 1;
+const WRITE_32: u32 = 2;
+const FLUSH: u32 = 3;
+const WAIT_64: u32 = 4;
+const WRITE_64: u32 = 5;
+const BARRIER: u32 = 6;
+
+/// `CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER`
+const NO_BARRIER: u32 = 1;
+/// The condition, and `CU_STREAM_WAIT_VALUE_FLUSH`, which memory here does not need.
+const WAIT_FLAGS: u32 = 3 | 1 << 30;
+
+/// Reads the operations of a call.
+pub(crate) fn read(
+    count: u32,
+    operations: In<BatchOperation>,
+    flags: u32,
+) -> Answer<Vec<BatchOperation>> {
+    if flags != 0 || count == 0 || count > OPERATIONS_MAX {
+        return Err(Code::INVALID_VALUE);
+    }
+    operations.list(count as usize)
+}
+
+/// Returns the work of several operations, in order.
+pub(crate) fn batch(driver: &'static Driver, operations: &[BatchOperation]) -> Answer<Work> {
+    let parts = operations.iter().map(|given| one(driver, given));
+    parts.collect::<Answer<Vec<Work>>>().map(Work::Sequence)
+}
+
+fn one(driver: &'static Driver, given: &BatchOperation) -> Answer<Work> {
+    let bytes = match given.operation {
+        WAIT_32 | WRITE_32 => 4,
+        WAIT_64 | WRITE_64 => 8,
+        // The ring is in order, and so are stores to memory of the process.
+        FLUSH | BARRIER => return Ok(Work::Nothing),
+        _ => return Err(Code::INVALID_VALUE),
+    };
+    let known = match given.operation {
+        WAIT_32 | WAIT_64 => WAIT_FLAGS,
+        _ => NO_BARRIER,
+    };
+    let address = given.address;
+    if given.flags & !known != 0 || address == 0 || !address.is_multiple_of(bytes) {
+        return Err(Code::INVALID_VALUE);
+    }
+    let word = word::find(driver, address, bytes)?;
+    match given.operation {
+        WRITE_32 => Ok(Work::Fill {
+            destination: word.address,
+            bytes,
+            pattern: given.value as u32,
+            width: 4,
+        }),
+        WRITE_64 => Ok(Work::Store {
+            address: word.address,
+            value: given.value,
+        }),
+        _ => wait(driver, &word, bytes, given),
+    }
+}
+
+/// Returns the work that waits for a word.
+fn wait(driver: &'static Driver, word: &Word, bytes: u64, given: &BatchOperation) -> Answer<Work> {
+    let (condition, value) = (Condition::of(given.flags), given.value);
+    if bytes == 8 && condition == Condition::GreaterOrEqual {
+        return Ok(Work::Await {
+            address: word.address,
+            value,
+        });
+    }
+    let work = HostWork::Wait {
+        word: word.window.ok_or(Code::NOT_SUPPORTED)?,
+        condition,
+        bytes: bytes as u32,
+        value,
+    };
+    HostCall::new(driver, work).map(Work::Host)
+}
+
+/// Submits one operation.
+fn submit(stream: usize, operation: u32, (address, value): (u64, u64), flags: u32) -> u32 {
+    call_in_context(|driver, context| {
+        let stream = stream::find(driver, context, stream)?;
+        let given = BatchOperation {
+            operation,
+            padding: 0,
+            address,
+            value,
+            flags,
+            padding_behind: 0,
+            alias: 0,
+            rest: 0,
+        };
+        stream.submit(driver, one(driver, &given)?)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamWriteValue32_v2(stream: usize, address: u64, value: u32, flags: u32) -> u32 {
+    submit(stream, WRITE_32, (address, value.into()), flags)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamWriteValue64_v2(stream: usize, address: u64, value: u64, flags: u32) -> u32 {
+    submit(stream, WRITE_64, (address, value), flags)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamWaitValue32_v2(stream: usize, address: u64, value: u32, flags: u32) -> u32 {
+    submit(stream, WAIT_32, (address, value.into()), flags)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamWaitValue64_v2(stream: usize, address: u64, value: u64, flags: u32) -> u32 {
+    submit(stream, WAIT_64, (address, value), flags)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamBatchMemOp_v2(
+    stream: usize,
+    count: u32,
+    operations: In<BatchOperation>,
+    flags: u32,
+) -> u32 {
+    call_in_context(|driver, context| {
+        let stream = stream::find(driver, context, stream)?;
+        let operations = read(count, operations, flags)?;
+        stream.submit(driver, batch(driver, &operations)?)
+    })
+}
