@@ -8,6 +8,14 @@
     unsafe_code,
     reason = "a C library: calls take pointers, which callers answer for"
 )]
+#![allow(
+    missing_docs,
+    reason = "codes and fields are those of cuda.h, whose documentation says what they mean"
+)]
+#![allow(
+    missing_debug_implementations,
+    reason = "pointers of callers have nothing to show"
+)]
 
 pub mod boundary;
 pub mod error;
