@@ -31,7 +31,11 @@
 mod context;
 mod device;
 mod driver;
+mod exports;
 mod kernel;
+mod logging;
+mod lookup;
+mod per_thread;
 mod ring;
 mod stream;
 mod work;
