@@ -10,6 +10,7 @@ mod bare_images;
 mod command;
 mod command_line;
 mod cuda;
+mod cuda_programs;
 mod data_path;
 mod doctor;
 mod ending;

@@ -91,6 +91,7 @@ pub(crate) fn call_unless_faulted(call: impl FnOnce(&'static Driver) -> Answer) 
 
 #[unsafe(no_mangle)]
 extern "C" fn cuInit(flags: u32) -> u32 {
+    crate::logging::start();
     answer(|| {
         if flags != 0 {
             return Err(Code::INVALID_VALUE);
@@ -124,12 +125,12 @@ impl Driver {
 
     fn start() -> Answer<Self> {
         let transport = LinuxTransport::find().map_err(|error| {
-            log::warn!("no Causeway device: {error}");
+            log::error!("no Causeway device: {error}");
             Code::NO_DEVICE
         })?;
         let transport: &'static LinuxTransport = Box::leak(Box::new(transport));
         let device = Device::open(transport).map_err(|error| {
-            log::warn!("cannot open the Causeway device: {error}");
+            log::error!("cannot open the Causeway device: {error}");
             match error {
                 OpenError::Version { .. } => Code::SYSTEM_DRIVER_MISMATCH,
                 _ => Code::NO_DEVICE,
@@ -137,7 +138,7 @@ impl Driver {
         })?;
         let device: &'static Device<'static> = Box::leak(Box::new(device));
         let unavailable = |error: &dyn std::fmt::Display| {
-            log::warn!("cannot use the Causeway device: {error}");
+            log::error!("cannot use the Causeway device: {error}");
             Code::DEVICE_UNAVAILABLE
         };
         let attributes = device.attributes().map_err(|e| unavailable(&e))?;

@@ -45,7 +45,7 @@ impl Ring {
         space: &'static AddressSpace<'static>,
     ) -> Answer<Self> {
         let refused = |error: &dyn std::fmt::Display| {
-            log::warn!("cannot create the ring of this process: {error}");
+            log::error!("cannot create the ring of this process: {error}");
             Code::OUT_OF_MEMORY
         };
         let memory = Buffer::new(device, space, 4096, MemoryKind::Host).map_err(|e| refused(&e))?;
@@ -131,7 +131,7 @@ impl Ring {
                 Err(WaitError::TimedOut { .. }) => self.check(driver)?,
                 Err(error) => {
                     self.check(driver)?;
-                    log::warn!("cannot wait for the device: {error}");
+                    log::error!("cannot wait for the device: {error}");
                     return Err(driver.fail(Code::DEVICE_UNAVAILABLE));
                 }
             }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use causeway_bench::BenchCommand;
+use causeway_cuda_command::CudaArguments;
 use causeway_doctor::DoctorArguments;
 use causeway_run::arguments::RunArguments;
 use causeway_run::initramfs::InitramfsArguments;
@@ -92,6 +93,8 @@ pub enum Command {
     Stat(StatArguments),
     /// Serve the GPU to processes of this host over a socket, without VMs: for development.
     Serve(ServeArguments),
+    /// Run a CUDA program of this host, unmodified, with the library of this command as its driver.
+    Cuda(CudaArguments),
     /// Run a benchmark.
     #[command(subcommand)]
     Bench(BenchCommand),

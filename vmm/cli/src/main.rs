@@ -52,6 +52,7 @@ fn execute(command: Command, started: Instant) -> Result<ExitCode, Failure> {
         Command::Initramfs(arguments) => causeway_run::initramfs::run(&arguments),
         Command::Doctor(arguments) => causeway_doctor::run(&arguments),
         Command::Serve(arguments) => causeway_serve::run(&arguments),
+        Command::Cuda(arguments) => causeway_cuda_command::run(&arguments),
         Command::Stat(arguments) => causeway_stat::run(&arguments),
         Command::Bench(command) => causeway_bench::run(&command),
         Command::Completions(arguments) => completions::run(&arguments, &Arguments::command()),

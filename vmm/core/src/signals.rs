@@ -11,6 +11,8 @@ use vmm_sys_util::signal::{block_signal, create_sigset, unblock_signal};
 
 /// Signals that end a run.
 const SIGNALS: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE];
+/// Signals that a command passes on to a program that it has started.
+const PASSED_ON: [i32; 3] = [libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
 
 /// A descriptor that becomes readable when SIGINT, SIGTERM, SIGHUP or SIGPIPE arrives. While this
 /// value lives, these signals are blocked in the thread that created it and in threads that this
@@ -23,6 +25,16 @@ pub struct Signals {
     blocked: Vec<i32>,
 }
 
+/// A signal that has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrived {
+    /// Its number.
+    pub signal: i32,
+    /// Whether the Linux kernel sent it, as for keys of the terminal, which send a signal to all
+    /// processes in the foreground.
+    pub is_of_terminal: bool,
+}
+
 impl Signals {
     /// Blocks the signals and opens the descriptor. No other thread may exist yet: in such a
     /// thread, the signals would still end the process.
@@ -30,7 +42,21 @@ impl Signals {
     /// # Errors
     /// The Linux kernel's error if the process has no file descriptor left.
     pub fn block() -> io::Result<Self> {
-        let wanted = SIGNALS.into_iter();
+        Self::block_these(&SIGNALS)
+    }
+
+    /// Blocks, beside the signals that end a run, those that users send to programs (SIGQUIT,
+    /// SIGUSR1, SIGUSR2), so that the caller can pass them on to a program. Otherwise as
+    /// [`Self::block`].
+    ///
+    /// # Errors
+    /// The Linux kernel's error if the process has no file descriptor left.
+    pub fn block_for_program() -> io::Result<Self> {
+        Self::block_these(&[&SIGNALS[..], &PASSED_ON].concat())
+    }
+
+    fn block_these(signals: &[i32]) -> io::Result<Self> {
+        let wanted = signals.iter().copied();
         let wanted = wanted.filter(|signal| *signal != libc::SIGHUP || !is_ignored(*signal));
         let wanted: Vec<i32> = wanted.collect();
         let set = create_sigset(&wanted).map_err(io::Error::from)?;
@@ -53,6 +79,12 @@ impl Signals {
     /// Returns the number of a signal that has arrived and was not taken yet; `None` if there is
     /// none.
     pub fn take(&mut self) -> Option<i32> {
+        self.take_arrived().map(|arrived| arrived.signal)
+    }
+
+    /// Returns a signal that has arrived and was not taken yet, and who sent it; `None` if there is
+    /// none.
+    pub fn take_arrived(&mut self) -> Option<Arrived> {
         loop {
             let mut info = [0; size_of::<libc::signalfd_siginfo>()];
             self.file.read_exact(&mut info).ok()?;
@@ -62,11 +94,16 @@ impl Signals {
             };
             let signal = field(offset_of!(libc::signalfd_siginfo, ssi_signo))?;
             let sender = field(offset_of!(libc::signalfd_siginfo, ssi_pid))?;
+            let code = field(offset_of!(libc::signalfd_siginfo, ssi_code))?;
             // Linux sends SIGPIPE to a thread that writes to a pipe without a reader, in the
             // process's own name. The write has failed, which is reason enough to stop or go on.
             let is_own_write = signal == libc::SIGPIPE.cast_unsigned() && sender == process::id();
             if !is_own_write {
-                return Some(signal.cast_signed());
+                return Some(Arrived {
+                    signal: signal.cast_signed(),
+                    // Codes of signals that processes send are not positive (sigaction(2)).
+                    is_of_terminal: code.cast_signed() > 0,
+                });
             }
         }
     }
@@ -119,6 +156,21 @@ mod tests {
         // SAFETY: as above.
         unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGINT) };
         drop(signals);
+    }
+
+    #[test]
+    fn signals_for_a_program_are_taken_with_their_sender() {
+        let mut signals = Signals::block_for_program().unwrap();
+        for signal in [libc::SIGUSR1, libc::SIGQUIT] {
+            // SAFETY: signals this thread only, which has the signal blocked.
+            unsafe { libc::pthread_kill(libc::pthread_self(), signal) };
+            let wanted = Arrived {
+                signal,
+                is_of_terminal: false,
+            };
+            assert_eq!(signals.take_arrived(), Some(wanted));
+        }
+        assert_eq!(signals.take_arrived(), None);
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub enum Users {
 
 impl Users {
     /// Returns the largest number of sessions at a time.
-    const fn count(self) -> u32 {
+    pub const fn count(self) -> u32 {
         match self {
             Self::Vms(count) | Self::Processes(count) => count,
         }

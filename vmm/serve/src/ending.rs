@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use vmm_sys_util::eventfd::EventFd;
 
 /// `EFD_NONBLOCK`, which is `O_NONBLOCK` (eventfd(2)).
-const NONBLOCKING: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+pub const NONBLOCKING: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
 
 /// The event by which each thread that serves a client process tells the server that it is about to
 /// end.

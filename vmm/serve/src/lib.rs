@@ -3,7 +3,10 @@
 mod connection;
 mod ending;
 mod host;
+mod private;
 mod processes;
 mod server;
+mod stop;
 
+pub use private::PrivateServer;
 pub use server::{ServeArguments, run};

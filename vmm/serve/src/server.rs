@@ -11,7 +11,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use causeway_mediator::{GuestSession, OpenError};
-use causeway_vmm::signals::Signals;
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
@@ -20,6 +19,7 @@ use crate::connection::{self, Connection};
 use crate::ending::{Ending, Ends};
 use crate::host::{ClientHost, borrow};
 use crate::processes::ProcessList;
+use crate::stop::Stop;
 use causeway_publisher::listener::Listener;
 use causeway_publisher::{MetricsPlaces, Publisher};
 use causeway_run as run;
@@ -78,7 +78,7 @@ struct Client {
 }
 
 /// The server.
-struct Server {
+pub struct Server {
     back_end: BackEnd,
     gpu: Gpu,
     processes: u32,
@@ -114,32 +114,10 @@ pub fn run(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
     let mut signals = run::block_signals()?;
     run::raise_descriptor_limit();
     let users = Users::Processes(arguments.processes);
-    let back_end = BackEnd::open(&gpu, &gpu_text, users)?;
-    if gpu.isolation == Isolation::Process {
-        try_worker(&gpu, &gpu_text, users)?;
-    }
+    let mut server = Server::new(gpu, &gpu_text, users)?;
     let path = &arguments.socket;
     let listener =
         Listener::bind(path).map_err(|e| Failure::usage_from("--socket", &shown_path(path), e))?;
-    let failed = |e| {
-        Failure::new(
-            Code::Crashed,
-            "cannot continue to serve client processes",
-            e,
-        )
-    };
-    let mut server = Server {
-        back_end,
-        gpu,
-        processes: arguments.processes,
-        count: 0,
-        served: Vec::new(),
-        process_list: ProcessList::default(),
-        ends: Ends::new().map_err(failed)?,
-        paused_until: None,
-        turned_away: 0,
-        not_taken: 0,
-    };
     let _publisher = server.publish(&gpu_text, &metrics)?;
     terminal::say(&format!(
         "causeway: serving {gpu_text} at {}; run programs with CAUSEWAY_SOCKET={0}",
@@ -168,19 +146,45 @@ fn try_worker(gpu: &Gpu, gpu_text: &str, users: Users) -> Result<(), Failure> {
     Ok(())
 }
 
+fn failed(error: std::io::Error) -> Failure {
+    let message = "cannot continue to serve client processes";
+    Failure::new(Code::Crashed, message, error)
+}
+
 impl Server {
+    /// Opens the back end for `users`, who are client processes. `gpu_text` is the value of
+    /// `--gpu` from which `gpu` was parsed.
+    pub fn new(gpu: Gpu, gpu_text: &str, users: Users) -> Result<Self, Failure> {
+        let back_end = BackEnd::open(&gpu, gpu_text, users)?;
+        if gpu.isolation == Isolation::Process {
+            try_worker(&gpu, gpu_text, users)?;
+        }
+        Ok(Self {
+            back_end,
+            gpu,
+            processes: users.count(),
+            count: 0,
+            served: Vec::new(),
+            process_list: ProcessList::default(),
+            ends: Ends::new().map_err(failed)?,
+            paused_until: None,
+            turned_away: 0,
+            not_taken: 0,
+        })
+    }
+
     /// Publishes the statistics of the processes to monitors.
-    fn publish(&self, gpu: &str, metrics: &MetricsPlaces) -> Result<Publisher, Failure> {
+    pub fn publish(&self, gpu: &str, metrics: &MetricsPlaces) -> Result<Publisher, Failure> {
         let (process_list, gpu) = (self.process_list.clone(), gpu.to_owned());
         let look = move || process_list.look(&gpu);
         Publisher::start(Box::new(look), metrics).map_err(run::unpublished)
     }
 
-    /// Accepts connections and removes ended ones until a signal arrives.
-    fn serve(&mut self, listener: &Listener, signals: &mut Signals) -> Result<(), Errno> {
+    /// Accepts connections and removes ended ones until `stop` comes.
+    pub fn serve(&mut self, listener: &Listener, stop: &mut impl Stop) -> Result<(), Errno> {
         loop {
-            let (connecting, gone) = self.wait(listener, signals)?;
-            if signals.take().is_some() {
+            let (connecting, gone) = self.wait(listener, stop)?;
+            if stop.has_come() {
                 return Ok(());
             }
             for index in gone {
@@ -196,18 +200,14 @@ impl Server {
 
     /// Waits for an event. Returns whether a process connects, and which processes have
     /// disconnected.
-    fn wait(
-        &mut self,
-        listener: &Listener,
-        signals: &Signals,
-    ) -> Result<(bool, Vec<usize>), Errno> {
+    fn wait(&mut self, listener: &Listener, stop: &impl Stop) -> Result<(bool, Vec<usize>), Errno> {
         let timeout = self.timeout();
         let connections = match self.paused_until {
             Some(_) => PollFlags::empty(),
             None => PollFlags::IN,
         };
         let mut polled = vec![
-            PollFd::from_borrowed_fd(borrow(signals), PollFlags::IN),
+            PollFd::from_borrowed_fd(borrow(stop), PollFlags::IN),
             PollFd::from_borrowed_fd(borrow(self.ends.event()), PollFlags::IN),
             PollFd::new(listener, connections),
         ];
@@ -306,7 +306,7 @@ impl Server {
     }
 
     /// Closes all connections and joins their threads.
-    fn end(&mut self) {
+    pub fn end(&mut self) {
         for served in &mut self.served {
             served.leave();
             // Wakes the thread, which may wait for a request or for room to reply.

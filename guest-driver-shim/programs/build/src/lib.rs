@@ -109,6 +109,24 @@ pub fn static_linux(folder: &Path, packages: &[&str], names: &[&str]) -> PathBuf
     build(cargo, names)
 }
 
+/// Builds the library of `package` in the workspace in `folder` as programs on Linux load it, fully
+/// optimized. Returns a folder inside `OUT_DIR` with the file `name`. Cargo runs the calling build
+/// script again when a source of the library changes.
+///
+/// # Panics
+/// If the build fails, or makes no library of this name.
+#[must_use]
+pub fn library(folder: &Path, package: &str, name: &str) -> PathBuf {
+    watch_sources(folder, &[package]);
+    let mut cargo = cargo(folder, "build");
+    cargo.args(["--lib", "--package", package]);
+    // The profile stays that of guests, so that derive macros are compiled once for all. A panic
+    // in a call must not end the program that called.
+    cargo.env("CARGO_PROFILE_GUEST_PANIC", "unwind");
+    cargo.env("CARGO_PROFILE_GUEST_OPT_LEVEL", "3");
+    build(cargo, &[name])
+}
+
 /// Makes cargo run the build script again when a source of `packages` (of all packages if empty) in
 /// the workspace in `folder` changes, or a source of a crate in this repository that they depend
 /// on.
@@ -169,8 +187,8 @@ fn cargo(folder: &Path, command: &str) -> Command {
     cargo
 }
 
-/// Runs a `cargo build` in the target folder of all guests, and copies its executables `names` to
-/// a folder of this build script's own. Guests of different kinds have the same names, so no other
+/// Runs a `cargo build` in the target folder of all guests, and copies its outputs `names` to a
+/// folder of this build script's own. Guests of different kinds have the same names, so no other
 /// build script may run its cargo until they are copied.
 fn build(mut cargo: Command, names: &[&str]) -> PathBuf {
     let out = PathBuf::from(variable("OUT_DIR"));

@@ -1,0 +1,87 @@
+//! `causeway cuda`: runs an unmodified CUDA program of this host on Causeway, with
+//! `guest-driver-shim/cuda` in place of NVIDIA's driver library and a server for it alone.
+
+mod library;
+mod private_folder;
+mod program;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use causeway_run::raise_descriptor_limit;
+use causeway_serve::PrivateServer;
+use causeway_terminal::{Code, Failure, number, say, shown_path};
+use causeway_vmm::signals::Signals;
+use clap::Args;
+
+use private_folder::PrivateFolder;
+use program::Program;
+
+/// Arguments of `causeway cuda`, as the user typed them.
+#[derive(Debug, Args)]
+pub struct CudaArguments {
+    /// Back end and the limits of each process of the program, as for `run`.
+    #[arg(long, value_name = "GPU", default_value = "software")]
+    pub gpu: String,
+    /// Use the `causeway serve` that listens at this path instead of a server for this program
+    /// alone.
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["gpu", "processes"])]
+    pub socket: Option<PathBuf>,
+    /// Maximum number of processes of the program that use the GPU at a time, 1 to 64.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = number::<u32>(1..=64, ""))]
+    pub processes: u32,
+    /// Write libcuda.so.1 to this directory, and run no program.
+    #[arg(
+        long,
+        value_name = "DIRECTORY",
+        conflicts_with_all = ["gpu", "socket", "processes", "program"]
+    )]
+    pub install: Option<PathBuf>,
+    /// Program to run, and its arguments. The command ends with the program's exit status, or with
+    /// 128 and the number of the signal that ended it.
+    #[arg(
+        last = true,
+        value_name = "PROGRAM",
+        required_unless_present = "install"
+    )]
+    pub program: Vec<OsString>,
+}
+
+/// Runs a program on a server of its own, or installs the library.
+///
+/// # Errors
+/// A usage failure if an argument is invalid or the program cannot be started; a GPU failure if the
+/// back end is not available; a report failure if the library cannot be written.
+pub fn run(arguments: &CudaArguments) -> Result<ExitCode, Failure> {
+    if let Some(directory) = &arguments.install {
+        library::install(directory)?;
+        let shown = shown_path(directory);
+        say(&format!(
+            "causeway: wrote libcuda.so.1 to {shown}; programs find it with \
+             LD_LIBRARY_PATH={shown} and the server with CAUSEWAY_SOCKET"
+        ));
+        return Ok(ExitCode::SUCCESS);
+    }
+    // Threads of the server inherit the mask.
+    let signals = Signals::block_for_program().map_err(|e| {
+        let message = "cannot prepare to pass signals such as SIGINT (Ctrl-C) on to the program";
+        Failure::new(Code::Crashed, message, e)
+    })?;
+    let folder = PrivateFolder::create()?;
+    library::write(folder.path())?;
+    let (server, socket) = match &arguments.socket {
+        Some(socket) => (None, socket.clone()),
+        None => {
+            let socket = folder.path().join("socket");
+            let server = PrivateServer::start(&socket, &arguments.gpu, arguments.processes)?;
+            (Some(server), socket)
+        }
+    };
+    let program = Program::start(&arguments.program, folder.path(), &socket)?;
+    // Only now, because the program inherits its limit from this process.
+    raise_descriptor_limit();
+    let code = program.wait(signals);
+    drop(server);
+    code
+}

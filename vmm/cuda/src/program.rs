@@ -1,0 +1,113 @@
+//! The program: how it is started, gets signals, and ends.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, ExitStatus};
+
+use causeway_terminal::{Code, Failure};
+use causeway_vmm::signals::Signals;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+
+/// What a shell adds to the number of the signal that ended a program.
+const SIGNALLED: i32 = 128;
+
+/// A running program.
+pub struct Program(Child);
+
+impl Program {
+    /// Starts `words[0]` with the other words as arguments. It finds the library in `folder` and
+    /// the server at `socket`.
+    pub fn start(words: &[OsString], folder: &Path, socket: &Path) -> Result<Self, Failure> {
+        let Some((program, arguments)) = words.split_first() else {
+            return Err(Failure::usage("PROGRAM is missing"));
+        };
+        let path = std::env::var_os("LD_LIBRARY_PATH");
+        let child = Command::new(program)
+            .args(arguments)
+            .env("CAUSEWAY_SOCKET", socket)
+            .env("LD_LIBRARY_PATH", prepended(folder, path.as_deref()))
+            .spawn();
+        child
+            .map(Self)
+            .map_err(|e| Failure::usage_from("PROGRAM", &program.to_string_lossy(), e))
+    }
+
+    /// Waits for the program's end, and passes signals on to it. Returns its exit status as a shell
+    /// has it.
+    pub fn wait(mut self, mut signals: Signals) -> Result<ExitCode, Failure> {
+        let failed = |e| Failure::new(Code::Crashed, "cannot wait for the program's end", e);
+        let pid = Pid::from_child(&self.0);
+        let end = pidfd_open(pid, PidfdFlags::empty()).map_err(failed)?;
+        loop {
+            let mut polled = [
+                PollFd::new(&end, PollFlags::IN),
+                PollFd::from_borrowed_fd(borrow(&signals), PollFlags::IN),
+            ];
+            retry_on_intr(|| poll(&mut polled, None)).map_err(failed)?;
+            if !polled[0].revents().is_empty() {
+                break;
+            }
+            while let Some(arrived) = signals.take_arrived() {
+                // The terminal has sent its signals to the program, too.
+                if !arrived.is_of_terminal
+                    && let Some(signal) = Signal::from_named_raw(arrived.signal)
+                {
+                    // The program may have ended meanwhile.
+                    let _ = kill_process(pid, signal);
+                }
+            }
+        }
+        let status = self
+            .0
+            .wait()
+            .map_err(|e| Failure::new(Code::Crashed, "cannot wait for the program's end", e))?;
+        Ok(code_of(status))
+    }
+}
+
+/// Returns the list of folders `path` with `folder` in front.
+fn prepended(folder: &Path, path: Option<&OsStr>) -> OsString {
+    let mut all = folder.as_os_str().to_owned();
+    if let Some(path) = path.filter(|path| !path.is_empty()) {
+        all.push(":");
+        all.push(path);
+    }
+    all
+}
+
+fn code_of(status: ExitStatus) -> ExitCode {
+    let signal = status.signal().map_or(0, |signal| SIGNALLED + signal);
+    let code = status.code().unwrap_or(signal);
+    ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
+}
+
+#[allow(unsafe_code)] // `Signals` has no `AsFd`.
+fn borrow(signals: &Signals) -> BorrowedFd<'_> {
+    // SAFETY: the descriptor stays open as long as the signals are borrowed.
+    unsafe { BorrowedFd::borrow_raw(signals.as_raw_fd()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_is_found_before_others() {
+        let joined = |path: Option<&str>| prepended(Path::new("/own"), path.map(OsStr::new));
+        assert_eq!(joined(None), "/own");
+        // An empty entry would mean the working directory.
+        assert_eq!(joined(Some("")), "/own");
+        assert_eq!(joined(Some("/a:/b")), "/own:/a:/b");
+    }
+
+    #[test]
+    fn an_end_by_a_signal_is_128_and_its_number() {
+        let text = |raw| format!("{:?}", code_of(ExitStatus::from_raw(raw)));
+        assert_eq!(text(3 << 8), format!("{:?}", ExitCode::from(3)));
+        assert_eq!(text(9), format!("{:?}", ExitCode::from(137)));
+    }
+}

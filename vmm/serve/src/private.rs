@@ -1,0 +1,69 @@
+//! A server in the process of another command, for the processes of one program.
+
+use std::path::Path;
+use std::thread::JoinHandle;
+
+use causeway_publisher::MetricsPlaces;
+use causeway_publisher::listener::Listener;
+use causeway_run::back_end::Users;
+use causeway_run::configuration::choose_gpu;
+use causeway_terminal::{Code, Failure, shown_path};
+use vmm_sys_util::eventfd::EventFd;
+
+use crate::ending::NONBLOCKING;
+use crate::server::Server;
+
+/// A server that runs in a thread of this process. A drop disconnects the client processes and ends
+/// the server.
+#[derive(Debug)]
+pub struct PrivateServer {
+    stop: EventFd,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl PrivateServer {
+    /// Starts a server for up to `processes` client processes at a time, on the back end `gpu`, a
+    /// value of `--gpu`. It listens at `socket` when this function returns. The calling thread has
+    /// blocked the signals that must not end this process.
+    ///
+    /// # Errors
+    /// A usage failure if `gpu` is invalid or the socket cannot be created; a GPU failure if the
+    /// back end is not available; a failure with [`Code::Crashed`] if a system call fails.
+    pub fn start(socket: &Path, gpu: &str, processes: u32) -> Result<Self, Failure> {
+        let (gpu, gpu_text) = choose_gpu(gpu)?;
+        let mut server = Server::new(gpu, &gpu_text, Users::Processes(processes))?;
+        let listener = Listener::bind(socket).map_err(|e| {
+            let message = format!("cannot listen at {} (TMPDIR decides)", shown_path(socket));
+            Failure::new(Code::Crashed, message, e)
+        })?;
+        let failed = |e| Failure::new(Code::Crashed, "cannot start a private server", e);
+        let stop = EventFd::new(NONBLOCKING).map_err(failed)?;
+        let mut stopped = stop.try_clone().map_err(failed)?;
+        let publisher = server.publish(&gpu_text, &MetricsPlaces::default())?;
+        let thread = std::thread::Builder::new().name("server".into());
+        let thread = thread.spawn(move || {
+            let _publisher = publisher;
+            if let Err(e) = server.serve(&listener, &mut stopped) {
+                log::error!("cannot continue to serve client processes: {e}");
+            }
+            drop(listener);
+            server.end();
+        });
+        Ok(Self {
+            stop,
+            thread: Some(thread.map_err(failed)?),
+        })
+    }
+}
+
+impl Drop for PrivateServer {
+    fn drop(&mut self) {
+        // Only a full counter refuses, and then the descriptor is readable anyway.
+        let _ = self.stop.write(1);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            log::error!("the thread of the server panicked; this is a bug in Causeway");
+        }
+    }
+}
