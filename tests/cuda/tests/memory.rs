@@ -257,14 +257,34 @@ fn boxes_are_copied_within_the_device() {
     let content = pattern(4096, 3);
     upload(from, &content);
     ok!(cuMemsetD8_v2(to, 0, 4096));
-    // SAFETY: zeros are a value of the structure.
-    let mut copy: sys::CUDA_MEMCPY3D = unsafe { std::mem::zeroed() };
-    copy.srcMemoryType = sys::CUmemorytype::CU_MEMORYTYPE_DEVICE;
-    copy.dstMemoryType = sys::CUmemorytype::CU_MEMORYTYPE_UNIFIED;
-    (copy.srcDevice, copy.srcPitch, copy.srcHeight) = (from, 16, 8);
-    (copy.dstDevice, copy.dstPitch, copy.dstHeight) = (to, 32, 4);
-    (copy.srcXInBytes, copy.srcY, copy.srcZ) = (1, 2, 3);
-    (copy.WidthInBytes, copy.Height, copy.Depth) = (9, 3, 4);
+    let null = std::ptr::null_mut();
+    let copy = sys::CUDA_MEMCPY3D {
+        srcXInBytes: 1,
+        srcY: 2,
+        srcZ: 3,
+        srcLOD: 0,
+        srcMemoryType: sys::CUmemorytype::CU_MEMORYTYPE_DEVICE,
+        srcHost: null,
+        srcDevice: from,
+        srcArray: null.cast(),
+        reserved0: null,
+        srcPitch: 16,
+        srcHeight: 8,
+        dstXInBytes: 0,
+        dstY: 0,
+        dstZ: 0,
+        dstLOD: 0,
+        dstMemoryType: sys::CUmemorytype::CU_MEMORYTYPE_UNIFIED,
+        dstHost: null,
+        dstDevice: to,
+        dstArray: null.cast(),
+        reserved1: null,
+        dstPitch: 32,
+        dstHeight: 4,
+        WidthInBytes: 9,
+        Height: 3,
+        Depth: 4,
+    };
     ok!(cuMemcpy3D_v2(&raw const copy));
     let found = download(to, 4096);
     let mut wanted = vec![0; 4096];
