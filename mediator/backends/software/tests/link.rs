@@ -58,11 +58,12 @@ fn two_halves_of_a_program_call_each_other() {
             .unwrap();
         // link_main.cu adds 1 and 1000, link_other.cu subtracts 5, doubles and scales.
         let want = |i: u32| {
-            (i * 7 + 1)
+            let scaled = (i * 7 + 1)
                 .wrapping_sub(5)
-                .wrapping_mul(2 * 10_u32.pow(i % 4)) as i32
+                .wrapping_mul(2 * 10_u32.pow(i % 4));
+            scaled.wrapping_add(1000)
         };
-        let want: Vec<u32> = (0..64).map(|i| (want(i) + 1000) as u32).collect();
+        let want: Vec<u32> = (0..64).map(want).collect();
         assert_eq!(out.words(64), want);
     }
 }

@@ -65,7 +65,7 @@ const KINDS: [Kind; 7] = [
         name: "s4",
         bits: 4,
         tame: |w| w,
-        value: |w| f64::from((w as i32) << 28 >> 28),
+        value: |w| f64::from(w.cast_signed() << 28 >> 28),
     },
     Kind {
         name: "u4",
@@ -157,7 +157,7 @@ fn check(shape: (usize, usize), [d, a, b, c]: [&str; 4], saturate: bool) {
                 f64::from(half::f16::from_bits((word >> (16 * high)) as u16))
             }
             "f32" => f64::from(f32::from_bits(words[32 * (row / 8 * 2 + high) + lane])),
-            _ => f64::from(words[32 * (row / 8 * 2 + high) + lane] as i32),
+            _ => f64::from(words[32 * (row / 8 * 2 + high) + lane].cast_signed()),
         }
     };
     for row in 0..rows {

@@ -30,7 +30,7 @@ fn run(change: &str, guard: &str) -> Result<Vec<u32>, String> {
 
 #[test]
 fn each_thread_calls_the_function_that_it_means() {
-    let want = |t: u32| if t % 2 == 0 { 2 * t } else { t + 100 };
+    let want = |t: u32| if t.is_multiple_of(2) { 2 * t } else { t + 100 };
     assert_eq!(run("", ""), Ok((0..128).map(want).collect()));
     // Threads that the guard leaves out call nothing.
     let found = run("setp.lt.u32 %p2, %t, 40;", "@!%p2").unwrap();

@@ -127,8 +127,8 @@ fn strings_are_read_like_any_other_memory() {
     }
     let found = run(&mut device, "mov.u64 %d1, 0; mov.u64 %d2, 0;").unwrap();
     assert_eq!(found, [u32::MAX], "no format");
-    // A string without an end stops at the bound, here of the whole text.
-    let input = vec![u32::from_le_bytes(*b"abcd"); 3000];
+    // A string without an end stops at the bound, here before the end of the mapping.
+    let input = vec![u32::from_le_bytes(*b"abcd"); 3072];
     let body = format!("mov.u64 %d1, %in; mov.u64 %d2, 0;\n{CALL}");
     let module = device.load(&kernel(&format(""), &body)).unwrap();
     device.run_module(&module, (1, 1), &input, 1).unwrap();
