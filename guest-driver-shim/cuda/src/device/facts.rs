@@ -49,8 +49,8 @@ const ABSENT: [(u32, u32); 23] = [
     // The first version of stores and waits of streams, and waiting for NOR.
     (92, 94),
     (123, 123),
-    // Cooperative launches, flushes of remote writes.
-    (95, 96),
+    // Cooperative launches over several devices, flushes of remote writes.
+    (96, 96),
     (98, 98),
     // Page tables of the host; handles of Windows; compression.
     (100, 100),

@@ -46,6 +46,8 @@ const ATTRIBUTES: [(usize, i32); 48] = [
     (87, 2),
     // Registration of host memory, also read-only.
     (99, 1), (113, 1),
+    // Blocks of a grid can wait for each other.
+    (95, 1),
     // Memory at chosen addresses, descriptors of it, memory pools.
     (102, 1), (103, 1), (115, 1),
     // Stores and waits of streams.
@@ -54,7 +56,7 @@ const ATTRIBUTES: [(usize, i32); 48] = [
     // No NUMA node of its own or next to it is known.
     (131, -1), (134, -1),
     // Kept by name for readers: none of these is supported.
-    (17, 0), (18, 0), (32, 0), (88, 0), (91, 0), (95, 0), (120, 0),
+    (17, 0), (18, 0), (32, 0), (88, 0), (91, 0), (120, 0),
 ];
 
 /// Returns the facts about the device that `attributes` describes.
@@ -101,7 +103,7 @@ mod tests {
         assert_eq!(value(97), Some(limits.shared_bytes_max.cast_signed()));
         assert_eq!((value(75), value(76)), (Some(9), Some(0)));
         assert_eq!(facts.capability, [9, 0]);
-        assert_eq!(value(95), Some(0), "no cooperative launches");
+        assert_eq!(value(95), Some(1), "all blocks of a grid can meet");
         assert_eq!(value(LAST), Some(0));
         assert_eq!(
             value(LAST + 1),
