@@ -7,13 +7,14 @@ use crate::command::Scratch;
 const REPORT: i32 = 7;
 const USAGE: i32 = 2;
 /// Subcommands of users. The others are started by the command itself.
-const SUBCOMMANDS: [&str; 8] = [
+const SUBCOMMANDS: [&str; 9] = [
     "run",
     "initramfs",
     "doctor",
     "stat",
     "serve",
     "bench",
+    "cuda",
     "completions",
     "man",
 ];

@@ -1,5 +1,6 @@
 //! `causeway cuda` with programs that look for NVIDIA's driver as CUDA programs do: functions of
 //! this file, each in a process of its own, and shell scripts.
+#![allow(unsafe_code)] // Calls a C library.
 
 use std::path::Path;
 
@@ -90,7 +91,7 @@ fn a_program_ends_the_command_with_its_status_and_leaves_nothing() {
 #[test]
 fn a_program_has_the_library_and_the_socket_in_a_folder_of_its_own() {
     let scratch = Scratch::new();
-    let script = "echo $LD_LIBRARY_PATH; dirname $CAUSEWAY_SOCKET; ls $LD_LIBRARY_PATH";
+    let script = "echo $LD_LIBRARY_PATH; dirname $CAUSEWAY_SOCKET; ls ${LD_LIBRARY_PATH%%:*}";
     let outcome = start(&scratch, GPU, &["sh", "-c", script]).finish();
     assert_eq!(outcome.code, 0, "{outcome:?}");
     let lines: Vec<&str> = outcome.stdout.lines().collect();
