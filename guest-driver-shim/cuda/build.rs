@@ -15,6 +15,9 @@ use std::path::{Path, PathBuf};
 /// What an implementation looks like in this crate's sources. Its name follows.
 const IMPLEMENTATION: &str = "extern \"C\" fn ";
 
+/// What a macro looks like that defines functions.
+const BY_MACRO: &str = "extern \"C\" fn $";
+
 /// Registers of the first six arguments (System V ABI for x86-64, figure 3.4).
 const REGISTERS: [&str; 6] = ["rdi", "rsi", "rdx", "rcx", "r8", "r9"];
 
@@ -112,6 +115,16 @@ fn find_implementations(folder: &Path, names: &mut BTreeSet<String>) {
             for rest in source.split(IMPLEMENTATION).skip(1) {
                 let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_');
                 names.insert(rest[..end.unwrap_or(rest.len())].to_owned());
+            }
+            // A macro that defines functions gets their names in the same file.
+            if source.contains(BY_MACRO) && !path.ends_with("exports.rs") {
+                let code = source
+                    .lines()
+                    .filter(|line| !line.trim_start().starts_with("//"));
+                let words =
+                    code.flat_map(|line| line.split(|c: char| !c.is_alphanumeric() && c != '_'));
+                let functions = words.filter(|word| word.starts_with("cu"));
+                names.extend(functions.map(str::to_owned));
             }
         }
     }

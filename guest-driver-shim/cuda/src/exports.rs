@@ -1,8 +1,8 @@
 //! What this library exports beside the functions that it implements, so that programs which are
 //! linked with NVIDIA's driver start.
 //!
-//! The build script looks through the sources for `extern "C" fn cu…` and generates the rest of
-//! `exports.txt`:
+//! The build script looks through the sources for `extern "C" fn cu…` (in a file with a macro that
+//! defines functions, for all names) and generates the rest of `exports.txt`:
 //!
 //! * A function without an implementation counts its calls, is named once in the log, and answers
 //!   `NOT_SUPPORTED`.
@@ -10,16 +10,37 @@
 //!   thread's stream in place of stream 0. One without a stream argument (`…_ptds`) is the other
 //!   version: it waits for its work, which is in one order with that of all streams.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
 use crate::driver;
 use crate::error::Code;
-use crate::lookup::Symbol;
 
 /// The functions without an implementation that were called.
 static CALLED: Mutex<Vec<&'static Missing>> = Mutex::new(Vec::new());
+
+/// The process that has called the first of them.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+/// A version of a function.
+pub(crate) struct Symbol {
+    /// Name without the suffix that tells versions apart.
+    pub(crate) base: &'static str,
+    /// Version of CUDA that introduced it: 1000 times the major, 10 times the minor version.
+    pub(crate) version: u32,
+    /// Whether stream 0 is the calling thread's own default stream.
+    pub(crate) is_per_thread: bool,
+    pub(crate) function: unsafe extern "C" fn(),
+}
+
+impl Symbol {
+    /// Returns its address.
+    pub(crate) fn address(&self) -> usize {
+        self.function as *const () as usize
+    }
+}
 
 /// A function without an implementation.
 pub(crate) struct Missing {
@@ -40,6 +61,7 @@ impl Missing {
     fn answer(&'static self) -> u32 {
         crate::logging::start();
         if self.calls.fetch_add(1, Ordering::Relaxed) == 0 {
+            log_at_end();
             CALLED.lock().push(self);
             log::warn!(
                 "{} is not implemented: the program gets CUDA_ERROR_NOT_SUPPORTED (801)",
@@ -50,12 +72,26 @@ impl Missing {
     }
 }
 
-/// Returns name and number of calls of each function without an implementation that was called, in
-/// the order of the first calls.
-pub(crate) fn missing_calls() -> Vec<(&'static str, u64)> {
-    let called = CALLED.lock();
-    let count = |missing: &&Missing| (missing.name, missing.calls.load(Ordering::Relaxed));
-    called.iter().map(count).collect()
+/// Makes the process log at its end how often such functions were called.
+fn log_at_end() {
+    static REGISTERED: Once = Once::new();
+    REGISTERED.call_once(|| {
+        PROCESS.store(std::process::id(), Ordering::Relaxed);
+        // SAFETY: the function stays, because the library is never unloaded.
+        unsafe { libc::atexit(summarize) };
+    });
+}
+
+extern "C" fn summarize() {
+    // A forked child has inherited the counts.
+    if PROCESS.load(Ordering::Relaxed) != std::process::id() {
+        return;
+    }
+    for missing in &*CALLED.lock() {
+        let calls = missing.calls.load(Ordering::Relaxed);
+        let name = missing.name;
+        log::warn!("at the end: {calls} calls of {name}, which is not implemented");
+    }
 }
 
 /// Defines functions without an implementation. The arguments of a call stay where they are.
@@ -166,6 +202,11 @@ mod tests {
         static MISSING: Missing = Missing::new("cuMissingInTest");
         let answers = [MISSING.answer(), MISSING.answer()];
         assert_eq!(answers, [Code::NOT_INITIALIZED.0; 2]);
-        assert!(missing_calls().contains(&("cuMissingInTest", 2)));
+        assert_eq!(MISSING.calls.load(Ordering::Relaxed), 2);
+        let called = CALLED.lock();
+        let listed = called
+            .iter()
+            .filter(|missing| missing.name == "cuMissingInTest");
+        assert_eq!(listed.count(), 1);
     }
 }

@@ -11,18 +11,12 @@
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::sync::Once;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use log::{LevelFilter, Log, Metadata, Record};
-
-use crate::exports;
 
 /// Names of the environment variables.
 const PLACE: &str = "CAUSEWAY_CUDA_LOG";
 const LEVEL: &str = "CAUSEWAY_CUDA_LOG_LEVEL";
-
-/// The process that has started the log.
-static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 /// Where lines go, and from which level on.
 #[derive(Debug, PartialEq, Eq)]
@@ -48,9 +42,6 @@ pub(crate) fn start() {
         if log::set_logger(logger).is_ok() {
             log::set_max_level(settings.level);
         }
-        PROCESS.store(std::process::id(), Ordering::Relaxed);
-        // SAFETY: the function stays, because the library is never unloaded.
-        unsafe { libc::atexit(summarize) };
     });
 }
 
@@ -118,17 +109,6 @@ impl Log for Logger {
 fn line(level: &str, text: &str) -> String {
     let text = text.replace('\n', "\\n").replace('\r', "\\r");
     format!("libcuda: {level}: {text}\n")
-}
-
-/// Logs how often functions without an implementation were called. Runs when the process ends.
-extern "C" fn summarize() {
-    // A forked child has inherited the counts.
-    if PROCESS.load(Ordering::Relaxed) != std::process::id() {
-        return;
-    }
-    for (name, calls) in exports::missing_calls() {
-        log::warn!("at the end: {calls} calls of {name}, which is not implemented");
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use crate::boundary::{In, Out, Text};
 use crate::driver::answer;
 use crate::error::Code;
-use crate::exports::SYMBOLS;
+use crate::exports::{SYMBOLS, Symbol};
 
 /// The newest version of CUDA whose functions this library exports. Programs that ask for a newer
 /// one are refused, as with a driver of this version.
@@ -18,23 +18,6 @@ const TOO_OLD: u32 = 2;
 
 /// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`. Smaller flags ask for other versions.
 const PER_THREAD: u64 = 2;
-
-/// A version of a function.
-pub(crate) struct Symbol {
-    /// Name without the suffix that tells versions apart.
-    pub(crate) base: &'static str,
-    /// Version of CUDA that introduced it: 1000 times the major, 10 times the minor version.
-    pub(crate) version: u32,
-    /// Whether stream 0 is the calling thread's own default stream.
-    pub(crate) is_per_thread: bool,
-    pub(crate) function: unsafe extern "C" fn(),
-}
-
-impl Symbol {
-    fn address(&self) -> usize {
-        self.function as *const () as usize
-    }
-}
 
 /// Returns the newest version of `name` that CUDA had in `version`. The version for per-thread
 /// default streams is preferred if `is_per_thread`, and never chosen otherwise. Fails with the
