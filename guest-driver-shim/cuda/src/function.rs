@@ -95,11 +95,6 @@ extern "C" fn cuFuncGetParamInfo(
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cuFuncGetParamCount(function: usize, count: Out<usize>) -> u32 {
-    call_in_context(|driver, _| count.set(kernel::find(driver, function)?.layout.len()))
-}
-
-#[unsafe(no_mangle)]
 extern "C" fn cuFuncLoad(function: usize) -> u32 {
     call_in_context(|driver, _| kernel::find(driver, function).map(drop))
 }
@@ -160,11 +155,6 @@ extern "C" fn cuKernelGetParamInfo(
         let kernel = kernel::find(driver, kernel)?;
         put_parameter(&kernel, index, offset, bytes)
     })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuKernelGetParamCount(kernel: usize, count: Out<usize>) -> u32 {
-    call_unless_faulted(|driver| count.set(kernel::find(driver, kernel)?.layout.len()))
 }
 
 #[unsafe(no_mangle)]
