@@ -45,6 +45,13 @@ pub(crate) enum Backing {
     Alias { start: u64 },
 }
 
+impl Region {
+    /// Returns whether the program has chosen the address.
+    const fn is_placed(&self) -> bool {
+        matches!(self.backing, Backing::Mapped(_) | Backing::Registered(_))
+    }
+}
+
 /// All regions, reservations of addresses, and handles of physical memory.
 #[derive(Default)]
 pub(crate) struct Regions {
@@ -145,8 +152,8 @@ impl Regions {
         taken.map(|(_, (_, region))| region).collect()
     }
 
-    /// Returns whether every byte of a range is in a region, and all of them are one after the
-    /// other for the GPU too.
+    /// Returns whether every byte of a range is in one region, or in several that the program has
+    /// put one after the other, for the GPU too: mappings and registered memory.
     pub(crate) fn covers(&self, address: u64, bytes: u64) -> bool {
         let Some(end) = address.checked_add(bytes) else {
             return false;
@@ -158,7 +165,11 @@ impl Regions {
         let mut at = start + first.bytes;
         while at < end {
             match self.regions.get(&at) {
-                Some((_, next)) if next.gpu.map(|gpu| gpu.wrapping_sub(at)) == distance => {
+                Some((_, next))
+                    if first.is_placed()
+                        && next.is_placed()
+                        && next.gpu.map(|gpu| gpu.wrapping_sub(at)) == distance =>
+                {
                     at += next.bytes;
                 }
                 _ => return false,
