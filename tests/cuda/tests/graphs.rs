@@ -14,7 +14,8 @@ const EMPTY: u32 = 5;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 struct HostNode {
-    function: extern "C" fn(usize),
+    /// Address of a function that takes the argument.
+    function: usize,
     argument: usize,
 }
 
@@ -91,9 +92,9 @@ fn alone() -> MutexGuard<'static, ()> {
     guard
 }
 
-const fn host(argument: usize) -> HostNode {
+fn host(argument: usize) -> HostNode {
     HostNode {
-        function: note,
+        function: note as *const () as usize,
         argument,
     }
 }

@@ -92,7 +92,7 @@ fn a_kernel_node_keeps_its_parameters_and_its_code() {
         );
         let (sum, first) = (sum, a);
         // What the caller does with its variables is nothing to the node.
-        a = b;
+        (&raw mut a).write_volatile(b);
         assert_eq!(cuGraphLaunch(executable, 0), 0);
         assert_eq!(download(sum), [3.0; COUNT]);
         let mut found = given;

@@ -72,10 +72,8 @@ fn memory() -> u64 {
 fn words(address: u64) -> Vec<u32> {
     let mut words = vec![0; BYTES / 4];
     // SAFETY: the list has room for the bytes.
-    assert_eq!(
-        unsafe { cuMemcpyDtoH_v2(words.as_mut_ptr(), address, BYTES) },
-        0
-    );
+    let copied = unsafe { cuMemcpyDtoH_v2(words.as_mut_ptr(), address, BYTES) };
+    assert_eq!(copied, 0);
     words
 }
 

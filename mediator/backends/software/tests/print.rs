@@ -4,7 +4,7 @@ mod support;
 
 use std::sync::Arc;
 
-use causeway_mediator::backend::Module;
+use causeway_mediator::backend::{Module, Space};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 use support::{Device, kernel};
