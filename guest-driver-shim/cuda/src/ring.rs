@@ -15,6 +15,12 @@ use crate::host_function;
 
 /// Units of the ring: some thousand launches.
 const UNITS: u64 = 1 << 14;
+/// Polls of a wait before it sleeps, where a processor is free for it: some milliseconds, because
+/// NVIDIA's driver spins there.
+const SPINS: u64 = 200_000;
+/// Processors of which a program that spins takes too large a part: the device's consumer, and the
+/// software back end, need one.
+const FEW_PROCESSORS: usize = 2;
 /// How long one wait may sleep before it looks for a fault, in nanoseconds.
 const SLICE_NS: u64 = 20_000_000;
 
@@ -27,6 +33,8 @@ pub(crate) struct Ring {
     /// Number of the last submission that the device has finished, as far as it was asked to tell.
     done: Fence<'static>,
     writing: Mutex<Writing>,
+    /// Polls of a wait before it sleeps.
+    spins: u64,
     _memory: Buffer<'static>,
 }
 
@@ -59,6 +67,7 @@ impl Ring {
                 submitted: 0,
                 announced: 0,
             }),
+            spins: spins(std::thread::available_parallelism().map_or(1, usize::from)),
             _memory: memory,
         })
     }
@@ -121,14 +130,17 @@ impl Ring {
         // The ring may stand still until this very function returns.
         host_function::refuse_within()?;
         self.announce(driver, number)?;
-        let patience = Patience {
+        let mut patience = Patience {
+            spins: self.spins,
             timeout_ns: SLICE_NS,
-            ..Patience::default()
         };
         loop {
             match self.done.wait(number, patience) {
                 Ok(()) => return Ok(()),
-                Err(WaitError::TimedOut { .. }) => self.check(driver)?,
+                Err(WaitError::TimedOut { .. }) => {
+                    self.check(driver)?;
+                    patience.spins = 1;
+                }
                 Err(error) => {
                     self.check(driver)?;
                     log::error!("cannot wait for the device: {error}");
@@ -202,6 +214,14 @@ impl Ring {
         };
         let told = report.and_then(|report| self.device.cuda_result(&report));
         driver.fail(told.map_or_else(|| code_of(status, &text), Code))
+    }
+}
+
+/// Returns how often a wait polls on a machine with this many processors.
+fn spins(processors: usize) -> u64 {
+    match processors <= FEW_PROCESSORS {
+        true => Patience::default().spins,
+        false => SPINS,
     }
 }
 

@@ -8,10 +8,11 @@ use parking_lot::{Condvar, Mutex};
 
 /// First and longest time between two looks at a fence. Guest CPUs, other sessions and real GPUs do
 /// not announce their stores, so a sleeper looks now and then. The first is about half of what the
-/// shortest kernel takes on a GPU: each period is twice the one before, so a wait ends late by at
-/// most as long as it has taken.
+/// shortest kernel takes on a GPU.
 const PERIOD_MIN: Duration = Duration::from_micros(4);
 const PERIOD_MAX: Duration = Duration::from_millis(1);
+/// A wait ends late by at most this part of the time that it has taken, or by the first period.
+const LATENESS: u32 = 32;
 /// How much later than asked Linux may end a sleep of this thread. Its default, 50 µs, is longer
 /// than most kernels take.
 const TIMER_SLACK_NS: NonZeroU64 = NonZeroU64::new(1_000).unwrap();
@@ -56,18 +57,19 @@ impl FenceSignal {
         let _registered = Registered::new(&self.sleepers); // S1, S2
         // Without it the wait ends later, and nothing else changes.
         let _ = rustix::thread::set_current_timer_slack(Some(TIMER_SLACK_NS));
-        let mut period = PERIOD_MIN;
+        let begun = Instant::now();
         let mut guard = self.mutex.lock();
         loop {
             if let Some(found) = look() {
                 return Some(found); // S3
             }
-            let left = deadline.saturating_duration_since(Instant::now());
+            let now = Instant::now();
+            let left = deadline.saturating_duration_since(now);
             if left.is_zero() {
                 return None;
             }
+            let period = ((now - begun) / LATENESS).clamp(PERIOD_MIN, period_max);
             self.condvar.wait_for(&mut guard, period.min(left));
-            period = (period * 2).min(period_max);
         }
     }
 }
