@@ -178,7 +178,7 @@ fn a_fault_in_what_a_destroyed_command_buffer_left_counts() {
 #[test]
 fn charges_last_until_the_work_is_done() {
     let rig = Rig::with_quota(Quota {
-        module_bytes: 64 + 32,
+        module_bytes: 16 * 64 + 32,
         ..Quota::default()
     });
     rig.backend.define("nothing", 0, |_| Ok(()));

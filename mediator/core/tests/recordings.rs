@@ -333,7 +333,7 @@ fn every_quota_bounds_recordings_and_destroying_one_makes_room() {
         ),
         (
             Quota {
-                module_bytes: 256,
+                module_bytes: 16 * 256,
                 ..Quota::default()
             },
             Status::QuotaBytes,
@@ -406,7 +406,7 @@ fn recordings_end_with_their_space_and_with_their_session() {
 #[test]
 fn a_recording_that_the_back_end_refuses_costs_nothing() {
     let bench = Bench::new(Quota {
-        module_bytes: 128,
+        module_bytes: 16 * 128,
         ..Quota::default()
     });
     let guest = &bench.rig.guest;

@@ -42,6 +42,8 @@ impl ClientSession<'_> {
         let image_charge = self.account.charge(Resource::ModuleBytes, bytes)?;
         let object_charge = self.account.charge(Resource::Objects, 1)?;
         let _alone = (bytes > LARGE_IMAGE_BYTES).then(|| self.large_load.lock());
+        // Those that waited for others load nothing for a session that has ended meanwhile.
+        refuse_if(self.is_over(&space.epoch), Status::DeviceLost)?;
         let mut image = vec![0; bytes as usize];
         self.read_guest(request.image_address, &mut image)?;
         let module = match space.shared.backend.load_module(&image) {

@@ -54,8 +54,11 @@ impl ClientSession<'_> {
         let mut state = self.lock();
         let entry = state.get::<ModuleEntry>(module)?;
         let kernel = entry.module.kernel(name).ok_or_else(|| {
-            let kernels = entry.module.kernels().join(", ");
-            log::debug!("the module has no kernel `{name}`, only: {kernels}");
+            // Names of a module may be megabytes.
+            if log::log_enabled!(log::Level::Debug) {
+                let kernels = entry.module.kernels().join(", ");
+                log::debug!("the module has no kernel `{name}`, only: {kernels}");
+            }
             Refusal::new(Status::NoKernel)
         })?;
         if let Some(handle) = entry.kernels.get(name) {

@@ -16,6 +16,10 @@ use crate::object::{Object, RecordingEntry, SpaceEntry};
 use crate::quota::Resource;
 use crate::refusal::{Refusal, refuse_if};
 
+/// What the host keeps of each byte of a recorded packet, at most: structures of the mediator and of
+/// the back end.
+const KEPT_FOR_A_PACKET_BYTE: u64 = 16;
+
 impl ClientSession<'_> {
     /// Validates and records without the session's lock: a long recording must not block the
     /// guest's other CPUs.
@@ -28,7 +32,8 @@ impl ClientSession<'_> {
         let bytes = request.bytes;
         refuse_if(bytes == 0 || bytes > RECORDING_BYTES_MAX, Status::BadRange)?;
         check_aligned(UNIT_BYTES as u64, &[bytes])?;
-        let packets_charge = self.account.charge(Resource::ModuleBytes, bytes)?;
+        let kept = bytes * KEPT_FOR_A_PACKET_BYTE;
+        let packets_charge = self.account.charge(Resource::ModuleBytes, kept)?;
         let object_charge = self.account.charge(Resource::Objects, 1)?;
         let mut packets = vec![0; bytes as usize];
         self.read_guest(request.address, &mut packets)?;
