@@ -27,10 +27,17 @@ struct Pieces {
 impl Default for Heap {
     fn default() -> Self {
         Self {
-            pieces: Mutex::new(Pieces {
-                free: BTreeMap::from([(0, HEAP_BYTES)]),
-                taken: BTreeMap::new(),
-            }),
+            pieces: Mutex::new(Pieces::new()),
+        }
+    }
+}
+
+impl Pieces {
+    /// One free piece.
+    fn new() -> Self {
+        Self {
+            free: BTreeMap::from([(0, HEAP_BYTES)]),
+            taken: BTreeMap::new(),
         }
     }
 }
@@ -49,6 +56,11 @@ impl Heap {
         }
         pieces.taken.insert(at, bytes);
         Some(address::HEAP.start + at)
+    }
+
+    /// Gives all pieces back.
+    pub(crate) fn clear(&self) {
+        *self.pieces.lock() = Pieces::new();
     }
 
     /// Gives the piece at `address` back. Does nothing if no piece begins there.
@@ -92,5 +104,7 @@ mod tests {
         heap.free(all[3]);
         heap.free(all[0]);
         assert_eq!(heap.allocate(HEAP_BYTES), Some(address::HEAP.start));
+        heap.clear();
+        assert_eq!(heap.allocate(16), Some(address::HEAP.start));
     }
 }

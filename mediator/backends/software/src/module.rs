@@ -17,7 +17,7 @@ use crate::lower::{self, Segment, Variables};
 use crate::pool::Charge;
 use crate::program::Program;
 use crate::ptx;
-use crate::space_state::{SpaceState, VariableRange};
+use crate::space_state::{SpaceState, SystemUse, VariableRange};
 
 /// Most bytes of a module's text. What the text is parsed into takes some 20 times as much memory,
 /// which no quota counts, while the module is loaded.
@@ -69,9 +69,12 @@ pub(crate) struct SoftwareKernel {
 struct VariableMappings {
     state: Arc<SpaceState>,
     starts: Vec<u64>,
+    /// Bytes of code and variables, and of what the kernels use of the address space.
     bytes: u64,
     /// The memory of the kernels, which is the device's as well.
     _code: Charge,
+    /// The heap and the output, as long as a kernel can be launched that may use them.
+    _system: SystemUse,
     /// Given back after the mappings are gone.
     _range: VariableRange,
 }
@@ -103,12 +106,14 @@ pub(crate) fn load(state: &Arc<SpaceState>, image: &[u8]) -> Result<SoftwareModu
         .ok_or_else(|| failed("too many modules are loaded in this address space: unload one"))?;
     let variables = Variables::new(&trees, range.offset())?;
     let programs = lower::lower(&trees, &variables, state.device.isa, &state.stop)?;
-    if programs.iter().any(|program| program.allocates) {
-        let mapped = state.map_heap();
-        mapped.map_err(|e| failed(format!("the heap for `malloc` cannot be mapped: {e}")))?;
-    }
+    let allocates = programs.iter().any(|program| program.allocates);
+    let prints = programs.iter().any(|program| program.prints);
+    // A session is charged once the module is loaded, and drops a module beyond its quota.
+    let system = state
+        .begin_use(allocates, prints)
+        .map_err(|e| failed(format!("the heap for `malloc` cannot be mapped: {e}")))?;
     let code = programs.iter().map(Program::memory_bytes).sum::<u64>();
-    let mappings = Arc::new(map_variables(state, &variables, range, code)?);
+    let mappings = Arc::new(map_variables(state, &variables, (range, system), code)?);
     let newest = trees.iter().map(|tree| tree.version).max();
     let (major, minor) = newest.unwrap_or_default();
     let ptx_version = 10 * u32::from(major) + u32::from(minor);
@@ -141,7 +146,7 @@ fn failed(reason: impl Into<String>) -> ModuleError {
 fn map_variables(
     state: &Arc<SpaceState>,
     variables: &Variables<'_>,
-    range: VariableRange,
+    (range, system): (VariableRange, SystemUse),
     code_bytes: u64,
 ) -> Result<VariableMappings, ModuleError> {
     let code_bytes = code_bytes.next_multiple_of(causeway_memory::PAGE_BYTES);
@@ -154,8 +159,9 @@ fn map_variables(
     let mut mappings = VariableMappings {
         state: Arc::clone(state),
         starts: Vec::new(),
-        bytes: code_bytes,
+        bytes: code_bytes + system.bytes(),
         _code: charge,
+        _system: system,
         _range: range,
     };
     let mut segments = Vec::new();

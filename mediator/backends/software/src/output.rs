@@ -6,6 +6,9 @@ use parking_lot::Mutex;
 
 /// Bytes of text that are kept: as many as CUDA keeps by default.
 const BYTES_MAX: usize = 1 << 20;
+/// Bytes of memory for the text and for the length of each call, of which there is at most one per
+/// byte of text.
+pub(crate) const OUTPUT_BYTES: u64 = (BYTES_MAX + BYTES_MAX * size_of::<u16>()) as u64;
 
 /// What the kernels of an address space have printed. When it is full, the texts of the oldest calls
 /// are lost, as in CUDA.
@@ -29,14 +32,19 @@ impl Output {
             return;
         }
         let mut kept = self.text.lock();
-        while kept.bytes.len() + usize::from(length) > BYTES_MAX {
-            let Some(oldest) = kept.calls.pop_front() else {
-                break;
-            };
-            kept.bytes.drain(..usize::from(oldest));
-        }
+        kept.cut(BYTES_MAX - usize::from(length));
+        kept.reserve(usize::from(length));
         kept.bytes.extend(&text[..usize::from(length)]);
         kept.calls.push_back(length);
+    }
+
+    /// Leaves the texts of the last calls, which have together at most `bytes` bytes, and gives
+    /// memory back.
+    pub(crate) fn shrink(&self, bytes: usize) {
+        let mut kept = self.text.lock();
+        kept.cut(bytes);
+        kept.bytes.shrink_to_fit();
+        kept.calls.shrink_to_fit();
     }
 
     /// Takes the oldest `max_bytes` bytes, or all if there are fewer.
@@ -54,7 +62,38 @@ impl Output {
             }
             left -= part;
         }
-        kept.bytes.drain(..count).collect()
+        let taken = kept.bytes.drain(..count).collect();
+        if kept.bytes.is_empty() {
+            // Address spaces whose kernels have printed once keep no memory for it.
+            *kept = Text::default();
+        }
+        taken
+    }
+}
+
+impl Text {
+    /// Drops the texts of the oldest calls until at most `bytes` bytes are left.
+    fn cut(&mut self, bytes: usize) {
+        while self.bytes.len() > bytes {
+            let Some(oldest) = self.calls.pop_front() else {
+                break;
+            };
+            self.bytes.drain(..usize::from(oldest));
+        }
+    }
+
+    /// Makes room for one more call of `length` bytes, by powers of two: for [`BYTES_MAX`] at most.
+    fn reserve(&mut self, length: usize) {
+        let wanted = self.bytes.len() + length;
+        if wanted > self.bytes.capacity() {
+            let more = wanted.next_power_of_two() - self.bytes.len();
+            self.bytes.reserve_exact(more);
+        }
+        let calls = self.calls.len();
+        if calls == self.calls.capacity() {
+            self.calls
+                .reserve_exact((calls + 1).next_power_of_two() - calls);
+        }
     }
 }
 
@@ -72,6 +111,31 @@ mod tests {
         output.add(b"three");
         assert_eq!(output.take(usize::MAX), b"wothree");
         assert_eq!(output.take(9), b"");
+    }
+
+    #[test]
+    fn memory_is_bounded_and_given_back() {
+        let output = Output::default();
+        let bytes = || {
+            let kept = output.text.lock();
+            (kept.bytes.capacity() + kept.calls.capacity() * size_of::<u16>()) as u64
+        };
+        assert_eq!(bytes(), 0);
+        for _ in 0..BYTES_MAX + 9 {
+            output.add(b"x");
+        }
+        assert_eq!(bytes(), OUTPUT_BYTES);
+        output.take(BYTES_MAX - 1);
+        assert_ne!(bytes(), 0, "a byte is left");
+        output.take(1);
+        assert_eq!(bytes(), 0);
+        for _ in 0..BYTES_MAX / 700 * 2 {
+            output.add(&[b'x'; 700]);
+            assert!(bytes() <= OUTPUT_BYTES);
+        }
+        output.shrink(1000);
+        assert_eq!(bytes(), 702);
+        assert_eq!(output.take(usize::MAX).len(), 700);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use crate::address;
 use crate::device::Device;
 use crate::heap::HEAP_BYTES;
+use crate::output::OUTPUT_BYTES;
 use crate::system::System;
 
 /// Bytes from the variables of one module to those of the next.
@@ -19,6 +20,10 @@ pub(crate) const VARIABLES_STRIDE: u64 = 1 << 30;
 /// Bytes of the region for `.const` variables; the region for `.global` variables is no smaller.
 pub(crate) const VARIABLES_BYTES: u64 =
     address::CONST_VARIABLES.end - address::CONST_VARIABLES.start;
+
+/// Bytes of text, at most, that are left when no module prints any more. A program may unload its
+/// module before it asks for the text.
+const OUTPUT_BYTES_LEFT: usize = 64 << 10;
 
 /// What queues and modules share with their address space.
 #[derive(Debug)]
@@ -31,8 +36,8 @@ pub(crate) struct SpaceState {
     pub(crate) mappings: Arc<Mappings>,
     /// What kernels have printed and allocated.
     pub(crate) system: Arc<System>,
-    /// Whether the heap is mapped.
-    heap_mapped: Mutex<bool>,
+    /// How many modules use what `system` has.
+    users: Mutex<Users>,
     /// Ranges for the variables of modules, by number: those in use.
     variables: Mutex<BTreeSet<u64>>,
 }
@@ -57,6 +62,50 @@ impl Drop for VariableRange {
     }
 }
 
+/// Modules that use what the back end provides to kernels.
+#[derive(Debug, Default)]
+struct Users {
+    heap: usize,
+    output: usize,
+}
+
+/// A module that uses the heap or the output of its address space, until it is dropped. The heap and
+/// most of the output go with the last one, because only modules are charged for them.
+#[derive(Debug)]
+pub(crate) struct SystemUse {
+    state: Arc<SpaceState>,
+    allocates: bool,
+    prints: bool,
+}
+
+impl SystemUse {
+    /// Returns the bytes with which the module is charged. They are charged twice where two modules
+    /// of an address space use the same heap or output. That is safe, as a session never has more
+    /// than it is charged for, and rare: linked modules count as one. Otherwise the charge would
+    /// have to pass from a module that is unloaded to another one.
+    pub(crate) fn bytes(&self) -> u64 {
+        let heap = if self.allocates { HEAP_BYTES } else { 0 };
+        let output = if self.prints { OUTPUT_BYTES } else { 0 };
+        heap + output
+    }
+}
+
+impl Drop for SystemUse {
+    fn drop(&mut self) {
+        let (state, mut users) = (&self.state, self.state.users.lock());
+        users.heap -= usize::from(self.allocates);
+        users.output -= usize::from(self.prints);
+        if self.allocates && users.heap == 0 {
+            let heap = address::HEAP.start;
+            state.mappings.change(|table| table.without(heap));
+            state.system.heap.clear();
+        }
+        if self.prints && users.output == 0 {
+            state.system.output.shrink(OUTPUT_BYTES_LEFT);
+        }
+    }
+}
+
 impl SpaceState {
     /// Creates an address space without mappings.
     pub(crate) fn new(device: Arc<Device>, stop: Arc<AtomicBool>) -> Self {
@@ -65,17 +114,32 @@ impl SpaceState {
             stop,
             mappings: Arc::new(Mappings::new(address::MAPPINGS)),
             system: Arc::default(),
-            heap_mapped: Mutex::default(),
+            users: Mutex::default(),
             variables: Mutex::default(),
         }
     }
 
-    /// Maps the heap, unless it is mapped already. It stays as long as the address space.
-    pub(crate) fn map_heap(&self) -> Result<(), String> {
-        let mut mapped = self.heap_mapped.lock();
-        if *mapped {
-            return Ok(());
+    /// Notes that a module is loaded whose kernels allocate memory, or print. The first one that
+    /// allocates maps the heap.
+    pub(crate) fn begin_use(
+        self: &Arc<Self>,
+        allocates: bool,
+        prints: bool,
+    ) -> Result<SystemUse, String> {
+        let mut users = self.users.lock();
+        if allocates && users.heap == 0 {
+            self.map_heap()?;
         }
+        users.heap += usize::from(allocates);
+        users.output += usize::from(prints);
+        Ok(SystemUse {
+            state: Arc::clone(self),
+            allocates,
+            prints,
+        })
+    }
+
+    fn map_heap(&self) -> Result<(), String> {
         let charge = self.device.pool.charge(HEAP_BYTES);
         let charge = charge.ok_or("the device has less memory left")?;
         let memory =
@@ -83,7 +147,7 @@ impl SpaceState {
         let memory = Arc::new(memory.charged(charge));
         let bytes = memory.mapping().bytes();
         let entry = Entry::new(address::HEAP.start, memory, 0, bytes, Access::ReadWrite);
-        *mapped = entry.is_some_and(|entry| self.mappings.change(|table| table.with(entry)));
+        let mapped = entry.is_some_and(|entry| self.mappings.change(|table| table.with(entry)));
         mapped
             .then_some(())
             .ok_or_else(|| String::from("its addresses are taken"))

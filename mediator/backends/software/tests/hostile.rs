@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use causeway_mediator::backend::Module;
+use causeway_mediator::backend::{Module, Space};
 use causeway_protocol::message::Status;
 use support::{Device, kernel};
 
@@ -139,6 +139,22 @@ fn short_sources_that_mean_much_work_are_refused() {
     }
 }
 
+/// None of the functions takes what the calls pass, but each has to be looked at.
+#[test]
+fn calls_through_registers_count_the_parameters_of_every_function() {
+    let arguments = ".param .b64 a,".repeat(999);
+    let given = "a,".repeat(999);
+    let functions: String = (0..40)
+        .map(|n| format!(".func f{n}({arguments}.param .b64 a) {{ ret; }}\n"))
+        .collect();
+    let addresses: String = (0..40).map(|n| format!("mov.u64 %d1, f{n};")).collect();
+    let calls = format!("call %d1, ({given}a), kind;\n").repeat(40);
+    let body = format!("{addresses} {{ .param .b32 a; kind: .callprototype _ (); {calls} }}");
+    let loaded = Device::new(1).load(&kernel(&functions, &body));
+    let error = loaded.err().expect("it is refused");
+    assert!(error.reason.contains("more instructions"), "{error}");
+}
+
 #[test]
 fn loading_ends_with_the_session() {
     let device = Device::new(1);
@@ -166,6 +182,48 @@ fn code_counts_as_memory_of_the_device() {
     );
     drop(module);
     assert_eq!(device.backend.free_bytes(), free);
+}
+
+/// The mediator charges a session what its modules say they take.
+#[test]
+fn heap_and_output_count_as_memory_of_each_module() {
+    const HEAP_BYTES: u64 = 8 << 20;
+    let allocating = kernel(
+        ".extern .func (.param .b64 p) malloc(.param .b64 n);",
+        "{ .param .b64 n; .param .b64 p; st.param.b64 [n], 64; call (p), malloc, (n); }",
+    );
+    let printing = kernel(
+        ".extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 a);",
+        "{ .param .b64 f; .param .b32 r; st.param.b64 [f], %in; call (r), vprintf, (f, f); }",
+    );
+    let mut device = Device::new(1);
+    let free = device.backend.free_bytes();
+    let neither = device.load(&kernel("", "")).unwrap();
+    assert!(neither.memory_bytes() < 1 << 20);
+    drop(neither);
+
+    let first = device.load(&allocating).unwrap();
+    assert!(first.memory_bytes() > HEAP_BYTES);
+    assert_eq!(free - device.backend.free_bytes(), first.memory_bytes());
+    // The second module pays as well, although the heap is there already.
+    let second = device.load(&allocating).unwrap();
+    assert_eq!(second.memory_bytes(), first.memory_bytes());
+    drop(first);
+    let kept = free - device.backend.free_bytes();
+    assert!(kept > HEAP_BYTES, "the second module uses the heap");
+    drop(second);
+    assert_eq!(device.backend.free_bytes(), free, "nobody uses the heap");
+    let again = device.load(&allocating).unwrap();
+    assert!(free - device.backend.free_bytes() > HEAP_BYTES);
+    drop(again);
+
+    let module = device.load(&printing).unwrap();
+    assert!(module.memory_bytes() > 3 << 20, "text and lengths of calls");
+    // What is left when no module pays any more: the last 64 KiB.
+    let text = vec![u32::from_le_bytes(*b"abcd"); 2048];
+    device.run_module(&module, (1, 20), &text, 1).unwrap();
+    drop(module);
+    assert_eq!(device.space.take_output(usize::MAX).len(), 64 << 10);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod support;
 
+use causeway_protocol::Access;
 use support::{Device, kernel};
 
 /// Declares the functions of CUDA's device run-time library that wait for the grid.
@@ -101,6 +102,40 @@ fn a_fault_of_one_block_ends_all() {
     let module = device.load(&kernel("", &body)).unwrap();
     let fault = device.run_module(&module, (8, 64), &[], 512).unwrap_err();
     assert!(fault.text.contains("block (3,0,0)"), "{fault}");
+}
+
+/// The fault stops the launch in the first turn of the first block.
+#[test]
+fn a_launch_that_is_stopped_gives_no_block_another_turn() {
+    let blocks = 1000;
+    let body = format!(
+        "mov.u32 %r1, %ctaid.x; setp.eq.u32 %p1, %r1, 0; @%p1 st.global.u32 [24], %r1;\n\
+         mov.u32 %r2, 1; st.global.u32 [%o], %r2; {INLINE}"
+    );
+    let mut device = Device::new(2);
+    let module = device.load(&kernel("", &body)).unwrap();
+    let out = device.buffer(4 * u64::from(blocks), Access::ReadWrite);
+    let given = [out.va.to_le_bytes(), out.va.to_le_bytes()].concat();
+    let shape = ([blocks, 1, 1], [1, 1, 1], 0);
+    let fault = device.launch(&module, "k", shape, &given).unwrap_err();
+    assert!(fault.text.contains("block (0,0,0)"), "{fault}");
+    assert_eq!(out.words(blocks as usize).iter().sum::<u32>(), 0);
+}
+
+/// Registers of these blocks take 28 MiB. What else the back end keeps for them takes four times as
+/// much.
+#[test]
+fn what_blocks_take_beside_registers_counts_too() {
+    let text = format!(
+        ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k() {{\n\
+         .reg .b32 %tid; mov.u32 %tid, %tid.x; {INLINE} ret; }}"
+    );
+    let mut device = Device::new(1);
+    let module = device.load(&text).unwrap();
+    let mut run = |blocks| device.launch(&module, "k", ([blocks, 1, 1], [1, 1, 1], 0), &[]);
+    run(100).unwrap();
+    let fault = run(25_000).unwrap_err();
+    assert!(fault.text.contains("trap"), "{fault}");
 }
 
 #[test]

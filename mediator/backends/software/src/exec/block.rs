@@ -86,6 +86,11 @@ impl<'l> BlockRunner<'l> {
         }
     }
 
+    /// Returns the bytes that the runner of a block of `warps` warps takes.
+    pub(super) fn bytes(warps: usize) -> usize {
+        size_of::<Self>() + warps * Warp::BYTES
+    }
+
     /// Thread-instructions executed so far.
     pub(super) fn instructions(&self) -> u64 {
         self.warps.iter().map(|warp| warp.instructions).sum()

@@ -11,13 +11,15 @@ use parking_lot::{Condvar, Mutex};
 use super::context::Area;
 use super::fault::BlockFault;
 use super::grid::{Grid, Multiprocessors};
+use super::together;
 use crate::address;
 use crate::clock;
 use crate::program::Program;
 use crate::registers::WARP;
 use crate::system::System;
 
-/// Registers, local and shared memory of blocks that are alive at once, in bytes, at most.
+/// Registers, local and shared memory of blocks that are alive at once, with what the back end keeps
+/// of each block, in bytes, at most.
 const TOGETHER_BYTES_MAX: u64 = 128 << 20;
 /// Warps of blocks that are alive at once, at most.
 const TOGETHER_WARPS_MAX: u64 = 1 << 15;
@@ -225,8 +227,10 @@ impl Drop for Shift<'_> {
 /// Returns whether all blocks of a launch may be alive at once.
 fn fits_together(program: &Program, grid: &Grid) -> bool {
     let blocks = grid.blocks();
-    let warps = blocks.saturating_mul(grid.threads.len() as u64);
-    let bytes = footprint_bytes(program, &grid.shape).saturating_mul(blocks);
+    let block_warps = grid.threads.len();
+    let block_bytes = footprint_bytes(program, &grid.shape) + together::overhead_bytes(block_warps);
+    let warps = blocks.saturating_mul(block_warps as u64);
+    let bytes = block_bytes.saturating_mul(blocks);
     warps <= TOGETHER_WARPS_MAX && bytes <= TOGETHER_BYTES_MAX
 }
 

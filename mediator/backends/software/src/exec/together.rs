@@ -24,22 +24,32 @@ pub(super) fn work(launch: &Launch, arena: &mut ThreadArena) {
         alive.push(runner);
     }
     let mut instructions = 0;
-    while !alive.is_empty() && !launch.is_stopped() {
+    while !alive.is_empty() {
         alive.retain_mut(|runner| {
-            let going = runner.round().unwrap_or_else(|fault| {
-                launch.fail(&fault);
+            // There can be many blocks: one that is stopped gets not even one more turn.
+            let going = if launch.is_stopped() {
                 Round::Ended
-            });
+            } else {
+                runner.round().unwrap_or_else(|fault| {
+                    launch.fail(&fault);
+                    Round::Ended
+                })
+            };
             if going == Round::Ended {
                 instructions += runner.instructions();
             }
             going == Round::Going
         });
     }
-    instructions += alive.iter().map(BlockRunner::instructions).sum::<u64>();
     shift.thread_instructions = instructions;
     drop(alive);
     arena.trim();
+}
+
+/// Returns the bytes that a block of `warps` warps takes at most beside its registers, local and
+/// shared memory: its runner, and what each of the three is rounded up by.
+pub(super) fn overhead_bytes(warps: usize) -> u64 {
+    (BlockRunner::bytes(warps) + 3 * size_of::<Row>()) as u64
 }
 
 /// Sizes that keep the memory of each block aligned.

@@ -9,7 +9,7 @@ use super::groups::{Group, Groups, State, merge};
 use super::{call, converge};
 use crate::limits::BARRIERS;
 use crate::program::{Action, BarrierKind, Op, Program, Step};
-use crate::registers::FrameBytes;
+use crate::registers::{FrameBytes, WARP};
 
 /// Backward branches after which other groups, and other warps, get their turn.
 const SLICE_BRANCHES: u32 = 4096;
@@ -56,6 +56,9 @@ enum Turn {
 }
 
 impl Warp {
+    /// Bytes of a warp, with those of its groups.
+    pub(super) const BYTES: usize = size_of::<Self>() + WARP * size_of::<Group>();
+
     /// A warp with room for all the groups it can have. With `short` slices, other warps get their
     /// turn soon if it waits for them.
     pub(super) fn new(number: u32, short: bool) -> Self {
@@ -67,7 +70,7 @@ impl Warp {
                 SLICE_BRANCHES
             },
             groups: Groups {
-                waiting: Vec::with_capacity(32),
+                waiting: Vec::with_capacity(WARP),
                 running: 0,
             },
             instructions: 0,

@@ -184,6 +184,8 @@ impl<'a> ProgramBuilder<'a> {
             self.take(1, line)?;
             let function = self.functions.all[*key].1;
             if (function.results.len(), function.parameters.len()) == counts {
+                // The signature is made anew, and compared with what is passed.
+                self.take(counts.0 + counts.1, line)?;
                 let (number, signature) = self.member(caller, *key)?;
                 callees.push((Functions::address(*key), number, signature));
             }
