@@ -1,0 +1,200 @@
+"""The clients: what is installed, which of their tests run, and how."""
+
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import urllib.request
+import venv
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+TINYGRAD = "tinygrad-0.14.0"
+CUDARC = "cudarc-0.19.10"
+CUDARC_SHA256 = "7359bf1de037ddada72729c3acec9b040f3468400c6e9e740b01ba0cd2e89562"
+CUDARC_FEATURES = "std,driver,nvrtc,dynamic-loading,cuda-12090,f16"
+
+# These compare times of a GPU, which a processor's differ from by chance.
+CUDARC_TIMINGS = [
+    "test_pinned_copy_is_faster",
+    "test_default_pinned_host_reads_are_faster_than_write_combined",
+    "test_par_launch",
+]
+
+
+class Missing(Exception):
+    """The machine lacks something that the run needs."""
+
+
+class Setup:
+    """Where things lie: the command, the virtual environment, results."""
+
+    def __init__(self, binary, work):
+        self.binary, self.work = binary, work
+        self.results = work / "results"
+        shutil.rmtree(self.results, ignore_errors=True)
+        self.results.mkdir(parents=True)
+        self.python = work / "venv/bin/python"
+        self.install()
+
+    def install(self):
+        """Makes the virtual environment anew if requirements.txt has changed."""
+        wanted = (HERE / "requirements.txt").read_text(encoding="utf-8")
+        mark = self.work / "venv/installed.txt"
+        if mark.exists() and mark.read_text(encoding="utf-8") == wanted:
+            return
+        if sys.version_info[:2] != (3, 11):
+            raise Missing(f"the versions are those of Python 3.11, and this is {sys.version}")
+        venv.create(self.work / "venv", clear=True, with_pip=True)
+        # Without dependencies: nvJitLink stays out, so that numba emits PTX.
+        self.pip("install", "--no-deps", "-r", HERE / "requirements.txt")
+        mark.write_text(wanted, encoding="utf-8")
+
+    def pip(self, *arguments):
+        must([self.python, "-m", "pip", "-q", *arguments], "packages from PyPI")
+
+    def causeway(self, name, command, directory, environment, limit_s):
+        """Runs a command through `causeway cuda`. Returns its exit status, -1 after the limit."""
+        variables = dict(os.environ, PYTHONNOUSERSITE="1", XDG_CACHE_HOME=str(self.work / "cache"))
+        variables.update(environment, CAUSEWAY_CUDA_LOG=str(self.results / f"{name}.log"))
+        variables.pop("PYTHONPATH", None)
+        with open(self.results / f"{name}.out", "wb") as out:
+            program = [self.binary, "cuda", "--processes", "16", "--", *command]
+            child = subprocess.Popen(program, cwd=directory, env=variables, stdout=out, stderr=out)
+            try:
+                return child.wait(limit_s)
+            except subprocess.TimeoutExpired:
+                return stop(child)
+
+
+def stop(child):
+    """Ends the command, which ends its program. Returns -1."""
+    child.terminate()
+    try:
+        child.wait(30)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+    return -1
+
+
+def must(command, what, **options):
+    try:
+        subprocess.run(command, check=True, **options)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise Missing(f"{what} are missing, or cannot be fetched or built: {error}") from error
+
+
+def unpack(archive, directory):
+    shutil.rmtree(directory, ignore_errors=True)
+    with tarfile.open(archive) as file:
+        file.extractall(directory.parent, filter="data")
+
+
+class Unittest:
+    """Modules of Python test cases. Each module has a process of its own."""
+
+    limit_s = 180
+
+    def __init__(self, name, parts, skips_max, environment, directory):
+        self.name, self.parts, self.skips_max = name, parts, skips_max
+        self.environment, self.directory = environment, directory
+
+    def prepare(self, setup):
+        directory = setup.work / TINYGRAD
+        # Its tests are in the archive of its source alone.
+        if self.directory != "." and not directory.exists():
+            package, version = TINYGRAD.split("-")
+            setup.pip("download", "--no-deps", "--no-binary", ":all:", "-d", setup.work,
+                      f"{package}=={version}")
+            unpack(setup.work / f"{TINYGRAD}.tar.gz", directory)
+
+    def run(self, setup, module):
+        name = f"{self.name}.{module}"
+        lines = setup.results / f"{name}.json"
+        lines.touch()
+        command = [setup.python, HERE / "run_unittest.py", lines, module]
+        directory = setup.work / self.directory
+        status = setup.causeway(name, command, directory, self.environment, self.limit_s)
+        return unittest_results(module, lines.read_text(encoding="utf-8"), status)
+
+
+def unittest_results(module, text, status):
+    """Returns test -> (result, reason), with a failure for what ended the process."""
+    tests = {}
+    for line in map(json.loads, text.splitlines()):
+        tests[line["test"]] = (line["result"], line.get("reason", ""))
+    ending = "the time limit" if status == -1 else f"exit status {status}"
+    for test, (result, _) in tests.items():
+        if result == "started":
+            tests[test] = ("failed", f"ended the process: {ending}")
+    if status != 0 or not tests:
+        tests[module] = ("failed", f"the module ended with {ending} and {len(tests)} results")
+    return tests
+
+
+class Cudarc:
+    """The crate's unit tests of the driver API and NVRTC, in one process."""
+
+    name, parts, skips_max, limit_s = "cudarc", ["driver,nvrtc"], 5, 300
+
+    def prepare(self, setup):
+        directory = setup.work / CUDARC
+        if not directory.exists():
+            unpack(self.crate(setup), directory)
+        features = ["--no-default-features", "--features", CUDARC_FEATURES]
+        target = dict(os.environ, CARGO_TARGET_DIR=str(setup.work / "cudarc-target"))
+        command = ["cargo", "test", "-q", "--locked", "--lib", "--no-run", *features]
+        must(command, "cargo and crates from crates.io", cwd=directory, env=target)
+        deps = setup.work / "cudarc-target/debug/deps"
+        programs = [p for p in deps.glob("cudarc-*") if not p.suffix]
+        self.program = max(programs, key=lambda path: path.stat().st_mtime)
+        self.libraries = setup.work / "cudarc-libraries"
+        self.libraries.mkdir(exist_ok=True)
+        for library in (setup.work / "venv").glob("lib/*/site-packages/nvidia/cuda_nvrtc/lib/*.so.*"):
+            for name in (library.name, re.sub(r"\.so\..*", ".so", library.name)):
+                (self.libraries / name).unlink(missing_ok=True)
+                (self.libraries / name).symlink_to(library)
+
+    def crate(self, setup):
+        archive = setup.work / f"{CUDARC}.crate"
+        url = f"https://static.crates.io/crates/cudarc/{CUDARC}.crate"
+        try:
+            urllib.request.urlretrieve(url, archive)
+        except OSError as error:
+            raise Missing(f"{url} cannot be fetched: {error}") from error
+        if hashlib.sha256(archive.read_bytes()).hexdigest() != CUDARC_SHA256:
+            raise Missing(f"{archive} is not the crate of this name: its SHA-256 differs")
+        return archive
+
+    def run(self, setup, part):
+        skips = [word for test in CUDARC_TIMINGS for word in ("--skip", test)]
+        command = [self.program, "--test-threads=2", *skips]
+        environment = {"LD_LIBRARY_PATH": str(self.libraries)}
+        status = setup.causeway(self.name, command, setup.work, environment, self.limit_s)
+        output = (setup.results / f"{self.name}.out").read_text(errors="replace")
+        words = {"ok": "passed", "FAILED": "failed", "ignored": "skipped"}
+        found = re.findall(r"^test (\S+) .*?\.\.\. (ok|FAILED|ignored)", output, re.MULTILINE)
+        tests = {test: (words[result], "see cudarc.out") for test, result in found}
+        # Rust's test programs end with 101 if a test fails, and print a summary in any case.
+        if status not in (0, 101) or "test result:" not in output or not tests:
+            tests[part] = ("failed", f"the program ended with exit status {status}")
+        return tests
+
+
+def modules(name):
+    lines = (HERE / name).read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+CLIENTS = [
+    Unittest("tinygrad-cuda", ["test_tiny"], 2, {"DEV": "CUDA"}, f"{TINYGRAD}/test"),
+    Unittest("tinygrad-ptx", ["test_tiny"], 2, {"DEV": "CUDA:PTX"}, f"{TINYGRAD}/test"),
+    Cudarc(),
+    Unittest("numba-cuda", modules("numba-cuda.txt"), 39, {}, "."),
+]
