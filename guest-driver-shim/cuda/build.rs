@@ -18,6 +18,11 @@ const IMPLEMENTATION: &str = "extern \"C\" fn ";
 /// What a macro looks like that defines functions.
 const BY_MACRO: &str = "extern \"C\" fn $";
 
+/// Functions that `cuda.h` calls by the name of another one from a version of CUDA on: that name,
+/// the version, and the function.
+const RENAMED: [(&str, u32, &str); 1] =
+    [("cuGraphInstantiate", 11040, "cuGraphInstantiateWithFlags")];
+
 /// Registers of the first six arguments (System V ABI for x86-64, figure 3.4).
 const REGISTERS: [&str; 6] = ["rdi", "rsi", "rdx", "rcx", "r8", "r9"];
 
@@ -173,6 +178,7 @@ fn symbols(exports: &[Export<'_>]) -> String {
     let mut found: Vec<_> = exports
         .iter()
         .filter_map(|export| Some((export.base(), export.version?, export.name)))
+        .chain(RENAMED.map(|(base, version, name)| ((base, false), version, name)))
         .collect();
     found.sort_unstable();
     let mut text = String::from("symbols! {\n");

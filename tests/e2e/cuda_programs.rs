@@ -120,6 +120,16 @@ fn signals_are_passed_on_and_the_program_decides_when_it_ends() {
 }
 
 #[test]
+fn a_signal_ends_a_program_that_knows_nothing_of_signals() {
+    let scratch = Scratch::new();
+    let script = "echo ready >&2; exec sleep 100";
+    let running = start(&scratch, GPU, &["sh", "-c", script]);
+    await_output(&running, "ready", 1);
+    running.signal(Signal::TERM);
+    assert_eq!(running.finish().code, 143);
+}
+
+#[test]
 fn a_program_can_use_a_server_that_runs_already() {
     let server = Scratch::new();
     let running = server.start(&["serve", "--socket", "socket", "--gpu", GPU[1]]);

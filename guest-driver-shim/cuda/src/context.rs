@@ -52,10 +52,19 @@ thread_local! {
     static STACK: RefCell<Vec<Arc<Context>>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Calls `use_stack` with the contexts of the calling thread. A thread whose end has begun has none:
+/// destructors of static objects of a program run that late.
+#[inline]
+fn on_stack<T>(use_stack: impl FnOnce(&mut Vec<Arc<Context>>) -> T) -> Answer<T> {
+    STACK
+        .try_with(|stack| use_stack(&mut stack.borrow_mut()))
+        .map_err(|_| Code::DEINITIALIZED)
+}
+
 /// Returns the current context of the calling thread.
 #[inline]
 pub(crate) fn current(_: &Driver) -> Answer<Arc<Context>> {
-    let context = STACK.with_borrow(|stack| stack.last().cloned());
+    let context = on_stack(|stack| stack.last().cloned())?;
     let Some(context) = context else {
         // The thread that calls host functions has none.
         host_function::refuse_within()?;
@@ -97,11 +106,11 @@ impl Driver {
         }
     }
 
-    fn create_context(&self, is_primary: bool, flags: u32) -> Answer<Arc<Context>> {
+    fn create_context(&self, flags: u32) -> Answer<Arc<Context>> {
         if flags & !FLAGS != 0 {
             return Err(Code::INVALID_VALUE);
         }
-        let context = Arc::new(Context::new(is_primary, flags));
+        let context = Arc::new(Context::new(false, flags));
         let mut contexts = self.contexts.lock();
         contexts.table.put(context.handle, Arc::clone(&context));
         Ok(context)
@@ -127,10 +136,9 @@ fn create_current(context: Out<usize>, flags: u32, device: i32) -> u32 {
         if context.is_null() {
             return Err(Code::INVALID_VALUE);
         }
-        let made = driver.create_context(false, flags)?;
+        let made = driver.create_context(flags)?;
         context.set(made.handle)?;
-        STACK.with_borrow_mut(|stack| stack.push(made));
-        Ok(())
+        on_stack(|stack| stack.push(made))
     })
 }
 
@@ -173,16 +181,17 @@ extern "C" fn cuCtxCreate_v4(
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxDestroy_v2(context: usize) -> u32 {
     call(|driver| {
+        host_function::refuse_within()?;
         let found = find(driver, context)?;
         if found.is_primary {
             return Err(Code::INVALID_CONTEXT);
         }
         driver.tear_down(&found);
-        STACK.with_borrow_mut(|stack| {
+        on_stack(|stack| {
             if stack.last().is_some_and(|last| last.handle == context) {
                 stack.pop();
             }
-        });
+        })?;
         driver.check_sticky()
     })
 }
@@ -194,18 +203,17 @@ extern "C" fn cuCtxSetCurrent(context: usize) -> u32 {
             0 => None,
             handle => Some(find(driver, handle)?),
         };
-        STACK.with_borrow_mut(|stack| {
+        on_stack(|stack| {
             stack.pop();
             stack.extend(found);
-        });
-        Ok(())
+        })
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxGetCurrent(context: Out<usize>) -> u32 {
     call(|_| {
-        let top = STACK.with_borrow(|stack| stack.last().map(|top| top.handle));
+        let top = on_stack(|stack| stack.last().map(|top| top.handle))?;
         context.set(top.unwrap_or(0))
     })
 }
@@ -214,15 +222,14 @@ extern "C" fn cuCtxGetCurrent(context: Out<usize>) -> u32 {
 extern "C" fn cuCtxPushCurrent_v2(context: usize) -> u32 {
     call_unless_faulted(|driver| {
         let found = find(driver, context)?;
-        STACK.with_borrow_mut(|stack| stack.push(found));
-        Ok(())
+        on_stack(|stack| stack.push(found))
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxPopCurrent_v2(context: Out<usize>) -> u32 {
     call(|_| {
-        let top = STACK.with_borrow_mut(Vec::pop);
+        let top = on_stack(Vec::pop)?;
         context.set_if_wanted(top.ok_or(Code::INVALID_CONTEXT)?.handle);
         Ok(())
     })
@@ -372,19 +379,22 @@ extern "C" fn cuCtxResetPersistingL2Cache() -> u32 {
 extern "C" fn cuDevicePrimaryCtxRetain(context: Out<usize>, device: i32) -> u32 {
     call_unless_faulted(|driver| {
         driver.device_of(device)?;
-        let existing = driver.contexts.lock().primary.clone();
-        let primary = match existing {
-            Some(primary) => primary,
+        if context.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        // Held throughout, so that nobody else makes or ends the context meanwhile.
+        let mut contexts = driver.contexts.lock();
+        let primary = match &contexts.primary {
+            Some(primary) => Arc::clone(primary),
             None => {
-                let flags = driver.contexts.lock().primary_flags;
-                driver.create_context(true, flags)?
+                let made = Arc::new(Context::new(true, contexts.primary_flags));
+                contexts.table.put(made.handle, Arc::clone(&made));
+                contexts.primary = Some(Arc::clone(&made));
+                made
             }
         };
-        context.set(primary.handle)?;
-        let mut contexts = driver.contexts.lock();
-        contexts.primary = Some(primary);
         contexts.retained += 1;
-        Ok(())
+        context.set(primary.handle)
     })
 }
 
@@ -392,6 +402,7 @@ extern "C" fn cuDevicePrimaryCtxRetain(context: Out<usize>, device: i32) -> u32 
 extern "C" fn cuDevicePrimaryCtxRelease_v2(device: i32) -> u32 {
     call(|driver| {
         driver.device_of(device)?;
+        host_function::refuse_within()?;
         let mut contexts = driver.contexts.lock();
         if contexts.retained == 0 {
             return Err(Code::INVALID_CONTEXT);
@@ -411,8 +422,9 @@ extern "C" fn cuDevicePrimaryCtxRelease_v2(device: i32) -> u32 {
 extern "C" fn cuDevicePrimaryCtxReset_v2(device: i32) -> u32 {
     call(|driver| {
         driver.device_of(device)?;
+        host_function::refuse_within()?;
+        // Those that retain it still release it.
         let mut contexts = driver.contexts.lock();
-        contexts.retained = 0;
         let ended = contexts.primary.take();
         drop(contexts);
         if let Some(primary) = ended {

@@ -141,21 +141,19 @@ macro_rules! same {
 /// Defines the table of all functions that `cuGetProcAddress` finds, in the order of their fields.
 macro_rules! symbols {
     ($($base:literal $version:literal $per_thread:literal $name:ident)*) => {
-        /// Declares all functions for their addresses only: they are called by programs, which
-        /// know their arguments.
-        mod addresses {
-            unsafe extern "C" {
-                $(pub(super) fn $name();)*
-            }
-        }
-
         /// All functions that `cuGetProcAddress` finds: by name, those for per-thread default
         /// streams last, by version.
         pub(crate) static SYMBOLS: &[Symbol] = &[$(Symbol {
             base: $base,
             version: $version,
             is_per_thread: $per_thread,
-            function: addresses::$name,
+            function: {
+                // Declared for its address only: programs call it, which know its arguments.
+                unsafe extern "C" {
+                    fn $name();
+                }
+                $name
+            },
         }),*];
     };
 }

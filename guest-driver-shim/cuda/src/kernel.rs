@@ -31,6 +31,9 @@ pub(crate) mod attribute {
 
 /// Attribute of devices: shared memory of a block without opting in for more, in bytes.
 const SHARED_BYTES: u32 = 8;
+/// Registers of a block, of all GPUs since compute capability 3.0 (CUDA C++ Programming Guide,
+/// "Technical Specifications").
+const BLOCK_REGISTERS: u64 = 65_536;
 /// Attributes of devices: largest block and grid.
 const BLOCK_MAX: [u32; 3] = [2, 3, 4];
 const GRID_MAX: [u32; 3] = [5, 6, 7];
@@ -176,8 +179,19 @@ impl Kernel {
             return Err(Code::INVALID_VALUE);
         }
         match threads > self.amount(attribute::BLOCK_THREADS_MAX) {
-            true => Err(Code::LAUNCH_OUT_OF_RESOURCES),
+            true => Err(self.too_many(threads)),
             false => Ok(()),
+        }
+    }
+
+    /// Returns why `threads` threads of a block are too many: there are not so many registers, or
+    /// the kernel says so itself (`.maxntid`).
+    #[cold]
+    fn too_many(&self, threads: u32) -> Code {
+        let registers = u64::from(self.amount(attribute::REGISTERS)).next_multiple_of(8);
+        match registers * u64::from(threads) > BLOCK_REGISTERS {
+            true => Code::LAUNCH_OUT_OF_RESOURCES,
+            false => Code::INVALID_VALUE,
         }
     }
 

@@ -5,7 +5,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::mem::{MaybeUninit, offset_of};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
-use std::process;
+use std::os::unix::process::CommandExt;
+use std::process::{self, Command};
 
 use vmm_sys_util::signal::{block_signal, create_sigset, unblock_signal};
 
@@ -74,6 +75,21 @@ impl Signals {
         // SAFETY: the descriptor is fresh, and nobody else knows of it.
         let file = unsafe { File::from_raw_fd(fd) };
         Ok(Self { file, blocked })
+    }
+
+    /// Makes the process that `command` starts receive the signals that this object blocks. Without
+    /// it, the process has them blocked, too.
+    pub fn let_through(&self, command: &mut Command) {
+        let blocked = self.blocked.clone();
+        let unblock = move || {
+            let failed = blocked
+                .iter()
+                .find(|signal| unblock_signal(**signal).is_err());
+            failed.map_or(Ok(()), |_| Err(io::Error::from_raw_os_error(libc::EINVAL)))
+        };
+        // SAFETY: between fork and exec, the closure only makes system calls and reads memory that
+        // it owns.
+        unsafe { command.pre_exec(unblock) };
     }
 
     /// Returns the number of a signal that has arrived and was not taken yet; `None` if there is

@@ -78,7 +78,7 @@ pub fn run(arguments: &CudaArguments) -> Result<ExitCode, Failure> {
             (Some(server), socket)
         }
     };
-    let program = Program::start(&arguments.program, folder.path(), &socket)?;
+    let program = Program::start(&arguments.program, folder.path(), &socket, &signals)?;
     // Only now, because the program inherits its limit from this process.
     raise_descriptor_limit();
     let code = program.wait(signals);

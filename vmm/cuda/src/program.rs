@@ -20,17 +20,24 @@ pub struct Program(Child);
 
 impl Program {
     /// Starts `words[0]` with the other words as arguments. It finds the library in `folder` and
-    /// the server at `socket`.
-    pub fn start(words: &[OsString], folder: &Path, socket: &Path) -> Result<Self, Failure> {
+    /// the server at `socket`, and receives the signals that `signals` blocks here.
+    pub fn start(
+        words: &[OsString],
+        folder: &Path,
+        socket: &Path,
+        signals: &Signals,
+    ) -> Result<Self, Failure> {
         let Some((program, arguments)) = words.split_first() else {
             return Err(Failure::usage("PROGRAM is missing"));
         };
         let path = std::env::var_os("LD_LIBRARY_PATH");
-        let child = Command::new(program)
+        let mut command = Command::new(program);
+        command
             .args(arguments)
             .env("CAUSEWAY_SOCKET", socket)
-            .env("LD_LIBRARY_PATH", prepended(folder, path.as_deref()))
-            .spawn();
+            .env("LD_LIBRARY_PATH", prepended(folder, path.as_deref()));
+        signals.let_through(&mut command);
+        let child = command.spawn();
         child
             .map(Self)
             .map_err(|e| Failure::usage_from("PROGRAM", &program.to_string_lossy(), e))

@@ -17,6 +17,8 @@ const UPLOAD: u64 = 2;
 const FLAGS: u64 = 1 | UPLOAD | 8;
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH`
 const DEVICE_LAUNCH: u64 = 4;
+/// Release of memory at a launch by the device.
+const NO_DEVICE_LAUNCH: u64 = 1 | DEVICE_LAUNCH;
 /// `CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE`
 const INVALID_STRUCTURE: u32 = 2;
 
@@ -35,6 +37,8 @@ pub(crate) fn find(driver: &Driver, handle: usize) -> Answer<Arc<Executable>> {
 fn check_flags(flags: u64) -> Answer {
     match flags {
         flags if flags & !(FLAGS | DEVICE_LAUNCH) != 0 => Err(Code::INVALID_VALUE),
+        // The device cannot free memory of the graph.
+        flags if flags & NO_DEVICE_LAUNCH == NO_DEVICE_LAUNCH => Err(Code::INVALID_VALUE),
         flags if flags & DEVICE_LAUNCH != 0 => Err(Code::NOT_SUPPORTED),
         _ => Ok(()),
     }

@@ -14,11 +14,11 @@ use crate::ring::Number;
 /// Size of the chunks that the pool divides.
 const CHUNK_BYTES: u64 = 32 << 20;
 /// Most pieces and free ranges of divided chunks.
-const BLOCKS: usize = 1 << 15;
+const BLOCKS: usize = 1 << 17;
 /// Most chunks, and pieces larger than a chunk.
-const CHUNKS: usize = 1 << 11;
+const CHUNKS: usize = 1 << 13;
 /// Stack of the thread that makes the pool's storage, which is large.
-const STACK_BYTES: usize = 32 << 20;
+const STACK_BYTES: usize = 64 << 20;
 
 type Storage = PoolStorage<'static, BLOCKS, CHUNKS>;
 

@@ -99,8 +99,14 @@ fn check(driver: &Driver, area: Area, element: Element) -> Answer<bool> {
     let row_bytes = area.width.checked_mul(element_bytes).ok_or(wrong)?;
     let rows = area.pitch.checked_mul(area.height - 1).ok_or(wrong)?;
     let last = area.start.checked_add(rows).ok_or(wrong)?;
-    let is_aligned = (area.start | area.pitch).is_multiple_of(element_bytes);
-    let overlaps = area.height > 1 && area.pitch < row_bytes;
+    // One row has no next one.
+    let pitch = if area.height > 1 {
+        area.pitch
+    } else {
+        row_bytes
+    };
+    let is_aligned = (area.start | pitch).is_multiple_of(element_bytes);
+    let overlaps = pitch < row_bytes;
     if !is_aligned || overlaps {
         return Err(wrong);
     }

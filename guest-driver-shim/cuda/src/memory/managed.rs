@@ -175,6 +175,24 @@ extern "C" fn cuMemAdvise_v2(address: u64, bytes: usize, advice: u32, location: 
     })
 }
 
+/// Work of all streams is in one order, so that memory that is attached to one of them needs nothing.
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamAttachMemAsync(
+    stream: usize,
+    address: u64,
+    _bytes: usize,
+    flags: u32,
+) -> u32 {
+    call_in_context(|driver, context| {
+        stream::find(driver, context, stream)?;
+        // Global, host, or this stream alone.
+        if !matches!(flags, 1 | 2 | 4) {
+            return Err(Code::INVALID_VALUE);
+        }
+        with_advice(driver, address, 1, |_| Ok(()))
+    })
+}
+
 #[unsafe(no_mangle)]
 extern "C" fn cuMemPrefetchAsync(address: u64, bytes: usize, device: i32, stream: usize) -> u32 {
     call_in_context(|driver, context| {

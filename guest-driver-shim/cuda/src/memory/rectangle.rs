@@ -14,7 +14,7 @@ const NODE_ROWS_MAX: u64 = 1 << 16;
 
 /// One side in three dimensions. Returns where it begins and how far its rows are apart.
 fn side(given: CopySide, shape: (u64, u64, u64)) -> Answer<Side> {
-    let (width, height, depth) = shape;
+    let (width, height, _) = shape;
     let base = match given.memory_type {
         // Host; device or unified.
         1 => given.host,
@@ -24,7 +24,7 @@ fn side(given: CopySide, shape: (u64, u64, u64)) -> Answer<Side> {
         _ => return Err(Code::INVALID_VALUE),
     };
     let pitch = match given.pitch {
-        0 if height <= 1 && depth <= 1 => width,
+        0 if height <= 1 && given.height <= 1 => width,
         pitch => pitch,
     };
     let rows = match given.height {
