@@ -3,7 +3,7 @@
 //!
 //! The driver is trusted to refuse code that is not valid. It is not trusted to stay within an
 //! image whose headers point outside, and it must never get the wrapper that compilers put around a
-//! fat binary, which holds pointers.
+//! fat binary, which holds pointers. It never gets compressed code, in which nothing can be checked.
 
 mod elf;
 mod fatbin;
@@ -13,6 +13,10 @@ use causeway_mediator::backend::ModuleError;
 pub(crate) use elf::Cubin;
 use fatbin::Fatbin;
 
+/// PTX, at most, in bytes. The driver's compiler takes 200 to 330 times the text in memory, and
+/// cannot be interrupted.
+const PTX_BYTES_MAX: usize = 16 << 20;
+
 /// The part of a guest's image that the driver is to load.
 #[derive(Debug)]
 pub(crate) enum Image<'a> {
@@ -20,8 +24,6 @@ pub(crate) enum Image<'a> {
     Ptx(Vec<u8>),
     /// Compiled code for one architecture.
     Cubin(Cubin<'a>),
-    /// A fat binary with one entry, which is compressed.
-    Compressed(Vec<u8>),
 }
 
 /// Returns the refusal of an image for `reason`, without a line.
@@ -33,7 +35,8 @@ pub(crate) fn refused(reason: impl Into<String>) -> ModuleError {
 /// sm_90) can execute.
 ///
 /// # Errors
-/// [`ModuleError`]: the format is not known, a header points outside, or no code is for this GPU.
+/// [`ModuleError`]: the format is not known, a header points outside, no code is for this GPU, or PTX
+/// is too long.
 pub(crate) fn classify(image: &[u8], architecture: u32) -> Result<Image<'_>, ModuleError> {
     if image.starts_with(elf::MAGIC) {
         let cubin = Cubin::parse(image)?;
@@ -56,6 +59,13 @@ fn ptx(image: &[u8]) -> Result<Vec<u8>, ModuleError> {
             "the image is neither PTX (text with a .version directive), nor a cubin (an ELF file), \
              nor a fat binary",
         ));
+    }
+    if text.len() > PTX_BYTES_MAX {
+        return Err(refused(format!(
+            "the PTX has {} bytes: back end cuda takes {PTX_BYTES_MAX} at most; \
+             give a cubin, or several modules",
+            text.len()
+        )));
     }
     let mut copy = Vec::with_capacity(text.len() + 1);
     copy.extend_from_slice(text);
@@ -104,6 +114,23 @@ mod tests {
             let refused = classify(image, 90).unwrap_err();
             assert!(refused.reason.contains("neither PTX"), "{refused}");
         }
+    }
+
+    #[test]
+    fn ptx_is_limited_and_cubins_are_not() {
+        let mut text = b".version 7.0\n".to_vec();
+        text.resize(PTX_BYTES_MAX, b' ');
+        assert!(matches!(classify(&text, 90), Ok(Image::Ptx(_))));
+        text.push(b' ');
+        let fat = fatbin::tests::fatbin(&[(1, 80, false, &text)]);
+        for image in [&text[..], &fat] {
+            let refused = classify(image, 90).unwrap_err().reason;
+            for part in ["the PTX has 16777217 bytes", "16777216 at most"] {
+                assert!(refused.contains(part), "{refused}");
+            }
+        }
+        let code = elf::tests::cubin(90, 7, &[(".text.k", 1, 2, 17 << 20)]);
+        assert!(matches!(classify(&code, 90), Ok(Image::Cubin(_))));
     }
 
     proptest! {

@@ -120,7 +120,6 @@ fn load_image(state: &SpaceState, image: Image<'_>) -> Result<(LoadedModule, u64
                 }
             }
         }
-        Image::Compressed(bytes) => load_measured(state, &bytes),
     }
 }
 
@@ -271,6 +270,18 @@ fn check_local(name: &str, bytes: u32, threads: u64) -> Result<(), ModuleError> 
     )))
 }
 
+/// Refuses variables that are larger than the memory that their module is charged for: the guest
+/// would reach what it has not been given.
+fn check_variable(name: &str, bytes: u64, module_bytes: u64) -> Result<(), ModuleError> {
+    if bytes <= module_bytes {
+        return Ok(());
+    }
+    Err(refused(format!(
+        "variable `{name}` has {bytes} bytes, and its module only {module_bytes}: \
+         it is not given to the guest"
+    )))
+}
+
 /// Threads that a GPU runs at once.
 fn resident_threads(support: &Support) -> u64 {
     u64::from(support.count(Attribute::Multiprocessors))
@@ -321,6 +332,9 @@ impl Module for CudaModule {
         let found = self.body.loaded.variable(name);
         let found = found.inspect_err(|e| log::debug!("cannot find variable `{name}`: {e}"));
         let (address, bytes) = found.ok().flatten()?;
+        check_variable(name, bytes, self.bytes)
+            .inspect_err(|e| log::warn!("{e}"))
+            .ok()?;
         let mapping = Arc::new(Mapping::variable(&self.body.loaded));
         if bytes != 0 {
             let table = &self.body.state.table;
@@ -390,6 +404,15 @@ mod tests {
             assert!(refused.reason.contains(part), "{refused}");
         }
         assert!(check_local("absurd", u32::MAX, u64::MAX).is_err());
+    }
+
+    #[test]
+    fn variables_are_no_larger_than_their_module() {
+        assert!(check_variable("fits", 1024, 1024).is_ok());
+        let refused = check_variable("patched", 64 << 30, 1024).unwrap_err();
+        for part in ["`patched`", "68719476736", "1024"] {
+            assert!(refused.reason.contains(part), "{refused}");
+        }
     }
 
     #[test]

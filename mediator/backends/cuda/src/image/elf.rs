@@ -3,6 +3,8 @@
 //! The layout is that of the System V ABI, "ELF-64 Object File Format". Machine and flags of CUDA
 //! are in LLVM's `BinaryFormat/ELF.h`; `cuobjdump` shows the names of the sections.
 
+mod symbols;
+
 use causeway_mediator::backend::ModuleError;
 use object::elf::{
     ELFCLASS64, ELFDATA2LSB, ELFMAG, EM_CUDA, FileHeader64, PN_XNUM, ProgramHeader64, SHF_ALLOC,
@@ -11,6 +13,7 @@ use object::elf::{
 use object::{LittleEndian as LE, ReadRef as _};
 
 use super::refused;
+use symbols::Claims;
 
 /// The first bytes of an ELF file.
 pub(super) const MAGIC: &[u8] = &ELFMAG;
@@ -30,7 +33,8 @@ type Header = FileHeader64<LE>;
 type Program = ProgramHeader64<LE>;
 type Section = SectionHeader64<LE>;
 
-/// A cubin of which every header was checked: all sections and segments lie inside the file.
+/// A cubin of which every header and symbol was checked: all sections and segments lie inside the
+/// file, and all symbols inside their sections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cubin<'a> {
     /// The whole file.
@@ -46,11 +50,11 @@ fn malformed(what: &str) -> ModuleError {
 }
 
 impl<'a> Cubin<'a> {
-    /// Returns the cubin in `bytes`, after every header was checked against the length of the
-    /// image.
+    /// Returns the cubin in `bytes`, after every header and symbol was checked against the length
+    /// of the image.
     ///
     /// # Errors
-    /// [`ModuleError`]: the file is no cubin, or a header of it points beyond its end.
+    /// [`ModuleError`]: the file is no cubin, or a header or a symbol of it points beyond an end.
     pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, ModuleError> {
         let header: &Header = bytes
             .read_at(0)
@@ -63,8 +67,11 @@ impl<'a> Cubin<'a> {
             return Err(refused("the ELF file is not for NVIDIA GPUs (machine 190)"));
         }
         check_programs(bytes, header).ok_or_else(|| malformed("a segment lies beyond its end"))?;
-        let loaded_bytes = loaded_bytes(bytes, header)
+        let sections = Sections::parse(bytes, header)
             .ok_or_else(|| malformed("a section, or the name of a section, lies beyond its end"))?;
+        let loaded_bytes = sections
+            .loaded_bytes(&Claims::of(&sections)?)
+            .ok_or_else(|| malformed("its sections and symbols have more than 2^64 bytes"))?;
         Ok(Self {
             bytes,
             architecture: architecture(header),
@@ -134,36 +141,79 @@ fn check_programs(bytes: &[u8], header: &Header) -> Option<()> {
     programs.iter().all(is_inside).then_some(())
 }
 
-/// Returns the bytes of all sections that are loaded, or `None` if a section or its name lies
-/// outside.
-fn loaded_bytes(bytes: &[u8], header: &Header) -> Option<u64> {
-    let count = header.e_shnum.get(LE);
-    // A count of 0 means that the number is elsewhere (extended numbering): no cubin has as many
-    // sections, and the driver might count other sections than were checked here.
-    if usize::from(header.e_shentsize.get(LE)) != size_of::<Section>() || count == 0 {
-        return None;
-    }
-    let at = header.e_shoff.get(LE);
-    let sections: &[Section] = bytes.read_slice_at(at, count.into()).ok()?;
-    let names = sections.get(usize::from(header.e_shstrndx.get(LE).0))?;
-    let (at, size) = (names.sh_offset.get(LE), names.sh_size.get(LE));
-    let names = bytes.read_bytes_at(at, size).ok()?;
-    let mut sum: u64 = 0;
-    for section in sections {
-        let name = names.get(section.sh_name.get(LE) as usize..)?;
-        let size = section.sh_size.get(LE);
-        let has_no_bits = NOBITS.contains(&section.sh_type.get(LE).0);
-        if !has_no_bits {
-            bytes.read_bytes_at(section.sh_offset.get(LE), size).ok()?;
+/// The sections of a cubin, all of which lie inside the file.
+#[derive(Clone, Copy)]
+struct Sections<'a> {
+    /// The whole file.
+    bytes: &'a [u8],
+    headers: &'a [Section],
+    names: &'a [u8],
+}
+
+impl<'a> Sections<'a> {
+    /// Returns `None` if a section or its name lies outside.
+    fn parse(bytes: &'a [u8], header: &Header) -> Option<Self> {
+        let count = header.e_shnum.get(LE);
+        // A count of 0 means that the number is elsewhere (extended numbering): no cubin has as
+        // many sections, and the driver might count other sections than were checked here.
+        if usize::from(header.e_shentsize.get(LE)) != size_of::<Section>() || count == 0 {
+            return None;
         }
-        let per_launch = PER_LAUNCH.iter().any(|prefix| name.starts_with(prefix));
-        // The driver may load uninitialized variables even without the flag.
-        let takes_memory = section.sh_flags.get(LE).0 & SHF_ALLOC.0 != 0 || has_no_bits;
-        if takes_memory && !per_launch {
-            sum = sum.checked_add(size)?;
+        let at = header.e_shoff.get(LE);
+        let headers: &[Section] = bytes.read_slice_at(at, count.into()).ok()?;
+        let names = headers.get(usize::from(header.e_shstrndx.get(LE).0))?;
+        let (at, size) = (names.sh_offset.get(LE), names.sh_size.get(LE));
+        let names = bytes.read_bytes_at(at, size).ok()?;
+        for section in headers {
+            names.get(section.sh_name.get(LE) as usize..)?;
+            if !has_no_bits(section) {
+                let (at, size) = (section.sh_offset.get(LE), section.sh_size.get(LE));
+                bytes.read_bytes_at(at, size).ok()?;
+            }
         }
+        Some(Self {
+            bytes,
+            headers,
+            names,
+        })
     }
-    Some(sum)
+
+    /// Returns all bytes from the beginning of the name of `section` on.
+    fn name(&self, section: &Section) -> &'a [u8] {
+        let at = section.sh_name.get(LE) as usize;
+        self.names.get(at..).unwrap_or_default()
+    }
+
+    /// Returns whether `section` only says how much memory each launch needs.
+    fn is_per_launch(&self, section: &Section) -> bool {
+        let name = self.name(section);
+        has_no_bits(section) && PER_LAUNCH.iter().any(|prefix| name.starts_with(prefix))
+    }
+
+    /// Returns the bytes of all sections that are loaded, or of their symbols if these are more;
+    /// `None` if they are more than a number holds.
+    fn loaded_bytes(&self, claims: &Claims) -> Option<u64> {
+        let mut sum = claims.elsewhere;
+        for (section, claimed) in self.headers.iter().zip(&claims.by_section) {
+            // The driver may load uninitialized variables even without the flag.
+            let takes_memory =
+                section.sh_flags.get(LE).0 & SHF_ALLOC.0 != 0 || has_no_bits(section);
+            let size = if takes_memory {
+                section.sh_size.get(LE)
+            } else {
+                0
+            };
+            if !self.is_per_launch(section) {
+                sum = sum.checked_add(size.max(*claimed))?;
+            }
+        }
+        Some(sum)
+    }
+}
+
+/// Returns whether `section` has no bytes in the file.
+fn has_no_bits(section: &Section) -> bool {
+    NOBITS.contains(&section.sh_type.get(LE).0)
 }
 
 #[cfg(test)]

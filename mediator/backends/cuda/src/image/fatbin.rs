@@ -35,21 +35,6 @@ struct Entry<'a> {
     architecture: u32,
     compressed: bool,
     content: &'a [u8],
-    /// Header and content.
-    whole: &'a [u8],
-}
-
-impl Entry<'_> {
-    /// Returns a fat binary with this entry only: of several, the driver might take one that was
-    /// not looked at.
-    fn alone(&self) -> Vec<u8> {
-        let mut image = MAGIC.to_vec();
-        image.extend_from_slice(&1_u16.to_le_bytes());
-        image.extend_from_slice(&HEADER_BYTES.to_le_bytes());
-        image.extend_from_slice(&(self.whole.len() as u64).to_le_bytes());
-        image.extend_from_slice(self.whole);
-        image
-    }
 }
 
 impl<'a> Fatbin<'a> {
@@ -76,14 +61,16 @@ impl<'a> Fatbin<'a> {
         Ok(Self { entries })
     }
 
-    /// Returns the entry that suits a GPU of `architecture` best: a cubin for it, or else PTX. An
-    /// entry that is not compressed is returned without the fat binary around it, so that the
-    /// memory that it takes is known.
+    /// Returns the entry that suits a GPU of `architecture` best: a cubin for it, or else PTX. It
+    /// is returned without the fat binary around it: of several entries, the driver might take one
+    /// that was not looked at. Compressed entries suit no GPU, because their headers and symbols
+    /// cannot be checked here; the guest's `libcuda.so.1` decompresses them.
     ///
     /// # Errors
     /// [`ModuleError`]: no entry suits the GPU, or the cubin is malformed.
     pub(super) fn choose(&self, architecture: u32) -> Result<Image<'a>, ModuleError> {
         let suits = |entry: &&Entry<'_>| match entry.kind {
+            _ if entry.compressed => false,
             KIND_ELF => elf::runs_on(entry.architecture, architecture),
             KIND_PTX => entry.architecture <= architecture,
             _ => false,
@@ -91,7 +78,6 @@ impl<'a> Fatbin<'a> {
         let rank = |entry: &&Entry<'_>| (entry.kind == KIND_ELF, entry.architecture);
         let best = self.entries.iter().filter(suits).max_by_key(rank);
         match best {
-            Some(entry) if entry.compressed => Ok(Image::Compressed(entry.alone())),
             Some(entry) if entry.kind == KIND_ELF => {
                 let cubin = Cubin::parse(entry.content)?;
                 cubin.check_architecture(architecture)?;
@@ -100,17 +86,33 @@ impl<'a> Fatbin<'a> {
             Some(entry) => ptx(entry.content).map(Image::Ptx),
             None => Err(refused(format!(
                 "the fat binary has {}, this GPU is sm_{architecture}: \
-                 add PTX or a cubin for sm_{architecture}",
-                self.list()
+                 add PTX or a cubin for sm_{architecture}{}",
+                self.list(),
+                self.way_out(),
             ))),
         }
     }
 
+    /// Returns what to do about compressed entries.
+    fn way_out(&self) -> &'static str {
+        match self.entries.iter().any(|entry| entry.compressed) {
+            true => " that is not compressed (`nvcc --no-compress`)",
+            false => "",
+        }
+    }
+
     fn list(&self) -> String {
-        let name = |entry: &Entry<'_>| match entry.kind {
-            KIND_PTX => format!("PTX for compute_{}", entry.architecture),
-            KIND_ELF => format!("a cubin for sm_{}", entry.architecture),
-            kind => format!("an entry of kind {kind}"),
+        let name = |entry: &Entry<'_>| {
+            let compressed = if entry.compressed {
+                " (compressed)"
+            } else {
+                ""
+            };
+            match entry.kind {
+                KIND_PTX => format!("PTX for compute_{}{compressed}", entry.architecture),
+                KIND_ELF => format!("a cubin for sm_{}{compressed}", entry.architecture),
+                kind => format!("an entry of kind {kind}"),
+            }
         };
         let names: Vec<String> = self.entries.iter().take(16).map(name).collect();
         match names.is_empty() {
@@ -138,18 +140,17 @@ fn entry(bytes: &[u8]) -> Option<(Entry<'_>, &[u8])> {
         architecture,
         compressed,
         content,
-        whole: &bytes[..end],
     };
     Some((entry, &bytes[end..]))
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::image::classify;
     use crate::image::elf::tests::cubin;
 
-    fn fatbin(entries: &[(u16, u32, bool, &[u8])]) -> Vec<u8> {
+    pub(in crate::image) fn fatbin(entries: &[(u16, u32, bool, &[u8])]) -> Vec<u8> {
         let mut body = Vec::new();
         for (kind, architecture, compressed, content) in entries.iter().copied() {
             let mut header = [0; ENTRY_HEADER_BYTES];
@@ -187,14 +188,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compressed_is_left_to_the_driver_alone() {
-        let compressed = (KIND_ELF, 90, true, &b"zzzz"[..]);
-        let alone = fatbin(&[compressed]);
-        // An entry of the same kind that the driver might prefer, and would read beyond the end of.
-        let unseen = (KIND_ELF, 89, false, &b"\x7fELF"[..]);
-        let mut image = fatbin(&[unseen, compressed, unseen]);
-        image.extend_from_slice(b"behind");
-        assert!(matches!(classify(&image, 90), Ok(Image::Compressed(bytes)) if bytes == alone));
+    fn what_is_compressed_never_reaches_the_driver() {
+        for (kind, name) in [
+            (KIND_ELF, "a cubin for sm_90 (compressed)"),
+            (KIND_PTX, "PTX for compute_90 (compressed)"),
+        ] {
+            // Even text: the driver would decompress it.
+            for content in [&b"zzzz"[..], PTX] {
+                let compressed = (kind, 90, true, content);
+                let text = classify(&fatbin(&[compressed]), 90).unwrap_err().reason;
+                for part in [name, "--no-compress"] {
+                    assert!(text.contains(part), "{text}");
+                }
+                let image = fatbin(&[compressed, (KIND_PTX, 80, false, PTX)]);
+                assert!(matches!(classify(&image, 90), Ok(Image::Ptx(_))), "{name}");
+            }
+        }
     }
 
     #[test]
