@@ -7,11 +7,13 @@
 
 mod elf;
 mod fatbin;
+mod refusal;
 
 use causeway_mediator::backend::ModuleError;
 
 pub(crate) use elf::Cubin;
 use fatbin::Fatbin;
+pub(crate) use refusal::refused;
 
 /// PTX, at most, in bytes. The driver's compiler takes 200 to 330 times the text in memory, and
 /// cannot be interrupted.
@@ -24,11 +26,6 @@ pub(crate) enum Image<'a> {
     Ptx(Vec<u8>),
     /// Compiled code for one architecture.
     Cubin(Cubin<'a>),
-}
-
-/// Returns the refusal of an image for `reason`, without a line.
-pub(crate) fn refused(reason: impl Into<String>) -> ModuleError {
-    ModuleError::new(0, reason)
 }
 
 /// Finds out the format of `image`, and returns the part of it that a GPU of `architecture` (90 for

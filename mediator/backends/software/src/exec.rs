@@ -38,9 +38,10 @@ pub(crate) mod system;
 mod together;
 mod warp;
 
+use std::time::Duration;
+
 pub(crate) use arena::ThreadArena;
 pub(crate) use atomic::atomic;
-pub(crate) use block::work;
 pub(crate) use context::Context;
 pub use grid::Multiprocessors;
 pub(crate) use lanes::{
@@ -51,3 +52,12 @@ pub(crate) use launch::{Launch, LaunchOutcome, footprint_bytes};
 pub(crate) use load::{load, parameter};
 pub(crate) use special::fence;
 pub(crate) use store::store;
+
+/// Runs blocks of a launch until none is left, or until `turn` is over. Any number of host threads
+/// may do so at once, each with its own arena.
+pub(crate) fn work(launch: &Launch, arena: &mut ThreadArena, turn: Option<Duration>) {
+    match launch.is_together() {
+        true => together::work(launch, arena),
+        false => block::work(launch, arena, turn),
+    }
+}

@@ -12,7 +12,7 @@ use object::elf::{
 };
 use object::{LittleEndian as LE, ReadRef as _};
 
-use super::refused;
+use super::refusal::refused;
 use symbols::Claims;
 
 /// The first bytes of an ELF file.

@@ -9,7 +9,8 @@ use causeway_mediator::backend::ModuleError;
 use object::ReadRef as _;
 
 use super::elf::{self, Cubin};
-use super::{Image, ptx, refused, u16_at, u32_at, u64_at};
+use super::refusal::refused;
+use super::{Image, ptx, u16_at, u32_at, u64_at};
 
 /// The first bytes of a fat binary: the number 0xBA55ED50, little-endian.
 pub(super) const MAGIC: &[u8] = &[0x50, 0xed, 0x55, 0xba];

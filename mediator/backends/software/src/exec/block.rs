@@ -8,16 +8,11 @@ use super::context::{Area, Context};
 use super::fault::{BlockFault, Trouble};
 use super::groups::State;
 use super::launch::Launch;
-use super::together;
 use super::warp::{Pause, Warp};
 use crate::registers::WARP;
 
-/// Runs blocks of a launch until none is left, or until `turn` is over. Any number of host threads
-/// may do so at once, each with its own arena.
-pub(crate) fn work(launch: &Launch, arena: &mut ThreadArena, turn: Option<Duration>) {
-    if launch.is_together() {
-        return together::work(launch, arena);
-    }
+/// Runs blocks of a launch, one after the other, until none is left, or until `turn` is over.
+pub(super) fn work(launch: &Launch, arena: &mut ThreadArena, turn: Option<Duration>) {
     let began = Instant::now();
     let mut shift = launch.begin_shift();
     let areas = arena.prepare(&launch.program.constants, need(launch));
@@ -87,6 +82,7 @@ impl<'l> BlockRunner<'l> {
     }
 
     /// Returns the bytes that the runner of a block of `warps` warps takes.
+    #[cfg(test)]
     pub(super) fn bytes(warps: usize) -> usize {
         size_of::<Self>() + warps * Warp::BYTES
     }

@@ -11,13 +11,16 @@ use parking_lot::{Condvar, Mutex};
 use super::context::Area;
 use super::fault::BlockFault;
 use super::grid::{Grid, Multiprocessors};
-use super::together;
 use crate::address;
 use crate::clock;
 use crate::program::Program;
 use crate::registers::WARP;
 use crate::system::System;
 
+/// What the state of a block takes beside its registers, local and shared memory, at most.
+pub(super) const RUNNER_BYTES: u64 = 8 << 10;
+/// The same of each of its warps.
+pub(super) const WARP_BYTES: u64 = 4 << 10;
 /// Registers, local and shared memory of blocks that are alive at once, with what the back end keeps
 /// of each block, in bytes, at most.
 const TOGETHER_BYTES_MAX: u64 = 128 << 20;
@@ -228,7 +231,8 @@ impl Drop for Shift<'_> {
 fn fits_together(program: &Program, grid: &Grid) -> bool {
     let blocks = grid.blocks();
     let block_warps = grid.threads.len();
-    let block_bytes = footprint_bytes(program, &grid.shape) + together::overhead_bytes(block_warps);
+    let block_bytes =
+        footprint_bytes(program, &grid.shape) + RUNNER_BYTES + WARP_BYTES * block_warps as u64;
     let warps = blocks.saturating_mul(block_warps as u64);
     let bytes = block_bytes.saturating_mul(blocks);
     warps <= TOGETHER_WARPS_MAX && bytes <= TOGETHER_BYTES_MAX

@@ -46,12 +46,6 @@ pub(super) fn work(launch: &Launch, arena: &mut ThreadArena) {
     arena.trim();
 }
 
-/// Returns the bytes that a block of `warps` warps takes at most beside its registers, local and
-/// shared memory: its runner, and what each of the three is rounded up by.
-pub(super) fn overhead_bytes(warps: usize) -> u64 {
-    (BlockRunner::bytes(warps) + 3 * size_of::<Row>()) as u64
-}
-
 /// Sizes that keep the memory of each block aligned.
 fn whole_rows(need: Need) -> Need {
     let whole = |bytes: usize| bytes.next_multiple_of(size_of::<Row>());
@@ -69,5 +63,20 @@ fn part(areas: Areas, one: Need, index: usize) -> Areas {
         registers: areas.registers.wrapping_add(one.registers * index),
         local: areas.local.wrapping_add(one.local * index),
         shared: areas.shared.wrapping_add(one.shared * index),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exec::launch::{RUNNER_BYTES, WARP_BYTES};
+
+    #[test]
+    fn the_state_of_a_block_takes_no_more_than_is_counted() {
+        for warps in [1, 32] {
+            let bytes = BlockRunner::bytes(warps) + 3 * size_of::<Row>();
+            let counted = RUNNER_BYTES + WARP_BYTES * warps as u64;
+            assert!(bytes as u64 <= counted, "{bytes} of {warps} warps");
+        }
     }
 }

@@ -57,6 +57,7 @@ enum Turn {
 
 impl Warp {
     /// Bytes of a warp, with those of its groups.
+    #[cfg(test)]
     pub(super) const BYTES: usize = size_of::<Self>() + WARP * size_of::<Group>();
 
     /// A warp with room for all the groups it can have. With `short` slices, other warps get their

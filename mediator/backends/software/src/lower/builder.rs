@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::Functions;
 use super::constants::Constants;
 use super::frame::place;
+use super::functions::Functions;
 use super::parameters::ParameterLayout;
 use super::refusal::{Refusal, Result};
 use super::scope::Home;

@@ -4,8 +4,7 @@ use std::collections::HashMap;
 
 use super::frame::place;
 use super::names::{Names, Symbol};
-use super::refusal::{Refusal, Result};
-use super::within_input;
+use super::refusal::{Refusal, Result, within_input};
 use crate::address;
 use crate::ptx::ast::{Immediate, Initial, Linkage, Module, ScalarType, StateSpace, Variable};
 
