@@ -211,7 +211,7 @@ fn before_hello(target: &mut Target) {
         .iter()
         .filter(|o| **o != Opcode::Hello)
     {
-        let mut message = [0; 1024];
+        let mut message = [0; 4096];
         message[..16].copy_from_slice(header(*opcode).as_bytes());
         let (status, _) = send(target, &message[..message_bytes(*opcode)]);
         assert_eq!(

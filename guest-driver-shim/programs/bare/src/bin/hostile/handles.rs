@@ -15,7 +15,7 @@ pub fn reserved(target: &mut Target) {
     Target::fresh(&target.transport);
     for opcode in OPCODES {
         let bytes = message_bytes(*opcode);
-        let mut message = [0; 1024];
+        let mut message = [0; 4096];
         let message = &mut message[..bytes];
         // These are the head's reserved bytes, and the part of the body that only the reply uses.
         for at in (2..4)
