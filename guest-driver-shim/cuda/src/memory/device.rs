@@ -11,14 +11,17 @@ use crate::driver::Driver;
 use crate::error::{Answer, Code};
 use crate::ring::Number;
 
-/// Size of the chunks that the pool divides.
-const CHUNK_BYTES: u64 = 32 << 20;
+/// Smallest and largest size of the chunks that the pool divides. With the largest, small pieces can
+/// have 128 GiB.
+const CHUNK_BYTES: [u64; 2] = [2 << 20, 64 << 20];
+/// Part of the device's memory that a chunk may be.
+const CHUNKS_OF_MEMORY: u64 = 32;
 /// Most pieces and free ranges of divided chunks.
 const BLOCKS: usize = 1 << 17;
 /// Most chunks, and pieces larger than a chunk.
-const CHUNKS: usize = 1 << 13;
+const CHUNKS: usize = 1 << 11;
 /// Stack of the thread that makes the pool's storage, which is large.
-const STACK_BYTES: usize = 64 << 20;
+const STACK_BYTES: usize = 32 << 20;
 
 type Storage = PoolStorage<'static, BLOCKS, CHUNKS>;
 
@@ -35,7 +38,10 @@ impl DeviceMemory {
     /// Returns an empty pool in `space`.
     pub(super) fn new(space: &AddressSpace<'static>, attributes: &Attributes) -> Answer<Self> {
         let storage: &'static mut Storage = Box::leak(storage()?);
-        let pool = Pool::new(space, MemoryKind::Device, CHUNK_BYTES, storage);
+        let [least, most] = CHUNK_BYTES;
+        let chunk_bytes = (attributes.memory_bytes / CHUNKS_OF_MEMORY).clamp(least, most);
+        let chunk_bytes = chunk_bytes.next_multiple_of(least);
+        let pool = Pool::new(space, MemoryKind::Device, chunk_bytes, storage);
         let pool = pool.map_err(|error| {
             log::warn!("cannot prepare device memory: {error}");
             Code::DEVICE_UNAVAILABLE
