@@ -18,6 +18,20 @@ const IMPLEMENTATION: &str = "extern \"C\" fn ";
 /// What a macro looks like that defines functions.
 const BY_MACRO: &str = "extern \"C\" fn $";
 
+/// Functions whose first version takes the same arguments as the second. (Others have device
+/// addresses and sizes of 32 bits, as before CUDA 3.2.)
+const SAME_AS_SECOND: [&str; 9] = [
+    "cuCtxCreate",
+    "cuCtxDestroy",
+    "cuCtxPopCurrent",
+    "cuCtxPushCurrent",
+    "cuDevicePrimaryCtxRelease",
+    "cuDevicePrimaryCtxReset",
+    "cuDevicePrimaryCtxSetFlags",
+    "cuEventDestroy",
+    "cuStreamDestroy",
+];
+
 /// Functions that `cuda.h` calls by the name of another one from a version of CUDA on: that name,
 /// the version, and the function.
 const RENAMED: [(&str, u32, &str); 1] =
@@ -51,7 +65,9 @@ fn main() {
     let mut implemented = BTreeSet::new();
     find_implementations(Path::new("src"), &mut implemented);
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo has not set OUT_DIR"));
+    implemented.extend(SAME_AS_SECOND.map(str::to_owned));
     let source = [
+        first_versions(),
         missing(&exports, &implemented),
         per_thread(&exports, &implemented),
         symbols(&exports),
@@ -171,6 +187,12 @@ fn per_thread(exports: &[Export<'_>], implemented: &BTreeSet<String>) -> String 
         };
     }
     text
+}
+
+/// Returns the first versions that are the second ones under another name.
+fn first_versions() -> String {
+    let lines = SAME_AS_SECOND.map(|name| format!("same!({name} \"{name}_v2\");\n"));
+    lines.concat()
 }
 
 /// Returns the source text of the table that `cuGetProcAddress` searches.

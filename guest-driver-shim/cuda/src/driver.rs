@@ -124,6 +124,9 @@ impl Driver {
     }
 
     fn start() -> Answer<Self> {
+        if std::env::var("CUDA_VISIBLE_DEVICES").is_ok_and(|list| hides_the_device(&list)) {
+            return Err(Code::NO_DEVICE);
+        }
         let transport = LinuxTransport::find().map_err(|error| {
             log::error!("no Causeway device: {error}");
             Code::NO_DEVICE
@@ -181,5 +184,28 @@ impl Driver {
             .sticky
             .compare_exchange(0, code.0, Ordering::AcqRel, Ordering::Acquire);
         Code(first.err().unwrap_or(code.0))
+    }
+}
+
+/// Returns whether a value of `CUDA_VISIBLE_DEVICES` leaves out the one device: its first entry is
+/// neither the device's number nor a UUID (CUDA C++ Programming Guide, "CUDA Environment
+/// Variables"). Which UUID the device has is not known yet.
+fn hides_the_device(list: &str) -> bool {
+    let first = list.split(',').next().unwrap_or_default().trim();
+    first.parse() != Ok(0_u32) && !first.starts_with("GPU-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_without_the_device_hides_it() {
+        for shown in ["0", "0,1", " 0 ", "GPU-1234"] {
+            assert!(!hides_the_device(shown), "{shown}");
+        }
+        for hidden in ["", "-1", "1,0", "none", "MIG-1"] {
+            assert!(hides_the_device(hidden), "{hidden}");
+        }
     }
 }

@@ -124,10 +124,6 @@ macro_rules! per_thread {
 }
 
 /// Defines a function that is another one under a second name.
-#[allow(
-    unused_macros,
-    reason = "needed as soon as a function that has a version `_ptds` is implemented"
-)]
 macro_rules! same {
     ($name:ident $plain:literal) => {
         #[unsafe(no_mangle)]
