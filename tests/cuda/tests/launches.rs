@@ -183,7 +183,7 @@ fn launches_beyond_the_limits_are_refused_and_the_device_goes_on() {
         (bounded, [u32::MAX, 1, 1], [1, 1, 1], INVALID_VALUE),
         (bounded, [1, 1, 1], [1025, 1, 1], INVALID_VALUE),
         (bounded, [1, 1, 1], [32, 32, 2], INVALID_VALUE),
-        (bounded, [1, 1, 1], [65, 1, 1], LAUNCH_OUT_OF_RESOURCES),
+        (bounded, [1, 1, 1], [65, 1, 1], INVALID_VALUE),
         (bounded, [1, 1, 1], [64, 1, 1], 0),
         (required, [1, 1, 1], [64, 1, 1], INVALID_VALUE),
         (required, [2, 1, 1], [32, 2, 1], 0),
