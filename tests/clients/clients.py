@@ -156,7 +156,8 @@ class Cudarc:
         self.program = max(programs, key=lambda path: path.stat().st_mtime)
         self.libraries = setup.work / "cudarc-libraries"
         self.libraries.mkdir(exist_ok=True)
-        for library in (setup.work / "venv").glob("lib/*/site-packages/nvidia/cuda_nvrtc/lib/*.so.*"):
+        compilers = "lib/*/site-packages/nvidia/cuda_nvrtc/lib/*.so.*"
+        for library in (setup.work / "venv").glob(compilers):
             for name in (library.name, re.sub(r"\.so\..*", ".so", library.name)):
                 (self.libraries / name).unlink(missing_ok=True)
                 (self.libraries / name).symlink_to(library)

@@ -2,6 +2,8 @@
 //!
 //! A context is a name in this process: all contexts use one address space and one ring.
 
+mod primary;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -52,8 +54,8 @@ thread_local! {
     static STACK: RefCell<Vec<Arc<Context>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Calls `use_stack` with the contexts of the calling thread. A thread whose end has begun has none:
-/// destructors of static objects of a program run that late.
+/// Calls `use_stack` with the contexts of the calling thread. A thread whose end has begun has
+/// none: destructors of static objects of a program run that late.
 #[inline]
 fn on_stack<T>(use_stack: impl FnOnce(&mut Vec<Arc<Context>>) -> T) -> Answer<T> {
     STACK
@@ -373,91 +375,4 @@ extern "C" fn cuCtxSetSharedMemConfig(config: u32) -> u32 {
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxResetPersistingL2Cache() -> u32 {
     call_in_context(|_, _| Ok(()))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuDevicePrimaryCtxRetain(context: Out<usize>, device: i32) -> u32 {
-    call_unless_faulted(|driver| {
-        driver.device_of(device)?;
-        if context.is_null() {
-            return Err(Code::INVALID_VALUE);
-        }
-        // Held throughout, so that nobody else makes or ends the context meanwhile.
-        let mut contexts = driver.contexts.lock();
-        let primary = match &contexts.primary {
-            Some(primary) => Arc::clone(primary),
-            None => {
-                let made = Arc::new(Context::new(true, contexts.primary_flags));
-                contexts.table.put(made.handle, Arc::clone(&made));
-                contexts.primary = Some(Arc::clone(&made));
-                made
-            }
-        };
-        contexts.retained += 1;
-        context.set(primary.handle)
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuDevicePrimaryCtxRelease_v2(device: i32) -> u32 {
-    call(|driver| {
-        driver.device_of(device)?;
-        host_function::refuse_within()?;
-        let mut contexts = driver.contexts.lock();
-        if contexts.retained == 0 {
-            return Err(Code::INVALID_CONTEXT);
-        }
-        contexts.retained -= 1;
-        let last = contexts.retained == 0;
-        let ended = if last { contexts.primary.take() } else { None };
-        drop(contexts);
-        if let Some(primary) = ended {
-            driver.tear_down(&primary);
-        }
-        Ok(())
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuDevicePrimaryCtxReset_v2(device: i32) -> u32 {
-    call(|driver| {
-        driver.device_of(device)?;
-        host_function::refuse_within()?;
-        // Those that retain it still release it.
-        let mut contexts = driver.contexts.lock();
-        let ended = contexts.primary.take();
-        drop(contexts);
-        if let Some(primary) = ended {
-            driver.tear_down(&primary);
-        }
-        Ok(())
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuDevicePrimaryCtxGetState(device: i32, flags: Out<u32>, active: Out<i32>) -> u32 {
-    call(|driver| {
-        driver.device_of(device)?;
-        let contexts = driver.contexts.lock();
-        let of_primary = contexts.primary.as_ref();
-        let set = of_primary.map(|primary| primary.flags.load(Ordering::Relaxed));
-        flags.set(set.unwrap_or(contexts.primary_flags))?;
-        active.set(i32::from(contexts.primary.is_some()))
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuDevicePrimaryCtxSetFlags_v2(device: i32, flags: u32) -> u32 {
-    call(|driver| {
-        driver.device_of(device)?;
-        if flags & !FLAGS != 0 {
-            return Err(Code::INVALID_VALUE);
-        }
-        let mut contexts = driver.contexts.lock();
-        contexts.primary_flags = flags;
-        if let Some(primary) = &contexts.primary {
-            primary.flags.store(flags, Ordering::Relaxed);
-        }
-        Ok(())
-    })
 }

@@ -21,8 +21,8 @@ pub(crate) fn attribute(driver: &Driver, number: u32) -> Option<i32> {
     driver.facts.attribute(number)
 }
 
-/// Returns the version of the CUDA API that this library answers on the host's driver, such as 13000
-/// for 13.0.
+/// Returns the version of the CUDA API that this library answers on the host's driver, such as
+/// 13000 for 13.0.
 pub(crate) fn version(driver: &Driver) -> i32 {
     VERSION.min(driver.facts.cuda_version())
 }

@@ -173,8 +173,8 @@ impl HostFunctions {
         }
     }
 
-    /// Waits until the ring has come to a number. This takes no lock of the ring, which a thread may
-    /// hold that waits for room behind this very place.
+    /// Waits until the ring has come to a number. This takes no lock of the ring, which a thread
+    /// may hold that waits for room behind this very place.
     fn reach(&self, driver: &Driver, number: u64) -> Answer {
         let patience = Patience {
             timeout_ns: SLICE_NS,

@@ -1,8 +1,9 @@
-//! Images of code: what programs give to `cuModuleLoadData`, `cuLibraryLoadData` and `cuLinkAddData`.
+//! Images of code: what programs give to `cuModuleLoadData`, `cuLibraryLoadData` and
+//! `cuLinkAddData`.
 //!
 //! An image is PTX text, an ELF file for NVIDIA GPUs (a cubin), a fat binary of both, a structure
-//! that points to a fat binary, or what `cuLinkComplete` of this library has returned. A program does
-//! not say how long it is; the image does. What the device gets is PTX text, a cubin or linked
+//! that points to a fat binary, or what `cuLinkComplete` of this library has returned. A program
+//! does not say how long it is; the image does. What the device gets is PTX text, a cubin or linked
 //! inputs: the choice and the decompression are made here.
 
 mod archive;

@@ -1,18 +1,19 @@
-//! A `libcuda.so.1` on Causeway: programs written for the CUDA driver API run unmodified, in a guest
-//! without a kernel module or in a process that reaches `causeway serve`, on a GPU or on none.
+//! A `libcuda.so.1` on Causeway: programs written for the CUDA driver API run unmodified, in a
+//! guest without a kernel module or in a process that reaches `causeway serve`, on a GPU or on
+//! none.
 //!
 //! Launches, copies and waits are loads and stores: packets in one ring for the process, and fences
-//! in memory. Messages, which cost an exit, are sent for what `cuInit`, modules and chunks of memory
-//! need.
+//! in memory. Messages, which cost an exit, are sent for what `cuInit`, modules and chunks of
+//! memory need.
 //!
 //! Only the documented driver API is answered. `cuGetExportTable` finds nothing.
 //!
 //! # How a call goes
 //!
 //! Every function of the API is an `extern "C"` function whose body is a closure given to
-//! [`driver::answer`], [`driver::call`] or [`driver::call_in_context`], which catch panics, find the
-//! driver and the current context, and check for an error that stays. Arguments are the types of
-//! [`boundary`], which read and write callers' memory.
+//! [`driver::answer`], [`driver::call`] or [`driver::call_in_context`], which catch panics, find
+//! the driver and the current context, and check for an error that stays. Arguments are the types
+//! of [`boundary`], which read and write callers' memory.
 
 #![allow(
     unsafe_code,

@@ -1,8 +1,9 @@
-//! Occupancy (CUDA driver API, "Occupancy"): how many blocks a multiprocessor holds at the same time.
+//! Occupancy (CUDA driver API, "Occupancy"): how many blocks a multiprocessor holds at the same
+//! time.
 //!
 //! The rules are those of the CUDA programming guide ("Hardware Multithreading", and "Technical
-//! Specifications per Compute Capability"): threads, blocks, registers and shared memory each have a
-//! limit, and the smallest counts.
+//! Specifications per Compute Capability"): threads, blocks, registers and shared memory each have
+//! a limit, and the smallest counts.
 
 use causeway_protocol::packet::LaunchShape;
 
@@ -13,7 +14,8 @@ use crate::error::{Answer, Code};
 use crate::kernel::{self, Kernel, attribute};
 use crate::structures::LaunchConfiguration;
 
-/// Registers are given to warps in units of this many, by each of so many parts of a multiprocessor.
+/// Registers are given to warps in units of this many, by each of so many parts of a
+/// multiprocessor.
 const REGISTER_UNIT: u32 = 256;
 const PARTS: u32 = 4;
 /// Shared memory is given to blocks in units of this many bytes.
@@ -107,8 +109,8 @@ impl Multiprocessor {
         self.shared_bytes.checked_div(taken).unwrap_or(u32::MAX)
     }
 
-    /// Returns the largest dynamic shared memory in bytes with which `blocks` blocks run at the same
-    /// time.
+    /// Returns the largest dynamic shared memory in bytes with which `blocks` blocks run at the
+    /// same time.
     fn dynamic_bytes(&self, block: Block, blocks: u32) -> Option<u32> {
         if blocks == 0 || blocks > self.resident(block) {
             return None;
@@ -119,8 +121,8 @@ impl Multiprocessor {
             .checked_sub(block.static_bytes)
     }
 
-    /// Returns the block with the most threads at the same time, and how many such blocks there are.
-    /// `with` returns the block of so many threads.
+    /// Returns the block with the most threads at the same time, and how many such blocks there
+    /// are. `with` returns the block of so many threads.
     fn best(&self, threads_max: u32, with: impl Fn(u32) -> Block) -> (u32, u32) {
         let mut best = (0, 0);
         let mut threads = threads_max.min(self.block_threads);

@@ -72,8 +72,8 @@ impl Ring {
         })
     }
 
-    /// Submits the packets that `write` writes, and returns the number of the submission. Packets of
-    /// one call follow each other in the ring.
+    /// Submits the packets that `write` writes, and returns the number of the submission. Packets
+    /// of one call follow each other in the ring.
     #[inline]
     pub(crate) fn submit(
         &self,

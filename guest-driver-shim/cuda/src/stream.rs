@@ -135,8 +135,8 @@ impl Stream {
     }
 
     /// Returns the number of the submission with which all work is done that later work of this
-    /// stream waits for. Default and blocking streams wait for each other (CUDA runtime API, "Stream
-    /// synchronization behavior").
+    /// stream waits for. Default and blocking streams wait for each other (CUDA runtime API,
+    /// "Stream synchronization behavior").
     pub(crate) fn end(&self, driver: &Driver) -> Number {
         match self.is_blocking() {
             true => driver.ring.last(),

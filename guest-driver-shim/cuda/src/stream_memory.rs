@@ -3,9 +3,9 @@
 //! Stores are packets, and so are waits for 8 bytes that grow. The library's thread does all other
 //! waits, which only works on memory that the process sees.
 //!
-//! All streams share one ring: a wait holds up the work of all of them. Where work that is submitted
-//! later makes the value, the wait never ends. A program that stores the value itself, or submits
-//! the work before the wait, is served.
+//! All streams share one ring: a wait holds up the work of all of them. Where work that is
+//! submitted later makes the value, the wait never ends. A program that stores the value itself, or
+//! submits the work before the wait, is served.
 
 use crate::boundary::In;
 use crate::driver::{Driver, call_in_context};

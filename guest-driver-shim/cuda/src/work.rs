@@ -37,7 +37,8 @@ pub(crate) enum Work {
     Store { address: u64, value: u64 },
     /// Waits until 8 bytes are at least a value.
     Await { address: u64, value: u64 },
-    /// Has the library's thread do something meanwhile.
+    /// The library's thread calls a function of the program, or polls memory, between a store and a
+    /// wait of the ring.
     Host(HostCall),
     /// Several, in this order.
     Sequence(Vec<Self>),

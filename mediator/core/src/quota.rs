@@ -59,8 +59,8 @@ macro_rules! limits {
 limits! {
     /// GPU memory in bytes. Freed memory counts until the last work that uses it has ended.
     memory_bytes: MemoryBytes = 1 << 30, QuotaBytes;
-    /// Images of loaded modules, and 16 times the packets of recordings, in bytes. An image is copied
-    /// when it is loaded.
+    /// Images of loaded modules, and 16 times the packets of recordings, in bytes. An image is
+    /// copied when it is loaded.
     module_bytes: ModuleBytes = 1 << 30, QuotaBytes;
     /// Allocations, imports and registered ranges of guest RAM.
     allocations: Allocations = 4096, QuotaAllocations;

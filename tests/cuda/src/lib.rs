@@ -26,8 +26,8 @@ unsafe extern "C" {
     fn cuCtxSetCurrent(context: sys::CUcontext) -> u32;
 }
 
-/// Starts the server and initializes the driver, once for the process, and makes the primary context
-/// of the device current for the calling thread.
+/// Starts the server and initializes the driver, once for the process, and makes the primary
+/// context of the device current for the calling thread.
 ///
 /// # Panics
 /// If any of this fails.

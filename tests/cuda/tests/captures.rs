@@ -309,7 +309,8 @@ fn a_capture_shows_its_graph_and_takes_nodes_of_the_caller() {
     let (mut state, mut id, mut graph, mut count) = (9, 0, 0, 0);
     let mut shown = std::ptr::null();
     let mut own = 0;
-    // SAFETY: pointers are valid for the calls; what the library shows is read before the next call.
+    // SAFETY: pointers are valid for the calls; what the library shows is read before the next
+    // call.
     unsafe {
         assert_eq!(cuStreamBeginCapture_v2(captured, RELAXED), 0);
         assert_eq!(cuLaunchHostFunc(captured, Some(note), 1), 0);

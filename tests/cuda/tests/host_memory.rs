@@ -33,6 +33,7 @@ unsafe extern "C" {
     fn cuStreamSynchronize(stream: usize) -> u32;
 }
 
+const NOT_SUPPORTED: u32 = 801;
 const INVALID_VALUE: u32 = 1;
 const GRANULARITY: usize = 2 << 20;
 
@@ -157,29 +158,36 @@ fn managed_memory_is_read_and_written_by_both() {
 #[test]
 fn registered_memory_is_copied_and_then_seen_by_the_gpu() {
     causeway_cuda_tests::library();
-    // The first page and the last are not registered: memory of other threads may be on them.
     let mut own = vec![1_u8; 3 << 20];
     let address = own.as_mut_ptr() as u64;
-    let inside = address + 5000;
+    // Memory of other threads may be on a page of which only a part is registered.
+    let inside = address.next_multiple_of(4096) + 4096;
+    let offset = (inside - address) as usize;
+    let mut pointer = 0;
+    ok!(cuMemHostRegister_v2(inside + 8, 5000, 0));
+    refused!(
+        cuMemHostGetDevicePointer_v2(&raw mut pointer, inside + 8, 0),
+        NOT_SUPPORTED
+    );
+    ok!(cuMemHostUnregister(inside + 8));
     ok!(cuMemHostRegister_v2(inside, 2 << 20, 0));
     refused!(cuMemHostRegister_v2(inside + 1, 5, 0), 712);
     let gpu = device(4096);
     ok!(cuMemcpy(gpu, inside, 4096));
-    let mut pointer = 0;
     ok!(cuMemHostGetDevicePointer_v2(&raw mut pointer, inside, 0));
     ok!(cuMemsetD8_v2(inside + 8, 9, 100));
     ok!(cuMemcpy(inside + 1000, gpu, 10));
-    own[5200] = 77;
+    own[offset + 200] = 77;
     ok!(cuMemcpy(gpu, inside, 300));
     ok!(cuMemHostUnregister(inside));
     refused!(cuMemHostUnregister(inside), 713);
     let mut wanted = vec![1_u8; 3 << 20];
-    wanted[5008..5108].fill(9);
-    wanted[5200] = 77;
+    wanted[offset + 8..offset + 108].fill(9);
+    wanted[offset + 200] = 77;
     assert!(own == wanted, "the content stays");
     let mut back = vec![0_u8; 300];
     ok!(cuMemcpy(back.as_mut_ptr() as u64, gpu, 300));
-    assert!(back == wanted[5000..5300]);
+    assert!(back == wanted[offset..offset + 300]);
     ok!(cuMemFree_v2(gpu));
 }
 

@@ -63,9 +63,9 @@ impl VmExits {
     /// Reads KVM's counters and the VMM's own counters, as nearly at the same moment as possible.
     /// KVM's are left out, with an error in the log, if they cannot be read.
     ///
-    /// If the VMM counts an exit or KVM takes a doorbell meanwhile, reads all counters again, up to
-    /// 16 times in all. The two counts may still differ by one exit for each virtual CPU, which KVM
-    /// has counted already and the VMM has not.
+    /// If the VMM counts an exit or KVM takes a doorbell during the reads, reads all counters
+    /// again, up to 16 times in all. The two counts may still differ by one exit for each virtual
+    /// CPU: KVM counts an exit before the VMM does.
     pub fn sample(&self) -> ExitSample {
         let count = || {
             let vmm = counters::total(self.counters.iter().map(|c| &**c));

@@ -12,8 +12,8 @@ use std::ops::Range;
 use rustix::mm::{Advice, madvise};
 
 /// Gives the free part of the heap back to Linux, and unmaps the code and the constants of the
-/// program and of its libraries from this process. Accesses map them again, from the page cache. The
-/// call changes only how much memory the process has in use; it leaves the code mapped if
+/// program and of its libraries from this process. Accesses map them again, from the page cache.
+/// The call changes only how much memory the process has in use; it leaves the code mapped if
 /// `/proc/self/maps` cannot be read.
 pub fn give_back() {
     #[cfg(target_env = "gnu")]

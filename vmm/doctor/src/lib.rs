@@ -35,9 +35,9 @@ struct Diagnosis {
     findings: Vec<Check>,
 }
 
-/// Checks KVM, processors, memory, VFIO and GPUs of this host, and prints the findings. The returned exit code
-/// is that of [`Code::Kvm`] if guests cannot run because KVM is not usable, else success, whatever
-/// the other findings are.
+/// Checks KVM, processors, memory, VFIO and GPUs of this host, and prints the findings. The
+/// returned exit code is that of [`Code::Kvm`] if guests cannot run because KVM is not usable, else
+/// success, whatever the other findings are.
 ///
 /// # Errors
 /// A report failure if standard output cannot be written.

@@ -48,8 +48,8 @@ impl PhaseReport {
     /// Returns how many times the phase left the guest for user space: what the VMM counted for all
     /// reasons, or what KVM counted if that is more. `kvm_counts_ports` is
     /// [`Report::kvm_counts_ports`]. If it is false, every instruction that KVM emulated counts,
-    /// except the stores to doorbells that KVM took itself, by the host's count: what the guest says
-    /// of its doorbells hides nothing.
+    /// except the stores to doorbells that KVM took itself, by the host's count: what the guest
+    /// says of its doorbells hides nothing.
     pub fn user_space_exits(&self, kvm_counts_ports: bool) -> u64 {
         let by_vmm = self.phase.vmm_exits.values().sum::<u64>();
         let kvm = self.by_kvm();
@@ -89,8 +89,8 @@ impl Report {
         self.data_path = DataPath::of_run(&vms);
     }
 
-    /// Returns what the count of the data path lacks, as a clause such as "1 of 2 VMs marked no data
-    /// phase"; `None` if it lacks nothing, or if no VM marked anything.
+    /// Returns what the count of the data path lacks, as a clause such as "1 of 2 VMs marked no
+    /// data phase"; `None` if it lacks nothing, or if no VM marked anything.
     pub fn uncounted(&self) -> Option<String> {
         let is_unmarked = |vm: &&VmReport| vm.data_path == DataPath::Unmarked;
         let (vms, unmarked) = (self.vms.len(), self.vms.iter().filter(is_unmarked).count());

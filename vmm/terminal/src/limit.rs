@@ -1,5 +1,5 @@
-//! A limit on the log lines from each place of the program, because guests, and clients of `causeway
-//! serve`, can cause some of them as often as they like.
+//! A limit on the log lines from each place of the program, because guests, and clients of
+//! `causeway serve`, can cause some of them as often as they like.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

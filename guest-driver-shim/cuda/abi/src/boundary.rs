@@ -11,8 +11,8 @@ use zerocopy::FromBytes;
 use crate::error::{Answer, Code};
 
 /// Copies `bytes` bytes of a caller's memory, or of memory that the library maps for itself, from
-/// address `from` to address `to`. The ranges may overlap. The caller of the driver API has promised
-/// that its memory is there; the library answers for its own.
+/// address `from` to address `to`. The ranges may overlap. The caller of the driver API has
+/// promised that its memory is there; the library answers for its own.
 pub fn copy_bytes(to: u64, from: u64, bytes: usize) {
     let (source, destination) = (from as *const u8, to as *mut u8);
     // SAFETY: by the promise in this module's description, and that of the library for its memory.

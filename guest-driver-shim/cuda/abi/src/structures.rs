@@ -191,7 +191,8 @@ pub struct PoolProperties {
     pub rest: [u8; 54],
 }
 
-/// `CUDA_MEMCPY3D`, and `CUDA_MEMCPY3D_PEER`, which has contexts where the other has reserved words.
+/// `CUDA_MEMCPY3D`, and `CUDA_MEMCPY3D_PEER`, which has contexts where the other has reserved
+/// words.
 #[derive(Clone, Copy, Debug, FromBytes)]
 #[repr(C)]
 pub struct Copy3d {

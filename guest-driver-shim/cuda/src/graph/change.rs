@@ -1,5 +1,5 @@
-//! Calls that change nodes of executable graphs. Launches under way keep what they began with: it is
-//! in the ring.
+//! Calls that change nodes of executable graphs. Launches under way keep what they began with: it
+//! is in the ring.
 
 use crate::boundary::{In, Out};
 use crate::driver::{Driver, call_in_context};

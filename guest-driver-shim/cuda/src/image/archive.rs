@@ -1,5 +1,5 @@
-//! Libraries and object files of a host compiler with device code in them: inputs of `cuLinkAddData`
-//! and `cuLinkAddFile` of the kinds "object" and "library".
+//! Libraries and object files of a host compiler with device code in them: inputs of
+//! `cuLinkAddData` and `cuLinkAddFile` of the kinds "object" and "library".
 //!
 //! A library is an archive (`ar`, System V format) of object files. An object file for the host has
 //! fat binaries in the sections `.nv_fatbin` and `__nv_relfatbin`; one for the device is a cubin.

@@ -10,9 +10,9 @@ const ATTRIBUTES_MAX: u32 = 256;
 /// Numbers of `CUlaunchAttributeID`.
 mod id {
     /// Attributes that only help a device to be fast: `IGNORE`, access policy window, policy of
-    /// synchronization, policy for scheduling clusters, programmatic stream serialization, priority,
-    /// two of memory synchronization domains, preferred cluster dimension, preferred shared memory
-    /// carveout, and scheduling for links between devices.
+    /// synchronization, policy for scheduling clusters, programmatic stream serialization,
+    /// priority, two of memory synchronization domains, preferred cluster dimension, preferred
+    /// shared memory carveout, and scheduling for links between devices.
     pub(super) const HINTS: [u32; 11] = [0, 1, 3, 5, 6, 8, 9, 10, 11, 14, 16];
     pub(super) const COOPERATIVE: u32 = 2;
     pub(super) const CLUSTER: u32 = 4;

@@ -17,8 +17,8 @@ const EXTRA_MAX: usize = 16;
 /// filling it.
 const USUAL_BYTES: usize = 256;
 
-/// Gives `use_block` the parameter block of `bytes` bytes that a launch has: gathered from one pointer
-/// for each parameter in `layout`, or copied from the buffer that `extra` names.
+/// Gives `use_block` the parameter block of `bytes` bytes that a launch has: gathered from one
+/// pointer for each parameter in `layout`, or copied from the buffer that `extra` names.
 #[inline]
 pub(crate) fn with_block<T>(
     layout: &[Parameter],

@@ -11,8 +11,8 @@ use crate::driver::Driver;
 use crate::error::{Answer, Code};
 use crate::ring::Number;
 
-/// Smallest and largest size of the chunks that the pool divides. With the largest, small pieces can
-/// have 128 GiB.
+/// Smallest and largest size of the chunks that the pool divides. With the largest, small pieces
+/// can have 128 GiB.
 const CHUNK_BYTES: [u64; 2] = [2 << 20, 64 << 20];
 /// Part of the device's memory that a chunk may be.
 const CHUNKS_OF_MEMORY: u64 = 32;

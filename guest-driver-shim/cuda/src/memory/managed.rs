@@ -175,7 +175,8 @@ extern "C" fn cuMemAdvise_v2(address: u64, bytes: usize, advice: u32, location: 
     })
 }
 
-/// Work of all streams is in one order, so that memory that is attached to one of them needs nothing.
+/// Work of all streams is in one order, so that memory that is attached to one of them needs
+/// nothing.
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamAttachMemAsync(
     stream: usize,

@@ -1,5 +1,5 @@
-//! Physical memory (CUDA driver API, "Virtual Memory Management"): handles, and descriptors by which
-//! other processes import it.
+//! Physical memory (CUDA driver API, "Virtual Memory Management"): handles, and descriptors by
+//! which other processes import it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -189,7 +189,8 @@ extern "C" fn cuMemExportToShareableHandle(
     })
 }
 
-/// Makes a memory file that says how to import memory: whoever has it may.
+/// Makes a memory file with the token of an export. A process that has the file can import the
+/// memory.
 fn export_file(token: &ExportToken, bytes: u64) -> io::Result<File> {
     // SAFETY: the name ends in NUL.
     let descriptor = unsafe { libc::memfd_create(c"causeway-memory".as_ptr(), libc::MFD_CLOEXEC) };

@@ -6,7 +6,8 @@ use crate::boundary::Out;
 use crate::driver::call_in_context;
 use crate::error::Code;
 
-/// `CU_MEMHOSTALLOC_PORTABLE`, `…_DEVICEMAP`, `…_WRITECOMBINED`: all memory is as the first two say.
+/// `CU_MEMHOSTALLOC_PORTABLE`, `…_DEVICEMAP`, `…_WRITECOMBINED`: all memory is as the first two
+/// say.
 const FLAGS: u32 = 7;
 /// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`
 const USUAL_FLAGS: u32 = 3;

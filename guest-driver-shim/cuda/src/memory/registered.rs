@@ -1,15 +1,17 @@
 //! Memory of the program that it registers (`cuMemHostRegister`).
 //!
-//! A process cannot show its own pages to the device. So registered memory is first only known, and
-//! copied through staging memory as other memory is. When the program asks for the GPU's address,
-//! host memory of the device takes the place of the pages, with the same content at the same
-//! address. The program must not write there meanwhile, or between these pages' borders and its
-//! registered bytes. CUDA gives the memory back on `cuMemHostUnregister`: private pages take the
-//! place of the device's then.
+//! A process cannot show its own pages to the device. So the library only notes registered memory,
+//! and copies it through staging memory as other memory. When the program asks for the GPU's
+//! address, host memory of the device replaces the pages, with the same content at the same
+//! address. The program must not write to the memory during that call. Only whole pages are
+//! replaced: on a part of a page, other threads may write to what is beside the registered bytes.
+//! Children of `fork` share the replaced pages with the program. `cuMemHostUnregister` puts private
+//! pages in their place again.
 
 use std::io;
 
 use causeway_shim_linux::shim::{Access, Allocation, MemoryKind};
+use parking_lot::Mutex;
 
 use super::regions::{Backing, Region};
 use crate::boundary::copy_bytes;
@@ -19,6 +21,9 @@ use crate::error::{Answer, Code};
 /// `CU_MEMHOSTREGISTER_IOMEMORY`
 const IO_MEMORY: u32 = 4;
 const PAGE_BYTES: u64 = 4096;
+
+/// Held while pages are replaced, in either direction.
+static REPLACING: Mutex<()> = Mutex::new(());
 
 /// Host memory of the device in the place of the program's pages.
 pub(crate) struct Replaced {
@@ -60,6 +65,7 @@ extern "C" fn cuMemHostRegister_v2(address: u64, bytes: usize, flags: u32) -> u3
 extern "C" fn cuMemHostUnregister(address: u64) -> u32 {
     call_in_context(|driver, _| {
         let is_registered = |region: &Region| matches!(region.backing, Backing::Registered(_));
+        let _replacing = REPLACING.lock();
         let taken = driver.memory.regions.lock().take(address, is_registered);
         let taken = taken.ok_or(Code::HOST_MEMORY_NOT_REGISTERED)?;
         let drained = driver.ring.drain(driver);
@@ -73,6 +79,17 @@ extern "C" fn cuMemHostUnregister(address: u64) -> u32 {
 /// Returns the GPU's address of a registered region, which begins at `start`. Puts host memory of
 /// the device in the place of its pages if that is to be done yet.
 pub(super) fn show(driver: &Driver, start: u64, bytes: u64) -> Answer<u64> {
+    let _replacing = REPLACING.lock();
+    // Another thread may have asked, or unregistered the memory, before this one had the lock.
+    let now = driver
+        .memory
+        .regions
+        .lock()
+        .find(start)
+        .map(|(_, region)| region.gpu);
+    if let Some(gpu) = now.ok_or(Code::INVALID_VALUE)? {
+        return Ok(gpu);
+    }
     let replaced = Replaced::new(driver, start, bytes)?;
     let (first, memory) = (replaced.start, &replaced._memory);
     let host = driver.memory.host.lock();
@@ -98,9 +115,13 @@ pub(super) fn show(driver: &Driver, start: u64, bytes: u64) -> Answer<u64> {
 impl Replaced {
     /// Puts host memory of the device in the place of the pages of a range.
     fn new(driver: &Driver, address: u64, bytes: u64) -> Answer<Self> {
-        let start = address & !(PAGE_BYTES - 1);
-        let end = (address + bytes).checked_next_multiple_of(PAGE_BYTES);
-        let bytes = end.ok_or(Code::INVALID_VALUE)? - start;
+        let start = address;
+        if !(address | bytes).is_multiple_of(PAGE_BYTES) {
+            log::info!(
+                "registered memory at {start:#x} is not of whole pages: the GPU cannot use it"
+            );
+            return Err(Code::NOT_SUPPORTED);
+        }
         let maps = std::fs::read_to_string("/proc/self/maps");
         if !is_private_memory(&maps.map_err(|_| Code::OPERATING_SYSTEM)?, start, bytes) {
             return Err(Code::NOT_SUPPORTED);

@@ -97,8 +97,8 @@ impl Circle {
         }
     }
 
-    /// Returns where the next `bytes` bytes go, and the submission that must be finished first (0 if
-    /// none).
+    /// Returns where the next `bytes` bytes go, and the submission that must be finished first (0
+    /// if none).
     fn place(&mut self, bytes: u64) -> (u64, Number) {
         let bytes = bytes.next_multiple_of(64);
         if self.head + bytes > self.bytes {

@@ -73,8 +73,8 @@ impl Entry {
         }
     }
 
-    /// Returns the mapping with the right for copies and fills to write it, whatever kernels may do:
-    /// constants are like that.
+    /// Returns the mapping with the right for copies and fills to write it, whatever kernels may
+    /// do: constants are like that.
     #[must_use]
     pub fn filled_by_copies(self) -> Self {
         Self {

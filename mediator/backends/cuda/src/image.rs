@@ -3,7 +3,8 @@
 //!
 //! The driver is trusted to refuse code that is not valid. It is not trusted to stay within an
 //! image whose headers point outside, and it must never get the wrapper that compilers put around a
-//! fat binary, which holds pointers. It never gets compressed code, in which nothing can be checked.
+//! fat binary, which holds pointers. It never gets compressed code, in which nothing can be
+//! checked.
 
 mod elf;
 mod fatbin;
@@ -32,8 +33,8 @@ pub(crate) enum Image<'a> {
 /// sm_90) can execute.
 ///
 /// # Errors
-/// [`ModuleError`]: the format is not known, a header points outside, no code is for this GPU, or PTX
-/// is too long.
+/// [`ModuleError`]: the format is not known, a header points outside, no code is for this GPU, or
+/// PTX is too long.
 pub(crate) fn classify(image: &[u8], architecture: u32) -> Result<Image<'_>, ModuleError> {
     if image.starts_with(elf::MAGIC) {
         let cubin = Cubin::parse(image)?;

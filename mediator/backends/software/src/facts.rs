@@ -1,9 +1,9 @@
 //! What the device tells about itself: CUDA device attributes (CUDA driver API, "Device
 //! Management", `CUdevice_attribute`).
 //!
-//! Limits that the engine has are those of a GPU with compute capability 9.0, so that programs which
-//! are tuned for one run. What the engine cannot do (textures, clusters, cooperative launches,
-//! multicast) is reported as absent.
+//! Limits that the engine has are those of a GPU with compute capability 9.0, so that programs
+//! which are tuned for one run. What the engine cannot do (textures, clusters, cooperative
+//! launches, multicast) is reported as absent.
 
 use causeway_mediator::backend::{Attributes, DeviceFacts};
 

@@ -76,8 +76,8 @@ pub enum ImageError {
     },
 }
 
-/// Returns the PTX texts in `image`: one, or as many as are to be linked. Each ends at its first NUL
-/// byte, if there is one.
+/// Returns the PTX texts in `image`: one, or as many as are to be linked. Each ends at its first
+/// NUL byte, if there is one.
 ///
 /// # Errors
 /// [`ImageError`] says what the image is instead of text, or how it is damaged.

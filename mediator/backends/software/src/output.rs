@@ -10,8 +10,8 @@ const BYTES_MAX: usize = 1 << 20;
 /// byte of text.
 pub(crate) const OUTPUT_BYTES: u64 = (BYTES_MAX + BYTES_MAX * size_of::<u16>()) as u64;
 
-/// What the kernels of an address space have printed. When it is full, the texts of the oldest calls
-/// are lost, as in CUDA.
+/// What the kernels of an address space have printed. When it is full, the texts of the oldest
+/// calls are lost, as in CUDA.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     text: Mutex<Text>,

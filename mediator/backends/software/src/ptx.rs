@@ -35,8 +35,8 @@ pub fn parse(text: &str) -> Result<ast::Module, ParseError> {
     module::module(text, &mut { cursor::TREE_BYTES_MAX })
 }
 
-/// Parses the texts of modules that are linked, as [`parse`] does for one. Together they may take as
-/// much memory as one. An error comes with the index of its text.
+/// Parses the texts of modules that are linked, as [`parse`] does for one. Together they may take
+/// as much memory as one. An error comes with the index of its text.
 pub(crate) fn parse_all(texts: &[&str]) -> Result<Vec<ast::Module>, (usize, ParseError)> {
     let mut tree_bytes_left = cursor::TREE_BYTES_MAX;
     let parsed = texts.iter().enumerate().map(|(index, text)| {

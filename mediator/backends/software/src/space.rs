@@ -125,8 +125,8 @@ impl SoftwareSpace {
 
 impl Space for SoftwareSpace {
     /// Texts come in the order of the calls, each as a whole. A mebibyte is kept; when more is
-    /// printed, the texts of the oldest calls are lost, as in CUDA. What a kernel has printed can be
-    /// taken once it has ended, or before.
+    /// printed, the texts of the oldest calls are lost, as in CUDA. What a kernel has printed can
+    /// be taken once it has ended, or before.
     fn take_output(&self, max_bytes: usize) -> Vec<u8> {
         self.state.system.output.take(max_bytes)
     }

@@ -69,8 +69,8 @@ struct Users {
     output: usize,
 }
 
-/// A module that uses the heap or the output of its address space, until it is dropped. The heap and
-/// most of the output go with the last one, because only modules are charged for them.
+/// A module that uses the heap or the output of its address space, until it is dropped. The heap
+/// and most of the output go with the last one, because only modules are charged for them.
 #[derive(Debug)]
 pub(crate) struct SystemUse {
     state: Arc<SpaceState>,

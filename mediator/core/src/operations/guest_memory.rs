@@ -25,7 +25,8 @@ impl ClientSession<'_> {
         copied.map_err(|_| Refusal::new(Status::BadRange))
     }
 
-    /// Checks that the guest has `bytes` bytes of memory at `address`, as [`Self::read_guest`] does.
+    /// Checks that the guest has `bytes` bytes of memory at `address`, as [`Self::read_guest`]
+    /// does.
     pub(super) fn check_guest(&self, address: u64, bytes: u64) -> Result<(), Refusal> {
         if address & APERTURE_ADDRESS != 0 {
             return self.mapped_object(address, bytes, Access::Read).map(drop);

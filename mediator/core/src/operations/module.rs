@@ -158,8 +158,8 @@ impl ClientSession<'_> {
     }
 }
 
-/// Returns the name in a request, of which `used` bytes are in use and the rest must be zero; `None`
-/// if it is not UTF-8. `field` is the offset of the name in the request.
+/// Returns the name in a request, of which `used` bytes are in use and the rest must be zero;
+/// `None` if it is not UTF-8. `field` is the offset of the name in the request.
 fn checked_name(
     name: &[u8; KERNEL_NAME_MAX],
     used: u32,

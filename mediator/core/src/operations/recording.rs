@@ -16,8 +16,8 @@ use crate::object::{Object, RecordingEntry, SpaceEntry};
 use crate::quota::Resource;
 use crate::refusal::{Refusal, refuse_if};
 
-/// What the host keeps of each byte of a recorded packet, at most: structures of the mediator and of
-/// the back end.
+/// What the host keeps of each byte of a recorded packet, at most: structures of the mediator and
+/// of the back end.
 const KEPT_FOR_A_PACKET_BYTE: u64 = 16;
 
 impl ClientSession<'_> {

@@ -1,7 +1,8 @@
 //! Mechanisms measured alone on a GPU: the process of the other side holds no context on it.
 //!
-//! In turn, the worker process of the guest's session and the process of the VMM, which does the work
-//! of the other mechanisms, both have contexts on the GPU, and each sample may begin with a switch.
+//! In turn, the worker process of the guest's session and the process of the VMM, which does the
+//! work of the other mechanisms, both have contexts on the GPU, and each sample may begin with a
+//! switch.
 
 use causeway_bench_workloads::MechanismKind;
 use causeway_bench_workloads::measurement_plan::Plan;

@@ -49,8 +49,8 @@ pub struct CellReport {
     /// VM exits during the samples; absent for cells of the host, and if exits were not counted in
     /// one of the samples.
     pub exits: Option<ExitReport>,
-    /// Results of the same cell while the other side's process held no context on the GPU; absent if
-    /// that was not measured, as on the software back end.
+    /// Results of the same cell while the other side's process held no context on the GPU; absent
+    /// if that was not measured, as on the software back end.
     pub alone: Option<AloneReport>,
     /// The less favourable of the ratios to the host alone and in turn; absent unless both were
     /// measured.

@@ -58,8 +58,8 @@ struct State {
 /// The binding of a doorbell to an event.
 struct Bound {
     event: Arc<EventFd>,
-    /// The counter of `event`, and its value when the doorbell was bound; `None` if the signals are
-    /// not counted, or cannot be.
+    /// The counter of `event`, and its value when the doorbell was bound; `None` if this
+    /// object does not count signals, or the host does not tell the counter.
     counter: Option<(SignalCount, u64)>,
     /// Signals that came from [`Doorbells::ring`], after an exit.
     rung_here: u64,
@@ -139,8 +139,8 @@ impl Doorbells {
     /// say. `None` if that is not known: these doorbells are not counted, or the host tells no
     /// counter, for lack of `/proc`.
     ///
-    /// Whoever holds an event can change its counter. That is this process and, with the session in
-    /// a worker process, that process.
+    /// A process that holds an event can change its counter: this process and, if the session is in
+    /// a worker process, that one.
     pub fn taken_by_kvm(&self) -> Option<u64> {
         let state = self.state.lock();
         if state.is_unknown || !self.is_counted {

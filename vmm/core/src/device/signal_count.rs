@@ -28,7 +28,7 @@ impl SignalCount {
     /// Returns the current value of the counter; `None` if the kernel does not tell it.
     pub fn read(&self) -> Option<u64> {
         let mut info = [0; INFO_BYTES_MAX];
-        // At offset 0, the kernel writes the text anew.
+        // A read at offset 0 makes the kernel write the current text.
         let bytes = self.0.read_at(&mut info, 0).ok()?;
         parse(info.get(..bytes)?)
     }

@@ -30,9 +30,9 @@ pub trait Attach: Send + Sync + Debug {
     fn wake(&self) {}
 
     /// Tells the devices that the VM has come to its end. Its virtual CPUs may still run: the host
-    /// has not interrupted any of them for that. `exit` is the exit by which the guest ended the
-    /// VM, which KVM and the VMM have counted; `None` if the host ends it. If several virtual CPUs
-    /// end the VM, or the host does, too, this is called for each; the first call counts.
+    /// interrupts them after this call. `exit` is the exit by which the guest ended the VM, which
+    /// KVM and the VMM have counted; `None` if the host ends the VM. Several virtual CPUs, and the
+    /// host, may each end the VM and call this function. The first call counts.
     fn ending(&self, _exit: Option<ExitKey>) {}
 
     /// Tells the devices that the VM ended with `result`. The event loop calls this once.

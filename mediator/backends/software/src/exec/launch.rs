@@ -21,8 +21,8 @@ use crate::system::System;
 pub(super) const RUNNER_BYTES: u64 = 8 << 10;
 /// The same of each of its warps.
 pub(super) const WARP_BYTES: u64 = 4 << 10;
-/// Registers, local and shared memory of blocks that are alive at once, with what the back end keeps
-/// of each block, in bytes, at most.
+/// Registers, local and shared memory of blocks that are alive at once, with what the back end
+/// keeps of each block, in bytes, at most.
 const TOGETHER_BYTES_MAX: u64 = 128 << 20;
 /// Warps of blocks that are alive at once, at most.
 const TOGETHER_WARPS_MAX: u64 = 1 << 15;

@@ -13,8 +13,9 @@ const ASSERTION_BYTES_MAX: usize = 1024;
 /// What `vprintf` returns if the format is null.
 const NO_FORMAT: i32 = -1;
 
-/// `vprintf`: prints with the format at the double `a` and the arguments at the double `b`. The word
-/// `dst` gets the number of arguments that the format takes. The text of a lane stays together.
+/// `vprintf`: prints with the format at the double `a` and the arguments at the double `b`. The
+/// word `dst` gets the number of arguments that the format takes. The text of a lane stays
+/// together.
 pub(crate) unsafe fn print(context: &mut Context<'_>, op: &Op) -> Step {
     let (formats, blocks) = (doubles(context, op.a), doubles(context, op.b));
     let mut taken = [0; WARP];

@@ -85,8 +85,8 @@ pub(super) struct ProgramBuilder<'a> {
 }
 
 impl<'a> ProgramBuilder<'a> {
-    /// Creates a program with one function, number `entry`, which has no operations yet. What is added to
-    /// the program is taken from `operations_left`.
+    /// Creates a program with one function, number `entry`, which has no operations yet. What is
+    /// added to the program is taken from `operations_left`.
     pub(super) fn new(
         entry: usize,
         functions: &'a Functions<'a>,
@@ -184,7 +184,7 @@ impl<'a> ProgramBuilder<'a> {
             self.take(1, line)?;
             let function = self.functions.all[*key].1;
             if (function.results.len(), function.parameters.len()) == counts {
-                // The signature is made anew, and compared with what is passed.
+                // `member` builds the signature, which takes this many steps.
                 self.take(counts.0 + counts.1, line)?;
                 let (number, signature) = self.member(caller, *key)?;
                 callees.push((Functions::address(*key), number, signature));
@@ -240,8 +240,8 @@ impl<'a> ProgramBuilder<'a> {
         Ok((index, Signature::new(function)?))
     }
 
-    /// Returns where this kernel finds the variable `name` that function number `user` names; `None`
-    /// if the module of the function has no such variable.
+    /// Returns where this kernel finds the variable `name` that function number `user` names;
+    /// `None` if the module of the function has no such variable.
     pub(super) fn module_variable(
         &mut self,
         user: usize,

@@ -14,8 +14,8 @@ use super::number;
 const DEPTH_MAX: u32 = 64;
 
 /// Bytes of the trees that one module, or several that are linked, may make, as [`Cursor::charge`]
-/// counts them. The tree of a real module is some 30 times as large as its text, and lives until the
-/// module has been lowered; text made to be costly reaches 100 times.
+/// counts them. The tree of a real module is some 30 times as large as its text, and lives until
+/// the module has been lowered; text made to be costly reaches 100 times.
 pub(super) const TREE_BYTES_MAX: usize = 128 << 20;
 /// What an allocation costs beside its content.
 const ALLOCATION_BYTES: usize = 16;
