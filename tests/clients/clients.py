@@ -1,5 +1,6 @@
 """The clients: what is installed, which of their tests run, and how."""
 
+import copy
 import hashlib
 import json
 import os
@@ -15,6 +16,8 @@ import venv
 HERE = pathlib.Path(__file__).resolve().parent
 
 TINYGRAD = "tinygrad-0.14.0"
+TINYGRAD_REPOSITORY = "https://github.com/tinygrad/tinygrad"
+TINYGRAD_COMMIT = "a9069c177a9da9cca18593edf55acd2e6073cca6"  # some days behind 0.14.0
 CUDARC = "cudarc-0.19.10"
 CUDARC_SHA256 = "7359bf1de037ddada72729c3acec9b040f3468400c6e9e740b01ba0cd2e89562"
 CUDARC_FEATURES = "std,driver,nvrtc,dynamic-loading,cuda-12090,f16"
@@ -32,15 +35,26 @@ class Missing(Exception):
 
 
 class Setup:
-    """Where things lie: the command, the virtual environment, results."""
+    """Where things lie: the command, the Python interpreter, results."""
 
-    def __init__(self, binary, work):
-        self.binary, self.work = binary, work
-        self.results = work / "results"
+    def __init__(self, options):
+        self.work = options.work.resolve()
+        self.results = self.work / "results"
         shutil.rmtree(self.results, ignore_errors=True)
-        self.results.mkdir(parents=True)
-        self.python = work / "venv/bin/python"
-        self.install()
+        gpu = ["--gpu", options.gpu] if options.gpu else []
+        self.prefix = [options.binary.resolve(), "cuda", "--processes", "16", *gpu, "--"]
+        self.python = options.python or self.work / "venv/bin/python"
+        self.environment = dict(os.environ, PYTHONNOUSERSITE="1")
+        self.environment["XDG_CACHE_HOME"] = str(self.work / "cache")
+        if not options.python:
+            self.environment.pop("PYTHONPATH", None)
+            self.install()
+
+    def native(self):
+        """The same without Causeway: programs find the machine's own driver library."""
+        native = copy.copy(self)
+        native.prefix, native.results = [], self.work / "results/native"
+        return native
 
     def install(self):
         """Makes the virtual environment anew if requirements.txt has changed."""
@@ -58,13 +72,12 @@ class Setup:
     def pip(self, *arguments):
         must([self.python, "-m", "pip", "-q", *arguments], "packages from PyPI")
 
-    def causeway(self, name, command, directory, environment, limit_s):
-        """Runs a command through `causeway cuda`. Returns its exit status, -1 after the limit."""
-        variables = dict(os.environ, PYTHONNOUSERSITE="1", XDG_CACHE_HOME=str(self.work / "cache"))
-        variables.update(environment, CAUSEWAY_CUDA_LOG=str(self.results / f"{name}.log"))
-        variables.pop("PYTHONPATH", None)
+    def start(self, name, command, directory, environment, limit_s):
+        """Runs a command behind the prefix. Returns its exit status, -1 after the limit."""
+        log = self.results / f"{name}.log"
+        variables = {**self.environment, **environment, "CAUSEWAY_CUDA_LOG": str(log)}
         with open(self.results / f"{name}.out", "wb") as out:
-            program = [self.binary, "cuda", "--processes", "16", "--", *command]
+            program = [*self.prefix, *command]
             child = subprocess.Popen(program, cwd=directory, env=variables, stdout=out, stderr=out)
             try:
                 return child.wait(limit_s)
@@ -106,6 +119,8 @@ class Unittest:
         self.environment, self.directory = environment, directory
 
     def prepare(self, setup):
+        if self.parts is None:
+            self.parts = all_modules(setup)
         directory = setup.work / TINYGRAD
         # Its tests are in the archive of its source alone.
         if self.directory != "." and not directory.exists():
@@ -120,7 +135,7 @@ class Unittest:
         lines.touch()
         command = [setup.python, HERE / "run_unittest.py", lines, module]
         directory = setup.work / self.directory
-        status = setup.causeway(name, command, directory, self.environment, self.limit_s)
+        status = setup.start(name, command, directory, self.environment, self.limit_s)
         return unittest_results(module, lines.read_text(encoding="utf-8"), status)
 
 
@@ -144,6 +159,13 @@ class Cudarc:
     name, parts, skips_max, limit_s = "cudarc", ["driver,nvrtc"], 5, 300
 
     def prepare(self, setup):
+        self.libraries = setup.work / "cudarc-libraries"
+        self.program = setup.work / f"{CUDARC}-tests"
+        if not self.program.exists():
+            self.build(setup)
+            self.link_libraries(setup)
+
+    def build(self, setup):
         directory = setup.work / CUDARC
         if not directory.exists():
             unpack(self.crate(setup), directory)
@@ -153,8 +175,10 @@ class Cudarc:
         must(command, "cargo and crates from crates.io", cwd=directory, env=target)
         deps = setup.work / "cudarc-target/debug/deps"
         programs = [p for p in deps.glob("cudarc-*") if not p.suffix]
-        self.program = max(programs, key=lambda path: path.stat().st_mtime)
-        self.libraries = setup.work / "cudarc-libraries"
+        os.link(max(programs, key=lambda path: path.stat().st_mtime), self.program)
+
+    def link_libraries(self, setup):
+        """Links NVRTC of the virtual environment by the names that the crate looks for."""
         self.libraries.mkdir(exist_ok=True)
         compilers = "lib/*/site-packages/nvidia/cuda_nvrtc/lib/*.so.*"
         for library in (setup.work / "venv").glob(compilers):
@@ -176,8 +200,9 @@ class Cudarc:
     def run(self, setup, part):
         skips = [word for test in CUDARC_TIMINGS for word in ("--skip", test)]
         command = [self.program, "--test-threads=2", *skips]
-        environment = {"LD_LIBRARY_PATH": str(self.libraries)}
-        status = setup.causeway(self.name, command, setup.work, environment, self.limit_s)
+        folders = [str(self.libraries), setup.environment.get("LD_LIBRARY_PATH", "")]
+        environment = {"LD_LIBRARY_PATH": ":".join(filter(None, folders))}
+        status = setup.start(self.name, command, setup.work, environment, self.limit_s)
         output = (setup.results / f"{self.name}.out").read_text(errors="replace")
         words = {"ok": "passed", "FAILED": "failed", "ignored": "skipped"}
         found = re.findall(r"^test (\S+) .*?\.\.\. (ok|FAILED|ignored)", output, re.MULTILINE)
@@ -186,6 +211,28 @@ class Cudarc:
         if status not in (0, 101) or "test result:" not in output or not tests:
             tests[part] = ("failed", f"the program ended with exit status {status}")
         return tests
+
+
+class Repository(Unittest):
+    """Test modules that are in the client's repository alone."""
+
+    limit_s = 550
+
+    def prepare(self, setup):
+        if not (setup.work / self.directory).exists():
+            raise Missing(f"the tests of {self.name} are missing: git clone {TINYGRAD_REPOSITORY} "
+                          f"{setup.work / self.directory}, and check {TINYGRAD_COMMIT} out")
+
+
+def all_modules(setup):
+    """Returns the names of all test modules of numba-cuda as it is installed."""
+    find = "import importlib.util as u; print(u.find_spec('numba_cuda').submodule_search_locations[0])"
+    shown = subprocess.run([setup.python, "-c", find], env=setup.environment, stdout=subprocess.PIPE)
+    if shown.returncode != 0:
+        raise Missing(f"{setup.python} has no package numba-cuda")
+    package = pathlib.Path(shown.stdout.decode().strip())
+    files = sorted(package.glob("numba/cuda/tests/cuda*/test_*.py"))
+    return [f"numba.cuda.tests.{file.parent.name}.{file.stem}" for file in files]
 
 
 def modules(name):
@@ -198,4 +245,15 @@ CLIENTS = [
     Unittest("tinygrad-ptx", ["test_tiny"], 2, {"DEV": "CUDA:PTX"}, f"{TINYGRAD}/test"),
     Cudarc(),
     Unittest("numba-cuda", modules("numba-cuda.txt"), 39, {}, "."),
+]
+
+# Take longer than a run in CI should, or need more than PyPI has.
+TINYGRAD_TESTS = [f"test.backend.{name}" for name in (
+    "test_ops", "test_uops", "test_jit", "test_dtype_alu", "test_dtype", "test_nn", "test_optim",
+    "test_graph", "test_randomness", "test_tensor", "test_transcendental", "test_subbuffer",
+    "test_softmax_fusion", "test_symbolic_ops", "test_symbolic_jit", "test_setitem")]
+LONG_CLIENTS = [
+    Repository("tinygrad-cuda-all", TINYGRAD_TESTS, 200, {"DEV": "CUDA"}, "tinygrad-repository"),
+    Repository("tinygrad-ptx-all", TINYGRAD_TESTS, 200, {"DEV": "CUDA:PTX"}, "tinygrad-repository"),
+    Unittest("numba-cuda-all", None, 80, {}, "."),
 ]

@@ -1,4 +1,6 @@
-"""Compares results with what is expected, and prints a table."""
+"""Compares results with what is expected, or with native ones, and prints a table."""
+
+import json
 
 
 def expected_failures(path):
@@ -48,7 +50,39 @@ def report(chosen, outcomes, expected):
         failed = [test for test, (result, _) in tests.items() if result == "failed"]
         as_expected = sum(test in known for test in failed)
         rows.append((client.name, counts["passed"], as_expected, len(lines), counts["skipped"]))
-    widths = [max(len(str(row[column])) for row in rows) for column in range(5)]
+    print_table(rows)
+    return problems
+
+
+def compare(chosen, native, ours, path):
+    """Prints tests that pass natively and fail through Causeway, and a table. Returns their number.
+
+    Writes both counts and these tests to the file at `path`, if there is one.
+    """
+    rows = [("client", "natively", "through Causeway", "only natively", "only through Causeway")]
+    summary = {}
+    for client in chosen:
+        there, here = (passed_tests(outcomes[client.name]) for outcomes in (native, ours))
+        lost = {test: ours[client.name].get(test, ("", "not run"))[1] for test in there - here}
+        for test, reason in sorted(lost.items()):
+            print(f"{client.name} {test} fails here only: {' '.join(reason.split())[:400]}")
+        total = len(native[client.name])
+        counts = f"{len(there)} of {total}", f"{len(here)} of {len(ours[client.name])}"
+        rows.append((client.name, *counts, len(lost), len(here - there)))
+        summary[client.name] = {"tests": total, "native": len(there), "causeway": len(here),
+                                "only_native": lost, "only_causeway": sorted(here - there)}
+    print_table(rows)
+    if path:
+        text = json.dumps({"schema": "causeway.clients/1", "clients": summary}, indent=1)
+        path.write_text(text + "\n", encoding="utf-8")
+    return sum(len(client["only_native"]) for client in summary.values())
+
+
+def passed_tests(tests):
+    return {test for test, (result, _) in tests.items() if result == "passed"}
+
+
+def print_table(rows):
+    widths = [max(len(str(row[column])) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         print(" | ".join(str(cell).ljust(width) for cell, width in zip(row, widths)).rstrip())
-    return problems

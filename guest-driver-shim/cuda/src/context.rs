@@ -21,6 +21,8 @@ use crate::structures::ContextParameters;
 
 /// Scheduling (bits 0 to 2), host mapping, resizing of local memory, dumps and synchronous copies.
 const FLAGS: u32 = 0xff;
+/// `CU_CTX_SCHED_BLOCKING_SYNC`: waits sleep.
+const SCHED_BLOCKING_SYNC: u32 = 4;
 /// Priorities of streams: the lowest and the highest.
 pub(crate) const PRIORITIES: (i32, i32) = (0, -5);
 /// The version of the API that `cuCtxGetApiVersion` has told since CUDA 3.2.
@@ -61,6 +63,17 @@ fn on_stack<T>(use_stack: impl FnOnce(&mut Vec<Arc<Context>>) -> T) -> Answer<T>
     STACK
         .try_with(|stack| use_stack(&mut stack.borrow_mut()))
         .map_err(|_| Code::DEINITIALIZED)
+}
+
+/// Returns whether waits of the calling thread spin: its context does not ask for sleeping waits
+/// (`CU_CTX_SCHED_BLOCKING_SYNC`).
+pub(crate) fn current_spins() -> bool {
+    let flags = |stack: &mut Vec<Arc<Context>>| {
+        stack
+            .last()
+            .map_or(0, |context| context.flags.load(Ordering::Relaxed))
+    };
+    on_stack(flags).is_ok_and(|flags| flags & SCHED_BLOCKING_SYNC == 0)
 }
 
 /// Returns the current context of the calling thread.

@@ -3,21 +3,26 @@
 //! Submissions are numbered. A fence that the device writes says which number it has reached; a
 //! packet that writes it is put into the ring only when somebody wants to know.
 
+use std::time::{Duration, Instant};
+
 use causeway_protocol::message::{MemoryKind, Status};
 use causeway_shim_linux::shim::{
     AddressSpace, Buffer, CommandBuffer, Device, Fence, Patience, SubmitError, WaitError,
 };
 use parking_lot::Mutex;
 
+use crate::context;
 use crate::driver::Driver;
 use crate::error::{Answer, Code};
 use crate::host_function;
 
 /// Units of the ring: some thousand launches.
 const UNITS: u64 = 1 << 14;
-/// Polls of a wait before it sleeps, where a processor is free for it: some milliseconds, because
-/// NVIDIA's driver spins there.
-const SPINS: u64 = 200_000;
+/// How long a wait spins before it sleeps now and then. NVIDIA's driver spins to the end, unless
+/// the context says otherwise. A wait that sleeps ends late by up to 1/32 of its time.
+const SPIN_MAX: Duration = Duration::from_millis(100);
+/// Looks at the fence between two looks at the clock: some microseconds.
+const LOOKS: u32 = 1000;
 /// Processors of which a program that spins takes too large a part: the device's consumer, and the
 /// software back end, need one.
 const FEW_PROCESSORS: usize = 2;
@@ -33,8 +38,8 @@ pub(crate) struct Ring {
     /// Number of the last submission that the device has finished, as far as it was asked to tell.
     done: Fence<'static>,
     writing: Mutex<Writing>,
-    /// Polls of a wait before it sleeps.
-    spins: u64,
+    /// There are processors enough for waits that spin.
+    has_processors: bool,
     _memory: Buffer<'static>,
 }
 
@@ -67,7 +72,7 @@ impl Ring {
                 submitted: 0,
                 announced: 0,
             }),
-            spins: spins(std::thread::available_parallelism().map_or(1, usize::from)),
+            has_processors: has_processors(),
             _memory: memory,
         })
     }
@@ -130,9 +135,12 @@ impl Ring {
         // The ring may stand still until this very function returns.
         host_function::refuse_within()?;
         self.announce(driver, number)?;
+        if self.has_processors && context::current_spins() && self.spin(driver, number)? {
+            return Ok(());
+        }
         let mut patience = Patience {
-            spins: self.spins,
             timeout_ns: SLICE_NS,
+            ..Patience::default()
         };
         loop {
             match self.done.wait(number, patience) {
@@ -147,6 +155,26 @@ impl Ring {
                     return Err(driver.fail(Code::DEVICE_UNAVAILABLE));
                 }
             }
+        }
+    }
+
+    /// Looks at the fence until the device has finished the submission `number`, for [`SPIN_MAX`]
+    /// at most. Returns whether it has.
+    fn spin(&self, driver: &Driver, number: Number) -> Answer<bool> {
+        let begun = Instant::now();
+        loop {
+            for _ in 0..LOOKS {
+                if self.done.value() >= number {
+                    return Ok(true);
+                }
+                std::hint::spin_loop();
+            }
+            if begun.elapsed() >= SPIN_MAX {
+                return Ok(false);
+            }
+            self.glance(driver)?;
+            // Other threads of the program may want the processor.
+            std::thread::yield_now();
         }
     }
 
@@ -217,12 +245,9 @@ impl Ring {
     }
 }
 
-/// Returns how often a wait polls on a machine with this many processors.
-fn spins(processors: usize) -> u64 {
-    match processors <= FEW_PROCESSORS {
-        true => Patience::default().spins,
-        false => SPINS,
-    }
+/// Returns whether this machine has processors enough for waits that spin.
+fn has_processors() -> bool {
+    std::thread::available_parallelism().is_ok_and(|count| count.get() > FEW_PROCESSORS)
 }
 
 /// Returns the result that a fault of the device means (CUDA driver API, `CUresult`), if the host
