@@ -16,9 +16,11 @@ use crate::space::mapping::Mapping;
 use crate::space::state::SpaceState;
 use crate::support::{Attribute, Support};
 
-/// Most bytes of local memory that all threads of the GPU may have together: the driver takes it
-/// when a kernel is launched, and no quota counts it.
-const LOCAL_BYTES_MAX: u64 = 1 << 30;
+/// Most local memory that all threads of the GPU may have together, as a part of the memory that
+/// guests may have, and in bytes where that is more: the driver takes it when a kernel is launched,
+/// and no quota counts it.
+const LOCAL_SHARE: u64 = 32;
+const LOCAL_BYTES: u64 = 1 << 30;
 /// Most parameters of a kernel: far more than fit a parameter block.
 const PARAMETERS_MAX: usize = 4096;
 
@@ -209,7 +211,8 @@ impl CudaKernel {
         let ask = |number| loaded.attribute(handle, number);
         let support = &body.state.gpu.support;
         let local_bytes = ask(attribute::LOCAL_BYTES)?;
-        check_local(name, local_bytes, resident_threads(support))?;
+        let local_bytes_max = (body.state.gpu.memory_bytes / LOCAL_SHARE).max(LOCAL_BYTES);
+        check_local(name, local_bytes, resident_threads(support), local_bytes_max)?;
         let (parameters, parameter_bytes) = parameters(loaded, handle, name)?;
         let shared_bytes = ask(attribute::SHARED_BYTES)?;
         let dynamic_bytes = ask(attribute::DYNAMIC_SHARED_BYTES_MAX)?;
@@ -258,14 +261,14 @@ impl CudaKernel {
 }
 
 /// Refuses kernels whose local memory would take too much of the GPU when they are launched.
-fn check_local(name: &str, bytes: u32, threads: u64) -> Result<(), ModuleError> {
+fn check_local(name: &str, bytes: u32, threads: u64, bytes_max: u64) -> Result<(), ModuleError> {
     let all = u64::from(bytes).saturating_mul(threads);
-    if all <= LOCAL_BYTES_MAX {
+    if all <= bytes_max {
         return Ok(());
     }
     Err(refused(format!(
         "kernel `{name}` has {bytes} bytes of local memory for each thread, which is {all} bytes \
-         for the {threads} threads that the GPU runs at once; at most {LOCAL_BYTES_MAX} bytes are \
+         for the {threads} threads that the GPU runs at once; at most {bytes_max} bytes are \
          possible"
     )))
 }
@@ -398,12 +401,12 @@ mod tests {
     #[test]
     fn local_memory_of_all_threads_is_bounded() {
         let h200 = 132 * 2048;
-        assert!(check_local("deep", 3968, h200).is_ok());
-        let refused = check_local("deep", 8192, h200).unwrap_err();
+        assert!(check_local("deep", 3968, h200, 1 << 30).is_ok());
+        let refused = check_local("deep", 8192, h200, 1 << 30).unwrap_err();
         for part in ["`deep`", "8192", "2214592512", "270336", "1073741824"] {
             assert!(refused.reason.contains(part), "{refused}");
         }
-        assert!(check_local("absurd", u32::MAX, u64::MAX).is_err());
+        assert!(check_local("absurd", u32::MAX, u64::MAX, 1 << 30).is_err());
     }
 
     #[test]
