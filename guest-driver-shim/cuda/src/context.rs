@@ -3,6 +3,7 @@
 //! A context is a name in this process: all contexts use one address space and one ring.
 
 mod primary;
+mod usage;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -39,6 +40,8 @@ pub(crate) struct Context {
     /// The stream behind `CU_STREAM_PER_THREAD`. All work is in one order, so that one is enough.
     pub(crate) thread_stream: Arc<Stream>,
     is_alive: AtomicBool,
+    /// Users that `cuCtxDetach` counts down.
+    users: AtomicU32,
 }
 
 /// All contexts of the process.
@@ -108,7 +111,13 @@ impl Context {
             default_stream: Arc::new(Stream::default_of(handle, true)),
             thread_stream: Arc::new(Stream::default_of(handle, false)),
             is_alive: AtomicBool::new(true),
+            users: AtomicU32::new(1),
         }
+    }
+
+    /// Returns whether the context is current to the calling thread.
+    fn is_current(&self) -> Answer<bool> {
+        on_stack(|stack| stack.last().is_some_and(|last| last.handle == self.handle))
     }
 }
 
@@ -202,12 +211,17 @@ extern "C" fn cuCtxDestroy_v2(context: usize) -> u32 {
             return Err(Code::INVALID_CONTEXT);
         }
         driver.tear_down(&found);
-        on_stack(|stack| {
-            if stack.last().is_some_and(|last| last.handle == context) {
-                stack.pop();
-            }
-        })?;
+        leave(context)?;
         driver.check_sticky()
+    })
+}
+
+/// Takes a context that has ended from the calling thread, if it is current.
+fn leave(context: usize) -> Answer {
+    on_stack(|stack| {
+        if stack.last().is_some_and(|last| last.handle == context) {
+            stack.pop();
+        }
     })
 }
 

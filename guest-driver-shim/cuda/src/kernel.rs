@@ -13,7 +13,7 @@ use crate::boundary::In;
 use crate::device;
 use crate::driver::Driver;
 use crate::error::{Answer, Code};
-use crate::launch::with_block;
+use crate::launch::{Prepared, with_block};
 use crate::module::{self, Loaded};
 
 /// Numbers of `CUfunction_attribute`.
@@ -61,6 +61,8 @@ pub(crate) struct Kernel {
     limits: Limits,
     attributes: [AtomicI32; attribute::COUNT],
     name: CString,
+    /// For launches of CUDA's first versions.
+    pub(crate) prepared: Prepared,
     /// The code stays loaded as long as work may use it.
     _loaded: Arc<Loaded>,
 }
@@ -137,6 +139,7 @@ impl Kernel {
             limits: Limits::of(driver, required),
             attributes: attributes(driver, &found).map(AtomicI32::new),
             name: CString::new(name).map_err(|_| Code::NOT_FOUND)?,
+            prepared: Prepared::default(),
             _loaded: Arc::clone(loaded),
         })
     }

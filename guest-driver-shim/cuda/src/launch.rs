@@ -5,6 +5,7 @@
 
 mod attributes;
 mod parameters;
+mod prepared;
 
 use causeway_protocol::packet::LaunchShape;
 
@@ -20,6 +21,8 @@ use crate::work::Work;
 
 pub(crate) use attributes::read as check_attributes;
 pub(crate) use parameters::with_block;
+use parameters::{BUFFER_POINTER, BUFFER_SIZE, END};
+pub(crate) use prepared::Prepared;
 
 /// What a launch asks for.
 #[derive(Clone, Copy)]

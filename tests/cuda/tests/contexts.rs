@@ -11,6 +11,8 @@ const CONTEXT_IS_DESTROYED: u32 = 709;
 unsafe extern "C" {
     fn cuCtxCreate_v2(context: *mut usize, flags: u32, device: i32) -> u32;
     fn cuCtxDestroy_v2(context: usize) -> u32;
+    fn cuCtxAttach(context: *mut usize, flags: u32) -> u32;
+    fn cuCtxDetach(context: usize) -> u32;
     fn cuCtxGetCurrent(context: *mut usize) -> u32;
     fn cuCtxSetCurrent(context: usize) -> u32;
     fn cuCtxSynchronize() -> u32;
@@ -64,5 +66,30 @@ fn a_context_that_another_thread_has_destroyed_says_so() {
         let destroyed = std::thread::spawn(move || cuCtxDestroy_v2(own));
         assert_eq!(destroyed.join().unwrap(), 0);
         assert_eq!(cuCtxGetDevice(&raw mut device), CONTEXT_IS_DESTROYED);
+    }
+}
+
+#[test]
+fn the_last_user_who_detaches_ends_a_context() {
+    library();
+    let primary = current();
+    let (mut own, mut again) = (0, 0);
+    // SAFETY: pointers are valid for the calls; handles may be wrong.
+    unsafe {
+        assert_eq!(cuCtxDetach(primary), INVALID_CONTEXT, "it is released");
+        assert_eq!(cuCtxCreate_v2(&raw mut own, 0, 0), 0);
+        assert_eq!(cuCtxAttach(&raw mut again, 0), 0);
+        assert_eq!(again, own);
+        let elsewhere = std::thread::spawn(move || cuCtxDetach(own)).join();
+        assert_eq!(
+            elsewhere.unwrap(),
+            INVALID_CONTEXT,
+            "it is not current there"
+        );
+        assert_eq!(cuCtxDetach(own), 0);
+        assert_eq!(current(), own);
+        assert_eq!(cuCtxDetach(own), 0);
+        assert_eq!(current(), primary);
+        assert_eq!(cuCtxDetach(own), INVALID_CONTEXT);
     }
 }

@@ -214,6 +214,34 @@ fn dynamic_shared_memory_is_what_the_function_allows() {
     assert_eq!(cuModuleUnload(module), 0);
 }
 
+unsafe extern "C" {
+    safe fn cuFuncSetBlockShape(function: usize, x: i32, y: i32, z: i32) -> u32;
+    safe fn cuFuncSetSharedSize(function: usize, bytes: u32) -> u32;
+    safe fn cuParamSetSize(function: usize, bytes: u32) -> u32;
+    safe fn cuParamSeti(function: usize, offset: i32, value: u32) -> u32;
+    safe fn cuParamSetv(function: usize, offset: i32, value: *const c_void, bytes: u32) -> u32;
+    safe fn cuLaunchGrid(function: usize, width: i32, height: i32) -> u32;
+}
+
+#[test]
+fn vectors_are_added_by_functions_of_the_first_version() {
+    add(|function, addresses, n| {
+        assert_eq!(cuLaunchGrid(function, 8, 1), INVALID_VALUE, "no shape");
+        assert_eq!(cuFuncSetBlockShape(function, 128, 0, 1), INVALID_VALUE);
+        assert_eq!(cuFuncSetBlockShape(function, 128, 1, 1), 0);
+        assert_eq!(cuLaunchGrid(function, 8, 1), INVALID_VALUE, "no parameters");
+        assert_eq!(cuParamSetv(function, -8, at(&addresses), 24), INVALID_VALUE);
+        assert_eq!(cuParamSetv(function, 0, null(), 24), INVALID_VALUE);
+        assert_eq!(cuParamSetSize(function, 1 << 20), INVALID_VALUE);
+        assert_eq!(cuParamSetSize(function + 1, 28), INVALID_HANDLE);
+        assert_eq!(cuFuncSetSharedSize(function, 0), 0);
+        assert_eq!(cuParamSetSize(function, 28), 0);
+        assert_eq!(cuParamSetv(function, 0, at(&addresses), 24), 0);
+        assert_eq!(cuParamSeti(function, 24, n), 0);
+        cuLaunchGrid(function, 8, 1)
+    });
+}
+
 #[test]
 fn functions_belong_to_their_context_and_kernels_to_none() {
     start();

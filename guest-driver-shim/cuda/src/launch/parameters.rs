@@ -7,9 +7,9 @@ use crate::boundary::In;
 use crate::error::{Answer, Code};
 
 /// Keys in the list of extra options.
-const END: usize = 0;
-const BUFFER_POINTER: usize = 1;
-const BUFFER_SIZE: usize = 2;
+pub(super) const END: usize = 0;
+pub(super) const BUFFER_POINTER: usize = 1;
+pub(super) const BUFFER_SIZE: usize = 2;
 /// Options of that list, at most: there are two.
 const EXTRA_MAX: usize = 16;
 

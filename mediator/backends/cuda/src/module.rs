@@ -212,7 +212,12 @@ impl CudaKernel {
         let support = &body.state.gpu.support;
         let local_bytes = ask(attribute::LOCAL_BYTES)?;
         let local_bytes_max = (body.state.gpu.memory_bytes / LOCAL_SHARE).max(LOCAL_BYTES);
-        check_local(name, local_bytes, resident_threads(support), local_bytes_max)?;
+        check_local(
+            name,
+            local_bytes,
+            resident_threads(support),
+            local_bytes_max,
+        )?;
         let (parameters, parameter_bytes) = parameters(loaded, handle, name)?;
         let shared_bytes = ask(attribute::SHARED_BYTES)?;
         let dynamic_bytes = ask(attribute::DYNAMIC_SHARED_BYTES_MAX)?;
