@@ -216,7 +216,7 @@ class Cudarc:
 class Repository(Unittest):
     """Test modules that are in the client's repository alone."""
 
-    limit_s = 550
+    limit_s = 1800
 
     def prepare(self, setup):
         if not (setup.work / self.directory).exists():
