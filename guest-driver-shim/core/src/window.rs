@@ -295,7 +295,7 @@ impl RingWindow {
             core::arch::asm!(
                 "prefetchw [{}]",
                 in(reg) self.unit(position),
-                options(nomem, nostack, preserves_flags)
+                options(readonly, nostack, preserves_flags)
             );
         }
         #[cfg(not(target_arch = "x86_64"))]
