@@ -215,6 +215,10 @@ fn pairs_that_other_commands_do_not_take_are_refused() {
             &["serve", "--socket", "a", "--metrics-socket", "a"],
             ["--socket", "--metrics-socket"],
         ),
+        (
+            &["serve", "--socket", "a", "--spare-workers", "1"],
+            ["1 for --spare-workers", "isolation=process"],
+        ),
         (&["initramfs", "--program", "a"], ["--output", "missing"]),
         (&["doctor", "--all"], ["--all", "causeway doctor --help"]),
     ] {

@@ -11,6 +11,7 @@ mod guest;
 mod process;
 mod session;
 mod shared;
+mod spare;
 mod stand_in;
 mod start;
 mod worker;

@@ -45,9 +45,32 @@ pub fn serve<E: Error>(
     bus_error::survive().map_err(ServeError::NotStarted)?;
     let control = Socket::from_descriptor(control);
     let mut room = buffer();
-    let mut start = control.receive(&mut room)?;
-    if start.kind != Kind::Start {
-        return Err(SocketError::Malformed("the first message of the VMM opens no session").into());
+    let served = match begin(&control, equip)? {
+        Some(served) => served,
+        None => return Ok(()),
+    };
+    loop {
+        match control.receive(&mut room) {
+            Ok(datagram) => obey(&served, datagram),
+            Err(SocketError::Timeout) => {}
+            // The VMM has ended.
+            Err(_) => end_now(),
+        }
+    }
+}
+
+/// Creates the back end, and opens the session once the VMM has described it. A worker that is
+/// started ahead of its session does the first at once. Returns `None` if there is no back end,
+/// which the VMM is told.
+fn begin<E: Error>(
+    control: &Socket,
+    equip: impl FnOnce() -> Result<Equipment, E>,
+) -> Result<Option<Arc<Served>>, ServeError> {
+    let (mut first_room, mut room) = (buffer(), buffer());
+    let mut start = control.receive(&mut first_room)?;
+    let is_ahead = start.kind == Kind::Prepare;
+    if !is_ahead {
+        check_start(&start)?;
     }
     let equipment = match equip() {
         Ok(equipment) => equipment,
@@ -56,18 +79,23 @@ pub fn serve<E: Error>(
             truncate(&mut reason);
             // The VMM may have ended already.
             let _ = control.send(Kind::Refused, &[reason.as_bytes()], &[]);
-            return Ok(());
+            return Ok(None);
         }
     };
-    let served = Served::begin(&mut start, equipment, &control)?;
-    drop(start);
-    loop {
-        match control.receive(&mut room) {
-            Ok(datagram) => obey(&served, datagram),
-            Err(SocketError::Timeout) => {}
-            // The VMM has ended.
-            Err(_) => end_now(),
-        }
+    if is_ahead {
+        control.send(Kind::Prepared, &[], &[])?;
+        start = control.receive(&mut room)?;
+        check_start(&start)?;
+    }
+    Served::begin(&mut start, equipment, control).map(Some)
+}
+
+fn check_start(message: &Datagram<'_>) -> Result<(), SocketError> {
+    match message.kind {
+        Kind::Start => Ok(()),
+        _ => Err(SocketError::Malformed(
+            "the first message of the VMM opens no session",
+        )),
     }
 }
 

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::cmsg_space;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
@@ -157,6 +158,18 @@ impl Socket {
     /// then closed.
     pub fn receive<'a>(&self, buffer: &'a mut [u8]) -> Result<Datagram<'a>, SocketError> {
         self.receive_with(buffer, RecvFlags::empty())
+    }
+
+    /// Waits until a datagram has arrived or the other end is closed, but no longer than `patience`.
+    /// Returns false if the time ran out first, or a signal arrived.
+    pub fn is_readable(&self, patience: Duration) -> Result<bool, SocketError> {
+        let limit = Timespec::try_from(patience).ok();
+        let mut polled = [PollFd::new(&self.0, PollFlags::IN)];
+        match poll(&mut polled, limit.as_ref()) {
+            Ok(count) => Ok(count != 0),
+            Err(Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Receives a datagram as [`Self::receive`] does, but fails with [`SocketError::Timeout`]

@@ -6,3 +6,4 @@ mod hostile;
 mod rig;
 mod samples;
 mod sharing;
+mod spares;

@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 /// The first 32 bits of every datagram.
 pub(crate) const MAGIC: u32 = 0x4b57_5743;
 /// Version of this protocol, which changes whenever a datagram changes.
-pub(crate) const VERSION: u16 = 5;
+pub(crate) const VERSION: u16 = 6;
 /// Longest text of a fault, a refusal or a name, in bytes.
 pub(crate) const TEXT_BYTES_MAX: usize = 4096;
 /// Largest datagram in bytes: a control batch with what goes before it, or a report.
@@ -58,11 +58,16 @@ kinds! {
     Interrupt = 3,
     /// See `GuestSession::halt`.
     Halt = 4,
+    /// Nothing. Sent at most once, before [`Kind::Start`]: the back end is wanted ahead of the
+    /// session.
+    Prepare = 7,
     // The control socket, from the worker.
     /// [`Started`], the name of the back end.
     Started = 5,
     /// Why there is no back end, as text.
     Refused = 6,
+    /// Nothing. The answer to [`Kind::Prepare`]: the back end is there.
+    Prepared = 8,
 
     // Call channels, from the VMM; each is answered by the kind that follows.
     /// [`ForClient`], a batch.

@@ -4,11 +4,12 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
 use crate::command::{Scratch, kvm};
-use crate::workers::await_output;
+use crate::workers::{await_output, workers};
 
 use super::{await_published, end, records, start_exiting, stat};
 
@@ -103,4 +104,39 @@ fn processes_that_are_served_are_seen_like_vms() {
     holder.finish();
     running.signal(Signal::TERM);
     assert_eq!(running.finish().code, 0);
+}
+
+#[test]
+fn a_spare_worker_is_no_session_and_serves_the_next_process() {
+    let scratch = Scratch::new();
+    let gpu = "software,cores=1,isolation=process";
+    let words = ["serve", "--socket", "socket", "--gpu", gpu];
+    let running = scratch.start(&[&words[..], &["--spare-workers", "1"]].concat());
+    await_output(&running, "causeway: serving", 1);
+    await_published(&scratch, &running);
+    let spares = workers(&running);
+    assert_eq!(spares.len(), 1);
+    let pid = running.id().to_string();
+    let records = || records(&stat(&scratch, &[&pid, "--json", "--once"]));
+    assert!(records().is_empty());
+    let beside = Scratch::beside(&scratch);
+    let holder = crate::serving::program(&beside, "processes", &["hold"], &scratch.path("socket"));
+    crate::serving::await_work(&holder);
+    assert_eq!(records().len(), 1);
+    // Another spare comes later.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while workers(&running).len() != 2 {
+        assert!(Instant::now() < deadline, "{:?}", workers(&running));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(workers(&running).contains(&spares[0]), "it serves");
+    assert_eq!(records().len(), 1);
+    holder.signal(Signal::KILL);
+    holder.finish();
+    let left = workers(&running);
+    running.signal(Signal::TERM);
+    assert_eq!(running.finish().code, 0);
+    for worker in left {
+        assert!(rustix::process::test_kill_process(worker).is_err());
+    }
 }

@@ -155,6 +155,29 @@ impl BackEnd {
         }
     }
 
+    /// Starts worker processes until `count` of them wait for a session to come. Does nothing for a
+    /// back end in this process.
+    ///
+    /// # Errors
+    /// The kernel's error, if a process cannot be started.
+    pub fn prepare(&self, count: u32) -> std::io::Result<()> {
+        match self {
+            Self::Inside(..) => Ok(()),
+            Self::Processes(workers) => workers.prepare(count as usize),
+        }
+    }
+
+    /// Waits until the first worker process that [`Self::prepare`] has started has its back end.
+    ///
+    /// # Errors
+    /// The error of the session that it could not open.
+    pub fn await_prepared(&self) -> Result<(), causeway_mediator::OpenError> {
+        match self {
+            Self::Inside(..) => Ok(()),
+            Self::Processes(workers) => workers.await_prepared(),
+        }
+    }
+
     /// Returns the counts of each GPU kernel, summed over all VMs; none unless the back end is
     /// software. `outcomes` are the results of the VMs, which contain what their worker processes
     /// counted.

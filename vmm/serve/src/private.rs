@@ -11,7 +11,7 @@ use causeway_terminal::{Code, Failure, shown_path};
 use vmm_sys_util::eventfd::EventFd;
 
 use crate::ending::NONBLOCKING;
-use crate::server::Server;
+use crate::server::{Server, Spares};
 
 /// A server that runs in a thread of this process. A drop disconnects the client processes and ends
 /// the server.
@@ -31,7 +31,9 @@ impl PrivateServer {
     /// back end is not available; a failure with [`Code::Crashed`] if a system call fails.
     pub fn start(socket: &Path, gpu: &str, processes: u32) -> Result<Self, Failure> {
         let (gpu, gpu_text) = choose_gpu(gpu)?;
-        let mut server = Server::new(gpu, &gpu_text, Users::Processes(processes))?;
+        // Most programs are one process.
+        let spares = Spares { first: 1, kept: 0 };
+        let mut server = Server::new(gpu, &gpu_text, Users::Processes(processes), spares)?;
         let listener = Listener::bind(socket).map_err(|e| {
             let message = format!("cannot listen at {} (TMPDIR decides)", shown_path(socket));
             Failure::new(Code::Crashed, message, e)

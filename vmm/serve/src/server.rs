@@ -39,6 +39,11 @@ const ENDING: Duration = Duration::from_millis(2);
 const PAUSE: Duration = Duration::from_millis(100);
 /// Number of warnings about an event that processes can cause at will; later ones have level debug.
 const WARNINGS: u32 = 8;
+/// Time from the start of a session to that of the next spare worker, which would slow the first
+/// work of the session down: a driver starts up.
+const REFILL: Duration = Duration::from_secs(2);
+/// Maximum number of spare worker processes.
+const SPARES_MAX: u32 = 8;
 /// Maximum number of client processes at a time.
 const PROCESSES_MAX: u32 = 64;
 
@@ -63,6 +68,24 @@ pub struct ServeArguments {
         value_parser = number::<u32>(1..=PROCESSES_MAX.into(), "")
     )]
     pub processes: u32,
+    /// Number of worker processes to start ahead, so that client processes find them ready, 0 to 8.
+    /// On a GPU, each holds a context of some hundred MiB.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        value_parser = number::<u32>(0..=SPARES_MAX.into(), "")
+    )]
+    pub spare_workers: u32,
+}
+
+/// Worker processes that a server starts ahead of sessions.
+#[derive(Clone, Copy, Debug)]
+pub struct Spares {
+    /// Number of them at the start.
+    pub first: u32,
+    /// Number of them that are kept up from then on.
+    pub kept: u32,
 }
 
 /// A connected client process.
@@ -89,6 +112,9 @@ pub struct Server {
     process_list: ProcessList,
     /// The event that threads signal when they are about to end.
     ends: Ends,
+    spares: Spares,
+    /// Time at which spare workers are started, after some were taken.
+    refill_at: Option<Instant>,
     /// Time at which the server accepts connections again, during a pause.
     paused_until: Option<Instant>,
     /// Number of processes that were refused.
@@ -114,7 +140,18 @@ pub fn run(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
     let mut signals = run::block_signals()?;
     run::raise_descriptor_limit();
     let users = Users::Processes(arguments.processes);
-    let mut server = Server::new(gpu, &gpu_text, users)?;
+    let spares = Spares {
+        first: arguments.spare_workers,
+        kept: arguments.spare_workers,
+    };
+    if spares.kept != 0 && gpu.isolation == Isolation::None {
+        return Err(Failure::usage(format!(
+            "invalid value {} for --spare-workers: with --gpu {gpu_text}, sessions have no worker \
+             processes; add isolation=process to --gpu",
+            spares.kept
+        )));
+    }
+    let mut server = Server::new(gpu, &gpu_text, users, spares)?;
     let path = &arguments.socket;
     let listener =
         Listener::bind(path).map_err(|e| Failure::usage_from("--socket", &shown_path(path), e))?;
@@ -138,12 +175,16 @@ fn try_worker(gpu: &Gpu, gpu_text: &str, users: Users) -> Result<(), Failure> {
     let back_end = BackEnd::open(gpu, gpu_text, users)?;
     let host = ClientHost::new(APERTURE_BYTES);
     let session = back_end.sessions().open(host, gpu.quota(1), "trial");
-    match session {
-        Ok(session) => session.close(),
-        Err(e @ OpenError::Unavailable { .. }) => return Err(unavailable(gpu_text, e)),
-        Err(e) => return Err(Failure::new(Code::Crashed, "cannot open a GPU session", e)),
-    }
+    session.map_err(|e| not_opened(gpu_text, e))?.close();
     Ok(())
+}
+
+/// Returns the failure of a server whose worker process cannot open a session.
+fn not_opened(gpu_text: &str, error: OpenError) -> Failure {
+    match error {
+        e @ OpenError::Unavailable { .. } => unavailable(gpu_text, e),
+        e => Failure::new(Code::Crashed, "cannot open a GPU session", e),
+    }
 }
 
 fn failed(error: std::io::Error) -> Failure {
@@ -153,11 +194,20 @@ fn failed(error: std::io::Error) -> Failure {
 
 impl Server {
     /// Opens the back end for `users`, who are client processes. `gpu_text` is the value of
-    /// `--gpu` from which `gpu` was parsed.
-    pub fn new(gpu: Gpu, gpu_text: &str, users: Users) -> Result<Self, Failure> {
+    /// `--gpu` from which `gpu` was parsed. If there are spare workers, returns once the first is
+    /// ready.
+    pub fn new(gpu: Gpu, gpu_text: &str, users: Users, spares: Spares) -> Result<Self, Failure> {
         let back_end = BackEnd::open(&gpu, gpu_text, users)?;
         if gpu.isolation == Isolation::Process {
-            try_worker(&gpu, gpu_text, users)?;
+            match spares.first {
+                0 => try_worker(&gpu, gpu_text, users)?,
+                // The first shows as well whether the host has what the back end needs.
+                count => {
+                    back_end.prepare(count).map_err(failed)?;
+                    let ready = back_end.await_prepared();
+                    ready.map_err(|e| not_opened(gpu_text, e))?;
+                }
+            }
         }
         Ok(Self {
             back_end,
@@ -167,6 +217,8 @@ impl Server {
             served: Vec::new(),
             process_list: ProcessList::default(),
             ends: Ends::new().map_err(failed)?,
+            spares,
+            refill_at: None,
             paused_until: None,
             turned_away: 0,
             not_taken: 0,
@@ -192,6 +244,7 @@ impl Server {
             }
             self.ends.take();
             self.reap();
+            self.refill();
             if connecting {
                 self.admit(listener);
             }
@@ -231,10 +284,23 @@ impl Server {
         let now = Instant::now();
         self.paused_until = self.paused_until.filter(|until| *until > now);
         let pause = self.paused_until.map(|until| until - now);
+        let refill = self.refill_at.map(|at| at.saturating_duration_since(now));
         let ending = self.served.iter().any(|served| served.ending.has_begun());
-        let soonest = ending.then_some(ENDING).into_iter().chain(pause).min();
+        let all = ending.then_some(ENDING).into_iter();
+        let soonest = all.chain(pause).chain(refill).min();
         // These durations are short, so the conversion cannot fail.
         soonest.and_then(|wait| Timespec::try_from(wait).ok())
+    }
+
+    /// Starts spare workers in place of those that sessions have taken, when it is time for it.
+    fn refill(&mut self) {
+        if self.refill_at.is_none_or(|at| at > Instant::now()) {
+            return;
+        }
+        self.refill_at = None;
+        if let Err(e) = self.back_end.prepare(self.spares.kept) {
+            log::warn!("cannot start a worker process ahead of its session: {e}");
+        }
     }
 
     /// Accepts a connection, if one waits. A process that cannot be served is told why.
@@ -261,7 +327,12 @@ impl Server {
             return connection::refuse(&socket, &why);
         }
         match self.open(&socket) {
-            Ok(served) => self.served.push(served),
+            Ok(served) => {
+                self.served.push(served);
+                if self.spares.kept != 0 {
+                    self.refill_at = Some(Instant::now() + REFILL);
+                }
+            }
             Err(why) => {
                 log::error!("cannot serve a client process: {why}");
                 connection::refuse(&socket, &why);

@@ -26,12 +26,12 @@ extern "C" fn cuCtxDetach(context: usize) -> u32 {
     call(|driver| {
         host_function::refuse_within()?;
         let found = find(driver, context)?;
-        if found.is_primary || !found.is_current()? {
+        if found.is_primary || !found.is_current() {
             return Err(Code::INVALID_CONTEXT);
         }
         // Another thread's context may end at the same time: only one of them sees the last user.
         if found.users.fetch_sub(1, Ordering::Relaxed) == 1 {
-            driver.tear_down(&found);
+            driver.tear_down(found);
             leave(context)?;
         }
         driver.check_sticky()

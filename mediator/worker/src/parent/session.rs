@@ -16,6 +16,7 @@ use causeway_protocol::registers::status;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::shared::{Order, Shared};
+use super::spare::Fresh;
 use super::stand_in::Absent;
 use super::worker::Worker;
 use crate::report::ReceivedReport;
@@ -96,8 +97,18 @@ impl Account {
 }
 
 impl WorkerSession {
-    pub(super) fn open(shared: Arc<Shared>, order: Order) -> Result<Self, OpenError> {
-        let worker = Worker::start(&shared, &order)?;
+    /// Opens a session in the worker `spare`, or in a new one if there is none or it fails.
+    pub(super) fn open(
+        shared: Arc<Shared>,
+        order: Order,
+        spare: Option<Fresh>,
+    ) -> Result<Self, OpenError> {
+        let began = spare.and_then(|spare| {
+            let began = Worker::begin(&shared, &order, spare);
+            let warn = |error| log::warn!("a worker that was started ahead fails: {error}");
+            began.map_err(warn).ok()
+        });
+        let worker = began.map_or_else(|| Worker::start(&shared, &order), Ok)?;
         let attributes = worker.attributes.clone();
         let account = Account {
             total: SessionReport::of(order.session, &order.name),

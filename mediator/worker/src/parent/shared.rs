@@ -1,10 +1,11 @@
 //! What all workers of a VMM share, and what one worker is started for.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use causeway_mediator::Quota;
 use causeway_mediator::host::Host;
+use causeway_mediator::{OpenError, Quota};
 use causeway_memory::{DeviceMemory, MemoryError};
 
 use super::broker::Broker;
@@ -32,4 +33,14 @@ pub(super) struct Order {
     pub name: String,
     pub host: Arc<dyn Host>,
     pub quota: Quota,
+}
+
+impl Order {
+    /// Returns the error of a session whose worker process cannot be started.
+    pub fn failed(&self, source: io::Error) -> OpenError {
+        OpenError::Start {
+            name: self.name.clone(),
+            source,
+        }
+    }
 }

@@ -7,12 +7,12 @@ use causeway_mediator::OpenError;
 use causeway_mediator::backend::Attributes;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::channel::expect;
+use super::channel::{LOOK_PERIOD, expect};
 use super::process::Process;
 use super::shared::Order;
 use crate::DeviceUuid;
 use crate::report;
-use crate::socket::{Datagram, Socket, SocketError, buffer};
+use crate::socket::{Buffer, Datagram, Socket, SocketError, buffer};
 use crate::wire::{Kind, RAM_REGIONS_MAX, Region, Start, Started, page_size};
 
 /// Longest that a worker may take to open its session: a driver starts up, and may compile.
@@ -59,24 +59,45 @@ impl From<SocketError> for StartError {
     }
 }
 
-/// Waits for the attributes of the worker's back end.
+/// Asks for the back end ahead of the session.
+pub(super) fn send_prepare(control: &Socket) -> Result<(), SocketError> {
+    control.send(Kind::Prepare, &[], &[])
+}
+
+/// Waits until a worker that was asked for its back end ahead of the session has it.
+pub(super) fn await_prepared(control: &Socket) -> Result<(), StartError> {
+    let mut room = buffer();
+    expect(&await_reply(control, &mut room)?, Kind::Prepared)?;
+    Ok(())
+}
+
+/// Waits for the attributes of the worker's back end. If `is_ahead` holds, the worker says first
+/// that it has one.
 pub(super) fn await_start(
     control: &Socket,
+    is_ahead: bool,
 ) -> Result<(Attributes, Option<DeviceUuid>), StartError> {
-    let deadline = Instant::now() + START_PATIENCE;
+    if is_ahead {
+        await_prepared(control)?;
+    }
     let mut room = buffer();
-    loop {
-        match control.receive(&mut room) {
-            Ok(reply) if reply.kind == Kind::Refused => {
-                return Err(StartError::Refused(report::printable(reply.bytes)));
-            }
-            Ok(reply) => {
-                expect(&reply, Kind::Started)?;
-                return Ok(attributes(&reply)?);
-            }
-            Err(SocketError::Timeout) if Instant::now() < deadline => {}
-            Err(error) => return Err(error.into()),
+    let reply = await_reply(control, &mut room)?;
+    expect(&reply, Kind::Started)?;
+    Ok(attributes(&reply)?)
+}
+
+/// Waits for a message that is no refusal.
+fn await_reply<'a>(control: &Socket, room: &'a mut Buffer) -> Result<Datagram<'a>, StartError> {
+    let deadline = Instant::now() + START_PATIENCE;
+    while !control.is_readable(LOOK_PERIOD)? {
+        if Instant::now() > deadline {
+            return Err(SocketError::Timeout.into());
         }
+    }
+    let reply = control.receive(room)?;
+    match reply.kind {
+        Kind::Refused => Err(StartError::Refused(report::printable(reply.bytes))),
+        _ => Ok(reply),
     }
 }
 

@@ -17,10 +17,11 @@ use zerocopy::IntoBytes;
 
 use super::broker::{Broker, Importer};
 use super::calls::{Caller, is_call, send_answer, serve_spare};
-use super::channel::{Channel, LOOK_PERIOD, MonitorChannel, expect};
+use super::channel::{Channel, MonitorChannel, expect};
 use super::guest::Guest;
 use super::process::Process;
 use super::shared::{Order, Shared};
+use super::spare::Fresh;
 use super::start::{StartError, await_start, not_started, send_start};
 use crate::report::{self, ReceivedReport};
 use crate::socket::{Datagram, Socket, SocketError};
@@ -67,29 +68,32 @@ impl Worker {
     /// Starts a worker process, sends it `order` (the session to open), and waits until it has
     /// opened the session.
     pub fn start(shared: &Shared, order: &Order) -> Result<Arc<Self>, OpenError> {
-        let failed = |source: io::Error| OpenError::Start {
-            name: order.name.clone(),
-            source,
-        };
-        let (control, control_end) = Socket::pair().map_err(|e| failed(e.into()))?;
+        let fresh = Fresh::start(shared, order.session).map_err(|e| order.failed(e))?;
+        Self::begin(shared, order, fresh)
+    }
+
+    /// Sends `order` to a process that has no session yet, and waits until it has opened the
+    /// session.
+    pub fn begin(shared: &Shared, order: &Order, fresh: Fresh) -> Result<Arc<Self>, OpenError> {
+        let failed = |source| order.failed(source);
         let (spare, spare_end) = Socket::pair().map_err(|e| failed(e.into()))?;
-        control
-            .set_patience(LOOK_PERIOD)
-            .map_err(|e| failed(e.into()))?;
         let page = SharedMemory::new("worker status", PAGE_BYTES, PageSize::Small)
             .map_err(|e| failed(io::Error::other(e)))?;
         let status = page
             .map(0, PAGE_BYTES, Access::Read)
             .map_err(|e| failed(io::Error::other(e)))?;
-        let socket = control_end.into_descriptor();
-        let process = Process::start(&shared.spawner, &shared.program, order.session, socket);
-        let process = process.map_err(failed)?;
+        let Fresh {
+            control,
+            process,
+            is_ahead,
+            ..
+        } = fresh;
         let sent = send_start(&control, order, &[spare_end.as_fd(), page.file()]);
         // With this end open here, the other would never see the worker's end.
         drop(spare_end);
         let (attributes, device) = sent
             .map_err(StartError::from)
-            .and_then(|()| await_start(&control))
+            .and_then(|()| await_start(&control, is_ahead))
             .map_err(|e| not_started(e, &process, &order.name))?;
         let import_device = shared.import_device.clone().zip(device);
         let worker = Arc::new_cyclic(|weak| Self {

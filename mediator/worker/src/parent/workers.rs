@@ -1,15 +1,19 @@
 //! Sessions in worker processes, one process each.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use causeway_mediator::host::Host;
 use causeway_mediator::{GuestSession, OpenError, Quota, SessionSource};
+use parking_lot::Mutex;
 
 use super::process::{Program, Spawner};
 use super::session::WorkerSession;
 use super::shared::{ImportDevice, Order, Shared};
+use super::spare::Fresh;
 use crate::bus_error;
 
 /// Opens sessions for a VMM, each in a worker process of its own. Sessions of one `Workers` can
@@ -17,6 +21,8 @@ use crate::bus_error;
 pub struct Workers {
     shared: Arc<Shared>,
     sessions: AtomicU64,
+    /// Workers without a session, the oldest first.
+    spares: Mutex<VecDeque<Fresh>>,
 }
 
 causeway_memory::debug_fields!(Workers {});
@@ -37,7 +43,48 @@ impl Workers {
                 import_device,
             }),
             sessions: AtomicU64::new(0),
+            spares: Mutex::default(),
         })
+    }
+
+    /// Starts worker processes until `count` of them wait for a session to come. Each creates its
+    /// back end at once, and opens a session faster for that. They end with this object.
+    ///
+    /// # Errors
+    /// The kernel's error, if a process cannot be started.
+    pub fn prepare(&self, count: usize) -> io::Result<()> {
+        let mut spares = self.spares.lock();
+        spares.retain(|spare| !spare.process.wait(Duration::ZERO));
+        while spares.len() < count {
+            spares.push_back(Fresh::start_ahead(&self.shared, self.next_number())?);
+        }
+        Ok(())
+    }
+
+    /// Waits until the worker that [`Self::prepare`] has started first has created its back end.
+    /// Does nothing if there is none.
+    ///
+    /// # Errors
+    /// [`OpenError::Unavailable`] if it cannot create its back end, [`OpenError::Ended`] if the
+    /// process ends before. Then it is gone.
+    pub fn await_prepared(&self) -> Result<(), OpenError> {
+        let mut spares = self.spares.lock();
+        let Some(mut first) = spares.pop_front() else {
+            return Ok(());
+        };
+        first.await_back_end()?;
+        spares.push_front(first);
+        Ok(())
+    }
+
+    /// Returns the process IDs (PIDs) of the workers without a session.
+    pub fn spare_ids(&self) -> Vec<u32> {
+        let spares = self.spares.lock();
+        spares.iter().map(|spare| spare.process.id()).collect()
+    }
+
+    fn next_number(&self) -> u64 {
+        self.sessions.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Opens a session as [`SessionSource::open`] does, and returns it as a [`WorkerSession`].
@@ -52,13 +99,15 @@ impl Workers {
         quota: Quota,
         name: &str,
     ) -> Result<Arc<WorkerSession>, OpenError> {
+        let spare = self.spares.lock().pop_front();
+        let number = spare.as_ref().map(|spare| spare.session);
         let order = Order {
-            session: self.sessions.fetch_add(1, Ordering::Relaxed) + 1,
+            session: number.unwrap_or_else(|| self.next_number()),
             name: name.to_owned(),
             host,
             quota,
         };
-        WorkerSession::open(Arc::clone(&self.shared), order).map(Arc::new)
+        WorkerSession::open(Arc::clone(&self.shared), order, spare).map(Arc::new)
     }
 }
 

@@ -1,0 +1,99 @@
+//! Workers that are started ahead of their sessions.
+
+use causeway_mediator::{GuestSession, OpenError, Quota, SessionSource};
+use causeway_mediator_testing::FakeHost;
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+use super::rig::{Guest, program, workers};
+use crate::Workers;
+
+fn pid(id: u32) -> Pid {
+    Pid::from_raw(id.cast_signed()).unwrap()
+}
+
+#[test]
+fn a_session_takes_the_oldest_spare_and_the_next_another() {
+    let workers = workers();
+    workers.prepare(2).unwrap();
+    workers.await_prepared().unwrap();
+    let spares = workers.spare_ids();
+    assert_eq!(spares.len(), 2);
+    let first = Guest::open(&workers);
+    assert_eq!((first.pid(), first.session.id()), (pid(spares[0]), 1));
+    first.works();
+    assert_eq!(workers.spare_ids(), spares[1..]);
+    // The second has not been waited for.
+    let second = Guest::open(&workers);
+    assert_eq!((second.pid(), second.session.id()), (pid(spares[1]), 2));
+    second.works();
+    let third = Guest::open(&workers);
+    assert_eq!(third.session.id(), 3);
+    assert!(!spares.contains(&(third.pid().as_raw_nonzero().get().cast_unsigned())));
+    third.works();
+}
+
+#[test]
+fn a_used_worker_is_no_spare_again() {
+    let workers = workers();
+    workers.prepare(1).unwrap();
+    let guest = Guest::open(&workers);
+    let used = guest.pid();
+    workers.prepare(1).unwrap();
+    guest.session.close();
+    assert!(test_kill_process(used).is_err(), "it has ended");
+    let spares = workers.spare_ids();
+    assert!(spares.len() == 1 && pid(spares[0]) != used);
+}
+
+#[test]
+fn a_spare_that_dies_before_its_session_is_replaced_by_another_process() {
+    let workers = workers();
+    workers.prepare(1).unwrap();
+    workers.await_prepared().unwrap();
+    let dead = pid(workers.spare_ids()[0]);
+    kill_process(dead, Signal::KILL).unwrap();
+    let guest = Guest::open(&workers);
+    assert_eq!(guest.session.id(), 1, "the number is not lost");
+    assert_ne!(guest.pid(), dead);
+    guest.works();
+}
+
+#[test]
+fn a_dead_spare_does_not_count() {
+    let workers = workers();
+    workers.prepare(1).unwrap();
+    let dead = workers.spare_ids();
+    kill_process(pid(dead[0]), Signal::KILL).unwrap();
+    super::rig::eventually("another spare", || {
+        workers.prepare(1).unwrap();
+        workers.spare_ids() != dead
+    });
+    assert_eq!(workers.spare_ids().len(), 1);
+    Guest::open(&workers).works();
+}
+
+#[test]
+fn spares_end_with_their_owner() {
+    let workers = workers();
+    workers.prepare(2).unwrap();
+    let spares = workers.spare_ids();
+    drop(workers);
+    for spare in spares {
+        assert!(test_kill_process(pid(spare)).is_err(), "{spare} is left");
+    }
+}
+
+#[test]
+fn a_back_end_that_is_absent_is_told_before_a_session_comes() {
+    let workers = Workers::new(program("rig::worker_process", "absent"), None).unwrap();
+    workers.prepare(1).unwrap();
+    let refused = workers.await_prepared().unwrap_err();
+    assert!(matches!(refused, OpenError::Unavailable { .. }));
+    assert_eq!(refused.to_string(), "there is no such GPU: choose another");
+    assert_eq!(workers.spare_ids(), []);
+    // Not waited for, the session is told.
+    workers.prepare(1).unwrap();
+    let host = FakeHost::new(1 << 20, 1 << 20).unwrap();
+    let refused = workers.open(host, Quota::default(), "test").err().unwrap();
+    assert_eq!(refused.to_string(), "there is no such GPU: choose another");
+}
