@@ -48,6 +48,12 @@ pub const RECORDING_BYTES_MAX: u64 = 1 << 20;
 /// to which the message refers must lie in one mapping of host memory.
 pub const APERTURE_ADDRESS: u64 = 1 << 63;
 
+/// GPU virtual addresses that a guest can choose for host memory, if the session has
+/// [`crate::registers::features::HOST_ADDRESSES`]. A process that has the memory at the same
+/// addresses for its CPU can hand pointers to kernels. The range is free in processes of Linux: it
+/// is below libraries, stacks and heaps.
+pub const HOST_ADDRESSES: core::ops::Range<u64> = 0x2000_0000_0000..0x2200_0000_0000;
+
 /// Maximum number of fences for which all clients of one session together can have interrupts
 /// requested ([`Notify`]) at a time.
 pub const NOTIFIES_MAX: u32 = 256;

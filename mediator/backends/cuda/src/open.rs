@@ -13,6 +13,7 @@ use crate::driver::{
 };
 use crate::gpu::Gpu;
 use crate::guest_ram::GuestRams;
+use crate::host_registration::has_same_addresses;
 use crate::pool::Pool;
 use crate::support::{Attribute, Support};
 
@@ -214,6 +215,7 @@ fn features(gpu: &Gpu) -> u64 {
             gpu.support.has(Attribute::HostRegister),
             features::GUEST_RAM,
         ),
+        (has_same_addresses(&gpu.support), features::HOST_ADDRESSES),
         (
             gpu.support.has(Attribute::Compression),
             features::COMPRESSION,
