@@ -36,7 +36,7 @@ pub(crate) use green::{GreenContext, Groups};
 pub(crate) use host::Registration;
 pub(crate) use library::Driver;
 pub use library::LoadError;
-pub(crate) use link::link_ptx;
+pub(crate) use link::{LinkInput, LinkOptions, link};
 pub(crate) use module::{JitFailure, KernelHandle, LoadedModule};
 pub use native::{Native, NativeError};
 use object::Owned;
