@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 
 use crate::driver::{CudaError, KernelHandle, LoadedModule};
 use crate::image::{classify, refused};
+use crate::output::KEPT_BYTES;
 use crate::space::mapping::Mapping;
 use crate::space::state::SpaceState;
 use crate::support::{Attribute, Support};
@@ -32,9 +33,16 @@ mod attribute {
     pub(super) const DYNAMIC_SHARED_BYTES_MAX: u32 = 8;
 }
 
+/// How compilers call the function that prints, in the code of modules.
+const PRINTF: &[u8] = b"vprintf";
+const CANNOT_PRINT: &str = "a kernel of the module prints (vprintf), which the CUDA back end can \
+                            do in a worker process only: leave out isolation=none";
+
 /// A loaded module. Queues hold the kernels whose launches are under way, and kernels hold this.
 struct Body {
     loaded: Arc<LoadedModule>,
+    /// Whether kernels of the module may print.
+    prints: bool,
     state: Arc<SpaceState>,
 }
 
@@ -90,9 +98,14 @@ pub(crate) struct CudaKernel {
 pub(crate) fn load(state: &Arc<SpaceState>, image: &[u8]) -> Result<CudaModule, ModuleError> {
     let alive = state.check_poison();
     alive.map_err(|error| refused(error.to_string()))?;
+    let prints = mentions_printf(image);
+    if prints && !state.expect_output()? {
+        return Err(refused(CANNOT_PRINT));
+    }
     let (loaded, bytes) = loading::load(state, classify(image, state.gpu.support.architecture())?)?;
     let body = Arc::new(Body {
         loaded: Arc::new(loaded),
+        prints,
         state: Arc::clone(state),
     });
     Ok(CudaModule {
@@ -101,6 +114,12 @@ pub(crate) fn load(state: &Arc<SpaceState>, image: &[u8]) -> Result<CudaModule, 
         variables: Mutex::default(),
         body,
     })
+}
+
+/// Returns whether the code of `image` names the function that prints. Text and symbols are as they
+/// are in an image: what is compressed is refused.
+fn mentions_printf(image: &[u8]) -> bool {
+    image.windows(PRINTF.len()).any(|window| window == PRINTF)
 }
 
 impl From<CudaError> for ModuleError {
@@ -268,8 +287,11 @@ impl Module for CudaModule {
         Some(*place.insert(Variable { address, bytes }))
     }
 
+    /// The text that is kept counts, too: for every module that prints, because the last one may
+    /// stay.
     fn memory_bytes(&self) -> u64 {
-        self.bytes
+        let text = if self.body.prints { KEPT_BYTES } else { 0 };
+        self.bytes + text as u64
     }
 }
 
@@ -306,6 +328,10 @@ impl Kernel for CudaKernel {
     fn dynamic_shared_bytes_max(&self) -> u32 {
         let without_opt_in = self.dynamic_bytes.load(Ordering::Relaxed);
         without_opt_in.max(self.dynamic_bytes_max)
+    }
+
+    fn prints(&self) -> bool {
+        self.body.prints
     }
 
     fn as_any(&self) -> &dyn Any {

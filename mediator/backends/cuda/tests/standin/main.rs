@@ -15,6 +15,7 @@ mod machine;
 mod mapping;
 mod modules;
 mod opening;
+mod printing;
 mod racing;
 mod recording;
 mod reuse;
