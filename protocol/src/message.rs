@@ -24,6 +24,10 @@ use crate::wire::wire_enum;
 pub const PREVIOUS: u32 = u32::MAX;
 /// Maximum size of a module image (PTX, cubin or fat binary) in bytes.
 pub const MODULE_BYTES_MAX: u64 = 512 << 20;
+/// Size in bytes of the description of a tensor, for the GPU alone to read (`CUtensorMap`).
+pub const TENSOR_MAP_BYTES: usize = 128;
+/// Maximum number of dimensions of such a tensor.
+pub const TENSOR_RANK_MAX: usize = 5;
 /// Maximum length in bytes of the name of a kernel or variable in a message.
 pub const KERNEL_NAME_MAX: usize = 512;
 /// Number of device attributes in [`DeviceFacts`]: those with the numbers 1 to 160.
@@ -81,6 +85,18 @@ wire_enum! {
         /// Host memory, which the CPU caches and the GPU can access. It is for rings, fences and
         /// data that the guest passes to the device.
         Host = 2,
+    }
+}
+
+wire_enum! {
+    /// What the message `encode_tensor_map` does.
+    pub enum TensorMapKind: u32 {
+        /// Describe a tensor of which kernels copy boxes (`cuTensorMapEncodeTiled`).
+        Tiled = 0,
+        /// Describe a tensor of which kernels copy columns of images (`cuTensorMapEncodeIm2col`).
+        Im2col = 1,
+        /// Put another address in a description (`cuTensorMapReplaceAddress`).
+        Replace = 2,
     }
 }
 

@@ -46,6 +46,7 @@ struct Command {
 unsafe extern "C" {
     fn cuInit(flags: u32) -> u32;
     fn cuDevicePrimaryCtxRetain(context: *mut sys::CUcontext, device: i32) -> u32;
+    fn cuDeviceGetName(name: *mut u8, bytes: i32, device: i32) -> u32;
     fn cuCtxSetCurrent(context: sys::CUcontext) -> u32;
 }
 
@@ -67,6 +68,18 @@ pub fn library() {
 /// Returns whether the server is on the software engine.
 pub fn is_on_software() -> bool {
     std::env::var_os(GPU).is_none_or(|gpu| gpu.to_string_lossy().starts_with("software"))
+}
+
+/// Returns whether a GPU executes the kernels.
+///
+/// # Panics
+/// If the device has no name.
+pub fn is_on_gpu() -> bool {
+    let mut name = [0_u8; 64];
+    // SAFETY: stores a name of at most 64 bytes.
+    assert_eq!(unsafe { cuDeviceGetName(name.as_mut_ptr(), 64, 0) }, 0);
+    let name = String::from_utf8_lossy(&name);
+    !is_on_software() && !name.contains("stand-in")
 }
 
 fn start() {

@@ -23,6 +23,7 @@ mod physical;
 mod range;
 mod stream;
 mod table;
+mod tensor_map;
 mod view;
 
 pub(crate) use chain::LaunchChain;
@@ -43,4 +44,5 @@ use object::Owned;
 pub(crate) use physical::{Physical, PhysicalOptions};
 pub(crate) use range::{MappedRange, Reservation};
 pub(crate) use stream::{Launch, Stream, StreamMaker};
+pub(crate) use tensor_map::encode as encode_tensor_map;
 pub(crate) use view::DeviceView;

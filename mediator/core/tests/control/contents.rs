@@ -174,6 +174,38 @@ fn the_device_tells_its_facts_with_the_limits_of_the_session() {
 }
 
 #[test]
+fn a_device_without_tensor_copies_describes_no_tensor() {
+    let rig = Rig::new();
+    let request = EncodeTensorMap {
+        space: rig.guest.space(),
+        rank: 5,
+        ..EncodeTensorMap::default()
+    };
+    let ask = |request| {
+        let reply = rig
+            .guest
+            .ask::<_, TensorMapReply>(Opcode::EncodeTensorMap, &request);
+        reply.unwrap_err().0
+    };
+    assert_eq!(ask(request), Status::Unsupported);
+    assert_eq!(
+        ask(EncodeTensorMap { kind: 3, ..request }),
+        Status::BadRange
+    );
+    assert_eq!(
+        ask(EncodeTensorMap { rank: 6, ..request }),
+        Status::BadRange
+    );
+    assert_eq!(
+        ask(EncodeTensorMap {
+            space: 7,
+            ..request
+        }),
+        Status::BadHandle
+    );
+}
+
+#[test]
 fn a_device_whose_kernels_cannot_print_has_no_text() {
     let rig = Rig::new();
     let guest = &rig.guest;
