@@ -24,4 +24,5 @@ mod rig;
 mod session;
 mod sharing;
 mod support;
+mod tensors;
 mod vulkan;
