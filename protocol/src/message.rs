@@ -24,6 +24,10 @@ use crate::wire::wire_enum;
 pub const PREVIOUS: u32 = u32::MAX;
 /// Maximum size of a module image (PTX, cubin or fat binary) in bytes.
 pub const MODULE_BYTES_MAX: u64 = 512 << 20;
+/// Size in bytes of the description of a tensor, for the GPU alone to read (`CUtensorMap`).
+pub const TENSOR_MAP_BYTES: usize = 128;
+/// Maximum number of dimensions of such a tensor.
+pub const TENSOR_RANK_MAX: usize = 5;
 /// Maximum length in bytes of the name of a kernel or variable in a message.
 pub const KERNEL_NAME_MAX: usize = 512;
 /// Number of device attributes in [`DeviceFacts`]: those with the numbers 1 to 160.
@@ -47,6 +51,12 @@ pub const RECORDING_BYTES_MAX: u64 = 1 << 20;
 /// bits are an offset into the aperture instead of a guest-physical address (since 1.2). All bytes
 /// to which the message refers must lie in one mapping of host memory.
 pub const APERTURE_ADDRESS: u64 = 1 << 63;
+
+/// GPU virtual addresses that a guest can choose for host memory, if the session has
+/// [`crate::registers::features::HOST_ADDRESSES`]. A process that has the memory at the same
+/// addresses for its CPU can hand pointers to kernels. The range is free in processes of Linux: it
+/// is below libraries, stacks and heaps.
+pub const HOST_ADDRESSES: core::ops::Range<u64> = 0x2000_0000_0000..0x2200_0000_0000;
 
 /// Maximum number of fences for which all clients of one session together can have interrupts
 /// requested ([`Notify`]) at a time.
@@ -75,6 +85,18 @@ wire_enum! {
         /// Host memory, which the CPU caches and the GPU can access. It is for rings, fences and
         /// data that the guest passes to the device.
         Host = 2,
+    }
+}
+
+wire_enum! {
+    /// What the message `encode_tensor_map` does.
+    pub enum TensorMapKind: u32 {
+        /// Describe a tensor of which kernels copy boxes (`cuTensorMapEncodeTiled`).
+        Tiled = 0,
+        /// Describe a tensor of which kernels copy columns of images (`cuTensorMapEncodeIm2col`).
+        Im2col = 1,
+        /// Put another address in a description (`cuTensorMapReplaceAddress`).
+        Replace = 2,
     }
 }
 

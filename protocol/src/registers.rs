@@ -159,6 +159,9 @@ pub mod features {
     /// Addresses in messages can be offsets into the aperture, if they have the bit
     /// [`crate::message::APERTURE_ADDRESS`] (since 1.2).
     pub const APERTURE_ADDRESSES: u64 = 1 << 9;
+    /// The guest can choose GPU virtual addresses of host memory in
+    /// [`crate::message::HOST_ADDRESSES`], whatever the range of an address space is (since 1.3).
+    pub const HOST_ADDRESSES: u64 = 1 << 10;
 }
 
 /// Bits of [`Register::Status`].

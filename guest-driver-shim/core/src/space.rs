@@ -72,6 +72,24 @@ impl<'d> AddressSpace<'d> {
         reply.map_err(|refusal| QueryError { refusal })
     }
 
+    /// Describes a tensor of `request` in this address space, for the GPU. One exit.
+    ///
+    /// # Errors
+    /// [`QueryError`] if the session is lost, the device does not read such descriptions
+    /// (`Unsupported`), the tensor is not mapped (`MemoryFault`), or if the host speaks a version of
+    /// the protocol without this message (`BadOpcode`).
+    pub fn encode_tensor_map(
+        &self,
+        request: &message::EncodeTensorMap,
+    ) -> Result<message::TensorMapReply, QueryError> {
+        let request = message::EncodeTensorMap {
+            space: self.handle(),
+            ..*request
+        };
+        let reply = self.0.device.call::<operation::EncodeTensorMap>(&request);
+        reply.map_err(|refusal| QueryError { refusal })
+    }
+
     /// Maps the `bytes` bytes at `offset` of `allocation` at GPU virtual address `address`, or at a
     /// free address if `address` is zero, with the rights `access`. Offset and length must be
     /// multiples of the page size. One exit.

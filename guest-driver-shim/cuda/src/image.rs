@@ -20,6 +20,7 @@ use crate::boundary::{In, Text};
 use crate::error::{Answer, Code};
 
 pub(crate) use archive::containers;
+pub(crate) use linked::Compilation;
 
 /// Images and what is in them, at most, in bytes.
 pub(crate) const BYTES_MAX: u64 = 512 << 20;
@@ -42,8 +43,8 @@ pub(crate) enum Image {
     Text(String),
     /// A cubin for this device.
     Machine(Vec<u8>),
-    /// Several that are linked when they are loaded.
-    Linked(Vec<Self>),
+    /// Several that are linked when they are loaded, or one that is to be compiled in this way.
+    Linked(Vec<Self>, Compilation),
 }
 
 /// A kernel as an image describes it.
@@ -179,13 +180,23 @@ fn text(mut bytes: Vec<u8>) -> Answer<Image> {
 }
 
 impl Image {
-    /// Returns an image of several inputs, which are linked when it is loaded.
-    pub(crate) fn linked(mut inputs: Vec<Self>) -> Answer<Self> {
+    /// Returns an image of several inputs, which are compiled and linked when it is loaded.
+    pub(crate) fn linked(mut inputs: Vec<Self>, how: Compilation) -> Answer<Self> {
         match inputs.len() {
             0 => Err(Code::INVALID_VALUE),
-            1 => Ok(inputs.remove(0)),
-            count if count <= linked::INPUTS_MAX => Ok(Self::Linked(inputs)),
+            1 => Ok(inputs.remove(0).compiled(how)),
+            count if count <= linked::INPUTS_MAX => Ok(Self::Linked(inputs, how)),
             _ => Err(Code::OUT_OF_MEMORY),
+        }
+    }
+
+    /// Returns the image as one that is compiled as `how` says. Machine code stays as it is, and so
+    /// does what says itself how it is to be compiled.
+    pub(crate) fn compiled(self, how: Compilation) -> Self {
+        match self {
+            Self::Text(_) if how != Compilation::default() => Self::Linked(vec![self], how),
+            Self::Linked(inputs, own) if own == Compilation::default() => Self::Linked(inputs, how),
+            other => other,
         }
     }
 
@@ -194,7 +205,7 @@ impl Image {
         match self {
             Self::Text(text) => ptx::check(text, target),
             Self::Machine(_) => Ok(()),
-            Self::Linked(inputs) => inputs.iter().try_for_each(|input| input.check(target)),
+            Self::Linked(inputs, _) => inputs.iter().try_for_each(|input| input.check(target)),
         }
     }
 
@@ -203,9 +214,9 @@ impl Image {
         match self {
             Self::Text(text) => Cow::Borrowed(text.as_bytes()),
             Self::Machine(bytes) => Cow::Borrowed(bytes),
-            Self::Linked(inputs) => {
+            Self::Linked(inputs, how) => {
                 let inputs: Vec<_> = inputs.iter().map(Self::bytes).collect();
-                Cow::Owned(linked::pack(&inputs))
+                Cow::Owned(linked::pack(&inputs, *how))
             }
         }
     }
@@ -228,7 +239,7 @@ impl Image {
         let mut entries = match self {
             Self::Text(text) => ptx::entries(text),
             Self::Machine(bytes) => elf::kernels(bytes).unwrap_or_default(),
-            Self::Linked(inputs) => inputs.iter().flat_map(Self::entries).collect(),
+            Self::Linked(inputs, _) => inputs.iter().flat_map(Self::entries).collect(),
         };
         // A kernel may be declared before it is defined, and defined by several inputs.
         let mut names = BTreeSet::new();
@@ -272,9 +283,16 @@ pub(crate) mod tests {
     #[test]
     fn a_single_input_needs_no_linker() {
         let text = Image::Text(PTX.into());
-        assert_eq!(Image::linked(vec![text.clone()]), Ok(text.clone()));
-        assert_eq!(Image::linked(Vec::new()), Err(Code::INVALID_VALUE));
-        let many = Image::linked(vec![text.clone(); 257]);
+        let how = Compilation::default();
+        assert_eq!(Image::linked(vec![text.clone()], how), Ok(text.clone()));
+        assert_eq!(Image::linked(Vec::new(), how), Err(Code::INVALID_VALUE));
+        let few = how.registers(24);
+        let wanted = Image::Linked(vec![text.clone()], few);
+        assert_eq!(Image::linked(vec![text.clone()], few), Ok(wanted.clone()));
+        assert_eq!(wanted.clone().compiled(how.registers(8)), wanted);
+        let code = Image::Machine(vec![1]);
+        assert_eq!(code.clone().compiled(few), code);
+        let many = Image::linked(vec![text.clone(); 257], how);
         assert_eq!(many, Err(Code::OUT_OF_MEMORY));
         assert_eq!(text.into_result(), [PTX.as_bytes(), b"\0"].concat());
     }
@@ -282,7 +300,10 @@ pub(crate) mod tests {
     #[test]
     fn kernels_are_counted_once() {
         let text = format!("{PTX}.entry a(); .entry b() {{}} .entry a() {{}}");
-        let image = Image::Linked(vec![Image::Text(text.clone()), Image::Text(text)]);
+        let image = Image::Linked(
+            vec![Image::Text(text.clone()), Image::Text(text)],
+            Compilation::default(),
+        );
         let names: Vec<String> = image
             .entries()
             .into_iter()

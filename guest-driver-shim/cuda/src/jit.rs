@@ -1,25 +1,30 @@
-//! Options of the compiler and the linker (`CUjit_option`). Those that ask for logs are answered;
-//! those that steer the compiler have no effect, because the device compiles as it sees fit.
+//! Options of the compiler and the linker (`CUjit_option`). Those that ask for logs are answered.
+//! Of those that steer the compiler, the device gets the most registers of a thread and the level
+//! of optimisation; the others have no effect.
 
 use std::time::Instant;
 
 use crate::boundary::{In, Out};
 use crate::error::{Answer, Code};
+use crate::image::Compilation;
 
 /// Numbers of `CUjit_option`.
 mod option {
+    pub(super) const MAX_REGISTERS: u32 = 0;
     pub(super) const WALL_TIME: u32 = 2;
     pub(super) const INFO_BUFFER: u32 = 3;
     pub(super) const INFO_BYTES: u32 = 4;
     pub(super) const ERROR_BUFFER: u32 = 5;
     pub(super) const ERROR_BYTES: u32 = 6;
+    pub(super) const OPTIMIZATION_LEVEL: u32 = 7;
 }
 
 /// Options of a call, at most: there are some 35.
 const OPTIONS_MAX: u32 = 1024;
 
-/// Where a caller wants to read what the compiler says.
+/// Where a caller wants to read what the compiler says, and how it is to compile.
 pub(crate) struct Logs {
+    pub(crate) compilation: Compilation,
     info: Log,
     error: Log,
     /// Slot for the milliseconds that the call took.
@@ -54,6 +59,7 @@ impl Logs {
     /// Returns the logs of a call without options.
     pub(crate) fn none() -> Self {
         Self {
+            compilation: Compilation::default(),
             info: Log::default(),
             error: Log::default(),
             wall_time: None,
@@ -71,8 +77,12 @@ impl Logs {
             let slot = values.address_of(index)?;
             // Sizes are 32-bit numbers.
             let value = || In::<usize>::at(slot).get();
-            let size = || In::<u32>::at(slot).get().map(|bytes| bytes as usize);
+            let number = || In::<u32>::at(slot).get();
+            let size = || number().map(|bytes| bytes as usize);
+            let so_far = logs.compilation;
             match options.get_at(index)? {
+                option::MAX_REGISTERS => logs.compilation = so_far.registers(number()?),
+                option::OPTIMIZATION_LEVEL => logs.compilation = so_far.optimization(number()?),
                 option::WALL_TIME => logs.wall_time = Some(slot),
                 option::INFO_BUFFER => logs.info.buffer = value()?,
                 option::ERROR_BUFFER => logs.error.buffer = value()?,
@@ -120,6 +130,7 @@ mod tests {
         let mut values = [4, 16, at_info, 6 | 0xee << 32, at_errors, usize::MAX, 5];
         let logs = read(&options, &mut values).unwrap();
         assert!(logs.wants_errors());
+        assert_eq!(logs.compilation, Compilation::default().optimization(4));
         logs.write("line 3 is wrong").unwrap();
         assert_eq!((&errors, info[0]), (b"line \0", 0));
         assert_eq!((values[1], values[3]), (0, 6));

@@ -59,6 +59,7 @@ mod ring;
 mod stream;
 mod stream_attributes;
 mod stream_memory;
+mod tensor_map;
 mod word;
 mod work;
 

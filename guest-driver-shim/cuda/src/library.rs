@@ -66,7 +66,7 @@ fn create(
         return Err(Code::INVALID_VALUE);
     }
     let target = target(driver);
-    let image = image(&target)?;
+    let image = image(&target)?.compiled(logs.compilation);
     image.check(&target)?;
     let library = Arc::new(Library {
         handle: handles::fresh(),

@@ -77,7 +77,7 @@ impl Linker {
     /// Returns the result, after the device has taken it once.
     fn complete(&mut self, driver: &'static Driver) -> Answer<&[u8]> {
         if self.result.is_none() {
-            let image = Image::linked(self.inputs.clone())?;
+            let image = Image::linked(self.inputs.clone(), self.logs.compilation)?;
             module::check(driver, &image, &self.logs)?;
             self.result = Some(image.into_result().into());
         }

@@ -14,7 +14,9 @@ use std::time::Duration;
 
 use causeway_memory::{Backing, PageSize, SharedMemory};
 use causeway_protocol::Access;
-use causeway_protocol::message::{KERNEL_ATTRIBUTES, MemoryKind, Parameter, Status};
+use causeway_protocol::message::{
+    EncodeTensorMap, KERNEL_ATTRIBUTES, MemoryKind, Parameter, Status, TENSOR_MAP_BYTES,
+};
 
 pub use causeway_protocol::packet::LaunchShape;
 pub use facts::DeviceFacts;
@@ -338,7 +340,29 @@ pub trait Space: Send + Sync {
         let _ = max;
         Vec::new()
     }
+
+    /// Describes a tensor for the GPU. The kind of `request` is valid, and it has at most
+    /// [`causeway_protocol::message::TENSOR_RANK_MAX`] dimensions. The default implementation suits
+    /// back ends that are no GPU.
+    ///
+    /// # Errors
+    /// `Unsupported` if the device does not read such descriptions, `MemoryFault` if the tensor's
+    /// address is not zero and not mapped, `BackEnd` if the driver fails.
+    fn encode_tensor_map(
+        &self,
+        request: &EncodeTensorMap,
+    ) -> Result<TensorMapAnswer, BackendError> {
+        let _ = request;
+        Err(BackendError::new(
+            Status::Unsupported,
+            "describe a tensor for a device that copies no tensors",
+        ))
+    }
 }
+
+/// What the CUDA driver answers when it is asked to describe a tensor: a `CUresult`, and the
+/// description, which is valid if the result is 0.
+pub type TensorMapAnswer = (u32, [u8; TENSOR_MAP_BYTES]);
 
 /// Where a variable of a module is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -34,6 +34,7 @@ mod generation;
 mod guest_session;
 mod handles;
 pub mod host;
+pub mod linked;
 mod mediator;
 mod notify;
 mod object;

@@ -14,10 +14,11 @@ mod sharing;
 use causeway_protocol::Access;
 use causeway_protocol::message::{
     AddressReply, Allocate, AllocateReply, Attributes, CommandBufferReply, CreateCommandBuffer,
-    CreateRecording, DeviceFacts, Empty, Export, FaultReport, GetKernel, GetKernelAt, GetVariable,
-    HandleReply, HandleRequest, Hello, HelloReply, Import, KernelFacts, KernelNameAt,
-    KernelNameReply, KernelReply, LoadModule, LoadModuleReply, MapCpu, MapGpu, Notify, NotifyReply,
-    Opcode, OutputReply, RegisterRam, SetAccess, SpaceAddress, Status, Token, VariableReply, Wait,
+    CreateRecording, DeviceFacts, Empty, EncodeTensorMap, Export, FaultReport, GetKernel,
+    GetKernelAt, GetVariable, HandleReply, HandleRequest, Hello, HelloReply, Import, KernelFacts,
+    KernelNameAt, KernelNameReply, KernelReply, LoadModule, LoadModuleReply, MapCpu, MapGpu,
+    Notify, NotifyReply, Opcode, OutputReply, RegisterRam, SetAccess, SpaceAddress, Status,
+    TensorMapReply, Token, VariableReply, Wait,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -79,6 +80,7 @@ requests! {
     GetVariable: module;
     KernelNameAt: module;
     GetKernelAt: module;
+    EncodeTensorMap: space;
 }
 
 replies! {
@@ -99,6 +101,7 @@ replies! {
     KernelFacts: ;
     KernelNameReply: ;
     OutputReply: ;
+    TensorMapReply: ;
 }
 
 /// Executes a message whose framing and reserved fields were checked.
@@ -140,6 +143,7 @@ pub(crate) fn dispatch(
         Opcode::KernelName => call(body, previous, |r| session.kernel_name(r)),
         Opcode::GetKernelAt => call(body, previous, |r| session.get_kernel_at(r)),
         Opcode::ReadOutput => call(body, previous, |r| session.read_output(r)),
+        Opcode::EncodeTensorMap => call(body, previous, |r| session.encode_tensor_map(r)),
     }
 }
 

@@ -103,6 +103,7 @@ fn fields(opcode: Opcode) -> &'static [Field] {
         Opcode::KernelName => &[MODULE, Small, Small],
         Opcode::GetKernelAt => &[MODULE, Small],
         Opcode::ReadOutput => &[SPACE],
+        Opcode::EncodeTensorMap => &[SPACE, Small, Address, Small, Small],
         Opcode::CreateCommandBuffer => &[SPACE, MEMORY, Zero, Size],
         Opcode::DestroyCommandBuffer => &[Of(Opcode::CreateCommandBuffer)],
         Opcode::RegisterRam => &[Zero, Size],

@@ -70,6 +70,42 @@ impl Mapping {
         Ok(mapping)
     }
 
+    /// Maps a range of `memory` at `address`, where nothing may be mapped.
+    pub(crate) fn new_at(
+        address: u64,
+        memory: &SharedMemory,
+        offset: u64,
+        bytes: u64,
+        access: Access,
+    ) -> Result<Self, MemoryError> {
+        let fail = MemoryError::map(bytes);
+        let length = usize::try_from(bytes).map_err(|_| fail(rustix::io::Errno::NOMEM))?;
+        let address = usize::try_from(address).map_err(|_| fail(rustix::io::Errno::NOMEM))?;
+        // SAFETY: MAP_FIXED_NOREPLACE changes no mapping that exists.
+        let base = unsafe {
+            rustix::mm::mmap(
+                std::ptr::without_provenance_mut(address),
+                length,
+                protection(access),
+                MapFlags::SHARED | MapFlags::FIXED_NOREPLACE | MapFlags::NORESERVE,
+                memory.file(),
+                offset,
+            )
+        };
+        let base = base.map_err(&fail)?.cast::<u8>();
+        let mapping = Self {
+            base: NonNull::new(base).ok_or(fail(rustix::io::Errno::NOMEM))?,
+            bytes: length,
+            writable: access == Access::ReadWrite,
+            owned: true,
+        };
+        // Linux before 4.17 takes the address as a wish.
+        match base.addr() == address {
+            true => Ok(mapping),
+            false => Err(fail(rustix::io::Errno::EXIST)),
+        }
+    }
+
     /// Returns a mapping of the `bytes` bytes at address `base`, which is page-aligned. The mapping
     /// can be written only if `access` includes writing. The caller must have mapped the range with
     /// these rights, and must unmap it after the returned mapping is dropped.

@@ -238,6 +238,23 @@ impl SharedMemory {
         check_range(offset, bytes, self.bytes)?;
         Mapping::new(self, offset, bytes, access)
     }
+
+    /// Maps `bytes` bytes of the object, from `offset`, into this process at `address`, with the
+    /// rights `access`. All numbers are multiples of 4 KiB.
+    ///
+    /// # Errors
+    /// As for [`Self::map`]. The source of [`MemoryError::Map`] is EEXIST if something else is
+    /// mapped there.
+    pub fn map_at(
+        &self,
+        address: u64,
+        offset: u64,
+        bytes: u64,
+        access: Access,
+    ) -> Result<Mapping, MemoryError> {
+        check_range(offset, bytes, self.bytes)?;
+        Mapping::new_at(address, self, offset, bytes, access)
+    }
 }
 
 /// Returns whether memory objects can have 2 MiB pages on this host.
@@ -315,6 +332,24 @@ mod tests {
             assert_eq!(&seen, b"causeway");
             assert!(rustix::io::pwrite(&reader, b"x", 0).is_err());
         }
+    }
+
+    #[test]
+    fn objects_are_mapped_at_free_addresses_that_are_chosen() {
+        let memory = SharedMemory::new("test", 4 * PAGE_BYTES, PageSize::Small).unwrap();
+        let address = 0x2100_0000_0000;
+        let map = |address, offset, bytes| memory.map_at(address, offset, bytes, Access::ReadWrite);
+        let mapping = map(address, PAGE_BYTES, 2 * PAGE_BYTES).unwrap();
+        assert_eq!(mapping.as_ptr().addr().get() as u64, address);
+        mapping.write(0, b"causeway").unwrap();
+        let mut seen = [0; 8];
+        rustix::io::pread(memory.file(), &mut seen, PAGE_BYTES).unwrap();
+        assert_eq!(&seen, b"causeway");
+        let taken = map(address + PAGE_BYTES, 0, PAGE_BYTES).unwrap_err();
+        assert!(matches!(taken, MemoryError::Map { .. }), "{taken}");
+        assert!(map(address, 0, 5 * PAGE_BYTES).is_err());
+        drop(mapping);
+        map(address + PAGE_BYTES, 0, PAGE_BYTES).unwrap();
     }
 
     #[test]

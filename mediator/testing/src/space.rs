@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use causeway_mediator::backend::{
-    BackendError, Memory, Module, ModuleError, Queue, Recorded, Recording, Space, Variable,
+    BackendError, Memory, Module, ModuleError, Queue, Recorded, Recording, Space, TensorMapAnswer,
+    Variable,
 };
 use causeway_mediator::va::VaAllocator;
 use causeway_memory::{MemoryError, PAGE_BYTES, PageSize, SharedMemory};
 use causeway_protocol::Access;
-use causeway_protocol::message::Status;
+use causeway_protocol::message::{EncodeTensorMap, Status, TENSOR_MAP_BYTES};
 use parking_lot::Mutex;
 
 use crate::behind::Behind;
@@ -156,6 +157,24 @@ impl Space for FakeSpace {
                 ..Live::default()
             }),
         }))
+    }
+
+    /// The description has the address and the number of dimensions.
+    fn encode_tensor_map(
+        &self,
+        request: &EncodeTensorMap,
+    ) -> Result<TensorMapAnswer, BackendError> {
+        let mut map = [0; TENSOR_MAP_BYTES];
+        if request.address != 0 && self.load_u64(request.address).is_none() {
+            return Err(error(Status::MemoryFault, "describe a tensor"));
+        }
+        if request.rank == 0 {
+            // CUDA_ERROR_INVALID_VALUE
+            return Ok((1, map));
+        }
+        map[..8].copy_from_slice(&request.address.to_le_bytes());
+        map[8] = request.rank as u8;
+        Ok((0, map))
     }
 
     fn load_u64(&self, va: u64) -> Option<u64> {

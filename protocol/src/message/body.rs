@@ -2,7 +2,7 @@
 
 use super::{
     DEVICE_ATTRIBUTES, KERNEL_ATTRIBUTES, KERNEL_NAME_MAX, OUTPUT_BYTES, PARAMETERS_MAX,
-    TOKEN_BYTES,
+    TENSOR_MAP_BYTES, TENSOR_RANK_MAX, TOKEN_BYTES,
 };
 use crate::wire::structures;
 
@@ -449,4 +449,55 @@ structures! {
         /// The oldest text that no earlier message returned, padded with zeros.
         pub text: [u8; OUTPUT_BYTES],
     } = 2048
+
+    /// A tensor to describe. Enumerations are those of the CUDA driver API. All words that the kind
+    /// does not name are zero.
+    pub struct EncodeTensorMap {
+        /// Handle of the address space.
+        pub space: u32,
+        /// What to do, a [`crate::message::TensorMapKind`].
+        pub kind: u32,
+        /// GPU virtual address of the tensor, which is mapped, or zero.
+        pub address: u64,
+        /// Type of the elements (`CUtensorMapDataType`).
+        pub data_type: u32,
+        /// Number of dimensions, at most 5.
+        pub rank: u32,
+        /// Layout of the elements (`CUtensorMapInterleave`).
+        pub interleave: u32,
+        /// Order of banks in shared memory (`CUtensorMapSwizzle`).
+        pub swizzle: u32,
+        /// What the L2 cache fetches (`CUtensorMapL2promotion`).
+        pub promotion: u32,
+        /// What elements outside of the tensor are (`CUtensorMapFloatOOBfill`).
+        pub fill: u32,
+        /// Elements in each dimension.
+        pub dimensions: [u64; TENSOR_RANK_MAX],
+        /// Bytes from one element to the next, in each dimension but the first.
+        pub strides: [u64; TENSOR_RANK_MAX - 1],
+        /// Steps in each dimension, in elements.
+        pub element_strides: [u32; TENSOR_RANK_MAX],
+        /// Tiled: elements of a box in each dimension.
+        pub box_elements: [u32; TENSOR_RANK_MAX],
+        /// Im2col: the lower corner of the box of pixels, in two's complement.
+        pub lower_corner: [u32; TENSOR_RANK_MAX - 2],
+        /// Im2col: the upper corner of the box of pixels, in two's complement.
+        pub upper_corner: [u32; TENSOR_RANK_MAX - 2],
+        /// Im2col: channels of each pixel.
+        pub channels: u32,
+        /// Im2col: pixels of each column.
+        pub pixels: u32,
+        /// Replace: the description.
+        pub map: [u8; TENSOR_MAP_BYTES],
+    } = 312
+
+    /// The description of a tensor.
+    pub struct TensorMapReply {
+        /// Result of the CUDA driver (`CUresult`): zero if there is a description.
+        pub cuda_result: u32,
+        /// Reserved: zero.
+        pub reserved: u32,
+        /// The description.
+        pub map: [u8; TENSOR_MAP_BYTES],
+    } = 136
 }

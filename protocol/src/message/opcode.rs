@@ -4,10 +4,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::body::{
     AddressReply, Allocate, AllocateReply, Attributes, CommandBufferReply, CreateCommandBuffer,
-    CreateRecording, DeviceFacts, Empty, Export, FaultReport, GetKernel, GetKernelAt, GetVariable,
-    HandleReply, HandleRequest, Header, Hello, HelloReply, Import, KernelFacts, KernelNameAt,
-    KernelNameReply, KernelReply, LoadModule, LoadModuleReply, MapCpu, MapGpu, Notify, NotifyReply,
-    OutputReply, RegisterRam, SetAccess, SpaceAddress, Token, VariableReply, Wait,
+    CreateRecording, DeviceFacts, Empty, EncodeTensorMap, Export, FaultReport, GetKernel,
+    GetKernelAt, GetVariable, HandleReply, HandleRequest, Header, Hello, HelloReply, Import,
+    KernelFacts, KernelNameAt, KernelNameReply, KernelReply, LoadModule, LoadModuleReply, MapCpu,
+    MapGpu, Notify, NotifyReply, OutputReply, RegisterRam, SetAccess, SpaceAddress, TensorMapReply,
+    Token, VariableReply, Wait,
 };
 use crate::wire::wire_enum;
 
@@ -150,6 +151,8 @@ opcodes! {
     GetKernelAt = 30, "get_kernel_at", GetKernelAt => KernelReply;
     /// Return, and forget, text that kernels in an address space have printed (since 1.3).
     ReadOutput = 31, "read_output", HandleRequest => OutputReply;
+    /// Describe a tensor for the GPU, as the CUDA driver does (since 1.3).
+    EncodeTensorMap = 32, "encode_tensor_map", EncodeTensorMap => TensorMapReply;
 }
 
 /// All control operations, for tables and tests.

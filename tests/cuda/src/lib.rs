@@ -2,9 +2,27 @@
 //! a process that reaches a server on the software engine, which runs in the same process.
 //!
 //! Each file in `tests/` is a process of its own, so that a fault in one ends no other.
+//!
+//! # Environment
+//!
+//! With `CAUSEWAY_CUDA_TESTS_GPU`, a value of `--gpu`, the server is a process of its own on that
+//! back end. On a machine with a GPU, `cuda` tests the CUDA back end below the library. On one
+//! without, it does so over the stand-in driver, if `LD_LIBRARY_PATH` names a folder where that is
+//! called `libcuda.so.1`:
+//!
+//! ```text
+//! cargo build -p causeway-standin-cuda
+//! mkdir -p target/standin
+//! ln -sf ../debug/libcauseway_standin_cuda.so target/standin/libcuda.so.1
+//! LD_LIBRARY_PATH=$PWD/target/standin CAUSEWAY_CUDA_TESTS_GPU=cuda \
+//!     cargo test -p causeway-cuda-tests
+//! ```
 
 #![allow(unsafe_code, reason = "the driver API is a C library")]
 
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::Stdio;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -12,6 +30,11 @@ use causeway_libcuda as _;
 use causeway_serve::ServeArguments;
 use clap::Parser;
 use cudarc::driver::sys;
+
+/// The variable with the back end of a server beside this process.
+const GPU: &str = "CAUSEWAY_CUDA_TESTS_GPU";
+/// The program of such a server.
+const SERVER: &str = "cuda-tests-server";
 
 /// What the command line of `causeway serve` is parsed with.
 #[derive(Parser)]
@@ -23,6 +46,7 @@ struct Command {
 unsafe extern "C" {
     fn cuInit(flags: u32) -> u32;
     fn cuDevicePrimaryCtxRetain(context: *mut sys::CUcontext, device: i32) -> u32;
+    fn cuDeviceGetName(name: *mut u8, bytes: i32, device: i32) -> u32;
     fn cuCtxSetCurrent(context: sys::CUcontext) -> u32;
 }
 
@@ -41,18 +65,32 @@ pub fn library() {
     assert_eq!(unsafe { cuCtxSetCurrent(context) }, 0);
 }
 
+/// Returns whether the server is on the software engine.
+pub fn is_on_software() -> bool {
+    std::env::var_os(GPU).is_none_or(|gpu| gpu.to_string_lossy().starts_with("software"))
+}
+
+/// Returns whether a GPU executes the kernels.
+///
+/// # Panics
+/// If the device has no name.
+pub fn is_on_gpu() -> bool {
+    let mut name = [0_u8; 64];
+    // SAFETY: stores a name of at most 64 bytes.
+    assert_eq!(unsafe { cuDeviceGetName(name.as_mut_ptr(), 64, 0) }, 0);
+    let name = String::from_utf8_lossy(&name);
+    !is_on_software() && !name.contains("stand-in")
+}
+
 fn start() {
     let name = format!("causeway-cuda-tests-{}", std::process::id());
     let folder = std::env::temp_dir().join(name);
     std::fs::create_dir(&folder).expect("a folder for the socket");
     let socket = folder.join("socket");
-    let line = ["serve".as_ref(), "--socket".as_ref(), socket.as_os_str()];
-    let command = Command::parse_from(line);
-    std::thread::spawn(move || {
-        if let Err(failure) = causeway_serve::run(&command.serve) {
-            panic!("the server failed: {}", failure.text());
-        }
-    });
+    match std::env::var_os(GPU) {
+        None => serve_within(&socket),
+        Some(gpu) => serve_beside(&socket, &gpu),
+    }
     for _ in 0..1000 {
         if socket.exists() {
             break;
@@ -66,4 +104,34 @@ fn start() {
     assert_eq!(unsafe { cuInit(0) }, 0);
     // Connected: the socket's name is not needed any more.
     std::fs::remove_dir_all(&folder).expect("the folder is this process's");
+}
+
+/// Starts a server on the software engine in this process.
+fn serve_within(socket: &Path) {
+    let line = ["serve".as_ref(), "--socket".as_ref(), socket.as_os_str()];
+    let command = Command::parse_from(line);
+    std::thread::spawn(move || {
+        if let Err(failure) = causeway_serve::run(&command.serve) {
+            panic!("the server failed: {}", failure.text());
+        }
+    });
+}
+
+/// Starts a server on the back end `gpu` as a process that ends with this one.
+fn serve_beside(socket: &Path, gpu: &OsStr) {
+    let program = std::env::current_exe().expect("this program has a path");
+    let folder = program.parent().expect("cargo's folder for programs");
+    let server = folder.with_file_name(SERVER);
+    let mut child = std::process::Command::new(&server)
+        .args(["serve".as_ref(), "--gpu".as_ref(), gpu])
+        .args(["--socket".as_ref(), socket.as_os_str()])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|e| panic!("cannot start {}: {e}", server.display()));
+    // The pipe closes with this process, and the server sees that.
+    std::mem::forget(child.stdin.take());
+    std::thread::spawn(move || {
+        let ended = child.wait();
+        eprintln!("the server has ended: {ended:?}");
+    });
 }

@@ -5,7 +5,7 @@
 use std::ffi::CStr;
 use std::ptr::null_mut;
 
-use causeway_cuda_tests::library;
+use causeway_cuda_tests::{is_on_gpu, is_on_software, library};
 
 unsafe extern "C" {
     fn cuDriverGetVersion(version: *mut i32) -> u32;
@@ -47,14 +47,23 @@ fn the_device_is_described() {
         assert_eq!(cuDeviceGetUuid_v2(&mut uuid, 0), 0);
         assert_eq!(cuDeviceGetName(name.as_mut_ptr(), 64, 0), 0);
     }
-    assert_eq!((version, count, major, minor), (13_000, 1, 9, 0));
+    assert_eq!(count, 1);
+    assert!(version >= 12_040 && major >= 7, "{version} {major}");
     assert!(bytes >= 1 << 20 && uuid != [0; 16]);
     // SAFETY: the name ends in NUL.
     let name = unsafe { CStr::from_ptr(name.as_ptr()) };
-    assert!(name.to_string_lossy().contains("software"), "{name:?}");
-    let values = [1, 5, 10, 75, 88, 95].map(attribute);
-    let wanted = [1024, i32::MAX, 32, 9, 0, 1];
+    let name = name.to_string_lossy();
+    if is_on_software() {
+        assert_eq!((version, major, minor), (13_000, 9, 0));
+        assert!(name.contains("software"), "{name}");
+    }
+    assert!(!name.is_empty());
+    let values = [1, 5, 10, 75, 76, 88].map(attribute);
+    let wanted = [1024, i32::MAX, 32, major, minor, 0];
     assert_eq!(values, wanted.map(Ok));
+    // The stand-in driver has no cooperative launches.
+    let is_cooperative = is_on_software() || is_on_gpu();
+    assert_eq!(attribute(95), Ok(i32::from(is_cooperative)));
     assert_eq!([0, 149, 161, u32::MAX].map(attribute), [Err(1); 4]);
 }
 

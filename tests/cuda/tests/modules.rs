@@ -342,6 +342,34 @@ fn one_input_is_linked() {
 }
 
 #[test]
+fn a_linked_kernel_has_the_registers_that_were_asked_for() {
+    start();
+    // CU_JIT_MAX_REGISTERS, CU_JIT_OPTIMIZATION_LEVEL
+    let (options, mut values) = ([0, 7], [24, 1]);
+    let mut linker = 0;
+    let made = cuLinkCreate_v2(2, options.as_ptr(), values.as_mut_ptr(), &raw mut linker);
+    assert_eq!(made, 0);
+    let given = text(KERNELS);
+    let bytes = given.as_bytes_with_nul();
+    let (data, count) = (bytes.as_ptr().cast(), bytes.len());
+    let added = cuLinkAddData_v2(linker, 1, data, count, c"x".as_ptr(), 0, null(), nothing());
+    assert_eq!(added, 0);
+    let (mut image, mut module) = (null(), 0);
+    assert_eq!(cuLinkComplete(linker, &raw mut image, nothing()), 0);
+    assert_eq!(cuModuleLoadData(&raw mut module, image), 0);
+    assert_eq!(cuLinkDestroy(linker), 0);
+    let mut registers = 0;
+    let add = function(module, c"add");
+    // CU_FUNC_ATTRIBUTE_NUM_REGS
+    assert_eq!(cuFuncGetAttribute(&raw mut registers, 4, add), 0);
+    assert!(registers >= 1);
+    if causeway_cuda_tests::is_on_gpu() {
+        assert!(registers <= 24, "{registers}");
+    }
+    assert_eq!(cuModuleUnload(module), 0);
+}
+
+#[test]
 fn several_inputs_are_linked() {
     start();
     let (result, module) = link(&[CALLER, CALLED]);

@@ -290,6 +290,7 @@ extern "C" fn cuCtxSynchronize() -> u32 {
         for queue in driver.queues(Some(handle)) {
             queue.end().wait();
         }
+        driver.print();
         driver.check_sticky()
     })
 }

@@ -4,6 +4,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use causeway_mediator::backend::Space as _;
 use causeway_software::{Config, Software, SoftwareSpace};
 
 use crate::addresses::Addresses;
@@ -129,7 +130,22 @@ extern "C" fn cuInit(flags: u32) -> u32 {
     })
 }
 
+unsafe extern "C" {
+    /// The process's standard output, as the C library has it.
+    static stdout: *mut libc::FILE;
+}
+
 impl Driver {
+    /// Writes what kernels have printed, as it is done when a program waits.
+    pub(crate) fn print(&self) {
+        for device in &self.devices {
+            let text = device.space.take_output(usize::MAX);
+            // SAFETY: the C library has set the stream before any code of a program runs, and locks
+            // it; the text is as long as is said.
+            unsafe { libc::fwrite(text.as_ptr().cast(), 1, text.len(), stdout) };
+        }
+    }
+
     /// The driver, if `cuInit` has succeeded.
     pub(crate) fn get() -> Answer<&'static Self> {
         match DRIVER.get() {

@@ -118,6 +118,7 @@ extern "C" fn cuEventSynchronize(event: usize) -> u32 {
             Recorded::In(_) => return Err(Code::CAPTURED_EVENT),
             Recorded::At(position, _) => position.wait(),
         }
+        driver.print();
         driver.check_sticky()
     })
 }

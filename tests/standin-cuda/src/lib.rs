@@ -87,6 +87,7 @@ mod primary;
 mod queue;
 mod settings;
 mod stream;
+mod tensor_map;
 mod virtual_memory;
 mod work;
 

@@ -7,12 +7,12 @@ use crate::boundary::{In, Out, Text};
 use crate::driver::{Driver, call_in_context, lock};
 use crate::error::{Answer, Code};
 use crate::image::{cubin, inspect};
-use crate::module::{Logs, explain, load_text, text_of};
+use crate::module::{BETWEEN_TEXTS, Logs, check_text, explain, load_text, text_of};
 
 /// What has been given to a linker so far.
 pub(crate) struct Linker {
     device: usize,
-    text: Option<String>,
+    texts: Vec<String>,
     logs: Logs,
     /// The result stays where it is until the linker is destroyed.
     image: Option<Box<[u8]>>,
@@ -39,7 +39,7 @@ extern "C" fn cuLinkCreate_v2(
         }
         let made = Linker {
             device: context.device,
-            text: None,
+            texts: Vec::new(),
             logs: Logs::of(count, options, values)?,
             image: None,
         };
@@ -47,7 +47,7 @@ extern "C" fn cuLinkCreate_v2(
     })
 }
 
-/// One input of PTX, or of a cubin or fat binary with PTX in it.
+/// Adds an input of PTX, or of a cubin or fat binary with PTX in it.
 #[unsafe(no_mangle)]
 extern "C" fn cuLinkAddData_v2(
     linker: usize,
@@ -65,10 +65,6 @@ extern "C" fn cuLinkAddData_v2(
         if bytes == 0 || kind > 4 {
             return Err(Code::INVALID_VALUE);
         }
-        if linker.text.is_some() {
-            // One module at a time is what the engine can take.
-            return Err(Code::NOT_SUPPORTED);
-        }
         let mut given = data.list(bytes)?;
         let text = match inspect(&&given[..], driver.capability().cast_unsigned()) {
             Some(image) => text_of(driver, image)?,
@@ -79,12 +75,9 @@ extern "C" fn cuLinkAddData_v2(
             }
             None => return Err(Code::INVALID_IMAGE),
         };
-        // The driver compiles what it is given here, and says what is wrong with it.
-        if let Err(error) = load_text(driver, linker.device, &text)? {
-            linker.logs.write(&explain(&error))?;
-            return Err(Code::INVALID_PTX);
-        }
-        linker.text = Some(text);
+        // What a text lacks may be in another one, so that all are compiled together.
+        check_text(driver, &text)?;
+        linker.texts.push(text);
         Ok(())
     })
 }
@@ -94,12 +87,20 @@ extern "C" fn cuLinkComplete(linker: usize, image: Out<usize>, bytes: Out<usize>
     call_in_context(|driver, _| {
         let linker = find(driver, linker)?;
         let mut linker = lock(&linker);
-        let text = linker.text.as_deref().ok_or(Code::INVALID_VALUE)?;
-        let loaded = load_text(driver, linker.device, text)?;
-        let loaded = loaded.map_err(|_| Code::INVALID_PTX)?;
+        if linker.texts.is_empty() {
+            return Err(Code::INVALID_VALUE);
+        }
+        let text = linker.texts.join(BETWEEN_TEXTS);
+        let loaded = match load_text(driver, linker.device, &text)? {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                linker.logs.write(&explain(&error))?;
+                return Err(Code::INVALID_PTX);
+            }
+        };
         let (global, constant) = loaded.variables_bytes();
         let capability = driver.capability().cast_unsigned();
-        let made = cubin(text, capability, global, constant);
+        let made = cubin(&text, capability, global, constant);
         linker.logs.write("")?;
         let made = linker.image.insert(made.into());
         image.set(made.as_ptr() as usize)?;

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 
 use causeway_mediator::backend::{Module as _, ModuleError};
+use causeway_mediator::linked;
 use causeway_software::SoftwareModule;
 
 use crate::attributes::SHARED_BYTES;
@@ -17,6 +18,9 @@ use crate::image::{Bytes, Image, inspect, wrapped};
 
 /// The highest PTX ISA that the driver takes: that of CUDA 13.0.
 pub(crate) const PTX_VERSION_MAX: (u32, u32) = (9, 0);
+
+/// What separates texts that are linked when they are loaded.
+pub(crate) const BETWEEN_TEXTS: &str = "\u{1e}";
 
 /// A module of a context.
 pub(crate) struct Module {
@@ -158,8 +162,25 @@ pub(crate) fn load_text(
     device: usize,
     text: &str,
 ) -> Answer<Result<Arc<SoftwareModule>, ModuleError>> {
-    check_text(driver, text)?;
-    Ok(driver.devices[device].space.load(text.as_bytes()))
+    let texts: Vec<&str> = text.split(BETWEEN_TEXTS).collect();
+    texts.iter().try_for_each(|text| check_text(driver, text))?;
+    let space = &driver.devices[device].space;
+    Ok(match texts[..] {
+        [text] => space.load(text.as_bytes()),
+        _ => space.load(&several(&texts)),
+    })
+}
+
+/// Returns an image of several texts, as the engine takes it.
+fn several(texts: &[&str]) -> Vec<u8> {
+    let mut image = linked::MAGIC.to_vec();
+    image.extend_from_slice(&(texts.len() as u64).to_le_bytes());
+    for text in texts {
+        image.extend_from_slice(&(text.len() as u64).to_le_bytes());
+        image.extend_from_slice(text.as_bytes());
+        image.resize(image.len().next_multiple_of(8), 0);
+    }
+    image
 }
 
 fn load(

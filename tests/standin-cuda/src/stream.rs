@@ -207,6 +207,7 @@ extern "C" fn cuStreamSynchronize(stream: usize) -> u32 {
         let stream = find(driver, context, stream)?;
         stream.check_not_capturing()?;
         stream.queue.end().wait();
+        driver.print();
         driver.check_sticky()
     })
 }

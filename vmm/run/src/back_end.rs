@@ -213,6 +213,7 @@ impl Local {
                 let (vm, visible) = (session.saturating_sub(1), visible(options.device));
                 let cuda = Cuda::open(&CudaConfig {
                     host_pages,
+                    captures_output: gpu.isolation == Isolation::Process,
                     ..options.config(gpu.memory_bytes, vm, visible)
                 })?;
                 Ok(Self {

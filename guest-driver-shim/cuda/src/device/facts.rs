@@ -62,8 +62,8 @@ const ABSENT: [(u32, u32); 23] = [
     (116, 121),
     // DMA-BUF, events between processes.
     (124, 125),
-    // Tensor maps, fabric handles.
-    (127, 128),
+    // Fabric handles.
+    (128, 128),
     // NUMA memory, multicast, other APIs, decompression, memory of the host by `cuMemCreate`.
     (130, 130),
     (132, 133),

@@ -6,7 +6,9 @@
 //! before containers, which programs pass to the driver.
 
 use super::compression::{Method, decompress};
-use super::{BYTES_MAX, Caller, Image, Part, Source, Target, elf, text, u16_at, u32_at, u64_at};
+use super::{
+    BYTES_MAX, Caller, Compilation, Image, Part, Source, Target, elf, text, u16_at, u32_at, u64_at,
+};
 use crate::error::{Answer, Code};
 
 /// The first bytes of a container: the number 0xBA55ED50, little-endian.
@@ -178,7 +180,7 @@ fn link_array(array: usize, target: &Target) -> Answer<Image> {
     }
     match inputs.is_empty() {
         true => Err(Code::NO_BINARY_FOR_GPU),
-        false => Image::linked(inputs),
+        false => Image::linked(inputs, Compilation::default()),
     }
 }
 

@@ -219,5 +219,8 @@ fn relocatable_containers_are_linked_where_the_linked_one_does_not_suit() {
     let address = wrapper.as_ptr() as usize;
     assert_eq!(at(address, &GPU), Ok(Image::Machine(code)));
     let texts = vec![Image::Text(first), Image::Text(second)];
-    assert_eq!(at(address, &SOFTWARE), Ok(Image::Linked(texts)));
+    assert_eq!(
+        at(address, &SOFTWARE),
+        Ok(Image::Linked(texts, Compilation::default()))
+    );
 }

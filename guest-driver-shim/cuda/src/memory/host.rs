@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use causeway_protocol::message::HOST_ADDRESSES;
+use causeway_protocol::registers::features;
 use causeway_shim_linux::shim::{
     Access, AddressSpace, Allocation, Attributes, Device, GpuMapping, MemoryKind,
 };
@@ -145,6 +147,15 @@ impl HostMemory {
         })
     }
 
+    /// Returns whether the device may let host memory have these addresses.
+    fn may_choose(&self, wanted: u64, bytes: u64) -> bool {
+        let lies_in = |range: &Range<u64>| {
+            range.contains(&wanted) && wanted.saturating_add(bytes) <= range.end
+        };
+        let has_window = self.device.features() & features::HOST_ADDRESSES != 0;
+        lies_in(&self.addresses) || has_window && lies_in(&HOST_ADDRESSES)
+    }
+
     /// Maps memory for the GPU at `wanted`, or elsewhere if the device does not allow that.
     pub(super) fn map(
         &self,
@@ -154,8 +165,7 @@ impl HostMemory {
     ) -> Answer<GpuMapping<'static>> {
         static SAID: AtomicBool = AtomicBool::new(false);
         let access = Access::ReadWrite;
-        let end = wanted.saturating_add(bytes);
-        if self.addresses.contains(&wanted) && end <= self.addresses.end {
+        if self.may_choose(wanted, bytes) {
             match self.space.map_at(memory, 0, bytes, access, wanted) {
                 Ok(mapping) => return Ok(mapping),
                 Err(error) => log::debug!("host memory has another address for the GPU: {error}"),

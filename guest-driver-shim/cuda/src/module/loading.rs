@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use crate::boundary::Text;
 use crate::driver::Driver;
 use crate::error::{Answer, Code};
-use crate::image::{BYTES_MAX, Entry, Image, Target};
+use crate::image::{BYTES_MAX, Compilation, Entry, Image, Target};
 use crate::jit::Logs;
 use crate::{device, memory};
 
@@ -107,6 +107,9 @@ pub(crate) fn read_file(name: Text) -> Answer<Vec<u8>> {
 /// Loads an image. The reasons of a refusal go to `logs`.
 pub(crate) fn load(driver: &'static Driver, image: &Image, logs: &Logs) -> Answer<Loaded> {
     image.check(&target(driver))?;
+    let how = logs.compilation;
+    let compiled = (how != Compilation::default()).then(|| image.clone().compiled(how));
+    let image = compiled.as_ref().unwrap_or(image);
     match load_module(driver.space, &image.bytes()) {
         Ok(module) => {
             logs.write("")?;

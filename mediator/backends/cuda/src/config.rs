@@ -49,6 +49,10 @@ pub struct Config {
     /// Whether each launch of a kernel is a driver call of its own. Otherwise, many waiting
     /// launches go to the driver together as one graph.
     pub single_launches: bool,
+    /// Whether the process has one session and nothing else to print. Its standard output then
+    /// becomes a pipe, and guests get what their kernels print. Otherwise, modules with kernels
+    /// that print are refused.
+    pub captures_output: bool,
     /// Page size of host memory. Small pages are for processes that pass descriptors of that memory
     /// to programs which Causeway does not trust.
     pub host_pages: PageSize,

@@ -16,6 +16,7 @@ use crate::error::refused;
 use crate::gate::Gate;
 use crate::guest_ram::GuestRams;
 use crate::host_memory::HostChunk;
+use crate::output::Output;
 use crate::pool::Pool;
 use crate::support::Support;
 
@@ -47,6 +48,8 @@ pub(crate) struct Gpu {
     pub(crate) config: Config,
     /// Sizes of allocations are multiples of this number of bytes.
     pub(crate) granularity_bytes: u64,
+    /// What kernels print; `None` if the process has another standard output to keep.
+    pub(crate) output: Option<Arc<Output>>,
     /// Most memory that guests may allocate, in bytes.
     pub(crate) memory_bytes: u64,
     /// Memory that was created and not yet released, in bytes: allocated, or kept for reuse.

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::driver::Context;
 use crate::gpu::Gpu;
-use crate::host_registration::{HostView, check_support, register, register_mapping};
+use crate::host_registration::{HostView, check_support, register, register_at, register_mapping};
 
 /// Largest allocation that is kept for reuse, in bytes. For a larger one, fresh pages from the
 /// kernel take less time than scrubbing.
@@ -121,6 +121,21 @@ impl HostMemory {
         access: Access,
     ) -> Result<HostView, BackendError> {
         register(context, &self.shared, (self.offset + offset, bytes), access)
+    }
+
+    /// Does what [`Self::register`] does, at `address` for CPU and GPU.
+    ///
+    /// # Errors
+    /// As for [`register_at`].
+    pub(crate) fn register_at(
+        &self,
+        gpu: &Gpu,
+        address: u64,
+        (offset, bytes): (u64, u64),
+        access: Access,
+    ) -> Result<HostView, BackendError> {
+        let (context, range) = ((&gpu.home, &gpu.support), (self.offset + offset, bytes));
+        register_at(context, address, &self.shared, range, access)
     }
 
     /// Returns whether the memory was allocated, imported or registered with `gpu`.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use causeway_mediator::backend::BackendError;
 use causeway_memory::{Mapping, SharedMemory};
 use causeway_protocol::Access;
-use causeway_protocol::message::Status;
+use causeway_protocol::message::{HOST_ADDRESSES, Status};
 
 use crate::driver::{Context, Registration};
 use crate::error::lacks;
@@ -58,6 +58,39 @@ pub(crate) fn register(
         .map(offset, bytes, access)
         .map_err(|e| BackendError::new(Status::NoMemory, what()).because(e))?;
     register_mapping(context, mapping, access, what)
+}
+
+/// Does what [`register`] does, at `address` for CPU and GPU.
+///
+/// # Errors
+/// `AddressInUse` if the address is outside of [`HOST_ADDRESSES`], is taken in this process, or
+/// would not be the GPU's; otherwise as for [`register`].
+pub(crate) fn register_at(
+    (context, support): (&Arc<Context>, &Support),
+    address: u64,
+    shared: &SharedMemory,
+    (offset, bytes): (u64, u64),
+    access: Access,
+) -> Result<HostView, BackendError> {
+    let what = || format!("register {bytes} bytes of host memory at {address:#x}");
+    let in_use = || BackendError::new(Status::AddressInUse, what());
+    let end = address.checked_add(bytes);
+    let is_inside = address >= HOST_ADDRESSES.start && end.is_some_and(|e| e <= HOST_ADDRESSES.end);
+    if !is_inside || !has_same_addresses(support) {
+        return Err(in_use());
+    }
+    let mapping = shared.map_at(address, offset, bytes, access);
+    let mapping = mapping.map_err(|e| in_use().because(e))?;
+    let view = register_mapping(context, mapping, access, what)?;
+    match view.address() == address {
+        true => Ok(view),
+        false => Err(in_use()),
+    }
+}
+
+/// Returns whether registered memory has one address for CPU and GPU.
+pub(crate) fn has_same_addresses(support: &Support) -> bool {
+    support.has(Attribute::HostRegister) && support.has(Attribute::SameAddresses)
 }
 
 /// Registers `mapping` with the GPU. `what` returns the request for which this is done, for the

@@ -28,6 +28,7 @@ mod keep_alive;
 mod module;
 mod open;
 mod options;
+mod output;
 mod pool;
 mod queue;
 mod recording;

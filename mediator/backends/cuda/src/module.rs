@@ -1,5 +1,7 @@
 //! Modules and kernels of a guest.
 
+mod loading;
+
 use std::any::Any;
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::Arc;
@@ -10,8 +12,9 @@ use causeway_protocol::Access;
 use causeway_protocol::message::{KERNEL_ATTRIBUTES, Parameter, Status};
 use parking_lot::Mutex;
 
-use crate::driver::{CudaError, JitFailure, KernelHandle, LoadedModule, code, link_ptx};
-use crate::image::{Cubin, Image, classify, refused};
+use crate::driver::{CudaError, KernelHandle, LoadedModule};
+use crate::image::{classify, refused};
+use crate::output::KEPT_BYTES;
 use crate::space::mapping::Mapping;
 use crate::space::state::SpaceState;
 use crate::support::{Attribute, Support};
@@ -32,9 +35,16 @@ mod attribute {
     pub(super) const DYNAMIC_SHARED_BYTES_MAX: u32 = 8;
 }
 
+/// How compilers call the function that prints, in the code of modules.
+const PRINTF: &[u8] = b"vprintf";
+const CANNOT_PRINT: &str = "a kernel of the module prints (vprintf), which the CUDA back end can \
+                            do in a worker process only: leave out isolation=none";
+
 /// A loaded module. Queues hold the kernels whose launches are under way, and kernels hold this.
 struct Body {
     loaded: Arc<LoadedModule>,
+    /// Whether kernels of the module may print.
+    prints: bool,
     state: Arc<SpaceState>,
 }
 
@@ -90,9 +100,14 @@ pub(crate) struct CudaKernel {
 pub(crate) fn load(state: &Arc<SpaceState>, image: &[u8]) -> Result<CudaModule, ModuleError> {
     let alive = state.check_poison();
     alive.map_err(|error| refused(error.to_string()))?;
-    let (loaded, bytes) = load_image(state, classify(image, state.gpu.support.architecture())?)?;
+    let prints = mentions_printf(image);
+    if prints && !state.expect_output()? {
+        return Err(refused(CANNOT_PRINT));
+    }
+    let (loaded, bytes) = loading::load(state, classify(image, state.gpu.support.architecture())?)?;
     let body = Arc::new(Body {
         loaded: Arc::new(loaded),
+        prints,
         state: Arc::clone(state),
     });
     Ok(CudaModule {
@@ -103,90 +118,16 @@ pub(crate) fn load(state: &Arc<SpaceState>, image: &[u8]) -> Result<CudaModule, 
     })
 }
 
-/// Returns the module, and the memory that it takes.
-fn load_image(state: &SpaceState, image: Image<'_>) -> Result<(LoadedModule, u64), ModuleError> {
-    let context = &state.maker.context;
-    match image {
-        Image::Cubin(cubin) => load_cubin(state, &cubin),
-        Image::Ptx(text) => {
-            let linked = link_ptx(context, &text).map_err(|f| jit_error(&f, state))?;
-            match Cubin::parse(&linked) {
-                Ok(cubin) => load_cubin(state, &cubin),
-                Err(error) => {
-                    log::warn!(
-                        "the CUDA driver compiled a guest's PTX module to an image of an unknown \
-                         format; the module is loaded, but the GPU memory that it takes is only \
-                         estimated: {error}"
-                    );
-                    load_measured(state, &text)
-                }
-            }
-        }
-    }
-}
-
-fn load_cubin(state: &SpaceState, cubin: &Cubin<'_>) -> Result<(LoadedModule, u64), ModuleError> {
-    let bytes = cubin.loaded_bytes();
-    let limit = state.gpu.memory_bytes;
-    if bytes > limit {
-        let text = format!(
-            "the module takes {bytes} bytes of GPU memory, and guests can have {limit} bytes"
-        );
-        return Err(refused(text));
-    }
-    let loaded = LoadedModule::load(&state.maker.context, cubin.bytes);
-    Ok((loaded.map_err(|f| jit_error(&f, state))?, bytes))
-}
-
-/// Loads an image that does not say how much memory it takes, and measures that. Memory that other
-/// processes take meanwhile is measured, too.
-fn load_measured(state: &SpaceState, image: &[u8]) -> Result<(LoadedModule, u64), ModuleError> {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _one = ONE_AT_A_TIME.lock();
-    let context = &state.maker.context;
-    let before = context.free_bytes()?;
-    let loaded = LoadedModule::load(context, image).map_err(|f| jit_error(&f, state))?;
-    let bytes = before.saturating_sub(context.free_bytes()?);
-    let bytes = bytes.max(image.len() as u64);
-    Ok((loaded, bytes))
+/// Returns whether the code of `image` names the function that prints. Text and symbols are as they
+/// are in an image: what is compressed is refused.
+fn mentions_printf(image: &[u8]) -> bool {
+    image.windows(PRINTF.len()).any(|window| window == PRINTF)
 }
 
 impl From<CudaError> for ModuleError {
     fn from(error: CudaError) -> Self {
         refused(error.to_string())
     }
-}
-
-/// Returns the refusal of an image with the log of the driver's compiler, and the line if the log
-/// names one.
-fn jit_error(failure: &JitFailure, state: &SpaceState) -> ModuleError {
-    let architecture = state.gpu.support.architecture();
-    let way_out: &str = match failure.error.code {
-        code::CUDA_ERROR_NO_BINARY_FOR_GPU => {
-            &format!("; this GPU is sm_{architecture}: give PTX or a cubin for it")
-        }
-        code::CUDA_ERROR_UNSUPPORTED_PTX_VERSION => {
-            "; compile for an older version of PTX, or install a newer driver"
-        }
-        code::CUDA_ERROR_JIT_COMPILER_NOT_FOUND => {
-            "; install the driver's PTX compiler (libnvidia-ptxjitcompiler.so.1)"
-        }
-        _ => "",
-    };
-    let separator = if failure.log.is_empty() { "" } else { ": " };
-    ModuleError {
-        line: line(&failure.log),
-        reason: format!("{}{way_out}{separator}{}", failure.error, failure.log),
-    }
-}
-
-/// Returns the number behind the first "line" of the compiler's log; 0 if there is none.
-fn line(log: &str) -> u32 {
-    let mut words = log.split(|c: char| !c.is_ascii_alphanumeric());
-    words
-        .find(|word| *word == "line")
-        .and_then(|_| words.find(|word| !word.is_empty())?.parse().ok())
-        .unwrap_or(0)
 }
 
 fn kernels(body: &Arc<Body>) -> Result<BTreeMap<String, Arc<CudaKernel>>, ModuleError> {
@@ -354,8 +295,11 @@ impl Module for CudaModule {
         Some(*place.insert(Variable { address, bytes }))
     }
 
+    /// The text that is kept counts, too: for every module that prints, because the last one may
+    /// stay.
     fn memory_bytes(&self) -> u64 {
-        self.bytes
+        let text = if self.body.prints { KEPT_BYTES } else { 0 };
+        self.bytes + text as u64
     }
 }
 
@@ -394,6 +338,10 @@ impl Kernel for CudaKernel {
         without_opt_in.max(self.dynamic_bytes_max)
     }
 
+    fn prints(&self) -> bool {
+        self.body.prints
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -420,23 +368,6 @@ mod tests {
         let refused = check_variable("patched", 64 << 30, 1024).unwrap_err();
         for part in ["`patched`", "68719476736", "1024"] {
             assert!(refused.reason.contains(part), "{refused}");
-        }
-    }
-
-    #[test]
-    fn the_line_is_found_in_the_compilers_log() {
-        for (log, number) in [
-            (
-                "ptxas application ptx input, line 12; error   : Unknown symbol 'x'",
-                12,
-            ),
-            ("ptxas fatal   : Ptx assembly aborted due to errors", 0),
-            ("line", 0),
-            ("line x", 0),
-            ("", 0),
-            ("line 3: unknown opcode", 3),
-        ] {
-            assert_eq!(line(log), number, "{log}");
         }
     }
 }

@@ -13,6 +13,8 @@ use crate::driver::{
 };
 use crate::gpu::Gpu;
 use crate::guest_ram::GuestRams;
+use crate::host_registration::has_same_addresses;
+use crate::output::Output;
 use crate::pool::Pool;
 use crate::support::{Attribute, Support};
 
@@ -91,12 +93,20 @@ pub(crate) fn open(config: &Config) -> Result<(Arc<Gpu>, Attributes), OpenError>
         support: candidate.support.clone(),
         config: config.clone(),
         granularity_bytes,
+        output: config.captures_output.then(capture_output).flatten(),
         memory_bytes,
         taken_bytes: Arc::default(),
         multiprocessors,
     };
     let attributes = attributes(&gpu, &candidate.name);
     Ok((Arc::new(gpu), attributes))
+}
+
+/// Returns the pipe in the place of standard output. Without one, kernels cannot print.
+fn capture_output() -> Option<Arc<Output>> {
+    Output::capture()
+        .inspect_err(|e| log::warn!("kernels of guests cannot print, because no pipe is left: {e}"))
+        .ok()
 }
 
 fn find(driver: &'static Driver, index: u32) -> Result<Candidate, OpenError> {
@@ -214,6 +224,7 @@ fn features(gpu: &Gpu) -> u64 {
             gpu.support.has(Attribute::HostRegister),
             features::GUEST_RAM,
         ),
+        (has_same_addresses(&gpu.support), features::HOST_ADDRESSES),
         (
             gpu.support.has(Attribute::Compression),
             features::COMPRESSION,

@@ -11,12 +11,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use causeway_mediator::backend::{
-    BackendError, Memory, Module, ModuleError, Queue, Recorded, Recording, Space,
+    BackendError, Memory, Module, ModuleError, Queue, Recorded, Recording, Space, TensorMapAnswer,
 };
 use causeway_protocol::Access;
-use causeway_protocol::message::Status;
+use causeway_protocol::message::{EncodeTensorMap, Status, TENSOR_RANK_MAX, TensorMapKind};
 
-use crate::error::refused;
+use crate::driver::encode_tensor_map;
+use crate::error::{failed, refused};
 use crate::gpu::Gpu;
 use crate::module;
 use crate::queue::CudaQueue;
@@ -124,6 +125,30 @@ impl Space for CudaSpace {
     fn record(&self, work: &[Recorded]) -> Result<Arc<dyn Recording>, BackendError> {
         self.state.check_poison()?;
         Ok(Arc::new(recording::record(&self.state, work)?))
+    }
+
+    /// A process keeps a mebibyte of text for all its address spaces.
+    fn take_output(&self, bytes: usize) -> Vec<u8> {
+        self.state.take_output(bytes)
+    }
+
+    /// What is not mapped now is refused: the description could not be used.
+    fn encode_tensor_map(
+        &self,
+        request: &EncodeTensorMap,
+    ) -> Result<TensorMapAnswer, BackendError> {
+        self.state.check_poison()?;
+        let SpaceState { table, maker, .. } = &*self.state;
+        let what = || format!("describe a tensor at {:#x}", request.address);
+        let kind = TensorMapKind::from_wire(request.kind);
+        let kind = kind.ok_or_else(|| refused(Status::BadRange, what()))?;
+        if request.rank > TENSOR_RANK_MAX as u32 {
+            return Err(refused(Status::BadRange, what()));
+        }
+        if request.address != 0 && table.find_readable(request.address, 1).is_none() {
+            return Err(refused(Status::MemoryFault, what()));
+        }
+        encode_tensor_map(&maker.context, kind, request).map_err(|e| failed(what(), e))
     }
 
     fn load_u64(&self, va: u64) -> Option<u64> {

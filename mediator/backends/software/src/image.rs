@@ -1,6 +1,6 @@
 //! Which images are PTX text, or several that are to be linked, and what the others are.
 
-mod container;
+use causeway_mediator::linked;
 
 /// How to make the image that this back end takes.
 const WAY_OUT: &str = "back end software takes PTX text: compile to PTX (nvcc -ptx)";
@@ -11,7 +11,7 @@ const OTHERS: [(&[u8], &str); 4] = [
     (b"\x50\xed\x55\xba", "a fat binary (fatbin)"),
     (b"BC\xc0\xde", "LLVM bitcode"),
     (b"\x1f\x8b", "compressed with gzip"),
-    (container::MAGIC, "an image of several inputs"),
+    (linked::MAGIC, "an image of several inputs"),
 ];
 
 /// Why an image is not PTX text.
@@ -83,12 +83,13 @@ pub enum ImageError {
 /// [`ImageError`] says what the image is instead of text, or how it is damaged.
 pub fn texts(image: &[u8]) -> Result<Vec<&str>, ImageError> {
     let bytes = image.len();
-    let inputs = container::inputs(image);
-    let Some(inputs) = inputs.map_err(|reason| ImageError::Container { reason, bytes })? else {
+    let linked = linked::parse(image);
+    let Some(linked) = linked.map_err(|reason| ImageError::Container { reason, bytes })? else {
         return Ok(vec![text(image)?]);
     };
-    let count = inputs.len();
-    let texts = inputs.into_iter().enumerate().map(|(index, input)| {
+    // How it is to be compiled says nothing to the interpreter.
+    let count = linked.inputs.len();
+    let texts = linked.inputs.into_iter().enumerate().map(|(index, input)| {
         text(input).map_err(|reason| ImageError::Input {
             number: index + 1,
             count,

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use causeway_protocol::message::{
-    Empty, GetKernel, GetKernelAt, GetVariable, HandleRequest, KERNEL_NAME_MAX, KernelFacts,
-    KernelNameAt, KernelNameReply, KernelReply, OUTPUT_BYTES, OutputReply, PARAMETERS_MAX,
-    Parameter, Status, UNKNOWN_ATTRIBUTE, VariableReply, kernel_flags,
+    Empty, EncodeTensorMap, GetKernel, GetKernelAt, GetVariable, HandleRequest, KERNEL_NAME_MAX,
+    KernelFacts, KernelNameAt, KernelNameReply, KernelReply, OUTPUT_BYTES, OutputReply,
+    PARAMETERS_MAX, Parameter, Status, TENSOR_RANK_MAX, TensorMapKind, TensorMapReply,
+    UNKNOWN_ATTRIBUTE, VariableReply, kernel_flags,
 };
 
 use super::nothing;
@@ -154,6 +155,25 @@ impl ClientSession<'_> {
             text_bytes,
             reserved: 0,
             text,
+        })
+    }
+}
+
+impl ClientSession<'_> {
+    /// The back end asks its driver, which only computes.
+    pub(super) fn encode_tensor_map(
+        &self,
+        request: EncodeTensorMap,
+    ) -> Result<TensorMapReply, Refusal> {
+        let is_known = TensorMapKind::from_wire(request.kind).is_some();
+        let rank_max = TENSOR_RANK_MAX as u32;
+        refuse_if(!is_known || request.rank > rank_max, Status::BadRange)?;
+        let space = self.open_space(request.space)?;
+        let (cuda_result, map) = space.shared.backend.encode_tensor_map(&request)?;
+        Ok(TensorMapReply {
+            cuda_result,
+            reserved: 0,
+            map,
         })
     }
 }

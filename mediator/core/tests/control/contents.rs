@@ -174,6 +174,46 @@ fn the_device_tells_its_facts_with_the_limits_of_the_session() {
 }
 
 #[test]
+fn tensors_are_described_by_the_back_end() {
+    let rig = Rig::new();
+    let guest = &rig.guest;
+    let space = guest.space();
+    let (address, _mapping) = guest.buffer(space, 4096);
+    let request = EncodeTensorMap {
+        space,
+        address,
+        rank: 5,
+        ..EncodeTensorMap::default()
+    };
+    let ask = |request| guest.ask::<_, TensorMapReply>(Opcode::EncodeTensorMap, &request);
+    let reply = ask(request).unwrap();
+    assert_eq!((reply.cuda_result, reply.map[8]), (0, 5));
+    assert_eq!(reply.map[..8], address.to_le_bytes());
+    let none = ask(EncodeTensorMap { rank: 0, ..request }).unwrap();
+    assert_eq!((none.cuda_result, none.map), (1, [0; TENSOR_MAP_BYTES]));
+    for (wrong, status) in [
+        (EncodeTensorMap { kind: 3, ..request }, Status::BadRange),
+        (EncodeTensorMap { rank: 6, ..request }, Status::BadRange),
+        (
+            EncodeTensorMap {
+                space: 77,
+                ..request
+            },
+            Status::BadHandle,
+        ),
+        (
+            EncodeTensorMap {
+                address: 1 << 40,
+                ..request
+            },
+            Status::MemoryFault,
+        ),
+    ] {
+        assert_eq!(ask(wrong).err().unwrap().0, status);
+    }
+}
+
+#[test]
 fn a_device_whose_kernels_cannot_print_has_no_text() {
     let rig = Rig::new();
     let guest = &rig.guest;

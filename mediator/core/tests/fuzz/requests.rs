@@ -95,6 +95,13 @@ pub fn plausible(opcode: Opcode, random: &mut Random, known: &Known) -> Vec<u8> 
         Opcode::GetVariable => variable(known, random),
         Opcode::QueryKernel => by_handle(Known::of(random, &known.kernels, PREVIOUS)),
         Opcode::ReadOutput => by_handle(chosen.space),
+        Opcode::EncodeTensorMap => bytes(&EncodeTensorMap {
+            space: chosen.space,
+            kind: random.pick(&[0, 1, 2, 3]),
+            rank: random.pick(&[0, 1, 5, 6, u32::MAX]),
+            address: random.pick(&[0, 4096, u64::MAX]),
+            ..EncodeTensorMap::default()
+        }),
         Opcode::KernelName => bytes(&KernelNameAt {
             module: Known::of(random, &known.modules, PREVIOUS),
             index: random.pick(&[0, 0, 0, 1, u32::MAX]),

@@ -182,6 +182,15 @@ impl Stream {
         unsafe { self.context().enter()?.stream_synchronize(self.object.raw) }
     }
 
+    /// Makes the driver write what kernels of the context have printed to standard output. Waits
+    /// only for the work of this stream.
+    pub(crate) fn print(&self) -> Result<(), CudaError> {
+        self.synchronize()?;
+        // SAFETY: flushes all streams of the C library, one of which the driver writes to.
+        unsafe { libc::fflush(std::ptr::null_mut()) };
+        Ok(())
+    }
+
     /// Makes `event` happen when the GPU has done all work that is in the stream now.
     pub(crate) fn record(&self, event: &Event) -> Result<(), CudaError> {
         let driver = self.context().enter()?;

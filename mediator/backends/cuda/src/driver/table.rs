@@ -195,6 +195,22 @@ calls! { Table, table:
         state: CUlinkState, image: *mut *mut c_void, bytes: *mut usize,
     );
     link_destroy = "cuLinkDestroy" (state: CUlinkState);
+    tensor_map_encode_tiled = "cuTensorMapEncodeTiled" (
+        map: *mut c_void, data_type: c_uint, rank: c_uint, address: *mut c_void,
+        dimensions: *const u64, strides: *const u64, box_elements: *const c_uint,
+        element_strides: *const c_uint, interleave: c_uint, swizzle: c_uint, promotion: c_uint,
+        fill: c_uint,
+    );
+    tensor_map_encode_im2col = "cuTensorMapEncodeIm2col" (
+        map: *mut c_void, data_type: c_uint, rank: c_uint, address: *mut c_void,
+        dimensions: *const u64, strides: *const u64, lower_corner: *const c_int,
+        upper_corner: *const c_int, channels: c_uint, pixels: c_uint,
+        element_strides: *const c_uint, interleave: c_uint, swizzle: c_uint, promotion: c_uint,
+        fill: c_uint,
+    );
+    tensor_map_replace_address = "cuTensorMapReplaceAddress" (
+        map: *mut c_void, address: *mut c_void,
+    );
     launch_kernel = "cuLaunchKernel" (
         function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint,
         block_y: c_uint, block_z: c_uint, shared_bytes: c_uint, stream: CUstream,

@@ -214,10 +214,10 @@ fn device_kind(
     Ok((va, kind))
 }
 
-/// Maps host memory. The driver chooses the address of a registration, and each registration has
-/// fixed rights. So a mapping with all rights is a part of the registration that the memory has
-/// anyway; a mapping with fewer rights, or a second one of the same part, gets a registration of
-/// its own.
+/// Maps host memory. A registration has one address, which the driver chooses outside of
+/// [`causeway_protocol::message::HOST_ADDRESSES`], and fixed rights. So a mapping with all rights
+/// is a part of the registration that the memory has anyway; a mapping at a chosen address, with
+/// fewer rights, or a second one of the same part gets a registration of its own.
 fn host_kind(
     gpu: &Arc<Gpu>,
     is_free: impl Fn(u64) -> bool,
@@ -237,11 +237,6 @@ fn host_kind(
             return Ok((va, Kind::Host { view, granted }));
         }
     }
-    if let Some(wanted) = wanted {
-        let text =
-            format!("host memory cannot be mapped at {wanted:#x}: the driver chooses its address");
-        return Err(refused(Status::AddressInUse, text));
-    }
     let granted = match access {
         Access::ReadWrite => Access::ReadWrite,
         Access::Read | Access::None => Access::Read,
@@ -249,6 +244,9 @@ fn host_kind(
     if granted == Access::Read && !gpu.support.has(Attribute::HostRegisterReadOnly) {
         return Err(lacks(Attribute::HostRegisterReadOnly));
     }
-    let view = memory.register(&gpu.home, offset, bytes, granted)?;
+    let view = match wanted {
+        Some(address) => memory.register_at(gpu, address, (offset, bytes), granted)?,
+        None => memory.register(&gpu.home, offset, bytes, granted)?,
+    };
     Ok((view.address(), Kind::Host { view, granted }))
 }

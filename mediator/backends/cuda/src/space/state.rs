@@ -7,7 +7,7 @@ use causeway_mediator::backend::BackendError;
 
 use super::deferred::DeferredDrops;
 use super::table::Table;
-use crate::driver::StreamMaker;
+use crate::driver::{CudaError, Stream, StreamMaker};
 use crate::error::failed;
 use crate::gpu::Gpu;
 use crate::words::Words;
@@ -23,6 +23,9 @@ pub(crate) struct SpaceState {
     pub(crate) deferred: DeferredDrops,
     /// The back end's own small kernels, loaded at their first use.
     words: OnceLock<Words>,
+    /// A stream without work, whose synchronization has the driver print what kernels have
+    /// printed. Made with the first module that prints.
+    printer: OnceLock<Stream>,
 }
 
 impl SpaceState {
@@ -38,6 +41,7 @@ impl SpaceState {
             table: Table::default(),
             deferred: DeferredDrops::default(),
             words: OnceLock::new(),
+            printer: OnceLock::new(),
         })
     }
 
@@ -48,6 +52,32 @@ impl SpaceState {
         }
         let words = Words::load(&self.maker.context)?;
         Ok(self.words.get_or_init(|| words))
+    }
+
+    /// Prepares for kernels that print. Returns whether their text can be kept.
+    ///
+    /// # Errors
+    /// The driver's error if it cannot create a stream.
+    pub(crate) fn expect_output(&self) -> Result<bool, CudaError> {
+        if self.gpu.output.is_none() {
+            return Ok(false);
+        }
+        if self.printer.get().is_none() {
+            let _ = self.printer.set(self.maker.stream()?);
+        }
+        Ok(true)
+    }
+
+    /// Takes the oldest `bytes` bytes of what kernels of this process have printed; nothing if no
+    /// module of this address space prints.
+    pub(crate) fn take_output(&self, bytes: usize) -> Vec<u8> {
+        let (Some(output), Some(printer)) = (&self.gpu.output, self.printer.get()) else {
+            return Vec::new();
+        };
+        if let Err(e) = printer.print() {
+            log::debug!("the CUDA driver did not print what kernels have printed: {e}");
+        }
+        output.take(bytes)
     }
 
     /// Notes that work is under way that does not end, so that nothing waits for it.

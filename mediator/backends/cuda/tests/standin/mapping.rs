@@ -1,10 +1,12 @@
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use causeway_cuda::Attribute;
 use causeway_mediator::backend::Backend;
 use causeway_memory::{PageSize, SharedMemory};
 use causeway_protocol::Access;
-use causeway_protocol::message::{MemoryKind, Status};
+use causeway_protocol::message::{HOST_ADDRESSES, MemoryKind, Status};
+use causeway_protocol::registers::features;
 
 use crate::support::{GRANULE, Rig, host, is_child, shown};
 
@@ -226,4 +228,71 @@ fn read_only_registration_is_refused_where_there_is_none() {
     assert_eq!(refused.status, Status::Unsupported);
     let attribute = "READ_ONLY_HOST_REGISTER_SUPPORTED";
     assert!(refused.context.contains(attribute), "{}", refused.context);
+}
+
+#[test]
+fn host_memory_has_a_chosen_address_for_cpu_and_gpu() {
+    let name = "mapping::host_memory_has_a_chosen_address_for_cpu_and_gpu";
+    if !is_child(name, &[]) {
+        return;
+    }
+    let mut rig = Rig::new();
+    assert_ne!(rig.cuda.attributes().features & features::HOST_ADDRESSES, 0);
+    let memory = rig.allocate(MemoryKind::Host, 4 * GRANULE).unwrap();
+    let map = |rig: &Rig, wanted, offset, bytes, access| {
+        rig.space.map(Some(wanted), &memory, offset, bytes, access)
+    };
+    let first = HOST_ADDRESSES.start + 64 * GRANULE;
+    let all = Access::ReadWrite;
+    assert_eq!(map(&rig, first, 0, 4 * GRANULE, all).unwrap(), first);
+    rig.fill(first + GRANULE, 8, 7).unwrap();
+    rig.wait().unwrap();
+    // This process is the one that the GPU's addresses are equal in.
+    let mut seen = [0; 4];
+    let memory_of_process = std::fs::File::open("/proc/self/mem").unwrap();
+    memory_of_process
+        .read_exact_at(&mut seen, first + GRANULE)
+        .unwrap();
+    assert_eq!(u32::from_le_bytes(seen), 7);
+    // A second time, and a part of it.
+    let second = HOST_ADDRESSES.end - 2 * GRANULE;
+    assert_eq!(map(&rig, second, GRANULE, GRANULE, all).unwrap(), second);
+    assert_eq!(rig.space.load_u64(second), Some(7 << 32 | 7));
+    for (wanted, bytes) in [
+        (first, GRANULE),
+        (first + GRANULE, GRANULE),
+        (HOST_ADDRESSES.end - GRANULE, 2 * GRANULE),
+        (HOST_ADDRESSES.start - GRANULE, GRANULE),
+        (HOST_ADDRESSES.end, GRANULE),
+        (u64::MAX - GRANULE + 1, GRANULE),
+        (std::ptr::from_ref(&rig).addr() as u64 & !0xfff, PAGE),
+    ] {
+        let refused = map(&rig, wanted, 0, bytes, all).unwrap_err();
+        assert_eq!(
+            refused.status,
+            Status::AddressInUse,
+            "{wanted:#x}: {refused}"
+        );
+    }
+    rig.space.unmap(first).unwrap();
+    rig.space.unmap(second).unwrap();
+    // What was unmapped is free again.
+    assert_eq!(map(&rig, first, 0, GRANULE, all).unwrap(), first);
+    assert_eq!(rig.space.load_u64(first + GRANULE), None);
+}
+
+#[test]
+fn without_equal_addresses_none_can_be_chosen_for_host_memory() {
+    let name = "mapping::without_equal_addresses_none_can_be_chosen_for_host_memory";
+    if !is_child(name, &[("CAUSEWAY_STANDIN_ATTRIBUTES", "91=0")]) {
+        return;
+    }
+    let rig = Rig::new();
+    assert_eq!(rig.cuda.attributes().features & features::HOST_ADDRESSES, 0);
+    let memory = rig.allocate(MemoryKind::Host, GRANULE).unwrap();
+    let wanted = Some(HOST_ADDRESSES.start);
+    let refused = rig
+        .space
+        .map(wanted, &memory, 0, GRANULE, Access::ReadWrite);
+    assert_eq!(refused.unwrap_err().status, Status::AddressInUse);
 }

@@ -57,6 +57,107 @@ fn text_cubins_and_fat_binaries_run_and_variables_stay() {
     }
 }
 
+const CALLER: &str = "\
+.version 7.0
+.target sm_70
+.address_size 64
+.extern .func (.param .b32 out) twice(.param .b32 in);
+.visible .entry k(.param .u64 to)
+{
+    .reg .b64 %to;
+    .reg .b32 %r<3>;
+    ld.param.u64 %to, [to];
+    mov.b32 %r1, 21;
+    .param .b32 given;
+    .param .b32 found;
+    st.param.b32 [given], %r1;
+    call (found), twice, (given);
+    ld.param.b32 %r2, [found];
+    st.global.b32 [%to], %r2;
+    ret;
+}
+";
+const CALLED: &str = "\
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .func (.param .b32 out) twice(.param .b32 in)
+{
+    .reg .b32 %r<3>;
+    ld.param.b32 %r1, [in];
+    add.s32 %r2, %r1, %r1;
+    st.param.b32 [out], %r2;
+    ret;
+}
+";
+
+/// Returns an image of several inputs, as `libcuda` makes it.
+fn several(options: u32, inputs: &[&[u8]]) -> Vec<u8> {
+    let mut image = causeway_mediator::linked::MAGIC.to_vec();
+    image.extend_from_slice(&(inputs.len() as u32).to_le_bytes());
+    image.extend_from_slice(&options.to_le_bytes());
+    for input in inputs {
+        image.extend_from_slice(&(input.len() as u64).to_le_bytes());
+        image.extend_from_slice(input);
+        image.resize(image.len().next_multiple_of(8), 0);
+    }
+    image
+}
+
+#[test]
+fn several_inputs_are_linked() {
+    if !is_child("modules::several_inputs_are_linked", &[]) {
+        return;
+    }
+    let mut rig = Rig::new();
+    let memory = rig.buffer(MemoryKind::Host, GRANULE);
+    let (caller, called) = (CALLER.as_bytes(), CALLED.as_bytes());
+    let code = cubin(CALLED, 90, 0, 0);
+    let mut images = vec![
+        several(0, &[caller, called]),
+        several(2 << 16 | 32, &[called, caller]),
+    ];
+    if is_on_standin() {
+        images.push(several(0, &[caller, &code]));
+    }
+    for image in images {
+        rig.upload(memory.va, &[0; 4]);
+        let module = rig.load(&image).unwrap();
+        assert_eq!(module.kernels(), ["k"]);
+        let parameters = memory.va.to_le_bytes();
+        rig.launch(&module, "k", ([1; 3], [1; 3]), &parameters)
+            .unwrap();
+        assert_eq!(rig.download(memory.va, 4), 42_u32.to_le_bytes());
+    }
+}
+
+#[test]
+fn links_that_fail_say_why() {
+    if !is_child("modules::links_that_fail_say_why", &[]) {
+        return;
+    }
+    let rig = Rig::new();
+    let (caller, called) = (CALLER.as_bytes(), CALLED.as_bytes());
+    let lacking = rig.load(&several(0, &[caller, caller])).err().unwrap();
+    assert!(lacking.reason.contains("twice"), "{lacking}");
+    let bad = CALLED.replace("add.s32", "add.nonsense");
+    let bad = rig.load(&several(0, &[caller, bad.as_bytes()])).err();
+    let bad = bad.unwrap();
+    assert!(bad.reason.contains("nonsense"), "{bad}");
+    assert_eq!(bad.line, 8, "{bad}");
+    // Code that claims more than there is never reaches the driver's linker.
+    let huge = cubin(CALLED, 90, 1 << 40, 0);
+    let huge = rig.load(&several(0, &[caller, &huge])).err().unwrap();
+    assert!(huge.reason.contains("1099511627776 bytes"), "{huge}");
+    let damaged = rig
+        .load(&several(6 << 16, &[caller, called]))
+        .err()
+        .unwrap();
+    assert!(damaged.reason.contains("options"), "{damaged}");
+    rig.load(&several(0, &[caller, called])).unwrap();
+    assert!(!rig.cuda.is_poisoned());
+}
+
 #[test]
 fn refusals_say_why_and_where() {
     if !is_child("modules::refusals_say_why_and_where", &[]) {
