@@ -21,6 +21,9 @@ use crate::structures::ContextParameters;
 
 /// Scheduling (bits 0 to 2), host mapping, resizing of local memory, dumps and synchronous copies.
 const FLAGS: u32 = 0xff;
+/// The bits of scheduling, and their value for waits that spin (`CU_CTX_SCHED_SPIN`).
+const SCHEDULING: u32 = 7;
+const SPIN: u32 = 1;
 /// Priorities of streams: the lowest and the highest.
 pub(crate) const PRIORITIES: (i32, i32) = (0, -5);
 /// The version of the API that `cuCtxGetApiVersion` has told since CUDA 3.2.
@@ -76,6 +79,13 @@ pub(crate) fn current(_: &Driver) -> Answer<Arc<Context>> {
         true => Ok(context),
         false => Err(Code::CONTEXT_IS_DESTROYED),
     }
+}
+
+/// Returns whether the program wants waits of the calling thread to spin: the flags of its current
+/// context say so.
+pub(crate) fn waits_spin(driver: &Driver) -> bool {
+    let flags = current(driver).map(|context| context.flags.load(Ordering::Relaxed));
+    flags.is_ok_and(|flags| flags & SCHEDULING == SPIN)
 }
 
 /// Returns the context of a handle.

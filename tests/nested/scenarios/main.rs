@@ -6,6 +6,7 @@
 mod bare;
 mod boot_time;
 mod console;
+mod cuda;
 mod disks;
 #[path = "../../e2e/bare_images.rs"]
 #[allow(dead_code)] // Other tests make more of it.
