@@ -23,6 +23,7 @@ mod programs;
 #[path = "../../e2e/parsed_report.rs"]
 #[allow(dead_code)] // Other tests ask more of it.
 mod report;
+mod roots;
 mod vfio;
 mod without_iommu;
 mod workloads;
