@@ -2,8 +2,9 @@
 //! guest of Causeway it marks phases, so that the host counts the exits of launches and copies
 //! apart.
 //!
-//!     causeway cuda -- cuda_vector_add
-//!     causeway run --kernel vmlinuz --program cuda_vector_add
+//!     cargo build --release -p causeway-example-cuda
+//!     causeway cuda -- target/release/cuda_vector_add
+//!     causeway run --kernel vmlinuz --program target/release/cuda_vector_add
 
 #![allow(
     unsafe_code,

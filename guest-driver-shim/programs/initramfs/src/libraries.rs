@@ -95,9 +95,8 @@ impl Object {
 fn folders(list: &OsStr, origin: &Path) -> Vec<PathBuf> {
     let entries = list.as_bytes().split(|byte| *byte == b':');
     let folder = |entry: &[u8]| -> PathBuf {
-        let named = ["$ORIGIN", "${ORIGIN}"].iter();
-        let rest = named.filter_map(|name| entry.strip_prefix(name.as_bytes()));
-        match rest.last() {
+        let mut names = ["$ORIGIN", "${ORIGIN}"].iter();
+        match names.find_map(|name| entry.strip_prefix(name.as_bytes())) {
             Some(rest) => {
                 let path = [origin.as_os_str().as_bytes(), rest].concat();
                 OsString::from_vec(path).into()
