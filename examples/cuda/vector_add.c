@@ -41,6 +41,7 @@ int cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsign
 
 enum { SCHED_SPIN = 1 };    /* CU_CTX_SCHED_SPIN: a wait that sleeps takes exits in a guest */
 enum { LENGTH = 1000, BYTES = 4 * LENGTH, TIMES = 200 };
+enum { LARGE_BYTES = 1 << 20, LARGE_TIMES = 10 };
 
 static void check(int result, const char *call) {
     if (result != 0) {
@@ -82,17 +83,31 @@ static void end_phase(uint64_t operations, uint64_t bytes) {
 static CUfunction function;
 static CUdeviceptr a, b, sum;
 
-static void launch(void) {
+static void submit(void) {
     unsigned length = LENGTH;
     void *parameters[] = {&a, &b, &sum, &length};
     CHECK(cuLaunchKernel(function, (LENGTH + 127) / 128, 1, 1, 128, 1, 1, 0, NULL, parameters,
                          NULL));
+}
+
+static void launch(void) {
+    submit();
     CHECK(cuCtxSynchronize());
 }
 
 static void copy(uint32_t *memory) {
     CHECK(cuMemcpyHtoD_v2(a, memory, BYTES));
     CHECK(cuMemcpyDtoH_v2(memory, sum, BYTES));
+}
+
+/* Copies a large piece of memory to the device and back, some times. */
+static void copy_large(CUdeviceptr device, void *memory, const char *name) {
+    begin_phase(name);
+    for (int i = 0; i < LARGE_TIMES; i++) {
+        CHECK(cuMemcpyHtoD_v2(device, memory, LARGE_BYTES));
+        CHECK(cuMemcpyDtoH_v2(memory, device, LARGE_BYTES));
+    }
+    end_phase(2 * LARGE_TIMES, 2 * (uint64_t)LARGE_TIMES * LARGE_BYTES);
 }
 
 /* Copies vectors through `memory` and adds them. sum[i] becomes 5 i. */
@@ -144,22 +159,33 @@ int main(int count, char **arguments) {
     CHECK(cuMemAlloc_v2(&a, BYTES));
     CHECK(cuMemAlloc_v2(&b, BYTES));
     CHECK(cuMemAlloc_v2(&sum, BYTES));
+    CUdeviceptr large;
+    CHECK(cuMemAlloc_v2(&large, LARGE_BYTES));
     void *pinned;
-    CHECK(cuMemHostAlloc(&pinned, BYTES, 0));
-    uint32_t *pageable = malloc(BYTES);
+    CHECK(cuMemHostAlloc(&pinned, LARGE_BYTES, 0));
+    uint32_t *pageable = calloc(1, LARGE_BYTES);
     if (!pageable) return 1;
+    /* The first copies of a kind may get memory for them. */
     compute(pinned);
     compute(pageable);
+    CHECK(cuMemcpyHtoD_v2(large, pageable, LARGE_BYTES));
+    CHECK(cuMemcpyDtoH_v2(pageable, large, LARGE_BYTES));
 
     begin_phase("launch and wait");
     for (int i = 0; i < TIMES; i++) launch();
     end_phase(2 * TIMES, 0);
+    begin_phase("launches, one wait");
+    for (int i = 0; i < TIMES; i++) submit();
+    CHECK(cuCtxSynchronize());
+    end_phase(TIMES + 1, 0);
     begin_phase("copies, pinned memory");
     for (int i = 0; i < TIMES; i++) copy(pinned);
     end_phase(2 * TIMES, 2 * (uint64_t)TIMES * BYTES);
     begin_phase("copies, pageable memory");
     for (int i = 0; i < TIMES; i++) copy(pageable);
     end_phase(2 * TIMES, 2 * (uint64_t)TIMES * BYTES);
+    copy_large(large, pinned, "copies of 1 MiB, pinned memory");
+    copy_large(large, pageable, "copies of 1 MiB, pageable memory");
 
     compute(pinned);
     compute(pageable);

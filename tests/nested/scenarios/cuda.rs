@@ -101,6 +101,11 @@ fn a_program_in_c_launches_and_copies_without_an_exit() {
     .concat();
     let (outcome, report) = runs(&machine, &zero);
     assert_no_exits(&outcome, &report, 400);
+    assert_eq!(report.phase("launches, one wait").operations(), 201);
+    for memory in ["pinned", "pageable"] {
+        let phase = report.phase(&format!("copies of 1 MiB, {memory} memory"));
+        assert!(phase.is_data() && phase.operations() == 20, "{phase:?}");
+    }
     // The same program with waits that may sleep shows that exits would have been counted.
     let sleeping = [&words[..], &["--", "vector_add.ptx", "sleep"]].concat();
     let (outcome, report) = runs(&machine, &sleeping);
