@@ -3,6 +3,8 @@
 
 use std::process::{Command, Stdio};
 
+use causeway_nested::CUDA_CLIENT;
+
 use crate::bare_images::{KIND, MACHINE, changed, elf, exit};
 use crate::command::{Outcome, Scratch};
 
@@ -96,17 +98,45 @@ fn list(scratch: &Scratch) -> Option<String> {
     Some(String::from_utf8(listed.stdout).unwrap())
 }
 
+/// A dynamic program that needs a library which no host has.
+fn lacking() -> Vec<u8> {
+    let mut program = std::fs::read(CUDA_CLIENT).unwrap();
+    let name = b"\0libgcc_s.so.1\0";
+    let at = program.windows(name.len()).position(|part| part == name);
+    let at = at.expect("programs in Rust need this library");
+    program[at + 1..][..7].copy_from_slice(b"libgone");
+    program
+}
+
 #[test]
-fn a_dynamic_program_is_refused_with_the_libraries_that_it_wants() {
-    let scratch = with_program(&std::fs::read("/proc/self/exe").unwrap());
-    let parts = [
-        "app",
-        "linked dynamically",
-        "libc.so.6",
-        "ld-linux",
-        "-static",
-    ];
-    make(&scratch, &[]).assert_refused(IMAGE, &parts);
+fn a_dynamic_program_brings_its_libraries_and_one_that_is_missing_is_named() {
+    let scratch = with_program(&std::fs::read(CUDA_CLIENT).unwrap());
+    make(&scratch, &[]).assert_passed();
+    if let Some(names) = list(&scratch) {
+        for name in [
+            "lib64/ld-linux-x86-64.so.2",
+            "/libc.so.6",
+            "run/causeway/lib/libcuda.so.1",
+        ] {
+            let found = names.lines().any(|line| line.ends_with(name));
+            assert!(found, "{name} is not in {names}");
+        }
+    }
+    let parts = ["app needs the library", "libgones.so.1", "LD_LIBRARY_PATH"];
+    make(&with_program(&lacking()), &[]).assert_refused(IMAGE, &parts);
+}
+
+#[test]
+fn a_root_that_is_no_device_and_files_outside_of_its_folder_are_refused() {
+    let scratch = with_program(PROGRAM);
+    make(&scratch, &["--root", "vda"]).assert_refused(USAGE, &["vda", "--root", "/dev/vda"]);
+    let root = ["--root", "/dev/vda", "--file"];
+    let scratch_root = [&root[..], &["app:/etc/app"]].concat();
+    // The program is a path of the guest.
+    make(&scratch, &scratch_root).assert_refused(USAGE, &["app", "must begin with /"]);
+    let words = ["initramfs", "-o", "guest.json", "--program", "/bin/app"];
+    let outcome = scratch.run(&[&words[..], &scratch_root].concat());
+    outcome.assert_refused(USAGE, &["/etc/app", "/run/causeway"]);
 }
 
 #[test]
@@ -199,10 +229,10 @@ fn a_program_needs_a_linux_kernel_and_no_other_initramfs() {
 /// Programs are looked at before there is a VM: none of this needs KVM.
 #[test]
 fn a_program_that_no_guest_can_run_is_refused_before_anything_runs() {
-    let scratch = with_program(&std::fs::read("/proc/self/exe").unwrap());
+    let scratch = with_program(&lacking());
     scratch.file("vmlinux", &elf(&exit(0)));
     let linux = ["run", "--kernel", "vmlinux", "--boot", "linux64"];
     scratch
         .run(&[&linux[..], &["--program", "app"]].concat())
-        .assert_refused(IMAGE, &["app", "linked dynamically", "libc.so.6"]);
+        .assert_refused(IMAGE, &["app", "libgones.so.1"]);
 }

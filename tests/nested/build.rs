@@ -1,7 +1,7 @@
-//! Builds the agent, and the first program of guests, as static programs, and names them for the
-//! harness.
+//! Builds the agent, and the first program of guests, as static programs, and a CUDA program as a
+//! dynamic one, and names them for the harness.
 
-use causeway_guest_build::{repository, static_linux};
+use causeway_guest_build::{dynamic_program, repository, static_linux};
 
 fn main() {
     let programs = [
@@ -16,4 +16,6 @@ fn main() {
             folder.join(name).display()
         );
     }
+    let client = dynamic_program(&repository(), "causeway-example-cuda", "cuda_vector_add");
+    println!("cargo::rustc-env=NESTED_CUDA_CLIENT={}", client.display());
 }

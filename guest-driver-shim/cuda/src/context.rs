@@ -22,8 +22,11 @@ use crate::structures::ContextParameters;
 
 /// Scheduling (bits 0 to 2), host mapping, resizing of local memory, dumps and synchronous copies.
 const FLAGS: u32 = 0xff;
-/// `CU_CTX_SCHED_BLOCKING_SYNC`: waits sleep.
-const SCHED_BLOCKING_SYNC: u32 = 4;
+/// The bits of scheduling, and the values for waits that spin to the end (`CU_CTX_SCHED_SPIN`) and
+/// for those that sleep (`CU_CTX_SCHED_BLOCKING_SYNC`).
+const SCHEDULING: u32 = 7;
+const SPIN: u32 = 1;
+const BLOCKING_SYNC: u32 = 4;
 /// Priorities of streams: the lowest and the highest.
 pub(crate) const PRIORITIES: (i32, i32) = (0, -5);
 /// The version of the API that `cuCtxGetApiVersion` has told since CUDA 3.2.
@@ -74,11 +77,25 @@ fn on_stack<T>(use_stack: impl FnOnce(&mut Vec<&'static Context>) -> T) -> Answe
     used.map_err(|_| Code::DEINITIALIZED)
 }
 
-/// Returns whether waits of the calling thread spin: its context does not ask for sleeping waits
-/// (`CU_CTX_SCHED_BLOCKING_SYNC`).
-pub(crate) fn current_spins() -> bool {
+/// How waits of a thread pass the time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waits {
+    /// They spin to the end.
+    Spin,
+    /// They sleep.
+    Sleep,
+    /// They spin where there are processors enough.
+    Auto,
+}
+
+/// Returns how waits of the calling thread pass the time, as the flags of its context say.
+pub(crate) fn waits() -> Waits {
     let flags = |context: &Context| context.flags.load(Ordering::Relaxed);
-    CURRENT.get().map_or(0, flags) & SCHED_BLOCKING_SYNC == 0
+    match CURRENT.get().map_or(0, flags) & SCHEDULING {
+        SPIN => Waits::Spin,
+        BLOCKING_SYNC => Waits::Sleep,
+        _ => Waits::Auto,
+    }
 }
 
 /// Returns the current context of the calling thread.

@@ -12,7 +12,7 @@ use causeway_shim_linux::shim::{
 };
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::context;
+use crate::context::{self, Waits};
 use crate::driver::Driver;
 use crate::error::{Answer, Code};
 use crate::host_function;
@@ -25,6 +25,9 @@ const UNITS: u64 = 1 << 14;
 /// How long a wait spins before it sleeps now and then. NVIDIA's driver spins to the end, unless
 /// the context says otherwise. A wait that sleeps ends late by up to 1/32 of its time.
 const SPIN_MAX: Duration = Duration::from_millis(100);
+/// The same where the program wants to spin. Then one short operation shows whether the server
+/// still lives; in a guest, that is an exit.
+const SPIN_MAX_WANTED: Duration = Duration::from_secs(2);
 /// Looks at the fence between two looks at the clock: some microseconds.
 const LOOKS: u32 = 1000;
 /// Processors of which a program that spins takes too large a part: the device's consumer, and the
@@ -198,14 +201,22 @@ impl Ring {
         // The ring may stand still until this very function returns.
         host_function::refuse_within()?;
         self.announce(driver, number)?;
-        if self.has_processors && context::current_spins() && self.spin(driver, number)? {
-            return Ok(());
-        }
+        let (spin_max, timeout_ns) = match context::waits() {
+            Waits::Spin => (SPIN_MAX_WANTED, 1),
+            Waits::Auto if self.has_processors => (SPIN_MAX, SLICE_NS),
+            Waits::Sleep | Waits::Auto => (Duration::ZERO, SLICE_NS),
+        };
         let mut patience = Patience {
-            timeout_ns: SLICE_NS,
+            timeout_ns,
             ..Patience::default()
         };
+        let mut is_first = true;
         loop {
+            let may_spin = is_first || timeout_ns < SLICE_NS;
+            if may_spin && self.spin(driver, number, spin_max)? {
+                return Ok(());
+            }
+            is_first = false;
             match self.done.wait(number, patience) {
                 Ok(()) => return Ok(()),
                 Err(WaitError::TimedOut { .. }) => {
@@ -221,24 +232,22 @@ impl Ring {
         }
     }
 
-    /// Looks at the fence until the device has finished the submission `number`, for [`SPIN_MAX`]
-    /// at most. Returns whether it has.
-    fn spin(&self, driver: &Driver, number: Number) -> Answer<bool> {
+    /// Looks at the fence until the device has finished the submission `number`, for `spin_max` at
+    /// most. Returns whether it has.
+    fn spin(&self, driver: &Driver, number: Number, spin_max: Duration) -> Answer<bool> {
         let begun = Instant::now();
-        loop {
+        while begun.elapsed() < spin_max {
             for _ in 0..LOOKS {
                 if self.done.value() >= number {
                     return Ok(true);
                 }
                 std::hint::spin_loop();
             }
-            if begun.elapsed() >= SPIN_MAX {
-                return Ok(false);
-            }
             self.glance(driver)?;
             // Other threads of the program may want the processor.
             std::thread::yield_now();
         }
+        Ok(false)
     }
 
     /// Waits for all that was submitted.

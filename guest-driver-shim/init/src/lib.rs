@@ -1,8 +1,8 @@
 //! The first process of a Linux guest that runs one program (`causeway run --program`, `causeway
 //! image`).
 //!
-//! It mounts what programs expect, loads the modules that it was given, hands the Causeway function
-//! to `uio_pci_generic`, runs the program on the console, marks its begin and end for the host's
+//! It mounts what programs expect, loads the modules that it was given, changes to the root file
+//! system of a disk if one was named, hands the Causeway function to `uio_pci_generic`, runs the program on the console, marks its begin and end for the host's
 //! counts of exits, resets clients of the device whose processes have died, and ends the VM with
 //! the program's exit status. What it is to do stands in one file of the initramfs
 //! ([`Configuration`]).
@@ -18,8 +18,9 @@ mod modules;
 mod mounts;
 mod port;
 mod processes;
+mod root;
 
-pub use configuration::{Configuration, ConfigurationError};
+pub use configuration::{Configuration, ConfigurationError, FILES, LIBRARIES};
 pub use end::{NOT_RUN, Status};
 
 use causeway_sysfs::{Clients, PciFunction};
@@ -51,6 +52,12 @@ pub fn run() -> ! {
 
 fn carry_out(configuration: &Configuration) -> Status {
     modules::load_all(&configuration.modules);
+    if let Some(device) = &configuration.root
+        && let Err(error) = root::enter(device)
+    {
+        say(&error.to_string());
+        return Status::NotRun;
+    }
     let functions = PciFunction::all();
     let clients: Vec<Clients> = functions.iter().filter_map(prepare).collect();
     // The kernel drops the locks of processes that die; what they own stays until it is reaped.

@@ -19,6 +19,12 @@ const MOUNTS: [(&str, &str, &str); 5] = [
     ("tmpfs", "/dev/shm", "mode=1777"),
 ];
 
+/// Returns the folders in the root on which [`mount_all`] mounts file systems, which may hold more.
+pub(crate) fn folders() -> impl Iterator<Item = &'static str> {
+    let places = MOUNTS.iter().map(|(_, place, _)| *place);
+    places.filter(|place| place.matches('/').count() == 1)
+}
+
 /// Mounts the file systems, and reports those that the kernel does not have.
 pub(crate) fn mount_all() {
     for (kind, place, options) in MOUNTS {
@@ -40,16 +46,31 @@ fn mount_one(kind: &str, place: &str, options: &str) -> io::Result<()> {
 }
 
 /// Unmounts what the program has mounted, last first, so that disks are clean; what is in use is
-/// made read-only.
+/// made read-only, and so is a root on a disk.
 pub(crate) fn unmount_all() {
     let table = fs::read_to_string("/proc/mounts").unwrap_or_default();
+    let read_only = |place: &Path| mount_remount(place, MountFlags::RDONLY, c"");
     for place in of_the_program(&table).iter().rev() {
-        let done = unmount(place, UnmountFlags::empty())
-            .or_else(|_| mount_remount(place, MountFlags::RDONLY, c""));
+        let done = unmount(place, UnmountFlags::empty()).or_else(|_| read_only(place));
         if let Err(error) = done {
             say(&format!("cannot unmount {}: {error}", place.display()));
         }
     }
+    if is_root_on_disk(&table)
+        && let Err(error) = read_only(Path::new("/"))
+    {
+        say(&format!(
+            "cannot make the root file system read-only: {error}"
+        ));
+    }
+}
+
+/// Returns whether the root of a table of mounts is a block device's file system.
+fn is_root_on_disk(table: &str) -> bool {
+    let mut roots = table
+        .lines()
+        .filter(|line| line.split(' ').nth(1) == Some("/"));
+    roots.any(|line| line.starts_with("/dev/"))
 }
 
 /// Places in a table of mounts (proc(5), "/proc/pid/mounts") that are neither the root nor the
@@ -86,5 +107,9 @@ mod tests {
             places,
             ["/mnt/my disk", "/mnt/my disk/x"].map(PathBuf::from)
         );
+        assert!(!is_root_on_disk(table));
+        assert!(is_root_on_disk(
+            "/dev/vda1 / ext4 rw 0 0\nproc /proc proc rw 0 0\n"
+        ));
     }
 }

@@ -1,20 +1,24 @@
 //! The program, and the processes that it leaves to the init.
 #![allow(unsafe_code)] // What happens between fork and exec, and a signal to every process.
 
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions, WaitStatus, ioctl_tiocsctty, setsid, wait};
 
-use crate::configuration::Configuration;
+use crate::configuration::{Configuration, FILES};
 use crate::console::say;
 use crate::end::Status;
 
 /// How long processes may take to end when they are asked to, before they are killed.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Variable with the folders in which dynamic linkers look for libraries first (ld.so(8)).
+const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 /// Time between two looks at processes that are about to end.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -42,7 +46,10 @@ pub(crate) fn run(configuration: &Configuration, died: impl Fn()) -> Status {
 
 fn start(configuration: &Configuration) -> io::Result<Pid> {
     let mut command = Command::new(&configuration.program);
-    command.args(&configuration.arguments).current_dir("/");
+    let folder = configuration.root.as_ref().map_or("/", |_| FILES);
+    command.args(&configuration.arguments).current_dir(folder);
+    let libraries = library_path(&configuration.libraries, std::env::var_os(LIBRARY_PATH));
+    command.envs(libraries.map(|path| (LIBRARY_PATH, path)));
     for (name, value) in [("PATH", "/bin:/sbin:/usr/bin:/usr/sbin"), ("HOME", "/")] {
         if std::env::var_os(name).is_none() || name == "PATH" {
             command.env(name, value);
@@ -51,6 +58,18 @@ fn start(configuration: &Configuration) -> io::Result<Pid> {
     // SAFETY: two system calls and no memory, as is right between fork and exec.
     unsafe { command.pre_exec(lead_the_console) };
     Ok(Pid::from_child(&command.spawn()?))
+}
+
+/// Returns the value of [`LIBRARY_PATH`] with `folders` before those that it has; `None` if there
+/// are no folders to add.
+fn library_path(folders: &[PathBuf], before: Option<OsString>) -> Option<OsString> {
+    if folders.is_empty() {
+        return None;
+    }
+    let before = before.filter(|before| !before.is_empty());
+    let all = folders.iter().map(|folder| folder.as_os_str());
+    let all: Vec<&OsStr> = all.chain(before.as_deref()).collect();
+    Some(all.join(OsStr::new(":")))
 }
 
 /// Makes the console the program's terminal, so that it gets what is typed there, and Ctrl-C.
@@ -94,15 +113,28 @@ pub(crate) fn end_all() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ffi::OsString;
 
     fn run_shell(script: &str) -> Status {
         let configuration = Configuration {
-            modules: Vec::new(),
             program: "/bin/sh".into(),
             arguments: ["-c", script].map(OsString::from).to_vec(),
+            libraries: vec!["/run/causeway/lib".into()],
+            ..Configuration::default()
         };
         run(&configuration, || {})
+    }
+
+    #[test]
+    fn folders_of_libraries_come_before_those_of_the_environment() {
+        let folders = ["/a", "/b"].map(PathBuf::from);
+        let path = |folders: &[PathBuf], before: Option<&str>| {
+            library_path(folders, before.map(OsString::from))
+        };
+        assert_eq!(path(&[], Some("/c")), None);
+        assert_eq!(path(&folders, Some("/c")).unwrap(), "/a:/b:/c");
+        // An empty entry would mean the working directory.
+        assert_eq!(path(&folders, Some("")).unwrap(), "/a:/b");
+        assert_eq!(path(&folders[..1], None).unwrap(), "/a");
     }
 
     // One test, because waiting is for any child of the process.
@@ -115,10 +147,11 @@ mod tests {
             run_shell("test \"$HOME\" && test \"$PATH\""),
             Status::Exited(0)
         );
+        let found = "case $LD_LIBRARY_PATH in /run/causeway/lib*) exit 0; esac; exit 1";
+        assert_eq!(run_shell(found), Status::Exited(0));
         let missing = Configuration {
-            modules: Vec::new(),
             program: "/nonexistent/program".into(),
-            arguments: Vec::new(),
+            ..Configuration::default()
         };
         assert_eq!(run(&missing, || {}), Status::NotRun);
     }

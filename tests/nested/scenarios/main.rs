@@ -6,6 +6,7 @@
 mod bare;
 mod boot_time;
 mod console;
+mod cuda;
 mod disks;
 #[path = "../../e2e/bare_images.rs"]
 #[allow(dead_code)] // Other tests make more of it.
@@ -22,6 +23,7 @@ mod programs;
 #[path = "../../e2e/parsed_report.rs"]
 #[allow(dead_code)] // Other tests ask more of it.
 mod report;
+mod roots;
 mod vfio;
 mod without_iommu;
 mod workloads;

@@ -15,10 +15,11 @@ const INITRAMFS: &str = "/tmp/initramfs";
 // System calls of x86-64 Linux.
 const WRITE: u8 = 1;
 const ACCESS: u8 = 21;
+const MKDIR: u8 = 83;
 const EXIT_GROUP: u8 = 231;
 
 /// Machine code that prints a text on standard output.
-fn say(text: &str) -> Vec<u8> {
+pub fn say(text: &str) -> Vec<u8> {
     let bytes = u8::try_from(text.len()).unwrap();
     // mov eax, WRITE; mov edi, 1; lea rsi, [rip + 9]; mov edx, bytes; syscall; jmp over the text
     let mut code = vec![0xb8, WRITE, 0, 0, 0, 0xbf, 1, 0, 0, 0];
@@ -29,9 +30,20 @@ fn say(text: &str) -> Vec<u8> {
 }
 
 /// Machine code that ends the process with a status.
-fn exit(status: u8) -> Vec<u8> {
+pub fn exit(status: u8) -> Vec<u8> {
     // mov eax, EXIT_GROUP; mov edi, status; syscall
     vec![0xb8, EXIT_GROUP, 0, 0, 0, 0xbf, status, 0, 0, 0, 0x0f, 0x05]
+}
+
+/// Machine code that makes a folder. What comes of it is ignored.
+pub fn make_folder(path: &str) -> Vec<u8> {
+    let bytes = u8::try_from(path.len() + 1).unwrap();
+    // mov eax, MKDIR; lea rdi, [rip + 9]; mov esi, 0755; syscall; jmp over the path
+    let mut code = vec![0xb8, MKDIR, 0, 0, 0, 0x48, 0x8d, 0x3d, 9, 0, 0, 0];
+    code.extend([0xbe, 0xed, 1, 0, 0, 0x0f, 0x05, 0xeb, bytes]);
+    code.extend(path.as_bytes());
+    code.push(0);
+    code
 }
 
 /// Machine code that ends the process with 0 if there is a file of this name, else with the number

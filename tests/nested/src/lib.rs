@@ -27,3 +27,6 @@ pub use link::{Job, RequestError};
 pub use machine::{BootError, Machine, Shape};
 pub use requirements::{Missing, Requirements};
 pub use shared::{Lease, shared};
+
+/// Path of a dynamic program for guests that uses CUDA by way of cudarc: `examples/cuda`.
+pub const CUDA_CLIENT: &str = env!("NESTED_CUDA_CLIENT");

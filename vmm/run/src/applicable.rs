@@ -16,14 +16,16 @@ pub enum Guest<'a> {
     Linux,
 }
 
-/// Options that only Linux kernels have. `--file`, `--module` and `--` belong to `--program`.
-const OF_LINUX: [&str; 7] = [
+/// Options that only Linux kernels have. `--file`, `--module`, `--root` and `--` belong to
+/// `--program`.
+const OF_LINUX: [&str; 8] = [
     "--initramfs",
     "--program",
     "--append",
     "--disk",
     "--file",
     "--module",
+    "--root",
     "--",
 ];
 
@@ -44,7 +46,7 @@ pub fn refuse_contradictions(arguments: &RunArguments) -> Result<(), Failure> {
             "--program cannot be used with --initramfs: --program makes an initramfs itself",
         ));
     }
-    let mut of_program = ["--file", "--module", "--"].into_iter();
+    let mut of_program = ["--file", "--module", "--root", "--"].into_iter();
     match of_program.find(|name| given(name)) {
         Some(name) if !given("--program") => Err(Failure::usage(format!(
             "{} belongs to a program: name the program with --program, and its Linux kernel with \
@@ -134,6 +136,7 @@ fn is_given(arguments: &RunArguments, name: &str) -> bool {
         "--disk" => !arguments.disk.is_empty(),
         "--file" => !more.files.is_empty(),
         "--module" => !more.modules.is_empty(),
+        "--root" => more.root.is_some(),
         "--" => !more.program_arguments.is_empty(),
         "--arguments" => arguments.arguments.is_some(),
         "--cpl" => arguments.cpl.is_some(),
@@ -148,7 +151,7 @@ mod tests {
 
     /// Each option with a value, and the kinds of guests that refuse it: `e` an embedded guest that
     /// takes no arguments, `a` one that does, `b` a bare guest of a file, `l` a Linux kernel.
-    const OPTIONS: [(&str, &[&str], &str); 24] = [
+    const OPTIONS: [(&str, &[&str], &str); 25] = [
         ("--guest", &["--guest", "compute"], "bl"),
         ("--kernel", &["--kernel", "x"], ""),
         ("--boot", &["--boot", "bare"], "ea"),
@@ -156,6 +159,7 @@ mod tests {
         ("--program", &["--program", "x"], "eab"),
         ("--file", &["--file", "x"], "eab"),
         ("--module", &["--module", "x"], "eab"),
+        ("--root", &["--root", "x"], "eab"),
         ("--append", &["--append", "x"], "eab"),
         ("--disk", &["--disk", "x"], "eab"),
         ("--vfio", &["--vfio", "00:03.0"], ""),
@@ -181,7 +185,7 @@ mod tests {
         [("--guest", "--kernel"), ("--initramfs", "--program")];
 
     /// Options that a Linux kernel takes only with `--program`.
-    const OF_PROGRAM: [&str; 3] = ["--file", "--module", "--"];
+    const OF_PROGRAM: [&str; 4] = ["--file", "--module", "--root", "--"];
 
     fn verdict(kind: char, words: &[&str]) -> Result<(), String> {
         let (first, guest): (&[&str], _) = match kind {

@@ -30,8 +30,9 @@ pub struct RunArguments {
     /// Initramfs for a Linux kernel: the archive from which it starts its first program.
     #[arg(long, value_name = "FILE")]
     pub initramfs: Option<PathBuf>,
-    /// Program to run on a Linux kernel, in place of an initramfs: a static executable for x86-64.
-    /// This command ends with its exit status (docs/guests.md).
+    /// Program to run on a Linux kernel, in place of an initramfs: an executable for x86-64. The
+    /// libraries that it needs are taken from this host, and libcuda.so.1 from this command. This
+    /// command ends with its exit status (docs/guests.md).
     #[arg(long, value_name = "FILE")]
     pub program: Option<PathBuf>,
     /// Files, kernel modules and arguments for the program of --program.

@@ -15,8 +15,9 @@ use causeway_terminal::{OutputFile, shown_path};
 /// Arguments of `causeway initramfs`, as the user typed them.
 #[derive(Debug, Args)]
 pub struct InitramfsArguments {
-    /// Program that the guest runs: a static executable for x86-64. `causeway run --initramfs` ends
-    /// with its exit status.
+    /// Program that the guest runs: an executable for x86-64. The libraries that it needs are taken
+    /// from this host, and libcuda.so.1 from this command. `causeway run --initramfs` ends with the
+    /// program's exit status.
     #[arg(long, value_name = "FILE")]
     pub program: PathBuf,
     /// Files, kernel modules and arguments for the program.

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use causeway_init::FILES;
 use causeway_initramfs::{
     FileMapping, KernelModule, ModuleFolder, Workload, WorkloadError, release_of,
 };
@@ -23,6 +24,11 @@ pub struct ProgramArguments {
     /// Can be given several times.
     #[arg(long = "module", value_name = "FILE.ko")]
     pub modules: Vec<PathBuf>,
+    /// Block device of the guest with the program's root file system, such as /dev/vda for the
+    /// first --disk, or /dev/vda1 for a partition of it. --program is then a path in this file
+    /// system, and files of --file lie in /run/causeway, in which the program starts.
+    #[arg(long, value_name = "DEVICE")]
+    pub root: Option<PathBuf>,
     /// Arguments that the program gets.
     #[arg(last = true, value_name = "ARGUMENTS")]
     pub program_arguments: Vec<OsString>,
@@ -49,18 +55,22 @@ pub fn initramfs(
     arguments: &ProgramArguments,
     kernel: Option<Kernel>,
 ) -> Result<Vec<u8>, Failure> {
+    let root = arguments.root.as_deref();
+    root.map_or(Ok(()), check_root)?;
+    let folder = root.map_or("/", |_| FILES);
     let files = arguments.files.iter().map(|text| {
-        FileMapping::parse(text)
+        FileMapping::parse(text, folder)
             .map_err(|e| Failure::usage_from("--file", &text.to_string_lossy(), e))
     });
     let given = arguments.modules.iter().map(|path| {
         KernelModule::new(path)
             .map_err(|e| Failure::usage_from("--module", &path.to_string_lossy(), e))
     });
-    let mut modules = kernel.map_or_else(Vec::new, modules_of);
+    let mut modules = kernel.map_or_else(Vec::new, |kernel| modules_of(kernel, root.is_some()));
     modules.extend(given.collect::<Result<Vec<_>, _>>()?);
     let workload = Workload {
         program: program.to_owned(),
+        root: arguments.root.clone(),
         arguments: arguments.program_arguments.clone(),
         files: files.collect::<Result<_, _>>()?,
         modules,
@@ -68,11 +78,24 @@ pub fn initramfs(
     workload.initramfs().map_err(refused)
 }
 
+/// Refuses a root that is not the path of a device.
+fn check_root(device: &Path) -> Result<(), Failure> {
+    match device.starts_with("/dev") {
+        true => Ok(()),
+        false => Err(Failure::usage(format!(
+            "invalid value {} for --root: name a block device of the guest, such as /dev/vda for \
+             the first --disk, or /dev/vda1 for its first partition",
+            device.display()
+        ))),
+    }
+}
+
 /// Module by which programs on Linux get interrupts of the GPU's function.
 const INTERRUPT_MODULE: &str = "uio_pci_generic";
 
-/// Finds the modules of a kernel. Guests also run without modules.
-fn modules_of(kernel: Kernel) -> Vec<KernelModule> {
+/// Finds the modules of a kernel, with those for a root on a disk if there is one. Guests also run
+/// without modules.
+fn modules_of(kernel: Kernel, has_root: bool) -> Vec<KernelModule> {
     let Some(release) = release_of(kernel.image) else {
         return Vec::new();
     };
@@ -85,7 +108,7 @@ fn modules_of(kernel: Kernel) -> Vec<KernelModule> {
         );
         return Vec::new();
     };
-    let modules = folder.wanted().unwrap_or_else(|e| {
+    let modules = folder.wanted(has_root).unwrap_or_else(|e| {
         log::warn!(
             "cannot read the modules of Linux kernel {release}, so the guest gets only those of \
              --module: {e}"
@@ -114,9 +137,12 @@ fn refused(error: WorkloadError) -> Failure {
             ..
         } => Failure::new(Code::Image, message, source),
         WorkloadError::Read { source, .. } => Failure::new(Code::Usage, message, source),
+        WorkloadError::DamagedLibrary { source, .. } => Failure::new(Code::Image, message, source),
+        WorkloadError::Library { .. } => Failure::image(message),
         WorkloadError::Module { source, .. } => Failure::new(Code::Usage, message, source),
-        WorkloadError::Path(_) | WorkloadError::Archive(_) | WorkloadError::Hidden { .. } => {
-            Failure::usage(message)
-        }
+        WorkloadError::Path(_)
+        | WorkloadError::Archive(_)
+        | WorkloadError::Hidden { .. }
+        | WorkloadError::Outside { .. } => Failure::usage(message),
     }
 }

@@ -117,9 +117,26 @@ pub fn static_linux(folder: &Path, packages: &[&str], names: &[&str]) -> PathBuf
 /// If the build fails, or makes no library of this name.
 #[must_use]
 pub fn library(folder: &Path, package: &str, name: &str) -> PathBuf {
+    dynamic_linux(folder, &["--lib", "--package", package], package, name)
+}
+
+/// Builds the program `name` of `package` in the workspace in `folder` as a dynamic executable for
+/// Linux, which loads such libraries. Returns its path inside `OUT_DIR`. Cargo runs the calling
+/// build script again when a source of the program changes.
+///
+/// # Panics
+/// If the build fails, or makes no executable of this name.
+#[must_use]
+pub fn dynamic_program(folder: &Path, package: &str, name: &str) -> PathBuf {
+    let words = ["--bin", name, "--package", package];
+    dynamic_linux(folder, &words, package, name).join(name)
+}
+
+/// Builds what the `words` for cargo say of `package`.
+fn dynamic_linux(folder: &Path, words: &[&str], package: &str, name: &str) -> PathBuf {
     watch_sources(folder, &[package]);
     let mut cargo = cargo(folder, "build");
-    cargo.args(["--lib", "--package", package]);
+    cargo.args(words);
     // The profile stays that of guests, so that derive macros are compiled once for all. A panic
     // in a call must not end the program that called.
     cargo.env("CARGO_PROFILE_GUEST_PANIC", "unwind");

@@ -136,6 +136,12 @@ impl<'a> Archive<'a> {
         Ok(())
     }
 
+    /// Returns whether the archive has a file, link, device or folder at this path.
+    #[must_use]
+    pub fn has(&self, path: &GuestPath) -> bool {
+        self.entries.contains_key(path.archived())
+    }
+
     /// Makes those of the folders that are missing. `path` is what they are wanted for.
     fn make_folders<'p>(
         &mut self,

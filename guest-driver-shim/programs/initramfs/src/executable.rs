@@ -1,29 +1,27 @@
-//! Which programs a guest without libraries can run: static ELF executables for x86-64.
+//! Which programs a guest can run: ELF executables for x86-64.
 
 use object::elf::{
-    DT_NEEDED, DT_STRSZ, DT_STRTAB, ELF_NOTE_GNU, ELFOSABI_GNU, EM_X86_64, ET_DYN, ET_EXEC,
-    FileHeader64, NT_GNU_ABI_TAG, PT_LOAD, PT_TLS,
+    ELF_NOTE_GNU, ELFOSABI_GNU, EM_X86_64, ET_DYN, ET_EXEC, FileHeader64, NT_GNU_ABI_TAG, PT_LOAD,
+    PT_TLS,
 };
-use object::read::StringTable;
-use object::read::elf::{Dyn, FileHeader, ProgramHeader};
+use object::read::elf::{FileHeader, ProgramHeader};
 use object::{LittleEndian, elf};
+
+use crate::links::Links;
 
 type Header = FileHeader64<LittleEndian>;
 type Segment = elf::ProgramHeader64<LittleEndian>;
 
 /// Longest first line of a script that is quoted.
 const SCRIPT_LINE_BYTES_MAX: usize = 120;
-/// Most libraries that are named in a refusal.
-const LIBRARIES_MAX: usize = 32;
 
 /// Why a file cannot be the program of a guest.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
     /// The file is a script.
     #[error(
-        "the program is a script for `{interpreter}`, which the guest does not have: give a static \
-         interpreter as --program, copy the script into the guest with --file, and name the script \
-         behind --"
+        "the program is a script for `{interpreter}`: give the interpreter as --program, copy the \
+         script into the guest with --file, and name the script behind --"
     )]
     Script {
         /// Interpreter that its first line names.
@@ -75,20 +73,19 @@ pub enum ProgramError {
     /// The file has no segment to load into memory.
     #[error("the program is not an executable: it has no segment to load into memory")]
     Empty,
-    /// The file is linked dynamically.
+    /// The file needs libraries, but names no dynamic linker that would load them.
     #[error(
-        "the program is linked dynamically and needs {wanted}, but the guest has no libraries: \
-         link it statically (Rust: --target x86_64-unknown-linux-gnu with \
-         RUSTFLAGS=-Ctarget-feature=+crt-static; C: -static)"
+        "the program needs {wanted}, but names no dynamic linker to load them: it may be a \
+         library; give an executable"
     )]
-    Dynamic {
-        /// Names of the dynamic linker and of the libraries that it needs.
+    NoLinker {
+        /// Names of the libraries that it needs.
         wanted: String,
     },
 }
 
-/// Checks that a guest without libraries can run a program. `image` is the content of the program's
-/// file.
+/// Checks that a guest can run a program, and returns which dynamic linker and libraries the guest
+/// needs for it. `image` is the content of the program's file.
 ///
 /// # Errors
 /// * [`ProgramError::Script`], [`ProgramError::NotElf`]: the file is not an ELF file.
@@ -96,8 +93,8 @@ pub enum ProgramError {
 /// * [`ProgramError::Type`]: the ELF file is not an executable.
 /// * [`ProgramError::Damaged`], [`ProgramError::Truncated`], [`ProgramError::Empty`]: a part of the
 ///   file cannot be read, is cut off, or is missing.
-/// * [`ProgramError::Dynamic`]: the program needs libraries.
-pub fn check_program(image: &[u8]) -> Result<(), ProgramError> {
+/// * [`ProgramError::NoLinker`]: the program needs libraries, but names no dynamic linker.
+pub fn check_program(image: &[u8]) -> Result<Links, ProgramError> {
     if let Some(interpreter) = interpreter_of_script(image) {
         return Err(ProgramError::Script { interpreter });
     }
@@ -119,7 +116,7 @@ pub fn check_program(image: &[u8]) -> Result<(), ProgramError> {
     if !segments.iter().any(|s| s.p_type(LittleEndian) == PT_LOAD) {
         return Err(ProgramError::Empty);
     }
-    let mut wanted = Vec::new();
+    let mut links = Links::default();
     for segment in segments {
         segment
             .data(LittleEndian, image)
@@ -129,17 +126,24 @@ pub fn check_program(image: &[u8]) -> Result<(), ProgramError> {
                     .saturating_add(segment.p_filesz(LittleEndian)),
                 bytes: image.len(),
             })?;
-        let interpreter = segment
-            .interpreter(LittleEndian, image)
-            .map_err(damaged("dynamic linker's name"))?;
-        wanted.extend(interpreter.map(text));
-        wanted.extend(libraries(segment, segments, image)?);
+        let read = links.read(segment, segments, image);
+        read.map_err(damaged("list of libraries"))?;
     }
-    if wanted.is_empty() {
-        return Ok(());
+    if links.interpreter.is_none() && !links.needed.is_empty() {
+        let wanted: Vec<_> = links
+            .needed
+            .iter()
+            .map(|name| name.to_string_lossy())
+            .collect();
+        let wanted = wanted.join(", ");
+        return Err(ProgramError::NoLinker { wanted });
     }
-    let wanted = wanted.join(", ");
-    Err(ProgramError::Dynamic { wanted })
+    Ok(links)
+}
+
+/// Returns whether a file begins as an ELF file for x86-64 does: dynamic linkers pass over others.
+pub(crate) fn is_for_guests(image: &[u8]) -> bool {
+    image.starts_with(b"\x7fELF") && image.len() >= 64 && check_architecture(image).is_ok()
 }
 
 /// Returns whether the ELF file `image` is a program for Linux, by what such programs alone have: a
@@ -212,37 +216,6 @@ fn check_architecture(image: &[u8]) -> Result<(), ProgramError> {
     Err(ProgramError::Architecture { found: name })
 }
 
-/// Returns the libraries that a segment names, if it is the one with that list.
-fn libraries(
-    segment: &Segment,
-    segments: &[Segment],
-    image: &[u8],
-) -> Result<Vec<String>, ProgramError> {
-    let entries = segment
-        .dynamic(LittleEndian, image)
-        .map_err(damaged("list of libraries"))?
-        .unwrap_or_default();
-    let value = |tag| {
-        let entry = entries.iter().find(|entry| entry.tag(LittleEndian) == tag);
-        entry.map_or(0, |entry| entry.val(LittleEndian))
-    };
-    let (address, bytes) = (value(DT_STRTAB), value(DT_STRSZ));
-    let strings = segments.iter().find_map(|segment| {
-        let found = segment.data_range(LittleEndian, image, address, bytes);
-        found.ok().flatten()
-    });
-    let strings = strings.unwrap_or_default();
-    let strings = StringTable::new(strings, 0, strings.len() as u64);
-    let needed = entries
-        .iter()
-        .filter(|entry| entry.tag(LittleEndian) == DT_NEEDED)
-        .take(LIBRARIES_MAX);
-    needed
-        .map(|entry| entry.string(LittleEndian, strings).map(text))
-        .collect::<Result<_, _>>()
-        .map_err(damaged("names of libraries"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -253,7 +226,7 @@ mod tests {
 
     #[test]
     fn our_own_init_is_static() {
-        check_program(crate::INIT).unwrap();
+        assert!(check_program(crate::INIT).unwrap().is_static());
     }
 
     #[test]
@@ -270,12 +243,18 @@ mod tests {
 
     /// The test itself is linked dynamically, as programs are unless somebody cares.
     #[test]
-    fn a_dynamic_program_is_refused_with_the_libraries_that_it_wants() {
+    fn a_dynamic_program_names_its_linker_and_libraries_and_a_library_is_refused() {
         let image = std::fs::read("/proc/self/exe").unwrap();
-        let message = refused(&image);
-        assert!(message.contains("ld-linux-x86-64.so.2"), "{message}");
-        assert!(message.contains("libc.so.6"), "{message}");
-        assert!(message.contains("crt-static"), "{message}");
+        let links = check_program(&image).unwrap();
+        assert!(!links.is_static());
+        let linker = links.interpreter.unwrap();
+        assert!(linker.ends_with("ld-linux-x86-64.so.2"), "{linker:?}");
+        assert!(links.needed.iter().any(|name| name == "libc.so.6"));
+        let message = refused(causeway_embedded_libcuda::IMAGE);
+        assert!(
+            message.contains("needs libgcc_s.so.1, libc.so.6"),
+            "{message}"
+        );
     }
 
     #[test]

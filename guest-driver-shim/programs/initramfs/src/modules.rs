@@ -12,6 +12,8 @@ use crate::modinfo;
 const FOLDERS: [&str; 2] = ["lib/modules", "usr/lib/modules"];
 /// Modules that guests need, unless they are built into the kernel.
 const WANTED: [&str; 4] = ["uio_pci_generic", "virtio_pci", "virtio_blk", "virtio_rng"];
+/// Modules for a root file system on a disk, of the kind that most disks have.
+const FOR_ROOT: [&str; 1] = ["ext4"];
 /// Largest list of dependencies, in bytes.
 const LIST_BYTES_MAX: u64 = 16 << 20;
 /// Largest module whose dependencies are read from its file, in bytes.
@@ -81,13 +83,16 @@ impl ModuleFolder {
         self.folder.join("modules.dep")
     }
 
-    /// Returns the modules that guests need for Causeway and virtio, each after the modules that it
-    /// needs itself. Modules that this kernel does not have are left out.
+    /// Returns the modules that guests need for Causeway and virtio, and for a root file system on a
+    /// disk if there is one, each after the modules that it needs itself. Modules that this kernel
+    /// does not have are left out.
     ///
     /// # Errors
     /// As for [`Self::named`].
-    pub fn wanted(&self) -> io::Result<Vec<KernelModule>> {
-        self.named(&WANTED)
+    pub fn wanted(&self, has_root: bool) -> io::Result<Vec<KernelModule>> {
+        let for_root = FOR_ROOT.iter().filter(|_| has_root);
+        let names: Vec<&str> = WANTED.iter().chain(for_root).copied().collect();
+        self.named(&names)
     }
 
     /// Returns the modules called `names`, each after the modules that it needs itself. Modules
@@ -285,7 +290,7 @@ nonsense without a colon
         std::fs::create_dir_all(&modules).unwrap();
         std::fs::write(modules.join("modules.dep"), LIST).unwrap();
         let found = ModuleFolder::find(&tree.join("boot/vmlinuz"), "1.2.3").unwrap();
-        let wanted = found.wanted().unwrap();
+        let wanted = found.wanted(false).unwrap();
         std::fs::remove_dir_all(&tree).unwrap();
         assert_eq!(wanted[0].host, modules.join("kernel/drivers/uio/uio.ko"));
         assert_eq!(
@@ -338,7 +343,7 @@ nonsense without a colon
         tree.module("drivers/char/virtio-rng.ko", "virtio_blk");
         tree.module("drivers/block/virtio_blk.ko", "virtio_rng");
         tree.module("drivers/net/unreadable.ko.txt", "");
-        let wanted = tree.found().wanted().unwrap();
+        let wanted = tree.found().wanted(false).unwrap();
         let names: Vec<String> = wanted
             .iter()
             .map(|m| name_of(&m.guest.to_string()))
@@ -368,20 +373,20 @@ nonsense without a colon
         let tree = Tree::new("provided");
         tree.module("drivers/uio/uio.ko", "");
         let folder = tree.found();
-        assert!(!folder.provides("uio_pci_generic", &folder.wanted().unwrap()));
+        assert!(!folder.provides("uio_pci_generic", &folder.wanted(false).unwrap()));
         let list = tree.0.join("usr/lib/modules/1.2.3/modules.builtin");
         std::fs::write(&list, "kernel/drivers/uio/uio_pci_generic.ko\n").unwrap();
         assert!(folder.provides("uio_pci_generic", &[]));
         std::fs::remove_file(&list).unwrap();
         tree.module("drivers/uio/uio_pci_generic.ko", "uio");
-        assert!(folder.provides("uio_pci_generic", &folder.wanted().unwrap()));
+        assert!(folder.provides("uio_pci_generic", &folder.wanted(false).unwrap()));
     }
 
     #[test]
     fn compressed_modules_without_a_list_need_depmod() {
         let tree = Tree::new("compressed");
         tree.module("drivers/uio/uio_pci_generic.ko.xz", "uio");
-        let message = tree.found().wanted().unwrap_err().to_string();
+        let message = tree.found().wanted(false).unwrap_err().to_string();
         let way_out = format!("run `depmod -b {} 1.2.3`", tree.0.join("usr").display());
         assert!(message.contains(&way_out), "{message}");
     }

@@ -3,44 +3,21 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use causeway_init::Configuration;
+use causeway_init::{Configuration, FILES, LIBRARIES};
 
-use crate::INIT;
-use crate::archive::{Archive, ArchiveError};
+use crate::archive::ArchiveError;
+use crate::contents::Contents;
 use crate::executable::{ProgramError, check_program};
 use crate::guest_path::{GuestPath, GuestPathError};
-use crate::modinfo::{ModuleFileError, check_module};
+use crate::libraries::CollectError;
+use crate::links::Links;
+use crate::modinfo::ModuleFileError;
 use crate::modules::KernelModule;
-use crate::read::{ALL_BYTES_MAX, HostFile, read_file};
 
 /// Where the program lies in the guest; its path there has it in `PATH`.
 const PROGRAM_FOLDER: &str = "/bin";
-/// Folders of the guest on which the init mounts a file system: files below them would be hidden.
-const HIDDEN: [&str; 3] = ["/dev", "/proc", "/sys"];
-/// Folders that programs expect, with their rights.
-const FOLDERS: [(&str, u32); 4] = [
-    ("/tmp", 0o1777),
-    ("/run", 0o755),
-    ("/proc", 0o555),
-    ("/sys", 0o555),
-];
-/// Character devices (Documentation/admin-guide/devices.txt of Linux). The kernel opens the console
-/// for the init; the others are for kernels that do not make them (`CONFIG_DEVTMPFS`).
-const DEVICES: [(&str, u32, u32, u32); 10] = [
-    ("/dev/console", 0o600, 5, 1),
-    ("/dev/tty", 0o666, 5, 0),
-    ("/dev/mem", 0o600, 1, 1),
-    ("/dev/null", 0o666, 1, 3),
-    ("/dev/port", 0o600, 1, 4),
-    ("/dev/zero", 0o666, 1, 5),
-    ("/dev/full", 0o666, 1, 7),
-    ("/dev/random", 0o666, 1, 8),
-    ("/dev/urandom", 0o666, 1, 9),
-    ("/dev/kmsg", 0o600, 1, 11),
-];
-
 /// A file of the host, and its path in the guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileMapping {
@@ -63,13 +40,13 @@ pub enum MappingError {
 
 impl FileMapping {
     /// Reads an argument `HOST` or `HOST:GUEST`. Without GUEST, the file has its own name in the
-    /// guest's root, where the program starts. The last colon separates the two, so a file whose
+    /// guest's `folder`, where the program starts. The last colon separates the two, so a file whose
     /// name has a colon needs GUEST.
     ///
     /// # Errors
     /// [`MappingError::NoHost`] if HOST is empty or has no file name, `Guest` if GUEST is not a
     /// valid path.
-    pub fn parse(text: &OsStr) -> Result<Self, MappingError> {
+    pub fn parse(text: &OsStr, folder: &str) -> Result<Self, MappingError> {
         let bytes = text.as_bytes();
         let colon = bytes.iter().rposition(|byte| *byte == b':');
         let (host, guest) = match colon {
@@ -82,7 +59,7 @@ impl FileMapping {
         let host = PathBuf::from(OsStr::from_bytes(host));
         let guest = match guest {
             Some(path) => GuestPath::new(path)?,
-            None => GuestPath::in_folder("/", host.file_name().ok_or(MappingError::NoHost)?)?,
+            None => GuestPath::in_folder(folder, host.file_name().ok_or(MappingError::NoHost)?)?,
         };
         Ok(Self { host, guest })
     }
@@ -91,9 +68,12 @@ impl FileMapping {
 /// What a guest runs: a program with its arguments, files and kernel modules.
 #[derive(Clone, Debug, Default)]
 pub struct Workload {
-    /// Path of the program on the host. It must be a static executable; it is copied into the
-    /// guest.
+    /// Path of the program on the host, which is copied into the guest with the libraries that it
+    /// needs. With a root, path of the program there.
     pub program: PathBuf,
+    /// Block device of the guest with the program's root file system. Without one, the program's
+    /// root is the initramfs.
+    pub root: Option<PathBuf>,
     /// Arguments of the program, without its name.
     pub arguments: Vec<OsString>,
     /// Files of the host that are copied into the guest for the program.
@@ -122,6 +102,36 @@ pub enum WorkloadError {
         path: PathBuf,
         /// Why a guest cannot run it.
         source: ProgramError,
+    },
+    /// The program needs a library that this host does not have.
+    #[error(
+        "{} needs the library {}, which is not on this host: install it, or name its folder in \
+         LD_LIBRARY_PATH",
+        needed_by.display(),
+        name.display()
+    )]
+    Library {
+        /// Name of the library.
+        name: OsString,
+        /// The program, or one of its libraries.
+        needed_by: PathBuf,
+    },
+    /// A library that the program needs is damaged.
+    #[error("cannot read what the library {} needs: the file is cut off or damaged", path.display())]
+    DamagedLibrary {
+        /// File on the host.
+        path: PathBuf,
+        /// What is wrong with the file.
+        source: object::read::Error,
+    },
+    /// A file would not be seen in the root file system of the guest.
+    #[error(
+        "{path} lies outside of {FILES}, the only folder of a guest with --root that has files of \
+         --file: write HOST:{FILES}/NAME, or HOST alone"
+    )]
+    Outside {
+        /// Path of the file in the guest.
+        path: GuestPath,
     },
     /// A guest cannot load a kernel module.
     #[error("the guest cannot load the kernel module {}", path.display())]
@@ -156,23 +166,32 @@ impl Workload {
     /// # Errors
     /// * [`WorkloadError::Read`]: a file of the host cannot be read.
     /// * [`WorkloadError::Program`]: a guest cannot run the program.
+    /// * [`WorkloadError::Library`], [`WorkloadError::DamagedLibrary`]: a library that the program
+    ///   needs does not exist, or cannot be read.
+    /// * [`WorkloadError::Outside`]: the guest has a root, which would hide a file.
     /// * [`WorkloadError::Module`]: a guest cannot load a module.
     /// * [`WorkloadError::Path`]: a file's path in the guest is not valid.
     /// * [`WorkloadError::Archive`]: a path in the guest is already taken, or a file is too large.
     /// * [`WorkloadError::Hidden`]: the guest mounts a file system over a file's path.
     pub fn initramfs(&self) -> Result<Vec<u8>, WorkloadError> {
         let mut contents = Contents::new()?;
-        let program = self.add_program(&mut contents)?;
+        let (program, links) = match self.root {
+            None => self.add_program(&mut contents)?,
+            Some(_) => (GuestPath::new(&self.program)?, Links::default()),
+        };
         let mut modules = Vec::new();
         for module in &self.modules {
             contents.add_module(module)?;
             modules.push(module.guest.to_path());
         }
         for file in &self.files {
+            self.refuse_outside(&file.guest)?;
             contents.add("file", &file.host, &file.guest)?;
         }
         let configuration = Configuration {
             modules,
+            root: self.root.clone(),
+            libraries: self.add_libraries(&mut contents, &links)?,
             program: program.to_path(),
             arguments: self.arguments.clone(),
         };
@@ -182,90 +201,62 @@ impl Workload {
         Ok(archive.to_vec())
     }
 
-    fn add_program(&self, contents: &mut Contents) -> Result<GuestPath, WorkloadError> {
+    /// Adds the program. Returns its path in the guest, and which libraries it needs.
+    fn add_program(&self, contents: &mut Contents) -> Result<(GuestPath, Links), WorkloadError> {
         let host = &self.program;
         let guest = GuestPath::in_folder(PROGRAM_FOLDER, host.file_name().unwrap_or_default())?;
         let image = contents.read("program", host)?.content;
-        check_program(&image).map_err(|source| WorkloadError::Program {
+        let links = check_program(&image).map_err(|source| WorkloadError::Program {
             path: host.clone(),
             source,
         })?;
         // Whatever its rights are on the host: it was named as what is to run.
         contents.archive.file(&guest, 0o755, image)?;
-        Ok(guest)
+        Ok((guest, links))
+    }
+
+    /// Adds the libraries of the program. Returns their folders in the guest.
+    fn add_libraries(
+        &self,
+        contents: &mut Contents,
+        links: &Links,
+    ) -> Result<Vec<PathBuf>, WorkloadError> {
+        if self.root.is_some() {
+            // The root has all others.
+            contents.add_libcuda()?;
+            return Ok(vec![LIBRARIES.into()]);
+        }
+        match links.is_static() {
+            true => Ok(Vec::new()),
+            false => contents.add_libraries(&self.program, links),
+        }
+    }
+
+    /// Refuses a file that the root of the guest would hide.
+    fn refuse_outside(&self, path: &GuestPath) -> Result<(), WorkloadError> {
+        match self.root.is_none() || path.to_path().starts_with(FILES) {
+            true => Ok(()),
+            false => Err(WorkloadError::Outside { path: path.clone() }),
+        }
     }
 }
 
-/// An archive that is being filled with files of the host.
-struct Contents {
-    archive: Archive<'static>,
-    bytes_left: u64,
-}
-
-impl Contents {
-    /// With what every guest has.
-    fn new() -> Result<Self, WorkloadError> {
-        let mut archive = Archive::new();
-        archive.file(&GuestPath::new("/init")?, 0o755, INIT)?;
-        for (path, rights) in FOLDERS {
-            archive.folder(&GuestPath::new(path)?, rights)?;
+impl From<CollectError> for WorkloadError {
+    fn from(error: CollectError) -> Self {
+        match error {
+            CollectError::Missing { name, needed_by } => Self::Library { name, needed_by },
+            CollectError::Damaged { path, source } => Self::DamagedLibrary { path, source },
         }
-        for (path, rights, major, minor) in DEVICES {
-            archive.character_device(&GuestPath::new(path)?, rights, major, minor)?;
-        }
-        Ok(Self {
-            archive,
-            bytes_left: ALL_BYTES_MAX,
-        })
-    }
-
-    fn add(
-        &mut self,
-        what: &'static str,
-        host: &Path,
-        guest: &GuestPath,
-    ) -> Result<(), WorkloadError> {
-        let hidden = |folder: &&str| guest.to_path().starts_with(folder);
-        if let Some(folder) = HIDDEN.into_iter().find(hidden) {
-            let path = guest.clone();
-            return Err(WorkloadError::Hidden { path, folder });
-        }
-        let file = self.read(what, host)?;
-        self.place(file, guest)
-    }
-
-    fn add_module(&mut self, module: &KernelModule) -> Result<(), WorkloadError> {
-        let path = &module.host;
-        let file = self.read("kernel module", path)?;
-        check_module(path, &file.content).map_err(|source| WorkloadError::Module {
-            path: path.clone(),
-            source,
-        })?;
-        self.place(file, &module.guest)
-    }
-
-    fn place(&mut self, file: HostFile, guest: &GuestPath) -> Result<(), WorkloadError> {
-        let rights = if file.executable { 0o755 } else { 0o644 };
-        self.archive.file(guest, rights, file.content)?;
-        Ok(())
-    }
-
-    fn read(&mut self, what: &'static str, path: &Path) -> Result<HostFile, WorkloadError> {
-        let file = read_file(path, self.bytes_left).map_err(|source| WorkloadError::Read {
-            what,
-            path: path.to_owned(),
-            source,
-        })?;
-        self.bytes_left -= file.content.len() as u64;
-        Ok(file)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::INIT;
     use std::error::Error;
     use std::fs;
+    use std::path::Path;
 
     struct Folder(PathBuf);
 
@@ -303,7 +294,7 @@ mod tests {
     }
 
     fn mapping(text: &str) -> Result<FileMapping, MappingError> {
-        FileMapping::parse(OsStr::new(text))
+        FileMapping::parse(OsStr::new(text), "/")
     }
 
     #[test]
@@ -392,5 +383,76 @@ mod tests {
         let error = workload.initramfs().unwrap_err();
         assert!(error.to_string().contains("script cannot run in a guest"));
         assert!(error.source().unwrap().to_string().contains("/bin/sh"));
+    }
+
+    #[test]
+    fn a_dynamic_program_brings_its_libraries_and_libcuda_and_a_static_one_does_not() {
+        let folder = Folder::new("dynamic");
+        let own = Workload {
+            program: std::env::current_exe().unwrap(),
+            ..Workload::default()
+        };
+        let archive = own.initramfs().unwrap();
+        for part in [
+            &b"lib64/ld-linux-x86-64.so.2\0"[..],
+            b"/libc.so.6\0",
+            b"/libgcc_s.so.1\0",
+            b"run/causeway/lib/libcuda.so.1\0",
+            b"run/causeway/lib/libcuda.so\0",
+            b"library=/run/causeway/lib\0",
+        ] {
+            let text = String::from_utf8_lossy(part);
+            assert!(contains(&archive, part), "{text}");
+        }
+        assert_eq!(archive, own.initramfs().unwrap());
+        let archive = folder.workload().initramfs().unwrap();
+        assert!(!contains(&archive, b"libcuda.so.1\0"));
+        assert!(!contains(&archive, b"library=/run/causeway"));
+    }
+
+    #[test]
+    fn a_library_that_is_given_as_a_file_is_not_replaced() {
+        let folder = Folder::new("given");
+        let other = folder.file("other", b"another driver");
+        let mut own = Workload {
+            program: std::env::current_exe().unwrap(),
+            ..Workload::default()
+        };
+        let text = format!("{}:{LIBRARIES}/libcuda.so.1", other.display());
+        own.files = vec![mapping(&text).unwrap()];
+        assert!(contains(&own.initramfs().unwrap(), b"another driver"));
+    }
+
+    #[test]
+    fn with_a_root_the_program_is_there_and_files_lie_where_it_sees_them() {
+        let folder = Folder::new("root");
+        let data = folder.file("data", b"data of the host");
+        let in_guest = |text: &OsStr| FileMapping::parse(text, FILES).unwrap();
+        let mut workload = Workload {
+            program: "/usr/bin/python3".into(),
+            root: Some("/dev/vda1".into()),
+            files: vec![in_guest(data.as_os_str())],
+            ..Workload::default()
+        };
+        let archive = workload.initramfs().unwrap();
+        for part in [
+            &b"run/causeway/data\0"[..],
+            b"data of the host",
+            b"run/causeway/lib/libcuda.so.1\0",
+            b"root=/dev/vda1\0library=/run/causeway/lib\0program=/usr/bin/python3\0",
+        ] {
+            let text = String::from_utf8_lossy(part);
+            assert!(contains(&archive, part), "{text}");
+        }
+        workload.files = vec![mapping(&format!("{}:/etc/data", data.display())).unwrap()];
+        let text = workload.initramfs().unwrap_err().to_string();
+        assert!(
+            text.contains("/etc/data lies outside of /run/causeway"),
+            "{text}"
+        );
+        workload.files = Vec::new();
+        workload.program = "python3".into();
+        let text = workload.initramfs().unwrap_err().to_string();
+        assert!(text.contains("must begin with /"), "{text}");
     }
 }

@@ -1,0 +1,179 @@
+//! The root file system of the program, on a disk.
+
+use std::ffi::CStr;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, mount, mount_bind, mount_move};
+use rustix::process::chroot;
+
+use crate::configuration::FILES;
+use crate::mounts;
+
+/// Where the root file system is mounted before it becomes the root.
+const NEW_ROOT: &str = "/new-root";
+/// Folder for what a running system keeps in memory, with its options there.
+const RUN: (&str, &CStr) = ("/run", c"mode=755");
+/// Likewise, of a root that cannot be written to: programs expect that they can write there.
+const TEMPORARY: (&str, &CStr) = ("/tmp", c"mode=1777");
+
+/// Why the guest cannot change to the root file system.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RootError {
+    /// The disk does not exist.
+    #[error(
+        "cannot use {device} as the root file system: it does not exist; this guest has the \
+         block devices {}",
+        present.join(", ")
+    )]
+    Missing {
+        device: String,
+        present: Vec<String>,
+    },
+    /// The kernel mounts the disk as none of its file systems.
+    #[error("cannot mount {device} as the root file system (tried {}): {source}", kinds.join(", "))]
+    Mount {
+        device: String,
+        kinds: Vec<String>,
+        source: io::Error,
+    },
+    /// The root file system lacks a folder, and it cannot be made.
+    #[error("the root file system of {device} cannot have the guest's {folder}: {source}")]
+    Folder {
+        device: String,
+        folder: &'static str,
+        source: io::Error,
+    },
+    /// The mounted file system does not become the root.
+    #[error("cannot change to the root file system of {device}: {source}")]
+    Change { device: String, source: io::Error },
+}
+
+/// Makes the file system on `device` the root of this process, and of those that it starts. It is
+/// writable if the disk is. What init has mounted, and the files of the initramfs in [`FILES`],
+/// have the same paths in it as before.
+pub(crate) fn enter(device: &Path) -> Result<(), RootError> {
+    let name = || device.display().to_string();
+    if !device.exists() {
+        let (device, present) = (name(), block_devices());
+        return Err(RootError::Missing { device, present });
+    }
+    let is_read_only = mount_root(device)?;
+    let kept = mounts::folders().map(|folder| (folder, Kept::Moved));
+    let temporary = is_read_only.then_some(TEMPORARY);
+    let memory = [RUN].into_iter().chain(temporary);
+    let memory = memory.map(|(folder, options)| (folder, Kept::Memory(options)));
+    for (folder, how) in kept.chain(memory).chain([(FILES, Kept::Shared)]) {
+        keep(folder, how).map_err(|source| RootError::Folder {
+            device: name(),
+            folder,
+            source,
+        })?;
+    }
+    let changed = change();
+    changed.map_err(|source| RootError::Change {
+        device: name(),
+        source,
+    })
+}
+
+/// How a folder of the initramfs gets into the new root.
+#[derive(Clone, Copy)]
+enum Kept {
+    /// The file system that is mounted there moves.
+    Moved,
+    /// The folder is seen there, too.
+    Shared,
+    /// The new root has an empty one in memory, with these options.
+    Memory(&'static CStr),
+}
+
+fn keep(folder: &'static str, how: Kept) -> io::Result<()> {
+    let place = inside(folder);
+    if !place.is_dir() {
+        fs::create_dir_all(&place)?;
+    }
+    match how {
+        Kept::Moved => mount_move(folder, &place)?,
+        Kept::Shared => {
+            fs::create_dir_all(folder)?;
+            mount_bind(folder, &place)?;
+        }
+        Kept::Memory(options) => mount("tmpfs", &place, "tmpfs", MountFlags::empty(), options)?,
+    }
+    Ok(())
+}
+
+/// Returns a path of the initramfs below the new root.
+fn inside(path: &str) -> PathBuf {
+    Path::new(NEW_ROOT).join(path.trim_start_matches('/'))
+}
+
+fn change() -> io::Result<()> {
+    std::env::set_current_dir(NEW_ROOT)?;
+    mount_move(".", "/")?;
+    chroot(".")?;
+    std::env::set_current_dir("/")
+}
+
+/// Mounts the device as the first file system of the kernel's that fits. Returns whether it is
+/// mounted read-only, as the disk is.
+fn mount_root(device: &Path) -> Result<bool, RootError> {
+    let failed = |kinds: &[String], error: io::Error| RootError::Mount {
+        device: device.display().to_string(),
+        kinds: kinds.to_vec(),
+        source: error,
+    };
+    fs::create_dir_all(NEW_ROOT).map_err(|e| failed(&[], e))?;
+    let table = fs::read_to_string("/proc/filesystems").map_err(|e| failed(&[], e))?;
+    let kinds = on_disks(&table);
+    let mut last = Errno::NODEV;
+    for kind in &kinds {
+        // The kernel would name the file systems that it is not.
+        for flags in [MountFlags::SILENT, MountFlags::SILENT | MountFlags::RDONLY] {
+            match mount(device, NEW_ROOT, kind.as_str(), flags, c"") {
+                Ok(()) => return Ok(flags.contains(MountFlags::RDONLY)),
+                Err(error @ (Errno::ROFS | Errno::ACCESS)) => last = error,
+                Err(error) => {
+                    last = error;
+                    break;
+                }
+            }
+        }
+    }
+    Err(failed(&kinds, last.into()))
+}
+
+/// Returns the file systems of a table (proc(5), "/proc/filesystems") that lie on block devices.
+fn on_disks(table: &str) -> Vec<String> {
+    let lines = table.lines().filter_map(|line| line.strip_prefix('\t'));
+    lines.map(str::to_owned).collect()
+}
+
+/// Returns the paths of the guest's block devices.
+fn block_devices() -> Vec<String> {
+    let entries = fs::read_dir("/sys/class/block").into_iter().flatten();
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut paths: Vec<String> = names.map(|name| format!("/dev/{name}")).collect();
+    paths.sort_unstable();
+    paths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_file_systems_of_disks_are_tried() {
+        let table = "nodev\tsysfs\nnodev\tproc\n\text3\n\text4\nnodev\ttmpfs\n\tsquashfs\n";
+        assert_eq!(on_disks(table), ["ext3", "ext4", "squashfs"]);
+    }
+
+    #[test]
+    fn paths_lie_below_the_new_root() {
+        assert_eq!(inside("/dev"), Path::new("/new-root/dev"));
+        assert_eq!(inside(FILES), Path::new("/new-root/run/causeway"));
+    }
+}

@@ -1,0 +1,188 @@
+//! An initramfs that is being filled with files of the host.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use causeway_embedded_libcuda::IMAGE as LIBCUDA;
+use causeway_init::LIBRARIES;
+
+use crate::INIT;
+use crate::archive::Archive;
+use crate::guest_path::GuestPath;
+use crate::libraries::{Search, collect};
+use crate::links::Links;
+use crate::modinfo::check_module;
+use crate::modules::KernelModule;
+use crate::read::{ALL_BYTES_MAX, HostFile, read_file};
+use crate::workload::WorkloadError;
+
+/// Names under which programs look for the CUDA driver library; the first is the file's.
+const LIBCUDA_NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
+/// Folders of the guest on which the init mounts a file system: files below them would be hidden.
+const HIDDEN: [&str; 3] = ["/dev", "/proc", "/sys"];
+/// Folders that programs expect, with their rights.
+const FOLDERS: [(&str, u32); 4] = [
+    ("/tmp", 0o1777),
+    ("/run", 0o755),
+    ("/proc", 0o555),
+    ("/sys", 0o555),
+];
+/// Character devices (Documentation/admin-guide/devices.txt of Linux). The kernel opens the console
+/// for the init; the others are for kernels that do not make them (`CONFIG_DEVTMPFS`).
+const DEVICES: [(&str, u32, u32, u32); 10] = [
+    ("/dev/console", 0o600, 5, 1),
+    ("/dev/tty", 0o666, 5, 0),
+    ("/dev/mem", 0o600, 1, 1),
+    ("/dev/null", 0o666, 1, 3),
+    ("/dev/port", 0o600, 1, 4),
+    ("/dev/zero", 0o666, 1, 5),
+    ("/dev/full", 0o666, 1, 7),
+    ("/dev/random", 0o666, 1, 8),
+    ("/dev/urandom", 0o666, 1, 9),
+    ("/dev/kmsg", 0o600, 1, 11),
+];
+
+/// An archive that is being filled with files of the host.
+pub(crate) struct Contents {
+    pub(crate) archive: Archive<'static>,
+    bytes_left: u64,
+}
+
+impl Contents {
+    /// With what every guest has.
+    pub(crate) fn new() -> Result<Self, WorkloadError> {
+        let mut archive = Archive::new();
+        archive.file(&GuestPath::new("/init")?, 0o755, INIT)?;
+        for (path, rights) in FOLDERS {
+            archive.folder(&GuestPath::new(path)?, rights)?;
+        }
+        for (path, rights, major, minor) in DEVICES {
+            archive.character_device(&GuestPath::new(path)?, rights, major, minor)?;
+        }
+        Ok(Self {
+            archive,
+            bytes_left: ALL_BYTES_MAX,
+        })
+    }
+
+    pub(crate) fn add(
+        &mut self,
+        what: &'static str,
+        host: &Path,
+        guest: &GuestPath,
+    ) -> Result<(), WorkloadError> {
+        self.refuse_hidden(guest)?;
+        let file = self.read(what, host)?;
+        self.place(file, guest)
+    }
+
+    fn refuse_hidden(&self, guest: &GuestPath) -> Result<(), WorkloadError> {
+        let hidden = |folder: &&str| guest.to_path().starts_with(folder);
+        match HIDDEN.into_iter().find(hidden) {
+            None => Ok(()),
+            Some(folder) => Err(WorkloadError::Hidden {
+                path: guest.clone(),
+                folder,
+            }),
+        }
+    }
+
+    pub(crate) fn add_module(&mut self, module: &KernelModule) -> Result<(), WorkloadError> {
+        let path = &module.host;
+        let file = self.read("kernel module", path)?;
+        check_module(path, &file.content).map_err(|source| WorkloadError::Module {
+            path: path.clone(),
+            source,
+        })?;
+        self.place(file, &module.guest)
+    }
+
+    /// Adds the dynamic linker of a program, the libraries that it needs, and the CUDA driver
+    /// library if it is for such programs. Files that are in the guest already stay. Returns the
+    /// folders of the libraries.
+    pub(crate) fn add_libraries(
+        &mut self,
+        program: &Path,
+        links: &Links,
+    ) -> Result<Vec<PathBuf>, WorkloadError> {
+        let mut folders = Vec::new();
+        let mut more = Vec::new();
+        if links.are_of_glibc() {
+            self.add_libcuda()?;
+            folders.push(PathBuf::from(LIBRARIES));
+            let path = Path::new(LIBRARIES).join(LIBCUDA_NAMES[0]);
+            let needs = Links::of_library(LIBCUDA);
+            more.push(needs.map_err(|source| WorkloadError::DamagedLibrary { path, source })?);
+        }
+        if let Some(linker) = &links.interpreter {
+            let file = self.read("dynamic linker", linker)?;
+            self.place_library(linker, file)?;
+        }
+        // The folder of the file itself counts for its lists of folders, not that of a link to it.
+        let program = std::fs::canonicalize(program).unwrap_or_else(|_| program.to_owned());
+        let search = Search::of_this_host();
+        let read = |path: &Path| {
+            let file = read_file(path, self.bytes_left)?;
+            self.bytes_left -= file.content.len() as u64;
+            Ok(file)
+        };
+        let libraries = collect((&program, links), &more, &LIBCUDA_NAMES, &search, read)?;
+        for (path, file) in libraries {
+            let guest = self.place_library(&path, file)?.to_path();
+            let folder = guest.parent().unwrap_or(Path::new("/")).to_owned();
+            if !folders.contains(&folder) {
+                folders.push(folder);
+            }
+        }
+        Ok(folders)
+    }
+
+    /// Adds a library at its path on the host.
+    fn place_library(&mut self, host: &Path, file: HostFile) -> Result<GuestPath, WorkloadError> {
+        let is_plain = GuestPath::new(host).is_ok();
+        let folder = host.parent().filter(|_| !is_plain);
+        let folder = folder.and_then(|folder| std::fs::canonicalize(folder).ok());
+        let guest = match (folder, host.file_name()) {
+            (Some(folder), Some(name)) => GuestPath::new(folder.join(name))?,
+            _ => GuestPath::new(host)?,
+        };
+        if !self.archive.has(&guest) {
+            self.refuse_hidden(&guest)?;
+            self.place(file, &guest)?;
+        }
+        Ok(guest)
+    }
+
+    pub(crate) fn add_libcuda(&mut self) -> Result<(), WorkloadError> {
+        let [file, alias] =
+            LIBCUDA_NAMES.map(|name| GuestPath::in_folder(LIBRARIES, OsStr::new(name)));
+        let (file, alias) = (file?, alias?);
+        if !self.archive.has(&file) {
+            self.archive.file(&file, 0o755, LIBCUDA)?;
+        }
+        if !self.archive.has(&alias) {
+            self.archive.link(&alias, &file)?;
+        }
+        Ok(())
+    }
+
+    fn place(&mut self, file: HostFile, guest: &GuestPath) -> Result<(), WorkloadError> {
+        let rights = if file.executable { 0o755 } else { 0o644 };
+        self.archive.file(guest, rights, file.content)?;
+        Ok(())
+    }
+
+    pub(crate) fn read(
+        &mut self,
+        what: &'static str,
+        path: &Path,
+    ) -> Result<HostFile, WorkloadError> {
+        let file = read_file(path, self.bytes_left).map_err(|source| WorkloadError::Read {
+            what,
+            path: path.to_owned(),
+            source,
+        })?;
+        self.bytes_left -= file.content.len() as u64;
+        Ok(file)
+    }
+}
