@@ -131,6 +131,12 @@ impl Captures {
             .fetch_sub(before - active.len(), Ordering::Relaxed);
     }
 
+    /// Returns whether a stream is being captured.
+    #[inline]
+    pub(crate) fn are_any(&self) -> bool {
+        self.count.load(Ordering::Relaxed) != 0
+    }
+
     /// Ends the captures of a context.
     pub(crate) fn end_of_context(&self, context: usize) {
         for capture in self.chosen(|capture| capture.context == context) {
@@ -140,7 +146,7 @@ impl Captures {
     }
 
     fn chosen(&self, is_chosen: impl Fn(&Capture) -> bool) -> Vec<Arc<Capture>> {
-        if self.count.load(Ordering::Relaxed) == 0 {
+        if !self.are_any() {
             return Vec::new();
         }
         let active = self.active.lock();
@@ -184,7 +190,7 @@ impl Captures {
     /// (`cuThreadExchangeStreamCaptureMode`).
     #[inline]
     pub(crate) fn check_unsafe(&self) -> Answer {
-        if self.count.load(Ordering::Relaxed) == 0 {
+        if !self.are_any() {
             return Ok(());
         }
         let (mode, thread) = (MODE.get(), std::thread::current().id());

@@ -4,7 +4,7 @@
 
 mod primary;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use crate::boundary::{In, Out};
 use crate::driver::{Driver, call, call_in_context, call_unless_faulted};
 use crate::error::{Answer, Code};
-use crate::handles::{self, Handles};
+use crate::handles;
 use crate::host_function;
 use crate::stream::Stream;
 use crate::structures::ContextParameters;
@@ -39,11 +39,12 @@ pub(crate) struct Context {
     is_alive: AtomicBool,
 }
 
-/// All contexts of the process.
+/// All contexts of the process. They are few, and stay in memory after their end, so that a thread
+/// finds its current one without counting references.
 #[derive(Default)]
 pub(crate) struct Contexts {
-    table: Handles<Context>,
-    primary: Option<Arc<Context>>,
+    table: BTreeMap<usize, &'static Context>,
+    primary: Option<&'static Context>,
     /// How often the primary context is retained.
     retained: u32,
     primary_flags: u32,
@@ -51,26 +52,28 @@ pub(crate) struct Contexts {
 
 thread_local! {
     /// The contexts that the calling thread has made current, the latest last.
-    static STACK: RefCell<Vec<Arc<Context>>> = const { RefCell::new(Vec::new()) };
+    static STACK: RefCell<Vec<&'static Context>> = const { RefCell::new(Vec::new()) };
+    /// The last of them. A cell without a destructor is one load away.
+    static CURRENT: Cell<Option<&'static Context>> = const { Cell::new(None) };
 }
 
-/// Calls `use_stack` with the contexts of the calling thread. A thread whose end has begun has
-/// none: destructors of static objects of a program run that late.
-#[inline]
-fn on_stack<T>(use_stack: impl FnOnce(&mut Vec<Arc<Context>>) -> T) -> Answer<T> {
-    STACK
-        .try_with(|stack| use_stack(&mut stack.borrow_mut()))
-        .map_err(|_| Code::DEINITIALIZED)
+/// Calls `use_stack`, which changes the contexts of the calling thread. A thread whose end has begun
+/// has none to change: destructors of static objects of a program run that late.
+fn on_stack<T>(use_stack: impl FnOnce(&mut Vec<&'static Context>) -> T) -> Answer<T> {
+    let used = STACK.try_with(|stack| {
+        let mut stack = stack.borrow_mut();
+        let used = use_stack(&mut stack);
+        CURRENT.set(stack.last().copied());
+        used
+    });
+    used.map_err(|_| Code::DEINITIALIZED)
 }
 
 /// Returns the current context of the calling thread.
 #[inline]
-pub(crate) fn current(_: &Driver) -> Answer<Arc<Context>> {
-    let context = on_stack(|stack| stack.last().cloned())?;
-    let Some(context) = context else {
-        // The thread that calls host functions has none.
-        host_function::refuse_within()?;
-        return Err(Code::INVALID_CONTEXT);
+pub(crate) fn current(_: &Driver) -> Answer<&'static Context> {
+    let Some(context) = CURRENT.get() else {
+        return Err(no_context());
     };
     match context.is_alive.load(Ordering::Relaxed) {
         true => Ok(context),
@@ -78,10 +81,28 @@ pub(crate) fn current(_: &Driver) -> Answer<Arc<Context>> {
     }
 }
 
+/// Returns why there is no current context.
+#[cold]
+fn no_context() -> Code {
+    // The thread that calls host functions has none.
+    host_function::refuse_within()
+        .err()
+        .unwrap_or(Code::INVALID_CONTEXT)
+}
+
 /// Returns the context of a handle.
-pub(crate) fn find(driver: &Driver, handle: usize) -> Answer<Arc<Context>> {
-    let found = driver.contexts.lock().table.get(handle);
+pub(crate) fn find(driver: &Driver, handle: usize) -> Answer<&'static Context> {
+    let found = driver.contexts.lock().table.get(&handle).copied();
     found.ok_or(Code::INVALID_CONTEXT)
+}
+
+impl Contexts {
+    /// Makes a context, which stays in memory.
+    fn make(&mut self, is_primary: bool, flags: u32) -> &'static Context {
+        let made: &'static Context = Box::leak(Box::new(Context::new(is_primary, flags)));
+        self.table.insert(made.handle, made);
+        made
+    }
 }
 
 impl Context {
@@ -108,14 +129,11 @@ impl Driver {
         }
     }
 
-    fn create_context(&self, flags: u32) -> Answer<Arc<Context>> {
+    fn create_context(&self, flags: u32) -> Answer<&'static Context> {
         if flags & !FLAGS != 0 {
             return Err(Code::INVALID_VALUE);
         }
-        let context = Arc::new(Context::new(false, flags));
-        let mut contexts = self.contexts.lock();
-        contexts.table.put(context.handle, Arc::clone(&context));
-        Ok(context)
+        Ok(self.contexts.lock().make(false, flags))
     }
 
     /// Ends a context after its work, with all that it has.
@@ -123,11 +141,15 @@ impl Driver {
         // After a fault there is nothing to wait for.
         let _ = self.ring.drain(self);
         context.is_alive.store(false, Ordering::Relaxed);
-        self.contexts.lock().table.remove(context.handle);
+        self.contexts.lock().table.remove(&context.handle);
+        context.limits.lock().clear();
         self.captures.end_of_context(context.handle);
-        self.streams.lock().end_of_context(context.handle);
+        let streams = self.streams.lock().end_of_context(context.handle);
+        self.ring
+            .forget_streams(|stream| stream.context == context.handle);
+        drop(streams);
         self.memory.end_of_context(self, context.handle);
-        self.modules.end_of_context(context.handle);
+        self.modules.end_of_context(&self.ring, context.handle);
         self.events.end_of_context(context.handle);
     }
 }
@@ -188,7 +210,7 @@ extern "C" fn cuCtxDestroy_v2(context: usize) -> u32 {
         if found.is_primary {
             return Err(Code::INVALID_CONTEXT);
         }
-        driver.tear_down(&found);
+        driver.tear_down(found);
         on_stack(|stack| {
             if stack.last().is_some_and(|last| last.handle == context) {
                 stack.pop();
@@ -214,10 +236,7 @@ extern "C" fn cuCtxSetCurrent(context: usize) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxGetCurrent(context: Out<usize>) -> u32 {
-    call(|_| {
-        let top = on_stack(|stack| stack.last().map(|top| top.handle))?;
-        context.set(top.unwrap_or(0))
-    })
+    call(|_| context.set(CURRENT.get().map_or(0, |current| current.handle)))
 }
 
 #[unsafe(no_mangle)]
@@ -250,7 +269,7 @@ extern "C" fn cuCtxGetDevice_v2(device: Out<i32>, context: usize) -> u32 {
     })
 }
 
-fn given_or_current(driver: &Driver, context: usize) -> Answer<Arc<Context>> {
+fn given_or_current(driver: &Driver, context: usize) -> Answer<&'static Context> {
     match context {
         0 => current(driver),
         handle => find(driver, handle),

@@ -75,7 +75,7 @@ pub(crate) fn call_in_context(call: impl FnOnce(&'static Driver, &Context) -> An
         let driver = Driver::get()?;
         let context = context::current(driver)?;
         driver.check_sticky()?;
-        call(driver, &context)
+        call(driver, context)
     })
 }
 

@@ -15,6 +15,7 @@ use crate::driver::Driver;
 use crate::error::{Answer, Code};
 use crate::launch::with_block;
 use crate::module::{self, Loaded};
+use crate::ring::Ring;
 
 /// Numbers of `CUfunction_attribute`.
 pub(crate) mod attribute {
@@ -57,6 +58,8 @@ pub(crate) struct Kernel {
     pub(crate) parameter_bytes: usize,
     /// Offset and size of each parameter.
     pub(crate) layout: Box<[Parameter]>,
+    /// Whether some bytes of the block belong to no parameter.
+    pub(crate) has_gaps: bool,
     pub(crate) owner: Owner,
     limits: Limits,
     attributes: [AtomicI32; attribute::COUNT],
@@ -133,6 +136,7 @@ impl Kernel {
             function: 0,
             parameter_bytes: found.parameter_bytes() as usize,
             layout: found.layout().into(),
+            has_gaps: has_gaps(found.layout(), found.parameter_bytes() as usize),
             owner,
             limits: Limits::of(driver, required),
             attributes: attributes(driver, &found).map(AtomicI32::new),
@@ -201,6 +205,12 @@ impl Kernel {
         let copy = |block: &[u8]| Ok(block.into());
         with_block(&self.layout, self.parameter_bytes, parameters, extra, copy)
     }
+}
+
+/// Returns whether parameters leave bytes of their block out.
+fn has_gaps(layout: &[Parameter], bytes: usize) -> bool {
+    let sizes = layout.iter().map(|parameter| usize::from(parameter.size));
+    sizes.sum::<usize>() != bytes
 }
 
 /// Returns the attributes of a kernel, as the host tells them. A host before protocol 1.3 does not;
@@ -300,7 +310,7 @@ impl Kernels {
     }
 
     /// Ends the handles of a module's kernels.
-    pub(crate) fn remove_module(&self, module: usize) {
+    pub(crate) fn remove_module(&self, ring: &Ring, module: usize) {
         let mut table = self.0.write();
         let Slots { slots, free } = &mut *table;
         let mut ended = Vec::new();
@@ -315,6 +325,7 @@ impl Kernels {
             }
         }
         drop(table);
+        ring.forget_kernels(|kernel| kernel.owner.module == module);
         // The last kernel may unload its module, which waits for work.
         drop(ended);
     }
@@ -373,6 +384,15 @@ mod tests {
             checked(limits, [1; 3], [64, 1, 1]),
             Err(Code::INVALID_VALUE)
         );
+    }
+
+    #[test]
+    fn bytes_between_parameters_are_gaps() {
+        let parameter = |offset, size| Parameter { offset, size };
+        assert!(!has_gaps(&[], 0));
+        assert!(!has_gaps(&[parameter(0, 8), parameter(8, 4)], 12));
+        assert!(has_gaps(&[parameter(0, 4), parameter(8, 8)], 16));
+        assert!(has_gaps(&[parameter(0, 8), parameter(8, 4)], 16));
     }
 
     #[test]

@@ -6,6 +6,8 @@
 mod attributes;
 mod parameters;
 
+use std::sync::Arc;
+
 use causeway_protocol::packet::LaunchShape;
 
 use crate::boundary::In;
@@ -14,7 +16,7 @@ use crate::driver::{Driver, call_in_context};
 use crate::error::{Answer, Code};
 use crate::kernel::{self, Kernel};
 use crate::occupancy;
-use crate::stream;
+use crate::stream::{self, Stream};
 use crate::structures::LaunchConfiguration;
 use crate::work::Work;
 
@@ -33,15 +35,59 @@ struct Request {
     extra: In<usize>,
 }
 
+/// Launches a kernel under one lock, the ring's: it finds kernel and stream, checks, and writes the
+/// packet with the parameters.
 #[inline]
 fn launch(driver: &Driver, context: &Context, request: Request) -> Answer {
-    let kernel = kernel::find(driver, request.function)?;
-    let stream = stream::find(driver, context, request.stream)?;
+    // Dropped after the lock is free: a module's last kernel waits for the ring.
+    let (mut old_kernel, mut old_stream) = (None, None);
+    let mut locked = driver.ring.lock();
+    let writing = &mut *locked;
+    let find = |function| kernel::find(driver, function);
+    let kernel = writing
+        .kernels
+        .find(request.function, &mut old_kernel, find)?;
+    let stream = match stream::find_default(context, request.stream) {
+        Some(stream) => stream,
+        None => {
+            let find = |handle| stream::find_created(driver, handle);
+            writing
+                .streams
+                .find(request.stream, &mut old_stream, find)?
+        }
+    };
     if kernel.owner.context != 0 && kernel.owner.context != stream.context {
         return Err(Code::INVALID_HANDLE);
     }
+    kernel.check_shape(request.shape)?;
+    let is_watched = stream.is_default && driver.captures.are_any();
+    if request.is_cooperative || is_watched || stream.is_capturing() {
+        let (kernel, stream) = (Arc::clone(kernel), Arc::clone(stream));
+        drop(locked);
+        return launch_checked(driver, kernel, &stream, request);
+    }
+    let block = writing.block.get_mut(..kernel.parameter_bytes);
+    let block = block.ok_or(Code::NOT_SUPPORTED)?;
+    if kernel.has_gaps || !request.extra.is_null() {
+        block.fill(0);
+    }
+    parameters::fill(&kernel.layout, block, request.parameters, request.extra)?;
+    let commands = &mut writing.commands;
+    let written = commands.launch_packed(kernel.handle(), request.shape, block);
+    stream.reach(writing.submitted + 1);
+    writing.finish();
+    drop(locked);
+    written.map_err(|error| driver.ring.refused(driver, &error))
+}
+
+/// Launches a kernel where more has to be looked at than a launch usually needs.
+fn launch_checked(
+    driver: &Driver,
+    kernel: Arc<Kernel>,
+    stream: &Stream,
+    request: Request,
+) -> Answer {
     let shape = request.shape;
-    kernel.check_shape(shape)?;
     if request.is_cooperative {
         check_cooperative(driver, &kernel, shape)?;
     }

@@ -54,6 +54,7 @@ mod occupancy;
 mod output;
 mod per_thread;
 mod process;
+mod recent;
 mod ring;
 mod stream;
 mod stream_attributes;

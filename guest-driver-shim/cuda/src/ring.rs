@@ -4,20 +4,24 @@
 //! packet that writes it is put into the ring only when somebody wants to know.
 
 use causeway_protocol::message::{MemoryKind, Status};
+use causeway_protocol::packet::PARAMETER_BYTES_MAX;
 use causeway_shim_linux::shim::{
     AddressSpace, Buffer, CommandBuffer, Device, Fence, Patience, SubmitError, WaitError,
 };
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::driver::Driver;
 use crate::error::{Answer, Code};
 use crate::host_function;
+use crate::kernel::Kernel;
+use crate::recent::Recent;
+use crate::stream::Stream;
 
 /// Units of the ring: some thousand launches.
 const UNITS: u64 = 1 << 14;
-/// Polls of a wait before it sleeps, where a processor is free for it: some milliseconds, because
-/// NVIDIA's driver spins there.
-const SPINS: u64 = 200_000;
+/// Polls of a wait before it sleeps, where a processor is free for it: some tens of milliseconds,
+/// because NVIDIA's driver spins there. A wait that sleeps notices the end later.
+const SPINS: u64 = 2_000_000;
 /// Processors of which a program that spins takes too large a part: the device's consumer, and the
 /// software back end, need one.
 const FEW_PROCESSORS: usize = 2;
@@ -38,12 +42,30 @@ pub(crate) struct Ring {
     _memory: Buffer<'static>,
 }
 
-struct Writing {
-    commands: CommandBuffer<'static>,
+/// What the ring's lock protects.
+pub(crate) struct Writing {
+    pub(crate) commands: CommandBuffer<'static>,
     /// Number of the last submission.
-    submitted: Number,
+    pub(crate) submitted: Number,
     /// Number that the last packet in the ring which writes the fence has.
     announced: Number,
+    /// The kernels that were launched last.
+    pub(crate) kernels: Recent<Kernel, 64>,
+    /// The streams to which launches went last.
+    pub(crate) streams: Recent<Stream, 16>,
+    /// Where a launch gathers its parameters.
+    pub(crate) block: Box<[u8; PARAMETER_BYTES_MAX]>,
+}
+
+impl Writing {
+    /// Makes the packets that were written visible to the device, as one submission. Returns its
+    /// number.
+    #[inline]
+    pub(crate) fn finish(&mut self) -> Number {
+        self.commands.submit();
+        self.submitted += 1;
+        self.submitted
+    }
 }
 
 impl Ring {
@@ -66,6 +88,9 @@ impl Ring {
                 commands,
                 submitted: 0,
                 announced: 0,
+                kernels: Recent::default(),
+                streams: Recent::default(),
+                block: Box::new([0; PARAMETER_BYTES_MAX]),
             }),
             spins: spins(std::thread::available_parallelism().map_or(1, usize::from)),
             _memory: memory,
@@ -82,14 +107,52 @@ impl Ring {
     ) -> Answer<Number> {
         let mut writing = self.writing.lock();
         let written = write(&mut writing.commands);
-        writing.commands.submit();
-        writing.submitted += 1;
-        let number = writing.submitted;
+        let number = writing.finish();
         drop(writing);
         match written {
             Ok(()) => Ok(number),
             Err(error) => Err(self.refused(driver, &error)),
         }
+    }
+
+    /// Submits packets as [`Self::submit`] does, and makes the device write the fence behind them:
+    /// the caller is about to wait.
+    pub(crate) fn submit_and_announce(
+        &self,
+        driver: &Driver,
+        write: impl FnOnce(&mut CommandBuffer<'static>) -> Result<(), SubmitError>,
+    ) -> Answer<Number> {
+        let mut writing = self.writing.lock();
+        let number = writing.submitted + 1;
+        let written = write(&mut writing.commands)
+            .and_then(|()| writing.commands.release(&self.done, number));
+        writing.finish();
+        if written.is_ok() {
+            writing.announced = number;
+        }
+        drop(writing);
+        match written {
+            Ok(()) => Ok(number),
+            Err(error) => Err(self.refused(driver, &error)),
+        }
+    }
+
+    /// Locks the ring for a caller that writes into it.
+    #[inline]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Writing> {
+        self.writing.lock()
+    }
+
+    /// Forgets the kernels for which `is_ended` holds. The table has them no more.
+    pub(crate) fn forget_kernels(&self, is_ended: impl Fn(&Kernel) -> bool) {
+        let ended = self.writing.lock().kernels.forget(is_ended);
+        drop(ended);
+    }
+
+    /// Forgets the streams for which `is_ended` holds. The table has them no more.
+    pub(crate) fn forget_streams(&self, is_ended: impl Fn(&Stream) -> bool) {
+        let ended = self.writing.lock().streams.forget(is_ended);
+        drop(ended);
     }
 
     /// Returns the number of the last submission.
@@ -188,7 +251,9 @@ impl Ring {
         }
     }
 
-    fn refused(&self, driver: &Driver, error: &SubmitError) -> Code {
+    /// Returns the error of a call whose packets could not be written.
+    #[cold]
+    pub(crate) fn refused(&self, driver: &Driver, error: &SubmitError) -> Code {
         match error {
             SubmitError::Stopped { status, .. } => self.fault(driver, *status),
             _ => Code::INVALID_VALUE,

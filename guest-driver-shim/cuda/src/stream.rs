@@ -51,22 +51,34 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// Forgets the streams of a context.
-    pub(crate) fn end_of_context(&mut self, context: usize) {
-        self.table.take(|stream| stream.context == context);
+    /// Takes out the streams of a context.
+    pub(crate) fn end_of_context(&mut self, context: usize) -> Vec<Arc<Stream>> {
+        self.table.take(|stream| stream.context == context)
     }
 }
 
 /// Returns the stream of a handle, in the current context.
 pub(crate) fn find(driver: &Driver, context: &Context, handle: usize) -> Answer<Arc<Stream>> {
-    match handle {
-        0 | LEGACY => Ok(Arc::clone(&context.default_stream)),
-        PER_THREAD => Ok(Arc::clone(&context.thread_stream)),
-        handle => {
-            let found = driver.streams.lock().table.get(handle);
-            found.ok_or(Code::INVALID_HANDLE)
-        }
+    match find_default(context, handle) {
+        Some(stream) => Ok(Arc::clone(stream)),
+        None => find_created(driver, handle),
     }
+}
+
+/// Returns the default stream that a handle means; `None` if it means none.
+#[inline]
+pub(crate) fn find_default(context: &Context, handle: usize) -> Option<&Arc<Stream>> {
+    match handle {
+        0 | LEGACY => Some(&context.default_stream),
+        PER_THREAD => Some(&context.thread_stream),
+        _ => None,
+    }
+}
+
+/// Returns the stream of a handle that means no default stream.
+pub(crate) fn find_created(driver: &Driver, handle: usize) -> Answer<Arc<Stream>> {
+    let found = driver.streams.lock().table.get(handle);
+    found.ok_or(Code::INVALID_HANDLE)
 }
 
 impl Stream {
@@ -124,6 +136,16 @@ impl Stream {
     ) -> Answer<Number> {
         self.check_implicit(driver)?;
         let number = driver.ring.submit(driver, write)?;
+        self.reach(number);
+        Ok(number)
+    }
+
+    /// Submits work for which the caller is about to wait, and returns its number. The caller has
+    /// checked that the stream is not being captured.
+    pub(crate) fn submit_awaited(&self, driver: &Driver, work: &Work) -> Answer<Number> {
+        self.check_implicit(driver)?;
+        let ring = &driver.ring;
+        let number = ring.submit_and_announce(driver, |commands| work.write(commands))?;
         self.reach(number);
         Ok(number)
     }
@@ -247,6 +269,9 @@ extern "C" fn cuStreamDestroy_v2(stream: usize) -> u32 {
         // Its work goes on, as CUDA documents.
         let removed = driver.streams.lock().table.remove(stream);
         let removed = removed.ok_or(Code::INVALID_HANDLE)?;
+        driver
+            .ring
+            .forget_streams(|stream| stream.handle == removed.handle);
         crate::capture::end_of_stream(driver, &removed);
         Ok(())
     })

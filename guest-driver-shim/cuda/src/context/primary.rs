@@ -1,9 +1,8 @@
 //! The primary context of the device (CUDA driver API, "Primary Context Management").
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Context, FLAGS};
+use super::FLAGS;
 use crate::boundary::Out;
 use crate::driver::{call, call_unless_faulted};
 use crate::error::Code;
@@ -18,12 +17,12 @@ extern "C" fn cuDevicePrimaryCtxRetain(context: Out<usize>, device: i32) -> u32 
         }
         // Held throughout, so that nobody else makes or ends the context meanwhile.
         let mut contexts = driver.contexts.lock();
-        let primary = match &contexts.primary {
-            Some(primary) => Arc::clone(primary),
+        let primary = match contexts.primary {
+            Some(primary) => primary,
             None => {
-                let made = Arc::new(Context::new(true, contexts.primary_flags));
-                contexts.table.put(made.handle, Arc::clone(&made));
-                contexts.primary = Some(Arc::clone(&made));
+                let flags = contexts.primary_flags;
+                let made = contexts.make(true, flags);
+                contexts.primary = Some(made);
                 made
             }
         };
@@ -46,7 +45,7 @@ extern "C" fn cuDevicePrimaryCtxRelease_v2(device: i32) -> u32 {
         let ended = if last { contexts.primary.take() } else { None };
         drop(contexts);
         if let Some(primary) = ended {
-            driver.tear_down(&primary);
+            driver.tear_down(primary);
         }
         Ok(())
     })
@@ -62,7 +61,7 @@ extern "C" fn cuDevicePrimaryCtxReset_v2(device: i32) -> u32 {
         let ended = contexts.primary.take();
         drop(contexts);
         if let Some(primary) = ended {
-            driver.tear_down(&primary);
+            driver.tear_down(primary);
         }
         Ok(())
     })

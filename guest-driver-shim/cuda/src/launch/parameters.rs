@@ -39,8 +39,14 @@ pub(crate) fn with_block<T>(
     }
 }
 
+/// Fills a parameter block, which holds zeros, in one of the two forms.
 #[inline]
-fn fill(layout: &[Parameter], block: &mut [u8], given: In<usize>, extra: In<usize>) -> Answer {
+pub(super) fn fill(
+    layout: &[Parameter],
+    block: &mut [u8],
+    given: In<usize>,
+    extra: In<usize>,
+) -> Answer {
     match (given.is_null(), extra.is_null()) {
         (false, true) => gather(layout, block, given),
         (true, false) => unpack(layout, block, extra),
