@@ -17,6 +17,7 @@ mod free_ranges;
 mod host;
 mod ipc;
 mod managed;
+mod pageable;
 mod physical;
 mod pinned;
 mod pointer;

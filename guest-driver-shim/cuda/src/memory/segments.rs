@@ -61,6 +61,11 @@ impl Shape {
         }
     }
 
+    /// Returns the number of bytes of a copy that was checked.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.width * self.height * self.depth
+    }
+
     /// Returns whether there is nothing to copy.
     pub(super) const fn is_empty(&self) -> bool {
         self.width == 0 || self.height == 0 || self.depth == 0

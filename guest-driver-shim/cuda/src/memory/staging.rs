@@ -1,7 +1,8 @@
 //! Staging memory, through which memory of the process that the GPU does not reach is copied.
 //!
 //! What goes to the device is put behind what went before, in a circle. What comes from the device
-//! comes into two halves in turn, so that one is filled while the other is read.
+//! comes into the two stages of a *lane* in turn, so that one is filled while the other is read.
+//! Large copies, which several threads make, have a lane for each, in both directions.
 
 use std::collections::VecDeque;
 
@@ -15,14 +16,29 @@ use crate::ring::Number;
 pub(super) const GROUP_BYTES: u64 = 1 << 20;
 /// Bytes for copies to the device.
 const CIRCLE_BYTES: u64 = 4 * GROUP_BYTES;
+/// Bytes of a lane.
+const LANE_BYTES: u64 = 2 * GROUP_BYTES;
+/// Variable of the environment that says how many threads make a large copy, 1 to [`LANES_MAX`].
+const THREADS: &str = "CAUSEWAY_CUDA_COPY_THREADS";
+/// Most lanes: more threads than these find no more bandwidth of memory.
+const LANES_MAX: usize = 4;
+/// Processors for each thread of a copy: the program and the device's consumer want some, too.
+const PROCESSORS_OF_A_LANE: usize = 4;
 
 /// Staging memory of the process.
 pub(super) struct Staging {
     host: u64,
     gpu: u64,
     circle: Circle,
+    /// Lanes after the first, once a large copy has wanted them.
+    more: Option<Buffer<'static>>,
+    /// Lanes that there may be.
+    lanes_max: usize,
     _memory: Buffer<'static>,
 }
+
+/// Two stages, which are used in turn.
+pub(super) type Lane = [Stage; 2];
 
 /// A place in staging memory, at the CPU's and the GPU's address.
 #[derive(Clone, Copy)]
@@ -33,10 +49,23 @@ pub(super) struct Stage {
     bytes: u64,
 }
 
+impl Stage {
+    /// Returns the stage of [`GROUP_BYTES`] bytes at an address of the CPU and of the GPU.
+    pub(super) const fn at(host: u64, gpu: u64) -> Self {
+        Self {
+            host,
+            gpu,
+            offset: 0,
+            bytes: GROUP_BYTES,
+        }
+    }
+}
+
 impl Staging {
     /// Allocates staging memory.
     pub(super) fn new(driver: &Driver) -> Answer<Self> {
-        let bytes = CIRCLE_BYTES + 2 * GROUP_BYTES;
+        let bytes = CIRCLE_BYTES + LANE_BYTES;
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let memory = Buffer::new(driver.device, driver.space, bytes, MemoryKind::Host);
         let memory = memory.map_err(|error| {
             log::warn!("cannot allocate staging memory: {error}");
@@ -46,6 +75,8 @@ impl Staging {
             host: memory.cpu.window().as_ptr().as_ptr() as u64,
             gpu: memory.gpu.address(),
             circle: Circle::new(CIRCLE_BYTES),
+            more: None,
+            lanes_max: lanes_max(processors, std::env::var(THREADS).ok().as_deref()),
             _memory: memory,
         })
     }
@@ -63,10 +94,31 @@ impl Staging {
         self.circle.note(stage.offset, stage.bytes, number);
     }
 
-    /// Returns one of the two halves for what comes from the device.
-    pub(super) fn half(&self, index: u64) -> Stage {
-        let offset = CIRCLE_BYTES + (index % 2) * GROUP_BYTES;
-        self.stage(offset, GROUP_BYTES)
+    /// Returns the lane that there always is.
+    pub(super) const fn first_lane(&self) -> Lane {
+        let (host, gpu) = (self.host + CIRCLE_BYTES, self.gpu + CIRCLE_BYTES);
+        lane_at(host, gpu)
+    }
+
+    /// Returns the lanes for a large copy: as many as there are processors and memory for.
+    pub(super) fn lanes(&mut self, driver: &Driver) -> Vec<Lane> {
+        let bytes = LANE_BYTES * (self.lanes_max as u64 - 1);
+        if self.more.is_none() && bytes != 0 {
+            match Buffer::new(driver.device, driver.space, bytes, MemoryKind::Host) {
+                Ok(memory) => self.more = Some(memory),
+                Err(error) => {
+                    log::debug!("no staging memory for copies by several threads: {error}");
+                    self.lanes_max = 1;
+                }
+            }
+        }
+        let more = self.more.iter().flat_map(|memory| {
+            let host = memory.cpu.window().as_ptr().as_ptr() as u64;
+            let gpu = memory.gpu.address();
+            let offsets = (0..self.lanes_max as u64 - 1).map(|index| index * LANE_BYTES);
+            offsets.map(move |offset| lane_at(host + offset, gpu + offset))
+        });
+        std::iter::once(self.first_lane()).chain(more).collect()
     }
 
     const fn stage(&self, offset: u64, bytes: u64) -> Stage {
@@ -77,6 +129,23 @@ impl Staging {
             bytes,
         }
     }
+}
+
+/// Returns the lane at an address of the CPU and of the GPU.
+const fn lane_at(host: u64, gpu: u64) -> Lane {
+    [
+        Stage::at(host, gpu),
+        Stage::at(host + GROUP_BYTES, gpu + GROUP_BYTES),
+    ]
+}
+
+/// Returns how many threads may copy at a time on a machine with this many processors, or what the
+/// environment asks for.
+fn lanes_max(processors: usize, wanted: Option<&str>) -> usize {
+    let wanted = wanted.and_then(|text| text.parse().ok());
+    wanted
+        .unwrap_or(processors / PROCESSORS_OF_A_LANE)
+        .clamp(1, LANES_MAX)
 }
 
 /// Which parts of a circle are in use, and by which submissions.
@@ -125,6 +194,14 @@ impl Circle {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn copies_have_more_threads_where_there_are_processors() {
+        let lanes = [1, 2, 7, 8, 16, 128].map(|processors| lanes_max(processors, None));
+        assert_eq!(lanes, [1, 1, 1, 2, 4, 4]);
+        let asked = ["0", "3", "9", "many", ""].map(|wanted| lanes_max(8, Some(wanted)));
+        assert_eq!(asked, [1, 3, 4, 2, 2]);
+    }
 
     #[test]
     fn a_place_waits_only_for_what_was_there_before() {

@@ -1,22 +1,16 @@
 //! How copies are done, once their shape is known.
-//!
-//! Pageable memory is copied at the call (CUDA driver API, "API synchronization behavior"): a copy
-//! from it returns when it has been read, a copy to it when it has been written.
-
-use std::collections::VecDeque;
 
 use super::Place;
-use super::segments::{Segment, Shape, groups};
-use super::staging::{GROUP_BYTES, Stage};
+use super::pageable::{download, upload};
+use super::segments::{Segment, Shape};
 use crate::boundary;
 use crate::driver::Driver;
 use crate::error::{Answer, Code};
-use crate::ring::Number;
 use crate::stream::Stream;
 use crate::work::Work;
 
 /// Most copies that are submitted as one piece of work.
-const GROUP_COPIES: usize = 1024;
+pub(super) const GROUP_COPIES: usize = 1024;
 /// Most parts into which a copy that overlaps itself is divided.
 const OVERLAP_PARTS_MAX: u64 = 4096;
 
@@ -63,8 +57,10 @@ pub(super) fn copy(
         place(first.from, first.bytes)?,
     );
     direction.check(to, from)?;
-    place(last.to, last.bytes)?;
-    place(last.from, last.bytes)?;
+    if first != last {
+        place(last.to, last.bytes)?;
+        place(last.from, last.bytes)?;
+    }
     let is_direct = matches!((to, from), (Place::Gpu { .. }, Place::Gpu { .. }));
     if stream.is_capturing() && (waits || !is_direct) {
         return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
@@ -73,13 +69,8 @@ pub(super) fn copy(
         (Place::Gpu { host: None, .. }, Place::Gpu { host: None, .. }) => {
             direct(driver, stream, shape)
         }
-        (Place::Gpu { .. }, Place::Gpu { .. }) => {
-            direct(driver, stream, shape)?;
-            match waits {
-                true => driver.wait_for(stream.last()),
-                false => Ok(()),
-            }
-        }
+        (Place::Gpu { .. }, Place::Gpu { .. }) if waits => direct_awaited(driver, stream, shape),
+        (Place::Gpu { .. }, Place::Gpu { .. }) => direct(driver, stream, shape),
         (Place::Gpu { .. }, Place::Cpu(_)) => upload(driver, stream, shape),
         (Place::Cpu(_), Place::Gpu { .. }) => download(driver, stream, shape),
         (Place::Cpu(_), Place::Cpu(_)) => {
@@ -142,7 +133,8 @@ fn plan(driver: &Driver, mut segment: Segment, into: &mut Vec<Work>) -> Answer {
     Ok(())
 }
 
-fn work(segment: &Segment) -> Work {
+/// Returns the work of a copy at addresses of the GPU.
+pub(super) fn work(segment: &Segment) -> Work {
     Work::Copy {
         destination: segment.to,
         source: segment.from,
@@ -150,7 +142,7 @@ fn work(segment: &Segment) -> Work {
     }
 }
 
-fn submit(driver: &Driver, stream: &Stream, mut parts: Vec<Work>) -> Answer {
+pub(super) fn submit(driver: &Driver, stream: &Stream, mut parts: Vec<Work>) -> Answer {
     match parts.len() {
         0 => Ok(()),
         1 => stream.submit(driver, parts.remove(0)),
@@ -170,98 +162,16 @@ fn direct(driver: &Driver, stream: &Stream, shape: Shape) -> Answer {
     Ok(())
 }
 
-/// Copies from pageable memory.
-fn upload(driver: &Driver, stream: &Stream, shape: Shape) -> Answer {
-    let mut staging = driver.memory.staging(driver)?;
-    let staging = staging.as_mut().ok_or(Code::OUT_OF_MEMORY)?;
-    for group in groups(shape.rows(), GROUP_BYTES, GROUP_COPIES) {
-        let bytes = group.iter().map(|part| part.bytes).sum();
-        let stage = staging.place(driver, bytes)?;
-        let mut offset = 0;
-        let mut parts = Vec::with_capacity(group.len());
-        for part in &group {
-            boundary::copy_bytes(stage.host + offset, part.from, part.bytes as usize);
-            split(driver, part.to, part.bytes, |gpu, inside, bytes| {
-                parts.push(work(&Segment {
-                    to: gpu,
-                    from: stage.gpu + offset + inside,
-                    bytes,
-                }));
-            })?;
-            offset += part.bytes;
-        }
-        submit(driver, stream, parts)?;
-        staging.note(stage, stream.last());
+/// Copies, and waits until that is done. The stream is not being captured.
+fn direct_awaited(driver: &Driver, stream: &Stream, shape: Shape) -> Answer {
+    if shape.height != 1 || shape.depth != 1 {
+        direct(driver, stream, shape)?;
+        return driver.wait_for(stream.last());
     }
-    Ok(())
-}
-
-/// Calls `part` with the GPU's address, offset and size of each part of a range that lies in one
-/// mapping.
-fn split(driver: &Driver, address: u64, bytes: u64, mut part: impl FnMut(u64, u64, u64)) -> Answer {
-    let mut inside = 0;
-    while inside < bytes {
-        let rest = bytes - inside;
-        let Place::Gpu { gpu, room, .. } = driver.memory.place(address + inside, rest)? else {
-            return Err(Code::INVALID_VALUE);
-        };
-        part(gpu, inside, rest.min(room));
-        inside += rest.min(room);
+    let mut parts = Vec::with_capacity(1);
+    for row in shape.rows() {
+        plan(driver, row, &mut parts)?;
     }
-    Ok(())
-}
-
-/// Copies that the device makes into staging memory, to be read when they are done.
-struct Arriving {
-    number: Number,
-    stage: Stage,
-    group: Vec<Segment>,
-}
-
-impl Arriving {
-    fn finish(self, driver: &Driver) -> Answer {
-        driver.wait_for(self.number)?;
-        let mut offset = 0;
-        for part in self.group {
-            boundary::copy_bytes(part.to, self.stage.host + offset, part.bytes as usize);
-            offset += part.bytes;
-        }
-        Ok(())
-    }
-}
-
-/// Copies to pageable memory.
-fn download(driver: &Driver, stream: &Stream, shape: Shape) -> Answer {
-    let mut staging = driver.memory.staging(driver)?;
-    let staging = staging.as_mut().ok_or(Code::OUT_OF_MEMORY)?;
-    let mut arriving: VecDeque<Arriving> = VecDeque::new();
-    for (index, group) in (0..).zip(groups(shape.rows(), GROUP_BYTES, GROUP_COPIES)) {
-        if arriving.len() == 2
-            && let Some(oldest) = arriving.pop_front()
-        {
-            oldest.finish(driver)?;
-        }
-        let stage = staging.half(index);
-        let mut offset = 0;
-        let mut parts = Vec::with_capacity(group.len());
-        for part in &group {
-            split(driver, part.from, part.bytes, |gpu, inside, bytes| {
-                parts.push(work(&Segment {
-                    to: stage.gpu + offset + inside,
-                    from: gpu,
-                    bytes,
-                }));
-            })?;
-            offset += part.bytes;
-        }
-        submit(driver, stream, parts)?;
-        arriving.push_back(Arriving {
-            number: stream.last(),
-            stage,
-            group,
-        });
-    }
-    arriving
-        .into_iter()
-        .try_for_each(|group| group.finish(driver))
+    let number = stream.submit_awaited(driver, &Work::Sequence(parts))?;
+    driver.wait_for(number)
 }
