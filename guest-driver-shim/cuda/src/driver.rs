@@ -16,7 +16,7 @@ use crate::error::{self, Answer, Code};
 use crate::event::Events;
 use crate::graph::Graphs;
 use crate::host_function::{self, HostFunctions};
-use crate::memory::Memory;
+use crate::memory::{FutureStorage, Memory};
 use crate::module::Modules;
 use crate::output::Output;
 use crate::process::Process;
@@ -140,6 +140,7 @@ impl Driver {
             }
         })?;
         let device: &'static Device<'static> = Box::leak(Box::new(device));
+        let storage = FutureStorage::start();
         let unavailable = |error: &dyn std::fmt::Display| {
             log::error!("cannot use the Causeway device: {error}");
             Code::DEVICE_UNAVAILABLE
@@ -152,7 +153,7 @@ impl Driver {
         Ok(Self {
             process: Process::current(),
             device,
-            memory: Memory::new(device, space, &attributes)?,
+            memory: Memory::new(device, space, &attributes, storage)?,
             attributes,
             facts,
             space,

@@ -42,6 +42,7 @@ use crate::driver::{Driver, call_in_context};
 use crate::error::{Answer, Code};
 use crate::ring::Number;
 use device::DeviceMemory;
+pub(crate) use device::FutureStorage;
 pub(crate) use fill::fill_work;
 use host::HostMemory;
 use pools::Pools;
@@ -92,10 +93,11 @@ impl Memory {
         device: &'static Device<'static>,
         space: &'static AddressSpace<'static>,
         attributes: &Attributes,
+        storage: FutureStorage,
     ) -> Answer<Self> {
         Ok(Self {
             regions: Mutex::default(),
-            device: Mutex::new(DeviceMemory::new(space, attributes)?),
+            device: Mutex::new(DeviceMemory::new(space, attributes, storage)?),
             host: Mutex::new(HostMemory::new(device, space, attributes)),
             staging: Mutex::default(),
             pools: Mutex::default(),

@@ -1,6 +1,8 @@
 //! Device memory: pieces of the shim's pool.
 
 use std::collections::VecDeque;
+use std::io;
+use std::thread::JoinHandle;
 
 use causeway_shim_linux::shim::{
     Access, AddressSpace, Attributes, ExportedPiece, MemoryKind, Piece, Pool, PoolError,
@@ -25,6 +27,9 @@ const STACK_BYTES: usize = 32 << 20;
 
 type Storage = PoolStorage<'static, BLOCKS, CHUNKS>;
 
+/// Storage for the pool's records, which a thread makes.
+pub(crate) struct FutureStorage(io::Result<JoinHandle<Box<Storage>>>);
+
 /// The pool, and what it is to get back.
 pub(super) struct DeviceMemory {
     pool: Pool<'static, 'static>,
@@ -36,8 +41,12 @@ pub(super) struct DeviceMemory {
 
 impl DeviceMemory {
     /// Returns an empty pool in `space`.
-    pub(super) fn new(space: &AddressSpace<'static>, attributes: &Attributes) -> Answer<Self> {
-        let storage: &'static mut Storage = Box::leak(storage()?);
+    pub(super) fn new(
+        space: &AddressSpace<'static>,
+        attributes: &Attributes,
+        storage: FutureStorage,
+    ) -> Answer<Self> {
+        let storage: &'static mut Storage = Box::leak(storage.wait()?);
         let [least, most] = CHUNK_BYTES;
         let chunk_bytes = (attributes.memory_bytes / CHUNKS_OF_MEMORY).clamp(least, most);
         let chunk_bytes = chunk_bytes.next_multiple_of(least);
@@ -138,16 +147,20 @@ impl DeviceMemory {
     }
 }
 
-/// Makes storage for the pool's records. It is made on a stack before it is moved, so the stack is
-/// that of a thread of its own.
-fn storage() -> Answer<Box<Storage>> {
-    let thread = std::thread::Builder::new()
-        .stack_size(STACK_BYTES)
-        .spawn(|| Box::new(Storage::new()));
-    let made = thread.map(std::thread::JoinHandle::join);
-    match made {
-        Ok(Ok(storage)) => Ok(storage),
-        _ => Err(Code::OUT_OF_MEMORY),
+impl FutureStorage {
+    /// Starts the thread that makes storage for the pool's records. It is made on a stack before it
+    /// is moved, so the stack is that of a thread of its own. It takes milliseconds, in which the
+    /// device is opened.
+    pub(crate) fn start() -> Self {
+        let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+        Self(thread.spawn(|| Box::new(Storage::new())))
+    }
+
+    fn wait(self) -> Answer<Box<Storage>> {
+        match self.0.map(JoinHandle::join) {
+            Ok(Ok(storage)) => Ok(storage),
+            _ => Err(Code::OUT_OF_MEMORY),
+        }
     }
 }
 
