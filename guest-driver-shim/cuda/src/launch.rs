@@ -9,6 +9,8 @@ mod prepared;
 
 use std::sync::Arc;
 
+use std::sync::Arc;
+
 use causeway_protocol::packet::LaunchShape;
 
 use crate::boundary::In;
