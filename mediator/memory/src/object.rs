@@ -314,6 +314,7 @@ fn mount_huge_tmpfs() -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::PAGE_BYTES;
 
     #[test]
     fn a_descriptor_is_good_for_the_rights_it_was_handed_out_with() {
