@@ -13,7 +13,7 @@ mod sharing;
 
 use causeway_protocol::Access;
 use causeway_protocol::message::{
-    AddressReply, Allocate, AllocateReply, Attributes, CommandBufferReply, CreateCommandBuffer,
+    AddressReply, Allocate, AllocateReply, Attributes, BusyReply, CommandBufferReply, CreateCommandBuffer,
     CreateRecording, DeviceFacts, Empty, Export, FaultReport, GetKernel, GetKernelAt, GetVariable,
     HandleReply, HandleRequest, Hello, HelloReply, Import, KernelFacts, KernelNameAt,
     KernelNameReply, KernelReply, LoadModule, LoadModuleReply, MapCpu, MapGpu, Notify, NotifyReply,
@@ -99,6 +99,7 @@ replies! {
     KernelFacts: ;
     KernelNameReply: ;
     OutputReply: ;
+    BusyReply: ;
 }
 
 /// Executes a message whose framing and reserved fields were checked.
@@ -140,6 +141,7 @@ pub(crate) fn dispatch(
         Opcode::KernelName => call(body, previous, |r| session.kernel_name(r)),
         Opcode::GetKernelAt => call(body, previous, |r| session.get_kernel_at(r)),
         Opcode::ReadOutput => call(body, previous, |r| session.read_output(r)),
+        Opcode::QueryBusy => call(body, previous, |r| session.query_busy(r)),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::session_inner::SessionInner;
 use crate::statistics::{Activity, Statistics};
 
 /// What a session has done so far, for the report that a VMM shows or writes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionReport {
     /// Number of the session in its mediator, counted from 1.
     pub session: u64,
@@ -37,6 +37,21 @@ pub struct WorkerReport {
     /// Additional data for the report: at most one entry for each worker process that the session
     /// has had. The program that runs as the worker chooses the content and its format.
     pub supplements: Vec<Vec<u8>>,
+}
+
+/// Arrays of more than 32 counts have no default of their own.
+impl Default for SessionReport {
+    fn default() -> Self {
+        Self {
+            session: 0,
+            name: String::new(),
+            statistics: Statistics::default(),
+            messages: [0; message::Opcode::SLOTS],
+            packets: [0; packet::Opcode::SLOTS],
+            fault: None,
+            worker: None,
+        }
+    }
 }
 
 impl SessionReport {

@@ -181,7 +181,7 @@ impl PacketCounts {
 }
 
 /// The counters of a session, written by vCPU and consumer threads.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Counters {
     /// The statistics that count events. Statistics that are computed from other data stay 0 here.
     pub counted: Statistics<AtomicU64>,
@@ -189,6 +189,18 @@ pub(crate) struct Counters {
     pub busy: Arc<BusyClock>,
     messages: [AtomicU64; message::Opcode::SLOTS],
     packets: [AtomicU64; packet::Opcode::SLOTS],
+}
+
+/// Arrays of more than 32 counters have no default of their own.
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            counted: Statistics::default(),
+            busy: Arc::default(),
+            messages: [const { AtomicU64::new(0) }; message::Opcode::SLOTS],
+            packets: [const { AtomicU64::new(0) }; packet::Opcode::SLOTS],
+        }
+    }
 }
 
 impl Counters {

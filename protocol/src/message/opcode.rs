@@ -3,7 +3,8 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::body::{
-    AddressReply, Allocate, AllocateReply, Attributes, CommandBufferReply, CreateCommandBuffer,
+    AddressReply, Allocate, AllocateReply, Attributes, BusyReply, CommandBufferReply,
+    CreateCommandBuffer,
     CreateRecording, DeviceFacts, Empty, Export, FaultReport, GetKernel, GetKernelAt, GetVariable,
     HandleReply, HandleRequest, Header, Hello, HelloReply, Import, KernelFacts, KernelNameAt,
     KernelNameReply, KernelReply, LoadModule, LoadModuleReply, MapCpu, MapGpu, Notify, NotifyReply,
@@ -150,6 +151,8 @@ opcodes! {
     GetKernelAt = 30, "get_kernel_at", GetKernelAt => KernelReply;
     /// Return, and forget, text that kernels in an address space have printed (since 1.3).
     ReadOutput = 31, "read_output", HandleRequest => OutputReply;
+    /// Return how long the session has had work under way on the GPU, for monitors (since 1.3).
+    QueryBusy = 32, "query_busy", Empty => BusyReply;
 }
 
 /// All control operations, for tables and tests.
