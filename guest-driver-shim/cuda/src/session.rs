@@ -1,5 +1,7 @@
 //! The device as this process has opened it: one session, for CUDA and for NVML.
 
+use std::sync::atomic::{AtomicPtr, Ordering};
+
 use causeway_shim_linux::shim::{Device, OpenError, QueryError, Status};
 use causeway_shim_linux::{ClientState, LinuxTransport};
 use parking_lot::Mutex;
@@ -7,17 +9,23 @@ use parking_lot::Mutex;
 use crate::error::{Answer, Code};
 use crate::process::Process;
 
+/// What belongs to one process. A forked child opens the device for itself, and does not touch a
+/// lock that a thread of its parent may have held.
+struct Slot {
+    process: Process,
+    session: Mutex<Option<Session>>,
+}
+
 /// The open device.
 struct Session {
-    /// The process that opened it. A forked child opens the device for itself.
-    process: Process,
     transport: &'static LinuxTransport,
     device: &'static Device<'static>,
     /// Whether CUDA has objects in it, so that it cannot be opened again.
     is_claimed: bool,
 }
 
-static SESSION: Mutex<Option<Session>> = Mutex::new(None);
+/// The slot of the process that last looked for its own. Slots are never freed.
+static SLOT: AtomicPtr<Slot> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Why the device has no answer.
 pub(crate) enum Unanswered {
@@ -32,7 +40,7 @@ pub(crate) enum Unanswered {
 /// # Errors
 /// `NO_DEVICE` if there is none, `SYSTEM_DRIVER_MISMATCH` if it speaks another protocol.
 pub(crate) fn claim() -> Answer<&'static Device<'static>> {
-    let mut slot = SESSION.lock();
+    let mut slot = slot().lock();
     let session = opened(&mut slot)?;
     if session.device.is_lost() {
         session.reopen()?;
@@ -47,7 +55,7 @@ pub(crate) fn claim() -> Answer<&'static Device<'static>> {
 pub(crate) fn ask<T>(
     question: impl Fn(&Device<'static>) -> Result<T, QueryError>,
 ) -> Result<T, Unanswered> {
-    let mut slot = SESSION.lock();
+    let mut slot = slot().lock();
     let session = opened(&mut slot).map_err(Unanswered::Unopened)?;
     let refused = |error: QueryError| Unanswered::Refused(error.status());
     match question(session.device) {
@@ -62,16 +70,35 @@ pub(crate) fn ask<T>(
 /// Returns the processes of this guest that use the device, as clients of one session. Empty where
 /// the session is this process's alone.
 pub(crate) fn clients() -> Vec<ClientState> {
-    match SESSION.lock().as_ref().map(|session| session.transport) {
+    match slot().lock().as_ref().map(|session| session.transport) {
         Some(LinuxTransport::Pci(function)) => function.clients().states(),
         _ => Vec::new(),
     }
 }
 
+/// Returns the slot of the calling process.
+fn slot() -> &'static Mutex<Option<Session>> {
+    let found = SLOT.load(Ordering::Acquire);
+    // SAFETY: the pointer is null or that of a slot, which is never freed.
+    if let Some(slot) = unsafe { found.as_ref() }
+        && slot.process.is_current()
+    {
+        return &slot.session;
+    }
+    let fresh = Box::leak(Box::new(Slot {
+        process: Process::current(),
+        session: Mutex::new(None),
+    }));
+    match SLOT.compare_exchange(found, fresh, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => &fresh.session,
+        // Another thread was first.
+        Err(_) => slot(),
+    }
+}
+
 /// Returns the open device. Opens it unless this process has done so.
 fn opened(slot: &mut Option<Session>) -> Answer<&mut Session> {
-    let kept = slot.take_if(|session| session.process.is_current());
-    let session = match kept {
+    let session = match slot.take() {
         Some(session) => session,
         None => Session::open()?,
     };
@@ -86,7 +113,6 @@ impl Session {
         })?;
         let transport: &'static LinuxTransport = Box::leak(Box::new(transport));
         Ok(Self {
-            process: Process::current(),
             transport,
             device: open(transport)?,
             is_claimed: false,

@@ -136,7 +136,7 @@ fn architecture_of(capability: [i32; 2]) -> u32 {
         [8, 9] => 8,
         [8, _] => 7,
         [9, _] => 9,
-        [10 | 11 | 12, _] => 10,
+        [10..=12, _] => 10,
         _ => UNKNOWN_ARCHITECTURE,
     }
 }

@@ -3,8 +3,9 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use parking_lot::Mutex;
+use causeway_shim_linux::shim::Status;
 
 use crate::boundary::Out;
 use crate::device::{self, Facts};
@@ -18,8 +19,9 @@ const WITHOUT_DEVICE: u32 = 1;
 /// `NVML_INIT_FLAG_NO_ATTACH`: do not attach devices. The device is not attached by a call.
 const WITHOUT_ATTACHING: u32 = 2;
 
-/// How often the library was initialized and not shut down.
-static INITIALIZATIONS: Mutex<u32> = Mutex::new(0);
+/// How often the library was initialized and not shut down. No lock: a forked child could find it
+/// held.
+static INITIALIZATIONS: AtomicU32 = AtomicU32::new(0);
 /// What the device is, once it was found.
 static FACTS: OnceLock<Facts> = OnceLock::new();
 
@@ -37,12 +39,9 @@ pub(super) fn answer(call: impl FnOnce() -> Answer) -> u32 {
 
 /// Answers a call that needs the library initialized.
 pub(super) fn initialized(call: impl FnOnce() -> Answer) -> u32 {
-    answer(|| {
-        match *INITIALIZATIONS.lock() {
-            0 => Err(Code::UNINITIALIZED),
-            _ => Ok(()),
-        }
-        .and_then(|()| call())
+    answer(|| match INITIALIZATIONS.load(Ordering::Acquire) {
+        0 => Err(Code::UNINITIALIZED),
+        _ => call(),
     })
 }
 
@@ -58,7 +57,6 @@ pub(super) fn has_device() -> bool {
 
 /// Returns the result of a call for which the device has no answer.
 pub(super) fn code_of(unanswered: &Unanswered) -> Code {
-    use causeway_shim_linux::shim::Status;
     match unanswered {
         Unanswered::Unopened(_) | Unanswered::Refused(Status::DeviceLost) => Code::GPU_IS_LOST,
         // The host is older than the question.
@@ -73,19 +71,17 @@ fn initialize(flags: u32) -> u32 {
         if flags & !(WITHOUT_DEVICE | WITHOUT_ATTACHING) != 0 {
             return Err(Code::INVALID_ARGUMENT);
         }
-        let mut initializations = INITIALIZATIONS.lock();
-        if *initializations == 0 {
+        if INITIALIZATIONS.load(Ordering::Acquire) == 0 {
             match find_device() {
                 Err(Code::DRIVER_NOT_LOADED) if flags & WITHOUT_DEVICE != 0 => {}
                 found => found?,
             }
         }
-        *initializations = initializations.saturating_add(1);
-        Ok(())
+        change(|count| Some(count.saturating_add(1)))
     })
 }
 
-/// Asks the device what it is, unless it has told before, and begins to measure how busy it is.
+/// Asks the device what it is, and begins to measure how busy it is. What it said first is kept.
 fn find_device() -> Answer {
     let asked = session::ask(|device| {
         let attributes = device.attributes()?;
@@ -122,11 +118,13 @@ extern "C" fn nvmlInitWithFlags(flags: u32) -> u32 {
 /// The device stays open for what comes later in the process.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlShutdown() -> u32 {
-    answer(|| {
-        let mut initializations = INITIALIZATIONS.lock();
-        *initializations = initializations.checked_sub(1).ok_or(Code::UNINITIALIZED)?;
-        Ok(())
-    })
+    answer(|| change(|count| count.checked_sub(1)))
+}
+
+/// Changes the count. `None` says that the library is not initialized.
+fn change(next: impl Fn(u32) -> Option<u32>) -> Answer {
+    let changed = INITIALIZATIONS.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+    changed.map(drop).map_err(|_| Code::UNINITIALIZED)
 }
 
 /// Puts a text with its NUL where a caller has `room` bytes.

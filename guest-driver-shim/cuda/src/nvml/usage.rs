@@ -89,9 +89,10 @@ extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: Handle, info: Out<MemoryV2>) ->
 
 /// Begins to measure, unless that was begun before. An old host cannot tell: nothing is measured.
 pub(super) fn begin() {
+    let first = ask().ok().map(Measured::since);
     let mut measured = MEASURED.lock();
     if measured.is_none() {
-        *measured = ask().ok().map(Measured::since);
+        *measured = first;
     }
 }
 
