@@ -13,11 +13,12 @@ mod sharing;
 
 use causeway_protocol::Access;
 use causeway_protocol::message::{
-    AddressReply, Allocate, AllocateReply, Attributes, BusyReply, CommandBufferReply, CreateCommandBuffer,
-    CreateRecording, DeviceFacts, Empty, Export, FaultReport, GetKernel, GetKernelAt, GetVariable,
-    HandleReply, HandleRequest, Hello, HelloReply, Import, KernelFacts, KernelNameAt,
-    KernelNameReply, KernelReply, LoadModule, LoadModuleReply, MapCpu, MapGpu, Notify, NotifyReply,
-    Opcode, OutputReply, RegisterRam, SetAccess, SpaceAddress, Status, Token, VariableReply, Wait,
+    AddressReply, Allocate, AllocateReply, Attributes, BusyReply, CommandBufferReply,
+    CreateCommandBuffer, CreateRecording, DeviceFacts, Empty, Export, FaultReport, GetKernel,
+    GetKernelAt, GetVariable, HandleReply, HandleRequest, Hello, HelloReply, Import, KernelFacts,
+    KernelNameAt, KernelNameReply, KernelReply, LoadModule, LoadModuleReply, MapCpu, MapGpu,
+    Notify, NotifyReply, Opcode, OutputReply, RegisterRam, SetAccess, SpaceAddress, Status, Token,
+    VariableReply, Wait,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 

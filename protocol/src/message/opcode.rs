@@ -4,11 +4,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::body::{
     AddressReply, Allocate, AllocateReply, Attributes, BusyReply, CommandBufferReply,
-    CreateCommandBuffer,
-    CreateRecording, DeviceFacts, Empty, Export, FaultReport, GetKernel, GetKernelAt, GetVariable,
-    HandleReply, HandleRequest, Header, Hello, HelloReply, Import, KernelFacts, KernelNameAt,
-    KernelNameReply, KernelReply, LoadModule, LoadModuleReply, MapCpu, MapGpu, Notify, NotifyReply,
-    OutputReply, RegisterRam, SetAccess, SpaceAddress, Token, VariableReply, Wait,
+    CreateCommandBuffer, CreateRecording, DeviceFacts, Empty, Export, FaultReport, GetKernel,
+    GetKernelAt, GetVariable, HandleReply, HandleRequest, Header, Hello, HelloReply, Import,
+    KernelFacts, KernelNameAt, KernelNameReply, KernelReply, LoadModule, LoadModuleReply, MapCpu,
+    MapGpu, Notify, NotifyReply, OutputReply, RegisterRam, SetAccess, SpaceAddress, Token,
+    VariableReply, Wait,
 };
 use crate::wire::wire_enum;
 

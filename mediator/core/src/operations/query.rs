@@ -1,7 +1,7 @@
 //! Hello, attributes, faults, and waits for fences.
 
-use std::sync::atomic::Ordering;
 use std::sync::LazyLock;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use causeway_protocol::message::{
