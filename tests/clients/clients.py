@@ -244,6 +244,7 @@ CLIENTS = [
     Unittest("tinygrad-cuda", ["test_tiny"], 2, {"DEV": "CUDA"}, f"{TINYGRAD}/test"),
     Unittest("tinygrad-ptx", ["test_tiny"], 2, {"DEV": "CUDA:PTX"}, f"{TINYGRAD}/test"),
     Cudarc(),
+    Unittest("nvidia-ml-py", ["nvml_calls"], 0, {}, HERE),
     Unittest("numba-cuda", modules("numba-cuda.txt"), 39, {}, "."),
 ]
 

@@ -99,7 +99,8 @@ fn a_program_has_the_library_and_the_socket_in_a_folder_of_its_own() {
         panic!("{outcome:?}")
     };
     assert_eq!(path.split(':').next(), Some(*folder), "{outcome:?}");
-    assert_eq!(files, ["libcuda.so", "libcuda.so.1", "socket"]);
+    let wanted = "libcuda.so libcuda.so.1 libnvidia-ml.so libnvidia-ml.so.1 socket";
+    assert_eq!(files.join(" "), wanted);
     assert!(!Path::new(folder).exists());
 }
 
@@ -152,7 +153,7 @@ fn the_library_is_installed_where_no_other_driver_is() {
         assert_eq!(outcome.code, 0, "{outcome:?}");
         assert!(outcome.stderr.contains("LD_LIBRARY_PATH="), "{outcome:?}");
     }
-    for name in ["libcuda.so.1", "libcuda.so"] {
+    for name in ["libcuda.so.1", "libcuda.so", "libnvidia-ml.so.1"] {
         let content = std::fs::read(folder.join(name)).unwrap();
         assert_eq!(&content[..4], b"\x7fELF");
     }

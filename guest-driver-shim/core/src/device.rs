@@ -15,6 +15,9 @@ pub type KernelFacts = message::KernelFacts;
 /// What identifies the device, and its CUDA device attributes.
 pub type DeviceFacts = message::DeviceFacts;
 
+/// How long the session has had work under way on the GPU, and when that was read.
+pub type BusyTime = message::BusyReply;
+
 /// Minor version of the protocol from which a fault report has a result of the CUDA driver API.
 const MINOR_OF_CUDA_RESULTS: u16 = 3;
 
@@ -145,6 +148,16 @@ impl<'t> Device<'t> {
     /// before 1.3 (`BadOpcode`).
     pub fn query_device(&self) -> Result<DeviceFacts, QueryError> {
         self.call::<operation::QueryDevice>(&message::Empty {})
+            .map_err(|refusal| QueryError { refusal })
+    }
+
+    /// Asks the device how long the session has had work under way on the GPU. One exit.
+    ///
+    /// # Errors
+    /// [`QueryError`] if the session is lost, or if the host is older than this message
+    /// (`BadOpcode`).
+    pub fn query_busy(&self) -> Result<BusyTime, QueryError> {
+        self.call::<operation::QueryBusy>(&message::Empty {})
             .map_err(|refusal| QueryError { refusal })
     }
 

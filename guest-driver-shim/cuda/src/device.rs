@@ -24,7 +24,12 @@ pub(crate) fn attribute(driver: &Driver, number: u32) -> Option<i32> {
 /// Returns the version of the CUDA API that this library answers on the host's driver, such as
 /// 13000 for 13.0.
 pub(crate) fn version(driver: &Driver) -> i32 {
-    VERSION.min(driver.facts.cuda_version())
+    version_on(&driver.facts)
+}
+
+/// Returns the same for the device that `facts` describe.
+pub(crate) fn version_on(facts: &Facts) -> i32 {
+    VERSION.min(facts.cuda_version())
 }
 
 /// Answers with the smaller of this library's version and that of the host's driver, for whose
@@ -144,7 +149,7 @@ extern "C" fn cuDeviceGetByPCIBusId(device: Out<i32>, id: Text) -> u32 {
 
 /// Returns domain, bus and device number of `DOMAIN:BUS:DEVICE.FUNCTION`, in hexadecimal digits.
 /// Domain and function may be left out; `None` if the text is anything else.
-fn pci_address(text: &str) -> Option<[u32; 3]> {
+pub(crate) fn pci_address(text: &str) -> Option<[u32; 3]> {
     let number = |text: &str| {
         let is_plain = text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let digits = is_plain.then_some(text)?;

@@ -4,8 +4,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use causeway_shim_linux::LinuxTransport;
-use causeway_shim_linux::shim::{AddressSpace, Attributes, Device, OpenError};
+use causeway_shim_linux::shim::{AddressSpace, Attributes, Device};
 use parking_lot::Mutex;
 
 use crate::boundary::{Out, Text};
@@ -21,6 +20,7 @@ use crate::module::Modules;
 use crate::output::Output;
 use crate::process::Process;
 use crate::ring::Ring;
+use crate::session;
 use crate::stream::Streams;
 
 /// Everything that a process has of CUDA. It stays until the process ends.
@@ -127,19 +127,7 @@ impl Driver {
         if std::env::var("CUDA_VISIBLE_DEVICES").is_ok_and(|list| hides_the_device(&list)) {
             return Err(Code::NO_DEVICE);
         }
-        let transport = LinuxTransport::find().map_err(|error| {
-            log::error!("no Causeway device: {error}");
-            Code::NO_DEVICE
-        })?;
-        let transport: &'static LinuxTransport = Box::leak(Box::new(transport));
-        let device = Device::open(transport).map_err(|error| {
-            log::error!("cannot open the Causeway device: {error}");
-            match error {
-                OpenError::Version { .. } => Code::SYSTEM_DRIVER_MISMATCH,
-                _ => Code::NO_DEVICE,
-            }
-        })?;
-        let device: &'static Device<'static> = Box::leak(Box::new(device));
+        let device = session::claim()?;
         let storage = FutureStorage::start();
         let unavailable = |error: &dyn std::fmt::Display| {
             log::error!("cannot use the Causeway device: {error}");

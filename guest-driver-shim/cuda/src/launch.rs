@@ -9,8 +9,6 @@ mod prepared;
 
 use std::sync::Arc;
 
-use std::sync::Arc;
-
 use causeway_protocol::packet::LaunchShape;
 
 use crate::boundary::In;

@@ -218,6 +218,11 @@ impl Memory {
         Ok(staging)
     }
 
+    /// Returns how many bytes of device memory the process holds, in use or kept for later.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.device.lock().reserved_and_used_bytes().0
+    }
+
     /// Returns how many bytes of the device's memory are free, and how many there are.
     fn usage(&self, driver: &Driver) -> (u64, u64) {
         let all = driver.attributes.memory_bytes;

@@ -11,6 +11,52 @@ use object::{Object, ObjectSymbol};
 /// What the library has to export: NVIDIA's names in lines, with versions behind them.
 const EXPORTS: &str = include_str!("../exports.txt");
 
+/// Names of NVML without which programs do not start: `nvtop` 3.3, NCCL 2.28 and PyTorch 2.9 look
+/// them up, some by their first versions.
+const NVML: [&str; 41] = [
+    "nvmlInit",
+    "nvmlInit_v2",
+    "nvmlShutdown",
+    "nvmlErrorString",
+    "nvmlDeviceGetCount",
+    "nvmlDeviceGetCount_v2",
+    "nvmlDeviceGetHandleByIndex",
+    "nvmlDeviceGetHandleByIndex_v2",
+    "nvmlDeviceGetHandleByPciBusId",
+    "nvmlDeviceGetHandleByPciBusId_v2",
+    "nvmlDeviceGetIndex",
+    "nvmlDeviceGetName",
+    "nvmlDeviceGetPciInfo",
+    "nvmlDeviceGetPciInfo_v3",
+    "nvmlDeviceGetCudaComputeCapability",
+    "nvmlDeviceGetP2PStatus",
+    "nvmlDeviceGetFieldValues",
+    "nvmlDeviceGetNvLinkState",
+    "nvmlDeviceGetNvLinkRemotePciInfo",
+    "nvmlDeviceGetNvLinkRemotePciInfo_v2",
+    "nvmlDeviceGetNvLinkRemoteDeviceType",
+    "nvmlDeviceGetNvLinkCapability",
+    "nvmlDeviceGetMaxPcieLinkGeneration",
+    "nvmlDeviceGetMaxPcieLinkWidth",
+    "nvmlDeviceGetCurrPcieLinkGeneration",
+    "nvmlDeviceGetCurrPcieLinkWidth",
+    "nvmlDeviceGetPcieThroughput",
+    "nvmlDeviceGetTemperature",
+    "nvmlDeviceGetTemperatureThreshold",
+    "nvmlDeviceGetClockInfo",
+    "nvmlDeviceGetMaxClockInfo",
+    "nvmlDeviceGetUtilizationRates",
+    "nvmlDeviceGetMemoryInfo",
+    "nvmlDeviceGetMemoryInfo_v2",
+    "nvmlDeviceGetFanSpeed",
+    "nvmlDeviceGetPowerUsage",
+    "nvmlDeviceGetEnforcedPowerLimit",
+    "nvmlDeviceGetEncoderUtilization",
+    "nvmlDeviceGetDecoderUtilization",
+    "nvmlDeviceGetGraphicsRunningProcesses",
+    "nvmlDeviceGetComputeRunningProcesses",
+];
+
 /// Returns the path of the library, which cargo builds beside this test.
 fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
@@ -23,13 +69,20 @@ fn names() -> BTreeSet<&'static str> {
 }
 
 #[test]
-fn the_library_exports_what_nvidias_exports_and_nothing_else() {
+fn the_library_exports_what_nvidias_exports_and_nvml_and_nothing_else() {
     let image = std::fs::read(library()).unwrap();
     let file = object::File::parse(&*image).unwrap();
     let symbols = file.dynamic_symbols();
     let exported = symbols.filter(|symbol| symbol.is_definition());
     let exported: Vec<String> = exported.map(|s| s.name().unwrap().to_owned()).collect();
-    let exported: BTreeSet<&str> = exported.iter().map(String::as_str).collect();
+    let exported = exported.iter().map(String::as_str);
+    let (of_nvml, exported): (BTreeSet<_>, BTreeSet<_>) =
+        exported.partition(|name| name.starts_with("nvml"));
+    let lacking: Vec<_> = NVML
+        .iter()
+        .filter(|name| !of_nvml.contains(**name))
+        .collect();
+    assert!(lacking.is_empty(), "not exported: {lacking:?}");
     let wanted = names();
     let lacking: Vec<_> = wanted.difference(&exported).collect();
     let additional: Vec<_> = exported.difference(&wanted).collect();

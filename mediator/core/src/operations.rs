@@ -13,11 +13,11 @@ mod sharing;
 
 use causeway_protocol::Access;
 use causeway_protocol::message::{
-    AddressReply, Allocate, AllocateReply, Attributes, CommandBufferReply, CreateCommandBuffer,
-    CreateRecording, DeviceFacts, Empty, EncodeTensorMap, Export, FaultReport, GetKernel,
-    GetKernelAt, GetVariable, HandleReply, HandleRequest, Hello, HelloReply, Import, KernelFacts,
-    KernelNameAt, KernelNameReply, KernelReply, LoadModule, LoadModuleReply, MapCpu, MapGpu,
-    Notify, NotifyReply, Opcode, OutputReply, RegisterRam, SetAccess, SpaceAddress, Status,
+    AddressReply, Allocate, AllocateReply, Attributes, BusyReply, CommandBufferReply,
+    CreateCommandBuffer, CreateRecording, DeviceFacts, Empty, EncodeTensorMap, Export, FaultReport,
+    GetKernel, GetKernelAt, GetVariable, HandleReply, HandleRequest, Hello, HelloReply, Import,
+    KernelFacts, KernelNameAt, KernelNameReply, KernelReply, LoadModule, LoadModuleReply, MapCpu,
+    MapGpu, Notify, NotifyReply, Opcode, OutputReply, RegisterRam, SetAccess, SpaceAddress, Status,
     TensorMapReply, Token, VariableReply, Wait,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -102,6 +102,7 @@ replies! {
     KernelNameReply: ;
     OutputReply: ;
     TensorMapReply: ;
+    BusyReply: ;
 }
 
 /// Executes a message whose framing and reserved fields were checked.
@@ -144,6 +145,7 @@ pub(crate) fn dispatch(
         Opcode::GetKernelAt => call(body, previous, |r| session.get_kernel_at(r)),
         Opcode::ReadOutput => call(body, previous, |r| session.read_output(r)),
         Opcode::EncodeTensorMap => call(body, previous, |r| session.encode_tensor_map(r)),
+        Opcode::QueryBusy => call(body, previous, |r| session.query_busy(r)),
     }
 }
 

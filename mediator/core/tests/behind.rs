@@ -240,6 +240,11 @@ fn a_session_is_busy_until_its_work_is_seen_to_be_done() {
         let now = times();
         now.0 > early.0 && now.1 > early.1
     });
+    let asked = || guest.ask::<_, BusyReply>(Opcode::QueryBusy, &Empty {});
+    let (one, other) = (asked().unwrap(), asked().unwrap());
+    let passed = [other.clock_ns - one.clock_ns, other.busy_ns - one.busy_ns];
+    assert_eq!(passed[0], passed[1], "the kernel runs all the while");
+    assert!(passed[0] > 0 && one.busy_ns >= early.0);
     rig.backend.catch_up();
     eventually("the end to be seen", || {
         let before = times();

@@ -84,6 +84,7 @@ fn fields(opcode: Opcode) -> &'static [Field] {
         Opcode::QueryAttributes
         | Opcode::QueryFault
         | Opcode::QueryDevice
+        | Opcode::QueryBusy
         | Opcode::CreateSpace => &[],
         Opcode::DestroySpace => &[SPACE],
         Opcode::Allocate => &[Size, Small, Reserved],

@@ -500,4 +500,12 @@ structures! {
         /// The description.
         pub map: [u8; TENSOR_MAP_BYTES],
     } = 136
+    /// How long a session has had work under way. The share of an interval comes from two replies.
+    pub struct BusyReply {
+        /// The host's clock, in nanoseconds from an arbitrary moment.
+        pub clock_ns: u64,
+        /// Time until then in which the session had kernels, copies or fills under way on the GPU,
+        /// in nanoseconds. All clients of the session count.
+        pub busy_ns: u64,
+    } = 16
 }

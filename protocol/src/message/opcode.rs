@@ -3,12 +3,12 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::body::{
-    AddressReply, Allocate, AllocateReply, Attributes, CommandBufferReply, CreateCommandBuffer,
-    CreateRecording, DeviceFacts, Empty, EncodeTensorMap, Export, FaultReport, GetKernel,
-    GetKernelAt, GetVariable, HandleReply, HandleRequest, Header, Hello, HelloReply, Import,
-    KernelFacts, KernelNameAt, KernelNameReply, KernelReply, LoadModule, LoadModuleReply, MapCpu,
-    MapGpu, Notify, NotifyReply, OutputReply, RegisterRam, SetAccess, SpaceAddress, TensorMapReply,
-    Token, VariableReply, Wait,
+    AddressReply, Allocate, AllocateReply, Attributes, BusyReply, CommandBufferReply,
+    CreateCommandBuffer, CreateRecording, DeviceFacts, Empty, EncodeTensorMap, Export, FaultReport,
+    GetKernel, GetKernelAt, GetVariable, HandleReply, HandleRequest, Header, Hello, HelloReply,
+    Import, KernelFacts, KernelNameAt, KernelNameReply, KernelReply, LoadModule, LoadModuleReply,
+    MapCpu, MapGpu, Notify, NotifyReply, OutputReply, RegisterRam, SetAccess, SpaceAddress,
+    TensorMapReply, Token, VariableReply, Wait,
 };
 use crate::wire::wire_enum;
 
@@ -153,6 +153,8 @@ opcodes! {
     ReadOutput = 31, "read_output", HandleRequest => OutputReply;
     /// Describe a tensor for the GPU, as the CUDA driver does (since 1.3).
     EncodeTensorMap = 32, "encode_tensor_map", EncodeTensorMap => TensorMapReply;
+    /// Return how long the session has had work under way on the GPU, for monitors (since 1.3).
+    QueryBusy = 33, "query_busy", Empty => BusyReply;
 }
 
 /// All control operations, for tables and tests.

@@ -21,7 +21,7 @@
 #![allow(unsafe_code, reason = "the driver API is a C library")]
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -57,7 +57,13 @@ unsafe extern "C" {
 /// If any of this fails.
 pub fn library() {
     static STARTED: OnceLock<()> = OnceLock::new();
-    STARTED.get_or_init(start);
+    STARTED.get_or_init(|| {
+        let folder = serve();
+        // SAFETY: any argument is allowed.
+        assert_eq!(unsafe { cuInit(0) }, 0);
+        // Connected: the socket's name is not needed any more.
+        std::fs::remove_dir_all(&folder).expect("the folder is this process's");
+    });
     let mut context = std::ptr::null_mut();
     // SAFETY: the pointer is valid for the call.
     assert_eq!(unsafe { cuDevicePrimaryCtxRetain(&raw mut context, 0) }, 0);
@@ -82,7 +88,12 @@ pub fn is_on_gpu() -> bool {
     !is_on_software() && !name.contains("stand-in")
 }
 
-fn start() {
+/// Starts the server, and initializes nothing. Returns the folder of the socket, which is to be
+/// removed. A process calls this or [`library`], once.
+///
+/// # Panics
+/// If the folder cannot be made.
+pub fn serve() -> PathBuf {
     let name = format!("causeway-cuda-tests-{}", std::process::id());
     let folder = std::env::temp_dir().join(name);
     std::fs::create_dir(&folder).expect("a folder for the socket");
@@ -100,10 +111,7 @@ fn start() {
     // SAFETY: nothing else of this process reads or writes the environment meanwhile: tests begin
     // with `library`, and the server has read what it wants.
     unsafe { std::env::set_var("CAUSEWAY_SOCKET", &socket) };
-    // SAFETY: any argument is allowed.
-    assert_eq!(unsafe { cuInit(0) }, 0);
-    // Connected: the socket's name is not needed any more.
-    std::fs::remove_dir_all(&folder).expect("the folder is this process's");
+    folder
 }
 
 /// Starts a server on the software engine in this process.

@@ -9,8 +9,8 @@ use causeway_terminal::{Code, Failure, shown_path};
 
 /// Name of the library, which the loader looks for.
 const NAME: &str = "libcuda.so.1";
-/// A second name: linkers and some programs look for it.
-const ALIAS: &str = "libcuda.so";
+/// Other names of it: linkers and some programs look for the first, monitors for the others.
+const ALIASES: [&str; 3] = ["libcuda.so", "libnvidia-ml.so.1", "libnvidia-ml.so"];
 /// Text that is in this library, and in no other.
 const MARK: &[u8] = b"CAUSEWAY_CUDA_LOG";
 
@@ -25,7 +25,7 @@ pub fn write(folder: &Path) -> Result<(), Failure> {
 /// Writes the library to a folder, which is created if it does not exist. Another driver's library
 /// is not replaced.
 pub fn install(folder: &Path) -> Result<(), Failure> {
-    let foreign = [NAME, ALIAS].iter().find(|name| {
+    let foreign = ALIASES.iter().chain([&NAME]).find(|name| {
         let content = fs::read(folder.join(name));
         content.is_ok_and(|content| !is_ours(&content))
     });
@@ -52,10 +52,10 @@ fn is_ours(content: &[u8]) -> bool {
 fn place(folder: &Path) -> io::Result<()> {
     let fresh = folder.join(format!(".{NAME}.{}", std::process::id()));
     let named = |name| fs::rename(&fresh, folder.join(name));
+    let link = |name| std::os::unix::fs::symlink(NAME, &fresh).and_then(|()| named(name));
     fs::write(&fresh, IMAGE)
         .and_then(|()| named(NAME))
-        .and_then(|()| std::os::unix::fs::symlink(NAME, &fresh))
-        .and_then(|()| named(ALIAS))
+        .and_then(|()| ALIASES.into_iter().try_for_each(link))
         .inspect_err(|_| {
             let _ = fs::remove_file(&fresh);
         })
@@ -71,16 +71,19 @@ mod tests {
         let folder = std::env::temp_dir().join(name).join("inner");
         for _ in 0..2 {
             install(&folder).unwrap();
-            for name in [NAME, ALIAS] {
+            for name in ALIASES.into_iter().chain([NAME]) {
                 assert!(fs::read(folder.join(name)).unwrap() == IMAGE, "{name}");
             }
-            assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
+            assert_eq!(fs::read_dir(&folder).unwrap().count(), 4);
         }
-        fs::write(folder.join(NAME), "another library").unwrap();
-        let text = install(&folder).unwrap_err().text();
-        assert!(text.contains("another driver's"), "{text}");
-        let kept = fs::read(folder.join(NAME)).unwrap();
-        assert_eq!(kept, b"another library");
+        for name in ["libnvidia-ml.so.1", NAME] {
+            fs::remove_file(folder.join(name)).unwrap();
+            fs::write(folder.join(name), "another library").unwrap();
+            let text = install(&folder).unwrap_err().text();
+            assert!(text.contains("another driver's"), "{text}");
+            let kept = fs::read(folder.join(name)).unwrap();
+            assert_eq!(kept, b"another library");
+        }
         fs::remove_dir_all(folder.parent().unwrap()).unwrap();
     }
 }

@@ -1,10 +1,12 @@
 //! Hello, attributes, faults, and waits for fences.
 
+use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use causeway_protocol::message::{
-    Attributes, DeviceFacts, Empty, FaultReport, Hello, HelloReply, Status, UNKNOWN_ATTRIBUTE, Wait,
+    Attributes, BusyReply, DeviceFacts, Empty, FaultReport, Hello, HelloReply, Status,
+    UNKNOWN_ATTRIBUTE, Wait,
 };
 use causeway_protocol::{VERSION_MAJOR, VERSION_MINOR};
 
@@ -16,6 +18,9 @@ use crate::session_inner::SESSION_FEATURES;
 
 /// Longest sleep of one `Wait`, whatever the guest asks for.
 const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// Where [`BusyReply::clock_ns`] counts from, so that guests do not learn how long the host runs.
+static CLOCK_ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// Bytes of [`FaultReport::text`].
 const FAULT_TEXT_BYTES: usize = 232;
@@ -90,6 +95,15 @@ impl ClientSession<'_> {
             attributes: facts
                 .attributes
                 .map(|value| value.unwrap_or(UNKNOWN_ATTRIBUTE)),
+        })
+    }
+
+    pub(super) fn query_busy(&self, _: Empty) -> Result<BusyReply, Refusal> {
+        let origin = *CLOCK_ORIGIN;
+        let now = Instant::now();
+        Ok(BusyReply {
+            clock_ns: u64::try_from(now.duration_since(origin).as_nanos()).unwrap_or(u64::MAX),
+            busy_ns: self.counters.busy.times(now).busy_ns,
         })
     }
 

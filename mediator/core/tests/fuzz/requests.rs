@@ -52,6 +52,7 @@ pub fn plausible(opcode: Opcode, random: &mut Random, known: &Known) -> Vec<u8> 
         Opcode::QueryAttributes
         | Opcode::QueryFault
         | Opcode::QueryDevice
+        | Opcode::QueryBusy
         | Opcode::CreateSpace => Vec::new(),
         Opcode::DestroySpace
         | Opcode::Free

@@ -1,0 +1,135 @@
+//! Handles of devices (`nvmlDevice_t`), and the calls that find one.
+
+use crate::boundary::{Out, Text};
+use crate::device::{Facts, pci_address};
+
+use super::code::{Answer, Code};
+use super::library::{call, has_device, initialized};
+
+/// The address of this byte is the handle of the one device.
+static DEVICE: u8 = 0;
+
+/// A handle as a caller passes it, which may be anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(super) struct Handle(usize);
+
+impl Handle {
+    fn of_device() -> Self {
+        Self(&raw const DEVICE as usize)
+    }
+
+    /// Refuses a handle that is not the device's.
+    pub(super) fn check(self) -> Answer {
+        match self == Self::of_device() {
+            true => Ok(()),
+            false => Err(Code::INVALID_ARGUMENT),
+        }
+    }
+}
+
+/// Answers a call for a device.
+pub(super) fn device_call(device: Handle, answer: impl FnOnce(&'static Facts) -> Answer) -> u32 {
+    call(|facts| {
+        device.check()?;
+        answer(facts)
+    })
+}
+
+/// Returns the UUID of the device as text.
+pub(super) fn uuid_text(uuid: [u8; 16]) -> String {
+    let digits = |bytes: &[u8]| -> String { bytes.iter().map(|b| format!("{b:02x}")).collect() };
+    let parts = [
+        &uuid[..4],
+        &uuid[4..6],
+        &uuid[6..8],
+        &uuid[8..10],
+        &uuid[10..],
+    ]
+    .map(digits);
+    format!("GPU-{}", parts.join("-"))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetCount_v2(count: Out<u32>) -> u32 {
+    initialized(|| Ok(count.set(u32::from(has_device()))?))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetCount(count: Out<u32>) -> u32 {
+    nvmlDeviceGetCount_v2(count)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: u32, device: Out<Handle>) -> u32 {
+    call(|_| match index {
+        0 => Ok(device.set(Handle::of_device())?),
+        _ => Err(Code::INVALID_ARGUMENT),
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetHandleByIndex(index: u32, device: Out<Handle>) -> u32 {
+    nvmlDeviceGetHandleByIndex_v2(index, device)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(id: Text, device: Out<Handle>) -> u32 {
+    call(|facts| {
+        let wanted = pci_address(&id.get()?).ok_or(Code::INVALID_ARGUMENT)?;
+        found(wanted == facts.pci(), device)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetHandleByPciBusId(id: Text, device: Out<Handle>) -> u32 {
+    nvmlDeviceGetHandleByPciBusId_v2(id, device)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetHandleByUUID(uuid: Text, device: Out<Handle>) -> u32 {
+    call(|facts| found(uuid.get()? == uuid_text(facts.uuid()), device))
+}
+
+/// The device has no serial number.
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetHandleBySerial(serial: Text, device: Out<Handle>) -> u32 {
+    call(|_| {
+        serial.bytes()?;
+        found(false, device)
+    })
+}
+
+fn found(is_found: bool, device: Out<Handle>) -> Answer {
+    match is_found {
+        _ if device.is_null() => Err(Code::INVALID_ARGUMENT),
+        true => Ok(device.set(Handle::of_device())?),
+        false => Err(Code::NOT_FOUND),
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetIndex(device: Handle, index: Out<u32>) -> u32 {
+    device_call(device, |_| Ok(index.set(0)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_is_written_as_monitors_expect_it() {
+        let uuid = std::array::from_fn(|i| i as u8 * 0x11);
+        let text = "GPU-00112233-4455-6677-8899-aabbccddeeff";
+        assert_eq!(uuid_text(uuid), text);
+    }
+
+    #[test]
+    fn only_the_devices_handle_is_one() {
+        let own = Handle::of_device();
+        assert_eq!(own.check(), Ok(()));
+        for forged in [0, 1, own.0 + 1, usize::MAX] {
+            assert_eq!(Handle(forged).check(), Err(Code::INVALID_ARGUMENT));
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Versions and processes (NVML API Reference, "System Queries").
+
+use std::fs;
+
+use crate::boundary::Out;
+use crate::device;
+
+use super::code::Code;
+use super::library::{answer, call, initialized, put_text};
+
+/// Version of this driver library.
+const DRIVER_VERSION: &str = env!("CARGO_PKG_VERSION");
+/// Version of NVML: that of CUDA whose API is answered, then the driver's.
+const VERSION: &str = concat!("13.", env!("CARGO_PKG_VERSION"));
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlSystemGetDriverVersion(version: Out<u8>, room: u32) -> u32 {
+    initialized(|| put_text(version, room, DRIVER_VERSION))
+}
+
+/// Needs no initialization, as NVIDIA documents it.
+#[unsafe(no_mangle)]
+extern "C" fn nvmlSystemGetNVMLVersion(version: Out<u8>, room: u32) -> u32 {
+    answer(|| put_text(version, room, VERSION))
+}
+
+/// The version that `cuDriverGetVersion` gives once the driver is initialized.
+#[unsafe(no_mangle)]
+extern "C" fn nvmlSystemGetCudaDriverVersion(version: Out<i32>) -> u32 {
+    call(|facts| Ok(version.set(device::version_on(facts))?))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlSystemGetCudaDriverVersion_v2(version: Out<i32>) -> u32 {
+    nvmlSystemGetCudaDriverVersion(version)
+}
+
+/// The first word of the process's command line, cut to the caller's room.
+#[unsafe(no_mangle)]
+extern "C" fn nvmlSystemGetProcessName(process: u32, name: Out<u8>, room: u32) -> u32 {
+    initialized(|| {
+        let line = fs::read(format!("/proc/{process}/cmdline")).map_err(|_| Code::NOT_FOUND)?;
+        let word = line.split(|byte| *byte == 0).next().unwrap_or_default();
+        let word = String::from_utf8_lossy(word);
+        name.set_text(&word, room as usize)?;
+        Ok(())
+    })
+}
+
+/// The calling process has no S-class unit, and nothing leaves out the device.
+#[unsafe(no_mangle)]
+extern "C" fn nvmlUnitGetCount(count: Out<u32>) -> u32 {
+    initialized(|| Ok(count.set(0)?))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlGetExcludedDeviceCount(count: Out<u32>) -> u32 {
+    answer(|| Ok(count.set(0)?))
+}
