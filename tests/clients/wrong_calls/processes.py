@@ -14,6 +14,8 @@ from state import State
 
 #: Seconds in which a process starts, and in which it answers a row.
 START_S, ROW_S = 120, 10
+#: Seconds between two notes of the results so far.
+NOTE_S = 10
 #: Rows that one process makes in turn.
 BATCH_ROWS = 60
 
@@ -129,18 +131,19 @@ def run_batch(library, rows, log):
     return results
 
 
-def run_all(library, rows, *, jobs, shares, log):
+def run_all(library, rows, *, jobs, shares, log, note):
     """Makes all calls and returns their results by name, in the order of `rows`. With `shares`,
-    rows with forged handles share processes too."""
+    rows with forged handles share processes too. Gives `note` the results so far now and then."""
     is_alone = {row: row.is_alone or (row.is_risky and not shares) for row in rows}
-    batches = [[row] for row in rows if is_alone[row]]
     others = [row for row in rows if not is_alone[row]]
-    batches += [others[at:at + BATCH_ROWS] for at in range(0, len(others), BATCH_ROWS)]
-    results = {}
+    batches = [others[at:at + BATCH_ROWS] for at in range(0, len(others), BATCH_ROWS)]
+    batches += [[row] for row in rows if is_alone[row]]
+    results, noted = {}, time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         futures = [pool.submit(run_batch, library, batch, log) for batch in batches]
         for future in concurrent.futures.as_completed(futures):
             results.update(future.result())
-            if sys.stderr.isatty():
-                print(f"\r{len(results)} of {len(rows)} rows", end="", file=sys.stderr, flush=True)
+            if time.monotonic() - noted > NOTE_S:
+                note(results)
+                noted = time.monotonic()
     return {row.name: results[row.name] for row in rows}
