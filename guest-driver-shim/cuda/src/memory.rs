@@ -56,6 +56,8 @@ const ALIGNMENT: u64 = 256;
 const PITCH_ALIGNMENT: u64 = 512;
 /// Addresses from here on are none of a process: modules have variables there.
 const PROCESS_END: u64 = 1 << 47;
+/// Nothing has addresses from here on.
+const VARIABLES_END: u64 = PROCESS_END + (1 << 43);
 /// How long a figure of the device's memory is told again without asking the device.
 const USAGE_AGE: Duration = Duration::from_millis(10);
 
@@ -109,7 +111,7 @@ impl Memory {
         let end = address.checked_add(bytes).ok_or(Code::INVALID_VALUE)?;
         let regions = self.regions.lock();
         let Some((start, region)) = regions.find(address) else {
-            return self.place_unknown(&regions, address);
+            return self.place_unknown(&regions, address, end);
         };
         if !regions.covers(address, bytes) {
             // Other memory of the program may follow on the last page.
@@ -131,8 +133,21 @@ impl Memory {
         }
     }
 
-    fn place_unknown(&self, regions: &Regions, address: u64) -> Answer<Place> {
-        if address == 0 || self.guard.contains(address) || regions.is_reserved(address) {
+    /// Finds out what the rows of a copy are, which begin and end with a range: one allocation, or
+    /// memory of the process.
+    fn place_rows(&self, address: u64, bytes: u64) -> Answer<Place> {
+        let first = self.place(address, bytes)?;
+        if let Place::Cpu(_) = first
+            && let Place::Gpu { host: None, .. } = self.place(address + (bytes - 1), 1)?
+        {
+            return Err(Code::INVALID_VALUE);
+        }
+        Ok(first)
+    }
+
+    fn place_unknown(&self, regions: &Regions, address: u64, end: u64) -> Answer<Place> {
+        let is_nobodys = address == 0 || end > VARIABLES_END;
+        if is_nobodys || self.guard.contains(address) || regions.is_reserved(address) {
             return Err(Code::INVALID_VALUE);
         }
         match address >= PROCESS_END {

@@ -264,7 +264,7 @@ def fat(body=b"", *, magic=0xBA55ED50, version=1, size=None):
 def fat_entry(payload, *, kind=1, architecture=70, flags=0, size=None, unpacked=0, packed=0):
     """Returns an entry of a fat binary. Kinds: 1 is PTX, 2 is ELF."""
     size = len(payload) if size is None else size
-    return struct.pack("=HHIQIIHHIIIQQQ", kind, 0x101, 72, size, packed, 0, 0, 7, architecture, 0,
+    return struct.pack("=HHIQIIHHIIIQQQ", kind, 0x101, 64, size, packed, 0, 0, 7, architecture, 0,
                        0, flags, 0, unpacked) + payload
 
 
@@ -371,8 +371,9 @@ def destroyed_context(state):
 
 @per_row
 def no_context(state):
-    """Makes no context current. Worth 0."""
-    state.driver.check("cuCtxSetCurrent", 0)
+    """Takes all contexts from the thread. Worth 0."""
+    while state.driver.call("cuCtxPopCurrent_v2", state["out"]) == 0 and read_word(state["out"]):
+        pass
     return 0
 
 

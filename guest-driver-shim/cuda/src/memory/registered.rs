@@ -42,7 +42,7 @@ extern "C" fn cuMemHostRegister_v2(address: u64, bytes: usize, flags: u32) -> u3
         if flags & IO_MEMORY != 0 {
             return Err(Code::NOT_SUPPORTED);
         }
-        if driver.memory.guard.contains(address) {
+        if driver.memory.guard.contains(address) || !is_mapped(address, bytes as u64) {
             return Err(Code::INVALID_VALUE);
         }
         let mut regions = driver.memory.regions.lock();
@@ -74,6 +74,15 @@ extern "C" fn cuMemHostUnregister(address: u64) -> u32 {
         }
         drained
     })
+}
+
+/// Returns whether the process has all pages of a range.
+fn is_mapped(address: u64, bytes: u64) -> bool {
+    let start = address - address % PAGE_BYTES;
+    let length = (address - start + bytes) as usize;
+    // SAFETY: this starts to write pages of files back, and changes no memory. It fails if a page
+    // is not mapped (msync(2)).
+    unsafe { libc::msync(start as *mut _, length, libc::MS_ASYNC) == 0 }
 }
 
 /// Returns the GPU's address of a registered region, which begins at `start`. Puts host memory of
@@ -237,6 +246,15 @@ mod tests {
         ] {
             assert!(!is_private_memory(MAPS, start, bytes), "{start:#x}");
         }
+    }
+
+    #[test]
+    fn pages_that_the_process_lacks_are_found() {
+        let bytes = [0_u8; 100];
+        let start = bytes.as_ptr() as u64;
+        assert!(is_mapped(start, 100));
+        assert!(!is_mapped(start, 1 << 50));
+        assert!(!is_mapped(1 << 44, 1));
     }
 
     #[test]

@@ -88,8 +88,10 @@ extern "C" fn cuMemAddressReserve(
         }
         let alignment = alignment.max(GRANULARITY);
         let attributes = &driver.attributes;
-        let start = reservations::reserve_addresses(attributes, bytes, alignment, hint)?;
-        driver.memory.regions.lock().reserved.insert(start, bytes);
+        let reserved = &mut driver.memory.regions.lock().reserved;
+        let start =
+            reservations::reserve_addresses(attributes, reserved, bytes, alignment, hint)?;
+        reserved.insert(start, bytes);
         address.set(start)
     })
 }
