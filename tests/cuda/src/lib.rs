@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code, reason = "the driver API is a C library")]
 
+use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -41,18 +42,25 @@ pub fn library() {
     assert_eq!(unsafe { cuCtxSetCurrent(context) }, 0);
 }
 
+/// Serves processes at `socket`, until this process ends.
+///
+/// # Panics
+/// If the server cannot start.
+pub fn serve(socket: &Path) {
+    let line = ["serve".as_ref(), "--socket".as_ref(), socket.as_os_str()];
+    let command = Command::parse_from(line);
+    if let Err(failure) = causeway_serve::run(&command.serve) {
+        panic!("the server failed: {}", failure.text());
+    }
+}
+
 fn start() {
     let name = format!("causeway-cuda-tests-{}", std::process::id());
     let folder = std::env::temp_dir().join(name);
     std::fs::create_dir(&folder).expect("a folder for the socket");
     let socket = folder.join("socket");
-    let line = ["serve".as_ref(), "--socket".as_ref(), socket.as_os_str()];
-    let command = Command::parse_from(line);
-    std::thread::spawn(move || {
-        if let Err(failure) = causeway_serve::run(&command.serve) {
-            panic!("the server failed: {}", failure.text());
-        }
-    });
+    let served = socket.clone();
+    std::thread::spawn(move || serve(&served));
     for _ in 0..1000 {
         if socket.exists() {
             break;

@@ -89,8 +89,7 @@ extern "C" fn cuMemAddressReserve(
         let alignment = alignment.max(GRANULARITY);
         let attributes = &driver.attributes;
         let reserved = &mut driver.memory.regions.lock().reserved;
-        let start =
-            reservations::reserve_addresses(attributes, reserved, bytes, alignment, hint)?;
+        let start = reservations::reserve_addresses(attributes, reserved, bytes, alignment, hint)?;
         reserved.insert(start, bytes);
         address.set(start)
     })
