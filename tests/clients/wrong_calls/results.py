@@ -42,6 +42,15 @@ def is_crash(result):
     return result.startswith(("died", "hung"))
 
 
+def changes(known, now):
+    """Prints which results are not those that are known. Returns their number."""
+    changed = [name for name in known.keys() | now.keys() if known.get(name) != now.get(name)]
+    for name in sorted(changed):
+        print(f"changed {name:55} {known.get(name, 'absent'):22} {now.get(name, 'absent')}")
+    print(f"{len(now)} rows, {len(changed)} changed")
+    return len(changed)
+
+
 def compare(theirs, ours, expected):
     """Prints what differs and is not expected. Returns the number of problems."""
     used, problems, crashes, same, explained = set(), [], [], 0, 0
