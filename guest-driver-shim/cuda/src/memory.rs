@@ -37,7 +37,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::boundary::Out;
 use crate::context::Context;
-use crate::driver::{Driver, call_in_context};
+use crate::driver::{Driver, call_in_context, call_unless_faulted};
 use crate::error::{Answer, Code};
 use crate::ring::Number;
 use device::DeviceMemory;
@@ -280,6 +280,7 @@ extern "C" fn cuMemAlloc_v2(address: Out<u64>, bytes: usize) -> u32 {
         if address.is_null() || bytes == 0 {
             return Err(Code::INVALID_VALUE);
         }
+        driver.captures.check_unsafe()?;
         address.set(driver.memory.allocate(driver, context, bytes as u64)?)
     })
 }
@@ -303,7 +304,8 @@ extern "C" fn cuMemAllocPitch_v2(
         if is_wrong || !matches!(element_bytes, 4 | 8 | 16) {
             return Err(Code::INVALID_VALUE);
         }
-        let (distance, bytes) = pitched(width as u64, height as u64).ok_or(Code::OUT_OF_MEMORY)?;
+        driver.captures.check_unsafe()?;
+        let (distance, bytes) = pitched(width as u64, height as u64).ok_or(Code::INVALID_VALUE)?;
         let start = driver.memory.allocate(driver, context, bytes)?;
         pitch.set(distance as usize)?;
         address.set(start)
@@ -312,21 +314,22 @@ extern "C" fn cuMemAllocPitch_v2(
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemFree_v2(address: u64) -> u32 {
-    call_in_context(|driver, _| match address {
-        0 => Ok(()),
-        address => driver.memory.free(driver, address),
+    call_unless_faulted(|driver| {
+        driver.captures.check_unsafe()?;
+        match address {
+            0 => Ok(()),
+            address => driver.memory.free(driver, address),
+        }
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemGetInfo_v2(free: Out<usize>, all: Out<usize>) -> u32 {
     call_in_context(|driver, _| {
-        if free.is_null() || all.is_null() {
-            return Err(Code::INVALID_VALUE);
-        }
         let (free_bytes, all_bytes) = driver.memory.usage(driver);
-        free.set(free_bytes as usize)?;
-        all.set(all_bytes as usize)
+        free.set_if_wanted(free_bytes as usize);
+        all.set_if_wanted(all_bytes as usize);
+        Ok(())
     })
 }
 

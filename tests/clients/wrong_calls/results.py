@@ -24,8 +24,7 @@ def write(file, results, **facts):
         file.write_text(json.dumps({**facts, "rows": results}, indent=1) + "\n")
         return
     lines = "".join(f"{name} {result}\n" for name, result in results.items())
-    file.write_text("# Results of run --results, by row. Made by the program: do not edit.\n"
-                    + lines)
+    file.write_text("# Results of run --results, by row: do not edit.\n" + lines)
 
 
 def expected_differences(file):

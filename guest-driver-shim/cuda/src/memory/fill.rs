@@ -43,9 +43,6 @@ impl Area {
 fn fill(area: Area, element: Element, stream: usize, waits: bool) -> u32 {
     call_in_context(|driver, context| {
         let stream = stream::find(driver, context, stream)?;
-        if waits {
-            driver.captures.check_none_in(context.handle)?;
-        }
         if area.width == 0 || area.height == 0 {
             return Ok(());
         }

@@ -42,12 +42,15 @@ extern "C" fn cuMemHostRegister_v2(address: u64, bytes: usize, flags: u32) -> u3
         if flags & IO_MEMORY != 0 {
             return Err(Code::NOT_SUPPORTED);
         }
-        if driver.memory.guard.contains(address) || !is_mapped(address, bytes as u64) {
+        if driver.memory.guard.contains(address) {
             return Err(Code::INVALID_VALUE);
         }
         let mut regions = driver.memory.regions.lock();
         if regions.overlaps(address, bytes as u64) {
             return Err(Code::HOST_MEMORY_ALREADY_REGISTERED);
+        }
+        if !is_mapped(address, bytes as u64) {
+            return Err(Code::INVALID_VALUE);
         }
         regions.insert(Region {
             bytes: bytes as u64,
@@ -66,8 +69,14 @@ extern "C" fn cuMemHostUnregister(address: u64) -> u32 {
     call_in_context(|driver, _| {
         let is_registered = |region: &Region| matches!(region.backing, Backing::Registered(_));
         let _replacing = REPLACING.lock();
-        let taken = driver.memory.regions.lock().take(address, is_registered);
-        let taken = taken.ok_or(Code::HOST_MEMORY_NOT_REGISTERED)?;
+        let mut regions = driver.memory.regions.lock();
+        let taken = regions.take(address, is_registered);
+        let is_other = address == 0 || regions.find(address).is_some();
+        drop(regions);
+        let taken = taken.ok_or(match is_other {
+            true => Code::INVALID_VALUE,
+            false => Code::HOST_MEMORY_NOT_REGISTERED,
+        })?;
         let drained = driver.ring.drain(driver);
         if let Backing::Registered(Some(replaced)) = taken.backing {
             replaced.undo()?;
