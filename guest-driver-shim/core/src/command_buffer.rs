@@ -115,7 +115,8 @@ impl<'d> CommandBuffer<'d> {
     ///
     /// # Errors
     /// [`SubmitError::ParameterMissing`] if a parameter of the kernel is not set;
-    /// [`SubmitError::Stopped`] if the ring is full and a fault has stopped the command buffer.
+    /// [`SubmitError::Stopped`] if the ring is full and a fault has stopped the command buffer,
+    /// or the device is lost.
     #[inline]
     pub fn launch<const UNITS: usize>(
         &mut self,
@@ -124,9 +125,14 @@ impl<'d> CommandBuffer<'d> {
     ) -> Result<(), SubmitError> {
         let (head, tail_units) = packets::launch(shape, parameters)
             .map_err(|index| SubmitError::ParameterMissing { index })?;
-        let ring = || ring_doorbell(self.object.device, self.doorbell, &mut self.rung);
-        self.producer
-            .push_long(&head, tail_units, |i| parameters.unit(i), ring)
+        loop {
+            let ring = || ring_doorbell(self.object.device, self.doorbell, &mut self.rung);
+            let unit = |index| parameters.unit(index);
+            match self.producer.push_long(&head, tail_units, unit, ring) {
+                Err(SubmitError::Full) => self.check_device()?,
+                written => return written,
+            }
+        }
     }
 
     /// Writes a packet that launches the kernel with the handle `kernel`, with the grid, block and
@@ -135,7 +141,8 @@ impl<'d> CommandBuffer<'d> {
     /// buffer. Waits while the ring is full.
     ///
     /// # Errors
-    /// [`SubmitError::Stopped`] if the ring is full and a fault has stopped the command buffer.
+    /// [`SubmitError::Stopped`] if the ring is full and a fault has stopped the command buffer,
+    /// or the device is lost.
     #[inline]
     pub fn launch_packed(
         &mut self,
@@ -144,9 +151,14 @@ impl<'d> CommandBuffer<'d> {
         block: &[u8],
     ) -> Result<(), SubmitError> {
         let (head, tail_units) = packets::launch_packed(kernel, shape, block.len() as u32);
-        let ring = || ring_doorbell(self.object.device, self.doorbell, &mut self.rung);
-        let unit = |index| packets::unit_of(block, index);
-        self.producer.push_long(&head, tail_units, unit, ring)
+        loop {
+            let ring = || ring_doorbell(self.object.device, self.doorbell, &mut self.rung);
+            let unit = |index| packets::unit_of(block, index);
+            match self.producer.push_long(&head, tail_units, unit, ring) {
+                Err(SubmitError::Full) => self.check_device()?,
+                written => return written,
+            }
+        }
     }
 
     packet_methods!(SubmitError);
@@ -155,7 +167,8 @@ impl<'d> CommandBuffer<'d> {
     /// executes the packets that follow.
     ///
     /// # Errors
-    /// [`SubmitError::Stopped`] if the ring is full and a fault has stopped the command buffer.
+    /// [`SubmitError::Stopped`] if the ring is full and a fault has stopped the command buffer,
+    /// or the device is lost.
     #[inline]
     pub fn acquire(&mut self, fence: &Fence<'d>, value: u64) -> Result<(), SubmitError> {
         let opcode = packet::Opcode::FenceAcquire;
@@ -166,7 +179,8 @@ impl<'d> CommandBuffer<'d> {
     /// space.
     ///
     /// # Errors
-    /// [`SubmitError::Stopped`] if the ring is full and a fault has stopped the command buffer.
+    /// [`SubmitError::Stopped`] if the ring is full and a fault has stopped the command buffer,
+    /// or the device is lost.
     #[inline]
     pub fn replay(&mut self, recording: &Recording<'_>) -> Result<(), SubmitError> {
         self.push(packets::replay(recording.handle()))
@@ -176,11 +190,30 @@ impl<'d> CommandBuffer<'d> {
     /// their own. Waits while the ring is full.
     ///
     /// # Errors
-    /// [`SubmitError::Stopped`] if the ring is full and a fault has stopped the command buffer.
+    /// [`SubmitError::Stopped`] if the ring is full and a fault has stopped the command buffer,
+    /// or the device is lost.
     #[inline]
     pub fn push(&mut self, unit: Unit) -> Result<(), SubmitError> {
-        let ring = || ring_doorbell(self.object.device, self.doorbell, &mut self.rung);
-        self.producer.push_unit(&unit, ring)
+        loop {
+            let ring = || ring_doorbell(self.object.device, self.doorbell, &mut self.rung);
+            match self.producer.push_unit(&unit, ring) {
+                Err(SubmitError::Full) => self.check_device()?,
+                written => return written,
+            }
+        }
+    }
+
+    /// Fails if the device is lost, so that it never makes room: a host that has ended cannot write
+    /// so into the ring. One exit.
+    #[cold]
+    fn check_device(&self) -> Result<(), SubmitError> {
+        match self.object.device.is_lost() {
+            false => Ok(()),
+            true => Err(SubmitError::Stopped {
+                status: Status::DeviceLost,
+                position: self.producer.position(),
+            }),
+        }
     }
 
     /// Makes all packets that were written so far visible to the device, and rings the doorbell if

@@ -271,6 +271,10 @@ pub enum SubmitError {
         /// Position of the packet that caused the fault, in units.
         position: u64,
     },
+    /// The ring is full, and the device has made no room for some time. A
+    /// [`crate::CommandBuffer`] then asks whether the device is lost, and goes on if it is not.
+    #[error("cannot write packets to the command buffer: the device makes no room in its ring")]
+    Full,
     /// The parameters of a launch are not all set.
     #[error(
         "cannot launch the kernel: its parameter {index}, counted from 0, is not set; set it \

@@ -9,6 +9,9 @@ use causeway_protocol::ring::{self, Positions};
 
 use crate::error::SubmitError;
 
+/// Turns of the loop that waits for room before it gives up: some tenths of a second.
+const TURNS: u32 = 1 << 22;
+
 /// A unit of a ring, 64 bytes, as 64-bit words.
 pub type Unit = [u64; UNIT_BYTES / 8];
 
@@ -101,7 +104,8 @@ impl<R: RingMemory> Producer<R> {
     /// doorbell, if the device's consumer sleeps then.
     ///
     /// # Errors
-    /// [`SubmitError::Stopped`] if the ring is full and a fault has stopped the command buffer.
+    /// [`SubmitError::Stopped`] if the ring is full and a fault has stopped the command buffer;
+    /// [`SubmitError::Full`] if the device makes no room. The packet is not written then.
     #[inline]
     pub fn push_unit(&mut self, unit: &Unit, ring: impl FnMut()) -> Result<(), SubmitError> {
         if self.room() == 0 {
@@ -117,7 +121,8 @@ impl<R: RingMemory> Producer<R> {
     /// [`Self::push_unit`] does.
     ///
     /// # Errors
-    /// [`SubmitError::Stopped`] if the ring is full and a fault has stopped the command buffer.
+    /// [`SubmitError::Stopped`] if the ring is full and a fault has stopped the command buffer;
+    /// [`SubmitError::Full`] if the device makes no room. The packet is not written then.
     #[inline]
     pub fn push_long(
         &mut self,
@@ -173,7 +178,7 @@ impl<R: RingMemory> Producer<R> {
         self.room_until.wrapping_sub(self.position)
     }
 
-    /// Spins until `units` units are free. Publishes first: the device may sleep until it sees
+    /// Spins until `units` units are free, for some time. Publishes first: the device may sleep until it sees
     /// them.
     #[cold]
     fn wait_for_room(&mut self, units: u64, mut ring: impl FnMut()) -> Result<(), SubmitError> {
@@ -185,7 +190,7 @@ impl<R: RingMemory> Producer<R> {
         if self.publish() {
             ring();
         }
-        loop {
+        for _ in 0..TURNS {
             self.room_until = self.ring.consumer().wrapping_add(capacity);
             if self.room() >= units {
                 return Ok(());
@@ -195,6 +200,7 @@ impl<R: RingMemory> Producer<R> {
             }
             self.ring.relax();
         }
+        Err(SubmitError::Full)
     }
 }
 
@@ -326,6 +332,17 @@ mod tests {
         }
         assert_eq!(rung, 1, "the sleeping consumer must be woken to make room");
         assert_eq!(producer.ring().units.borrow()[0], [256; 8]);
+    }
+
+    #[test]
+    fn a_device_that_is_gone_ends_the_wait_for_room() {
+        let mut producer = Producer::new(test_ring(false));
+        for _ in 0..256 {
+            producer.push_unit(&[0; 8], || ()).unwrap();
+        }
+        let error = producer.push_unit(&[0; 8], || ()).unwrap_err();
+        assert_eq!(error, SubmitError::Full);
+        assert_eq!(producer.position(), 256, "nothing is written");
     }
 
     #[test]

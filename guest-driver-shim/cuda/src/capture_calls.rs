@@ -69,7 +69,8 @@ extern "C" fn cuStreamEndCapture(stream: usize, graph: Out<usize>) -> u32 {
             return Err(code);
         }
         graph::adopt(driver, &made);
-        graph.set(made.handle)
+        graph.set_if_wanted(made.handle);
+        Ok(())
     })
 }
 

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use parking_lot::Mutex;
 
 use crate::boundary::{In, Out};
+use crate::device;
 use crate::driver::{Driver, call, call_in_context, call_unless_faulted};
 use crate::error::{Answer, Code};
 use crate::handles;
@@ -27,6 +28,12 @@ const FLAGS: u32 = 0xff;
 const SCHEDULING: u32 = 7;
 const SPIN: u32 = 1;
 const BLOCKING_SYNC: u32 = 4;
+/// Most local memory of a thread (CUDA C++ Programming Guide, "Technical Specifications").
+const STACK_BYTES_MAX: usize = 512 << 10;
+/// Most bytes that the L2 cache fetches at a time.
+const FETCH_BYTES_MAX: usize = 128;
+/// Attribute of devices: bytes of L2 cache for accesses that persist.
+const CACHE_BYTES_MAX: u32 = 108;
 /// Priorities of streams: the lowest and the highest.
 pub(crate) const PRIORITIES: (i32, i32) = (0, -5);
 /// The version of the API that `cuCtxGetApiVersion` has told since CUDA 3.2.
@@ -155,6 +162,12 @@ impl Context {
     }
 }
 
+/// Refuses flags of contexts that are unknown, or ask for more than one way to wait.
+fn check_flags(flags: u32) -> Answer {
+    let is_known = flags & !FLAGS == 0 && matches!(flags & SCHEDULING, 0 | 1 | 2 | 4);
+    is_known.then_some(()).ok_or(Code::INVALID_VALUE)
+}
+
 impl Driver {
     /// Returns the index of a device, if there is such a one.
     pub(crate) fn device_of(&self, ordinal: i32) -> Answer<usize> {
@@ -165,9 +178,7 @@ impl Driver {
     }
 
     fn create_context(&self, flags: u32) -> Answer<&'static Context> {
-        if flags & !FLAGS != 0 {
-            return Err(Code::INVALID_VALUE);
-        }
+        check_flags(flags)?;
         Ok(self.contexts.lock().make(false, flags))
     }
 
@@ -209,13 +220,17 @@ extern "C" fn cuCtxCreate_v2(context: Out<usize>, flags: u32, device: i32) -> u3
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxCreate_v3(
     context: Out<usize>,
-    _affinities: usize,
-    affinities: i32,
+    affinities: usize,
+    count: i32,
     flags: u32,
     device: i32,
 ) -> u32 {
-    if affinities != 0 {
-        return Code::NOT_SUPPORTED.0;
+    // A part of the multiprocessors is for clients of MPS alone.
+    if count > 0 {
+        return match affinities {
+            0 => Code::INVALID_VALUE.0,
+            _ => Code::UNSUPPORTED_EXEC_AFFINITY.0,
+        };
     }
     create_current(context, flags, device)
 }
@@ -241,7 +256,7 @@ extern "C" fn cuCtxCreate_v4(
 extern "C" fn cuCtxDestroy_v2(context: usize) -> u32 {
     call(|driver| {
         host_function::refuse_within()?;
-        let found = find(driver, context)?;
+        let found = find_given(driver, context)?;
         if found.is_primary {
             return Err(Code::INVALID_CONTEXT);
         }
@@ -282,7 +297,7 @@ extern "C" fn cuCtxGetCurrent(context: Out<usize>) -> u32 {
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxPushCurrent_v2(context: usize) -> u32 {
     call_unless_faulted(|driver| {
-        let found = find(driver, context)?;
+        let found = find_given(driver, context)?;
         on_stack(|stack| stack.push(found))
     })
 }
@@ -298,7 +313,10 @@ extern "C" fn cuCtxPopCurrent_v2(context: Out<usize>) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxGetDevice(device: Out<i32>) -> u32 {
-    call_in_context(|_, _| device.set(0))
+    call(|driver| {
+        current(driver)?;
+        device.set(0)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -307,6 +325,14 @@ extern "C" fn cuCtxGetDevice_v2(device: Out<i32>, context: usize) -> u32 {
         given_or_current(driver, context)?;
         device.set(0)
     })
+}
+
+/// Returns the context of a handle, which is to be given.
+fn find_given(driver: &Driver, handle: usize) -> Answer<&'static Context> {
+    match handle {
+        0 => Err(Code::INVALID_VALUE),
+        handle => find(driver, handle),
+    }
 }
 
 fn given_or_current(driver: &Driver, context: usize) -> Answer<&'static Context> {
@@ -329,9 +355,7 @@ extern "C" fn cuCtxGetFlags(flags: Out<u32>) -> u32 {
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxSetFlags(flags: u32) -> u32 {
     call_in_context(|_, context| {
-        if flags & !FLAGS != 0 {
-            return Err(Code::INVALID_VALUE);
-        }
+        check_flags(flags)?;
         context.flags.store(flags, Ordering::Relaxed);
         Ok(())
     })
@@ -383,13 +407,29 @@ fn usual_limit(limit: u32) -> Answer<usize> {
         4 => 2048,
         5 => 128,
         6 => 0,
-        _ => return Err(Code::UNSUPPORTED_LIMIT),
+        _ => return Err(Code::INVALID_VALUE),
     })
+}
+
+/// Refuses values that the device cannot have, as an H200 does.
+fn check_limit(driver: &Driver, limit: u32, value: usize) -> Answer {
+    let cache_max = device::attribute(driver, CACHE_BYTES_MAX).unwrap_or(0);
+    let most = match limit {
+        0 => STACK_BYTES_MAX,
+        // Kernels that launch kernels do not wait for them on such devices.
+        3 => return Err(Code::UNSUPPORTED_LIMIT),
+        5 => FETCH_BYTES_MAX,
+        6 => cache_max as usize,
+        7 => return Err(Code::NOT_PERMITTED),
+        _ => usize::MAX,
+    };
+    (value <= most).then_some(()).ok_or(Code::INVALID_VALUE)
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxSetLimit(limit: u32, value: usize) -> u32 {
-    call_in_context(|_, context| {
+    call_in_context(|driver, context| {
+        check_limit(driver, limit, value)?;
         usual_limit(limit)?;
         context.limits.lock().insert(limit, value);
         Ok(())

@@ -14,6 +14,8 @@ use crate::error::{Answer, Code};
 const VERSION: i32 = 13000;
 /// `CU_EXEC_AFFINITY_TYPE_SM_COUNT`, the only type.
 const AFFINITY_TO_MULTIPROCESSORS: u32 = 0;
+/// Attribute of devices: number of multiprocessors.
+const MULTIPROCESSORS: u32 = 16;
 
 /// Returns the value of the attribute `number` of `CUdevice_attribute`; `None` if there is no such
 /// attribute.
@@ -132,6 +134,9 @@ extern "C" fn cuDeviceGetPCIBusId(text: Out<u8>, room: i32, device: i32) -> u32 
         let room = usize::try_from(room).map_err(|_| Code::INVALID_VALUE)?;
         let [domain, bus, device] = driver.facts.pci();
         let id = format!("{domain:04x}:{bus:02x}:{device:02x}.0");
+        if room <= id.len() {
+            return Err(Code::INVALID_VALUE);
+        }
         text.set_text(&id, room).map(drop)
     })
 }
@@ -169,19 +174,27 @@ pub(crate) fn pci_address(text: &str) -> Option<[u32; 3]> {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cuDeviceGetExecAffinitySupport(supported: Out<i32>, kind: u32, device: i32) -> u32 {
+extern "C" fn cuDeviceGetExecAffinitySupport(supported: Out<i32>, _kind: u32, device: i32) -> u32 {
     call(|driver| {
         driver.device_of(device)?;
-        match kind {
-            AFFINITY_TO_MULTIPROCESSORS => supported.set(0),
-            _ => Err(Code::INVALID_VALUE),
-        }
+        // No kind: a part of the multiprocessors is for clients of MPS alone.
+        supported.set(0)
     })
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cuCtxGetExecAffinity(_affinity: Out<u64>, _kind: u32) -> u32 {
-    call_in_context(|_, _| Err(Code::NOT_SUPPORTED))
+extern "C" fn cuCtxGetExecAffinity(affinity: Out<[u32; 2]>, kind: u32) -> u32 {
+    call_in_context(|driver, _| {
+        if affinity.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        if kind != AFFINITY_TO_MULTIPROCESSORS {
+            return Err(Code::UNSUPPORTED_EXEC_AFFINITY);
+        }
+        // Kind and number: a context has all multiprocessors.
+        let all = attribute(driver, MULTIPROCESSORS).unwrap_or(0);
+        affinity.set([AFFINITY_TO_MULTIPROCESSORS, all.cast_unsigned()])
+    })
 }
 
 #[unsafe(no_mangle)]

@@ -21,7 +21,7 @@ use crate::output::Output;
 use crate::process::Process;
 use crate::ring::Ring;
 use crate::session;
-use crate::stream::Streams;
+use crate::stream::{self, Streams};
 
 /// Everything that a process has of CUDA. It stays until the process ends.
 pub(crate) struct Driver {
@@ -76,6 +76,23 @@ pub(crate) fn call_in_context(call: impl FnOnce(&'static Driver, &Context) -> An
         let context = context::current(driver)?;
         driver.check_sticky()?;
         call(driver, context)
+    })
+}
+
+/// Answers a call about a stream. Where no context is current, it works in the stream's: only the
+/// default streams are those of the current context.
+pub(crate) fn call_in_stream(
+    stream: usize,
+    call: impl FnOnce(&'static Driver, &Context) -> Answer,
+) -> u32 {
+    answer(|| {
+        let driver = Driver::get()?;
+        let context = match context::current(driver) {
+            Err(Code::INVALID_CONTEXT) => stream::context_of(driver, stream)?,
+            current => current?,
+        };
+        driver.check_sticky()?;
+        call(driver, &context)
     })
 }
 

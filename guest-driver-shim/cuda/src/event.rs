@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::boundary::Out;
 use crate::capture::Captured;
-use crate::driver::{Driver, call_in_context};
+use crate::driver::{Driver, call_in_context, call_in_stream, call_unless_faulted};
 use crate::error::{Answer, Code};
 use crate::event_words::{EventWords, Word};
 use crate::graph::node::Kind;
@@ -92,6 +92,14 @@ pub(crate) fn find(driver: &Driver, handle: usize) -> Answer<Arc<Event>> {
     found.ok_or(Code::INVALID_HANDLE)
 }
 
+/// Returns the event of a handle, which is to be given.
+pub(crate) fn find_given(driver: &Driver, handle: usize) -> Answer<Arc<Event>> {
+    match handle {
+        0 => Err(Code::INVALID_VALUE),
+        handle => find(driver, handle),
+    }
+}
+
 impl Events {
     /// Forgets the events of a context.
     pub(crate) fn end_of_context(&self, context: usize) {
@@ -133,7 +141,7 @@ extern "C" fn cuEventDestroy_v2(event: usize) -> u32 {
 }
 
 fn record(event: usize, stream: usize, flags: u32) -> u32 {
-    call_in_context(|driver, context| {
+    call_in_stream(stream, |driver, context| {
         if flags & !EXTERNAL != 0 {
             return Err(Code::INVALID_VALUE);
         }
@@ -149,7 +157,7 @@ fn record(event: usize, stream: usize, flags: u32) -> u32 {
                 *event.recorded.lock() = Recorded::In(captured);
                 Ok(())
             }
-            (false, EXTERNAL) => Err(Code::INVALID_VALUE),
+            (false, EXTERNAL) => Err(Code::ILLEGAL_STATE),
             (false, _) => record_now(driver, &event, &stream),
         }
     })
@@ -180,7 +188,7 @@ extern "C" fn cuEventRecordWithFlags(event: usize, stream: usize, flags: u32) ->
 
 #[unsafe(no_mangle)]
 extern "C" fn cuEventQuery(event: usize) -> u32 {
-    call_in_context(|driver, _| {
+    call_unless_faulted(|driver| {
         let number = find(driver, event)?.number()?;
         driver.captures.check_unsafe()?;
         match number {
@@ -205,8 +213,9 @@ extern "C" fn cuEventSynchronize(event: usize) -> u32 {
 #[unsafe(no_mangle)]
 extern "C" fn cuEventElapsedTime(milliseconds: Out<f32>, start: usize, end: usize) -> u32 {
     call_in_context(|driver, _| {
+        // As NVIDIA's driver answers.
         if milliseconds.is_null() {
-            return Err(Code::INVALID_VALUE);
+            return Err(Code::INVALID_HANDLE);
         }
         let (start, end) = (find(driver, start)?, find(driver, end)?);
         // An event that has no time is told before one that has not happened.
@@ -240,7 +249,7 @@ extern "C" fn cuStreamWaitEvent(stream: usize, event: usize, flags: u32) -> u32 
         let event = find(driver, event)?;
         match (event.recorded(), stream.is_capturing()) {
             (_, true) if flags == EXTERNAL => stream.note(Kind::Wait(event)),
-            (_, false) if flags == EXTERNAL => Err(Code::INVALID_VALUE),
+            (_, false) if flags == EXTERNAL => Err(Code::ILLEGAL_STATE),
             (Recorded::Nowhere, _) => Ok(()),
             (Recorded::In(captured), _) => captured.join(&stream),
             (Recorded::At(_), true) => {
@@ -256,8 +265,11 @@ extern "C" fn cuStreamWaitEvent(stream: usize, event: usize, flags: u32) -> u32 
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cuIpcGetEventHandle(_handle: usize, event: usize) -> u32 {
+extern "C" fn cuIpcGetEventHandle(handle: usize, event: usize) -> u32 {
     call_in_context(|driver, _| {
+        if handle == 0 || event == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
         find(driver, event)?;
         Err(Code::NOT_SUPPORTED)
     })

@@ -2,6 +2,7 @@
 //! and "Library Management": `cuKernel…`).
 
 use std::ffi::c_char;
+use std::sync::Arc;
 
 use crate::boundary::Out;
 use crate::device;
@@ -46,6 +47,14 @@ fn check_value(number: u32, value: i32, dynamic_max: i32) -> Answer {
     }
 }
 
+/// Returns the function of a handle, which is to be given.
+pub(crate) fn find_given(driver: &Driver, handle: usize) -> Answer<Arc<Kernel>> {
+    match handle {
+        0 => Err(Code::INVALID_VALUE),
+        handle => kernel::find(driver, handle),
+    }
+}
+
 fn put_parameter(kernel: &Kernel, index: usize, offset: Out<usize>, bytes: Out<usize>) -> Answer {
     let parameter = kernel.layout.get(index).ok_or(Code::INVALID_VALUE)?;
     offset.set(usize::from(parameter.offset))?;
@@ -73,12 +82,12 @@ extern "C" fn cuFuncSetAttribute(function: usize, attribute: u32, value: i32) ->
 
 #[unsafe(no_mangle)]
 extern "C" fn cuFuncGetName(name: Out<*const c_char>, function: usize) -> u32 {
-    call_in_context(|driver, _| name.set(kernel::find(driver, function)?.name()))
+    call_in_context(|driver, _| name.set(find_given(driver, function)?.name()))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuFuncGetModule(module: Out<usize>, function: usize) -> u32 {
-    call_in_context(|driver, _| module.set(kernel::find(driver, function)?.owner.module))
+    call_in_context(|driver, _| module.set(find_given(driver, function)?.owner.module))
 }
 
 #[unsafe(no_mangle)]
@@ -89,7 +98,7 @@ extern "C" fn cuFuncGetParamInfo(
     bytes: Out<usize>,
 ) -> u32 {
     call_in_context(|driver, _| {
-        let kernel = kernel::find(driver, function)?;
+        let kernel = find_given(driver, function)?;
         put_parameter(&kernel, index, offset, bytes)
     })
 }
@@ -133,7 +142,7 @@ extern "C" fn cuKernelGetFunction(function: Out<usize>, kernel: usize) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuKernelGetName(name: Out<*const c_char>, kernel: usize) -> u32 {
-    call_unless_faulted(|driver| name.set(kernel::find(driver, kernel)?.name()))
+    call_unless_faulted(|driver| name.set(find_given(driver, kernel)?.name()))
 }
 
 #[unsafe(no_mangle)]
@@ -152,7 +161,7 @@ extern "C" fn cuKernelGetParamInfo(
     bytes: Out<usize>,
 ) -> u32 {
     call_unless_faulted(|driver| {
-        let kernel = kernel::find(driver, kernel)?;
+        let kernel = find_given(driver, kernel)?;
         put_parameter(&kernel, index, offset, bytes)
     })
 }

@@ -17,6 +17,8 @@ mod option {
     pub(super) const ERROR_BUFFER: u32 = 5;
     pub(super) const ERROR_BYTES: u32 = 6;
     pub(super) const OPTIMIZATION_LEVEL: u32 = 7;
+    /// The last one of CUDA 13.
+    pub(super) const LAST: u32 = 35;
 }
 
 /// Options of a call, at most: there are some 35.
@@ -88,8 +90,13 @@ impl Logs {
                 option::ERROR_BUFFER => logs.error.buffer = value()?,
                 option::INFO_BYTES => (logs.info.room, logs.info.size) = (size()?, Some(slot)),
                 option::ERROR_BYTES => (logs.error.room, logs.error.size) = (size()?, Some(slot)),
-                _ => {}
+                known if known <= option::LAST => {}
+                _ => return Err(Code::INVALID_VALUE),
             }
+        }
+        let lacks_buffer = |log: &Log| log.buffer == 0 && log.room != 0;
+        if lacks_buffer(&logs.info) || lacks_buffer(&logs.error) {
+            return Err(Code::INVALID_VALUE);
         }
         Ok(logs)
     }
@@ -124,7 +131,7 @@ mod tests {
     fn sizes_are_read_and_written_back() {
         let mut info = [b'?'; 16];
         let mut errors = [b'?'; 6];
-        let options = [7, 4, 3, 6, 5, 2, 999];
+        let options = [7, 4, 3, 6, 5, 2, 30];
         let (at_info, at_errors) = (info.as_mut_ptr() as usize, errors.as_mut_ptr() as usize);
         // The upper half of a size is not part of it.
         let mut values = [4, 16, at_info, 6 | 0xee << 32, at_errors, usize::MAX, 5];

@@ -13,7 +13,7 @@ use causeway_protocol::packet::LaunchShape;
 
 use crate::boundary::In;
 use crate::context::Context;
-use crate::driver::{Driver, call_in_context};
+use crate::driver::{Driver, call_in_context, call_in_stream};
 use crate::error::{Answer, Code};
 use crate::kernel::{self, Kernel};
 use crate::occupancy;
@@ -148,7 +148,7 @@ extern "C" fn cuLaunchKernel(
         parameters,
         extra,
     };
-    call_in_context(|driver, context| launch(driver, context, request))
+    call_in_stream(stream, |driver, context| launch(driver, context, request))
 }
 
 #[unsafe(no_mangle)]

@@ -83,6 +83,17 @@ fn create(
     into.set(handle)
 }
 
+/// Refuses options of libraries that are unknown.
+fn check_options(options: In<u32>, count: u32) -> Answer {
+    if options.is_null() {
+        return Ok(());
+    }
+    (0..count as usize).try_for_each(|index| match options.get_at(index)? {
+        0 | 1 => Ok(()),
+        _ => Err(Code::INVALID_VALUE),
+    })
+}
+
 /// Options of libraries say how long the caller keeps the image, and where its own tables are:
 /// neither matters to a library that copies the image.
 #[unsafe(no_mangle)]
@@ -92,12 +103,13 @@ extern "C" fn cuLibraryLoadData(
     options: In<u32>,
     values: Out<usize>,
     count: u32,
-    _library_options: In<u32>,
+    library_options: In<u32>,
     _library_values: In<usize>,
-    _library_count: u32,
+    library_count: u32,
 ) -> u32 {
     call_unless_faulted(|driver| {
         let logs = Logs::of(count, options, values)?;
+        check_options(library_options, library_count)?;
         create(driver, library, |target| image::at(code, target), &logs)
     })
 }
@@ -109,12 +121,13 @@ extern "C" fn cuLibraryLoadFromFile(
     options: In<u32>,
     values: Out<usize>,
     count: u32,
-    _library_options: In<u32>,
+    library_options: In<u32>,
     _library_values: In<usize>,
-    _library_count: u32,
+    library_count: u32,
 ) -> u32 {
     call_unless_faulted(|driver| {
         let logs = Logs::of(count, options, values)?;
+        check_options(library_options, library_count)?;
         let bytes = read_file(file)?;
         let image = |target: &Target| image::of(&&bytes[..], target);
         create(driver, library, image, &logs)

@@ -16,8 +16,10 @@ const NOT_FOUND: u32 = 1;
 /// `CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT`
 const TOO_OLD: u32 = 2;
 
-/// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`. Smaller flags ask for other versions.
+/// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`
 const PER_THREAD: u64 = 2;
+/// This one and `CU_GET_PROC_ADDRESS_LEGACY_STREAM`.
+const FLAGS: u64 = 3;
 
 /// Returns the newest version of `name` that CUDA had in `version`. The version for per-thread
 /// default streams is preferred if `is_per_thread`, and never chosen otherwise. Fails with the
@@ -34,8 +36,8 @@ fn find(name: &str, version: u32, is_per_thread: bool) -> Result<&'static Symbol
     found.ok_or(if known { TOO_OLD } else { NOT_FOUND })
 }
 
-/// Finds a function. What is not found leaves a null pointer. NVIDIA documents success for that
-/// case, but its driver answers `NOT_FOUND`, on which programs rely.
+/// Finds a function. What is not found leaves a null pointer, and is a success if the caller gets
+/// the reason: so does NVIDIA's driver.
 #[unsafe(no_mangle)]
 extern "C" fn cuGetProcAddress_v2(
     name: Text,
@@ -48,21 +50,18 @@ extern "C" fn cuGetProcAddress_v2(
         function.set(0)?;
         status.set_if_wanted(NOT_FOUND);
         let name = name.bytes()?;
-        let version = u32::try_from(version).map_err(|_| Code::INVALID_VALUE)?;
-        if name.is_empty() || flags > PER_THREAD || version > NEWEST {
+        let version = u32::try_from(version).unwrap_or(0);
+        if flags > FLAGS || version > NEWEST {
             return Err(Code::INVALID_VALUE);
         }
         // Another encoding is no function's name.
-        let name = std::str::from_utf8(&name).map_err(|_| Code::NOT_FOUND)?;
-        match find(name, version, flags == PER_THREAD) {
+        let name = std::str::from_utf8(&name).unwrap_or_default();
+        match find(name, version, flags & PER_THREAD != 0) {
             Ok(symbol) => {
                 status.set_if_wanted(FOUND);
                 function.set(symbol.address())
             }
-            Err(why) => {
-                status.set_if_wanted(why);
-                Err(Code::NOT_FOUND)
-            }
+            Err(why) => status.set(why).map_err(|_| Code::NOT_FOUND),
         }
     })
 }

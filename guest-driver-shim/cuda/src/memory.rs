@@ -38,7 +38,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::boundary::Out;
 use crate::context::Context;
-use crate::driver::{Driver, call_in_context};
+use crate::driver::{Driver, call_in_context, call_unless_faulted};
 use crate::error::{Answer, Code};
 use crate::ring::Number;
 use device::DeviceMemory;
@@ -58,6 +58,8 @@ const ALIGNMENT: u64 = 256;
 const PITCH_ALIGNMENT: u64 = 512;
 /// Addresses from here on are none of a process: modules have variables there.
 const PROCESS_END: u64 = 1 << 47;
+/// Nothing has addresses from here on.
+const VARIABLES_END: u64 = PROCESS_END + (1 << 43);
 /// How long a figure of the device's memory is told again without asking the device.
 const USAGE_AGE: Duration = Duration::from_millis(10);
 
@@ -112,7 +114,7 @@ impl Memory {
         let end = address.checked_add(bytes).ok_or(Code::INVALID_VALUE)?;
         let regions = self.regions.lock();
         let Some((start, region)) = regions.find(address) else {
-            return self.place_unknown(&regions, address);
+            return self.place_unknown(&regions, address, end);
         };
         if !regions.covers(address, bytes) {
             // Other memory of the program may follow on the last page.
@@ -134,8 +136,21 @@ impl Memory {
         }
     }
 
-    fn place_unknown(&self, regions: &Regions, address: u64) -> Answer<Place> {
-        if address == 0 || self.guard.contains(address) || regions.is_reserved(address) {
+    /// Finds out what the rows of a copy are, which begin and end with a range: one allocation, or
+    /// memory of the process.
+    fn place_rows(&self, address: u64, bytes: u64) -> Answer<Place> {
+        let first = self.place(address, bytes)?;
+        if let Place::Cpu(_) = first
+            && let Place::Gpu { host: None, .. } = self.place(address + (bytes - 1), 1)?
+        {
+            return Err(Code::INVALID_VALUE);
+        }
+        Ok(first)
+    }
+
+    fn place_unknown(&self, regions: &Regions, address: u64, end: u64) -> Answer<Place> {
+        let is_nobodys = address == 0 || end > VARIABLES_END;
+        if is_nobodys || self.guard.contains(address) || regions.is_reserved(address) {
             return Err(Code::INVALID_VALUE);
         }
         match address >= PROCESS_END {
@@ -273,6 +288,7 @@ extern "C" fn cuMemAlloc_v2(address: Out<u64>, bytes: usize) -> u32 {
         if address.is_null() || bytes == 0 {
             return Err(Code::INVALID_VALUE);
         }
+        driver.captures.check_unsafe()?;
         address.set(driver.memory.allocate(driver, context, bytes as u64)?)
     })
 }
@@ -296,7 +312,8 @@ extern "C" fn cuMemAllocPitch_v2(
         if is_wrong || !matches!(element_bytes, 4 | 8 | 16) {
             return Err(Code::INVALID_VALUE);
         }
-        let (distance, bytes) = pitched(width as u64, height as u64).ok_or(Code::OUT_OF_MEMORY)?;
+        driver.captures.check_unsafe()?;
+        let (distance, bytes) = pitched(width as u64, height as u64).ok_or(Code::INVALID_VALUE)?;
         let start = driver.memory.allocate(driver, context, bytes)?;
         pitch.set(distance as usize)?;
         address.set(start)
@@ -305,21 +322,22 @@ extern "C" fn cuMemAllocPitch_v2(
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemFree_v2(address: u64) -> u32 {
-    call_in_context(|driver, _| match address {
-        0 => Ok(()),
-        address => driver.memory.free(driver, address),
+    call_unless_faulted(|driver| {
+        driver.captures.check_unsafe()?;
+        match address {
+            0 => Ok(()),
+            address => driver.memory.free(driver, address),
+        }
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemGetInfo_v2(free: Out<usize>, all: Out<usize>) -> u32 {
     call_in_context(|driver, _| {
-        if free.is_null() || all.is_null() {
-            return Err(Code::INVALID_VALUE);
-        }
         let (free_bytes, all_bytes) = driver.memory.usage(driver);
-        free.set(free_bytes as usize)?;
-        all.set(all_bytes as usize)
+        free.set_if_wanted(free_bytes as usize);
+        all.set_if_wanted(all_bytes as usize);
+        Ok(())
     })
 }
 

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::boundary::{In, Out, Text};
 use crate::context::Context;
-use crate::driver::{Driver, call, call_in_context};
+use crate::driver::{Driver, call, call_in_context, call_unless_faulted};
 use crate::error::{Answer, Code};
 use crate::handles::{self, Handles};
 use crate::image::{self, Image, Target};
@@ -180,6 +180,7 @@ extern "C" fn cuModuleUnload(module: usize) -> u32 {
             // It ends with its library.
             return Err(Code::NOT_PERMITTED);
         }
+        driver.captures.check_unsafe()?;
         unload(driver, &module);
         Ok(())
     })
@@ -195,7 +196,7 @@ extern "C" fn cuModuleGetLoadingMode(mode: Out<u32>) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuModuleGetFunction(function: Out<usize>, module: usize, name: Text) -> u32 {
-    call_in_context(|driver, _| {
+    call_unless_faulted(|driver| {
         let name = name.get()?;
         if function.is_null() || name.is_empty() {
             return Err(Code::INVALID_VALUE);

@@ -11,6 +11,7 @@ use crate::boundary::{In, Out};
 use crate::device;
 use crate::driver::{Driver, call_in_context};
 use crate::error::{Answer, Code};
+use crate::function;
 use crate::kernel::{self, Kernel, attribute};
 use crate::structures::LaunchConfiguration;
 
@@ -309,7 +310,8 @@ extern "C" fn cuOccupancyMaxPotentialClusterSize(
     configuration: In<LaunchConfiguration>,
 ) -> u32 {
     call_in_context(|driver, _| {
-        kernel::find(driver, function)?.check_shape(shape_of(&configuration.get()?))?;
+        let kernel = function::find_given(driver, function)?;
+        kernel.check_shape(shape_of(&configuration.get()?))?;
         size.set(1)
     })
 }
@@ -322,7 +324,7 @@ extern "C" fn cuOccupancyMaxActiveClusters(
 ) -> u32 {
     call_in_context(|driver, _| {
         let given = configuration.get()?;
-        let kernel = kernel::find(driver, function)?;
+        let kernel = function::find_given(driver, function)?;
         crate::launch::check_attributes(&given)?;
         kernel.check_shape(shape_of(&given))?;
         let blocks = resident_blocks(driver, &kernel, shape_of(&given))?;

@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 
 use crate::boundary::Out;
 use crate::capture::Membership;
-use crate::context::{Context, PRIORITIES};
-use crate::driver::{Driver, call_in_context};
+use crate::context::{self, Context, PRIORITIES};
+use crate::driver::{Driver, call_in_context, call_in_stream};
 use crate::error::{Answer, Code};
 use crate::graph::node::Kind;
 use crate::handles::{self, Handles};
@@ -79,6 +79,13 @@ pub(crate) fn find_default(context: &Context, handle: usize) -> Option<&Arc<Stre
 pub(crate) fn find_created(driver: &Driver, handle: usize) -> Answer<Arc<Stream>> {
     let found = driver.streams.lock().table.get(handle);
     found.ok_or(Code::INVALID_HANDLE)
+}
+
+/// Returns the context of a stream that is no default stream.
+#[cold]
+pub(crate) fn context_of(driver: &Driver, handle: usize) -> Answer<&'static Context> {
+    let found = driver.streams.lock().table.get(handle);
+    context::find(driver, found.ok_or(Code::INVALID_CONTEXT)?.context)
 }
 
 impl Stream {
@@ -279,7 +286,7 @@ extern "C" fn cuStreamDestroy_v2(stream: usize) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamSynchronize(stream: usize) -> u32 {
-    call_in_context(|driver, context| {
+    call_in_stream(stream, |driver, context| {
         let stream = find(driver, context, stream)?;
         driver.ring.wait(driver, stream.last_to_wait_for(driver)?)
     })
@@ -287,7 +294,7 @@ extern "C" fn cuStreamSynchronize(stream: usize) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamQuery(stream: usize) -> u32 {
-    call_in_context(|driver, context| {
+    call_in_stream(stream, |driver, context| {
         let stream = find(driver, context, stream)?;
         let number = stream.last_to_wait_for(driver)?;
         match driver.ring.is_done(driver, number)? {
@@ -316,7 +323,7 @@ extern "C" fn cuStreamGetCtx(stream: usize, context: Out<usize>) -> u32 {
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamGetCtx_v2(stream: usize, context: Out<usize>, green: Out<usize>) -> u32 {
     call_in_context(|driver, current| {
-        context.set(find(driver, current, stream)?.context)?;
+        context.set_if_wanted(find(driver, current, stream)?.context);
         green.set_if_wanted(0);
         Ok(())
     })

@@ -3,14 +3,20 @@
 use std::collections::BTreeMap;
 
 use crate::boundary::{In, Out};
-use crate::driver::call_in_context;
+use crate::device;
+use crate::driver::{Driver, call_in_context};
 use crate::error::{Answer, Code};
 use crate::stream::{self, Stream};
 
+const WINDOW: u32 = 1;
 const SYNCHRONIZATION_POLICY: u32 = 3;
 const PRIORITY: u32 = 8;
 /// Window of persisting accesses, synchronization policy, priority, domain map and domain.
-const KNOWN: [u32; 5] = [1, SYNCHRONIZATION_POLICY, PRIORITY, 9, 10];
+const KNOWN: [u32; 5] = [WINDOW, SYNCHRONIZATION_POLICY, PRIORITY, 9, 10];
+/// Attribute of devices: most bytes of a window.
+const WINDOW_BYTES_MAX: u32 = 109;
+/// `CU_ACCESS_PROPERTY_PERSISTING`
+const PERSISTING: u32 = 2;
 /// Bytes of `CUstreamAttrValue`.
 const VALUE_BYTES: usize = 64;
 
@@ -24,6 +30,27 @@ fn check(attribute: u32) -> Answer {
         true => Ok(()),
         false => Err(Code::INVALID_VALUE),
     }
+}
+
+/// Refuses values that an attribute cannot have.
+fn check_value(driver: &Driver, attribute: u32, value: &Value) -> Answer {
+    let word = |at: usize| [value[at], value[at + 1], value[at + 2], value[at + 3]];
+    let bytes = u64::from_ne_bytes(std::array::from_fn(|index| value[8 + index]));
+    let is_fine = match attribute {
+        // Automatic, spin, yield, block.
+        SYNCHRONIZATION_POLICY => matches!(u32::from_ne_bytes(word(0)), 1..=4),
+        // Address, bytes, ratio, and properties of hits and misses, which do not persist.
+        WINDOW => {
+            let bytes_max = device::attribute(driver, WINDOW_BYTES_MAX).unwrap_or(0);
+            // A device without windows takes them, and they have no effect.
+            let bytes_max = if bytes_max == 0 { i32::MAX } else { bytes_max };
+            bytes <= u64::from(bytes_max.cast_unsigned())
+                && (0.0..=1.0).contains(&f32::from_ne_bytes(word(16)))
+                && u32::from_ne_bytes(word(24)) != PERSISTING
+        }
+        _ => true,
+    };
+    is_fine.then_some(()).ok_or(Code::INVALID_VALUE)
 }
 
 fn get(stream: &Stream, attribute: u32) -> Value {
@@ -60,6 +87,7 @@ extern "C" fn cuStreamSetAttribute(stream: usize, attribute: u32, value: In<Valu
         check(attribute)?;
         let stream = stream::find(driver, context, stream)?;
         let value = value.get()?;
+        check_value(driver, attribute, &value)?;
         if attribute == PRIORITY {
             stream.set_priority(i32::from_ne_bytes([value[0], value[1], value[2], value[3]]));
             return Ok(());

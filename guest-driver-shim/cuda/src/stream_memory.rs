@@ -38,7 +38,7 @@ pub(crate) fn read(
     operations: In<BatchOperation>,
     flags: u32,
 ) -> Answer<Vec<BatchOperation>> {
-    if flags != 0 || count == 0 || count > OPERATIONS_MAX {
+    if flags != 0 || count > OPERATIONS_MAX {
         return Err(Code::INVALID_VALUE);
     }
     operations.list(count as usize)

@@ -88,6 +88,18 @@ pub fn is_on_gpu() -> bool {
     !is_on_software() && !name.contains("stand-in")
 }
 
+/// Serves processes at `socket`, until this process ends.
+///
+/// # Panics
+/// If the server cannot start.
+pub fn serve_at(socket: &Path) {
+    let line = ["serve".as_ref(), "--socket".as_ref(), socket.as_os_str()];
+    let command = Command::parse_from(line);
+    if let Err(failure) = causeway_serve::run(&command.serve) {
+        panic!("the server failed: {}", failure.text());
+    }
+}
+
 /// Starts the server, and initializes nothing. Returns the folder of the socket, which is to be
 /// removed. A process calls this or [`library`], once.
 ///
@@ -116,13 +128,8 @@ pub fn serve() -> PathBuf {
 
 /// Starts a server on the software engine in this process.
 fn serve_within(socket: &Path) {
-    let line = ["serve".as_ref(), "--socket".as_ref(), socket.as_os_str()];
-    let command = Command::parse_from(line);
-    std::thread::spawn(move || {
-        if let Err(failure) = causeway_serve::run(&command.serve) {
-            panic!("the server failed: {}", failure.text());
-        }
-    });
+    let socket = socket.to_path_buf();
+    std::thread::spawn(move || serve_at(&socket));
 }
 
 /// Starts a server on the back end `gpu` as a process that ends with this one.

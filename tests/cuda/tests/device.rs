@@ -100,7 +100,7 @@ fn wrong_calls_get_their_codes() {
         assert_eq!(value, 0);
         assert_eq!(cuDeviceCanAccessPeer(&mut value, 0, 1), 101);
         assert_eq!(cuDeviceGetP2PAttribute(&mut value, 1, 0, 0), 101);
-        assert_eq!(cuDeviceGetP2PAttribute(&mut value, 99, 0, 0), 1);
+        assert_eq!(cuDeviceGetP2PAttribute(&mut value, 99, 0, 0), 101);
         assert_eq!(cuCtxEnablePeerAccess(0x1234, 0), 201);
     }
 }

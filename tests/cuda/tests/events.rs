@@ -8,6 +8,7 @@ use causeway_cuda_tests::library;
 
 const INVALID_VALUE: u32 = 1;
 const INVALID_HANDLE: u32 = 400;
+const ILLEGAL_STATE: u32 = 401;
 const NOT_READY: u32 = 600;
 const NOT_SUPPORTED: u32 = 801;
 const DISABLE_TIMING: u32 = 2;
@@ -115,7 +116,7 @@ fn an_event_that_was_not_recorded_has_happened_and_has_no_time() {
         assert_eq!(cuEventSynchronize(untimed), 0);
         assert_eq!(elapsed(timed, untimed), Err(INVALID_HANDLE));
         let null = std::ptr::null_mut();
-        assert_eq!(cuEventElapsedTime(null, timed, timed), INVALID_VALUE);
+        assert_eq!(cuEventElapsedTime(null, timed, timed), INVALID_HANDLE);
     }
 }
 
@@ -138,7 +139,7 @@ fn wrong_events_are_refused() {
         assert_eq!(cuEventRecordWithFlags(made, stream, 2), INVALID_VALUE);
         assert_eq!(
             cuEventRecordWithFlags(made, stream, 1),
-            INVALID_VALUE,
+            ILLEGAL_STATE,
             "only in a capture"
         );
         assert_eq!(cuEventDestroy_v2(gone), 0);

@@ -306,9 +306,10 @@ fn attributes_of_launches_are_read() {
         (vec![], 0),
         (vec![(4, [1, 1, 1]), (6, [1, 0, 0]), (8, [2, 0, 0])], 0),
         (vec![(2, [1, 0, 0])], 0),
-        (vec![(4, [2, 1, 1])], NOT_SUPPORTED),
-        (vec![(4, [0, 1, 1])], INVALID_VALUE),
-        (vec![(999, [0; 3])], NOT_SUPPORTED),
+        (vec![(4, [0, 1, 1])], INVALID_CLUSTER_SIZE),
+        (vec![(4, [64, 1, 1])], INVALID_CLUSTER_SIZE),
+        (vec![(7, [0; 3])], NOT_SUPPORTED),
+        (vec![(999, [0; 3])], INVALID_VALUE),
     ] {
         assert_eq!(launch_with(bounded, &attributes), result, "{attributes:?}");
     }

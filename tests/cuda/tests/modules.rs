@@ -57,8 +57,11 @@ fn functions_are_found_by_name() {
         cuModuleGetFunction(nothing(), module, c"add".as_ptr()),
         INVALID_VALUE
     );
-    let none = cuModuleGetGlobal_v2(nothing(), nothing(), module, c"none".as_ptr());
+    let mut bytes = 0;
+    let none = cuModuleGetGlobal_v2(nothing(), &raw mut bytes, module, c"none".as_ptr());
     assert_eq!(none, NOT_FOUND);
+    let none = cuModuleGetGlobal_v2(nothing(), nothing(), module, c"none".as_ptr());
+    assert_eq!(none, INVALID_VALUE);
     assert_eq!(cuModuleUnload(module), 0);
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::FLAGS;
+use super::check_flags;
 use crate::boundary::Out;
 use crate::driver::{call, call_unless_faulted};
 use crate::error::Code;
@@ -83,9 +83,7 @@ extern "C" fn cuDevicePrimaryCtxGetState(device: i32, flags: Out<u32>, active: O
 extern "C" fn cuDevicePrimaryCtxSetFlags_v2(device: i32, flags: u32) -> u32 {
     call(|driver| {
         driver.device_of(device)?;
-        if flags & !FLAGS != 0 {
-            return Err(Code::INVALID_VALUE);
-        }
+        check_flags(flags)?;
         let mut contexts = driver.contexts.lock();
         contexts.primary_flags = flags;
         if let Some(primary) = &contexts.primary {

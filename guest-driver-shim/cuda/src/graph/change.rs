@@ -3,7 +3,7 @@
 
 use crate::boundary::{In, Out};
 use crate::driver::{Driver, call_in_context};
-use crate::error::{Answer, Code};
+use crate::error::Answer;
 use crate::event;
 use crate::graph;
 use crate::graph::create::{of_batch, of_copy, of_fill, of_first};
@@ -93,7 +93,7 @@ extern "C" fn cuGraphExecEventRecordNodeSetEvent(
     event: usize,
 ) -> u32 {
     change(executable, node, |driver| {
-        event::find(driver, event).map(Kind::Record)
+        event::find_given(driver, event).map(Kind::Record)
     })
 }
 
@@ -104,7 +104,7 @@ extern "C" fn cuGraphExecEventWaitNodeSetEvent(
     event: usize,
 ) -> u32 {
     change(executable, node, |driver| {
-        event::find(driver, event).map(Kind::Wait)
+        event::find_given(driver, event).map(Kind::Wait)
     })
 }
 
@@ -124,11 +124,8 @@ extern "C" fn cuGraphExecChildGraphNodeSetParams(
 #[unsafe(no_mangle)]
 extern "C" fn cuGraphNodeSetEnabled(executable: usize, node: usize, is_enabled: u32) -> u32 {
     call_in_context(|driver, _| {
-        if is_enabled > 1 {
-            return Err(Code::INVALID_VALUE);
-        }
         let executable = find(driver, executable)?;
-        *executable.plan.lock().step(node)?.switch()? = is_enabled == 1;
+        *executable.plan.lock().step(node)?.switch()? = is_enabled != 0;
         Ok(())
     })
 }

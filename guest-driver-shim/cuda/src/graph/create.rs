@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::boundary::{In, Out};
-use crate::driver::{Driver, call_in_context};
+use crate::driver::{Driver, call, call_in_context};
 use crate::error::{Answer, Code};
 use crate::graph::node::Kind;
 use crate::graph::{self, Graph};
@@ -12,7 +12,7 @@ use crate::{event, memory, stream_memory};
 
 #[unsafe(no_mangle)]
 extern "C" fn cuGraphCreate(graph: Out<usize>, flags: u32) -> u32 {
-    call_in_context(|driver, _| {
+    call(|driver| {
         if graph.is_null() || flags != 0 {
             return Err(Code::INVALID_VALUE);
         }
@@ -126,9 +126,9 @@ nodes! {
         |driver, given| of_batch(driver, given.get()?);
     cuGraphAddEmptyNode() = |_| Ok(Kind::Empty);
     cuGraphAddEventRecordNode(event: usize) =
-        |driver, event| event::find(driver, event).map(Kind::Record);
+        |driver, event| event::find_given(driver, event).map(Kind::Record);
     cuGraphAddEventWaitNode(event: usize) =
-        |driver, event| event::find(driver, event).map(Kind::Wait);
+        |driver, event| event::find_given(driver, event).map(Kind::Wait);
     cuGraphAddChildGraphNode(child: usize) =
         |driver, child| Ok(Kind::Child(graph::find(driver, child)?.duplicate(true)));
 }

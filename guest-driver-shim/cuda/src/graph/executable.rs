@@ -39,7 +39,8 @@ fn check_flags(flags: u64) -> Answer {
         flags if flags & !(FLAGS | DEVICE_LAUNCH) != 0 => Err(Code::INVALID_VALUE),
         // The device cannot free memory of the graph.
         flags if flags & NO_DEVICE_LAUNCH == NO_DEVICE_LAUNCH => Err(Code::INVALID_VALUE),
-        flags if flags & DEVICE_LAUNCH != 0 => Err(Code::NOT_SUPPORTED),
+        // No node can be launched by the device.
+        flags if flags & DEVICE_LAUNCH != 0 => Err(Code::INVALID_VALUE),
         _ => Ok(()),
     }
 }
@@ -164,11 +165,8 @@ extern "C" fn cuGraphExecUpdate_v2(
     result: Out<UpdateResult>,
 ) -> u32 {
     call_in_context(|driver, _| {
-        if result.is_null() {
-            return Err(Code::INVALID_VALUE);
-        }
         let found = update_result(&update(driver, executable, graph)?);
-        result.set(found)?;
+        result.set_if_wanted(found);
         answer_of(&found)
     })
 }

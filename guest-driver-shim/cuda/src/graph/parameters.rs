@@ -164,7 +164,9 @@ extern "C" fn cuGraphEventRecordNodeGetEvent(node: usize, event: Out<usize>) -> 
 
 #[unsafe(no_mangle)]
 extern "C" fn cuGraphEventRecordNodeSetEvent(node: usize, event: usize) -> u32 {
-    set(node, |driver| event::find(driver, event).map(Kind::Record))
+    set(node, |driver| {
+        event::find_given(driver, event).map(Kind::Record)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -177,7 +179,9 @@ extern "C" fn cuGraphEventWaitNodeGetEvent(node: usize, event: Out<usize>) -> u3
 
 #[unsafe(no_mangle)]
 extern "C" fn cuGraphEventWaitNodeSetEvent(node: usize, event: usize) -> u32 {
-    set(node, |driver| event::find(driver, event).map(Kind::Wait))
+    set(node, |driver| {
+        event::find_given(driver, event).map(Kind::Wait)
+    })
 }
 
 #[unsafe(no_mangle)]

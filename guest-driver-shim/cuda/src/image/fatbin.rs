@@ -114,7 +114,7 @@ impl Target {
 /// Returns the length of a container in bytes; `None` if its header is malformed.
 pub(super) fn bytes(source: &impl Source) -> Option<u64> {
     let (header, entries) = (u16_at(source, 6)?, u64_at(source, 8)?);
-    if !source.starts_with(MAGIC) || header < HEADER_BYTES {
+    if !source.starts_with(MAGIC) || u16_at(source, 4)? != 1 || header < HEADER_BYTES {
         return None;
     }
     let bytes = entries.checked_add(u64::from(header))?;

@@ -10,9 +10,6 @@ use crate::stream;
 
 fn copy(shape: Shape, direction: Direction, stream: usize, waits: bool) -> u32 {
     call_in_context(|driver, context| {
-        if waits {
-            driver.captures.check_none_in(context.handle)?;
-        }
         let stream = stream::find(driver, context, stream)?;
         transfer::copy(driver, &stream, shape, direction, waits)
     })
@@ -55,8 +52,12 @@ fn copy_between(
     stream: usize,
 ) -> u32 {
     call_in_context(|driver, context| {
-        context::find(driver, to_context)?;
-        context::find(driver, from_context)?;
+        // All contexts share one address space. None given is the current one.
+        for given in [to_context, from_context] {
+            if given != 0 {
+                context::find(driver, given)?;
+            }
+        }
         let stream = stream::find(driver, context, stream)?;
         let shape = Shape::linear(destination, source, bytes as u64);
         transfer::copy(driver, &stream, shape, Direction::DeviceToDevice, false)
@@ -96,19 +97,23 @@ extern "C" fn cuMemcpyPeerAsync(
 fn copy_batch(
     [destinations, sources, sizes]: [In<u64>; 3],
     count: usize,
+    attributes_count: usize,
     fail_index: Option<Out<usize>>,
     stream: usize,
 ) -> u32 {
     call_in_context(|driver, context| {
         // The default streams take no batches.
-        if count == 0 || stream <= 2 {
+        if count == 0 || stream <= 2 || !(1..=count).contains(&attributes_count) {
             return Err(Code::INVALID_VALUE);
         }
         let stream = stream::find(driver, context, stream)?;
         for index in 0..count {
             let (to, from) = (destinations.get_at(index)?, sources.get_at(index)?);
             let shape = Shape::linear(to, from, sizes.get_at(index)?);
-            let copied = transfer::copy(driver, &stream, shape, Direction::Any, false);
+            let copied = match shape.is_empty() {
+                true => Err(Code::INVALID_VALUE),
+                false => transfer::copy(driver, &stream, shape, Direction::Any, false),
+            };
             if let (Err(_), Some(failed)) = (copied, fail_index) {
                 failed.set_if_wanted(index);
             }
@@ -126,12 +131,12 @@ extern "C" fn cuMemcpyBatchAsync(
     count: usize,
     _attributes: usize,
     _attribute_indices: usize,
-    _attributes_count: usize,
+    attributes_count: usize,
     fail_index: Out<usize>,
     stream: usize,
 ) -> u32 {
     let lists = [destinations, sources, sizes];
-    copy_batch(lists, count, Some(fail_index), stream)
+    copy_batch(lists, count, attributes_count, Some(fail_index), stream)
 }
 
 #[unsafe(no_mangle)]
@@ -142,8 +147,9 @@ extern "C" fn cuMemcpyBatchAsync_v2(
     count: usize,
     _attributes: usize,
     _attribute_indices: usize,
-    _attributes_count: usize,
+    attributes_count: usize,
     stream: usize,
 ) -> u32 {
-    copy_batch([destinations, sources, sizes], count, None, stream)
+    let lists = [destinations, sources, sizes];
+    copy_batch(lists, count, attributes_count, None, stream)
 }

@@ -43,9 +43,6 @@ impl Area {
 fn fill(area: Area, element: Element, stream: usize, waits: bool) -> u32 {
     call_in_context(|driver, context| {
         let stream = stream::find(driver, context, stream)?;
-        if waits {
-            driver.captures.check_none_in(context.handle)?;
-        }
         if area.width == 0 || area.height == 0 {
             return Ok(());
         }
@@ -98,7 +95,7 @@ fn check(driver: &Driver, area: Area, element: Element) -> Answer<bool> {
     let element_bytes = u64::from(element.bytes);
     let row_bytes = area.width.checked_mul(element_bytes).ok_or(wrong)?;
     let rows = area.pitch.checked_mul(area.height - 1).ok_or(wrong)?;
-    let last = area.start.checked_add(rows).ok_or(wrong)?;
+    let bytes = rows.checked_add(row_bytes).ok_or(wrong)?;
     // One row has no next one.
     let pitch = if area.height > 1 {
         area.pitch
@@ -110,8 +107,7 @@ fn check(driver: &Driver, area: Area, element: Element) -> Answer<bool> {
     if !is_aligned || overlaps {
         return Err(wrong);
     }
-    driver.memory.place(last, row_bytes)?;
-    match driver.memory.place(area.start, row_bytes)? {
+    match driver.memory.place(area.start, bytes)? {
         Place::Gpu { host, .. } => Ok(host.is_some()),
         Place::Cpu(_) => Err(wrong),
     }

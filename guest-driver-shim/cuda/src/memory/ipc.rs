@@ -99,7 +99,7 @@ fn open(driver: &Driver, handle: &MemoryHandle, context: usize) -> Answer<u64> {
 #[unsafe(no_mangle)]
 extern "C" fn cuIpcOpenMemHandle_v2(address: Out<u64>, handle: MemoryHandle, flags: u32) -> u32 {
     call_in_context(|driver, context| {
-        if address.is_null() || flags & !PEER_ACCESS != 0 {
+        if address.is_null() || flags != PEER_ACCESS {
             return Err(Code::INVALID_VALUE);
         }
         address.set(open(driver, &handle, context.handle)?)

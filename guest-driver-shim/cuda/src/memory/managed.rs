@@ -107,6 +107,7 @@ extern "C" fn cuMemAllocManaged(address: Out<u64>, bytes: usize, flags: u32) -> 
         if address.is_null() || bytes == 0 || !matches!(flags, 1 | 2) {
             return Err(Code::INVALID_VALUE);
         }
+        driver.captures.check_unsafe()?;
         let mut host = driver.memory.host.lock();
         let piece = host.allocate(bytes as u64)?;
         if piece.gpu != piece.host {
@@ -178,16 +179,19 @@ extern "C" fn cuMemAdvise_v2(address: u64, bytes: usize, advice: u32, location: 
 /// Work of all streams is in one order, so that memory that is attached to one of them needs
 /// nothing.
 #[unsafe(no_mangle)]
-extern "C" fn cuStreamAttachMemAsync(
-    stream: usize,
-    address: u64,
-    _bytes: usize,
-    flags: u32,
-) -> u32 {
+extern "C" fn cuStreamAttachMemAsync(stream: usize, address: u64, bytes: usize, flags: u32) -> u32 {
     call_in_context(|driver, context| {
-        stream::find(driver, context, stream)?;
-        // Global, host, or this stream alone.
-        if !matches!(flags, 1 | 2 | 4) {
+        let found = stream::find(driver, context, stream)?;
+        found.check_not_capturing()?;
+        // Global, host, or this stream alone, which is no default stream then.
+        if !matches!(flags, 1 | 2 | 4) || flags == 4 && stream <= 1 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let regions = driver.memory.regions.lock();
+        let region = regions.find(address).map(|(_, region)| region.bytes);
+        drop(regions);
+        // All of an allocation, for which 0 stands.
+        if bytes != 0 && region != Some(bytes as u64) {
             return Err(Code::INVALID_VALUE);
         }
         with_advice(driver, address, 1, |_| Ok(()))
@@ -198,7 +202,7 @@ extern "C" fn cuStreamAttachMemAsync(
 extern "C" fn cuMemPrefetchAsync(address: u64, bytes: usize, device: i32, stream: usize) -> u32 {
     call_in_context(|driver, context| {
         let target = Target::of_number(driver, device)?;
-        stream::find(driver, context, stream)?;
+        stream::find(driver, context, stream)?.check_not_capturing()?;
         with_advice(driver, address, bytes, |known| {
             known.prefetched = Some(target);
             Ok(())
@@ -272,6 +276,9 @@ extern "C" fn cuMemRangeGetAttributes(
     bytes: usize,
 ) -> u32 {
     call_in_context(|driver, _| {
+        if count == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
         with_advice(driver, address, bytes, |known| {
             (0..count).try_for_each(|index| {
                 let (into, room) = (data.get_at(index)?, data_bytes.get_at(index)?);

@@ -14,8 +14,12 @@ const USUAL_FLAGS: u32 = 3;
 
 fn allocate(into: Out<u64>, bytes: usize, flags: u32) -> u32 {
     call_in_context(|driver, context| {
-        if into.is_null() || bytes == 0 || flags & !FLAGS != 0 {
+        if into.is_null() || flags & !FLAGS != 0 {
             return Err(Code::INVALID_VALUE);
+        }
+        driver.captures.check_unsafe()?;
+        if bytes == 0 {
+            return into.set(0);
         }
         let piece = driver.memory.host.lock().allocate(bytes as u64)?;
         let region = Region {
@@ -43,6 +47,10 @@ extern "C" fn cuMemAllocHost_v2(into: Out<u64>, bytes: usize) -> u32 {
 #[unsafe(no_mangle)]
 extern "C" fn cuMemFreeHost(address: u64) -> u32 {
     call_in_context(|driver, _| {
+        driver.captures.check_unsafe()?;
+        if address == 0 {
+            return Ok(());
+        }
         let is_allocated = |region: &Region| matches!(region.backing, Backing::Host(_));
         let taken = driver.memory.regions.lock().take(address, is_allocated);
         let taken = taken.ok_or(Code::INVALID_VALUE)?;

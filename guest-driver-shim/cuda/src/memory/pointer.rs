@@ -2,7 +2,8 @@
 
 use super::regions::{Backing, Region, Regions};
 use crate::boundary::{In, Out};
-use crate::driver::call_in_context;
+use crate::context;
+use crate::driver::{call, call_in_context};
 use crate::error::{Answer, Code};
 
 /// `CU_DEVICE_INVALID`
@@ -82,7 +83,11 @@ fn unknown(attribute: u32) -> Answer<Value> {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuPointerGetAttribute(data: usize, attribute: u32, address: u64) -> u32 {
-    call_in_context(|driver, _| {
+    call(|driver| {
+        // Neither a context nor work without faults is wanted, only that there has been a context.
+        if matches!(context::current(driver), Err(Code::INVALID_CONTEXT)) {
+            return Err(Code::INVALID_VALUE);
+        }
         let regions = driver.memory.regions.lock();
         value(&regions, attribute, address)?.put(data)
     })
@@ -96,6 +101,9 @@ extern "C" fn cuPointerGetAttributes(
     address: u64,
 ) -> u32 {
     call_in_context(|driver, _| {
+        if count == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
         let regions = driver.memory.regions.lock();
         (0..count as usize).try_for_each(|index| {
             let attribute = attributes.get_at(index)?;

@@ -103,13 +103,13 @@ fn allocate(
     stream: usize,
 ) -> Answer<u64> {
     let stream = stream::find(driver, context, stream)?;
+    driver.memory.pools.lock().get(pool)?;
     if bytes == 0 {
-        return Err(Code::INVALID_VALUE);
+        return Ok(0);
     }
     if stream.is_capturing() {
         return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
     }
-    driver.memory.pools.lock().get(pool)?;
     let bytes = bytes as u64;
     let piece = driver
         .memory
@@ -163,7 +163,10 @@ extern "C" fn cuMemFreeAsync(address: u64, stream: usize) -> u32 {
         if stream.is_capturing() {
             return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
         }
-        driver.memory.free(driver, address)
+        match address {
+            0 => Ok(()),
+            address => driver.memory.free(driver, address),
+        }
     })
 }
 
@@ -175,10 +178,17 @@ extern "C" fn cuMemPoolCreate(into: Out<usize>, properties: In<PoolProperties>) 
         if into.is_null() || given.kind != 1 {
             return Err(Code::INVALID_VALUE);
         }
-        if given.handle_types != 0 || given.location.kind != 1 {
+        // A file and a fabric handle are known, and not supported.
+        if !matches!(given.handle_types, 0 | 1 | 8) {
+            return Err(Code::INVALID_VALUE);
+        }
+        let is_here = given.location.kind == 1 && given.location.id == 0;
+        if !is_here || given.rest.iter().any(|byte| *byte != 0) {
+            return Err(Code::INVALID_VALUE);
+        }
+        if given.handle_types != 0 {
             return Err(Code::NOT_SUPPORTED);
         }
-        driver.device_of(given.location.id)?;
         into.set(driver.memory.pools.lock().add(false))
     })
 }
@@ -241,11 +251,15 @@ extern "C" fn cuMemPoolSetAccess(
         driver.memory.pools.lock().get(pool)?;
         (0..count).try_for_each(|index| {
             let AccessDescription { location, flags } = descriptions.get_at(index)?;
-            check_device(driver, location)?;
+            if location.kind != 1 {
+                return Err(Code::NOT_SUPPORTED);
+            }
+            driver.device_of(location.id)?;
             match flags {
                 3 => Ok(()),
                 // A device cannot lose the memory of its own pools.
-                _ => Err(Code::INVALID_DEVICE),
+                0 => Err(Code::INVALID_DEVICE),
+                _ => Err(Code::INVALID_VALUE),
             }
         })
     })
@@ -255,16 +269,16 @@ extern "C" fn cuMemPoolSetAccess(
 extern "C" fn cuMemPoolGetAccess(flags: Out<u32>, pool: usize, location: In<Location>) -> u32 {
     call_unless_faulted(|driver| {
         driver.memory.pools.lock().get(pool)?;
-        check_device(driver, location.get()?)?;
-        flags.set(3)
+        match location.get()? {
+            Location { kind: 1, id: 0 } => flags.set(3),
+            _ => Err(Code::INVALID_VALUE),
+        }
     })
 }
 
-fn check_device(driver: &Driver, location: Location) -> Answer {
-    match location.kind {
-        1 => driver.device_of(location.id).map(drop),
-        _ => Err(Code::INVALID_VALUE),
-    }
+/// Refuses another device than the one. Pools call it an invalid value.
+fn check_device(device: i32) -> Answer {
+    (device == 0).then_some(()).ok_or(Code::INVALID_VALUE)
 }
 
 #[unsafe(no_mangle)]
@@ -278,7 +292,7 @@ extern "C" fn cuDeviceGetDefaultMemPool(pool: Out<usize>, device: i32) -> u32 {
 #[unsafe(no_mangle)]
 extern "C" fn cuDeviceGetMemPool(pool: Out<usize>, device: i32) -> u32 {
     call_unless_faulted(|driver| {
-        driver.device_of(device)?;
+        check_device(device)?;
         pool.set(driver.memory.pools.lock().current_pool())
     })
 }
@@ -286,7 +300,7 @@ extern "C" fn cuDeviceGetMemPool(pool: Out<usize>, device: i32) -> u32 {
 #[unsafe(no_mangle)]
 extern "C" fn cuDeviceSetMemPool(device: i32, pool: usize) -> u32 {
     call_unless_faulted(|driver| {
-        driver.device_of(device)?;
+        check_device(device)?;
         let mut pools = driver.memory.pools.lock();
         pools.get(pool)?;
         pools.current = pool;

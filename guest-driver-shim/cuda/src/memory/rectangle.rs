@@ -20,11 +20,12 @@ fn side(given: CopySide, shape: (u64, u64, u64)) -> Answer<Side> {
         1 => given.host,
         2 | 4 => given.device,
         // There are no arrays.
-        3 => return Err(Code::NOT_SUPPORTED),
+        3 if given.array != 0 => return Err(Code::NOT_SUPPORTED),
         _ => return Err(Code::INVALID_VALUE),
     };
     let pitch = match given.pitch {
-        0 if height <= 1 && given.height <= 1 => width,
+        // Rows follow each other.
+        0 => width,
         pitch => pitch,
     };
     let rows = match given.height {
@@ -40,7 +41,7 @@ fn side(given: CopySide, shape: (u64, u64, u64)) -> Answer<Side> {
         .and_then(|at| at.checked_add(to_slice));
     let start = start.and_then(|at| at.checked_add(given.x_bytes));
     let too_narrow = height > 1 && given.x_bytes.checked_add(width).ok_or(wrong)? > pitch;
-    if given.lod != 0 || too_narrow || base == 0 {
+    if too_narrow || base == 0 {
         return Err(wrong);
     }
     Ok(Side {
@@ -74,9 +75,6 @@ pub(crate) fn copy_work(driver: &Driver, given: &Copy3d) -> Answer<Work> {
 fn copy_box(parameters: In<Copy3d>, stream: usize, waits: bool) -> u32 {
     call_in_context(|driver, context| {
         let given = parameters.get()?;
-        if waits {
-            driver.captures.check_none_in(context.handle)?;
-        }
         let stream = stream::find(driver, context, stream)?;
         let extent = (given.width_bytes, given.height, given.depth);
         if extent.0 == 0 || extent.1 == 0 || extent.2 == 0 {
@@ -211,6 +209,7 @@ mod tests {
         assert_eq!(refusal(unknown), wrong);
         let array = CopySide {
             memory_type: 3,
+            array: 16,
             ..given(64, 10)
         };
         assert_eq!(refusal(array), Some(Code::NOT_SUPPORTED));

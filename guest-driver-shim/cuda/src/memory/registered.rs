@@ -49,6 +49,9 @@ extern "C" fn cuMemHostRegister_v2(address: u64, bytes: usize, flags: u32) -> u3
         if regions.overlaps(address, bytes as u64) {
             return Err(Code::HOST_MEMORY_ALREADY_REGISTERED);
         }
+        if !is_mapped(address, bytes as u64) {
+            return Err(Code::INVALID_VALUE);
+        }
         regions.insert(Region {
             bytes: bytes as u64,
             gpu: None,
@@ -66,14 +69,29 @@ extern "C" fn cuMemHostUnregister(address: u64) -> u32 {
     call_in_context(|driver, _| {
         let is_registered = |region: &Region| matches!(region.backing, Backing::Registered(_));
         let _replacing = REPLACING.lock();
-        let taken = driver.memory.regions.lock().take(address, is_registered);
-        let taken = taken.ok_or(Code::HOST_MEMORY_NOT_REGISTERED)?;
+        let mut regions = driver.memory.regions.lock();
+        let taken = regions.take(address, is_registered);
+        let is_other = address == 0 || regions.find(address).is_some();
+        drop(regions);
+        let taken = taken.ok_or(match is_other {
+            true => Code::INVALID_VALUE,
+            false => Code::HOST_MEMORY_NOT_REGISTERED,
+        })?;
         let drained = driver.ring.drain(driver);
         if let Backing::Registered(Some(replaced)) = taken.backing {
             replaced.undo()?;
         }
         drained
     })
+}
+
+/// Returns whether the process has all pages of a range.
+fn is_mapped(address: u64, bytes: u64) -> bool {
+    let start = address - address % PAGE_BYTES;
+    let length = (address - start + bytes) as usize;
+    // SAFETY: this starts to write pages of files back, and changes no memory. It fails if a page
+    // is not mapped (msync(2)).
+    unsafe { libc::msync(start as *mut _, length, libc::MS_ASYNC) == 0 }
 }
 
 /// Returns the GPU's address of a registered region, which begins at `start`. Puts host memory of
@@ -237,6 +255,15 @@ mod tests {
         ] {
             assert!(!is_private_memory(MAPS, start, bytes), "{start:#x}");
         }
+    }
+
+    #[test]
+    fn pages_that_the_process_lacks_are_found() {
+        let bytes = [0_u8; 100];
+        let start = bytes.as_ptr() as u64;
+        assert!(is_mapped(start, 100));
+        assert!(!is_mapped(start, 1 << 50));
+        assert!(!is_mapped(1 << 44, 1));
     }
 
     #[test]

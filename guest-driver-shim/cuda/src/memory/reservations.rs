@@ -1,5 +1,6 @@
 //! Addresses of the process that are kept from it, because the GPU uses them.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 
@@ -59,9 +60,11 @@ pub(super) fn check_multiples(values: &[u64]) -> Answer {
     is_fine.then_some(()).ok_or(Code::INVALID_VALUE)
 }
 
-/// Reserves addresses of the device: at `hint` if that is free, else in the upper half of them.
+/// Reserves addresses of the device: at `hint` if that is free, else in the upper half of them,
+/// behind a reservation of `known` (start and bytes) or where the kernel of the host finds room.
 pub(super) fn reserve_addresses(
     attributes: &Attributes,
+    known: &BTreeMap<u64, u64>,
     bytes: u64,
     alignment: u64,
     hint: u64,
@@ -79,6 +82,18 @@ pub(super) fn reserve_addresses(
         }
     }
     let middle = attributes.va_base + attributes.va_bytes / 2;
+    let ends = known.iter().map(|(start, bytes)| start + bytes);
+    for start in std::iter::once(middle).chain(ends) {
+        let start = start.next_multiple_of(alignment);
+        if start < middle || !is_inside(start) || known.contains_key(&start) {
+            continue;
+        }
+        match reserve(start, bytes, libc::MAP_FIXED_NOREPLACE) {
+            Ok(found) if found == start => return Ok(start),
+            Ok(found) => release(found, bytes),
+            Err(_) => {}
+        }
+    }
     let with_slack = bytes.checked_add(alignment).ok_or(Code::OUT_OF_MEMORY)?;
     let found = reserve(middle, with_slack, 0).map_err(|_| Code::OUT_OF_MEMORY)?;
     let aligned = found.next_multiple_of(alignment);

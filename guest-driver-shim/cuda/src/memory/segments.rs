@@ -97,9 +97,14 @@ impl Shape {
         Some(self)
     }
 
-    /// Returns first and last row.
-    pub(super) fn ends(&self) -> [Segment; 2] {
-        [self.row(0, 0), self.row(self.height - 1, self.depth - 1)]
+    /// Returns where the rows of each side begin, and the bytes from there to the end of the last
+    /// row: of the destination, then of the source.
+    pub(super) fn spans(&self) -> [(u64, u64); 2] {
+        let (first, last) = (self.row(0, 0), self.row(self.height - 1, self.depth - 1));
+        [
+            (first.to, last.to - first.to + self.width),
+            (first.from, last.from - first.from + self.width),
+        ]
     }
 
     fn row(&self, y: u64, z: u64) -> Segment {
@@ -196,7 +201,7 @@ mod tests {
     fn rows_that_follow_each_other_become_one() {
         let dense = shape([8, 8], [32, 32], [8, 4, 2]).checked().unwrap();
         assert_eq!(dense.rows().count(), 1);
-        assert_eq!(dense.ends()[0].bytes, 64);
+        assert_eq!(dense.spans(), [(0x1000, 64), (0x10_1000, 64)]);
         let slices = shape([8, 8], [32, 64], [8, 4, 2]).checked().unwrap();
         assert_eq!(
             slices.rows().map(|row| row.bytes).collect::<Vec<_>>(),
@@ -205,6 +210,7 @@ mod tests {
         let rows = shape([8, 16], [32, 64], [8, 4, 2]).checked().unwrap();
         let starts: Vec<_> = rows.rows().map(|row| row.from - 0x10_1000).collect();
         assert_eq!(starts, [0, 16, 32, 48, 64, 80, 96, 112]);
+        assert_eq!(rows.spans(), [(0x1000, 64), (0x10_1000, 120)]);
     }
 
     #[test]

@@ -50,17 +50,10 @@ pub(super) fn copy(
         return Ok(());
     }
     let shape = shape.checked().ok_or(Code::INVALID_VALUE)?;
-    let [first, last] = shape.ends();
-    let place = |at, bytes| driver.memory.place(at, bytes);
-    let (to, from) = (
-        place(first.to, first.bytes)?,
-        place(first.from, first.bytes)?,
-    );
+    let [to, from] = shape.spans();
+    let place = |(start, bytes)| driver.memory.place_rows(start, bytes);
+    let (to, from) = (place(to)?, place(from)?);
     direction.check(to, from)?;
-    if first != last {
-        place(last.to, last.bytes)?;
-        place(last.from, last.bytes)?;
-    }
     let is_direct = matches!((to, from), (Place::Gpu { .. }, Place::Gpu { .. }));
     if stream.is_capturing() && (waits || !is_direct) {
         return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
@@ -87,14 +80,12 @@ pub(super) fn copy(
 /// that only the CPU reaches is not supported there.
 pub(super) fn work_of(driver: &Driver, shape: Shape, direction: Direction) -> Answer<Work> {
     let shape = shape.checked().ok_or(Code::INVALID_VALUE)?;
-    let [first, last] = shape.ends();
-    for end in [first, last] {
-        let to = driver.memory.place(end.to, end.bytes)?;
-        let from = driver.memory.place(end.from, end.bytes)?;
-        direction.check(to, from)?;
-        if !matches!((to, from), (Place::Gpu { .. }, Place::Gpu { .. })) {
-            return Err(Code::NOT_SUPPORTED);
-        }
+    let [to, from] = shape.spans();
+    let place = |(start, bytes)| driver.memory.place_rows(start, bytes);
+    let (to, from) = (place(to)?, place(from)?);
+    direction.check(to, from)?;
+    if !matches!((to, from), (Place::Gpu { .. }, Place::Gpu { .. })) {
+        return Err(Code::NOT_SUPPORTED);
     }
     let mut parts = Vec::new();
     for row in shape.rows() {

@@ -12,6 +12,8 @@ use crate::driver::{Driver, call_unless_faulted};
 use crate::error::{Answer, Code};
 use crate::structures::{AccessDescription, Location};
 
+/// Addresses have 47 bits.
+const ALIGNMENT_MAX: u64 = 1 << 46;
 /// `CU_MEM_LOCATION_TYPE_DEVICE`
 const DEVICE: i32 = 1;
 
@@ -83,13 +85,15 @@ extern "C" fn cuMemAddressReserve(
         let (bytes, alignment) = (bytes as u64, alignment as u64);
         check_multiples(&[bytes])?;
         let is_aligned = alignment == 0 || alignment.is_power_of_two();
+        let is_aligned = is_aligned && alignment <= ALIGNMENT_MAX;
         if address.is_null() || bytes == 0 || !is_aligned || flags != 0 {
             return Err(Code::INVALID_VALUE);
         }
         let alignment = alignment.max(GRANULARITY);
         let attributes = &driver.attributes;
-        let start = reservations::reserve_addresses(attributes, bytes, alignment, hint)?;
-        driver.memory.regions.lock().reserved.insert(start, bytes);
+        let reserved = &mut driver.memory.regions.lock().reserved;
+        let start = reservations::reserve_addresses(attributes, reserved, bytes, alignment, hint)?;
+        reserved.insert(start, bytes);
         address.set(start)
     })
 }
@@ -113,16 +117,19 @@ extern "C" fn cuMemAddressFree(address: u64, bytes: usize) -> u32 {
 extern "C" fn cuMemMap(address: u64, bytes: usize, offset: usize, handle: u64, flags: u64) -> u32 {
     call_unless_faulted(|driver| {
         let bytes = bytes as u64;
-        check_multiples(&[address, bytes])?;
-        // An offset other than 0 is for a later version of the API.
-        if bytes == 0 || offset != 0 || flags != 0 {
+        check_multiples(&[address])?;
+        if bytes == 0 || flags != 0 {
             return Err(Code::INVALID_VALUE);
         }
         let mut regions = driver.memory.regions.lock();
         let physical = regions.physicals.get(handle)?;
+        // An offset other than 0 is for a later version of the API.
+        if offset != 0 || bytes > physical.bytes || check_multiples(&[bytes]).is_err() {
+            return Err(Code::NOT_SUPPORTED);
+        }
         let (start, reserved) = regions.reservation(address).ok_or(Code::INVALID_VALUE)?;
         let is_inside = bytes <= reserved - (address - start);
-        if bytes > physical.bytes || !is_inside || regions.overlaps(address, bytes) {
+        if !is_inside || regions.overlaps(address, bytes) {
             return Err(Code::INVALID_VALUE);
         }
         regions.insert_mapping(
@@ -196,7 +203,10 @@ extern "C" fn cuMemSetAccess(
         let AccessDescription { location, flags } = descriptions.get()?;
         let access = rights(flags)?;
         match location {
-            Location { kind: DEVICE, id } => driver.device_of(id)?,
+            Location {
+                kind: DEVICE,
+                id: 0,
+            } => {}
             Location { kind: 2..=4, .. } => return Err(Code::NOT_SUPPORTED),
             _ => return Err(Code::INVALID_VALUE),
         };
@@ -222,7 +232,7 @@ extern "C" fn cuMemGetAccess(flags: Out<u64>, location: In<Location>, address: u
     call_unless_faulted(|driver| {
         let location = location.get()?;
         if location.kind != DEVICE {
-            return Err(Code::INVALID_VALUE);
+            return Err(Code::INVALID_DEVICE);
         }
         driver.device_of(location.id)?;
         let regions = driver.memory.regions.lock();

@@ -97,6 +97,9 @@ const fn ptx_version(cuda: i32) -> (u32, u32) {
 pub(crate) fn read_file(name: Text) -> Answer<Vec<u8>> {
     use std::os::unix::ffi::OsStringExt as _;
     let name = std::ffi::OsString::from_vec(name.bytes()?);
+    if name.is_empty() {
+        return Err(Code::INVALID_VALUE);
+    }
     let size = std::fs::metadata(&name).map_err(|_| Code::FILE_NOT_FOUND)?;
     if size.len() > BYTES_MAX {
         return Err(Code::OUT_OF_MEMORY);

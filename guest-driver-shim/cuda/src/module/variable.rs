@@ -15,6 +15,9 @@ pub(crate) fn find(
     bytes: Out<usize>,
 ) -> Answer {
     let name = name.get()?;
+    if address.is_null() && bytes.is_null() {
+        return Err(Code::INVALID_VALUE);
+    }
     let (at, size) = variable(&module.loaded, &name)?;
     if module.loaded.note(at) {
         memory::note_module_range(driver, at, size);
