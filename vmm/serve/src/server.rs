@@ -330,7 +330,8 @@ impl Server {
             Ok(served) => {
                 self.served.push(served);
                 if self.spares.kept != 0 {
-                    self.refill_at = Some(Instant::now() + REFILL);
+                    let soon = Instant::now() + REFILL;
+                    self.refill_at.get_or_insert(soon);
                 }
             }
             Err(why) => {

@@ -1,6 +1,7 @@
 //! An initramfs that is being filled with files of the host.
 
 use std::ffi::OsStr;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use causeway_embedded_libcuda::IMAGE as LIBCUDA;
@@ -8,6 +9,7 @@ use causeway_init::LIBRARIES;
 
 use crate::INIT;
 use crate::archive::Archive;
+use crate::executable::is_for_guests;
 use crate::guest_path::GuestPath;
 use crate::libraries::{Search, collect};
 use crate::links::Links;
@@ -116,6 +118,14 @@ impl Contents {
         }
         if let Some(linker) = &links.interpreter {
             let file = self.read("dynamic linker", linker)?;
+            // The program names it, and must not get at other files of the host in this way.
+            if !is_for_guests(&file.content) {
+                return Err(WorkloadError::Read {
+                    what: "dynamic linker",
+                    path: linker.clone(),
+                    source: io::Error::other("it is not an ELF file with code for x86-64"),
+                });
+            }
             self.place_library(linker, file)?;
         }
         // The folder of the file itself counts for its lists of folders, not that of a link to it.

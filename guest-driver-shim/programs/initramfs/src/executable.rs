@@ -141,9 +141,14 @@ pub fn check_program(image: &[u8]) -> Result<Links, ProgramError> {
     Ok(links)
 }
 
-/// Returns whether a file begins as an ELF file for x86-64 does: dynamic linkers pass over others.
+/// Returns whether a file begins as an ELF file with code for x86-64 does: dynamic linkers pass over
+/// others. A core dump, which has data of the host, is none.
 pub(crate) fn is_for_guests(image: &[u8]) -> bool {
-    image.starts_with(b"\x7fELF") && image.len() >= 64 && check_architecture(image).is_ok()
+    let has_code = matches!(image.get(16..18), Some([2 | 3, 0]));
+    image.starts_with(b"\x7fELF")
+        && image.len() >= 64
+        && has_code
+        && check_architecture(image).is_ok()
 }
 
 /// Returns whether the ELF file `image` is a program for Linux, by what such programs alone have: a
@@ -255,6 +260,34 @@ mod tests {
             message.contains("needs libgcc_s.so.1, libc.so.6"),
             "{message}"
         );
+    }
+
+    /// Linux starts the first linker that a program names. Another file of the host must not come
+    /// with the program because a further header names it.
+    #[test]
+    fn the_first_linker_counts_and_core_dumps_are_not_for_guests() {
+        let mut image = std::fs::read("/proc/self/exe").unwrap();
+        let linker = check_program(&image).unwrap().interpreter;
+        let headers =
+            usize::try_from(u64::from_le_bytes(image[32..40].try_into().unwrap())).unwrap();
+        let count = usize::from(u16::from_le_bytes([image[56], image[57]]));
+        let types: Vec<_> = (0..count).map(|index| headers + 56 * index).collect();
+        let is = |image: &[u8], at: usize, kind: u32| image[at..at + 4] == kind.to_le_bytes();
+        let notes = object::elf::PT_GNU_STACK.0;
+        let spare = *types.iter().find(|at| is(&image, **at, notes)).unwrap();
+        // The second one names the end of the first one's path.
+        let first = types
+            .iter()
+            .find(|at| is(&image, **at, object::elf::PT_INTERP.0));
+        let mut second = image[*first.unwrap()..][..56].to_vec();
+        second[8] += 1;
+        second[32] -= 1;
+        image[spare..spare + 56].copy_from_slice(&second);
+        assert_eq!(check_program(&image).unwrap().interpreter, linker);
+
+        assert!(is_for_guests(&image));
+        image[16] = 4;
+        assert!(!is_for_guests(&image));
     }
 
     #[test]

@@ -61,7 +61,8 @@ impl Links {
         image: &[u8],
     ) -> Result<(), Error> {
         if let Some(path) = segment.interpreter(LittleEndian, image)? {
-            self.interpreter = Some(text(path).into());
+            // Linux takes the first.
+            self.interpreter.get_or_insert_with(|| text(path).into());
         }
         let entries = segment.dynamic(LittleEndian, image)?.unwrap_or_default();
         let value = |tag| {

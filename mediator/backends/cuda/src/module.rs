@@ -19,8 +19,8 @@ use crate::space::mapping::Mapping;
 use crate::space::state::SpaceState;
 use crate::support::{Attribute, Support};
 
-/// Most local memory that all threads of the GPU may have together, as a part of the GPU's memory,
-/// and in bytes where that is more: the driver takes it when a kernel is launched,
+/// Most local memory that all threads of the GPU may have together: this part of the GPU's memory,
+/// but not more than guests may allocate, or these bytes where that is more: the driver takes it when a kernel is launched,
 /// and no quota counts it.
 const LOCAL_SHARE: u64 = 32;
 const LOCAL_BYTES: u64 = 1 << 30;
@@ -153,7 +153,8 @@ impl CudaKernel {
         let support = &body.state.gpu.support;
         let local_bytes = ask(attribute::LOCAL_BYTES)?;
         let memory_bytes = body.state.gpu.device.memory_bytes()?;
-        let local_bytes_max = (memory_bytes / LOCAL_SHARE).max(LOCAL_BYTES);
+        let share = (memory_bytes / LOCAL_SHARE).min(body.state.gpu.memory_bytes);
+        let local_bytes_max = share.max(LOCAL_BYTES);
         check_local(
             name,
             local_bytes,

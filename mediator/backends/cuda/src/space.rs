@@ -28,6 +28,9 @@ use state::SpaceState;
 /// How long a submission may take the driver before a thread that unmaps device memory goes on
 /// without it.
 const SUBMISSION_PATIENCE: Duration = Duration::from_millis(100);
+/// Most mappings that stay for work under way after the guest has unmapped them: its quota counts
+/// them no more.
+const DEFERRED_MAX: usize = 4096;
 
 /// An address space of a session, as the mediator uses it.
 pub(crate) struct CudaSpace {
@@ -63,7 +66,16 @@ impl Space for CudaSpace {
         access: Access,
     ) -> Result<u64, BackendError> {
         self.state.check_poison()?;
-        let SpaceState { gpu, table, .. } = &*self.state;
+        let SpaceState {
+            gpu,
+            table,
+            deferred,
+            ..
+        } = &*self.state;
+        if deferred.count() >= DEFERRED_MAX {
+            let text = "map memory while work under way holds thousands of former mappings";
+            return Err(refused(Status::NoMemory, text));
+        }
         let is_free = |va| table.is_free(va, bytes);
         let range = (offset, bytes);
         let (va, mapping) = Mapping::new(gpu, is_free, wanted, memory, range, access)?;

@@ -1,9 +1,11 @@
 //! Descriptions of tensors, which the driver computes and the GPU reads.
 
 use causeway_mediator::backend::TensorMapAnswer;
-use causeway_protocol::message::{EncodeTensorMap, TENSOR_MAP_BYTES, TensorMapKind};
+use causeway_protocol::message::{
+    EncodeTensorMap, TENSOR_MAP_BYTES, TENSOR_RANK_MAX, TensorMapKind,
+};
 
-use super::{Context, CudaError};
+use super::{Context, CudaError, code};
 
 /// A description, aligned as the driver wants it.
 #[repr(C, align(64))]
@@ -18,6 +20,14 @@ pub(crate) fn encode(
     kind: TensorMapKind,
     request: &EncodeTensorMap,
 ) -> Result<TensorMapAnswer, CudaError> {
+    let ranks = match kind {
+        TensorMapKind::Tiled => 1..=TENSOR_RANK_MAX,
+        TensorMapKind::Im2col => 3..=TENSOR_RANK_MAX,
+        TensorMapKind::Replace => 0..=TENSOR_RANK_MAX,
+    };
+    if !ranks.contains(&(request.rank as usize)) {
+        return Ok((code::CUDA_ERROR_INVALID_VALUE, [0; TENSOR_MAP_BYTES]));
+    }
     let driver = context.enter()?;
     // Arrays of its own, each as long as the driver may read: it reads as many words as `rank`,
     // which is at most 5, says.
