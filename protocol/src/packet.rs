@@ -6,6 +6,8 @@
 //! [`Opcode::FenceAcquire`] and [`Opcode::Replay`]. Packets of one command buffer are executed in
 //! order; between command buffers, order is made with fences.
 
+mod rectangle;
+
 use crate::wire::{structures, wire_enum};
 
 /// Size of a unit of a ring in bytes. A packet has a whole number of units.
@@ -15,6 +17,11 @@ pub const PARAMETER_BYTES_MAX: usize = 4096;
 /// Length in units of the longest launch packet, which has [`PARAMETER_BYTES_MAX`] bytes of
 /// parameters. Only no-op packets can be longer.
 pub const UNITS_MAX: u32 = (UNIT_BYTES + PARAMETER_BYTES_MAX) as u32 / UNIT_BYTES as u32;
+/// Maximum distance between two rows of a rectangle in bytes.
+pub const PITCH_MAX: u32 = i32::MAX as u32;
+/// Maximum number of rows that one packet copies or fills, so that no packet takes much longer than
+/// a copy of the same range of addresses.
+pub const ROWS_MAX: u64 = 1 << 20;
 
 macro_rules! packets {
     ($(
@@ -60,6 +67,10 @@ packets! {
     Timestamp = 7, "timestamp", Fence;
     /// Execute all packets of a recording, in order (since 1.1).
     Replay = 8, "replay", Replay;
+    /// Copy the rows of a rectangle or a box. Needs the feature `RECTANGLES` (since 1.3).
+    CopyRect = 9, "copy_rect", CopyRect;
+    /// Fill the rows of a rectangle with a pattern. Needs the feature `RECTANGLES` (since 1.3).
+    FillRect = 10, "fill_rect", FillRect;
 }
 
 /// All kinds of packets, for tables and tests.
@@ -155,6 +166,71 @@ structures! {
         pub recording: u32,
         /// Reserved: zero.
         pub reserved: [u32; 13],
+    } = 64
+
+    /// Where the rows of one side of a [`CopyRect`] are.
+    pub struct RectSide {
+        /// GPU virtual address of the first byte of the first row.
+        pub address: u64,
+        /// Distance between two rows in bytes: from the width of a row to [`PITCH_MAX`].
+        pub pitch: u32,
+        /// Distance between two slices in rows; not less than the height.
+        pub rows: u32,
+    } = 16
+
+    /// What a [`CopyRect`] copies: `depth` slices of `height` rows of `width` bytes, at most
+    /// [`ROWS_MAX`] rows; none is zero.
+    pub struct CopyShape {
+        /// Where the rows are written.
+        pub destination: RectSide,
+        /// Where the rows are read.
+        pub source: RectSide,
+        /// Size of a row in bytes.
+        pub width: u64,
+        /// Number of rows of a slice.
+        pub height: u32,
+        /// Number of slices.
+        pub depth: u32,
+    } = 48
+
+    /// Copies rows. The addresses from the first to the last byte of each side lie in one mapping.
+    /// The two sides do not overlap; or their pitches are equal, and their columns do not overlap.
+    pub struct CopyRect {
+        /// Header of the packet.
+        pub header: Header,
+        /// The rows.
+        pub shape: CopyShape,
+        /// Reserved: zero.
+        pub reserved: u64,
+    } = 64
+
+    /// What a [`FillRect`] fills: `height` rows of `width` bytes, at most [`ROWS_MAX`] rows; none is
+    /// zero.
+    pub struct FillShape {
+        /// GPU virtual address of the first byte of the first row; a multiple of `element`.
+        pub destination: u64,
+        /// Distance between two rows in bytes: from the width of a row to [`PITCH_MAX`]; a multiple
+        /// of `element`.
+        pub pitch: u32,
+        /// Number of rows.
+        pub height: u32,
+        /// Size of a row in bytes; a multiple of `element`.
+        pub width: u64,
+        /// The pattern, in the low `element` bytes; the other bytes are zero.
+        pub pattern: u32,
+        /// Size of the pattern in bytes: 1, 2 or 4.
+        pub element: u32,
+    } = 32
+
+    /// Fills rows with a repeated pattern. The addresses from the first to the last byte lie in one
+    /// mapping.
+    pub struct FillRect {
+        /// Header of the packet.
+        pub header: Header,
+        /// The rows and the pattern.
+        pub shape: FillShape,
+        /// Reserved: zero.
+        pub reserved: [u64; 3],
     } = 64
 }
 

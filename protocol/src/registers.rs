@@ -159,6 +159,8 @@ pub mod features {
     /// Addresses in messages can be offsets into the aperture, if they have the bit
     /// [`crate::message::APERTURE_ADDRESS`] (since 1.2).
     pub const APERTURE_ADDRESSES: u64 = 1 << 9;
+    /// Packets can copy and fill the rows of rectangles (since 1.3).
+    pub const RECTANGLES: u64 = 1 << 16;
 }
 
 /// Bits of [`Register::Status`].

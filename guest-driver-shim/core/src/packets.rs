@@ -1,6 +1,6 @@
 //! Packets as units of words, and the methods by which command buffers and recorders write them.
 
-use causeway_protocol::packet::{self, LaunchShape, Opcode, UNIT_BYTES};
+use causeway_protocol::packet::{self, CopyShape, FillShape, LaunchShape, Opcode, UNIT_BYTES};
 use zerocopy::{IntoBytes, transmute};
 
 use crate::module::Parameters;
@@ -69,6 +69,24 @@ pub(crate) fn fill(destination: u64, length: u64, pattern: u32, width: u32) -> U
         pattern,
         width,
         reserved: [0; 4],
+    })
+}
+
+#[inline]
+pub(crate) fn copy_rect(shape: CopyShape) -> Unit {
+    transmute!(packet::CopyRect {
+        header: header(Opcode::CopyRect, 1),
+        shape,
+        reserved: 0,
+    })
+}
+
+#[inline]
+pub(crate) fn fill_rect(shape: FillShape) -> Unit {
+    transmute!(packet::FillRect {
+        header: header(Opcode::FillRect, 1),
+        shape,
+        reserved: [0; 3],
     })
 }
 
@@ -146,6 +164,28 @@ macro_rules! packet_methods {
             width: u32,
         ) -> Result<(), $error> {
             self.push($crate::packets::fill(destination, length, pattern, width))
+        }
+
+        /// Writes a packet that copies rows. Each side lies in one mapping, from its first to its
+        /// last byte. Needs the feature
+        /// [`RECTANGLES`](causeway_protocol::registers::features::RECTANGLES).
+        ///
+        /// # Errors
+        #[doc = concat!("[`", stringify!($error), "`], for the reasons of [`Self::push`].")]
+        #[inline]
+        pub fn copy_rect(&mut self, shape: $crate::CopyShape) -> Result<(), $error> {
+            self.push($crate::packets::copy_rect(shape))
+        }
+
+        /// Writes a packet that fills rows with a pattern. They lie in one mapping, from the first
+        /// to the last byte. Needs the feature
+        /// [`RECTANGLES`](causeway_protocol::registers::features::RECTANGLES).
+        ///
+        /// # Errors
+        #[doc = concat!("[`", stringify!($error), "`], for the reasons of [`Self::push`].")]
+        #[inline]
+        pub fn fill_rect(&mut self, shape: $crate::FillShape) -> Result<(), $error> {
+            self.push($crate::packets::fill_rect(shape))
         }
 
         /// Writes a packet that stores `value` to `fence` once all earlier packets are done. In a

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use causeway_protocol::packet::{Fence, Header, LaunchShape, Opcode};
+use causeway_protocol::packet::{CopyShape, Fence, FillShape, Header, LaunchShape, Opcode};
 use causeway_shim_linux::shim::{CommandBuffer, SubmitError};
 
 use crate::host_function::HostCall;
@@ -33,6 +33,10 @@ pub(crate) enum Work {
         pattern: u32,
         width: u32,
     },
+    /// Copies rows, each side of which lies in one mapping of the device.
+    CopyRect(CopyShape),
+    /// Fills rows that lie in one mapping of the device.
+    FillRect(FillShape),
     /// Stores 8 bytes once all work before is done.
     Store { address: u64, value: u64 },
     /// Waits until 8 bytes are at least a value.
@@ -65,6 +69,8 @@ impl Work {
                 pattern,
                 width,
             } => commands.fill_pattern(*destination, *bytes, *pattern, *width),
+            Self::CopyRect(shape) => commands.copy_rect(*shape),
+            Self::FillRect(shape) => commands.fill_rect(*shape),
             Self::Store { address, value } => {
                 commands.push(fence(Opcode::FenceRelease, *address, *value))
             }

@@ -16,7 +16,7 @@ use causeway_memory::{Backing, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::message::{KERNEL_ATTRIBUTES, MemoryKind, Parameter, Status};
 
-pub use causeway_protocol::packet::LaunchShape;
+pub use causeway_protocol::packet::{CopyShape, FillShape, LaunchShape};
 pub use facts::DeviceFacts;
 pub use work::{Fault, Launch, MemoryWork, Progress, Recorded, RecordedLaunch, Work};
 

@@ -22,7 +22,8 @@ use std::collections::BTreeMap;
 
 use causeway_protocol::message::{Header, OPCODES, Opcode, PREVIOUS};
 use causeway_protocol::packet::{
-    self, CopyRange, Fence, Fill, Launch, LaunchShape, Replay, UNIT_BYTES,
+    self, CopyRange, CopyRect, CopyShape, Fence, Fill, FillRect, FillShape, Launch, LaunchShape,
+    RectSide, Replay, UNIT_BYTES,
 };
 use control::{Control, message};
 use packets::Packets;
@@ -298,6 +299,21 @@ fn random_packet(random: &mut Random, packets: &Packets) -> Vec<u8> {
         }
         .as_bytes()
         .to_vec(),
+        packet::Opcode::CopyRect => copy_rect(random, packets, header),
+        packet::Opcode::FillRect => FillRect {
+            header,
+            shape: FillShape {
+                destination: address,
+                pitch: number(random, 64).wrapping_mul(4),
+                height: number(random, 64),
+                width: 4 * u64::from(number(random, 32)),
+                pattern: random.word() as u32 & 0xff,
+                element: *random.pick(&[1, 2, 4]),
+            },
+            ..FillRect::default()
+        }
+        .as_bytes()
+        .to_vec(),
         packet::Opcode::Replay => Replay {
             header,
             recording: packets.recording,
@@ -323,6 +339,35 @@ fn random_packet(random: &mut Random, packets: &Packets) -> Vec<u8> {
         bytes[at] ^= random.word() as u8;
     }
     bytes
+}
+
+/// A number below `end`, mostly.
+fn number(random: &mut Random, end: u32) -> u32 {
+    match random.word() % 64 {
+        0 => random.tricky() as u32,
+        _ => random.word() as u32 % end,
+    }
+}
+
+fn copy_rect(random: &mut Random, packets: &Packets, header: packet::Header) -> Vec<u8> {
+    let mut side = || RectSide {
+        address: random_address(random, packets),
+        pitch: number(random, 128),
+        rows: number(random, 16),
+    };
+    let (destination, source) = (side(), side());
+    let copy = CopyRect {
+        header,
+        shape: CopyShape {
+            destination,
+            source,
+            width: u64::from(number(random, 64)),
+            height: number(random, 16),
+            depth: number(random, 4),
+        },
+        ..CopyRect::default()
+    };
+    copy.as_bytes().to_vec()
 }
 
 fn launch(random: &mut Random, packets: &Packets, header: packet::Header) -> Vec<u8> {

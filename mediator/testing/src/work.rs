@@ -147,6 +147,14 @@ fn write(space: &SpaceMemory, work: MemoryWork) -> Result<(), Fault> {
             pattern,
             width,
         } => space.fill(destination, bytes, pattern, width),
+        MemoryWork::CopyRect(shape) => shape.rows().try_for_each(|(to, from)| {
+            let (to, from) = (shape.destination.address + to, shape.source.address + from);
+            space.copy(to, from, shape.width)
+        }),
+        MemoryWork::FillRect(shape) => shape.rows().try_for_each(|row| {
+            let at = shape.destination + row;
+            space.fill(at, shape.width, shape.pattern, shape.element)
+        }),
         MemoryWork::Release { address, value } => space.write(address, &value.to_le_bytes()),
         MemoryWork::Timestamp { address } => {
             let now = space.begun.elapsed().as_nanos() as u64;

@@ -41,6 +41,14 @@ pub fn library() {
     assert_eq!(unsafe { cuCtxSetCurrent(context) }, 0);
 }
 
+/// Returns whether this is the test process that has a host without the features which the library
+/// can do without.
+fn has_old_host() -> bool {
+    let name = std::env::current_exe().ok();
+    let name = name.as_deref().and_then(std::path::Path::file_name);
+    name.is_some_and(|name| name.to_string_lossy().starts_with("old_host"))
+}
+
 fn start() {
     let name = format!("causeway-cuda-tests-{}", std::process::id());
     let folder = std::env::temp_dir().join(name);
@@ -62,6 +70,10 @@ fn start() {
     // SAFETY: nothing else of this process reads or writes the environment meanwhile: tests begin
     // with `library`, and the server has read what it wants.
     unsafe { std::env::set_var("CAUSEWAY_SOCKET", &socket) };
+    if has_old_host() {
+        // SAFETY: as above.
+        unsafe { std::env::set_var("CAUSEWAY_CUDA_UNUSED_FEATURES", "ffff0000") };
+    }
     // SAFETY: any argument is allowed.
     assert_eq!(unsafe { cuInit(0) }, 0);
     // Connected: the socket's name is not needed any more.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use causeway_mediator::backend::{self, Fault, Kernel, LaunchShape};
+use causeway_mediator::backend::{self, Fault, Kernel, LaunchShape, MemoryWork};
 use causeway_protocol::message::Status;
 
 use crate::copy::Staging;
@@ -35,6 +35,8 @@ pub(crate) enum Work {
         /// 1, 2 or 4.
         width: u32,
     },
+    /// Copies or fills rows; the device reaches all of them.
+    Rows(MemoryWork),
     Write {
         address: u64,
         value: u64,
@@ -128,6 +130,7 @@ impl Executor {
                     pattern: *pattern,
                     width: *width,
                 })),
+            Work::Rows(work) => self.engine.submit(backend::Work::Memory(*work)),
             Work::Write {
                 address,
                 value,

@@ -105,12 +105,20 @@ impl Kind {
                 given: Some(fill::given((destination, bytes), (pattern, width))),
                 work,
             },
+            Work::CopyRect(shape) => Self::Copy {
+                given: Some(Box::new(copy::rows(&shape))),
+                work,
+            },
+            Work::FillRect(shape) => Self::Fill {
+                given: Some(fill::rows(&shape)),
+                work,
+            },
             Work::Host(call) => Self::Host(call),
             Work::Sequence(mut parts) if parts.len() == 1 => return Self::of_work(parts.remove(0)),
             Work::Sequence(ref parts) => match parts.first() {
                 None => return None,
-                Some(Work::Copy { .. }) => Self::Copy { given: None, work },
-                Some(Work::Fill { .. }) => Self::Fill { given: None, work },
+                Some(Work::Copy { .. } | Work::CopyRect(_)) => Self::Copy { given: None, work },
+                Some(Work::Fill { .. } | Work::FillRect(_)) => Self::Fill { given: None, work },
                 Some(_) => Self::batch(work),
             },
             Work::Store { .. } | Work::Await { .. } => Self::batch(work),

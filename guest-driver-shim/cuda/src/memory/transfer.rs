@@ -5,8 +5,11 @@
 
 use std::collections::VecDeque;
 
+use causeway_protocol::packet::ROWS_MAX;
+use causeway_protocol::registers::features;
+
 use super::Place;
-use super::segments::{Segment, Shape, groups};
+use super::segments::{Segment, Shape, Side};
 use super::staging::{GROUP_BYTES, Stage};
 use crate::boundary;
 use crate::driver::Driver;
@@ -16,7 +19,7 @@ use crate::stream::Stream;
 use crate::work::Work;
 
 /// Most copies that are submitted as one piece of work.
-const GROUP_COPIES: usize = 1024;
+const GROUP_COPIES: u64 = 1024;
 /// Most parts into which a copy that overlaps itself is divided.
 const OVERLAP_PARTS_MAX: u64 = 4096;
 
@@ -106,40 +109,99 @@ pub(super) fn work_of(driver: &Driver, shape: Shape, direction: Direction) -> An
         }
     }
     let mut parts = Vec::new();
-    for row in shape.rows() {
-        plan(driver, row, &mut parts)?;
-    }
+    Sides::known(driver).plan(shape, &mut parts)?;
     Ok(Work::Sequence(parts))
 }
 
-/// Adds the copies that a segment needs between memory which the GPU reaches.
-fn plan(driver: &Driver, mut segment: Segment, into: &mut Vec<Work>) -> Answer {
-    while segment.bytes != 0 {
-        let to = driver.memory.place(segment.to, segment.bytes)?;
-        let from = driver.memory.place(segment.from, segment.bytes)?;
-        let (
-            Place::Gpu { gpu: to, room, .. },
-            Place::Gpu {
-                gpu: from,
-                room: other,
-                ..
-            },
-        ) = (to, from)
-        else {
-            return Err(Code::INVALID_VALUE);
-        };
-        // One packet stays within one mapping.
-        let bytes = segment.bytes.min(room).min(other);
-        let whole = Segment { to, from, bytes };
-        let parts = whole.without_overlap(OVERLAP_PARTS_MAX);
-        into.extend(parts.ok_or(Code::INVALID_VALUE)?.iter().map(work));
-        segment = Segment {
-            to: segment.to + bytes,
-            from: segment.from + bytes,
-            bytes: segment.bytes - bytes,
-        };
+/// How the GPU reaches one side of a copy.
+#[derive(Clone, Copy)]
+enum Reach {
+    /// As CUDA knows: addresses are those of the process.
+    Known,
+    /// Staging memory: addresses are those of the GPU.
+    Staging,
+}
+
+/// How the GPU reaches both sides of a copy.
+#[derive(Clone, Copy)]
+struct Sides<'d> {
+    driver: &'d Driver,
+    to: Reach,
+    from: Reach,
+}
+
+impl<'d> Sides<'d> {
+    const fn known(driver: &'d Driver) -> Self {
+        Self {
+            driver,
+            to: Reach::Known,
+            from: Reach::Known,
+        }
     }
-    Ok(())
+
+    /// Returns the GPU's address of a range, and how many bytes from there have the same mapping.
+    fn reach(&self, side: Reach, address: u64, bytes: u64) -> Answer<(u64, u64)> {
+        match side {
+            Reach::Staging => Ok((address, bytes)),
+            Reach::Known => match self.driver.memory.place(address, bytes)? {
+                Place::Gpu { gpu, room, .. } => Ok((gpu, room)),
+                Place::Cpu(_) => Err(Code::INVALID_VALUE),
+            },
+        }
+    }
+
+    /// Adds the packets that copy all rows.
+    fn plan(&self, shape: Shape, into: &mut Vec<Work>) -> Answer {
+        match self.rectangle(&shape) {
+            Some(work) => into.push(work),
+            None => shape.rows().try_for_each(|row| self.plan_row(row, into))?,
+        }
+        Ok(())
+    }
+
+    /// Submits the packets that copy all rows as one piece of work.
+    fn submit(&self, stream: &Stream, shape: Shape) -> Answer {
+        let mut parts = Vec::new();
+        self.plan(shape, &mut parts)?;
+        submit(self.driver, stream, parts)
+    }
+
+    /// Returns one packet that copies all rows; `None` if there is only one, if the host does not
+    /// know such packets, or if a packet cannot have this shape.
+    fn rectangle(&self, shape: &Shape) -> Option<Work> {
+        if shape.height == 1 || !self.driver.has(features::RECTANGLES) {
+            return None;
+        }
+        let mut packet = shape.packet()?;
+        let [to_bytes, from_bytes] = packet.extents()?;
+        let within = |side, address, bytes| {
+            let (gpu, room) = self.reach(side, address, bytes).ok()?;
+            // Of memory of modules that CUDA was not told of, nobody knows where it ends.
+            (room >= bytes && room != u64::MAX).then_some(gpu)
+        };
+        packet.destination.address = within(self.to, packet.destination.address, to_bytes)?;
+        packet.source.address = within(self.from, packet.source.address, from_bytes)?;
+        packet.extents().map(|_| Work::CopyRect(packet))
+    }
+
+    /// Adds the packets that copy one row.
+    fn plan_row(&self, mut row: Segment, into: &mut Vec<Work>) -> Answer {
+        while row.bytes != 0 {
+            let (to, room) = self.reach(self.to, row.to, row.bytes)?;
+            let (from, other) = self.reach(self.from, row.from, row.bytes)?;
+            // One packet stays within one mapping.
+            let bytes = row.bytes.min(room).min(other);
+            let whole = Segment { to, from, bytes };
+            let parts = whole.without_overlap(OVERLAP_PARTS_MAX);
+            into.extend(parts.ok_or(Code::INVALID_VALUE)?.iter().map(work));
+            row = Segment {
+                to: row.to + bytes,
+                from: row.from + bytes,
+                bytes: row.bytes - bytes,
+            };
+        }
+        Ok(())
+    }
 }
 
 fn work(segment: &Segment) -> Work {
@@ -159,13 +221,19 @@ fn submit(driver: &Driver, stream: &Stream, mut parts: Vec<Work>) -> Answer {
 }
 
 fn direct(driver: &Driver, stream: &Stream, shape: Shape) -> Answer {
-    let mut rows = shape.rows().peekable();
-    while rows.peek().is_some() {
-        let mut parts = Vec::new();
-        for row in rows.by_ref().take(GROUP_COPIES) {
-            plan(driver, row, &mut parts)?;
+    let sides = Sides::known(driver);
+    for part in shape.parts(u64::MAX, ROWS_MAX) {
+        if let Some(work) = sides.rectangle(&part) {
+            stream.submit(driver, work)?;
+            continue;
         }
-        submit(driver, stream, parts)?;
+        for group in part.parts(u64::MAX, GROUP_COPIES) {
+            let mut copies = Vec::new();
+            for row in group.rows() {
+                sides.plan_row(row, &mut copies)?;
+            }
+            submit(driver, stream, copies)?;
+        }
     }
     Ok(())
 }
@@ -174,57 +242,38 @@ fn direct(driver: &Driver, stream: &Stream, shape: Shape) -> Answer {
 fn upload(driver: &Driver, stream: &Stream, shape: Shape) -> Answer {
     let mut staging = driver.memory.staging(driver)?;
     let staging = staging.as_mut().ok_or(Code::OUT_OF_MEMORY)?;
-    for group in groups(shape.rows(), GROUP_BYTES, GROUP_COPIES) {
-        let bytes = group.iter().map(|part| part.bytes).sum();
-        let stage = staging.place(driver, bytes)?;
+    for part in shape.parts(GROUP_BYTES, GROUP_COPIES) {
+        let stage = staging.place(driver, part.bytes())?;
         let mut offset = 0;
-        let mut parts = Vec::with_capacity(group.len());
-        for part in &group {
-            boundary::copy_bytes(stage.host + offset, part.from, part.bytes as usize);
-            split(driver, part.to, part.bytes, |gpu, inside, bytes| {
-                parts.push(work(&Segment {
-                    to: gpu,
-                    from: stage.gpu + offset + inside,
-                    bytes,
-                }));
-            })?;
-            offset += part.bytes;
+        for row in part.rows() {
+            boundary::copy_bytes(stage.host + offset, row.from, row.bytes as usize);
+            offset += row.bytes;
         }
-        submit(driver, stream, parts)?;
+        let from = Side::dense(stage.gpu, &part);
+        let sides = Sides {
+            from: Reach::Staging,
+            ..Sides::known(driver)
+        };
+        sides.submit(stream, Shape { from, ..part })?;
         staging.note(stage, stream.last());
     }
     Ok(())
 }
 
-/// Calls `part` with the GPU's address, offset and size of each part of a range that lies in one
-/// mapping.
-fn split(driver: &Driver, address: u64, bytes: u64, mut part: impl FnMut(u64, u64, u64)) -> Answer {
-    let mut inside = 0;
-    while inside < bytes {
-        let rest = bytes - inside;
-        let Place::Gpu { gpu, room, .. } = driver.memory.place(address + inside, rest)? else {
-            return Err(Code::INVALID_VALUE);
-        };
-        part(gpu, inside, rest.min(room));
-        inside += rest.min(room);
-    }
-    Ok(())
-}
-
-/// Copies that the device makes into staging memory, to be read when they are done.
+/// A copy that the device makes into staging memory, to be read when it is done.
 struct Arriving {
     number: Number,
     stage: Stage,
-    group: Vec<Segment>,
+    part: Shape,
 }
 
 impl Arriving {
     fn finish(self, driver: &Driver) -> Answer {
         driver.wait_for(self.number)?;
         let mut offset = 0;
-        for part in self.group {
-            boundary::copy_bytes(part.to, self.stage.host + offset, part.bytes as usize);
-            offset += part.bytes;
+        for row in self.part.rows() {
+            boundary::copy_bytes(row.to, self.stage.host + offset, row.bytes as usize);
+            offset += row.bytes;
         }
         Ok(())
     }
@@ -235,33 +284,26 @@ fn download(driver: &Driver, stream: &Stream, shape: Shape) -> Answer {
     let mut staging = driver.memory.staging(driver)?;
     let staging = staging.as_mut().ok_or(Code::OUT_OF_MEMORY)?;
     let mut arriving: VecDeque<Arriving> = VecDeque::new();
-    for (index, group) in (0..).zip(groups(shape.rows(), GROUP_BYTES, GROUP_COPIES)) {
+    for (index, part) in (0..).zip(shape.parts(GROUP_BYTES, GROUP_COPIES)) {
         if arriving.len() == 2
             && let Some(oldest) = arriving.pop_front()
         {
             oldest.finish(driver)?;
         }
         let stage = staging.half(index);
-        let mut offset = 0;
-        let mut parts = Vec::with_capacity(group.len());
-        for part in &group {
-            split(driver, part.from, part.bytes, |gpu, inside, bytes| {
-                parts.push(work(&Segment {
-                    to: stage.gpu + offset + inside,
-                    from: gpu,
-                    bytes,
-                }));
-            })?;
-            offset += part.bytes;
-        }
-        submit(driver, stream, parts)?;
+        let to = Side::dense(stage.gpu, &part);
+        let sides = Sides {
+            to: Reach::Staging,
+            ..Sides::known(driver)
+        };
+        sides.submit(stream, Shape { to, ..part })?;
         arriving.push_back(Arriving {
             number: stream.last(),
             stage,
-            group,
+            part,
         });
     }
     arriving
         .into_iter()
-        .try_for_each(|group| group.finish(driver))
+        .try_for_each(|part| part.finish(driver))
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use causeway_protocol::message::Status;
-use causeway_protocol::packet::LaunchShape;
+use causeway_protocol::packet::{CopyShape, FillShape, LaunchShape};
 
 use super::{Kernel, Recording};
 
@@ -65,6 +65,10 @@ pub enum MemoryWork {
         /// GPU address of the first byte that is written.
         address: u64,
     },
+    /// Copy rows. Each side lies in one mapping, from its first to its last byte.
+    CopyRect(CopyShape),
+    /// Fill rows with a pattern. They lie in one mapping, from the first to the last byte.
+    FillRect(FillShape),
 }
 
 impl MemoryWork {
@@ -73,12 +77,15 @@ impl MemoryWork {
     pub fn moved_bytes(&self) -> u64 {
         match *self {
             Self::Copy { bytes, .. } | Self::Fill { bytes, .. } => bytes,
+            Self::CopyRect(shape) => shape.bytes(),
+            Self::FillRect(shape) => shape.bytes(),
             Self::Release { .. } | Self::Timestamp { .. } => 0,
         }
     }
 
     /// Returns the range of GPU addresses that the work writes: its first address and its length in
-    /// bytes.
+    /// bytes. What lies between rows belongs to it. A shape that no packet may have has a length
+    /// that no mapping has.
     pub fn written(&self) -> (u64, u64) {
         match *self {
             Self::Copy {
@@ -87,6 +94,11 @@ impl MemoryWork {
             | Self::Fill {
                 destination, bytes, ..
             } => (destination, bytes),
+            Self::CopyRect(shape) => {
+                let bytes = shape.extents().map_or(u64::MAX, |[to, _]| to);
+                (shape.destination.address, bytes)
+            }
+            Self::FillRect(shape) => (shape.destination, shape.extent().unwrap_or(u64::MAX)),
             Self::Release { address, .. } | Self::Timestamp { address } => (address, 8),
         }
     }
@@ -96,6 +108,10 @@ impl MemoryWork {
     pub fn read(&self) -> Option<(u64, u64)> {
         match *self {
             Self::Copy { source, bytes, .. } => Some((source, bytes)),
+            Self::CopyRect(shape) => {
+                let bytes = shape.extents().map_or(u64::MAX, |[_, from]| from);
+                Some((shape.source.address, bytes))
+            }
             _ => None,
         }
     }

@@ -152,10 +152,8 @@ impl Executor {
 fn kind_of(work: &Work<'_>) -> UnderWay {
     match work {
         Work::Launch(_) | Work::Replay { .. } => UnderWay::Kernels,
-        Work::Memory(MemoryWork::Copy { .. } | MemoryWork::Fill { .. }) => UnderWay::Memory,
-        Work::Memory(MemoryWork::Release { .. } | MemoryWork::Timestamp { .. }) => {
-            UnderWay::Nothing
-        }
+        Work::Memory(work) if work.moved_bytes() != 0 => UnderWay::Memory,
+        Work::Memory(_) => UnderWay::Nothing,
     }
 }
 

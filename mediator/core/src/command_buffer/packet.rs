@@ -2,8 +2,8 @@
 
 use causeway_protocol::message::Status;
 use causeway_protocol::packet::{
-    CopyRange, Fence, Fill, Header, Launch, Opcode, PARAMETER_BYTES_MAX, Replay, UNIT_BYTES,
-    launch_units,
+    CopyRange, CopyRect, Fence, Fill, FillRect, Header, Launch, Opcode, PARAMETER_BYTES_MAX,
+    Replay, UNIT_BYTES, launch_units,
 };
 use zerocopy::FromBytes;
 
@@ -89,6 +89,8 @@ pub(super) fn decode(bytes: &[u8], limit: u64) -> Result<Option<Decoded<'_>>, St
             check(reserved == [0; 13])?;
             Packet::Replay { recording }
         }
+        Opcode::CopyRect => Packet::Memory(copy_rect(read(bytes)?)?),
+        Opcode::FillRect => Packet::Memory(fill_rect(read(bytes)?)?),
     };
     Ok(Some(Decoded {
         opcode,
@@ -121,14 +123,34 @@ fn copy(copy: CopyRange) -> Result<MemoryWork, Status> {
     })
 }
 
+fn copy_rect(copy: CopyRect) -> Result<MemoryWork, Status> {
+    check(copy.reserved == 0)?;
+    copy.shape.extents().ok_or(Status::BadRange)?;
+    Ok(MemoryWork::CopyRect(copy.shape))
+}
+
+fn fill_rect(fill: FillRect) -> Result<MemoryWork, Status> {
+    check(fill.reserved == [0; 3])?;
+    let shape = fill.shape;
+    let places = [shape.destination, u64::from(shape.pitch), shape.width];
+    pattern((shape.pattern, shape.element), &places)?;
+    shape.extent().ok_or(Status::BadRange)?;
+    Ok(MemoryWork::FillRect(shape))
+}
+
+/// Checks a pattern of `width` bytes, of which addresses and sizes are multiples.
+fn pattern((pattern, width): (u32, u32), places: &[u64]) -> Result<(), Status> {
+    check(matches!(width, 1 | 2 | 4))?;
+    check(width == 4 || pattern >> (8 * width) == 0)?;
+    match places.iter().all(|at| at.is_multiple_of(u64::from(width))) {
+        true => Ok(()),
+        false => Err(Status::BadAlignment),
+    }
+}
+
 fn fill(fill: Fill) -> Result<MemoryWork, Status> {
     check(fill.reserved == [0; 4])?;
-    check(matches!(fill.width, 1 | 2 | 4))?;
-    check(fill.width == 4 || fill.pattern >> (8 * fill.width) == 0)?;
-    let width = u64::from(fill.width);
-    if !fill.destination.is_multiple_of(width) || !fill.length.is_multiple_of(width) {
-        return Err(Status::BadAlignment);
-    }
+    pattern((fill.pattern, fill.width), &[fill.destination, fill.length])?;
     end(fill.destination, fill.length)?;
     Ok(MemoryWork::Fill {
         destination: fill.destination,
@@ -173,7 +195,7 @@ fn read<T: FromBytes>(bytes: &[u8]) -> Result<T, Status> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_protocol::packet::OPCODES;
+    use causeway_protocol::packet::{CopyShape, FillShape, OPCODES, RectSide};
     use proptest::prelude::*;
     use zerocopy::IntoBytes;
 
@@ -277,11 +299,102 @@ mod tests {
         assert_eq!(refused(replay), Status::BadPacket);
     }
 
+    fn copied_rows(to: u64, from: u64, (width, height, depth): (u64, u32, u32)) -> CopyRect {
+        let side = |address| RectSide {
+            address,
+            pitch: 64,
+            rows: 8,
+        };
+        CopyRect {
+            header: header(Opcode::CopyRect, 1),
+            shape: CopyShape {
+                destination: side(to),
+                source: side(from),
+                width,
+                height,
+                depth,
+            },
+            reserved: 0,
+        }
+    }
+
+    fn filled_rows(shape: (u64, u32, u64), pattern: u32, element: u32) -> FillRect {
+        let (destination, pitch, width) = shape;
+        FillRect {
+            header: header(Opcode::FillRect, 1),
+            shape: FillShape {
+                destination,
+                pitch,
+                height: 3,
+                width,
+                pattern,
+                element,
+            },
+            reserved: [0; 3],
+        }
+    }
+
+    #[test]
+    fn rows_must_have_a_shape_that_a_packet_may_have() {
+        let copy = copied_rows(0x1000, 0x9000, (32, 8, 2));
+        let work = Packet::Memory(MemoryWork::CopyRect(copy.shape));
+        let decoded = decode(copy.as_bytes(), 1).unwrap().unwrap();
+        assert_eq!((decoded.packet, work.moved_bytes()), (work, 512));
+        let written = MemoryWork::CopyRect(copy.shape).written();
+        assert_eq!(written, (0x1000, 15 * 64 + 32));
+        let beside = copied_rows(0x1000, 0x1020, (32, 8, 2));
+        assert!(decode(beside.as_bytes(), 1).is_ok());
+        for (to, from, size) in [
+            (0x1000, 0x1020, (33, 8, 2)),
+            (0x1000, 0x9000, (65, 1, 1)),
+            (0x1000, 0x9000, (u64::MAX, 1, 1)),
+            (0x1000, 0x9000, (8, 9, 1)),
+            (0x1000, 0x9000, (8, 0, 1)),
+            (0x1000, 0x9000, (8, u32::MAX, u32::MAX)),
+            (u64::MAX - 8, 0x9000, (32, 8, 2)),
+            (0x1000, u64::MAX - 8, (32, 8, 2)),
+        ] {
+            assert_eq!(
+                refused(copied_rows(to, from, size)),
+                Status::BadRange,
+                "{size:?}"
+            );
+        }
+        let stray = CopyRect {
+            reserved: 1,
+            ..copy
+        };
+        assert_eq!(refused(stray), Status::BadPacket);
+        assert!(decode(filled_rows((0x1000, 64, 32), 0x1234, 2).as_bytes(), 1).is_ok());
+        for (shape, pattern, element, status) in [
+            ((0x1000, 64, 65), 0, 1, Status::BadRange),
+            ((0x1000, 64, 0), 0, 1, Status::BadRange),
+            ((u64::MAX - 7, 64, 8), 0, 1, Status::BadRange),
+            ((0x1001, 64, 32), 0, 2, Status::BadAlignment),
+            ((0x1000, 65, 32), 0, 2, Status::BadAlignment),
+            ((0x1000, 64, 30), 0, 4, Status::BadAlignment),
+            ((0x1000, 64, 32), 0x100, 1, Status::BadPacket),
+            ((0x1000, 64, 32), 0, 3, Status::BadPacket),
+            ((0x1000, 64, 32), 0, 0, Status::BadPacket),
+        ] {
+            assert_eq!(
+                refused(filled_rows(shape, pattern, element)),
+                status,
+                "{shape:?}"
+            );
+        }
+        let stray = FillRect {
+            reserved: [0, 0, 1],
+            ..filled_rows((0x1000, 64, 32), 0, 1)
+        };
+        assert_eq!(refused(stray), Status::BadPacket);
+    }
+
     proptest! {
         /// Whatever the bytes, a decoded packet stays within what it may be read from.
         #[test]
         fn arbitrary_units_never_reach_beyond_their_limit(
-            opcode in 0u16..11,
+            opcode in 0..Opcode::SLOTS as u16 + 2,
             units in 0u32..70,
             mut bytes in prop::collection::vec(any::<u8>(), UNIT_BYTES..8 * UNIT_BYTES),
             limit in 1u64..80,
@@ -358,6 +471,14 @@ mod tests {
                 };
                 unit.copy_from_slice(replay.as_bytes());
             }
+            Opcode::CopyRect => {
+                let copy = copied_rows(0x1000, 0x1020 + (kind & 1) * 0x4000, (32, 8, 2));
+                unit.copy_from_slice(copy.as_bytes());
+            }
+            Opcode::FillRect => {
+                let fill = filled_rows((0x1000, 64, 32), 0x7f, 1 << (kind % 3));
+                unit.copy_from_slice(fill.as_bytes());
+            }
         }
         bytes
     }
@@ -405,6 +526,13 @@ mod tests {
                     width,
                     ..
                 }) => assert!(units == 1 && (destination | bytes) % u64::from(width) == 0),
+                Packet::Memory(work @ (MemoryWork::CopyRect(_) | MemoryWork::FillRect(_))) => {
+                    let ranges = [Some(work.written()), work.read()];
+                    assert!(units == 1 && work.moved_bytes() != 0);
+                    for (start, bytes) in ranges.into_iter().flatten() {
+                        assert!(bytes != 0 && start.checked_add(bytes).is_some());
+                    }
+                }
                 packet => assert!(units <= limit && (units == 1 || packet == Packet::Nop)),
             }
             decoded += 1;

@@ -7,8 +7,8 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use causeway_mediator::backend::LaunchShape;
-use cudarc::driver::sys::CUstream_st;
+use causeway_mediator::backend::{CopyShape, FillShape, LaunchShape};
+use cudarc::driver::sys::{CUDA_MEMCPY3D, CUmemorytype, CUstream_st};
 
 use super::{Context, CudaError, Event, ExecutableGraph, GreenContext, KernelHandle, Owned};
 
@@ -149,6 +149,58 @@ impl Stream {
                 1 => driver.memset_d8_async(destination, pattern as u8, count, stream),
                 2 => driver.memset_d16_async(destination, pattern as u16, count, stream),
                 _ => driver.memset_d32_async(destination, pattern, count, stream),
+            }
+        }
+    }
+
+    /// Copies rows between addresses that the caller knows to be mapped.
+    pub(crate) fn copy_rect(&self, shape: &CopyShape) -> Result<(), CudaError> {
+        let driver = self.context().enter()?;
+        let (to, from) = (shape.destination, shape.source);
+        let unified = CUmemorytype::CU_MEMORYTYPE_UNIFIED;
+        let copy = CUDA_MEMCPY3D {
+            srcXInBytes: 0,
+            srcY: 0,
+            srcZ: 0,
+            srcLOD: 0,
+            srcMemoryType: unified,
+            srcHost: std::ptr::null(),
+            srcDevice: from.address,
+            srcArray: std::ptr::null_mut(),
+            reserved0: std::ptr::null_mut(),
+            srcPitch: from.pitch as usize,
+            srcHeight: from.rows as usize,
+            dstXInBytes: 0,
+            dstY: 0,
+            dstZ: 0,
+            dstLOD: 0,
+            dstMemoryType: unified,
+            dstHost: std::ptr::null_mut(),
+            dstDevice: to.address,
+            dstArray: std::ptr::null_mut(),
+            reserved1: std::ptr::null_mut(),
+            dstPitch: to.pitch as usize,
+            dstHeight: to.rows as usize,
+            WidthInBytes: shape.width as usize,
+            Height: shape.height as usize,
+            Depth: shape.depth as usize,
+        };
+        // SAFETY: as for `copy`; the driver has read the structure when it returns.
+        unsafe { driver.memcpy3d_async(&raw const copy, self.object.raw) }
+    }
+
+    /// Fills rows at addresses that the caller knows to be mapped.
+    pub(crate) fn fill_rect(&self, shape: &FillShape) -> Result<(), CudaError> {
+        let (driver, stream) = (self.context().enter()?, self.object.raw);
+        let (to, pattern, pitch) = (shape.destination, shape.pattern, shape.pitch as usize);
+        let width = (shape.width / u64::from(shape.element)) as usize;
+        let height = shape.height as usize;
+        // SAFETY: as for `copy`.
+        unsafe {
+            match shape.element {
+                1 => driver.memset_d2d8_async(to, pitch, pattern as u8, width, height, stream),
+                2 => driver.memset_d2d16_async(to, pitch, pattern as u16, width, height, stream),
+                _ => driver.memset_d2d32_async(to, pitch, pattern, width, height, stream),
             }
         }
     }

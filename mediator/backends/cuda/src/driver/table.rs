@@ -7,8 +7,8 @@
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
 use cudarc::driver::sys::{
-    CUDA_KERNEL_NODE_PARAMS, CUcontext, CUdevResource, CUdevResourceDesc, CUdevice, CUdeviceptr,
-    CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUgreenCtx, CUlinkState,
+    CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUcontext, CUdevResource, CUdevResourceDesc, CUdevice,
+    CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUgreenCtx, CUlinkState,
     CUmemAccessDesc, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmodule, CUstream, CUuuid,
 };
 
@@ -145,6 +145,19 @@ calls! { Table, table:
     );
     memset_d32_async = "cuMemsetD32Async" (
         destination: CUdeviceptr, value: c_uint, count: usize, stream: CUstream,
+    );
+    memcpy3d_async = "cuMemcpy3DAsync_v2" (copy: *const CUDA_MEMCPY3D, stream: CUstream);
+    memset_d2d8_async = "cuMemsetD2D8Async" (
+        destination: CUdeviceptr, pitch: usize, value: u8, width: usize, height: usize,
+        stream: CUstream,
+    );
+    memset_d2d16_async = "cuMemsetD2D16Async" (
+        destination: CUdeviceptr, pitch: usize, value: u16, width: usize, height: usize,
+        stream: CUstream,
+    );
+    memset_d2d32_async = "cuMemsetD2D32Async" (
+        destination: CUdeviceptr, pitch: usize, value: c_uint, width: usize, height: usize,
+        stream: CUstream,
     );
     stream_create = "cuStreamCreate" (stream: *mut CUstream, flags: c_uint);
     stream_destroy = "cuStreamDestroy_v2" (stream: CUstream);
