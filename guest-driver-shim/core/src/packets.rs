@@ -1,6 +1,8 @@
 //! Packets as units of words, and the methods by which command buffers and recorders write them.
 
-use causeway_protocol::packet::{self, CopyShape, FillShape, LaunchShape, Opcode, UNIT_BYTES};
+use causeway_protocol::packet::{
+    self, CopyShape, FillShape, LaunchOptions, LaunchShape, Opcode, UNIT_BYTES,
+};
 use zerocopy::{IntoBytes, transmute};
 
 use crate::module::Parameters;
@@ -19,7 +21,7 @@ pub(crate) fn launch<const UNITS: usize>(
     let kernel = parameters.kernel();
     Ok(launch_packed(
         kernel.handle(),
-        shape,
+        (shape, LaunchOptions::PLAIN),
         kernel.parameter_bytes(),
     ))
 }
@@ -27,14 +29,19 @@ pub(crate) fn launch<const UNITS: usize>(
 /// First unit of a launch whose parameter block has `parameter_bytes` bytes, and how many units
 /// follow it.
 #[inline]
-pub(crate) fn launch_packed(kernel: u32, shape: LaunchShape, parameter_bytes: u32) -> (Unit, u64) {
+pub(crate) fn launch_packed(
+    kernel: u32,
+    (shape, options): (LaunchShape, LaunchOptions),
+    parameter_bytes: u32,
+) -> (Unit, u64) {
     let units = packet::launch_units(parameter_bytes as usize);
     let head = transmute!(packet::Launch {
         header: header(Opcode::Launch, units),
         kernel,
         shape,
         parameter_bytes,
-        reserved: [0; 5],
+        options,
+        reserved: 0,
     });
     (head, u64::from(units - 1))
 }
@@ -97,7 +104,9 @@ pub(crate) fn fence(opcode: Opcode, address: u64, value: u64) -> Unit {
         header: header(opcode, 1),
         address,
         value,
-        reserved: [0; 5]
+        flags: 0,
+        condition: 0,
+        reserved: [0; 4],
     })
 }
 

@@ -12,6 +12,7 @@ use crate::device;
 use crate::driver::{Driver, call_in_context};
 use crate::error::{Answer, Code};
 use crate::kernel::{self, Kernel, attribute};
+use crate::launch;
 use crate::structures::LaunchConfiguration;
 
 /// Registers are given to warps in units of this many, by each of so many parts of a
@@ -301,7 +302,6 @@ extern "C" fn cuOccupancyAvailableDynamicSMemPerBlock(
     })
 }
 
-/// Launches have clusters of one block.
 #[unsafe(no_mangle)]
 extern "C" fn cuOccupancyMaxPotentialClusterSize(
     size: Out<i32>,
@@ -310,7 +310,7 @@ extern "C" fn cuOccupancyMaxPotentialClusterSize(
 ) -> u32 {
     call_in_context(|driver, _| {
         kernel::find(driver, function)?.check_shape(shape_of(&configuration.get()?))?;
-        size.set(1)
+        size.set(launch::cluster_blocks_max(driver) as i32)
     })
 }
 
@@ -323,10 +323,12 @@ extern "C" fn cuOccupancyMaxActiveClusters(
     call_in_context(|driver, _| {
         let given = configuration.get()?;
         let kernel = kernel::find(driver, function)?;
-        crate::launch::check_attributes(&given)?;
+        let cluster = launch::check_attributes(&given)?.cluster.map(u64::from);
         kernel.check_shape(shape_of(&given))?;
         let blocks = resident_blocks(driver, &kernel, shape_of(&given))?;
-        clusters.set(blocks as i32)
+        // Without clusters, the product is zero.
+        let cluster_blocks: u64 = cluster.iter().product();
+        clusters.set((blocks / cluster_blocks.max(1)) as i32)
     })
 }
 

@@ -22,8 +22,8 @@ use std::collections::BTreeMap;
 
 use causeway_protocol::message::{Header, OPCODES, Opcode, PREVIOUS};
 use causeway_protocol::packet::{
-    self, CopyRange, CopyRect, CopyShape, Fence, Fill, FillRect, FillShape, Launch, LaunchShape,
-    RectSide, Replay, UNIT_BYTES,
+    self, CopyRange, CopyRect, CopyShape, Fence, Fill, FillRect, FillShape, Launch, LaunchOptions,
+    LaunchShape, RectSide, Replay, UNIT_BYTES,
 };
 use control::{Control, message};
 use packets::Packets;
@@ -321,24 +321,42 @@ fn random_packet(random: &mut Random, packets: &Packets) -> Vec<u8> {
         }
         .as_bytes()
         .to_vec(),
-        _ => Fence {
-            header,
-            address,
-            value: if opcode == packet::Opcode::FenceRelease {
-                random.tricky()
-            } else {
-                0
-            },
-            ..Fence::default()
-        }
-        .as_bytes()
-        .to_vec(),
+        _ => fence(random, header, opcode, address).as_bytes().to_vec(),
     };
     if random.once_in(64) {
         let at = random.below(bytes.len());
         bytes[at] ^= random.word() as u8;
     }
     bytes
+}
+
+fn fence(
+    random: &mut Random,
+    header: packet::Header,
+    opcode: packet::Opcode,
+    address: u64,
+) -> Fence {
+    let is_half = opcode != packet::Opcode::Timestamp && random.once_in(2);
+    let value = match opcode {
+        packet::Opcode::FenceRelease => random.tricky(),
+        _ => 0,
+    };
+    Fence {
+        header,
+        // Either half of a word.
+        address: address.wrapping_add(u64::from(is_half) * (random.word() & 4)),
+        value: if is_half { value & 0xffff_ffff } else { value },
+        flags: if random.once_in(64) {
+            random.tricky() as u32
+        } else {
+            u32::from(is_half) * packet::fence_flags::HALF
+        },
+        condition: match opcode {
+            packet::Opcode::FenceAcquire => number(random, 5),
+            _ => u32::from(random.once_in(64)),
+        },
+        ..Fence::default()
+    }
 }
 
 /// A number below `end`, mostly.
@@ -387,6 +405,10 @@ fn launch(random: &mut Random, packets: &Packets, header: packet::Header) -> Vec
             random.tricky() as u32
         } else {
             16
+        },
+        options: LaunchOptions {
+            flags: number(random, 2),
+            cluster: [number(random, 2); 3],
         },
         ..Launch::default()
     };

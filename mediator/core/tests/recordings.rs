@@ -221,7 +221,7 @@ fn a_packet_that_cannot_be_recorded_is_named() {
     let cut = |bench: &Bench, va| bench.add(va, 1)[..UNIT_BYTES].to_vec();
     assert_eq!(refused(cut), Status::BadPacket);
     assert_eq!(refused(|_, _| vec![0xff; UNIT_BYTES]), Status::BadPacket);
-    assert_eq!(refused(changed(44, 1)), Status::BadPacket, "reserved");
+    assert_eq!(refused(changed(60, 1)), Status::BadPacket, "reserved");
     assert_eq!(refused(changed(8, 0x77)), Status::BadHandle);
     assert_eq!(refused(changed(16, 0)), Status::BadLaunch);
     assert_eq!(refused(changed(28, 513)), Status::BadLaunch);

@@ -193,7 +193,10 @@ fn rows_beyond_an_allocation_or_of_a_wrong_pitch_are_refused() {
     let tall = copy((one, 64), (other, 64), (32, 64));
     ok!(cuMemcpy2D_v2(&raw const tall));
     for wrong in [
-        sys::CUDA_MEMCPY2D { Height: 65, ..tall },
+        sys::CUDA_MEMCPY2D {
+            Height: 1 << 32,
+            ..tall
+        },
         sys::CUDA_MEMCPY2D {
             WidthInBytes: 65,
             ..tall
@@ -203,7 +206,7 @@ fn rows_beyond_an_allocation_or_of_a_wrong_pitch_are_refused() {
             ..tall
         },
         sys::CUDA_MEMCPY2D {
-            dstPitch: 66,
+            dstPitch: 1 << 40,
             ..tall
         },
         sys::CUDA_MEMCPY2D {
@@ -220,7 +223,7 @@ fn rows_beyond_an_allocation_or_of_a_wrong_pitch_are_refused() {
     let none = sys::CUDA_MEMCPY2D { Height: 0, ..tall };
     ok!(cuMemcpy2D_v2(&raw const none));
     ok!(cuMemsetD2D8_v2(one, 64, 3, 64, 64));
-    refused!(cuMemsetD2D8_v2(one, 64, 3, 64, 65));
+    refused!(cuMemsetD2D8_v2(one, 64, 3, 64, 1 << 32));
     refused!(cuMemsetD2D8_v2(one, 63, 3, 64, 2));
     refused!(cuMemsetD2D16_v2(one + 1, 64, 3, 4, 2));
     refused!(cuMemsetD2D16_v2(one, 63, 3, 4, 2));

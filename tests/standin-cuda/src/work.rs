@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use causeway_mediator::backend::{self, Fault, Kernel, LaunchShape, MemoryWork};
+use causeway_mediator::backend::{self, Fault, Kernel, LaunchOptions, LaunchShape, MemoryWork};
 use causeway_protocol::message::Status;
 
 use crate::copy::Staging;
@@ -19,6 +19,7 @@ pub(crate) enum Work {
     Launch {
         function: Arc<dyn Kernel>,
         shape: LaunchShape,
+        options: LaunchOptions,
         parameters: Vec<u8>,
     },
     Copy {
@@ -100,9 +101,11 @@ impl Executor {
             Work::Launch {
                 function,
                 shape,
+                options,
                 parameters,
             } => {
                 let launch = backend::Launch::new(function, *shape, parameters)?;
+                let launch = launch.with_options(*options)?;
                 self.engine.submit(backend::Work::Launch(launch))
             }
             Work::Copy {

@@ -1,5 +1,7 @@
 //! Attributes of launches (`CUlaunchAttributeID`).
 
+use causeway_protocol::packet::{LaunchOptions, launch_flags};
+
 use crate::boundary::In;
 use crate::error::{Answer, Code};
 use crate::structures::{LaunchAttribute, LaunchConfiguration};
@@ -18,16 +20,9 @@ mod id {
     pub(super) const CLUSTER: u32 = 4;
 }
 
-/// What the attributes of a launch ask for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Attributes {
-    pub(crate) is_cooperative: bool,
-}
-
-/// Reads the attributes of a launch. A cluster of more than one block, and events that a launch
-/// records, are not supported.
-pub(crate) fn read(given: &LaunchConfiguration) -> Answer<Attributes> {
-    let mut read = Attributes::default();
+/// Reads the attributes of a launch. Events that a launch records are not supported.
+pub(crate) fn read(given: &LaunchConfiguration) -> Answer<LaunchOptions> {
+    let mut read = LaunchOptions::PLAIN;
     if given.attributes_count > ATTRIBUTES_MAX {
         return Err(Code::INVALID_VALUE);
     }
@@ -35,9 +30,10 @@ pub(crate) fn read(given: &LaunchConfiguration) -> Answer<Attributes> {
     for index in 0..given.attributes_count as usize {
         let LaunchAttribute { kind, value, .. } = attributes.get_at(index)?;
         match kind {
-            id::COOPERATIVE => read.is_cooperative = value[0] != 0,
-            id::CLUSTER if value[..3] == [1; 3] => {}
+            id::COOPERATIVE if value[0] != 0 => read.flags |= launch_flags::COOPERATIVE,
+            id::COOPERATIVE => read.flags &= !launch_flags::COOPERATIVE,
             id::CLUSTER if value[..3].contains(&0) => return Err(Code::INVALID_VALUE),
+            id::CLUSTER => read.cluster = [value[0], value[1], value[2]],
             hint if id::HINTS.contains(&hint) => {}
             _ => return Err(Code::NOT_SUPPORTED),
         }
@@ -49,7 +45,7 @@ pub(crate) fn read(given: &LaunchConfiguration) -> Answer<Attributes> {
 mod tests {
     use super::*;
 
-    fn reading(attributes: &[(u32, [u32; 3])]) -> Answer<Attributes> {
+    fn reading(attributes: &[(u32, [u32; 3])]) -> Answer<LaunchOptions> {
         let attributes: Vec<LaunchAttribute> = attributes
             .iter()
             .map(|(kind, first)| {
@@ -76,18 +72,20 @@ mod tests {
 
     #[test]
     fn hints_change_nothing_and_the_rest_is_refused() {
-        let none = Attributes::default();
-        let cooperative = Attributes {
-            is_cooperative: true,
+        let none = LaunchOptions::PLAIN;
+        let cooperative = LaunchOptions {
+            flags: launch_flags::COOPERATIVE,
+            ..none
         };
         assert_eq!(reading(&[]), Ok(none));
-        assert_eq!(
-            reading(&[(6, [1, 0, 0]), (8, [5, 0, 0]), (4, [1; 3])]),
-            Ok(none)
-        );
+        assert_eq!(reading(&[(6, [1, 0, 0]), (8, [5, 0, 0])]), Ok(none));
         assert_eq!(reading(&[(0, [9; 3]), (2, [1, 0, 0])]), Ok(cooperative));
         assert_eq!(reading(&[(2, [0; 3])]), Ok(none));
-        assert_eq!(reading(&[(4, [2, 1, 1])]), Err(Code::NOT_SUPPORTED));
+        let cluster = [2, 1, 4];
+        assert_eq!(
+            reading(&[(4, cluster)]),
+            Ok(LaunchOptions { cluster, ..none })
+        );
         assert_eq!(reading(&[(4, [1, 0, 1])]), Err(Code::INVALID_VALUE));
         for unknown in [7, 12, 13, 999] {
             assert_eq!(reading(&[(unknown, [0; 3])]), Err(Code::NOT_SUPPORTED));

@@ -88,6 +88,7 @@ impl Enqueuer {
                 filled.map_err(|e| self.address_fault(&e))
             }
             MemoryWork::Release { address, value } => self.release(address, value),
+            MemoryWork::ReleaseHalf { address, value } => self.release_half(address, value),
             MemoryWork::Timestamp { address } => self.timestamp(address),
         }
     }
@@ -142,7 +143,9 @@ impl Enqueuer {
         self.note(function);
         let launch = Launch {
             shape: launch.shape(),
+            options: launch.options(),
             parameters: launch.parameters(),
+            layout: launch.kernel().parameters(),
         };
         self.stream
             .launch(function.handle, &launch)
@@ -224,6 +227,17 @@ impl Enqueuer {
         } else {
             let words = self.state.words().map_err(back_end)?;
             words.release(&self.stream, address, value)
+        };
+        released.map_err(|e| self.address_fault(&e))
+    }
+
+    fn release_half(&mut self, address: u64, value: u32) -> Result<(), Fault> {
+        self.check("a fence release", address, 4, Access::ReadWrite)?;
+        let released = if self.stream_stores {
+            self.stream.write_value32(address, value)
+        } else {
+            let words = self.state.words().map_err(back_end)?;
+            words.release_half(&self.stream, address, value)
         };
         released.map_err(|e| self.address_fault(&e))
     }

@@ -17,7 +17,7 @@ fn good_packet(random: &mut Random, work: &Workplace) -> Vec<u8> {
     let (va, kernel, recording) = (work.va, work.kernel, work.recording);
     let address = va + 8 * (random.next() % 512);
     let number = random.next();
-    match random.below(9) {
+    match random.below(10) {
         0 => launch(kernel, [address, number].as_bytes()),
         1 => packet::Fill {
             header: header(packet::Opcode::Fill, 1),
@@ -70,6 +70,12 @@ fn good_packet(random: &mut Random, work: &Workplace) -> Vec<u8> {
         .as_bytes()
         .to_vec(),
         7 => replay(recording).as_bytes().to_vec(),
+        8 => packet::Fence {
+            flags: packet::fence_flags::HALF,
+            ..release(address + random.pick(&[0, 4]), number >> 32)
+        }
+        .as_bytes()
+        .to_vec(),
         _ => release(address, number).as_bytes().to_vec(),
     }
 }

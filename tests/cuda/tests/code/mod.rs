@@ -17,6 +17,7 @@ pub const LAUNCH_OUT_OF_RESOURCES: u32 = 701;
 pub const COOPERATIVE_LAUNCH_TOO_LARGE: u32 = 720;
 pub const NOT_PERMITTED: u32 = 800;
 pub const NOT_SUPPORTED: u32 = 801;
+pub const INVALID_CLUSTER_SIZE: u32 = 912;
 
 macro_rules! functions {
     ($($name:ident($($argument:ident: $type:ty),*);)*) => {
@@ -84,6 +85,12 @@ functions! {
         block_y: u32, block_z: u32, shared: u32, stream: usize, parameters: *const *const c_void);
     cuLaunchKernelEx(configuration: *const c_void, function: usize,
         parameters: *const *const c_void, extra: *const usize);
+    cuStreamCreate(stream: *mut usize, flags: u32);
+    cuStreamSynchronize(stream: usize);
+    cuStreamBeginCapture_v2(stream: usize, mode: u32);
+    cuStreamEndCapture(stream: usize, graph: *mut usize);
+    cuGraphInstantiateWithFlags(executable: *mut usize, graph: usize, flags: u64);
+    cuGraphLaunch(executable: usize, stream: usize);
     cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks: *mut i32, function: usize, threads: i32,
         shared: usize);
     cuOccupancyMaxPotentialBlockSize(grid: *mut i32, block: *mut i32, function: usize,

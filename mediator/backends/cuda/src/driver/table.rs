@@ -8,8 +8,9 @@ use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
 use cudarc::driver::sys::{
     CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUcontext, CUdevResource, CUdevResourceDesc, CUdevice,
-    CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUgreenCtx, CUlinkState,
-    CUmemAccessDesc, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmodule, CUstream, CUuuid,
+    CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUgreenCtx,
+    CUlaunchConfig, CUlinkState, CUmemAccessDesc, CUmemAllocationProp,
+    CUmemGenericAllocationHandle, CUmodule, CUstream, CUuuid,
 };
 
 use super::{CudaError, Driver};
@@ -163,6 +164,9 @@ calls! { Table, table:
     stream_destroy = "cuStreamDestroy_v2" (stream: CUstream);
     stream_query = "cuStreamQuery" (stream: CUstream);
     stream_synchronize = "cuStreamSynchronize" (stream: CUstream);
+    stream_write_value32 = "cuStreamWriteValue32_v2" (
+        stream: CUstream, address: CUdeviceptr, value: c_uint, flags: c_uint,
+    );
     stream_write_value64 = "cuStreamWriteValue64_v2" (
         stream: CUstream, address: CUdeviceptr, value: u64, flags: c_uint,
     );
@@ -212,6 +216,10 @@ calls! { Table, table:
         function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint,
         block_y: c_uint, block_z: c_uint, shared_bytes: c_uint, stream: CUstream,
         parameters: *mut *mut c_void, extra: *mut *mut c_void,
+    );
+    launch_kernel_ex = "cuLaunchKernelEx" (
+        configuration: *const CUlaunchConfig, function: CUfunction, parameters: *mut *mut c_void,
+        extra: *mut *mut c_void,
     );
     graph_create = "cuGraphCreate" (graph: *mut CUgraph, flags: c_uint);
     graph_add_kernel_node = "cuGraphAddKernelNode_v2" (
