@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use causeway_mediator::backend::{
-    Fault, Kernel, MemoryWork, Module, Recorded, Recording, Variable, Work,
+    Fault, Kernel, LaunchOptions, LaunchShape, MemoryWork, Module, Recorded, Recording, Variable,
+    Work, refuse_clusters,
 };
 use causeway_protocol::message::{PARAMETERS_MAX, Parameter, Status};
 use causeway_protocol::packet::UNIT_BYTES;
@@ -89,6 +90,14 @@ impl Kernel for FakeCausewayKernel {
 
     fn dynamic_shared_bytes_max(&self) -> u32 {
         47 << 10
+    }
+
+    /// Clusters have up to two blocks.
+    fn check_options(&self, _: &LaunchShape, options: &LaunchOptions) -> Result<(), Fault> {
+        match options.cluster {
+            [2, 1, 1] => Ok(()),
+            _ => refuse_clusters(options),
+        }
     }
 
     fn as_any(&self) -> &dyn Any {

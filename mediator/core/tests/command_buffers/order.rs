@@ -149,27 +149,28 @@ fn launches_have_the_options_of_their_packets_also_when_recorded() {
         let mut bytes = launch(kernel, va.as_bytes());
         let (mut packet, _) = packet::Launch::read_from_prefix(&bytes).unwrap();
         packet.options = options;
+        packet.shape.grid = [4, 1, 1];
         bytes[..64].copy_from_slice(packet.as_bytes());
         bytes
     };
     let cooperative = with(LaunchOptions {
         flags: launch_flags::COOPERATIVE,
-        cluster: [1; 3],
+        cluster: [2, 1, 1],
     });
     let recording = guest.record(space, &[&cooperative]).unwrap();
     let plain = with(LaunchOptions::PLAIN);
     let mut queue = guest.command_buffer(space);
     let again = replay(recording);
     for (round, (packet, told)) in (1..).zip([
-        (&cooperative[..], 1 << 32 | 3),
+        (&cooperative[..], 1 << 32 | 4),
         (&plain, 0),
-        (again.as_bytes(), 1 << 32 | 3),
+        (again.as_bytes(), 1 << 32 | 4),
     ]) {
         queue.submit(&[packet, release(va + 8, round).as_bytes()]);
         guest.wait(space, va + 8, round, LONG).unwrap();
         assert_eq!(view.load_u64(0, Ordering::Acquire), Ok(told));
     }
-    for cluster in [[2, 1, 1], [0, 1, 1], [u32::MAX; 3]] {
+    for cluster in [[4, 1, 1], [3, 1, 1], [0, 1, 1], [u32::MAX; 3]] {
         let refused = with(LaunchOptions { flags: 0, cluster });
         queue.submit(&[&refused]);
         assert_eq!(queue.wait_for_fault(), Some(Status::BadLaunch));
