@@ -162,6 +162,16 @@ pub mod features {
     /// The guest can choose GPU virtual addresses of host memory in
     /// [`crate::message::HOST_ADDRESSES`], whatever the range of an address space is (since 1.3).
     pub const HOST_ADDRESSES: u64 = 1 << 10;
+    /// Packets can copy and fill the rows of rectangles (since 1.3).
+    pub const RECTANGLES: u64 = 1 << 16;
+    /// Launches can be cooperative, and can have clusters (since 1.3).
+    pub const LAUNCH_OPTIONS: u64 = 1 << 17;
+    /// Fences can be words of 32 bits, and acquires can wait for other conditions than a value that
+    /// is reached (since 1.3).
+    pub const WORDS: u64 = 1 << 18;
+    /// Launches can have up to [`crate::packet::PARAMETER_BYTES_MAX`] bytes of parameters (since
+    /// 1.3).
+    pub const LARGE_PARAMETERS: u64 = 1 << 19;
 }
 
 /// Bits of [`Register::Status`].

@@ -28,9 +28,11 @@ use crate::packet::UNIT_BYTES;
 
 /// Size of the header page in bytes. The units of the ring follow it.
 pub const HEADER_BYTES: u64 = 4096;
-/// Minimum capacity of a ring in units. Such a ring always has room for the longest packet (65
-/// units), together with the no-op packet that fills the end of the ring if the longest packet does
-/// not fit there.
+/// Minimum capacity of a ring in units. A ring always has room for a packet of at most half its
+/// capacity, together with the no-op packet that fills the end of the ring if the packet does not
+/// fit there. Longer packets than that may never fit. Half of the smallest ring is enough for
+/// launches with [`crate::packet::PARAMETER_BYTES_USUAL`] bytes of parameters; the longest packet
+/// takes a ring of 2048 units.
 pub const UNITS_MIN: u64 = 256;
 /// Maximum capacity of a ring in units.
 pub const UNITS_MAX: u64 = 1 << 20;

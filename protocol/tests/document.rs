@@ -145,6 +145,11 @@ fn operation_bodies(out: &mut String) {
 
 fn packet_table(out: &mut String) {
     value_table(out, "Packets", packet::Opcode::VALUES);
+    value_table(
+        out,
+        "Conditions of fence acquires",
+        packet::Condition::VALUES,
+    );
     writeln!(out, "| packet | structure |\n|---|---|").unwrap();
     for opcode in packet::OPCODES {
         writeln!(out, "| {} | {} |", opcode.name(), opcode.structure()).unwrap();
@@ -203,7 +208,7 @@ const RING: &str = "\
 A command buffer is host memory (or registered guest RAM): one header page, then 64-byte units.
 Positions count units since creation and do not wrap; the unit at position p lies at `4096 + 64 * (p
 % units)`. A packet is a whole number of units and does not straddle the end of the ring: a no-op
-fills what is left.
+fills what is left. So a packet of more than half the ring may never fit.
 
 Before the consumer sleeps it stores its position plus one as wake position, makes a full fence, and
 looks at the producer position again. The producer stores its position with release ordering, makes

@@ -4,7 +4,7 @@ use causeway_protocol::Access;
 use causeway_protocol::message::{
     self, MemoryKind, Opcode, Operation, PREVIOUS, Status, operation,
 };
-use causeway_protocol::packet::{self, LaunchShape, UNIT_BYTES};
+use causeway_protocol::packet::{self, LaunchOptions, LaunchShape, UNIT_BYTES};
 use causeway_protocol::ring;
 
 use crate::device::Device;
@@ -150,7 +150,27 @@ impl<'d> CommandBuffer<'d> {
         shape: LaunchShape,
         block: &[u8],
     ) -> Result<(), SubmitError> {
-        let (head, tail_units) = packets::launch_packed(kernel, shape, block.len() as u32);
+        self.launch_with(kernel, shape, LaunchOptions::PLAIN, block)
+    }
+
+    /// Writes a packet that launches a kernel as [`Self::launch_packed`] does, with `options`. Those
+    /// that are not zero need the feature
+    /// [`LAUNCH_OPTIONS`](causeway_protocol::registers::features::LAUNCH_OPTIONS). A launch whose
+    /// blocks the device cannot run so ends the command buffer.
+    ///
+    /// # Errors
+    /// [`SubmitError::Stopped`] if the ring is full and a fault has stopped the command buffer,
+    /// or the device is lost; [`SubmitError::TooLong`] if the ring is too small for the packet.
+    #[inline]
+    pub fn launch_with(
+        &mut self,
+        kernel: u32,
+        shape: LaunchShape,
+        options: LaunchOptions,
+        block: &[u8],
+    ) -> Result<(), SubmitError> {
+        let bytes = block.len() as u32;
+        let (head, tail_units) = packets::launch_packed(kernel, (shape, options), bytes);
         loop {
             let ring = || ring_doorbell(self.object.device, self.doorbell, &mut self.rung);
             let unit = |index| packets::unit_of(block, index);

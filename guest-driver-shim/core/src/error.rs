@@ -275,6 +275,17 @@ pub enum SubmitError {
     /// [`crate::CommandBuffer`] then asks whether the device is lost, and goes on if it is not.
     #[error("cannot write packets to the command buffer: the device makes no room in its ring")]
     Full,
+    /// The ring is too small for the packet.
+    #[error(
+        "cannot write a packet of {units} units: the ring takes packets of up to {units_max} units, \
+         which is half its size; create the command buffer with more units"
+    )]
+    TooLong {
+        /// Length of the packet in units.
+        units: u64,
+        /// Length of the longest packet that the ring takes, in units.
+        units_max: u64,
+    },
     /// The parameters of a launch are not all set.
     #[error(
         "cannot launch the kernel: its parameter {index}, counted from 0, is not set; set it \

@@ -51,7 +51,9 @@ pub use buffer::Buffer;
 pub use causeway_protocol as protocol;
 pub use causeway_protocol::Access;
 pub use causeway_protocol::message::{MemoryKind, Operation, Status, operation};
-pub use causeway_protocol::packet::LaunchShape;
+pub use causeway_protocol::packet::{
+    CopyShape, FillShape, LaunchOptions, LaunchShape, RectSide, launch_flags,
+};
 pub use clock::{Clock, ticks};
 pub use command_buffer::CommandBuffer;
 pub use control::{Batch, Replies, Ticket};

@@ -1,6 +1,8 @@
 //! Packets as units of words, and the methods by which command buffers and recorders write them.
 
-use causeway_protocol::packet::{self, LaunchShape, Opcode, UNIT_BYTES};
+use causeway_protocol::packet::{
+    self, CopyShape, FillShape, LaunchOptions, LaunchShape, Opcode, UNIT_BYTES,
+};
 use zerocopy::{IntoBytes, transmute};
 
 use crate::module::Parameters;
@@ -19,7 +21,7 @@ pub(crate) fn launch<const UNITS: usize>(
     let kernel = parameters.kernel();
     Ok(launch_packed(
         kernel.handle(),
-        shape,
+        (shape, LaunchOptions::PLAIN),
         kernel.parameter_bytes(),
     ))
 }
@@ -27,14 +29,19 @@ pub(crate) fn launch<const UNITS: usize>(
 /// First unit of a launch whose parameter block has `parameter_bytes` bytes, and how many units
 /// follow it.
 #[inline]
-pub(crate) fn launch_packed(kernel: u32, shape: LaunchShape, parameter_bytes: u32) -> (Unit, u64) {
+pub(crate) fn launch_packed(
+    kernel: u32,
+    (shape, options): (LaunchShape, LaunchOptions),
+    parameter_bytes: u32,
+) -> (Unit, u64) {
     let units = packet::launch_units(parameter_bytes as usize);
     let head = transmute!(packet::Launch {
         header: header(Opcode::Launch, units),
         kernel,
         shape,
         parameter_bytes,
-        reserved: [0; 5],
+        options,
+        reserved: 0,
     });
     (head, u64::from(units - 1))
 }
@@ -72,6 +79,24 @@ pub(crate) fn fill(destination: u64, length: u64, pattern: u32, width: u32) -> U
     })
 }
 
+#[inline]
+pub(crate) fn copy_rect(shape: CopyShape) -> Unit {
+    transmute!(packet::CopyRect {
+        header: header(Opcode::CopyRect, 1),
+        shape,
+        reserved: 0,
+    })
+}
+
+#[inline]
+pub(crate) fn fill_rect(shape: FillShape) -> Unit {
+    transmute!(packet::FillRect {
+        header: header(Opcode::FillRect, 1),
+        shape,
+        reserved: [0; 3],
+    })
+}
+
 /// A fence release or acquire, or a timestamp, as `opcode` says.
 #[inline]
 pub(crate) fn fence(opcode: Opcode, address: u64, value: u64) -> Unit {
@@ -79,7 +104,9 @@ pub(crate) fn fence(opcode: Opcode, address: u64, value: u64) -> Unit {
         header: header(opcode, 1),
         address,
         value,
-        reserved: [0; 5]
+        flags: 0,
+        condition: 0,
+        reserved: [0; 4],
     })
 }
 
@@ -146,6 +173,28 @@ macro_rules! packet_methods {
             width: u32,
         ) -> Result<(), $error> {
             self.push($crate::packets::fill(destination, length, pattern, width))
+        }
+
+        /// Writes a packet that copies rows. Each side lies in one mapping, from its first to its
+        /// last byte. Needs the feature
+        /// [`RECTANGLES`](causeway_protocol::registers::features::RECTANGLES).
+        ///
+        /// # Errors
+        #[doc = concat!("[`", stringify!($error), "`], for the reasons of [`Self::push`].")]
+        #[inline]
+        pub fn copy_rect(&mut self, shape: $crate::CopyShape) -> Result<(), $error> {
+            self.push($crate::packets::copy_rect(shape))
+        }
+
+        /// Writes a packet that fills rows with a pattern. They lie in one mapping, from the first
+        /// to the last byte. Needs the feature
+        /// [`RECTANGLES`](causeway_protocol::registers::features::RECTANGLES).
+        ///
+        /// # Errors
+        #[doc = concat!("[`", stringify!($error), "`], for the reasons of [`Self::push`].")]
+        #[inline]
+        pub fn fill_rect(&mut self, shape: $crate::FillShape) -> Result<(), $error> {
+            self.push($crate::packets::fill_rect(shape))
         }
 
         /// Writes a packet that stores `value` to `fence` once all earlier packets are done. In a

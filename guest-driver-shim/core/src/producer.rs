@@ -4,7 +4,7 @@
 //! code that the model checker runs.
 
 use causeway_protocol::message::Status;
-use causeway_protocol::packet::{self, Opcode, UNIT_BYTES};
+use causeway_protocol::packet::{Opcode, UNIT_BYTES};
 use causeway_protocol::ring::{self, Positions};
 
 use crate::error::SubmitError;
@@ -122,7 +122,8 @@ impl<R: RingMemory> Producer<R> {
     ///
     /// # Errors
     /// [`SubmitError::Stopped`] if the ring is full and a fault has stopped the command buffer;
-    /// [`SubmitError::Full`] if the device makes no room. The packet is not written then.
+    /// [`SubmitError::Full`] if the device makes no room; [`SubmitError::TooLong`] if the packet is
+    /// longer than half the ring. The packet is not written then.
     #[inline]
     pub fn push_long(
         &mut self,
@@ -132,7 +133,10 @@ impl<R: RingMemory> Producer<R> {
         mut ring: impl FnMut(),
     ) -> Result<(), SubmitError> {
         let units = 1 + tail_units;
-        debug_assert!(units <= u64::from(packet::UNITS_MAX));
+        let units_max = self.capacity() / 2;
+        if units > units_max {
+            return Err(SubmitError::TooLong { units, units_max });
+        }
         let left = self.capacity() - (self.position & (self.capacity() - 1));
         if left < units {
             self.pad(left, &mut ring)?;
@@ -320,6 +324,18 @@ mod tests {
         assert_eq!(units[0], [9; 8]);
         assert_eq!(units[9], [8; 8]);
         assert_eq!(producer.position(), 266);
+    }
+
+    #[test]
+    fn a_packet_is_at_most_half_as_long_as_the_ring() {
+        let mut producer = Producer::new(test_ring(true));
+        for _ in 0..2 {
+            producer.push_unit(&[0; 8], || ()).unwrap();
+            producer.push_long(&[9; 8], 127, |_| [1; 8], || ()).unwrap();
+        }
+        let refused = producer.push_long(&[9; 8], 128, |_| [1; 8], || ());
+        let (units, units_max) = (129, 128);
+        assert_eq!(refused, Err(SubmitError::TooLong { units, units_max }));
     }
 
     #[test]

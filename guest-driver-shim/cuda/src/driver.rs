@@ -29,6 +29,8 @@ pub(crate) struct Driver {
     process: Process,
     pub(crate) device: &'static Device<'static>,
     pub(crate) attributes: Attributes,
+    /// Features of the session that the library uses.
+    features: u64,
     /// What identifies the device, and its CUDA device attributes.
     pub(crate) facts: Facts,
     /// All contexts of the process share one address space, so that they can share memory as CUDA
@@ -92,7 +94,7 @@ pub(crate) fn call_in_stream(
             current => current?,
         };
         driver.check_sticky()?;
-        call(driver, &context)
+        call(driver, context)
     })
 }
 
@@ -158,6 +160,7 @@ impl Driver {
         Ok(Self {
             process: Process::current(),
             device,
+            features: device.features() & !unused_features(),
             memory: Memory::new(device, space, &attributes, storage)?,
             attributes,
             facts,
@@ -173,6 +176,12 @@ impl Driver {
             host_functions: OnceLock::new(),
             sticky: AtomicU32::new(0),
         })
+    }
+
+    /// Returns whether the session has a feature
+    /// ([`features`](causeway_protocol::registers::features)).
+    pub(crate) const fn has(&self, feature: u64) -> bool {
+        self.features & feature != 0
     }
 
     /// Returns the error that all calls answer after a fault.
@@ -191,6 +200,18 @@ impl Driver {
             .compare_exchange(0, code.0, Ordering::AcqRel, Ordering::Acquire);
         Code(first.err().unwrap_or(code.0))
     }
+}
+
+/// Returns the features that the library is told not to use, so that it does what it does with an
+/// older host: a hexadecimal number in `CAUSEWAY_CUDA_UNUSED_FEATURES`.
+fn unused_features() -> u64 {
+    let given = std::env::var("CAUSEWAY_CUDA_UNUSED_FEATURES").ok();
+    given.map_or(0, |text| {
+        u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap_or_else(|_| {
+            log::error!("invalid CAUSEWAY_CUDA_UNUSED_FEATURES {text}: a hexadecimal number");
+            0
+        })
+    })
 }
 
 /// Returns whether a value of `CUDA_VISIBLE_DEVICES` leaves out the one device: its first entry is

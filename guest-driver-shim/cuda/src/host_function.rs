@@ -13,6 +13,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 
 use causeway_protocol::message::MemoryKind;
+use causeway_protocol::packet::Condition;
 use causeway_shim_linux::shim::{
     Buffer, CommandBuffer, Fence, Patience, SubmitError, WaitError, Window,
 };
@@ -68,15 +69,6 @@ pub(crate) enum HostWork {
         bytes: u32,
         value: u64,
     },
-}
-
-/// What a word is compared for (`CUstreamWaitValue_flags`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Condition {
-    GreaterOrEqual,
-    Equal,
-    And,
-    Nor,
 }
 
 /// One piece of work for the thread.
@@ -227,7 +219,7 @@ fn poll(driver: &Driver, word: Window, condition: Condition, (bytes, value): (u3
             _ => word.load_acquire(0),
         };
         // A word that is gone meets every condition.
-        if found.map_or(true, |found| condition.is_met(found, value, bytes)) {
+        if found.map_or(true, |found| condition.is_met(found, value, 8 * bytes)) {
             return;
         }
         if driver.ring.glance(driver).is_err() {
@@ -235,34 +227,6 @@ fn poll(driver: &Driver, word: Window, condition: Condition, (bytes, value): (u3
         }
         std::thread::sleep(std::time::Duration::from_micros(nap_us));
         nap_us = (nap_us * 2).min(NAP_US_MAX);
-    }
-}
-
-impl Condition {
-    /// Returns the condition that the low bits of flags mean.
-    pub(crate) const fn of(flags: u32) -> Self {
-        match flags & 3 {
-            0 => Self::GreaterOrEqual,
-            1 => Self::Equal,
-            2 => Self::And,
-            _ => Self::Nor,
-        }
-    }
-
-    /// Returns whether a word of 4 or 8 bytes meets the condition. "Greater" is meant cyclically.
-    pub(crate) const fn is_met(self, found: u64, value: u64, bytes: u32) -> bool {
-        match (self, bytes) {
-            (Self::GreaterOrEqual, 4) => {
-                (found as u32).wrapping_sub(value as u32).cast_signed() >= 0
-            }
-            (Self::GreaterOrEqual, _) => found.wrapping_sub(value).cast_signed() >= 0,
-            (Self::Equal, 4) => found as u32 == value as u32,
-            (Self::Equal, _) => found == value,
-            (Self::And, 4) => (found as u32) & (value as u32) != 0,
-            (Self::And, _) => found & value != 0,
-            (Self::Nor, 4) => !((found as u32) | (value as u32)) != 0,
-            (Self::Nor, _) => !(found | value) != 0,
-        }
     }
 }
 
@@ -301,25 +265,4 @@ extern "C" fn cuStreamAddCallback(
         };
         found.submit(driver, Work::Host(HostCall::new(driver, work)?))
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Condition::{And, Equal, GreaterOrEqual, Nor};
-
-    #[test]
-    fn conditions_compare_only_the_bytes_of_the_word() {
-        assert!(GreaterOrEqual.is_met(5, 5, 8));
-        assert!(!GreaterOrEqual.is_met(4, 5, 8));
-        assert!(GreaterOrEqual.is_met(1, u64::MAX, 8), "cyclic");
-        assert!(GreaterOrEqual.is_met(1, 0xffff_ffff, 4), "cyclic");
-        assert!(!GreaterOrEqual.is_met(1, 0xffff_ffff, 8));
-        assert!(Equal.is_met(0x1_0000_0007, 7, 4));
-        assert!(!Equal.is_met(0x1_0000_0007, 7, 8));
-        assert!(And.is_met(6, 2, 4));
-        assert!(!And.is_met(0x1_0000_0000, 0x1_0000_0000, 4));
-        assert!(And.is_met(0x1_0000_0000, 0x1_0000_0000, 8));
-        assert!(!Nor.is_met(0xffff_0000, 0x0000_ffff, 4));
-        assert!(Nor.is_met(0xffff_0000, 0x0000_ffff, 8));
-    }
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use causeway_protocol::message::{Parameter, Status, UNKNOWN_ATTRIBUTE, kernel_flags};
-use causeway_protocol::packet::LaunchShape;
+use causeway_protocol::packet::{LaunchShape, PARAMETER_BYTES_USUAL};
+use causeway_protocol::registers::features;
 use causeway_shim_linux::shim;
 use parking_lot::RwLock;
 
@@ -131,12 +132,16 @@ impl Kernel {
             shortage if shortage.is_shortage() => Code::OUT_OF_MEMORY,
             _ => driver.check_sticky().err().unwrap_or(Code::NOT_SUPPORTED),
         })?;
+        let parameter_bytes = found.parameter_bytes() as usize;
+        if parameter_bytes > PARAMETER_BYTES_USUAL && !driver.has(features::LARGE_PARAMETERS) {
+            return Err(Code::NOT_SUPPORTED);
+        }
         let entry = loaded.entries().iter().find(|entry| entry.name == name);
         let required = entry.and_then(|entry| entry.required_threads);
         Ok(Self {
             handle: found.handle(),
             function: 0,
-            parameter_bytes: found.parameter_bytes() as usize,
+            parameter_bytes,
             layout: found.layout().into(),
             has_gaps: has_gaps(found.layout(), found.parameter_bytes() as usize),
             owner,

@@ -9,10 +9,12 @@ mod prepared;
 
 use std::sync::Arc;
 
-use causeway_protocol::packet::LaunchShape;
+use causeway_protocol::packet::{LaunchOptions, LaunchShape, launch_flags};
+use causeway_protocol::registers::features;
 
 use crate::boundary::In;
 use crate::context::Context;
+use crate::device;
 use crate::driver::{Driver, call_in_context, call_in_stream};
 use crate::error::{Answer, Code};
 use crate::kernel::{self, Kernel};
@@ -26,14 +28,19 @@ pub(crate) use parameters::with_block;
 use parameters::{BUFFER_POINTER, BUFFER_SIZE, END};
 pub(crate) use prepared::Prepared;
 
+/// `CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH`
+const CLUSTER_LAUNCH: u32 = 120;
+/// Blocks of a cluster on any device that has clusters (CUDA C++ Programming Guide, "Thread Block
+/// Clusters").
+const CLUSTER_BLOCKS_MAX: u64 = 8;
+
 /// What a launch asks for.
 #[derive(Clone, Copy)]
 struct Request {
     function: usize,
     shape: LaunchShape,
     stream: usize,
-    /// Whether all blocks must run at the same time.
-    is_cooperative: bool,
+    options: LaunchOptions,
     parameters: In<usize>,
     extra: In<usize>,
 }
@@ -64,7 +71,7 @@ fn launch(driver: &Driver, context: &Context, request: Request) -> Answer {
     }
     kernel.check_shape(request.shape)?;
     let is_watched = stream.is_default && driver.captures.are_any();
-    if request.is_cooperative || is_watched || stream.is_capturing() {
+    if request.options != LaunchOptions::PLAIN || is_watched || stream.is_capturing() {
         let (kernel, stream) = (Arc::clone(kernel), Arc::clone(stream));
         drop(locked);
         return launch_checked(driver, kernel, &stream, request);
@@ -91,14 +98,16 @@ fn launch_checked(
     request: Request,
 ) -> Answer {
     let shape = request.shape;
-    if request.is_cooperative {
-        check_cooperative(driver, &kernel, shape)?;
-    }
+    let options = match request.options == LaunchOptions::PLAIN {
+        true => request.options,
+        false => checked_options(driver, &kernel, shape, request.options)?,
+    };
     if stream.is_capturing() {
         let work = Work::Launch {
             parameters: kernel.gather(request.parameters, request.extra)?,
             kernel,
             shape,
+            options,
         };
         return stream.submit(driver, work);
     }
@@ -106,10 +115,55 @@ fn launch_checked(
     with_block(layout, bytes, request.parameters, request.extra, |block| {
         let handle = kernel.handle();
         let submitted = stream.submit_packets(driver, |commands| {
-            commands.launch_packed(handle, shape, block)
+            commands.launch_with(handle, shape, options, block)
         });
         submitted.map(drop)
     })
+}
+
+/// Refuses options that the device cannot have for a launch. Returns those that the packet has: a
+/// host that does not know them runs cooperative launches, of which all blocks are known to run at
+/// the same time, as others.
+#[cold]
+fn checked_options(
+    driver: &Driver,
+    kernel: &Kernel,
+    shape: LaunchShape,
+    options: LaunchOptions,
+) -> Answer<LaunchOptions> {
+    if options.flags & launch_flags::COOPERATIVE != 0 {
+        check_cooperative(driver, kernel, shape)?;
+    }
+    check_cluster(driver, options.cluster)?;
+    match driver.has(features::LAUNCH_OPTIONS) {
+        true => Ok(options),
+        false if blocks_of(options.cluster) > 1 => Err(Code::NOT_SUPPORTED),
+        false => Ok(LaunchOptions::PLAIN),
+    }
+}
+
+/// Returns the number of blocks of a grid or a cluster; 0 for what is none.
+pub(crate) fn blocks_of(sides: [u32; 3]) -> u64 {
+    sides
+        .iter()
+        .map(|side| u64::from(*side))
+        .fold(1, u64::saturating_mul)
+}
+
+/// Refuses clusters that have more blocks than those of the device.
+pub(crate) fn check_cluster(driver: &Driver, cluster: [u32; 3]) -> Answer {
+    match blocks_of(cluster) <= cluster_blocks_max(driver) {
+        true => Ok(()),
+        false => Err(Code::INVALID_CLUSTER_SIZE),
+    }
+}
+
+/// Returns how many blocks a cluster may have.
+pub(crate) fn cluster_blocks_max(driver: &Driver) -> u64 {
+    match device::attribute(driver, CLUSTER_LAUNCH) {
+        Some(1) => CLUSTER_BLOCKS_MAX,
+        _ => 1,
+    }
 }
 
 /// Refuses a grid whose blocks cannot all run at the same time.
@@ -144,7 +198,7 @@ extern "C" fn cuLaunchKernel(
         function,
         shape,
         stream,
-        is_cooperative: false,
+        options: LaunchOptions::PLAIN,
         parameters,
         extra,
     };
@@ -173,7 +227,10 @@ extern "C" fn cuLaunchCooperativeKernel(
         function,
         shape,
         stream,
-        is_cooperative: true,
+        options: LaunchOptions {
+            flags: launch_flags::COOPERATIVE,
+            ..LaunchOptions::PLAIN
+        },
         parameters,
         extra: In::at(0),
     };
@@ -189,7 +246,7 @@ extern "C" fn cuLaunchKernelEx(
 ) -> u32 {
     call_in_context(|driver, context| {
         let given = configuration.get()?;
-        let attributes = attributes::read(&given)?;
+        let options = attributes::read(&given)?;
         let request = Request {
             function,
             shape: LaunchShape {
@@ -198,7 +255,7 @@ extern "C" fn cuLaunchKernelEx(
                 block: given.block,
             },
             stream: given.stream,
-            is_cooperative: attributes.is_cooperative,
+            options,
             parameters,
             extra,
         };

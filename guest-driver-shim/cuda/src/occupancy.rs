@@ -13,6 +13,7 @@ use crate::driver::{Driver, call_in_context};
 use crate::error::{Answer, Code};
 use crate::function;
 use crate::kernel::{self, Kernel, attribute};
+use crate::launch;
 use crate::structures::LaunchConfiguration;
 
 /// Registers are given to warps in units of this many, by each of so many parts of a
@@ -302,7 +303,6 @@ extern "C" fn cuOccupancyAvailableDynamicSMemPerBlock(
     })
 }
 
-/// Launches have clusters of one block.
 #[unsafe(no_mangle)]
 extern "C" fn cuOccupancyMaxPotentialClusterSize(
     size: Out<i32>,
@@ -312,7 +312,7 @@ extern "C" fn cuOccupancyMaxPotentialClusterSize(
     call_in_context(|driver, _| {
         let kernel = function::find_given(driver, function)?;
         kernel.check_shape(shape_of(&configuration.get()?))?;
-        size.set(1)
+        size.set(launch::cluster_blocks_max(driver) as i32)
     })
 }
 
@@ -325,10 +325,13 @@ extern "C" fn cuOccupancyMaxActiveClusters(
     call_in_context(|driver, _| {
         let given = configuration.get()?;
         let kernel = function::find_given(driver, function)?;
-        crate::launch::check_attributes(&given)?;
+        let cluster = launch::check_attributes(&given)?.cluster;
+        launch::check_cluster(driver, cluster)?;
         kernel.check_shape(shape_of(&given))?;
         let blocks = resident_blocks(driver, &kernel, shape_of(&given))?;
-        clusters.set(blocks as i32)
+        // Without clusters, there are no blocks.
+        let cluster_blocks = launch::blocks_of(cluster).max(1);
+        clusters.set((blocks / cluster_blocks) as i32)
     })
 }
 

@@ -1,16 +1,19 @@
 //! Operations of streams on words of memory (CUDA driver API, "Stream Memory Operations").
 //!
-//! Stores are packets, and so are waits for 8 bytes that grow. The library's thread does all other
-//! waits, which only works on memory that the process sees.
+//! Stores and waits are packets. Where the host knows only waits for 8 bytes that grow, the library's
+//! thread does all others, which only works on memory that the process sees.
 //!
 //! All streams share one ring: a wait holds up the work of all of them. Where work that is
 //! submitted later makes the value, the wait never ends. A program that stores the value itself, or
 //! submits the work before the wait, is served.
 
+use causeway_protocol::packet::Condition;
+use causeway_protocol::registers::features;
+
 use crate::boundary::In;
 use crate::driver::{Driver, call_in_context};
 use crate::error::{Answer, Code};
-use crate::host_function::{Condition, HostCall, HostWork};
+use crate::host_function::{HostCall, HostWork};
 use crate::stream;
 use crate::structures::BatchOperation;
 use crate::word::{self, Word};
@@ -68,15 +71,16 @@ fn one(driver: &'static Driver, given: &BatchOperation) -> Answer<Work> {
     }
     let word = word::find(driver, address, bytes)?;
     match given.operation {
-        WRITE_32 => Ok(Work::Fill {
+        WRITE_32 if !driver.has(features::WORDS) => Ok(Work::Fill {
             destination: word.address,
             bytes,
             pattern: given.value as u32,
             width: 4,
         }),
-        WRITE_64 => Ok(Work::Store {
+        WRITE_32 | WRITE_64 => Ok(Work::Store {
             address: word.address,
             value: given.value,
+            bytes,
         }),
         _ => wait(driver, &word, bytes, given),
     }
@@ -84,20 +88,39 @@ fn one(driver: &'static Driver, given: &BatchOperation) -> Answer<Work> {
 
 /// Returns the work that waits for a word.
 fn wait(driver: &'static Driver, word: &Word, bytes: u64, given: &BatchOperation) -> Answer<Work> {
-    let (condition, value) = (Condition::of(given.flags), given.value);
-    if bytes == 8 && condition == Condition::GreaterOrEqual {
+    let (wanted, value) = (condition(given.flags), given.value);
+    let address = word.address;
+    let grows = bytes == 8 && wanted == Condition::NotBefore;
+    let (known, condition) = match driver.has(features::WORDS) {
+        // Not every host can look at memory that the process does not see.
+        true => (grows || word.window.is_some(), wanted),
+        false => (grows, Condition::Reached),
+    };
+    if known {
         return Ok(Work::Await {
-            address: word.address,
+            address,
             value,
+            bytes,
+            condition,
         });
     }
     let work = HostWork::Wait {
         word: word.window.ok_or(Code::NOT_SUPPORTED)?,
-        condition,
+        condition: wanted,
         bytes: bytes as u32,
         value,
     };
     HostCall::new(driver, work).map(Work::Host)
+}
+
+/// Returns the condition that the low bits of flags mean (`CUstreamWaitValue_flags`).
+const fn condition(flags: u32) -> Condition {
+    match flags & 3 {
+        0 => Condition::NotBefore,
+        1 => Condition::Equal,
+        2 => Condition::And,
+        _ => Condition::Nor,
+    }
 }
 
 /// Submits one operation.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use causeway_protocol::packet::{Fence, Header, LaunchShape, Opcode};
+use causeway_protocol::packet::{
+    Condition, CopyShape, Fence, FillShape, Header, LaunchOptions, LaunchShape, Opcode, fence_flags,
+};
 use causeway_shim_linux::shim::{CommandBuffer, SubmitError};
 
 use crate::host_function::HostCall;
@@ -17,6 +19,7 @@ pub(crate) enum Work {
     Launch {
         kernel: Arc<Kernel>,
         shape: LaunchShape,
+        options: LaunchOptions,
         /// The whole parameter block.
         parameters: Box<[u8]>,
     },
@@ -33,10 +36,23 @@ pub(crate) enum Work {
         pattern: u32,
         width: u32,
     },
-    /// Stores 8 bytes once all work before is done.
-    Store { address: u64, value: u64 },
-    /// Waits until 8 bytes are at least a value.
-    Await { address: u64, value: u64 },
+    /// Copies rows, each side of which lies in one mapping of the device.
+    CopyRect(CopyShape),
+    /// Fills rows that lie in one mapping of the device.
+    FillRect(FillShape),
+    /// Stores a word of 4 or 8 bytes once all work before is done.
+    Store {
+        address: u64,
+        value: u64,
+        bytes: u64,
+    },
+    /// Waits until a word of 4 or 8 bytes meets a condition.
+    Await {
+        address: u64,
+        value: u64,
+        bytes: u64,
+        condition: Condition,
+    },
     /// The library's thread calls a function of the program, or polls memory, between a store and a
     /// wait of the ring.
     Host(HostCall),
@@ -52,8 +68,9 @@ impl Work {
             Self::Launch {
                 kernel,
                 shape,
+                options,
                 parameters,
-            } => commands.launch_packed(kernel.handle(), *shape, parameters),
+            } => commands.launch_with(kernel.handle(), *shape, *options, parameters),
             Self::Copy {
                 destination,
                 source,
@@ -65,11 +82,27 @@ impl Work {
                 pattern,
                 width,
             } => commands.fill_pattern(*destination, *bytes, *pattern, *width),
-            Self::Store { address, value } => {
-                commands.push(fence(Opcode::FenceRelease, *address, *value))
+            Self::CopyRect(shape) => commands.copy_rect(*shape),
+            Self::FillRect(shape) => commands.fill_rect(*shape),
+            Self::Store {
+                address,
+                value,
+                bytes,
+            } => {
+                let fence = fence(Opcode::FenceRelease, *address, (*value, *bytes));
+                commands.push(zerocopy::transmute!(fence))
             }
-            Self::Await { address, value } => {
-                commands.push(fence(Opcode::FenceAcquire, *address, *value))
+            Self::Await {
+                address,
+                value,
+                bytes,
+                condition,
+            } => {
+                let fence = Fence {
+                    condition: *condition as u32,
+                    ..fence(Opcode::FenceAcquire, *address, (*value, *bytes))
+                };
+                commands.push(zerocopy::transmute!(fence))
             }
             Self::Host(call) => call.write(commands),
             Self::Sequence(parts) => parts.iter().try_for_each(|part| part.write(commands)),
@@ -77,16 +110,23 @@ impl Work {
     }
 }
 
-/// Returns the packet that stores or awaits a value at an address that is no fence of the library.
-fn fence(opcode: Opcode, address: u64, value: u64) -> [u64; 8] {
-    zerocopy::transmute!(Fence {
-        header: Header {
-            opcode: opcode as u16,
-            reserved: 0,
-            units: 1,
-        },
+/// Returns the packet that stores or awaits the low `bytes` bytes of a value at an address that is
+/// no fence of the library.
+fn fence(opcode: Opcode, address: u64, (value, bytes): (u64, u64)) -> Fence {
+    let header = Header {
+        opcode: opcode as u16,
+        reserved: 0,
+        units: 1,
+    };
+    let (flags, value) = match bytes {
+        4 => (fence_flags::HALF, value & u64::from(u32::MAX)),
+        _ => (0, value),
+    };
+    Fence {
+        header,
         address,
         value,
-        reserved: [0; 5],
-    })
+        flags,
+        ..Fence::default()
+    }
 }

@@ -18,9 +18,12 @@ use causeway_protocol::message::{
     EncodeTensorMap, KERNEL_ATTRIBUTES, MemoryKind, Parameter, Status, TENSOR_MAP_BYTES,
 };
 
-pub use causeway_protocol::packet::LaunchShape;
+pub use causeway_protocol::packet::{CopyShape, FillShape, LaunchOptions, LaunchShape};
 pub use facts::DeviceFacts;
-pub use work::{Fault, Launch, MemoryWork, Progress, Recorded, RecordedLaunch, Work};
+pub use work::{
+    Fault, Launch, MemoryWork, Progress, Recorded, RecordedLaunch, Work, is_cooperative,
+    refuse_clusters,
+};
 
 /// What a back end tells sessions about its device: sizes, limits and features. The values are the
 /// same for all sessions on the back end, whatever other sessions use.
@@ -435,6 +438,18 @@ pub trait Kernel: Send + Sync + Any {
     fn check_shape(&self, shape: &LaunchShape) -> Result<(), String> {
         let _ = shape;
         Ok(())
+    }
+
+    /// Checks whether a launch of the kernel in `shape`, which is within all other limits, can have
+    /// `options`. The default implementation suits back ends that run any number of blocks at the
+    /// same time, and have no clusters.
+    ///
+    /// # Errors
+    /// A fault with the status `BadLaunch`, which says why this back end cannot launch the kernel
+    /// with these options.
+    fn check_options(&self, shape: &LaunchShape, options: &LaunchOptions) -> Result<(), Fault> {
+        let _ = shape;
+        refuse_clusters(options)
     }
 
     /// Returns `self` as [`Any`], so that the back end can downcast it to its own type.

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use causeway_memory::Backing;
 use causeway_protocol::message::{KERNEL_ATTRIBUTES, Parameter};
 
-use crate::backend::{BackendError, Exported, Kernel, LaunchShape, Memory, Recording};
+use crate::backend::{
+    BackendError, Exported, Fault, Kernel, LaunchOptions, LaunchShape, Memory, Recording,
+};
 use crate::quota::Charge;
 
 /// What a module costs: its image, its handle, the memory of its variables.
@@ -63,6 +65,10 @@ impl Kernel for Charged<dyn Kernel, Arc<ModuleCharges>> {
 
     fn check_shape(&self, shape: &LaunchShape) -> Result<(), String> {
         self.inner.check_shape(shape)
+    }
+
+    fn check_options(&self, shape: &LaunchShape, options: &LaunchOptions) -> Result<(), Fault> {
+        self.inner.check_options(shape, options)
     }
 
     fn as_any(&self) -> &dyn Any {

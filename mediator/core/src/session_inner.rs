@@ -21,8 +21,13 @@ use crate::statistics::Counters;
 
 /// Features that every session has, whatever its back end: a bitwise OR of constants in
 /// [`features`].
-pub const SESSION_FEATURES: u64 =
-    features::CLIENTS | features::NOTIFY | features::APERTURE_ADDRESSES;
+pub const SESSION_FEATURES: u64 = features::CLIENTS
+    | features::NOTIFY
+    | features::APERTURE_ADDRESSES
+    | features::RECTANGLES
+    | features::LAUNCH_OPTIONS
+    | features::WORDS
+    | features::LARGE_PARAMETERS;
 
 /// Everything that a session is made of. It outlives the VMM's [`crate::Session`] for the moment in
 /// which another session revokes an import.

@@ -249,8 +249,8 @@ impl Counters {
             packets: packets.into_iter().fold(0, u64::saturating_add),
             launches: of(packet::Opcode::Launch),
             replays: of(packet::Opcode::Replay),
-            copies: of(packet::Opcode::Copy),
-            fills: of(packet::Opcode::Fill),
+            copies: of(packet::Opcode::Copy) + of(packet::Opcode::CopyRect),
+            fills: of(packet::Opcode::Fill) + of(packet::Opcode::FillRect),
             ..Statistics::from_values(self.counted.values().map(load))
         }
     }

@@ -22,7 +22,8 @@ use std::collections::BTreeMap;
 
 use causeway_protocol::message::{Header, OPCODES, Opcode, PREVIOUS};
 use causeway_protocol::packet::{
-    self, CopyRange, Fence, Fill, Launch, LaunchShape, Replay, UNIT_BYTES,
+    self, CopyRange, CopyRect, CopyShape, Fence, Fill, FillRect, FillShape, Launch, LaunchOptions,
+    LaunchShape, RectSide, Replay, UNIT_BYTES,
 };
 use control::{Control, message};
 use packets::Packets;
@@ -300,6 +301,21 @@ fn random_packet(random: &mut Random, packets: &Packets) -> Vec<u8> {
         }
         .as_bytes()
         .to_vec(),
+        packet::Opcode::CopyRect => copy_rect(random, packets, header),
+        packet::Opcode::FillRect => FillRect {
+            header,
+            shape: FillShape {
+                destination: address,
+                pitch: number(random, 64).wrapping_mul(4),
+                height: number(random, 64),
+                width: 4 * u64::from(number(random, 32)),
+                pattern: random.word() as u32 & 0xff,
+                element: *random.pick(&[1, 2, 4]),
+            },
+            ..FillRect::default()
+        }
+        .as_bytes()
+        .to_vec(),
         packet::Opcode::Replay => Replay {
             header,
             recording: packets.recording,
@@ -307,24 +323,71 @@ fn random_packet(random: &mut Random, packets: &Packets) -> Vec<u8> {
         }
         .as_bytes()
         .to_vec(),
-        _ => Fence {
-            header,
-            address,
-            value: if opcode == packet::Opcode::FenceRelease {
-                random.tricky()
-            } else {
-                0
-            },
-            ..Fence::default()
-        }
-        .as_bytes()
-        .to_vec(),
+        _ => fence(random, header, opcode, address).as_bytes().to_vec(),
     };
     if random.once_in(64) {
         let at = random.below(bytes.len());
         bytes[at] ^= random.word() as u8;
     }
     bytes
+}
+
+fn fence(
+    random: &mut Random,
+    header: packet::Header,
+    opcode: packet::Opcode,
+    address: u64,
+) -> Fence {
+    let is_half = opcode != packet::Opcode::Timestamp && random.once_in(2);
+    let value = match opcode {
+        packet::Opcode::FenceRelease => random.tricky(),
+        _ => 0,
+    };
+    Fence {
+        header,
+        // Either half of a word.
+        address: address.wrapping_add(u64::from(is_half) * (random.word() & 4)),
+        value: if is_half { value & 0xffff_ffff } else { value },
+        flags: if random.once_in(64) {
+            random.tricky() as u32
+        } else {
+            u32::from(is_half) * packet::fence_flags::HALF
+        },
+        condition: match opcode {
+            packet::Opcode::FenceAcquire => number(random, 5),
+            _ => u32::from(random.once_in(64)),
+        },
+        ..Fence::default()
+    }
+}
+
+/// A number below `end`, mostly.
+fn number(random: &mut Random, end: u32) -> u32 {
+    match random.word() % 64 {
+        0 => random.tricky() as u32,
+        _ => random.word() as u32 % end,
+    }
+}
+
+fn copy_rect(random: &mut Random, packets: &Packets, header: packet::Header) -> Vec<u8> {
+    let mut side = || RectSide {
+        address: random_address(random, packets),
+        pitch: number(random, 128),
+        rows: number(random, 16),
+    };
+    let (destination, source) = (side(), side());
+    let copy = CopyRect {
+        header,
+        shape: CopyShape {
+            destination,
+            source,
+            width: u64::from(number(random, 64)),
+            height: number(random, 16),
+            depth: number(random, 4),
+        },
+        ..CopyRect::default()
+    };
+    copy.as_bytes().to_vec()
 }
 
 fn launch(random: &mut Random, packets: &Packets, header: packet::Header) -> Vec<u8> {
@@ -344,6 +407,10 @@ fn launch(random: &mut Random, packets: &Packets, header: packet::Header) -> Vec
             random.tricky() as u32
         } else {
             16
+        },
+        options: LaunchOptions {
+            flags: number(random, 2),
+            cluster: [number(random, 2); 3],
         },
         ..Launch::default()
     };

@@ -115,6 +115,65 @@ fn a_recording_is_replayed_as_often_as_asked_in_the_order_of_its_packets() {
     assert!(report.messages_by_name().contains(&("create_recording", 1)));
 }
 
+#[test]
+fn rows_are_copied_and_filled_and_count_as_copies_and_fills() {
+    let bench = Bench::new(Quota::default());
+    let guest = &bench.rig.guest;
+    let (va, view) = guest.buffer(bench.space, PAGE);
+    let side = |address, pitch| packet::RectSide {
+        address,
+        pitch,
+        rows: 2,
+    };
+    let copy = copy_rect(packet::CopyShape {
+        destination: side(va + 1024, 16),
+        source: side(va, 24),
+        width: 8,
+        height: 2,
+        depth: 2,
+    });
+    let fill = packet::FillRect {
+        header: header(packet::Opcode::FillRect, 1),
+        shape: packet::FillShape {
+            destination: va + 2048,
+            pitch: 16,
+            height: 3,
+            width: 8,
+            pattern: 0x0101,
+            element: 2,
+        },
+        ..packet::FillRect::default()
+    };
+    let packets = [copy.as_bytes(), fill.as_bytes()];
+    let recording = guest.record(bench.space, &packets).unwrap();
+    let mut queue = guest.command_buffer(bench.space);
+    let word = |offset| view.load_u64(offset, Ordering::Acquire).unwrap();
+    let store = |offset, value| view.store_u64(offset, value, Ordering::Release).unwrap();
+    let replayed = replay(recording);
+    for (round, submitted) in [&packets[..], &[replayed.as_bytes()]]
+        .into_iter()
+        .enumerate()
+    {
+        let value = round as u64 + 1;
+        (0..4).for_each(|row| store(24 * row, 10 * value + row));
+        (0..6).for_each(|at| store(2048 + 8 * at, 0));
+        let fence = release(va + 512, value);
+        queue.submit(&[submitted, &[fence.as_bytes()]].concat());
+        guest.wait(bench.space, va + 512, value, LONG).unwrap();
+        for row in 0..4 {
+            assert_eq!(word(1024 + 16 * row), 10 * value + row, "row {row}");
+            assert_eq!(word(1032 + 16 * row), 0, "behind row {row}");
+        }
+        let filled: Vec<u64> = (0..6).map(|at| word(2048 + 8 * at)).collect();
+        let all = 0x0101_0101_0101_0101;
+        assert_eq!(filled, [all, 0, all, 0, all, 0]);
+    }
+    eventually("the counts", || {
+        let counted = guest.session.report().statistics;
+        (counted.copies, counted.fills, counted.written_bytes) == (1, 1, 32 + 24)
+    });
+}
+
 /// Records a release, and then `packet`: gives the refusal, whose detail must be the packet's
 /// offset.
 fn refused(packet: impl Fn(&Bench, u64) -> Vec<u8>) -> Status {
@@ -162,7 +221,7 @@ fn a_packet_that_cannot_be_recorded_is_named() {
     let cut = |bench: &Bench, va| bench.add(va, 1)[..UNIT_BYTES].to_vec();
     assert_eq!(refused(cut), Status::BadPacket);
     assert_eq!(refused(|_, _| vec![0xff; UNIT_BYTES]), Status::BadPacket);
-    assert_eq!(refused(changed(44, 1)), Status::BadPacket, "reserved");
+    assert_eq!(refused(changed(60, 1)), Status::BadPacket, "reserved");
     assert_eq!(refused(changed(8, 0x77)), Status::BadHandle);
     assert_eq!(refused(changed(16, 0)), Status::BadLaunch);
     assert_eq!(refused(changed(28, 513)), Status::BadLaunch);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use causeway_mediator::backend::{Fault, LaunchShape};
+use causeway_mediator::backend::{Fault, LaunchOptions, LaunchShape};
 
 use crate::memory::SpaceMemory;
 
@@ -21,6 +21,8 @@ pub struct FakeKernel {
 pub struct FakeLaunch<'a> {
     /// Dimensions.
     pub shape: LaunchShape,
+    /// How the blocks stand to each other.
+    pub options: LaunchOptions,
     /// The parameter block.
     pub parameters: &'a [u8],
     pub(crate) memory: &'a SpaceMemory,
@@ -38,6 +40,7 @@ impl fmt::Debug for FakeLaunch<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FakeLaunch")
             .field("shape", &self.shape)
+            .field("options", &self.options)
             .field("parameters", &self.parameters)
             .finish_non_exhaustive()
     }

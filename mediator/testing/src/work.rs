@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use causeway_mediator::backend::{
-    Fault, Kernel, MemoryWork, Module, Recorded, Recording, Variable, Work,
+    Fault, Kernel, LaunchOptions, LaunchShape, MemoryWork, Module, Recorded, Recording, Variable,
+    Work, refuse_clusters,
 };
-use causeway_protocol::message::{Parameter, Status};
+use causeway_protocol::message::{PARAMETERS_MAX, Parameter, Status};
 use causeway_protocol::packet::UNIT_BYTES;
 
 use crate::kernel::{FakeKernel, FakeLaunch};
@@ -57,7 +58,8 @@ pub(crate) struct FakeCausewayKernel {
 
 impl FakeCausewayKernel {
     pub fn boxed(kernel: FakeKernel) -> Arc<dyn Kernel> {
-        let words = (kernel.parameter_bytes / 8) as u16;
+        // As many as a message can describe.
+        let words = (kernel.parameter_bytes as usize / 8).min(PARAMETERS_MAX) as u16;
         let parameter = |n| Parameter {
             offset: n * 8,
             size: 8,
@@ -88,6 +90,14 @@ impl Kernel for FakeCausewayKernel {
 
     fn dynamic_shared_bytes_max(&self) -> u32 {
         47 << 10
+    }
+
+    /// Clusters have up to two blocks.
+    fn check_options(&self, _: &LaunchShape, options: &LaunchOptions) -> Result<(), Fault> {
+        match options.cluster {
+            [2, 1, 1] => Ok(()),
+            _ => refuse_clusters(options),
+        }
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -122,6 +132,7 @@ pub(crate) fn execute(space: &SpaceMemory, work: &Work<'_>) -> Result<(), Fault>
             let kernel = kernel.ok_or_else(|| foreign("kernel"))?;
             (kernel.kernel.run)(&FakeLaunch {
                 shape: launch.shape(),
+                options: launch.options(),
                 parameters: launch.parameters(),
                 memory: space,
             })
@@ -147,7 +158,16 @@ fn write(space: &SpaceMemory, work: MemoryWork) -> Result<(), Fault> {
             pattern,
             width,
         } => space.fill(destination, bytes, pattern, width),
+        MemoryWork::CopyRect(shape) => shape.rows().try_for_each(|(to, from)| {
+            let (to, from) = (shape.destination.address + to, shape.source.address + from);
+            space.copy(to, from, shape.width)
+        }),
+        MemoryWork::FillRect(shape) => shape.rows().try_for_each(|row| {
+            let at = shape.destination + row;
+            space.fill(at, shape.width, shape.pattern, shape.element)
+        }),
         MemoryWork::Release { address, value } => space.write(address, &value.to_le_bytes()),
+        MemoryWork::ReleaseHalf { address, value } => space.write(address, &value.to_le_bytes()),
         MemoryWork::Timestamp { address } => {
             let now = space.begun.elapsed().as_nanos() as u64;
             space.write(address, &now.max(1).to_le_bytes())

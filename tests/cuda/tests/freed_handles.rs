@@ -12,9 +12,7 @@ use causeway_cuda_tests::library as start;
 use code::*;
 
 unsafe extern "C" {
-    safe fn cuStreamCreate(stream: *mut usize, flags: u32) -> u32;
     safe fn cuStreamDestroy_v2(stream: usize) -> u32;
-    safe fn cuStreamSynchronize(stream: usize) -> u32;
 }
 
 /// Stores its parameter.

@@ -282,6 +282,78 @@ fn cooperative_grids_must_fit_the_device() {
     assert_eq!(cuModuleUnload(module), 0);
 }
 
+/// Each block adds to a word, and waits until all have.
+const MEETING: &str = ".visible .entry meet(.param .u64 to)
+{
+    .reg .pred %p<2>;
+    .reg .b32 %r<4>;
+    .reg .b64 %d<2>;
+    ld.param.u64 %d1, [to];
+    mov.u32 %r1, %nctaid.x;
+    atom.release.gpu.global.add.u32 %r2, [%d1], 1;
+wait:
+    ld.acquire.gpu.global.u32 %r3, [%d1];
+    setp.lt.u32 %p1, %r3, %r1;
+    @%p1 bra wait;
+    ret;
+}";
+
+#[test]
+fn blocks_of_cooperative_launches_meet_also_in_graphs() {
+    start();
+    let module = module(MEETING);
+    let meet = function(module, c"meet");
+    let (mut stream, mut graph, mut executable) = (0, 0, 0);
+    assert_eq!(cuStreamCreate(&raw mut stream, 1), 0);
+    let to = upload(&[0.0]);
+    let pointers = [at(&to)];
+    let parameters = pointers.as_ptr().cast();
+    let launched = || cuLaunchCooperativeKernel(meet, 24, 1, 1, 1, 1, 1, 0, stream, parameters);
+    assert_eq!(launched(), 0);
+    assert_eq!(cuStreamSynchronize(stream), 0);
+    assert_eq!(words(to, 1), [24]);
+    assert_eq!(cuMemcpyHtoD_v2(to, [0_u32].as_ptr().cast(), 4), 0);
+    assert_eq!(cuStreamBeginCapture_v2(stream, 2), 0);
+    assert_eq!(launched(), 0);
+    assert_eq!(cuStreamEndCapture(stream, &raw mut graph), 0);
+    assert_eq!(
+        cuGraphInstantiateWithFlags(&raw mut executable, graph, 0),
+        0
+    );
+    assert_eq!(cuGraphLaunch(executable, stream), 0);
+    assert_eq!(cuStreamSynchronize(stream), 0);
+    assert_eq!(words(to, 1), [24]);
+    assert_eq!(cuMemFree_v2(to), 0);
+    assert_eq!(cuModuleUnload(module), 0);
+}
+
+/// Stores the last word of its large parameter.
+const LARGE: &str = ".visible .entry large(.param .u64 to, .param .align 4 .b8 block[32756])
+{
+    .reg .b32 %r<2>;
+    .reg .b64 %d<2>;
+    ld.param.u64 %d1, [to];
+    ld.param.u32 %r1, [block+32752];
+    st.global.u32 [%d1], %r1;
+    ret;
+}";
+
+#[test]
+fn kernels_have_parameters_of_up_to_32764_bytes() {
+    start();
+    let module = module(LARGE);
+    let large = function(module, c"large");
+    let to = upload(&[0.0]);
+    let block: Vec<u32> = (0..8189).collect();
+    let pointers = [at(&to), block.as_ptr().cast()];
+    for _ in 0..100 {
+        assert_eq!(launch(large, [1; 3], [1; 3], &pointers), 0);
+    }
+    assert_eq!(words(to, 1), [8188]);
+    assert_eq!(cuMemFree_v2(to), 0);
+    assert_eq!(cuModuleUnload(module), 0);
+}
+
 /// Launches `function` with attributes: the number of each, and the first three words of its value.
 fn launch_with(function: usize, attributes: &[(u32, [u32; 3])]) -> u32 {
     let mut list = vec![[0_u32; 18]; attributes.len()];
@@ -306,6 +378,8 @@ fn attributes_of_launches_are_read() {
         (vec![], 0),
         (vec![(4, [1, 1, 1]), (6, [1, 0, 0]), (8, [2, 0, 0])], 0),
         (vec![(2, [1, 0, 0])], 0),
+        (vec![(2, [1, 0, 0]), (4, [1, 1, 1])], 0),
+        (vec![(4, [2, 1, 1])], INVALID_CLUSTER_SIZE),
         (vec![(4, [0, 1, 1])], INVALID_CLUSTER_SIZE),
         (vec![(4, [64, 1, 1])], INVALID_CLUSTER_SIZE),
         (vec![(7, [0; 3])], NOT_SUPPORTED),

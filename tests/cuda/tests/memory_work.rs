@@ -196,13 +196,61 @@ fn streams_store_words_and_wait_for_them() {
             INVALID_VALUE
         );
         assert_eq!(cuStreamWriteValue64_v2(stream, 0x1000, 0, 0), INVALID_VALUE);
-        assert_eq!(cuStreamWaitValue32_v2(stream, device, 0, 1), NOT_SUPPORTED);
-        // Equal: the library's thread waits. At least: the device does.
         for (wait, value) in [(1, 17), (0, 23)] {
             assert_eq!(cuStreamWaitValue64_v2(stream, word, value, wait), 0);
             assert_eq!(cuStreamQuery(stream), NOT_READY);
             host.write_volatile(value);
             assert_eq!(cuStreamSynchronize(stream), 0);
         }
+    }
+}
+
+/// Each condition with a value that the word does not meet at first, and then the word that does.
+#[test]
+fn streams_wait_for_words_of_both_sizes_under_all_conditions() {
+    library();
+    let (device, first, second) = (memory(), stream(), stream());
+    let mut host = std::ptr::null_mut();
+    // SAFETY: pointers are valid for the calls; the word is the program's.
+    unsafe {
+        assert_eq!(cuMemHostAlloc(&raw mut host, BYTES, 0), 0);
+        for (condition, value, before, after) in [
+            (0, 5, 4, 5),
+            (0, 5, 4, 100),
+            (0, 0xffff_ffff, 0xffff_fffe, 1),
+            (1, 7, 8, 7),
+            (2, 6, 9, 4),
+            (3, 0xffff_0000, 0x0000_ffff, 0x0000_fffe),
+        ] {
+            let halves = host.cast::<u32>();
+            halves.add(1).write_volatile(before);
+            let word = host as u64 + 4;
+            assert_eq!(cuStreamWaitValue32_v2(first, word, value, condition), 0);
+            assert_eq!(cuStreamQuery(first), NOT_READY, "{condition} {value:#x}");
+            halves.add(1).write_volatile(after);
+            assert_eq!(cuStreamSynchronize(first), 0);
+        }
+        for (condition, value, before, after) in [
+            (0, u64::MAX, u64::MAX - 1, 1),
+            (1, 1 << 40, 0, 1 << 40),
+            (2, 1 << 40, 1, 3 << 40),
+            (3, u64::MAX << 1, 1, 0),
+        ] {
+            host.write_volatile(before);
+            let word = host as u64;
+            assert_eq!(cuStreamWaitValue64_v2(first, word, value, condition), 0);
+            assert_eq!(cuStreamQuery(first), NOT_READY, "{condition} {value:#x}");
+            host.write_volatile(after);
+            assert_eq!(cuStreamSynchronize(first), 0);
+        }
+        // Memory that only the device sees.
+        assert_eq!(cuStreamWriteValue32_v2(first, device + 4, 3, 0), 0);
+        let unseen = cuStreamWaitValue32_v2(second, device + 4, 3, 1);
+        assert_eq!(unseen, NOT_SUPPORTED);
+        assert_eq!(cuStreamSynchronize(first), 0);
+        assert_eq!(cuStreamSynchronize(second), 0);
+        assert_eq!(words(device)[1], 3);
+        let wrong = cuStreamWaitValue32_v2(first, device + 2, 0, 0);
+        assert_eq!(wrong, INVALID_VALUE);
     }
 }

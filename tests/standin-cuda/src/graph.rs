@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use causeway_mediator::backend::LaunchShape;
+use causeway_mediator::backend::{LaunchOptions, LaunchShape};
 
 use crate::boundary::{In, Out};
 use crate::copy::{copy_work, fill_work};
@@ -168,7 +168,7 @@ fn kernel_work(driver: &Driver, _device: usize, given: KernelNode) -> Answer<Wor
     };
     launch_work(
         &kernel,
-        shape,
+        (shape, LaunchOptions::PLAIN),
         In::at(given.parameters),
         In::at(given.extra),
     )

@@ -2,14 +2,15 @@
 
 use std::sync::atomic::Ordering;
 
-use causeway_mediator::backend::{Launch, LaunchShape};
+use causeway_mediator::backend::{Launch, LaunchOptions, LaunchShape};
+use causeway_protocol::packet::launch_flags;
 
 use crate::boundary::In;
 use crate::driver::{Driver, call_in_context};
 use crate::error::{Answer, Code};
 use crate::function::{self, Kernel};
 use crate::stream;
-use crate::structures::LaunchConfiguration;
+use crate::structures::{LaunchAttribute, LaunchConfiguration};
 use crate::work::Work;
 
 /// Keys in the list of extra options.
@@ -25,7 +26,7 @@ const THREADS_MAX: u32 = 1024;
 /// The work of a launch, checked as far as a call checks it.
 pub(crate) fn launch_work(
     kernel: &Kernel,
-    shape: LaunchShape,
+    (shape, options): (LaunchShape, LaunchOptions),
     parameters: In<usize>,
     extra: In<usize>,
 ) -> Answer<Work> {
@@ -36,14 +37,20 @@ pub(crate) fn launch_work(
         (true, true) if kernel.function.parameters().is_empty() => Vec::new(),
         _ => return Err(Code::INVALID_VALUE),
     };
-    if let Err(fault) = Launch::new(&kernel.function, shape, &parameters) {
+    let checked = Launch::new(&kernel.function, shape, &parameters)
+        .and_then(|launch| launch.with_options(options).map(drop));
+    if let Err(fault) = checked {
         let name = &kernel.name;
         eprintln!("stand-in driver: launch of `{name}` refused: {fault}");
-        return Err(Code::LAUNCH_OUT_OF_RESOURCES);
+        return Err(match fault.cuda_result {
+            0 => Code::LAUNCH_OUT_OF_RESOURCES,
+            code => Code(code),
+        });
     }
     Ok(Work::Launch {
         function: std::sync::Arc::clone(&kernel.function),
         shape,
+        options,
         parameters,
     })
 }
@@ -106,7 +113,7 @@ fn packed(kernel: &Kernel, extra: In<usize>) -> Answer<Vec<u8>> {
 
 fn launch(
     function: usize,
-    shape: LaunchShape,
+    asked: (LaunchShape, LaunchOptions),
     stream: usize,
     (parameters, extra): (In<usize>, In<usize>),
 ) -> u32 {
@@ -116,7 +123,7 @@ fn launch(
         if kernel.context != stream.context && !shares(driver, &kernel, stream.context) {
             return Err(Code::INVALID_HANDLE);
         }
-        let work = launch_work(&kernel, shape, parameters, extra)?;
+        let work = launch_work(&kernel, asked, parameters, extra)?;
         stream.submit(driver, work).map(drop)
     })
 }
@@ -159,10 +166,29 @@ extern "C" fn cuLaunchKernel(
         block: [block_x, block_y, block_z],
         shared_bytes,
     };
-    launch(function, shape, stream, (parameters, extra))
+    launch(
+        function,
+        (shape, LaunchOptions::PLAIN),
+        stream,
+        (parameters, extra),
+    )
 }
 
-/// Launch attributes ask for what the engine does not have.
+/// Reads the attributes of a launch: those of cooperative launches and of clusters.
+fn options(given: &LaunchConfiguration) -> Answer<LaunchOptions> {
+    let mut options = LaunchOptions::PLAIN;
+    let attributes = In::<LaunchAttribute>::at(given.attributes);
+    for LaunchAttribute { kind, value, .. } in attributes.list(given.attributes_count as usize)? {
+        match kind {
+            2 if value[0] != 0 => options.flags |= launch_flags::COOPERATIVE,
+            2 => {}
+            4 => options.cluster = [value[0], value[1], value[2]],
+            _ => return Err(Code::NOT_SUPPORTED),
+        }
+    }
+    Ok(options)
+}
+
 #[unsafe(no_mangle)]
 extern "C" fn cuLaunchKernelEx(
     configuration: In<LaunchConfiguration>,
@@ -173,13 +199,19 @@ extern "C" fn cuLaunchKernelEx(
     let Ok(given) = configuration.get() else {
         return Code::INVALID_VALUE.0;
     };
-    if given.attributes_count != 0 {
-        return Code::NOT_SUPPORTED.0;
-    }
+    let options = match options(&given) {
+        Ok(options) => options,
+        Err(code) => return code.0,
+    };
     let shape = LaunchShape {
         grid: given.grid,
         block: given.block,
         shared_bytes: given.shared_bytes,
     };
-    launch(function, shape, given.stream, (parameters, extra))
+    launch(
+        function,
+        (shape, options),
+        given.stream,
+        (parameters, extra),
+    )
 }

@@ -85,6 +85,7 @@ mod module;
 mod physical;
 mod primary;
 mod queue;
+mod rectangle;
 mod settings;
 mod stream;
 mod tensor_map;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use causeway_mediator::backend::{self, Fault, Kernel, LaunchShape};
+use causeway_mediator::backend::{self, Fault, Kernel, LaunchOptions, LaunchShape, MemoryWork};
 use causeway_protocol::message::Status;
 
 use crate::copy::Staging;
@@ -19,6 +19,7 @@ pub(crate) enum Work {
     Launch {
         function: Arc<dyn Kernel>,
         shape: LaunchShape,
+        options: LaunchOptions,
         parameters: Vec<u8>,
     },
     Copy {
@@ -35,6 +36,8 @@ pub(crate) enum Work {
         /// 1, 2 or 4.
         width: u32,
     },
+    /// Copies or fills rows; the device reaches all of them.
+    Rows(MemoryWork),
     Write {
         address: u64,
         value: u64,
@@ -98,9 +101,11 @@ impl Executor {
             Work::Launch {
                 function,
                 shape,
+                options,
                 parameters,
             } => {
                 let launch = backend::Launch::new(function, *shape, parameters)?;
+                let launch = launch.with_options(*options)?;
                 self.engine.submit(backend::Work::Launch(launch))
             }
             Work::Copy {
@@ -128,6 +133,7 @@ impl Executor {
                     pattern: *pattern,
                     width: *width,
                 })),
+            Work::Rows(work) => self.engine.submit(backend::Work::Memory(*work)),
             Work::Write {
                 address,
                 value,

@@ -1,5 +1,7 @@
 //! Fills as nodes of graphs.
 
+use causeway_protocol::packet::FillShape;
+
 use crate::structures::FillNode;
 
 /// Returns what a caller sees of a captured fill.
@@ -14,5 +16,17 @@ pub(crate) const fn given(
         element_bytes,
         width: bytes / element_bytes as u64,
         height: 1,
+    }
+}
+
+/// Returns what a caller sees of a captured fill of rows.
+pub(crate) fn rows(shape: &FillShape) -> FillNode {
+    FillNode {
+        destination: shape.destination,
+        pitch: shape.pitch.into(),
+        value: shape.pattern,
+        element_bytes: shape.element,
+        width: shape.width / u64::from(shape.element),
+        height: shape.height.into(),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use causeway_protocol::packet::LaunchShape;
+use causeway_protocol::packet::{LaunchOptions, LaunchShape};
 use causeway_shim_linux::shim::{CommandBuffer, SubmitError};
 
 use crate::boundary::In;
@@ -44,13 +44,18 @@ pub(crate) enum Kind {
 pub(crate) struct KernelCall {
     pub(crate) kernel: Arc<Kernel>,
     pub(crate) shape: LaunchShape,
+    options: LaunchOptions,
     parameters: Box<[u8]>,
     /// Addresses of the parameters in the block. Callers who ask are shown this memory.
     pub(crate) addresses: Box<[usize]>,
 }
 
 impl KernelCall {
-    fn new(kernel: Arc<Kernel>, shape: LaunchShape, parameters: Box<[u8]>) -> Self {
+    fn new(
+        kernel: Arc<Kernel>,
+        (shape, options): (LaunchShape, LaunchOptions),
+        parameters: Box<[u8]>,
+    ) -> Self {
         let start = parameters.as_ptr() as usize;
         let layout = kernel.layout.iter();
         let addresses = layout.map(|parameter| start + usize::from(parameter.offset));
@@ -58,6 +63,7 @@ impl KernelCall {
             addresses: addresses.collect(),
             kernel,
             shape,
+            options,
             parameters,
         }
     }
@@ -86,8 +92,12 @@ impl Kind {
             Work::Launch {
                 kernel,
                 shape,
+                options,
                 parameters,
-            } => Self::Kernel(Arc::new(KernelCall::new(kernel, shape, parameters))),
+            } => {
+                let call = KernelCall::new(kernel, (shape, options), parameters);
+                Self::Kernel(Arc::new(call))
+            }
             Work::Copy {
                 destination,
                 source,
@@ -105,12 +115,20 @@ impl Kind {
                 given: Some(fill::given((destination, bytes), (pattern, width))),
                 work,
             },
+            Work::CopyRect(shape) => Self::Copy {
+                given: Some(Box::new(copy::rows(&shape))),
+                work,
+            },
+            Work::FillRect(shape) => Self::Fill {
+                given: Some(fill::rows(&shape)),
+                work,
+            },
             Work::Host(call) => Self::Host(call),
             Work::Sequence(mut parts) if parts.len() == 1 => return Self::of_work(parts.remove(0)),
             Work::Sequence(ref parts) => match parts.first() {
                 None => return None,
-                Some(Work::Copy { .. }) => Self::Copy { given: None, work },
-                Some(Work::Fill { .. }) => Self::Fill { given: None, work },
+                Some(Work::Copy { .. } | Work::CopyRect(_)) => Self::Copy { given: None, work },
+                Some(Work::Fill { .. } | Work::FillRect(_)) => Self::Fill { given: None, work },
                 Some(_) => Self::batch(work),
             },
             Work::Store { .. } | Work::Await { .. } => Self::batch(work),
@@ -139,7 +157,7 @@ impl Kind {
         let kernel = kernel::find(driver, function)?;
         kernel.check_shape(shape)?;
         let parameters = kernel.gather(In::at(given.parameters), In::at(given.extra))?;
-        let call = KernelCall::new(kernel, shape, parameters);
+        let call = KernelCall::new(kernel, (shape, LaunchOptions::PLAIN), parameters);
         Ok(Self::Kernel(Arc::new(call)))
     }
 
@@ -165,7 +183,8 @@ impl Kind {
     pub(crate) fn write(&self, commands: &mut CommandBuffer<'static>) -> Result<(), SubmitError> {
         match self {
             Self::Kernel(call) => {
-                commands.launch_packed(call.kernel.handle(), call.shape, &call.parameters)
+                let handle = call.kernel.handle();
+                commands.launch_with(handle, call.shape, call.options, &call.parameters)
             }
             Self::Copy { work, .. } | Self::Fill { work, .. } | Self::Batch { work, .. } => {
                 work.write(commands)

@@ -1,5 +1,7 @@
 //! Attributes of launches (`CUlaunchAttributeID`).
 
+use causeway_protocol::packet::{LaunchOptions, launch_flags};
+
 use crate::boundary::In;
 use crate::error::{Answer, Code};
 use crate::structures::{LaunchAttribute, LaunchConfiguration};
@@ -7,14 +9,12 @@ use crate::structures::{LaunchAttribute, LaunchConfiguration};
 /// Attributes of a launch, at most: there are some 20.
 const ATTRIBUTES_MAX: u32 = 256;
 
-/// Blocks of a cluster, at most, as on an H200 with non-portable sizes.
-const CLUSTER_BLOCKS_MAX: u64 = 16;
-
 /// Numbers of `CUlaunchAttributeID`.
 mod id {
-    /// Attributes that only help a device to be fast: `IGNORE`, access policy window, policy for scheduling clusters, programmatic stream serialization,
-    /// priority, two of memory synchronization domains, preferred cluster dimension, preferred
-    /// shared memory carveout, and scheduling for links between devices.
+    /// Attributes that only help a device to be fast: `IGNORE`, access policy window, policy for
+    /// scheduling clusters, programmatic stream serialization, priority, two of memory
+    /// synchronization domains, preferred cluster dimension, preferred shared memory carveout, and
+    /// scheduling for links between devices.
     pub(super) const HINTS: [u32; 10] = [0, 1, 5, 6, 8, 9, 10, 11, 14, 16];
     /// That of streams: launches have none.
     pub(super) const POLICY: u32 = 3;
@@ -25,16 +25,9 @@ mod id {
     pub(super) const CLUSTER: u32 = 4;
 }
 
-/// What the attributes of a launch ask for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Attributes {
-    pub(crate) is_cooperative: bool,
-}
-
-/// Reads the attributes of a launch. A cluster of more than one block, and events that a launch
-/// records, are not supported.
-pub(crate) fn read(given: &LaunchConfiguration) -> Answer<Attributes> {
-    let mut read = Attributes::default();
+/// Reads the attributes of a launch. Events that a launch records are not supported.
+pub(crate) fn read(given: &LaunchConfiguration) -> Answer<LaunchOptions> {
+    let mut read = LaunchOptions::PLAIN;
     if given.attributes_count > ATTRIBUTES_MAX {
         return Err(Code::INVALID_VALUE);
     }
@@ -42,9 +35,9 @@ pub(crate) fn read(given: &LaunchConfiguration) -> Answer<Attributes> {
     for index in 0..given.attributes_count as usize {
         let LaunchAttribute { kind, value, .. } = attributes.get_at(index)?;
         match kind {
-            id::COOPERATIVE => read.is_cooperative = value[0] != 0,
-            id::CLUSTER if value[..3] == [1; 3] => {}
-            id::CLUSTER => check_cluster(given.grid, value)?,
+            id::COOPERATIVE if value[0] != 0 => read.flags |= launch_flags::COOPERATIVE,
+            id::COOPERATIVE => read.flags &= !launch_flags::COOPERATIVE,
+            id::CLUSTER => read.cluster = cluster_of(given.grid, value)?,
             id::POLICY => return Err(Code::INVALID_VALUE),
             id::CLUSTER_POLICY if value[0] > 2 => return Err(Code::INVALID_VALUE),
             unknown if unknown > id::LAST => return Err(Code::INVALID_VALUE),
@@ -55,16 +48,12 @@ pub(crate) fn read(given: &LaunchConfiguration) -> Answer<Attributes> {
     Ok(read)
 }
 
-/// Refuses a cluster, by what is wrong with it.
-fn check_cluster(grid: [u32; 3], value: [u32; 16]) -> Answer {
-    let sides = &value[..3];
-    let blocks = sides.iter().map(|side| u64::from(*side)).product::<u64>();
-    let divides = sides
-        .iter()
-        .zip(grid)
-        .all(|(side, blocks)| blocks.checked_rem(*side) == Some(0));
-    match divides && blocks <= CLUSTER_BLOCKS_MAX {
-        true => Err(Code::NOT_SUPPORTED),
+/// Returns the blocks of a cluster in x, y and z, which must divide those of the grid.
+fn cluster_of(grid: [u32; 3], value: [u32; 16]) -> Answer<[u32; 3]> {
+    let cluster = [value[0], value[1], value[2]];
+    let divides = |(side, blocks): (u32, u32)| side != 0 && blocks.is_multiple_of(side);
+    match cluster.into_iter().zip(grid).all(divides) {
+        true => Ok(cluster),
         false => Err(Code::INVALID_CLUSTER_SIZE),
     }
 }
@@ -73,7 +62,7 @@ fn check_cluster(grid: [u32; 3], value: [u32; 16]) -> Answer {
 mod tests {
     use super::*;
 
-    fn reading(attributes: &[(u32, [u32; 3])]) -> Answer<Attributes> {
+    fn reading(attributes: &[(u32, [u32; 3])]) -> Answer<LaunchOptions> {
         let attributes: Vec<LaunchAttribute> = attributes
             .iter()
             .map(|(kind, first)| {
@@ -100,21 +89,24 @@ mod tests {
 
     #[test]
     fn hints_change_nothing_and_the_rest_is_refused() {
-        let none = Attributes::default();
-        let cooperative = Attributes {
-            is_cooperative: true,
+        let none = LaunchOptions::PLAIN;
+        let cooperative = LaunchOptions {
+            flags: launch_flags::COOPERATIVE,
+            ..none
         };
         assert_eq!(reading(&[]), Ok(none));
-        assert_eq!(
-            reading(&[(6, [1, 0, 0]), (8, [5, 0, 0]), (4, [1; 3])]),
-            Ok(none)
-        );
+        assert_eq!(reading(&[(6, [1, 0, 0]), (8, [5, 0, 0])]), Ok(none));
         assert_eq!(reading(&[(0, [9; 3]), (2, [1, 0, 0])]), Ok(cooperative));
         assert_eq!(reading(&[(2, [0; 3])]), Ok(none));
-        for cluster in [[2, 1, 1], [1, 0, 1], [64, 1, 1]] {
-            assert_eq!(reading(&[(4, cluster)]), Err(Code::INVALID_CLUSTER_SIZE));
+        let cluster = [1, 1, 1];
+        assert_eq!(
+            reading(&[(4, cluster)]),
+            Ok(LaunchOptions { cluster, ..none })
+        );
+        for wrong in [[2, 1, 1], [1, 0, 1], [64, 1, 1]] {
+            assert_eq!(reading(&[(4, wrong)]), Err(Code::INVALID_CLUSTER_SIZE));
         }
-        assert_eq!(check_cluster([4; 3], [2; 16]), Err(Code::NOT_SUPPORTED));
+        assert_eq!(cluster_of([4; 3], [2; 16]), Ok([2; 3]));
         for known in [7, 12, 13] {
             assert_eq!(reading(&[(known, [0; 3])]), Err(Code::NOT_SUPPORTED));
         }

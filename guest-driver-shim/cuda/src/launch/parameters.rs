@@ -1,7 +1,7 @@
 //! Parameters of launches, from the two forms in which programs give them to one block.
 
 use causeway_protocol::message::Parameter;
-use causeway_protocol::packet::PARAMETER_BYTES_MAX;
+use causeway_protocol::packet::{PARAMETER_BYTES_MAX, PARAMETER_BYTES_USUAL};
 
 use crate::boundary::In;
 use crate::error::{Answer, Code};
@@ -31,11 +31,16 @@ pub(crate) fn with_block<T>(
         let mut block = [0; USUAL_BYTES];
         fill(layout, &mut block[..bytes], parameters, extra)?;
         use_block(&block[..bytes])
+    } else if bytes <= PARAMETER_BYTES_USUAL {
+        let mut block = [0; PARAMETER_BYTES_USUAL];
+        fill(layout, &mut block[..bytes], parameters, extra)?;
+        use_block(&block[..bytes])
+    } else if bytes <= PARAMETER_BYTES_MAX {
+        let mut block = vec![0; bytes];
+        fill(layout, &mut block, parameters, extra)?;
+        use_block(&block)
     } else {
-        let mut block = [0; PARAMETER_BYTES_MAX];
-        let block = block.get_mut(..bytes).ok_or(Code::NOT_SUPPORTED)?;
-        fill(layout, block, parameters, extra)?;
-        use_block(block)
+        Err(Code::NOT_SUPPORTED)
     }
 }
 
@@ -149,12 +154,14 @@ mod tests {
 
     #[test]
     fn blocks_are_as_large_as_the_kernel_says() {
-        let values = vec![7_u8; 4096];
+        let values = vec![7_u8; 32_764];
         for (bytes, answer) in [
             (256, Ok(())),
             (257, Ok(())),
             (4096, Ok(())),
-            (4097, Err(Code::NOT_SUPPORTED)),
+            (4097, Ok(())),
+            (32_764, Ok(())),
+            (32_765, Err(Code::NOT_SUPPORTED)),
         ] {
             let layout = [parameter(0, bytes as u16)];
             let found = block(&layout, bytes, &[values.as_ptr() as usize], &[]);

@@ -1,5 +1,8 @@
 //! Fills (`cuMemset…`).
 
+use causeway_protocol::packet::{FillShape, ROWS_MAX};
+use causeway_protocol::registers::features;
+
 use super::Place;
 use crate::driver::{Driver, call_in_context};
 use crate::error::{Answer, Code};
@@ -38,6 +41,15 @@ impl Area {
             height: 1,
         }
     }
+
+    /// Returns the area in parts of at most `rows_max` rows.
+    fn parts(self, rows_max: u64) -> impl Iterator<Item = Self> {
+        (0..self.height.div_ceil(rows_max)).map(move |index| Self {
+            start: self.start + index * rows_max * self.pitch,
+            height: rows_max.min(self.height - index * rows_max),
+            ..self
+        })
+    }
 }
 
 fn fill(area: Area, element: Element, stream: usize, waits: bool) -> u32 {
@@ -47,12 +59,14 @@ fn fill(area: Area, element: Element, stream: usize, waits: bool) -> u32 {
             return Ok(());
         }
         let on_host = check(driver, area, element)?;
-        for first in (0..area.height).step_by(ROWS as usize) {
-            let mut parts = Vec::new();
-            for row in first..area.height.min(first + ROWS) {
-                plan(driver, area, row, element, &mut parts)?;
+        for part in area.parts(ROWS_MAX) {
+            if let Some(work) = rectangle(driver, part, element) {
+                stream.submit(driver, work)?;
+                continue;
             }
-            stream.submit(driver, Work::Sequence(parts))?;
+            for group in part.parts(ROWS) {
+                stream.submit(driver, rows(driver, group, element)?)?;
+            }
         }
         // Fills of device memory do not wait for the device (CUDA driver API, "API synchronization
         // behavior").
@@ -78,10 +92,43 @@ pub(crate) fn fill_work(driver: &Driver, given: &FillNode) -> Answer<Work> {
         return Err(Code::INVALID_VALUE);
     }
     let element = Element {
-        pattern: given.value,
+        pattern: given.value & (u32::MAX >> (32 - 8 * given.element_bytes)),
         bytes: given.element_bytes,
     };
     check(driver, area, element)?;
+    match rectangle(driver, area, element) {
+        Some(work) => Ok(Work::Sequence(vec![work])),
+        None => rows(driver, area, element),
+    }
+}
+
+/// Returns one packet that fills all rows; `None` if there is only one, if the host does not know
+/// such packets, or if a packet cannot have this shape.
+fn rectangle(driver: &Driver, area: Area, element: Element) -> Option<Work> {
+    if area.height == 1 || !driver.has(features::RECTANGLES) {
+        return None;
+    }
+    let mut shape = FillShape {
+        destination: area.start,
+        pitch: u32::try_from(area.pitch).ok()?,
+        height: u32::try_from(area.height).ok()?,
+        width: area.width * u64::from(element.bytes),
+        pattern: element.pattern,
+        element: element.bytes,
+    };
+    let extent = shape.extent()?;
+    match driver.memory.place(area.start, extent).ok()? {
+        // Of memory of modules that CUDA was not told of, nobody knows where it ends.
+        Place::Gpu { gpu, room, .. } if room >= extent && room != u64::MAX => {
+            shape.destination = gpu;
+            Some(Work::FillRect(shape))
+        }
+        _ => None,
+    }
+}
+
+/// Returns the fills of all rows.
+fn rows(driver: &Driver, area: Area, element: Element) -> Answer<Work> {
     let mut parts = Vec::new();
     for row in 0..area.height {
         plan(driver, area, row, element, &mut parts)?;

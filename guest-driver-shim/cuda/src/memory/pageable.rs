@@ -10,10 +10,9 @@ use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 
-use super::Place;
-use super::segments::{Segment, Shape, groups};
+use super::segments::{Shape, Side};
 use super::staging::{GROUP_BYTES, Lane, Stage};
-use super::transfer::{GROUP_COPIES, submit, work};
+use super::transfer::{GROUP_COPIES, Sides};
 use crate::boundary;
 use crate::driver::Driver;
 use crate::error::{Answer, Code};
@@ -36,7 +35,7 @@ fn piece_bytes(bytes: u64) -> u64 {
 }
 
 /// The pieces of a copy, of which each thread takes one when it is ready for it.
-type Pieces<'a> = Mutex<&'a mut (dyn Iterator<Item = Vec<Segment>> + Send + 'a)>;
+type Pieces<'a> = Mutex<&'a mut (dyn Iterator<Item = Shape> + Send + 'a)>;
 
 /// Copies from pageable memory.
 pub(super) fn upload(driver: &Driver, stream: &Stream, shape: Shape) -> Answer {
@@ -50,10 +49,10 @@ pub(super) fn upload(driver: &Driver, stream: &Stream, shape: Shape) -> Answer {
             });
         }
     }
-    for group in groups(shape.rows(), GROUP_BYTES, GROUP_COPIES) {
-        let stage = staging.place(driver, bytes_of(&group))?;
-        fill(&group, stage);
-        submit(driver, stream, parts(driver, &group, stage, Way::ToDevice)?)?;
+    for piece in shape.parts(GROUP_BYTES, GROUP_COPIES) {
+        let stage = staging.place(driver, piece.bytes())?;
+        fill(piece, stage);
+        stream.submit(driver, to_device(driver, piece, stage)?)?;
         staging.note(stage, stream.last());
     }
     Ok(())
@@ -70,7 +69,7 @@ pub(super) fn download(driver: &Driver, stream: &Stream, shape: Shape) -> Answer
             bring(driver, stream, pieces, lane, boundary::stream_bytes)
         });
     }
-    let mut pieces = groups(shape.rows(), piece_bytes(bytes), GROUP_COPIES);
+    let mut pieces = shape.parts(piece_bytes(bytes), GROUP_COPIES);
     let (pieces, lane) = (Mutex::new(&mut pieces as _), staging.first_lane());
     bring(driver, stream, &pieces, lane, boundary::copy_bytes)
 }
@@ -82,7 +81,7 @@ fn in_lanes(
     shape: Shape,
     copy: impl Fn(&Pieces<'_>, Lane) -> Answer + Sync,
 ) -> Answer {
-    let mut pieces = groups(shape.rows(), GROUP_BYTES, GROUP_COPIES);
+    let mut pieces = shape.parts(GROUP_BYTES, GROUP_COPIES);
     let pieces: Pieces<'_> = Mutex::new(&mut pieces);
     let (pieces, copy) = (&pieces, &copy);
     std::thread::scope(|scope| {
@@ -103,12 +102,12 @@ fn in_lanes(
 fn send(driver: &Driver, stream: &Stream, pieces: &Pieces<'_>, lane: Lane) -> Answer {
     let mut reads = [0; 2];
     for (stage, read) in lane.iter().zip(0..2).cycle() {
-        let Some(group) = pieces.lock().next() else {
+        let Some(piece) = pieces.lock().next() else {
             break;
         };
         driver.wait_for(reads[read])?;
-        fill(&group, *stage);
-        let work = Work::Sequence(parts(driver, &group, *stage, Way::ToDevice)?);
+        fill(piece, *stage);
+        let work = to_device(driver, piece, *stage)?;
         reads[read] = stream.submit_awaited(driver, &work)?;
     }
     reads.into_iter().try_for_each(|read| driver.wait_for(read))
@@ -129,14 +128,14 @@ fn bring(
         {
             oldest.finish(driver, copy)?;
         }
-        let Some(group) = pieces.lock().next() else {
+        let Some(piece) = pieces.lock().next() else {
             break;
         };
-        let work = Work::Sequence(parts(driver, &group, stage, Way::FromDevice)?);
+        let work = from_device(driver, piece, stage)?;
         arriving.push_back(Arriving {
             number: stream.submit_awaited(driver, &work)?,
             stage,
-            group,
+            piece,
         });
     }
     let mut rest = arriving.into_iter();
@@ -147,76 +146,40 @@ fn bring(
 struct Arriving {
     number: Number,
     stage: Stage,
-    group: Vec<Segment>,
+    piece: Shape,
 }
 
 impl Arriving {
     fn finish(self, driver: &Driver, copy: fn(u64, u64, usize)) -> Answer {
         driver.wait_for(self.number)?;
         let mut offset = 0;
-        for part in self.group {
-            copy(part.to, self.stage.host + offset, part.bytes as usize);
-            offset += part.bytes;
+        for row in self.piece.rows() {
+            copy(row.to, self.stage.host + offset, row.bytes as usize);
+            offset += row.bytes;
         }
         Ok(())
     }
 }
 
-fn bytes_of(group: &[Segment]) -> u64 {
-    group.iter().map(|part| part.bytes).sum()
-}
-
 /// Copies a piece into staging memory.
-fn fill(group: &[Segment], stage: Stage) {
+fn fill(piece: Shape, stage: Stage) {
     let mut offset = 0;
-    for part in group {
-        boundary::copy_bytes(stage.host + offset, part.from, part.bytes as usize);
-        offset += part.bytes;
+    for row in piece.rows() {
+        boundary::copy_bytes(stage.host + offset, row.from, row.bytes as usize);
+        offset += row.bytes;
     }
 }
 
-/// Which way a piece goes.
-#[derive(Clone, Copy)]
-enum Way {
-    ToDevice,
-    FromDevice,
+/// Returns the device's copy of a piece out of staging memory.
+fn to_device(driver: &Driver, piece: Shape, stage: Stage) -> Answer<Work> {
+    let from = Side::dense(stage.gpu, &piece);
+    Sides::from_staging(driver).work(Shape { from, ..piece })
 }
 
-/// Returns the device's copies of a piece.
-fn parts(driver: &Driver, group: &[Segment], stage: Stage, way: Way) -> Answer<Vec<Work>> {
-    let mut offset = 0;
-    let mut parts = Vec::with_capacity(group.len());
-    for part in group {
-        let start = match way {
-            Way::ToDevice => part.to,
-            Way::FromDevice => part.from,
-        };
-        split(driver, start, part.bytes, |gpu, inside, bytes| {
-            let staged = stage.gpu + offset + inside;
-            let (to, from) = match way {
-                Way::ToDevice => (gpu, staged),
-                Way::FromDevice => (staged, gpu),
-            };
-            parts.push(work(&Segment { to, from, bytes }));
-        })?;
-        offset += part.bytes;
-    }
-    Ok(parts)
-}
-
-/// Calls `part` with the GPU's address, offset and size of each part of a range that lies in one
-/// mapping.
-fn split(driver: &Driver, address: u64, bytes: u64, mut part: impl FnMut(u64, u64, u64)) -> Answer {
-    let mut inside = 0;
-    while inside < bytes {
-        let rest = bytes - inside;
-        let Place::Gpu { gpu, room, .. } = driver.memory.place(address + inside, rest)? else {
-            return Err(Code::INVALID_VALUE);
-        };
-        part(gpu, inside, rest.min(room));
-        inside += rest.min(room);
-    }
-    Ok(())
+/// Returns the device's copy of a piece into staging memory.
+fn from_device(driver: &Driver, piece: Shape, stage: Stage) -> Answer<Work> {
+    let to = Side::dense(stage.gpu, &piece);
+    Sides::to_staging(driver).work(Shape { to, ..piece })
 }
 
 #[cfg(test)]
@@ -243,8 +206,8 @@ mod tests {
         let shape = Shape::linear(0, 0, 10 * GROUP_BYTES + 5);
         let taken = Mutex::new(Vec::new());
         let copied = in_lanes(&[[stage; 2]; 3], shape, |pieces, _| {
-            while let Some(group) = pieces.lock().next() {
-                taken.lock().push((group[0].to, bytes_of(&group)));
+            while let Some(piece) = pieces.lock().next() {
+                taken.lock().push((piece.to.start, piece.bytes()));
             }
             Ok(())
         });

@@ -1,5 +1,7 @@
 //! Copies as rows: where each begins on both sides.
 
+use causeway_protocol::packet::{CopyShape, RectSide};
+
 /// One side of a copy: the first byte, and how far rows and slices are apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Side {
@@ -33,6 +35,34 @@ impl Side {
             pitch: 0,
             slice: 0,
         }
+    }
+
+    /// Returns the side that begins at `start` and has the rows of `shape` without anything between
+    /// them.
+    pub(super) const fn dense(start: u64, shape: &Shape) -> Self {
+        Self {
+            start,
+            pitch: shape.width,
+            slice: shape.width * shape.height,
+        }
+    }
+
+    /// Returns the side as a packet describes it.
+    fn packet(&self, shape: &Shape) -> Option<RectSide> {
+        let pitch = match shape.height {
+            1 => shape.width,
+            _ => self.pitch,
+        };
+        let rows = match shape.depth {
+            1 => shape.height,
+            _ if self.slice.is_multiple_of(pitch) => self.slice / pitch,
+            _ => return None,
+        };
+        Some(RectSide {
+            address: self.start,
+            pitch: u32::try_from(pitch).ok()?,
+            rows: u32::try_from(rows).ok()?,
+        })
     }
 
     /// Returns where a row begins. Checked by [`Shape::check`] for the last one.
@@ -71,8 +101,8 @@ impl Shape {
         self.width == 0 || self.height == 0 || self.depth == 0
     }
 
-    /// Returns the same copy with rows that follow each other on both sides as one; `None` if rows
-    /// overlap or have no address. The copy is not empty.
+    /// Returns the same copy with rows that follow each other on both sides as one, and slices of one
+    /// row as rows; `None` if rows overlap or have no address. The copy is not empty.
     pub(super) fn checked(mut self) -> Option<Self> {
         for side in [&self.to, &self.from] {
             let overlaps = self.height > 1 && side.pitch < self.width;
@@ -94,6 +124,12 @@ impl Shape {
             self.width *= self.depth;
             self.depth = 1;
         }
+        if self.height == 1 && self.depth != 1 {
+            for side in [&mut self.to, &mut self.from] {
+                side.pitch = side.slice;
+            }
+            (self.height, self.depth) = (self.depth, 1);
+        }
         Some(self)
     }
 
@@ -113,6 +149,48 @@ impl Shape {
             from: self.from.row(y, z),
             bytes: self.width,
         }
+    }
+
+    /// Returns the copy as a packet describes it; `None` if numbers do not fit there.
+    pub(super) fn packet(&self) -> Option<CopyShape> {
+        Some(CopyShape {
+            destination: self.to.packet(self)?,
+            source: self.from.packet(self)?,
+            width: self.width,
+            height: u32::try_from(self.height).ok()?,
+            depth: u32::try_from(self.depth).ok()?,
+        })
+    }
+
+    /// Returns the copy in parts of at most `bytes_max` bytes and `rows_max` rows, in the order of
+    /// the rows. Neither limit is zero.
+    pub(super) fn parts(self, bytes_max: u64, rows_max: u64) -> impl Iterator<Item = Self> {
+        let width = self.width.min(bytes_max);
+        let of_row = (bytes_max / self.width).min(rows_max);
+        let height = self.height.min(of_row.max(1));
+        let of_slice = (of_row / self.height).max(1);
+        let depth = match height == self.height {
+            true => self.depth.min(of_slice),
+            false => 1,
+        };
+        let steps = |whole: u64, part: u64| (0..whole.div_ceil(part)).map(move |i| i * part);
+        let part = move |(x, y, z): (u64, u64, u64)| {
+            let side = |side: Side| Side {
+                start: side.row(y, z) + x,
+                ..side
+            };
+            Self {
+                to: side(self.to),
+                from: side(self.from),
+                width: width.min(self.width - x),
+                height: height.min(self.height - y),
+                depth: depth.min(self.depth - z),
+            }
+        };
+        steps(self.depth, depth)
+            .flat_map(move |z| steps(self.height, height).map(move |y| (y, z)))
+            .flat_map(move |(y, z)| steps(self.width, width).map(move |x| (x, y, z)))
+            .map(part)
     }
 
     /// Returns all rows.
@@ -151,30 +229,6 @@ impl Segment {
         }
         Some(parts)
     }
-}
-
-/// Gathers segments into groups of at most `bytes` bytes and `count` segments; longer ones are
-/// divided.
-pub(super) fn groups(
-    segments: impl Iterator<Item = Segment>,
-    bytes: u64,
-    count: usize,
-) -> impl Iterator<Item = Vec<Segment>> {
-    let mut parts = segments
-        .flat_map(move |segment| segment.parts(bytes))
-        .peekable();
-    std::iter::from_fn(move || {
-        let mut group = vec![parts.next()?];
-        let mut sum = group[0].bytes;
-        while group.len() < count {
-            let Some(next) = parts.next_if(|next| sum + next.bytes <= bytes) else {
-                break;
-            };
-            sum += next.bytes;
-            group.push(next);
-        }
-        Some(group)
-    })
 }
 
 #[cfg(test)]
@@ -223,19 +277,51 @@ mod tests {
     }
 
     #[test]
-    fn groups_keep_every_byte_in_order() {
-        let segments = [3, 10, 1, 1, 25].map(|bytes| Segment {
-            to: 100,
-            from: 200,
-            bytes,
-        });
-        let found: Vec<Vec<u64>> = groups(segments.into_iter(), 10, 2)
-            .map(|group| group.iter().map(|part| part.bytes).collect())
-            .collect();
-        assert_eq!(
-            found,
-            [vec![3], vec![10], vec![1, 1], vec![10], vec![10], vec![5]]
-        );
+    fn slices_of_one_row_are_rows() {
+        let found = shape([0, 0], [32, 64], [8, 1, 3]).checked().unwrap();
+        assert_eq!((found.height, found.depth), (3, 1));
+        assert_eq!((found.to.pitch, found.from.pitch), (32, 64));
+    }
+
+    #[test]
+    fn parts_keep_every_byte_in_order() {
+        let whole = shape([10, 12], [50, 60], [7, 4, 3]);
+        let bytes = |shape: Shape| {
+            let rows = shape.rows();
+            rows.flat_map(|row| (0..row.bytes).map(move |at| (row.to + at, row.from + at)))
+                .collect::<Vec<_>>()
+        };
+        let wanted = bytes(whole);
+        assert_eq!(wanted.len() as u64, whole.bytes());
+        for (bytes_max, rows_max, count) in [
+            (u64::MAX, u64::MAX, 1),
+            (u64::MAX, 8, 2),
+            (u64::MAX, 7, 3),
+            (u64::MAX, 3, 6),
+            (56, u64::MAX, 2),
+            (27, u64::MAX, 6),
+            (7, u64::MAX, 12),
+            (4, u64::MAX, 24),
+        ] {
+            let parts: Vec<_> = whole.parts(bytes_max, rows_max).collect();
+            assert_eq!(parts.len(), count, "{bytes_max} {rows_max}");
+            for part in &parts {
+                assert!(part.bytes() <= bytes_max && part.height * part.depth <= rows_max);
+            }
+            let found: Vec<_> = parts.into_iter().flat_map(bytes).collect();
+            assert_eq!(found, wanted, "{bytes_max} {rows_max}");
+        }
+    }
+
+    #[test]
+    fn a_packet_counts_slices_in_rows() {
+        let found = shape([16, 32], [64, 96], [8, 3, 2]).packet().unwrap();
+        assert_eq!((found.destination.pitch, found.destination.rows), (16, 4));
+        assert_eq!((found.source.pitch, found.source.rows), (32, 3));
+        assert_eq!(shape([16, 32], [65, 96], [8, 3, 2]).packet(), None);
+        assert_eq!(shape([1 << 32, 32], [0, 0], [8, 3, 1]).packet(), None);
+        let dense = Side::dense(7, &shape([16, 32], [64, 96], [8, 3, 2]));
+        assert_eq!((dense.pitch, dense.slice), (8, 24));
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! How copies are done, once their shape is known.
 
+use causeway_protocol::packet::ROWS_MAX;
+use causeway_protocol::registers::features;
+
 use super::Place;
 use super::pageable::{download, upload};
 use super::segments::{Segment, Shape};
@@ -10,7 +13,7 @@ use crate::stream::Stream;
 use crate::work::Work;
 
 /// Most copies that are submitted as one piece of work.
-pub(super) const GROUP_COPIES: usize = 1024;
+pub(super) const GROUP_COPIES: u64 = 1024;
 /// Most parts into which a copy that overlaps itself is divided.
 const OVERLAP_PARTS_MAX: u64 = 4096;
 
@@ -87,45 +90,119 @@ pub(super) fn work_of(driver: &Driver, shape: Shape, direction: Direction) -> An
     if !matches!((to, from), (Place::Gpu { .. }, Place::Gpu { .. })) {
         return Err(Code::NOT_SUPPORTED);
     }
-    let mut parts = Vec::new();
-    for row in shape.rows() {
-        plan(driver, row, &mut parts)?;
-    }
-    Ok(Work::Sequence(parts))
+    Sides::known(driver).work(shape)
 }
 
-/// Adds the copies that a segment needs between memory which the GPU reaches.
-fn plan(driver: &Driver, mut segment: Segment, into: &mut Vec<Work>) -> Answer {
-    while segment.bytes != 0 {
-        let to = driver.memory.place(segment.to, segment.bytes)?;
-        let from = driver.memory.place(segment.from, segment.bytes)?;
-        let (
-            Place::Gpu { gpu: to, room, .. },
-            Place::Gpu {
-                gpu: from,
-                room: other,
-                ..
-            },
-        ) = (to, from)
-        else {
-            return Err(Code::INVALID_VALUE);
-        };
-        // One packet stays within one mapping.
-        let bytes = segment.bytes.min(room).min(other);
-        let whole = Segment { to, from, bytes };
-        let parts = whole.without_overlap(OVERLAP_PARTS_MAX);
-        into.extend(parts.ok_or(Code::INVALID_VALUE)?.iter().map(work));
-        segment = Segment {
-            to: segment.to + bytes,
-            from: segment.from + bytes,
-            bytes: segment.bytes - bytes,
-        };
+/// How the GPU reaches one side of a copy.
+#[derive(Clone, Copy)]
+enum Reach {
+    /// As CUDA knows: addresses are those of the process.
+    Known,
+    /// Staging memory: addresses are those of the GPU.
+    Staging,
+}
+
+/// How the GPU reaches both sides of a copy.
+#[derive(Clone, Copy)]
+pub(super) struct Sides<'d> {
+    driver: &'d Driver,
+    to: Reach,
+    from: Reach,
+}
+
+impl<'d> Sides<'d> {
+    const fn known(driver: &'d Driver) -> Self {
+        Self {
+            driver,
+            to: Reach::Known,
+            from: Reach::Known,
+        }
     }
-    Ok(())
+
+    /// The source is staging memory.
+    pub(super) const fn from_staging(driver: &'d Driver) -> Self {
+        Self {
+            from: Reach::Staging,
+            ..Self::known(driver)
+        }
+    }
+
+    /// The destination is staging memory.
+    pub(super) const fn to_staging(driver: &'d Driver) -> Self {
+        Self {
+            to: Reach::Staging,
+            ..Self::known(driver)
+        }
+    }
+
+    /// Returns the GPU's address of a range, and how many bytes from there have the same mapping.
+    fn reach(&self, side: Reach, address: u64, bytes: u64) -> Answer<(u64, u64)> {
+        match side {
+            Reach::Staging => Ok((address, bytes)),
+            Reach::Known => match self.driver.memory.place(address, bytes)? {
+                Place::Gpu { gpu, room, .. } => Ok((gpu, room)),
+                Place::Cpu(_) => Err(Code::INVALID_VALUE),
+            },
+        }
+    }
+
+    /// Returns the packets that copy all rows, as one piece of work.
+    pub(super) fn work(&self, shape: Shape) -> Answer<Work> {
+        if let Some(work) = self.rectangle(&shape) {
+            return Ok(Work::Sequence(vec![work]));
+        }
+        self.copies(shape).map(Work::Sequence)
+    }
+
+    /// Returns the packets that copy all rows, each row by its own.
+    fn copies(&self, shape: Shape) -> Answer<Vec<Work>> {
+        let mut copies = Vec::with_capacity(1);
+        for row in shape.rows() {
+            self.plan_row(row, &mut copies)?;
+        }
+        Ok(copies)
+    }
+
+    /// Returns one packet that copies all rows; `None` if there is only one, if the host does not
+    /// know such packets, or if a packet cannot have this shape.
+    fn rectangle(&self, shape: &Shape) -> Option<Work> {
+        if shape.height == 1 || !self.driver.has(features::RECTANGLES) {
+            return None;
+        }
+        let mut packet = shape.packet()?;
+        let [to_bytes, from_bytes] = packet.extents()?;
+        let within = |side, address, bytes| {
+            let (gpu, room) = self.reach(side, address, bytes).ok()?;
+            // Of memory of modules that CUDA was not told of, nobody knows where it ends.
+            (room >= bytes && room != u64::MAX).then_some(gpu)
+        };
+        packet.destination.address = within(self.to, packet.destination.address, to_bytes)?;
+        packet.source.address = within(self.from, packet.source.address, from_bytes)?;
+        packet.extents().map(|_| Work::CopyRect(packet))
+    }
+
+    /// Adds the packets that copy one row.
+    fn plan_row(&self, mut row: Segment, into: &mut Vec<Work>) -> Answer {
+        while row.bytes != 0 {
+            let (to, room) = self.reach(self.to, row.to, row.bytes)?;
+            let (from, other) = self.reach(self.from, row.from, row.bytes)?;
+            // One packet stays within one mapping.
+            let bytes = row.bytes.min(room).min(other);
+            let whole = Segment { to, from, bytes };
+            let parts = whole.without_overlap(OVERLAP_PARTS_MAX);
+            into.extend(parts.ok_or(Code::INVALID_VALUE)?.iter().map(work));
+            row = Segment {
+                to: row.to + bytes,
+                from: row.from + bytes,
+                bytes: row.bytes - bytes,
+            };
+        }
+        Ok(())
+    }
 }
 
 /// Returns the work of a copy at addresses of the GPU.
-pub(super) fn work(segment: &Segment) -> Work {
+fn work(segment: &Segment) -> Work {
     Work::Copy {
         destination: segment.to,
         source: segment.from,
@@ -133,7 +210,7 @@ pub(super) fn work(segment: &Segment) -> Work {
     }
 }
 
-pub(super) fn submit(driver: &Driver, stream: &Stream, mut parts: Vec<Work>) -> Answer {
+fn submit(driver: &Driver, stream: &Stream, mut parts: Vec<Work>) -> Answer {
     match parts.len() {
         0 => Ok(()),
         1 => stream.submit(driver, parts.remove(0)),
@@ -142,27 +219,32 @@ pub(super) fn submit(driver: &Driver, stream: &Stream, mut parts: Vec<Work>) -> 
 }
 
 fn direct(driver: &Driver, stream: &Stream, shape: Shape) -> Answer {
-    let mut rows = shape.rows().peekable();
-    while rows.peek().is_some() {
-        let mut parts = Vec::new();
-        for row in rows.by_ref().take(GROUP_COPIES) {
-            plan(driver, row, &mut parts)?;
+    let sides = Sides::known(driver);
+    for part in shape.parts(u64::MAX, ROWS_MAX) {
+        if let Some(work) = sides.rectangle(&part) {
+            stream.submit(driver, work)?;
+            continue;
         }
-        submit(driver, stream, parts)?;
+        for group in part.parts(u64::MAX, GROUP_COPIES) {
+            submit(driver, stream, sides.copies(group)?)?;
+        }
     }
     Ok(())
 }
 
 /// Copies, and waits until that is done. The stream is not being captured.
 fn direct_awaited(driver: &Driver, stream: &Stream, shape: Shape) -> Answer {
-    if shape.height != 1 || shape.depth != 1 {
-        direct(driver, stream, shape)?;
-        return driver.wait_for(stream.last());
-    }
-    let mut parts = Vec::with_capacity(1);
-    for row in shape.rows() {
-        plan(driver, row, &mut parts)?;
-    }
-    let number = stream.submit_awaited(driver, &Work::Sequence(parts))?;
+    let sides = Sides::known(driver);
+    let work = match sides.rectangle(&shape) {
+        None if shape.height == 1 => Some(sides.work(shape)?),
+        rectangle => rectangle,
+    };
+    let number = match work {
+        Some(work) => stream.submit_awaited(driver, &work)?,
+        None => {
+            direct(driver, stream, shape)?;
+            stream.last()
+        }
+    };
     driver.wait_for(number)
 }

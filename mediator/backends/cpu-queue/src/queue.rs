@@ -95,7 +95,12 @@ impl<K: Kernels> WorkQueue<K> {
                 let pattern = (pattern, width);
                 transfer::fill(&mappings.table(), destination, bytes, pattern, stop)
             }
+            MemoryWork::CopyRect(shape) => transfer::copy_rect(&mappings.table(), shape, stop),
+            MemoryWork::FillRect(shape) => transfer::fill_rect(&mappings.table(), shape, stop),
             MemoryWork::Release { address, value } => self.store(address, value, "fence release"),
+            MemoryWork::ReleaseHalf { address, value } => self
+                .mappings
+                .with_table(|table| transfer::store_release_u32(table, address, value)),
             MemoryWork::Timestamp { address } => self.store(address, clock::now_ns(), "timestamp"),
         }
     }

@@ -101,6 +101,17 @@ pub(crate) struct HostRange {
     pub caching: Caching,
 }
 
+impl HostRange {
+    /// Returns what lies `offset` bytes further, which is within the mapping.
+    pub(crate) const fn behind(&self, offset: u64) -> Self {
+        Self {
+            at: self.at + offset,
+            left: self.left - offset,
+            caching: self.caching,
+        }
+    }
+}
+
 /// A snapshot of the mappings of an address space, in ascending order of their addresses, without
 /// overlap.
 #[derive(Clone, Debug, Default)]

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use causeway_mediator::backend::Fault;
+use causeway_mediator::backend::{CopyShape, Fault, FillShape, MemoryWork};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 
@@ -50,30 +50,109 @@ pub(crate) fn fill(
     (pattern, width): (u32, u32),
     stop: &AtomicBool,
 ) -> Result<(), Fault> {
-    let word = match width {
-        1 => (pattern & 0xff) * 0x0101_0101,
-        2 => (pattern & 0xffff) * 0x0001_0001,
-        _ => pattern,
-    };
     let mut done = 0;
     while done < bytes && !stop.load(Ordering::Relaxed) {
         let left = (bytes - done).min(CHUNK_BYTES);
         let to = reach(table, destination, done, Access::ReadWrite, "fill", left)?;
         let count = left.min(to.left);
-        // Pieces begin at multiples of the pattern's width; bytes of the word follow the address.
-        let turned = word.rotate_right(8 * (to.at as u32 & 3 & (width - 1)));
-        let at = to.at as *mut u8;
         // SAFETY: the range lies within a mapping that the table keeps alive, with the right to
         // write.
-        unsafe {
-            match to.caching {
-                Caching::Cached => fill_bytes(at, count, turned),
-                Caching::Uncached => uncached::fill_uncached(at, count, turned),
-            }
-        };
+        unsafe { fill_reached(&to, count, (pattern, width)) };
         done += count;
     }
     Ok(())
+}
+
+/// Copies rows, each side of which lies in one mapping; returns early when `stop` is set.
+pub(crate) fn copy_rect(table: &Table, shape: CopyShape, stop: &AtomicBool) -> Result<(), Fault> {
+    let work = MemoryWork::CopyRect(shape);
+    let from = work.read().unwrap_or((0, u64::MAX));
+    let from = whole(table, from, Access::Read, "copy of rows")?;
+    let to = whole(table, work.written(), Access::ReadWrite, "copy of rows")?;
+    for (to_row, from_row) in shape.rows() {
+        for part in parts(shape.width) {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            let (from, to) = (from.behind(from_row + part.0), to.behind(to_row + part.0));
+            // SAFETY: all rows lie within the mappings that were found, which the table keeps
+            // alive, with the rights needed.
+            unsafe { copy_reached(&from, &to, part.1) };
+        }
+    }
+    Ok(())
+}
+
+/// Fills rows that lie in one mapping; returns early when `stop` is set.
+pub(crate) fn fill_rect(table: &Table, shape: FillShape, stop: &AtomicBool) -> Result<(), Fault> {
+    let range = MemoryWork::FillRect(shape).written();
+    let to = whole(table, range, Access::ReadWrite, "fill of rows")?;
+    for row in shape.rows() {
+        for part in parts(shape.width) {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            // SAFETY: as for `copy_rect`.
+            unsafe {
+                fill_reached(
+                    &to.behind(row + part.0),
+                    part.1,
+                    (shape.pattern, shape.element),
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Divides a row: returns offset and size of each part.
+fn parts(bytes: u64) -> impl Iterator<Item = (u64, u64)> {
+    let part = move |index| {
+        let offset = index * CHUNK_BYTES;
+        (offset, CHUNK_BYTES.min(bytes - offset))
+    };
+    (0..bytes.div_ceil(CHUNK_BYTES)).map(part)
+}
+
+/// Finds a range that lies in one mapping.
+fn whole(
+    table: &Table,
+    (address, bytes): (u64, u64),
+    wanted: Access,
+    what: &'static str,
+) -> Result<HostRange, Fault> {
+    let found = reach(table, address, 0, wanted, what, bytes)?;
+    match found.left >= bytes {
+        true => Ok(found),
+        false => Err(outside(
+            what,
+            wanted,
+            address.wrapping_add(found.left),
+            bytes,
+        )),
+    }
+}
+
+/// Fills with the low `width` bytes of `pattern`. The range begins at a multiple of `width`.
+///
+/// # Safety
+/// `bytes` bytes at `to` can be written.
+unsafe fn fill_reached(to: &HostRange, bytes: u64, (pattern, width): (u32, u32)) {
+    let word = match width {
+        1 => (pattern & 0xff) * 0x0101_0101,
+        2 => (pattern & 0xffff) * 0x0001_0001,
+        _ => pattern,
+    };
+    // Bytes of the word follow the address.
+    let turned = word.rotate_right(8 * (to.at as u32 & 3 & (width - 1)));
+    let at = to.at as *mut u8;
+    // SAFETY: by this function's contract.
+    unsafe {
+        match to.caching {
+            Caching::Cached => fill_bytes(at, bytes, turned),
+            Caching::Uncached => uncached::fill_uncached(at, bytes, turned),
+        }
+    }
 }
 
 /// Stores a 64-bit word with release ordering.
@@ -218,6 +297,7 @@ unsafe fn fill_bytes(to: *mut u8, bytes: u64, word: u32) {
 #[cfg(test)]
 mod tests {
     use causeway_memory::PageSize;
+    use causeway_protocol::packet::RectSide;
     use std::sync::Arc;
 
     use super::*;
@@ -274,6 +354,82 @@ mod tests {
         let fault = copy(&table, 0x10_0000, 0x40_0000 - 8, 16, &stop).unwrap_err();
         assert!(fault.text.contains("at 0x400000"), "{fault}");
         copy(&table, u64::MAX - 1, 0x10_0000, 16, &stop).unwrap_err();
+    }
+
+    fn copied(
+        to: (u64, u32),
+        from: (u64, u32),
+        (width, height, depth): (u64, u32, u32),
+    ) -> CopyShape {
+        let side = |(address, pitch)| RectSide {
+            address,
+            pitch,
+            rows: height,
+        };
+        CopyShape {
+            destination: side(to),
+            source: side(from),
+            width,
+            height,
+            depth,
+        }
+    }
+
+    #[test]
+    fn rows_are_copied_and_filled_and_what_is_between_stays() {
+        let (table, memory) = table();
+        let stop = AtomicBool::new(false);
+        memory.mapping().write(0, b"abcd..efgh..ijkl").unwrap();
+        let shape = copied((0x10_1000, 8), (0x10_0000, 6), (4, 3, 1));
+        copy_rect(&table, shape, &stop).unwrap();
+        let mut found = [0; 20];
+        memory.mapping().read(0x1000, &mut found).unwrap();
+        assert_eq!(&found, b"abcd\0\0\0\0efgh\0\0\0\0ijkl");
+        for (pattern, element) in [(0x31, 1), (0x3231, 2), (0x3433_3231, 4)] {
+            let shape = FillShape {
+                destination: 0x10_1000,
+                pitch: 8,
+                height: 2,
+                width: 4,
+                pattern,
+                element,
+            };
+            fill_rect(&table, shape, &stop).unwrap();
+            memory.mapping().read(0x1000, &mut found).unwrap();
+            let row: Vec<u8> = (0..4).map(|i| b'1' + i % element as u8).collect();
+            assert_eq!((&found[..4], &found[8..12]), (&row[..], &row[..]));
+            assert_eq!((&found[4..8], &found[16..]), (&[0; 4][..], &b"ijkl"[..]));
+        }
+    }
+
+    #[test]
+    fn rows_stay_in_one_mapping_with_the_right() {
+        let (table, memory) = table();
+        let stop = AtomicBool::new(false);
+        let refused = |to, from, size| {
+            let fault = copy_rect(&table, copied(to, from, size), &stop).unwrap_err();
+            assert_eq!(fault.status, Status::MemoryFault);
+            fault.text
+        };
+        // Its last byte is the last of the mapping; then one byte further, and far behind.
+        let fine = copied((0x10_0000, 64), (0x30_0000 - 104, 96), (8, 2, 1));
+        copy_rect(&table, fine, &stop).unwrap();
+        let text = refused((0x10_0000, 64), (0x30_0000 - 103, 96), (8, 2, 1));
+        assert!(text.contains("at 0x300000"), "{text}");
+        refused((0x10_0000, 64), (0x2f_ff00, 1 << 30), (8, 2, 1));
+        refused((0x30_0000, 64), (0x10_0000, 64), (8, 2, 1));
+        refused((0x10_0000, 64), (0x50_0000, 64), (8, 2, 1));
+        refused((0x10_0000, 4), (0x20_0000, 8), (8, 2, 1));
+        refused((0x10_0000, 1 << 30), (0x20_0000, 64), (8, 1 << 20, 1 << 20));
+        let mut found = [1; 8];
+        memory.mapping().read(64, &mut found).unwrap();
+        assert_eq!(found, [0; 8]);
+        stop.store(true, Ordering::Relaxed);
+        memory.mapping().write(0x1000, b"never").unwrap();
+        let stopped = copied((0x10_0000, 64), (0x10_1000, 96), (8, 2, 1));
+        copy_rect(&table, stopped, &stop).unwrap();
+        memory.mapping().read(0, &mut found).unwrap();
+        assert_eq!(found, [0; 8]);
     }
 
     #[test]

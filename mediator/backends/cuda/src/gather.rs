@@ -6,7 +6,7 @@
 //! launches that wait in the ring are gathered while the GPU is busy with earlier work, and are
 //! given to the driver when the ring holds no more.
 
-use causeway_mediator::backend::LaunchShape;
+use causeway_mediator::backend::{LaunchOptions, LaunchShape};
 
 use crate::driver::{CudaError, KernelHandle, Launch, LaunchChain, Stream};
 use crate::module::CudaKernel;
@@ -64,7 +64,7 @@ impl Gatherer {
         self.waiting.len() == LAUNCHES
     }
 
-    /// Adds a launch of `function` that was checked. The caller holds the kernel until the GPU has
+    /// Adds a plain launch of `function` that was checked. The caller holds the kernel until the GPU has
     /// executed it.
     pub(crate) fn push(&mut self, function: &CudaKernel, shape: LaunchShape, parameters: &[u8]) {
         let begin = self.parameters.len();
@@ -155,6 +155,8 @@ fn as_launch<'a>(waiting: &Waiting, parameters: &'a [u8]) -> Launch<'a> {
     let (begin, end) = waiting.parameters;
     Launch {
         shape: waiting.shape,
+        options: LaunchOptions::PLAIN,
         parameters: &parameters[begin..end],
+        layout: &[],
     }
 }

@@ -7,7 +7,9 @@ use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use causeway_mediator::backend::{Fault, Kernel, Module, ModuleError, Variable};
+use causeway_mediator::backend::{
+    Fault, Kernel, LaunchOptions, LaunchShape, Module, ModuleError, Variable,
+};
 use causeway_protocol::Access;
 use causeway_protocol::message::{KERNEL_ATTRIBUTES, Parameter, Status};
 use parking_lot::Mutex;
@@ -342,6 +344,11 @@ impl Kernel for CudaKernel {
 
     fn prints(&self) -> bool {
         self.body.prints
+    }
+
+    /// The driver knows which options the GPU has, and says so at the launch.
+    fn check_options(&self, _: &LaunchShape, _: &LaunchOptions) -> Result<(), Fault> {
+        Ok(())
     }
 
     fn as_any(&self) -> &dyn Any {

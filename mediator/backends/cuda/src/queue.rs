@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use causeway_mediator::backend::{BackendError, Fault, Launch, Progress as HowFar, Queue, Work};
+use causeway_mediator::backend::{
+    BackendError, Fault, Launch, LaunchOptions, Progress as HowFar, Queue, Work,
+};
 
 use crate::driver::{CudaError, Event};
 use crate::error::failed;
@@ -209,6 +211,7 @@ impl Queue for CudaQueue {
     fn submit(&mut self, work: Work<'_>) -> Result<(), Fault> {
         self.check()?;
         if let Work::Launch(launch) = &work
+            && launch.options() == LaunchOptions::PLAIN
             && self.may_gather()
         {
             return self.gather(launch);

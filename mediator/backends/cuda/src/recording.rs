@@ -44,7 +44,7 @@ pub(crate) fn record(
         })
     };
     let stamps = memory_work().any(|w| matches!(w, MemoryWork::Timestamp { .. }));
-    let releases = memory_work().any(|w| matches!(w, MemoryWork::Release { .. }));
+    let releases = memory_work().any(MemoryWork::is_release);
     if stamps || releases {
         // Now, because a module may not be loadable within a capture.
         state.words()?;

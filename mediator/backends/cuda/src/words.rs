@@ -32,12 +32,24 @@ const PTX: &str = "\
     st.volatile.global.u64 [%to], %value;
     ret;
 }
+
+.visible .entry causeway_release_half(.param .u64 address, .param .u32 value)
+{
+    .reg .u64 %to;
+    .reg .u32 %value;
+    ld.param.u64 %to, [address];
+    ld.param.u32 %value, [value];
+    membar.sys;
+    st.volatile.global.u32 [%to], %value;
+    ret;
+}
 ";
 
 /// The back end's own kernels, loaded in one context.
 pub(crate) struct Words {
     timestamp: KernelHandle,
     release: KernelHandle,
+    release_half: KernelHandle,
     _module: LoadedModule,
 }
 
@@ -54,6 +66,7 @@ impl Words {
         Ok(Self {
             timestamp: function("causeway_timestamp")?,
             release: function("causeway_release")?,
+            release_half: function("causeway_release_half")?,
             _module: module,
         })
     }
@@ -75,6 +88,19 @@ impl Words {
         parameters[..8].copy_from_slice(&address.to_ne_bytes());
         parameters[8..].copy_from_slice(&value.to_ne_bytes());
         launch(stream, self.release, &parameters)
+    }
+
+    /// Makes the GPU store the 32-bit `value` as [`Self::release`] stores 64 bits.
+    pub(crate) fn release_half(
+        &self,
+        stream: &Stream,
+        address: u64,
+        value: u32,
+    ) -> Result<(), CudaError> {
+        let mut parameters = [0; 12];
+        parameters[..8].copy_from_slice(&address.to_ne_bytes());
+        parameters[8..].copy_from_slice(&value.to_ne_bytes());
+        launch(stream, self.release_half, &parameters)
     }
 }
 

@@ -6,7 +6,7 @@ use causeway_mediator::backend::{self, BackendError, Fault, MemoryWork, Work};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 
-use crate::driver::{CudaError, Launch, Stream};
+use crate::driver::{CudaError, Launch, Stream, code};
 use crate::error;
 use crate::module::CudaKernel;
 use crate::recording::CudaRecording;
@@ -74,7 +74,21 @@ impl Enqueuer {
                 pattern,
                 width,
             } => self.fill(destination, bytes, pattern, width),
+            MemoryWork::CopyRect(shape) => {
+                let what = "a copy of rows";
+                let from = work.read().unwrap_or((0, u64::MAX));
+                self.check_one_mapping(what, from, Access::Read)?;
+                self.check_one_mapping(what, work.written(), Access::ReadWrite)?;
+                let copied = self.stream.copy_rect(&shape);
+                copied.map_err(|e| self.address_fault(&e))
+            }
+            MemoryWork::FillRect(shape) => {
+                self.check_one_mapping("a fill of rows", work.written(), Access::ReadWrite)?;
+                let filled = self.stream.fill_rect(&shape);
+                filled.map_err(|e| self.address_fault(&e))
+            }
             MemoryWork::Release { address, value } => self.release(address, value),
+            MemoryWork::ReleaseHalf { address, value } => self.release_half(address, value),
             MemoryWork::Timestamp { address } => self.timestamp(address),
         }
     }
@@ -102,6 +116,23 @@ impl Enqueuer {
         self.lookup.check(&self.state.table, &wanted)
     }
 
+    /// Refuses a range that is not mapped with the rights that work needs, or that goes over more
+    /// than one mapping: nothing says that one call of the driver may.
+    fn check_one_mapping(
+        &mut self,
+        what: &'static str,
+        (address, bytes): (u64, u64),
+        access: Access,
+    ) -> Result<(), Fault> {
+        let first = self.check(what, address, bytes, access)?;
+        if first == bytes {
+            return Ok(());
+        }
+        let text = format!("{what}: {address:#x}+{bytes:#x} goes over more than one mapping");
+        let fault = Fault::new(Status::MemoryFault, text);
+        Err(fault.with_cuda_result(code::CUDA_ERROR_ILLEGAL_ADDRESS))
+    }
+
     /// Refuses recorded work if its addresses have lost rights since it was recorded.
     pub(crate) fn check_again(&mut self, standing: &Standing) -> Result<(), Fault> {
         standing.check(&self.state.table, &mut self.lookup)
@@ -112,7 +143,9 @@ impl Enqueuer {
         self.note(function);
         let launch = Launch {
             shape: launch.shape(),
+            options: launch.options(),
             parameters: launch.parameters(),
+            layout: launch.kernel().parameters(),
         };
         self.stream
             .launch(function.handle, &launch)
@@ -194,6 +227,17 @@ impl Enqueuer {
         } else {
             let words = self.state.words().map_err(back_end)?;
             words.release(&self.stream, address, value)
+        };
+        released.map_err(|e| self.address_fault(&e))
+    }
+
+    fn release_half(&mut self, address: u64, value: u32) -> Result<(), Fault> {
+        self.check("a fence release", address, 4, Access::ReadWrite)?;
+        let released = if self.stream_stores {
+            self.stream.write_value32(address, value)
+        } else {
+            let words = self.state.words().map_err(back_end)?;
+            words.release_half(&self.stream, address, value)
         };
         released.map_err(|e| self.address_fault(&e))
     }

@@ -5,11 +5,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use causeway_cpu_queue::{Entry, HostMemory};
-use causeway_mediator::backend::{Kernel, LaunchShape, Module, ModuleError, Variable};
+use causeway_mediator::backend::{
+    Fault, Kernel, LaunchOptions, LaunchShape, Module, ModuleError, Variable, is_cooperative,
+    refuse_clusters,
+};
 use causeway_protocol::Access;
-use causeway_protocol::message::{KERNEL_ATTRIBUTES, Parameter};
+use causeway_protocol::message::{KERNEL_ATTRIBUTES, Parameter, Status};
 
-use crate::exec::footprint_bytes;
+use crate::exec::{fits_together, footprint_bytes};
 use crate::image;
 use crate::library;
 use crate::limits::{CAPABILITY, REGISTERS, SHARED_BYTES_MAX, SHARED_BYTES_USUAL};
@@ -22,6 +25,8 @@ use crate::space_state::{SpaceState, SystemUse, VariableRange};
 /// Most bytes of a module's text. What the text is parsed into takes some 20 times as much memory,
 /// which no quota counts, while the module is loaded.
 const IMAGE_BYTES_MAX: usize = 32 << 20;
+/// `CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE` of `cuda.h`.
+const COOPERATIVE_LAUNCH_TOO_LARGE: u32 = 720;
 /// Registers, local and shared memory of a block in bytes, at most.
 const BLOCK_FOOTPRINT_MAX: u64 = 64 << 20;
 
@@ -291,6 +296,19 @@ impl Kernel for SoftwareKernel {
             ));
         }
         Ok(())
+    }
+
+    fn check_options(&self, shape: &LaunchShape, options: &LaunchOptions) -> Result<(), Fault> {
+        refuse_clusters(options)?;
+        if !is_cooperative(options) || fits_together(&self.program, shape) {
+            return Ok(());
+        }
+        let text = format!(
+            "kernel `{}` cannot be launched cooperatively: {:?} blocks of {:?} threads do not run \
+             at the same time",
+            self.program.name, shape.grid, shape.block
+        );
+        Err(Fault::new(Status::BadLaunch, text).with_cuda_result(COOPERATIVE_LAUNCH_TOO_LARGE))
     }
 
     fn as_any(&self) -> &dyn Any {

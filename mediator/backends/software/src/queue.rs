@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use causeway_cpu_queue::Kernels;
-use causeway_mediator::backend::{self, Fault};
+use causeway_mediator::backend::{self, Fault, is_cooperative};
 use causeway_protocol::message::Status;
 
 use crate::exec::{Launch, Multiprocessors};
@@ -25,7 +25,8 @@ impl Kernels for SoftwareKernels {
         let program = &kernel
             .ok_or_else(|| Fault::new(Status::BadLaunch, "the kernel belongs to another back end"))?
             .program;
-        let launch = Arc::new(Launch::new(
+        let whole = is_cooperative(&launch.options());
+        let launch = Launch::new(
             Arc::clone(program),
             self.state.mappings.table(),
             launch.shape(),
@@ -33,7 +34,8 @@ impl Kernels for SoftwareKernels {
             Arc::clone(&self.state.stop),
             self.multiprocessors,
             Arc::clone(&self.state.system),
-        ));
+        );
+        let launch = Arc::new(if whole { launch.cooperative() } else { launch });
         let outcome = self.state.device.workers.run(&launch)?;
         self.state.device.counts.add(&program.name, &outcome);
         Ok(())

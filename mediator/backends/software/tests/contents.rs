@@ -2,9 +2,10 @@
 
 mod support;
 
-use causeway_mediator::backend::{Fault, MemoryWork, Variable, Work};
+use causeway_mediator::backend::{CopyShape, Fault, MemoryWork, Variable, Work};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
+use causeway_protocol::packet::RectSide;
 use support::Device;
 
 const MODULE: &str = "\
@@ -72,6 +73,40 @@ fn copies_reach_variables_also_constants_and_kernels_see_it() {
     device.launch(&module, "sum", ONE, &to).unwrap();
     copy(&mut device, buffer.va + 12, table.address, 16).unwrap();
     assert_eq!(buffer.words(7)[2..], [570, 1, 70, 3, 4]);
+}
+
+#[test]
+fn rows_reach_constants_and_end_with_their_mapping() {
+    let mut device = Device::new(1);
+    let module = device.load(MODULE).unwrap();
+    let table = module.variable("table").unwrap();
+    let buffer = device.buffer(4096, Access::ReadWrite);
+    buffer.write_words(&[7, 8, 9, 10]);
+    let side = |address, pitch| RectSide {
+        address,
+        pitch,
+        rows: 2,
+    };
+    let mut rows = |to, from| {
+        let shape = CopyShape {
+            destination: to,
+            source: from,
+            width: 4,
+            height: 2,
+            depth: 1,
+        };
+        device
+            .queue
+            .submit(Work::Memory(MemoryWork::CopyRect(shape)))
+    };
+    rows(side(table.address, 12), side(buffer.va, 8)).unwrap();
+    rows(side(buffer.va + 64, 4), side(table.address, 12)).unwrap();
+    assert_eq!(buffer.words(18)[16..], [7, 9]);
+    let fault = rows(side(buffer.va + 64, 4), side(buffer.va + 4090, 4)).unwrap_err();
+    assert_eq!(
+        (fault.status, fault.cuda_result),
+        (Status::MemoryFault, 700)
+    );
 }
 
 #[test]

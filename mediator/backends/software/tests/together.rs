@@ -2,7 +2,10 @@
 
 mod support;
 
+use causeway_mediator::backend::{Fault, Launch, LaunchOptions, LaunchShape, Work};
 use causeway_protocol::Access;
+use causeway_protocol::message::Status;
+use causeway_protocol::packet::launch_flags;
 use support::{Device, kernel};
 
 /// Declares the functions of CUDA's device run-time library that wait for the grid.
@@ -66,6 +69,65 @@ fn all_blocks_of_a_grid_meet() {
             }
             assert_eq!(found, want);
         }
+    }
+}
+
+/// Waits for all blocks by a counter of its own, as any kernel may that is launched cooperatively.
+const OWN: &str = "setp.ne.u32 %p1, %tid, 0; @%p1 bra met;\n\
+    atom.add.release.gpu.u32 %r1, [%out], 1; mov.u32 %r2, %nctaid.x;\n\
+    wait: ld.acquire.gpu.u32 %r3, [%out]; setp.lt.u32 %p2, %r3, %r2; @%p2 bra wait;\n\
+    met: barrier.sync 0;";
+
+fn cooperative(device: &mut Device, body: &str, blocks: u32) -> Result<Vec<u32>, Fault> {
+    let module = device.load(&kernel("", body)).unwrap();
+    let launched = module.kernel("k").unwrap();
+    let output = device.buffer(4096, Access::ReadWrite);
+    let parameters = [output.va.to_le_bytes(), output.va.to_le_bytes()].concat();
+    let shape = LaunchShape {
+        grid: [blocks, 1, 1],
+        block: [32, 1, 1],
+        shared_bytes: 0,
+    };
+    let options = LaunchOptions {
+        flags: launch_flags::COOPERATIVE,
+        cluster: [1; 3],
+    };
+    let launch = Launch::new(&launched, shape, &parameters)?.with_options(options)?;
+    device.queue.submit(Work::Launch(launch))?;
+    Ok(output.words(1))
+}
+
+#[test]
+fn blocks_of_a_cooperative_launch_meet_in_their_own_way() {
+    // One core, and more blocks than it has threads: plain, the first would wait for ever.
+    let mut device = Device::new(1);
+    assert_eq!(cooperative(&mut device, OWN, 100), Ok(vec![100]));
+    assert_eq!(cooperative(&mut device, INLINE, 100).map(|_| ()), Ok(()));
+    let fault = cooperative(&mut device, OWN, 1 << 16).unwrap_err();
+    assert_eq!((fault.status, fault.cuda_result), (Status::BadLaunch, 720));
+}
+
+#[test]
+fn clusters_have_one_block() {
+    let device = Device::new(1);
+    let module = device.load(&kernel("", "")).unwrap();
+    let launched = module.kernel("k").unwrap();
+    let launch = |grid: [u32; 3], cluster: [u32; 3]| {
+        let shape = LaunchShape {
+            grid,
+            block: [32, 1, 1],
+            shared_bytes: 0,
+        };
+        let options = LaunchOptions { flags: 0, cluster };
+        let checked = Launch::new(&launched, shape, &[0; 16])?.with_options(options);
+        checked.map(|launch| launch.options())
+    };
+    for cluster in [[0; 3], [1; 3]] {
+        assert_eq!(launch([4, 2, 1], cluster).unwrap().cluster, cluster);
+    }
+    for cluster in [[2, 1, 1], [1, 0, 1], [3, 1, 1], [u32::MAX; 3]] {
+        let fault = launch([4, 2, 1], cluster).unwrap_err();
+        assert_eq!((fault.status, fault.cuda_result), (Status::BadLaunch, 912));
     }
 }
 

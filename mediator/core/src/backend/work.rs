@@ -4,13 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use causeway_protocol::message::Status;
-use causeway_protocol::packet::LaunchShape;
+use causeway_protocol::packet::{CopyShape, FillShape, LaunchOptions, LaunchShape, launch_flags};
 
 use super::{Kernel, Recording};
 
 /// Maximum number of blocks in x, y and z (CUDA C++ Programming Guide, "Technical Specifications
 /// per Compute Capability").
 const GRID_MAX: [u32; 3] = [i32::MAX as u32, 65535, 65535];
+/// `CUDA_ERROR_INVALID_CLUSTER_SIZE` of `cuda.h`.
+const INVALID_CLUSTER_SIZE: u32 = 912;
 /// Maximum number of threads of a block in x, y and z (as above).
 const BLOCK_MAX: [u32; 3] = [1024, 1024, 64];
 
@@ -60,11 +62,23 @@ pub enum MemoryWork {
         /// Value to store.
         value: u64,
     },
+    /// Store the 32-bit `value` at `address` (4-byte aligned) with release ordering, after all
+    /// earlier work is done.
+    ReleaseHalf {
+        /// GPU address of the word.
+        address: u64,
+        /// Value to store.
+        value: u32,
+    },
     /// Store the time in nanoseconds at `address` (8-byte aligned), after all earlier work is done.
     Timestamp {
         /// GPU address of the first byte that is written.
         address: u64,
     },
+    /// Copy rows. Each side lies in one mapping, from its first to its last byte.
+    CopyRect(CopyShape),
+    /// Fill rows with a pattern. They lie in one mapping, from the first to the last byte.
+    FillRect(FillShape),
 }
 
 impl MemoryWork {
@@ -73,12 +87,20 @@ impl MemoryWork {
     pub fn moved_bytes(&self) -> u64 {
         match *self {
             Self::Copy { bytes, .. } | Self::Fill { bytes, .. } => bytes,
-            Self::Release { .. } | Self::Timestamp { .. } => 0,
+            Self::CopyRect(shape) => shape.bytes(),
+            Self::FillRect(shape) => shape.bytes(),
+            Self::Release { .. } | Self::ReleaseHalf { .. } | Self::Timestamp { .. } => 0,
         }
     }
 
+    /// Returns whether the work stores a value for which others may wait.
+    pub fn is_release(&self) -> bool {
+        matches!(self, Self::Release { .. } | Self::ReleaseHalf { .. })
+    }
+
     /// Returns the range of GPU addresses that the work writes: its first address and its length in
-    /// bytes.
+    /// bytes. What lies between rows belongs to it. A shape that no packet may have has a length
+    /// that no mapping has.
     pub fn written(&self) -> (u64, u64) {
         match *self {
             Self::Copy {
@@ -87,7 +109,13 @@ impl MemoryWork {
             | Self::Fill {
                 destination, bytes, ..
             } => (destination, bytes),
+            Self::CopyRect(shape) => {
+                let bytes = shape.extents().map_or(u64::MAX, |[to, _]| to);
+                (shape.destination.address, bytes)
+            }
+            Self::FillRect(shape) => (shape.destination, shape.extent().unwrap_or(u64::MAX)),
             Self::Release { address, .. } | Self::Timestamp { address } => (address, 8),
+            Self::ReleaseHalf { address, .. } => (address, 4),
         }
     }
 
@@ -96,6 +124,10 @@ impl MemoryWork {
     pub fn read(&self) -> Option<(u64, u64)> {
         match *self {
             Self::Copy { source, bytes, .. } => Some((source, bytes)),
+            Self::CopyRect(shape) => {
+                let bytes = shape.extents().map_or(u64::MAX, |[_, from]| from);
+                Some((shape.source.address, bytes))
+            }
             _ => None,
         }
     }
@@ -117,6 +149,7 @@ impl fmt::Debug for Work<'_> {
 pub struct Launch<'a> {
     kernel: &'a Arc<dyn Kernel>,
     shape: LaunchShape,
+    options: LaunchOptions,
     parameters: &'a [u8],
 }
 
@@ -143,10 +176,35 @@ impl<'a> Launch<'a> {
             Ok(()) => Ok(Self {
                 kernel,
                 shape,
+                options: LaunchOptions::PLAIN,
                 parameters,
             }),
             Err(text) => fault(Status::BadLaunch, text),
         }
+    }
+
+    /// Returns the launch with `options`.
+    ///
+    /// # Errors
+    /// `BadLaunch` if the clusters do not divide the grid, or if the back end cannot launch the
+    /// kernel with these options.
+    pub fn with_options(self, options: LaunchOptions) -> Result<Self, Fault> {
+        if options == LaunchOptions::PLAIN {
+            return Ok(self);
+        }
+        let (grid, cluster) = (self.shape.grid, options.cluster);
+        let divides = |(grid, cluster): (u32, u32)| cluster != 0 && grid.is_multiple_of(cluster);
+        if cluster != [0; 3] && !grid.into_iter().zip(cluster).all(divides) {
+            let text = format!("invalid clusters of {cluster:?} blocks in a grid of {grid:?}");
+            return Err(invalid_clusters(text));
+        }
+        self.kernel.check_options(&self.shape, &options)?;
+        Ok(Self { options, ..self })
+    }
+
+    /// Returns how the blocks stand to each other.
+    pub fn options(&self) -> LaunchOptions {
+        self.options
     }
 
     /// Returns the kernel to launch.
@@ -165,7 +223,29 @@ impl<'a> Launch<'a> {
     }
 }
 
-causeway_memory::debug_fields!(Launch<'_> { shape });
+causeway_memory::debug_fields!(Launch<'_> { shape, options });
+
+/// Returns whether `options` ask for all blocks to run at the same time.
+pub fn is_cooperative(options: &LaunchOptions) -> bool {
+    options.flags & launch_flags::COOPERATIVE != 0
+}
+
+/// Refuses clusters of more than one block, for back ends that have none.
+///
+/// # Errors
+/// `BadLaunch`, with CUDA's code for such a launch.
+pub fn refuse_clusters(options: &LaunchOptions) -> Result<(), Fault> {
+    match options.cluster {
+        [0, 0, 0] | [1, 1, 1] => Ok(()),
+        cluster => Err(invalid_clusters(format!(
+            "clusters of {cluster:?} blocks: this device has clusters of one block only"
+        ))),
+    }
+}
+
+fn invalid_clusters(text: String) -> Fault {
+    Fault::new(Status::BadLaunch, text).with_cuda_result(INVALID_CLUSTER_SIZE)
+}
 
 fn check_shape(kernel: &dyn Kernel, shape: &LaunchShape) -> Result<(), String> {
     let LaunchShape { grid, block, .. } = *shape;
@@ -211,6 +291,7 @@ pub enum Recorded {
 pub struct RecordedLaunch {
     kernel: Arc<dyn Kernel>,
     shape: LaunchShape,
+    options: LaunchOptions,
     parameters: Box<[u8]>,
 }
 
@@ -229,6 +310,7 @@ impl Recorded {
             Self::Launch(launch) => Work::Launch(Launch {
                 kernel: &launch.kernel,
                 shape: launch.shape,
+                options: launch.options,
                 parameters: &launch.parameters,
             }),
             Self::Memory(work) => Work::Memory(*work),
@@ -242,13 +324,14 @@ impl fmt::Debug for Recorded {
     }
 }
 
-causeway_memory::debug_fields!(RecordedLaunch { shape });
+causeway_memory::debug_fields!(RecordedLaunch { shape, options });
 
 impl From<Launch<'_>> for Recorded {
     fn from(launch: Launch<'_>) -> Self {
         Self::Launch(RecordedLaunch {
             kernel: Arc::clone(launch.kernel),
             shape: launch.shape,
+            options: launch.options,
             parameters: launch.parameters.into(),
         })
     }

@@ -18,10 +18,12 @@ use crate::generation::{FaultScope, Generation, scope};
 use crate::refusal::warn_at_first;
 use crate::statistics::{Counters, PacketCounts};
 
-/// Units copied out of the ring at a time; more than the longest packet has.
+/// Units copied out of the ring at a time: more would leave the processor's nearest cache.
 const CHUNK_UNITS: usize = 128;
+/// The same where the first packet has more units than that; more than the longest packet has.
+const LONG_CHUNK_UNITS: usize = 1024;
 
-const _: () = assert!(CHUNK_UNITS > causeway_protocol::packet::UNITS_MAX as usize);
+const _: () = assert!(LONG_CHUNK_UNITS > causeway_protocol::packet::UNITS_MAX as usize);
 
 /// What the thread needs. Nothing in it takes the session's lock.
 pub(super) struct Consumer {
@@ -38,6 +40,8 @@ pub(super) struct Consumer {
 struct Progress {
     /// Position of the packet under way, or of the next.
     position: u64,
+    /// Units to copy next: [`LONG_CHUNK_UNITS`] if the next packet did not lie in the last copy.
+    chunk_units: usize,
     counted: PacketCounts,
 }
 
@@ -55,6 +59,7 @@ impl Consumer {
         }
         let mut progress = Progress {
             position: 0,
+            chunk_units: CHUNK_UNITS,
             counted: PacketCounts::default(),
         };
         let consumed = std::panic::catch_unwind(AssertUnwindSafe(|| self.consume(&mut progress)));
@@ -66,7 +71,7 @@ impl Consumer {
 
     /// Consumes packets until there is a reason to stop, and returns the reason.
     fn consume(&mut self, progress: &mut Progress) -> Stop {
-        let mut chunk = [0; CHUNK_UNITS * UNIT_BYTES];
+        let mut chunk = [0; LONG_CHUNK_UNITS * UNIT_BYTES];
         let mut idle = Idle::new();
         while !self.bell.stopped() {
             let position = progress.position;
@@ -103,7 +108,7 @@ impl Consumer {
     ) -> Result<(), Stop> {
         let begin = progress.position;
         let limit = available.min(self.ring.units_to_end(begin));
-        let copied = limit.min(CHUNK_UNITS as u64);
+        let copied = limit.min(progress.chunk_units as u64);
         let chunk = &mut chunk[..copied as usize * UNIT_BYTES];
         self.ring
             .copy_units(begin, chunk)
@@ -116,6 +121,11 @@ impl Consumer {
             self.executor.flush()?;
         }
         executed?;
+        // The guest may change a packet between two copies: each is decoded afresh.
+        progress.chunk_units = match progress.position == begin {
+            true => LONG_CHUNK_UNITS,
+            false => CHUNK_UNITS,
+        };
         self.ring.set_consumer(progress.position);
         Ok(())
     }

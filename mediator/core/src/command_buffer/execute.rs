@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use causeway_protocol::message::Status;
 
-use super::packet::Packet;
-use crate::backend::{Fault, Kernel, Launch, MemoryWork, Progress, Queue, Work};
+use super::packet::{Acquire, Packet};
+use crate::backend::{Fault, Kernel, Launch, Progress, Queue, Work};
 use crate::bell::Bell;
 use crate::busy::{Burst, UnderWay};
 use crate::fence::FenceSignal;
@@ -57,17 +57,18 @@ impl Executor {
             Packet::Nop => Ok(()),
             Packet::Launch(launch, parameters) => {
                 let kernel = self.space.launchable(launch.kernel)?;
-                let launch = Launch::new(&kernel, launch.shape, parameters);
-                self.submit(Work::Launch(launch.map_err(Stop::Fault)?))
+                let checked = Launch::new(&kernel, launch.shape, parameters)
+                    .and_then(|checked| checked.with_options(launch.options));
+                self.submit(Work::Launch(checked.map_err(Stop::Fault)?))
             }
             Packet::Memory(work) => {
                 self.submit(Work::Memory(work))?;
-                if matches!(work, MemoryWork::Release { .. }) {
+                if work.is_release() {
                     self.signal.notify();
                 }
                 Ok(())
             }
-            Packet::Acquire { address, value } => self.acquire(address, value),
+            Packet::Acquire(acquire) => self.acquire(&acquire),
             Packet::Replay { recording } => self.replay(recording),
         }
     }
@@ -115,8 +116,8 @@ impl Executor {
         Ok(())
     }
 
-    /// Waits until a fence has reached a value. Others may store to it without a notification.
-    fn acquire(&mut self, address: u64, wanted: u64) -> Result<(), Stop> {
+    /// Waits until a fence meets a condition. Others may store to it without a notification.
+    fn acquire(&mut self, acquire: &Acquire) -> Result<(), Stop> {
         // On a queue that runs behind, what came before may be what releases the fence.
         self.queue.finish().map_err(Stop::Fault)?;
         self.burst.end();
@@ -124,10 +125,10 @@ impl Executor {
             if self.bell.stopped() {
                 return Some(Err(Stop::Asked));
             }
-            match self.space.backend.load_u64(address) {
-                Some(value) => (value >= wanted).then_some(Ok(())),
+            match acquire.is_over(|address| self.space.backend.load_u64(address)) {
+                Some(is_over) => is_over.then_some(Ok(())),
                 None => {
-                    let text = format!("a fence acquire cannot read {address:#x}");
+                    let text = format!("a fence acquire cannot read {:#x}", acquire.address);
                     Some(Err(Stop::fault(Status::MemoryFault, text)))
                 }
             }
@@ -152,10 +153,8 @@ impl Executor {
 fn kind_of(work: &Work<'_>) -> UnderWay {
     match work {
         Work::Launch(_) | Work::Replay { .. } => UnderWay::Kernels,
-        Work::Memory(MemoryWork::Copy { .. } | MemoryWork::Fill { .. }) => UnderWay::Memory,
-        Work::Memory(MemoryWork::Release { .. } | MemoryWork::Timestamp { .. }) => {
-            UnderWay::Nothing
-        }
+        Work::Memory(work) if work.moved_bytes() != 0 => UnderWay::Memory,
+        Work::Memory(_) => UnderWay::Nothing,
     }
 }
 

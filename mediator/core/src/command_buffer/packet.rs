@@ -2,8 +2,8 @@
 
 use causeway_protocol::message::Status;
 use causeway_protocol::packet::{
-    CopyRange, Fence, Fill, Header, Launch, Opcode, PARAMETER_BYTES_MAX, Replay, UNIT_BYTES,
-    launch_units,
+    Condition, CopyRange, CopyRect, Fence, Fill, FillRect, Header, Launch, Opcode,
+    PARAMETER_BYTES_MAX, Replay, UNIT_BYTES, fence_flags, launch_flags, launch_units,
 };
 use zerocopy::FromBytes;
 
@@ -16,8 +16,29 @@ pub(super) enum Packet<'a> {
     Nop,
     Launch(Launch, &'a [u8]),
     Memory(MemoryWork),
-    Acquire { address: u64, value: u64 },
+    Acquire(Acquire),
     Replay { recording: u32 },
+}
+
+/// What a fence acquire waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Acquire {
+    /// Address of the word: a multiple of its size.
+    pub address: u64,
+    pub value: u64,
+    pub condition: Condition,
+    /// Size of the word: 32 or 64.
+    pub bits: u32,
+}
+
+impl Acquire {
+    /// Returns whether the wait is over. `load` loads the 64-bit word at an address that is a
+    /// multiple of 8; the result is `None` if it cannot.
+    pub fn is_over(&self, load: impl FnOnce(u64) -> Option<u64>) -> Option<bool> {
+        // A 32-bit word is one half of a 64-bit word, which lies in the same page.
+        let word = load(self.address & !7)? >> (8 * (self.address & 4));
+        Some(self.condition.is_met(word, self.value, self.bits))
+    }
 }
 
 impl Packet<'_> {
@@ -27,7 +48,7 @@ impl Packet<'_> {
         match self {
             Self::Nop => false,
             Self::Memory(work) => work.moved_bytes() != 0,
-            Self::Launch(..) | Self::Acquire { .. } | Self::Replay { .. } => true,
+            Self::Launch(..) | Self::Acquire(_) | Self::Replay { .. } => true,
         }
     }
 
@@ -68,16 +89,24 @@ pub(super) fn decode(bytes: &[u8], limit: u64) -> Result<Option<Decoded<'_>>, St
         Opcode::Copy => Packet::Memory(copy(read(bytes)?)?),
         Opcode::Fill => Packet::Memory(fill(read(bytes)?)?),
         Opcode::FenceRelease => {
-            let Fence { address, value, .. } = fence(read(bytes)?)?;
-            Packet::Memory(MemoryWork::Release { address, value })
+            let fence = fence(read(bytes)?)?;
+            check(fence.condition == 0)?;
+            Packet::Memory(release(&fence))
         }
         Opcode::FenceAcquire => {
-            let Fence { address, value, .. } = fence(read(bytes)?)?;
-            Packet::Acquire { address, value }
+            let fence = fence(read(bytes)?)?;
+            let condition = Condition::from_wire(fence.condition).ok_or(Status::BadPacket)?;
+            Packet::Acquire(Acquire {
+                address: fence.address,
+                value: fence.value,
+                condition,
+                bits: if is_half(&fence) { 32 } else { 64 },
+            })
         }
         Opcode::Timestamp => {
-            let Fence { address, value, .. } = fence(read(bytes)?)?;
-            check(value == 0)?;
+            let fence = fence(read(bytes)?)?;
+            check(fence.value == 0 && fence.flags == 0 && fence.condition == 0)?;
+            let address = fence.address;
             Packet::Memory(MemoryWork::Timestamp { address })
         }
         Opcode::Replay => {
@@ -89,6 +118,8 @@ pub(super) fn decode(bytes: &[u8], limit: u64) -> Result<Option<Decoded<'_>>, St
             check(reserved == [0; 13])?;
             Packet::Replay { recording }
         }
+        Opcode::CopyRect => Packet::Memory(copy_rect(read(bytes)?)?),
+        Opcode::FillRect => Packet::Memory(fill_rect(read(bytes)?)?),
     };
     Ok(Some(Decoded {
         opcode,
@@ -100,7 +131,8 @@ pub(super) fn decode(bytes: &[u8], limit: u64) -> Result<Option<Decoded<'_>>, St
 fn launch(bytes: &[u8]) -> Result<Option<Packet<'_>>, Status> {
     let launch: Launch = read(bytes)?;
     let size = launch.parameter_bytes as usize;
-    check(launch.reserved == [0; 5] && size <= PARAMETER_BYTES_MAX)?;
+    check(launch.reserved == 0 && launch.options.flags & !launch_flags::COOPERATIVE == 0)?;
+    check(size <= PARAMETER_BYTES_MAX)?;
     check(launch.header.units == launch_units(size))?;
     Ok(bytes
         .get(UNIT_BYTES..UNIT_BYTES + size)
@@ -121,14 +153,34 @@ fn copy(copy: CopyRange) -> Result<MemoryWork, Status> {
     })
 }
 
+fn copy_rect(copy: CopyRect) -> Result<MemoryWork, Status> {
+    check(copy.reserved == 0)?;
+    copy.shape.extents().ok_or(Status::BadRange)?;
+    Ok(MemoryWork::CopyRect(copy.shape))
+}
+
+fn fill_rect(fill: FillRect) -> Result<MemoryWork, Status> {
+    check(fill.reserved == [0; 3])?;
+    let shape = fill.shape;
+    let places = [shape.destination, u64::from(shape.pitch), shape.width];
+    pattern((shape.pattern, shape.element), &places)?;
+    shape.extent().ok_or(Status::BadRange)?;
+    Ok(MemoryWork::FillRect(shape))
+}
+
+/// Checks a pattern of `width` bytes, of which addresses and sizes are multiples.
+fn pattern((pattern, width): (u32, u32), places: &[u64]) -> Result<(), Status> {
+    check(matches!(width, 1 | 2 | 4))?;
+    check(width == 4 || pattern >> (8 * width) == 0)?;
+    match places.iter().all(|at| at.is_multiple_of(u64::from(width))) {
+        true => Ok(()),
+        false => Err(Status::BadAlignment),
+    }
+}
+
 fn fill(fill: Fill) -> Result<MemoryWork, Status> {
     check(fill.reserved == [0; 4])?;
-    check(matches!(fill.width, 1 | 2 | 4))?;
-    check(fill.width == 4 || fill.pattern >> (8 * fill.width) == 0)?;
-    let width = u64::from(fill.width);
-    if !fill.destination.is_multiple_of(width) || !fill.length.is_multiple_of(width) {
-        return Err(Status::BadAlignment);
-    }
+    pattern((fill.pattern, fill.width), &[fill.destination, fill.length])?;
     end(fill.destination, fill.length)?;
     Ok(MemoryWork::Fill {
         destination: fill.destination,
@@ -139,11 +191,29 @@ fn fill(fill: Fill) -> Result<MemoryWork, Status> {
 }
 
 fn fence(fence: Fence) -> Result<Fence, Status> {
-    check(fence.reserved == [0; 5])?;
-    if fence.address.is_multiple_of(8) {
+    check(fence.reserved == [0; 4] && fence.flags & !fence_flags::HALF == 0)?;
+    let bytes = if is_half(&fence) { 4 } else { 8 };
+    check(bytes == 8 || u32::try_from(fence.value).is_ok())?;
+    if fence.address.is_multiple_of(bytes) {
         Ok(fence)
     } else {
         Err(Status::BadAlignment)
+    }
+}
+
+const fn is_half(fence: &Fence) -> bool {
+    fence.flags & fence_flags::HALF != 0
+}
+
+/// The store of a fence that was checked.
+fn release(fence: &Fence) -> MemoryWork {
+    let (address, value) = (fence.address, fence.value);
+    match is_half(fence) {
+        true => MemoryWork::ReleaseHalf {
+            address,
+            value: value as u32,
+        },
+        false => MemoryWork::Release { address, value },
     }
 }
 
@@ -173,7 +243,7 @@ fn read<T: FromBytes>(bytes: &[u8]) -> Result<T, Status> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_protocol::packet::OPCODES;
+    use causeway_protocol::packet::{CopyShape, FillShape, OPCODES, RectSide};
     use proptest::prelude::*;
     use zerocopy::IntoBytes;
 
@@ -221,7 +291,12 @@ mod tests {
         launch.header.units = 3;
         launch.parameter_bytes = u32::MAX;
         assert_eq!(refused(launch), Status::BadPacket);
-        launch.reserved[4] = 1;
+        launch.parameter_bytes = 65;
+        assert_eq!(decode(launch.as_bytes(), 3), Ok(None));
+        launch.reserved = 1;
+        assert_eq!(refused(launch), Status::BadPacket);
+        launch.reserved = 0;
+        launch.options.flags = 2;
         assert_eq!(refused(launch), Status::BadPacket);
     }
 
@@ -267,6 +342,10 @@ mod tests {
         fence.header = header(Opcode::Timestamp, 1);
         fence.value = 1;
         assert_eq!(refused(fence), Status::BadPacket);
+        fence.value = 0;
+        assert!(decode(fence.as_bytes(), 1).is_ok());
+        fence.flags = fence_flags::HALF;
+        assert_eq!(refused(fence), Status::BadPacket);
         let mut replay = Replay {
             header: header(Opcode::Replay, 1),
             recording: 7,
@@ -277,14 +356,167 @@ mod tests {
         assert_eq!(refused(replay), Status::BadPacket);
     }
 
+    #[test]
+    fn fences_of_32_bits_have_an_address_a_value_and_conditions_of_their_own() {
+        let fence = |opcode, address, value, condition| Fence {
+            header: header(opcode, 1),
+            address,
+            value,
+            flags: fence_flags::HALF,
+            condition,
+            ..Fence::default()
+        };
+        let check = |fence: Fence, wanted: Packet<'_>| {
+            let decoded = decode(fence.as_bytes(), 1).unwrap().unwrap();
+            assert_eq!(decoded.packet, wanted);
+        };
+        let (release, acquire) = (Opcode::FenceRelease, Opcode::FenceAcquire);
+        let (address, value) = (0x1004, 7);
+        let stored = MemoryWork::ReleaseHalf { address, value };
+        check(fence(release, address, 7, 0), Packet::Memory(stored));
+        for condition in Condition::ALL.iter().copied() {
+            let waiting = Acquire {
+                address,
+                value: 7,
+                condition,
+                bits: 32,
+            };
+            check(
+                fence(acquire, address, 7, condition as u32),
+                Packet::Acquire(waiting),
+            );
+        }
+        for (opcode, address, value, condition, status) in [
+            (release, 0x1002, 7, 0, Status::BadAlignment),
+            (release, 0x1004, 1 << 32, 0, Status::BadPacket),
+            (acquire, 0x1004, 1 << 32, 0, Status::BadPacket),
+            (release, 0x1004, 7, 1, Status::BadPacket),
+            (acquire, 0x1004, 7, 5, Status::BadPacket),
+        ] {
+            assert_eq!(refused(fence(opcode, address, value, condition)), status);
+        }
+        let mut stray = fence(release, 0x1004, 7, 0);
+        stray.flags = 3;
+        assert_eq!(refused(stray), Status::BadPacket);
+        stray.flags = 0;
+        assert_eq!(refused(stray), Status::BadAlignment);
+    }
+
+    #[test]
+    fn a_short_word_is_its_half_of_the_long_one() {
+        let waits = |address, bits, value| Acquire {
+            address,
+            value,
+            condition: Condition::Equal,
+            bits,
+        };
+        let load = |at| (at == 0x1000).then_some(0x0000_0002_0000_0001);
+        assert_eq!(waits(0x1000, 32, 1).is_over(load), Some(true));
+        assert_eq!(waits(0x1004, 32, 2).is_over(load), Some(true));
+        assert_eq!(waits(0x1004, 32, 1).is_over(load), Some(false));
+        assert_eq!(waits(0x1000, 64, 0x2_0000_0001).is_over(load), Some(true));
+        assert_eq!(waits(0x1008, 32, 1).is_over(load), None);
+    }
+
+    fn copied_rows(to: u64, from: u64, (width, height, depth): (u64, u32, u32)) -> CopyRect {
+        let side = |address| RectSide {
+            address,
+            pitch: 64,
+            rows: 8,
+        };
+        CopyRect {
+            header: header(Opcode::CopyRect, 1),
+            shape: CopyShape {
+                destination: side(to),
+                source: side(from),
+                width,
+                height,
+                depth,
+            },
+            reserved: 0,
+        }
+    }
+
+    fn filled_rows(shape: (u64, u32, u64), pattern: u32, element: u32) -> FillRect {
+        let (destination, pitch, width) = shape;
+        FillRect {
+            header: header(Opcode::FillRect, 1),
+            shape: FillShape {
+                destination,
+                pitch,
+                height: 3,
+                width,
+                pattern,
+                element,
+            },
+            reserved: [0; 3],
+        }
+    }
+
+    #[test]
+    fn rows_must_have_a_shape_that_a_packet_may_have() {
+        let copy = copied_rows(0x1000, 0x9000, (32, 8, 2));
+        let work = Packet::Memory(MemoryWork::CopyRect(copy.shape));
+        let decoded = decode(copy.as_bytes(), 1).unwrap().unwrap();
+        assert_eq!((decoded.packet, work.moved_bytes()), (work, 512));
+        let written = MemoryWork::CopyRect(copy.shape).written();
+        assert_eq!(written, (0x1000, 15 * 64 + 32));
+        let beside = copied_rows(0x1000, 0x1020, (32, 8, 2));
+        assert!(decode(beside.as_bytes(), 1).is_ok());
+        for (to, from, size) in [
+            (0x1000, 0x1020, (33, 8, 2)),
+            (0x1000, 0x9000, (65, 1, 1)),
+            (0x1000, 0x9000, (u64::MAX, 1, 1)),
+            (0x1000, 0x9000, (8, 9, 1)),
+            (0x1000, 0x9000, (8, 0, 1)),
+            (0x1000, 0x9000, (8, u32::MAX, u32::MAX)),
+            (u64::MAX - 8, 0x9000, (32, 8, 2)),
+            (0x1000, u64::MAX - 8, (32, 8, 2)),
+        ] {
+            assert_eq!(
+                refused(copied_rows(to, from, size)),
+                Status::BadRange,
+                "{size:?}"
+            );
+        }
+        let stray = CopyRect {
+            reserved: 1,
+            ..copy
+        };
+        assert_eq!(refused(stray), Status::BadPacket);
+        assert!(decode(filled_rows((0x1000, 64, 32), 0x1234, 2).as_bytes(), 1).is_ok());
+        for (shape, pattern, element, status) in [
+            ((0x1000, 64, 65), 0, 1, Status::BadRange),
+            ((0x1000, 64, 0), 0, 1, Status::BadRange),
+            ((u64::MAX - 7, 64, 8), 0, 1, Status::BadRange),
+            ((0x1001, 64, 32), 0, 2, Status::BadAlignment),
+            ((0x1000, 65, 32), 0, 2, Status::BadAlignment),
+            ((0x1000, 64, 30), 0, 4, Status::BadAlignment),
+            ((0x1000, 64, 32), 0x100, 1, Status::BadPacket),
+            ((0x1000, 64, 32), 0, 3, Status::BadPacket),
+            ((0x1000, 64, 32), 0, 0, Status::BadPacket),
+        ] {
+            assert_eq!(
+                refused(filled_rows(shape, pattern, element)),
+                status,
+                "{shape:?}"
+            );
+        }
+        let stray = FillRect {
+            reserved: [0, 0, 1],
+            ..filled_rows((0x1000, 64, 32), 0, 1)
+        };
+        assert_eq!(refused(stray), Status::BadPacket);
+    }
+
     proptest! {
         /// Whatever the bytes, a decoded packet stays within what it may be read from.
         #[test]
         fn arbitrary_units_never_reach_beyond_their_limit(
-            opcode in 0u16..11,
-            units in 0u32..70,
+            opcode in 0..Opcode::SLOTS as u16 + 2,
+            units in prop_oneof![0..70_u32, 0..600_u32],
             mut bytes in prop::collection::vec(any::<u8>(), UNIT_BYTES..8 * UNIT_BYTES),
-            limit in 1u64..80,
+            limit in prop_oneof![1..80_u64, 1..600_u64],
             clear in any::<bool>(),
         ) {
             if clear {
@@ -343,9 +575,11 @@ mod tests {
             }
             Opcode::FenceRelease | Opcode::FenceAcquire | Opcode::Timestamp => {
                 let address = 0x1000;
+                let is_half = kind & 1 != 0 && opcode != Opcode::Timestamp;
                 let fence = Fence {
                     header,
                     address,
+                    flags: u32::from(is_half) * fence_flags::HALF,
                     ..Fence::default()
                 };
                 unit.copy_from_slice(fence.as_bytes());
@@ -357,6 +591,14 @@ mod tests {
                     ..Replay::default()
                 };
                 unit.copy_from_slice(replay.as_bytes());
+            }
+            Opcode::CopyRect => {
+                let copy = copied_rows(0x1000, 0x1020 + (kind & 1) * 0x4000, (32, 8, 2));
+                unit.copy_from_slice(copy.as_bytes());
+            }
+            Opcode::FillRect => {
+                let fill = filled_rows((0x1000, 64, 32), 0x7f, 1 << (kind % 3));
+                unit.copy_from_slice(fill.as_bytes());
             }
         }
         bytes
@@ -405,6 +647,13 @@ mod tests {
                     width,
                     ..
                 }) => assert!(units == 1 && (destination | bytes) % u64::from(width) == 0),
+                Packet::Memory(work @ (MemoryWork::CopyRect(_) | MemoryWork::FillRect(_))) => {
+                    let ranges = [Some(work.written()), work.read()];
+                    assert!(units == 1 && work.moved_bytes() != 0);
+                    for (start, bytes) in ranges.into_iter().flatten() {
+                        assert!(bytes != 0 && start.checked_add(bytes).is_some());
+                    }
+                }
                 packet => assert!(units <= limit && (units == 1 || packet == Packet::Nop)),
             }
             decoded += 1;

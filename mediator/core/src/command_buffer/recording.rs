@@ -38,12 +38,13 @@ fn record(decoded: &Decoded<'_>, space: &SharedSpace) -> Result<Option<Recorded>
         Packet::Nop => Ok(None),
         Packet::Launch(launch, parameters) => {
             let kernel = space.launchable(launch.kernel)?;
-            let launch = Launch::new(&kernel, launch.shape, parameters);
-            Ok(Some(launch.map_err(Stop::Fault)?.into()))
+            let checked = Launch::new(&kernel, launch.shape, parameters)
+                .and_then(|checked| checked.with_options(launch.options));
+            Ok(Some(checked.map_err(Stop::Fault)?.into()))
         }
         Packet::Memory(work) => Ok(Some(Recorded::Memory(work))),
         // A recording that waits, or that contains others, would have no bound on what it does.
-        Packet::Acquire { .. } | Packet::Replay { .. } => {
+        Packet::Acquire(_) | Packet::Replay { .. } => {
             let text = format!("a recording cannot hold a {}", decoded.opcode.name());
             Err(Stop::fault(Status::BadPacket, text))
         }

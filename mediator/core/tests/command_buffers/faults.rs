@@ -90,7 +90,8 @@ fn what_is_wrong_with_a_packet_kills_its_command_buffer_alone() {
         dies_of(|f, _| launch(f, &[0; 24])),
         Some(Status::BadParameters)
     );
-    assert_eq!(dies_of(changed(44, 1)), Some(Status::BadPacket), "reserved");
+    assert_eq!(dies_of(changed(44, 2)), Some(Status::BadPacket), "no flag");
+    assert_eq!(dies_of(changed(60, 1)), Some(Status::BadPacket), "reserved");
 }
 
 #[test]

@@ -17,7 +17,7 @@ fn good_packet(random: &mut Random, work: &Workplace) -> Vec<u8> {
     let (va, kernel, recording) = (work.va, work.kernel, work.recording);
     let address = va + 8 * (random.next() % 512);
     let number = random.next();
-    match random.below(7) {
+    match random.below(10) {
         0 => launch(kernel, [address, number].as_bytes()),
         1 => packet::Fill {
             header: header(packet::Opcode::Fill, 1),
@@ -40,7 +40,42 @@ fn good_packet(random: &mut Random, work: &Workplace) -> Vec<u8> {
         .to_vec(),
         3 => fence(packet::Opcode::Timestamp, va, 0).as_bytes().to_vec(),
         4 => header(packet::Opcode::Nop, 1).as_bytes().to_vec(),
-        5 => replay(recording).as_bytes().to_vec(),
+        5 => {
+            let side = |address| packet::RectSide {
+                address,
+                pitch: 128,
+                rows: 8,
+            };
+            let shape = packet::CopyShape {
+                destination: side(va),
+                source: side(va + random.pick(&[64, 4096])),
+                width: random.pick(&[1, 64]),
+                height: random.pick(&[1, 8]),
+                depth: random.pick(&[1, 4]),
+            };
+            copy_rect(shape).as_bytes().to_vec()
+        }
+        6 => packet::FillRect {
+            header: header(packet::Opcode::FillRect, 1),
+            shape: packet::FillShape {
+                destination: va,
+                pitch: random.pick(&[64, 128]),
+                height: random.pick(&[1, 64]),
+                width: random.pick(&[4, 64]),
+                pattern: 0x7f,
+                element: random.pick(&[1, 2, 4]),
+            },
+            ..packet::FillRect::default()
+        }
+        .as_bytes()
+        .to_vec(),
+        7 => replay(recording).as_bytes().to_vec(),
+        8 => packet::Fence {
+            flags: packet::fence_flags::HALF,
+            ..release(address + random.pick(&[0, 4]), number >> 32)
+        }
+        .as_bytes()
+        .to_vec(),
         _ => release(address, number).as_bytes().to_vec(),
     }
 }

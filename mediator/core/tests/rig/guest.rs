@@ -289,15 +289,20 @@ impl<S: GuestSession> Guest<S> {
     }
 
     pub fn try_command_buffer(&self, space: u32) -> Result<Queue, Refused> {
-        let memory = self.memory(MemoryKind::Host, RING_BYTES);
+        self.try_ring(space, RING_BYTES)
+    }
+
+    /// A command buffer with a ring of so many bytes.
+    pub fn try_ring(&self, space: u32, bytes: u64) -> Result<Queue, Refused> {
+        let memory = self.memory(MemoryKind::Host, bytes);
         let request = CreateCommandBuffer {
             space,
             allocation: memory,
-            length: RING_BYTES,
+            length: bytes,
             ..CreateCommandBuffer::default()
         };
         let reply: CommandBufferReply = self.ask(Opcode::CreateCommandBuffer, &request)?;
-        let offset = self.map_cpu(memory, 0, RING_BYTES, READ_WRITE).unwrap();
+        let offset = self.map_cpu(memory, 0, bytes, READ_WRITE).unwrap();
         Ok(Queue::new(&self.host, &reply, memory, offset))
     }
 

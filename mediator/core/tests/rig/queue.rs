@@ -67,6 +67,14 @@ pub fn replay(recording: u32) -> packet::Replay {
     }
 }
 
+pub fn copy_rect(shape: packet::CopyShape) -> packet::CopyRect {
+    packet::CopyRect {
+        header: header(packet::Opcode::CopyRect, 1),
+        shape,
+        ..packet::CopyRect::default()
+    }
+}
+
 pub fn header(opcode: packet::Opcode, units: u32) -> packet::Header {
     packet::Header {
         opcode: opcode as u16,

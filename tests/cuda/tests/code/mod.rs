@@ -85,6 +85,12 @@ functions! {
         block_y: u32, block_z: u32, shared: u32, stream: usize, parameters: *const *const c_void);
     cuLaunchKernelEx(configuration: *const c_void, function: usize,
         parameters: *const *const c_void, extra: *const usize);
+    cuStreamCreate(stream: *mut usize, flags: u32);
+    cuStreamSynchronize(stream: usize);
+    cuStreamBeginCapture_v2(stream: usize, mode: u32);
+    cuStreamEndCapture(stream: usize, graph: *mut usize);
+    cuGraphInstantiateWithFlags(executable: *mut usize, graph: usize, flags: u64);
+    cuGraphLaunch(executable: usize, stream: usize);
     cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks: *mut i32, function: usize, threads: i32,
         shared: usize);
     cuOccupancyMaxPotentialBlockSize(grid: *mut i32, block: *mut i32, function: usize,

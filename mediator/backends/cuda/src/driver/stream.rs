@@ -7,8 +7,14 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use causeway_mediator::backend::LaunchShape;
-use cudarc::driver::sys::CUstream_st;
+use causeway_mediator::backend::{
+    CopyShape, FillShape, LaunchOptions, LaunchShape, is_cooperative,
+};
+use causeway_protocol::message::Parameter;
+use cudarc::driver::sys::{
+    CUDA_MEMCPY3D, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig,
+    CUmemorytype, CUstream_st,
+};
 
 use super::{Context, CudaError, Event, ExecutableGraph, GreenContext, KernelHandle, Owned};
 
@@ -36,7 +42,10 @@ unsafe impl Sync for Stream {}
 /// The shape and the packed parameters with which a kernel is launched.
 pub(crate) struct Launch<'a> {
     pub(crate) shape: LaunchShape,
+    pub(crate) options: LaunchOptions,
     pub(crate) parameters: &'a [u8],
+    /// Where each parameter is in that block; not looked at for plain launches.
+    pub(crate) layout: &'a [Parameter],
 }
 
 impl<'a> Launch<'a> {
@@ -47,7 +56,12 @@ impl<'a> Launch<'a> {
             grid: [1; 3],
             block: [1; 3],
         };
-        Self { shape, parameters }
+        Self {
+            shape,
+            options: LaunchOptions::PLAIN,
+            parameters,
+            layout: &[],
+        }
     }
 }
 
@@ -67,6 +81,42 @@ pub(super) fn packed<R>(parameters: &[u8], call: impl FnOnce(*mut *mut c_void) -
         return call(std::ptr::null_mut());
     }
     call(extra.as_mut_ptr())
+}
+
+/// Returns `options` as attributes of a launch.
+fn attributes(options: &LaunchOptions) -> Vec<CUlaunchAttribute> {
+    let attribute = |id, words: [u32; 3]| {
+        let mut value = CUlaunchAttributeValue { pad: [0; 64] };
+        value.clusterDim.x = words[0];
+        value.clusterDim.y = words[1];
+        value.clusterDim.z = words[2];
+        CUlaunchAttribute {
+            id,
+            pad: [0; 4],
+            value,
+        }
+    };
+    let mut attributes = Vec::with_capacity(2);
+    if is_cooperative(options) {
+        let cooperative = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+        attributes.push(attribute(cooperative, [1, 0, 0]));
+    }
+    if options.cluster != [0; 3] {
+        let cluster = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+        attributes.push(attribute(cluster, options.cluster));
+    }
+    attributes
+}
+
+/// Returns where each parameter of a launch is: cooperative launches take no packed block.
+fn pointers(launch: &Launch<'_>) -> Vec<*mut c_void> {
+    let pointer = |parameter: &Parameter| {
+        let offset = usize::from(parameter.offset);
+        let end = offset + usize::from(parameter.size);
+        let bytes = launch.parameters.get(offset..end).unwrap_or_default();
+        bytes.as_ptr().cast_mut().cast()
+    };
+    launch.layout.iter().map(pointer).collect()
 }
 
 impl StreamMaker {
@@ -101,6 +151,9 @@ impl Stream {
         function: KernelHandle,
         launch: &Launch<'_>,
     ) -> Result<(), CudaError> {
+        if launch.options != LaunchOptions::PLAIN {
+            return self.launch_with_options(function, launch);
+        }
         let ([gx, gy, gz], [bx, by, bz]) = (launch.shape.grid, launch.shape.block);
         let driver = self.context().enter()?;
         packed(launch.parameters, |extra| {
@@ -122,6 +175,41 @@ impl Stream {
                 )
             }
         })
+    }
+
+    fn launch_with_options(
+        &self,
+        function: KernelHandle,
+        launch: &Launch<'_>,
+    ) -> Result<(), CudaError> {
+        let driver = self.context().enter()?;
+        let mut attributes = attributes(&launch.options);
+        let LaunchShape {
+            shared_bytes,
+            grid,
+            block,
+        } = launch.shape;
+        let configuration = CUlaunchConfig {
+            gridDimX: grid[0],
+            gridDimY: grid[1],
+            gridDimZ: grid[2],
+            blockDimX: block[0],
+            blockDimY: block[1],
+            blockDimZ: block[2],
+            sharedMemBytes: shared_bytes,
+            hStream: self.object.raw,
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: attributes.len() as u32,
+        };
+        let mut pointers = pointers(launch);
+        let parameters = match pointers.is_empty() {
+            true => std::ptr::null_mut(),
+            false => pointers.as_mut_ptr(),
+        };
+        let (none, configuration) = (std::ptr::null_mut(), &raw const configuration);
+        // SAFETY: as for `launch`; each pointer is that of a parameter, which lies in the block. The
+        // driver has read them and the configuration when it returns.
+        unsafe { driver.launch_kernel_ex(configuration, function.0, parameters, none) }
     }
 
     /// Copies `bytes` bytes between addresses that the caller knows to be mapped.
@@ -153,12 +241,71 @@ impl Stream {
         }
     }
 
+    /// Copies rows between addresses that the caller knows to be mapped.
+    pub(crate) fn copy_rect(&self, shape: &CopyShape) -> Result<(), CudaError> {
+        let driver = self.context().enter()?;
+        let (to, from) = (shape.destination, shape.source);
+        let unified = CUmemorytype::CU_MEMORYTYPE_UNIFIED;
+        let copy = CUDA_MEMCPY3D {
+            srcXInBytes: 0,
+            srcY: 0,
+            srcZ: 0,
+            srcLOD: 0,
+            srcMemoryType: unified,
+            srcHost: std::ptr::null(),
+            srcDevice: from.address,
+            srcArray: std::ptr::null_mut(),
+            reserved0: std::ptr::null_mut(),
+            srcPitch: from.pitch as usize,
+            srcHeight: from.rows as usize,
+            dstXInBytes: 0,
+            dstY: 0,
+            dstZ: 0,
+            dstLOD: 0,
+            dstMemoryType: unified,
+            dstHost: std::ptr::null_mut(),
+            dstDevice: to.address,
+            dstArray: std::ptr::null_mut(),
+            reserved1: std::ptr::null_mut(),
+            dstPitch: to.pitch as usize,
+            dstHeight: to.rows as usize,
+            WidthInBytes: shape.width as usize,
+            Height: shape.height as usize,
+            Depth: shape.depth as usize,
+        };
+        // SAFETY: as for `copy`; the driver has read the structure when it returns.
+        unsafe { driver.memcpy3d_async(&raw const copy, self.object.raw) }
+    }
+
+    /// Fills rows at addresses that the caller knows to be mapped.
+    pub(crate) fn fill_rect(&self, shape: &FillShape) -> Result<(), CudaError> {
+        let (driver, stream) = (self.context().enter()?, self.object.raw);
+        let (to, pattern, pitch) = (shape.destination, shape.pattern, shape.pitch as usize);
+        let width = (shape.width / u64::from(shape.element)) as usize;
+        let height = shape.height as usize;
+        // SAFETY: as for `copy`.
+        unsafe {
+            match shape.element {
+                1 => driver.memset_d2d8_async(to, pitch, pattern as u8, width, height, stream),
+                2 => driver.memset_d2d16_async(to, pitch, pattern as u16, width, height, stream),
+                _ => driver.memset_d2d32_async(to, pitch, pattern, width, height, stream),
+            }
+        }
+    }
+
     /// Makes the GPU store `value` at an address that the caller knows to be mapped, when all
     /// earlier work of the stream is done and its stores are visible.
     pub(crate) fn write_value(&self, address: u64, value: u64) -> Result<(), CudaError> {
         let driver = self.context().enter()?;
         // SAFETY: as for `copy`. Flags 0: with a memory barrier.
         unsafe { driver.stream_write_value64(self.object.raw, address, value, 0) }
+    }
+
+    /// Does the same with a 32-bit word.
+    pub(crate) fn write_value32(&self, address: u64, value: u32) -> Result<(), CudaError> {
+        let driver = self.context().enter()?;
+        // SAFETY: as for `write_value`.
+        unsafe { driver.stream_write_value32(self.object.raw, address, value, 0) }
     }
 
     /// Launches `graph`. The caller keeps the graph until its work is done.

@@ -7,9 +7,10 @@
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
 use cudarc::driver::sys::{
-    CUDA_KERNEL_NODE_PARAMS, CUcontext, CUdevResource, CUdevResourceDesc, CUdevice, CUdeviceptr,
-    CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUgreenCtx, CUlinkState,
-    CUmemAccessDesc, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmodule, CUstream, CUuuid,
+    CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUcontext, CUdevResource, CUdevResourceDesc, CUdevice,
+    CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUgreenCtx,
+    CUlaunchConfig, CUlinkState, CUmemAccessDesc, CUmemAllocationProp,
+    CUmemGenericAllocationHandle, CUmodule, CUstream, CUuuid,
 };
 
 use super::{CudaError, Driver};
@@ -146,10 +147,26 @@ calls! { Table, table:
     memset_d32_async = "cuMemsetD32Async" (
         destination: CUdeviceptr, value: c_uint, count: usize, stream: CUstream,
     );
+    memcpy3d_async = "cuMemcpy3DAsync_v2" (copy: *const CUDA_MEMCPY3D, stream: CUstream);
+    memset_d2d8_async = "cuMemsetD2D8Async" (
+        destination: CUdeviceptr, pitch: usize, value: u8, width: usize, height: usize,
+        stream: CUstream,
+    );
+    memset_d2d16_async = "cuMemsetD2D16Async" (
+        destination: CUdeviceptr, pitch: usize, value: u16, width: usize, height: usize,
+        stream: CUstream,
+    );
+    memset_d2d32_async = "cuMemsetD2D32Async" (
+        destination: CUdeviceptr, pitch: usize, value: c_uint, width: usize, height: usize,
+        stream: CUstream,
+    );
     stream_create = "cuStreamCreate" (stream: *mut CUstream, flags: c_uint);
     stream_destroy = "cuStreamDestroy_v2" (stream: CUstream);
     stream_query = "cuStreamQuery" (stream: CUstream);
     stream_synchronize = "cuStreamSynchronize" (stream: CUstream);
+    stream_write_value32 = "cuStreamWriteValue32_v2" (
+        stream: CUstream, address: CUdeviceptr, value: c_uint, flags: c_uint,
+    );
     stream_write_value64 = "cuStreamWriteValue64_v2" (
         stream: CUstream, address: CUdeviceptr, value: u64, flags: c_uint,
     );
@@ -215,6 +232,10 @@ calls! { Table, table:
         function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint,
         block_y: c_uint, block_z: c_uint, shared_bytes: c_uint, stream: CUstream,
         parameters: *mut *mut c_void, extra: *mut *mut c_void,
+    );
+    launch_kernel_ex = "cuLaunchKernelEx" (
+        configuration: *const CUlaunchConfig, function: CUfunction, parameters: *mut *mut c_void,
+        extra: *mut *mut c_void,
     );
     graph_create = "cuGraphCreate" (graph: *mut CUgraph, flags: c_uint);
     graph_add_kernel_node = "cuGraphAddKernelNode_v2" (

@@ -1,9 +1,10 @@
 //! Addresses that are not the guest's. The stand-in ends the process when it is given one that it
 //! does not know.
 
-use causeway_mediator::backend::{Backend, Fault, MemoryWork, Work};
+use causeway_mediator::backend::{Backend, CopyShape, Fault, FillShape, MemoryWork, Work};
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
+use causeway_protocol::packet::RectSide;
 
 use crate::support::{GRANULE, Rig, host, is_child};
 
@@ -59,6 +60,125 @@ fn no_address_but_a_mapped_one_reaches_the_driver() {
     }
     assert!(local.iter().all(|byte| *byte == 7));
     assert!(!rig.cuda.is_poisoned(), "the driver knows nothing of it");
+}
+
+fn copied(to: u64, from: u64, (width, height, depth): (u64, u32, u32)) -> MemoryWork {
+    let side = |address| RectSide {
+        address,
+        pitch: 256,
+        rows: height,
+    };
+    MemoryWork::CopyRect(CopyShape {
+        destination: side(to),
+        source: side(from),
+        width,
+        height,
+        depth,
+    })
+}
+
+fn filled(destination: u64, height: u32, (pattern, element): (u32, u32)) -> MemoryWork {
+    MemoryWork::FillRect(FillShape {
+        destination,
+        pitch: 256,
+        height,
+        width: 8,
+        pattern,
+        element,
+    })
+}
+
+#[test]
+fn rows_are_copied_and_filled_within_one_mapping() {
+    if !is_child(
+        "hostile::rows_are_copied_and_filled_within_one_mapping",
+        &[],
+    ) {
+        return;
+    }
+    let mut rig = Rig::new();
+    let memory = rig.buffer(MemoryKind::Device, GRANULE);
+    let other = rig.buffer(MemoryKind::Host, GRANULE);
+    let view = host(&other.memory);
+    for (element, pattern, word) in [
+        (1, 0x11, 0x1111_1111_1111_1111),
+        (2, 0x1234, 0x1234_1234_1234_1234),
+        (4, 0x1234_5678, 0x1234_5678_1234_5678),
+    ] {
+        rig.fill(memory.va, 4096, 0).unwrap();
+        let fill = filled(memory.va + 256, 6, (pattern, element));
+        rig.queue.submit(Work::Memory(fill)).unwrap();
+        let copy = copied(other.va, memory.va, (16, 4, 2));
+        rig.queue.submit(Work::Memory(copy)).unwrap();
+        rig.queue.finish().unwrap();
+        for row in 0..8 {
+            let wanted = if (1..7).contains(&row) { word } else { 0 };
+            assert_eq!(
+                (view.word(256 * row), view.word(256 * row + 8)),
+                (wanted, 0)
+            );
+        }
+    }
+    let local = vec![7_u8; 8192];
+    let (secret, end) = (local.as_ptr() as u64, memory.va + GRANULE);
+    for (what, at) in [
+        ("memory of the process", secret),
+        ("nowhere", 0x7777_0000_0000),
+        ("one byte beyond", end - 256 - 7),
+        ("one byte before", memory.va - 1),
+    ] {
+        for work in [
+            copied(memory.va + 4096, at, (8, 2, 1)),
+            copied(at, memory.va + 4096, (8, 2, 1)),
+            filled(at, 2, (0, 1)),
+        ] {
+            let submitted = rig.queue.submit(Work::Memory(work));
+            refused(&mut rig, what, submitted);
+        }
+    }
+    let fits = filled(end - 256 - 8, 2, (0, 1));
+    rig.queue.submit(Work::Memory(fits)).unwrap();
+    rig.queue.finish().unwrap();
+    // A shape that no packet may have: two sides that overlap, more rows than there may be.
+    for work in [
+        copied(memory.va, memory.va, (8, 2, 1)),
+        copied(memory.va, other.va, (8, 1 << 11, 1 << 11)),
+        filled(memory.va, u32::MAX, (0, 1)),
+    ] {
+        let submitted = rig.queue.submit(Work::Memory(work));
+        refused(&mut rig, "a shape", submitted);
+    }
+    rig.space.set_access(memory.va, Access::Read).unwrap();
+    let from = copied(other.va, memory.va, (8, 2, 1));
+    rig.queue.submit(Work::Memory(from)).unwrap();
+    let to = rig
+        .queue
+        .submit(Work::Memory(copied(memory.va, other.va, (8, 2, 1))));
+    refused(&mut rig, "a write", to);
+    assert!(local.iter().all(|byte| *byte == 7));
+    assert!(!rig.cuda.is_poisoned(), "the driver knows nothing of it");
+}
+
+#[test]
+fn rows_over_two_mappings_are_refused() {
+    if !is_child("hostile::rows_over_two_mappings_are_refused", &[]) {
+        return;
+    }
+    let mut rig = Rig::new();
+    let at = rig.cuda.attributes().va.start + 64 * GRANULE;
+    for half in [0, GRANULE] {
+        let memory = rig.allocate(MemoryKind::Device, GRANULE).unwrap();
+        let rights = Access::ReadWrite;
+        rig.space
+            .map(Some(at + half), &memory, 0, GRANULE, rights)
+            .unwrap();
+    }
+    let over = filled(at + GRANULE - 256, 2, (0, 1));
+    let over = rig.queue.submit(Work::Memory(over));
+    refused(&mut rig, "rows over two mappings", over);
+    // What follows each other does.
+    rig.fill(at + GRANULE - 256, 512, 0).unwrap();
+    rig.queue.finish().unwrap();
 }
 
 #[test]

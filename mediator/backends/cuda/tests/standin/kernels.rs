@@ -1,9 +1,10 @@
 use causeway_cuda::{Config, Sms};
 use causeway_kernels::{CASES, Case, PARAMETER_BYTES_MAX};
-use causeway_mediator::backend::{Launch, LaunchShape, MemoryWork, Work};
-use causeway_protocol::message::MemoryKind;
+use causeway_mediator::backend::{Backend, Launch, LaunchOptions, LaunchShape, MemoryWork, Work};
+use causeway_protocol::message::{MemoryKind, Status};
+use causeway_protocol::packet::launch_flags;
 
-use crate::support::{Buffer, Rig, is_child};
+use crate::support::{Buffer, Rig, is_child, is_on_standin};
 
 fn filled(case: &Case) -> Vec<Vec<u8>> {
     let fill = |(index, buffer): (usize, &causeway_kernels::Buffer)| {
@@ -107,6 +108,9 @@ fn fences(rig: &mut Rig) {
         address: fence,
         value,
     });
+    let address = memory.va + 28;
+    let half = Work::Memory(MemoryWork::ReleaseHalf { address, value: 9 });
+    rig.queue.submit(half).unwrap();
     rig.queue.submit(release).unwrap();
     let begun = std::time::Instant::now();
     while rig.space.load_u64(fence) != Some(value) {
@@ -118,9 +122,88 @@ fn fences(rig: &mut Rig) {
         0x7_0000_0007,
         "what came before the fence is done"
     );
+    assert_eq!(word(24), 9 << 32, "half a word");
     assert!(word(8) != 0 && word(8) <= word(16), "times go up");
     assert_eq!(rig.space.load_u64(device.va), None, "not visible to CPUs");
     assert_eq!(rig.space.load_u64(memory.va + 4), None, "not aligned");
     assert_eq!(rig.space.load_u64(8), None);
     rig.wait().unwrap();
+}
+
+/// Each block adds to a word, and waits until all have.
+const MEET: &str = "\
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry meet(.param .u64 to)
+{
+    .reg .pred %p;
+    .reg .b32 %r<4>;
+    .reg .b64 %to;
+    ld.param.u64 %to, [to];
+    mov.u32 %r1, %nctaid.x;
+    atom.release.gpu.global.add.u32 %r2, [%to], 1;
+wait:
+    ld.acquire.gpu.global.u32 %r3, [%to];
+    setp.lt.u32 %p, %r3, %r1;
+    @%p bra wait;
+    ret;
+}
+";
+
+/// The stand-in's engine runs the blocks of other launches one behind the other.
+#[test]
+fn blocks_of_cooperative_launches_meet_also_in_recordings() {
+    if !is_child(
+        "kernels::blocks_of_cooperative_launches_meet_also_in_recordings",
+        &[],
+    ) {
+        return;
+    }
+    let mut rig = Rig::new();
+    let memory = rig.buffer(MemoryKind::Device, 4096);
+    let module = rig.load(MEET.as_bytes()).unwrap();
+    let kernel = module.kernel("meet").unwrap();
+    let parameters = memory.va.to_le_bytes();
+    let launch = |grid, flags, cluster| {
+        let shape = LaunchShape {
+            grid: [grid, 1, 1],
+            block: [1; 3],
+            shared_bytes: 0,
+        };
+        let launch = Launch::new(&kernel, shape, &parameters).unwrap();
+        launch.with_options(LaunchOptions { flags, cluster })
+    };
+    let meeting = launch(200, launch_flags::COOPERATIVE, [0; 3]).unwrap();
+    let recording = rig.space.record(&[meeting.into()]).unwrap();
+    let again = Work::Replay {
+        recording: &recording,
+    };
+    for work in [Work::Launch(meeting), again] {
+        rig.fill(memory.va, 4, 0).unwrap();
+        rig.queue.submit(work).unwrap();
+        rig.queue.finish().unwrap();
+        assert_eq!(rig.download(memory.va, 4), 200_u32.to_le_bytes());
+    }
+    let indivisible = launch(4, 0, [3, 1, 1]).unwrap_err();
+    assert_eq!(
+        (indivisible.status, indivisible.cuda_result),
+        (Status::BadLaunch, 912)
+    );
+    let mut refused = |work, result| {
+        let fault = rig.queue.submit(Work::Launch(work)).unwrap_err();
+        let found = (fault.status, fault.cuda_result);
+        assert_eq!(found, (Status::BadLaunch, result));
+        rig.renew_queue();
+    };
+    refused(
+        launch(1 << 20, launch_flags::COOPERATIVE, [0; 3]).unwrap(),
+        720,
+    );
+    refused(launch(4096, 0, [64, 1, 1]).unwrap(), 912);
+    if is_on_standin() {
+        // A GPU may have them.
+        refused(launch(4, 0, [2, 1, 1]).unwrap(), 912);
+    }
+    assert!(!rig.cuda.is_poisoned());
 }

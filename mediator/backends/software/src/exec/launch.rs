@@ -85,7 +85,7 @@ impl Launch {
             *word = u64::from_le_bytes(padded);
         }
         let mut grid = Grid::new(shape, multiprocessors);
-        let together = program.meets && fits_together(&program, &grid);
+        let together = program.meets && fits_together(&program, &shape);
         if together {
             grid.workspace = address::GRID.start;
         }
@@ -104,6 +104,14 @@ impl Launch {
             progress: Mutex::default(),
             idle: Condvar::new(),
         }
+    }
+
+    /// Returns the launch with all blocks alive at once. The caller has checked that they may be
+    /// ([`fits_together`]).
+    pub(crate) fn cooperative(mut self) -> Self {
+        self.together = true;
+        self.grid.workspace = address::GRID.start;
+        self
     }
 
     /// Returns whether one host thread runs all blocks at once.
@@ -228,12 +236,11 @@ impl Drop for Shift<'_> {
 }
 
 /// Returns whether all blocks of a launch may be alive at once.
-fn fits_together(program: &Program, grid: &Grid) -> bool {
-    let blocks = grid.blocks();
-    let block_warps = grid.threads.len();
-    let block_bytes =
-        footprint_bytes(program, &grid.shape) + RUNNER_BYTES + WARP_BYTES * block_warps as u64;
-    let warps = blocks.saturating_mul(block_warps as u64);
+pub(crate) fn fits_together(program: &Program, shape: &LaunchShape) -> bool {
+    let count = |sides: [u32; 3]| sides.iter().map(|n| u64::from(*n)).product::<u64>();
+    let (blocks, block_warps) = (count(shape.grid), count(shape.block).div_ceil(WARP as u64));
+    let block_bytes = footprint_bytes(program, shape) + RUNNER_BYTES + WARP_BYTES * block_warps;
+    let warps = blocks.saturating_mul(block_warps);
     let bytes = block_bytes.saturating_mul(blocks);
     warps <= TOGETHER_WARPS_MAX && bytes <= TOGETHER_BYTES_MAX
 }

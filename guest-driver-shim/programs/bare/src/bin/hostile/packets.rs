@@ -102,6 +102,8 @@ fn heads(refuse: &mut impl FnMut(&str, Unit, Status)) {
         Opcode::Fill,
         Opcode::FenceRelease,
         Opcode::Timestamp,
+        Opcode::CopyRect,
+        Opcode::FillRect,
     ] {
         refuse("two units where one is due", unit(opcode as u16, 0, 2), bad);
     }
@@ -114,26 +116,10 @@ fn heads(refuse: &mut impl FnMut(&str, Unit, Status)) {
             ..Launch::default()
         })
     };
-    refuse(
-        "a launch without its parameters",
-        launch(1, 64, [0; 5]),
-        bad,
-    );
-    refuse(
-        "a launch longer than its parameters",
-        launch(2, 0, [0; 5]),
-        bad,
-    );
-    refuse(
-        "more parameters than possible",
-        launch(1, u32::MAX, [0; 5]),
-        bad,
-    );
-    refuse(
-        "reserved words of a launch",
-        launch(1, 0, [0, 0, 0, 0, 1]),
-        bad,
-    );
+    refuse("a launch without its parameters", launch(1, 64, 0), bad);
+    refuse("a launch longer than its parameters", launch(2, 0, 0), bad);
+    refuse("more parameters than possible", launch(1, u32::MAX, 0), bad);
+    refuse("reserved words of a launch", launch(1, 0, 1), bad);
 }
 
 fn copies(refuse: &mut impl FnMut(&str, Unit, Status), base: u64) {
@@ -219,7 +205,8 @@ fn fences(refuse: &mut impl FnMut(&str, Unit, Status), base: u64) {
             header,
             address,
             value,
-            reserved: [0, 0, 0, 0, last]
+            reserved: [0, 0, 0, last],
+            ..Fence::default()
         })
     };
     for opcode in [
