@@ -44,9 +44,10 @@ pub(super) fn upload(driver: &Driver, stream: &Stream, shape: Shape) -> Answer {
     if shape.bytes() >= LARGE_BYTES {
         let lanes = staging.lanes(driver);
         if lanes.len() > 1 {
-            return in_lanes(&lanes, shape, |pieces, lane| {
+            let sent = in_lanes(&lanes, shape, |pieces, lane| {
                 send(driver, stream, pieces, lane)
             });
+            return settled(driver, sent);
         }
     }
     for piece in shape.parts(GROUP_BYTES, GROUP_COPIES) {
@@ -65,13 +66,24 @@ pub(super) fn download(driver: &Driver, stream: &Stream, shape: Shape) -> Answer
     let bytes = shape.bytes();
     if bytes >= LARGE_BYTES {
         let lanes = staging.lanes(driver);
-        return in_lanes(&lanes, shape, |pieces, lane| {
+        let brought = in_lanes(&lanes, shape, |pieces, lane| {
             bring(driver, stream, pieces, lane, boundary::stream_bytes)
         });
+        return settled(driver, brought);
     }
     let mut pieces = shape.parts(piece_bytes(bytes), GROUP_COPIES);
     let (pieces, lane) = (Mutex::new(&mut pieces as _), staging.first_lane());
-    bring(driver, stream, &pieces, lane, boundary::copy_bytes)
+    let brought = bring(driver, stream, &pieces, lane, boundary::copy_bytes);
+    settled(driver, brought)
+}
+
+/// Returns `answer`. After an error, waits for the copies that are under way: the next call uses
+/// the same staging memory.
+fn settled(driver: &Driver, answer: Answer) -> Answer {
+    answer.inspect_err(|_| {
+        // Its error would only repeat the first.
+        let _ = driver.ring.drain(driver);
+    })
 }
 
 /// Copies with a thread for each lane, the calling one among them. A thread that cannot be started
