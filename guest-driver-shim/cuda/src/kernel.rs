@@ -8,14 +8,14 @@ use causeway_protocol::message::{Parameter, Status, UNKNOWN_ATTRIBUTE, kernel_fl
 use causeway_protocol::packet::{LaunchShape, PARAMETER_BYTES_USUAL};
 use causeway_protocol::registers::features;
 use causeway_shim_linux::shim;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use crate::boundary::In;
 use crate::device;
 use crate::driver::Driver;
 use crate::error::{Answer, Code};
-use crate::launch::{Prepared, with_block};
 use crate::module::{self, Loaded};
+use crate::parameters::with_block;
 use crate::ring::Ring;
 
 /// Numbers of `CUfunction_attribute`.
@@ -66,9 +66,17 @@ pub(crate) struct Kernel {
     attributes: [AtomicI32; attribute::COUNT],
     name: CString,
     /// For launches of CUDA's first versions.
-    pub(crate) prepared: Prepared,
+    pub(crate) prepared: Mutex<PreparedLaunch>,
     /// The code stays loaded as long as work may use it.
     _loaded: Arc<Loaded>,
+}
+
+/// What a function keeps for its next launch: CUDA's first versions set it by separate calls.
+#[derive(Clone, Default)]
+pub(crate) struct PreparedLaunch {
+    pub(crate) block: [u32; 3],
+    pub(crate) shared_bytes: u32,
+    pub(crate) parameters: Vec<u8>,
 }
 
 /// What launches may not exceed.
@@ -148,7 +156,7 @@ impl Kernel {
             limits: Limits::of(driver, required),
             attributes: attributes(driver, &found).map(AtomicI32::new),
             name: CString::new(name).map_err(|_| Code::NOT_FOUND)?,
-            prepared: Prepared::default(),
+            prepared: Mutex::default(),
             _loaded: Arc::clone(loaded),
         })
     }

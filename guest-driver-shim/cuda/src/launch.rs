@@ -4,7 +4,6 @@
 //! goes on.
 
 mod attributes;
-mod parameters;
 mod prepared;
 
 use std::sync::Arc;
@@ -19,14 +18,12 @@ use crate::driver::{Driver, call_in_context, call_in_stream};
 use crate::error::{Answer, Code};
 use crate::kernel::{self, Kernel};
 use crate::occupancy;
+use crate::parameters::{self, with_block};
 use crate::stream::{self, Stream};
 use crate::structures::LaunchConfiguration;
 use crate::work::Work;
 
 pub(crate) use attributes::read as check_attributes;
-pub(crate) use parameters::with_block;
-use parameters::{BUFFER_POINTER, BUFFER_SIZE, END};
-pub(crate) use prepared::Prepared;
 
 /// `CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH`
 const CLUSTER_LAUNCH: u32 = 120;

@@ -53,6 +53,7 @@ mod module;
 mod nvml;
 mod occupancy;
 mod output;
+mod parameters;
 mod per_thread;
 mod process;
 mod recent;

@@ -2,30 +2,19 @@
 //! until the next launch (CUDA driver API, "Execution Control [DEPRECATED]"). PyCUDA uses them.
 
 use causeway_protocol::packet::PARAMETER_BYTES_MAX;
-use parking_lot::Mutex;
 
-use super::{BUFFER_POINTER, BUFFER_SIZE, END, cuLaunchKernel};
+use super::cuLaunchKernel;
 use crate::boundary::In;
 use crate::driver::call_in_context;
 use crate::error::{Answer, Code};
-use crate::kernel;
-
-/// What a function keeps for its next launch.
-#[derive(Default)]
-pub(crate) struct Prepared(Mutex<Settings>);
-
-#[derive(Clone, Default)]
-struct Settings {
-    block: [u32; 3],
-    shared_bytes: u32,
-    parameters: Vec<u8>,
-}
+use crate::kernel::{self, PreparedLaunch};
+use crate::parameters::{BUFFER_POINTER, BUFFER_SIZE, END};
 
 /// Changes the settings of a function.
-fn prepare(function: usize, change: impl FnOnce(&mut Settings) -> Answer) -> u32 {
+fn prepare(function: usize, change: impl FnOnce(&mut PreparedLaunch) -> Answer) -> u32 {
     call_in_context(|driver, _| {
         let kernel = kernel::find(driver, function)?;
-        change(&mut kernel.prepared.0.lock())
+        change(&mut kernel.prepared.lock())
     })
 }
 
@@ -55,7 +44,7 @@ extern "C" fn cuParamSetSize(function: usize, bytes: u32) -> u32 {
     prepare(function, |settings| resize(settings, bytes as usize))
 }
 
-fn resize(settings: &mut Settings, bytes: usize) -> Answer {
+fn resize(settings: &mut PreparedLaunch, bytes: usize) -> Answer {
     if bytes > PARAMETER_BYTES_MAX {
         return Err(Code::INVALID_VALUE);
     }
@@ -127,9 +116,9 @@ extern "C" fn cuLaunchGrid(function: usize, width: i32, height: i32) -> u32 {
 /// Launches as `cuLaunchKernel` does, which checks the rest.
 #[unsafe(no_mangle)]
 extern "C" fn cuLaunchGridAsync(function: usize, width: i32, height: i32, stream: usize) -> u32 {
-    let mut kept = Settings::default();
+    let mut kept = PreparedLaunch::default();
     let found = call_in_context(|driver, _| {
-        kept = kernel::find(driver, function)?.prepared.0.lock().clone();
+        kept = kernel::find(driver, function)?.prepared.lock().clone();
         Ok(())
     });
     if found != 0 {

@@ -7,9 +7,9 @@ use crate::boundary::In;
 use crate::error::{Answer, Code};
 
 /// Keys in the list of extra options.
-pub(super) const END: usize = 0;
-pub(super) const BUFFER_POINTER: usize = 1;
-pub(super) const BUFFER_SIZE: usize = 2;
+pub(crate) const END: usize = 0;
+pub(crate) const BUFFER_POINTER: usize = 1;
+pub(crate) const BUFFER_SIZE: usize = 2;
 /// Options of that list, at most: there are two.
 const EXTRA_MAX: usize = 16;
 
