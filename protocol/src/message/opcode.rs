@@ -149,7 +149,8 @@ opcodes! {
     /// Look a kernel up by its index, whatever its name is, and return the layout of its parameters
     /// (since 1.3).
     GetKernelAt = 30, "get_kernel_at", GetKernelAt => KernelReply;
-    /// Return, and forget, text that kernels in an address space have printed (since 1.3).
+    /// Return, and forget, text that kernels of an address space have printed, or on a GPU those of
+    /// the session (since 1.3).
     ReadOutput = 31, "read_output", HandleRequest => OutputReply;
     /// Describe a tensor for the GPU, as the CUDA driver does (since 1.3).
     EncodeTensorMap = 32, "encode_tensor_map", EncodeTensorMap => TensorMapReply;
