@@ -208,7 +208,10 @@ fn unused_features() -> u64 {
     let given = std::env::var("CAUSEWAY_CUDA_UNUSED_FEATURES").ok();
     given.map_or(0, |text| {
         u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap_or_else(|_| {
-            log::error!("invalid CAUSEWAY_CUDA_UNUSED_FEATURES {text}: a hexadecimal number");
+            log::error!(
+                "invalid value {text} for CAUSEWAY_CUDA_UNUSED_FEATURES: give a hexadecimal \
+                 number, such as 0x400; the library uses all features"
+            );
             0
         })
     })

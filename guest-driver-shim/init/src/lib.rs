@@ -1,8 +1,9 @@
 //! The first process of a Linux guest that runs one program (`causeway run --program`, `causeway
-//! image`).
+//! initramfs`).
 //!
 //! It mounts what programs expect, loads the modules that it was given, changes to the root file
-//! system of a disk if one was named, hands the Causeway function to `uio_pci_generic`, runs the program on the console, marks its begin and end for the host's
+//! system of a disk if one was named, hands the Causeway function to `uio_pci_generic`, runs the
+//! program on the console, marks its begin and end for the host's
 //! counts of exits, resets clients of the device whose processes have died, and ends the VM with
 //! the program's exit status. What it is to do stands in one file of the initramfs
 //! ([`Configuration`]).

@@ -24,8 +24,8 @@ const TEMPORARY: (&str, &CStr) = ("/tmp", c"mode=1777");
 pub(crate) enum RootError {
     /// The disk does not exist.
     #[error(
-        "cannot use {device} as the root file system: it does not exist; this guest has the \
-         block devices {}",
+        "cannot use {device} as the root file system: it does not exist; add a disk with --disk, \
+         or give --root one of this guest's block devices {}",
         present.join(", ")
     )]
     Missing {
@@ -33,14 +33,20 @@ pub(crate) enum RootError {
         present: Vec<String>,
     },
     /// The kernel mounts the disk as none of its file systems.
-    #[error("cannot mount {device} as the root file system (tried {}): {source}", kinds.join(", "))]
+    #[error(
+        "cannot mount {device} as the root file system (tried {}; --module adds others): {source}",
+        kinds.join(", ")
+    )]
     Mount {
         device: String,
         kinds: Vec<String>,
         source: io::Error,
     },
     /// The root file system lacks a folder, and it cannot be made.
-    #[error("the root file system of {device} cannot have the guest's {folder}: {source}")]
+    #[error(
+        "cannot put {folder} into the root file system of {device}, which must have this folder if \
+         the disk is read-only: {source}"
+    )]
     Folder {
         device: String,
         folder: &'static str,

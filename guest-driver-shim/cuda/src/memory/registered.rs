@@ -136,7 +136,8 @@ impl Replaced {
         let start = address;
         if !(address | bytes).is_multiple_of(PAGE_BYTES) {
             log::info!(
-                "registered memory at {start:#x} is not of whole pages: the GPU cannot use it"
+                "the GPU cannot use the {bytes} bytes of registered memory at {start:#x}: register \
+                 whole pages of {PAGE_BYTES} bytes"
             );
             return Err(Code::NOT_SUPPORTED);
         }

@@ -117,7 +117,10 @@ pub enum WorkloadError {
         needed_by: PathBuf,
     },
     /// A library that the program needs is damaged.
-    #[error("cannot read what the library {} needs: the file is cut off or damaged", path.display())]
+    #[error(
+        "cannot read what the library {} needs: the file is cut off or damaged; install it again",
+        path.display()
+    )]
     DamagedLibrary {
         /// File on the host.
         path: PathBuf,

@@ -22,8 +22,8 @@ use crate::space::state::SpaceState;
 use crate::support::{Attribute, Support};
 
 /// Most local memory that all threads of the GPU may have together: this part of the GPU's memory,
-/// but not more than guests may allocate, or these bytes where that is more: the driver takes it when a kernel is launched,
-/// and no quota counts it.
+/// or what guests may allocate if that is less, but at least [`LOCAL_BYTES`]. The driver takes it
+/// when a kernel is launched, and no quota counts it.
 const LOCAL_SHARE: u64 = 32;
 const LOCAL_BYTES: u64 = 1 << 30;
 /// Most parameters of a kernel: far more than fit a parameter block.

@@ -105,7 +105,7 @@ impl WorkerSession {
     ) -> Result<Self, OpenError> {
         let began = spare.and_then(|spare| {
             let began = Worker::begin(&shared, &order, spare);
-            let warn = |error| log::warn!("a worker that was started ahead fails: {error}");
+            let warn = |error| log::warn!("a spare worker failed, so a new worker starts: {error}");
             began.map_err(warn).ok()
         });
         let worker = began.map_or_else(|| Worker::start(&shared, &order), Ok)?;
