@@ -153,8 +153,8 @@ impl<'d> CommandBuffer<'d> {
         self.launch_with(kernel, shape, LaunchOptions::PLAIN, block)
     }
 
-    /// Writes a packet that launches a kernel as [`Self::launch_packed`] does, with `options`. Those
-    /// that are not zero need the feature
+    /// Writes a packet that launches a kernel as [`Self::launch_packed`] does, with `options`.
+    /// Those that are not zero need the feature
     /// [`LAUNCH_OPTIONS`](causeway_protocol::registers::features::LAUNCH_OPTIONS). A launch whose
     /// blocks the device cannot run so ends the command buffer.
     ///

@@ -182,8 +182,8 @@ impl<R: RingMemory> Producer<R> {
         self.room_until.wrapping_sub(self.position)
     }
 
-    /// Spins until `units` units are free, for some time. Publishes first: the device may sleep until it sees
-    /// them.
+    /// Spins until `units` units are free, for some time. Publishes first: the device may sleep
+    /// until it sees them.
     #[cold]
     fn wait_for_room(&mut self, units: u64, mut ring: impl FnMut()) -> Result<(), SubmitError> {
         let capacity = self.capacity();

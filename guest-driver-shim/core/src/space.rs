@@ -76,8 +76,8 @@ impl<'d> AddressSpace<'d> {
     ///
     /// # Errors
     /// [`QueryError`] if the session is lost, the device does not read such descriptions
-    /// (`Unsupported`), the tensor is not mapped (`MemoryFault`), or if the host speaks a version of
-    /// the protocol without this message (`BadOpcode`).
+    /// (`Unsupported`), the tensor is not mapped (`MemoryFault`), or if the host speaks a version
+    /// of the protocol without this message (`BadOpcode`).
     pub fn encode_tensor_map(
         &self,
         request: &message::EncodeTensorMap,

@@ -141,8 +141,8 @@ pub fn check_program(image: &[u8]) -> Result<Links, ProgramError> {
     Ok(links)
 }
 
-/// Returns whether a file begins as an ELF file with code for x86-64 does: dynamic linkers pass over
-/// others. A core dump, which has data of the host, is none.
+/// Returns whether a file begins as an ELF file with code for x86-64 does: dynamic linkers pass
+/// over others. A core dump, which has data of the host, is none.
 pub(crate) fn is_for_guests(image: &[u8]) -> bool {
     let has_code = matches!(image.get(16..18), Some([2 | 3, 0]));
     image.starts_with(b"\x7fELF")

@@ -1,9 +1,10 @@
 //! Root file systems in memory (initramfs) for Linux guests that run one program.
 //!
 //! [`Archive`] writes the format that the Linux kernel reads. [`Workload`] describes what a guest
-//! runs: a program with its libraries, its arguments, files and kernel modules. It becomes an archive with
-//! `causeway-init` as the guest's first process. The same workload always gives the same bytes:
-//! entries are sorted, and the archive contains no time, owner or inode number of the host.
+//! runs: a program with its libraries, its arguments, files and kernel modules. It becomes an
+//! archive with `causeway-init` as the guest's first process. The same workload always gives the
+//! same bytes: entries are sorted, and the archive contains no time, owner or inode number of the
+//! host.
 
 mod archive;
 mod contents;

@@ -83,9 +83,9 @@ impl ModuleFolder {
         self.folder.join("modules.dep")
     }
 
-    /// Returns the modules that guests need for Causeway and virtio, and for a root file system on a
-    /// disk if there is one, each after the modules that it needs itself. Modules that this kernel
-    /// does not have are left out.
+    /// Returns the modules that guests need for Causeway and virtio, and for a root file system on
+    /// a disk if there is one, each after the modules that it needs itself. Modules that this
+    /// kernel does not have are left out.
     ///
     /// # Errors
     /// As for [`Self::named`].

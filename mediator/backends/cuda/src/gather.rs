@@ -64,8 +64,8 @@ impl Gatherer {
         self.waiting.len() == LAUNCHES
     }
 
-    /// Adds a plain launch of `function` that was checked. The caller holds the kernel until the GPU has
-    /// executed it.
+    /// Adds a plain launch of `function` that was checked. The caller holds the kernel until the
+    /// GPU has executed it.
     pub(crate) fn push(&mut self, function: &CudaKernel, shape: LaunchShape, parameters: &[u8]) {
         let begin = self.parameters.len();
         self.parameters.extend_from_slice(parameters);
