@@ -28,7 +28,7 @@ mod text_file;
 use super::arguments::ExitsArguments;
 use alone::Part;
 use back_ends::BackEnds;
-use causeway_run::back_end::{self, Users};
+use causeway_run::back_end;
 use causeway_run::boot;
 use causeway_run::configuration::{Run, RunSettings, unavailable};
 use causeway_run::ending::{RunCode, exit_code, explain};
@@ -241,8 +241,8 @@ fn broken_off(
 
 /// Returns the devices of all mechanisms, if the back end supports them.
 fn mechanisms(run: &Run, plan: Plan) -> Result<Mechanisms, Failure> {
-    let equipment = back_end::equipment(&run.gpu, Users::Vms(1), 1)
-        .map_err(|e| unavailable(&run.settings.gpu, e))?;
+    let equipment =
+        back_end::equipment_here(&run.gpu).map_err(|e| unavailable(&run.settings.gpu, e))?;
     Mechanisms::new(equipment.backend, plan.effort).map_err(|e| {
         let message = format!("--gpu {} cannot run this benchmark", run.settings.gpu);
         Failure::new(Code::Gpu, message, e)

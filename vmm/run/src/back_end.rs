@@ -124,7 +124,8 @@ impl BackEnd {
         users.check(gpu)?;
         match gpu.isolation {
             Isolation::None => {
-                let local = Local::open(gpu, users, 1).map_err(|e| unavailable(gpu_text, e))?;
+                let local =
+                    Local::open(gpu, users, 1, false).map_err(|e| unavailable(gpu_text, e))?;
                 let mediator = Mediator::new(Arc::clone(&local.backend));
                 Ok(Self::Inside(local, mediator))
             }
@@ -194,7 +195,9 @@ impl BackEnd {
 
 impl Local {
     /// Opens the back end for `users`. `session` is the number of their first session, from 1.
-    fn open(gpu: &Gpu, users: Users, session: u32) -> Result<Self, OpenError> {
+    /// `owns_output` says whether nothing else writes to the process's standard output, so that it
+    /// can take what kernels print.
+    fn open(gpu: &Gpu, users: Users, session: u32, owns_output: bool) -> Result<Self, OpenError> {
         let host_pages = users.host_pages();
         match gpu.kind {
             Kind::Software(options) => {
@@ -213,7 +216,7 @@ impl Local {
                 let (vm, visible) = (session.saturating_sub(1), visible(options.device));
                 let cuda = Cuda::open(&CudaConfig {
                     host_pages,
-                    captures_output: gpu.isolation == Isolation::Process,
+                    captures_output: owns_output,
                     ..options.config(gpu.memory_bytes, vm, visible)
                 })?;
                 Ok(Self {
@@ -247,12 +250,24 @@ impl Local {
 /// # Errors
 /// [`OpenError`] if the back end is not available on this host.
 pub fn equipment(gpu: &Gpu, users: Users, session: u32) -> Result<Equipment, OpenError> {
-    let local = Local::open(gpu, users, session)?;
-    Ok(Equipment {
+    let owns_output = gpu.isolation == Isolation::Process;
+    Ok(equipped(Local::open(gpu, users, session, owns_output)?))
+}
+
+/// Opens the back end `gpu` for one VM in this process, whose standard output stays as it is.
+///
+/// # Errors
+/// [`OpenError`] if the back end is not available on this host.
+pub fn equipment_here(gpu: &Gpu) -> Result<Equipment, OpenError> {
+    Ok(equipped(Local::open(gpu, Users::Vms(1), 1, false)?))
+}
+
+fn equipped(local: Local) -> Equipment {
+    Equipment {
         backend: Arc::clone(&local.backend),
         device: local.device,
         supplement: Box::new(move || supplement(local.launch_counts())),
-    })
+    }
 }
 
 /// Returns the functions that make memory of GPU `device` visible to CPUs, if Vulkan is installed.
