@@ -218,8 +218,8 @@ structures! {
         /// Bit set of [`fence_flags`]; zero in a timestamp packet. Others than zero need the
         /// feature `WORDS` (since 1.3).
         pub flags: u32,
-        /// The [`Condition`] of a fence acquire. Others than [`Condition::Reached`] need the feature
-        /// `WORDS` (since 1.3).
+        /// The [`Condition`] of a fence acquire. Others than [`Condition::Reached`] need the
+        /// feature `WORDS` (since 1.3).
         pub condition: u32,
         /// Reserved: zero.
         pub reserved: [u64; 4],
@@ -272,8 +272,8 @@ structures! {
         pub reserved: u64,
     } = 64
 
-    /// What a [`FillRect`] fills: `height` rows of `width` bytes, at most [`ROWS_MAX`] rows; none is
-    /// zero.
+    /// What a [`FillRect`] fills: `height` rows of `width` bytes, at most [`ROWS_MAX`] rows; none
+    /// is zero.
     pub struct FillShape {
         /// GPU virtual address of the first byte of the first row; a multiple of `element`.
         pub destination: u64,

@@ -226,8 +226,9 @@ class Repository(Unittest):
 
 def all_modules(setup):
     """Returns the names of all test modules of numba-cuda as it is installed."""
-    find = "import importlib.util as u; print(u.find_spec('numba_cuda').submodule_search_locations[0])"
-    shown = subprocess.run([setup.python, "-c", find], env=setup.environment, stdout=subprocess.PIPE)
+    find = "import importlib.util as u; print(*u.find_spec('numba_cuda').submodule_search_locations)"
+    command = [setup.python, "-c", find]
+    shown = subprocess.run(command, env=setup.environment, stdout=subprocess.PIPE)
     if shown.returncode != 0:
         raise Missing(f"{setup.python} has no package numba-cuda")
     package = pathlib.Path(shown.stdout.decode().strip())

@@ -72,8 +72,8 @@ thread_local! {
     static CURRENT: Cell<Option<&'static Context>> = const { Cell::new(None) };
 }
 
-/// Calls `use_stack`, which changes the contexts of the calling thread. A thread whose end has begun
-/// has none to change: destructors of static objects of a program run that late.
+/// Calls `use_stack`, which changes the contexts of the calling thread. Destructors of static
+/// objects run after a thread has lost its contexts: they get [`Code::DEINITIALIZED`].
 fn on_stack<T>(use_stack: impl FnOnce(&mut Vec<&'static Context>) -> T) -> Answer<T> {
     let used = STACK.try_with(|stack| {
         let mut stack = stack.borrow_mut();

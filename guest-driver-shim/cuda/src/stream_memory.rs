@@ -1,7 +1,7 @@
 //! Operations of streams on words of memory (CUDA driver API, "Stream Memory Operations").
 //!
-//! Stores and waits are packets. Where the host knows only waits for 8 bytes that grow, the library's
-//! thread does all others, which only works on memory that the process sees.
+//! Stores and waits are packets. Where the host knows only waits for 8 bytes that grow, the
+//! library's thread does all others, which only works on memory that the process sees.
 //!
 //! All streams share one ring: a wait holds up the work of all of them. Where work that is
 //! submitted later makes the value, the wait never ends. A program that stores the value itself, or

@@ -160,8 +160,8 @@ impl Socket {
         self.receive_with(buffer, RecvFlags::empty())
     }
 
-    /// Waits until a datagram has arrived or the other end is closed, but no longer than `patience`.
-    /// Returns false if the time ran out first, or a signal arrived.
+    /// Waits until a datagram has arrived or the other end is closed, but no longer than
+    /// `patience`. Returns false if the time ran out first, or a signal arrived.
     pub fn is_readable(&self, patience: Duration) -> Result<bool, SocketError> {
         let limit = Timespec::try_from(patience).ok();
         let mut polled = [PollFd::new(&self.0, PollFlags::IN)];

@@ -1,5 +1,5 @@
-//! NVML before CUDA, and across `fork`: frameworks count devices by NVML so that processes that they
-//! fork can still use CUDA.
+//! NVML before CUDA, and across `fork`: frameworks count devices by NVML so that processes that
+//! they fork can still use CUDA.
 
 #![allow(unsafe_code, reason = "calls a C library")]
 

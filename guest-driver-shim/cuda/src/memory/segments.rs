@@ -101,8 +101,8 @@ impl Shape {
         self.width == 0 || self.height == 0 || self.depth == 0
     }
 
-    /// Returns the same copy with rows that follow each other on both sides as one, and slices of one
-    /// row as rows; `None` if rows overlap or have no address. The copy is not empty.
+    /// Returns the same copy with rows that follow each other on both sides as one, and slices of
+    /// one row as rows; `None` if rows overlap or have no address. The copy is not empty.
     pub(super) fn checked(mut self) -> Option<Self> {
         for side in [&self.to, &self.from] {
             let overlaps = self.height > 1 && side.pitch < self.width;

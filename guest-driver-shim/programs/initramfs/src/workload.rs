@@ -40,8 +40,8 @@ pub enum MappingError {
 
 impl FileMapping {
     /// Reads an argument `HOST` or `HOST:GUEST`. Without GUEST, the file has its own name in the
-    /// guest's `folder`, where the program starts. The last colon separates the two, so a file whose
-    /// name has a colon needs GUEST.
+    /// guest's `folder`, where the program starts. The last colon separates the two, so a file
+    /// whose name has a colon needs GUEST.
     ///
     /// # Errors
     /// [`MappingError::NoHost`] if HOST is empty or has no file name, `Guest` if GUEST is not a

@@ -207,8 +207,8 @@ impl Stream {
             false => pointers.as_mut_ptr(),
         };
         let (none, configuration) = (std::ptr::null_mut(), &raw const configuration);
-        // SAFETY: as for `launch`; each pointer is that of a parameter, which lies in the block. The
-        // driver has read them and the configuration when it returns.
+        // SAFETY: as for `launch`; each pointer is that of a parameter, which lies in the block.
+        // The driver has read them and the configuration when it returns.
         unsafe { driver.launch_kernel_ex(configuration, function.0, parameters, none) }
     }
 
