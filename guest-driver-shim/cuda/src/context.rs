@@ -2,6 +2,7 @@
 //!
 //! A context is a name in this process: all contexts use one address space and one ring.
 
+mod limits;
 mod primary;
 mod usage;
 
@@ -13,7 +14,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use parking_lot::Mutex;
 
 use crate::boundary::{In, Out};
-use crate::device;
 use crate::driver::{Driver, call, call_in_context, call_unless_faulted};
 use crate::error::{Answer, Code};
 use crate::handles;
@@ -28,12 +28,6 @@ const FLAGS: u32 = 0xff;
 const SCHEDULING: u32 = 7;
 const SPIN: u32 = 1;
 const BLOCKING_SYNC: u32 = 4;
-/// Most local memory of a thread (CUDA C++ Programming Guide, "Technical Specifications").
-const STACK_BYTES_MAX: usize = 512 << 10;
-/// Most bytes that the L2 cache fetches at a time.
-const FETCH_BYTES_MAX: usize = 128;
-/// Attribute of devices: bytes of L2 cache for accesses that persist.
-const CACHE_BYTES_MAX: u32 = 108;
 /// Priorities of streams: the lowest and the highest.
 pub(crate) const PRIORITIES: (i32, i32) = (0, -5);
 /// The version of the API that `cuCtxGetApiVersion` has told since CUDA 3.2.
@@ -395,83 +389,4 @@ extern "C" fn cuCtxGetStreamPriorityRange(least: Out<i32>, greatest: Out<i32>) -
         greatest.set_if_wanted(PRIORITIES.1);
         Ok(())
     })
-}
-
-/// Returns what a limit is before it is set (`CUlimit`): those of an H200.
-fn usual_limit(limit: u32) -> Answer<usize> {
-    Ok(match limit {
-        0 => 1024,
-        1 => 1 << 20,
-        2 => 8 << 20,
-        3 => 2,
-        4 => 2048,
-        5 => 128,
-        6 => 0,
-        _ => return Err(Code::INVALID_VALUE),
-    })
-}
-
-/// Refuses values that the device cannot have, as an H200 does.
-fn check_limit(driver: &Driver, limit: u32, value: usize) -> Answer {
-    let cache_max = device::attribute(driver, CACHE_BYTES_MAX).unwrap_or(0);
-    let most = match limit {
-        0 => STACK_BYTES_MAX,
-        // Kernels that launch kernels do not wait for them on such devices.
-        3 => return Err(Code::UNSUPPORTED_LIMIT),
-        5 => FETCH_BYTES_MAX,
-        6 => cache_max as usize,
-        7 => return Err(Code::NOT_PERMITTED),
-        _ => usize::MAX,
-    };
-    (value <= most).then_some(()).ok_or(Code::INVALID_VALUE)
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuCtxSetLimit(limit: u32, value: usize) -> u32 {
-    call_in_context(|driver, context| {
-        check_limit(driver, limit, value)?;
-        usual_limit(limit)?;
-        context.limits.lock().insert(limit, value);
-        Ok(())
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuCtxGetLimit(value: Out<usize>, limit: u32) -> u32 {
-    call_in_context(|_, context| {
-        let usual = usual_limit(limit)?;
-        let set = context.limits.lock().get(&limit).copied();
-        value.set(set.unwrap_or(usual))
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuCtxGetCacheConfig(config: Out<u32>) -> u32 {
-    call_in_context(|_, _| config.set(0))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuCtxSetCacheConfig(config: u32) -> u32 {
-    call_in_context(|_, _| match config {
-        0..=3 => Ok(()),
-        _ => Err(Code::INVALID_VALUE),
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuCtxGetSharedMemConfig(config: Out<u32>) -> u32 {
-    call_in_context(|_, _| config.set(1))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuCtxSetSharedMemConfig(config: u32) -> u32 {
-    call_in_context(|_, _| match config {
-        0..=2 => Ok(()),
-        _ => Err(Code::INVALID_VALUE),
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuCtxResetPersistingL2Cache() -> u32 {
-    call_in_context(|_, _| Ok(()))
 }
