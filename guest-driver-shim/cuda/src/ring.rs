@@ -30,6 +30,9 @@ const SPIN_MAX: Duration = Duration::from_millis(100);
 const SPIN_MAX_WANTED: Duration = Duration::from_secs(2);
 /// Looks at the fence between two looks at the clock: some microseconds.
 const LOOKS: u32 = 1000;
+/// What these looks count for at most. If they took longer, the program or its machine was stopped,
+/// and the device perhaps, too.
+const LOOKS_MAX: Duration = Duration::from_millis(5);
 /// Processors of which a program that spins takes too large a part: the device's consumer, and the
 /// software back end, need one.
 const FEW_PROCESSORS: usize = 2;
@@ -233,10 +236,11 @@ impl Ring {
     }
 
     /// Looks at the fence until the device has finished the submission `number`, for `spin_max` at
-    /// most. Returns whether it has.
+    /// most, without the time for which the program does not run. Returns whether it has.
     fn spin(&self, driver: &Driver, number: Number, spin_max: Duration) -> Answer<bool> {
-        let begun = Instant::now();
-        while begun.elapsed() < spin_max {
+        let mut spun = Duration::ZERO;
+        let mut looked = Instant::now();
+        while spun < spin_max {
             for _ in 0..LOOKS {
                 if self.done.value() >= number {
                     return Ok(true);
@@ -246,6 +250,9 @@ impl Ring {
             self.glance(driver)?;
             // Other threads of the program may want the processor.
             std::thread::yield_now();
+            let now = Instant::now();
+            spun += now.duration_since(looked).min(LOOKS_MAX);
+            looked = now;
         }
         Ok(false)
     }
