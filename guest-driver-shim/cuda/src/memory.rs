@@ -40,7 +40,7 @@ use crate::boundary::Out;
 use crate::context::Context;
 use crate::driver::{Driver, call_in_context, call_unless_faulted};
 use crate::error::{Answer, Code};
-use crate::ring::Number;
+use crate::rings::Submission;
 use device::DeviceMemory;
 pub(crate) use device::FutureStorage;
 pub(crate) use fill::fill_work;
@@ -191,7 +191,7 @@ impl Memory {
         let taken = taken.ok_or(Code::INVALID_VALUE)?;
         let drained = match taken.backing {
             // The CPU may get the memory again at once.
-            Backing::Managed { .. } => driver.ring.drain(driver),
+            Backing::Managed { .. } => driver.rings.drain(driver),
             _ => Ok(()),
         };
         self.give_back(driver, taken);
@@ -277,8 +277,8 @@ pub(crate) fn forget_module_range(driver: &Driver, address: u64) {
 
 impl Driver {
     /// Waits for a submission on whose memory the CPU waits.
-    fn wait_for(&self, number: Number) -> Answer {
-        self.ring.wait(self, number)
+    fn wait_for(&self, submission: Submission) -> Answer {
+        self.rings.wait(self, submission)
     }
 }
 

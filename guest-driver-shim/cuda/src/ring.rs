@@ -1,8 +1,9 @@
-//! The ring: all work of the process, in the order in which it was submitted.
+//! A ring: work of some streams, in the order in which it was submitted.
 //!
 //! Submissions are numbered. A fence that the device writes says which number it has reached; a
 //! packet that writes it is put into the ring only when somebody wants to know.
 
+use std::error::Error;
 use std::time::{Duration, Instant};
 
 use causeway_protocol::message::{MemoryKind, Status};
@@ -15,9 +16,10 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::context::{self, Waits};
 use crate::driver::Driver;
 use crate::error::{Answer, Code};
-use crate::host_function;
+use crate::host_function::{self, HostFunctions};
 use crate::kernel::Kernel;
 use crate::recent::Recent;
+use crate::rings::Submission;
 use crate::stream::Stream;
 
 /// Units of the ring: some thousand launches.
@@ -39,11 +41,12 @@ const FEW_PROCESSORS: usize = 2;
 /// How long one wait may sleep before it looks for a fault, in nanoseconds.
 const SLICE_NS: u64 = 20_000_000;
 
-/// The number of a submission. Everything that was submitted before it has a smaller one.
+/// The number of a submission. Everything that was submitted to its ring before has a smaller one.
 pub(crate) type Number = u64;
 
-/// The command buffer of the process, and how far the device is.
+/// A command buffer, and how far the device is.
 pub(crate) struct Ring {
+    index: u8,
     device: &'static Device<'static>,
     /// Number of the last submission that the device has finished, as far as it was asked to tell.
     done: Fence<'static>,
@@ -64,6 +67,8 @@ pub(crate) struct Writing {
     pub(crate) kernels: Recent<Kernel, 64>,
     /// The streams to which launches went last.
     pub(crate) streams: Recent<Stream, 16>,
+    /// The thread that calls functions of the program, once there are some.
+    pub(crate) host_functions: Option<&'static HostFunctions>,
     /// Where a launch gathers its parameters.
     pub(crate) block: Box<[u8; PARAMETER_BYTES_MAX]>,
 }
@@ -84,15 +89,13 @@ impl Ring {
     pub(crate) fn new(
         device: &'static Device<'static>,
         space: &'static AddressSpace<'static>,
-    ) -> Answer<Self> {
-        let refused = |error: &dyn std::fmt::Display| {
-            log::error!("cannot create the ring of this process: {error}");
-            Code::OUT_OF_MEMORY
-        };
-        let memory = Buffer::new(device, space, 4096, MemoryKind::Host).map_err(|e| refused(&e))?;
-        let done = memory.fence(0).map_err(|e| refused(&e))?;
-        let commands = CommandBuffer::new(space, UNITS).map_err(|e| refused(&e))?;
+        index: u8,
+    ) -> Result<Self, Box<dyn Error>> {
+        let memory = Buffer::new(device, space, 4096, MemoryKind::Host)?;
+        let done = memory.fence(0)?;
+        let commands = CommandBuffer::new(space, UNITS)?;
         Ok(Self {
+            index,
             device,
             done,
             writing: Mutex::new(Writing {
@@ -101,6 +104,7 @@ impl Ring {
                 announced: 0,
                 kernels: Recent::default(),
                 streams: Recent::default(),
+                host_functions: None,
                 block: Box::new([0; PARAMETER_BYTES_MAX]),
             }),
             has_processors: has_processors(),
@@ -114,14 +118,14 @@ impl Ring {
     pub(crate) fn submit(
         &self,
         driver: &Driver,
-        write: impl FnOnce(&mut CommandBuffer<'static>) -> Result<(), SubmitError>,
-    ) -> Answer<Number> {
+        write: impl FnOnce(&mut Writing) -> Result<(), SubmitError>,
+    ) -> Answer<Submission> {
         let mut writing = self.writing.lock();
-        let written = write(&mut writing.commands);
+        let written = write(&mut writing);
         let number = writing.finish();
         drop(writing);
         match written {
-            Ok(()) => Ok(number),
+            Ok(()) => Ok(self.submission(number)),
             Err(error) => Err(self.refused(driver, &error)),
         }
     }
@@ -131,21 +135,44 @@ impl Ring {
     pub(crate) fn submit_and_announce(
         &self,
         driver: &Driver,
-        write: impl FnOnce(&mut CommandBuffer<'static>) -> Result<(), SubmitError>,
-    ) -> Answer<Number> {
+        write: impl FnOnce(&mut Writing) -> Result<(), SubmitError>,
+    ) -> Answer<Submission> {
         let mut writing = self.writing.lock();
         let number = writing.submitted + 1;
-        let written = write(&mut writing.commands)
-            .and_then(|()| writing.commands.release(&self.done, number));
+        let written =
+            write(&mut writing).and_then(|()| writing.commands.release(&self.done, number));
         writing.finish();
         if written.is_ok() {
             writing.announced = number;
         }
         drop(writing);
         match written {
-            Ok(()) => Ok(number),
+            Ok(()) => Ok(self.submission(number)),
             Err(error) => Err(self.refused(driver, &error)),
         }
+    }
+
+    #[inline]
+    const fn submission(&self, number: Number) -> Submission {
+        Submission {
+            ring: self.index,
+            number,
+        }
+    }
+
+    /// Starts the thread that calls functions of the program for work in this ring, unless there is
+    /// one.
+    pub(crate) fn start_host_functions(&self, driver: &'static Driver) -> Answer {
+        if self.writing.lock().host_functions.is_none() {
+            let started = HostFunctions::start(driver)?;
+            self.writing.lock().host_functions = Some(started);
+        }
+        Ok(())
+    }
+
+    /// Returns the fence into which the device writes how far it is.
+    pub(crate) const fn fence(&self) -> &Fence<'static> {
+        &self.done
     }
 
     /// Locks the ring for a caller that writes into it.
@@ -247,7 +274,7 @@ impl Ring {
                 }
                 std::hint::spin_loop();
             }
-            self.glance(driver)?;
+            driver.rings.glance(driver)?;
             // Other threads of the program may want the processor.
             std::thread::yield_now();
             let now = Instant::now();
@@ -257,13 +284,8 @@ impl Ring {
         Ok(false)
     }
 
-    /// Waits for all that was submitted.
-    pub(crate) fn drain(&self, driver: &Driver) -> Answer {
-        self.wait(driver, self.last())
-    }
-
     /// Makes the device write the fence once it has finished the submission `number`.
-    fn announce(&self, driver: &Driver, number: Number) -> Answer {
+    pub(crate) fn announce(&self, driver: &Driver, number: Number) -> Answer {
         let mut writing = self.writing.lock();
         if writing.announced >= number {
             return Ok(());
@@ -276,11 +298,11 @@ impl Ring {
         written.map_err(|error| self.refused(driver, &error))
     }
 
-    /// Returns the error that a fault of the ring means.
+    /// Returns the error that a fault of the ring means, or of another, for which this one may wait.
     fn check(&self, driver: &Driver) -> Answer {
         let fault = self.writing.lock().commands.fault();
         match fault {
-            None => driver.check_sticky(),
+            None => driver.rings.glance(driver),
             Some((status, _)) => Err(self.fault(driver, status)),
         }
     }
@@ -290,7 +312,7 @@ impl Ring {
     pub(crate) fn glance(&self, driver: &Driver) -> Answer {
         let fault = self.writing.try_lock().and_then(|w| w.commands.fault());
         match fault {
-            None => driver.check_sticky(),
+            None => Ok(()),
             Some((status, _)) => Err(self.fault(driver, status)),
         }
     }

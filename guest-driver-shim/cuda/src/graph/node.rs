@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use causeway_protocol::packet::{LaunchOptions, LaunchShape};
-use causeway_shim_linux::shim::{CommandBuffer, SubmitError};
+use causeway_shim_linux::shim::SubmitError;
 
 use crate::boundary::In;
 use crate::driver::Driver;
@@ -12,6 +12,7 @@ use crate::event::Event;
 use crate::graph::{Graph, copy, fill};
 use crate::host_function::{HostCall, HostFunction, HostWork};
 use crate::kernel::{self, Kernel};
+use crate::ring::Writing;
 use crate::structures::{BatchOperation, Copy3d, FillNode, HostNode, KernelNode};
 use crate::work::Work;
 
@@ -180,21 +181,23 @@ impl Kind {
     }
 
     /// Writes the packets of a node, unless it is a graph.
-    pub(crate) fn write(&self, commands: &mut CommandBuffer<'static>) -> Result<(), SubmitError> {
+    pub(crate) fn write(&self, writing: &mut Writing) -> Result<(), SubmitError> {
         match self {
             Self::Kernel(call) => {
                 let handle = call.kernel.handle();
-                commands.launch_with(handle, call.shape, call.options, &call.parameters)
+                writing
+                    .commands
+                    .launch_with(handle, call.shape, call.options, &call.parameters)
             }
             Self::Copy { work, .. } | Self::Fill { work, .. } | Self::Batch { work, .. } => {
-                work.write(commands)
+                work.write(writing)
             }
-            Self::Host(call) => call.write(commands),
+            Self::Host(call) => call.write(writing),
             Self::Record(event) => match event.time_address() {
-                Some(address) => commands.timestamp(address),
+                Some(address) => writing.commands.timestamp(address),
                 None => Ok(()),
             },
-            // What an event waits for is earlier in the ring.
+            // What an event waits for, the launch of the graph waits for.
             Self::Wait(_) | Self::Empty | Self::Child(_) => Ok(()),
         }
     }

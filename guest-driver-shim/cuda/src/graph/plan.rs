@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use causeway_shim_linux::shim::{CommandBuffer, SubmitError};
+use causeway_shim_linux::shim::SubmitError;
 
 use crate::error::{Answer, Code};
+use crate::event::Recorded;
 use crate::graph::node::Kind;
 use crate::graph::order::order;
 use crate::graph::{Graph, Node, Owner};
 use crate::handles;
-use crate::ring::Number;
+use crate::ring::Writing;
+use crate::rings::Submission;
 
 /// `CUgraphExecUpdateResult`
 const TOPOLOGY_CHANGED: u32 = 2;
@@ -19,6 +21,8 @@ const NODE_TYPE_CHANGED: u32 = 3;
 /// The nodes of a graph in an order that their dependencies allow.
 pub(crate) struct Plan {
     steps: Vec<Step>,
+    /// Its last launch, which another one follows.
+    pub(crate) last: Submission,
 }
 
 /// A node of a plan.
@@ -69,28 +73,52 @@ impl Plan {
             })
         });
         let steps: Answer<Vec<Step>> = steps.collect();
-        Ok(Self { steps: steps? })
+        Ok(Self {
+            steps: steps?,
+            last: Submission::default(),
+        })
     }
 
     /// Writes the packets of all nodes.
-    pub(crate) fn write(&self, commands: &mut CommandBuffer<'static>) -> Result<(), SubmitError> {
+    pub(crate) fn write(&self, writing: &mut Writing) -> Result<(), SubmitError> {
         let enabled = self.steps.iter().filter(|step| step.is_enabled);
         for step in enabled {
             match &step.content {
-                Content::Node(kind) => kind.write(commands)?,
-                Content::Graph(plan) => plan.write(commands)?,
+                Content::Node(kind) => kind.write(writing)?,
+                Content::Graph(plan) => plan.write(writing)?,
             }
         }
         Ok(())
     }
 
+    /// Returns the work outside of the graph that its launch waits for.
+    pub(crate) fn awaited(&self) -> Vec<Submission> {
+        let mut all = Vec::new();
+        self.each(&mut |kind| {
+            if let Kind::Wait(event) = kind
+                && let Recorded::At(submission) = event.recorded()
+            {
+                all.push(submission);
+            }
+        });
+        all
+    }
+
     /// Notes in the events that it records that they happen with a submission.
-    pub(crate) fn set_number(&self, number: Number) {
+    pub(crate) fn set_recorded(&self, submission: Submission) {
+        self.each(&mut |kind| {
+            if let Kind::Record(event) = kind {
+                event.set_recorded(submission);
+            }
+        });
+    }
+
+    /// Calls `see` with what each enabled node does, in order.
+    fn each(&self, see: &mut impl FnMut(&Kind)) {
         for step in self.steps.iter().filter(|step| step.is_enabled) {
             match &step.content {
-                Content::Node(Kind::Record(event)) => event.set_number(number),
-                Content::Node(_) => {}
-                Content::Graph(plan) => plan.set_number(number),
+                Content::Node(kind) => see(kind),
+                Content::Graph(plan) => plan.each(see),
             }
         }
     }

@@ -71,7 +71,7 @@ fn fill(area: Area, element: Element, stream: usize, waits: bool) -> u32 {
         // Fills of device memory do not wait for the device (CUDA driver API, "API synchronization
         // behavior").
         match waits && on_host {
-            true => driver.ring.wait(driver, stream.last()),
+            true => driver.rings.wait(driver, stream.last()),
             false => Ok(()),
         }
     })
