@@ -324,10 +324,15 @@ extern "C" fn cuMemAllocPitch_v2(
 extern "C" fn cuMemFree_v2(address: u64) -> u32 {
     call_unless_faulted(|driver| {
         driver.captures.check_unsafe()?;
-        match address {
-            0 => Ok(()),
-            address => driver.memory.free(driver, address),
+        if address == 0 {
+            return Ok(());
         }
+        // NVIDIA's driver waits for the whole device here, and programs count on that. With one ring
+        // nobody can tell the difference.
+        if driver.rings.are_several() {
+            driver.rings.drain(driver)?;
+        }
+        driver.memory.free(driver, address)
     })
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use causeway_protocol::message::{MemoryKind, Status};
 use causeway_protocol::packet::PARAMETER_BYTES_MAX;
 use causeway_shim_linux::shim::{
-    AddressSpace, Buffer, CommandBuffer, Device, Fence, Patience, SubmitError, WaitError,
+    AddressSpace, Buffer, CommandBuffer, Device, Fence, Patience, Sleeping, SubmitError, WaitError,
 };
 use parking_lot::{Mutex, MutexGuard};
 
@@ -38,6 +38,11 @@ const LOOKS_MAX: Duration = Duration::from_millis(5);
 /// Processors of which a program that spins takes too large a part: the device's consumer, and the
 /// software back end, need one.
 const FEW_PROCESSORS: usize = 2;
+/// How long a wait sleeps by time before one short operation shows whether the server still lives.
+const NAPS: Duration = Duration::from_millis(200);
+/// Shortest and longest of these sleeps.
+const NAP_MIN: Duration = Duration::from_micros(20);
+const NAP_MAX: Duration = Duration::from_millis(1);
 /// How long one wait may sleep before it looks for a fault, in nanoseconds.
 const SLICE_NS: u64 = 20_000_000;
 
@@ -236,8 +241,11 @@ impl Ring {
             Waits::Auto if self.has_processors => (SPIN_MAX, SLICE_NS),
             Waits::Sleep | Waits::Auto => (Duration::ZERO, SLICE_NS),
         };
+        // A wait in the device would keep other threads from sending it messages.
+        let naps =
+            timeout_ns == SLICE_NS && driver.device.transport().sleeping() == Sleeping::InDevice;
         let mut patience = Patience {
-            timeout_ns,
+            timeout_ns: if naps { 1 } else { timeout_ns },
             ..Patience::default()
         };
         let mut is_first = true;
@@ -247,6 +255,9 @@ impl Ring {
                 return Ok(());
             }
             is_first = false;
+            if naps && self.nap(driver, number)? {
+                return Ok(());
+            }
             match self.done.wait(number, patience) {
                 Ok(()) => return Ok(()),
                 Err(WaitError::TimedOut { .. }) => {
@@ -260,6 +271,25 @@ impl Ring {
                 }
             }
         }
+    }
+
+    /// Looks at the fence some times, and then between short sleeps, for [`NAPS`] at most. Returns
+    /// whether the device has finished the submission `number`.
+    fn nap(&self, driver: &Driver, number: Number) -> Answer<bool> {
+        let begun = Instant::now();
+        let mut looks = LOOKS;
+        while begun.elapsed() < NAPS {
+            for _ in 0..looks {
+                if self.done.value() >= number {
+                    return Ok(true);
+                }
+                std::hint::spin_loop();
+            }
+            looks = 1;
+            driver.rings.glance(driver)?;
+            std::thread::sleep((begun.elapsed() / 32).clamp(NAP_MIN, NAP_MAX));
+        }
+        Ok(false)
     }
 
     /// Looks at the fence until the device has finished the submission `number`, for `spin_max` at

@@ -175,8 +175,13 @@ impl Rings {
 
     /// Waits for all that was submitted.
     pub(crate) fn drain(&self, driver: &Driver) -> Answer {
-        self.all()
-            .try_for_each(|ring| ring.wait(driver, ring.last()))
+        let marks = self.marks();
+        if self.are_several() {
+            // All of them first, so that they work at the same time.
+            self.ask(driver, &marks);
+        }
+        let mut rings = marks.0.iter().zip(self.all());
+        rings.try_for_each(|(mark, ring)| ring.wait(driver, *mark))
     }
 
     /// Returns the last submission of each ring.

@@ -37,6 +37,7 @@ unsafe extern "C" {
     fn cuEventCreate(event: *mut usize, flags: u32) -> u32;
     fn cuEventRecord(event: usize, stream: usize) -> u32;
     fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> u32;
+    fn cuMemFree_v2(address: u64) -> u32;
     fn cuMemFreeAsync(address: u64, stream: usize) -> u32;
     fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: usize) -> u32;
     fn cuMemcpyDtoH_v2(to: *mut u32, from: u64, bytes: usize) -> u32;
@@ -208,6 +209,27 @@ fn freed_memory_is_another_streams_only_when_nobody_uses_it() {
     GO.store(true, Ordering::Release);
     good!(cuStreamSynchronize(using););
     assert_eq!(read(new), [1; WORDS]);
+}
+
+/// As with NVIDIA's driver, a program may then read what any stream has written.
+#[test]
+fn memory_is_freed_when_all_streams_are_done() {
+    static GO: AtomicBool = AtomicBool::new(false);
+    static FREED: AtomicBool = AtomicBool::new(false);
+    let _alone = alone();
+    let (held, place, other) = (stream(), words(), words());
+    hold(held, &GO);
+    good!(cuMemsetD32Async(place, 8, WORDS, held););
+    let free = std::thread::spawn(move || {
+        library();
+        good!(cuMemFree_v2(other););
+        FREED.store(true, Ordering::Release);
+    });
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(!FREED.load(Ordering::Acquire));
+    GO.store(true, Ordering::Release);
+    free.join().unwrap();
+    assert_eq!(read(place), [8; WORDS]);
 }
 
 #[test]
