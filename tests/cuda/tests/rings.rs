@@ -257,8 +257,7 @@ fn launches_of_one_graph_do_not_overlap() {
     assert_eq!(read(place), [4; WORDS]);
 }
 
-/// Copies of pageable memory that wait are done when they return: streams of other rings count on
-/// that.
+/// Streams of other rings count on that.
 #[test]
 fn a_copy_that_waits_is_done_when_it_returns() {
     static GO: AtomicBool = AtomicBool::new(false);
