@@ -75,9 +75,11 @@ pub(crate) fn call(call: impl FnOnce(&'static Driver) -> Answer) -> u32 {
 pub(crate) fn call_in_context(call: impl FnOnce(&'static Driver, &Context) -> Answer) -> u32 {
     answer(|| {
         let driver = Driver::get()?;
-        let context = context::current(driver)?;
-        driver.check_sticky()?;
-        call(driver, context)
+        context::with_current(driver, |context| {
+            let context = context?;
+            driver.check_sticky()?;
+            call(driver, context)
+        })
     })
 }
 
@@ -89,12 +91,18 @@ pub(crate) fn call_in_stream(
 ) -> u32 {
     answer(|| {
         let driver = Driver::get()?;
-        let context = match context::current(driver) {
-            Err(Code::INVALID_CONTEXT) => stream::context_of(driver, stream)?,
-            current => current?,
-        };
-        driver.check_sticky()?;
-        call(driver, context)
+        context::with_current(driver, |current| {
+            let of_stream;
+            let context = match current {
+                Err(Code::INVALID_CONTEXT) => {
+                    of_stream = stream::context_of(driver, stream)?;
+                    &of_stream
+                }
+                current => current?,
+            };
+            driver.check_sticky()?;
+            call(driver, context)
+        })
     })
 }
 
