@@ -102,7 +102,7 @@ fn without_a_process_of_their_own_kernels_cannot_print() {
     }
     let rig = Rig::with(&Config::default());
     let refused = rig.load(PRINTER.as_bytes()).err().unwrap();
-    assert!(refused.reason.contains("isolation=none"), "{refused}");
+    assert!(refused.reason.contains("isolation=process"), "{refused}");
     assert_eq!(rig.space.take_output(100), b"");
 }
 
