@@ -10,14 +10,31 @@
 //! CPU.
 
 mod body;
+mod code;
 mod opcode;
 mod status;
 
 pub use body::*;
+pub use code::*;
 pub use opcode::{OPCODES, Opcode, Operation, message_bytes, operation};
 pub use status::{STATUSES, Status};
 
-use crate::wire::wire_enum;
+use crate::wire::{Structure, wire_enum};
+
+/// Descriptions of all structures of messages, for the documentation.
+pub const STRUCTURES: &[Structure] = &{
+    let (first, second) = (body::STRUCTURES, code::STRUCTURES);
+    let mut all = [first[0]; body::STRUCTURES.len() + code::STRUCTURES.len()];
+    let mut index = 0;
+    while index < all.len() {
+        all[index] = match index.checked_sub(first.len()) {
+            None => first[index],
+            Some(index) => second[index],
+        };
+        index += 1;
+    }
+    all
+};
 
 /// Placeholder for a handle. The device replaces it with the handle of the object that the latest
 /// earlier message of the same batch created.

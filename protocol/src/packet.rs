@@ -210,7 +210,8 @@ structures! {
     pub struct Fence {
         /// Header of the packet.
         pub header: Header,
-        /// GPU virtual address of the fence, a 64-bit word; a multiple of 8.
+        /// GPU virtual address of the fence, a word of 64 bits; a multiple of 8. With
+        /// [`fence_flags::HALF`], a word of 32 bits; a multiple of 4.
         pub address: u64,
         /// Value to store or to wait for. Zero in a timestamp packet, which stores the time
         /// instead.

@@ -4,9 +4,9 @@
 
 mod limits;
 mod primary;
+mod thread;
 mod usage;
 
-use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -20,6 +20,7 @@ use crate::handles;
 use crate::host_function;
 use crate::stream::Stream;
 use crate::structures::ContextParameters;
+use thread::{look, on_stack};
 
 /// Scheduling (bits 0 to 2), host mapping, resizing of local memory, dumps and synchronous copies.
 const FLAGS: u32 = 0xff;
@@ -48,34 +49,14 @@ pub(crate) struct Context {
     users: AtomicU32,
 }
 
-/// All contexts of the process. They are few, and stay in memory after their end, so that a thread
-/// finds its current one without counting references.
+/// All contexts of the process. Threads keep those that they have made current.
 #[derive(Default)]
 pub(crate) struct Contexts {
-    table: BTreeMap<usize, &'static Context>,
-    primary: Option<&'static Context>,
+    table: BTreeMap<usize, Arc<Context>>,
+    primary: Option<Arc<Context>>,
     /// How often the primary context is retained.
     retained: u32,
     primary_flags: u32,
-}
-
-thread_local! {
-    /// The contexts that the calling thread has made current, the latest last.
-    static STACK: RefCell<Vec<&'static Context>> = const { RefCell::new(Vec::new()) };
-    /// The last of them. A cell without a destructor is one load away.
-    static CURRENT: Cell<Option<&'static Context>> = const { Cell::new(None) };
-}
-
-/// Calls `use_stack`, which changes the contexts of the calling thread. Destructors of static
-/// objects run after a thread has lost its contexts: they get [`Code::DEINITIALIZED`].
-fn on_stack<T>(use_stack: impl FnOnce(&mut Vec<&'static Context>) -> T) -> Answer<T> {
-    let used = STACK.try_with(|stack| {
-        let mut stack = stack.borrow_mut();
-        let used = use_stack(&mut stack);
-        CURRENT.set(stack.last().copied());
-        used
-    });
-    used.map_err(|_| Code::DEINITIALIZED)
 }
 
 /// How waits of a thread pass the time.
@@ -92,23 +73,23 @@ pub(crate) enum Waits {
 /// Returns how waits of the calling thread pass the time, as the flags of its context say.
 pub(crate) fn waits() -> Waits {
     let flags = |context: &Context| context.flags.load(Ordering::Relaxed);
-    match CURRENT.get().map_or(0, flags) & SCHEDULING {
+    match look(|current| current.map_or(0, flags)) & SCHEDULING {
         SPIN => Waits::Spin,
         BLOCKING_SYNC => Waits::Sleep,
         _ => Waits::Auto,
     }
 }
 
-/// Returns the current context of the calling thread.
+/// Calls `call` with the current context of the calling thread, or with why there is none.
 #[inline]
-pub(crate) fn current(_: &Driver) -> Answer<&'static Context> {
-    let Some(context) = CURRENT.get() else {
-        return Err(no_context());
-    };
-    match context.is_alive.load(Ordering::Relaxed) {
-        true => Ok(context),
-        false => Err(Code::CONTEXT_IS_DESTROYED),
-    }
+pub(crate) fn with_current<T>(_: &Driver, call: impl FnOnce(Answer<&Context>) -> T) -> T {
+    look(|context| {
+        call(match context {
+            Some(context) if context.is_alive.load(Ordering::Relaxed) => Ok(context),
+            Some(_) => Err(Code::CONTEXT_IS_DESTROYED),
+            None => Err(no_context()),
+        })
+    })
 }
 
 /// Returns why there is no current context.
@@ -121,16 +102,15 @@ fn no_context() -> Code {
 }
 
 /// Returns the context of a handle.
-pub(crate) fn find(driver: &Driver, handle: usize) -> Answer<&'static Context> {
-    let found = driver.contexts.lock().table.get(&handle).copied();
+pub(crate) fn find(driver: &Driver, handle: usize) -> Answer<Arc<Context>> {
+    let found = driver.contexts.lock().table.get(&handle).cloned();
     found.ok_or(Code::INVALID_CONTEXT)
 }
 
 impl Contexts {
-    /// Makes a context, which stays in memory.
-    fn make(&mut self, is_primary: bool, flags: u32) -> &'static Context {
-        let made: &'static Context = Box::leak(Box::new(Context::new(is_primary, flags)));
-        self.table.insert(made.handle, made);
+    fn make(&mut self, is_primary: bool, flags: u32) -> Arc<Context> {
+        let made = Arc::new(Context::new(is_primary, flags));
+        self.table.insert(made.handle, Arc::clone(&made));
         made
     }
 }
@@ -152,7 +132,7 @@ impl Context {
 
     /// Returns whether the context is current to the calling thread.
     fn is_current(&self) -> bool {
-        CURRENT.get().is_some_and(|last| last.handle == self.handle)
+        look(|current| current.is_some_and(|current| current.handle == self.handle))
     }
 }
 
@@ -171,7 +151,7 @@ impl Driver {
         }
     }
 
-    fn create_context(&self, flags: u32) -> Answer<&'static Context> {
+    fn create_context(&self, flags: u32) -> Answer<Arc<Context>> {
         check_flags(flags)?;
         Ok(self.contexts.lock().make(false, flags))
     }
@@ -254,7 +234,7 @@ extern "C" fn cuCtxDestroy_v2(context: usize) -> u32 {
         if found.is_primary {
             return Err(Code::INVALID_CONTEXT);
         }
-        driver.tear_down(found);
+        driver.tear_down(&found);
         leave(context)?;
         driver.check_sticky()
     })
@@ -285,7 +265,7 @@ extern "C" fn cuCtxSetCurrent(context: usize) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxGetCurrent(context: Out<usize>) -> u32 {
-    call(|_| context.set(CURRENT.get().map_or(0, |current| current.handle)))
+    call(|_| context.set(look(|current| current.map_or(0, |current| current.handle))))
 }
 
 #[unsafe(no_mangle)]
@@ -308,7 +288,7 @@ extern "C" fn cuCtxPopCurrent_v2(context: Out<usize>) -> u32 {
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxGetDevice(device: Out<i32>) -> u32 {
     call(|driver| {
-        current(driver)?;
+        with_current(driver, |current| current.map(drop))?;
         device.set(0)
     })
 }
@@ -316,29 +296,37 @@ extern "C" fn cuCtxGetDevice(device: Out<i32>) -> u32 {
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxGetDevice_v2(device: Out<i32>, context: usize) -> u32 {
     call(|driver| {
-        given_or_current(driver, context)?;
+        with_given_or_current(driver, context, |context| context.map(drop))?;
         device.set(0)
     })
 }
 
 /// Returns the context of a handle, which is to be given.
-fn find_given(driver: &Driver, handle: usize) -> Answer<&'static Context> {
+fn find_given(driver: &Driver, handle: usize) -> Answer<Arc<Context>> {
     match handle {
         0 => Err(Code::INVALID_VALUE),
         handle => find(driver, handle),
     }
 }
 
-fn given_or_current(driver: &Driver, context: usize) -> Answer<&'static Context> {
-    match context {
-        0 => current(driver),
-        handle => find(driver, handle),
+/// Calls `call` with the context of a handle, or with the current one if the handle is 0.
+fn with_given_or_current<T>(
+    driver: &Driver,
+    handle: usize,
+    call: impl FnOnce(Answer<&Context>) -> T,
+) -> T {
+    match handle {
+        0 => with_current(driver, call),
+        handle => call(find(driver, handle).as_deref().map_err(|code| *code)),
     }
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxGetId(context: usize, id: Out<u64>) -> u32 {
-    call(|driver| id.set(given_or_current(driver, context)?.handle as u64))
+    call(|driver| {
+        let handle = |context: Answer<&Context>| context.map(|context| context.handle);
+        id.set(with_given_or_current(driver, context, handle)? as u64)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -376,8 +364,9 @@ extern "C" fn cuCtxSynchronize() -> u32 {
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxSynchronize_v2(context: usize) -> u32 {
     call_unless_faulted(|driver| {
-        let context = given_or_current(driver, context)?;
-        driver.captures.check_none_in(context.handle)?;
+        let handle = |context: Answer<&Context>| context.map(|context| context.handle);
+        let context = with_given_or_current(driver, context, handle)?;
+        driver.captures.check_none_in(context)?;
         driver.rings.drain(driver)
     })
 }

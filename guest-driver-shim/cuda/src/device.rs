@@ -66,6 +66,20 @@ extern "C" fn cuDeviceGetName(name: Out<u8>, room: i32, device: i32) -> u32 {
     })
 }
 
+/// Returns a UUID of a device as text.
+pub(crate) fn uuid_text(uuid: [u8; 16]) -> String {
+    let digits = |bytes: &[u8]| -> String { bytes.iter().map(|b| format!("{b:02x}")).collect() };
+    let parts = [
+        &uuid[..4],
+        &uuid[4..6],
+        &uuid[6..8],
+        &uuid[8..10],
+        &uuid[10..],
+    ]
+    .map(digits);
+    format!("GPU-{}", parts.join("-"))
+}
+
 #[unsafe(no_mangle)]
 extern "C" fn cuDeviceGetUuid(uuid: Out<[u8; 16]>, device: i32) -> u32 {
     call(|driver| {
@@ -243,6 +257,13 @@ fn profiler(_: &Driver, _: &crate::context::Context) -> Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_uuid_is_written_as_monitors_expect_it() {
+        let uuid = std::array::from_fn(|i| i as u8 * 0x11);
+        let text = "GPU-00112233-4455-6677-8899-aabbccddeeff";
+        assert_eq!(uuid_text(uuid), text);
+    }
 
     #[test]
     fn addresses_are_read_with_and_without_domain_and_function() {

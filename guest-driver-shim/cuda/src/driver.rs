@@ -73,9 +73,11 @@ pub(crate) fn call(call: impl FnOnce(&'static Driver) -> Answer) -> u32 {
 pub(crate) fn call_in_context(call: impl FnOnce(&'static Driver, &Context) -> Answer) -> u32 {
     answer(|| {
         let driver = Driver::get()?;
-        let context = context::current(driver)?;
-        driver.check_sticky()?;
-        call(driver, context)
+        context::with_current(driver, |context| {
+            let context = context?;
+            driver.check_sticky()?;
+            call(driver, context)
+        })
     })
 }
 
@@ -87,12 +89,18 @@ pub(crate) fn call_in_stream(
 ) -> u32 {
     answer(|| {
         let driver = Driver::get()?;
-        let context = match context::current(driver) {
-            Err(Code::INVALID_CONTEXT) => stream::context_of(driver, stream)?,
-            current => current?,
-        };
-        driver.check_sticky()?;
-        call(driver, context)
+        context::with_current(driver, |current| {
+            let of_stream;
+            let context = match current {
+                Err(Code::INVALID_CONTEXT) => {
+                    of_stream = stream::context_of(driver, stream)?;
+                    &of_stream
+                }
+                current => current?,
+            };
+            driver.check_sticky()?;
+            call(driver, context)
+        })
     })
 }
 
@@ -141,7 +149,9 @@ impl Driver {
     }
 
     fn start() -> Answer<Self> {
-        if std::env::var("CUDA_VISIBLE_DEVICES").is_ok_and(|list| hides_the_device(&list)) {
+        let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+        let visible = visible.map_or(Visible::Yes, |list| Visible::of(&list));
+        if visible == Visible::No {
             return Err(Code::NO_DEVICE);
         }
         let device = session::claim()?;
@@ -152,6 +162,11 @@ impl Driver {
         };
         let attributes = device.attributes().map_err(|e| unavailable(&e))?;
         let facts = device::query(device, &attributes)?;
+        if let Visible::Uuid(prefix) = visible
+            && !device::uuid_text(facts.uuid()).starts_with(&prefix)
+        {
+            return Err(Code::NO_DEVICE);
+        }
         let space = device.create_space().map_err(|e| unavailable(&e))?;
         let space: &'static AddressSpace<'static> = Box::leak(Box::new(space));
         let rings = Rings::new(device, space)?;
@@ -214,12 +229,27 @@ fn unused_features() -> u64 {
     })
 }
 
-/// Returns whether a value of `CUDA_VISIBLE_DEVICES` leaves out the one device: its first entry is
-/// neither the device's number nor a UUID (CUDA C++ Programming Guide, "CUDA Environment
-/// Variables"). Which UUID the device has is not known yet.
-fn hides_the_device(list: &str) -> bool {
-    let first = list.split(',').next().unwrap_or_default().trim();
-    first.parse() != Ok(0_u32) && !first.starts_with("GPU-")
+/// Whether `CUDA_VISIBLE_DEVICES` shows the one device (CUDA C++ Programming Guide, "CUDA
+/// Environment Variables").
+#[derive(Debug, PartialEq, Eq)]
+enum Visible {
+    Yes,
+    No,
+    /// If its UUID, as text in lower case, begins like this.
+    Uuid(String),
+}
+
+impl Visible {
+    /// Returns what the value `list` says. Its first entry is the device's number, or begins as the
+    /// device's UUID does; another entry hides the device, and all behind it.
+    fn of(list: &str) -> Self {
+        let first = list.split(',').next().unwrap_or_default().trim();
+        match first.strip_prefix("GPU-") {
+            Some(prefix) => Self::Uuid(format!("GPU-{}", prefix.to_ascii_lowercase())),
+            None if first.parse() == Ok(0_u32) => Self::Yes,
+            None => Self::No,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -228,11 +258,14 @@ mod tests {
 
     #[test]
     fn a_list_without_the_device_hides_it() {
-        for shown in ["0", "0,1", " 0 ", "GPU-1234"] {
-            assert!(!hides_the_device(shown), "{shown}");
+        for shown in ["0", "0,1", " 0 "] {
+            assert_eq!(Visible::of(shown), Visible::Yes, "{shown}");
         }
-        for hidden in ["", "-1", "1,0", "none", "MIG-1"] {
-            assert!(hides_the_device(hidden), "{hidden}");
+        for hidden in ["", "-1", "1,0", "none", "MIG-1", "gpu-12"] {
+            assert_eq!(Visible::of(hidden), Visible::No, "{hidden}");
+        }
+        for given in ["GPU-1234ab", " GPU-1234AB,0"] {
+            assert_eq!(Visible::of(given), Visible::Uuid("GPU-1234ab".into()));
         }
     }
 }

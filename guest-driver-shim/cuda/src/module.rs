@@ -112,6 +112,16 @@ pub(crate) fn find(driver: &Driver, handle: usize) -> Answer<Arc<Module>> {
 /// Ends a module and the handles of its functions. The code stays on the device until the work that
 /// uses it is done.
 pub(crate) fn unload(driver: &Driver, module: &Module) {
+    // Waiting prints. The device keeps only some text of modules that it has no more; a fault shows
+    // in later calls, too.
+    if driver.output.is_expected()
+        && let Err(code) = driver.rings.drain(driver)
+    {
+        log::debug!(
+            "text of kernels may be lost with their module: error {}",
+            code.0
+        );
+    }
     driver.modules.table.lock().remove(module.owner.module);
     let kernels = &driver.modules.kernels;
     kernels.remove_module(&driver.rings, module.owner.module);

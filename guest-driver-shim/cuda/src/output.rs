@@ -22,10 +22,15 @@ impl Output {
         self.is_expected.store(true, Ordering::Relaxed);
     }
 
+    /// Returns whether there may be text.
+    pub(crate) fn is_expected(&self) -> bool {
+        self.is_expected.load(Ordering::Relaxed)
+    }
+
     /// Prints the text that kernels have left, if there may be some.
     #[inline]
     pub(crate) fn print(&self, space: &AddressSpace<'_>) {
-        if self.is_expected.load(Ordering::Relaxed) {
+        if self.is_expected() {
             self.print_all(space);
         }
     }

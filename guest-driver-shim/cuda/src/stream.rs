@@ -97,7 +97,7 @@ pub(crate) fn find_created(driver: &Driver, handle: usize) -> Answer<Arc<Stream>
 
 /// Returns the context of a stream that is no default stream.
 #[cold]
-pub(crate) fn context_of(driver: &Driver, handle: usize) -> Answer<&'static Context> {
+pub(crate) fn context_of(driver: &Driver, handle: usize) -> Answer<Arc<Context>> {
     let found = driver.streams.lock().table.get(handle);
     context::find(driver, found.ok_or(Code::INVALID_CONTEXT)?.context)
 }

@@ -24,9 +24,8 @@ const TEMPORARY: (&str, &CStr) = ("/tmp", c"mode=1777");
 pub(crate) enum RootError {
     /// The disk does not exist.
     #[error(
-        "cannot use {device} as the root file system: it does not exist; add a disk with --disk, \
-         or give --root one of this guest's block devices {}",
-        present.join(", ")
+        "cannot use {device} as the root file system: it does not exist; add a disk with --disk{}",
+        or_one_of(present)
     )]
     Missing {
         device: String,
@@ -55,6 +54,17 @@ pub(crate) enum RootError {
     /// The mounted file system does not become the root.
     #[error("cannot change to the root file system of {device}: {source}")]
     Change { device: String, source: io::Error },
+}
+
+/// Returns how the advice for a disk that does not exist ends.
+fn or_one_of(present: &[String]) -> String {
+    match present {
+        [] => String::from(" (this guest has no block device)"),
+        _ => format!(
+            ", or give --root one of this guest's block devices: {}",
+            present.join(", ")
+        ),
+    }
 }
 
 /// Makes the file system on `device` the root of this process, and of those that it starts. It is
@@ -175,6 +185,27 @@ mod tests {
     fn only_file_systems_of_disks_are_tried() {
         let table = "nodev\tsysfs\nnodev\tproc\n\text3\n\text4\nnodev\ttmpfs\n\tsquashfs\n";
         assert_eq!(on_disks(table), ["ext3", "ext4", "squashfs"]);
+    }
+
+    #[test]
+    fn a_missing_disk_is_told_with_those_that_exist() {
+        let told = |present: &[&str]| {
+            let error = RootError::Missing {
+                device: String::from("/dev/vdb"),
+                present: present.iter().copied().map(str::to_owned).collect(),
+            };
+            let text = error.to_string();
+            let (_, advice) = text.split_once("; ").unwrap();
+            advice.to_owned()
+        };
+        assert_eq!(
+            told(&[]),
+            "add a disk with --disk (this guest has no block device)"
+        );
+        let two = told(&["/dev/vda", "/dev/vdc"]);
+        assert!(two.ends_with(
+            "with --disk, or give --root one of this guest's block devices: /dev/vda, /dev/vdc"
+        ));
     }
 
     #[test]

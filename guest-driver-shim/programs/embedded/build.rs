@@ -1,8 +1,7 @@
 //! Builds the bare guests and `/init` by separate runs of cargo, and writes a table of the bare
 //! guests' images with `include_bytes!`.
 //!
-//! One build script builds both, because two would wait for each other (`causeway_guest_build`),
-//! and each build script that waits keeps a processor from the rest of the build.
+//! One build script builds both: nothing needs only one of them.
 
 use std::fs;
 use std::path::{Path, PathBuf};

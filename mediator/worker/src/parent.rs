@@ -8,6 +8,7 @@ mod calls;
 mod channel;
 mod descriptors;
 mod guest;
+mod partitions;
 mod process;
 mod session;
 mod shared;

@@ -4,11 +4,14 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::body::{
     AddressReply, Allocate, AllocateReply, Attributes, BusyReply, CommandBufferReply,
-    CreateCommandBuffer, CreateRecording, DeviceFacts, Empty, EncodeTensorMap, Export, FaultReport,
-    GetKernel, GetKernelAt, GetVariable, HandleReply, HandleRequest, Header, Hello, HelloReply,
-    Import, KernelFacts, KernelNameAt, KernelNameReply, KernelReply, LoadModule, LoadModuleReply,
-    MapCpu, MapGpu, Notify, NotifyReply, OutputReply, RegisterRam, SetAccess, SpaceAddress,
-    TensorMapReply, Token, VariableReply, Wait,
+    CreateCommandBuffer, CreateRecording, DeviceFacts, Empty, Export, FaultReport, HandleReply,
+    HandleRequest, Header, Hello, HelloReply, Import, MapCpu, MapGpu, Notify, NotifyReply,
+    RegisterRam, SetAccess, SpaceAddress, Token, Wait,
+};
+use super::code::{
+    EncodeTensorMap, GetKernel, GetKernelAt, GetVariable, KernelFacts, KernelNameAt,
+    KernelNameReply, KernelReply, LoadModule, LoadModuleReply, OutputReply, TensorMapReply,
+    VariableReply,
 };
 use crate::wire::wire_enum;
 

@@ -13,6 +13,7 @@ use causeway_cuda_tests::serve_at;
 
 const NOT_INITIALIZED: u32 = 3;
 const DEVICE_UNAVAILABLE: u32 = 46;
+const NO_DEVICE: u32 = 100;
 const INVALID_VALUE: u32 = 1;
 const INVALID_HANDLE: u32 = 400;
 /// Longest time that a process of these tests may take: all of them are done in a second.
@@ -40,6 +41,9 @@ unsafe extern "C" {
     fn cuModuleUnload(module: usize) -> u32;
     fn cuGraphCreate(graph: *mut usize, flags: u32) -> u32;
     fn cuLaunchHostFunc(stream: usize, function: extern "C" fn(usize), argument: usize) -> u32;
+    fn nvmlInit_v2() -> u32;
+    fn nvmlDeviceGetHandleByIndex_v2(index: u32, device: *mut usize) -> u32;
+    fn nvmlDeviceGetUUID(device: usize, text: *mut u8, room: u32) -> u32;
     safe fn atexit(function: extern "C" fn()) -> i32;
     safe fn fork() -> i32;
     safe fn _exit(status: i32) -> !;
@@ -409,4 +413,49 @@ fn every_call_answers_once_the_server_is_killed() {
     server.kill();
     drop(process.stdin.take());
     succeeds(process, "a process without a server");
+}
+
+/// Returns how the UUID of the device begins.
+fn uuid() -> String {
+    let (mut device, mut text) = (0, [0; 96]);
+    // SAFETY: pointers are valid for the calls, and the room is that of the array.
+    let codes = unsafe {
+        [
+            nvmlInit_v2(),
+            nvmlDeviceGetHandleByIndex_v2(0, &raw mut device),
+            nvmlDeviceGetUUID(device, text.as_mut_ptr(), 96),
+        ]
+    };
+    assert_eq!(codes, [0; 3]);
+    String::from_utf8_lossy(&text[..12]).into_owned()
+}
+
+/// Initializes CUDA with a value of `CUDA_VISIBLE_DEVICES`.
+fn initialize_with(visible: &str) -> u32 {
+    // SAFETY: no other thread of this process uses the environment meanwhile.
+    unsafe { std::env::set_var("CUDA_VISIBLE_DEVICES", visible) };
+    // SAFETY: any argument is allowed.
+    unsafe { cuInit(0) }
+}
+
+#[test]
+#[ignore = "a program that other tests run"]
+fn sees_its_device() {
+    let uuid = uuid();
+    assert_eq!(initialize_with(&format!("{uuid},GPU-0")), 0, "{uuid}");
+}
+
+#[test]
+#[ignore = "a program that other tests run"]
+fn sees_no_device() {
+    let uuid = uuid();
+    let last = if uuid.ends_with('0') { '1' } else { '0' };
+    let other = format!("{}{last},{uuid},0", &uuid[..uuid.len() - 1]);
+    assert_eq!(initialize_with(&other), NO_DEVICE, "{other}");
+}
+
+#[test]
+fn the_list_of_visible_devices_names_the_device_by_its_uuid() {
+    runs("sees_its_device");
+    runs("sees_no_device");
 }

@@ -31,6 +31,9 @@ unsafe extern "C" {
     fn cuPointerGetAttribute(data: *mut u64, attribute: u32, address: u64) -> u32;
     fn cuStreamCreate(stream: *mut usize, flags: u32) -> u32;
     fn cuCtxSynchronize() -> u32;
+    fn cuIpcGetMemHandle(handle: *mut sys::CUipcMemHandle, address: u64) -> u32;
+    fn cuIpcOpenMemHandle_v2(address: *mut u64, handle: sys::CUipcMemHandle, flags: u32) -> u32;
+    fn cuIpcCloseMemHandle(address: u64) -> u32;
 }
 
 const INVALID_VALUE: u32 = 1;
@@ -410,4 +413,44 @@ fn the_device_tells_how_much_is_free() {
     assert!(free <= all && all > 0);
     let mut address = 0;
     refused!(cuMemAlloc_v2(&raw mut address, all + 1), OUT_OF_MEMORY);
+}
+
+#[test]
+fn memory_of_another_process_ends_when_it_is_freed() {
+    causeway_cuda_tests::library();
+    let shared = allocate(4096);
+    let other = allocate(4096);
+    let exported = |address| {
+        let mut handle = sys::CUipcMemHandle { reserved: [0; 64] };
+        ok!(cuIpcGetMemHandle(&raw mut handle, address));
+        handle
+    };
+    // As if it came from another process: the last word is the number of the process.
+    let foreign = |mut handle: sys::CUipcMemHandle| {
+        handle.reserved[60] ^= 1;
+        handle
+    };
+    let handle = exported(shared);
+    assert_eq!(exported(shared).reserved, handle.reserved, "one export");
+    let handles = [foreign(handle), foreign(exported(other))];
+    let mut opened = [0; 2];
+    for (address, handle) in opened.iter_mut().zip(handles) {
+        ok!(cuIpcOpenMemHandle_v2(address, handle, 1));
+    }
+    ok!(cuMemsetD8_v2(shared, 5, 4096));
+    ok!(cuMemsetD8_v2(other, 6, 4096));
+    assert_eq!(download(opened[0], 4096), [5; 4096]);
+    ok!(cuMemFree_v2(shared));
+    let mut late = 0;
+    refused!(
+        cuIpcOpenMemHandle_v2(&raw mut late, handles[0], 1),
+        INVALID_VALUE
+    );
+    // Memory beside it stays.
+    assert_eq!(download(opened[1], 4096), [6; 4096]);
+    ok!(cuIpcOpenMemHandle_v2(&raw mut late, handles[1], 1));
+    for address in [opened[0], opened[1], late] {
+        ok!(cuIpcCloseMemHandle(address));
+    }
+    ok!(cuMemFree_v2(other));
 }

@@ -5,7 +5,6 @@
 mod code;
 
 use std::ffi::c_void;
-use std::io::Read;
 
 use causeway_cuda_tests::library as start;
 use code::*;
@@ -35,24 +34,41 @@ const PRINTER: &str =
     ret;
 }";
 
+/// Calls `call`, and returns what this process has printed meanwhile.
+fn printed(call: impl FnOnce()) -> String {
+    let before = rustix::io::dup(rustix::stdio::stdout()).unwrap();
+    let path = std::env::temp_dir().join(format!("causeway-printed-{}", std::process::id()));
+    let file = std::fs::File::create(&path).unwrap();
+    rustix::stdio::dup2_stdout(&file).unwrap();
+    call();
+    rustix::stdio::dup2_stdout(&before).unwrap();
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    text
+}
+
+/// One test, because tests at the same time have one standard output.
 #[test]
-fn text_appears_when_the_program_waits() {
+fn text_appears_when_the_program_waits_or_unloads_the_module() {
     start();
     let module = module(PRINTER);
     let say = function(module, c"say");
-    let (mut reader, writer) = std::io::pipe().unwrap();
-    let before = rustix::io::dup(rustix::stdio::stdout()).unwrap();
-    rustix::stdio::dup2_stdout(&writer).unwrap();
-    drop(writer);
-    for number in [7_u32, 42] {
-        let arguments = [(&raw const number).cast::<c_void>()];
-        assert_eq!(launch(say, [1; 3], [1; 3], &arguments), 0);
-    }
-    let waited = cuCtxSynchronize();
-    rustix::stdio::dup2_stdout(&before).unwrap();
-    assert_eq!(waited, 0);
-    let mut text = String::new();
-    reader.read_to_string(&mut text).unwrap();
+    let text = printed(|| {
+        for number in [7_u32, 42] {
+            let arguments = [(&raw const number).cast::<c_void>()];
+            assert_eq!(launch(say, [1; 3], [1; 3], &arguments), 0);
+        }
+        assert_eq!(cuCtxSynchronize(), 0);
+    });
     assert_eq!(text, "n = 7\nn = 42\n");
-    assert_eq!(cuModuleUnload(module), 0);
+    // More than the device keeps of a module that it has no more.
+    let text = printed(|| {
+        let number = 1_000_000_000_u32;
+        let arguments = [(&raw const number).cast::<c_void>()];
+        assert_eq!(launch(say, [100, 1, 1], [100, 1, 1], &arguments), 0);
+        assert_eq!(cuModuleUnload(module), 0);
+        assert_eq!(cuCtxSynchronize(), 0);
+    });
+    assert_eq!(text.lines().count(), 10_000);
+    assert!(text.lines().all(|line| line == "n = 1000000000"));
 }

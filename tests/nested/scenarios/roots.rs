@@ -96,7 +96,7 @@ fn a_root_that_does_not_exist_or_is_none_is_told() {
     for (root, parts) in [
         (
             "/dev/vdb",
-            ["cannot use /dev/vdb", "block devices /dev/vda"],
+            ["cannot use /dev/vdb", "block devices: /dev/vda"],
         ),
         ("/dev/vda", ["cannot mount /dev/vda", "ext4"]),
     ] {

@@ -125,7 +125,7 @@ impl BackEnd {
         match gpu.isolation {
             Isolation::None => {
                 let local =
-                    Local::open(gpu, users, 1, false).map_err(|e| unavailable(gpu_text, e))?;
+                    Local::open(gpu, users, 0, false).map_err(|e| unavailable(gpu_text, e))?;
                 let mediator = Mediator::new(Arc::clone(&local.backend));
                 Ok(Self::Inside(local, mediator))
             }
@@ -194,10 +194,10 @@ impl BackEnd {
 }
 
 impl Local {
-    /// Opens the back end for `users`. `session` is the number of their first session, from 1.
-    /// `owns_output` says whether nothing else writes to the process's standard output, so that it
-    /// can take what kernels print.
-    fn open(gpu: &Gpu, users: Users, session: u32, owns_output: bool) -> Result<Self, OpenError> {
+    /// Opens the back end for `users`. `partition` is the number of the GPU's partition that they
+    /// get, from 0. `owns_output` says whether nothing else writes to the process's standard output,
+    /// so that it can take what kernels print.
+    fn open(gpu: &Gpu, users: Users, partition: u32, owns_output: bool) -> Result<Self, OpenError> {
         let host_pages = users.host_pages();
         match gpu.kind {
             Kind::Software(options) => {
@@ -213,11 +213,11 @@ impl Local {
                 })
             }
             Kind::Cuda(options) => {
-                let (vm, visible) = (session.saturating_sub(1), visible(options.device));
+                let visible = visible(options.device);
                 let cuda = Cuda::open(&CudaConfig {
                     host_pages,
                     captures_output: owns_output,
-                    ..options.config(gpu.memory_bytes, vm, visible)
+                    ..options.config(gpu.memory_bytes, partition, visible)
                 })?;
                 Ok(Self {
                     device: cuda.uuid().ok(),
@@ -244,14 +244,14 @@ impl Local {
 }
 
 /// Opens the back end `gpu` for `users` in a worker process, and returns it as
-/// [`causeway_worker::serve`] needs it. `session` is the number of the session that the process
-/// will hold, from 1; with key `sms` of CUDA, it decides which multiprocessors the session gets.
+/// [`causeway_worker::serve`] needs it. `partition` is the number of the GPU's partition that the
+/// session holds, from 0; with key `sms` of CUDA, it decides which multiprocessors the session gets.
 ///
 /// # Errors
 /// [`OpenError`] if the back end is not available on this host.
-pub fn equipment(gpu: &Gpu, users: Users, session: u32) -> Result<Equipment, OpenError> {
+pub fn equipment(gpu: &Gpu, users: Users, partition: u32) -> Result<Equipment, OpenError> {
     let owns_output = gpu.isolation == Isolation::Process;
-    Ok(equipped(Local::open(gpu, users, session, owns_output)?))
+    Ok(equipped(Local::open(gpu, users, partition, owns_output)?))
 }
 
 /// Opens the back end `gpu` for one VM in this process, whose standard output stays as it is.
@@ -259,7 +259,7 @@ pub fn equipment(gpu: &Gpu, users: Users, session: u32) -> Result<Equipment, Ope
 /// # Errors
 /// [`OpenError`] if the back end is not available on this host.
 pub fn equipment_here(gpu: &Gpu) -> Result<Equipment, OpenError> {
-    Ok(equipped(Local::open(gpu, Users::Vms(1), 1, false)?))
+    Ok(equipped(Local::open(gpu, Users::Vms(1), 0, false)?))
 }
 
 fn equipped(local: Local) -> Equipment {

@@ -21,9 +21,9 @@ pub struct WorkerArguments {
     pub seal: bool,
     /// Process ID of the process that starts this one. This process ends with it.
     pub parent: u32,
-    /// Number of the session that this process holds, from 1. With the key sms of --gpu cuda, it
-    /// decides which multiprocessors the session gets.
-    pub session: u32,
+    /// Number of the GPU's partition that the session holds, from 0. With the key sms of --gpu cuda,
+    /// it decides which multiprocessors the session gets.
+    pub partition: u32,
 }
 
 /// Holds the session of one VM or client process for the process that started this one, and ends
@@ -50,7 +50,7 @@ pub fn run(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
         false => Users::Vms(1),
     };
     causeway_worker::serve(arguments.parent, || {
-        back_end::equipment(&gpu, users, arguments.session)
+        back_end::equipment(&gpu, users, arguments.partition)
     })
     .map_err(|e| Failure::new(Code::Crashed, "this worker process cannot serve a VM", e))?;
     Ok(Code::Gpu.into())

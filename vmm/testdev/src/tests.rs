@@ -1,5 +1,8 @@
 //! Records as a guest would write them, good and bad.
 
+mod comparisons;
+mod marks;
+
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -207,126 +210,6 @@ fn phases_begin_and_end_by_record() {
     assert!(matches!(hand(&guest, &begin).0, Recorded::Refused(_)));
 }
 
-/// The ports of a guest's test device.
-fn ports(guest: Guest) -> Ports {
-    Ports(Arc::new(guest.recorder))
-}
-
-/// Makes a store, which must be accepted as one of a record or mark.
-fn store(ports: &Ports, store: PortStore) {
-    let offset = u64::from(store.port - PORT_EXIT);
-    let response = ports.write(offset, &store.value.to_le_bytes());
-    assert_eq!(
-        (response.register, response.result),
-        (MARKER.register, Ok(()))
-    );
-}
-
-/// What a load from the port of marks returns.
-fn answer(ports: &Ports) -> u32 {
-    let mut value = [0; 4];
-    let offset = u64::from(wire::PORT_MARK - PORT_EXIT);
-    assert_eq!(ports.read(offset, &mut value).result, Ok(()));
-    u32::from_le_bytes(value)
-}
-
-#[test]
-fn phases_begin_and_end_by_marks_alone() {
-    let ports = ports(guest());
-    assert_eq!(
-        answer(&ports),
-        wire::MARK_DONE,
-        "a device answers before any mark"
-    );
-    store(&ports, wire::end_phase());
-    assert_eq!(answer(&ports), wire::MARK_REFUSED, "none is open");
-    // What another program has left.
-    let left = PortStore {
-        port: wire::PORT_TEXT,
-        value: u32::from_le_bytes(*b"left"),
-    };
-    store(&ports, left);
-    for (path, name) in [
-        (PhasePath::Data, "stores"),
-        (PhasePath::Control, "maps"),
-        (PhasePath::Setup, ""),
-    ] {
-        wire::begin_phase(path, name).for_each(|mark| store(&ports, mark));
-        assert_eq!(answer(&ports), wire::MARK_DONE);
-    }
-    store(&ports, wire::end_phase());
-    let totals = Totals {
-        operations: 1 << 33,
-        bytes: 2,
-        doorbells: 3,
-    };
-    wire::report_totals(totals).for_each(|mark| store(&ports, mark));
-    let phases = ports.0.report().phases;
-    let named: Vec<_> = phases.iter().map(|p| (p.path, p.name.as_str())).collect();
-    assert_eq!(
-        named,
-        [("data", "stores"), ("control", "maps"), ("setup", "")]
-    );
-    let last = &phases[2];
-    assert_eq!(
-        (last.operations, last.bytes, last.doorbells),
-        (1 << 33, 2, 3)
-    );
-    assert_eq!(phases[0].operations, 0);
-    let unknown = PortStore {
-        port: wire::PORT_MARK,
-        value: 99,
-    };
-    store(&ports, unknown);
-    assert_eq!(answer(&ports), wire::MARK_REFUSED);
-}
-
-#[test]
-fn the_end_of_a_program_ends_its_open_phase() {
-    let ports = ports(guest());
-    store(&ports, Mark::ProgramBegin.into());
-    assert!(ports.0.report().program.is_some(), "while it runs");
-    wire::begin_phase(PhasePath::Data, "open").for_each(|mark| store(&ports, mark));
-    store(&ports, Mark::ProgramEnd.into());
-    assert_eq!(answer(&ports), wire::MARK_DONE);
-    let report = ports.0.report();
-    assert_eq!(report.phases.len(), 1);
-    assert!(report.program.is_some());
-    store(&ports, Mark::ProgramEnd.into());
-    assert_eq!(answer(&ports), wire::MARK_REFUSED, "it has ended");
-}
-
-#[test]
-fn one_mark_is_made_at_a_time() {
-    const PATIENCE: Duration = Duration::from_millis(50);
-    let guest = guest();
-    std::thread::scope(|scope| {
-        let busy = guest.recorder.hold_phases();
-        scope.spawn(|| guest.mark(Mark::DataBegin as u32));
-        // The mark waits for the phases, and keeps others from its text and its answer meanwhile.
-        let is_held = (0..10_000).any(|_| {
-            std::thread::sleep(Duration::from_millis(1));
-            guest.recorder.marks_are_held(PATIENCE)
-        });
-        drop(busy);
-        assert!(is_held, "another mark could have come between");
-    });
-    assert_eq!(guest.mark_answer(), wire::MARK_DONE);
-}
-
-#[test]
-fn only_whole_loads_of_the_port_of_marks_are_answered() {
-    let ports = ports(guest());
-    let mark = u64::from(wire::PORT_MARK - PORT_EXIT);
-    for (offset, bytes) in [(mark, 1), (mark + 1, 2), (0, 4), (mark - 4, 4)] {
-        let mut value = vec![0; bytes];
-        assert!(
-            ports.read(offset, &mut value).result.is_err(),
-            "{offset} {bytes}"
-        );
-    }
-}
-
 #[test]
 fn records_must_lie_in_ram_and_have_their_size() {
     let guest = guest();
@@ -353,197 +236,6 @@ fn records_must_lie_in_ram_and_have_their_size() {
         guest.record(end as u32),
         Recorded::Refused(RecordError::NotRam(_))
     ));
-}
-
-#[test]
-fn times_become_ticks() {
-    assert_eq!(ticks(Duration::from_micros(3), 2_000_000), 6000);
-    assert_eq!(ticks(Duration::ZERO, 2_000_000), 1);
-    assert_eq!(ticks(Duration::MAX, u32::MAX), u64::MAX);
-}
-
-proptest! {
-    #[test]
-    fn any_record_is_taken_or_refused(
-        kind in 0u32..10,
-        bytes in prop::sample::select(vec![8u32, 32, 40, 64, 80, 104, 408, 0, u32::MAX]),
-        body in prop::collection::vec(any::<u8>(), 400),
-        address in prop::sample::select(vec![AT as u32, 0, 8, (8 << 20) - 8, u32::MAX]),
-    ) {
-        // A random fetch would wait, and a random baseline run.
-        prop_assume!(kind != RecordKind::Fetch as u32 && kind != RecordKind::Baseline as u32);
-        let guest = guest();
-        let head = RecordHeader { kind, bytes };
-        guest.ram.write(AT, head.as_bytes()).unwrap();
-        guest.ram.write(AT + 8, &body).unwrap();
-        let _ = guest.record(address);
-    }
-
-    #[test]
-    fn any_stores_of_marks_leave_a_device_that_answers(
-        stores in prop::collection::vec((any::<bool>(), 0u32..40), 0..200),
-    ) {
-        let ports = ports(guest());
-        for (is_mark, value) in stores {
-            let port = if is_mark { wire::PORT_MARK } else { wire::PORT_TEXT };
-            store(&ports, PortStore { port, value });
-            prop_assert!([wire::MARK_DONE, wire::MARK_REFUSED].contains(&answer(&ports)));
-        }
-        prop_assert!(ports.0.report().phases.len() <= PHASES_MAX);
-    }
-}
-
-#[derive(Debug)]
-struct TwiceAsFast;
-
-impl Counterpart for TwiceAsFast {
-    fn measure(&self, line: Line, operations: u32, _: u64) -> Option<Duration> {
-        (line != Line::EchoDevice).then(|| Duration::from_nanos(u64::from(operations) * 50))
-    }
-}
-
-/// Repeats an operation when two virtual CPUs have asked for one.
-#[derive(Debug)]
-struct TwoAtATime(Barrier);
-
-impl Counterpart for TwoAtATime {
-    fn measure(&self, _: Line, _: u32, _: u64) -> Option<Duration> {
-        self.0.wait();
-        Some(Duration::from_nanos(1))
-    }
-}
-
-fn comparison(line: u32, operations: u32) -> wire::Comparison {
-    wire::Comparison {
-        header: header::<wire::Comparison>(RecordKind::Comparison),
-        line,
-        operations,
-        bytes: 4096,
-        guest_ns: 1000,
-        native_ns: 0,
-    }
-}
-
-fn singles(line: u32, count: u32, address: u64) -> wire::Singles {
-    wire::Singles {
-        header: header::<wire::Singles>(RecordKind::Singles),
-        line,
-        count,
-        bytes: 4096,
-        timer_ns: 5,
-        address,
-    }
-}
-
-/// Hands over the same record from two virtual CPUs, and returns how many of them are kept.
-fn hand_twice<T: IntoBytes + Immutable>(guest: &Guest, record: &T) -> usize {
-    guest.ram.write(AT, record.as_bytes()).unwrap();
-    std::thread::scope(|scope| {
-        let threads = [0; 2].map(|_| scope.spawn(|| guest.record(AT as u32)));
-        let done = threads.map(|thread| thread.join().unwrap());
-        done.iter().filter(|done| **done == Recorded::Done).count()
-    })
-}
-
-#[test]
-fn two_virtual_cpus_report_no_more_than_one_may() {
-    let context = RunContext {
-        counterpart: Some(Arc::new(TwoAtATime(Barrier::new(2)))),
-        ..RunContext::default()
-    };
-    let guest = guest_with(aperture(), context);
-    guest.recorder.fill_but_one();
-    let line = Line::Submit as u32;
-    assert_eq!(hand_twice(&guest, &comparison(line, 1)), 1);
-    assert_eq!(hand_twice(&guest, &singles(line, 1, 0x8000)), 1);
-    let report = guest.report();
-    assert_eq!(report.samples.len(), SAMPLES_MAX);
-    assert_eq!(report.singles.len(), SINGLES_RECORDS_MAX);
-}
-
-/// Stops the VM while it repeats the second operation.
-#[derive(Debug, Default)]
-struct StoppedAtSecond {
-    stop: Arc<AtomicBool>,
-    begun: AtomicBool,
-}
-
-impl Counterpart for StoppedAtSecond {
-    fn measure(&self, _: Line, _: u32, _: u64) -> Option<Duration> {
-        if self.begun.swap(true, Ordering::Relaxed) {
-            self.stop.store(true, Ordering::Relaxed);
-        }
-        Some(Duration::from_nanos(1))
-    }
-}
-
-#[test]
-fn single_operations_are_not_repeated_for_a_vm_that_must_stop() {
-    let counterpart = Arc::new(StoppedAtSecond::default());
-    let context = RunContext {
-        counterpart: Some(counterpart.clone()),
-        ..RunContext::default()
-    };
-    let guest = guest_that_stops(aperture(), context, &counterpart.stop);
-    let recorded = hand(&guest, &singles(Line::Submit as u32, 5, 0x8000)).0;
-    assert_eq!(recorded, Recorded::Done);
-    assert_eq!(guest.report().singles[0].native_ns.len(), 2);
-}
-
-#[test]
-fn single_operations_are_repeated_as_often_as_the_guest_did_them() {
-    let context = RunContext {
-        counterpart: Some(Arc::new(TwiceAsFast)),
-        ..RunContext::default()
-    };
-    let guest = guest_with(aperture(), context);
-    let times = [7_u64, 8, 9];
-    guest.ram.write(0x8000, times.as_bytes()).unwrap();
-    let line = Line::Submit;
-    let recorded = hand(&guest, &singles(line as u32, 3, 0x8000)).0;
-    assert_eq!(recorded, Recorded::Done);
-    let most = wire::SINGLES_MAX as u32;
-    for bad in [
-        singles(999, 3, 0x8000),
-        singles(line as u32, most + 1, 0x8000),
-        singles(line as u32, 3, u64::MAX - 8),
-    ] {
-        assert!(
-            matches!(hand(&guest, &bad).0, Recorded::Refused(_)),
-            "{bad:?}"
-        );
-    }
-    let [kept] = &guest.report().singles[..] else {
-        panic!("one record");
-    };
-    assert_eq!((kept.line, kept.bytes, kept.timer_ns), (line, 4096, 5));
-    assert_eq!(kept.guest_ns, times);
-    assert_eq!(kept.native_ns.len(), 3, "as many");
-}
-
-#[test]
-fn samples_are_compared_at_once_and_kept_with_what_the_host_took() {
-    let context = RunContext {
-        counterpart: Some(Arc::new(TwiceAsFast)),
-        ..RunContext::default()
-    };
-    let guest = guest_with(aperture(), context);
-    let native = |line, operations| {
-        let (recorded, reply) = hand(&guest, &comparison(line, operations));
-        (recorded, reply.native_ns)
-    };
-    assert_eq!(native(Line::Submit as u32, 10), (Recorded::Done, 500));
-    assert_eq!(native(Line::EchoDevice as u32, 10), (Recorded::Done, 0));
-    for (line, operations) in [(0, 1), (999, 1), (Line::Submit as u32, 0)] {
-        assert!(matches!(native(line, operations).0, Recorded::Refused(_)));
-    }
-    let samples = guest.report().samples;
-    assert_eq!(samples.len(), 2);
-    assert_eq!(
-        (samples[0].native_ns, samples[0].guest_ns),
-        (Some(500), 1000)
-    );
-    assert_eq!(samples[1].native_ns, None);
 }
 
 /// Where two pages are in the aperture, which gives the highest room first.
@@ -598,4 +290,22 @@ fn records_in_the_aperture_are_acted_upon_where_the_guest_may_write() {
     mapping.read(4096 + 8, &mut [0; 8]).unwrap();
     let word = mapping.load_u64(4096 + 8, std::sync::atomic::Ordering::Relaxed);
     assert_eq!(word, Ok(0), "nothing was written to what is read-only");
+}
+
+proptest! {
+    #[test]
+    fn any_record_is_taken_or_refused(
+        kind in 0u32..10,
+        bytes in prop::sample::select(vec![8u32, 32, 40, 64, 80, 104, 408, 0, u32::MAX]),
+        body in prop::collection::vec(any::<u8>(), 400),
+        address in prop::sample::select(vec![AT as u32, 0, 8, (8 << 20) - 8, u32::MAX]),
+    ) {
+        // A random fetch would wait, and a random baseline run.
+        prop_assume!(kind != RecordKind::Fetch as u32 && kind != RecordKind::Baseline as u32);
+        let guest = guest();
+        let head = RecordHeader { kind, bytes };
+        guest.ram.write(AT, head.as_bytes()).unwrap();
+        guest.ram.write(AT + 8, &body).unwrap();
+        let _ = guest.record(address);
+    }
 }

@@ -17,17 +17,16 @@ extern "C" fn cuDevicePrimaryCtxRetain(context: Out<usize>, device: i32) -> u32 
         }
         // Held throughout, so that nobody else makes or ends the context meanwhile.
         let mut contexts = driver.contexts.lock();
-        let primary = match contexts.primary {
-            Some(primary) => primary,
+        let handle = match &contexts.primary {
+            Some(primary) => primary.handle,
             None => {
                 let flags = contexts.primary_flags;
                 let made = contexts.make(true, flags);
-                contexts.primary = Some(made);
-                made
+                contexts.primary.insert(made).handle
             }
         };
         contexts.retained += 1;
-        context.set(primary.handle)
+        context.set(handle)
     })
 }
 
@@ -45,7 +44,7 @@ extern "C" fn cuDevicePrimaryCtxRelease_v2(device: i32) -> u32 {
         let ended = if last { contexts.primary.take() } else { None };
         drop(contexts);
         if let Some(primary) = ended {
-            driver.tear_down(primary);
+            driver.tear_down(&primary);
         }
         Ok(())
     })
@@ -61,7 +60,7 @@ extern "C" fn cuDevicePrimaryCtxReset_v2(device: i32) -> u32 {
         let ended = contexts.primary.take();
         drop(contexts);
         if let Some(primary) = ended {
-            driver.tear_down(primary);
+            driver.tear_down(&primary);
         }
         Ok(())
     })

@@ -1,6 +1,6 @@
 //! Device memory: pieces of the shim's pool.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::thread::JoinHandle;
 
@@ -37,6 +37,8 @@ pub(super) struct DeviceMemory {
     /// Freed pieces that work may still use which the next owner's work does not wait for: each with
     /// the last submissions that may use it.
     retired: VecDeque<(Marks, Piece)>,
+    /// The exports of pieces, by address. Each is of the whole chunk in which its piece lies.
+    exports: BTreeMap<u64, ExportedPiece>,
 }
 
 impl DeviceMemory {
@@ -59,6 +61,7 @@ impl DeviceMemory {
             pool: pool.keeping(attributes.memory_bytes / 4),
             used_bytes: 0,
             retired: VecDeque::new(),
+            exports: BTreeMap::new(),
         })
     }
 
@@ -97,9 +100,15 @@ impl DeviceMemory {
         grown.map_err(|error| refused(driver, &error))
     }
 
-    /// Frees a piece. Work that was submitted may still use it. With one ring, work of the next owner
-    /// comes behind that; but the pool may give a piece that is a chunk by itself to the device.
+    /// Frees a piece. Work that was submitted may still use it: with one ring, work of the next owner
+    /// comes behind that, but the pool may give a piece that is a chunk by itself to the device. Other
+    /// processes lose the memory at once: the program may get it again.
     pub(super) fn free(&mut self, driver: &Driver, piece: Piece) {
+        if let Some(exported) = self.exports.remove(&piece.address())
+            && let Err(error) = driver.device.revoke(&exported.token)
+        {
+            log::warn!("other processes keep memory that was freed: {error}");
+        }
         self.used_bytes = self.used_bytes.saturating_sub(piece.bytes());
         if piece.bytes() <= self.pool.chunk_bytes() && !driver.rings.are_several() {
             return give(&mut self.pool, piece);
@@ -132,13 +141,18 @@ impl DeviceMemory {
         })
     }
 
-    /// Exports the chunk of a piece to other processes.
-    pub(super) fn export(&self, piece: &Piece) -> Answer<ExportedPiece> {
+    /// Exports the chunk of a piece to other processes, until the piece is freed.
+    pub(super) fn export(&mut self, piece: &Piece) -> Answer<ExportedPiece> {
+        if let Some(exported) = self.exports.get(&piece.address()) {
+            return Ok(*exported);
+        }
         let exported = self.pool.export(piece, Access::ReadWrite);
-        exported.map_err(|error| {
+        let exported = exported.map_err(|error| {
             log::warn!("cannot export device memory: {error}");
             Code::OUT_OF_MEMORY
-        })
+        })?;
+        self.exports.insert(piece.address(), exported);
+        Ok(exported)
     }
 
     /// Returns how many bytes the pool has of the device, and how many of them pieces use.

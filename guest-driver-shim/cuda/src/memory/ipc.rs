@@ -1,5 +1,5 @@
 //! Device memory for other processes (`cuIpc…MemHandle`). A handle holds the token of an export, so
-//! it is good for processes that use the same server or VM.
+//! it is good for processes that use the same server or VM, and until the memory is freed.
 
 use super::regions::{Backing, Region};
 use crate::boundary::Out;

@@ -85,7 +85,9 @@ fn unknown(attribute: u32) -> Answer<Value> {
 extern "C" fn cuPointerGetAttribute(data: usize, attribute: u32, address: u64) -> u32 {
     call(|driver| {
         // Neither a context nor work without faults is wanted, only that there has been a context.
-        if matches!(context::current(driver), Err(Code::INVALID_CONTEXT)) {
+        let is_without =
+            context::with_current(driver, |found| matches!(found, Err(Code::INVALID_CONTEXT)));
+        if is_without {
             return Err(Code::INVALID_VALUE);
         }
         let regions = driver.memory.regions.lock();

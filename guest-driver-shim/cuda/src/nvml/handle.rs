@@ -1,7 +1,7 @@
 //! Handles of devices (`nvmlDevice_t`), and the calls that find one.
 
 use crate::boundary::{Out, Text};
-use crate::device::{Facts, pci_address};
+use crate::device::{Facts, pci_address, uuid_text};
 
 use super::code::{Answer, Code};
 use super::library::{call, has_device, initialized};
@@ -34,20 +34,6 @@ pub(super) fn device_call(device: Handle, answer: impl FnOnce(&'static Facts) ->
         device.check()?;
         answer(facts)
     })
-}
-
-/// Returns the UUID of the device as text.
-pub(super) fn uuid_text(uuid: [u8; 16]) -> String {
-    let digits = |bytes: &[u8]| -> String { bytes.iter().map(|b| format!("{b:02x}")).collect() };
-    let parts = [
-        &uuid[..4],
-        &uuid[4..6],
-        &uuid[6..8],
-        &uuid[8..10],
-        &uuid[10..],
-    ]
-    .map(digits);
-    format!("GPU-{}", parts.join("-"))
 }
 
 #[unsafe(no_mangle)]
@@ -116,13 +102,6 @@ extern "C" fn nvmlDeviceGetIndex(device: Handle, index: Out<u32>) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_uuid_is_written_as_monitors_expect_it() {
-        let uuid = std::array::from_fn(|i| i as u8 * 0x11);
-        let text = "GPU-00112233-4455-6677-8899-aabbccddeeff";
-        assert_eq!(uuid_text(uuid), text);
-    }
 
     #[test]
     fn only_the_devices_handle_is_one() {

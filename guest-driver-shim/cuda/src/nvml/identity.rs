@@ -2,10 +2,10 @@
 //! Queries").
 
 use crate::boundary::Out;
-use crate::device::Facts;
+use crate::device::{Facts, uuid_text};
 
 use super::code::{Answer, Code};
-use super::handle::{Handle, device_call, uuid_text};
+use super::handle::{Handle, device_call};
 use super::library::put_text;
 
 /// CUDA device attributes: clock rates in kHz, and the width of the memory's bus in bits.

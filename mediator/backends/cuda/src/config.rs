@@ -24,7 +24,7 @@ pub struct Sms {
     /// Multiprocessors in each group, at least 1. The back end rounds this number up to one that
     /// the GPU can split off.
     pub count: u32,
-    /// Number of the group to use, from 0. VMs with different groups share no multiprocessor.
+    /// Number of the group to use, from 0. Sessions with different groups share no multiprocessor.
     pub group: u32,
 }
 
@@ -122,26 +122,27 @@ pub enum OpenError {
         /// Number of multiprocessors that the configuration asks for.
         wanted: u32,
     },
-    /// The GPU cannot be split into enough groups of multiprocessors for all VMs of the run.
+    /// The GPU cannot be split into enough groups of multiprocessors for all sessions.
     #[error(
-        "{gpu} has {total} multiprocessors: with {each} for each VM (sms={wanted} is rounded up to \
-         {each}), that is enough for {groups} of {vms} VMs; run fewer VMs, or choose fewer \
-         multiprocessors with --gpu …,sms=",
-        vms = .group + 1
+        "{gpu} has {total} multiprocessors: with {each} for each VM or process (sms={wanted} is \
+         rounded up to {each}), that is enough for {groups} at a time, not for {sessions}; run \
+         fewer, or choose fewer multiprocessors with --gpu …,sms=",
+        sessions = .group + 1
     )]
     Group {
         /// Name of the GPU.
         gpu: String,
         /// Number of multiprocessors that the GPU has.
         total: u32,
-        /// Number of multiprocessors for each VM that the configuration asks for.
+        /// Number of multiprocessors for each session that the configuration asks for.
         wanted: u32,
         /// Number of multiprocessors in each group: `wanted`, rounded up to what the GPU can split
         /// off.
         each: u32,
         /// Number of groups that the GPU can be split into.
         groups: u32,
-        /// Number of the group that the configuration asks for, from 0: one group for each VM.
+        /// Number of the group that the configuration asks for, from 0. Each session that is open has
+        /// one group.
         group: u32,
     },
     /// A call of the driver failed for another reason.

@@ -94,7 +94,10 @@ impl Backend for Cuda {
         bytes: u64,
     ) -> Result<Arc<dyn Memory>, BackendError> {
         check_support(&self.gpu.support)?;
-        let view = self.gpu.rams.view(&self.gpu.home, &ram, offset, bytes)?;
+        let view = self
+            .gpu
+            .rams
+            .view(self.gpu.registrar(), &ram, offset, bytes)?;
         let (range, view) = ((offset, bytes), Some(view));
         Ok(Arc::new(HostMemory::new(&self.gpu, ram, range, view)))
     }

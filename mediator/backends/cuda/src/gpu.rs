@@ -16,8 +16,10 @@ use crate::error::refused;
 use crate::gate::Gate;
 use crate::guest_ram::GuestRams;
 use crate::host_memory::HostChunk;
+use crate::host_registration::Registrar;
 use crate::output::Output;
 use crate::pool::Pool;
+use crate::repeats::Repeats;
 use crate::support::Support;
 
 /// State of the GPU that all address spaces share. Fields are dropped in this order: what uses
@@ -29,6 +31,8 @@ pub(crate) struct Gpu {
     pub(crate) host_chunks: Pool<HostChunk>,
     /// The guests' RAM that is registered with the GPU.
     pub(crate) rams: GuestRams,
+    /// Host memory that is registered once more.
+    pub(crate) repeats: Repeats,
     /// The stream that fills freed memory with zeros.
     pub(crate) scrubber: Stream,
     /// The gate that queues pass before they submit work, so that scrubbing has its turn.
@@ -71,6 +75,15 @@ impl Gpu {
             },
             green: self.green.clone(),
         })
+    }
+
+    /// Returns what registers memory once more.
+    pub(crate) fn registrar(&self) -> Registrar<'_> {
+        Registrar {
+            context: &self.home,
+            support: &self.support,
+            repeats: &self.repeats,
+        }
     }
 
     /// Makes `bytes` bytes of device memory, exported as the descriptor `file`, visible to CPUs.

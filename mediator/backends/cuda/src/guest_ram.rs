@@ -9,7 +9,7 @@ use causeway_protocol::Access;
 use parking_lot::Mutex;
 
 use crate::driver::Context;
-use crate::host_registration::{HostView, register};
+use crate::host_registration::{HostView, Registrar, register, register_again};
 
 /// Remembers which guest RAM is registered with the GPU.
 #[derive(Default)]
@@ -29,17 +29,18 @@ impl GuestRams {
     /// of the whole object, or a registration of its own if the driver refuses the whole.
     ///
     /// # Errors
-    /// `NoMemory` if the driver cannot lock the pages of this range either.
+    /// `NoMemory` if the driver cannot lock the pages of this range either, or the guest has too many
+    /// such registrations.
     pub(crate) fn view(
         &self,
-        context: &Arc<Context>,
+        registrar: Registrar<'_>,
         ram: &Arc<SharedMemory>,
         offset: u64,
         bytes: u64,
     ) -> Result<HostView, BackendError> {
-        match self.whole(context, ram) {
+        match self.whole(registrar.context, ram) {
             Some(whole) => Ok(whole.offset_by(offset)),
-            None => register(context, ram, (offset, bytes), Access::ReadWrite),
+            None => register_again(registrar, ram, (offset, bytes), Access::ReadWrite),
         }
     }
 

@@ -10,9 +10,10 @@ use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
 use parking_lot::Mutex;
 
-use crate::driver::Context;
 use crate::gpu::Gpu;
-use crate::host_registration::{HostView, check_support, register, register_at, register_mapping};
+use crate::host_registration::{
+    HostView, check_support, register_again, register_at, register_mapping,
+};
 
 /// Largest allocation that is kept for reuse, in bytes. For a larger one, fresh pages from the
 /// kernel take less time than scrubbing.
@@ -103,24 +104,29 @@ impl HostMemory {
 
     /// Returns the registration of the whole memory for reading and writing, which the first call
     /// makes.
-    pub(crate) fn main(&self, context: &Arc<Context>) -> Result<HostView, BackendError> {
+    pub(crate) fn main(&self, gpu: &Gpu) -> Result<HostView, BackendError> {
         let mut main = self.main.lock();
         if let Some(view) = &*main {
             return Ok(view.clone());
         }
-        let view = self.register(context, 0, self.bytes, Access::ReadWrite)?;
+        let view = self.register(gpu, 0, self.bytes, Access::ReadWrite)?;
         Ok(main.insert(view).clone())
     }
 
     /// Registers `bytes` bytes from `offset` of this memory once more, with the rights `access`.
     pub(crate) fn register(
         &self,
-        context: &Arc<Context>,
+        gpu: &Gpu,
         offset: u64,
         bytes: u64,
         access: Access,
     ) -> Result<HostView, BackendError> {
-        register(context, &self.shared, (self.offset + offset, bytes), access)
+        register_again(
+            gpu.registrar(),
+            &self.shared,
+            (self.offset + offset, bytes),
+            access,
+        )
     }
 
     /// Does what [`Self::register`] does, at `address` for CPU and GPU.
@@ -134,8 +140,8 @@ impl HostMemory {
         (offset, bytes): (u64, u64),
         access: Access,
     ) -> Result<HostView, BackendError> {
-        let (context, range) = ((&gpu.home, &gpu.support), (self.offset + offset, bytes));
-        register_at(context, address, &self.shared, range, access)
+        let range = (self.offset + offset, bytes);
+        register_at(gpu.registrar(), address, &self.shared, range, access)
     }
 
     /// Returns whether the memory was allocated, imported or registered with `gpu`.

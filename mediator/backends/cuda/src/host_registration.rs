@@ -9,6 +9,7 @@ use causeway_protocol::message::{HOST_ADDRESSES, Status};
 
 use crate::driver::{Context, Registration};
 use crate::error::lacks;
+use crate::repeats::{Repeat, Repeats};
 use crate::support::{Attribute, Support};
 
 /// Host memory that is registered with the GPU, as part of a registration that others may share.
@@ -17,6 +18,16 @@ pub(crate) struct HostView {
     pub(crate) registration: Arc<Registration>,
     /// Offset in the registration at which the memory begins, in bytes.
     pub(crate) offset: u64,
+    /// Counts the registration, if the memory has another one. Dropped after the registration.
+    _repeat: Option<Arc<Repeat>>,
+}
+
+/// What registers memory of a GPU's guests once more.
+#[derive(Clone, Copy)]
+pub(crate) struct Registrar<'a> {
+    pub(crate) context: &'a Arc<Context>,
+    pub(crate) support: &'a Support,
+    pub(crate) repeats: &'a Repeats,
 }
 
 impl HostView {
@@ -25,6 +36,15 @@ impl HostView {
         Self {
             registration: Arc::new(registration),
             offset: 0,
+            _repeat: None,
+        }
+    }
+
+    /// Returns this memory, whose registration `repeat` counts.
+    fn counted(self, repeat: Repeat) -> Self {
+        Self {
+            _repeat: Some(Arc::new(repeat)),
+            ..self
         }
     }
 
@@ -43,7 +63,7 @@ impl HostView {
 }
 
 /// Maps a range (offset and bytes) of the object `shared` in this process, and registers it with
-/// the GPU.
+/// the GPU for the first time.
 ///
 /// # Errors
 /// `NoMemory` if the Linux kernel cannot map the range, or the driver cannot lock its pages.
@@ -60,13 +80,27 @@ pub(crate) fn register(
     register_mapping(context, mapping, access, what)
 }
 
-/// Does what [`register`] does, at `address` for CPU and GPU.
+/// Does what [`register`] does for a range that may be part of a registration already.
+///
+/// # Errors
+/// As for [`register`]; `NoMemory` also if the guest has too many such registrations.
+pub(crate) fn register_again(
+    registrar: Registrar<'_>,
+    shared: &SharedMemory,
+    range: (u64, u64),
+    access: Access,
+) -> Result<HostView, BackendError> {
+    let repeat = registrar.repeats.count(range.1)?;
+    Ok(register(registrar.context, shared, range, access)?.counted(repeat))
+}
+
+/// Does what [`register_again`] does, at `address` for CPU and GPU.
 ///
 /// # Errors
 /// `AddressInUse` if the address is outside of [`HOST_ADDRESSES`], is taken in this process, or
-/// would not be the GPU's; otherwise as for [`register`].
+/// would not be the GPU's; otherwise as for [`register_again`].
 pub(crate) fn register_at(
-    (context, support): (&Arc<Context>, &Support),
+    registrar: Registrar<'_>,
     address: u64,
     shared: &SharedMemory,
     (offset, bytes): (u64, u64),
@@ -76,14 +110,15 @@ pub(crate) fn register_at(
     let in_use = || BackendError::new(Status::AddressInUse, what());
     let end = address.checked_add(bytes);
     let is_inside = address >= HOST_ADDRESSES.start && end.is_some_and(|e| e <= HOST_ADDRESSES.end);
-    if !is_inside || !has_same_addresses(support) {
+    if !is_inside || !has_same_addresses(registrar.support) {
         return Err(in_use());
     }
+    let repeat = registrar.repeats.count(bytes)?;
     let mapping = shared.map_at(address, offset, bytes, access);
     let mapping = mapping.map_err(|e| in_use().because(e))?;
-    let view = register_mapping(context, mapping, access, what)?;
+    let view = register_mapping(registrar.context, mapping, access, what)?;
     match view.address() == address {
-        true => Ok(view),
+        true => Ok(view.counted(repeat)),
         false => Err(in_use()),
     }
 }

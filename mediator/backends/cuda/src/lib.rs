@@ -32,6 +32,7 @@ mod output;
 mod pool;
 mod queue;
 mod recording;
+mod repeats;
 mod space;
 mod support;
 mod survey;

@@ -39,8 +39,10 @@ mod attribute {
 
 /// How compilers call the function that prints, in the code of modules.
 const PRINTF: &[u8] = b"vprintf";
-const CANNOT_PRINT: &str = "a kernel of the module prints (vprintf), which the CUDA back end can \
-                            do in a worker process only: leave out isolation=none";
+const CANNOT_PRINT: &str = "a kernel of the module prints (vprintf), and the host's process that \
+                            runs it cannot take the text: it must be a worker process, as with \
+                            --gpu cuda,isolation=process, and have a file descriptor left for a \
+                            pipe (its log says so otherwise)";
 
 /// A loaded module. Queues hold the kernels whose launches are under way, and kernels hold this.
 struct Body {

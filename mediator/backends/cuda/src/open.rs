@@ -16,6 +16,7 @@ use crate::guest_ram::GuestRams;
 use crate::host_registration::has_same_addresses;
 use crate::output::Output;
 use crate::pool::Pool;
+use crate::repeats::Repeats;
 use crate::support::{Attribute, Support};
 
 /// GPU addresses to reserve for mappings of guests, in bytes; fewer if the driver has fewer.
@@ -79,6 +80,7 @@ pub(crate) fn open(config: &Config) -> Result<(Arc<Gpu>, Attributes), OpenError>
         chunks: Pool::new((memory_bytes / POOL_SHARE).max(POOL_BYTES_MIN.min(memory_bytes))),
         host_chunks: Pool::new(HOST_POOL_BYTES),
         rams: GuestRams::default(),
+        repeats: Repeats::new(memory_bytes),
         scrubber: maker
             .stream()
             .map_err(candidate.failed("creating a stream"))?,

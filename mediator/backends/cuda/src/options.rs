@@ -21,15 +21,15 @@ pub struct Options {
 }
 
 impl Options {
-    /// Returns the configuration with these options for VM number `vm`, counted from 0. If `sms` is
-    /// set, the VM gets the multiprocessors of group number `vm`. It may allocate `memory_bytes`
+    /// Returns the configuration with these options for a session. If `sms` is set, the session gets
+    /// the multiprocessors of group number `group`, counted from 0. It may allocate `memory_bytes`
     /// bytes of GPU memory. `visible` is the function that makes GPU memory visible to CPUs;
     /// without it, such memory is refused.
-    pub fn config(&self, memory_bytes: u64, vm: u32, visible: Option<Visible>) -> Config {
+    pub fn config(&self, memory_bytes: u64, group: u32, visible: Option<Visible>) -> Config {
         Config {
             device: self.device,
             memory_bytes: Some(memory_bytes),
-            sms: self.sms.map(|count| Sms { count, group: vm }),
+            sms: self.sms.map(|count| Sms { count, group }),
             visible,
             single_launches: self.single_launches,
             context_per_space: self.context_per_space,

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, PipeReader, Read};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -18,6 +19,8 @@ pub(crate) const KEPT_BYTES: usize = 1 << 20;
 pub(crate) struct Output {
     /// The end of the pipe that is read, without waiting, and what was read.
     text: Mutex<(PipeReader, Text)>,
+    /// The flags of the address spaces that exist; each is set when its space ends.
+    spaces: Mutex<Vec<Arc<AtomicBool>>>,
 }
 
 impl Output {
@@ -29,6 +32,7 @@ impl Output {
         rustix::stdio::dup2_stdout(&writer)?;
         let output = Arc::new(Self {
             text: Mutex::new((reader, Text::default())),
+            spaces: Mutex::default(),
         });
         let kept = Arc::clone(&output);
         std::thread::Builder::new()
@@ -48,6 +52,32 @@ impl Output {
                 return;
             }
         }
+    }
+
+    /// Notes that an address space begins, whose end sets `stop`. If no other is in use, the text
+    /// belongs to a session before a reset, and is dropped.
+    pub(crate) fn begin_space(&self, stop: &Arc<AtomicBool>) {
+        let mut spaces = self.spaces.lock();
+        if spaces.iter().all(|stop| stop.load(Ordering::SeqCst)) {
+            self.forget();
+        }
+        spaces.push(Arc::clone(stop));
+    }
+
+    /// Notes that the work of the address space with the flag `stop` is done. Text of the last one
+    /// is dropped.
+    pub(crate) fn end_space(&self, stop: &Arc<AtomicBool>) {
+        let mut spaces = self.spaces.lock();
+        spaces.retain(|known| !Arc::ptr_eq(known, stop));
+        if spaces.is_empty() {
+            self.forget();
+        }
+    }
+
+    fn forget(&self) {
+        let (reader, text) = &mut *self.text.lock();
+        text.read(reader);
+        text.0 = VecDeque::new();
     }
 
     /// Takes the oldest `bytes` bytes of what was written so far, or all if there are fewer.

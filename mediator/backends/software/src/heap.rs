@@ -11,6 +11,15 @@ pub(crate) const HEAP_BYTES: u64 = 8 << 20;
 /// What addresses and sizes of pieces are multiples of. It bounds how many pieces there can be.
 const ALIGN_BYTES: u64 = 64;
 
+/// Bytes of memory for the records of all pieces, at most. A tree holds at least 5 of them in a
+/// node, which has 11 pairs of words; nodes above have 12 pointers more, and are a fifth as many.
+pub(crate) const RECORDS_BYTES: u64 = {
+    let nodes = HEAP_BYTES / ALIGN_BYTES / 5;
+    let node_bytes = 11 * 16 + 32;
+    let bytes = nodes * node_bytes + nodes / 4 * (node_bytes + 12 * 8);
+    bytes.next_multiple_of(1 << 20)
+};
+
 /// The pieces of a heap. What they hold is mapped elsewhere.
 #[derive(Debug)]
 pub(crate) struct Heap {

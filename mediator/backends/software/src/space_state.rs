@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::address;
 use crate::device::Device;
-use crate::heap::HEAP_BYTES;
+use crate::heap::{HEAP_BYTES, RECORDS_BYTES};
 use crate::output::OUTPUT_BYTES;
 use crate::system::System;
 
@@ -84,7 +84,11 @@ impl SystemUse {
     /// than it is charged for, and rare: linked modules count as one. Otherwise the charge would
     /// have to pass from a module that is unloaded to another one.
     pub(crate) fn bytes(&self) -> u64 {
-        let heap = if self.allocates { HEAP_BYTES } else { 0 };
+        let heap = if self.allocates {
+            HEAP_BYTES + RECORDS_BYTES
+        } else {
+            0
+        };
         let output = if self.prints { OUTPUT_BYTES } else { 0 };
         heap + output
     }
@@ -140,7 +144,7 @@ impl SpaceState {
     }
 
     fn map_heap(&self) -> Result<(), String> {
-        let charge = self.device.pool.charge(HEAP_BYTES);
+        let charge = self.device.pool.charge(HEAP_BYTES + RECORDS_BYTES);
         let charge = charge.ok_or("the device has less memory left")?;
         let memory =
             HostMemory::allocate(HEAP_BYTES, PageSize::Large).map_err(|e| e.to_string())?;

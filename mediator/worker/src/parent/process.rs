@@ -46,7 +46,8 @@ pub struct Program {
     /// Path of the executable.
     pub path: PathBuf,
     /// Arguments of the program. Two more are appended: the process ID (PID) of the VMM, and the
-    /// number of the session, counted from 1.
+    /// number of the GPU's partition that the session holds, counted from 0. Sessions that are open
+    /// at the same time hold different partitions.
     pub arguments: Vec<OsString>,
     /// Environment variables of the program, in addition to those that a worker inherits from the
     /// VMM.
@@ -55,7 +56,7 @@ pub struct Program {
 
 impl Program {
     /// Returns the command that starts the program, with the worker's socket as its standard input.
-    fn command(&self, session: u64, socket: OwnedFd) -> Command {
+    fn command(&self, partition: u32, socket: OwnedFd) -> Command {
         let mut command = Command::new(&self.path);
         let kept = std::env::vars_os().filter(|(name, _)| {
             let name = name.to_string_lossy();
@@ -64,7 +65,7 @@ impl Program {
         command
             .args(&self.arguments)
             .arg(std::process::id().to_string())
-            .arg(session.to_string())
+            .arg(partition.to_string())
             .env_clear()
             .envs(kept.collect::<Vec<_>>())
             // No guest may find on disk what another has compiled.
@@ -132,15 +133,15 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts `program` as the worker process of session number `session`, with `socket` as its
-    /// standard input.
+    /// Starts `program` as the worker process of a session, with `socket` as its standard input. The
+    /// numbers are those of the session and of its partition.
     pub fn start(
         spawner: &Arc<Spawner>,
         program: &Program,
-        session: u64,
+        (session, partition): (u64, u32),
         socket: OwnedFd,
     ) -> io::Result<Self> {
-        let mut child = spawner.spawn(program.command(session, socket))?;
+        let mut child = spawner.spawn(program.command(partition, socket))?;
         let descriptor = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
         let descriptor = descriptor.inspect_err(|_| {
             // A process without a descriptor cannot be monitored: end it.
@@ -283,7 +284,7 @@ mod tests {
             environment: Vec::new(),
         };
         let input = std::fs::File::open("/dev/null").unwrap();
-        Process::start(&Spawner::new().unwrap(), &program, 1, input.into()).unwrap()
+        Process::start(&Spawner::new().unwrap(), &program, (1, 0), input.into()).unwrap()
     }
 
     #[test]

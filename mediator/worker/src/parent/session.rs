@@ -15,8 +15,9 @@ use causeway_protocol::message::Status;
 use causeway_protocol::registers::status;
 use parking_lot::{Mutex, MutexGuard};
 
+use super::partitions::Partition;
 use super::shared::{Order, Shared};
-use super::spare::Fresh;
+use super::spare::Spare;
 use super::stand_in::Absent;
 use super::worker::Worker;
 use crate::report::ReceivedReport;
@@ -55,6 +56,8 @@ struct Present {
     /// Answers the guest after the worker has ended, until the guest resets.
     stand_in: Option<Arc<Session>>,
     closed: bool,
+    /// What the session's workers use of the GPU; `None` once it is closed.
+    partition: Option<Partition>,
     /// Of a poisoned worker: the clients that have not reset since.
     waiting_clients: Option<u64>,
     /// Of earlier workers.
@@ -100,15 +103,17 @@ impl WorkerSession {
     /// Opens a session in the worker `spare`, or in a new one if there is none or it fails.
     pub(super) fn open(
         shared: Arc<Shared>,
-        order: Order,
-        spare: Option<Fresh>,
+        mut order: Order,
+        spare: Option<Spare>,
     ) -> Result<Self, OpenError> {
-        let began = spare.and_then(|spare| {
-            let began = Worker::begin(&shared, &order, spare);
-            let warn = |error| log::warn!("a spare worker failed, so a new worker starts: {error}");
-            began.map_err(warn).ok()
-        });
-        let worker = began.map_or_else(|| Worker::start(&shared, &order), Ok)?;
+        let (worker, partition) = match spare.and_then(|spare| begin(&shared, &mut order, spare)) {
+            Some(begun) => begun,
+            None => {
+                let partition = shared.partitions.hold();
+                order.partition = partition.number();
+                (Worker::start(&shared, &order)?, partition)
+            }
+        };
         let attributes = worker.attributes.clone();
         let account = Account {
             total: SessionReport::of(order.session, &order.name),
@@ -121,6 +126,7 @@ impl WorkerSession {
                 worker: Some(worker),
                 stand_in: None,
                 closed: false,
+                partition: Some(partition),
                 waiting_clients: None,
                 account,
             }),
@@ -242,6 +248,16 @@ impl WorkerSession {
     }
 }
 
+/// Opens the session of `order` in the worker `spare`, with the partition that this holds. Returns
+/// `None` if the worker fails.
+fn begin(shared: &Shared, order: &mut Order, spare: Spare) -> Option<(Arc<Worker>, Partition)> {
+    let Spare { fresh, partition } = spare;
+    order.partition = partition.number();
+    let warn = |error| log::warn!("a spare worker failed, so a new worker starts: {error}");
+    let worker = Worker::begin(shared, order, fresh).map_err(warn).ok()?;
+    Some((worker, partition))
+}
+
 impl GuestSession for WorkerSession {
     fn execute(&self, client: Client, batch: &mut [u8]) -> Status {
         if let Some(worker) = self.worker()
@@ -327,6 +343,7 @@ impl GuestSession for WorkerSession {
             worker.close();
         }
         let mut present = self.present();
+        present.partition = None;
         let fault = Fault::new(Status::DeviceLost, "the session is closed");
         present.stand_in = Some(self.lost(fault));
     }

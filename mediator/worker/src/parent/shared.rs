@@ -9,6 +9,7 @@ use causeway_mediator::{OpenError, Quota};
 use causeway_memory::{DeviceMemory, MemoryError};
 
 use super::broker::Broker;
+use super::partitions::Partitions;
 use super::process::{Program, Spawner};
 use crate::DeviceUuid;
 
@@ -24,12 +25,15 @@ pub(super) struct Shared {
     pub program: Program,
     pub spawner: Arc<Spawner>,
     pub broker: Arc<Broker>,
+    pub partitions: Arc<Partitions>,
     pub import_device: Option<Arc<ImportDevice>>,
 }
 
 /// The session that a worker is started for.
 pub(super) struct Order {
     pub session: u64,
+    /// Number of the GPU's partition that the session holds, from 0.
+    pub partition: u32,
     pub name: String,
     pub host: Arc<dyn Host>,
     pub quota: Quota,

@@ -8,6 +8,7 @@ use std::io;
 use causeway_mediator::OpenError;
 
 use super::channel::LOOK_PERIOD;
+use super::partitions::Partition;
 use super::process::Process;
 use super::shared::Shared;
 use super::start::{await_prepared, not_started, send_prepare};
@@ -16,8 +17,16 @@ use crate::socket::Socket;
 /// What error texts call a worker that has no session yet.
 const NAME: &str = "the next session";
 
+/// A worker process that waits for its session, and the partition that it holds for it.
+pub(super) struct Spare {
+    pub fresh: Fresh,
+    // Dropped when the process has ended.
+    pub partition: Partition,
+}
+
 /// A worker process that has no session yet, and its control socket. A drop kills it.
 pub(super) struct Fresh {
+    /// Number of the session that it is for.
     pub session: u64,
     pub control: Socket,
     pub process: Process,
@@ -26,12 +35,13 @@ pub(super) struct Fresh {
 }
 
 impl Fresh {
-    /// Starts a process for session number `session`.
-    pub fn start(shared: &Shared, session: u64) -> io::Result<Self> {
+    /// Starts a process for session number `session`, which holds partition number `partition`.
+    pub fn start(shared: &Shared, session: u64, partition: u32) -> io::Result<Self> {
         let (control, control_end) = Socket::pair()?;
         control.set_patience(LOOK_PERIOD)?;
         let socket = control_end.into_descriptor();
-        let process = Process::start(&shared.spawner, &shared.program, session, socket)?;
+        let numbers = (session, partition);
+        let process = Process::start(&shared.spawner, &shared.program, numbers, socket)?;
         Ok(Self {
             session,
             control,
@@ -40,9 +50,9 @@ impl Fresh {
         })
     }
 
-    /// Starts a process for session number `session`, which creates its back end at once.
-    pub fn start_ahead(shared: &Shared, session: u64) -> io::Result<Self> {
-        let mut fresh = Self::start(shared, session)?;
+    /// Does what [`Self::start`] does; the process creates its back end at once.
+    pub fn start_ahead(shared: &Shared, session: u64, partition: u32) -> io::Result<Self> {
+        let mut fresh = Self::start(shared, session, partition)?;
         // A process that has ended already is noticed when its session comes.
         fresh.is_ahead = send_prepare(&fresh.control).is_ok();
         Ok(fresh)

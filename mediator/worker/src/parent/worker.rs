@@ -68,7 +68,8 @@ impl Worker {
     /// Starts a worker process, sends it `order` (the session to open), and waits until it has
     /// opened the session.
     pub fn start(shared: &Shared, order: &Order) -> Result<Arc<Self>, OpenError> {
-        let fresh = Fresh::start(shared, order.session).map_err(|e| order.failed(e))?;
+        let fresh = Fresh::start(shared, order.session, order.partition);
+        let fresh = fresh.map_err(|e| order.failed(e))?;
         Self::begin(shared, order, fresh)
     }
 

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use super::process::{Program, Spawner};
 use super::session::WorkerSession;
 use super::shared::{ImportDevice, Order, Shared};
-use super::spare::Fresh;
+use super::spare::{Fresh, Spare};
 use crate::bus_error;
 
 /// Opens sessions for a VMM, each in a worker process of its own. Sessions of one `Workers` can
@@ -22,7 +22,7 @@ pub struct Workers {
     shared: Arc<Shared>,
     sessions: AtomicU64,
     /// Workers without a session, the oldest first.
-    spares: Mutex<VecDeque<Fresh>>,
+    spares: Mutex<VecDeque<Spare>>,
 }
 
 causeway_memory::debug_fields!(Workers {});
@@ -40,6 +40,7 @@ impl Workers {
                 program,
                 spawner: Spawner::new()?,
                 broker: Arc::default(),
+                partitions: Arc::default(),
                 import_device,
             }),
             sessions: AtomicU64::new(0),
@@ -54,9 +55,12 @@ impl Workers {
     /// The kernel's error, if a process cannot be started.
     pub fn prepare(&self, count: usize) -> io::Result<()> {
         let mut spares = self.spares.lock();
-        spares.retain(|spare| !spare.process.wait(Duration::ZERO));
+        spares.retain(|spare| !spare.fresh.process.wait(Duration::ZERO));
         while spares.len() < count {
-            spares.push_back(Fresh::start_ahead(&self.shared, self.next_number())?);
+            let partition = self.shared.partitions.hold();
+            let (session, number) = (self.next_number(), partition.number());
+            let fresh = Fresh::start_ahead(&self.shared, session, number)?;
+            spares.push_back(Spare { fresh, partition });
         }
         Ok(())
     }
@@ -72,7 +76,7 @@ impl Workers {
         let Some(mut first) = spares.pop_front() else {
             return Ok(());
         };
-        first.await_back_end()?;
+        first.fresh.await_back_end()?;
         spares.push_front(first);
         Ok(())
     }
@@ -80,7 +84,10 @@ impl Workers {
     /// Returns the process IDs (PIDs) of the workers without a session.
     pub fn spare_ids(&self) -> Vec<u32> {
         let spares = self.spares.lock();
-        spares.iter().map(|spare| spare.process.id()).collect()
+        spares
+            .iter()
+            .map(|spare| spare.fresh.process.id())
+            .collect()
     }
 
     fn next_number(&self) -> u64 {
@@ -100,9 +107,10 @@ impl Workers {
         name: &str,
     ) -> Result<Arc<WorkerSession>, OpenError> {
         let spare = self.spares.lock().pop_front();
-        let number = spare.as_ref().map(|spare| spare.session);
+        let number = spare.as_ref().map(|spare| spare.fresh.session);
         let order = Order {
             session: number.unwrap_or_else(|| self.next_number()),
+            partition: 0,
             name: name.to_owned(),
             host,
             quota,

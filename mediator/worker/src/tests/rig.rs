@@ -42,10 +42,10 @@ pub fn program(test: &str, word: &str) -> Program {
     }
 }
 
-/// The number of the parent and the word, if this test was started as a program.
+/// The process ID of the parent and the word, if this test was started as a program.
 pub fn started_as_program() -> Option<(u32, String)> {
     let mut words = std::env::args().rev();
-    let _session: u64 = words.next()?.parse().ok()?;
+    let _partition: u32 = words.next()?.parse().ok()?;
     let (parent, word) = (words.next()?.parse().ok()?, words.next()?);
     std::env::var_os("CUDA_CACHE_DISABLE")?;
     Some((parent, word))

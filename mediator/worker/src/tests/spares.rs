@@ -97,3 +97,51 @@ fn a_back_end_that_is_absent_is_told_before_a_session_comes() {
     let refused = workers.open(host, Quota::default(), "test").err().unwrap();
     assert_eq!(refused.to_string(), "there is no such GPU: choose another");
 }
+
+/// Returns the partition with which a worker was started: its last argument.
+fn partition(worker: Pid) -> String {
+    let path = format!("/proc/{}/cmdline", worker.as_raw_nonzero());
+    let line = std::fs::read_to_string(path).unwrap();
+    let words = line.trim_end_matches('\0').rsplit('\0');
+    words.take(1).collect()
+}
+
+#[test]
+fn the_partition_of_a_session_that_ends_is_free_again() {
+    let workers = workers();
+    let [first, second] = [(); 2].map(|()| Guest::open(&workers));
+    assert_eq!(partition(first.pid()), "0");
+    assert_eq!(partition(second.pid()), "1");
+    // A worker that replaces another has its partition.
+    first.signal(Signal::KILL);
+    first.session.reset();
+    assert_eq!(partition(first.pid()), "0");
+    first.session.close();
+    let third = Guest::open(&workers);
+    assert_eq!(
+        (partition(third.pid()).as_str(), third.session.id()),
+        ("0", 3)
+    );
+    let fourth = Guest::open(&workers);
+    assert_eq!(partition(fourth.pid()), "2");
+}
+
+#[test]
+fn a_spare_holds_its_partition_until_its_session_ends_or_it_fails() {
+    let workers = workers();
+    workers.prepare(2).unwrap();
+    let spares = workers.spare_ids();
+    let first = Guest::open(&workers);
+    assert_eq!(
+        (first.pid(), partition(first.pid())),
+        (pid(spares[0]), "0".into())
+    );
+    drop(first);
+    // The other spare, which holds number 1, fails.
+    kill_process(pid(spares[1]), Signal::KILL).unwrap();
+    let second = Guest::open(&workers);
+    assert_eq!(
+        (second.session.id(), partition(second.pid())),
+        (2, "0".into())
+    );
+}

@@ -7,8 +7,8 @@ mod symbols;
 
 use causeway_mediator::backend::ModuleError;
 use object::elf::{
-    ELFCLASS64, ELFDATA2LSB, ELFMAG, EM_CUDA, FileHeader64, PN_XNUM, ProgramHeader64, SHF_ALLOC,
-    SHT_NOBITS, SectionHeader64,
+    ELFCLASS64, ELFDATA2LSB, ELFMAG, EM_CUDA, ET_REL, FileHeader64, PN_XNUM, ProgramHeader64,
+    SHF_ALLOC, SHT_NOBITS, SectionHeader64,
 };
 use object::{LittleEndian as LE, ReadRef as _};
 
@@ -29,12 +29,16 @@ const NOBITS: [u32; 5] = [
 /// Prefixes of the names of sections that only say how much memory each launch needs.
 const PER_LAUNCH: [&[u8]; 3] = [b".nv.shared.", b".nv.local.", b".nv.reservedSmem"];
 
+/// The largest alignment in bytes. NVIDIA's tools align code to 128 bytes, and variables to as much
+/// as a program asks for; its linker is not known to check what it reads.
+const ALIGNMENT_BYTES_MAX: u64 = 64 << 10;
+
 type Header = FileHeader64<LE>;
 type Program = ProgramHeader64<LE>;
 type Section = SectionHeader64<LE>;
 
 /// A cubin of which every header and symbol was checked: all sections and segments lie inside the
-/// file, and all symbols inside their sections.
+/// file, and all symbols inside their sections; all alignments are powers of two and not large.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cubin<'a> {
     /// The whole file.
@@ -47,6 +51,18 @@ pub(crate) struct Cubin<'a> {
 
 fn malformed(what: &str) -> ModuleError {
     refused(format!("the cubin is malformed: {what}"))
+}
+
+/// Refuses the alignment of `what` in bytes, unless it is 0 (none) or a power of two that is not too
+/// large.
+fn check_alignment(alignment: u64, what: impl FnOnce() -> String) -> Result<(), ModuleError> {
+    if alignment == 0 || alignment.is_power_of_two() && alignment <= ALIGNMENT_BYTES_MAX {
+        return Ok(());
+    }
+    Err(malformed(&format!(
+        "{} is aligned to {alignment} bytes, not to a power of two up to {ALIGNMENT_BYTES_MAX}",
+        what()
+    )))
 }
 
 impl<'a> Cubin<'a> {
@@ -66,9 +82,16 @@ impl<'a> Cubin<'a> {
         if header.e_machine.get(LE) != EM_CUDA {
             return Err(refused("the ELF file is not for NVIDIA GPUs (machine 190)"));
         }
-        check_programs(bytes, header).ok_or_else(|| malformed("a segment lies beyond its end"))?;
+        let programs = programs(bytes, header);
+        let programs = programs.ok_or_else(|| malformed("a segment lies beyond its end"))?;
+        for (number, program) in programs.iter().enumerate() {
+            check_alignment(program.p_align.get(LE), || format!("segment {number}"))?;
+        }
         let sections = Sections::parse(bytes, header)
             .ok_or_else(|| malformed("a section, or the name of a section, lies beyond its end"))?;
+        for (number, section) in sections.headers.iter().enumerate() {
+            check_alignment(section.sh_addralign.get(LE), || format!("section {number}"))?;
+        }
         let loaded_bytes = sections
             .loaded_bytes(&Claims::of(&sections)?)
             .ok_or_else(|| malformed("its sections and symbols have more than 2^64 bytes"))?;
@@ -123,10 +146,10 @@ fn architecture(header: &Header) -> u32 {
 }
 
 /// Returns `None` if a program header, or the segment that it describes, lies outside.
-fn check_programs(bytes: &[u8], header: &Header) -> Option<()> {
+fn programs<'a>(bytes: &'a [u8], header: &Header) -> Option<&'a [Program]> {
     let count = header.e_phnum.get(LE);
     if count == 0 {
-        return Some(());
+        return Some(&[]);
     }
     // `PN_XNUM`: the number of program headers is elsewhere.
     if usize::from(header.e_phentsize.get(LE)) != size_of::<Program>() || count == PN_XNUM {
@@ -138,7 +161,7 @@ fn check_programs(bytes: &[u8], header: &Header) -> Option<()> {
         let (at, size) = (program.p_offset.get(LE), program.p_filesz.get(LE));
         bytes.read_bytes_at(at, size).is_ok()
     };
-    programs.iter().all(is_inside).then_some(())
+    programs.iter().all(is_inside).then_some(programs)
 }
 
 /// The sections of a cubin, all of which lie inside the file.
@@ -148,6 +171,8 @@ struct Sections<'a> {
     bytes: &'a [u8],
     headers: &'a [Section],
     names: &'a [u8],
+    /// Whether the file is an input of the linker.
+    is_relocatable: bool,
 }
 
 impl<'a> Sections<'a> {
@@ -175,6 +200,7 @@ impl<'a> Sections<'a> {
             bytes,
             headers,
             names,
+            is_relocatable: header.e_type.get(LE) == ET_REL,
         })
     }
 
@@ -329,6 +355,33 @@ pub(super) mod tests {
                 let text = refused.reason;
                 assert!(text.contains(&format!("this GPU is sm_{gpu}")), "{text}");
                 assert!(text.contains("give PTX"), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn alignments_that_no_tool_writes_are_refused() {
+        let mut good = cubin(90, 7, SECTIONS);
+        // One segment of no bytes, behind all.
+        let segment = good.len() as u64;
+        good[32..40].copy_from_slice(&segment.to_le_bytes());
+        good[54..58].copy_from_slice(&[size_of::<Program>() as u8, 0, 1, 0]);
+        good.resize(good.len() + size_of::<Program>(), 0);
+        let sections = u64_at(&good, 40).unwrap();
+        let section = sections + 2 * u64::from(SECTION_BYTES);
+        for (at, what) in [(section + 48, "section 2"), (segment + 48, "segment 0")] {
+            let aligned = |alignment: u64| {
+                let mut image = good.clone();
+                image[at as usize..][..8].copy_from_slice(&alignment.to_le_bytes());
+                Cubin::parse(&image).map(|cubin| cubin.loaded_bytes())
+            };
+            for fine in [0, 1, 128, 64 << 10] {
+                aligned(fine).unwrap();
+            }
+            for wrong in [3, 96, (64 << 10) + 1, 128 << 10, 1 << 31, 1 << 63, u64::MAX] {
+                let refused = aligned(wrong).unwrap_err().reason;
+                let text = format!("{what} is aligned to {wrong} bytes");
+                assert!(refused.contains(&text), "{refused}");
             }
         }
     }

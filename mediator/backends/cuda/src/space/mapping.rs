@@ -230,7 +230,7 @@ fn host_kind(
         return Err(foreign());
     }
     if access == Access::ReadWrite {
-        let view = memory.main(&gpu.home)?.offset_by(offset);
+        let view = memory.main(gpu)?.offset_by(offset);
         let va = view.address();
         if is_free(va) && wanted.is_none_or(|wanted| wanted == va) {
             let granted = Access::ReadWrite;
@@ -246,7 +246,7 @@ fn host_kind(
     }
     let view = match wanted {
         Some(address) => memory.register_at(gpu, address, (offset, bytes), granted)?,
-        None => memory.register(&gpu.home, offset, bytes, granted)?,
+        None => memory.register(gpu, offset, bytes, granted)?,
     };
     Ok((view.address(), Kind::Host { view, granted }))
 }

@@ -34,6 +34,9 @@ impl SpaceState {
         let maker = gpu
             .maker()
             .map_err(|e| failed("create a context for an address space", e))?;
+        if let Some(output) = &gpu.output {
+            output.begin_space(&stop);
+        }
         Ok(Self {
             gpu: Arc::clone(gpu),
             stop,
@@ -80,6 +83,21 @@ impl SpaceState {
         output.take(bytes)
     }
 
+    /// Has the driver print what kernels have printed, and says that this address space prints no
+    /// more.
+    fn end_output(&self) {
+        let Some(output) = &self.gpu.output else {
+            return;
+        };
+        if let Some(printer) = self.printer.get()
+            && !self.maker.context.is_poisoned()
+            && let Err(e) = printer.print()
+        {
+            log::debug!("the CUDA driver did not print what kernels have printed: {e}");
+        }
+        output.end_space(&self.stop);
+    }
+
     /// Notes that work is under way that does not end, so that nothing waits for it.
     pub(crate) fn abandon(&self) {
         self.maker.context.abandon();
@@ -105,6 +123,7 @@ impl SpaceState {
 impl Drop for SpaceState {
     fn drop(&mut self) {
         // Queues hold this, so all have finished or been abandoned.
+        self.end_output();
         if self.maker.context.is_poisoned() {
             self.table.leak();
             self.deferred.leak();

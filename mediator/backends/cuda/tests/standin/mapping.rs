@@ -296,3 +296,35 @@ fn without_equal_addresses_none_can_be_chosen_for_host_memory() {
         .map(wanted, &memory, 0, GRANULE, Access::ReadWrite);
     assert_eq!(refused.unwrap_err().status, Status::AddressInUse);
 }
+
+#[test]
+fn memory_is_not_registered_again_without_end() {
+    let name = "mapping::memory_is_not_registered_again_without_end";
+    if !is_child(name, &[]) {
+        return;
+    }
+    let rig = Rig::with(&causeway_cuda::Config {
+        memory_bytes: Some(2 << 30),
+        ..causeway_cuda::Config::default()
+    });
+    // No page of it is ever there.
+    let bytes = 4 << 30;
+    let memory = rig.cuda.register_ram(ram(bytes), 0, bytes).unwrap();
+    let map = |wanted, access| rig.space.map(wanted, &memory, 0, bytes, access);
+    let chosen = HOST_ADDRESSES.start;
+    assert_eq!(map(Some(chosen), Access::ReadWrite).unwrap(), chosen);
+    // 66 GiB are the limit.
+    let held: Vec<u64> = (0..15).map(|_| map(None, Access::Read).unwrap()).collect();
+    for refused in [
+        map(None, Access::Read),
+        map(Some(chosen + bytes), Access::ReadWrite),
+    ] {
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.status, Status::NoMemory, "{refused}");
+        assert!(refused.context.contains("once more"), "{refused}");
+    }
+    // The registration that guest RAM has anyway is not counted.
+    map(None, Access::ReadWrite).unwrap();
+    rig.space.unmap(held[0]).unwrap();
+    map(None, Access::Read).unwrap();
+}

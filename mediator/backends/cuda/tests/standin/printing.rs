@@ -1,5 +1,8 @@
-use causeway_cuda::Config;
-use causeway_mediator::backend::Backend as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use causeway_cuda::{Config, Cuda};
+use causeway_mediator::backend::{Backend as _, Module};
 
 use crate::support::{Rig, is_child};
 
@@ -99,6 +102,53 @@ fn without_a_process_of_their_own_kernels_cannot_print() {
     }
     let rig = Rig::with(&Config::default());
     let refused = rig.load(PRINTER.as_bytes()).err().unwrap();
-    assert!(refused.reason.contains("isolation=none"), "{refused}");
+    assert!(refused.reason.contains("isolation=process"), "{refused}");
     assert_eq!(rig.space.take_output(100), b"");
+}
+
+/// Returns a rig with the first address space of the next session.
+fn next(cuda: &Arc<Cuda>) -> Rig {
+    let stop = Arc::default();
+    let space = cuda.create_space(Arc::clone(&stop)).unwrap();
+    let queue = space.create_queue().unwrap();
+    Rig {
+        cuda: Arc::clone(cuda),
+        space,
+        queue,
+        stop,
+    }
+}
+
+/// Has a kernel print `number`, and returns its module.
+fn say(rig: &mut Rig, number: u32) -> Arc<dyn Module> {
+    let module = rig.load(PRINTER.as_bytes()).unwrap();
+    rig.launch(&module, "say", ([1; 3], [1; 3]), &number.to_le_bytes())
+        .unwrap();
+    rig.queue.finish().unwrap();
+    module
+}
+
+#[test]
+fn text_of_a_session_before_is_dropped() {
+    if !is_child("printing::text_of_a_session_before_is_dropped", &[]) {
+        return;
+    }
+    let mut first = rig();
+    let module = say(&mut first, 7);
+    // Another address space of the same session begins and ends.
+    drop(first.cuda.create_space(Arc::default()).unwrap());
+    assert_eq!(first.space.take_output(4), b"n = ");
+    // The next session begins while the first one's address space ends.
+    first.stop.store(true, Ordering::SeqCst);
+    let mut second = next(&first.cuda);
+    drop((module, first));
+    let module = say(&mut second, 8);
+    assert_eq!(second.space.take_output(100), b"n = 8\n");
+    // And after it has ended.
+    let more = say(&mut second, 9);
+    let cuda = Arc::clone(&second.cuda);
+    drop((module, more, second));
+    let mut third = next(&cuda);
+    let _module = say(&mut third, 10);
+    assert_eq!(third.space.take_output(100), b"n = 10\n");
 }

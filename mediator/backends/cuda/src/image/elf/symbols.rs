@@ -1,10 +1,12 @@
 //! Symbols of cubins, by which the driver allocates and fills variables.
 
 use causeway_mediator::backend::ModuleError;
-use object::elf::{SHN_LORESERVE, SHN_UNDEF, SHN_XINDEX, SHT_DYNSYM, SHT_SYMTAB, Sym64};
+use object::elf::{
+    SHN_COMMON, SHN_LORESERVE, SHN_UNDEF, SHN_XINDEX, SHT_DYNSYM, SHT_SYMTAB, Sym64,
+};
 use object::{LittleEndian as LE, ReadRef as _};
 
-use super::{Section, Sections, has_no_bits, malformed};
+use super::{Section, Sections, check_alignment, has_no_bits, malformed};
 
 type Symbol = Sym64<LE>;
 
@@ -23,7 +25,8 @@ impl Claims {
     /// its section.
     ///
     /// # Errors
-    /// [`ModuleError`]: a symbol lies beyond the end of its section, or in no section.
+    /// [`ModuleError`]: a symbol lies beyond the end of its section, or in no section, or is aligned
+    /// as no tool does it.
     pub(super) fn of(sections: &Sections<'_>) -> Result<Self, ModuleError> {
         let mut claims = Self {
             by_section: vec![0; sections.headers.len()],
@@ -47,6 +50,10 @@ impl Claims {
     ) -> Result<(), ModuleError> {
         let bytes = symbol.st_size.get(LE);
         let index = symbol.st_shndx.get(LE);
+        let aligned = |value| check_alignment(value, || format!("symbol {number}"));
+        if index == SHN_COMMON {
+            aligned(symbol.st_value.get(LE))?;
+        }
         let claimed = if index == SHN_UNDEF || index.0 >= SHN_LORESERVE && index != SHN_XINDEX {
             &mut self.elsewhere
         } else {
@@ -57,6 +64,9 @@ impl Claims {
                     "symbol {number} is in section {index}, which does not exist"
                 ))
             })?;
+            if sections.is_relocatable && sections.is_per_launch(section) && bytes != 0 {
+                aligned(symbol.st_value.get(LE))?;
+            }
             check(sections, section, symbol).ok_or_else(|| {
                 malformed(&format!(
                     "symbol {number} has {bytes} bytes at offset {} of section {index}, \
@@ -195,6 +205,38 @@ mod tests {
         let twice = [(GLOBAL, 0, 1000), (GLOBAL, 0, 1000)];
         assert_eq!(loaded_bytes(&twice).unwrap(), 2024);
         loaded_bytes(&[(COMMON, 0, u64::MAX)]).unwrap_err();
+    }
+
+    #[test]
+    fn alignments_of_symbols_are_checked() {
+        let parse = |relocatable: bool, symbol| {
+            let mut image = with_symbols(".symtab", 2, &[(0, 0, 0), symbol]);
+            image[std::mem::offset_of!(Header, e_type)] = relocatable.into();
+            Cubin::parse(&image).map(|cubin| cubin.loaded_bytes())
+        };
+        for (relocatable, section, value) in [
+            (false, COMMON, 0),
+            (false, COMMON, 64 << 10),
+            (true, COMMON, 16),
+            (true, SHARED, 4),
+            (true, SHARED, 64 << 10),
+            // A place in the section.
+            (false, SHARED, 48),
+        ] {
+            parse(relocatable, (section, value, 40)).unwrap();
+        }
+        for (relocatable, section, value) in [
+            (false, COMMON, 12),
+            (true, COMMON, 128 << 10),
+            (true, SHARED, 48),
+            (true, SHARED, u64::MAX),
+        ] {
+            let refused = parse(relocatable, (section, value, 40)).unwrap_err().reason;
+            let text = format!("symbol 1 is aligned to {value} bytes");
+            assert!(refused.contains(&text), "{refused}");
+        }
+        // The end of the section.
+        parse(true, (SHARED, 4100, 0)).unwrap();
     }
 
     #[test]
