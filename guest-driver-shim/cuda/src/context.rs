@@ -20,6 +20,7 @@ use crate::handles;
 use crate::host_function;
 use crate::stream::Stream;
 use crate::structures::ContextParameters;
+use crate::waits::Waits;
 
 /// Scheduling (bits 0 to 2), host mapping, resizing of local memory, dumps and synchronous copies.
 const FLAGS: u32 = 0xff;
@@ -78,24 +79,13 @@ fn on_stack<T>(use_stack: impl FnOnce(&mut Vec<&'static Context>) -> T) -> Answe
     used.map_err(|_| Code::DEINITIALIZED)
 }
 
-/// How waits of a thread pass the time.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Waits {
-    /// They spin to the end.
-    Spin,
-    /// They sleep.
-    Sleep,
-    /// They spin where there are processors enough.
-    Auto,
-}
-
-/// Returns how waits of the calling thread pass the time, as the flags of its context say.
-pub(crate) fn waits() -> Waits {
+/// Returns how waits of the calling thread pass the time, if the flags of its context say.
+pub(crate) fn waits() -> Option<Waits> {
     let flags = |context: &Context| context.flags.load(Ordering::Relaxed);
     match CURRENT.get().map_or(0, flags) & SCHEDULING {
-        SPIN => Waits::Spin,
-        BLOCKING_SYNC => Waits::Sleep,
-        _ => Waits::Auto,
+        SPIN => Some(Waits::Spin),
+        BLOCKING_SYNC => Some(Waits::Sleep),
+        _ => None,
     }
 }
 
