@@ -34,27 +34,17 @@ class Missing(Exception):
     """The machine lacks something that the run needs."""
 
 
-class Setup:
-    """Where things lie: the command, the Python interpreter, results."""
+class Packages:
+    """The clients' packages, in a virtual environment or with an interpreter that has them."""
 
-    def __init__(self, options):
-        self.work = options.work.resolve()
-        self.results = self.work / "results"
-        shutil.rmtree(self.results, ignore_errors=True)
-        gpu = ["--gpu", options.gpu] if options.gpu else []
-        self.prefix = [options.binary.resolve(), "cuda", "--processes", "16", *gpu, "--"]
-        self.python = options.python or self.work / "venv/bin/python"
+    def __init__(self, work, python=None):
+        self.work = work.resolve()
+        self.python = python or self.work / "venv/bin/python"
         self.environment = dict(os.environ, PYTHONNOUSERSITE="1")
         self.environment["XDG_CACHE_HOME"] = str(self.work / "cache")
-        if not options.python:
+        if not python:
             self.environment.pop("PYTHONPATH", None)
             self.install()
-
-    def native(self):
-        """The same without Causeway: programs find the machine's own driver library."""
-        native = copy.copy(self)
-        native.prefix, native.results = [], self.work / "results/native"
-        return native
 
     def install(self):
         """Makes the virtual environment anew if requirements.txt has changed."""
@@ -71,6 +61,23 @@ class Setup:
 
     def pip(self, *arguments):
         must([self.python, "-m", "pip", "-q", *arguments], "packages from PyPI")
+
+
+class Setup(Packages):
+    """Where things lie: the command, the Python interpreter, results."""
+
+    def __init__(self, options):
+        super().__init__(options.work, options.python)
+        self.results = self.work / "results"
+        shutil.rmtree(self.results, ignore_errors=True)
+        gpu = ["--gpu", options.gpu] if options.gpu else []
+        self.prefix = [options.binary.resolve(), "cuda", "--processes", "16", *gpu, "--"]
+
+    def native(self):
+        """The same without Causeway: programs find the machine's own driver library."""
+        native = copy.copy(self)
+        native.prefix, native.results = [], self.work / "results/native"
+        return native
 
     def start(self, name, command, directory, environment, limit_s):
         """Runs a command behind the prefix. Returns its exit status, -1 after the limit."""

@@ -20,6 +20,7 @@ use crate::handles;
 use crate::host_function;
 use crate::stream::Stream;
 use crate::structures::ContextParameters;
+use crate::waits::Waits;
 use thread::{look, on_stack};
 
 /// Scheduling (bits 0 to 2), host mapping, resizing of local memory, dumps and synchronous copies.
@@ -59,24 +60,13 @@ pub(crate) struct Contexts {
     primary_flags: u32,
 }
 
-/// How waits of a thread pass the time.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Waits {
-    /// They spin to the end.
-    Spin,
-    /// They sleep.
-    Sleep,
-    /// They spin where there are processors enough.
-    Auto,
-}
-
-/// Returns how waits of the calling thread pass the time, as the flags of its context say.
-pub(crate) fn waits() -> Waits {
+/// Returns how waits of the calling thread pass the time, if the flags of its context say.
+pub(crate) fn waits() -> Option<Waits> {
     let flags = |context: &Context| context.flags.load(Ordering::Relaxed);
     match look(|current| current.map_or(0, flags)) & SCHEDULING {
-        SPIN => Waits::Spin,
-        BLOCKING_SYNC => Waits::Sleep,
-        _ => Waits::Auto,
+        SPIN => Some(Waits::Spin),
+        BLOCKING_SYNC => Some(Waits::Sleep),
+        _ => None,
     }
 }
 

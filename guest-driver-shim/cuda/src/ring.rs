@@ -13,7 +13,7 @@ use causeway_shim_linux::shim::{
 };
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::context::{self, Waits};
+use crate::context;
 use crate::driver::Driver;
 use crate::error::{Answer, Code};
 use crate::host_function::{self, HostFunctions};
@@ -21,24 +21,22 @@ use crate::kernel::Kernel;
 use crate::recent::Recent;
 use crate::rings::Submission;
 use crate::stream::Stream;
+use crate::waits::Waits;
 
 /// Units of the ring: some thousand launches.
 const UNITS: u64 = 1 << 14;
 /// How long a wait spins before it sleeps now and then. NVIDIA's driver spins to the end, unless
 /// the context says otherwise. A wait that sleeps ends late by up to 1/32 of its time.
 const SPIN_MAX: Duration = Duration::from_millis(100);
-/// The same where the program wants to spin. Then one short operation shows whether the server
-/// still lives; in a guest, that is an exit.
+/// The same where the program wants to spin. Then a question shows whether the host still answers;
+/// in a guest, that is an exit.
 const SPIN_MAX_WANTED: Duration = Duration::from_secs(2);
 /// Looks at the fence between two looks at the clock: some microseconds.
 const LOOKS: u32 = 1000;
 /// What these looks count for at most. If they took longer, the program or its machine was stopped,
 /// and the device perhaps, too.
 const LOOKS_MAX: Duration = Duration::from_millis(5);
-/// Processors of which a program that spins takes too large a part: the device's consumer, and the
-/// software back end, need one.
-const FEW_PROCESSORS: usize = 2;
-/// How long a wait sleeps by time before one short operation shows whether the server still lives.
+/// How long a wait sleeps by time before a question shows whether the server still answers.
 const NAPS: Duration = Duration::from_millis(200);
 /// Shortest and longest of these sleeps.
 const NAP_MIN: Duration = Duration::from_micros(20);
@@ -56,8 +54,6 @@ pub(crate) struct Ring {
     /// Number of the last submission that the device has finished, as far as it was asked to tell.
     done: Fence<'static>,
     writing: Mutex<Writing>,
-    /// There are processors enough for waits that spin.
-    has_processors: bool,
     _memory: Buffer<'static>,
 }
 
@@ -112,7 +108,6 @@ impl Ring {
                 host_functions: None,
                 block: Box::new([0; PARAMETER_BYTES_MAX]),
             }),
-            has_processors: has_processors(),
             _memory: memory,
         })
     }
@@ -236,28 +231,36 @@ impl Ring {
         // The ring may stand still until this very function returns.
         host_function::refuse_within()?;
         self.announce(driver, number)?;
-        let (spin_max, timeout_ns) = match context::waits() {
-            Waits::Spin => (SPIN_MAX_WANTED, 1),
-            Waits::Auto if self.has_processors => (SPIN_MAX, SLICE_NS),
-            Waits::Sleep | Waits::Auto => (Duration::ZERO, SLICE_NS),
+        let spin_max = match context::waits().unwrap_or_else(Waits::of_process) {
+            Waits::Spin => {
+                while !self.spin(driver, number, SPIN_MAX_WANTED)? {
+                    self.ask(driver)?;
+                }
+                return Ok(());
+            }
+            Waits::SpinThenSleep => SPIN_MAX,
+            Waits::Sleep => Duration::ZERO,
         };
+        if self.spin(driver, number, spin_max)? {
+            return Ok(());
+        }
         // A wait in the device would keep other threads from sending it messages.
-        let naps =
-            timeout_ns == SLICE_NS && driver.device.transport().sleeping() == Sleeping::InDevice;
+        if driver.device.transport().sleeping() == Sleeping::InDevice {
+            while !self.nap(driver, number)? {
+                self.ask(driver)?;
+            }
+            return Ok(());
+        }
+        self.sleep(driver, number)
+    }
+
+    /// Sleeps until the device has finished the submission `number`.
+    fn sleep(&self, driver: &Driver, number: Number) -> Answer {
         let mut patience = Patience {
-            timeout_ns: if naps { 1 } else { timeout_ns },
+            timeout_ns: SLICE_NS,
             ..Patience::default()
         };
-        let mut is_first = true;
         loop {
-            let may_spin = is_first || timeout_ns < SLICE_NS;
-            if may_spin && self.spin(driver, number, spin_max)? {
-                return Ok(());
-            }
-            is_first = false;
-            if naps && self.nap(driver, number)? {
-                return Ok(());
-            }
             match self.done.wait(number, patience) {
                 Ok(()) => return Ok(()),
                 Err(WaitError::TimedOut { .. }) => {
@@ -266,8 +269,7 @@ impl Ring {
                 }
                 Err(error) => {
                     self.check(driver)?;
-                    log::error!("cannot wait for the device: {error}");
-                    return Err(driver.fail(Code::DEVICE_UNAVAILABLE));
+                    return Err(silent(driver, &error));
                 }
             }
         }
@@ -290,6 +292,17 @@ impl Ring {
             std::thread::sleep((begun.elapsed() / 32).clamp(NAP_MIN, NAP_MAX));
         }
         Ok(false)
+    }
+
+    /// Asks the host how the session is, which shows whether the host still answers. In a guest
+    /// that is one exit.
+    fn ask(&self, driver: &Driver) -> Answer {
+        self.check(driver)?;
+        match self.device.fault().map(|report| report.status) {
+            Ok(status) if status == Status::Ok as u32 => Ok(()),
+            Ok(_) => Err(self.fault(driver, Status::DeviceLost)),
+            Err(error) => Err(silent(driver, &error)),
+        }
     }
 
     /// Looks at the fence until the device has finished the submission `number`, for `spin_max` at
@@ -378,9 +391,11 @@ impl Ring {
     }
 }
 
-/// Returns whether this machine has processors enough for waits that spin.
-fn has_processors() -> bool {
-    std::thread::available_parallelism().is_ok_and(|count| count.get() > FEW_PROCESSORS)
+/// Ends the process's use of CUDA because the host does not answer.
+#[cold]
+fn silent(driver: &Driver, error: &dyn std::fmt::Display) -> Code {
+    log::error!("cannot wait for the device: {error}");
+    driver.fail(Code::DEVICE_UNAVAILABLE)
 }
 
 /// Returns the result that a fault of the device means (CUDA driver API, `CUresult`), if the host

@@ -395,9 +395,24 @@ fn goes_on_without_a_server() {
 }
 
 #[test]
-fn every_call_answers_once_the_server_is_killed() {
-    let mut server = Server::start("killed");
-    let mut command = function("goes_on_without_a_server", &server.socket());
+#[ignore = "a program that other tests run"]
+fn waits_without_a_server() {
+    let objects = initialize();
+    println!("ready");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    // SAFETY: the arguments are the process's own.
+    let ended = unsafe {
+        cuMemsetD8Async(objects.memory, 0, 64, objects.stream);
+        cuStreamSynchronize(objects.stream)
+    };
+    assert_eq!(ended, DEVICE_UNAVAILABLE);
+}
+
+/// Runs a program whose server is killed once it is ready.
+fn runs_without_a_server(program: &str, waits: &str) {
+    let mut server = Server::start(&format!("killed-{program}-{waits}"));
+    let mut command = function(program, &server.socket());
+    command.env("CAUSEWAY_CUDA_WAITS", waits);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut process = command.spawn().unwrap();
     let mut output = BufReader::new(process.stdout.take().unwrap());
@@ -458,4 +473,16 @@ fn sees_no_device() {
 fn the_list_of_visible_devices_names_the_device_by_its_uuid() {
     runs("sees_its_device");
     runs("sees_no_device");
+}
+
+#[test]
+fn every_call_answers_once_the_server_is_killed() {
+    runs_without_a_server("goes_on_without_a_server", "auto");
+}
+
+#[test]
+fn waits_end_once_the_server_is_killed() {
+    for waits in ["spin", "sleep"] {
+        runs_without_a_server("waits_without_a_server", waits);
+    }
 }

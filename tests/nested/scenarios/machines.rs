@@ -23,6 +23,13 @@ pub const GENERIC_KERNEL: &str = "/guest/generic/boot/vmlinuz";
 /// An initramfs whose first program says [`causeway_nested::FIRST_WORD`] and turns the machine off.
 pub const FIRST_WORD_INITRAMFS: &str = "/guest/first-word";
 
+/// A root file system with CUDA clients, where the host has an image.
+pub const CLIENTS_ROOT: &str = "/guest/clients.img";
+
+/// How long a run may take.
+const LIMIT_S: u64 = 480;
+/// Names the image with CUDA clients.
+const CLIENTS_VARIABLE: &str = "CAUSEWAY_NESTED_CLIENTS";
 /// Names the file that is the generic kernel.
 const GENERIC_VARIABLE: &str = "CAUSEWAY_NESTED_GENERIC_KERNEL";
 
@@ -44,6 +51,27 @@ pub fn machine_with_devices(test: &str) -> Option<Lease> {
         ..Shape::default()
     };
     shared(test, &shape, contents)
+}
+
+/// Another one, with the root file system of CUDA clients, which is large; if the host has none,
+/// what is skipped and why is printed.
+#[track_caller]
+pub fn machine_with_clients(test: &str) -> Option<Lease> {
+    let Some(image) = std::env::var_os(CLIENTS_VARIABLE) else {
+        eprintln!(
+            "skipped: no CUDA clients ({test}): {CLIENTS_VARIABLE} must name an image; \
+             tests/clients/root makes one"
+        );
+        return None;
+    };
+    let memory_mib = shape().memory_mib + 2048;
+    let shape = Shape {
+        memory_mib,
+        ..shape()
+    };
+    shared(test, &shape, || {
+        Ok(contents()?.file(CLIENTS_ROOT, Path::new(&image)))
+    })
 }
 
 /// Large enough for a guest of 3 GiB. What is not used costs the host nothing.
@@ -101,9 +129,14 @@ pub fn install(machine: &Lease, name: &str) -> String {
 /// `causeway run` with a report. Its time is for a host that has much else to do: only what hangs
 /// takes it all.
 pub fn run_command(words: &[&str]) -> Command {
-    let mut all = vec!["run", "--json", REPORT, "--timeout", "480"];
+    run_command_within(LIMIT_S, words)
+}
+
+fn run_command_within(limit_s: u64, words: &[&str]) -> Command {
+    let timeout = limit_s.to_string();
+    let mut all = vec!["run", "--json", REPORT, "--timeout", &timeout];
     all.extend(words);
-    Command::new(CAUSEWAY, &all).limit(Duration::from_secs(500))
+    Command::new(CAUSEWAY, &all).limit(Duration::from_secs(limit_s + 20))
 }
 
 /// A script of the shell's.
@@ -143,12 +176,19 @@ pub fn assert_data_stays_inside(report: &Report) {
 /// with the guest's registers, and the guests run once more.
 #[track_caller]
 pub fn run(machine: &Lease, words: &[&str]) -> (Outcome, Report) {
-    let mut outcome = machine.run(&run_command(words));
+    run_within(LIMIT_S, machine, words)
+}
+
+/// Does so with a time limit of its own.
+#[track_caller]
+pub fn run_within(limit_s: u64, machine: &Lease, words: &[&str]) -> (Outcome, Report) {
+    let command = run_command_within(limit_s, words);
+    let mut outcome = machine.run(&command);
     if outcome.stderr.contains("triple fault") {
         let trace = machine.read(SHUTDOWNS).unwrap_or_default();
         let trace = String::from_utf8_lossy(&trace);
         eprintln!("once more after {}\n{trace}", outcome.text());
-        outcome = machine.run(&run_command(words));
+        outcome = machine.run(&command);
     }
     let text = machine.read(REPORT);
     let text = text.unwrap_or_else(|error| panic!("{error}: {}", outcome.text()));

@@ -5,6 +5,7 @@
 
 mod bare;
 mod boot_time;
+mod clients;
 mod console;
 mod cuda;
 mod disks;
