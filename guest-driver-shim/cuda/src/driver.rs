@@ -22,6 +22,7 @@ use crate::process::Process;
 use crate::ring::Ring;
 use crate::session;
 use crate::stream::{self, Streams};
+use crate::user_object::UserObjects;
 
 /// Everything that a process has of CUDA. It stays until the process ends.
 pub(crate) struct Driver {
@@ -46,6 +47,7 @@ pub(crate) struct Driver {
     pub(crate) captures: Captures,
     pub(crate) events: Events,
     pub(crate) graphs: Mutex<Graphs>,
+    pub(crate) user_objects: UserObjects,
     /// The thread that calls functions of the program, once there are some.
     pub(crate) host_functions: OnceLock<Answer<&'static HostFunctions>>,
     /// The error that ended this process's use of CUDA; 0 while there is none.
@@ -173,6 +175,7 @@ impl Driver {
             captures: Captures::default(),
             events: Events::default(),
             graphs: Mutex::default(),
+            user_objects: UserObjects::default(),
             host_functions: OnceLock::new(),
             sticky: AtomicU32::new(0),
         })

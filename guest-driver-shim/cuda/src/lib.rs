@@ -63,6 +63,7 @@ mod stream;
 mod stream_attributes;
 mod stream_memory;
 mod tensor_map;
+mod user_object;
 mod word;
 mod work;
 

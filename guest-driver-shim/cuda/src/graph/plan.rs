@@ -11,6 +11,7 @@ use crate::graph::order::order;
 use crate::graph::{Graph, Node, Owner};
 use crate::handles;
 use crate::ring::Number;
+use crate::user_object::Held;
 
 /// `CUgraphExecUpdateResult`
 const TOPOLOGY_CHANGED: u32 = 2;
@@ -19,6 +20,8 @@ const NODE_TYPE_CHANGED: u32 = 3;
 /// The nodes of a graph in an order that their dependencies allow.
 pub(crate) struct Plan {
     steps: Vec<Step>,
+    /// User objects to which it refers, by handle.
+    objects: BTreeMap<usize, Held>,
 }
 
 /// A node of a plan.
@@ -31,7 +34,7 @@ pub(crate) struct Step {
     is_enabled: bool,
 }
 
-enum Content {
+pub(crate) enum Content {
     Node(Kind),
     Graph(Plan),
 }
@@ -69,25 +72,32 @@ impl Plan {
             })
         });
         let steps: Answer<Vec<Step>> = steps.collect();
-        Ok(Self { steps: steps? })
+        Ok(Self {
+            steps: steps?,
+            objects: graph.objects_again(),
+        })
+    }
+
+    /// Returns what is to be done, in order.
+    pub(crate) fn steps(&self) -> impl Iterator<Item = &Content> {
+        let enabled = self.steps.iter().filter(|step| step.is_enabled);
+        enabled.map(|step| &step.content)
     }
 
     /// Writes the packets of all nodes.
     pub(crate) fn write(&self, commands: &mut CommandBuffer<'static>) -> Result<(), SubmitError> {
-        let enabled = self.steps.iter().filter(|step| step.is_enabled);
-        for step in enabled {
-            match &step.content {
-                Content::Node(kind) => kind.write(commands)?,
-                Content::Graph(plan) => plan.write(commands)?,
-            }
-        }
-        Ok(())
+        self.steps().try_for_each(|content| match content {
+            Content::Node(kind) => kind.write(commands),
+            Content::Graph(plan) => plan.write(commands),
+        })
     }
 
-    /// Notes in the events that it records that they happen with a submission.
+    /// Notes in the events that it records that they happen with a submission, and in the user
+    /// objects that the submission may use them.
     pub(crate) fn set_number(&self, number: Number) {
-        for step in self.steps.iter().filter(|step| step.is_enabled) {
-            match &step.content {
+        self.objects.values().for_each(|held| held.note_use(number));
+        for content in self.steps() {
+            match content {
                 Content::Node(Kind::Record(event)) => event.set_number(number),
                 Content::Node(_) => {}
                 Content::Graph(plan) => plan.set_number(number),
@@ -134,6 +144,7 @@ impl Plan {
                 (old, new) => *old = new,
             }
         }
+        self.objects = newer.objects;
     }
 
     /// Returns a graph of the enabled and disabled nodes, for a node of a capture. A disabled node
@@ -157,6 +168,9 @@ impl Plan {
             content.insert(*name, node);
         }
         drop(content);
+        let objects = self.objects.iter();
+        let again = objects.filter_map(|(handle, held)| Some((*handle, held.again().ok()?)));
+        *graph.objects.lock() = again.collect();
         graph
     }
 }

@@ -1,6 +1,6 @@
 //! Host memory that the GPU reaches, at the CPU's address where the device allows that.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,7 +11,9 @@ use causeway_shim_linux::shim::{
 };
 
 use super::free_ranges::FreeRanges;
+use crate::driver::Driver;
 use crate::error::{Answer, Code};
+use crate::ring::Number;
 
 /// Size of the chunks that small pieces share.
 const CHUNK_BYTES: u64 = 2 << 20;
@@ -31,6 +33,13 @@ pub(crate) struct HostPiece {
     bytes: u64,
 }
 
+impl HostPiece {
+    /// Returns how many bytes it has, which may be more than were asked for.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
 /// Host memory of the process, by chunks.
 pub(super) struct HostMemory {
     device: &'static Device<'static>,
@@ -40,6 +49,8 @@ pub(super) struct HostMemory {
     /// By the CPU's address.
     chunks: BTreeMap<u64, Chunk>,
     free: FreeRanges,
+    /// Freed pieces, each with the last submission that may use it.
+    retired: VecDeque<(Number, HostPiece)>,
 }
 
 /// An allocation with its mappings for CPU and GPU.
@@ -70,6 +81,7 @@ impl HostMemory {
             addresses: attributes.va_base..end,
             chunks: BTreeMap::new(),
             free: FreeRanges::default(),
+            retired: VecDeque::new(),
         }
     }
 
@@ -112,6 +124,22 @@ impl HostMemory {
     fn gpu_address(&self, host: u64) -> Option<u64> {
         let (start, chunk) = self.chunks.range(..=host).next_back()?;
         Some(chunk.gpu + (host - start))
+    }
+
+    /// Frees a piece once the work that was submitted before has ended.
+    pub(super) fn retire(&mut self, driver: &Driver, piece: HostPiece) {
+        let last = driver.ring.last();
+        // Makes the device tell when it is there. After a fault nothing is used any more.
+        let _ = driver.ring.is_done(driver, last);
+        self.retired.push_back((last, piece));
+        self.collect(driver.ring.finished());
+    }
+
+    /// Frees the retired pieces whose work has ended.
+    pub(super) fn collect(&mut self, finished: Number) {
+        while let Some((_, piece)) = self.retired.pop_front_if(|(last, _)| *last <= finished) {
+            self.free(piece);
+        }
     }
 
     /// Frees a piece that no work uses any more.
