@@ -148,6 +148,9 @@ fn the_device_is_the_one_of_cuda() {
     assert_eq!((uuid.len(), &uuid[..4]), (40, "GPU-"));
     let id = std::ffi::CString::new(uuid).unwrap();
     answers!(0, nvmlDeviceGetHandleByUUID(id.as_ptr(), &mut same));
+    let bare = &id.as_c_str()[4..];
+    same = 0;
+    answers!(0, nvmlDeviceGetHandleByUUID(bare.as_ptr(), &mut same));
     answers!(0, nvmlDeviceGetIndex(same, &mut index));
     assert_eq!((same, index), (device, 0));
     let (mut major, mut minor, mut version) = (0, 7, 0);

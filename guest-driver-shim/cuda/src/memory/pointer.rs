@@ -3,7 +3,7 @@
 use super::regions::{Backing, Region, Regions};
 use crate::boundary::{In, Out};
 use crate::context;
-use crate::driver::{call, call_in_context};
+use crate::driver::{call, call_in_context, call_unless_faulted};
 use crate::error::{Answer, Code};
 
 /// `CU_DEVICE_INVALID`
@@ -106,7 +106,7 @@ extern "C" fn cuPointerGetAttributes(
     data: In<usize>,
     address: u64,
 ) -> u32 {
-    call_in_context(|driver, _| {
+    call_unless_faulted(|driver| {
         if count == 0 {
             return Err(Code::INVALID_VALUE);
         }
