@@ -1,5 +1,7 @@
 //! Nodes that allocate and free memory.
 
+use std::sync::Arc;
+
 use crate::boundary::{In, Out};
 use crate::context::Context;
 use crate::driver::{Driver, call_in_context};
@@ -51,7 +53,7 @@ pub(crate) fn of_allocation(
         true => 0,
         false => accesses.as_ptr() as usize,
     };
-    Ok(Kind::Allocate(std::sync::Arc::new(Allocated {
+    Ok(Kind::Allocate(Arc::new(Allocated {
         memory,
         given,
         _accesses: accesses,
