@@ -1,6 +1,6 @@
 //! Contexts (CUDA driver API, "Context Management" and "Primary Context Management").
 //!
-//! A context is a name in this process: all contexts use one address space and one ring.
+//! A context is a name in this process: all contexts use one address space and the same rings.
 
 mod limits;
 mod primary;
@@ -179,17 +179,17 @@ impl Driver {
     /// Ends a context after its work, with all that it has.
     fn tear_down(&self, context: &Context) {
         // After a fault there is nothing to wait for.
-        let _ = self.ring.drain(self);
+        let _ = self.rings.drain(self);
         context.is_alive.store(false, Ordering::Relaxed);
         self.contexts.lock().table.remove(&context.handle);
         context.limits.lock().clear();
         self.captures.end_of_context(context.handle);
         let streams = self.streams.lock().end_of_context(context.handle);
-        self.ring
+        self.rings
             .forget_streams(|stream| stream.context == context.handle);
         drop(streams);
         self.memory.end_of_context(self, context.handle);
-        self.modules.end_of_context(&self.ring, context.handle);
+        self.modules.end_of_context(&self.rings, context.handle);
         self.events.end_of_context(context.handle);
     }
 }
@@ -369,7 +369,7 @@ extern "C" fn cuCtxGetApiVersion(context: usize, version: Out<u32>) -> u32 {
 extern "C" fn cuCtxSynchronize() -> u32 {
     call_in_context(|driver, context| {
         driver.captures.check_none_in(context.handle)?;
-        driver.ring.drain(driver)
+        driver.rings.drain(driver)
     })
 }
 
@@ -378,7 +378,7 @@ extern "C" fn cuCtxSynchronize_v2(context: usize) -> u32 {
     call_unless_faulted(|driver| {
         let context = given_or_current(driver, context)?;
         driver.captures.check_none_in(context.handle)?;
-        driver.ring.drain(driver)
+        driver.rings.drain(driver)
     })
 }
 

@@ -14,12 +14,12 @@ use crate::device::{self, Facts};
 use crate::error::{self, Answer, Code};
 use crate::event::Events;
 use crate::graph::Graphs;
-use crate::host_function::{self, HostFunctions};
+use crate::host_function;
 use crate::memory::{FutureStorage, Memory};
 use crate::module::Modules;
 use crate::output::Output;
 use crate::process::Process;
-use crate::ring::Ring;
+use crate::rings::Rings;
 use crate::session;
 use crate::stream::{self, Streams};
 use crate::user_object::UserObjects;
@@ -37,7 +37,7 @@ pub(crate) struct Driver {
     /// All contexts of the process share one address space, so that they can share memory as CUDA
     /// allows within a device.
     pub(crate) space: &'static AddressSpace<'static>,
-    pub(crate) ring: Ring,
+    pub(crate) rings: Rings,
     /// Where text of kernels goes.
     pub(crate) output: Output,
     pub(crate) contexts: Mutex<Contexts>,
@@ -48,8 +48,6 @@ pub(crate) struct Driver {
     pub(crate) events: Events,
     pub(crate) graphs: Mutex<Graphs>,
     pub(crate) user_objects: UserObjects,
-    /// The thread that calls functions of the program, once there are some.
-    pub(crate) host_functions: OnceLock<Answer<&'static HostFunctions>>,
     /// The error that ended this process's use of CUDA; 0 while there is none.
     sticky: AtomicU32,
 }
@@ -158,7 +156,7 @@ impl Driver {
         let facts = device::query(device, &attributes)?;
         let space = device.create_space().map_err(|e| unavailable(&e))?;
         let space: &'static AddressSpace<'static> = Box::leak(Box::new(space));
-        let ring = Ring::new(device, space)?;
+        let rings = Rings::new(device, space)?;
         Ok(Self {
             process: Process::current(),
             device,
@@ -167,7 +165,7 @@ impl Driver {
             attributes,
             facts,
             space,
-            ring,
+            rings,
             output: Output::default(),
             contexts: Mutex::default(),
             streams: Mutex::default(),
@@ -176,7 +174,6 @@ impl Driver {
             events: Events::default(),
             graphs: Mutex::default(),
             user_objects: UserObjects::default(),
-            host_functions: OnceLock::new(),
             sticky: AtomicU32::new(0),
         })
     }

@@ -12,7 +12,7 @@ use crate::error::{Answer, Code};
 use crate::event_words::{EventWords, Word};
 use crate::graph::node::Kind;
 use crate::handles::Handles;
-use crate::ring::Number;
+use crate::rings::Submission;
 use crate::stream::{self, Stream};
 
 const DISABLE_TIMING: u32 = 2;
@@ -38,7 +38,7 @@ pub(crate) enum Recorded {
     #[default]
     Nowhere,
     /// It has happened when this submission is done.
-    At(Number),
+    At(Submission),
     /// In a stream that was being captured.
     In(Captured),
 }
@@ -57,8 +57,8 @@ impl Event {
     }
 
     /// Notes that the event happens with a submission.
-    pub(crate) fn set_number(&self, number: Number) {
-        *self.recorded.lock() = Recorded::At(number);
+    pub(crate) fn set_recorded(&self, submission: Submission) {
+        *self.recorded.lock() = Recorded::At(submission);
     }
 
     /// Returns the address at which the device stores the time, if it shall.
@@ -66,11 +66,11 @@ impl Event {
         self.word.as_ref().map(Word::address)
     }
 
-    /// Returns the number of the submission with which it happens; `None` if it was not recorded.
-    fn number(&self) -> Answer<Option<Number>> {
+    /// Returns the submission with which it happens; `None` if it was not recorded.
+    fn submission(&self) -> Answer<Option<Submission>> {
         match &*self.recorded.lock() {
             Recorded::Nowhere => Ok(None),
-            Recorded::At(number) => Ok(Some(*number)),
+            Recorded::At(submission) => Ok(Some(*submission)),
             Recorded::In(_) => Err(Code::CAPTURED_EVENT),
         }
     }
@@ -78,8 +78,8 @@ impl Event {
     /// Returns the time at which it happened, in nanoseconds.
     fn time_ns(&self, driver: &Driver) -> Answer<u64> {
         let word = self.word.as_ref().ok_or(Code::INVALID_HANDLE)?;
-        let number = self.number()?.ok_or(Code::INVALID_HANDLE)?;
-        match driver.ring.is_done(driver, number)? {
+        let submission = self.submission()?.ok_or(Code::INVALID_HANDLE)?;
+        match driver.rings.is_done(driver, submission)? {
             true => Ok(word.value()),
             false => Err(Code::NOT_READY),
         }
@@ -163,16 +163,25 @@ fn record(event: usize, stream: usize, flags: u32) -> u32 {
     })
 }
 
-/// Records an event: one packet if it shall have a time, otherwise none.
+/// Records an event: a packet if it shall have a time, and one if other rings may wait for it.
 fn record_now(driver: &Driver, event: &Event, stream: &Stream) -> Answer {
-    let number = match event.time_address() {
-        Some(address) => stream.submit_packets(driver, |commands| commands.timestamp(address))?,
+    let submission = match event.time_address() {
+        Some(address) => {
+            stream.submit_packets(driver, |writing| writing.commands.timestamp(address))?
+        }
         None => {
             stream.check_implicit(driver)?;
             stream.end(driver)
         }
     };
-    event.set_number(number);
+    if driver.rings.are_several() {
+        // Now: a ring that waits for the event later must not wait for what comes behind it.
+        driver
+            .rings
+            .of(submission.ring)
+            .announce(driver, submission.number)?;
+    }
+    event.set_recorded(submission);
     Ok(())
 }
 
@@ -189,11 +198,11 @@ extern "C" fn cuEventRecordWithFlags(event: usize, stream: usize, flags: u32) ->
 #[unsafe(no_mangle)]
 extern "C" fn cuEventQuery(event: usize) -> u32 {
     call_unless_faulted(|driver| {
-        let number = find(driver, event)?.number()?;
+        let submission = find(driver, event)?.submission()?;
         driver.captures.check_unsafe()?;
-        match number {
+        match submission {
             None => Ok(()),
-            Some(number) => match driver.ring.is_done(driver, number)? {
+            Some(submission) => match driver.rings.is_done(driver, submission)? {
                 true => Ok(()),
                 false => Err(Code::NOT_READY),
             },
@@ -204,9 +213,9 @@ extern "C" fn cuEventQuery(event: usize) -> u32 {
 #[unsafe(no_mangle)]
 extern "C" fn cuEventSynchronize(event: usize) -> u32 {
     call_in_context(|driver, _| {
-        let number = find(driver, event)?.number()?;
+        let submission = find(driver, event)?.submission()?;
         driver.captures.check_unsafe()?;
-        number.map_or(Ok(()), |number| driver.ring.wait(driver, number))
+        submission.map_or(Ok(()), |submission| driver.rings.wait(driver, submission))
     })
 }
 
@@ -219,7 +228,7 @@ extern "C" fn cuEventElapsedTime(milliseconds: Out<f32>, start: usize, end: usiz
         }
         let (start, end) = (find(driver, start)?, find(driver, end)?);
         // An event that has no time is told before one that has not happened.
-        if start.word.is_none() || end.word.is_none() || end.number()?.is_none() {
+        if start.word.is_none() || end.word.is_none() || end.submission()?.is_none() {
             return Err(Code::INVALID_HANDLE);
         }
         let (start_ns, end_ns) = (start.time_ns(driver)?, end.time_ns(driver)?);
@@ -237,8 +246,7 @@ fn elapsed_ms(start_ns: u64, end_ns: u64) -> f32 {
     (end_ns.wrapping_sub(start_ns).cast_signed() as f64 / 1e6) as f32
 }
 
-/// Makes later work of a stream wait for an event. Where both are in the ring no packet is needed:
-/// the event is earlier.
+/// Makes later work of a stream wait for an event.
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamWaitEvent(stream: usize, event: usize, flags: u32) -> u32 {
     call_in_context(|driver, context| {
@@ -256,10 +264,7 @@ extern "C" fn cuStreamWaitEvent(stream: usize, event: usize, flags: u32) -> u32 
                 stream.invalidate_capture();
                 Err(Code::STREAM_CAPTURE_ISOLATION)
             }
-            (Recorded::At(number), false) => {
-                stream.reach(number);
-                Ok(())
-            }
+            (Recorded::At(submission), false) => stream.follow(driver, submission),
         }
     })
 }

@@ -1,26 +1,25 @@
 //! Functions of the program that streams call (CUDA driver API, `cuLaunchHostFunc` and
 //! `cuStreamAddCallback`), and waits that no packet can express.
 //!
-//! One thread of the library does all of them, in the order of the ring. Two packets stand for one:
-//! the first tells the thread that the ring has come so far, the second makes the ring wait until
-//! the thread has told that it is done.
+//! A thread of the library for each ring does all of them, in the order of the ring. Two packets
+//! stand for one: the first tells the thread that the ring has come so far, the second makes the
+//! ring wait until the thread has told that it is done.
 //!
-//! All streams share the ring, so that work of *all* streams behind a function waits for it.
-//! A function that waits for later work of another stream never returns. CUDA forbids a function to
-//! wait for work by a call; one that polls memory for it is the case left.
+//! Work of *all* streams of a ring waits for a function that is before it. A function that waits for
+//! later work of such a stream never returns. CUDA forbids a function to wait for work by a call;
+//! one that polls memory for it is the case left.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
 
 use causeway_protocol::message::MemoryKind;
 use causeway_protocol::packet::Condition;
-use causeway_shim_linux::shim::{
-    Buffer, CommandBuffer, Fence, Patience, SubmitError, WaitError, Window,
-};
+use causeway_shim_linux::shim::{Buffer, Fence, Patience, SubmitError, WaitError, Window};
 use parking_lot::{Condvar, Mutex};
 
 use crate::driver::{Driver, call_in_context};
 use crate::error::{Answer, Code};
+use crate::ring::Writing;
 use crate::stream;
 use crate::work::Work;
 
@@ -83,7 +82,6 @@ pub(crate) enum HostWork {
 /// One piece of work for the thread.
 #[derive(Clone)]
 pub(crate) struct HostCall {
-    thread: &'static HostFunctions,
     pub(crate) work: HostWork,
 }
 
@@ -108,23 +106,25 @@ struct Waiting {
 impl HostCall {
     /// Prepares work for the thread, which is started if there is none yet.
     pub(crate) fn new(driver: &'static Driver, work: HostWork) -> Answer<Self> {
-        let started = driver
-            .host_functions
-            .get_or_init(|| HostFunctions::start(driver));
-        Ok(Self {
-            thread: (*started)?,
-            work,
-        })
+        driver.rings.call_functions(driver)?;
+        Ok(Self { work })
     }
 
     /// Writes the two packets, and gives the work to the thread.
-    pub(crate) fn write(&self, commands: &mut CommandBuffer<'static>) -> Result<(), SubmitError> {
-        let Self { thread, work } = self;
+    pub(crate) fn write(&self, writing: &mut Writing) -> Result<(), SubmitError> {
+        let Writing {
+            commands,
+            host_functions: Some(thread),
+            ..
+        } = writing
+        else {
+            unreachable!("work for a thread is made after the threads of all rings");
+        };
         // Numbers are in the order of the ring: the caller holds its lock.
         let mut waiting = thread.waiting.lock();
         waiting.last += 1;
         let number = waiting.last;
-        waiting.works.push_back((number, *work));
+        waiting.works.push_back((number, self.work));
         drop(waiting);
         thread.added.notify_one();
         commands.release(&thread.reached, number)?;
@@ -133,7 +133,7 @@ impl HostCall {
 }
 
 impl HostFunctions {
-    fn start(driver: &'static Driver) -> Answer<&'static Self> {
+    pub(crate) fn start(driver: &'static Driver) -> Answer<&'static Self> {
         let failed = |error: &dyn std::fmt::Display| {
             log::warn!("cannot start the thread that calls host functions: {error}");
             Code::OUT_OF_MEMORY
@@ -184,9 +184,9 @@ impl HostFunctions {
         loop {
             match self.reached.wait(number, patience) {
                 Ok(()) => return Ok(()),
-                Err(WaitError::TimedOut { .. }) => driver.ring.glance(driver)?,
+                Err(WaitError::TimedOut { .. }) => driver.rings.glance(driver)?,
                 Err(error) => {
-                    driver.ring.glance(driver)?;
+                    driver.rings.glance(driver)?;
                     log::warn!("cannot wait for the device: {error}");
                     return Err(driver.fail(Code::DEVICE_UNAVAILABLE));
                 }
@@ -231,7 +231,7 @@ fn poll(driver: &Driver, word: Window, condition: Condition, (bytes, value): (u3
         if found.map_or(true, |found| condition.is_met(found, value, 8 * bytes)) {
             return;
         }
-        if driver.ring.glance(driver).is_err() {
+        if driver.rings.glance(driver).is_err() {
             return;
         }
         std::thread::sleep(std::time::Duration::from_micros(nap_us));

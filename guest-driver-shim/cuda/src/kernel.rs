@@ -17,7 +17,7 @@ use crate::driver::Driver;
 use crate::error::{Answer, Code};
 use crate::module::{self, Loaded};
 use crate::parameters::with_block;
-use crate::ring::Ring;
+use crate::rings::Rings;
 
 /// Numbers of `CUfunction_attribute`.
 pub(crate) mod attribute {
@@ -332,7 +332,7 @@ impl Kernels {
     }
 
     /// Ends the handles of a module's kernels.
-    pub(crate) fn remove_module(&self, ring: &Ring, module: usize) {
+    pub(crate) fn remove_module(&self, rings: &Rings, module: usize) {
         let mut table = self.0.write();
         let Slots { slots, free } = &mut *table;
         let mut ended = Vec::new();
@@ -347,7 +347,7 @@ impl Kernels {
             }
         }
         drop(table);
-        ring.forget_kernels(|kernel| kernel.owner.module == module);
+        rings.forget_kernels(|kernel| kernel.owner.module == module);
         // The last kernel may unload its module, which waits for work.
         drop(ended);
     }

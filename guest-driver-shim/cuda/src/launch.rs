@@ -48,7 +48,8 @@ struct Request {
 fn launch(driver: &Driver, context: &Context, request: Request) -> Answer {
     // Dropped after the lock is free: a module's last kernel waits for the ring.
     let (mut old_kernel, mut old_stream) = (None, None);
-    let mut locked = driver.ring.lock();
+    let ring = driver.rings.of(stream::ring_of(request.stream));
+    let mut locked = ring.lock();
     let writing = &mut *locked;
     let find = |function| kernel::find(driver, function);
     let kernel = writing
@@ -84,7 +85,7 @@ fn launch(driver: &Driver, context: &Context, request: Request) -> Answer {
     stream.reach(writing.submitted + 1);
     writing.finish();
     drop(locked);
-    written.map_err(|error| driver.ring.refused(driver, &error))
+    written.map_err(|error| ring.refused(driver, &error))
 }
 
 /// Launches a kernel where more has to be looked at than a launch usually needs.
@@ -111,8 +112,8 @@ fn launch_checked(
     let (layout, bytes) = (&kernel.layout, kernel.parameter_bytes);
     with_block(layout, bytes, request.parameters, request.extra, |block| {
         let handle = kernel.handle();
-        let submitted = stream.submit_packets(driver, |commands| {
-            commands.launch_with(handle, shape, options, block)
+        let submitted = stream.submit_packets(driver, |writing| {
+            writing.commands.launch_with(handle, shape, options, block)
         });
         submitted.map(drop)
     })

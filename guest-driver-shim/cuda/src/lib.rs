@@ -2,7 +2,7 @@
 //! guest without a kernel module or in a process that reaches `causeway serve`, on a GPU or on
 //! none.
 //!
-//! Launches, copies and waits are loads and stores: packets in one ring for the process, and fences
+//! Launches, copies and waits are loads and stores: packets in rings of the process, and fences
 //! in memory. Messages, which cost an exit, are sent for what `cuInit`, modules and chunks of
 //! memory need.
 //!
@@ -58,6 +58,7 @@ mod per_thread;
 mod process;
 mod recent;
 mod ring;
+mod rings;
 mod session;
 mod stream;
 mod stream_attributes;

@@ -12,6 +12,7 @@
 
 mod batches;
 mod copy;
+mod current_pools;
 mod device;
 mod fill;
 mod free_ranges;
@@ -43,7 +44,7 @@ use crate::boundary::Out;
 use crate::context::Context;
 use crate::driver::{Driver, call_in_context, call_unless_faulted};
 use crate::error::{Answer, Code};
-use crate::ring::Number;
+use crate::rings::Submission;
 use device::DeviceMemory;
 pub(crate) use device::FutureStorage;
 pub(crate) use fill::fill_work;
@@ -204,7 +205,7 @@ impl Memory {
         let taken = taken.ok_or(Code::INVALID_VALUE)?;
         let drained = match taken.backing {
             // The CPU may get the memory again at once.
-            Backing::Managed { .. } | Backing::Pooled { .. } => driver.ring.drain(driver),
+            Backing::Managed { .. } | Backing::Pooled { .. } => driver.rings.drain(driver),
             _ => Ok(()),
         };
         self.give_back(driver, taken);
@@ -313,8 +314,8 @@ pub(crate) fn forget_module_range(driver: &Driver, address: u64) {
 
 impl Driver {
     /// Waits for a submission on whose memory the CPU waits.
-    fn wait_for(&self, number: Number) -> Answer {
-        self.ring.wait(self, number)
+    fn wait_for(&self, submission: Submission) -> Answer {
+        self.rings.wait(self, submission)
     }
 }
 
@@ -360,10 +361,15 @@ extern "C" fn cuMemAllocPitch_v2(
 extern "C" fn cuMemFree_v2(address: u64) -> u32 {
     call_unless_faulted(|driver| {
         driver.captures.check_unsafe()?;
-        match address {
-            0 => Ok(()),
-            address => driver.memory.free(driver, address),
+        if address == 0 {
+            return Ok(());
         }
+        // NVIDIA's driver waits for the whole device here, and programs count on that. With one ring
+        // nobody can tell the difference.
+        if driver.rings.are_several() {
+            driver.rings.drain(driver)?;
+        }
+        driver.memory.free(driver, address)
     })
 }
 

@@ -18,7 +18,7 @@ use crate::jit::Logs;
 use crate::kernel::{Kernel, Kernels, Owner};
 use crate::library::Library;
 use crate::link::Linker;
-use crate::ring::Ring;
+use crate::rings::Rings;
 
 pub(crate) use loading::{Loaded, check, load, loads_early, read_file, target};
 pub(crate) use variable::find as find_variable;
@@ -37,13 +37,13 @@ pub(crate) struct Modules {
 
 impl Modules {
     /// Unloads the modules of a context.
-    pub(crate) fn end_of_context(&self, ring: &Ring, context: usize) {
+    pub(crate) fn end_of_context(&self, rings: &Rings, context: usize) {
         let ended = self
             .table
             .lock()
             .take(|module| module.owner.context == context);
         for module in &ended {
-            self.kernels.remove_module(ring, module.owner.module);
+            self.kernels.remove_module(rings, module.owner.module);
         }
         self.linkers
             .lock()
@@ -114,7 +114,7 @@ pub(crate) fn find(driver: &Driver, handle: usize) -> Answer<Arc<Module>> {
 pub(crate) fn unload(driver: &Driver, module: &Module) {
     driver.modules.table.lock().remove(module.owner.module);
     let kernels = &driver.modules.kernels;
-    kernels.remove_module(&driver.ring, module.owner.module);
+    kernels.remove_module(&driver.rings, module.owner.module);
 }
 
 fn load_into(

@@ -1,23 +1,25 @@
-//! The ring: all work of the process, in the order in which it was submitted.
+//! A ring: work of some streams, in the order in which it was submitted.
 //!
 //! Submissions are numbered. A fence that the device writes says which number it has reached; a
 //! packet that writes it is put into the ring only when somebody wants to know.
 
+use std::error::Error;
 use std::time::{Duration, Instant};
 
 use causeway_protocol::message::{MemoryKind, Status};
 use causeway_protocol::packet::PARAMETER_BYTES_MAX;
 use causeway_shim_linux::shim::{
-    AddressSpace, Buffer, CommandBuffer, Device, Fence, Patience, SubmitError, WaitError,
+    AddressSpace, Buffer, CommandBuffer, Device, Fence, Patience, Sleeping, SubmitError, WaitError,
 };
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::context::{self, Waits};
 use crate::driver::Driver;
 use crate::error::{Answer, Code};
-use crate::host_function;
+use crate::host_function::{self, HostFunctions};
 use crate::kernel::Kernel;
 use crate::recent::Recent;
+use crate::rings::Submission;
 use crate::stream::Stream;
 
 /// Units of the ring: some thousand launches.
@@ -30,17 +32,26 @@ const SPIN_MAX: Duration = Duration::from_millis(100);
 const SPIN_MAX_WANTED: Duration = Duration::from_secs(2);
 /// Looks at the fence between two looks at the clock: some microseconds.
 const LOOKS: u32 = 1000;
+/// What these looks count for at most. If they took longer, the program or its machine was stopped,
+/// and the device perhaps, too.
+const LOOKS_MAX: Duration = Duration::from_millis(5);
 /// Processors of which a program that spins takes too large a part: the device's consumer, and the
 /// software back end, need one.
 const FEW_PROCESSORS: usize = 2;
+/// How long a wait sleeps by time before one short operation shows whether the server still lives.
+const NAPS: Duration = Duration::from_millis(200);
+/// Shortest and longest of these sleeps.
+const NAP_MIN: Duration = Duration::from_micros(20);
+const NAP_MAX: Duration = Duration::from_millis(1);
 /// How long one wait may sleep before it looks for a fault, in nanoseconds.
 const SLICE_NS: u64 = 20_000_000;
 
-/// The number of a submission. Everything that was submitted before it has a smaller one.
+/// The number of a submission. Everything that was submitted to its ring before has a smaller one.
 pub(crate) type Number = u64;
 
-/// The command buffer of the process, and how far the device is.
+/// A command buffer, and how far the device is.
 pub(crate) struct Ring {
+    index: u8,
     device: &'static Device<'static>,
     /// Number of the last submission that the device has finished, as far as it was asked to tell.
     done: Fence<'static>,
@@ -61,6 +72,8 @@ pub(crate) struct Writing {
     pub(crate) kernels: Recent<Kernel, 64>,
     /// The streams to which launches went last.
     pub(crate) streams: Recent<Stream, 16>,
+    /// The thread that calls functions of the program, once there are some.
+    pub(crate) host_functions: Option<&'static HostFunctions>,
     /// Where a launch gathers its parameters.
     pub(crate) block: Box<[u8; PARAMETER_BYTES_MAX]>,
 }
@@ -81,15 +94,13 @@ impl Ring {
     pub(crate) fn new(
         device: &'static Device<'static>,
         space: &'static AddressSpace<'static>,
-    ) -> Answer<Self> {
-        let refused = |error: &dyn std::fmt::Display| {
-            log::error!("cannot create the ring of this process: {error}");
-            Code::OUT_OF_MEMORY
-        };
-        let memory = Buffer::new(device, space, 4096, MemoryKind::Host).map_err(|e| refused(&e))?;
-        let done = memory.fence(0).map_err(|e| refused(&e))?;
-        let commands = CommandBuffer::new(space, UNITS).map_err(|e| refused(&e))?;
+        index: u8,
+    ) -> Result<Self, Box<dyn Error>> {
+        let memory = Buffer::new(device, space, 4096, MemoryKind::Host)?;
+        let done = memory.fence(0)?;
+        let commands = CommandBuffer::new(space, UNITS)?;
         Ok(Self {
+            index,
             device,
             done,
             writing: Mutex::new(Writing {
@@ -98,6 +109,7 @@ impl Ring {
                 announced: 0,
                 kernels: Recent::default(),
                 streams: Recent::default(),
+                host_functions: None,
                 block: Box::new([0; PARAMETER_BYTES_MAX]),
             }),
             has_processors: has_processors(),
@@ -111,14 +123,14 @@ impl Ring {
     pub(crate) fn submit(
         &self,
         driver: &Driver,
-        write: impl FnOnce(&mut CommandBuffer<'static>) -> Result<(), SubmitError>,
-    ) -> Answer<Number> {
+        write: impl FnOnce(&mut Writing) -> Result<(), SubmitError>,
+    ) -> Answer<Submission> {
         let mut writing = self.writing.lock();
-        let written = write(&mut writing.commands);
+        let written = write(&mut writing);
         let number = writing.finish();
         drop(writing);
         match written {
-            Ok(()) => Ok(number),
+            Ok(()) => Ok(self.submission(number)),
             Err(error) => Err(self.refused(driver, &error)),
         }
     }
@@ -128,21 +140,44 @@ impl Ring {
     pub(crate) fn submit_and_announce(
         &self,
         driver: &Driver,
-        write: impl FnOnce(&mut CommandBuffer<'static>) -> Result<(), SubmitError>,
-    ) -> Answer<Number> {
+        write: impl FnOnce(&mut Writing) -> Result<(), SubmitError>,
+    ) -> Answer<Submission> {
         let mut writing = self.writing.lock();
         let number = writing.submitted + 1;
-        let written = write(&mut writing.commands)
-            .and_then(|()| writing.commands.release(&self.done, number));
+        let written =
+            write(&mut writing).and_then(|()| writing.commands.release(&self.done, number));
         writing.finish();
         if written.is_ok() {
             writing.announced = number;
         }
         drop(writing);
         match written {
-            Ok(()) => Ok(number),
+            Ok(()) => Ok(self.submission(number)),
             Err(error) => Err(self.refused(driver, &error)),
         }
+    }
+
+    #[inline]
+    const fn submission(&self, number: Number) -> Submission {
+        Submission {
+            ring: self.index,
+            number,
+        }
+    }
+
+    /// Starts the thread that calls functions of the program for work in this ring, unless there is
+    /// one.
+    pub(crate) fn start_host_functions(&self, driver: &'static Driver) -> Answer {
+        if self.writing.lock().host_functions.is_none() {
+            let started = HostFunctions::start(driver)?;
+            self.writing.lock().host_functions = Some(started);
+        }
+        Ok(())
+    }
+
+    /// Returns the fence into which the device writes how far it is.
+    pub(crate) const fn fence(&self) -> &Fence<'static> {
+        &self.done
     }
 
     /// Locks the ring for a caller that writes into it.
@@ -206,8 +241,11 @@ impl Ring {
             Waits::Auto if self.has_processors => (SPIN_MAX, SLICE_NS),
             Waits::Sleep | Waits::Auto => (Duration::ZERO, SLICE_NS),
         };
+        // A wait in the device would keep other threads from sending it messages.
+        let naps =
+            timeout_ns == SLICE_NS && driver.device.transport().sleeping() == Sleeping::InDevice;
         let mut patience = Patience {
-            timeout_ns,
+            timeout_ns: if naps { 1 } else { timeout_ns },
             ..Patience::default()
         };
         let mut is_first = true;
@@ -217,6 +255,9 @@ impl Ring {
                 return Ok(());
             }
             is_first = false;
+            if naps && self.nap(driver, number)? {
+                return Ok(());
+            }
             match self.done.wait(number, patience) {
                 Ok(()) => return Ok(()),
                 Err(WaitError::TimedOut { .. }) => {
@@ -232,31 +273,49 @@ impl Ring {
         }
     }
 
-    /// Looks at the fence until the device has finished the submission `number`, for `spin_max` at
-    /// most. Returns whether it has.
-    fn spin(&self, driver: &Driver, number: Number, spin_max: Duration) -> Answer<bool> {
+    /// Looks at the fence some times, and then between short sleeps, for [`NAPS`] at most. Returns
+    /// whether the device has finished the submission `number`.
+    fn nap(&self, driver: &Driver, number: Number) -> Answer<bool> {
         let begun = Instant::now();
-        while begun.elapsed() < spin_max {
+        let mut looks = LOOKS;
+        while begun.elapsed() < NAPS {
+            for _ in 0..looks {
+                if self.done.value() >= number {
+                    return Ok(true);
+                }
+                std::hint::spin_loop();
+            }
+            looks = 1;
+            driver.rings.glance(driver)?;
+            std::thread::sleep((begun.elapsed() / 32).clamp(NAP_MIN, NAP_MAX));
+        }
+        Ok(false)
+    }
+
+    /// Looks at the fence until the device has finished the submission `number`, for `spin_max` at
+    /// most, without the time for which the program does not run. Returns whether it has.
+    fn spin(&self, driver: &Driver, number: Number, spin_max: Duration) -> Answer<bool> {
+        let mut spun = Duration::ZERO;
+        let mut looked = Instant::now();
+        while spun < spin_max {
             for _ in 0..LOOKS {
                 if self.done.value() >= number {
                     return Ok(true);
                 }
                 std::hint::spin_loop();
             }
-            self.glance(driver)?;
+            driver.rings.glance(driver)?;
             // Other threads of the program may want the processor.
             std::thread::yield_now();
+            let now = Instant::now();
+            spun += now.duration_since(looked).min(LOOKS_MAX);
+            looked = now;
         }
         Ok(false)
     }
 
-    /// Waits for all that was submitted.
-    pub(crate) fn drain(&self, driver: &Driver) -> Answer {
-        self.wait(driver, self.last())
-    }
-
     /// Makes the device write the fence once it has finished the submission `number`.
-    fn announce(&self, driver: &Driver, number: Number) -> Answer {
+    pub(crate) fn announce(&self, driver: &Driver, number: Number) -> Answer {
         let mut writing = self.writing.lock();
         if writing.announced >= number {
             return Ok(());
@@ -269,11 +328,11 @@ impl Ring {
         written.map_err(|error| self.refused(driver, &error))
     }
 
-    /// Returns the error that a fault of the ring means.
+    /// Returns the error that a fault of the ring means, or of another, for which this one may wait.
     fn check(&self, driver: &Driver) -> Answer {
         let fault = self.writing.lock().commands.fault();
         match fault {
-            None => driver.check_sticky(),
+            None => driver.rings.glance(driver),
             Some((status, _)) => Err(self.fault(driver, status)),
         }
     }
@@ -283,7 +342,7 @@ impl Ring {
     pub(crate) fn glance(&self, driver: &Driver) -> Answer {
         let fault = self.writing.try_lock().and_then(|w| w.commands.fault());
         match fault {
-            None => driver.check_sticky(),
+            None => Ok(()),
             Some((status, _)) => Err(self.fault(driver, status)),
         }
     }

@@ -1,12 +1,13 @@
 //! Streams (CUDA driver API, "Stream Management").
 //!
-//! A stream is a name and the number of its last submission. Work of all streams is in one ring, in
-//! the order in which it was submitted: an order that every program must expect.
+//! A stream is a name, a ring, and the number of its last submission there. Streams that wait for
+//! each other share a ring, in the order in which their work was submitted: an order that every
+//! program must expect.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
-use causeway_shim_linux::shim::{CommandBuffer, SubmitError};
+use causeway_shim_linux::shim::SubmitError;
 use parking_lot::Mutex;
 
 use crate::boundary::Out;
@@ -16,7 +17,8 @@ use crate::driver::{Driver, call_in_context, call_in_stream};
 use crate::error::{Answer, Code};
 use crate::graph::node::Kind;
 use crate::handles::{self, Handles};
-use crate::ring::Number;
+use crate::ring::{Number, Ring, Writing};
+use crate::rings::{RINGS_MAX, Submission};
 use crate::stream_attributes::Attributes;
 use crate::work::Work;
 
@@ -34,6 +36,8 @@ pub(crate) struct Stream {
     pub(crate) handle: usize,
     /// Whether it is the legacy default stream.
     pub(crate) is_default: bool,
+    /// Index of the ring in which its work is.
+    ring: u8,
     flags: u32,
     priority: AtomicI32,
     last: AtomicU64,
@@ -75,6 +79,16 @@ pub(crate) fn find_default(context: &Context, handle: usize) -> Option<&Arc<Stre
     }
 }
 
+/// Returns the index of the ring of a handle's stream: its low bits, unless it means a default
+/// stream.
+#[inline]
+pub(crate) const fn ring_of(handle: usize) -> u8 {
+    match handle {
+        0..=PER_THREAD => 0,
+        handle => (handle % RINGS_MAX) as u8,
+    }
+}
+
 /// Returns the stream of a handle that means no default stream.
 pub(crate) fn find_created(driver: &Driver, handle: usize) -> Answer<Arc<Stream>> {
     let found = driver.streams.lock().table.get(handle);
@@ -94,6 +108,7 @@ impl Stream {
             context,
             handle,
             is_default: handle == LEGACY,
+            ring: ring_of(handle),
             flags,
             priority: AtomicI32::new(0),
             last: AtomicU64::new(0),
@@ -129,7 +144,7 @@ impl Stream {
                 None => Ok(()),
             };
         }
-        self.submit_packets(driver, |commands| work.write(commands))
+        self.submit_packets(driver, |writing| work.write(writing))
             .map(drop)
     }
 
@@ -139,43 +154,71 @@ impl Stream {
     pub(crate) fn submit_packets(
         &self,
         driver: &Driver,
-        write: impl FnOnce(&mut CommandBuffer<'static>) -> Result<(), SubmitError>,
-    ) -> Answer<Number> {
+        write: impl FnOnce(&mut Writing) -> Result<(), SubmitError>,
+    ) -> Answer<Submission> {
         self.check_implicit(driver)?;
-        let number = driver.ring.submit(driver, write)?;
-        self.reach(number);
-        Ok(number)
+        let submission = self.ring(driver).submit(driver, write)?;
+        self.reach(submission.number);
+        Ok(submission)
     }
 
     /// Submits work for which the caller is about to wait, and returns its number. The caller has
     /// checked that the stream is not being captured.
-    pub(crate) fn submit_awaited(&self, driver: &Driver, work: &Work) -> Answer<Number> {
+    pub(crate) fn submit_awaited(&self, driver: &Driver, work: &Work) -> Answer<Submission> {
         self.check_implicit(driver)?;
-        let ring = &driver.ring;
-        let number = ring.submit_and_announce(driver, |commands| work.write(commands))?;
-        self.reach(number);
-        Ok(number)
+        let ring = self.ring(driver);
+        let submission = ring.submit_and_announce(driver, |writing| work.write(writing))?;
+        self.reach(submission.number);
+        Ok(submission)
     }
 
-    /// Makes the stream last at least until a submission.
+    /// Makes later work of the stream wait for a submission, of whatever stream.
+    pub(crate) fn follow(&self, driver: &Driver, submission: Submission) -> Answer {
+        let Submission { ring, number } = submission;
+        if ring == self.ring {
+            self.reach(number);
+            return Ok(());
+        }
+        let other = driver.rings.of(ring);
+        if other.finished() >= number {
+            return Ok(());
+        }
+        other.announce(driver, number)?;
+        let wait = |writing: &mut Writing| writing.commands.acquire(other.fence(), number);
+        self.submit_packets(driver, wait).map(drop)
+    }
+
+    #[inline]
+    fn ring<'d>(&self, driver: &'d Driver) -> &'d Ring {
+        driver.rings.of(self.ring)
+    }
+
+    /// Makes the stream last at least until a submission to its ring.
     #[inline]
     pub(crate) fn reach(&self, number: Number) {
         self.last.fetch_max(number, Ordering::Relaxed);
     }
 
-    /// Returns the number of the submission with which all work is done that later work of this
-    /// stream waits for. Default and blocking streams wait for each other (CUDA runtime API,
-    /// "Stream synchronization behavior").
-    pub(crate) fn end(&self, driver: &Driver) -> Number {
+    /// Returns the submission with which all work is done that later work of this stream waits for.
+    /// Default and blocking streams wait for each other (CUDA runtime API, "Stream synchronization
+    /// behavior").
+    pub(crate) fn end(&self, driver: &Driver) -> Submission {
         match self.is_blocking() {
-            true => driver.ring.last(),
+            true => self.submission(self.ring(driver).last()),
             false => self.last(),
         }
     }
 
-    /// Returns the number of the last submission of this stream.
-    pub(crate) fn last(&self) -> Number {
-        self.last.load(Ordering::Relaxed)
+    /// Returns the last submission of this stream.
+    pub(crate) fn last(&self) -> Submission {
+        self.submission(self.last.load(Ordering::Relaxed))
+    }
+
+    const fn submission(&self, number: Number) -> Submission {
+        Submission {
+            ring: self.ring,
+            number,
+        }
     }
 
     /// Returns whether the stream and the legacy default stream wait for each other.
@@ -236,13 +279,13 @@ impl Stream {
         }
     }
 
-    /// Returns the number that has to be done before the stream is idle.
-    fn last_to_wait_for(&self, driver: &Driver) -> Answer<Number> {
+    /// Returns the submission that has to be done before the stream is idle.
+    fn last_to_wait_for(&self, driver: &Driver) -> Answer<Submission> {
         self.check_not_capturing()?;
         self.check_implicit(driver)?;
         driver.captures.check_unsafe()?;
         Ok(match self.is_default {
-            true => driver.ring.last(),
+            true => self.submission(self.ring(driver).last()),
             false => self.last(),
         })
     }
@@ -253,7 +296,11 @@ fn create(into: Out<usize>, flags: u32, priority: i32) -> u32 {
         if into.is_null() || flags & !NON_BLOCKING != 0 {
             return Err(Code::INVALID_VALUE);
         }
-        let handle = handles::fresh();
+        let ring = match flags {
+            NON_BLOCKING => driver.rings.assign(driver),
+            _ => 0,
+        };
+        let handle = handles::fresh() | usize::from(ring);
         let stream = Stream::new(context.handle, handle, flags, priority);
         driver.streams.lock().table.put(handle, Arc::new(stream));
         into.set(handle)
@@ -277,7 +324,7 @@ extern "C" fn cuStreamDestroy_v2(stream: usize) -> u32 {
         let removed = driver.streams.lock().table.remove(stream);
         let removed = removed.ok_or(Code::INVALID_HANDLE)?;
         driver
-            .ring
+            .rings
             .forget_streams(|stream| stream.handle == removed.handle);
         crate::capture::end_of_stream(driver, &removed);
         Ok(())
@@ -288,7 +335,7 @@ extern "C" fn cuStreamDestroy_v2(stream: usize) -> u32 {
 extern "C" fn cuStreamSynchronize(stream: usize) -> u32 {
     call_in_stream(stream, |driver, context| {
         let stream = find(driver, context, stream)?;
-        driver.ring.wait(driver, stream.last_to_wait_for(driver)?)
+        driver.rings.wait(driver, stream.last_to_wait_for(driver)?)
     })
 }
 
@@ -296,8 +343,8 @@ extern "C" fn cuStreamSynchronize(stream: usize) -> u32 {
 extern "C" fn cuStreamQuery(stream: usize) -> u32 {
     call_in_stream(stream, |driver, context| {
         let stream = find(driver, context, stream)?;
-        let number = stream.last_to_wait_for(driver)?;
-        match driver.ring.is_done(driver, number)? {
+        let last = stream.last_to_wait_for(driver)?;
+        match driver.rings.is_done(driver, last)? {
             true => Ok(()),
             false => Err(Code::NOT_READY),
         }

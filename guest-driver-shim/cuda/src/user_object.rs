@@ -4,7 +4,6 @@
 //! A thread of the library calls the functions that end them, each when the work is done that may
 //! use the object. It holds no lock meanwhile, so such a function may call CUDA.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, OnceLock};
 
@@ -16,7 +15,7 @@ use crate::error::{Answer, Code};
 use crate::graph;
 use crate::handles::Handles;
 use crate::host_function::{self, HostFunction};
-use crate::ring::Number;
+use crate::rings::Submission;
 
 /// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`, which must be given.
 const NO_DESTRUCTOR_SYNC: u32 = 1;
@@ -31,8 +30,8 @@ pub(crate) struct UserObject {
     destroy: HostFunction,
     argument: usize,
     references: Mutex<References>,
-    /// Number of the last submission that may use it.
-    used: AtomicU64,
+    /// The last submissions that may use it, one of each ring.
+    used: Mutex<Vec<Submission>>,
 }
 
 /// How often an object is referred to.
@@ -121,7 +120,9 @@ impl UserObject {
     /// Waits for the work that may use it, and calls the function that ends it. After a fault there
     /// is no such work.
     fn destroy(&self, driver: &Driver) {
-        let _ = driver.ring.wait(driver, self.used.load(Ordering::Relaxed));
+        for submission in std::mem::take(&mut *self.used.lock()) {
+            let _ = driver.rings.wait(driver, submission);
+        }
         (self.destroy)(self.argument);
     }
 
@@ -141,8 +142,12 @@ impl UserObject {
 
 impl Held {
     /// Notes that a submission may use the object.
-    pub(crate) fn note_use(&self, number: Number) {
-        self.object.used.fetch_max(number, Ordering::Relaxed);
+    pub(crate) fn note_use(&self, submission: Submission) {
+        let mut used = self.object.used.lock();
+        match used.iter_mut().find(|other| other.ring == submission.ring) {
+            Some(before) => *before = submission,
+            None => used.push(submission),
+        }
     }
 
     /// Returns as many references for another graph.
@@ -226,7 +231,7 @@ extern "C" fn cuUserObjectCreate(
                 program: count,
                 graphs: 0,
             }),
-            used: AtomicU64::new(0),
+            used: Mutex::default(),
         });
         driver.user_objects.table.lock().put(handle, made);
         object.set(handle)

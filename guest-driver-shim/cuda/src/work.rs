@@ -5,10 +5,11 @@ use std::sync::Arc;
 use causeway_protocol::packet::{
     Condition, CopyShape, Fence, FillShape, Header, LaunchOptions, LaunchShape, Opcode, fence_flags,
 };
-use causeway_shim_linux::shim::{CommandBuffer, SubmitError};
+use causeway_shim_linux::shim::SubmitError;
 
 use crate::host_function::HostCall;
 use crate::kernel::Kernel;
+use crate::ring::Writing;
 
 /// One piece of work. Addresses are those of the device.
 #[derive(Clone)]
@@ -62,7 +63,7 @@ pub(crate) enum Work {
 
 impl Work {
     /// Writes the packets of this work.
-    pub(crate) fn write(&self, commands: &mut CommandBuffer<'static>) -> Result<(), SubmitError> {
+    pub(crate) fn write(&self, writing: &mut Writing) -> Result<(), SubmitError> {
         match self {
             Self::Nothing => Ok(()),
             Self::Launch {
@@ -70,27 +71,31 @@ impl Work {
                 shape,
                 options,
                 parameters,
-            } => commands.launch_with(kernel.handle(), *shape, *options, parameters),
+            } => writing
+                .commands
+                .launch_with(kernel.handle(), *shape, *options, parameters),
             Self::Copy {
                 destination,
                 source,
                 bytes,
-            } => commands.copy(*destination, *source, *bytes),
+            } => writing.commands.copy(*destination, *source, *bytes),
             Self::Fill {
                 destination,
                 bytes,
                 pattern,
                 width,
-            } => commands.fill_pattern(*destination, *bytes, *pattern, *width),
-            Self::CopyRect(shape) => commands.copy_rect(*shape),
-            Self::FillRect(shape) => commands.fill_rect(*shape),
+            } => writing
+                .commands
+                .fill_pattern(*destination, *bytes, *pattern, *width),
+            Self::CopyRect(shape) => writing.commands.copy_rect(*shape),
+            Self::FillRect(shape) => writing.commands.fill_rect(*shape),
             Self::Store {
                 address,
                 value,
                 bytes,
             } => {
                 let fence = fence(Opcode::FenceRelease, *address, (*value, *bytes));
-                commands.push(zerocopy::transmute!(fence))
+                writing.commands.push(zerocopy::transmute!(fence))
             }
             Self::Await {
                 address,
@@ -102,10 +107,10 @@ impl Work {
                     condition: *condition as u32,
                     ..fence(Opcode::FenceAcquire, *address, (*value, *bytes))
                 };
-                commands.push(zerocopy::transmute!(fence))
+                writing.commands.push(zerocopy::transmute!(fence))
             }
-            Self::Host(call) => call.write(commands),
-            Self::Sequence(parts) => parts.iter().try_for_each(|part| part.write(commands)),
+            Self::Host(call) => call.write(writing),
+            Self::Sequence(parts) => parts.iter().try_for_each(|part| part.write(writing)),
         }
     }
 }

@@ -65,7 +65,7 @@ limits! {
     /// Allocations, imports and registered ranges of guest RAM.
     allocations: Allocations = 4096, QuotaAllocations;
     /// Command buffers, each of which has a thread on the host.
-    command_buffers: CommandBuffers = 16, QuotaCommandBuffers;
+    command_buffers: CommandBuffers = 64, QuotaCommandBuffers;
     /// Address spaces, mappings, modules, functions, recordings and exports, counted together.
     objects: Objects = 8192, QuotaObjects;
     /// Registered guest RAM in bytes. Registration takes no memory, but host addresses, of which a

@@ -309,7 +309,8 @@ fn boxes_are_copied_within_the_device() {
 fn memory_is_reused_while_work_with_it_is_under_way() {
     causeway_cuda_tests::library();
     let mut stream = 0;
-    ok!(cuStreamCreate(&raw mut stream, 1));
+    // One that waits for the default stream.
+    ok!(cuStreamCreate(&raw mut stream, 0));
     let kept = allocate(40 << 20);
     for round in 0..8_u8 {
         // Larger than a chunk of the pool, and smaller.

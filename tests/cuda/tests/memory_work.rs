@@ -130,16 +130,19 @@ fn fills_and_copies_are_nodes_that_can_be_changed_and_switched_off() {
             0
         );
         assert_eq!(cuGraphLaunch(executable, stream), 0);
+        assert_eq!(cuStreamSynchronize(stream), 0);
         assert_eq!(words(second), [7; BYTES / 4]);
         let change = |given: &CUDA_MEMSET_NODE_PARAMS| {
             cuGraphExecMemsetNodeSetParams(executable, filled, given, 0)
         };
         assert_eq!(change(&fill(first, 8)), 0);
         assert_eq!(cuGraphLaunch(executable, stream), 0);
+        assert_eq!(cuStreamSynchronize(stream), 0);
         assert_eq!(words(second), [8; BYTES / 4]);
         assert_eq!(change(&fill(first, 9)), 0);
         assert_eq!(cuGraphNodeSetEnabled(executable, copied, 0), 0);
         assert_eq!(cuGraphLaunch(executable, stream), 0);
+        assert_eq!(cuStreamSynchronize(stream), 0);
         assert_eq!((words(first)[0], words(second)[0]), (9, 8));
     }
 }
@@ -157,6 +160,7 @@ fn captured_fills_and_copies_run_when_the_graph_is_launched() {
         assert_eq!(cuMemsetD32Async(first, 5, BYTES / 4, stream), 0);
         assert_eq!(cuMemcpyDtoDAsync_v2(second, first, BYTES, stream), 0);
         assert_eq!(cuStreamEndCapture(stream, &raw mut graph), 0);
+        assert_eq!(cuStreamSynchronize(stream), 0);
         assert_eq!(words(second)[0], 1);
         assert_eq!(
             cuGraphGetNodes(graph, nodes.as_mut_ptr(), &raw mut count),
@@ -170,6 +174,7 @@ fn captured_fills_and_copies_run_when_the_graph_is_launched() {
             0
         );
         assert_eq!(cuGraphLaunch(executable, stream), 0);
+        assert_eq!(cuStreamSynchronize(stream), 0);
         assert_eq!(words(second), [5; BYTES / 4]);
     }
 }

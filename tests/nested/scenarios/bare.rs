@@ -3,7 +3,7 @@
 
 use causeway_nested::Lease;
 
-use crate::machines::{machine, run};
+use crate::machines::{SHUTDOWNS, machine, run, run_command};
 
 /// Quotas that are exhausted soon.
 const SMALL_GPU: &str = "software,memory=128,allocations=64,queues=4";
@@ -75,4 +75,19 @@ fn a_guest_that_does_everything_wrong_harms_nobody() {
     );
     outcome.assert_code(0);
     assert_eq!(report.outcome(), "pass");
+}
+
+#[test]
+fn the_registers_of_a_guest_that_shuts_down_are_known() {
+    let Some(machine) = machine("registers of a guest that shuts down") else {
+        return;
+    };
+    let outcome = machine.run(&run_command(&["--guest", "triple"]));
+    outcome.assert_code(5);
+    let trace = machine.read(SHUTDOWNS).unwrap_or_default();
+    let trace = String::from_utf8_lossy(&trace);
+    let shown = trace
+        .lines()
+        .any(|line| line.contains("shutdown: ") && line.contains(" rip=0x"));
+    assert!(shown, "{trace}");
 }

@@ -12,7 +12,7 @@ const PATCHING: &str = "text_poke_bp_batch";
 
 /// Writes a word to a file of the kernel's tracing, if it takes it.
 fn tell(machine: &Lease, file: &str, word: &str) -> bool {
-    let script = format!("echo '{word}' > {TRACING}/{file}");
+    let script = format!("echo '{word}' >> {TRACING}/{file}");
     machine.run(&shell(&script)).code == 0
 }
 
@@ -37,7 +37,7 @@ fn the_machines_kernel_patches_nothing_while_guests_come_and_go() {
             "skipped: the machine's kernel has no {PATCHING} to be counted (patches)"
         );
     }
-    assert!(tell(&machine, "events/kprobes/enable", "1"));
+    assert!(tell(&machine, "events/kprobes/patch/enable", "1"));
     let before = patches(&machine);
     let (outcome, _) = run(&machine, &["--guest", "exits"]);
     outcome.assert_code(0);
@@ -50,6 +50,6 @@ fn the_machines_kernel_patches_nothing_while_guests_come_and_go() {
     assert!(tell(&machine, "events/kvm/kvm_entry/enable", "1"));
     assert!(patches(&machine) > before);
     assert!(tell(&machine, "events/kvm/kvm_entry/enable", "0"));
-    assert!(tell(&machine, "events/kprobes/enable", "0"));
-    assert!(tell(&machine, "kprobe_events", ""));
+    assert!(tell(&machine, "events/kprobes/patch/enable", "0"));
+    assert!(tell(&machine, "kprobe_events", "-:patch"));
 }

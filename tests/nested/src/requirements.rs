@@ -3,6 +3,7 @@
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use causeway_initramfs::{ModuleFolder, release_of};
 
@@ -66,6 +67,14 @@ impl Requirements {
         let kernel = env::var_os(KERNEL_VARIABLE).map(PathBuf::from);
         let kernel = kernel.or_else(|| newest_cloud_kernel(Path::new("/boot")));
         Self::find_in(env::split_paths(&path), kernel)
+    }
+
+    /// What the emulator says of its version, in one line.
+    pub(crate) fn emulator_version(&self) -> String {
+        let said = Command::new(&self.emulator).arg("--version").output();
+        let said = said.map_or_else(|error| error.to_string().into(), |output| output.stdout);
+        let text = String::from_utf8_lossy(&said);
+        text.lines().next().unwrap_or("unknown version").to_owned()
     }
 
     fn find_in(

@@ -62,8 +62,9 @@ pub fn shared(
         match booted {
             Ok(booted) => {
                 eprintln!(
-                    "booted an emulated machine in {:.1} s",
-                    booted.boot_time.as_secs_f64()
+                    "booted an emulated machine in {:.1} s ({})",
+                    booted.boot_time.as_secs_f64(),
+                    requirements.emulator_version()
                 );
                 *machine = Some((shape.clone(), booted));
             }

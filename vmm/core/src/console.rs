@@ -57,8 +57,40 @@ pub struct LastWords {
 
 /// A guest's serial console: a 16550A UART whose output goes to a [`ConsoleOutput`].
 pub struct Console {
-    serial: Mutex<Serial<Interrupt, Room, LineWriter>>,
+    port: Mutex<Port>,
     room: Room,
+}
+
+/// The UART, and what its model lacks.
+struct Port {
+    serial: Serial<Interrupt, Room, LineWriter>,
+    /// How many further reads of the interrupt identity say that the transmitter is empty.
+    repeats: u8,
+}
+
+impl Port {
+    /// Notes a store to the interrupt enable register.
+    ///
+    /// When Linux opens a port it enables this one interrupt alone and reads the identity at once
+    /// (`serial8250_do_startup`). In a guest with several processors, the interrupt's handler may
+    /// read the identity first on another processor, which takes the interrupt away. Linux then
+    /// believes that the port loses interrupts, and from then on looks at it five times a second,
+    /// which are 25 exits. So after such a store the identity is told once more to each of two
+    /// readers.
+    fn enabled(&mut self) {
+        let divisor = self.serial.read(LINE_CONTROL) & DIVISOR_LATCH != 0;
+        let alone = self.serial.read(INTERRUPT_ENABLE) == TRANSMITTER_EMPTY_ENABLED;
+        self.repeats = if !divisor && alone { 2 } else { 0 };
+    }
+
+    fn identity(&mut self) -> u8 {
+        let told = self.serial.read(INTERRUPT_IDENTITY);
+        if told & NO_INTERRUPT == 0 || self.repeats == 0 {
+            return told;
+        }
+        self.repeats -= 1;
+        told & !NO_INTERRUPT | TRANSMITTER_EMPTY
+    }
 }
 
 /// The port's interrupt. Bare guests have none: they run with interrupts off.
@@ -96,37 +128,34 @@ impl Console {
         let room = Room::default();
         let serial =
             Serial::with_events(Interrupt(interrupt), room.clone(), LineWriter::new(output));
-        Self {
-            serial: Mutex::new(serial),
-            room,
-        }
+        let port = Mutex::new(Port { serial, repeats: 0 });
+        Self { port, room }
     }
 
     /// Puts as many of `bytes` into the receive buffer of the guest's UART as it has room for,
     /// first bytes first, and returns their number. If the buffer is full, waits up to `patience`
     /// for the guest to empty it; returns 0 if it is still full then.
     pub fn input(&self, bytes: &[u8], patience: Duration) -> usize {
-        let mut serial = self.serial.lock();
-        let full = |serial: &mut Serial<_, _, _>| serial.fifo_capacity() == 0;
-        self.room.0.wait_while_for(&mut serial, full, patience);
-        match serial.fifo_capacity() {
+        let mut port = self.port.lock();
+        let full = |port: &mut Port| port.serial.fifo_capacity() == 0;
+        self.room.0.wait_while_for(&mut port, full, patience);
+        match port.serial.fifo_capacity() {
             0 => 0,
             // Errors: no interrupt can fail, and there is room.
-            _ => serial.enqueue_raw_bytes(bytes).unwrap_or(0),
+            _ => port.serial.enqueue_raw_bytes(bytes).unwrap_or(0),
         }
     }
 
     /// Returns what the guest's Linux kernel has printed about its end so far.
     pub fn last_words(&self) -> LastWords {
-        let serial = self.serial.lock();
-        serial.writer().words.clone()
+        self.port.lock().serial.writer().words.clone()
     }
 
     /// Ends the console's output, and returns its last lines, oldest first, for the VM's report. If
     /// the guest's last line has no line end, first passes that line to the console's output.
     pub fn finish(&self) -> Vec<String> {
-        let mut serial = self.serial.lock();
-        let writer = serial.writer_mut();
+        let mut port = self.port.lock();
+        let writer = port.serial.writer_mut();
         if !writer.line.is_empty() {
             writer.emit();
         }
@@ -143,8 +172,11 @@ impl BusDevice for Console {
         let (Ok(offset), [byte]) = (u8::try_from(offset), into) else {
             return Response::refused(Refusal::BadSize);
         };
-        let mut serial = self.serial.lock();
-        *byte = serial.read(offset);
+        let mut port = self.port.lock();
+        *byte = match offset {
+            INTERRUPT_IDENTITY => port.identity(),
+            offset => port.serial.read(offset),
+        };
         Response::ok(REGISTERS[usize::from(offset % 8)])
     }
 
@@ -152,11 +184,14 @@ impl BusDevice for Console {
         let (Ok(offset), [byte]) = (u8::try_from(offset), from) else {
             return Response::refused(Refusal::BadSize);
         };
-        let mut serial = self.serial.lock();
+        let mut port = self.port.lock();
         // Errors: no interrupt can fail, the writer takes everything, and a full loopback FIFO is
         // the guest's.
-        if let Err(e) = serial.write(offset, *byte) {
+        if let Err(e) = port.serial.write(offset, *byte) {
             log::debug!("console: {e:?}");
+        }
+        if offset == INTERRUPT_ENABLE {
+            port.enabled();
         }
         Response::ok(REGISTERS[usize::from(offset % 8)])
     }
@@ -173,6 +208,15 @@ const REGISTERS: [&str; CONSOLE_BYTES as usize] = [
     "modem_status",
     "scratch",
 ];
+
+// Offsets and bits of registers (the same, table II).
+const INTERRUPT_ENABLE: u8 = 1;
+const INTERRUPT_IDENTITY: u8 = 2;
+const LINE_CONTROL: u8 = 3;
+const DIVISOR_LATCH: u8 = 1 << 7;
+const TRANSMITTER_EMPTY_ENABLED: u8 = 1 << 1;
+const TRANSMITTER_EMPTY: u8 = 1 << 1;
+const NO_INTERRUPT: u8 = 1;
 
 /// Cuts bytes into lines.
 struct LineWriter {
@@ -295,6 +339,33 @@ mod tests {
             assert_eq!(byte, *b"a");
         }
         assert_eq!(console.input(b"more", patience), 4);
+    }
+
+    /// What Linux does when it opens the port, with an interrupt handler on another processor that
+    /// reads the identity before it does.
+    #[test]
+    fn a_port_that_is_opened_keeps_its_interrupt_for_two_readers() {
+        let (console, _) = console();
+        let write = |register, value| {
+            let _ = console.write(register, &[value]);
+        };
+        let has_interrupt = || {
+            let mut identity = [0];
+            let _ = console.read(u64::from(INTERRUPT_IDENTITY), &mut identity);
+            identity[0] & 0b111 == TRANSMITTER_EMPTY
+        };
+        for _ in 0..2 {
+            write(1, TRANSMITTER_EMPTY_ENABLED);
+            assert!(has_interrupt(), "the handler");
+            assert!(has_interrupt(), "the driver");
+            write(1, 0);
+        }
+        assert!(!has_interrupt(), "none is enabled");
+        write(1, TRANSMITTER_EMPTY_ENABLED);
+        assert_eq!([(); 4].map(|()| has_interrupt()), [true, true, true, false]);
+        // Input, errors and output: what a port in use has.
+        write(1, 0b111);
+        assert_eq!([(); 2].map(|()| has_interrupt()), [true, false]);
     }
 
     #[test]

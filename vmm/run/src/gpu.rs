@@ -34,7 +34,7 @@ const COMMON_KEYS: &[Key<Limits>] = &[
     Key {
         name: "queues",
         values: "N",
-        about: "command buffers of each VM; default: 16",
+        about: "command buffers of each VM; default: 64",
         set: |limits, value| {
             limits.quota.command_buffers = value.number(1..=256)?.into();
             Ok(())

@@ -13,7 +13,7 @@ extern "C" fn cuGraphLaunch(executable: usize, stream: usize) -> u32 {
     call_in_context(|driver, context| {
         let executable = find(driver, executable)?;
         let stream = stream::find(driver, context, stream)?;
-        let plan = executable.plan.lock();
+        let mut plan = executable.plan.lock();
         let memory = plan.memory();
         if stream.is_capturing() {
             return match memory.is_empty() {
@@ -24,8 +24,13 @@ extern "C" fn cuGraphLaunch(executable: usize, stream: usize) -> u32 {
         if !memory.is_empty() {
             graph_memory::launch(driver, &memory, executable.frees_before_launch())?;
         }
-        let number = stream.submit_packets(driver, |commands| plan.write(commands))?;
-        plan.set_number(number);
+        // Launches of one executable graph do not overlap.
+        stream.follow(driver, plan.last)?;
+        for awaited in plan.awaited() {
+            stream.follow(driver, awaited)?;
+        }
+        plan.last = stream.submit_packets(driver, |writing| plan.write(writing))?;
+        plan.set_recorded(plan.last);
         Ok(())
     })
 }

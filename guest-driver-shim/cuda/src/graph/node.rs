@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use causeway_protocol::packet::{LaunchOptions, LaunchShape};
-use causeway_shim_linux::shim::{CommandBuffer, SubmitError};
+use causeway_shim_linux::shim::SubmitError;
 
 use crate::boundary::In;
 use crate::driver::Driver;
@@ -13,6 +13,7 @@ use crate::graph::memory_nodes::Allocated;
 use crate::graph::{Graph, copy, fill};
 use crate::host_function::{self, HostCall, HostWork};
 use crate::kernel::{self, Kernel};
+use crate::ring::Writing;
 use crate::structures::{BatchOperation, Copy3d, FillNode, HostNode, KernelNode};
 use crate::work::Work;
 
@@ -188,21 +189,24 @@ impl Kind {
     }
 
     /// Writes the packets of a node, unless it is a graph.
-    pub(crate) fn write(&self, commands: &mut CommandBuffer<'static>) -> Result<(), SubmitError> {
+    pub(crate) fn write(&self, writing: &mut Writing) -> Result<(), SubmitError> {
         match self {
             Self::Kernel(call) => {
                 let handle = call.kernel.handle();
-                commands.launch_with(handle, call.shape, call.options, &call.parameters)
+                writing
+                    .commands
+                    .launch_with(handle, call.shape, call.options, &call.parameters)
             }
             Self::Copy { work, .. } | Self::Fill { work, .. } | Self::Batch { work, .. } => {
-                work.write(commands)
+                work.write(writing)
             }
-            Self::Host(call) => call.write(commands),
+            Self::Host(call) => call.write(writing),
             Self::Record(event) => match event.time_address() {
-                Some(address) => commands.timestamp(address),
+                Some(address) => writing.commands.timestamp(address),
                 None => Ok(()),
             },
-            // What an event waits for is earlier in the ring, and memory is there all the time.
+            // What an event waits for, the launch of the graph waits for. Memory is there all the
+            // time.
             Self::Wait(_)
             | Self::Empty
             | Self::Child(_)

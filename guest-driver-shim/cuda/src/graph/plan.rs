@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use causeway_shim_linux::shim::{CommandBuffer, SubmitError};
+use causeway_shim_linux::shim::SubmitError;
 
 use crate::error::{Answer, Code};
+use crate::event::Recorded;
 use crate::graph::node::Kind;
 use crate::graph::order::order;
 use crate::graph::{Graph, Node, Owner};
 use crate::handles;
-use crate::ring::Number;
+use crate::ring::Writing;
+use crate::rings::Submission;
 use crate::user_object::Held;
 
 /// `CUgraphExecUpdateResult`
@@ -22,6 +24,8 @@ pub(crate) struct Plan {
     steps: Vec<Step>,
     /// User objects to which it refers, by handle.
     objects: BTreeMap<usize, Held>,
+    /// Its last launch, which another one follows.
+    pub(crate) last: Submission,
 }
 
 /// A node of a plan.
@@ -75,6 +79,7 @@ impl Plan {
         Ok(Self {
             steps: steps?,
             objects: graph.objects_again(),
+            last: Submission::default(),
         })
     }
 
@@ -85,22 +90,53 @@ impl Plan {
     }
 
     /// Writes the packets of all nodes.
-    pub(crate) fn write(&self, commands: &mut CommandBuffer<'static>) -> Result<(), SubmitError> {
+    pub(crate) fn write(&self, writing: &mut Writing) -> Result<(), SubmitError> {
         self.steps().try_for_each(|content| match content {
-            Content::Node(kind) => kind.write(commands),
-            Content::Graph(plan) => plan.write(commands),
+            Content::Node(kind) => kind.write(writing),
+            Content::Graph(plan) => plan.write(writing),
         })
+    }
+
+    /// Returns the work outside of the graph that its launch waits for.
+    pub(crate) fn awaited(&self) -> Vec<Submission> {
+        let mut all = Vec::new();
+        self.each(&mut |kind| {
+            if let Kind::Wait(event) = kind
+                && let Recorded::At(submission) = event.recorded()
+            {
+                all.push(submission);
+            }
+        });
+        all
     }
 
     /// Notes in the events that it records that they happen with a submission, and in the user
     /// objects that the submission may use them.
-    pub(crate) fn set_number(&self, number: Number) {
-        self.objects.values().for_each(|held| held.note_use(number));
+    pub(crate) fn set_recorded(&self, submission: Submission) {
+        self.note_use(submission);
+        self.each(&mut |kind| {
+            if let Kind::Record(event) = kind {
+                event.set_recorded(submission);
+            }
+        });
+    }
+
+    fn note_use(&self, submission: Submission) {
+        let objects = self.objects.values();
+        objects.for_each(|held| held.note_use(submission));
+        for content in self.steps() {
+            if let Content::Graph(plan) = content {
+                plan.note_use(submission);
+            }
+        }
+    }
+
+    /// Calls `see` with what each enabled node does, in order.
+    fn each(&self, see: &mut impl FnMut(&Kind)) {
         for content in self.steps() {
             match content {
-                Content::Node(Kind::Record(event)) => event.set_number(number),
-                Content::Node(_) => {}
-                Content::Graph(plan) => plan.set_number(number),
+                Content::Node(kind) => see(kind),
+                Content::Graph(plan) => plan.each(see),
             }
         }
     }

@@ -11,7 +11,7 @@ use causeway_shim_linux::shim::{
 
 use crate::driver::Driver;
 use crate::error::{Answer, Code};
-use crate::ring::Number;
+use crate::rings::Marks;
 
 /// Smallest and largest size of the chunks that the pool divides. With the largest, small pieces
 /// can have 128 GiB.
@@ -34,9 +34,9 @@ pub(crate) struct FutureStorage(io::Result<JoinHandle<Box<Storage>>>);
 pub(super) struct DeviceMemory {
     pool: Pool<'static, 'static>,
     used_bytes: u64,
-    /// Freed pieces that are chunks by themselves, which the pool may give back to the device: each
-    /// with the last submission that may use it.
-    retired: VecDeque<(Number, Piece)>,
+    /// Freed pieces that work may still use which the next owner's work does not wait for: each with
+    /// the last submissions that may use it.
+    retired: VecDeque<(Marks, Piece)>,
 }
 
 impl DeviceMemory {
@@ -73,7 +73,7 @@ impl DeviceMemory {
             return Err(Code::OUT_OF_MEMORY);
         }
         if !self.retired.is_empty() {
-            self.collect(driver.ring.finished());
+            self.collect(driver);
         }
         let piece = match self
             .pool
@@ -91,29 +91,29 @@ impl DeviceMemory {
     /// pool gives back what it does not use: so all work has to be done before.
     #[cold]
     fn grow(&mut self, driver: &Driver, bytes: u64, alignment: u64) -> Answer<Piece> {
-        driver.ring.drain(driver)?;
-        self.collect(driver.ring.finished());
+        driver.rings.drain(driver)?;
+        self.collect(driver);
         let grown = self.pool.allocate(bytes, alignment);
         grown.map_err(|error| refused(driver, &error))
     }
 
-    /// Frees a piece. Work that was submitted may still use it.
+    /// Frees a piece. Work that was submitted may still use it. With one ring, work of the next owner
+    /// comes behind that; but the pool may give a piece that is a chunk by itself to the device.
     pub(super) fn free(&mut self, driver: &Driver, piece: Piece) {
         self.used_bytes = self.used_bytes.saturating_sub(piece.bytes());
-        if piece.bytes() <= self.pool.chunk_bytes() {
+        if piece.bytes() <= self.pool.chunk_bytes() && !driver.rings.are_several() {
             return give(&mut self.pool, piece);
         }
-        let last = driver.ring.last();
-        // Makes the device tell when it is there. After a fault nothing is used any more.
-        let _ = driver.ring.is_done(driver, last);
-        self.retired.push_back((last, piece));
-        self.collect(driver.ring.finished());
+        let marks = driver.rings.marks();
+        driver.rings.ask(driver, &marks);
+        self.retired.push_back((marks, piece));
+        self.collect(driver);
     }
 
     /// Gives the pool the retired pieces whose work is finished.
-    fn collect(&mut self, finished: Number) {
-        while let Some((number, _)) = self.retired.front() {
-            if *number > finished {
+    fn collect(&mut self, driver: &Driver) {
+        while let Some((marks, _)) = self.retired.front() {
+            if !driver.rings.are_reached(marks) {
                 break;
             }
             if let Some((_, piece)) = self.retired.pop_front() {
@@ -124,8 +124,8 @@ impl DeviceMemory {
 
     /// Gives memory that no piece uses back to the device, after all work.
     pub(super) fn trim(&mut self, driver: &Driver) -> Answer {
-        driver.ring.drain(driver)?;
-        self.collect(driver.ring.finished());
+        driver.rings.drain(driver)?;
+        self.collect(driver);
         self.pool.trim().map(drop).map_err(|error| {
             log::warn!("cannot give memory back to the device: {error}");
             Code::UNKNOWN

@@ -69,9 +69,9 @@ fn fill(area: Area, element: Element, stream: usize, waits: bool) -> u32 {
             }
         }
         // Fills of device memory do not wait for the device (CUDA driver API, "API synchronization
-        // behavior").
-        match waits && on_host {
-            true => driver.ring.wait(driver, stream.last()),
+        // behavior"). But programs count on them in streams that wait for no other.
+        match waits && (on_host || driver.rings.are_several()) {
+            true => driver.rings.wait(driver, stream.last()),
             false => Ok(()),
         }
     })

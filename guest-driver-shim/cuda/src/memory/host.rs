@@ -13,7 +13,7 @@ use causeway_shim_linux::shim::{
 use super::free_ranges::FreeRanges;
 use crate::driver::Driver;
 use crate::error::{Answer, Code};
-use crate::ring::Number;
+use crate::rings::Marks;
 
 /// Size of the chunks that small pieces share.
 const CHUNK_BYTES: u64 = 2 << 20;
@@ -49,8 +49,8 @@ pub(super) struct HostMemory {
     /// By the CPU's address.
     chunks: BTreeMap<u64, Chunk>,
     free: FreeRanges,
-    /// Freed pieces, each with the last submission that may use it.
-    retired: VecDeque<(Number, HostPiece)>,
+    /// Freed pieces, each with the last submissions that may use it.
+    retired: VecDeque<(Marks, HostPiece)>,
 }
 
 /// An allocation with its mappings for CPU and GPU.
@@ -128,16 +128,16 @@ impl HostMemory {
 
     /// Frees a piece once the work that was submitted before has ended.
     pub(super) fn retire(&mut self, driver: &Driver, piece: HostPiece) {
-        let last = driver.ring.last();
-        // Makes the device tell when it is there. After a fault nothing is used any more.
-        let _ = driver.ring.is_done(driver, last);
-        self.retired.push_back((last, piece));
-        self.collect(driver.ring.finished());
+        let marks = driver.rings.marks();
+        driver.rings.ask(driver, &marks);
+        self.retired.push_back((marks, piece));
+        self.collect(driver);
     }
 
     /// Frees the retired pieces whose work has ended.
-    pub(super) fn collect(&mut self, finished: Number) {
-        while let Some((_, piece)) = self.retired.pop_front_if(|(last, _)| *last <= finished) {
+    pub(super) fn collect(&mut self, driver: &Driver) {
+        let is_over = |(marks, _): &mut (Marks, HostPiece)| driver.rings.are_reached(marks);
+        while let Some((_, piece)) = self.retired.pop_front_if(is_over) {
             self.free(piece);
         }
     }

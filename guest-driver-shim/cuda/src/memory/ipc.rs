@@ -112,7 +112,7 @@ extern "C" fn cuIpcCloseMemHandle(address: u64) -> u32 {
         let is_imported = |region: &Region| matches!(region.backing, Backing::Imported { .. });
         let taken = driver.memory.regions.lock().take(address, is_imported);
         let taken = taken.ok_or(Code::INVALID_VALUE)?;
-        let drained = driver.ring.drain(driver);
+        let drained = driver.rings.drain(driver);
         drop(taken);
         drained
     })

@@ -131,7 +131,7 @@ impl Memory {
     /// Allocates host memory that has one address for CPU and GPU.
     pub(super) fn allocate_shared(&self, driver: &Driver, bytes: u64) -> Answer<HostPiece> {
         let mut host = self.host.lock();
-        host.collect(driver.ring.finished());
+        host.collect(driver);
         let piece = host.allocate(bytes)?;
         match piece.gpu == piece.host {
             true => Ok(piece),

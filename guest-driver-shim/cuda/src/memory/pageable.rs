@@ -16,7 +16,7 @@ use super::transfer::{GROUP_COPIES, Sides};
 use crate::boundary;
 use crate::driver::Driver;
 use crate::error::{Answer, Code};
-use crate::ring::Number;
+use crate::rings::Submission;
 use crate::stream::Stream;
 use crate::work::Work;
 
@@ -82,7 +82,7 @@ pub(super) fn download(driver: &Driver, stream: &Stream, shape: Shape) -> Answer
 fn settled(driver: &Driver, answer: Answer) -> Answer {
     answer.inspect_err(|_| {
         // Its error would only repeat the first.
-        let _ = driver.ring.drain(driver);
+        let _ = driver.rings.drain(driver);
     })
 }
 
@@ -112,7 +112,7 @@ fn in_lanes(
 
 /// Copies pieces to the device until none is left, and waits until the device has read them.
 fn send(driver: &Driver, stream: &Stream, pieces: &Pieces<'_>, lane: Lane) -> Answer {
-    let mut reads = [0; 2];
+    let mut reads = [Submission::default(); 2];
     for (stage, read) in lane.iter().zip(0..2).cycle() {
         let Some(piece) = pieces.lock().next() else {
             break;
@@ -145,7 +145,7 @@ fn bring(
         };
         let work = from_device(driver, piece, stage)?;
         arriving.push_back(Arriving {
-            number: stream.submit_awaited(driver, &work)?,
+            submission: stream.submit_awaited(driver, &work)?,
             stage,
             piece,
         });
@@ -156,14 +156,14 @@ fn bring(
 
 /// A piece that the device copies into staging memory, to be read when that is done.
 struct Arriving {
-    number: Number,
+    submission: Submission,
     stage: Stage,
     piece: Shape,
 }
 
 impl Arriving {
     fn finish(self, driver: &Driver, copy: fn(u64, u64, usize)) -> Answer {
-        driver.wait_for(self.number)?;
+        driver.wait_for(self.submission)?;
         let mut offset = 0;
         for row in self.piece.rows() {
             copy(row.to, self.stage.host + offset, row.bytes as usize);

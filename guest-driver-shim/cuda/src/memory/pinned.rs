@@ -55,7 +55,7 @@ extern "C" fn cuMemFreeHost(address: u64) -> u32 {
         let taken = driver.memory.regions.lock().take(address, is_allocated);
         let taken = taken.ok_or(Code::INVALID_VALUE)?;
         // The CPU may get the memory again at once.
-        let drained = driver.ring.drain(driver);
+        let drained = driver.rings.drain(driver);
         driver.memory.give_back(driver, taken);
         drained
     })

@@ -77,7 +77,7 @@ extern "C" fn cuMemHostUnregister(address: u64) -> u32 {
             true => Code::INVALID_VALUE,
             false => Code::HOST_MEMORY_NOT_REGISTERED,
         })?;
-        let drained = driver.ring.drain(driver);
+        let drained = driver.rings.drain(driver);
         if let Backing::Registered(Some(replaced)) = taken.backing {
             replaced.undo()?;
         }

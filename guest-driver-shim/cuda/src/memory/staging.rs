@@ -10,7 +10,7 @@ use causeway_shim_linux::shim::{Buffer, MemoryKind};
 
 use crate::driver::Driver;
 use crate::error::{Answer, Code};
-use crate::ring::Number;
+use crate::rings::Submission;
 
 /// Most bytes that are staged as one.
 pub(super) const GROUP_BYTES: u64 = 1 << 20;
@@ -84,14 +84,16 @@ impl Staging {
     /// Returns a place for `bytes` bytes (at most [`GROUP_BYTES`]) that go to the device, once the
     /// device has read what was there.
     pub(super) fn place(&mut self, driver: &Driver, bytes: u64) -> Answer<Stage> {
-        let (offset, number) = self.circle.place(bytes);
-        driver.ring.wait(driver, number)?;
+        let (offset, before) = self.circle.place(bytes);
+        before
+            .into_iter()
+            .try_for_each(|reader| driver.wait_for(reader))?;
         Ok(self.stage(offset, bytes))
     }
 
     /// Notes which submission reads a place.
-    pub(super) fn note(&mut self, stage: Stage, number: Number) {
-        self.circle.note(stage.offset, stage.bytes, number);
+    pub(super) fn note(&mut self, stage: Stage, reader: Submission) {
+        self.circle.note(stage.offset, stage.bytes, reader);
     }
 
     /// Returns the lane that there always is.
@@ -154,7 +156,7 @@ struct Circle {
     bytes: u64,
     head: u64,
     /// Oldest first: first byte, number of bytes, submission.
-    busy: VecDeque<(u64, u64, Number)>,
+    busy: VecDeque<(u64, u64, Submission)>,
 }
 
 impl Circle {
@@ -166,9 +168,8 @@ impl Circle {
         }
     }
 
-    /// Returns where the next `bytes` bytes go, and the submission that must be finished first (0
-    /// if none).
-    fn place(&mut self, bytes: u64) -> (u64, Number) {
+    /// Returns where the next `bytes` bytes go, and the submissions that must be finished first.
+    fn place(&mut self, bytes: u64) -> (u64, Vec<Submission>) {
         let bytes = bytes.next_multiple_of(64);
         if self.head + bytes > self.bytes {
             self.head = 0;
@@ -178,16 +179,16 @@ impl Circle {
             .busy
             .iter()
             .rposition(|(at, length, _)| *at < end && at + length > start);
-        let number = last.map_or(0, |index| self.busy[index].2);
-        // What is older than that is finished with it.
-        self.busy.drain(..last.map_or(0, |index| index + 1));
+        // What is older than that is forgotten, too.
+        let before = self.busy.drain(..last.map_or(0, |index| index + 1));
+        let before = before.map(|(_, _, reader)| reader).collect();
         self.head = end;
-        (start, number)
+        (start, before)
     }
 
-    fn note(&mut self, start: u64, bytes: u64, number: Number) {
+    fn note(&mut self, start: u64, bytes: u64, reader: Submission) {
         self.busy
-            .push_back((start, bytes.next_multiple_of(64), number));
+            .push_back((start, bytes.next_multiple_of(64), reader));
     }
 }
 
@@ -205,17 +206,21 @@ mod tests {
 
     #[test]
     fn a_place_waits_only_for_what_was_there_before() {
+        let reader = |number| Submission {
+            ring: (number % 2) as u8,
+            number,
+        };
         let mut circle = Circle::new(256);
         for number in 1..=4 {
-            assert_eq!(circle.place(60), ((number - 1) * 64, 0));
-            circle.note((number - 1) * 64, 60, number);
+            assert_eq!(circle.place(60), ((number - 1) * 64, vec![]));
+            circle.note((number - 1) * 64, 60, reader(number));
         }
-        assert_eq!(circle.place(64), (0, 1));
-        circle.note(0, 64, 5);
-        // Two of the old places at once: the later one counts.
-        assert_eq!(circle.place(128), (64, 3));
-        circle.note(64, 128, 6);
+        assert_eq!(circle.place(64), (0, vec![reader(1)]));
+        circle.note(0, 64, reader(5));
+        // Two of the old places at once, which different rings read.
+        assert_eq!(circle.place(128), (64, vec![reader(2), reader(3)]));
+        circle.note(64, 128, reader(6));
         // It does not fit behind the last one, so it is the first place again.
-        assert_eq!(circle.place(128), (0, 6));
+        assert_eq!(circle.place(128), (0, [4, 5, 6].map(reader).to_vec()));
     }
 }

@@ -63,19 +63,23 @@ pub(super) fn copy(
     }
     match (to, from) {
         (Place::Gpu { host: None, .. }, Place::Gpu { host: None, .. }) => {
-            direct(driver, stream, shape)
+            direct(driver, stream, shape)?;
         }
-        (Place::Gpu { .. }, Place::Gpu { .. }) if waits => direct_awaited(driver, stream, shape),
-        (Place::Gpu { .. }, Place::Gpu { .. }) => direct(driver, stream, shape),
-        (Place::Gpu { .. }, Place::Cpu(_)) => upload(driver, stream, shape),
-        (Place::Cpu(_), Place::Gpu { .. }) => download(driver, stream, shape),
+        (Place::Gpu { .. }, Place::Gpu { .. }) if waits => direct_awaited(driver, stream, shape)?,
+        (Place::Gpu { .. }, Place::Gpu { .. }) => direct(driver, stream, shape)?,
+        (Place::Gpu { .. }, Place::Cpu(_)) => upload(driver, stream, shape)?,
+        (Place::Cpu(_), Place::Gpu { .. }) => download(driver, stream, shape)?,
         (Place::Cpu(_), Place::Cpu(_)) => {
-            driver.ring.drain(driver)?;
+            driver.rings.drain(driver)?;
             for row in shape.rows() {
                 boundary::copy_bytes(row.to, row.from, row.bytes as usize);
             }
-            Ok(())
         }
+    }
+    // Programs count on the copy in streams that wait for no other.
+    match waits && driver.rings.are_several() {
+        true => driver.wait_for(stream.last()),
+        false => Ok(()),
     }
 }
 
@@ -239,12 +243,12 @@ fn direct_awaited(driver: &Driver, stream: &Stream, shape: Shape) -> Answer {
         None if shape.height == 1 => Some(sides.work(shape)?),
         rectangle => rectangle,
     };
-    let number = match work {
+    let submission = match work {
         Some(work) => stream.submit_awaited(driver, &work)?,
         None => {
             direct(driver, stream, shape)?;
             stream.last()
         }
     };
-    driver.wait_for(number)
+    driver.wait_for(submission)
 }

@@ -149,7 +149,7 @@ extern "C" fn cuMemMap(address: u64, bytes: usize, offset: usize, handle: u64, f
 #[unsafe(no_mangle)]
 extern "C" fn cuMemUnmap(address: u64, bytes: usize) -> u32 {
     call_unless_faulted(|driver| {
-        driver.ring.drain(driver)?;
+        driver.rings.drain(driver)?;
         let mut regions = driver.memory.regions.lock();
         let starts = regions.whole_mappings(address, bytes as u64)?;
         let mut ended = Vec::new();
@@ -212,7 +212,7 @@ extern "C" fn cuMemSetAccess(
         };
         if access != Access::ReadWrite {
             // Work that was submitted may use the rights that go.
-            driver.ring.drain(driver)?;
+            driver.rings.drain(driver)?;
         }
         let mut regions = driver.memory.regions.lock();
         for start in regions.whole_mappings(address, bytes as u64)? {

@@ -48,7 +48,7 @@ impl Loaded {
 impl Drop for Loaded {
     fn drop(&mut self) {
         // A packet in the ring may launch a kernel of this module. After a fault none is executed.
-        let _ = self.driver.ring.drain(self.driver);
+        let _ = self.driver.rings.drain(self.driver);
         for address in self.variables.get_mut().iter() {
             memory::forget_module_range(self.driver, *address);
         }

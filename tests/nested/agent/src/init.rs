@@ -12,6 +12,7 @@ use rustix::process::{WaitOptions, wait};
 use rustix::system::{RebootCommand, finit_module, reboot};
 
 use crate::parked::{self, Parked};
+use crate::shutdowns;
 
 /// Where to mount, and which file system.
 const MOUNTS: &[(&str, &str)] = &[
@@ -50,6 +51,7 @@ fn set_up() -> io::Result<Parked> {
     if !fs::exists("/dev/kvm")? {
         return Err(io::Error::other("the machine's kernel has no /dev/kvm"));
     }
+    shutdowns::watch();
     parked::park().map_err(|e| io::Error::other(format!("cannot make VMs that are parked: {e}")))
 }
 

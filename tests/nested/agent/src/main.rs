@@ -10,6 +10,7 @@ mod kernel_log;
 mod parked;
 mod port;
 mod serve;
+mod shutdowns;
 mod survey;
 mod terminal;
 

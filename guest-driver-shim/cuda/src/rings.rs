@@ -1,0 +1,242 @@
+//! The rings of the process: one for the default streams and those that wait for them, and some for
+//! the others.
+//!
+//! Work in one ring is done in the order in which it was submitted. Streams that were made
+//! non-blocking wait for no other stream by themselves: they are spread over rings of their own, so
+//! that the device works on them at the same time. A ring is made when the first such stream wants
+//! it. Where work in one ring is to wait for another, a packet waits for the other's fence
+//! (`docs/decisions/0021-libcuda-rings.md`).
+
+use std::error::Error;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use causeway_shim_linux::shim::{AddressSpace, Device};
+use parking_lot::Mutex;
+
+use crate::driver::Driver;
+use crate::error::{Answer, Code};
+use crate::kernel::Kernel;
+use crate::ring::{Number, Ring};
+use crate::stream::Stream;
+
+/// Most rings. The low bits of a stream's handle say which is its own.
+pub(crate) const RINGS_MAX: usize = 8;
+/// Rings unless the environment says otherwise: each has a thread on the host while it is in use.
+const RINGS_USUAL: usize = 4;
+/// Variable of the environment that says how many rings there may be, 1 to [`RINGS_MAX`].
+const VARIABLE: &str = "CAUSEWAY_CUDA_RINGS";
+
+/// A piece of work that was submitted. The default is one that is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Submission {
+    pub(crate) ring: u8,
+    pub(crate) number: Number,
+}
+
+/// The last submission of each ring at some time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Marks([Number; RINGS_MAX]);
+
+/// All rings.
+pub(crate) struct Rings {
+    first: Ring,
+    more: [OnceLock<Ring>; RINGS_MAX - 1],
+    count: AtomicUsize,
+    making: Mutex<Making>,
+}
+
+/// What is known when a ring is made.
+struct Making {
+    /// Rings there may be.
+    limit: usize,
+    /// Streams that have been given a ring of the others.
+    streams: usize,
+    /// Whether rings have a thread for functions of the program.
+    call_functions: bool,
+}
+
+impl Rings {
+    /// Makes the first ring.
+    pub(crate) fn new(
+        device: &'static Device<'static>,
+        space: &'static AddressSpace<'static>,
+    ) -> Answer<Self> {
+        let first = Ring::new(device, space, 0).map_err(|error| {
+            log::error!("cannot create the ring of this process: {error}");
+            Code::OUT_OF_MEMORY
+        })?;
+        Ok(Self {
+            first,
+            more: Default::default(),
+            count: AtomicUsize::new(1),
+            making: Mutex::new(Making {
+                limit: limit(std::env::var(VARIABLE).ok().as_deref()),
+                streams: 0,
+                call_functions: false,
+            }),
+        })
+    }
+
+    /// Returns the ring with this index; the first, if there is none.
+    #[inline]
+    pub(crate) fn of(&self, index: u8) -> &Ring {
+        match usize::from(index).checked_sub(1) {
+            None => &self.first,
+            Some(index) => {
+                let other = self.more.get(index).and_then(OnceLock::get);
+                other.unwrap_or(&self.first)
+            }
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Ring> {
+        std::iter::once(&self.first).chain(self.more.iter().filter_map(OnceLock::get))
+    }
+
+    /// Returns whether there are more rings than the first.
+    #[inline]
+    pub(crate) fn are_several(&self) -> bool {
+        self.count.load(Ordering::SeqCst) > 1
+    }
+
+    /// Returns the index of the ring for the next stream that waits for no other. It is made, unless
+    /// there are as many as there may be.
+    pub(crate) fn assign(&self, driver: &'static Driver) -> u8 {
+        let mut making = self.making.lock();
+        let others = making.limit - 1;
+        if others == 0 {
+            return 0;
+        }
+        let index = making.streams % others;
+        making.streams += 1;
+        if self.more[index].get().is_some() {
+            return index as u8 + 1;
+        }
+        match self.make(driver, index, making.call_functions) {
+            Ok(()) => index as u8 + 1,
+            Err(error) => {
+                log::debug!("streams share {} rings: {error}", index + 1);
+                making.limit = index + 1;
+                making.streams = 1;
+                u8::from(index > 0)
+            }
+        }
+    }
+
+    /// Makes another ring. Its work begins after that which the first ring has now: memory that was
+    /// freed while there was only one ring may be in use by that.
+    fn make(
+        &self,
+        driver: &'static Driver,
+        index: usize,
+        call_functions: bool,
+    ) -> Result<(), Box<dyn Error>> {
+        let ring = Ring::new(driver.device, driver.space, index as u8 + 1)?;
+        if call_functions {
+            // A call that wants the thread reports the error.
+            let _ = ring.start_host_functions(driver);
+        }
+        // First, so that memory that is freed from now on waits for all rings.
+        self.count.fetch_add(1, Ordering::SeqCst);
+        let behind = self.first.last();
+        if self.first.finished() < behind && self.first.announce(driver, behind).is_ok() {
+            // A fault is found by those who submit work.
+            let _ = ring.submit(driver, |writing| {
+                writing.commands.acquire(self.first.fence(), behind)
+            });
+        }
+        let _ = self.more[index].set(ring);
+        Ok(())
+    }
+
+    /// Starts the threads that call functions of the program for work in the rings, also in those
+    /// that are made later.
+    pub(crate) fn call_functions(&self, driver: &'static Driver) -> Answer {
+        let mut making = self.making.lock();
+        if making.call_functions {
+            return Ok(());
+        }
+        self.all()
+            .try_for_each(|ring| ring.start_host_functions(driver))?;
+        making.call_functions = true;
+        Ok(())
+    }
+
+    /// Waits for a submission, and all before it in its ring.
+    pub(crate) fn wait(&self, driver: &Driver, submission: Submission) -> Answer {
+        self.of(submission.ring).wait(driver, submission.number)
+    }
+
+    /// Returns whether a submission is done.
+    pub(crate) fn is_done(&self, driver: &Driver, submission: Submission) -> Answer<bool> {
+        self.of(submission.ring).is_done(driver, submission.number)
+    }
+
+    /// Waits for all that was submitted.
+    pub(crate) fn drain(&self, driver: &Driver) -> Answer {
+        let marks = self.marks();
+        if self.are_several() {
+            // All of them first, so that they work at the same time.
+            self.ask(driver, &marks);
+        }
+        let mut rings = marks.0.iter().zip(self.all());
+        rings.try_for_each(|(mark, ring)| ring.wait(driver, *mark))
+    }
+
+    /// Returns the last submission of each ring.
+    pub(crate) fn marks(&self) -> Marks {
+        let mut marks = Marks::default();
+        for (mark, ring) in marks.0.iter_mut().zip(self.all()) {
+            *mark = ring.last();
+        }
+        marks
+    }
+
+    /// Makes the device tell when it has come to marks.
+    pub(crate) fn ask(&self, driver: &Driver, marks: &Marks) {
+        for (mark, ring) in marks.0.iter().zip(self.all()) {
+            // After a fault nothing uses memory any more.
+            let _ = ring.is_done(driver, *mark);
+        }
+    }
+
+    /// Returns whether the device has told that it has come to marks.
+    pub(crate) fn are_reached(&self, marks: &Marks) -> bool {
+        let mut rings = marks.0.iter().zip(self.all());
+        rings.all(|(mark, ring)| ring.finished() >= *mark)
+    }
+
+    /// Returns the error that a fault of any ring means, without waiting for those who write.
+    pub(crate) fn glance(&self, driver: &Driver) -> Answer {
+        self.all().try_for_each(|ring| ring.glance(driver))?;
+        driver.check_sticky()
+    }
+
+    /// Forgets the kernels for which `is_ended` holds. The table has them no more.
+    pub(crate) fn forget_kernels(&self, is_ended: impl Fn(&Kernel) -> bool) {
+        self.all().for_each(|ring| ring.forget_kernels(&is_ended));
+    }
+
+    /// Forgets the streams for which `is_ended` holds. The table has them no more.
+    pub(crate) fn forget_streams(&self, is_ended: impl Fn(&Stream) -> bool) {
+        self.all().for_each(|ring| ring.forget_streams(&is_ended));
+    }
+}
+
+/// Returns how many rings there may be, or what the environment asks for.
+fn limit(wanted: Option<&str>) -> usize {
+    let wanted = wanted.and_then(|text| text.parse().ok());
+    wanted.unwrap_or(RINGS_USUAL).clamp(1, RINGS_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_says_how_many_rings_there_may_be() {
+        let limits = [None, Some("1"), Some("0"), Some("99"), Some("many")].map(limit);
+        assert_eq!(limits, [RINGS_USUAL, 1, 1, RINGS_MAX, RINGS_USUAL]);
+    }
+}
