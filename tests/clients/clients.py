@@ -13,6 +13,8 @@ import tarfile
 import urllib.request
 import venv
 
+from pycuda_tests import Pycuda
+
 HERE = pathlib.Path(__file__).resolve().parent
 
 TINYGRAD = "tinygrad-0.14.0"
@@ -265,4 +267,5 @@ LONG_CLIENTS = [
     Repository("tinygrad-cuda-all", TINYGRAD_TESTS, 200, {"DEV": "CUDA"}, "tinygrad-repository"),
     Repository("tinygrad-ptx-all", TINYGRAD_TESTS, 200, {"DEV": "CUDA:PTX"}, "tinygrad-repository"),
     Unittest("numba-cuda-all", None, 80, {}, "."),
+    Pycuda(Missing),
 ]

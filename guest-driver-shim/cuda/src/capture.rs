@@ -237,6 +237,16 @@ impl Capture {
         }));
     }
 
+    /// Returns whether the work of a stream comes before that of the others.
+    fn is_joined_by_others(&self, stream: &Arc<Stream>, own: &Captured) -> bool {
+        let members = self.members.lock().clone();
+        let members = members.iter().filter_map(Weak::upgrade);
+        let others = members.filter(|member| !Arc::ptr_eq(member, stream));
+        let ends = others.filter_map(|other| Some(other.captured().ok()?.dependencies));
+        let ends: Vec<usize> = ends.flatten().collect();
+        own.is_within(&self.graph.ancestors(&ends))
+    }
+
     /// Returns whether the work of all streams comes before `ends`.
     fn is_joined(&self, ends: &[usize]) -> bool {
         let before = self.graph.ancestors(ends);
@@ -330,16 +340,21 @@ impl Stream {
     }
 }
 
-/// Ends what a capture has of a stream that is destroyed. A capture does not survive its origin.
+/// Ends what a capture has of a stream that is destroyed. A capture does not survive its origin,
+/// nor a stream with work that no other waits for.
 pub(crate) fn end_of_stream(driver: &Driver, stream: &Arc<Stream>) {
-    let Ok(Captured { capture, .. }) = stream.captured() else {
+    let Ok(own) = stream.captured() else {
         return;
     };
-    capture.invalidate();
-    match std::ptr::eq(capture.origin.as_ptr(), Arc::as_ptr(stream)) {
-        true => driver.captures.close(&capture),
-        false => stream.set_membership(None),
+    let capture = &own.capture;
+    if std::ptr::eq(capture.origin.as_ptr(), Arc::as_ptr(stream)) {
+        capture.invalidate();
+        return driver.captures.close(capture);
     }
+    if !capture.is_joined_by_others(stream, &own) {
+        capture.invalidate();
+    }
+    stream.set_membership(None);
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use crate::process::Process;
 use crate::rings::Rings;
 use crate::session;
 use crate::stream::{self, Streams};
+use crate::user_object::UserObjects;
 
 /// Everything that a process has of CUDA. It stays until the process ends.
 pub(crate) struct Driver {
@@ -46,6 +47,7 @@ pub(crate) struct Driver {
     pub(crate) captures: Captures,
     pub(crate) events: Events,
     pub(crate) graphs: Mutex<Graphs>,
+    pub(crate) user_objects: UserObjects,
     /// The error that ended this process's use of CUDA; 0 while there is none.
     sticky: AtomicU32,
 }
@@ -186,6 +188,7 @@ impl Driver {
             captures: Captures::default(),
             events: Events::default(),
             graphs: Mutex::default(),
+            user_objects: UserObjects::default(),
             sticky: AtomicU32::new(0),
         })
     }

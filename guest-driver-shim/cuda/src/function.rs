@@ -160,7 +160,7 @@ extern "C" fn cuKernelGetParamInfo(
     offset: Out<usize>,
     bytes: Out<usize>,
 ) -> u32 {
-    call_unless_faulted(|driver| {
+    call_in_context(|driver, _| {
         let kernel = find_given(driver, kernel)?;
         put_parameter(&kernel, index, offset, bytes)
     })

@@ -5,10 +5,12 @@
 pub(crate) mod change;
 pub(crate) mod copy;
 pub(crate) mod create;
+pub(crate) mod dot;
 pub(crate) mod edges;
 pub(crate) mod executable;
 pub(crate) mod fill;
 pub(crate) mod launch;
+pub(crate) mod memory_nodes;
 pub(crate) mod node;
 pub(crate) mod nodes;
 pub(crate) mod order;
@@ -27,6 +29,7 @@ use crate::graph::executable::Executable;
 use crate::graph::node::Kind;
 use crate::handles::{self, Handles};
 use crate::structures::EdgeData;
+use crate::user_object::Held;
 
 /// How deep graphs may be nested.
 const DEPTH_MAX: usize = 32;
@@ -36,6 +39,8 @@ pub(crate) struct Graph {
     pub(crate) handle: usize,
     owner: Owner,
     content: Mutex<BTreeMap<usize, Node>>,
+    /// User objects to which it refers, by handle.
+    pub(crate) objects: Mutex<BTreeMap<usize, Held>>,
 }
 
 /// Who ends a graph.
@@ -126,6 +131,7 @@ impl Graph {
             handle: handles::fresh(),
             owner,
             content: Mutex::default(),
+            objects: Mutex::default(),
         })
     }
 
@@ -156,6 +162,7 @@ impl Graph {
         {
             return Err(Code::NOT_SUPPORTED);
         }
+        self.check_free(&kind, dependencies)?;
         let mut content = self.content.lock();
         check_distinct(dependencies)?;
         if dependencies.iter().any(|node| !content.contains_key(node)) {
@@ -232,10 +239,21 @@ impl Graph {
         found
     }
 
+    /// Returns references to the same user objects for another graph.
+    pub(crate) fn objects_again(&self) -> BTreeMap<usize, Held> {
+        let objects = self.objects.lock();
+        let again = objects.iter().filter_map(|(handle, held)| {
+            // There are not so many references that there are no more.
+            held.again().ok().map(|again| (*handle, again))
+        });
+        again.collect()
+    }
+
     /// Returns a graph of the same nodes, with handles of its own.
     pub(crate) fn duplicate(&self, for_node: bool) -> Arc<Self> {
         let owner = if for_node { Owner::Node } else { Owner::Caller };
         let copy = Self::with(owner);
+        *copy.objects.lock() = self.objects_again();
         let content = self.content.lock();
         let renamed: BTreeMap<usize, usize> =
             content.keys().map(|old| (*old, handles::fresh())).collect();

@@ -38,6 +38,15 @@ thread_local! {
     static IS_CALLER: Cell<bool> = const { Cell::new(false) };
 }
 
+/// Returns the function of the program at an address.
+pub(crate) fn of_address(address: usize) -> Answer<HostFunction> {
+    if address == 0 {
+        return Err(Code::INVALID_VALUE);
+    }
+    // SAFETY: the caller promises, as `cuda.h` asks, that this is a `CUhostFn`; it is not null.
+    Ok(unsafe { std::mem::transmute::<usize, HostFunction>(address) })
+}
+
 /// Refuses what a function of the program may not call.
 pub(crate) fn refuse_within() -> Answer {
     match IS_CALLER.get() {

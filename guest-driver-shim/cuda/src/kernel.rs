@@ -1,5 +1,6 @@
 //! Kernels of modules: what a launch has to know of them, and the table that finds them.
 
+use std::borrow::Cow;
 use std::ffi::{CString, c_char};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -169,6 +170,11 @@ impl Kernel {
     /// Returns the name, which stays at its address as long as the kernel.
     pub(crate) fn name(&self) -> *const c_char {
         self.name.as_ptr()
+    }
+
+    /// Returns the name as text.
+    pub(crate) fn name_text(&self) -> Cow<'_, str> {
+        self.name.to_string_lossy()
     }
 
     /// Returns an attribute (`CUfunction_attribute`).

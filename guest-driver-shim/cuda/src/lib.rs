@@ -64,6 +64,7 @@ mod stream;
 mod stream_attributes;
 mod stream_memory;
 mod tensor_map;
+mod user_object;
 mod waits;
 mod word;
 mod work;

@@ -10,10 +10,13 @@
 //! uses it again comes later. Only what the CPU reuses, and what goes back to the device, has to
 //! wait for the work before.
 
+mod batches;
 mod copy;
+mod current_pools;
 mod device;
 mod fill;
 mod free_ranges;
+pub(crate) mod graph_memory;
 mod host;
 mod ipc;
 mod managed;
@@ -21,6 +24,7 @@ mod pageable;
 mod physical;
 mod pinned;
 mod pointer;
+mod pool_kinds;
 mod pools;
 mod rectangle;
 mod regions;
@@ -44,6 +48,7 @@ use crate::rings::Submission;
 use device::DeviceMemory;
 pub(crate) use device::FutureStorage;
 pub(crate) use fill::fill_work;
+use graph_memory::GraphUse;
 use host::HostMemory;
 use pools::Pools;
 pub(crate) use rectangle::copy_work;
@@ -70,6 +75,7 @@ pub(crate) struct Memory {
     host: Mutex<HostMemory>,
     staging: Mutex<Option<Staging>>,
     pools: Mutex<Pools>,
+    graph_use: Mutex<GraphUse>,
     guard: Guard,
     /// When the device was asked how much memory others use, and what it said.
     usage: Mutex<Option<(Instant, u64)>>,
@@ -103,6 +109,7 @@ impl Memory {
             host: Mutex::new(HostMemory::new(device, space, attributes)),
             staging: Mutex::default(),
             pools: Mutex::default(),
+            graph_use: Mutex::default(),
             guard: Guard::new(device, attributes),
             usage: Mutex::default(),
         })
@@ -180,10 +187,17 @@ impl Memory {
     /// Frees what begins at an address, if it was allocated by `cuMemAlloc` and its like.
     fn free(&self, driver: &Driver, address: u64) -> Answer {
         let mut regions = self.regions.lock();
+        if let Some(freed) = graph_memory::free(&mut regions, address) {
+            drop(regions);
+            if let Some(region) = freed? {
+                self.give_back(driver, region);
+            }
+            return Ok(());
+        }
         let is_allocated = |region: &Region| {
             matches!(
                 region.backing,
-                Backing::Piece { .. } | Backing::Managed { .. }
+                Backing::Piece { .. } | Backing::Managed { .. } | Backing::Pooled { .. }
             )
         };
         let taken = regions.take(address, is_allocated);
@@ -191,11 +205,31 @@ impl Memory {
         let taken = taken.ok_or(Code::INVALID_VALUE)?;
         let drained = match taken.backing {
             // The CPU may get the memory again at once.
-            Backing::Managed { .. } => driver.rings.drain(driver),
+            Backing::Managed { .. } | Backing::Pooled { .. } => driver.rings.drain(driver),
             _ => Ok(()),
         };
         self.give_back(driver, taken);
         drained
+    }
+
+    /// Frees what begins at an address as [`Self::free`] does, without a wait: memory that the CPU
+    /// may get again is free once the work before has ended.
+    fn free_behind_work(&self, driver: &Driver, address: u64) -> Answer {
+        let is_of_host = |region: &Region| {
+            matches!(
+                region.backing,
+                Backing::Managed { .. } | Backing::Pooled { .. }
+            )
+        };
+        let taken = self.regions.lock().take(address, is_of_host);
+        match taken.map(|region| region.backing) {
+            Some(Backing::Managed { piece, pool, .. } | Backing::Pooled { piece, pool }) => {
+                self.pools.lock().note_freed(pool, piece.bytes());
+                self.host.lock().retire(driver, piece);
+                Ok(())
+            }
+            _ => self.free(driver, address),
+        }
     }
 
     /// Gives what is behind a region back. What the CPU may get again is used by no work any more.
@@ -205,9 +239,12 @@ impl Memory {
                 self.pools.lock().note_freed(pool, piece.bytes());
                 self.device.lock().free(driver, piece);
             }
-            Backing::Managed { piece, .. } | Backing::Host(piece) => {
+            Backing::Graph(freed) => freed.give_back(driver),
+            Backing::Managed { piece, pool, .. } | Backing::Pooled { piece, pool } => {
+                self.pools.lock().note_freed(pool, piece.bytes());
                 self.host.lock().free(piece);
             }
+            Backing::Host(piece) => self.host.lock().free(piece),
             Backing::Imported { .. }
             | Backing::Registered(_)
             | Backing::Mapped(_)

@@ -299,7 +299,9 @@ extern "C" fn cuOccupancyAvailableDynamicSMemPerBlock(
         let kernel = kernel::find(driver, function)?;
         let block = block_of(&kernel, positive(threads)?, 0);
         let found = Multiprocessor::of(driver)?.dynamic_bytes(block, positive(blocks)?);
-        bytes.set(found.ok_or(Code::INVALID_VALUE)? as usize)
+        // A launch may not have more than the kernel, which may be less than the device has.
+        let launch_max = kernel.amount(attribute::DYNAMIC_SHARED_BYTES_MAX);
+        bytes.set(found.ok_or(Code::INVALID_VALUE)?.min(launch_max) as usize)
     })
 }
 

@@ -407,3 +407,27 @@ fn a_stream_that_is_destroyed_ends_its_capture() {
         assert_eq!(cuCtxSynchronize(), 0, "nothing is being captured");
     }
 }
+
+#[test]
+fn a_stream_whose_work_is_joined_may_be_destroyed() {
+    let _alone = alone();
+    for is_joined in [true, false] {
+        let (origin, side) = (stream(1), stream(1));
+        let (fork, join, mut graph) = (event(), event(), 0);
+        // SAFETY: handles are right, pointers are valid for the calls.
+        unsafe {
+            assert_eq!(cuStreamBeginCapture_v2(origin, 0), 0);
+            assert_eq!(cuEventRecord(fork, origin), 0);
+            assert_eq!(cuStreamWaitEvent(side, fork, 0), 0);
+            assert_eq!(cuLaunchHostFunc(side, Some(note), 1), 0);
+            if is_joined {
+                assert_eq!(cuEventRecord(join, side), 0);
+                assert_eq!(cuStreamWaitEvent(origin, join, 0), 0);
+            }
+            assert_eq!(cuStreamDestroy_v2(side), 0);
+            let ended = cuStreamEndCapture(origin, &raw mut graph);
+            assert_eq!(ended == 0, is_joined, "{ended}");
+            assert_eq!(cuStreamDestroy_v2(origin), 0);
+        }
+    }
+}

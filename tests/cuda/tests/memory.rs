@@ -29,6 +29,14 @@ unsafe extern "C" {
     fn cuDeviceGetDefaultMemPool(pool: *mut usize, device: i32) -> u32;
     fn cuMemPoolGetAttribute(pool: usize, attribute: u32, value: *mut u64) -> u32;
     fn cuPointerGetAttribute(data: *mut u64, attribute: u32, address: u64) -> u32;
+    fn cuPointerGetAttributes(
+        count: u32,
+        attributes: *const u32,
+        data: *const *mut u64,
+        address: u64,
+    ) -> u32;
+    fn cuCtxGetCurrent(context: *mut usize) -> u32;
+    fn cuCtxSetCurrent(context: usize) -> u32;
     fn cuStreamCreate(stream: *mut usize, flags: u32) -> u32;
     fn cuCtxSynchronize() -> u32;
     fn cuIpcGetMemHandle(handle: *mut sys::CUipcMemHandle, address: u64) -> u32;
@@ -381,6 +389,22 @@ fn pointers_are_told_with_their_allocation() {
         cuPointerGetAttribute(&raw mut value, 4, device),
         INVALID_VALUE
     );
+    // Several attributes are told without a context, also of memory that CUDA does not know.
+    let (mut context, kinds) = (0, [2]);
+    ok!(cuCtxGetCurrent(&raw mut context));
+    ok!(cuCtxSetCurrent(0));
+    for (address, wanted) in [(device, 2), (&raw const value as u64, 0)] {
+        let mut kind = 7;
+        let into = [&raw mut kind];
+        ok!(cuPointerGetAttributes(
+            1,
+            kinds.as_ptr(),
+            into.as_ptr(),
+            address
+        ));
+        assert_eq!(kind, 7 & !u64::from(u32::MAX) | wanted);
+    }
+    ok!(cuCtxSetCurrent(context));
     ok!(cuMemFree_v2(device));
     ok!(cuMemFree_v2(other));
 }

@@ -66,6 +66,42 @@ fn functions_are_found_by_name() {
 }
 
 #[test]
+fn blocks_get_no_more_shared_memory_than_a_launch_may_have() {
+    start();
+    let module = module(KERNELS);
+    let bounded = function(module, c"bounded");
+    let mut bytes = 0;
+    let available =
+        |bytes: &mut usize| cuOccupancyAvailableDynamicSMemPerBlock(bytes, bounded, 1, 32);
+    assert_eq!(available(&mut bytes), 0);
+    assert_eq!(bytes, (48 << 10) - 1024, "its static memory counts");
+    assert_eq!(cuFuncSetAttribute(bounded, 8, 1024), 0);
+    assert_eq!(available(&mut bytes), 0);
+    assert_eq!(bytes, 1024);
+    assert_eq!(cuModuleUnload(module), 0);
+}
+
+#[test]
+fn parameters_are_told_where_a_context_is_current() {
+    start();
+    let (result, library) = load_library(KERNELS, None);
+    assert_eq!(result, 0);
+    let (mut kernel, mut context, mut offset, mut bytes) = (0, 0, 0, 0);
+    assert_eq!(
+        cuLibraryGetKernel(&raw mut kernel, library, c"add".as_ptr()),
+        0
+    );
+    let mut tell = || cuKernelGetParamInfo(kernel, 3, &raw mut offset, &raw mut bytes);
+    assert_eq!(cuCtxGetCurrent(&raw mut context), 0);
+    assert_eq!(cuCtxSetCurrent(0), 0);
+    assert_eq!(tell(), INVALID_CONTEXT);
+    assert_eq!(cuCtxSetCurrent(context), 0);
+    assert_eq!(tell(), 0);
+    assert_eq!((offset, bytes), (24, 4));
+    assert_eq!(cuLibraryUnload(library), 0);
+}
+
+#[test]
 fn handles_end_with_their_module() {
     start();
     let first = module(KERNELS);

@@ -30,12 +30,21 @@ struct PciInfo {
     id: [c_char; 32],
 }
 
+/// `nvmlSystemDriverBranchInfo_t`
+#[repr(C)]
+struct DriverBranch {
+    version: u32,
+    name: [u8; 80],
+}
+
 unsafe extern "C" {
     fn nvmlInit_v2() -> u32;
     fn nvmlInitWithFlags(flags: u32) -> u32;
     fn nvmlShutdown() -> u32;
     fn nvmlErrorString(code: u32) -> *const c_char;
     fn nvmlSystemGetDriverVersion(text: *mut c_char, room: u32) -> u32;
+    fn nvmlSystemGetDriverBranch(info: *mut DriverBranch, room: u32) -> u32;
+    fn nvmlDeviceGetPciInfoExt(device: usize, info: *mut [u32; 16]) -> u32;
     fn nvmlSystemGetNVMLVersion(text: *mut c_char, room: u32) -> u32;
     fn nvmlSystemGetCudaDriverVersion_v2(version: *mut i32) -> u32;
     fn nvmlSystemGetProcessName(pid: u32, text: *mut c_char, room: u32) -> u32;
@@ -139,6 +148,9 @@ fn the_device_is_the_one_of_cuda() {
     assert_eq!((uuid.len(), &uuid[..4]), (40, "GPU-"));
     let id = std::ffi::CString::new(uuid).unwrap();
     answers!(0, nvmlDeviceGetHandleByUUID(id.as_ptr(), &mut same));
+    let bare = &id.as_c_str()[4..];
+    same = 0;
+    answers!(0, nvmlDeviceGetHandleByUUID(bare.as_ptr(), &mut same));
     answers!(0, nvmlDeviceGetIndex(same, &mut index));
     assert_eq!((same, index), (device, 0));
     let (mut major, mut minor, mut version) = (0, 7, 0);
@@ -162,6 +174,21 @@ fn the_device_is_the_one_of_cuda() {
         ]
     };
     assert_eq!(ids, [c"0000:00:00.0", c"00000000:00:00.0"]);
+    let mut more = [1; 16];
+    answers!(25, nvmlDeviceGetPciInfoExt(device, &mut more));
+    more[0] = 1 << 24 | 64;
+    answers!(0, nvmlDeviceGetPciInfoExt(device, &mut more));
+    assert_eq!(more[1..8], [0, 0, 0, 0, 0, 3, 2]);
+    assert_eq!(more[8..10], [u32::from_le_bytes(*b"0000"); 2]);
+    let mut branch = DriverBranch {
+        version: 0,
+        name: [1; 80],
+    };
+    answers!(25, nvmlSystemGetDriverBranch(&mut branch, 80));
+    branch.version = 1 << 24 | 84;
+    answers!(7, nvmlSystemGetDriverBranch(&mut branch, 4));
+    answers!(0, nvmlSystemGetDriverBranch(&mut branch, 80));
+    assert_eq!(branch.name[..5], *b"r0_1\0");
     assert_eq!(text!(nvmlSystemGetDriverVersion), "0.1.0");
     assert_eq!(text!(nvmlSystemGetNVMLVersion), "13.0.1.0");
     let own = text!(nvmlSystemGetProcessName, std::process::id());

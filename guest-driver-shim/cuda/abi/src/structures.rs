@@ -178,6 +178,23 @@ pub struct Copy2d {
     pub height: u64,
 }
 
+/// `CUDA_MEM_ALLOC_NODE_PARAMS`
+#[derive(Clone, Copy, Debug, FromBytes)]
+#[repr(C)]
+pub struct AllocationNode {
+    pub pool: PoolProperties,
+    pub accesses: usize,
+    pub access_count: usize,
+    pub bytes: usize,
+    pub address: u64,
+}
+
+impl Default for AllocationNode {
+    fn default() -> Self {
+        zerocopy::FromZeros::new_zeroed()
+    }
+}
+
 /// `CUmemPoolProps`
 #[derive(Clone, Copy, Debug, FromBytes)]
 #[repr(C)]
@@ -283,6 +300,7 @@ mod tests {
             FillNode = sys::CUDA_MEMSET_NODE_PARAMS;
             Copy2d = sys::CUDA_MEMCPY2D;
             PoolProperties = sys::CUmemPoolProps;
+            AllocationNode = sys::CUDA_MEM_ALLOC_NODE_PARAMS;
             Copy3d = sys::CUDA_MEMCPY3D;
             Copy3d = sys::CUDA_MEMCPY3D_PEER;
             LaunchConfiguration = sys::CUlaunchConfig;

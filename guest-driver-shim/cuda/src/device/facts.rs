@@ -35,7 +35,7 @@ const COMMON: [(u32, i32); 16] = [
 
 /// Attributes of things that this library does not do, whatever the GPU can, with the values that
 /// say so.
-const ABSENT: [(u32, u32); 23] = [
+const ABSENT: [(u32, u32); 24] = [
     // The guest's process has the device for itself: compute mode "default".
     (20, 20),
     // Sizes of textures and surfaces.
@@ -68,8 +68,13 @@ const ABSENT: [(u32, u32); 23] = [
     (130, 130),
     (132, 133),
     (135, 138),
-    (141, 148),
+    (141, 143),
+    (145, 148),
 ];
+
+/// `CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED`, and the attribute that decides it:
+/// `…_MANAGED_MEMORY`. Memory of both has one address for CPU and GPU.
+const HOST_POOLS: (u32, u32) = (144, 83);
 
 /// What the device is, as programs see it.
 pub(crate) struct Facts {
@@ -127,6 +132,14 @@ impl Facts {
                     *value = 0;
                 }
             }
+        }
+        let (host_pools, managed) = HOST_POOLS;
+        let managed = facts.attributes[managed as usize - 1];
+        if facts.attributes[host_pools as usize - 1] != UNKNOWN_ATTRIBUTE {
+            facts.attributes[host_pools as usize - 1] = match managed {
+                UNKNOWN_ATTRIBUTE => 0,
+                managed => i32::from(managed != 0),
+            };
         }
         Self { facts }
     }
@@ -199,6 +212,7 @@ mod tests {
         assert_eq!(facts.attribute(1), Some(7));
         assert_eq!(facts.attribute(88), Some(0), "pageable memory");
         assert_eq!(facts.attribute(83), Some(7), "managed memory");
+        assert_eq!(facts.attribute(144), Some(1), "pools of memory of the host");
         assert_eq!(facts.attribute(122), Some(7), "stores of streams");
         assert_eq!(facts.attribute(21), Some(0), "textures");
         assert_eq!(facts.attribute(95), None, "what the host does not know");

@@ -5,10 +5,13 @@ use std::sync::Arc;
 use crate::boundary::{In, Out};
 use crate::driver::{Driver, call, call_in_context};
 use crate::error::{Answer, Code};
+use crate::graph::memory_nodes::{of_allocation, of_free};
 use crate::graph::node::Kind;
-use crate::graph::{self, Graph};
-use crate::structures::{BatchNode, Copy3d, FillNode, FirstKernelNode, HostNode, KernelNode};
-use crate::{event, memory, stream_memory};
+use crate::graph::{self, Graph, Node};
+use crate::structures::{
+    AllocationNode, BatchNode, Copy3d, FillNode, FirstKernelNode, HostNode, KernelNode,
+};
+use crate::{context, event, memory, stream_memory};
 
 #[unsafe(no_mangle)]
 extern "C" fn cuGraphCreate(graph: Out<usize>, flags: u32) -> u32 {
@@ -40,7 +43,9 @@ extern "C" fn cuGraphClone(clone: Out<usize>, original: usize) -> u32 {
         if clone.is_null() {
             return Err(Code::INVALID_VALUE);
         }
-        let made = graph::find(driver, original)?.duplicate(false);
+        let original = graph::find(driver, original)?;
+        original.check_no_memory()?;
+        let made = original.duplicate(false);
         graph::adopt(driver, &made);
         clone.set(made.handle)
     })
@@ -50,6 +55,10 @@ extern "C" fn cuGraphClone(clone: Out<usize>, original: usize) -> u32 {
 extern "C" fn cuGraphDestroyNode(node: usize) -> u32 {
     call_in_context(|driver, _| {
         let owner = graph::owner(driver, node)?;
+        let is_memory = |node: &Node| matches!(node.kind, Kind::Allocate(_) | Kind::Free { .. });
+        if owner.look(node, is_memory)? {
+            return Err(Code::NOT_SUPPORTED);
+        }
         let removed = owner.remove(node)?;
         driver.graphs.lock().owners.remove(&node);
         if let Kind::Child(child) = &removed.kind {
@@ -130,7 +139,17 @@ nodes! {
     cuGraphAddEventWaitNode(event: usize) =
         |driver, event| event::find_given(driver, event).map(Kind::Wait);
     cuGraphAddChildGraphNode(child: usize) =
-        |driver, child| Ok(Kind::Child(graph::find(driver, child)?.duplicate(true)));
+        |driver, child| of_graph(driver, child);
+    cuGraphAddMemAllocNode(given: Out<AllocationNode>) =
+        |driver, given| of_allocation(driver, context::current(driver)?, given);
+    cuGraphAddMemFreeNode(address: u64) = |driver, address| of_free(driver, address);
+}
+
+/// Returns a node that is a copy of a graph.
+fn of_graph(driver: &Driver, child: usize) -> Answer<Kind> {
+    let child = graph::find(driver, child)?;
+    child.check_no_memory()?;
+    Ok(Kind::Child(child.duplicate(true)))
 }
 
 /// Returns the parameters of a kernel node as later versions of the API have them.

@@ -12,13 +12,15 @@ use crate::graph::plan::{Difference, Plan};
 use crate::stream;
 use crate::structures::{InstantiateParameters, UpdateResult};
 
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH`
+const FREE_AT_LAUNCH: u64 = 1;
 /// Flags of an instantiation: release of memory at launch, upload, and use of node priorities.
 const UPLOAD: u64 = 2;
-const FLAGS: u64 = 1 | UPLOAD | 8;
+const FLAGS: u64 = FREE_AT_LAUNCH | UPLOAD | 8;
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH`
 const DEVICE_LAUNCH: u64 = 4;
 /// Release of memory at a launch by the device.
-const NO_DEVICE_LAUNCH: u64 = 1 | DEVICE_LAUNCH;
+const NO_DEVICE_LAUNCH: u64 = FREE_AT_LAUNCH | DEVICE_LAUNCH;
 /// `CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE`
 const INVALID_STRUCTURE: u32 = 2;
 
@@ -26,6 +28,13 @@ const INVALID_STRUCTURE: u32 = 2;
 pub(crate) struct Executable {
     flags: u64,
     pub(crate) plan: Mutex<Plan>,
+}
+
+impl Executable {
+    /// Returns whether a launch frees what an earlier one has allocated.
+    pub(crate) const fn frees_before_launch(&self) -> bool {
+        self.flags & FREE_AT_LAUNCH != 0
+    }
 }
 
 /// Returns the executable graph of a handle.

@@ -1,8 +1,10 @@
 //! Launches of executable graphs.
 
 use crate::driver::call_in_context;
+use crate::error::Code;
 use crate::graph::executable::find;
 use crate::graph::node::Kind;
+use crate::memory::graph_memory;
 use crate::stream;
 
 /// Writes the packets of all nodes into the ring, one behind the other.
@@ -12,8 +14,15 @@ extern "C" fn cuGraphLaunch(executable: usize, stream: usize) -> u32 {
         let executable = find(driver, executable)?;
         let stream = stream::find(driver, context, stream)?;
         let mut plan = executable.plan.lock();
+        let memory = plan.memory();
         if stream.is_capturing() {
-            return stream.note(Kind::Child(plan.to_graph()));
+            return match memory.is_empty() {
+                true => stream.note(Kind::Child(plan.to_graph())),
+                false => Err(Code::NOT_SUPPORTED),
+            };
+        }
+        if !memory.is_empty() {
+            graph_memory::launch(driver, &memory, executable.frees_before_launch())?;
         }
         // Launches of one executable graph do not overlap.
         stream.follow(driver, plan.last)?;

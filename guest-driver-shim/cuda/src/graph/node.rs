@@ -7,10 +7,11 @@ use causeway_shim_linux::shim::SubmitError;
 
 use crate::boundary::In;
 use crate::driver::Driver;
-use crate::error::{Answer, Code};
+use crate::error::Answer;
 use crate::event::Event;
+use crate::graph::memory_nodes::Allocated;
 use crate::graph::{Graph, copy, fill};
-use crate::host_function::{HostCall, HostFunction, HostWork};
+use crate::host_function::{self, HostCall, HostWork};
 use crate::kernel::{self, Kernel};
 use crate::ring::Writing;
 use crate::structures::{BatchOperation, Copy3d, FillNode, HostNode, KernelNode};
@@ -35,6 +36,11 @@ pub(crate) enum Kind {
     Empty,
     Wait(Arc<Event>),
     Record(Arc<Event>),
+    Allocate(Arc<Allocated>),
+    /// Frees the memory of a node.
+    Free {
+        address: u64,
+    },
     Batch {
         operations: Vec<BatchOperation>,
         work: Work,
@@ -82,6 +88,8 @@ impl Kind {
             Self::Empty => 5,
             Self::Wait(_) => 6,
             Self::Record(_) => 7,
+            Self::Allocate(_) => 10,
+            Self::Free { .. } => 11,
             Self::Batch { .. } => 12,
         }
     }
@@ -164,7 +172,7 @@ impl Kind {
 
     /// Returns a node that calls a function of the program.
     pub(crate) fn of_host(driver: &'static Driver, given: HostNode) -> Answer<Self> {
-        let function = host_function(given.function)?;
+        let function = host_function::of_address(given.function)?;
         let work = HostWork::Function {
             function,
             argument: given.argument,
@@ -197,16 +205,13 @@ impl Kind {
                 Some(address) => writing.commands.timestamp(address),
                 None => Ok(()),
             },
-            // What an event waits for, the launch of the graph waits for.
-            Self::Wait(_) | Self::Empty | Self::Child(_) => Ok(()),
+            // What an event waits for, the launch of the graph waits for. Memory is there all the
+            // time.
+            Self::Wait(_)
+            | Self::Empty
+            | Self::Child(_)
+            | Self::Allocate(_)
+            | Self::Free { .. } => Ok(()),
         }
     }
-}
-
-fn host_function(address: usize) -> Answer<HostFunction> {
-    if address == 0 {
-        return Err(Code::INVALID_VALUE);
-    }
-    // SAFETY: the caller promises, as `cuda.h` asks, that this is a `CUhostFn`; it is not null.
-    Ok(unsafe { std::mem::transmute::<usize, HostFunction>(address) })
 }

@@ -13,6 +13,7 @@ use crate::graph::{Graph, Node, Owner};
 use crate::handles;
 use crate::ring::Writing;
 use crate::rings::Submission;
+use crate::user_object::Held;
 
 /// `CUgraphExecUpdateResult`
 const TOPOLOGY_CHANGED: u32 = 2;
@@ -21,6 +22,8 @@ const NODE_TYPE_CHANGED: u32 = 3;
 /// The nodes of a graph in an order that their dependencies allow.
 pub(crate) struct Plan {
     steps: Vec<Step>,
+    /// User objects to which it refers, by handle.
+    objects: BTreeMap<usize, Held>,
     /// Its last launch, which another one follows.
     pub(crate) last: Submission,
 }
@@ -35,7 +38,7 @@ pub(crate) struct Step {
     is_enabled: bool,
 }
 
-enum Content {
+pub(crate) enum Content {
     Node(Kind),
     Graph(Plan),
 }
@@ -75,20 +78,23 @@ impl Plan {
         let steps: Answer<Vec<Step>> = steps.collect();
         Ok(Self {
             steps: steps?,
+            objects: graph.objects_again(),
             last: Submission::default(),
         })
     }
 
+    /// Returns what is to be done, in order.
+    pub(crate) fn steps(&self) -> impl Iterator<Item = &Content> {
+        let enabled = self.steps.iter().filter(|step| step.is_enabled);
+        enabled.map(|step| &step.content)
+    }
+
     /// Writes the packets of all nodes.
     pub(crate) fn write(&self, writing: &mut Writing) -> Result<(), SubmitError> {
-        let enabled = self.steps.iter().filter(|step| step.is_enabled);
-        for step in enabled {
-            match &step.content {
-                Content::Node(kind) => kind.write(writing)?,
-                Content::Graph(plan) => plan.write(writing)?,
-            }
-        }
-        Ok(())
+        self.steps().try_for_each(|content| match content {
+            Content::Node(kind) => kind.write(writing),
+            Content::Graph(plan) => plan.write(writing),
+        })
     }
 
     /// Returns the work outside of the graph that its launch waits for.
@@ -104,8 +110,10 @@ impl Plan {
         all
     }
 
-    /// Notes in the events that it records that they happen with a submission.
+    /// Notes in the events that it records that they happen with a submission, and in the user
+    /// objects that the submission may use them.
     pub(crate) fn set_recorded(&self, submission: Submission) {
+        self.note_use(submission);
         self.each(&mut |kind| {
             if let Kind::Record(event) = kind {
                 event.set_recorded(submission);
@@ -113,10 +121,20 @@ impl Plan {
         });
     }
 
+    fn note_use(&self, submission: Submission) {
+        let objects = self.objects.values();
+        objects.for_each(|held| held.note_use(submission));
+        for content in self.steps() {
+            if let Content::Graph(plan) = content {
+                plan.note_use(submission);
+            }
+        }
+    }
+
     /// Calls `see` with what each enabled node does, in order.
     fn each(&self, see: &mut impl FnMut(&Kind)) {
-        for step in self.steps.iter().filter(|step| step.is_enabled) {
-            match &step.content {
+        for content in self.steps() {
+            match content {
                 Content::Node(kind) => see(kind),
                 Content::Graph(plan) => plan.each(see),
             }
@@ -162,6 +180,7 @@ impl Plan {
                 (old, new) => *old = new,
             }
         }
+        self.objects = newer.objects;
     }
 
     /// Returns a graph of the enabled and disabled nodes, for a node of a capture. A disabled node
@@ -185,6 +204,9 @@ impl Plan {
             content.insert(*name, node);
         }
         drop(content);
+        let objects = self.objects.iter();
+        let again = objects.filter_map(|(handle, held)| Some((*handle, held.again().ok()?)));
+        *graph.objects.lock() = again.collect();
         graph
     }
 }

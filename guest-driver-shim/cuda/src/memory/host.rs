@@ -1,6 +1,6 @@
 //! Host memory that the GPU reaches, at the CPU's address where the device allows that.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,7 +11,9 @@ use causeway_shim_linux::shim::{
 };
 
 use super::free_ranges::FreeRanges;
+use crate::driver::Driver;
 use crate::error::{Answer, Code};
+use crate::rings::Marks;
 
 /// Size of the chunks that small pieces share.
 const CHUNK_BYTES: u64 = 2 << 20;
@@ -31,6 +33,13 @@ pub(crate) struct HostPiece {
     bytes: u64,
 }
 
+impl HostPiece {
+    /// Returns how many bytes it has, which may be more than were asked for.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
 /// Host memory of the process, by chunks.
 pub(super) struct HostMemory {
     device: &'static Device<'static>,
@@ -40,6 +49,8 @@ pub(super) struct HostMemory {
     /// By the CPU's address.
     chunks: BTreeMap<u64, Chunk>,
     free: FreeRanges,
+    /// Freed pieces, each with the last submissions that may use it.
+    retired: VecDeque<(Marks, HostPiece)>,
 }
 
 /// An allocation with its mappings for CPU and GPU.
@@ -70,6 +81,7 @@ impl HostMemory {
             addresses: attributes.va_base..end,
             chunks: BTreeMap::new(),
             free: FreeRanges::default(),
+            retired: VecDeque::new(),
         }
     }
 
@@ -112,6 +124,22 @@ impl HostMemory {
     fn gpu_address(&self, host: u64) -> Option<u64> {
         let (start, chunk) = self.chunks.range(..=host).next_back()?;
         Some(chunk.gpu + (host - start))
+    }
+
+    /// Frees a piece once the work that was submitted before has ended.
+    pub(super) fn retire(&mut self, driver: &Driver, piece: HostPiece) {
+        let marks = driver.rings.marks();
+        driver.rings.ask(driver, &marks);
+        self.retired.push_back((marks, piece));
+        self.collect(driver);
+    }
+
+    /// Frees the retired pieces whose work has ended.
+    pub(super) fn collect(&mut self, driver: &Driver) {
+        let is_over = |(marks, _): &mut (Marks, HostPiece)| driver.rings.are_reached(marks);
+        while let Some((_, piece)) = self.retired.pop_front_if(is_over) {
+            self.free(piece);
+        }
     }
 
     /// Frees a piece that no work uses any more.

@@ -1,6 +1,8 @@
 //! Managed memory: host memory at one address for CPU and GPU, so advice and prefetching change
 //! nothing, and are told again.
 
+use super::Memory;
+use super::host::HostPiece;
 use super::regions::{Backing, Region};
 use crate::boundary::{In, Out};
 use crate::driver::{Driver, call_in_context};
@@ -28,7 +30,7 @@ pub(crate) struct Advice {
 
 /// Where memory is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Target {
+pub(super) enum Target {
     Device,
     Host,
 }
@@ -42,7 +44,7 @@ impl Target {
         }
     }
 
-    fn of_location(driver: &Driver, location: Location) -> Answer<Self> {
+    pub(super) fn of_location(driver: &Driver, location: Location) -> Answer<Self> {
         match location.kind {
             DEVICE => driver.device_of(location.id).map(|_| Self::Device),
             // The host, a node of it, or the one that the calling thread is on.
@@ -108,13 +110,7 @@ extern "C" fn cuMemAllocManaged(address: Out<u64>, bytes: usize, flags: u32) -> 
             return Err(Code::INVALID_VALUE);
         }
         driver.captures.check_unsafe()?;
-        let mut host = driver.memory.host.lock();
-        let piece = host.allocate(bytes as u64)?;
-        if piece.gpu != piece.host {
-            host.free(piece);
-            return Err(Code::NOT_SUPPORTED);
-        }
-        drop(host);
+        let piece = driver.memory.allocate_shared(driver, bytes as u64)?;
         let region = Region {
             bytes: bytes as u64,
             gpu: Some(piece.gpu),
@@ -124,14 +120,31 @@ extern "C" fn cuMemAllocManaged(address: Out<u64>, bytes: usize, flags: u32) -> 
             backing: Backing::Managed {
                 piece,
                 advice: Advice::default(),
+                pool: 0,
             },
         };
         address.set(driver.memory.regions.lock().insert(region))
     })
 }
 
+impl Memory {
+    /// Allocates host memory that has one address for CPU and GPU.
+    pub(super) fn allocate_shared(&self, driver: &Driver, bytes: u64) -> Answer<HostPiece> {
+        let mut host = self.host.lock();
+        host.collect(driver);
+        let piece = host.allocate(bytes)?;
+        match piece.gpu == piece.host {
+            true => Ok(piece),
+            false => {
+                host.free(piece);
+                Err(Code::NOT_SUPPORTED)
+            }
+        }
+    }
+}
+
 /// Calls `change` with the advice of a range of managed memory.
-fn with_advice<T>(
+pub(super) fn with_advice<T>(
     driver: &Driver,
     address: u64,
     bytes: usize,
@@ -151,6 +164,18 @@ fn with_advice<T>(
         )) => change(advice),
         _ => Err(Code::INVALID_VALUE),
     }
+}
+
+/// Notes where a range of managed memory was prefetched to.
+pub(super) fn note_prefetch(
+    driver: &Driver,
+    (address, bytes): (u64, usize),
+    target: Target,
+) -> Answer {
+    with_advice(driver, address, bytes, |known| {
+        known.prefetched = Some(target);
+        Ok(())
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -203,10 +228,7 @@ extern "C" fn cuMemPrefetchAsync(address: u64, bytes: usize, device: i32, stream
     call_in_context(|driver, context| {
         let target = Target::of_number(driver, device)?;
         stream::find(driver, context, stream)?.check_not_capturing()?;
-        with_advice(driver, address, bytes, |known| {
-            known.prefetched = Some(target);
-            Ok(())
-        })
+        note_prefetch(driver, (address, bytes), target)
     })
 }
 
@@ -224,10 +246,7 @@ extern "C" fn cuMemPrefetchAsync_v2(
         if flags != 0 {
             return Err(Code::INVALID_VALUE);
         }
-        with_advice(driver, address, bytes, |known| {
-            known.prefetched = Some(target);
-            Ok(())
-        })
+        note_prefetch(driver, (address, bytes), target)
     })
 }
 

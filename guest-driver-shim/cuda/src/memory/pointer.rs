@@ -3,7 +3,7 @@
 use super::regions::{Backing, Region, Regions};
 use crate::boundary::{In, Out};
 use crate::context;
-use crate::driver::{call, call_in_context};
+use crate::driver::{call, call_in_context, call_unless_faulted};
 use crate::error::{Answer, Code};
 
 /// `CU_DEVICE_INVALID`
@@ -33,7 +33,11 @@ fn value(regions: &Regions, attribute: u32, address: u64) -> Answer<Value> {
     let (start, region) = found;
     let seen = regions.find(address).map_or(start, |(seen, _)| seen);
     let inside = address - seen;
-    let is_managed = matches!(region.backing, Backing::Managed { .. });
+    let is_managed = match &region.backing {
+        Backing::Managed { .. } => true,
+        Backing::Graph(memory) => memory.is_managed,
+        _ => false,
+    };
     let wrong = Code::INVALID_VALUE;
     Ok(match attribute {
         1 => Value::Wide(region.context as u64),
@@ -65,7 +69,9 @@ fn value(regions: &Regions, attribute: u32, address: u64) -> Answer<Value> {
 
 fn pool(region: &Region) -> u64 {
     match region.backing {
-        Backing::Piece { pool, .. } => pool as u64,
+        Backing::Piece { pool, .. }
+        | Backing::Managed { pool, .. }
+        | Backing::Pooled { pool, .. } => pool as u64,
         _ => 0,
     }
 }
@@ -102,7 +108,7 @@ extern "C" fn cuPointerGetAttributes(
     data: In<usize>,
     address: u64,
 ) -> u32 {
-    call_in_context(|driver, _| {
+    call_unless_faulted(|driver| {
         if count == 0 {
             return Err(Code::INVALID_VALUE);
         }

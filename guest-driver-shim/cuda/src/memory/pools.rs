@@ -1,21 +1,28 @@
 //! Memory pools and allocation in streams (CUDA driver API, "Stream Ordered Memory Allocator").
 //!
-//! All pools share the memory of the process. A pool counts what was allocated from it.
+//! All pools of a kind share the memory of the process. A pool counts what was allocated from it.
 
 use std::collections::BTreeMap;
 
 use super::ALIGNMENT;
+use super::managed::Advice;
+use super::pool_kinds::PoolKind;
 use super::regions::{Backing, Region};
 use crate::boundary::{In, Out};
 use crate::context::Context;
 use crate::driver::{Driver, call_in_context, call_unless_faulted};
 use crate::error::{Answer, Code};
+use crate::graph::memory_nodes;
 use crate::handles;
 use crate::stream;
 use crate::structures::{AccessDescription, Location, PoolProperties};
 
 /// `CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`
 const RELEASE_THRESHOLD: u32 = 4;
+/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`
+const READ_WRITE: i32 = 3;
+/// `CU_MEM_ATTACH_GLOBAL`
+const ATTACHED_TO_ALL: u32 = 1;
 
 /// A memory pool.
 #[derive(Debug)]
@@ -26,19 +33,22 @@ struct Pool {
     used_bytes: u64,
     used_bytes_high: u64,
     is_default: bool,
+    kind: PoolKind,
+    /// How the device may access memory of the host (`CUmemAccess_flags`).
+    access: i32,
 }
 
 /// All pools.
 #[derive(Debug, Default)]
 pub(super) struct Pools {
     table: BTreeMap<usize, Pool>,
-    default: usize,
-    /// From which `cuMemAllocAsync` allocates.
-    current: usize,
+    default: BTreeMap<PoolKind, usize>,
+    /// From which `cuMemAllocAsync` allocates, where it is not the default pool.
+    current: BTreeMap<PoolKind, usize>,
 }
 
 impl Pools {
-    fn add(&mut self, is_default: bool) -> usize {
+    fn add(&mut self, kind: PoolKind, is_default: bool) -> usize {
         let handle = handles::fresh();
         let pool = Pool {
             reuse: [1; 3],
@@ -46,23 +56,40 @@ impl Pools {
             used_bytes: 0,
             used_bytes_high: 0,
             is_default,
+            kind,
+            access: READ_WRITE,
         };
         self.table.insert(handle, pool);
         handle
     }
 
-    fn default_pool(&mut self) -> usize {
-        if self.default == 0 {
-            self.default = self.add(true);
+    /// Returns the default pool of a kind.
+    pub(super) fn default_pool(&mut self, kind: PoolKind) -> usize {
+        match self.default.get(&kind) {
+            Some(handle) => *handle,
+            None => {
+                let handle = self.add(kind, true);
+                self.default.insert(kind, handle);
+                handle
+            }
         }
-        self.default
     }
 
-    fn current_pool(&mut self) -> usize {
-        match self.current {
-            0 => self.default_pool(),
-            handle => handle,
+    /// Returns the pool from which allocations of a kind come.
+    pub(super) fn current_pool(&mut self, kind: PoolKind) -> usize {
+        match self.current.get(&kind) {
+            Some(handle) => *handle,
+            None => self.default_pool(kind),
         }
+    }
+
+    /// Sets the pool from which allocations of its kind come.
+    pub(super) fn set_current(&mut self, kind: PoolKind, handle: usize) -> Answer {
+        if self.get(handle)?.kind != kind {
+            return Err(Code::INVALID_VALUE);
+        }
+        self.current.insert(kind, handle);
+        Ok(())
     }
 
     fn get(&mut self, handle: usize) -> Answer<&mut Pool> {
@@ -74,10 +101,16 @@ impl Pools {
             return Err(Code::INVALID_VALUE);
         }
         self.table.remove(&handle);
-        if self.current == handle {
-            self.current = 0;
-        }
+        self.current.retain(|_, current| *current != handle);
         Ok(())
+    }
+
+    /// Counts memory that was allocated.
+    fn note_allocated(&mut self, handle: usize, bytes: u64) {
+        if let Some(pool) = self.table.get_mut(&handle) {
+            pool.used_bytes += bytes;
+            pool.used_bytes_high = pool.used_bytes_high.max(pool.used_bytes);
+        }
     }
 
     /// Counts memory that was freed. A pool may be destroyed before its memory is freed.
@@ -88,46 +121,69 @@ impl Pools {
     }
 }
 
-impl Pool {
-    fn note_allocated(&mut self, bytes: u64) {
-        self.used_bytes += bytes;
-        self.used_bytes_high = self.used_bytes_high.max(self.used_bytes);
-    }
-}
-
 fn allocate(
-    driver: &Driver,
+    driver: &'static Driver,
     context: &Context,
     bytes: usize,
     pool: usize,
     stream: usize,
 ) -> Answer<u64> {
     let stream = stream::find(driver, context, stream)?;
-    driver.memory.pools.lock().get(pool)?;
+    let kind = driver.memory.pools.lock().get(pool)?.kind;
     if bytes == 0 {
         return Ok(0);
     }
     if stream.is_capturing() {
-        return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
+        if kind != PoolKind::Device {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        let (kind, address) = memory_nodes::of_captured(driver, context, bytes as u64)?;
+        return stream.note(kind).map(|()| address);
     }
-    let bytes = bytes as u64;
-    let piece = driver
-        .memory
-        .device
-        .lock()
-        .allocate(driver, bytes, ALIGNMENT)?;
-    if let Ok(pool) = driver.memory.pools.lock().get(pool) {
-        pool.note_allocated(piece.bytes());
-    }
-    let region = Region {
+    let region = match kind {
+        PoolKind::Device => device_region(driver, bytes as u64, pool)?,
+        PoolKind::Host | PoolKind::Managed(_) => host_region(driver, bytes as u64, (kind, pool))?,
+    };
+    let context = context.handle;
+    let region = Region { context, ..region };
+    Ok(driver.memory.regions.lock().insert(region))
+}
+
+/// Allocates device memory.
+fn device_region(driver: &Driver, bytes: u64, pool: usize) -> Answer<Region> {
+    let memory = &driver.memory;
+    let piece = memory.device.lock().allocate(driver, bytes, ALIGNMENT)?;
+    memory.pools.lock().note_allocated(pool, piece.bytes());
+    Ok(Region {
         bytes,
         gpu: Some(piece.address()),
         host: None,
-        context: context.handle,
+        context: 0,
         flags: 0,
         backing: Backing::Piece { piece, pool },
-    };
-    Ok(driver.memory.regions.lock().insert(region))
+    })
+}
+
+/// Allocates memory that CPU and GPU share.
+fn host_region(driver: &Driver, bytes: u64, (kind, pool): (PoolKind, usize)) -> Answer<Region> {
+    let memory = &driver.memory;
+    let piece = memory.allocate_shared(driver, bytes)?;
+    memory.pools.lock().note_allocated(pool, piece.bytes());
+    Ok(Region {
+        bytes,
+        gpu: Some(piece.gpu),
+        host: Some(piece.host),
+        context: 0,
+        flags: ATTACHED_TO_ALL,
+        backing: match kind {
+            PoolKind::Managed(_) => Backing::Managed {
+                piece,
+                advice: Advice::default(),
+                pool,
+            },
+            _ => Backing::Pooled { piece, pool },
+        },
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -136,7 +192,7 @@ extern "C" fn cuMemAllocAsync(address: Out<u64>, bytes: usize, stream: usize) ->
         if address.is_null() {
             return Err(Code::INVALID_VALUE);
         }
-        let pool = driver.memory.pools.lock().current_pool();
+        let pool = driver.memory.pools.lock().current_pool(PoolKind::Device);
         address.set(allocate(driver, context, bytes, pool, stream)?)
     })
 }
@@ -160,12 +216,12 @@ extern "C" fn cuMemAllocFromPoolAsync(
 extern "C" fn cuMemFreeAsync(address: u64, stream: usize) -> u32 {
     call_in_context(|driver, context| {
         let stream = stream::find(driver, context, stream)?;
-        if stream.is_capturing() {
-            return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
-        }
         match address {
             0 => Ok(()),
-            address => driver.memory.free(driver, address),
+            address if stream.is_capturing() => {
+                stream.note(memory_nodes::of_free(driver, address)?)
+            }
+            address => driver.memory.free_behind_work(driver, address),
         }
     })
 }
@@ -174,22 +230,11 @@ extern "C" fn cuMemFreeAsync(address: u64, stream: usize) -> u32 {
 extern "C" fn cuMemPoolCreate(into: Out<usize>, properties: In<PoolProperties>) -> u32 {
     call_unless_faulted(|driver| {
         let given = properties.get()?;
-        // Pinned memory (1) is the one kind.
-        if into.is_null() || given.kind != 1 {
+        if into.is_null() {
             return Err(Code::INVALID_VALUE);
         }
-        // A file and a fabric handle are known, and not supported.
-        if !matches!(given.handle_types, 0 | 1 | 8) {
-            return Err(Code::INVALID_VALUE);
-        }
-        let is_here = given.location.kind == 1 && given.location.id == 0;
-        if !is_here || given.rest.iter().any(|byte| *byte != 0) {
-            return Err(Code::INVALID_VALUE);
-        }
-        if given.handle_types != 0 {
-            return Err(Code::NOT_SUPPORTED);
-        }
-        into.set(driver.memory.pools.lock().add(false))
+        let kind = PoolKind::of_properties(&given)?;
+        into.set(driver.memory.pools.lock().add(kind, false))
     })
 }
 
@@ -248,19 +293,21 @@ extern "C" fn cuMemPoolSetAccess(
     count: usize,
 ) -> u32 {
     call_unless_faulted(|driver| {
-        driver.memory.pools.lock().get(pool)?;
+        let mut pools = driver.memory.pools.lock();
+        let pool = pools.get(pool)?;
         (0..count).try_for_each(|index| {
             let AccessDescription { location, flags } = descriptions.get_at(index)?;
             if location.kind != 1 {
                 return Err(Code::NOT_SUPPORTED);
             }
             driver.device_of(location.id)?;
-            match flags {
-                3 => Ok(()),
+            match (flags, pool.kind) {
+                (READ_WRITE, _) | (0, PoolKind::Host) => pool.access = flags,
                 // A device cannot lose the memory of its own pools.
-                0 => Err(Code::INVALID_DEVICE),
-                _ => Err(Code::INVALID_VALUE),
+                (0, _) => return Err(Code::INVALID_DEVICE),
+                _ => return Err(Code::INVALID_VALUE),
             }
+            Ok(())
         })
     })
 }
@@ -268,9 +315,14 @@ extern "C" fn cuMemPoolSetAccess(
 #[unsafe(no_mangle)]
 extern "C" fn cuMemPoolGetAccess(flags: Out<u32>, pool: usize, location: In<Location>) -> u32 {
     call_unless_faulted(|driver| {
-        driver.memory.pools.lock().get(pool)?;
-        match location.get()? {
-            Location { kind: 1, id: 0 } => flags.set(3),
+        let mut pools = driver.memory.pools.lock();
+        let pool = pools.get(pool)?;
+        match (location.get()?, pool.kind) {
+            (Location { kind: 1, id: 0 }, _) => flags.set(pool.access.cast_unsigned()),
+            // The host accesses its own memory.
+            (Location { kind: 2..=4, .. }, PoolKind::Host | PoolKind::Managed(_)) => {
+                flags.set(READ_WRITE.cast_unsigned())
+            }
             _ => Err(Code::INVALID_VALUE),
         }
     })
@@ -285,7 +337,7 @@ fn check_device(device: i32) -> Answer {
 extern "C" fn cuDeviceGetDefaultMemPool(pool: Out<usize>, device: i32) -> u32 {
     call_unless_faulted(|driver| {
         driver.device_of(device)?;
-        pool.set(driver.memory.pools.lock().default_pool())
+        pool.set(driver.memory.pools.lock().default_pool(PoolKind::Device))
     })
 }
 
@@ -293,7 +345,7 @@ extern "C" fn cuDeviceGetDefaultMemPool(pool: Out<usize>, device: i32) -> u32 {
 extern "C" fn cuDeviceGetMemPool(pool: Out<usize>, device: i32) -> u32 {
     call_unless_faulted(|driver| {
         check_device(device)?;
-        pool.set(driver.memory.pools.lock().current_pool())
+        pool.set(driver.memory.pools.lock().current_pool(PoolKind::Device))
     })
 }
 
@@ -302,9 +354,7 @@ extern "C" fn cuDeviceSetMemPool(device: i32, pool: usize) -> u32 {
     call_unless_faulted(|driver| {
         check_device(device)?;
         let mut pools = driver.memory.pools.lock();
-        pools.get(pool)?;
-        pools.current = pool;
-        Ok(())
+        pools.set_current(PoolKind::Device, pool)
     })
 }
 
@@ -315,14 +365,20 @@ mod tests {
     #[test]
     fn pools_count_their_own_memory_and_the_default_stays() {
         let mut pools = Pools::default();
-        let default = pools.default_pool();
+        let kind = PoolKind::Device;
+        let default = pools.default_pool(kind);
         assert_eq!(
-            (pools.default_pool(), pools.current_pool()),
+            (pools.default_pool(kind), pools.current_pool(kind)),
             (default, default)
         );
-        let own = pools.add(false);
-        pools.current = own;
-        pools.get(own).unwrap().note_allocated(512);
+        assert_ne!(pools.default_pool(PoolKind::Host), default);
+        let own = pools.add(kind, false);
+        assert_eq!(
+            pools.set_current(PoolKind::Host, own),
+            Err(Code::INVALID_VALUE)
+        );
+        pools.set_current(kind, own).unwrap();
+        pools.note_allocated(own, 512);
         pools.note_freed(own, 256);
         assert_eq!(pools.get(own).unwrap().used_bytes, 256);
         assert_eq!(pools.get(own).unwrap().used_bytes_high, 512);
@@ -330,7 +386,7 @@ mod tests {
         assert_eq!(pools.remove(default), Err(Code::INVALID_VALUE));
         pools.remove(own).unwrap();
         assert_eq!(pools.remove(own), Err(Code::INVALID_VALUE));
-        assert_eq!(pools.current_pool(), default);
+        assert_eq!(pools.current_pool(kind), default);
         pools.note_freed(own, 256);
     }
 }

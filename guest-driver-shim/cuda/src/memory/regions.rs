@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use causeway_shim_linux::shim::{Allocation, Piece};
 
+use super::graph_memory::GraphPiece;
 use super::host::HostPiece;
 use super::managed::Advice;
 use super::physical::Physicals;
@@ -29,10 +30,18 @@ pub(crate) struct Region {
 pub(crate) enum Backing {
     /// A piece of device memory, and the handle of the memory pool that counts it.
     Piece { piece: Piece, pool: usize },
+    /// Memory of a node of a graph.
+    Graph(GraphPiece),
     /// Page-locked host memory of `cuMemHostAlloc`.
     Host(HostPiece),
-    /// Managed memory.
-    Managed { piece: HostPiece, advice: Advice },
+    /// Managed memory, and the handle of the memory pool that counts it; 0 if it has none.
+    Managed {
+        piece: HostPiece,
+        advice: Advice,
+        pool: usize,
+    },
+    /// Page-locked host memory of a memory pool.
+    Pooled { piece: HostPiece, pool: usize },
     /// Memory of the program, registered by `cuMemHostRegister`.
     Registered(Option<Replaced>),
     /// A mapping of `cuMemMap`.

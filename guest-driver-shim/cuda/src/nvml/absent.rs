@@ -158,7 +158,6 @@ of_device! {
     nvmlDeviceGetNvlinkBwMode
     nvmlDeviceGetNvlinkSupportedBwModes
     nvmlDeviceGetOfaUtilization
-    nvmlDeviceGetPciInfoExt
     nvmlDeviceGetPcieLinkMaxSpeed
     nvmlDeviceGetPcieReplayCounter
     nvmlDeviceGetPcieSpeed
@@ -317,7 +316,6 @@ of_system! {
     nvmlSystemGetConfComputeKeyRotationThresholdInfo
     nvmlSystemGetConfComputeSettings
     nvmlSystemGetConfComputeState
-    nvmlSystemGetDriverBranch
     nvmlSystemGetHicVersion
     nvmlSystemGetNvlinkBwMode
     nvmlSystemGetTopologyGpuSet

@@ -72,9 +72,14 @@ extern "C" fn nvmlDeviceGetHandleByPciBusId(id: Text, device: Out<Handle>) -> u3
     nvmlDeviceGetHandleByPciBusId_v2(id, device)
 }
 
+/// Takes the UUID with `GPU-` before it, as NVML tells it, or without.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetHandleByUUID(uuid: Text, device: Out<Handle>) -> u32 {
-    call(|facts| found(uuid.get()? == uuid_text(facts.uuid()), device))
+    call(|facts| {
+        let (given, own) = (uuid.get()?, uuid_text(facts.uuid()));
+        let is_own = given == own || Some(given.as_str()) == own.strip_prefix("GPU-");
+        found(is_own, device)
+    })
 }
 
 /// The device has no serial number.

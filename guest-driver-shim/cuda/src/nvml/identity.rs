@@ -37,6 +37,24 @@ struct PciInfo {
     id: [u8; 32],
 }
 
+/// `nvmlPciInfoExt_v1_t`
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct PciInfoExt {
+    version: u32,
+    domain: u32,
+    bus: u32,
+    device: u32,
+    device_id: u32,
+    subsystem_id: u32,
+    base_class: u32,
+    subclass: u32,
+    id: [u8; 32],
+}
+
+/// Version of [`PciInfoExt`], as the structure has it.
+const PCI_INFO_EXT_V1: u32 = 1 << 24 | size_of::<PciInfoExt>() as u32;
+
 impl PciInfo {
     fn of(facts: &Facts) -> Self {
         let [domain, bus, device] = facts.pci();
@@ -75,6 +93,29 @@ extern "C" fn nvmlDeviceGetUUID(device: Handle, uuid: Out<u8>, room: u32) -> u32
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetPciInfo_v3(device: Handle, info: Out<PciInfo>) -> u32 {
     device_call(device, |facts| Ok(info.set(PciInfo::of(facts))?))
+}
+
+/// The base class and the subclass are those of a 3D controller.
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetPciInfoExt(device: Handle, info: Out<PciInfoExt>) -> u32 {
+    device_call(device, |facts| {
+        let version = Out::<u32>::at(info.address_of(0)?).get()?;
+        if version != PCI_INFO_EXT_V1 {
+            return Err(Code::ARGUMENT_VERSION_MISMATCH);
+        }
+        let found = PciInfo::of(facts);
+        Ok(info.set(PciInfoExt {
+            version,
+            domain: found.domain,
+            bus: found.bus,
+            device: found.device,
+            device_id: found.device_id,
+            subsystem_id: found.subsystem_id,
+            base_class: 3,
+            subclass: 2,
+            id: found.id,
+        })?)
+    })
 }
 
 /// The structure is as long up to the number of the subsystem, and then has four reserved words.
@@ -214,6 +255,7 @@ mod tests {
     #[test]
     fn the_structure_is_that_of_the_documentation() {
         assert_eq!(size_of::<PciInfo>(), 68);
+        assert_eq!(size_of::<PciInfoExt>(), 64);
         assert_eq!(padded::<4>("abcdef"), *b"abc\0");
         assert_eq!(padded::<4>("a"), *b"a\0\0\0");
     }

@@ -11,6 +11,7 @@ pub const NO_BINARY_FOR_GPU: u32 = 209;
 pub const INVALID_PTX: u32 = 218;
 pub const UNSUPPORTED_PTX_VERSION: u32 = 222;
 pub const FILE_NOT_FOUND: u32 = 301;
+pub const INVALID_CONTEXT: u32 = 201;
 pub const INVALID_HANDLE: u32 = 400;
 pub const NOT_FOUND: u32 = 500;
 pub const LAUNCH_OUT_OF_RESOURCES: u32 = 701;
@@ -71,6 +72,7 @@ functions! {
     cuFuncGetName(name: *mut *const c_char, function: usize);
     cuFuncGetModule(module: *mut usize, function: usize);
     cuFuncGetParamInfo(function: usize, index: usize, offset: *mut usize, bytes: *mut usize);
+    cuKernelGetParamInfo(kernel: usize, index: usize, offset: *mut usize, bytes: *mut usize);
     cuFuncGetAttribute(value: *mut i32, attribute: u32, function: usize);
     cuFuncSetAttribute(function: usize, attribute: u32, value: i32);
     cuLinkCreate_v2(count: u32, options: *const u32, values: *mut usize, linker: *mut usize);
@@ -93,6 +95,8 @@ functions! {
     cuGraphLaunch(executable: usize, stream: usize);
     cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks: *mut i32, function: usize, threads: i32,
         shared: usize);
+    cuOccupancyAvailableDynamicSMemPerBlock(bytes: *mut usize, function: usize, blocks: i32,
+        threads: i32);
     cuOccupancyMaxPotentialBlockSize(grid: *mut i32, block: *mut i32, function: usize,
         shared_of: *const c_void, shared: usize, threads_max: i32);
 }

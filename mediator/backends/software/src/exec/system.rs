@@ -1,15 +1,22 @@
-//! Functions that programs call and no module defines: `vprintf`, `__assertfail`, `malloc` and
-//! `free`.
+//! Functions that programs call and no module defines: `vprintf`, `__assertfail`, `malloc`, `free`
+//! and `cudaGraphSetConditional`. And `nanosleep`, which takes as long as a call.
+
+use std::time::Duration;
 
 use super::Context;
 use super::access::{lanes, load_bytes};
-use super::fault::Trouble;
+use super::fault::{AccessKind, Trouble};
 use super::printf::{self, Arguments, TEXT_BYTES_MAX};
 use crate::program::{Op, Step};
 use crate::registers::WARP;
 
 /// Bytes of each string of an assertion, at most.
 const ASSERTION_BYTES_MAX: usize = 1024;
+/// Longest sleep of `nanosleep`, in nanoseconds.
+const SLEEP_NS_MAX: u32 = 1_000_000;
+/// A shorter one would last more than twice as long, because the host's timers are not so exact: no
+/// time is as right.
+const SLEEP_NS_MIN: u32 = 100_000;
 /// What `vprintf` returns if the format is null.
 const NO_FORMAT: i32 = -1;
 
@@ -89,6 +96,35 @@ pub(crate) unsafe fn free(context: &mut Context<'_>, op: &Op) -> Step {
     let addresses = doubles(context, op.a);
     for lane in lanes(context.mask) {
         context.system.heap.free(addresses[lane]);
+    }
+    Step::Next
+}
+
+/// `cudaGraphSetConditional`: condition of a graph in the double `a`, value in the word `b`. No
+/// graph has conditions, so there is none of this number.
+pub(crate) unsafe fn set_condition(context: &mut Context<'_>, op: &Op) -> Step {
+    let conditions = doubles(context, op.a);
+    if let Some(lane) = lanes(context.mask).next() {
+        context.trouble = Some(Trouble::Access {
+            lane: lane as u32,
+            address: conditions[lane],
+            bytes: 4,
+            kind: AccessKind::Store,
+            reason: "no graph has this condition",
+        });
+        return Step::Fault;
+    }
+    Step::Next
+}
+
+/// `nanosleep`: the warp sleeps as long as the word `a` of the lane that asks for most, as far as
+/// PTX allows (PTX ISA, `nanosleep`: from no time to twice that time, at most 1 ms).
+pub(crate) unsafe fn sleep(context: &mut Context<'_>, op: &Op) -> Step {
+    let durations = context.words(op.a);
+    let asked = lanes(context.mask).map(|lane| durations[lane]);
+    let longest = asked.max().unwrap_or(0).min(SLEEP_NS_MAX);
+    if longest >= SLEEP_NS_MIN {
+        std::thread::sleep(Duration::from_nanos(longest.into()));
     }
     Step::Next
 }

@@ -4,7 +4,7 @@ use super::form::Form;
 use super::frame::Class;
 use super::lowering::Lowering;
 use super::refusal::Result;
-use crate::exec::fence as fence_lanes;
+use crate::exec::{fence as fence_lanes, system};
 use crate::limits::BARRIERS;
 use crate::program::{Action, BarrierKind, BarrierSite, Op};
 use crate::ptx::ast::{Immediate, Operand, ScalarType};
@@ -58,6 +58,17 @@ pub(super) fn trap(cx: &mut Lowering<'_, '_>, form: Form<'_>) -> Result {
 /// Lowers an instruction that has no effect in this back end.
 pub(super) fn nothing(_cx: &mut Lowering<'_, '_>, _form: Form<'_>) -> Result {
     Ok(())
+}
+
+/// `nanosleep`
+pub(super) fn sleep(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
+    form.scalar_of(&[T::U32])?;
+    let [duration] = form.operands()?;
+    let a = cx.source(duration, T::U32)?;
+    cx.push(Op {
+        a,
+        ..cx.op(Action::System(system::sleep))
+    })
 }
 
 /// `membar`, `fence`

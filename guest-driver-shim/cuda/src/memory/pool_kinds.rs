@@ -1,0 +1,90 @@
+//! What memory a pool has.
+
+use crate::error::{Answer, Code};
+use crate::structures::{Location, PoolProperties};
+
+/// `CU_MEM_ALLOCATION_TYPE_PINNED` and `…_MANAGED`
+const PINNED: u32 = 1;
+const MANAGED: u32 = 2;
+/// `CU_MEM_LOCATION_TYPE_NONE`, `…_DEVICE`, `…_HOST` and `…_HOST_NUMA_CURRENT`
+const NOWHERE: i32 = 0;
+const DEVICE: i32 = 1;
+const HOST: i32 = 2;
+const THIS_NODE: i32 = 4;
+
+/// What memory a pool has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum PoolKind {
+    Device,
+    /// Page-locked memory of the host.
+    Host,
+    /// Managed memory that is to be at a place: nowhere, on the device or on the host.
+    Managed(i32),
+}
+
+impl PoolKind {
+    /// Returns the kind of a `CUmemAllocationType` and a place. The nodes of the host are one.
+    pub(super) fn of(kind: u32, location: Location) -> Answer<Self> {
+        match (kind, location) {
+            (
+                PINNED,
+                Location {
+                    kind: DEVICE,
+                    id: 0,
+                },
+            ) => Ok(Self::Device),
+            (
+                PINNED,
+                Location {
+                    kind: HOST..=THIS_NODE,
+                    ..
+                },
+            ) => Ok(Self::Host),
+            (MANAGED, Location { kind: DEVICE, id }) if id != 0 => Err(Code::INVALID_VALUE),
+            (
+                MANAGED,
+                Location {
+                    kind: NOWHERE..=THIS_NODE,
+                    ..
+                },
+            ) => Ok(Self::Managed(location.kind.min(HOST))),
+            _ => Err(Code::INVALID_VALUE),
+        }
+    }
+
+    /// Returns the kind of a pool that is to be made.
+    pub(super) fn of_properties(given: &PoolProperties) -> Answer<Self> {
+        // A file and a fabric handle are known, and not supported.
+        if !matches!(given.handle_types, 0 | 1 | 8) {
+            return Err(Code::INVALID_VALUE);
+        }
+        let kind = Self::of(given.kind.cast_unsigned(), given.location)?;
+        if given.rest.iter().any(|byte| *byte != 0) {
+            return Err(Code::INVALID_VALUE);
+        }
+        match given.handle_types {
+            0 => Ok(kind),
+            _ => Err(Code::NOT_SUPPORTED),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_have_the_kinds_that_the_header_documents() {
+        let of = |kind, place, id| PoolKind::of(kind, Location { kind: place, id });
+        assert_eq!(of(PINNED, DEVICE, 0), Ok(PoolKind::Device));
+        assert_eq!(of(PINNED, DEVICE, 1), Err(Code::INVALID_VALUE));
+        assert_eq!(of(PINNED, NOWHERE, 0), Err(Code::INVALID_VALUE));
+        assert_eq!(of(PINNED, 3, 0), of(PINNED, HOST, 0));
+        assert_eq!(of(MANAGED, DEVICE, 0), Ok(PoolKind::Managed(DEVICE)));
+        assert_eq!(of(MANAGED, DEVICE, 7), Err(Code::INVALID_VALUE));
+        assert_eq!(of(MANAGED, 3, 0), Ok(PoolKind::Managed(HOST)));
+        assert_ne!(of(MANAGED, NOWHERE, 0), of(MANAGED, HOST, 0));
+        assert_eq!(of(MANAGED, 5, 0), Err(Code::INVALID_VALUE));
+        assert_eq!(of(3, DEVICE, 0), Err(Code::INVALID_VALUE));
+    }
+}
