@@ -141,7 +141,7 @@ nodes! {
     cuGraphAddChildGraphNode(child: usize) =
         |driver, child| of_graph(driver, child);
     cuGraphAddMemAllocNode(given: Out<AllocationNode>) =
-        |driver, given| of_allocation(driver, context::current(driver)?, given);
+        |driver, given| context::with_current(driver, |found| of_allocation(driver, found?, given));
     cuGraphAddMemFreeNode(address: u64) = |driver, address| of_free(driver, address);
 }
 
