@@ -1,4 +1,4 @@
-//! Events (CUDA driver API, "Event Management"): places in the ring, and the times at which the
+//! Events (CUDA driver API, "Event Management"): places in a ring, and the times at which the
 //! device came to them.
 
 use std::sync::Arc;
@@ -27,8 +27,9 @@ pub(crate) struct Event {
     pub(crate) handle: usize,
     /// Handle of its context.
     context: usize,
-    /// Where its time goes, unless timing is disabled.
-    word: Option<Word>,
+    has_time: bool,
+    /// Where its time goes, if it has one.
+    word: Mutex<Option<Word>>,
     recorded: Mutex<Recorded>,
 }
 
@@ -63,7 +64,21 @@ impl Event {
 
     /// Returns the address at which the device stores the time, if it shall.
     pub(crate) fn time_address(&self) -> Option<u64> {
-        self.word.as_ref().map(Word::address)
+        self.word.lock().as_ref().map(Word::address)
+    }
+
+    /// Gets another word for the time before a record in `ring`, if work of another ring may still
+    /// store to the one that there is.
+    pub(crate) fn renew(&self, driver: &Driver, ring: u8) -> Answer {
+        let Recorded::At(before) = self.recorded() else {
+            return Ok(());
+        };
+        if !self.has_time || before.ring == ring || driver.rings.is_known_done(before) {
+            return Ok(());
+        }
+        let old = self.word.lock().replace(driver.events.words.take(driver)?);
+        old.into_iter().for_each(|word| word.retire(before));
+        Ok(())
     }
 
     /// Returns the submission with which it happens; `None` if it was not recorded.
@@ -77,11 +92,23 @@ impl Event {
 
     /// Returns the time at which it happened, in nanoseconds.
     fn time_ns(&self, driver: &Driver) -> Answer<u64> {
-        let word = self.word.as_ref().ok_or(Code::INVALID_HANDLE)?;
         let submission = self.submission()?.ok_or(Code::INVALID_HANDLE)?;
-        match driver.rings.is_done(driver, submission)? {
-            true => Ok(word.value()),
-            false => Err(Code::NOT_READY),
+        if !driver.rings.is_done(driver, submission)? {
+            return Err(Code::NOT_READY);
+        }
+        let word = self.word.lock();
+        word.as_ref().map(Word::value).ok_or(Code::INVALID_HANDLE)
+    }
+}
+
+impl Drop for Event {
+    /// Work that was submitted may still store the time. With one ring that is harmless.
+    fn drop(&mut self) {
+        if let Ok(driver) = Driver::get()
+            && driver.rings.are_several()
+            && let (Some(word), Recorded::At(last)) = (self.word.get_mut().take(), self.recorded())
+        {
+            word.retire(last);
         }
     }
 }
@@ -120,11 +147,13 @@ extern "C" fn cuEventCreate(event: Out<usize>, flags: u32) -> u32 {
             true => None,
             false => Some(driver.events.words.take(driver)?),
         };
+        let has_time = word.is_some();
         let handle = crate::handles::fresh();
         let made = Event {
             handle,
             context: context.handle,
-            word,
+            has_time,
+            word: Mutex::new(word),
             recorded: Mutex::default(),
         };
         driver.events.table.lock().put(handle, Arc::new(made));
@@ -165,6 +194,7 @@ fn record(event: usize, stream: usize, flags: u32) -> u32 {
 
 /// Records an event: a packet if it shall have a time, and one if other rings may wait for it.
 fn record_now(driver: &Driver, event: &Event, stream: &Stream) -> Answer {
+    event.renew(driver, stream.ring_index())?;
     let submission = match event.time_address() {
         Some(address) => {
             stream.submit_packets(driver, |writing| writing.commands.timestamp(address))?
@@ -228,7 +258,7 @@ extern "C" fn cuEventElapsedTime(milliseconds: Out<f32>, start: usize, end: usiz
         }
         let (start, end) = (find(driver, start)?, find(driver, end)?);
         // An event that has no time is told before one that has not happened.
-        if start.word.is_none() || end.word.is_none() || end.submission()?.is_none() {
+        if !start.has_time || !end.has_time || end.submission()?.is_none() {
             return Err(Code::INVALID_HANDLE);
         }
         let (start_ns, end_ns) = (start.time_ns(driver)?, end.time_ns(driver)?);

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use crate::driver::Driver;
 use crate::error::{Answer, Code};
+use crate::rings::Submission;
 
 /// Bytes that are asked for at a time: 2,048 words.
 const CHUNK_BYTES: u64 = 1 << 14;
@@ -21,6 +22,8 @@ struct Words {
     /// Kept, because their end frees the memory.
     chunks: Vec<Buffer<'static>>,
     free: Vec<Place>,
+    /// Words to which work that was submitted may still store.
+    retired: Vec<(Submission, Place)>,
 }
 
 #[derive(Clone, Copy)]
@@ -30,19 +33,20 @@ struct Place {
     word: Window,
 }
 
-/// A word, which is given back when this value ends.
-///
-/// A packet in the ring may still store to it then. That is harmless: the next owner's packets come
-/// later in the ring, and the owner looks at the word only after those.
+/// A word, which is given back when this value ends: no work of several rings may store to it then.
+/// With one ring some may, because the next owner's packets come later in the ring, and the owner
+/// looks at the word only after those.
 pub(crate) struct Word {
     place: Place,
     words: Arc<Mutex<Words>>,
+    is_retired: bool,
 }
 
 impl EventWords {
     /// Returns a word that nothing else uses.
     pub(crate) fn take(&self, driver: &Driver) -> Answer<Word> {
         let mut words = self.0.lock();
+        words.collect(driver);
         if words.free.is_empty() {
             words.grow(driver)?;
         }
@@ -50,11 +54,24 @@ impl EventWords {
         Ok(Word {
             place,
             words: Arc::clone(&self.0),
+            is_retired: false,
         })
     }
 }
 
 impl Words {
+    /// Frees the retired words to which nothing stores any more.
+    fn collect(&mut self, driver: &Driver) {
+        let Self { free, retired, .. } = self;
+        retired.retain(|(last, place)| {
+            let is_over = driver.rings.is_known_done(*last);
+            if is_over {
+                free.push(*place);
+            }
+            !is_over
+        });
+    }
+
     fn grow(&mut self, driver: &Driver) -> Answer {
         let refused = |error: &dyn std::fmt::Display| {
             log::warn!("no memory for the times of events: {error}");
@@ -80,6 +97,12 @@ impl Word {
         self.place.address
     }
 
+    /// Gives the word back once a submission is done that stores to it.
+    pub(crate) fn retire(mut self, last: Submission) {
+        self.is_retired = true;
+        self.words.lock().retired.push((last, self.place));
+    }
+
     /// Returns what the device has stored.
     pub(crate) fn value(&self) -> u64 {
         // In range and aligned by construction.
@@ -89,6 +112,8 @@ impl Word {
 
 impl Drop for Word {
     fn drop(&mut self) {
-        self.words.lock().free.push(self.place);
+        if !self.is_retired {
+            self.words.lock().free.push(self.place);
+        }
     }
 }

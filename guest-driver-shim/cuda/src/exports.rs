@@ -8,7 +8,7 @@
 //!   `NOT_SUPPORTED`.
 //! * A function for per-thread default streams (`…_ptsz`) jumps to the other version with the
 //!   thread's stream in place of stream 0. One without a stream argument (`…_ptds`) is the other
-//!   version: it waits for its work, which is in one order with that of all streams.
+//!   version: it waits for its work, and the default streams share one ring.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

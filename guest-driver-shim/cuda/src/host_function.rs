@@ -5,9 +5,9 @@
 //! stand for one: the first tells the thread that the ring has come so far, the second makes the
 //! ring wait until the thread has told that it is done.
 //!
-//! Work of *all* streams of a ring waits for a function that is before it. A function that waits for
-//! later work of such a stream never returns. CUDA forbids a function to wait for work by a call;
-//! one that polls memory for it is the case left.
+//! Work of *all* streams of a ring waits for a function that is before it. A function that waits
+//! for later work of such a stream never returns. CUDA forbids a function to wait for work by a
+//! call; one that polls memory for it is the case left.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -34,7 +34,7 @@ const SLICE_NS: u64 = 20_000_000;
 const NAP_US_MAX: u64 = 500;
 
 thread_local! {
-    /// Whether the calling thread is the one that calls functions of the program.
+    /// Whether the calling thread is one that calls functions of the program.
     static IS_CALLER: Cell<bool> = const { Cell::new(false) };
 }
 

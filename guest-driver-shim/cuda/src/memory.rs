@@ -364,8 +364,8 @@ extern "C" fn cuMemFree_v2(address: u64) -> u32 {
         if address == 0 {
             return Ok(());
         }
-        // NVIDIA's driver waits for the whole device here, and programs count on that. With one ring
-        // nobody can tell the difference.
+        // NVIDIA's driver waits for the whole device here, and programs count on that. With one
+        // ring nobody can tell the difference.
         if driver.rings.are_several() {
             driver.rings.drain(driver)?;
         }

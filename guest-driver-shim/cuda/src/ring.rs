@@ -341,7 +341,7 @@ impl Ring {
         written.map_err(|error| self.refused(driver, &error))
     }
 
-    /// Returns the error that a fault of the ring means, or of another, for which this one may wait.
+    /// Returns the error that a fault of this ring means, or of another for which it may wait.
     fn check(&self, driver: &Driver) -> Answer {
         let fault = self.writing.lock().commands.fault();
         match fault {

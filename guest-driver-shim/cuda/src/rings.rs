@@ -100,8 +100,8 @@ impl Rings {
         self.count.load(Ordering::SeqCst) > 1
     }
 
-    /// Returns the index of the ring for the next stream that waits for no other. It is made, unless
-    /// there are as many as there may be.
+    /// Returns the index of the ring for the next stream that waits for no other. Makes the ring,
+    /// unless there are as many as there may be.
     pub(crate) fn assign(&self, driver: &'static Driver) -> u8 {
         let mut making = self.making.lock();
         let others = making.limit - 1;
@@ -173,6 +173,11 @@ impl Rings {
         self.of(submission.ring).is_done(driver, submission.number)
     }
 
+    /// Returns whether the device has told that a submission is done.
+    pub(crate) fn is_known_done(&self, submission: Submission) -> bool {
+        self.of(submission.ring).finished() >= submission.number
+    }
+
     /// Waits for all that was submitted.
     pub(crate) fn drain(&self, driver: &Driver) -> Answer {
         let marks = self.marks();
@@ -226,8 +231,19 @@ impl Rings {
 
 /// Returns how many rings there may be, or what the environment asks for.
 fn limit(wanted: Option<&str>) -> usize {
-    let wanted = wanted.and_then(|text| text.parse().ok());
-    wanted.unwrap_or(RINGS_USUAL).clamp(1, RINGS_MAX)
+    let Some(text) = wanted else {
+        return RINGS_USUAL;
+    };
+    match text.parse() {
+        Ok(count @ 1..=RINGS_MAX) => count,
+        _ => {
+            log::error!(
+                "invalid value {text} for {VARIABLE}: give a number from 1 to {RINGS_MAX}; the \
+                 library takes {RINGS_USUAL}"
+            );
+            RINGS_USUAL
+        }
+    }
 }
 
 #[cfg(test)]
@@ -236,7 +252,8 @@ mod tests {
 
     #[test]
     fn the_environment_says_how_many_rings_there_may_be() {
-        let limits = [None, Some("1"), Some("0"), Some("99"), Some("many")].map(limit);
-        assert_eq!(limits, [RINGS_USUAL, 1, 1, RINGS_MAX, RINGS_USUAL]);
+        let limits = ["1", "8", "0", "9", "many", ""].map(|text| limit(Some(text)));
+        assert_eq!(limits, [1, 8, 4, 4, 4, 4]);
+        assert_eq!(limit(None), 4);
     }
 }

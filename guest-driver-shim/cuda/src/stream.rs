@@ -188,6 +188,11 @@ impl Stream {
         self.submit_packets(driver, wait).map(drop)
     }
 
+    /// Returns the index of the ring in which its work is.
+    pub(crate) const fn ring_index(&self) -> u8 {
+        self.ring
+    }
+
     #[inline]
     fn ring<'d>(&self, driver: &'d Driver) -> &'d Ring {
         driver.rings.of(self.ring)

@@ -3,9 +3,9 @@
 //! Stores and waits are packets. Where the host knows only waits for 8 bytes that grow, the
 //! library's thread does all others, which only works on memory that the process sees.
 //!
-//! A wait holds up the work of all streams of its ring. Where work of the same ring that is submitted
-//! later makes the value, the wait never ends. A program that stores the value itself, submits the
-//! work before the wait, or gives it to a stream of another ring, is served.
+//! A wait holds up the work of all streams of its ring. If work that is submitted later to the same
+//! ring stores the value, the wait never ends. It ends if the program stores the value itself,
+//! submits that work before the wait, or gives it to a stream of another ring.
 
 use causeway_protocol::packet::Condition;
 use causeway_protocol::registers::features;

@@ -36,6 +36,7 @@ unsafe extern "C" {
     ) -> u32;
     fn cuEventCreate(event: *mut usize, flags: u32) -> u32;
     fn cuEventRecord(event: usize, stream: usize) -> u32;
+    fn cuEventElapsedTime_v2(milliseconds: *mut f32, start: usize, end: usize) -> u32;
     fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> u32;
     fn cuMemFree_v2(address: u64) -> u32;
     fn cuMemFreeAsync(address: u64, stream: usize) -> u32;
@@ -293,4 +294,40 @@ fn many_streams_come_and_go() {
         assert_ne!(other, 0);
     }
     assert_eq!(read(place), [299; WORDS]);
+}
+
+/// An event that is recorded again in another stream tells the time of that.
+#[test]
+fn times_of_events_are_those_of_their_last_records() {
+    static GO: AtomicBool = AtomicBool::new(false);
+    let _alone = alone();
+    let (held, free) = (stream(), stream());
+    let (mut first, mut again, mut milliseconds) = (0, 0, 0.0);
+    good! {
+        cuEventCreate(&raw mut first, 0);
+        cuEventCreate(&raw mut again, 0);
+    }
+    hold(held, &GO);
+    good! {
+        cuEventRecord(again, held);
+        cuEventRecord(first, free);
+        cuEventRecord(again, free);
+        cuStreamSynchronize(free);
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    GO.store(true, Ordering::Release);
+    good! {
+        cuStreamSynchronize(held);
+        cuEventElapsedTime_v2(&raw mut milliseconds, first, again);
+    }
+    // Whatever the machine does meanwhile: the held stream came to the event only after the sleep.
+    let mut late = 0.0;
+    let mut last = 0;
+    good! {
+        cuEventCreate(&raw mut last, 0);
+        cuEventRecord(last, held);
+        cuStreamSynchronize(held);
+        cuEventElapsedTime_v2(&raw mut late, again, last);
+    }
+    assert!(late >= 100.0, "{late} ms after, {milliseconds} ms between");
 }

@@ -1,5 +1,5 @@
-//! Programs of CUDA clients in Linux guests: tinygrad, numba-cuda and cuda.core, as they come from
-//! PyPI, on a root file system that `tests/clients/root` makes.
+//! Programs of CUDA clients in Linux guests: tinygrad, numba-cuda, cuda.core and PyCUDA, as they
+//! come from PyPI, on a root file system that `tests/clients/root` makes.
 
 use std::path::{Path, PathBuf};
 

@@ -171,15 +171,15 @@ pub fn assert_data_stays_inside(report: &Report) {
     assert!(operations > 0, "nothing was done on the data path");
 }
 
-/// Runs guests to their end, and reads the report. If one shut down by a triple fault, that may have
-/// been the emulator's (docs/nested.md, "What was seen, and how far it is explained"): it is told,
-/// with the guest's registers, and the guests run once more.
+/// Runs guests to their end, and reads the report. A triple fault of a guest may be the emulator's
+/// (docs/nested.md, "What was seen, and how far it is explained"): it is printed with the guest's
+/// registers, and the guests run once more.
 #[track_caller]
 pub fn run(machine: &Lease, words: &[&str]) -> (Outcome, Report) {
     run_within(LIMIT_S, machine, words)
 }
 
-/// Does so with a time limit of its own.
+/// Does what [`run`] does, with a time limit in seconds.
 #[track_caller]
 pub fn run_within(limit_s: u64, machine: &Lease, words: &[&str]) -> (Outcome, Report) {
     let command = run_command_within(limit_s, words);

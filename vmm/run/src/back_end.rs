@@ -195,8 +195,8 @@ impl BackEnd {
 
 impl Local {
     /// Opens the back end for `users`. `partition` is the number of the GPU's partition that they
-    /// get, from 0. `owns_output` says whether nothing else writes to the process's standard output,
-    /// so that it can take what kernels print.
+    /// get, from 0. `owns_output` says whether nothing else writes to the process's standard
+    /// output, so that it can take what kernels print.
     fn open(gpu: &Gpu, users: Users, partition: u32, owns_output: bool) -> Result<Self, OpenError> {
         let host_pages = users.host_pages();
         match gpu.kind {
@@ -245,7 +245,8 @@ impl Local {
 
 /// Opens the back end `gpu` for `users` in a worker process, and returns it as
 /// [`causeway_worker::serve`] needs it. `partition` is the number of the GPU's partition that the
-/// session holds, from 0; with key `sms` of CUDA, it decides which multiprocessors the session gets.
+/// session holds, from 0; with key `sms` of CUDA, it decides which multiprocessors the session
+/// gets.
 ///
 /// # Errors
 /// [`OpenError`] if the back end is not available on this host.

@@ -21,8 +21,8 @@ pub struct WorkerArguments {
     pub seal: bool,
     /// Process ID of the process that starts this one. This process ends with it.
     pub parent: u32,
-    /// Number of the GPU's partition that the session holds, from 0. With the key sms of --gpu cuda,
-    /// it decides which multiprocessors the session gets.
+    /// Number of the GPU's partition that the session holds, from 0. With the key sms of --gpu
+    /// cuda, it decides which multiprocessors the session gets.
     pub partition: u32,
 }
 

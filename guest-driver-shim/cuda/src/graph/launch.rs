@@ -29,6 +29,7 @@ extern "C" fn cuGraphLaunch(executable: usize, stream: usize) -> u32 {
         for awaited in plan.awaited() {
             stream.follow(driver, awaited)?;
         }
+        plan.renew_events(driver, stream.ring_index())?;
         plan.last = stream.submit_packets(driver, |writing| plan.write(writing))?;
         plan.set_recorded(plan.last);
         Ok(())

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use causeway_shim_linux::shim::SubmitError;
 
+use crate::driver::Driver;
 use crate::error::{Answer, Code};
 use crate::event::Recorded;
 use crate::graph::node::Kind;
@@ -108,6 +109,17 @@ impl Plan {
             }
         });
         all
+    }
+
+    /// Prepares the events that it records for a launch in `ring`.
+    pub(crate) fn renew_events(&self, driver: &Driver, ring: u8) -> Answer {
+        let mut answer = Ok(());
+        self.each(&mut |kind| {
+            if let Kind::Record(event) = kind {
+                answer = answer.and_then(|()| event.renew(driver, ring));
+            }
+        });
+        answer
     }
 
     /// Notes in the events that it records that they happen with a submission, and in the user

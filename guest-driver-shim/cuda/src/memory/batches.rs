@@ -15,7 +15,8 @@ struct Ranges {
     count: usize,
 }
 
-/// Where ranges are to go: each place is that of the ranges from its first one on.
+/// Where ranges are to go. Each place is that of the ranges from its first range up to the first
+/// range of the next place.
 #[derive(Clone, Copy)]
 struct Places {
     locations: In<Location>,

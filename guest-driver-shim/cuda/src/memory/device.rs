@@ -34,8 +34,8 @@ pub(crate) struct FutureStorage(io::Result<JoinHandle<Box<Storage>>>);
 pub(super) struct DeviceMemory {
     pool: Pool<'static, 'static>,
     used_bytes: u64,
-    /// Freed pieces that work may still use which the next owner's work does not wait for: each with
-    /// the last submissions that may use it.
+    /// Freed pieces that work may still use for which the next owner's work does not wait: each
+    /// with the last submissions that may use it.
     retired: VecDeque<(Marks, Piece)>,
     /// The exports of pieces, by address. Each is of the whole chunk in which its piece lies.
     exports: BTreeMap<u64, ExportedPiece>,
@@ -100,9 +100,9 @@ impl DeviceMemory {
         grown.map_err(|error| refused(driver, &error))
     }
 
-    /// Frees a piece. Work that was submitted may still use it: with one ring, work of the next owner
-    /// comes behind that, but the pool may give a piece that is a chunk by itself to the device. Other
-    /// processes lose the memory at once: the program may get it again.
+    /// Frees a piece. Work that was submitted may still use it: with one ring, work of the next
+    /// owner comes behind that, but the pool may give a piece that is a chunk by itself to the
+    /// device. Other processes lose the memory at once: the program may get it again.
     pub(super) fn free(&mut self, driver: &Driver, piece: Piece) {
         if let Some(exported) = self.exports.remove(&piece.address())
             && let Err(error) = driver.device.revoke(&exported.token)

@@ -1,10 +1,10 @@
 //! Memory that graphs allocate and free (CUDA C++ Programming Guide, "Graph Memory Nodes").
 //!
-//! A node's memory is there from when the node is made until the last graph with the node is gone,
-//! at one address. What is left to a launch is to note whether the program may use it: from the
-//! launch that allocates it until it is freed, by a graph or by the program, possibly after all its
-//! graphs. Freed memory is not given again while earlier work may use it, so a launch submits nothing
-//! for it.
+//! A node has its memory, at one address, from when the node is made until the last graph with the
+//! node is gone. A launch only notes whether the program may use the memory: from the launch that
+//! allocates it until it is freed, by a graph or by the program, possibly after all its graphs.
+//! Freed memory is not given again while earlier work may use it, so a launch submits nothing for
+//! it.
 
 use std::collections::BTreeMap;
 

@@ -201,8 +201,7 @@ extern "C" fn cuMemAdvise_v2(address: u64, bytes: usize, advice: u32, location: 
     })
 }
 
-/// Work of all streams is in one order, so that memory that is attached to one of them needs
-/// nothing.
+/// Notes nothing: CPU and GPU share managed memory at all times, whatever stream it is attached to.
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamAttachMemAsync(stream: usize, address: u64, bytes: usize, flags: u32) -> u32 {
     call_in_context(|driver, context| {

@@ -10,10 +10,10 @@
 //! build scripts. All guests are built in one target folder beside that of the outer build, so that
 //! derive macros are compiled once for all of them.
 //!
-//! So only one build script at a time can build guests. One that waits for another keeps a processor
-//! from the rest of the build, and from the other's cargo. Crates with such build scripts therefore
-//! depend on each other in a row, and have the key `links`: cargo then runs their build scripts one
-//! after the other.
+//! So only one build script at a time can build guests. One that waits for another keeps a
+//! processor from the rest of the build, and from the other's cargo. Crates with such build scripts
+//! therefore depend on each other in a row, and have the key `links`: cargo then runs their build
+//! scripts one after the other.
 
 use std::collections::BTreeSet;
 use std::env;

@@ -29,8 +29,8 @@ impl GuestRams {
     /// of the whole object, or a registration of its own if the driver refuses the whole.
     ///
     /// # Errors
-    /// `NoMemory` if the driver cannot lock the pages of this range either, or the guest has too many
-    /// such registrations.
+    /// `NoMemory` if the driver cannot lock the pages of this range either, or the guest has too
+    /// many such registrations.
     pub(crate) fn view(
         &self,
         registrar: Registrar<'_>,

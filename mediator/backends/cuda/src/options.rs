@@ -21,10 +21,10 @@ pub struct Options {
 }
 
 impl Options {
-    /// Returns the configuration with these options for a session. If `sms` is set, the session gets
-    /// the multiprocessors of group number `group`, counted from 0. It may allocate `memory_bytes`
-    /// bytes of GPU memory. `visible` is the function that makes GPU memory visible to CPUs;
-    /// without it, such memory is refused.
+    /// Returns the configuration with these options for a session. If `sms` is set, the session
+    /// gets the multiprocessors of group number `group`, counted from 0. It may allocate
+    /// `memory_bytes` bytes of GPU memory. `visible` is the function that makes GPU memory visible
+    /// to CPUs; without it, such memory is refused.
     pub fn config(&self, memory_bytes: u64, group: u32, visible: Option<Visible>) -> Config {
         Config {
             device: self.device,
@@ -44,8 +44,8 @@ impl causeway_backend_options::Options for Options {
         Key {
             name: "sms",
             values: "N",
-            about: "multiprocessors for each VM, rounded up to what the GPU can split off; \
-                    default: all VMs share all multiprocessors",
+            about: "multiprocessors for each VM or process, rounded up to what the GPU can split \
+                    off; default: all share all multiprocessors",
             set: |options, value| {
                 options.sms = Some(value.number(1..=1024)?);
                 Ok(())

@@ -133,8 +133,8 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts `program` as the worker process of a session, with `socket` as its standard input. The
-    /// numbers are those of the session and of its partition.
+    /// Starts `program` as the worker process of a session, with `socket` as its standard input.
+    /// The numbers are those of the session and of its partition.
     pub fn start(
         spawner: &Arc<Spawner>,
         program: &Program,

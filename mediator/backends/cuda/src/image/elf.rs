@@ -53,8 +53,8 @@ fn malformed(what: &str) -> ModuleError {
     refused(format!("the cubin is malformed: {what}"))
 }
 
-/// Refuses the alignment of `what` in bytes, unless it is 0 (none) or a power of two that is not too
-/// large.
+/// Refuses the alignment of `what` in bytes, unless it is 0 (none) or a power of two up to
+/// [`ALIGNMENT_BYTES_MAX`].
 fn check_alignment(alignment: u64, what: impl FnOnce() -> String) -> Result<(), ModuleError> {
     if alignment == 0 || alignment.is_power_of_two() && alignment <= ALIGNMENT_BYTES_MAX {
         return Ok(());

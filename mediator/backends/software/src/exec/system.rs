@@ -1,5 +1,5 @@
 //! Functions that programs call and no module defines: `vprintf`, `__assertfail`, `malloc`, `free`
-//! and `cudaGraphSetConditional`. And `nanosleep`, which takes as long as a call.
+//! and `cudaGraphSetConditional`. Also the instruction `nanosleep`.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::registers::WARP;
 const ASSERTION_BYTES_MAX: usize = 1024;
 /// Longest sleep of `nanosleep`, in nanoseconds.
 const SLEEP_NS_MAX: u32 = 1_000_000;
-/// A shorter one would last more than twice as long, because the host's timers are not so exact: no
-/// time is as right.
+/// Shortest sleep of `nanosleep`, in nanoseconds. The host's timers would make a shorter one more
+/// than twice as long as was asked for, which PTX forbids; it allows no sleep at all.
 const SLEEP_NS_MIN: u32 = 100_000;
 /// What `vprintf` returns if the format is null.
 const NO_FORMAT: i32 = -1;
@@ -100,8 +100,8 @@ pub(crate) unsafe fn free(context: &mut Context<'_>, op: &Op) -> Step {
     Step::Next
 }
 
-/// `cudaGraphSetConditional`: condition of a graph in the double `a`, value in the word `b`. No
-/// graph has conditions, so there is none of this number.
+/// `cudaGraphSetConditional`: condition of a graph in the double `a`, value in the word `b`. It
+/// faults, because no graph has conditions.
 pub(crate) unsafe fn set_condition(context: &mut Context<'_>, op: &Op) -> Step {
     let conditions = doubles(context, op.a);
     if let Some(lane) = lanes(context.mask).next() {

@@ -25,8 +25,8 @@ impl Claims {
     /// its section.
     ///
     /// # Errors
-    /// [`ModuleError`]: a symbol lies beyond the end of its section, or in no section, or is aligned
-    /// as no tool does it.
+    /// [`ModuleError`]: a symbol lies beyond the end of its section, or in no section, or its
+    /// alignment is no power of two or too large.
     pub(super) fn of(sections: &Sections<'_>) -> Result<Self, ModuleError> {
         let mut claims = Self {
             by_section: vec![0; sections.headers.len()],
