@@ -30,6 +30,8 @@ pub struct CommandBuffer<'d> {
     doorbell: u32,
     rung: u64,
     producer: Producer<RingWindow>,
+    /// Whether to wait for room no longer.
+    gives_up: Option<fn() -> bool>,
     /// The ring's memory; dropped, hence freed, after the command buffer is destroyed.
     memory: Allocation<'d>,
 }
@@ -62,8 +64,16 @@ impl<'d> CommandBuffer<'d> {
             doorbell: created.doorbell,
             rung: 0,
             producer: Producer::new(ring),
+            gives_up: None,
             memory,
         })
+    }
+
+    /// Sets a function that is asked from time to time while the ring is full: if it returns true,
+    /// the ring makes no room any more. For a caller that knows of other faults than those of this
+    /// command buffer, such as those of one that this one waits for.
+    pub fn give_up_if(&mut self, gives_up: fn() -> bool) {
+        self.gives_up = Some(gives_up);
     }
 
     /// Returns the handle that messages use for this command buffer.
@@ -224,10 +234,11 @@ impl<'d> CommandBuffer<'d> {
     }
 
     /// Fails if the device is lost, so that it never makes room: a host that has ended cannot write
-    /// so into the ring. One exit.
+    /// so into the ring. One exit. Fails also if the caller gives up.
     #[cold]
     fn check_device(&self) -> Result<(), SubmitError> {
-        match self.object.device.is_lost() {
+        let gives_up = self.gives_up.is_some_and(|gives_up| gives_up());
+        match gives_up || self.object.device.is_lost() {
             false => Ok(()),
             true => Err(SubmitError::Stopped {
                 status: Status::DeviceLost,

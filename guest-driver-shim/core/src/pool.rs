@@ -81,6 +81,8 @@ pub struct Pool<'s, 'd> {
     granularity_bytes: u64,
     chunk_bytes: u64,
     kept_bytes: u64,
+    /// Whether memory stays here although the device has a shortage.
+    keeps_all: bool,
     kept_bytes_max: u64,
     /// Large pieces freed so far.
     gifts: u64,
@@ -115,6 +117,7 @@ impl<'s, 'd> Pool<'s, 'd> {
             granularity_bytes,
             chunk_bytes,
             kept_bytes: 0,
+            keeps_all: false,
             kept_bytes_max: KEPT_BYTES,
             gifts: 0,
             blocks: Blocks::new(&mut storage.blocks),
@@ -175,6 +178,22 @@ impl<'s, 'd> Pool<'s, 'd> {
             Err(TakeError::NoRoom) => Ok(None),
             Err(TakeError::NoBlocks) => Err(self.out_of_blocks()),
         }
+    }
+
+    /// Allocates a piece as [`Self::allocate`] does, but gives no memory back to the device if the
+    /// device has a shortage: work that was submitted may still use what is free in the pool.
+    ///
+    /// # Errors
+    /// As for [`Self::allocate`].
+    pub fn allocate_without_trim(
+        &mut self,
+        bytes: u64,
+        alignment: u64,
+    ) -> Result<Piece, PoolError> {
+        self.keeps_all = true;
+        let piece = self.allocate(bytes, alignment);
+        self.keeps_all = false;
+        piece
     }
 
     /// Exports the chunk in which `piece` lies, with the rights `access`, as
@@ -301,7 +320,7 @@ impl<'s, 'd> Pool<'s, 'd> {
             Some(index) => index,
             None => {
                 // A chunk that the device does not take back is lost, but its place is free.
-                let _ = self.trim();
+                let _ = self.trim_unless_kept();
                 let capacity = self.chunks.len();
                 vacant(self).ok_or(PoolError::Chunks { capacity })?
             }
@@ -310,7 +329,8 @@ impl<'s, 'd> Pool<'s, 'd> {
         let new = || Chunk::new(device, space, kind, bytes);
         let chunk = match new() {
             Err(error)
-                if error.status().is_shortage() && self.trim().is_ok_and(|freed| freed != 0) =>
+                if error.status().is_shortage()
+                    && self.trim_unless_kept().is_ok_and(|freed| freed != 0) =>
             {
                 new()
             }
@@ -318,6 +338,13 @@ impl<'s, 'd> Pool<'s, 'd> {
         };
         self.chunks[index] = Some(chunk.map_err(PoolError::Refused)?);
         Ok(index)
+    }
+
+    fn trim_unless_kept(&mut self) -> Result<u64, FreeError> {
+        match self.keeps_all {
+            true => Ok(0),
+            false => self.trim(),
+        }
     }
 
     /// Gives a chunk, of which no piece is in use, back to the device. Gives its bytes.

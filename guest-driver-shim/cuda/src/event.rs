@@ -31,6 +31,8 @@ pub(crate) struct Event {
     /// Where its time goes, if it has one.
     word: Mutex<Option<Word>>,
     recorded: Mutex<Recorded>,
+    /// The last submission that stores the time.
+    stamped: Mutex<Submission>,
 }
 
 /// Where an event was recorded last.
@@ -60,6 +62,7 @@ impl Event {
     /// Notes that the event happens with a submission.
     pub(crate) fn set_recorded(&self, submission: Submission) {
         *self.recorded.lock() = Recorded::At(submission);
+        *self.stamped.lock() = submission;
     }
 
     /// Returns the address at which the device stores the time, if it shall.
@@ -70,9 +73,7 @@ impl Event {
     /// Gets another word for the time before a record in `ring`, if work of another ring may still
     /// store to the one that there is.
     pub(crate) fn renew(&self, driver: &Driver, ring: u8) -> Answer {
-        let Recorded::At(before) = self.recorded() else {
-            return Ok(());
-        };
+        let before = *self.stamped.lock();
         if !self.has_time || before.ring == ring || driver.rings.is_known_done(before) {
             return Ok(());
         }
@@ -105,10 +106,10 @@ impl Drop for Event {
     /// Work that was submitted may still store the time. With one ring that is harmless.
     fn drop(&mut self) {
         if let Ok(driver) = Driver::get()
-            && driver.rings.are_several()
-            && let (Some(word), Recorded::At(last)) = (self.word.get_mut().take(), self.recorded())
+            && let Some(word) = self.word.get_mut().take()
+            && !driver.rings.may_reuse()
         {
-            word.retire(last);
+            word.retire(*self.stamped.get_mut());
         }
     }
 }
@@ -155,6 +156,7 @@ extern "C" fn cuEventCreate(event: Out<usize>, flags: u32) -> u32 {
             has_time,
             word: Mutex::new(word),
             recorded: Mutex::default(),
+            stamped: Mutex::default(),
         };
         driver.events.table.lock().put(handle, Arc::new(made));
         event.set(handle)
@@ -204,13 +206,7 @@ fn record_now(driver: &Driver, event: &Event, stream: &Stream) -> Answer {
             stream.end(driver)
         }
     };
-    if driver.rings.are_several() {
-        // Now: a ring that waits for the event later must not wait for what comes behind it.
-        driver
-            .rings
-            .of(submission.ring)
-            .announce(driver, submission.number)?;
-    }
+    driver.rings.tell_early(driver, submission)?;
     event.set_recorded(submission);
     Ok(())
 }

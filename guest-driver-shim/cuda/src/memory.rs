@@ -237,7 +237,8 @@ impl Memory {
         match region.backing {
             Backing::Piece { piece, pool } => {
                 self.pools.lock().note_freed(pool, piece.bytes());
-                self.device.lock().free(driver, piece);
+                let marks = driver.rings.of_freed(driver);
+                self.device.lock().free(driver, piece, marks);
             }
             Backing::Graph(freed) => freed.give_back(driver),
             Backing::Managed { piece, pool, .. } | Backing::Pooled { piece, pool } => {

@@ -94,7 +94,9 @@ impl Ring {
     ) -> Result<Self, Box<dyn Error>> {
         let memory = Buffer::new(device, space, 4096, MemoryKind::Host)?;
         let done = memory.fence(0)?;
-        let commands = CommandBuffer::new(space, UNITS)?;
+        let mut commands = CommandBuffer::new(space, UNITS)?;
+        // A ring may wait for another one that a fault has stopped.
+        commands.give_up_if(|| Driver::get().is_ok_and(|it| it.rings.glance(it).is_err()));
         Ok(Self {
             index,
             device,

@@ -9,7 +9,7 @@
 
 use std::error::Error;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use causeway_shim_linux::shim::{AddressSpace, Device};
 use parking_lot::Mutex;
@@ -43,6 +43,8 @@ pub(crate) struct Rings {
     first: Ring,
     more: [OnceLock<Ring>; RINGS_MAX - 1],
     count: AtomicUsize,
+    /// Number of the last submission to the first ring that may use memory which was reused at once.
+    reused: AtomicU64,
     making: Mutex<Making>,
 }
 
@@ -70,6 +72,7 @@ impl Rings {
             first,
             more: Default::default(),
             count: AtomicUsize::new(1),
+            reused: AtomicU64::new(0),
             making: Mutex::new(Making {
                 limit: limit(std::env::var(VARIABLE).ok().as_deref()),
                 streams: 0,
@@ -100,6 +103,17 @@ impl Rings {
         self.count.load(Ordering::SeqCst) > 1
     }
 
+    /// Returns whether memory that is freed now may be used again at once: there is one ring, where
+    /// work of the next owner comes behind that of this one.
+    pub(crate) fn may_reuse(&self) -> bool {
+        if self.are_several() {
+            return false;
+        }
+        self.reused.fetch_max(self.first.last(), Ordering::SeqCst);
+        // A ring that is made from here on waits for that.
+        !self.are_several()
+    }
+
     /// Returns the index of the ring for the next stream that waits for no other. Makes the ring,
     /// unless there are as many as there may be.
     pub(crate) fn assign(&self, driver: &'static Driver) -> u8 {
@@ -124,8 +138,8 @@ impl Rings {
         }
     }
 
-    /// Makes another ring. Its work begins after that which the first ring has now: memory that was
-    /// freed while there was only one ring may be in use by that.
+    /// Makes another ring. Its work begins after that of the first ring which may use memory that was
+    /// reused at once, while there was only one ring.
     fn make(
         &self,
         driver: &'static Driver,
@@ -134,12 +148,12 @@ impl Rings {
     ) -> Result<(), Box<dyn Error>> {
         let ring = Ring::new(driver.device, driver.space, index as u8 + 1)?;
         if call_functions {
-            // A call that wants the thread reports the error.
-            let _ = ring.start_host_functions(driver);
+            let started = ring.start_host_functions(driver);
+            started.map_err(|_| "no thread for functions of the program")?;
         }
-        // First, so that memory that is freed from now on waits for all rings.
         self.count.fetch_add(1, Ordering::SeqCst);
-        let behind = self.first.last();
+        // Afterwards: memory that is freed now waits for all rings.
+        let behind = self.reused.load(Ordering::SeqCst);
         if self.first.finished() < behind && self.first.announce(driver, behind).is_ok() {
             // A fault is found by those who submit work.
             let _ = ring.submit(driver, |writing| {
@@ -161,6 +175,15 @@ impl Rings {
             .try_for_each(|ring| ring.start_host_functions(driver))?;
         making.call_functions = true;
         Ok(())
+    }
+
+    /// Makes the device tell when a submission is done that others may wait for, if there are several
+    /// rings: a ring that waits for it later must not wait for what comes behind it.
+    pub(crate) fn tell_early(&self, driver: &Driver, submission: Submission) -> Answer {
+        match self.are_several() {
+            true => self.of(submission.ring).announce(driver, submission.number),
+            false => Ok(()),
+        }
     }
 
     /// Waits for a submission, and all before it in its ring.
@@ -196,6 +219,16 @@ impl Rings {
             *mark = ring.last();
         }
         marks
+    }
+
+    /// Returns the marks of the work that may use memory which is freed now, if there are several
+    /// rings. Called without locks of memory: a ring may be held by who waits for room in it.
+    pub(crate) fn of_freed(&self, driver: &Driver) -> Option<Marks> {
+        self.are_several().then(|| {
+            let marks = self.marks();
+            self.ask(driver, &marks);
+            marks
+        })
     }
 
     /// Makes the device tell when it has come to marks.

@@ -145,7 +145,7 @@ impl Held {
     pub(crate) fn note_use(&self, submission: Submission) {
         let mut used = self.object.used.lock();
         match used.iter_mut().find(|other| other.ring == submission.ring) {
-            Some(before) => *before = submission,
+            Some(before) => before.number = before.number.max(submission.number),
             None => used.push(submission),
         }
     }

@@ -28,6 +28,16 @@ unsafe extern "C" {
     fn cuStreamBeginCapture_v2(stream: usize, mode: u32) -> u32;
     fn cuStreamEndCapture(stream: usize, graph: *mut usize) -> u32;
     fn cuGraphInstantiateWithFlags(executable: *mut usize, graph: usize, flags: u64) -> u32;
+    fn cuGraphExecDestroy(executable: usize) -> u32;
+    fn cuGraphDestroy(graph: usize) -> u32;
+    fn cuGraphCreate(graph: *mut usize, flags: u32) -> u32;
+    fn cuGraphAddEventRecordNode(
+        node: *mut usize,
+        graph: usize,
+        dependencies: *const usize,
+        count: usize,
+        event: usize,
+    ) -> u32;
     fn cuGraphLaunch(executable: usize, stream: usize) -> u32;
     fn cuLaunchHostFunc(
         stream: usize,
@@ -38,6 +48,7 @@ unsafe extern "C" {
     fn cuEventRecord(event: usize, stream: usize) -> u32;
     fn cuEventElapsedTime_v2(milliseconds: *mut f32, start: usize, end: usize) -> u32;
     fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> u32;
+    fn cuMemAllocAsync(address: *mut u64, bytes: usize, stream: usize) -> u32;
     fn cuMemFree_v2(address: u64) -> u32;
     fn cuMemFreeAsync(address: u64, stream: usize) -> u32;
     fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: usize) -> u32;
@@ -330,4 +341,91 @@ fn times_of_events_are_those_of_their_last_records() {
         cuEventElapsedTime_v2(&raw mut late, again, last);
     }
     assert!(late >= 100.0, "{late} ms after, {milliseconds} ms between");
+}
+
+/// Captures what `work` submits to a stream, and returns the graph and its executable.
+fn captured(stream: usize, work: impl FnOnce()) -> (usize, usize) {
+    let (mut graph, mut executable) = (0, 0);
+    good!(cuStreamBeginCapture_v2(stream, RELAXED););
+    work();
+    good! {
+        cuStreamEndCapture(stream, &raw mut graph);
+        cuGraphInstantiateWithFlags(&raw mut executable, graph, 0);
+    }
+    (graph, executable)
+}
+
+#[test]
+fn memory_that_a_graph_frees_is_another_streams_only_behind_the_graph() {
+    static GO: AtomicBool = AtomicBool::new(false);
+    let _alone = alone();
+    let (using, next) = (stream(), stream());
+    let (mut old, mut new) = (0, 0);
+    let (graph, executable) = captured(using, || {
+        good!(cuMemAllocAsync(&raw mut old, BYTES, using););
+    });
+    good! {
+        cuGraphLaunch(executable, using);
+        cuStreamSynchronize(using);
+        cuGraphExecDestroy(executable);
+        cuGraphDestroy(graph);
+    }
+    let (_, executable) = captured(using, || {
+        good! {
+            cuMemsetD32Async(old, 7, WORDS, using);
+            cuMemFreeAsync(old, using);
+        }
+    });
+    hold(using, &GO);
+    good! {
+        cuGraphLaunch(executable, using);
+        cuMemAllocAsync(&raw mut new, BYTES, next);
+        cuMemsetD32Async(new, 1, WORDS, next);
+        cuStreamSynchronize(next);
+    }
+    GO.store(true, Ordering::Release);
+    good!(cuStreamSynchronize(using););
+    assert_eq!(read(new), [1; WORDS]);
+}
+
+#[test]
+fn an_event_of_a_graph_happens_before_what_follows_the_graph() {
+    static GO: AtomicBool = AtomicBool::new(false);
+    let _alone = alone();
+    let (first, second) = (stream(), stream());
+    let (mut event, mut graph, mut node, mut executable) = (0, 0, 0, 0);
+    let none = std::ptr::null();
+    good! {
+        cuEventCreate(&raw mut event, 2);
+        cuGraphCreate(&raw mut graph, 0);
+        cuGraphAddEventRecordNode(&raw mut node, graph, none, 0, event);
+        cuGraphInstantiateWithFlags(&raw mut executable, graph, 0);
+        cuGraphLaunch(executable, first);
+    }
+    hold(first, &GO);
+    good! {
+        cuStreamWaitEvent(second, event, 0);
+        cuStreamSynchronize(second);
+    }
+    GO.store(true, Ordering::Release);
+    good!(cuStreamSynchronize(first););
+}
+
+/// More than the library has of the device, while work of another stream is under way.
+#[test]
+fn an_allocation_waits_for_no_stream() {
+    static GO: AtomicBool = AtomicBool::new(false);
+    let _alone = alone();
+    let (held, free) = (stream(), stream());
+    let mut place = 0;
+    hold(held, &GO);
+    good! {
+        cuMemAllocAsync(&raw mut place, 300 << 20, free);
+        cuMemsetD32Async(place, 5, WORDS, free);
+        cuStreamSynchronize(free);
+    }
+    GO.store(true, Ordering::Release);
+    good!(cuStreamSynchronize(held););
+    assert_eq!(read(place), [5; WORDS]);
+    good!(cuMemFree_v2(place););
 }

@@ -1,11 +1,12 @@
 //! Launches of executable graphs.
 
-use crate::driver::call_in_context;
-use crate::error::Code;
+use crate::driver::{Driver, call_in_context};
+use crate::error::{Answer, Code};
 use crate::graph::executable::find;
 use crate::graph::node::Kind;
+use crate::graph::plan::Plan;
 use crate::memory::graph_memory;
-use crate::stream;
+use crate::stream::{self, Stream};
 
 /// Writes the packets of all nodes into the ring, one behind the other.
 #[unsafe(no_mangle)]
@@ -21,19 +22,29 @@ extern "C" fn cuGraphLaunch(executable: usize, stream: usize) -> u32 {
                 false => Err(Code::NOT_SUPPORTED),
             };
         }
-        if !memory.is_empty() {
-            graph_memory::launch(driver, &memory, executable.frees_before_launch())?;
-        }
-        // Launches of one executable graph do not overlap.
-        stream.follow(driver, plan.last)?;
-        for awaited in plan.awaited() {
-            stream.follow(driver, awaited)?;
-        }
-        plan.renew_events(driver, stream.ring_index())?;
-        plan.last = stream.submit_packets(driver, |writing| plan.write(writing))?;
-        plan.set_recorded(plan.last);
-        Ok(())
+        // Before anything is noted that a refused launch would not do.
+        stream.check_implicit(driver)?;
+        let freed = match memory.is_empty() {
+            true => Vec::new(),
+            false => graph_memory::launch(driver, &memory, executable.frees_before_launch())?,
+        };
+        let launched = submit(driver, &stream, &mut plan);
+        graph_memory::give_back(driver, freed);
+        launched
     })
+}
+
+/// Submits the nodes of a graph. Launches of one executable graph do not overlap.
+fn submit(driver: &Driver, stream: &Stream, plan: &mut Plan) -> Answer {
+    stream.follow(driver, plan.last)?;
+    for awaited in plan.awaited() {
+        stream.follow(driver, awaited)?;
+    }
+    plan.renew_events(driver, stream.ring_index())?;
+    plan.last = stream.submit_packets(driver, |writing| plan.write(writing))?;
+    driver.rings.tell_early(driver, plan.last)?;
+    plan.set_recorded(plan.last);
+    Ok(())
 }
 
 /// There is nothing to upload: nodes are in the process until they are launched.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use causeway_shim_linux::shim::{
     Access, AddressSpace, Attributes, ExportedPiece, MemoryKind, Piece, Pool, PoolError,
@@ -22,6 +23,10 @@ const CHUNKS_OF_MEMORY: u64 = 32;
 const BLOCKS: usize = 1 << 17;
 /// Most chunks, and pieces larger than a chunk.
 const CHUNKS: usize = 1 << 11;
+/// Retired pieces that are looked at for one that is free again. Work of one ring may take long.
+const OLDEST: usize = 64;
+/// How long an allocation waits for retired pieces before it takes more memory of the device.
+const RETIRED_SOON: Duration = Duration::from_millis(20);
 /// Stack of the thread that makes the pool's storage, which is large.
 const STACK_BYTES: usize = 32 << 20;
 
@@ -91,41 +96,70 @@ impl DeviceMemory {
     }
 
     /// Allocates a piece for which the pool needs memory of the device. If the device has none, the
-    /// pool gives back what it does not use: so all work has to be done before.
+    /// pool gives back what it does not use: so all work has to be done before. That may wait for
+    /// what the caller does next, so it is the last resort.
     #[cold]
     fn grow(&mut self, driver: &Driver, bytes: u64, alignment: u64) -> Answer<Piece> {
+        if let Some(piece) = self.take_soon(driver, bytes, alignment)? {
+            return Ok(piece);
+        }
+        if let Ok(piece) = self.pool.allocate_without_trim(bytes, alignment) {
+            return Ok(piece);
+        }
         driver.rings.drain(driver)?;
         self.collect(driver);
         let grown = self.pool.allocate(bytes, alignment);
         grown.map_err(|error| refused(driver, &error))
     }
 
+    /// Waits a little for retired pieces, rather than take more memory of the device.
+    fn take_soon(&mut self, driver: &Driver, bytes: u64, alignment: u64) -> Answer<Option<Piece>> {
+        let begun = Instant::now();
+        while !self.retired.is_empty() && begun.elapsed() < RETIRED_SOON {
+            self.collect(driver);
+            let taken = self.pool.take(bytes, alignment);
+            if let Some(piece) = taken.map_err(|error| refused(driver, &error))? {
+                return Ok(Some(piece));
+            }
+            driver.rings.glance(driver)?;
+            std::thread::yield_now();
+        }
+        Ok(None)
+    }
+
     /// Frees a piece. Work that was submitted may still use it: with one ring, work of the next
     /// owner comes behind that, but the pool may give a piece that is a chunk by itself to the
     /// device. Other processes lose the memory at once: the program may get it again.
-    pub(super) fn free(&mut self, driver: &Driver, piece: Piece) {
+    ///
+    /// `marks` are those of all work that may use it (`Rings::of_freed`).
+    pub(super) fn free(&mut self, driver: &Driver, piece: Piece, marks: Option<Marks>) {
         if let Some(exported) = self.exports.remove(&piece.address())
             && let Err(error) = driver.device.revoke(&exported.token)
         {
             log::warn!("other processes keep memory that was freed: {error}");
         }
         self.used_bytes = self.used_bytes.saturating_sub(piece.bytes());
-        if piece.bytes() <= self.pool.chunk_bytes() && !driver.rings.are_several() {
+        if piece.bytes() <= self.pool.chunk_bytes() && marks.is_none() && driver.rings.may_reuse() {
             return give(&mut self.pool, piece);
         }
-        let marks = driver.rings.marks();
-        driver.rings.ask(driver, &marks);
+        let marks = marks.unwrap_or_else(|| {
+            let marks = driver.rings.marks();
+            driver.rings.ask(driver, &marks);
+            marks
+        });
         self.retired.push_back((marks, piece));
         self.collect(driver);
     }
 
-    /// Gives the pool the retired pieces whose work is finished.
+    /// Gives the pool the retired pieces whose work is finished, of the oldest ones.
     fn collect(&mut self, driver: &Driver) {
-        while let Some((marks, _)) = self.retired.front() {
+        let mut index = 0;
+        while index < OLDEST
+            && let Some((marks, _)) = self.retired.get(index)
+        {
             if !driver.rings.are_reached(marks) {
-                break;
-            }
-            if let Some((_, piece)) = self.retired.pop_front() {
+                index += 1;
+            } else if let Some((_, piece)) = self.retired.remove(index) {
                 give(&mut self.pool, piece);
             }
         }

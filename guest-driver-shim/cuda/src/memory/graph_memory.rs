@@ -107,7 +107,10 @@ impl GraphPiece {
         let memory = &driver.memory;
         memory.graph_use.lock().remove(self.piece.bytes());
         match self.piece {
-            NodePiece::Device(piece) => memory.device.lock().free(driver, piece),
+            NodePiece::Device(piece) => {
+                let marks = driver.rings.of_freed(driver);
+                memory.device.lock().free(driver, piece, marks);
+            }
             NodePiece::Shared(piece) => memory.host.lock().retire(driver, piece),
         }
     }
@@ -218,8 +221,8 @@ pub(crate) fn is_of_node(driver: &Driver, address: u64) -> bool {
 }
 
 /// Notes what a launch does to memory. Without `frees_before`, it may not allocate what is
-/// allocated.
-pub(crate) fn launch(driver: &Driver, steps: &[Step], frees_before: bool) -> Answer {
+/// allocated. Returns the memory that nobody has behind the launch: the caller gives it back then.
+pub(crate) fn launch(driver: &Driver, steps: &[Step], frees_before: bool) -> Answer<Vec<Region>> {
     let mut regions = driver.memory.regions.lock();
     check(&mut regions, steps, frees_before)?;
     let mut freed = Vec::new();
@@ -238,11 +241,14 @@ pub(crate) fn launch(driver: &Driver, steps: &[Step], frees_before: bool) -> Ans
             }
         }
     }
-    drop(regions);
+    Ok(freed)
+}
+
+/// Gives back what [`launch`] has returned, behind the work that was submitted.
+pub(crate) fn give_back(driver: &Driver, freed: Vec<Region>) {
     for region in freed {
         driver.memory.give_back(driver, region);
     }
-    Ok(())
 }
 
 fn check(regions: &mut Regions, steps: &[Step], frees_before: bool) -> Answer {

@@ -21,7 +21,10 @@ fn allocate(into: Out<u64>, bytes: usize, flags: u32) -> u32 {
         if bytes == 0 {
             return into.set(0);
         }
-        let piece = driver.memory.host.lock().allocate(bytes as u64)?;
+        let mut memory = driver.memory.host.lock();
+        memory.collect(driver);
+        let piece = memory.allocate(bytes as u64)?;
+        drop(memory);
         let region = Region {
             bytes: bytes as u64,
             gpu: Some(piece.gpu),

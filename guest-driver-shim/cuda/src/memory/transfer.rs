@@ -70,7 +70,7 @@ pub(super) fn copy(
         (Place::Gpu { .. }, Place::Cpu(_)) => upload(driver, stream, shape)?,
         (Place::Cpu(_), Place::Gpu { .. }) => download(driver, stream, shape)?,
         (Place::Cpu(_), Place::Cpu(_)) => {
-            driver.rings.drain(driver)?;
+            driver.wait_for(stream.end(driver))?;
             for row in shape.rows() {
                 boundary::copy_bytes(row.to, row.from, row.bytes as usize);
             }
