@@ -371,12 +371,12 @@ fn memory_that_a_graph_frees_is_another_streams_only_behind_the_graph() {
         cuGraphDestroy(graph);
     }
     let (_, executable) = captured(using, || {
+        hold(using, &GO);
         good! {
             cuMemsetD32Async(old, 7, WORDS, using);
             cuMemFreeAsync(old, using);
         }
     });
-    hold(using, &GO);
     good! {
         cuGraphLaunch(executable, using);
         cuMemAllocAsync(&raw mut new, BYTES, next);
