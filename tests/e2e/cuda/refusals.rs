@@ -110,12 +110,12 @@ fn more_than_the_card_has_is_refused_with_what_it_has() {
         (
             "cuda,sms=60",
             "3",
-            ["64 for each VM", "2 of 3 VMs", "run fewer VMs"],
+            ["64 for each VM", "2 at a time, not for 3", "run fewer"],
         ),
         (
             "cuda,sms=100",
             "2",
-            ["104 for each VM", "1 of 2 VMs", "run fewer VMs"],
+            ["104 for each VM", "1 at a time, not for 2", "run fewer"],
         ),
     ] {
         refused(&machine, gpu, vms, GPU, &parts);
