@@ -20,7 +20,8 @@ mod recordings;
 mod transport;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use causeway_host_vfio::RegionIndex;
 use causeway_host_vfio::fake::FakeHardware;
@@ -28,7 +29,7 @@ use causeway_kernels::{Argument, CASES, Case, special};
 use causeway_mediator::{Mediator, Quota};
 use causeway_shim::{
     Access, AddressSpace, Buffer, CommandBuffer, Device, LaunchShape, MemoryKind, Module, Patience,
-    Status, WaitError,
+    Status, SubmitError, WaitError,
 };
 use causeway_software::{Config, Software};
 use causeway_vfio_backend::Vfio;
@@ -226,6 +227,37 @@ fn a_fault_is_seen_by_the_waiter_and_a_reset_heals() {
     Device::reset(&machine);
     let device = Device::open(&machine).unwrap();
     run(&machine, &device, &CASES[0]);
+}
+
+#[test]
+fn a_full_ring_makes_no_room_for_one_who_gives_up() {
+    static GIVES_UP: AtomicBool = AtomicBool::new(false);
+    let machine = Machine::new(&mediator(), Quota::default(), "full");
+    let device = Device::open(&machine).unwrap();
+    let space = device.create_space().unwrap();
+    let fences = Buffer::new(&device, &space, 4096, MemoryKind::Host).unwrap();
+    let (awaited, written) = (fences.fence(0).unwrap(), fences.fence(8).unwrap());
+    let mut commands = CommandBuffer::new(&space, 256).unwrap();
+    commands.give_up_if(|| GIVES_UP.load(Ordering::SeqCst));
+    commands.acquire(&awaited, 1).unwrap();
+    let stopped = std::thread::scope(|threads| {
+        let writer = threads.spawn(|| {
+            let mut writes = (0..1000).map(|value| commands.release(&written, value));
+            writes.find_map(Result::err)
+        });
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!writer.is_finished(), "a full ring is waited for");
+        GIVES_UP.store(true, Ordering::SeqCst);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !writer.is_finished() && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        // Ends a writer that does not give up.
+        awaited.store(1);
+        writer.join().unwrap()
+    });
+    let status = Status::DeviceLost;
+    assert!(matches!(stopped, Some(SubmitError::Stopped { status: it, .. }) if it == status));
 }
 
 fn an_import_shows_the_exporters_memory_until_it_is_revoked(mediator: &Arc<Mediator>) {
