@@ -8,6 +8,8 @@ mod calls;
 mod channel;
 mod descriptors;
 mod guest;
+mod objects;
+mod origins;
 mod partitions;
 mod process;
 mod session;

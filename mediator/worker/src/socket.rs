@@ -30,6 +30,13 @@ pub(crate) enum SocketError {
     /// A datagram does not follow the protocol.
     #[error("a message between VMM and worker breaks their protocol: {0}")]
     Malformed(&'static str),
+    /// Descriptors came with a datagram for which this process has no number left. They are lost,
+    /// and the other process is not to blame.
+    #[error(
+        "this process has no file descriptor left for what the other process (VMM or worker) has \
+         sent: raise the limit (`ulimit -n`)"
+    )]
+    Shortage,
     /// The kernel refused.
     #[error("communication between VMM and worker failed: {0}")]
     Failed(Errno),
@@ -64,6 +71,8 @@ pub(crate) struct Datagram<'a> {
     /// Content of the datagram after its head (magic number, version and kind).
     pub bytes: &'a mut [u8],
     pub descriptors: Vec<OwnedFd>,
+    /// Whether descriptors are missing, because this process has no number left for them.
+    is_short: bool,
 }
 
 impl<'a> Datagram<'a> {
@@ -82,14 +91,17 @@ impl<'a> Datagram<'a> {
     }
 
     /// Returns the file descriptor that came with the datagram. Fails if there is none or more than
-    /// one.
+    /// one, with [`SocketError::Shortage`] if this process could not take it.
     pub fn descriptor(&mut self) -> Result<OwnedFd, SocketError> {
         self.descriptors().map(|[descriptor]| descriptor)
     }
 
     /// Returns the `N` file descriptors that came with the datagram. Fails if there are more or
-    /// fewer.
+    /// fewer, with [`SocketError::Shortage`] if this process could not take them.
     pub fn descriptors<const N: usize>(&mut self) -> Result<[OwnedFd; N], SocketError> {
+        if self.is_short {
+            return Err(SocketError::Shortage);
+        }
         let descriptors = std::mem::take(&mut self.descriptors);
         <[OwnedFd; N]>::try_from(descriptors).map_err(|_| {
             SocketError::Malformed("a message has the wrong number of descriptors for its kind")
@@ -201,10 +213,11 @@ impl Socket {
         if received.bytes == 0 {
             return Err(SocketError::Closed);
         }
-        if received
-            .flags
-            .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC)
-        {
+        // The kernel cuts descriptors off for one of two reasons: there are more than fit into
+        // `space`, which is then full, or this process has no number left.
+        let are_cut = received.flags.contains(ReturnFlags::CTRUNC);
+        let is_short = are_cut && descriptors.len() < DESCRIPTORS_MAX;
+        if received.flags.contains(ReturnFlags::TRUNC) || are_cut && !is_short {
             return Err(SocketError::Malformed("a message is longer than allowed"));
         }
         let (head, bytes) = buffer[..received.bytes]
@@ -222,6 +235,7 @@ impl Socket {
             kind,
             bytes,
             descriptors,
+            is_short,
         })
     }
 }

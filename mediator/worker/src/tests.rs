@@ -3,7 +3,9 @@
 mod clients;
 mod endings;
 mod hostile;
+mod puppet;
 mod rig;
 mod samples;
 mod sharing;
 mod spares;
+mod taken_over;

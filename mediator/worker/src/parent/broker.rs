@@ -1,18 +1,20 @@
 //! Exports of all workers, and who imports them.
 //!
-//! Lock order: the table's lock is a leaf. A revocation removes the export, releases the lock, and
-//! then asks one worker after the other.
+//! Lock order: the table's lock is a leaf. A revocation removes the export, releases the lock, takes
+//! the memory from the guests of the importers, and then asks one of their workers after the other.
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use causeway_mediator::share::{TokenBytes, fresh_token};
 use causeway_protocol::Access;
-use causeway_protocol::message::Status;
+use causeway_protocol::message::{MemoryKind, Status};
 use parking_lot::Mutex;
 
+use super::objects::ObjectKey;
+use super::origins::Origins;
 use crate::wire::{Memory, Publish};
 
 /// Maximum number of imports of one export.
@@ -21,13 +23,21 @@ const IMPORTS_MAX: usize = 4096;
 /// The exchange between workers.
 #[derive(Default)]
 pub(super) struct Broker {
-    exports: Mutex<HashMap<TokenBytes, Export>>,
+    table: Mutex<Table>,
     workers: AtomicU64,
+}
+
+#[derive(Default)]
+struct Table {
+    exports: HashMap<TokenBytes, Export>,
+    origins: Origins,
 }
 
 struct Export {
     owner: u64,
     offer: Offer,
+    /// The memory object; `None` for memory of a device, whose descriptors say nothing of it.
+    object: Option<ObjectKey>,
     importers: Vec<Import>,
 }
 
@@ -42,8 +52,9 @@ pub(super) struct Offer {
 
 /// A worker, as far as an export needs it.
 pub(super) trait Importer: Send + Sync {
-    /// Revokes an import. When this returns, the worker's guest cannot reach the memory.
-    fn revoke(&self, handle: u32, import: u64);
+    /// Revokes an import of the memory object `object`. When this returns, the worker's guest
+    /// cannot reach the memory.
+    fn revoke(&self, object: Option<ObjectKey>, handle: u32, import: u64);
 }
 
 /// An import of a worker. A worker that no longer exists imports nothing.
@@ -55,6 +66,10 @@ pub(super) struct Import {
     pub import: u64,
 }
 
+/// The worker has no such export.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unknown;
+
 impl Broker {
     /// Returns a new number for a worker. The broker never returns the same number twice.
     pub fn worker_number(&self) -> u64 {
@@ -64,7 +79,8 @@ impl Broker {
     /// Makes the memory behind `file`, which `request` describes, available to the other workers as
     /// an export of worker number `owner`. Returns the token of the export. Fails with
     /// `QuotaObjects` if the worker already has `most` exports: each uses a file descriptor of the
-    /// VMM, which must not run out of them.
+    /// VMM, which must not run out of them. Fails with `AccessDenied` if another worker has
+    /// exported this memory object.
     pub fn publish(
         &self,
         owner: u64,
@@ -72,12 +88,19 @@ impl Broker {
         request: &Publish,
         file: OwnedFd,
     ) -> Result<TokenBytes, Status> {
-        let (_, _, access) = request.memory.checked().ok_or(Status::BadMemory)?;
+        let (made_of, _, access) = request.memory.checked().ok_or(Status::BadMemory)?;
+        let object = match made_of {
+            MemoryKind::Host => Some(ObjectKey::of(file.as_fd()).map_err(|_| Status::BadMemory)?),
+            _ => None,
+        };
         let token = fresh_token()?;
-        let mut exports = self.exports.lock();
-        let own = exports.values().filter(|export| export.owner == owner);
+        let mut table = self.table.lock();
+        let own = table.exports.values().filter(|it| it.owner == owner);
         if own.count() as u64 >= most {
             return Err(Status::QuotaObjects);
+        }
+        if object.is_some_and(|object| !table.origins.add(object, owner, token)) {
+            return Err(Status::AccessDenied);
         }
         let offer = Offer {
             bytes: request.bytes,
@@ -88,17 +111,18 @@ impl Broker {
         let export = Export {
             owner,
             offer,
+            object,
             importers: Vec::new(),
         };
-        exports.insert(token, export);
+        table.exports.insert(token, export);
         Ok(token)
     }
 
     /// Returns what the export that `token` names offers. Fails with `BadToken` if there is no such
     /// export, and with `AccessDenied` if it does not allow imports with the rights `access`.
     pub fn fetch(&self, token: &TokenBytes, access: Access) -> Result<Offer, Status> {
-        let exports = self.exports.lock();
-        let export = exports.get(token).ok_or(Status::BadToken)?;
+        let table = self.table.lock();
+        let export = table.exports.get(token).ok_or(Status::BadToken)?;
         if !export.offer.access.allows(access) {
             return Err(Status::AccessDenied);
         }
@@ -108,7 +132,7 @@ impl Broker {
     /// Records `import` as an import of the export that `token` names. Returns false if the export
     /// has been withdrawn or already has the maximum number of imports.
     pub fn register(&self, token: &TokenBytes, import: Import) -> bool {
-        match self.exports.lock().get_mut(token) {
+        match self.table.lock().exports.get_mut(token) {
             Some(export) if export.importers.len() < IMPORTS_MAX => {
                 export.importers.push(import);
                 true
@@ -117,40 +141,61 @@ impl Broker {
         }
     }
 
+    /// Returns what worker number `worker` may do with a memory object; `None` if no other worker
+    /// has exported it, so that it is the worker's own.
+    pub fn rights(&self, object: ObjectKey, worker: u64) -> Option<Access> {
+        let table = self.table.lock();
+        let tokens = table.origins.of_another(object, worker)?;
+        let exports = tokens.iter().filter_map(|token| table.exports.get(token));
+        let imported =
+            exports.filter(|it| it.importers.iter().any(|import| import.owner == worker));
+        let widest = imported.map(|export| export.offer.access);
+        Some(
+            widest
+                .max_by_key(|access| access.wire())
+                .unwrap_or(Access::None),
+        )
+    }
+
     /// Removes the record that worker number `owner` holds import number `import` of the export
-    /// that `token` names.
-    pub fn forget(&self, token: &TokenBytes, owner: u64, import: u64) {
-        if let Some(export) = self.exports.lock().get_mut(token) {
-            export
-                .importers
-                .retain(|known| (known.owner, known.import) != (owner, import));
-        }
+    /// that `token` names. Returns the memory object.
+    pub fn forget(&self, token: &TokenBytes, owner: u64, import: u64) -> Option<ObjectKey> {
+        let mut table = self.table.lock();
+        let export = table.exports.get_mut(token)?;
+        export
+            .importers
+            .retain(|known| (known.owner, known.import) != (owner, import));
+        export.object
     }
 
     /// Ends the export of worker number `owner` that `token` names, and revokes all imports of it.
-    /// Returns false if that worker has no export with this token. The caller must hold no lock.
-    pub fn withdraw(&self, token: &TokenBytes, owner: u64) -> bool {
-        let mut exports = self.exports.lock();
+    /// Returns the memory object, if the export has one. Fails if that worker has no export with
+    /// this token. The caller must hold no lock.
+    pub fn withdraw(&self, token: &TokenBytes, owner: u64) -> Result<Option<ObjectKey>, Unknown> {
+        let mut table = self.table.lock();
         let own = |export: &Export| export.owner == owner;
-        if !exports.get(token).is_some_and(own) {
-            return false;
+        if !table.exports.get(token).is_some_and(own) {
+            return Err(Unknown);
         }
-        let export = exports.remove(token);
-        drop(exports);
-        export.into_iter().for_each(revoke);
-        true
+        let export = table.exports.remove(token).ok_or(Unknown)?;
+        let object = export.object;
+        object.inspect(|object| table.origins.end(*object, token));
+        drop(table);
+        revoke(export);
+        Ok(object)
     }
 
     /// Ends all exports of worker number `owner` and revokes their imports. Also removes the
     /// records of the imports that this worker holds. The caller must hold no lock.
     pub fn withdraw_all(&self, owner: u64) {
-        let mut exports = self.exports.lock();
-        let own = exports.extract_if(|_, export| export.owner == owner);
+        let mut table = self.table.lock();
+        let own = table.exports.extract_if(|_, export| export.owner == owner);
         let own: Vec<_> = own.map(|(_, export)| export).collect();
-        for export in exports.values_mut() {
+        for export in table.exports.values_mut() {
             export.importers.retain(|import| import.owner != owner);
         }
-        drop(exports);
+        table.origins.end_all(owner);
+        drop(table);
         own.into_iter().for_each(revoke);
     }
 }
@@ -158,7 +203,7 @@ impl Broker {
 fn revoke(export: Export) {
     for import in export.importers {
         if let Some(worker) = import.worker.upgrade() {
-            worker.revoke(import.handle, import.import);
+            worker.revoke(export.object, import.handle, import.import);
         }
     }
 }

@@ -4,15 +4,17 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use causeway_mediator::share::TokenBytes;
 use causeway_protocol::Access;
-use causeway_protocol::message::Status;
+use causeway_protocol::message::{MemoryKind, Status};
 use zerocopy::IntoBytes;
 
 use super::broker::Import;
 use super::guest::Refused;
+use super::objects::{ObjectKey, Overdraft};
 use super::worker::Worker;
 use crate::socket::{Datagram, Socket, SocketError, buffer};
-use crate::wire::{Answer, Fetch, Kind, Registration, Withdraw};
+use crate::wire::{Answer, Fetch, Kind, Publish, Registration, Withdraw};
 
 /// Which thread of the VMM serves a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +31,24 @@ pub(super) fn is_call(kind: Kind) -> bool {
 }
 
 impl Worker {
-    /// Serves a call.
+    /// Serves a call. One whose descriptors found no room in the VMM is refused: that is not the
+    /// worker's doing.
     pub(super) fn answer(
+        &self,
+        call: &mut Datagram<'_>,
+        caller: Caller,
+    ) -> Result<(Answer, Option<Arc<OwnedFd>>), SocketError> {
+        match self.serve(call, caller) {
+            Err(SocketError::Shortage) if call.kind == Kind::Publish => {
+                log::warn!("cannot export memory: {}", Overdraft::Descriptors);
+                Ok((Answer::new(Status::NoMemory as u32), None))
+            }
+            Err(SocketError::Shortage) => Ok((Refused::from(Overdraft::Descriptors).0, None)),
+            served => served,
+        }
+    }
+
+    fn serve(
         &self,
         call: &mut Datagram<'_>,
         caller: Caller,
@@ -65,8 +83,7 @@ impl Worker {
         let answer = match call.kind {
             Kind::Publish => {
                 let file = call.descriptor()?;
-                let most = self.exports_max;
-                match self.broker.publish(self.number, most, &call.body()?, file) {
+                match self.publish(&call.body()?, file) {
                     Ok(token) => Answer {
                         token,
                         ..answer_if(true)
@@ -87,21 +104,55 @@ impl Worker {
             }
             Kind::Forget => {
                 let request: Registration = call.body()?;
-                self.broker
-                    .forget(&request.token, self.number, request.import);
+                let (broker, number) = (&self.broker, self.number);
+                let object = broker.forget(&request.token, number, request.import);
+                self.restrict(object);
                 answer_if(true)
             }
             Kind::Withdraw => {
                 let request: Withdraw = call.body()?;
                 // It calls into other workers. The spare channel must stay free for what they wait
                 // for.
-                answer_if(
-                    caller == Caller::Waiting && self.broker.withdraw(&request.token, self.number),
-                )
+                answer_if(caller == Caller::Waiting && self.withdraw(&request.token))
             }
             _ => return Err(SocketError::Malformed("it sent a call of an unknown kind")),
         };
         Ok((answer, None))
+    }
+
+    fn publish(&self, request: &Publish, file: OwnedFd) -> Result<TokenBytes, Status> {
+        let (made_of, ..) = request.memory.checked().ok_or(Status::BadMemory)?;
+        let (number, most) = (self.number, self.exports_max);
+        if made_of != MemoryKind::Host {
+            return self.broker.publish(number, most, request, file);
+        }
+        let object = ObjectKey::of(file.as_fd()).map_err(|_| Status::BadMemory)?;
+        let held = self.guest.export(file, request.memory.pages);
+        let file = held.map_err(|_| Status::NoMemory)?;
+        let published = self.broker.publish(number, most, request, file);
+        published.inspect_err(|_| self.guest.end_export(object))
+    }
+
+    fn withdraw(&self, token: &TokenBytes) -> bool {
+        let withdrawn = self.broker.withdraw(token, self.number);
+        if let Ok(Some(object)) = withdrawn {
+            self.guest.end_export(object);
+        }
+        withdrawn.is_ok()
+    }
+
+    /// Takes from the guest what the worker's imports no longer allow. A worker whose guest cannot
+    /// be kept from it ends.
+    pub(super) fn restrict(&self, object: Option<ObjectKey>) {
+        let restricted = object.map(|object| self.guest.restrict(object));
+        if let Some(Err(error)) = restricted {
+            log::error!(
+                "{}: cannot take memory of another VM away: {error}",
+                self.name
+            );
+            self.process.finish();
+            self.guest.end();
+        }
     }
 
     fn fetch(&self, request: &Fetch) -> (Answer, Option<Arc<OwnedFd>>) {

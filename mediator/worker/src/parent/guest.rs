@@ -1,16 +1,20 @@
 //! The guest of a worker: checks and does what the worker asks for it, and removes all of it when
 //! the worker ends.
 //!
-//! Lock order: the resources of the guest are locked before what a [`Host`] locks inside.
+//! What a worker says is not believed: which memory object a descriptor stands for, and which
+//! worker has exported it, is what the VMM has seen itself.
+//!
+//! Lock order: the resources of the guest are locked before what a [`Host`] locks inside, and before
+//! the table of exports.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use causeway_mediator::Client;
 use causeway_mediator::host::{Host, PlaceError, RingPlace};
-use causeway_memory::{Backing, MemoryError, PAGE_BYTES, SharedMemory, check_range};
+use causeway_mediator::{Client, Quota};
+use causeway_memory::{Backing, MemoryError, PAGE_BYTES, check_range};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 use causeway_protocol::registers::doorbells::COUNT;
@@ -19,32 +23,39 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use vmm_sys_util::eventfd::EventFd;
 
+use super::broker::Broker;
+use super::objects::{ObjectKey, Objects, Overdraft, leave_reserve};
 use super::shared::ImportDevice;
 use crate::wire::{
     Answer, BindDoorbell, ForClient, Outcome, Place, Placed, Remove, SetAccess, UnbindDoorbell,
-    page_size_from_wire,
 };
 use crate::{DeviceUuid, event};
-
-/// Number of memory objects from which the map is searched for those that no longer exist.
-const OBJECTS_SWEEP: usize = 64;
 
 /// The guest of one worker, until that worker ends.
 pub(super) struct Guest {
     host: Arc<dyn Host>,
     import_device: Option<(Arc<ImportDevice>, DeviceUuid)>,
+    broker: Arc<Broker>,
+    /// Number of the worker.
+    worker: u64,
+    /// The guest's RAM, which is nobody's memory but its own.
+    ram: Vec<ObjectKey>,
     resources: Mutex<Resources>,
 }
 
-#[derive(Default)]
 struct Resources {
     /// Whether the worker has ended: nothing may be placed or bound.
     ended: bool,
-    placed: BTreeSet<u64>,
+    placed: BTreeMap<u64, Placement>,
     bound: HashMap<u32, Doorbell>,
-    /// Memory objects in use, by device and inode: each takes one descriptor, however often it is
-    /// placed.
-    objects: HashMap<(u64, u64), Weak<SharedMemory>>,
+    objects: Objects,
+}
+
+/// Memory that is placed in the aperture.
+struct Placement {
+    /// `None` for memory of a device.
+    object: Option<ObjectKey>,
+    access: Access,
 }
 
 /// A bound doorbell.
@@ -52,53 +63,153 @@ struct Doorbell {
     event: EventFd,
     /// The command buffer whose consumer it wakes.
     ring: RingPlace,
+    object: ObjectKey,
 }
 
 impl Guest {
-    /// Returns the record of what a worker places and binds in the guest of the VMM `host`, empty
-    /// at first. `import_device` imports device memory for the aperture; its UUID names the GPU
-    /// that the worker uses.
+    /// Returns the record of what worker number `worker` places and binds in the guest of the VMM
+    /// `host`, empty at first. `import_device` imports device memory for the aperture; its UUID
+    /// names the GPU that the worker uses.
     pub fn new(
         host: Arc<dyn Host>,
         import_device: Option<(Arc<ImportDevice>, DeviceUuid)>,
+        (broker, worker): (Arc<Broker>, u64),
+        quota: &Quota,
     ) -> Self {
+        let regions = host.ram_regions();
+        let ram = regions
+            .iter()
+            .map(|region| ObjectKey::of(region.memory.file()));
         Self {
+            ram: ram.flatten().collect(),
             host,
             import_device,
-            resources: Mutex::default(),
+            broker,
+            worker,
+            resources: Mutex::new(Resources {
+                ended: false,
+                placed: BTreeMap::new(),
+                bound: HashMap::new(),
+                objects: Objects::new(quota),
+            }),
         }
     }
 
     pub fn place(&self, request: &Place, file: OwnedFd) -> Result<Answer, Refused> {
         let access = Access::from_wire(request.access.into()).ok_or(Errno::INVAL)?;
+        leave_reserve(&file)?;
         let mut resources = self.resources.lock();
         if resources.ended {
             return Err(Errno::CANCELED.into());
         }
         let bytes = request.bytes;
         let fail = |source| PlaceError::Map { bytes, source };
-        let backing = self.backing(&mut resources, request, file).map_err(fail)?;
+        let (backing, object) = self.backing(&mut resources, request, file).map_err(fail)?;
         check_pages(request, backing.bytes()).map_err(fail)?;
-        let offset = self.host.place(&backing, request.offset, bytes, access)?;
-        resources.placed.insert(offset);
+        if let Some(object) = object {
+            self.hold(&mut resources, object, backing.bytes(), access)?;
+        }
+        let placed = self.host.place(&backing, request.offset, bytes, access);
+        if let (Err(_), Some(object)) = (&placed, object) {
+            resources.objects.release(object);
+        }
+        let offset = placed?;
+        resources
+            .placed
+            .insert(offset, Placement { object, access });
         let mut answer = done();
         answer.value = offset;
         Ok(answer)
     }
 
+    /// Counts a use of a memory object of `bytes` bytes with the rights `access`.
+    fn hold(
+        &self,
+        resources: &mut Resources,
+        object: ObjectKey,
+        bytes: u64,
+        access: Access,
+    ) -> Result<(), Refused> {
+        let rights = self.broker.rights(object, self.worker);
+        if rights.is_some_and(|rights| !rights.allows(access)) {
+            log::warn!(
+                "refused memory of another VM that a worker process has shown to its own VM \
+                 without an import that allows it"
+            );
+            return Err(Errno::ACCESS.into());
+        }
+        let is_own = rights.is_none() && !self.ram.contains(&object);
+        resources
+            .objects
+            .hold(object, if is_own { bytes } else { 0 })?;
+        Ok(())
+    }
+
+    /// Counts memory that the worker exports as used by it: importers show it to their guests.
+    pub fn export(&self, file: OwnedFd, pages: u32) -> Result<OwnedFd, Refused> {
+        leave_reserve(&file)?;
+        let again = file.try_clone().map_err(|_| Errno::MFILE)?;
+        let mut resources = self.resources.lock();
+        let adopted = resources.objects.adopt(file, pages);
+        let (memory, object) = adopted.map_err(|_| Errno::INVAL)?;
+        self.hold(&mut resources, object, memory.bytes(), Access::ReadWrite)?;
+        Ok(again)
+    }
+
+    /// Ends what [`Self::export`] began.
+    pub fn end_export(&self, object: ObjectKey) {
+        self.resources.lock().objects.release(object);
+    }
+
+    /// Takes those rights to a memory object from the guest that the worker's imports no longer
+    /// give. The worker still has to remove what it has placed.
+    pub fn restrict(&self, object: ObjectKey) -> Result<(), PlaceError> {
+        let mut resources = self.resources.lock();
+        let Some(rights) = self.broker.rights(object, self.worker) else {
+            return Ok(());
+        };
+        for (offset, placement) in &mut resources.placed {
+            if placement.object == Some(object) && !rights.allows(placement.access) {
+                self.host.set_access(*offset, rights)?;
+                placement.access = rights;
+            }
+        }
+        if !rights.allows(Access::ReadWrite) {
+            let of_object = |_: &u32, bound: &mut Doorbell| bound.object == object;
+            let ended: Vec<_> = resources.bound.extract_if(of_object).collect();
+            for (index, bound) in ended {
+                self.host.unbind_doorbell(index, &bound.event);
+                resources.objects.release(object);
+            }
+        }
+        Ok(())
+    }
+
     pub fn set_access(&self, request: &SetAccess) -> Result<Answer, Refused> {
         let access = Access::from_wire(request.access).ok_or(Errno::INVAL)?;
-        let resources = self.resources.lock();
-        resources.check_placed(request.offset)?;
+        let mut resources = self.resources.lock();
+        let placement = resources.placed(request.offset)?;
+        let rights = placement
+            .object
+            .map(|it| self.broker.rights(it, self.worker));
+        if rights
+            .flatten()
+            .is_some_and(|rights| !rights.allows(access))
+        {
+            return Err(Errno::ACCESS.into());
+        }
+        // Also if it fails: the guest may have what it had.
+        placement.access = access;
         self.host.set_access(request.offset, access)?;
         Ok(done())
     }
 
     pub fn remove(&self, request: &Remove) -> Result<Answer, Refused> {
         let mut resources = self.resources.lock();
-        resources.check_placed(request.offset)?;
+        let object = resources.placed(request.offset)?.object;
         self.host.remove(request.offset)?;
         resources.placed.remove(&request.offset);
+        object.inspect(|object| resources.objects.release(*object));
         Ok(done())
     }
 
@@ -109,20 +220,30 @@ impl Guest {
         ring: OwnedFd,
     ) -> Result<Answer, Refused> {
         let index = request.index;
+        leave_reserve(&event)?;
+        leave_reserve(&ring)?;
         let event = event::adopt(event).filter(|_| index < COUNT);
         let event = event.ok_or(Errno::INVAL)?;
         let mut resources = self.resources.lock();
-        let memory = resources.object(ring, 0).map_err(|_| Errno::INVAL)?;
-        let offset = request.ring_offset;
-        let ring = RingPlace { memory, offset };
+        let adopted = resources.objects.adopt(ring, 0);
+        let (memory, object) = adopted.map_err(|_| Errno::INVAL)?;
         if resources.ended || resources.bound.contains_key(&index) {
             return Err(Errno::BUSY.into());
         }
+        self.hold(&mut resources, object, memory.bytes(), Access::ReadWrite)?;
+        let offset = request.ring_offset;
+        let ring = RingPlace { memory, offset };
         if let Err(error) = self.host.bind_doorbell(index, &event, &ring) {
+            resources.objects.release(object);
             log::debug!("cannot bind doorbell {index}: {error}");
             return Err(Refused::new(Outcome::Slot, error.raw_os_error()));
         }
-        resources.bound.insert(index, Doorbell { event, ring });
+        let bound = Doorbell {
+            event,
+            ring,
+            object,
+        };
+        resources.bound.insert(index, bound);
         Ok(done())
     }
 
@@ -130,6 +251,7 @@ impl Guest {
         let mut resources = self.resources.lock();
         if let Some(bound) = resources.bound.remove(&request.index) {
             self.host.unbind_doorbell(request.index, &bound.event);
+            resources.objects.release(bound.object);
         }
         done()
     }
@@ -166,7 +288,7 @@ impl Guest {
     pub fn end(&self) {
         let mut resources = self.resources.lock();
         resources.ended = true;
-        for offset in std::mem::take(&mut resources.placed) {
+        for offset in std::mem::take(&mut resources.placed).into_keys() {
             if let Err(error) = self.host.remove(offset) {
                 log::error!(
                     "cannot remove memory of an ended worker process from its VM's aperture, so \
@@ -179,15 +301,16 @@ impl Guest {
         }
     }
 
-    /// Returns the memory behind the descriptor of a request.
+    /// Returns the memory behind the descriptor of a request; of host memory also which it is.
     fn backing(
         &self,
         resources: &mut Resources,
         request: &Place,
         file: OwnedFd,
-    ) -> Result<Backing, MemoryError> {
+    ) -> Result<(Backing, Option<ObjectKey>), MemoryError> {
         if request.kind == Placed::Host as u16 {
-            return Ok(resources.object(file, request.pages)?.into());
+            let (memory, object) = resources.objects.adopt(file, request.pages)?;
+            return Ok((memory.into(), Some(object)));
         }
         let reason = |reason: &str| MemoryError::Device {
             bytes: request.bytes,
@@ -199,36 +322,17 @@ impl Guest {
             .filter(|_| request.kind == Placed::Device as u16)
             .ok_or_else(|| reason("this VMM was not set up to map device memory"))?;
         // A driver may believe what it is told about a size.
-        import(*device, file, request.memory_bytes).map(Backing::Device)
+        let memory = import(*device, file, request.memory_bytes)?;
+        Ok((Backing::Device(memory), None))
     }
 }
 
 impl Resources {
-    /// Refuses an aperture offset at which the worker has placed nothing.
-    fn check_placed(&self, offset: u64) -> Result<(), Refused> {
-        match self.placed.contains(&offset) {
-            true => Ok(()),
-            false => Err(Refused(Answer::new(Outcome::Absent as u32))),
-        }
-    }
-
-    /// Returns the memory object behind a descriptor; the one in use, if it is known already.
-    fn object(&mut self, file: OwnedFd, pages: u32) -> Result<Arc<SharedMemory>, MemoryError> {
-        let memory = SharedMemory::adopt(file, page_size_from_wire(pages))?;
-        let status = rustix::fs::fstat(memory.file())
-            .map_err(|e| MemoryError::Adopt { source: e.into() })?;
-        let key = (status.st_dev, status.st_ino);
-        if let Some(known) = self.objects.get(&key).and_then(Weak::upgrade)
-            && known.bytes() == memory.bytes()
-        {
-            return Ok(known);
-        }
-        if self.objects.len() >= OBJECTS_SWEEP && self.objects.len().is_power_of_two() {
-            self.objects.retain(|_, memory| memory.strong_count() != 0);
-        }
-        let memory = Arc::new(memory);
-        self.objects.insert(key, Arc::downgrade(&memory));
-        Ok(memory)
+    /// Returns what the worker has placed at an aperture offset; refuses one where it has placed
+    /// nothing.
+    fn placed(&mut self, offset: u64) -> Result<&mut Placement, Refused> {
+        let absent = || Refused(Answer::new(Outcome::Absent as u32));
+        self.placed.get_mut(&offset).ok_or_else(absent)
     }
 }
 
@@ -274,6 +378,17 @@ impl From<PlaceError> for Refused {
             PlaceError::Absent { .. } => (Outcome::Absent, None),
         };
         Self::new(outcome, errno)
+    }
+}
+
+impl From<Overdraft> for Refused {
+    fn from(error: Overdraft) -> Self {
+        log::warn!("refused memory of a worker process: {error}");
+        let errno = match error {
+            Overdraft::Descriptors => Errno::MFILE,
+            Overdraft::Bytes { .. } | Overdraft::Count { .. } => Errno::NOMEM,
+        };
+        Self::new(Outcome::Slot, Some(errno.raw_os_error()))
     }
 }
 

@@ -225,6 +225,7 @@ impl Process {
             }
             SocketError::Timeout => "did not answer in time".to_owned(),
             SocketError::Malformed(what) => format!("broke the protocol: {what}"),
+            SocketError::Shortage => format!("is given up: {error}"),
             SocketError::Failed(error) => format!("cannot be reached: {error}"),
         }
     }

@@ -13,12 +13,14 @@ use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 use causeway_protocol::registers::status;
 use parking_lot::Mutex;
+use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 use super::broker::{Broker, Importer};
 use super::calls::{Caller, is_call, send_answer, serve_spare};
 use super::channel::{Channel, MonitorChannel, expect};
 use super::guest::Guest;
+use super::objects::ObjectKey;
 use super::process::Process;
 use super::shared::{Order, Shared};
 use super::spare::Fresh;
@@ -33,6 +35,9 @@ use crate::wire::{
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Longest that the reset of a client may take: work under way may be given time to end.
 const CLIENT_RESET_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Pause before a caller for whom the VMM has no descriptor looks for a channel again.
+const CHANNEL_PAUSE: Duration = Duration::from_millis(1);
 
 /// The error for a request to a worker process that has ended or was killed for misbehaving.
 /// [`Worker::fault`] says why.
@@ -97,15 +102,22 @@ impl Worker {
             .and_then(|()| await_start(&control, is_ahead))
             .map_err(|e| not_started(e, &process, &order.name))?;
         let import_device = shared.import_device.clone().zip(device);
+        let number = shared.broker.worker_number();
+        let exchange = (Arc::clone(&shared.broker), number);
         let worker = Arc::new_cyclic(|weak| Self {
-            number: shared.broker.worker_number(),
+            number,
             name: order.name.clone(),
             weak: Weak::clone(weak),
             process,
             control,
             channels: Mutex::default(),
             monitor: Mutex::default(),
-            guest: Guest::new(Arc::clone(&order.host), import_device),
+            guest: Guest::new(
+                Arc::clone(&order.host),
+                import_device,
+                exchange,
+                &order.quota,
+            ),
             broker: Arc::clone(&shared.broker),
             exports_max: order.quota.allocations,
             status,
@@ -115,6 +127,10 @@ impl Worker {
             closing: AtomicBool::new(false),
         });
         serve_spare(&worker, spare).map_err(failed)?;
+        // The one that there always is, however few descriptors the VMM has left.
+        let first = worker.new_channel();
+        let first = first.map_err(|e| not_started(e.into(), &worker.process, &worker.name))?;
+        worker.channels.lock().push(first);
         Ok(worker)
     }
 
@@ -149,7 +165,7 @@ impl Worker {
     pub fn execute(&self, client: Client, batch: &mut [u8]) -> Result<Status, Lost> {
         let client = ForClient::new(client);
         // The request is sent from `batch` and the reply copied into it, without another copy.
-        let channel = self.send(Kind::Execute, &[client.as_bytes(), batch])?;
+        let channel = self.send(Kind::Execute, &[client.as_bytes(), batch], None)?;
         self.finish(channel, Kind::Executed, None, |reply| {
             let (executed, bytes) = reply.body_and_rest::<Executed>()?;
             let taken = Status::from_wire(executed.status)
@@ -225,10 +241,14 @@ impl Worker {
         self.notify(Kind::Halt);
     }
 
-    /// Takes import number `import`, which has the handle `handle`, away from the worker's session.
-    /// When this returns, the guest cannot access the memory: a worker that does not confirm this
-    /// in time is killed.
-    pub fn revoke(&self, handle: u32, import: u64) {
+    /// Takes import number `import` of the memory object `object`, which has the handle `handle`,
+    /// away from the worker's session. When this returns, the guest cannot access the memory: the
+    /// VMM takes host memory from the guest itself, before it asks the worker. A worker that does
+    /// not confirm this in time is killed.
+    ///
+    /// Of memory of a device (`object` is `None`) the worker's word is all there is.
+    pub fn revoke(&self, object: Option<ObjectKey>, handle: u32, import: u64) {
+        self.restrict(object);
         let request = RevokeImport {
             handle,
             reserved: 0,
@@ -274,13 +294,18 @@ impl Worker {
         limit: Duration,
         take: impl FnOnce(&mut Datagram<'_>) -> Result<R, SocketError>,
     ) -> Result<R, Lost> {
-        let channel = self.send(request, parts)?;
+        let channel = self.send(request, parts, Some(limit))?;
         self.finish(channel, reply, Some(limit), take)
     }
 
-    /// Sends a request over a channel that no caller uses.
-    fn send(&self, request: Kind, parts: &[&[u8]]) -> Result<Channel, Lost> {
-        let channel = self.channel().map_err(|e| self.give_up(&e))?;
+    /// Sends a request over a channel that no caller uses, for which it waits up to `limit`.
+    fn send(
+        &self,
+        request: Kind,
+        parts: &[&[u8]],
+        limit: Option<Duration>,
+    ) -> Result<Channel, Lost> {
+        let channel = self.channel(limit).map_err(|e| self.give_up(&e))?;
         let sent = channel.socket.send(request, parts, &[]);
         sent.map_err(|e| self.give_up(&e))?;
         Ok(channel)
@@ -331,13 +356,26 @@ impl Worker {
         }
     }
 
-    /// Returns a channel that no caller uses, or a new one.
-    fn channel(&self) -> Result<Channel, SocketError> {
-        if self.fault.get().is_some() {
-            return Err(SocketError::Closed);
+    /// Returns a channel that no caller uses, or a new one. If the VMM has no descriptor left for a
+    /// new one, waits up to `limit` for one that is in use.
+    fn channel(&self, limit: Option<Duration>) -> Result<Channel, SocketError> {
+        let deadline = limit.map(|limit| Instant::now() + limit);
+        loop {
+            if self.fault.get().is_some() {
+                return Err(SocketError::Closed);
+            }
+            if let Some(unused) = self.channels.lock().pop() {
+                return Ok(unused);
+            }
+            match self.new_channel() {
+                Err(SocketError::Failed(Errno::MFILE | Errno::NFILE))
+                    if deadline.is_none_or(|deadline| Instant::now() < deadline) =>
+                {
+                    std::thread::sleep(CHANNEL_PAUSE);
+                }
+                opened => return opened,
+            }
         }
-        let unused = self.channels.lock().pop();
-        unused.map_or_else(|| self.new_channel(), Ok)
     }
 
     fn new_channel(&self) -> Result<Channel, SocketError> {
@@ -395,8 +433,8 @@ fn is_fresh(reply: &mut Datagram<'_>) -> Result<bool, SocketError> {
 }
 
 impl Importer for Worker {
-    fn revoke(&self, handle: u32, import: u64) {
-        Worker::revoke(self, handle, import);
+    fn revoke(&self, object: Option<ObjectKey>, handle: u32, import: u64) {
+        Worker::revoke(self, object, handle, import);
     }
 }
 

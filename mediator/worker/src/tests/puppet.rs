@@ -1,0 +1,321 @@
+//! A worker that does what a test tells it by batches: what one does that its guest has taken over.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use causeway_mediator::share::TokenBytes;
+use causeway_mediator::{Client, GuestSession, Quota};
+use causeway_mediator_testing::FakeHost;
+use causeway_memory::{PageSize, SharedMemory};
+use causeway_protocol::Access;
+use causeway_protocol::message::{MemoryKind, Status};
+use parking_lot::Mutex;
+use vmm_sys_util::eventfd::EventFd;
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use super::rig::{program, started_as_program};
+use crate::socket::{Socket, buffer};
+use crate::wire::{
+    Answer, BindDoorbell, Executed, Fetch, ForClient, Kind, Memory, Place, Placed, Publish,
+    Registration, Remove, Reported, ResetDone, SetAccess, Started, Withdraw,
+};
+use crate::{WorkerSession, Workers};
+
+/// What the puppet is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Act {
+    /// Takes `number` bytes of new memory in hand, of which nothing is ever touched.
+    Make,
+    /// Exports what it has in hand, with the rights `access`.
+    Publish,
+    Withdraw,
+    /// Takes an export in hand, asked for with `access`.
+    Fetch,
+    Register,
+    Forget,
+    /// Places the first `number` bytes of what it has in hand.
+    Place,
+    /// Changes the rights of the placement at `number`.
+    SetAccess,
+    Remove,
+    /// Binds doorbell `number` for a command buffer in what it has in hand.
+    Bind,
+    /// Sleeps `number` milliseconds.
+    Sleep,
+}
+
+impl Act {
+    fn from_wire(number: u32) -> Self {
+        let all = [
+            Self::Make,
+            Self::Publish,
+            Self::Withdraw,
+            Self::Fetch,
+            Self::Register,
+            Self::Forget,
+            Self::Place,
+            Self::SetAccess,
+            Self::Remove,
+            Self::Bind,
+            Self::Sleep,
+        ];
+        all[number as usize]
+    }
+}
+
+/// A batch, as a puppet understands it.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Order {
+    act: u32,
+    access: u32,
+    number: u64,
+    token: TokenBytes,
+}
+
+/// What became of an order.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Outcome {
+    /// The VMM's outcome or status.
+    pub outcome: u32,
+    pub errno: u32,
+    pub value: u64,
+    pub token: TokenBytes,
+}
+
+const _: () = assert!(size_of::<Order>() == size_of::<Outcome>());
+
+/// A guest whose worker is a puppet.
+pub struct Puppet {
+    pub host: Arc<FakeHost>,
+    pub session: Arc<WorkerSession>,
+}
+
+pub fn workers() -> Workers {
+    Workers::new(program("puppet::puppet_process", "puppet"), None).unwrap()
+}
+
+impl Puppet {
+    pub fn open(workers: &Workers, quota: Quota) -> Self {
+        let host = FakeHost::new(1 << 20, 8 << 30).unwrap();
+        let session = workers
+            .open_worker(Arc::clone(&host) as _, quota, "puppet")
+            .unwrap();
+        Self { host, session }
+    }
+
+    /// Has the worker do something. Fails if the worker is lost.
+    pub fn act(&self, act: Act, number: u64, access: Access, token: TokenBytes) -> Outcome {
+        let mut order = Order {
+            act: act as u32,
+            access: access.wire(),
+            number,
+            token,
+        };
+        let done = self.session.execute(Client::FIRST, order.as_mut_bytes());
+        assert_eq!(done, Status::Ok, "{act:?}: {:?}", self.session.fault());
+        Outcome::read_from_bytes(order.as_bytes()).unwrap()
+    }
+
+    /// [`Self::act`] with a number alone.
+    pub fn tell(&self, act: Act, number: u64) -> Outcome {
+        self.act(act, number, Access::ReadWrite, TokenBytes::default())
+    }
+
+    /// Exports new memory of `bytes` bytes.
+    pub fn export(&self, bytes: u64, access: Access) -> TokenBytes {
+        self.tell(Act::Make, bytes);
+        let published = self.act(Act::Publish, bytes, access, TokenBytes::default());
+        assert_eq!(published.outcome, Status::Ok as u32);
+        published.token
+    }
+
+    /// Imports an export, as workers do, and takes it in hand.
+    pub fn import(&self, token: TokenBytes, access: Access) {
+        for act in [Act::Fetch, Act::Register] {
+            let outcome = self.act(act, 0, access, token).outcome;
+            assert_eq!(outcome, Status::Ok as u32, "{act:?}");
+        }
+    }
+}
+
+/// No test, but what tests start.
+#[test]
+fn puppet_process() {
+    if started_as_program().is_none() {
+        return;
+    }
+    let input = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
+    let control = Socket::from_descriptor(input);
+    let mut room = buffer();
+    let start = control.receive(&mut room).unwrap();
+    // Held open: its end would be the worker's.
+    let _descriptors = start.descriptors;
+    let mut started = Started::new_zeroed();
+    started.granularity_bytes = 4096;
+    let parts = [started.as_bytes(), b"puppet"];
+    control.send(Kind::Started, &parts, &[]).unwrap();
+    let hand = Arc::new(Mutex::new(None));
+    let bound = Arc::new(AtomicU32::new(0));
+    while let Ok(mut datagram) = control.receive(&mut room) {
+        if datagram.kind == Kind::NewChannel {
+            let channel = Socket::from_descriptor(datagram.descriptor().unwrap());
+            let (hand, bound) = (Arc::clone(&hand), Arc::clone(&bound));
+            std::thread::spawn(move || serve(&channel, &hand, &bound));
+        }
+    }
+}
+
+/// Answers the requests of a channel. Every request but a batch is granted, and nothing done for
+/// it.
+fn serve(channel: &Socket, hand: &Mutex<Option<OwnedFd>>, bound: &AtomicU32) {
+    let mut room = buffer();
+    while let Ok(request) = channel.receive(&mut room) {
+        let granted = ResetDone::new_zeroed();
+        let (kind, body) = match request.kind {
+            Kind::Execute => {
+                let (_, order) = request.body_and_rest::<ForClient>().unwrap();
+                let order = Order::read_from_bytes(order).unwrap();
+                let outcome = obey(channel, hand, bound, &order);
+                let executed = Executed {
+                    status: Status::Ok as u32,
+                    reserved: 0,
+                };
+                let body = [executed.as_bytes(), outcome.as_bytes()].concat();
+                (Kind::Executed, body)
+            }
+            Kind::Report => (Kind::Reported, Reported::new_zeroed().as_bytes().to_vec()),
+            Kind::Close => (Kind::Closed, Vec::new()),
+            Kind::RevokeImport => (Kind::ImportRevoked, Vec::new()),
+            Kind::Reset => (Kind::ResetDone, granted.as_bytes().to_vec()),
+            Kind::ResetClient => (Kind::ClientReset, granted.as_bytes().to_vec()),
+            _ => return,
+        };
+        if channel.send(kind, &[&body], &[]).is_err() {
+            return;
+        }
+    }
+}
+
+/// Does what a test wants, by calls over the channel.
+fn obey(
+    channel: &Socket,
+    hand: &Mutex<Option<OwnedFd>>,
+    bound: &AtomicU32,
+    order: &Order,
+) -> Outcome {
+    let Order {
+        access,
+        number,
+        token,
+        ..
+    } = *order;
+    let reserved = 0;
+    let mut held = hand.lock();
+    let registration = Registration {
+        token,
+        handle: 1,
+        reserved,
+        import: 1,
+    };
+    match Act::from_wire(order.act) {
+        Act::Make => {
+            let memory = SharedMemory::new("puppet", number, PageSize::Small).unwrap();
+            *held = Some(memory.file().try_clone_to_owned().unwrap());
+            Outcome::new_zeroed()
+        }
+        Act::Sleep => {
+            drop(held);
+            std::thread::sleep(Duration::from_millis(number));
+            Outcome::new_zeroed()
+        }
+        Act::Publish => {
+            let memory = Memory {
+                offset: 0,
+                made_of: MemoryKind::Host as u32,
+                kind: MemoryKind::Host as u32,
+                pages: 0,
+                access,
+            };
+            let bytes = number;
+            let request = Publish { bytes, memory };
+            let file = [held.as_ref().unwrap().as_fd()];
+            call(channel, Kind::Publish, request.as_bytes(), &file).0
+        }
+        Act::Withdraw => {
+            let request = Withdraw { token };
+            call(channel, Kind::Withdraw, request.as_bytes(), &[]).0
+        }
+        Act::Fetch => {
+            let request = Fetch {
+                token,
+                access,
+                reserved,
+            };
+            let (outcome, file) = call(channel, Kind::Fetch, request.as_bytes(), &[]);
+            *held = file.or(held.take());
+            outcome
+        }
+        Act::Register => call(channel, Kind::Register, registration.as_bytes(), &[]).0,
+        Act::Forget => call(channel, Kind::Forget, registration.as_bytes(), &[]).0,
+        Act::Place => {
+            let request = Place {
+                offset: 0,
+                bytes: number,
+                memory_bytes: number,
+                access: access as u16,
+                kind: Placed::Host as u16,
+                pages: 0,
+            };
+            let file = [held.as_ref().unwrap().as_fd()];
+            call(channel, Kind::Place, request.as_bytes(), &file).0
+        }
+        Act::SetAccess => {
+            let request = SetAccess {
+                offset: number,
+                access,
+                reserved,
+            };
+            call(channel, Kind::SetAccess, request.as_bytes(), &[]).0
+        }
+        Act::Remove => {
+            let request = Remove { offset: number };
+            call(channel, Kind::Remove, request.as_bytes(), &[]).0
+        }
+        Act::Bind => {
+            let request = BindDoorbell {
+                index: bound.fetch_add(1, Ordering::SeqCst),
+                reserved,
+                ring_offset: 0,
+            };
+            let event = EventFd::new(0).unwrap();
+            let event = crate::event::descriptor(&event);
+            let files = [event, held.as_ref().unwrap().as_fd()];
+            call(channel, Kind::BindDoorbell, request.as_bytes(), &files).0
+        }
+    }
+}
+
+/// Makes a call of the VMM.
+fn call(
+    channel: &Socket,
+    kind: Kind,
+    body: &[u8],
+    files: &[BorrowedFd<'_>],
+) -> (Outcome, Option<OwnedFd>) {
+    let mut room = buffer();
+    channel.send(kind, &[body], files).unwrap();
+    let mut reply = channel.receive(&mut room).unwrap();
+    let answer: Answer = reply.body().unwrap();
+    let outcome = Outcome {
+        outcome: answer.outcome,
+        errno: answer.errno,
+        value: answer.value,
+        token: answer.token,
+    };
+    (outcome, reply.descriptor().ok())
+}

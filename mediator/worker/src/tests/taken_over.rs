@@ -1,0 +1,187 @@
+//! What a worker that its guest has taken over cannot do: show its guest memory of others, or more
+//! than its own quota. And what happens to workers when the VMM has no descriptors.
+
+use std::fs::File;
+use std::process::Command;
+
+use causeway_mediator::{GuestSession, Quota};
+use causeway_mediator_testing::FakeHost;
+use causeway_protocol::Access;
+use causeway_protocol::message::Status;
+use causeway_protocol::registers::status;
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+use super::puppet::{Act, Outcome, Puppet, workers};
+use super::rig::PAGE;
+use crate::wire;
+
+/// Set for the process of a test that limits its descriptors.
+const ALONE: &str = "CAUSEWAY_TEST_ALONE";
+
+fn is_done(outcome: Outcome) -> bool {
+    (outcome.outcome, outcome.errno) == (wire::Outcome::Done as u32, 0)
+}
+
+#[track_caller]
+fn assert_errno(outcome: Outcome, errno: Errno) {
+    let expected = errno.raw_os_error().unsigned_abs();
+    assert_eq!(outcome.errno, expected, "{outcome:?}");
+}
+
+fn access_at(host: &FakeHost, offset: u64) -> Access {
+    host.placements()[&offset].access
+}
+
+#[test]
+fn what_is_taken_back_is_gone_whatever_the_importers_worker_says() {
+    let workers = workers();
+    let open = || Puppet::open(&workers, Quota::default());
+    let (owner, importer) = (open(), open());
+    let token = owner.export(2 * PAGE, Access::ReadWrite);
+    importer.import(token, Access::ReadWrite);
+    let placed = importer.tell(Act::Place, PAGE);
+    assert!(is_done(placed) && is_done(importer.tell(Act::Bind, 0)));
+    assert_eq!(access_at(&importer.host, placed.value), Access::ReadWrite);
+    assert_eq!(importer.host.doorbells(), [0]);
+
+    let withdrawn = owner.act(Act::Withdraw, 0, Access::None, token);
+    assert_eq!(withdrawn.outcome, Status::Ok as u32);
+    assert_eq!(access_at(&importer.host, placed.value), Access::None);
+    assert!(importer.host.doorbells().is_empty());
+    assert_errno(importer.tell(Act::SetAccess, placed.value), Errno::ACCESS);
+    assert_errno(importer.tell(Act::Place, PAGE), Errno::ACCESS);
+    assert_errno(importer.tell(Act::Bind, 0), Errno::ACCESS);
+    let published = importer.tell(Act::Publish, PAGE);
+    assert_ne!(
+        published.outcome,
+        Status::Ok as u32,
+        "it is another's memory"
+    );
+    assert!(is_done(importer.tell(Act::Remove, placed.value)));
+    assert!(
+        is_done(owner.tell(Act::Place, PAGE)),
+        "it is its own memory"
+    );
+}
+
+#[test]
+fn memory_of_another_is_shown_with_no_more_rights_than_an_import_has() {
+    let workers = workers();
+    let open = || Puppet::open(&workers, Quota::default());
+    let (owner, importer) = (open(), open());
+    let token = owner.export(PAGE, Access::Read);
+    let fetched = importer.act(Act::Fetch, 0, Access::Read, token);
+    assert_eq!(fetched.outcome, Status::Ok as u32);
+    let place = |access| importer.act(Act::Place, PAGE, access, token);
+    assert_errno(place(Access::Read), Errno::ACCESS);
+    importer.act(Act::Register, 0, Access::Read, token);
+    assert_errno(place(Access::ReadWrite), Errno::ACCESS);
+    let placed = place(Access::Read);
+    assert!(is_done(placed));
+    assert_errno(importer.tell(Act::SetAccess, placed.value), Errno::ACCESS);
+    assert_errno(importer.tell(Act::Bind, 0), Errno::ACCESS);
+    assert_eq!(access_at(&importer.host, placed.value), Access::Read);
+    importer.act(Act::Forget, 0, Access::Read, token);
+    assert_eq!(access_at(&importer.host, placed.value), Access::None);
+}
+
+#[test]
+fn one_of_two_imports_keeps_the_rights_of_the_other() {
+    let workers = workers();
+    let open = || Puppet::open(&workers, Quota::default());
+    let (owner, importer) = (open(), open());
+    let wide = owner.export(PAGE, Access::ReadWrite);
+    let narrow = owner.act(Act::Publish, PAGE, Access::Read, [0; 32]).token;
+    importer.import(wide, Access::ReadWrite);
+    importer.import(narrow, Access::Read);
+    let placed = importer.tell(Act::Place, PAGE);
+    owner.act(Act::Withdraw, 0, Access::None, wide);
+    assert_eq!(access_at(&importer.host, placed.value), Access::Read);
+}
+
+#[test]
+fn a_worker_shows_no_more_memory_than_its_guest_may_have() {
+    let workers = workers();
+    let quota = Quota {
+        memory_bytes: 16 << 20,
+        allocations: 3,
+        ..Quota::default()
+    };
+    let puppet = Puppet::open(&workers, quota);
+    puppet.tell(Act::Make, 3 << 30);
+    assert_errno(puppet.tell(Act::Place, PAGE), Errno::NOMEM);
+    assert_errno(puppet.tell(Act::Bind, 0), Errno::NOMEM);
+    let published = puppet.tell(Act::Publish, 3 << 30);
+    assert_eq!(published.outcome, Status::NoMemory as u32);
+    assert!(puppet.host.placements().is_empty());
+
+    puppet.tell(Act::Make, 16 << 20);
+    let placed = puppet.tell(Act::Place, 16 << 20);
+    assert!(is_done(placed) && is_done(puppet.tell(Act::Place, PAGE)));
+    assert!(is_done(puppet.tell(Act::Bind, 0)), "it counts once");
+    puppet.tell(Act::Make, PAGE);
+    assert_errno(puppet.tell(Act::Place, PAGE), Errno::NOMEM);
+
+    let other = Puppet::open(&workers, Quota::default());
+    for count in 0..3 {
+        let token = other.export(PAGE, Access::ReadWrite);
+        puppet.import(token, Access::ReadWrite);
+        let placed = puppet.tell(Act::Place, PAGE);
+        match count {
+            0 | 1 => assert!(is_done(placed), "bytes of others are not counted"),
+            _ => assert_errno(placed, Errno::NOMEM),
+        }
+    }
+}
+
+/// Runs the test of this name in a process of its own, in which `ALONE` is set. Returns whether
+/// this is that process.
+fn is_alone(test: &str) -> bool {
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let name = format!("tests::taken_over::{test}");
+    command.args([name.as_str(), "--exact", "--nocapture"]);
+    assert!(command.env(ALONE, "").status().unwrap().success());
+    false
+}
+
+/// Opens descriptors until `free` numbers below `limit` are left.
+fn fill(limit: u64, free: usize) -> Vec<File> {
+    let mut rlimit = getrlimit(Resource::Nofile);
+    rlimit.current = Some(limit);
+    setrlimit(Resource::Nofile, rlimit).unwrap();
+    let mut files = Vec::new();
+    while let Ok(file) = File::open("/dev/null") {
+        files.push(file);
+    }
+    files.truncate(files.len() - free);
+    files
+}
+
+#[test]
+fn a_vmm_without_descriptors_refuses_memory_and_blames_no_worker() {
+    if !is_alone("a_vmm_without_descriptors_refuses_memory_and_blames_no_worker") {
+        return;
+    }
+    let workers = workers();
+    let puppet = Puppet::open(&workers, Quota::default());
+    puppet.tell(Act::Make, PAGE);
+    for free in [0, 1, 63] {
+        let files = fill(512, free);
+        assert_errno(puppet.tell(Act::Place, PAGE), Errno::MFILE);
+        assert_errno(puppet.tell(Act::Bind, 0), Errno::MFILE);
+        let published = puppet.tell(Act::Publish, PAGE);
+        assert_eq!(published.outcome, Status::NoMemory as u32);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| puppet.tell(Act::Sleep, 20));
+            }
+        });
+        drop(files);
+    }
+    assert_ne!(puppet.session.status_bits(), status::LOST);
+    assert!(is_done(puppet.tell(Act::Place, PAGE)));
+}
