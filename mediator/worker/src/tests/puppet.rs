@@ -19,7 +19,7 @@ use super::rig::{program, started_as_program};
 use crate::socket::{Socket, buffer};
 use crate::wire::{
     Answer, BindDoorbell, Executed, Fetch, ForClient, Kind, Memory, Place, Placed, Publish,
-    Registration, Remove, Reported, ResetDone, SetAccess, Started, Withdraw,
+    Registration, Remove, Reported, ResetDone, SetAccess, Started, UnbindDoorbell, Withdraw,
 };
 use crate::{WorkerSession, Workers};
 
@@ -41,8 +41,12 @@ pub enum Act {
     /// Changes the rights of the placement at `number`.
     SetAccess,
     Remove,
-    /// Binds doorbell `number` for a command buffer in what it has in hand.
+    /// Binds the next doorbell, from 0, for a command buffer in what it has in hand.
     Bind,
+    /// Unbinds doorbell `number`.
+    Unbind,
+    /// Takes the guest's RAM in hand.
+    TakeRam,
     /// Sleeps `number` milliseconds.
     Sleep,
 }
@@ -60,6 +64,8 @@ impl Act {
             Self::SetAccess,
             Self::Remove,
             Self::Bind,
+            Self::Unbind,
+            Self::TakeRam,
             Self::Sleep,
         ];
         all[number as usize]
@@ -153,26 +159,38 @@ fn puppet_process() {
     let control = Socket::from_descriptor(input);
     let mut room = buffer();
     let start = control.receive(&mut room).unwrap();
-    // Held open: its end would be the worker's.
-    let _descriptors = start.descriptors;
+    // Held open: the end of the spare socket would be the worker's. The guest's RAM is the last.
     let mut started = Started::new_zeroed();
     started.granularity_bytes = 4096;
     let parts = [started.as_bytes(), b"puppet"];
     control.send(Kind::Started, &parts, &[]).unwrap();
-    let hand = Arc::new(Mutex::new(None));
-    let bound = Arc::new(AtomicU32::new(0));
+    let hands = Arc::new(Hands {
+        held: Mutex::new(None),
+        bound: AtomicU32::new(0),
+        descriptors: start.descriptors,
+    });
     while let Ok(mut datagram) = control.receive(&mut room) {
         if datagram.kind == Kind::NewChannel {
             let channel = Socket::from_descriptor(datagram.descriptor().unwrap());
-            let (hand, bound) = (Arc::clone(&hand), Arc::clone(&bound));
-            std::thread::spawn(move || serve(&channel, &hand, &bound));
+            let hands = Arc::clone(&hands);
+            std::thread::spawn(move || serve(&channel, &hands));
         }
     }
 }
 
+/// What a puppet has.
+struct Hands {
+    /// Memory in hand.
+    held: Mutex<Option<OwnedFd>>,
+    /// Doorbells so far.
+    bound: AtomicU32,
+    /// The descriptors that it was started with.
+    descriptors: Vec<OwnedFd>,
+}
+
 /// Answers the requests of a channel. Every request but a batch is granted, and nothing done for
 /// it.
-fn serve(channel: &Socket, hand: &Mutex<Option<OwnedFd>>, bound: &AtomicU32) {
+fn serve(channel: &Socket, hands: &Hands) {
     let mut room = buffer();
     while let Ok(request) = channel.receive(&mut room) {
         let granted = ResetDone::new_zeroed();
@@ -180,7 +198,7 @@ fn serve(channel: &Socket, hand: &Mutex<Option<OwnedFd>>, bound: &AtomicU32) {
             Kind::Execute => {
                 let (_, order) = request.body_and_rest::<ForClient>().unwrap();
                 let order = Order::read_from_bytes(order).unwrap();
-                let outcome = obey(channel, hand, bound, &order);
+                let outcome = obey(channel, hands, &order);
                 let executed = Executed {
                     status: Status::Ok as u32,
                     reserved: 0,
@@ -202,12 +220,7 @@ fn serve(channel: &Socket, hand: &Mutex<Option<OwnedFd>>, bound: &AtomicU32) {
 }
 
 /// Does what a test wants, by calls over the channel.
-fn obey(
-    channel: &Socket,
-    hand: &Mutex<Option<OwnedFd>>,
-    bound: &AtomicU32,
-    order: &Order,
-) -> Outcome {
+fn obey(channel: &Socket, hands: &Hands, order: &Order) -> Outcome {
     let Order {
         access,
         number,
@@ -215,7 +228,7 @@ fn obey(
         ..
     } = *order;
     let reserved = 0;
-    let mut held = hand.lock();
+    let mut held = hands.held.lock();
     let registration = Registration {
         token,
         handle: 1,
@@ -227,6 +240,15 @@ fn obey(
             let memory = SharedMemory::new("puppet", number, PageSize::Small).unwrap();
             *held = Some(memory.file().try_clone_to_owned().unwrap());
             Outcome::new_zeroed()
+        }
+        Act::TakeRam => {
+            *held = hands.descriptors.last().unwrap().try_clone().ok();
+            Outcome::new_zeroed()
+        }
+        Act::Unbind => {
+            let index = number as u32;
+            let request = UnbindDoorbell { index, reserved };
+            call(channel, Kind::UnbindDoorbell, request.as_bytes(), &[]).0
         }
         Act::Sleep => {
             drop(held);
@@ -288,7 +310,7 @@ fn obey(
         }
         Act::Bind => {
             let request = BindDoorbell {
-                index: bound.fetch_add(1, Ordering::SeqCst),
+                index: hands.bound.fetch_add(1, Ordering::SeqCst),
                 reserved,
                 ring_offset: 0,
             };

@@ -44,6 +44,9 @@ fn what_is_taken_back_is_gone_whatever_the_importers_worker_says() {
     assert!(is_done(placed) && is_done(importer.tell(Act::Bind, 0)));
     assert_eq!(access_at(&importer.host, placed.value), Access::ReadWrite);
     assert_eq!(importer.host.doorbells(), [0]);
+    let published = importer.tell(Act::Publish, PAGE);
+    let refused = Status::AccessDenied as u32;
+    assert_eq!(published.outcome, refused, "it is another's memory");
 
     let withdrawn = owner.act(Act::Withdraw, 0, Access::None, token);
     assert_eq!(withdrawn.outcome, Status::Ok as u32);
@@ -69,8 +72,9 @@ fn what_is_taken_back_is_gone_whatever_the_importers_worker_says() {
 fn memory_of_another_is_shown_with_no_more_rights_than_an_import_has() {
     let workers = workers();
     let open = || Puppet::open(&workers, Quota::default());
-    let (owner, importer) = (open(), open());
+    let (owner, importer, other) = (open(), open(), open());
     let token = owner.export(PAGE, Access::Read);
+    other.import(token, Access::Read);
     let fetched = importer.act(Act::Fetch, 0, Access::Read, token);
     assert_eq!(fetched.outcome, Status::Ok as u32);
     let place = |access| importer.act(Act::Place, PAGE, access, token);
@@ -122,6 +126,10 @@ fn a_worker_shows_no_more_memory_than_its_guest_may_have() {
     assert!(is_done(puppet.tell(Act::Bind, 0)), "it counts once");
     puppet.tell(Act::Make, PAGE);
     assert_errno(puppet.tell(Act::Place, PAGE), Errno::NOMEM);
+    puppet.tell(Act::TakeRam, 0);
+    let ram = puppet.tell(Act::Place, PAGE);
+    assert!(is_done(ram), "the guest has it already");
+    puppet.tell(Act::Remove, ram.value);
 
     let other = Puppet::open(&workers, Quota::default());
     for count in 0..3 {
@@ -132,6 +140,29 @@ fn a_worker_shows_no_more_memory_than_its_guest_may_have() {
             0 | 1 => assert!(is_done(placed), "bytes of others are not counted"),
             _ => assert_errno(placed, Errno::NOMEM),
         }
+    }
+}
+
+#[test]
+fn what_a_worker_shows_no_longer_counts_no_longer() {
+    let workers = workers();
+    let quota = Quota {
+        memory_bytes: PAGE,
+        ..Quota::default()
+    };
+    let puppet = Puppet::open(&workers, quota);
+    for _ in 0..2 {
+        puppet.tell(Act::Make, PAGE);
+        let placed = puppet.tell(Act::Place, PAGE);
+        assert!(is_done(placed), "{placed:?}");
+        puppet.tell(Act::Remove, placed.value);
+        let token = puppet.export(PAGE, Access::Read);
+        puppet.act(Act::Withdraw, 0, Access::None, token);
+    }
+    for index in 0..2 {
+        puppet.tell(Act::Make, PAGE);
+        assert!(is_done(puppet.tell(Act::Bind, 0)));
+        puppet.tell(Act::Unbind, index);
     }
 }
 
@@ -170,7 +201,9 @@ fn a_vmm_without_descriptors_refuses_memory_and_blames_no_worker() {
     let puppet = Puppet::open(&workers, Quota::default());
     puppet.tell(Act::Make, PAGE);
     for free in [0, 1, 63] {
+        let other = Puppet::open(&workers, Quota::default());
         let files = fill(512, free);
+        other.tell(Act::Sleep, 1);
         assert_errno(puppet.tell(Act::Place, PAGE), Errno::MFILE);
         assert_errno(puppet.tell(Act::Bind, 0), Errno::MFILE);
         let published = puppet.tell(Act::Publish, PAGE);
