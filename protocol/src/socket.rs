@@ -16,6 +16,10 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"CWSK");
 /// Version of the socket protocol between client and server, which must both have the same version.
 pub const VERSION: u32 = 1;
 
+/// Name of the server's socket in the user's runtime directory (`XDG_RUNTIME_DIR`), where server
+/// and clients meet if they are told no other path.
+pub const DEFAULT_NAME: &str = "causeway-gpu.socket";
+
 /// Longest reason for which a server refuses a client, in bytes.
 pub const REASON_BYTES_MAX: usize = 512;
 

@@ -62,6 +62,13 @@ impl Server {
 
 /// Starts a program that finds its device at `socket`.
 pub fn program(scratch: &Scratch, name: &str, arguments: &[&str], socket: &Path) -> Running {
+    let mut command = installed(scratch, name);
+    command.args(arguments).env("CAUSEWAY_SOCKET", socket);
+    scratch.start_command(command)
+}
+
+/// Writes a program into a scratch directory, and returns it as a command.
+fn installed(scratch: &Scratch, name: &str) -> Command {
     let content = image(name).unwrap_or_else(|| panic!("there is no program {name}"));
     let path = scratch.path(name);
     let copy = scratch.file("program", content);
@@ -72,9 +79,7 @@ pub fn program(scratch: &Scratch, name: &str, arguments: &[&str], socket: &Path)
         .arg(&path)
         .status();
     assert!(install.unwrap().success());
-    let mut command = Command::new(path);
-    command.args(arguments).env("CAUSEWAY_SOCKET", socket);
-    scratch.start_command(command)
+    Command::new(path)
 }
 
 /// Waits until `processes hold` has half of the quota, and the device works for it.
@@ -109,6 +114,33 @@ fn the_first_program_of_the_documentation_adds_its_vectors() {
     assert_eq!(outcome.code, 1, "{outcome:?}");
     let way_out = "is `causeway serve --socket";
     assert!(outcome.stderr.contains(way_out), "{outcome:?}");
+}
+
+#[test]
+fn server_and_program_that_are_told_no_path_meet_in_the_users_runtime_directory() {
+    let (server, scratch) = (Scratch::new(), Scratch::new());
+    let serve = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_causeway"));
+        command.args(["serve", "--gpu", "software,memory=64"]);
+        command
+    };
+    let mut homeless = serve();
+    homeless.env_remove("XDG_RUNTIME_DIR");
+    let outcome = server.start_command(homeless).finish();
+    outcome.assert_refused(USAGE, &["missing --socket PATH", "XDG_RUNTIME_DIR"]);
+
+    let folder = server.path("");
+    let mut command = serve();
+    command.env("XDG_RUNTIME_DIR", &folder);
+    let running = server.start_command(command);
+    await_output(&running, "causeway-gpu.socket", 1);
+    let mut command = installed(&scratch, "vector_add");
+    command.env("XDG_RUNTIME_DIR", &folder);
+    command.env_remove("CAUSEWAY_SOCKET");
+    let outcome = scratch.start_command(command).finish();
+    assert_eq!(outcome.code, 0, "{outcome:?}");
+    running.signal(Signal::TERM);
+    assert_eq!(running.finish().code, 0);
 }
 
 #[test]

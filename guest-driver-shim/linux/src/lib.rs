@@ -15,6 +15,7 @@
 //! for itself.
 
 mod area;
+mod connect;
 mod fork;
 mod module;
 mod pci;
@@ -26,6 +27,7 @@ mod transport;
 
 pub use causeway_shim as shim;
 pub use causeway_testdev_records::{PhasePath, Totals};
+pub use connect::{ConnectError, OWNER_VARIABLE, SOCKET_VARIABLE, default_socket};
 pub use module::{LoadError, load_module};
 pub use pci::{
     Bar, Caching, ClientState, Clients, Interrupts, NotUsable, OpenPciError, PciFunction,
@@ -33,7 +35,7 @@ pub use pci::{
 };
 pub use phase::{Phase, PhaseError};
 pub use ports::IoPorts;
-pub use socket::{ConnectError, SOCKET_VARIABLE, SocketTransport};
+pub use socket::SocketTransport;
 pub use transport::{FindError, LinuxTransport};
 
 /// Largest aperture that the shim accepts: 1 TiB of addresses.

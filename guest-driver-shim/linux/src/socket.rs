@@ -1,89 +1,34 @@
 //! The device over a Unix socket (see [`causeway_protocol::socket`]).
 
 use std::collections::BTreeMap;
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use causeway_protocol::Access;
 use causeway_protocol::registers::{CONTROL_BYTES_MAX, Register};
-use causeway_protocol::socket::{
-    Event, EventKind, Greeting, MAGIC, REASON_BYTES_MAX, Request, RequestKind, VERSION,
-};
+use causeway_protocol::socket::{Event, EventKind, Request, RequestKind};
 use causeway_shim::{ControlArea, Status, Transport, Window};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendFlags, SocketAddrUnix, SocketFlags, SocketType, recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendFlags, recvmsg,
+    sendmsg,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::APERTURE_BYTES_MAX;
 use crate::area::{Area, refuse};
+use crate::connect::{self, ConnectError};
 use crate::fork::{Forked, Owner};
 use crate::reserved::ReservedRange;
-
-/// Environment variable that contains the path of the socket of `causeway serve`.
-pub const SOCKET_VARIABLE: &str = "CAUSEWAY_SOCKET";
 
 /// Largest datagram: an event and a batch.
 const DATAGRAM_BYTES_MAX: usize = size_of::<Event>() + CONTROL_BYTES_MAX as usize;
 
-/// Why a process cannot connect to `causeway serve`.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
-    /// No server listens at the socket.
-    #[error(
-        "cannot connect to {path}: is `causeway serve --socket {path}` running?",
-        path = .path.display()
-    )]
-    Connect {
-        /// Path of the socket.
-        path: PathBuf,
-        /// The kernel's error.
-        source: io::Error,
-    },
-    /// The server is another program, or another version of `causeway serve`.
-    #[error(
-        "the server at {path} is not a `causeway serve` that this program's driver supports: \
-         {what}; run `causeway serve` of the same version as the driver",
-        path = .path.display()
-    )]
-    Stranger {
-        /// Path of the socket.
-        path: PathBuf,
-        /// What is wrong with the server's greeting.
-        what: &'static str,
-    },
-    /// The server does not serve this process.
-    #[error(
-        "the Causeway server at {path} refuses this process: {reason}",
-        path = .path.display()
-    )]
-    Refused {
-        /// Path of the socket.
-        path: PathBuf,
-        /// The server's reason.
-        reason: String,
-    },
-    /// The process cannot reserve addresses for the aperture.
-    #[error(
-        "cannot reserve {bytes} bytes of this process's virtual addresses for the aperture (if the \
-         process has a limit, raise it with `ulimit -v`)"
-    )]
-    Aperture {
-        /// Size of the aperture in bytes.
-        bytes: u64,
-        /// The kernel's error.
-        source: io::Error,
-    },
-}
-
 /// Why an exchange with the server failed.
 #[derive(Debug, thiserror::Error)]
-enum ExchangeError {
+pub(crate) enum ExchangeError {
     #[error(transparent)]
     Forked(#[from] Forked),
     #[error("the connection to the Causeway server has ended: open the device again to go on")]
@@ -117,25 +62,13 @@ impl SocketTransport {
     /// Connects to the server that listens at the socket `path`.
     ///
     /// # Errors
-    /// [`ConnectError::Connect`] if no server listens there, [`ConnectError::Stranger`] if the
+    /// [`ConnectError::Connect`] if no server listens there, [`ConnectError::Foreign`] if it runs as
+    /// a user whom this process has no reason to trust, [`ConnectError::Stranger`] if the
     /// server is another program or another version of `causeway serve`, [`ConnectError::Refused`]
     /// if it does not serve this process, [`ConnectError::Aperture`] if the process cannot reserve
     /// addresses for the aperture.
     pub fn connect(path: &Path) -> Result<Self, ConnectError> {
-        let failed = |source: Errno| ConnectError::Connect {
-            path: path.to_owned(),
-            source: source.into(),
-        };
-        let socket = rustix::net::socket_with(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .map_err(failed)?;
-        let address = SocketAddrUnix::new(path).map_err(failed)?;
-        rustix::net::connect(&socket, &address).map_err(failed)?;
-        let greeting = greeting(socket.as_fd()).map_err(|denial| denial.error(path))?;
+        let (socket, greeting) = connect::open(path)?;
         let bytes = greeting.aperture_bytes;
         let no_addresses = |source: Errno| ConnectError::Aperture {
             bytes,
@@ -303,60 +236,8 @@ const fn request(kind: RequestKind, register: u32, value: u32) -> Request {
     }
 }
 
-/// Why a server's greeting does not begin a session.
-enum Denial {
-    /// It is no greeting that this driver supports.
-    Stranger(&'static str),
-    /// It is a refusal, with this reason.
-    Refused(String),
-}
-
-impl Denial {
-    fn error(self, path: &Path) -> ConnectError {
-        let path = path.to_owned();
-        match self {
-            Self::Stranger(what) => ConnectError::Stranger { path, what },
-            Self::Refused(reason) => ConnectError::Refused { path, reason },
-        }
-    }
-}
-
-/// Receives the greeting of the server.
-fn greeting(socket: BorrowedFd<'_>) -> Result<Greeting, Denial> {
-    let mut buffer = [0; size_of::<Greeting>() + REASON_BYTES_MAX + 1];
-    let received = receive(socket, &mut buffer);
-    let (bytes, _) = received.map_err(|_| Denial::Stranger("it sent nothing"))?;
-    check_greeting(&buffer[..bytes])
-}
-
-fn check_greeting(datagram: &[u8]) -> Result<Greeting, Denial> {
-    let stranger = |what| Err(Denial::Stranger(what));
-    let Ok((greeting, reason)) = Greeting::read_from_prefix(datagram) else {
-        return stranger("its first message is not a greeting");
-    };
-    if greeting.magic != MAGIC {
-        return stranger("its first message is not a greeting");
-    }
-    if greeting.version != VERSION {
-        return stranger("it has another version");
-    }
-    let bytes = greeting.aperture_bytes;
-    if bytes == 0 && !reason.is_empty() && reason.len() <= REASON_BYTES_MAX {
-        let reason = String::from_utf8_lossy(reason);
-        let reason = reason.chars().filter(|character| !character.is_control());
-        return Err(Denial::Refused(reason.collect()));
-    }
-    if !reason.is_empty() {
-        return stranger("its first message is not a greeting");
-    }
-    if bytes == 0 || bytes > APERTURE_BYTES_MAX || !bytes.is_multiple_of(4096) {
-        return stranger("its aperture has an invalid size");
-    }
-    Ok(greeting)
-}
-
 /// Receives a datagram into `buffer`. Returns its length, and its descriptor, if it has one.
-fn receive(
+pub(crate) fn receive(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
 ) -> Result<(usize, Option<OwnedFd>), ExchangeError> {
@@ -377,35 +258,5 @@ fn receive(
     match received.bytes {
         0 => Err(ExchangeError::Ended),
         bytes => Ok((bytes, descriptor)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn denied(aperture_bytes: u64, behind: &[u8]) -> Option<String> {
-        let greeting = Greeting {
-            magic: MAGIC,
-            version: VERSION,
-            aperture_bytes,
-        };
-        let datagram = [greeting.as_bytes(), behind].concat();
-        let denial = check_greeting(&datagram).err()?;
-        Some(denial.error(Path::new("/gpu")).to_string())
-    }
-
-    #[test]
-    fn a_refusal_is_told_from_a_greeting_and_from_noise() {
-        assert_eq!(denied(1 << 30, b""), None);
-        assert_eq!(
-            denied(0, b"all 8 places\x1b are taken").unwrap(),
-            "the Causeway server at /gpu refuses this process: all 8 places are taken"
-        );
-        for (bytes, behind) in [(0, &b""[..]), (1 << 30, b"x"), (0, &[b'x'; 513])] {
-            let message = denied(bytes, behind).unwrap();
-            assert!(message.contains("is not a `causeway serve`"), "{message}");
-        }
-        assert!(check_greeting(b"").is_err());
     }
 }

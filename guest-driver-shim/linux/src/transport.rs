@@ -5,16 +5,19 @@ use std::path::Path;
 use causeway_protocol::registers::Register;
 use causeway_shim::{ControlArea, Sleeping, Transport, Window};
 
-use crate::pci::{OpenPciError, PciTransport};
-use crate::socket::{ConnectError, SOCKET_VARIABLE, SocketTransport};
+use crate::connect::{ConnectError, SOCKET_VARIABLE, default_socket};
+use crate::pci::{OpenPciError, PciFunctionError, PciTransport};
+use crate::socket::SocketTransport;
 
 /// Why this process found no device.
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
-    /// No server answers at the socket that the environment variable [`SOCKET_VARIABLE`] names.
+    /// No server answers at the socket that the environment variable [`SOCKET_VARIABLE`] names, or
+    /// at the default one.
     #[error(transparent)]
     Socket(#[from] ConnectError),
-    /// The environment variable [`SOCKET_VARIABLE`] is not set, and no PCI function can be used.
+    /// The environment variable [`SOCKET_VARIABLE`] is not set, no PCI function can be used, and
+    /// there is no socket at the default path.
     #[error(transparent)]
     Pci(#[from] OpenPciError),
 }
@@ -30,15 +33,25 @@ pub enum LinuxTransport {
 
 impl LinuxTransport {
     /// Connects to the socket that the environment variable [`SOCKET_VARIABLE`] names. If it is not
-    /// set, opens the PCI function of this machine.
+    /// set, opens the PCI function of this machine; on a machine without one, connects to
+    /// [`default_socket`], if there is a socket.
     ///
     /// # Errors
     /// [`FindError::Socket`] if the connection fails, [`FindError::Pci`] if the function cannot be
-    /// used.
+    /// used, or there is neither function nor socket.
     pub fn find() -> Result<Self, FindError> {
-        match std::env::var_os(SOCKET_VARIABLE) {
-            Some(path) => Ok(Self::Socket(SocketTransport::connect(Path::new(&path))?)),
-            None => Ok(Self::Pci(PciTransport::open()?)),
+        let connect = |path: &Path| Ok(Self::Socket(SocketTransport::connect(path)?));
+        if let Some(path) = std::env::var_os(SOCKET_VARIABLE) {
+            return connect(Path::new(&path));
+        }
+        let error = match PciTransport::open() {
+            Ok(function) => return Ok(Self::Pci(function)),
+            Err(error) => error,
+        };
+        let is_absent = matches!(error, OpenPciError::Function(PciFunctionError::Absent));
+        match default_socket().filter(|path| is_absent && path.exists()) {
+            Some(path) => connect(&path),
+            None => Err(error.into()),
         }
     }
 

@@ -1,5 +1,6 @@
 //! `causeway serve`: the GPU for ordinary processes of this host, over a socket, without VMs.
 
+mod arguments;
 mod connection;
 mod ending;
 mod host;
@@ -8,5 +9,6 @@ mod processes;
 mod server;
 mod stop;
 
+pub use arguments::ServeArguments;
 pub use private::PrivateServer;
-pub use server::{ServeArguments, run};
+pub use server::run;

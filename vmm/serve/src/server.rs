@@ -4,17 +4,17 @@
 //! describes the messages.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use causeway_mediator::{GuestSession, OpenError};
-use clap::Args;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
 
+use crate::arguments::ServeArguments;
 use crate::connection::{self, Connection};
 use crate::ending::{Ending, Ends};
 use crate::host::{ClientHost, borrow};
@@ -26,9 +26,8 @@ use causeway_run as run;
 use causeway_run::back_end::{BackEnd, Users};
 use causeway_run::configuration::{choose_gpu, unavailable};
 use causeway_run::gpu::{Gpu, Isolation};
-use causeway_run::metrics::MetricsArguments;
 use causeway_terminal as terminal;
-use causeway_terminal::{Code, Failure, number, shown_path};
+use causeway_terminal::{Code, Failure, shown_path};
 
 /// Aperture of each process in bytes: addresses that it reserves.
 const APERTURE_BYTES: u64 = 64 << 30;
@@ -42,42 +41,6 @@ const WARNINGS: u32 = 8;
 /// Time from the start of a session to that of the next spare worker, which would slow the first
 /// work of the session down: a driver starts up.
 const REFILL: Duration = Duration::from_secs(2);
-/// Maximum number of spare worker processes.
-const SPARES_MAX: u32 = 8;
-/// Maximum number of client processes at a time.
-const PROCESSES_MAX: u32 = 64;
-
-/// Arguments of `causeway serve`, as the user typed them.
-#[derive(Debug, Args)]
-pub struct ServeArguments {
-    /// Path of the socket to create. Client programs read this path from the environment variable
-    /// CAUSEWAY_SOCKET.
-    #[arg(long, value_name = "PATH")]
-    pub socket: PathBuf,
-    /// Back end and the limits of each client process, as for `run`.
-    #[arg(long, value_name = "GPU", default_value = "software")]
-    pub gpu: String,
-    /// Where to serve metrics.
-    #[command(flatten)]
-    pub metrics: MetricsArguments,
-    /// Maximum number of client processes at a time, 1 to 64.
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 8,
-        value_parser = number::<u32>(1..=PROCESSES_MAX.into(), "")
-    )]
-    pub processes: u32,
-    /// Number of worker processes to start ahead, so that client processes find them ready, 0 to 8.
-    /// On a GPU, each holds a context of some hundred MiB.
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 0,
-        value_parser = number::<u32>(0..=SPARES_MAX.into(), "")
-    )]
-    pub spare_workers: u32,
-}
 
 /// Worker processes that a server starts ahead of sessions.
 #[derive(Clone, Copy, Debug)]
@@ -128,8 +91,9 @@ pub struct Server {
 /// A usage failure if an argument is invalid or the socket cannot be created; a GPU failure if the
 /// back end is not available; a failure with [`Code::Crashed`] if a system call fails.
 pub fn run(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
+    let path = &arguments.socket_path()?;
     terminal::refuse_same_file(&[
-        ("--socket", Some(&arguments.socket)),
+        ("--socket", Some(path)),
         (
             "--metrics-socket",
             arguments.metrics.metrics_socket.as_deref(),
@@ -152,20 +116,22 @@ pub fn run(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
         )));
     }
     let mut server = Server::new(gpu, &gpu_text, users, spares)?;
-    let path = &arguments.socket;
     let listener =
         Listener::bind(path).map_err(|e| Failure::usage_from("--socket", &shown_path(path), e))?;
     let _publisher = server.publish(&gpu_text, &metrics)?;
-    terminal::say(&format!(
-        "causeway: serving {gpu_text} at {}; run programs with CAUSEWAY_SOCKET={0}",
-        shown_path(path)
-    ));
+    terminal::say(&invitation(&gpu_text, path));
     let outcome = server.serve(&listener, &mut signals);
     // First no process can connect any more, then the connected ones are disconnected.
     drop(listener);
     server.end();
     outcome.map_err(|e| failed(e.into()))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns what the server says when it listens.
+fn invitation(gpu_text: &str, path: &Path) -> String {
+    let shown = shown_path(path);
+    format!("causeway: serving {gpu_text} at {shown}; run programs with CAUSEWAY_SOCKET={shown}")
 }
 
 /// Opens a session in a worker process and closes it: only the first session of a worker process
