@@ -22,6 +22,23 @@ fn two_guests_share_an_allocation_and_a_forbidden_write_is_refused() {
 }
 
 #[test]
+fn guests_of_a_file_exchange_mail_only_if_the_run_allows_it() {
+    if !kvm("mail of guests of a file") {
+        return;
+    }
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let image = scratch.file("sharing.elf", causeway_embedded::image("sharing").unwrap());
+    let words = ["--kernel", &image, "--vms", "2", "--timeout", "100"];
+    let (outcome, _) = report::run(&scratch, &words);
+    assert_ne!(outcome.code, 0, "{outcome:?}");
+    let said = "guests of this run exchange none: start the run with --mailboxes";
+    assert!(outcome.stderr.contains(said), "{outcome:?}");
+    let (outcome, _) = report::run(&scratch, &[&words[..], &["--mailboxes"]].concat());
+    outcome.assert_passed();
+}
+
+#[test]
 fn a_hostile_guest_leaves_the_other_verified() {
     if !kvm("hostile") {
         return;

@@ -52,7 +52,7 @@ fn two_linux_guests_share_memory_and_a_fault_of_one_is_nothing_to_the_other() {
     let Some(machine) = machine("sharing on Linux") else {
         return;
     };
-    let (outcome, report) = passes(&machine, "sharing", &["--vms", "2"], &[]);
+    let (outcome, report) = passes(&machine, "sharing", &["--vms", "2", "--mailboxes"], &[]);
     assert_data_stays_inside(&report);
     let text = outcome.text();
     assert!(text.contains("recovered from a fault"), "{text}");

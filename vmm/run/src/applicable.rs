@@ -65,6 +65,11 @@ pub fn refuse_others(guest: Guest<'_>, arguments: &RunArguments) -> Result<(), F
     let given = |name: &&str| is_given(arguments, name);
     match guest {
         Guest::Embedded(name) => {
+            if given(&"--mailboxes") {
+                return Err(Failure::usage(format!(
+                    "--mailboxes is for guests of your own: the embedded guest {name} has them"
+                )));
+            }
             if let Some(option) = ["--boot"].iter().chain(&OF_LINUX).find(|o| given(o)) {
                 return Err(Failure::usage(for_linux(option, name)));
             }
@@ -140,6 +145,7 @@ fn is_given(arguments: &RunArguments, name: &str) -> bool {
         "--" => !more.program_arguments.is_empty(),
         "--arguments" => arguments.arguments.is_some(),
         "--cpl" => arguments.cpl.is_some(),
+        "--mailboxes" => arguments.mailboxes,
         _ => false,
     }
 }
@@ -151,7 +157,7 @@ mod tests {
 
     /// Each option with a value, and the kinds of guests that refuse it: `e` an embedded guest that
     /// takes no arguments, `a` one that does, `b` a bare guest of a file, `l` a Linux kernel.
-    const OPTIONS: [(&str, &[&str], &str); 25] = [
+    const OPTIONS: [(&str, &[&str], &str); 26] = [
         ("--guest", &["--guest", "compute"], "bl"),
         ("--kernel", &["--kernel", "x"], ""),
         ("--boot", &["--boot", "bare"], "ea"),
@@ -176,6 +182,7 @@ mod tests {
         ("--arguments", &["--arguments", "x"], "el"),
         ("--cpl", &["--cpl", "3"], "l"),
         ("--small-pages", &["--small-pages"], ""),
+        ("--mailboxes", &["--mailboxes"], "ea"),
         // Last, because it takes all words behind it.
         ("--", &["--", "x"], "eab"),
     ];

@@ -102,6 +102,10 @@ pub struct RunArguments {
     /// Privilege level (CPL) at which a bare guest runs; 3 by default. Level 0 is for tests.
     #[arg(long, value_name = "LEVEL", hide = true)]
     pub cpl: Option<PrivilegeLevel>,
+    /// Give the VMs the mailboxes of the test device, by which your own guests exchange data with
+    /// each other (docs/testdev.md). Embedded guests always have them.
+    #[arg(long)]
+    pub mailboxes: bool,
     /// Use 4 KiB pages for guest RAM instead of 2 MiB pages, for comparison.
     #[arg(long)]
     pub small_pages: bool,

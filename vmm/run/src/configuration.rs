@@ -55,6 +55,8 @@ pub struct RunSettings {
     pub memory_mib: u64,
     /// Whether guest RAM uses 4 KiB pages, for comparison with 2 MiB pages.
     pub small_pages: bool,
+    /// Whether guests exchange mail through the test device.
+    pub mailboxes: bool,
     /// Number of VMs, which share the back end.
     pub vms: u32,
     /// Time in seconds after which the run ends even if guests still run, or no limit. The creation
@@ -81,6 +83,7 @@ impl RunSettings {
             vcpus: 1,
             memory_mib: 256,
             small_pages: false,
+            mailboxes: false,
             vms: 1,
             timeout_s: TimeLimit::NONE,
             gpu: String::from("software"),
@@ -161,6 +164,7 @@ impl Run {
             vcpus: arguments.vcpus,
             memory_mib: arguments.memory,
             small_pages: arguments.small_pages,
+            mailboxes: arguments.kernel.is_none() || arguments.mailboxes,
             vms: arguments.vms,
             timeout_s: arguments.timeout.unwrap_or(usual),
             gpu: arguments.gpu.clone(),

@@ -269,14 +269,14 @@ fn create(
     extras: &Extras,
     patience: &mut Patience<'_>,
 ) -> Result<(Vec<Vm>, Vec<Arc<TestDevice>>), Failure> {
-    let mailboxes = Arc::new(Mailboxes::default());
     let settings = &run.settings;
+    let mailboxes = settings.mailboxes.then(Arc::<Mailboxes>::default);
     let quota = run.gpu.quota(settings.vms);
     let create = |index| {
         let test_device = Arc::new(TestDevice::new(RunContext {
             vm: index,
             vms: settings.vms,
-            mailboxes: Arc::clone(&mailboxes),
+            mailboxes: mailboxes.clone(),
             counterpart: extras.counterpart.clone(),
         }));
         let mut attached: Vec<Arc<dyn Attach>> = vec![test_device.clone()];

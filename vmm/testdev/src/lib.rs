@@ -92,12 +92,16 @@ impl Attach for TestDevice {
     }
 
     fn wake(&self) {
-        self.context.mailboxes.wake();
+        if let Some(mailboxes) = &self.context.mailboxes {
+            mailboxes.wake();
+        }
     }
 
     fn vm_ended(&self, result: &VmResult) {
-        if !result.passed() {
-            self.context.mailboxes.sender_failed();
+        if let Some(mailboxes) = &self.context.mailboxes
+            && !result.passed()
+        {
+            mailboxes.sender_failed();
         }
     }
 

@@ -63,6 +63,12 @@ pub enum RecordError {
     /// The record is not in guest RAM.
     #[error("the guest's record for the test device is not in guest RAM")]
     NotRam(#[from] RamError),
+    /// The run has no mailboxes.
+    #[error(
+        "the guest's record for the test device is mail, but guests of this run exchange none: \
+         start the run with --mailboxes"
+    )]
+    Mail,
     /// The record's kind is unknown.
     #[error(
         "the guest's record for the test device is of unknown kind {kind}: build the guest for \

@@ -33,8 +33,8 @@ pub struct RunContext {
     pub vm: u32,
     /// Number of VMs in the run.
     pub vms: u32,
-    /// Mailboxes that all VMs of the run share.
-    pub mailboxes: Arc<Mailboxes>,
+    /// Mailboxes that all VMs of the run share: a channel between them. `None` refuses mail.
+    pub mailboxes: Option<Arc<Mailboxes>>,
     /// Repeats natively the operations that the guest times. With `None`, samples of the guest are
     /// kept without the host's time.
     pub counterpart: Option<Arc<dyn Counterpart>>,
@@ -46,7 +46,7 @@ impl Default for RunContext {
         Self {
             vm: 0,
             vms: 1,
-            mailboxes: Arc::default(),
+            mailboxes: Some(Arc::default()),
             counterpart: None,
         }
     }
@@ -195,7 +195,12 @@ impl Recorder {
 
     fn record_at(&self, place: Place) -> Recorded {
         self.act(place).unwrap_or_else(|error| {
-            log::debug!("record refused: {error}");
+            // Mail is refused for what the run's user chose, other records for the guest's mistakes.
+            let level = match error {
+                RecordError::Mail => log::Level::Warn,
+                _ => log::Level::Debug,
+            };
+            log::log!(level, "vm{}: record refused: {error}", self.context.vm);
             Recorded::Refused(error)
         })
     }
@@ -285,16 +290,20 @@ impl Recorder {
     }
 
     fn post(&self, mail: &wire::Mail) -> Result<(), RecordError> {
-        let posted = self.context.mailboxes.post(mail.mailbox, mail.data);
+        let posted = self.mailboxes()?.post(mail.mailbox, mail.data);
         posted.ok_or_else(|| field(RecordKind::Post, "mailbox", mail.mailbox))
     }
 
+    fn mailboxes(&self) -> Result<&Mailboxes, RecordError> {
+        self.context.mailboxes.as_deref().ok_or(RecordError::Mail)
+    }
+
     fn fetch(&self, place: Place, mut mail: wire::Mail) -> Result<(), RecordError> {
+        let mailboxes = self.mailboxes()?;
         if mail.mailbox as usize >= MAILBOXES {
             return Err(field(RecordKind::Fetch, "mailbox", mail.mailbox));
         }
         let wait = Duration::from_millis(mail.wait.into()).min(FETCH_WAIT_MAX);
-        let mailboxes = &self.context.mailboxes;
         mail.answer(mailboxes.fetch(mail.mailbox, wait, &self.stop));
         self.memory.reply(place, mail.as_bytes())
     }

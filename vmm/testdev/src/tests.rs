@@ -143,6 +143,20 @@ fn mail_goes_through_mailboxes() {
 }
 
 #[test]
+fn a_run_without_mailboxes_takes_and_gives_no_mail() {
+    let context = RunContext {
+        mailboxes: None,
+        ..RunContext::default()
+    };
+    let guest = guest_with(aperture(), context);
+    for kind in [RecordKind::Post, RecordKind::Fetch] {
+        let (recorded, reply) = hand(&guest, &mail(kind, 3, 5));
+        assert!(matches!(recorded, Recorded::Refused(RecordError::Mail)));
+        assert_eq!(reply.data, [5; 64], "nothing is answered");
+    }
+}
+
+#[test]
 fn the_first_panic_is_the_one_reported() {
     let guest = guest();
     let mut record = wire::Panic {

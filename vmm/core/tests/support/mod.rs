@@ -256,7 +256,7 @@ pub fn vm_with_console(kvm: &Kvm, config: &VmConfig, console: LineSink) -> Resul
 /// The test device of a VM that shares `mailboxes` with others.
 pub fn test_device(mailboxes: &Arc<Mailboxes>) -> TestDevice {
     TestDevice::new(RunContext {
-        mailboxes: Arc::clone(mailboxes),
+        mailboxes: Some(Arc::clone(mailboxes)),
         ..RunContext::default()
     })
 }

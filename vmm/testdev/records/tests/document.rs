@@ -39,7 +39,8 @@ and ends its VM. It has I/O ports, each of which takes 4-byte stores. Each store
 The device copies a record, checks the copy, acts on it, and copies a reply back into the record. It
 ignores invalid records. A process of a Linux guest does not know guest-physical addresses: its
 records are in the aperture, in host memory that the guest may write. The VMs of a run share
-{mailboxes} mailboxes.
+{mailboxes} mailboxes, if they run guests that are embedded in the command, or with `--mailboxes`: they
+are a channel between VMs, which guests of others should not have. Else mail is an invalid record.
 
 | kind | record | what |
 |---|---|---|
