@@ -117,7 +117,7 @@ pub(crate) struct Move {
 pub(crate) enum Place {
     /// Offset in the frame's local memory.
     Local(u32),
-    /// Word or double register.
+    /// Word or double register, or half of a quad.
     Register(Slot),
     /// Predicate register.
     Predicate(Slot),

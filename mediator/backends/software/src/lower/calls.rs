@@ -1,7 +1,7 @@
 //! Calls of device functions.
 
 use super::form::Form;
-use super::frame::Class;
+use super::frame::{Class, quad_half};
 use super::lowering::Lowering as Cx;
 use super::refusal::Result;
 use super::scope::Home;
@@ -112,20 +112,12 @@ fn add(
     let mut inward = Vec::with_capacity(arguments.len());
     for (operand, item) in arguments.iter().zip(&signature.arguments) {
         let from = place_of(cx, operand, item, Cx::source)?;
-        inward.push(Move {
-            from,
-            to: item.place,
-            bytes: item.bytes,
-        });
+        inward.extend(moves(from, item.place, item));
     }
     let mut outward = Vec::with_capacity(results.len());
     for (operand, item) in results.iter().zip(&signature.results) {
         let to = place_of(cx, operand, item, Cx::destination)?;
-        outward.push(Move {
-            from: item.place,
-            to,
-            bytes: item.bytes,
-        });
+        outward.extend(moves(item.place, to, item));
     }
     let site = u32::try_from(cx.program.calls.len()).unwrap_or(u32::MAX);
     cx.program.calls.push(CallSite {
@@ -137,6 +129,36 @@ fn add(
         results: outward,
     });
     cx.emit(Action::Call(site))
+}
+
+/// Returns what moves an argument or result between two frames: one move, or two for a value of 128
+/// bits of which one side is a register, because the halves of such a register are apart.
+fn moves(from: Place, to: Place, item: &Item) -> impl Iterator<Item = Move> {
+    let whole = Move {
+        from,
+        to,
+        bytes: item.bytes,
+    };
+    let half = |index| {
+        let at = |place| match place {
+            Place::Local(offset) => Place::Local(offset + 8 * index),
+            Place::Register(slot) => Place::Register(quad_half(slot, index)),
+            Place::Predicate(slot) => Place::Predicate(slot),
+        };
+        Move {
+            from: at(from),
+            to: at(to),
+            bytes: 8,
+        }
+    };
+    let is_register = |place| matches!(place, Place::Register(_));
+    let is_quad = Class::of(item.scalar) == Class::Quad;
+    match is_quad && (is_register(from) || is_register(to)) {
+        true => [Some(half(0)), Some(half(1))],
+        false => [Some(whole), None],
+    }
+    .into_iter()
+    .flatten()
 }
 
 /// Results, function, arguments.
@@ -201,7 +223,6 @@ fn place_of<'k, 'a>(
     let slot = resolve(cx, operand, item.scalar)?;
     Ok(match Class::of(item.scalar) {
         Class::Predicate => Place::Predicate(slot),
-        Class::Word | Class::Double => Place::Register(slot),
-        Class::Quad => return Err(cx.refuse("a 128-bit value cannot be passed in a register")),
+        Class::Word | Class::Double | Class::Quad => Place::Register(slot),
     })
 }
