@@ -184,7 +184,7 @@ impl Connection {
     /// Sends the events since the last reply, then the reply.
     fn reply(&self, argument: u32, batch: &[u8]) -> Result<(), ConnectionError> {
         for (event, descriptor) in self.host.take_events() {
-            self.send(event.as_bytes(), &[], descriptor.as_ref())?;
+            self.send(event.as_bytes(), &[], descriptor.as_deref())?;
         }
         let event = Event {
             kind: EventKind::Reply as u32,

@@ -8,10 +8,10 @@
 //! writing. So access rights do not stop a hostile process. The server is for development, with one
 //! user's own processes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use causeway_mediator::Client;
 use causeway_mediator::host::{Host, PlaceError, RamError, RamRegion, RingPlace};
@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use vmm_sys_util::eventfd::EventFd;
 
 /// An event for the client process, and the file descriptor that is sent with the event.
-pub type Told = (Event, Option<OwnedFd>);
+pub type Told = (Event, Option<Arc<OwnedFd>>);
 
 /// A mapping in the aperture.
 struct Placement {
@@ -38,7 +38,20 @@ struct State {
     extents: RangeAllocator,
     placements: BTreeMap<u64, Placement>,
     doorbells: BTreeSet<u32>,
+    /// Not yet sent. A process that reads no replies cannot make them hold many descriptors: a
+    /// placement has at most one that is sent with one, and those of the same memory share it.
     events: Vec<Told>,
+    files: Files,
+}
+
+/// Descriptors that wait to be sent, by the address of the memory object and the rights.
+#[derive(Default)]
+struct Files(HashMap<(usize, Access), Waiting>);
+
+/// A descriptor that waits to be sent. While this exists, no other memory has its address.
+struct Waiting {
+    _memory: Weak<SharedMemory>,
+    file: Weak<OwnedFd>,
 }
 
 /// What a session needs of its client process: the process's aperture and doorbells.
@@ -59,6 +72,7 @@ impl ClientHost {
                 placements: BTreeMap::new(),
                 doorbells: BTreeSet::new(),
                 events: Vec::new(),
+                files: Files::default(),
             }),
             usage: Usage::default(),
         })
@@ -77,7 +91,9 @@ impl ClientHost {
     /// Returns the events that the process has not received yet, and removes them from the list of
     /// events to send.
     pub fn take_events(&self) -> Vec<Told> {
-        std::mem::take(&mut self.state.lock().events)
+        let mut state = self.state.lock();
+        state.files.0.clear();
+        std::mem::take(&mut state.events)
     }
 }
 
@@ -93,22 +109,29 @@ impl State {
         self.events.push((event, None));
     }
 
+    /// Removes the event, if it has not been sent, that has placed what is at `offset`: another one
+    /// follows.
+    fn supersede(&mut self, offset: u64) {
+        let place = (EventKind::Place as u32, offset);
+        self.events
+            .retain(|(event, _)| (event.kind, event.offset) != place);
+    }
+
     /// Adds the event for the mapping at `offset`.
     fn tell_placement(&mut self, offset: u64) -> Result<(), PlaceError> {
         let absent = PlaceError::Absent { offset };
         let placement = self.placements.get(&offset).ok_or(absent)?;
         let bytes = placement.bytes;
         if placement.access == Access::None {
+            self.supersede(offset);
             self.tell(EventKind::Remove, 0, offset, bytes);
             return Ok(());
         }
-        let file = placement
-            .memory
-            .hand_out(placement.access)
-            .map_err(|source| PlaceError::Map {
-                bytes,
-                source: MemoryError::Map { bytes, source },
-            })?;
+        let file = self.files.of(&placement.memory, placement.access);
+        let file = file.map_err(|source| PlaceError::Map {
+            bytes,
+            source: MemoryError::Map { bytes, source },
+        })?;
         let event = Event {
             kind: EventKind::Place as u32,
             argument: placement.access.wire(),
@@ -116,8 +139,26 @@ impl State {
             bytes,
             from: placement.from,
         };
+        self.supersede(offset);
         self.events.push((event, Some(file)));
         Ok(())
+    }
+}
+
+impl Files {
+    /// Returns a descriptor of `memory` with these rights; one that waits already, if there is one.
+    fn of(&mut self, memory: &Arc<SharedMemory>, access: Access) -> io::Result<Arc<OwnedFd>> {
+        let key = (Arc::as_ptr(memory).addr(), access);
+        if let Some(file) = self.0.get(&key).and_then(|it| it.file.upgrade()) {
+            return Ok(file);
+        }
+        let file = Arc::new(memory.hand_out(access)?);
+        let waiting = Waiting {
+            _memory: Arc::downgrade(memory),
+            file: Arc::downgrade(&file),
+        };
+        self.0.insert(key, waiting);
+        Ok(file)
     }
 }
 
@@ -173,6 +214,7 @@ impl Host for ClientHost {
         let Placement { bytes, .. } = removed.ok_or(PlaceError::Absent { offset })?;
         state.extents.give_back(offset, bytes);
         self.usage.removed(bytes);
+        state.supersede(offset);
         state.tell(EventKind::Remove, 0, offset, bytes);
         Ok(())
     }
@@ -207,13 +249,17 @@ impl Host for ClientHost {
             argument: index,
             ..Event::default()
         };
-        state.events.push((bind, Some(file)));
+        state.events.push((bind, Some(Arc::new(file))));
         Ok(())
     }
 
     fn unbind_doorbell(&self, index: u32, _: &EventFd) {
         let mut state = self.state.lock();
         if state.doorbells.remove(&index) {
+            let bind = (EventKind::Bind as u32, index);
+            state
+                .events
+                .retain(|(event, _)| (event.kind, event.argument) != bind);
             state.tell(EventKind::Unbind, index, 0, 0);
         }
     }
@@ -253,13 +299,16 @@ mod tests {
         let first = host
             .place(&backing, 0, 4 * PAGE, Access::ReadWrite)
             .unwrap();
-        host.set_access(first, Access::None).unwrap();
-        host.set_access(first, Access::Read).unwrap();
-        host.remove(first).unwrap();
         let placed = (Some(EventKind::Place), true);
         let removed = (Some(EventKind::Remove), false);
-        assert_eq!(kinds(&host), [placed, removed, placed, removed]);
+        assert_eq!(kinds(&host), [placed]);
         assert!(kinds(&host).is_empty());
+        for (access, told) in [(Access::None, removed), (Access::Read, placed)] {
+            host.set_access(first, access).unwrap();
+            assert_eq!(kinds(&host), [told]);
+        }
+        host.remove(first).unwrap();
+        assert_eq!(kinds(&host), [removed]);
         for _ in 0..4 {
             host.place(&backing, 0, 4 * PAGE, Access::Read).unwrap();
         }
@@ -268,6 +317,38 @@ mod tests {
         let absent = host.remove(PAGE);
         assert!(matches!(absent, Err(PlaceError::Absent { offset: PAGE })));
     }
+
+    #[test]
+    fn a_process_that_reads_nothing_makes_few_descriptors_wait() {
+        let host = ClientHost::new(4096 * PAGE);
+        let memory = Arc::new(SharedMemory::new("test", PAGE, PageSize::Small).unwrap());
+        let backing = Backing::from(memory);
+        let event = EventFd::new(0).unwrap();
+        let ring = RingPlace {
+            memory: Arc::new(SharedMemory::new("ring", PAGE, PageSize::Small).unwrap()),
+            offset: 0,
+        };
+        let place = || host.place(&backing, 0, PAGE, Access::ReadWrite).unwrap();
+        let first = place();
+        for _ in 0..1000 {
+            place();
+            for access in [Access::Read, Access::None, Access::ReadWrite] {
+                host.set_access(first, access).unwrap();
+            }
+            let gone = place();
+            host.remove(gone).unwrap();
+            host.bind_doorbell(0, &event, &ring).unwrap();
+            host.unbind_doorbell(0, &event);
+        }
+        let events = host.take_events();
+        let files = || events.iter().filter_map(|(_, file)| file.as_ref());
+        let numbers: BTreeSet<i32> = files().map(|file| file.as_raw_fd()).collect();
+        assert_eq!((files().count(), numbers.len()), (1001, 1));
+        let last = events.iter().rfind(|(event, _)| event.offset == first);
+        let (last, _) = last.unwrap();
+        assert_eq!(last.argument, Access::ReadWrite.wire());
+    }
+
     #[test]
     fn the_descriptor_of_memory_to_be_read_cannot_write() {
         let host = ClientHost::new(16 * PAGE);
@@ -275,8 +356,10 @@ mod tests {
         let at = host
             .place(&Backing::from(Arc::clone(&memory)), 0, PAGE, Access::Read)
             .unwrap();
+        let mut events = host.take_events();
         host.set_access(at, Access::ReadWrite).unwrap();
-        let writes = host.take_events().into_iter().map(|(event, file)| {
+        events.extend(host.take_events());
+        let writes = events.into_iter().map(|(event, file)| {
             let written = rustix::io::pwrite(file.unwrap(), b"x", 0);
             (Access::from_wire(event.argument), written.is_ok())
         });
