@@ -37,7 +37,17 @@ pub enum OpenError {
         /// How the process failed, as the end of a sentence: "was killed by signal 9".
         how: String,
     },
+    /// Nobody waits for the session any more: see [`GivesUp`].
+    #[error("nobody waits for the session of {name} any more")]
+    GivenUp {
+        /// Name of the VM.
+        name: String,
+    },
 }
+
+/// Asked several times a second while a session opens, which can take long: a driver starts up. If
+/// it returns true, opening fails with [`OpenError::GivenUp`].
+pub type GivesUp<'a> = &'a mut dyn FnMut() -> bool;
 
 /// One guest's session, which the VMM drives. Any thread may call any method at any time. Dropping
 /// the session closes it.
@@ -112,6 +122,7 @@ pub trait SessionSource: Send + Sync {
     /// * [`OpenError::Unavailable`] if the host lacks what the back end needs.
     /// * [`OpenError::Start`] if the kernel fails to start the worker process.
     /// * [`OpenError::Ended`] if the worker process ends before the session is open.
+    /// * [`OpenError::GivenUp`] if `gives_up` returned true before.
     ///
     /// After an error, neither a session nor a process remains.
     fn open(
@@ -119,5 +130,6 @@ pub trait SessionSource: Send + Sync {
         host: Arc<dyn Host>,
         quota: Quota,
         name: &str,
+        gives_up: GivesUp<'_>,
     ) -> Result<Arc<dyn GuestSession>, OpenError>;
 }

@@ -54,7 +54,7 @@ pub mod statistics;
 pub mod va;
 
 pub use client::Client;
-pub use guest_session::{GuestSession, OpenError, SessionSource};
+pub use guest_session::{GivesUp, GuestSession, OpenError, SessionSource};
 pub use mediator::Mediator;
 pub use peers::Peers;
 pub use quota::Quota;

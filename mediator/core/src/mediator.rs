@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use crate::backend::{Backend, Fault};
-use crate::guest_session::{GuestSession, OpenError, SessionSource};
+use crate::guest_session::{GivesUp, GuestSession, OpenError, SessionSource};
 use crate::host::Host;
 use crate::peers::Peers;
 use crate::quota::Quota;
@@ -100,6 +100,7 @@ impl SessionSource for Mediator {
         host: Arc<dyn Host>,
         quota: Quota,
         name: &str,
+        _gives_up: GivesUp<'_>,
     ) -> Result<Arc<dyn GuestSession>, OpenError> {
         Ok(Mediator::open(self, host, quota, name))
     }

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use crate::command::{Running, alone, kvm};
 use crate::standin::Machine;
-use crate::workers::{await_output, kill_one_after_the_other, kill_with_workers};
+use crate::workers::{await_output, kill_one_after_the_other, kill_with_workers, workers};
 
 #[test]
 fn a_guest_whose_worker_is_killed_resets_and_goes_on_and_the_other_notices_nothing() {
@@ -21,6 +21,34 @@ fn a_guest_whose_worker_is_killed_resets_and_goes_on_and_the_other_notices_nothi
     kill_one_after_the_other(running);
     for vm in machine.json("report.json")["vms"].as_array().unwrap() {
         assert_eq!(vm["worker_restarts"], 1, "{vm}");
+    }
+}
+
+#[test]
+fn a_signal_ends_what_waits_for_a_driver_that_hangs() {
+    if !kvm("a driver that hangs") {
+        return;
+    }
+    for (words, code) in [
+        (&["run", "--guest", "exits", "--gpu", "cuda"][..], 143),
+        (
+            &["run", "--guest", "exits", "--gpu", "cuda", "--vms", "2"],
+            143,
+        ),
+        (&["serve", "--socket", "socket", "--gpu", "cuda"], 0),
+        (&["cuda", "--gpu", "cuda", "--", "true"], 143),
+    ] {
+        // Longer than the command waits for a worker process.
+        let machine = Machine::new().with("HANG", 200);
+        let running = machine.start(words);
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while workers(&running).is_empty() {
+            assert!(Instant::now() < deadline, "{}", running.stderr());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        running.signal(Signal::TERM);
+        let outcome = running.finish();
+        assert_eq!(outcome.code, code, "{words:?}: {outcome:?}");
     }
 }
 

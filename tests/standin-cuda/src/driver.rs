@@ -156,6 +156,7 @@ impl Driver {
 
     fn start() -> Answer<Self> {
         let settings = Settings::read();
+        std::thread::sleep(settings.hang);
         if settings.devices == 0 {
             return Err(Code::NO_DEVICE);
         }

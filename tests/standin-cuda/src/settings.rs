@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::attributes;
 
@@ -29,6 +30,8 @@ pub(crate) struct Settings {
     pub(crate) full: bool,
     /// Abort at the first copy of pageable memory.
     pub(crate) strict: bool,
+    /// How long `cuInit` does nothing.
+    pub(crate) hang: Duration,
     /// Where processes account for the memory that they have.
     pub(crate) state: PathBuf,
 }
@@ -63,6 +66,7 @@ impl Settings {
             locked_bytes: number("LOCKED_BYTES", u64::MAX),
             full: number("FULL", 0) != 0,
             strict: number("STRICT", 0) != 0,
+            hang: Duration::from_secs(number("HANG", 0)),
             state: state_folder(),
         }
     }

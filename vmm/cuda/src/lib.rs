@@ -6,7 +6,7 @@ mod private_folder;
 mod program;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use causeway_run::raise_descriptor_limit;
@@ -14,6 +14,7 @@ use causeway_serve::PrivateServer;
 use causeway_terminal::{Code, Failure, number, say, shown_path};
 use causeway_vmm::signals::Signals;
 use clap::Args;
+use rustix::process::Signal;
 
 use private_folder::PrivateFolder;
 use program::Program;
@@ -64,7 +65,7 @@ pub fn run(arguments: &CudaArguments) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     // Threads of the server inherit the mask.
-    let signals = Signals::block_for_program().map_err(|e| {
+    let mut signals = Signals::block_for_program().map_err(|e| {
         let message = "cannot prepare to pass signals such as SIGINT (Ctrl-C) on to the program";
         Failure::new(Code::Crashed, message, e)
     })?;
@@ -74,8 +75,10 @@ pub fn run(arguments: &CudaArguments) -> Result<ExitCode, Failure> {
         Some(socket) => (None, socket.clone()),
         None => {
             let socket = folder.path().join("socket");
-            let server = PrivateServer::start(&socket, &arguments.gpu, arguments.processes)?;
-            (Some(server), socket)
+            (
+                Some(start_server(&socket, arguments, &mut signals)?),
+                socket,
+            )
         }
     };
     let program = Program::start(&arguments.program, folder.path(), &socket, &signals)?;
@@ -84,4 +87,33 @@ pub fn run(arguments: &CudaArguments) -> Result<ExitCode, Failure> {
     let code = program.wait(signals);
     drop(server);
     code
+}
+
+/// Starts the server of the program. A signal that would end the program ends this, too: a driver
+/// may take long to start, or hang.
+fn start_server(
+    socket: &Path,
+    arguments: &CudaArguments,
+    signals: &mut Signals,
+) -> Result<PrivateServer, Failure> {
+    let mut ended_by = None;
+    let mut gives_up = || {
+        let arrived = signals.take().filter(|signal| !is_for_program(*signal));
+        ended_by = ended_by.or(arrived);
+        ended_by.is_some()
+    };
+    let (gpu, processes) = (&arguments.gpu, arguments.processes);
+    let server = PrivateServer::start(socket, gpu, processes, &mut gives_up)?;
+    server.ok_or_else(|| {
+        let signal = ended_by.unwrap_or(0);
+        let message = format!("signal {signal} ended the command before its program started");
+        Failure::without_cause(Code::of_signal(signal), message)
+    })
+}
+
+/// Whether a signal means nothing before there is a program.
+fn is_for_program(signal: i32) -> bool {
+    [Signal::USR1, Signal::USR2]
+        .map(Signal::as_raw)
+        .contains(&signal)
 }

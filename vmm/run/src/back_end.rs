@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use causeway_cuda::{Config as CudaConfig, Cuda, Visible};
 use causeway_mediator::backend::Backend;
-use causeway_mediator::{Mediator, SessionSource};
+use causeway_mediator::{GivesUp, Mediator, SessionSource};
 use causeway_memory::PageSize;
 use causeway_software::{Config as SoftwareConfig, LaunchCount, Software};
 use causeway_vfio_backend::Vfio;
@@ -172,10 +172,13 @@ impl BackEnd {
     ///
     /// # Errors
     /// The error of the session that it could not open.
-    pub fn await_prepared(&self) -> Result<(), causeway_mediator::OpenError> {
+    pub fn await_prepared(
+        &self,
+        gives_up: GivesUp<'_>,
+    ) -> Result<(), causeway_mediator::OpenError> {
         match self {
             Self::Inside(..) => Ok(()),
-            Self::Processes(workers) => workers.await_prepared(),
+            Self::Processes(workers) => workers.await_prepared(gives_up),
         }
     }
 

@@ -75,6 +75,12 @@ pub fn refuse(socket: &OwnedFd, reason: &str) {
     }
 }
 
+/// Refuses the process at `socket`, which the server could not serve, and logs why.
+pub fn turn_away(socket: &OwnedFd, why: &str) {
+    log::error!("cannot serve a client process: {why}");
+    refuse(socket, why);
+}
+
 impl Connection {
     /// Returns a connection over `socket` that executes requests in `session`. `host` contains the
     /// client process's aperture and doorbells.

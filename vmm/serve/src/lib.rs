@@ -1,6 +1,7 @@
 //! `causeway serve`: the GPU for ordinary processes of this host, over a socket, without VMs.
 
 mod arguments;
+mod client;
 mod connection;
 mod ending;
 mod host;

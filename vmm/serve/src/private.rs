@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::thread::JoinHandle;
 
+use causeway_mediator::GivesUp;
 use causeway_publisher::MetricsPlaces;
 use causeway_publisher::listener::Listener;
 use causeway_run::back_end::Users;
@@ -24,16 +25,25 @@ pub struct PrivateServer {
 impl PrivateServer {
     /// Starts a server for up to `processes` client processes at a time, on the back end `gpu`, a
     /// value of `--gpu`. It listens at `socket` when this function returns. The calling thread has
-    /// blocked the signals that must not end this process.
+    /// blocked the signals that must not end this process. Returns `None` if `gives_up` returns true
+    /// before the back end is ready.
     ///
     /// # Errors
     /// A usage failure if `gpu` is invalid or the socket cannot be created; a GPU failure if the
     /// back end is not available; a failure with [`Code::Crashed`] if a system call fails.
-    pub fn start(socket: &Path, gpu: &str, processes: u32) -> Result<Self, Failure> {
+    pub fn start(
+        socket: &Path,
+        gpu: &str,
+        processes: u32,
+        gives_up: GivesUp<'_>,
+    ) -> Result<Option<Self>, Failure> {
         let (gpu, gpu_text) = choose_gpu(gpu)?;
         // Most programs are one process.
         let spares = Spares { first: 1, kept: 0 };
-        let mut server = Server::new(gpu, &gpu_text, Users::Processes(processes), spares)?;
+        let users = Users::Processes(processes);
+        let Some(mut server) = Server::new(gpu, &gpu_text, users, spares, gives_up)? else {
+            return Ok(None);
+        };
         let listener = Listener::bind(socket).map_err(|e| {
             let message = format!("cannot listen at {} (TMPDIR decides)", shown_path(socket));
             Failure::new(Code::Crashed, message, e)
@@ -51,10 +61,10 @@ impl PrivateServer {
             drop(listener);
             server.end();
         });
-        Ok(Self {
+        Ok(Some(Self {
             stop,
             thread: Some(thread.map_err(failed)?),
-        })
+        }))
     }
 }
 

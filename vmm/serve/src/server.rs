@@ -3,20 +3,20 @@
 //! Each connection has a session, which ends with the connection. [`causeway_protocol::socket`]
 //! describes the messages.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use causeway_mediator::{GuestSession, OpenError};
+use causeway_mediator::{GivesUp, OpenError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::arguments::ServeArguments;
-use crate::connection::{self, Connection};
-use crate::ending::{Ending, Ends};
+use crate::client::{APERTURE_BYTES, Client, Place};
+use crate::connection;
+use crate::ending::Ends;
 use crate::host::{ClientHost, borrow};
 use crate::processes::ProcessList;
 use crate::stop::Stop;
@@ -29,8 +29,6 @@ use causeway_run::gpu::{Gpu, Isolation};
 use causeway_terminal as terminal;
 use causeway_terminal::{Code, Failure, shown_path};
 
-/// Aperture of each process in bytes: addresses that it reserves.
-const APERTURE_BYTES: u64 = 64 << 30;
 /// Time until the server checks again for a thread that has announced its end.
 const ENDING: Duration = Duration::from_millis(2);
 /// Pause after a connection could not be accepted. The client stays in the queue, and the missing
@@ -51,21 +49,9 @@ pub struct Spares {
     pub kept: u32,
 }
 
-/// A connected client process.
-struct Client {
-    name: String,
-    socket: Arc<OwnedFd>,
-    session: Arc<dyn GuestSession>,
-    thread: JoinHandle<()>,
-    /// Whether the thread is about to end.
-    ending: Ending,
-    /// Whether the process has disconnected.
-    leaving: bool,
-}
-
 /// The server.
 pub struct Server {
-    back_end: BackEnd,
+    back_end: Arc<BackEnd>,
     gpu: Gpu,
     processes: u32,
     /// Number of connections so far, from which client processes get their names.
@@ -115,7 +101,11 @@ pub fn run(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
             spares.kept
         )));
     }
-    let mut server = Server::new(gpu, &gpu_text, users, spares)?;
+    let made = Server::new(gpu, &gpu_text, users, spares, &mut || signals.has_come())?;
+    let Some(mut server) = made else {
+        // As if the signal had come later.
+        return Ok(ExitCode::SUCCESS);
+    };
     let listener =
         Listener::bind(path).map_err(|e| Failure::usage_from("--socket", &shown_path(path), e))?;
     let _publisher = server.publish(&gpu_text, &metrics)?;
@@ -137,12 +127,17 @@ fn invitation(gpu_text: &str, path: &Path) -> String {
 /// Opens a session in a worker process and closes it: only the first session of a worker process
 /// shows whether the host has what the back end needs. Uses a back end of its own, because sessions
 /// are numbered.
-fn try_worker(gpu: &Gpu, gpu_text: &str, users: Users) -> Result<(), Failure> {
+fn try_worker(
+    gpu: &Gpu,
+    gpu_text: &str,
+    users: Users,
+    gives_up: GivesUp<'_>,
+) -> Result<Result<(), OpenError>, Failure> {
     let back_end = BackEnd::open(gpu, gpu_text, users)?;
     let host = ClientHost::new(APERTURE_BYTES);
-    let session = back_end.sessions().open(host, gpu.quota(1), "trial");
-    session.map_err(|e| not_opened(gpu_text, e))?.close();
-    Ok(())
+    let sessions = back_end.sessions();
+    let session = sessions.open(host, gpu.quota(1), "trial", gives_up);
+    Ok(session.map(|session| session.close()))
 }
 
 /// Returns the failure of a server whose worker process cannot open a session.
@@ -161,22 +156,31 @@ fn failed(error: std::io::Error) -> Failure {
 impl Server {
     /// Opens the back end for `users`, who are client processes. `gpu_text` is the value of
     /// `--gpu` from which `gpu` was parsed. If there are spare workers, returns once the first is
-    /// ready.
-    pub fn new(gpu: Gpu, gpu_text: &str, users: Users, spares: Spares) -> Result<Self, Failure> {
+    /// ready. Returns `None` if `gives_up` returns true before the back end is ready.
+    pub fn new(
+        gpu: Gpu,
+        gpu_text: &str,
+        users: Users,
+        spares: Spares,
+        gives_up: GivesUp<'_>,
+    ) -> Result<Option<Self>, Failure> {
         let back_end = BackEnd::open(&gpu, gpu_text, users)?;
         if gpu.isolation == Isolation::Process {
-            match spares.first {
-                0 => try_worker(&gpu, gpu_text, users)?,
+            let ready = match spares.first {
+                0 => try_worker(&gpu, gpu_text, users, gives_up)?,
                 // The first shows as well whether the host has what the back end needs.
                 count => {
                     back_end.prepare(count).map_err(failed)?;
-                    let ready = back_end.await_prepared();
-                    ready.map_err(|e| not_opened(gpu_text, e))?;
+                    back_end.await_prepared(gives_up)
                 }
+            };
+            match ready {
+                Err(OpenError::GivenUp { .. }) => return Ok(None),
+                ready => ready.map_err(|e| not_opened(gpu_text, e))?,
             }
         }
-        Ok(Self {
-            back_end,
+        Ok(Some(Self {
+            back_end: Arc::new(back_end),
             gpu,
             processes: users.count(),
             count: 0,
@@ -188,7 +192,7 @@ impl Server {
             paused_until: None,
             turned_away: 0,
             not_taken: 0,
-        })
+        }))
     }
 
     /// Publishes the statistics of the processes to monitors.
@@ -230,10 +234,10 @@ impl Server {
             PollFd::from_borrowed_fd(borrow(self.ends.event()), PollFlags::IN),
             PollFd::new(listener, connections),
         ];
-        let present = |(index, served): (usize, &Client)| (!served.leaving).then_some(index);
+        let present = |(index, served): (usize, &Client)| (!served.is_leaving()).then_some(index);
         let watched: Vec<usize> = self.served.iter().enumerate().filter_map(present).collect();
         for index in &watched {
-            let socket = self.served[*index].socket.as_fd();
+            let socket = self.served[*index].socket();
             polled.push(PollFd::from_borrowed_fd(socket, PollFlags::RDHUP));
         }
         retry_on_intr(|| poll(&mut polled, timeout.as_ref()))?;
@@ -251,7 +255,7 @@ impl Server {
         self.paused_until = self.paused_until.filter(|until| *until > now);
         let pause = self.paused_until.map(|until| until - now);
         let refill = self.refill_at.map(|at| at.saturating_duration_since(now));
-        let ending = self.served.iter().any(|served| served.ending.has_begun());
+        let ending = self.served.iter().any(|served| served.is_ending());
         let all = ending.then_some(ENDING).into_iter();
         let soonest = all.chain(pause).chain(refill).min();
         // These durations are short, so the conversion cannot fail.
@@ -292,7 +296,7 @@ impl Server {
             log::log!(level, "refused a client process: {why}");
             return connection::refuse(&socket, &why);
         }
-        match self.open(&socket) {
+        match self.start(&socket) {
             Ok(served) => {
                 self.served.push(served);
                 if self.spares.kept != 0 {
@@ -300,45 +304,28 @@ impl Server {
                     self.refill_at.get_or_insert(soon);
                 }
             }
-            Err(why) => {
-                log::error!("cannot serve a client process: {why}");
-                connection::refuse(&socket, &why);
-            }
+            Err(e) => connection::turn_away(&socket, &format!("cannot start a thread: {e}")),
         }
     }
 
-    /// Opens a session for the process at `socket`, and starts the thread that serves it. Fails
-    /// with the reason, as text for the log and for the process.
-    fn open(&mut self, socket: &Arc<OwnedFd>) -> Result<Client, String> {
+    /// Starts the thread that opens a session for the process at `socket` and serves it: a driver
+    /// that hangs holds up no other process.
+    fn start(&mut self, socket: &Arc<OwnedFd>) -> std::io::Result<Client> {
         self.count += 1;
-        let name = format!("process{}", self.count);
-        let host = ClientHost::new(APERTURE_BYTES);
-        let quota = self.gpu.quota(self.processes);
-        let sessions = self.back_end.sessions();
-        let session = sessions
-            .open(Arc::clone(&host) as _, quota, &name)
-            .map_err(|e| Failure::new(Code::Gpu, "cannot open a GPU session", e).text())?;
-        log::info!("{name} has connected");
-        self.process_list.add(&name, &session, &host);
-        let connection = Connection::new(Arc::clone(socket), host, Arc::clone(&session));
-        let ending = self.ends.another();
-        let thread = start(&name, connection, Arc::clone(&session), ending.clone())
-            .map_err(|e| format!("cannot start a thread: {e}"))?;
-        Ok(Client {
-            name,
-            socket: Arc::clone(socket),
-            session,
-            thread,
-            ending,
-            leaving: false,
-        })
+        let place = Place {
+            name: format!("process{}", self.count),
+            quota: self.gpu.quota(self.processes),
+            back_end: Arc::clone(&self.back_end),
+            process_list: self.process_list.clone(),
+        };
+        Client::start(place, socket, self.ends.another())
     }
 
     /// Joins threads that have ended.
     fn reap(&mut self) {
         let (ended, served) = std::mem::take(&mut self.served)
             .into_iter()
-            .partition(|served: &Client| served.thread.is_finished());
+            .partition(Client::has_ended);
         self.served = served;
         ended.into_iter().for_each(Client::join);
     }
@@ -346,50 +333,10 @@ impl Server {
     /// Closes all connections and joins their threads.
     pub fn end(&mut self) {
         for served in &mut self.served {
-            served.leave();
-            // Wakes the thread, which may wait for a request or for room to reply.
-            let _ = rustix::net::shutdown(&*served.socket, rustix::net::Shutdown::Both);
+            served.disconnect();
         }
         self.served.drain(..).for_each(Client::join);
     }
-}
-
-impl Client {
-    /// Stops the session's work, because the process reads no more replies.
-    fn leave(&mut self) {
-        self.leaving = true;
-        self.session.halt();
-    }
-
-    fn join(self) {
-        match self.thread.join() {
-            Ok(()) => log::info!("{} has disconnected", self.name),
-            Err(_) => log::error!(
-                "the thread that serves client {name} panicked; this is a bug in Causeway",
-                name = self.name
-            ),
-        }
-    }
-}
-
-/// Starts the thread that answers a process.
-fn start(
-    name: &str,
-    mut connection: Connection,
-    session: Arc<dyn GuestSession>,
-    ending: Ending,
-) -> std::io::Result<JoinHandle<()>> {
-    std::thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(move || {
-            // Dropped also if the thread panics.
-            let _begins = ending.on_drop();
-            if let Err(e) = connection.serve() {
-                log::warn!("closed the connection to a client process, whose session ends: {e}");
-            }
-            session.close();
-            drop(connection);
-        })
 }
 
 /// Returns the log level of an event that has happened `times` times before, and increments

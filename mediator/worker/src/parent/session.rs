@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use causeway_mediator::backend::{Attributes, Fault};
 use causeway_mediator::{
-    Activity, Client, GuestSession, Mediator, OpenError, Session, SessionReport, Statistics,
-    WorkerReport,
+    Activity, Client, GivesUp, GuestSession, Mediator, OpenError, Session, SessionReport,
+    Statistics, WorkerReport,
 };
 use causeway_protocol::message::Status;
 use causeway_protocol::registers::status;
@@ -105,13 +105,15 @@ impl WorkerSession {
         shared: Arc<Shared>,
         mut order: Order,
         spare: Option<Spare>,
+        gives_up: GivesUp<'_>,
     ) -> Result<Self, OpenError> {
-        let (worker, partition) = match spare.and_then(|spare| begin(&shared, &mut order, spare)) {
+        let begun = spare.map(|spare| begin(&shared, &mut order, spare, gives_up));
+        let (worker, partition) = match begun.transpose()?.flatten() {
             Some(begun) => begun,
             None => {
                 let partition = shared.partitions.hold();
                 order.partition = partition.number();
-                (Worker::start(&shared, &order)?, partition)
+                (Worker::start(&shared, &order, gives_up)?, partition)
             }
         };
         let attributes = worker.attributes.clone();
@@ -216,7 +218,8 @@ impl WorkerSession {
         if let Some(old) = &old {
             old.end("was replaced");
         }
-        let started = Worker::start(&self.shared, &self.order);
+        let mut gives_up = || self.halted.load(Ordering::SeqCst);
+        let started = Worker::start(&self.shared, &self.order, &mut gives_up);
         let mut present = self.present();
         present.waiting_clients = None;
         let account = &mut present.account;
@@ -249,13 +252,23 @@ impl WorkerSession {
 }
 
 /// Opens the session of `order` in the worker `spare`, with the partition that this holds. Returns
-/// `None` if the worker fails.
-fn begin(shared: &Shared, order: &mut Order, spare: Spare) -> Option<(Arc<Worker>, Partition)> {
+/// `None` if the worker fails. Fails only if nobody waits for the session any more.
+fn begin(
+    shared: &Shared,
+    order: &mut Order,
+    spare: Spare,
+    gives_up: GivesUp<'_>,
+) -> Result<Option<(Arc<Worker>, Partition)>, OpenError> {
     let Spare { fresh, partition } = spare;
     order.partition = partition.number();
-    let warn = |error| log::warn!("a spare worker failed, so a new worker starts: {error}");
-    let worker = Worker::begin(shared, order, fresh).map_err(warn).ok()?;
-    Some((worker, partition))
+    match Worker::begin(shared, order, fresh, gives_up) {
+        Ok(worker) => Ok(Some((worker, partition))),
+        Err(error @ OpenError::GivenUp { .. }) => Err(error),
+        Err(error) => {
+            log::warn!("a spare worker failed, so a new worker starts: {error}");
+            Ok(None)
+        }
+    }
 }
 
 impl GuestSession for WorkerSession {

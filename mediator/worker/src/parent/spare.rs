@@ -5,7 +5,7 @@
 
 use std::io;
 
-use causeway_mediator::OpenError;
+use causeway_mediator::{GivesUp, OpenError};
 
 use super::channel::LOOK_PERIOD;
 use super::partitions::Partition;
@@ -59,9 +59,9 @@ impl Fresh {
     }
 
     /// Waits until the process has its back end.
-    pub fn await_back_end(&mut self) -> Result<(), OpenError> {
+    pub fn await_back_end(&mut self, gives_up: GivesUp<'_>) -> Result<(), OpenError> {
         if self.is_ahead {
-            let prepared = await_prepared(&self.control);
+            let prepared = await_prepared(&self.control, gives_up);
             prepared.map_err(|e| not_started(e, &self.process, NAME))?;
             self.is_ahead = false;
         }

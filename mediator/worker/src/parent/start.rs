@@ -3,8 +3,8 @@
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use causeway_mediator::OpenError;
 use causeway_mediator::backend::Attributes;
+use causeway_mediator::{GivesUp, OpenError};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::channel::{LOOK_PERIOD, expect};
@@ -51,6 +51,8 @@ pub(super) enum StartError {
     Refused(String),
     /// No valid answer came.
     Socket(SocketError),
+    /// Nobody waits for an answer any more.
+    GivenUp,
 }
 
 impl From<SocketError> for StartError {
@@ -65,9 +67,10 @@ pub(super) fn send_prepare(control: &Socket) -> Result<(), SocketError> {
 }
 
 /// Waits until a worker that was asked for its back end ahead of the session has it.
-pub(super) fn await_prepared(control: &Socket) -> Result<(), StartError> {
+pub(super) fn await_prepared(control: &Socket, gives_up: GivesUp<'_>) -> Result<(), StartError> {
     let mut room = buffer();
-    expect(&await_reply(control, &mut room)?, Kind::Prepared)?;
+    let reply = await_reply(control, &mut room, gives_up)?;
+    expect(&reply, Kind::Prepared)?;
     Ok(())
 }
 
@@ -76,20 +79,28 @@ pub(super) fn await_prepared(control: &Socket) -> Result<(), StartError> {
 pub(super) fn await_start(
     control: &Socket,
     is_ahead: bool,
+    gives_up: GivesUp<'_>,
 ) -> Result<(Attributes, Option<DeviceUuid>), StartError> {
     if is_ahead {
-        await_prepared(control)?;
+        await_prepared(control, gives_up)?;
     }
     let mut room = buffer();
-    let reply = await_reply(control, &mut room)?;
+    let reply = await_reply(control, &mut room, gives_up)?;
     expect(&reply, Kind::Started)?;
     Ok(attributes(&reply)?)
 }
 
 /// Waits for a message that is no refusal.
-fn await_reply<'a>(control: &Socket, room: &'a mut Buffer) -> Result<Datagram<'a>, StartError> {
+fn await_reply<'a>(
+    control: &Socket,
+    room: &'a mut Buffer,
+    gives_up: GivesUp<'_>,
+) -> Result<Datagram<'a>, StartError> {
     let deadline = Instant::now() + START_PATIENCE;
     while !control.is_readable(LOOK_PERIOD)? {
+        if gives_up() {
+            return Err(StartError::GivenUp);
+        }
         if Instant::now() > deadline {
             return Err(SocketError::Timeout.into());
         }
@@ -128,6 +139,10 @@ fn attributes(reply: &Datagram<'_>) -> Result<(Attributes, Option<DeviceUuid>), 
 pub(super) fn not_started(error: StartError, process: &Process, name: &str) -> OpenError {
     let how = match error {
         StartError::Refused(reason) => return OpenError::Unavailable { reason },
+        StartError::GivenUp => {
+            let name = name.to_owned();
+            return OpenError::GivenUp { name };
+        }
         StartError::Socket(SocketError::Timeout) => {
             let limit = START_PATIENCE.as_secs();
             format!("did not open its session within {limit} s")

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use causeway_mediator::backend::{Attributes, Fault};
-use causeway_mediator::{Activity, Client, OpenError};
+use causeway_mediator::{Activity, Client, GivesUp, OpenError};
 use causeway_memory::{Mapping, PAGE_BYTES, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
@@ -72,15 +72,24 @@ pub(super) struct Worker {
 impl Worker {
     /// Starts a worker process, sends it `order` (the session to open), and waits until it has
     /// opened the session.
-    pub fn start(shared: &Shared, order: &Order) -> Result<Arc<Self>, OpenError> {
+    pub fn start(
+        shared: &Shared,
+        order: &Order,
+        gives_up: GivesUp<'_>,
+    ) -> Result<Arc<Self>, OpenError> {
         let fresh = Fresh::start(shared, order.session, order.partition);
         let fresh = fresh.map_err(|e| order.failed(e))?;
-        Self::begin(shared, order, fresh)
+        Self::begin(shared, order, fresh, gives_up)
     }
 
     /// Sends `order` to a process that has no session yet, and waits until it has opened the
     /// session.
-    pub fn begin(shared: &Shared, order: &Order, fresh: Fresh) -> Result<Arc<Self>, OpenError> {
+    pub fn begin(
+        shared: &Shared,
+        order: &Order,
+        fresh: Fresh,
+        gives_up: GivesUp<'_>,
+    ) -> Result<Arc<Self>, OpenError> {
         let failed = |source| order.failed(source);
         let (spare, spare_end) = Socket::pair().map_err(|e| failed(e.into()))?;
         let page = SharedMemory::new("worker status", PAGE_BYTES, PageSize::Small)
@@ -99,7 +108,7 @@ impl Worker {
         drop(spare_end);
         let (attributes, device) = sent
             .map_err(StartError::from)
-            .and_then(|()| await_start(&control, is_ahead))
+            .and_then(|()| await_start(&control, is_ahead, gives_up))
             .map_err(|e| not_started(e, &process, &order.name))?;
         let import_device = shared.import_device.clone().zip(device);
         let number = shared.broker.worker_number();

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use causeway_mediator::host::Host;
-use causeway_mediator::{GuestSession, OpenError, Quota, SessionSource};
+use causeway_mediator::{GivesUp, GuestSession, OpenError, Quota, SessionSource};
 use parking_lot::Mutex;
 
 use super::process::{Program, Spawner};
@@ -70,13 +70,14 @@ impl Workers {
     ///
     /// # Errors
     /// [`OpenError::Unavailable`] if it cannot create its back end, [`OpenError::Ended`] if the
-    /// process ends before. Then it is gone.
-    pub fn await_prepared(&self) -> Result<(), OpenError> {
+    /// process ends before, [`OpenError::GivenUp`] if `gives_up` returned true before. Then it is
+    /// gone.
+    pub fn await_prepared(&self, gives_up: GivesUp<'_>) -> Result<(), OpenError> {
         let mut spares = self.spares.lock();
         let Some(mut first) = spares.pop_front() else {
             return Ok(());
         };
-        first.fresh.await_back_end()?;
+        first.fresh.await_back_end(gives_up)?;
         spares.push_front(first);
         Ok(())
     }
@@ -94,7 +95,8 @@ impl Workers {
         self.sessions.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Opens a session as [`SessionSource::open`] does, and returns it as a [`WorkerSession`].
+    /// Opens a session as [`SessionSource::open`] does, but never gives up, and returns it as a
+    /// [`WorkerSession`].
     ///
     /// # Errors
     /// [`OpenError::Unavailable`] if the worker cannot create its back end, [`OpenError::Start`] if
@@ -106,6 +108,16 @@ impl Workers {
         quota: Quota,
         name: &str,
     ) -> Result<Arc<WorkerSession>, OpenError> {
+        self.open_unless(host, quota, name, &mut || false)
+    }
+
+    fn open_unless(
+        &self,
+        host: Arc<dyn Host>,
+        quota: Quota,
+        name: &str,
+        gives_up: GivesUp<'_>,
+    ) -> Result<Arc<WorkerSession>, OpenError> {
         let spare = self.spares.lock().pop_front();
         let number = spare.as_ref().map(|spare| spare.fresh.session);
         let order = Order {
@@ -115,7 +127,7 @@ impl Workers {
             host,
             quota,
         };
-        WorkerSession::open(Arc::clone(&self.shared), order, spare).map(Arc::new)
+        WorkerSession::open(Arc::clone(&self.shared), order, spare, gives_up).map(Arc::new)
     }
 }
 
@@ -125,7 +137,8 @@ impl SessionSource for Workers {
         host: Arc<dyn Host>,
         quota: Quota,
         name: &str,
+        gives_up: GivesUp<'_>,
     ) -> Result<Arc<dyn GuestSession>, OpenError> {
-        Ok(self.open_worker(host, quota, name)?)
+        Ok(self.open_unless(host, quota, name, gives_up)?)
     }
 }

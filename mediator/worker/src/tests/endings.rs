@@ -57,12 +57,49 @@ fn a_session_in_a_worker_does_what_any_session_does() {
 fn a_back_end_that_is_not_to_be_had_is_told_as_the_worker_told_it() {
     let workers = Workers::new(program("rig::worker_process", "absent"), None).unwrap();
     let host = FakeHost::new(1 << 20, 1 << 20).unwrap();
-    let refused = workers.open(host, Quota::default(), "test").err().unwrap();
+    let refused = workers
+        .open_worker(host, Quota::default(), "test")
+        .err()
+        .unwrap();
     assert!(
         matches!(refused, OpenError::Unavailable { .. }),
         "{refused}"
     );
     assert_eq!(refused.to_string(), "there is no such GPU: choose another");
+}
+
+#[test]
+fn a_caller_may_give_up_a_worker_that_hangs_before_it_has_a_session() {
+    let workers = Workers::new(program("rig::worker_process", "hangs"), None).unwrap();
+    for is_ahead in [false, true] {
+        if is_ahead {
+            workers.prepare(1).unwrap();
+        }
+        let host = FakeHost::new(1 << 20, 1 << 20).unwrap();
+        let mut asked = 0;
+        let mut gives_up = || {
+            asked += 1;
+            asked == 3
+        };
+        let given_up = workers.open(host, Quota::default(), "test", &mut gives_up);
+        assert!(matches!(given_up.err(), Some(OpenError::GivenUp { .. })));
+        assert!(workers.spare_ids().is_empty());
+        assert_eq!(children(), 0, "a process is left");
+    }
+}
+
+/// Returns how many processes of this test's program run, except for itself.
+fn children() -> usize {
+    let own = std::process::id().to_string();
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let of_this = |process: &std::fs::DirEntry| {
+        let read = |name| std::fs::read_to_string(process.path().join(name)).unwrap_or_default();
+        // After the name in parentheses: state, parent.
+        let (status, command) = (read("stat"), read("cmdline"));
+        let after = status.rsplit(')').next().unwrap_or_default();
+        after.split_whitespace().nth(1) == Some(&own) && command.contains("\0hangs\0")
+    };
+    processes.filter(of_this).count()
 }
 
 #[test]
@@ -74,7 +111,10 @@ fn a_program_that_is_no_worker_is_told_with_how_it_ended() {
     };
     let host = FakeHost::new(1 << 20, 1 << 20).unwrap();
     let workers = Workers::new(program, None).unwrap();
-    let refused = workers.open(host, Quota::default(), "vm7").err().unwrap();
+    let refused = workers
+        .open_worker(host, Quota::default(), "vm7")
+        .err()
+        .unwrap();
     let said = refused.to_string();
     assert_eq!(said, "the worker process of vm7 ended with code 1");
 }

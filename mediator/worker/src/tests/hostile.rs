@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use causeway_mediator::{Quota, SessionSource};
+use causeway_mediator::{GuestSession, Quota};
 use causeway_mediator_testing::{Batch, FakeHost};
 use causeway_memory::{PageSize, SharedMemory};
 use causeway_protocol::message::{Empty, Opcode};
@@ -186,7 +186,7 @@ fn nothing_that_a_worker_sends_harms_the_vmm() {
         let workers = Workers::new(program, None).unwrap();
         let host = FakeHost::new(1 << 20, 64 << 20).unwrap();
         let session = workers
-            .open(Arc::clone(&host) as _, Quota::default(), "test")
+            .open_worker(Arc::clone(&host) as _, Quota::default(), "test")
             .unwrap();
         std::thread::scope(|scope| {
             let caller = scope.spawn(|| {

@@ -74,6 +74,10 @@ fn worker_process() {
         "absent" => Err(std::io::Error::other(
             "there is no such GPU: choose another",
         )),
+        // As if its driver did.
+        "hangs" => loop {
+            std::thread::park();
+        },
         "keeper" => Ok(Equipment {
             backend: Arc::new(Keeper(equipment().backend)),
             ..equipment()

@@ -1,6 +1,6 @@
 //! Workers that are started ahead of their sessions.
 
-use causeway_mediator::{GuestSession, OpenError, Quota, SessionSource};
+use causeway_mediator::{GuestSession, OpenError, Quota};
 use causeway_mediator_testing::FakeHost;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
@@ -15,7 +15,7 @@ fn pid(id: u32) -> Pid {
 fn a_session_takes_the_oldest_spare_and_the_next_another() {
     let workers = workers();
     workers.prepare(2).unwrap();
-    workers.await_prepared().unwrap();
+    workers.await_prepared(&mut || false).unwrap();
     let spares = workers.spare_ids();
     assert_eq!(spares.len(), 2);
     let first = Guest::open(&workers);
@@ -49,7 +49,7 @@ fn a_used_worker_is_no_spare_again() {
 fn a_spare_that_dies_before_its_session_is_replaced_by_another_process() {
     let workers = workers();
     workers.prepare(1).unwrap();
-    workers.await_prepared().unwrap();
+    workers.await_prepared(&mut || false).unwrap();
     let dead = pid(workers.spare_ids()[0]);
     kill_process(dead, Signal::KILL).unwrap();
     let guest = Guest::open(&workers);
@@ -87,14 +87,17 @@ fn spares_end_with_their_owner() {
 fn a_back_end_that_is_absent_is_told_before_a_session_comes() {
     let workers = Workers::new(program("rig::worker_process", "absent"), None).unwrap();
     workers.prepare(1).unwrap();
-    let refused = workers.await_prepared().unwrap_err();
+    let refused = workers.await_prepared(&mut || false).unwrap_err();
     assert!(matches!(refused, OpenError::Unavailable { .. }));
     assert_eq!(refused.to_string(), "there is no such GPU: choose another");
     assert_eq!(workers.spare_ids(), []);
     // Not waited for, the session is told.
     workers.prepare(1).unwrap();
     let host = FakeHost::new(1 << 20, 1 << 20).unwrap();
-    let refused = workers.open(host, Quota::default(), "test").err().unwrap();
+    let refused = workers
+        .open_worker(host, Quota::default(), "test")
+        .err()
+        .unwrap();
     assert_eq!(refused.to_string(), "there is no such GPU: choose another");
 }
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use causeway_mediator::{GuestSession, Quota, SESSION_FEATURES, SessionSource};
+use causeway_mediator::host::Host;
+use causeway_mediator::{GuestSession, SESSION_FEATURES};
 use causeway_protocol::boot::PORT_CONSOLE;
 
 use super::error::VmError;
@@ -37,12 +38,15 @@ pub(super) struct Board {
     pub passed: PassthroughDevices,
 }
 
+/// Opens the session of the guest of a VMM.
+pub(super) type OpenSession<'a> =
+    &'a mut dyn FnMut(Arc<dyn Host>) -> Result<Arc<dyn GuestSession>, VmError>;
+
 impl Board {
     pub fn new(
         processors: &Processors,
         config: &VmConfig,
-        sessions: &dyn SessionSource,
-        quota: Quota,
+        open: OpenSession<'_>,
         console: ConsoleOutput,
         exits: &VmExits,
         stop: &Arc<AtomicBool>,
@@ -51,7 +55,7 @@ impl Board {
         let strays = Arc::new(StrayCounters::default());
         let mmio = Arc::new(mmio_bus(ram, &strays)?);
         let host = guest_host(processors, config.vms)?;
-        let session = sessions.open(host.clone(), quota, &config.name)?;
+        let session = open(host.clone())?;
         let function = causeway_function(processors, &host, &session, &mmio, &strays)?;
         let console = serial_console(console, processors.interrupts.as_ref())?;
         let mut bars = layout.low_bars();

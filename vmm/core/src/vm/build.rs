@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use causeway_mediator::{Quota, SessionSource};
+use causeway_mediator::{OpenError, Quota, SessionSource};
 use kvm_ioctls::Kvm;
 
 use super::board::Board;
@@ -37,7 +37,8 @@ impl Vm {
     }
 
     /// As [`Self::new`], but gives up when `interrupted` returns true. This function calls it
-    /// before it starts and before it creates each virtual CPU, which can take long.
+    /// before it starts, before it creates each virtual CPU, and while the session opens, which can
+    /// take long.
     ///
     /// # Errors
     /// As for [`Self::new`]; [`VmError::Interrupted`] if `interrupted` returned true.
@@ -57,7 +58,14 @@ impl Vm {
         let exits = VmExits::new(statistics, counters);
         let stop = Arc::new(AtomicBool::new(false));
         let console = console.into();
-        let board = Board::new(&processors, config, sessions, quota, console, &exits, &stop)?;
+        let mut open = |host| {
+            let opened = sessions.open(host, quota, &config.name, interrupted);
+            opened.map_err(|e| match e {
+                OpenError::GivenUp { .. } => VmError::Interrupted,
+                e => e.into(),
+            })
+        };
+        let board = Board::new(&processors, config, &mut open, console, &exits, &stop)?;
         let vm = assemble(config, processors, board, exits, stop)?;
         log::info!(
             "{}: created, with {} virtual CPU{} and {} MiB, on {}",
