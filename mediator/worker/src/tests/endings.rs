@@ -120,6 +120,33 @@ fn a_program_that_is_no_worker_is_told_with_how_it_ended() {
 }
 
 #[test]
+fn a_worker_can_gain_no_rights_and_dumps_no_memory() {
+    let guest = Guest::open(&workers());
+    let file = |name| {
+        let path = format!("/proc/{}/{name}", guest.pid().as_raw_nonzero());
+        std::fs::read_to_string(path).unwrap()
+    };
+    // The first thread is the test program's; the worker begins in another one.
+    let tasks = format!("/proc/{}/task", guest.pid().as_raw_nonzero());
+    let tasks = std::fs::read_dir(tasks).unwrap().flatten();
+    let has = |task: std::fs::DirEntry| {
+        let status = std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
+        status.contains("NoNewPrivs:\t1")
+    };
+    let (with, without): (Vec<_>, Vec<_>) = tasks.map(has).partition(|has| *has);
+    assert!(with.len() > 1 && without.len() <= 1, "{with:?} {without:?}");
+    let core = |line: &&str| line.starts_with("Max core file size");
+    let limits = file("limits");
+    let sizes: Vec<_> = limits
+        .lines()
+        .find(core)
+        .unwrap()
+        .split_whitespace()
+        .collect();
+    assert_eq!(sizes[4..6], ["0", "0"]);
+}
+
+#[test]
 fn a_guest_whose_worker_is_killed_is_told_resets_and_goes_on() {
     let guest = Guest::open(&workers());
     let space = guest.space();

@@ -34,6 +34,7 @@ pub enum Act {
     Withdraw,
     /// Takes an export in hand, asked for with `access`.
     Fetch,
+    /// Says that it imports it, as import `number`.
     Register,
     Forget,
     /// Places the first `number` bytes of what it has in hand.
@@ -233,7 +234,7 @@ fn obey(channel: &Socket, hands: &Hands, order: &Order) -> Outcome {
         token,
         handle: 1,
         reserved,
-        import: 1,
+        import: number,
     };
     match Act::from_wire(order.act) {
         Act::Make => {

@@ -3,14 +3,18 @@
 
 use std::fs::File;
 use std::process::Command;
+use std::sync::Arc;
 
+use causeway_mediator::host::{Host, RingPlace};
 use causeway_mediator::{GuestSession, Quota};
 use causeway_mediator_testing::FakeHost;
+use causeway_memory::{Backing, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 use causeway_protocol::registers::status;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
+use vmm_sys_util::eventfd::EventFd;
 
 use super::puppet::{Act, Outcome, Puppet, workers};
 use super::rig::PAGE;
@@ -86,6 +90,9 @@ fn memory_of_another_is_shown_with_no_more_rights_than_an_import_has() {
     assert_errno(importer.tell(Act::SetAccess, placed.value), Errno::ACCESS);
     assert_errno(importer.tell(Act::Bind, 0), Errno::ACCESS);
     assert_eq!(access_at(&importer.host, placed.value), Access::Read);
+    importer.act(Act::Forget, 7, Access::Read, token);
+    let kept = access_at(&importer.host, placed.value);
+    assert_eq!(kept, Access::Read, "that is another import");
     importer.act(Act::Forget, 0, Access::Read, token);
     assert_eq!(access_at(&importer.host, placed.value), Access::None);
 }
@@ -102,6 +109,27 @@ fn one_of_two_imports_keeps_the_rights_of_the_other() {
     let placed = importer.tell(Act::Place, PAGE);
     owner.act(Act::Withdraw, 0, Access::None, wide);
     assert_eq!(access_at(&importer.host, placed.value), Access::Read);
+}
+
+#[test]
+fn what_a_worker_has_not_placed_or_bound_is_not_its_to_change() {
+    let puppet = Puppet::open(&workers(), Quota::default());
+    let memory = SharedMemory::new("other", PAGE, PageSize::Small).unwrap();
+    let backing = Backing::from(Arc::new(memory));
+    let placed = puppet.host.place(&backing, 0, PAGE, Access::Read).unwrap();
+    let (event, memory) = (EventFd::new(0).unwrap(), backing.host().unwrap().0);
+    let ring = RingPlace {
+        memory: Arc::clone(memory),
+        offset: 0,
+    };
+    puppet.host.bind_doorbell(5, &event, &ring).unwrap();
+    for act in [Act::SetAccess, Act::Remove] {
+        let absent = wire::Outcome::Absent as u32;
+        assert_eq!(puppet.tell(act, placed).outcome, absent, "{act:?}");
+        assert_eq!(access_at(&puppet.host, placed), Access::Read, "{act:?}");
+    }
+    puppet.tell(Act::Unbind, 5);
+    assert_eq!(puppet.host.doorbells(), [5]);
 }
 
 #[test]
