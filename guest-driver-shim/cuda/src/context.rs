@@ -120,6 +120,11 @@ impl Context {
         }
     }
 
+    /// Returns whether the context has not been destroyed.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.is_alive.load(Ordering::Relaxed)
+    }
+
     /// Returns whether the context is current to the calling thread.
     fn is_current(&self) -> bool {
         look(|current| current.is_some_and(|current| current.handle == self.handle))
@@ -148,9 +153,11 @@ impl Driver {
 
     /// Ends a context after its work, with all that it has.
     fn tear_down(&self, context: &Context) {
+        // Before the wait: it ends loops of graphs.
+        context.is_alive.store(false, Ordering::Relaxed);
         // After a fault there is nothing to wait for.
         let _ = self.rings.drain(self);
-        context.is_alive.store(false, Ordering::Relaxed);
+        self.conditions.forget_done(self);
         self.contexts.lock().table.remove(&context.handle);
         context.limits.lock().clear();
         self.captures.end_of_context(context.handle);

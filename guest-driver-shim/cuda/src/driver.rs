@@ -13,7 +13,7 @@ use crate::context::{self, Context, Contexts};
 use crate::device::{self, Facts};
 use crate::error::{self, Answer, Code};
 use crate::event::Events;
-use crate::graph::Graphs;
+use crate::graph::{Conditions, Graphs};
 use crate::host_function;
 use crate::memory::{FutureStorage, Memory};
 use crate::module::Modules;
@@ -47,6 +47,7 @@ pub(crate) struct Driver {
     pub(crate) captures: Captures,
     pub(crate) events: Events,
     pub(crate) graphs: Mutex<Graphs>,
+    pub(crate) conditions: Conditions,
     pub(crate) user_objects: UserObjects,
     /// The error that ended this process's use of CUDA; 0 while there is none.
     sticky: AtomicU32,
@@ -188,6 +189,7 @@ impl Driver {
             captures: Captures::default(),
             events: Events::default(),
             graphs: Mutex::default(),
+            conditions: Conditions::default(),
             user_objects: UserObjects::default(),
             sticky: AtomicU32::new(0),
         })

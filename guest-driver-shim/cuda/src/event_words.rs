@@ -1,4 +1,5 @@
-//! Memory for the times of events: words of 8 bytes that device and process see.
+//! Memory for the times of events and the conditions of graphs: words of 8 bytes that device and
+//! process see.
 
 use std::sync::Arc;
 
@@ -74,7 +75,7 @@ impl Words {
 
     fn grow(&mut self, driver: &Driver) -> Answer {
         let refused = |error: &dyn std::fmt::Display| {
-            log::warn!("no memory for the times of events: {error}");
+            log::warn!("no memory for the times of events or conditions of graphs: {error}");
             Code::OUT_OF_MEMORY
         };
         let chunk = Buffer::new(driver.device, driver.space, CHUNK_BYTES, MemoryKind::Host)

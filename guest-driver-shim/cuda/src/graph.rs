@@ -2,13 +2,17 @@
 //!
 //! A graph keeps its nodes under their handles, whose order is the one in which they were made.
 
+pub(crate) mod branch;
 pub(crate) mod change;
+pub(crate) mod condition;
+pub(crate) mod conditional;
 pub(crate) mod copy;
 pub(crate) mod create;
 pub(crate) mod dot;
 pub(crate) mod edges;
 pub(crate) mod executable;
 pub(crate) mod fill;
+pub(crate) mod generic;
 pub(crate) mod launch;
 pub(crate) mod memory_nodes;
 pub(crate) mod node;
@@ -18,16 +22,21 @@ pub(crate) mod parameters;
 pub(crate) mod plan;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
 use crate::boundary::In;
+use crate::context::Context;
 use crate::driver::Driver;
 use crate::error::{Answer, Code};
+use crate::event_words::{EventWords, Word};
 use crate::graph::executable::Executable;
 use crate::graph::node::Kind;
+use crate::graph::plan::Branch;
 use crate::handles::{self, Handles};
+use crate::rings::Submission;
 use crate::structures::EdgeData;
 use crate::user_object::Held;
 
@@ -38,7 +47,11 @@ const DEPTH_MAX: usize = 32;
 pub(crate) struct Graph {
     pub(crate) handle: usize,
     owner: Owner,
+    /// How many graphs it is nested in.
+    level: AtomicUsize,
     content: Mutex<BTreeMap<usize, Node>>,
+    /// The conditions that were made for it.
+    conditions: Mutex<Vec<Arc<Condition>>>,
     /// User objects to which it refers, by handle.
     pub(crate) objects: Mutex<BTreeMap<usize, Held>>,
 }
@@ -70,6 +83,34 @@ pub(crate) struct Graphs {
     /// The graph of each node.
     owners: BTreeMap<usize, Weak<Graph>>,
     executables: Handles<Executable>,
+}
+
+/// A condition ([`condition`]). It ends with the last graph, executable graph and launch that has
+/// it.
+pub(crate) struct Condition {
+    word: Word,
+    /// Handle of the graph for which it was made.
+    graph: usize,
+    context: Arc<Context>,
+    /// What each launch begins with, if it shall.
+    default: Option<u32>,
+    has_node: AtomicBool,
+    /// The last launch of a graph that has it.
+    last: Mutex<Submission>,
+}
+
+/// All conditions of the process.
+#[derive(Default)]
+pub(crate) struct Conditions {
+    words: EventWords,
+    /// By handle.
+    known: Mutex<BTreeMap<u64, Weak<Condition>>>,
+    /// Held from when a launch looks which others it follows until it is noted.
+    launching: Mutex<()>,
+    /// Conditional nodes whose launches may be under way. They are kept here, so that the thread
+    /// that executes them is not the last to have a kernel: the end of a module waits for work that
+    /// may wait for the thread.
+    running: Mutex<Vec<(Submission, Arc<Branch>)>>,
 }
 
 /// Returns the graph of a handle. The API calls a wrong graph an invalid value.
@@ -130,7 +171,9 @@ impl Graph {
         Arc::new(Self {
             handle: handles::fresh(),
             owner,
+            level: AtomicUsize::new(0),
             content: Mutex::default(),
+            conditions: Mutex::default(),
             objects: Mutex::default(),
         })
     }
@@ -157,9 +200,9 @@ impl Graph {
 
     /// Adds a node behind those of `dependencies`, and returns its handle.
     pub(crate) fn add(&self, kind: Kind, dependencies: &[usize]) -> Answer<usize> {
-        if let Kind::Child(child) = &kind
-            && child.depth() >= DEPTH_MAX
-        {
+        let within = kind.graphs().to_vec();
+        let level = self.level.load(Ordering::Relaxed) + 1;
+        if within.iter().any(|graph| level + graph.depth() > DEPTH_MAX) {
             return Err(Code::NOT_SUPPORTED);
         }
         self.check_free(&kind, dependencies)?;
@@ -175,6 +218,7 @@ impl Graph {
             original: 0,
         };
         content.insert(handle, node);
+        within.iter().for_each(|graph| graph.set_level(level));
         Ok(handle)
     }
 
@@ -268,17 +312,28 @@ impl Graph {
             copied.insert(renamed[old], node);
         }
         drop(copied);
+        copy.set_level(0);
         copy
     }
 
-    /// Returns its nodes, and the graphs that are nodes.
+    /// Returns its nodes, and the graphs that belong to them.
     fn members(&self) -> (Vec<usize>, Vec<Arc<Self>>) {
         let content = self.content.lock();
-        let children = content.values().filter_map(|node| match &node.kind {
-            Kind::Child(child) => Some(Arc::clone(child)),
-            _ => None,
-        });
-        (content.keys().copied().collect(), children.collect())
+        let graphs = content.values().flat_map(|node| node.kind.graphs());
+        let graphs = graphs.cloned().collect();
+        (content.keys().copied().collect(), graphs)
+    }
+
+    /// Returns whether it is another graph, or has that one within it.
+    fn contains(&self, other: &Self) -> bool {
+        let (_, within) = self.members();
+        self.handle == other.handle || within.iter().any(|graph| graph.contains(other))
+    }
+
+    fn set_level(&self, level: usize) {
+        self.level.store(level, Ordering::Relaxed);
+        let (_, within) = self.members();
+        within.iter().for_each(|graph| graph.set_level(level + 1));
     }
 
     /// Returns how many graphs are nested in it at most, itself included.

@@ -11,6 +11,7 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use causeway_protocol::message::MemoryKind;
 use causeway_protocol::packet::Condition;
@@ -19,6 +20,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::driver::{Driver, call_in_context};
 use crate::error::{Answer, Code};
+use crate::graph::plan::Branch;
 use crate::ring::Writing;
 use crate::stream;
 use crate::work::Work;
@@ -56,7 +58,7 @@ pub(crate) fn refuse_within() -> Answer {
 }
 
 /// What the thread does for one place in the ring.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 pub(crate) enum HostWork {
     /// Calls a function, unless the device has failed.
     Function {
@@ -77,6 +79,8 @@ pub(crate) enum HostWork {
         bytes: u32,
         value: u64,
     },
+    /// Executes the graphs of a conditional node, in the ring for such graphs.
+    Branch(Arc<Branch>),
 }
 
 /// One piece of work for the thread.
@@ -124,7 +128,7 @@ impl HostCall {
         let mut waiting = thread.waiting.lock();
         waiting.last += 1;
         let number = waiting.last;
-        waiting.works.push_back((number, self.work));
+        waiting.works.push_back((number, self.work.clone()));
         drop(waiting);
         thread.added.notify_one();
         commands.release(&thread.reached, number)?;
@@ -215,28 +219,36 @@ fn perform(driver: &Driver, work: HostWork, result: Answer) {
             },
             Ok(()),
         ) => poll(driver, word, condition, (bytes, value)),
-        (HostWork::Function { .. } | HostWork::Wait { .. }, Err(_)) => {}
+        // Why it ended, if it did, the program's next call tells.
+        (HostWork::Branch(branch), Ok(())) => {
+            let _ = branch.run(driver);
+        }
+        (HostWork::Function { .. } | HostWork::Wait { .. } | HostWork::Branch(_), Err(_)) => {}
     }
+}
+
+/// Looks until `is_met` returns true, between short sleeps. Fails once the device has failed.
+pub(crate) fn look_until(driver: &Driver, mut is_met: impl FnMut() -> bool) -> Answer {
+    let mut nap_us = 1;
+    while !is_met() {
+        driver.rings.glance(driver)?;
+        std::thread::sleep(std::time::Duration::from_micros(nap_us));
+        nap_us = (nap_us * 2).min(NAP_US_MAX);
+    }
+    Ok(())
 }
 
 /// Looks at a word until it meets a condition, or the device has failed.
 fn poll(driver: &Driver, word: Window, condition: Condition, (bytes, value): (u32, u64)) {
-    let mut nap_us = 1;
-    loop {
+    // A fault is told to the program's next call.
+    let _ = look_until(driver, || {
         let found = match bytes {
             4 => word.load_u32(0).map(u64::from),
             _ => word.load_acquire(0),
         };
         // A word that is gone meets every condition.
-        if found.map_or(true, |found| condition.is_met(found, value, 8 * bytes)) {
-            return;
-        }
-        if driver.rings.glance(driver).is_err() {
-            return;
-        }
-        std::thread::sleep(std::time::Duration::from_micros(nap_us));
-        nap_us = (nap_us * 2).min(NAP_US_MAX);
-    }
+        found.map_or(true, |found| condition.is_met(found, value, 8 * bytes))
+    });
 }
 
 #[unsafe(no_mangle)]

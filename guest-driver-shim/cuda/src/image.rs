@@ -8,6 +8,7 @@
 
 mod archive;
 mod compression;
+mod device_functions;
 mod elf;
 mod fatbin;
 mod linked;
@@ -168,13 +169,14 @@ fn machine(source: &impl Source, target: &Target) -> Answer<Image> {
         .ok_or(Code::INVALID_IMAGE)
 }
 
-/// Returns PTX text; what follows a NUL in it is dropped.
+/// Returns PTX text, with the functions that the library provides; what follows a NUL in it is
+/// dropped.
 fn text(mut bytes: Vec<u8>) -> Answer<Image> {
     let end = bytes.iter().position(|byte| *byte == 0);
     bytes.truncate(end.unwrap_or(bytes.len()));
     let text = String::from_utf8(bytes).map_err(|_| Code::INVALID_IMAGE)?;
     match ptx::directive(&text, ".version") {
-        Some(_) => Ok(Image::Text(text)),
+        Some(_) => Ok(Image::Text(device_functions::define(text))),
         None => Err(Code::INVALID_IMAGE),
     }
 }

@@ -42,6 +42,9 @@ pub(crate) struct Marks([Number; RINGS_MAX]);
 pub(crate) struct Rings {
     first: Ring,
     more: [OnceLock<Ring>; RINGS_MAX - 1],
+    /// Where threads of the library submit the graphs of conditional nodes, once there are some.
+    /// Such work is submitted and done while a ring of a stream waits, which so stands for it.
+    bodies: OnceLock<Ring>,
     count: AtomicUsize,
     /// Number of the last submission to the first ring that may use memory which was reused at once.
     reused: AtomicU64,
@@ -71,6 +74,7 @@ impl Rings {
         Ok(Self {
             first,
             more: Default::default(),
+            bodies: OnceLock::new(),
             count: AtomicUsize::new(1),
             reused: AtomicU64::new(0),
             making: Mutex::new(Making {
@@ -177,6 +181,27 @@ impl Rings {
         Ok(())
     }
 
+    /// Makes the ring for the graphs of conditional nodes, and starts the threads that submit them,
+    /// unless they are there.
+    pub(crate) fn prepare_bodies(&self, driver: &'static Driver) -> Answer {
+        self.call_functions(driver)?;
+        let _making = self.making.lock();
+        if self.bodies.get().is_none() {
+            let made =
+                Ring::new(driver.device, driver.space, RINGS_MAX as u8).map_err(|error| {
+                    log::error!("cannot create the ring for conditional nodes of graphs: {error}");
+                    Code::OUT_OF_MEMORY
+                })?;
+            let _ = self.bodies.set(made);
+        }
+        Ok(())
+    }
+
+    /// Returns the ring for the graphs of conditional nodes, if there is one.
+    pub(crate) fn bodies(&self) -> Option<&Ring> {
+        self.bodies.get()
+    }
+
     /// Makes the device tell when a submission is done that others may wait for, if there are several
     /// rings: a ring that waits for it later must not wait for what comes behind it.
     pub(crate) fn tell_early(&self, driver: &Driver, submission: Submission) -> Answer {
@@ -247,7 +272,8 @@ impl Rings {
 
     /// Returns the error that a fault of any ring means, without waiting for those who write.
     pub(crate) fn glance(&self, driver: &Driver) -> Answer {
-        self.all().try_for_each(|ring| ring.glance(driver))?;
+        let mut rings = self.all().chain(self.bodies());
+        rings.try_for_each(|ring| ring.glance(driver))?;
         driver.check_sticky()
     }
 

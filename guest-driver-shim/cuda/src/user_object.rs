@@ -171,7 +171,7 @@ impl Held {
     }
 
     /// Adds the references of `other`, which are to the same object.
-    fn merge(&mut self, mut other: Self) {
+    pub(crate) fn merge(&mut self, mut other: Self) {
         self.count += std::mem::take(&mut other.count);
     }
 

@@ -3,21 +3,22 @@
 
 #![allow(unsafe_code, reason = "the driver API is a C library")]
 
+mod processes;
+
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use causeway_cuda_tests::serve_at;
+use processes::{Server, function, runs, succeeds};
 
 const NOT_INITIALIZED: u32 = 3;
 const DEVICE_UNAVAILABLE: u32 = 46;
 const NO_DEVICE: u32 = 100;
 const INVALID_VALUE: u32 = 1;
 const INVALID_HANDLE: u32 = 400;
-/// Longest time that a process of these tests may take: all of them are done in a second.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 unsafe extern "C" {
     fn cuInit(flags: u32) -> u32;
@@ -54,73 +55,6 @@ unsafe extern "C" {
 
 /// `SIGUSR1`
 const SIGNAL: i32 = 10;
-
-/// A server in a process of its own.
-struct Server {
-    process: Child,
-    folder: PathBuf,
-}
-
-/// Returns a command that runs a function of this file with the server at `socket`.
-fn function(name: &str, socket: &Path) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", name, "--ignored", "--nocapture", "--quiet"]);
-    command.env("CAUSEWAY_SOCKET", socket);
-    command
-}
-
-impl Server {
-    fn start(name: &str) -> Self {
-        let own = format!("causeway-lives-{name}-{}", std::process::id());
-        let folder = std::env::temp_dir().join(own);
-        std::fs::create_dir(&folder).unwrap();
-        let socket = folder.join("socket");
-        let process = function("server", &socket).spawn().unwrap();
-        let deadline = Instant::now() + PATIENCE;
-        while !socket.exists() {
-            assert!(Instant::now() < deadline, "the server does not start");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Self { process, folder }
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.folder.join("socket")
-    }
-
-    fn kill(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.kill();
-        std::fs::remove_dir_all(&self.folder).unwrap();
-    }
-}
-
-/// Waits for the end of a process, which must be a success in time.
-fn succeeds(mut process: Child, what: &str) {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(status) = process.try_wait().unwrap() {
-            assert!(status.success(), "{what}: {status}");
-            return;
-        }
-        if Instant::now() > deadline {
-            process.kill().unwrap();
-            panic!("{what} does not end");
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-fn runs(name: &str) {
-    let server = Server::start(name);
-    succeeds(function(name, &server.socket()).spawn().unwrap(), name);
-}
 
 #[test]
 #[ignore = "a server that other tests run"]

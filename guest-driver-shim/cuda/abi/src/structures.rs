@@ -93,6 +93,47 @@ pub struct HostNode {
     pub argument: usize,
 }
 
+/// `CUgraphNodeParams`
+#[derive(Clone, Copy, Debug, FromBytes)]
+#[repr(C)]
+pub struct NodeParameters {
+    pub kind: u32,
+    pub reserved: [u32; 3],
+    /// A union: what is in it depends on `kind`.
+    pub content: [u64; 29],
+    pub reserved_behind: u64,
+}
+
+/// `CUDA_MEMCPY_NODE_PARAMS`
+#[derive(Clone, Copy, Debug, FromBytes)]
+#[repr(C)]
+pub struct CopyNode {
+    pub flags: u32,
+    pub reserved: u32,
+    pub context: usize,
+    pub copy: Copy3d,
+}
+
+/// `CUDA_CHILD_GRAPH_NODE_PARAMS`, as of CUDA 12.9. Before, the ownership was unused.
+#[derive(Clone, Copy, Debug, FromBytes)]
+#[repr(C)]
+pub struct ChildNode {
+    pub graph: usize,
+    pub ownership: u32,
+    pub padding: u32,
+}
+
+/// `CUDA_CONDITIONAL_NODE_PARAMS`
+#[derive(Clone, Copy, Debug, FromBytes)]
+#[repr(C)]
+pub struct ConditionalNode {
+    pub handle: u64,
+    pub kind: u32,
+    pub size: u32,
+    pub bodies: usize,
+    pub context: usize,
+}
+
 /// `CUDA_GRAPH_INSTANTIATE_PARAMS`
 #[derive(Clone, Copy, Debug, FromBytes)]
 #[repr(C)]
@@ -294,6 +335,10 @@ mod tests {
             KernelNode = sys::CUDA_KERNEL_NODE_PARAMS;
             FirstKernelNode = sys::CUDA_KERNEL_NODE_PARAMS_st;
             HostNode = sys::CUDA_HOST_NODE_PARAMS;
+            NodeParameters = sys::CUgraphNodeParams;
+            CopyNode = sys::CUDA_MEMCPY_NODE_PARAMS;
+            ChildNode = sys::CUDA_CHILD_GRAPH_NODE_PARAMS;
+            ConditionalNode = sys::CUDA_CONDITIONAL_NODE_PARAMS;
             InstantiateParameters = sys::CUDA_GRAPH_INSTANTIATE_PARAMS;
             UpdateResult = sys::CUgraphExecUpdateResultInfo;
             EdgeData = sys::CUgraphEdgeData;
@@ -311,6 +356,18 @@ mod tests {
         assert_eq!(
             offset_of!(AllocationProperties, flags),
             offset_of!(sys::CUmemAllocationProp, allocFlags)
+        );
+        assert_eq!(
+            offset_of!(NodeParameters, content),
+            offset_of!(sys::CUgraphNodeParams, __bindgen_anon_1)
+        );
+        assert_eq!(
+            offset_of!(ConditionalNode, bodies),
+            offset_of!(sys::CUDA_CONDITIONAL_NODE_PARAMS, phGraph_out)
+        );
+        assert_eq!(
+            offset_of!(CopyNode, copy),
+            offset_of!(sys::CUDA_MEMCPY_NODE_PARAMS, copyParams)
         );
         assert_eq!(
             offset_of!(KernelNode, parameters),

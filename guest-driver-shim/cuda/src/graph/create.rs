@@ -61,40 +61,35 @@ extern "C" fn cuGraphDestroyNode(node: usize) -> u32 {
         }
         let removed = owner.remove(node)?;
         driver.graphs.lock().owners.remove(&node);
-        if let Kind::Child(child) = &removed.kind {
-            graph::forget(driver, child);
-        }
+        let within = removed.kind.graphs().iter();
+        within.for_each(|graph| graph::forget(driver, graph));
         Ok(())
     })
 }
 
 /// Where a node goes and what it is behind.
-struct Place {
-    node: Out<usize>,
-    graph: usize,
-    dependencies: In<usize>,
-    count: usize,
+pub(super) struct Place {
+    pub(super) node: Out<usize>,
+    pub(super) graph: usize,
+    pub(super) dependencies: In<usize>,
+    pub(super) count: usize,
 }
 
 impl Place {
-    fn fill(self, make: impl FnOnce(&'static Driver) -> Answer<Kind>) -> u32 {
+    /// Adds the node that `make` makes for the graph.
+    pub(super) fn fill(self, make: impl FnOnce(&'static Driver, &Graph) -> Answer<Kind>) -> u32 {
         call_in_context(|driver, _| {
             if self.node.is_null() {
                 return Err(Code::INVALID_VALUE);
             }
             let graph = graph::find(driver, self.graph)?;
             let dependencies = graph.chosen(self.dependencies, self.count)?;
-            let kind = make(driver)?;
-            let child = match &kind {
-                Kind::Child(child) => Some(Arc::clone(child)),
-                _ => None,
-            };
+            let kind = make(driver, &graph)?;
+            let within = kind.graphs().to_vec();
             let node = graph.add(kind, &dependencies)?;
             let owner = Arc::downgrade(&graph);
             driver.graphs.lock().owners.insert(node, owner);
-            if let Some(child) = child {
-                graph::adopt(driver, &child);
-            }
+            within.iter().for_each(|graph| graph::adopt(driver, graph));
             self.node.set(node)
         })
     }
@@ -114,7 +109,7 @@ macro_rules! nodes {
             ) -> u32 {
                 let place = Place { node, graph, dependencies, count };
                 let make: fn(&'static Driver, $($type),*) -> Answer<Kind> = $make;
-                place.fill(|driver| make(driver, $($given),*))
+                place.fill(|driver, _| make(driver, $($given),*))
             }
         )*
     };
@@ -146,7 +141,7 @@ nodes! {
 }
 
 /// Returns a node that is a copy of a graph.
-fn of_graph(driver: &Driver, child: usize) -> Answer<Kind> {
+pub(super) fn of_graph(driver: &Driver, child: usize) -> Answer<Kind> {
     let child = graph::find(driver, child)?;
     child.check_no_memory()?;
     Ok(Kind::Child(child.duplicate(true)))

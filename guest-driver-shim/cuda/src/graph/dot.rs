@@ -42,8 +42,8 @@ impl Graph {
             for before in &node.dependencies {
                 let _ = writeln!(text, "node_{before} -> node_{handle};");
             }
-            if let Kind::Child(child) = &node.kind {
-                child.add_dot(text, has_handles);
+            for graph in node.kind.graphs() {
+                graph.add_dot(text, has_handles);
             }
         }
         text.push_str("}\n");
@@ -68,6 +68,7 @@ fn describe(kind: &Kind) -> String {
         Kind::Allocate(_) => "MEM_ALLOC".to_owned(),
         Kind::Free { address } => format!("MEM_FREE\\n{address:#x}"),
         Kind::Batch { .. } => "BATCH_MEM_OP".to_owned(),
+        Kind::Conditional(node) => format!("CONDITIONAL\\n{}", node.rule.name()),
     }
 }
 

@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use crate::boundary::Out;
 use crate::driver::{Driver, call_in_context};
 use crate::error::{Answer, Code};
-use crate::graph;
 use crate::graph::plan::{Difference, Plan};
+use crate::graph::{self, Graph};
 use crate::stream;
 use crate::structures::{InstantiateParameters, UpdateResult};
 
@@ -21,8 +21,9 @@ const FLAGS: u64 = FREE_AT_LAUNCH | UPLOAD | 8;
 const DEVICE_LAUNCH: u64 = 4;
 /// Release of memory at a launch by the device.
 const NO_DEVICE_LAUNCH: u64 = FREE_AT_LAUNCH | DEVICE_LAUNCH;
-/// `CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE`
+/// `CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE` and `…_CONDITIONAL_HANDLE_UNUSED`
 const INVALID_STRUCTURE: u32 = 2;
+const UNUSED_CONDITION: u32 = 5;
 
 /// A graph that can be launched.
 pub(crate) struct Executable {
@@ -54,7 +55,19 @@ fn check_flags(flags: u64) -> Answer {
     }
 }
 
-fn instantiate(driver: &Driver, into: Out<usize>, plan: Plan, flags: u64) -> Answer {
+/// Returns the plan of a graph, or a `CUgraphInstantiateResult`.
+fn plan(graph: &Graph) -> Result<Plan, u32> {
+    match graph.has_unused_condition() {
+        true => Err(UNUSED_CONDITION),
+        false => Plan::of(graph).map_err(|_| INVALID_STRUCTURE),
+    }
+}
+
+fn instantiate(driver: &'static Driver, into: Out<usize>, plan: Plan, flags: u64) -> Answer {
+    driver.conditions.forget_done(driver);
+    if plan.has_branches() {
+        driver.rings.prepare_bodies(driver)?;
+    }
     let made = Executable {
         flags,
         plan: Mutex::new(plan),
@@ -69,7 +82,7 @@ extern "C" fn cuGraphInstantiateWithFlags(executable: Out<usize>, graph: usize, 
             return Err(Code::INVALID_VALUE);
         }
         check_flags(flags)?;
-        let plan = Plan::of(&*graph::find(driver, graph)?)?;
+        let plan = plan(&*graph::find(driver, graph)?).map_err(|_| Code::INVALID_VALUE)?;
         instantiate(driver, executable, plan, flags)
     })
 }
@@ -115,11 +128,12 @@ extern "C" fn cuGraphInstantiateWithParams(
         if given.flags & UPLOAD != 0 {
             stream::find(driver, context, given.upload_stream)?;
         }
-        let plan = Plan::of(&*graph::find(driver, graph)?);
+        let plan = plan(&*graph::find(driver, graph)?);
         given.error_node = 0;
-        given.result = if plan.is_ok() { 0 } else { INVALID_STRUCTURE };
+        given.result = plan.as_ref().err().copied().unwrap_or(0);
         parameters.set(given)?;
-        instantiate(driver, executable, plan?, given.flags)
+        let plan = plan.map_err(|_| Code::INVALID_VALUE)?;
+        instantiate(driver, executable, plan, given.flags)
     })
 }
 
@@ -134,6 +148,7 @@ extern "C" fn cuGraphExecGetFlags(executable: usize, flags: Out<u64>) -> u32 {
 extern "C" fn cuGraphExecDestroy(executable: usize) -> u32 {
     call_in_context(|driver, _| {
         let removed = driver.graphs.lock().executables.remove(executable);
+        driver.conditions.forget_done(driver);
         removed.map(drop).ok_or(Code::INVALID_VALUE)
     })
 }

@@ -36,12 +36,18 @@ extern "C" fn cuGraphLaunch(executable: usize, stream: usize) -> u32 {
 
 /// Submits the nodes of a graph. Launches of one executable graph do not overlap.
 fn submit(driver: &Driver, stream: &Stream, plan: &mut Plan) -> Answer {
+    let conditions = driver.conditions.of_launch(plan);
+    conditions.follow(driver, stream)?;
     stream.follow(driver, plan.last)?;
     for awaited in plan.awaited() {
         stream.follow(driver, awaited)?;
     }
     plan.renew_events(driver, stream.ring_index())?;
-    plan.last = stream.submit_packets(driver, |writing| plan.write(writing))?;
+    plan.last = stream.submit_packets(driver, |writing| {
+        conditions.assign(driver, writing)?;
+        plan.write(writing)
+    })?;
+    conditions.note(driver, plan);
     driver.rings.tell_early(driver, plan.last)?;
     plan.set_recorded(plan.last);
     Ok(())

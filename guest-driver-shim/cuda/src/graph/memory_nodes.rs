@@ -106,9 +106,9 @@ impl Graph {
     pub(crate) fn has_memory(&self) -> bool {
         let content = self.content.lock();
         let mut kinds = content.values().map(|node| &node.kind);
-        kinds.any(|kind| match kind {
-            Kind::Child(child) => child.has_memory(),
-            kind => kind.memory().is_some(),
+        kinds.any(|kind| {
+            let mut within = kind.graphs().iter();
+            kind.memory().is_some() || within.any(|graph| graph.has_memory())
         })
     }
 
@@ -156,6 +156,8 @@ impl Plan {
             match step {
                 Content::Node(kind) => into.extend(kind.memory()),
                 Content::Graph(plan) => plan.add_memory(into),
+                // No body has such nodes.
+                Content::Branch(_) => {}
             }
         }
     }

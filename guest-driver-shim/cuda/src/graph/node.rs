@@ -10,7 +10,7 @@ use crate::driver::Driver;
 use crate::error::Answer;
 use crate::event::Event;
 use crate::graph::memory_nodes::Allocated;
-use crate::graph::{Graph, copy, fill};
+use crate::graph::{Condition, Graph, copy, fill};
 use crate::host_function::{self, HostCall, HostWork};
 use crate::kernel::{self, Kernel};
 use crate::ring::Writing;
@@ -45,6 +45,8 @@ pub(crate) enum Kind {
         operations: Vec<BatchOperation>,
         work: Work,
     },
+    /// Executes graphs that belong to this node, as a condition says.
+    Conditional(Arc<Conditional>),
 }
 
 /// A launch as a node has it.
@@ -55,6 +57,26 @@ pub(crate) struct KernelCall {
     parameters: Box<[u8]>,
     /// Addresses of the parameters in the block. Callers who ask are shown this memory.
     pub(crate) addresses: Box<[usize]>,
+}
+
+/// How a value decides (`CUgraphConditionalNodeType`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rule {
+    /// The first graph unless the value is 0; then the second, if there is one.
+    If,
+    /// The graph again and again, until the value is 0.
+    While,
+    /// The graph with the value as its number, if there is one.
+    Switch,
+}
+
+/// What a conditional node has.
+pub(crate) struct Conditional {
+    pub(crate) condition: Arc<Condition>,
+    pub(crate) rule: Rule,
+    pub(crate) bodies: Vec<Arc<Graph>>,
+    /// Handles of the graphs. The caller who has made the node is shown this memory.
+    pub(super) handles: Box<[usize]>,
 }
 
 impl KernelCall {
@@ -91,6 +113,7 @@ impl Kind {
             Self::Allocate(_) => 10,
             Self::Free { .. } => 11,
             Self::Batch { .. } => 12,
+            Self::Conditional(_) => 13,
         }
     }
 
@@ -180,15 +203,25 @@ impl Kind {
         HostCall::new(driver, work).map(Self::Host)
     }
 
+    /// Returns the graphs that belong to the node.
+    pub(crate) fn graphs(&self) -> &[Arc<Graph>] {
+        match self {
+            Self::Child(child) => std::slice::from_ref(child),
+            Self::Conditional(conditional) => &conditional.bodies,
+            _ => &[],
+        }
+    }
+
     /// Returns the same with graphs of its own.
     pub(crate) fn duplicate(&self) -> Self {
         match self {
             Self::Child(child) => Self::Child(child.duplicate(true)),
+            Self::Conditional(conditional) => Self::Conditional(conditional.duplicate()),
             other => other.clone(),
         }
     }
 
-    /// Writes the packets of a node, unless it is a graph.
+    /// Writes the packets of a node, unless it has graphs.
     pub(crate) fn write(&self, writing: &mut Writing) -> Result<(), SubmitError> {
         match self {
             Self::Kernel(call) => {
@@ -210,6 +243,7 @@ impl Kind {
             Self::Wait(_)
             | Self::Empty
             | Self::Child(_)
+            | Self::Conditional(_)
             | Self::Allocate(_)
             | Self::Free { .. } => Ok(()),
         }

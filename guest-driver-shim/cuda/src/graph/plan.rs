@@ -1,6 +1,9 @@
 //! What a launch of a graph executes: its nodes as they were when it was instantiated, in order.
 
+mod update;
+
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use causeway_shim_linux::shim::SubmitError;
@@ -8,17 +11,14 @@ use causeway_shim_linux::shim::SubmitError;
 use crate::driver::Driver;
 use crate::error::{Answer, Code};
 use crate::event::Recorded;
-use crate::graph::node::Kind;
+use crate::graph::node::{Kind, Rule};
 use crate::graph::order::order;
-use crate::graph::{Graph, Node, Owner};
+use crate::graph::{Condition, Graph, Node, Owner};
 use crate::handles;
+use crate::host_function::{HostCall, HostWork};
 use crate::ring::Writing;
 use crate::rings::Submission;
 use crate::user_object::Held;
-
-/// `CUgraphExecUpdateResult`
-const TOPOLOGY_CHANGED: u32 = 2;
-const NODE_TYPE_CHANGED: u32 = 3;
 
 /// The nodes of a graph in an order that their dependencies allow.
 pub(crate) struct Plan {
@@ -30,6 +30,7 @@ pub(crate) struct Plan {
 }
 
 /// A node of a plan.
+#[derive(Clone)]
 pub(crate) struct Step {
     /// Handle of the node that it was made of.
     node: usize,
@@ -39,9 +40,20 @@ pub(crate) struct Step {
     is_enabled: bool,
 }
 
+#[derive(Clone)]
 pub(crate) enum Content {
     Node(Kind),
     Graph(Plan),
+    /// Launches that are under way share it: a change makes another one.
+    Branch(Arc<Branch>),
+}
+
+/// A conditional node, with its graphs as they were when it was instantiated.
+#[derive(Clone)]
+pub(crate) struct Branch {
+    pub(crate) condition: Arc<Condition>,
+    pub(super) rule: Rule,
+    pub(crate) bodies: Vec<Plan>,
 }
 
 /// Why a plan cannot become another one.
@@ -55,8 +67,15 @@ pub(crate) struct Difference {
 }
 
 impl Plan {
-    /// Returns the plan of a graph. One with a circle has none.
+    /// Returns the plan of a graph. One with a circle has none, and one whose bodies of conditional
+    /// nodes have what they may not.
     pub(crate) fn of(graph: &Graph) -> Answer<Self> {
+        Self::within(graph, false)
+    }
+
+    /// Returns the plan of a graph that is one of a conditional node, or within such a one, if
+    /// `is_body`.
+    pub(super) fn within(graph: &Graph, is_body: bool) -> Answer<Self> {
         let content = graph.content.lock();
         let dependencies = content
             .iter()
@@ -71,17 +90,45 @@ impl Plan {
             dependencies.sort_unstable();
             Ok(Step {
                 node: *handle,
-                content: Content::of(&node.kind)?,
+                content: Content::of(&node.kind, is_body)?,
                 dependencies,
                 is_enabled: true,
             })
         });
         let steps: Answer<Vec<Step>> = steps.collect();
-        Ok(Self {
+        let mut plan = Self {
             steps: steps?,
             objects: graph.objects_again(),
             last: Submission::default(),
-        })
+        };
+        plan.take_objects_of_branches();
+        Ok(plan)
+    }
+
+    /// Takes the user objects of all graphs of conditional nodes. A launch that is under way keeps
+    /// those graphs, but not their objects.
+    fn take_objects_of_branches(&mut self) {
+        let Self { steps, objects, .. } = self;
+        for step in steps {
+            if let Content::Branch(branch) = &mut step.content {
+                let bodies = Arc::make_mut(branch).bodies.iter_mut();
+                bodies.for_each(|body| body.give_objects(objects));
+            }
+        }
+    }
+
+    fn give_objects(&mut self, into: &mut BTreeMap<usize, Held>) {
+        for (handle, held) in std::mem::take(&mut self.objects) {
+            match into.entry(handle) {
+                Entry::Vacant(place) => drop(place.insert(held)),
+                Entry::Occupied(mut place) => place.get_mut().merge(held),
+            }
+        }
+        for step in &mut self.steps {
+            if let Content::Graph(plan) = &mut step.content {
+                plan.give_objects(into);
+            }
+        }
     }
 
     /// Returns what is to be done, in order.
@@ -95,6 +142,10 @@ impl Plan {
         self.steps().try_for_each(|content| match content {
             Content::Node(kind) => kind.write(writing),
             Content::Graph(plan) => plan.write(writing),
+            Content::Branch(branch) => {
+                let work = HostWork::Branch(Arc::clone(branch));
+                HostCall { work }.write(writing)
+            }
         })
     }
 
@@ -143,12 +194,48 @@ impl Plan {
         }
     }
 
-    /// Calls `see` with what each enabled node does, in order.
+    /// Calls `see` with what each enabled node does, in order. Nodes of conditional nodes are none
+    /// of those for which callers look.
     fn each(&self, see: &mut impl FnMut(&Kind)) {
         for content in self.steps() {
             match content {
                 Content::Node(kind) => see(kind),
                 Content::Graph(plan) => plan.each(see),
+                Content::Branch(_) => {}
+            }
+        }
+    }
+
+    /// Adds the conditional nodes that the thread of the ring executes.
+    pub(crate) fn add_branches(&self, into: &mut Vec<Arc<Branch>>) {
+        for content in self.steps() {
+            match content {
+                Content::Graph(plan) => plan.add_branches(into),
+                Content::Branch(branch) => into.push(Arc::clone(branch)),
+                Content::Node(_) => {}
+            }
+        }
+    }
+
+    /// Returns whether a launch executes conditional nodes.
+    pub(crate) fn has_branches(&self) -> bool {
+        let mut found = Vec::new();
+        self.add_branches(&mut found);
+        !found.is_empty()
+    }
+
+    /// Adds the conditions of all conditional nodes, in whatever depth, by handle.
+    pub(crate) fn add_conditions(&self, into: &mut BTreeMap<u64, Arc<Condition>>) {
+        for content in self.steps() {
+            match content {
+                Content::Graph(plan) => plan.add_conditions(into),
+                Content::Branch(branch) => {
+                    let condition = &branch.condition;
+                    into.insert(condition.handle(), Arc::clone(condition));
+                    let bodies = branch.bodies.iter();
+                    bodies.for_each(|body| body.add_conditions(into));
+                }
+                Content::Node(_) => {}
             }
         }
     }
@@ -165,34 +252,26 @@ impl Plan {
             }
             match &mut step.content {
                 Content::Graph(plan) => plan.find(node),
-                Content::Node(_) => None,
+                // Only if it is there: this may copy all bodies.
+                Content::Branch(branch) if branch.has(node) => {
+                    let mut bodies = Arc::make_mut(branch).bodies.iter_mut();
+                    bodies.find_map(|body| body.find(node))
+                }
+                Content::Branch(_) | Content::Node(_) => None,
             }
         })
     }
 
-    /// Returns the first difference that keeps this from becoming `newer`.
-    pub(crate) fn difference(&self, newer: &Self) -> Option<Difference> {
-        if self.steps.len() != newer.steps.len() {
-            return Some(Difference {
-                reason: TOPOLOGY_CHANGED,
-                node: 0,
-                old_node: 0,
-            });
-        }
-        let mut pairs = self.steps.iter().zip(&newer.steps);
-        pairs.find_map(|(old, new)| old.difference(new))
-    }
-
-    /// Takes what the nodes of `newer` do, which has no [`Self::difference`]. Nodes keep their
-    /// handles.
-    pub(crate) fn update(&mut self, newer: Self) {
-        for (old, new) in self.steps.iter_mut().zip(newer.steps) {
-            match (&mut old.content, new.content) {
-                (Content::Graph(old), Content::Graph(new)) => old.update(new),
-                (old, new) => *old = new,
-            }
-        }
-        self.objects = newer.objects;
+    /// Returns whether it has a node, in whatever depth.
+    pub(super) fn has(&self, node: usize) -> bool {
+        self.steps.iter().any(|step| {
+            step.node == node
+                || match &step.content {
+                    Content::Graph(plan) => plan.has(node),
+                    Content::Branch(branch) => branch.has(node),
+                    Content::Node(_) => false,
+                }
+        })
     }
 
     /// Returns a graph of the enabled and disabled nodes, for a node of a capture. A disabled node
@@ -206,6 +285,7 @@ impl Plan {
                 (_, false) => Kind::Empty,
                 (Content::Node(kind), true) => kind.duplicate(),
                 (Content::Graph(plan), true) => Kind::Child(plan.to_graph()),
+                (Content::Branch(branch), true) => Kind::Conditional(branch.to_node()),
             };
             let dependencies = step.dependencies.iter().map(|place| names[*place]);
             let node = Node {
@@ -223,65 +303,32 @@ impl Plan {
     }
 }
 
-impl Content {
-    fn of(kind: &Kind) -> Answer<Self> {
-        match kind {
-            Kind::Child(graph) => Plan::of(graph).map(Self::Graph),
-            kind => Ok(Self::Node(kind.clone())),
+impl Clone for Plan {
+    fn clone(&self) -> Self {
+        let objects = self.objects.iter();
+        let again = objects.filter_map(|(handle, held)| Some((*handle, held.again().ok()?)));
+        Self {
+            steps: self.steps.clone(),
+            objects: again.collect(),
+            last: self.last,
         }
     }
+}
 
-    const fn number(&self) -> u32 {
-        match self {
-            Self::Node(kind) => kind.number(),
-            Self::Graph(_) => 4,
+impl Content {
+    fn of(kind: &Kind, is_in_body: bool) -> Answer<Self> {
+        if is_in_body {
+            kind.check_in_body()?;
+        }
+        match kind {
+            Kind::Child(graph) => Plan::within(graph, is_in_body).map(Self::Graph),
+            Kind::Conditional(node) => Branch::of(node).map(Arc::new).map(Self::Branch),
+            kind => Ok(Self::Node(kind.clone())),
         }
     }
 }
 
 impl Step {
-    fn difference(&self, newer: &Self) -> Option<Difference> {
-        let because = |reason| {
-            Some(Difference {
-                reason,
-                node: newer.node,
-                old_node: self.node,
-            })
-        };
-        if self.dependencies != newer.dependencies {
-            return because(TOPOLOGY_CHANGED);
-        }
-        if self.content.number() != newer.content.number() {
-            return because(NODE_TYPE_CHANGED);
-        }
-        match (&self.content, &newer.content) {
-            (Content::Graph(old), Content::Graph(new)) => old.difference(new),
-            _ => None,
-        }
-    }
-
-    /// Gives the node other parameters of its kind.
-    pub(crate) fn replace(&mut self, kind: Kind) -> Answer {
-        match &mut self.content {
-            Content::Node(old) if old.number() == kind.number() => {
-                *old = kind;
-                Ok(())
-            }
-            _ => Err(Code::INVALID_VALUE),
-        }
-    }
-
-    /// Gives a graph within the plan the parameters of another one like it.
-    pub(crate) fn replace_graph(&mut self, newer: Plan) -> Answer {
-        match &mut self.content {
-            Content::Graph(old) if old.difference(&newer).is_none() => {
-                old.update(newer);
-                Ok(())
-            }
-            _ => Err(Code::INVALID_VALUE),
-        }
-    }
-
     /// Returns the switch of a node that may be switched off: a launch, a copy or a fill.
     pub(crate) fn switch(&mut self) -> Answer<&mut bool> {
         match &self.content {

@@ -65,7 +65,18 @@ fn block(words: &mut Words<'_>) -> Option<[u32; 3]> {
 }
 
 /// Words and marks of PTX text, without comments and spaces.
-struct Words<'t>(&'t str);
+pub(super) struct Words<'t>(&'t str);
+
+impl<'t> Words<'t> {
+    pub(super) const fn of(text: &'t str) -> Self {
+        Self(text)
+    }
+
+    /// Returns how many bytes are behind the last word.
+    pub(super) const fn left(&self) -> usize {
+        self.0.len()
+    }
+}
 
 fn is_in_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '%' | '.')

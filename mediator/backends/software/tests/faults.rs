@@ -316,17 +316,3 @@ fn forms_that_would_need_registers_of_another_size_are_refused() {
         assert!(device.load(&kernel(before, body)).is_err(), "{body}");
     }
 }
-
-#[test]
-fn a_condition_of_a_graph_that_does_not_exist_is_not_set() {
-    let declaration = ".extern .func cudaGraphSetConditional(.param .b64 h, .param .b32 v);";
-    let body = "setp.eq.u32 %p1, %tid, 3; @!%p1 bra done; mov.u64 %d1, 0x770; mov.u32 %r1, 1;\n\
-        { .param .b64 h; .param .b32 v; st.param.b64 [h], %d1; st.param.b32 [v], %r1;\n\
-        call.uni cudaGraphSetConditional, (h, v); }\n\
-        done:";
-    let mut device = Device::new(1);
-    let module = device.load(&kernel(declaration, body)).unwrap();
-    let fault = device.run_module(&module, (1, 8), &[], 8).unwrap_err();
-    let parts = ["thread (3,0,0)", "at 0x770", "no graph has this condition"];
-    assert_fault(&fault, Status::MemoryFault, &parts);
-}

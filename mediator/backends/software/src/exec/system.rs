@@ -1,11 +1,11 @@
-//! Functions that programs call and no module defines: `vprintf`, `__assertfail`, `malloc`, `free`
-//! and `cudaGraphSetConditional`. Also the instruction `nanosleep`.
+//! Functions that programs call and no module defines: `vprintf`, `__assertfail`, `malloc` and
+//! `free`. Also the instruction `nanosleep`.
 
 use std::time::Duration;
 
 use super::Context;
 use super::access::{lanes, load_bytes};
-use super::fault::{AccessKind, Trouble};
+use super::fault::Trouble;
 use super::printf::{self, Arguments, TEXT_BYTES_MAX};
 use crate::program::{Op, Step};
 use crate::registers::WARP;
@@ -96,23 +96,6 @@ pub(crate) unsafe fn free(context: &mut Context<'_>, op: &Op) -> Step {
     let addresses = doubles(context, op.a);
     for lane in lanes(context.mask) {
         context.system.heap.free(addresses[lane]);
-    }
-    Step::Next
-}
-
-/// `cudaGraphSetConditional`: condition of a graph in the double `a`, value in the word `b`. It
-/// faults, because no graph has conditions.
-pub(crate) unsafe fn set_condition(context: &mut Context<'_>, op: &Op) -> Step {
-    let conditions = doubles(context, op.a);
-    if let Some(lane) = lanes(context.mask).next() {
-        context.trouble = Some(Trouble::Access {
-            lane: lane as u32,
-            address: conditions[lane],
-            bytes: 4,
-            kind: AccessKind::Store,
-            reason: "no graph has this condition",
-        });
-        return Step::Fault;
     }
     Step::Next
 }

@@ -29,7 +29,6 @@ pub(super) fn find(name: &str) -> Option<SystemCall> {
         ),
         "malloc" => (system::allocate, &[T::B64], Some(T::B64)),
         "free" => (system::free, &[T::B64], None),
-        "cudaGraphSetConditional" => (system::set_condition, &[T::B64, T::B32], None),
         _ => return None,
     };
     Some(SystemCall {
