@@ -2,9 +2,13 @@
 
 mod rig;
 
-use causeway_mediator::GuestSession;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
+use std::time::Duration;
+
+use causeway_mediator::share::{Exchange, Importer, Offer, TokenBytes};
+use causeway_mediator::{GuestSession, Peers};
+use causeway_protocol::Access;
 
 use causeway_protocol::message::*;
 use rig::*;
@@ -81,6 +85,50 @@ fn an_import_cannot_be_a_command_buffer() {
         &request,
     );
     assert_eq!(refused.unwrap_err().0, Status::BadMemory);
+}
+
+/// An exchange without exports.
+struct Nobody;
+
+impl Exchange for Nobody {
+    fn publish(&self, _: u64, _: Offer) -> Result<TokenBytes, Status> {
+        Err(Status::BackEnd)
+    }
+
+    fn fetch(&self, _: &TokenBytes, _: Access) -> Result<Offer, Status> {
+        Err(Status::BadToken)
+    }
+
+    fn register(&self, _: &TokenBytes, _: Importer) -> bool {
+        false
+    }
+
+    fn forget(&self, _: &TokenBytes, _: u64) {}
+
+    fn withdraw(&self, _: &TokenBytes, _: u64) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_revocation_of_an_earlier_import_leaves_a_later_one_of_the_same_handle() {
+    let rig = Rig::new();
+    let importer = rig.another();
+    let memory = rig.guest.memory(MemoryKind::Host, PAGE);
+    let token = rig.guest.export(memory, READ).unwrap();
+    let import = importer.import(&token, READ).unwrap();
+    let offset = importer.map_cpu(import.handle, 0, PAGE, READ).unwrap();
+    let peers = Peers {
+        host: Arc::clone(&importer.host) as _,
+        exchange: Arc::new(Nobody),
+    };
+    // No import has this number.
+    let revoke = |number| {
+        let (session, patience) = (&importer.session, Duration::ZERO);
+        session.revoke_import(&peers, import.handle, number, patience)
+    };
+    assert!(revoke(u64::MAX));
+    assert!(importer.host.map(offset).is_some(), "it was another import");
 }
 
 /// Ways in which an export ends.
