@@ -26,6 +26,7 @@ mod pinned;
 mod pointer;
 mod pool_kinds;
 mod pools;
+mod record_file;
 mod rectangle;
 mod regions;
 mod registered;
