@@ -25,6 +25,7 @@ mod physical;
 mod pinned;
 mod pointer;
 mod pool_kinds;
+mod pool_sharing;
 mod pools;
 mod record_file;
 mod rectangle;
@@ -33,6 +34,7 @@ mod registered;
 mod reservations;
 mod segments;
 mod staging;
+mod stores;
 mod transfer;
 mod virtual_memory;
 
@@ -51,11 +53,13 @@ pub(crate) use device::FutureStorage;
 pub(crate) use fill::fill_work;
 use graph_memory::GraphUse;
 use host::HostMemory;
+use pool_sharing::RetiredImports;
 use pools::Pools;
 pub(crate) use rectangle::copy_work;
 use regions::{Backing, Region, Regions};
 use reservations::Guard;
 use staging::Staging;
+use stores::Stores;
 
 /// Addresses of memory that `cuMemAlloc` allocates are multiples of this (CUDA C++ Programming
 /// Guide, "Device Memory Accesses").
@@ -76,6 +80,9 @@ pub(crate) struct Memory {
     host: Mutex<HostMemory>,
     staging: Mutex<Option<Staging>>,
     pools: Mutex<Pools>,
+    /// Where pools that other processes may use have their memory.
+    stores: Stores,
+    retired_imports: RetiredImports,
     graph_use: Mutex<GraphUse>,
     guard: Guard,
     /// When the device was asked how much memory others use, and what it said.
@@ -110,6 +117,8 @@ impl Memory {
             host: Mutex::new(HostMemory::new(device, space, attributes)),
             staging: Mutex::default(),
             pools: Mutex::default(),
+            stores: Stores::default(),
+            retired_imports: RetiredImports::default(),
             graph_use: Mutex::default(),
             guard: Guard::new(device, attributes),
             usage: Mutex::default(),
@@ -198,7 +207,11 @@ impl Memory {
         let is_allocated = |region: &Region| {
             matches!(
                 region.backing,
-                Backing::Piece { .. } | Backing::Managed { .. } | Backing::Pooled { .. }
+                Backing::Piece { .. }
+                    | Backing::Managed { .. }
+                    | Backing::Pooled { .. }
+                    | Backing::Stored(_)
+                    | Backing::ImportedPiece(_)
             )
         };
         let taken = regions.take(address, is_allocated);
@@ -207,6 +220,8 @@ impl Memory {
         let drained = match taken.backing {
             // The CPU may get the memory again at once.
             Backing::Managed { .. } | Backing::Pooled { .. } => driver.rings.drain(driver),
+            // Nobody else has it any more when this returns.
+            Backing::Stored(_) | Backing::ImportedPiece(_) => driver.rings.drain(driver),
             _ => Ok(()),
         };
         self.give_back(driver, taken);
@@ -214,23 +229,29 @@ impl Memory {
     }
 
     /// Frees what begins at an address as [`Self::free`] does, without a wait: memory that the CPU
-    /// may get again is free once the work before has ended.
+    /// may get again, or other processes have, is free once the work before has ended.
     fn free_behind_work(&self, driver: &Driver, address: u64) -> Answer {
-        let is_of_host = |region: &Region| {
+        let waits = |region: &Region| {
             matches!(
                 region.backing,
-                Backing::Managed { .. } | Backing::Pooled { .. }
+                Backing::Managed { .. }
+                    | Backing::Pooled { .. }
+                    | Backing::Stored(_)
+                    | Backing::ImportedPiece(_)
             )
         };
-        let taken = self.regions.lock().take(address, is_of_host);
-        match taken.map(|region| region.backing) {
-            Some(Backing::Managed { piece, pool, .. } | Backing::Pooled { piece, pool }) => {
+        let taken = self.regions.lock().take(address, waits);
+        let Some(taken) = taken else {
+            return self.free(driver, address);
+        };
+        match taken.backing {
+            Backing::Managed { piece, pool, .. } | Backing::Pooled { piece, pool } => {
                 self.pools.lock().note_freed(pool, piece.bytes());
                 self.host.lock().retire(driver, piece);
-                Ok(())
             }
-            _ => self.free(driver, address),
+            _ => self.give_back(driver, taken),
         }
+        Ok(())
     }
 
     /// Gives what is behind a region back. What the CPU may get again is used by no work any more.
@@ -247,6 +268,11 @@ impl Memory {
                 self.host.lock().free(piece);
             }
             Backing::Host(piece) => self.host.lock().free(piece),
+            Backing::Stored(stored) => {
+                self.pools.lock().note_freed(stored.pool, stored.bytes());
+                stored.give_back(driver);
+            }
+            Backing::ImportedPiece(imported) => self.retired_imports.add(driver, imported),
             Backing::Imported { .. }
             | Backing::Registered(_)
             | Backing::Mapped(_)
@@ -274,13 +300,20 @@ impl Memory {
 
     /// Returns how many bytes of device memory the process holds, in use or kept for later.
     pub(crate) fn held_bytes(&self) -> u64 {
-        self.device.lock().reserved_and_used_bytes().0
+        self.reserved_and_used_bytes().0
+    }
+
+    /// Returns how many bytes of device memory the process has, and how many of them are in use.
+    fn reserved_and_used_bytes(&self) -> (u64, u64) {
+        let (reserved, used) = self.device.lock().reserved_and_used_bytes();
+        let (reserved_stored, used_stored) = self.stores.reserved_and_used_bytes();
+        (reserved + reserved_stored, used + used_stored)
     }
 
     /// Returns how many bytes of the device's memory are free, and how many there are.
     fn usage(&self, driver: &Driver) -> (u64, u64) {
         let all = driver.attributes.memory_bytes;
-        let (reserved, used) = self.device.lock().reserved_and_used_bytes();
+        let (reserved, used) = self.reserved_and_used_bytes();
         let mut usage = self.usage.lock();
         let known = usage.filter(|(asked, _)| asked.elapsed() < USAGE_AGE);
         let others = match known {

@@ -1,6 +1,7 @@
 //! What the device is: asked for once, at `cuInit`.
 
 use causeway_protocol::message::{DEVICE_ATTRIBUTES, UNKNOWN_ATTRIBUTE};
+use causeway_protocol::registers::features;
 use causeway_shim_linux::shim::{Attributes, Device, DeviceFacts, Status};
 
 use crate::error::{Answer, Code};
@@ -76,6 +77,12 @@ const ABSENT: [(u32, u32); 24] = [
 /// `…_MANAGED_MEMORY`. Memory of both has one address for CPU and GPU.
 const HOST_POOLS: (u32, u32) = (144, 83);
 
+/// `CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES`, and the attribute that decides it:
+/// `…_MEMORY_POOLS_SUPPORTED`.
+const POOL_HANDLES: (u32, u32) = (119, 115);
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
+const POSIX: i32 = 1;
+
 /// What the device is, as programs see it.
 pub(crate) struct Facts {
     facts: DeviceFacts,
@@ -94,7 +101,8 @@ pub(crate) fn query(device: &Device<'_>, attributes: &Attributes) -> Answer<Fact
             return Err(Code::DEVICE_UNAVAILABLE);
         }
     };
-    Ok(Facts::new(facts))
+    let shares = device.features() & features::SHARING != 0;
+    Ok(Facts::new(facts, shares))
 }
 
 /// Returns what can be known of a device whose host speaks a protocol before 1.3.
@@ -124,7 +132,9 @@ fn of_old_host(attributes: &Attributes) -> DeviceFacts {
 }
 
 impl Facts {
-    fn new(mut facts: DeviceFacts) -> Self {
+    /// Notes what the host says, and what this library makes of it. `shares` says whether processes
+    /// can share memory.
+    fn new(mut facts: DeviceFacts, shares: bool) -> Self {
         for (first, last) in ABSENT {
             for value in &mut facts.attributes[first as usize - 1..last as usize] {
                 // What the host does not know stays unknown.
@@ -140,6 +150,10 @@ impl Facts {
                 UNKNOWN_ATTRIBUTE => 0,
                 managed => i32::from(managed != 0),
             };
+        }
+        let (pool_handles, pools) = POOL_HANDLES;
+        if shares && !matches!(facts.attributes[pools as usize - 1], UNKNOWN_ATTRIBUTE | 0) {
+            facts.attributes[pool_handles as usize - 1] = POSIX;
         }
         Self { facts }
     }
@@ -208,7 +222,10 @@ mod tests {
         };
         facts.attributes[149 - 1] = UNKNOWN_ATTRIBUTE;
         facts.attributes[95 - 1] = UNKNOWN_ATTRIBUTE;
-        let facts = Facts::new(facts);
+        let unshared = Facts::new(facts, false);
+        assert_eq!(unshared.attribute(119), Some(0), "pools of others");
+        let facts = Facts::new(facts, true);
+        assert_eq!(facts.attribute(119), Some(1), "pools of others");
         assert_eq!(facts.attribute(1), Some(7));
         assert_eq!(facts.attribute(88), Some(0), "pageable memory");
         assert_eq!(facts.attribute(83), Some(7), "managed memory");
@@ -233,7 +250,7 @@ mod tests {
             ..Attributes::default()
         };
         attributes.name[..4].copy_from_slice(b"some");
-        let facts = Facts::new(of_old_host(&attributes));
+        let facts = Facts::new(of_old_host(&attributes), true);
         assert_eq!(facts.name(), "some");
         assert_eq!(facts.capability(), [7, 0]);
         assert_eq!(facts.cuda_version(), 12_040);

@@ -53,7 +53,10 @@ fn value(regions: &Regions, attribute: u32, address: u64) -> Answer<Value> {
         7 => Value::Wide(regions.number(address).ok_or(wrong)?),
         8 => Value::Byte(u8::from(is_managed)),
         9 => Value::Narrow(0),
-        10 => Value::Byte(u8::from(matches!(region.backing, Backing::Piece { .. }))),
+        10 => Value::Byte(u8::from(matches!(
+            region.backing,
+            Backing::Piece { pool: 0, .. }
+        ))),
         11 | 19 => Value::Wide(start),
         12 | 18 => Value::Wide(region.bytes),
         13 => Value::Byte(u8::from(region.gpu.is_some())),
@@ -68,12 +71,15 @@ fn value(regions: &Regions, attribute: u32, address: u64) -> Answer<Value> {
 }
 
 fn pool(region: &Region) -> u64 {
-    match region.backing {
+    let handle = match &region.backing {
         Backing::Piece { pool, .. }
         | Backing::Managed { pool, .. }
-        | Backing::Pooled { pool, .. } => pool as u64,
+        | Backing::Pooled { pool, .. } => *pool,
+        Backing::Stored(stored) => stored.pool,
+        Backing::ImportedPiece(imported) => imported.pool,
         _ => 0,
-    }
+    };
+    handle as u64
 }
 
 /// Returns what an attribute of memory is that CUDA does not know.

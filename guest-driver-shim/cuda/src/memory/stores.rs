@@ -1,0 +1,189 @@
+//! Where pools that other processes may use have their memory. Each has chunks of its own, because
+//! a process that imports memory gets the whole chunk: it gets no memory of other pools.
+//!
+//! A freed piece is free for the pool once the work that was submitted before has ended, and not
+//! before other processes have lost it. Until then they may go on with it, as CUDA allows: the free
+//! may wait in its stream for their work.
+
+use std::sync::Arc;
+
+use causeway_shim_linux::shim::{ExportedPiece, Piece};
+use parking_lot::Mutex;
+
+use super::ALIGNMENT;
+use super::device::DeviceMemory;
+use super::host::{HostMemory, HostPiece};
+use super::pool_kinds::PoolKind;
+use crate::driver::Driver;
+use crate::error::{Answer, Code};
+
+/// The memory of a pool.
+pub(crate) enum Store {
+    Device(Mutex<DeviceMemory>),
+    Host(Mutex<HostMemory>),
+}
+
+/// All stores: those of pools, and those of former pools, which wait for the next ones.
+#[derive(Default)]
+pub(crate) struct Stores(Mutex<Vec<Arc<Store>>>);
+
+/// A piece of a store.
+#[derive(Debug)]
+enum StoredPiece {
+    Device(Piece),
+    Host(HostPiece),
+}
+
+/// An allocation from a pool that other processes may use.
+pub(crate) struct Stored {
+    piece: StoredPiece,
+    store: Arc<Store>,
+    /// Handle of the pool that counts it.
+    pub(super) pool: usize,
+}
+
+impl Stores {
+    /// Returns an empty store for a new pool.
+    ///
+    /// # Errors
+    /// `NOT_SUPPORTED` for managed memory, or what prevents a new store.
+    pub(super) fn take(&self, driver: &Driver, kind: PoolKind) -> Answer<Arc<Store>> {
+        let mut stores = self.0.lock();
+        let is_spare = |store: &&Arc<Store>| store.is_of(kind) && Arc::strong_count(store) == 1;
+        if let Some(spare) = stores.iter().find(is_spare) {
+            spare.trim(driver);
+            return Ok(Arc::clone(spare));
+        }
+        let (device, space) = (driver.device, driver.space);
+        let made = match kind {
+            PoolKind::Device => Store::Device(Mutex::new(DeviceMemory::of_shared_pool(space)?)),
+            PoolKind::Host => {
+                let memory = HostMemory::new(device, space, &driver.attributes);
+                Store::Host(Mutex::new(memory))
+            }
+            PoolKind::Managed(_) => return Err(Code::NOT_SUPPORTED),
+        };
+        let made = Arc::new(made);
+        stores.push(Arc::clone(&made));
+        Ok(made)
+    }
+
+    /// Gives what no piece uses back to the device.
+    pub(super) fn trim(&self, driver: &Driver) {
+        for store in &*self.0.lock() {
+            store.trim(driver);
+        }
+    }
+
+    /// Returns how many bytes of device memory the stores have, and how many of them pieces use.
+    pub(super) fn reserved_and_used_bytes(&self) -> (u64, u64) {
+        let stores = self.0.lock();
+        let of_each = stores.iter().map(|store| match &**store {
+            Store::Device(memory) => memory.lock().reserved_and_used_bytes(),
+            Store::Host(_) => (0, 0),
+        });
+        of_each.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
+    }
+}
+
+impl Store {
+    const fn is_of(&self, kind: PoolKind) -> bool {
+        matches!(
+            (self, kind),
+            (Self::Device(_), PoolKind::Device) | (Self::Host(_), PoolKind::Host)
+        )
+    }
+
+    /// Gives what no piece uses back to the device.
+    pub(super) fn trim(&self, driver: &Driver) {
+        match self {
+            // It has said why it cannot.
+            Self::Device(memory) => drop(memory.lock().trim_idle(driver)),
+            Self::Host(memory) => memory.lock().trim(driver),
+        }
+    }
+
+    fn allocate(&self, driver: &Driver, bytes: u64) -> Answer<StoredPiece> {
+        match self {
+            Self::Device(memory) => {
+                let first = memory.lock().allocate(driver, bytes, ALIGNMENT);
+                let piece = match first {
+                    // What the process keeps for other memory may be enough.
+                    Err(Code::OUT_OF_MEMORY) => {
+                        driver.memory.device.lock().trim(driver)?;
+                        memory.lock().allocate(driver, bytes, ALIGNMENT)
+                    }
+                    first => first,
+                };
+                piece.map(StoredPiece::Device)
+            }
+            Self::Host(memory) => {
+                let mut memory = memory.lock();
+                memory.collect(driver);
+                let piece = memory.allocate(bytes)?;
+                match piece.gpu == piece.host {
+                    true => Ok(StoredPiece::Host(piece)),
+                    false => {
+                        memory.free(piece);
+                        Err(Code::NOT_SUPPORTED)
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Stored {
+    /// Allocates memory from the store of a pool.
+    pub(super) fn new(
+        driver: &Driver,
+        store: Arc<Store>,
+        (pool, bytes): (usize, u64),
+    ) -> Answer<Self> {
+        let piece = store.allocate(driver, bytes)?;
+        Ok(Self { piece, store, pool })
+    }
+
+    /// Returns where the GPU reaches it, and where the CPU does.
+    pub(super) const fn addresses(&self) -> (u64, Option<u64>) {
+        match &self.piece {
+            StoredPiece::Device(piece) => (piece.address(), None),
+            StoredPiece::Host(piece) => (piece.gpu, Some(piece.host)),
+        }
+    }
+
+    /// Returns how many bytes it has, which may be more than were asked for.
+    pub(super) const fn bytes(&self) -> u64 {
+        match &self.piece {
+            StoredPiece::Device(piece) => piece.bytes(),
+            StoredPiece::Host(piece) => piece.bytes(),
+        }
+    }
+
+    /// Exports its chunk to other processes, until it is freed.
+    pub(super) fn export(&self) -> Answer<ExportedPiece> {
+        match (&self.piece, &*self.store) {
+            (StoredPiece::Device(piece), Store::Device(memory)) => memory.lock().export(piece),
+            (StoredPiece::Host(piece), Store::Host(memory)) => memory.lock().export(piece),
+            _ => Err(Code::INVALID_VALUE),
+        }
+    }
+
+    /// Frees it behind the work that was submitted.
+    pub(super) fn give_back(self, driver: &Driver) {
+        match (self.piece, &*self.store) {
+            (StoredPiece::Device(piece), Store::Device(memory)) => {
+                // Without the lock: a ring may be held by who waits for room in it.
+                let marks = driver.rings.marks();
+                driver.rings.ask(driver, &marks);
+                memory.lock().free(driver, piece, Some(marks));
+            }
+            (StoredPiece::Host(piece), Store::Host(memory)) => memory.lock().retire(driver, piece),
+            _ => {}
+        }
+        // Its pool was destroyed, and this was the last piece: only the list has the store.
+        if Arc::strong_count(&self.store) == 2 {
+            self.store.trim(driver);
+        }
+    }
+}
