@@ -3,12 +3,14 @@
 
 use std::sync::Arc;
 
+use causeway_protocol::registers::features;
 use parking_lot::Mutex;
 
 use crate::boundary::Out;
 use crate::capture::Captured;
 use crate::driver::{Driver, call_in_context, call_in_stream, call_unless_faulted};
 use crate::error::{Answer, Code};
+use crate::event_shared::{EventHandle, SharedEvent};
 use crate::event_words::{EventWords, Word};
 use crate::graph::node::Kind;
 use crate::handles::Handles;
@@ -33,6 +35,8 @@ pub(crate) struct Event {
     recorded: Mutex<Recorded>,
     /// The last submission that stores the time.
     stamped: Mutex<Submission>,
+    /// What it shares with other processes, if they may use it: records count there alone.
+    shared: Option<SharedEvent>,
 }
 
 /// Where an event was recorded last.
@@ -120,15 +124,36 @@ pub(crate) fn find(driver: &Driver, handle: usize) -> Answer<Arc<Event>> {
     found.ok_or(Code::INVALID_HANDLE)
 }
 
-/// Returns the event of a handle, which is to be given.
+/// Returns the event of a handle for a node of a graph, to which it is to be given. Graphs have no
+/// events of several processes.
 pub(crate) fn find_given(driver: &Driver, handle: usize) -> Answer<Arc<Event>> {
-    match handle {
-        0 => Err(Code::INVALID_VALUE),
-        handle => find(driver, handle),
+    if handle == 0 {
+        return Err(Code::INVALID_VALUE);
+    }
+    let event = find(driver, handle)?;
+    match event.shared {
+        None => Ok(event),
+        Some(_) => Err(Code::NOT_SUPPORTED),
     }
 }
 
 impl Events {
+    /// Adds an event of a context. Returns its handle.
+    fn add(&self, context: usize, word: Option<Word>, shared: Option<SharedEvent>) -> usize {
+        let handle = crate::handles::fresh();
+        let made = Event {
+            handle,
+            context,
+            has_time: word.is_some(),
+            word: Mutex::new(word),
+            recorded: Mutex::default(),
+            stamped: Mutex::default(),
+            shared,
+        };
+        self.table.lock().put(handle, Arc::new(made));
+        handle
+    }
+
     /// Forgets the events of a context.
     pub(crate) fn end_of_context(&self, context: usize) {
         let ended = self.table.lock().take(|event| event.context == context);
@@ -148,18 +173,11 @@ extern "C" fn cuEventCreate(event: Out<usize>, flags: u32) -> u32 {
             true => None,
             false => Some(driver.events.words.take(driver)?),
         };
-        let has_time = word.is_some();
-        let handle = crate::handles::fresh();
-        let made = Event {
-            handle,
-            context: context.handle,
-            has_time,
-            word: Mutex::new(word),
-            recorded: Mutex::default(),
-            stamped: Mutex::default(),
+        let shared = match flags & INTERPROCESS {
+            0 => None,
+            _ => SharedEvent::new(driver)?,
         };
-        driver.events.table.lock().put(handle, Arc::new(made));
-        event.set(handle)
+        event.set(driver.events.add(context.handle, word, shared))
     })
 }
 
@@ -182,6 +200,7 @@ fn record(event: usize, stream: usize, flags: u32) -> u32 {
             return Err(Code::INVALID_HANDLE);
         }
         match (stream.is_capturing(), flags) {
+            (true, EXTERNAL) if event.shared.is_some() => Err(Code::NOT_SUPPORTED),
             (true, EXTERNAL) => stream.note(Kind::Record(event)),
             (true, _) => {
                 let captured = stream.captured()?;
@@ -196,6 +215,11 @@ fn record(event: usize, stream: usize, flags: u32) -> u32 {
 
 /// Records an event: a packet if it shall have a time, and one if other rings may wait for it.
 fn record_now(driver: &Driver, event: &Event, stream: &Stream) -> Answer {
+    if let Some(shared) = &event.shared {
+        // A record in a capture counts no more.
+        *event.recorded.lock() = Recorded::Nowhere;
+        return stream.submit(driver, shared.record()?);
+    }
     event.renew(driver, stream.ring_index())?;
     let submission = match event.time_address() {
         Some(address) => {
@@ -224,8 +248,13 @@ extern "C" fn cuEventRecordWithFlags(event: usize, stream: usize, flags: u32) ->
 #[unsafe(no_mangle)]
 extern "C" fn cuEventQuery(event: usize) -> u32 {
     call_unless_faulted(|driver| {
-        let submission = find(driver, event)?.submission()?;
+        let event = find(driver, event)?;
+        let submission = event.submission()?;
         driver.captures.check_unsafe()?;
+        if let Some(shared) = &event.shared {
+            driver.rings.glance(driver)?;
+            return shared.under_way()?.map_or(Ok(()), |_| Err(Code::NOT_READY));
+        }
         match submission {
             None => Ok(()),
             Some(submission) => match driver.rings.is_done(driver, submission)? {
@@ -239,8 +268,12 @@ extern "C" fn cuEventQuery(event: usize) -> u32 {
 #[unsafe(no_mangle)]
 extern "C" fn cuEventSynchronize(event: usize) -> u32 {
     call_in_context(|driver, _| {
-        let submission = find(driver, event)?.submission()?;
+        let event = find(driver, event)?;
+        let submission = event.submission()?;
         driver.captures.check_unsafe()?;
+        if let Some(shared) = &event.shared {
+            return shared.wait(driver);
+        }
         submission.map_or(Ok(()), |submission| driver.rings.wait(driver, submission))
     })
 }
@@ -282,8 +315,12 @@ extern "C" fn cuStreamWaitEvent(stream: usize, event: usize, flags: u32) -> u32 
         let stream = stream::find(driver, context, stream)?;
         let event = find(driver, event)?;
         match (event.recorded(), stream.is_capturing()) {
+            (_, true) if flags == EXTERNAL && event.shared.is_some() => Err(Code::NOT_SUPPORTED),
             (_, true) if flags == EXTERNAL => stream.note(Kind::Wait(event)),
             (_, false) if flags == EXTERNAL => Err(Code::ILLEGAL_STATE),
+            (Recorded::Nowhere, _) if let Some(shared) = &event.shared => {
+                wait_for_shared(driver, &stream, shared)
+            }
             (Recorded::Nowhere, _) => Ok(()),
             (Recorded::In(captured), _) => captured.join(&stream),
             (Recorded::At(_), true) => {
@@ -295,26 +332,42 @@ extern "C" fn cuStreamWaitEvent(stream: usize, event: usize, flags: u32) -> u32 
     })
 }
 
+/// Makes later work of a stream wait for the last record of an event of several processes.
+fn wait_for_shared(driver: &Driver, stream: &Stream, shared: &SharedEvent) -> Answer {
+    match (shared.under_way()?, stream.is_capturing()) {
+        (None, _) => Ok(()),
+        (Some(_), true) => {
+            stream.invalidate_capture();
+            Err(Code::STREAM_CAPTURE_ISOLATION)
+        }
+        (Some(number), false) => stream.submit(driver, shared.wait_of(number)),
+    }
+}
+
 #[unsafe(no_mangle)]
-extern "C" fn cuIpcGetEventHandle(handle: usize, event: usize) -> u32 {
+extern "C" fn cuIpcGetEventHandle(handle: Out<EventHandle>, event: usize) -> u32 {
     call_in_context(|driver, _| {
-        if handle == 0 || event == 0 {
+        if handle.is_null() || event == 0 {
             return Err(Code::INVALID_VALUE);
         }
-        find(driver, event)?;
-        Err(Code::NOT_SUPPORTED)
+        let event = find(driver, event)?;
+        match &event.shared {
+            Some(shared) => handle.set(shared.export()?),
+            None if driver.has(features::SHARING) => Err(Code::INVALID_HANDLE),
+            None => Err(Code::NOT_SUPPORTED),
+        }
     })
 }
 
-/// A `CUipcEventHandle`, which is passed by value.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct IpcEventHandle([u8; 64]);
-
 #[unsafe(no_mangle)]
-extern "C" fn cuIpcOpenEventHandle(_event: Out<usize>, handle: IpcEventHandle) -> u32 {
-    let IpcEventHandle(_) = handle;
-    call_in_context(|_, _| Err(Code::NOT_SUPPORTED))
+extern "C" fn cuIpcOpenEventHandle(event: Out<usize>, handle: EventHandle) -> u32 {
+    call_in_context(|driver, context| {
+        if event.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        let shared = SharedEvent::open(driver, handle)?;
+        event.set(driver.events.add(context.handle, None, Some(shared)))
+    })
 }
 
 #[cfg(test)]

@@ -35,6 +35,7 @@ mod context;
 mod device;
 mod driver;
 mod event;
+mod event_shared;
 mod event_words;
 mod exports;
 mod function;

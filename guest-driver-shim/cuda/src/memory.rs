@@ -40,7 +40,7 @@ mod virtual_memory;
 
 use std::time::{Duration, Instant};
 
-use causeway_shim_linux::shim::{AddressSpace, Attributes, Device};
+use causeway_shim_linux::shim::{AddressSpace, Allocation, Attributes, Device};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::boundary::Out;
@@ -53,7 +53,7 @@ pub(crate) use device::FutureStorage;
 pub(crate) use fill::fill_work;
 use graph_memory::GraphUse;
 use host::HostMemory;
-use pool_sharing::RetiredImports;
+use pool_sharing::RetiredMemory;
 use pools::Pools;
 pub(crate) use rectangle::copy_work;
 use regions::{Backing, Region, Regions};
@@ -82,7 +82,7 @@ pub(crate) struct Memory {
     pools: Mutex<Pools>,
     /// Where pools that other processes may use have their memory.
     stores: Stores,
-    retired_imports: RetiredImports,
+    retired: RetiredMemory,
     graph_use: Mutex<GraphUse>,
     guard: Guard,
     /// When the device was asked how much memory others use, and what it said.
@@ -118,7 +118,7 @@ impl Memory {
             staging: Mutex::default(),
             pools: Mutex::default(),
             stores: Stores::default(),
-            retired_imports: RetiredImports::default(),
+            retired: RetiredMemory::default(),
             graph_use: Mutex::default(),
             guard: Guard::new(device, attributes),
             usage: Mutex::default(),
@@ -272,7 +272,7 @@ impl Memory {
                 self.pools.lock().note_freed(stored.pool, stored.bytes());
                 stored.give_back(driver);
             }
-            Backing::ImportedPiece(imported) => self.retired_imports.add(driver, imported),
+            Backing::ImportedPiece(imported) => self.retired.add(driver, imported.memory),
             Backing::Imported { .. }
             | Backing::Registered(_)
             | Backing::Mapped(_)
@@ -287,6 +287,11 @@ impl Memory {
         for region in ended {
             self.give_back(driver, region);
         }
+    }
+
+    /// Ends memory that is no region, behind the work that was submitted.
+    pub(crate) fn end_behind_work(&self, driver: &Driver, memory: Allocation<'static>) {
+        self.retired.add(driver, memory);
     }
 
     /// Returns the staging memory, which only one copy at a time uses.

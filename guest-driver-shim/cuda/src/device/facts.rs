@@ -61,8 +61,8 @@ const ABSENT: [(u32, u32); 24] = [
     (112, 112),
     (114, 114),
     (116, 121),
-    // DMA-BUF, events between processes.
-    (124, 125),
+    // DMA-BUF.
+    (124, 124),
     // Fabric handles.
     (128, 128),
     // NUMA memory, multicast, other APIs, decompression, memory of the host by `cuMemCreate`.
@@ -80,6 +80,8 @@ const HOST_POOLS: (u32, u32) = (144, 83);
 /// `CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES`, and the attribute that decides it:
 /// `…_MEMORY_POOLS_SUPPORTED`.
 const POOL_HANDLES: (u32, u32) = (119, 115);
+/// `CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED`
+const SHARED_EVENTS: u32 = 125;
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
 const POSIX: i32 = 1;
 
@@ -155,6 +157,10 @@ impl Facts {
         if shares && !matches!(facts.attributes[pools as usize - 1], UNKNOWN_ATTRIBUTE | 0) {
             facts.attributes[pool_handles as usize - 1] = POSIX;
         }
+        let events = &mut facts.attributes[SHARED_EVENTS as usize - 1];
+        if *events != UNKNOWN_ATTRIBUTE {
+            *events = i32::from(shares);
+        }
         Self { facts }
     }
 
@@ -224,8 +230,10 @@ mod tests {
         facts.attributes[95 - 1] = UNKNOWN_ATTRIBUTE;
         let unshared = Facts::new(facts, false);
         assert_eq!(unshared.attribute(119), Some(0), "pools of others");
+        assert_eq!(unshared.attribute(125), Some(0), "events of others");
         let facts = Facts::new(facts, true);
         assert_eq!(facts.attribute(119), Some(1), "pools of others");
+        assert_eq!(facts.attribute(125), Some(1), "events of others");
         assert_eq!(facts.attribute(1), Some(7));
         assert_eq!(facts.attribute(88), Some(0), "pageable memory");
         assert_eq!(facts.attribute(83), Some(7), "managed memory");

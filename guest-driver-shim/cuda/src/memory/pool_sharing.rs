@@ -65,15 +65,15 @@ const _: () = assert!(size_of::<PointerData>() == 64);
 
 /// An allocation of another process.
 pub(crate) struct ImportedPiece {
-    memory: Allocation<'static>,
+    pub(super) memory: Allocation<'static>,
     data: PointerData,
     /// Handle of the pool from which it was imported.
     pub(super) pool: usize,
 }
 
-/// Imported allocations that the program has freed, each with the last submissions that may use it.
+/// Memory that the program has given up, each with the last submissions that may use it.
 #[derive(Default)]
-pub(crate) struct RetiredImports(Mutex<VecDeque<(Marks, Allocation<'static>)>>);
+pub(crate) struct RetiredMemory(Mutex<VecDeque<(Marks, Allocation<'static>)>>);
 
 impl Sharing {
     /// Prepares a pool for other processes.
@@ -124,16 +124,16 @@ impl PointerData {
     }
 }
 
-impl RetiredImports {
-    /// Ends an import once the work that was submitted before has ended.
-    pub(super) fn add(&self, driver: &Driver, freed: ImportedPiece) {
+impl RetiredMemory {
+    /// Ends memory once the work that was submitted before has ended.
+    pub(super) fn add(&self, driver: &Driver, freed: Allocation<'static>) {
         let marks = driver.rings.marks();
         driver.rings.ask(driver, &marks);
-        self.0.lock().push_back((marks, freed.memory));
+        self.0.lock().push_back((marks, freed));
         self.collect(driver);
     }
 
-    /// Ends the imports whose work has ended.
+    /// Ends the memory whose work has ended.
     fn collect(&self, driver: &Driver) {
         let is_over =
             |(marks, _): &mut (Marks, Allocation<'static>)| driver.rings.are_reached(marks);
@@ -267,7 +267,7 @@ fn import_pointer(
     context: usize,
     (pool, data): (usize, PointerData),
 ) -> Answer<u64> {
-    driver.memory.retired_imports.collect(driver);
+    driver.memory.retired.collect(driver);
     let (kind, sharing) = driver.memory.pools.lock().sharing(pool)?;
     let Sharing::Imported { identity } = sharing else {
         return Err(Code::INVALID_VALUE);

@@ -1,0 +1,258 @@
+//! Events of several processes (CUDA driver API, `cuIpcGetEventHandle`): a page of host memory that
+//! they share. It counts records; each has a word into which the device stores its number when the
+//! event has happened.
+//!
+//! | offset | what |
+//! |---|---|
+//! | 0 | [`MARK`] as long as the process that made the event has it |
+//! | 8 | number of the last record, counted by the processes |
+//! | 64 | words of records, the number `n` in word `n % SLOTS` |
+//!
+//! Others may store anything there: it is only compared.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use causeway_protocol::message::MemoryKind;
+use causeway_protocol::packet::Condition;
+use causeway_protocol::registers::features;
+use causeway_shim_linux::shim::{Access, Allocation, ExportToken, Window};
+use parking_lot::Mutex;
+
+use crate::driver::Driver;
+use crate::error::{Answer, Code};
+use crate::host_function;
+use crate::work::Work;
+
+const PAGE_BYTES: u64 = 4096;
+/// "causewaE"
+const MARK: u64 = 0x4565_7761_7375_6163;
+const COUNT_OFFSET: usize = 8;
+const SLOTS_OFFSET: u64 = 64;
+/// Records of which the last may be under way at the same time.
+const SLOTS: u64 = (PAGE_BYTES - SLOTS_OFFSET) / 8;
+/// Says that a handle is of this library.
+const MAGIC: u32 = 0x4543_5743;
+/// Shortest and longest sleep between two looks at a word.
+const NAPS: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(1)];
+
+/// `CUipcEventHandle`, as this library fills it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct EventHandle {
+    token: [u8; 32],
+    magic: u32,
+    /// Of the process that exports. It cannot open its own handles.
+    process: u32,
+    rest: [u8; 24],
+}
+
+const _: () = assert!(size_of::<EventHandle>() == 64);
+
+/// The page of an event.
+pub(crate) struct SharedEvent {
+    /// Some until the end.
+    memory: Option<Allocation<'static>>,
+    words: Window,
+    /// The device's address.
+    gpu: u64,
+    /// Some once it was exported, or if it was opened by it.
+    handle: Mutex<Option<EventHandle>>,
+}
+
+impl SharedEvent {
+    /// Makes the page of a new event; `None` if the host does not let processes share memory.
+    pub(crate) fn new(driver: &Driver) -> Answer<Option<Self>> {
+        if !driver.has(features::SHARING) {
+            return Ok(None);
+        }
+        let memory = driver.device.allocate(PAGE_BYTES, MemoryKind::Host);
+        let memory = memory.map_err(|error| refused(&error))?;
+        let made = Self::of(driver, memory, None)?;
+        let marked = made.words.store_release(0, MARK);
+        marked.map_err(|error| refused(&error)).map(|()| Some(made))
+    }
+
+    /// Opens the event of another process.
+    ///
+    /// # Errors
+    /// `MAP_FAILED` if the handle is none of an event that there is, `INVALID_CONTEXT` if this
+    /// process made it.
+    pub(crate) fn open(driver: &Driver, handle: EventHandle) -> Answer<Self> {
+        if handle.magic != MAGIC {
+            return Err(Code::MAP_FAILED);
+        }
+        if handle.process == std::process::id() {
+            return Err(Code::INVALID_CONTEXT);
+        }
+        let token = ExportToken(handle.token);
+        let imported = driver.device.import(&token, Access::ReadWrite);
+        let memory = imported.map_err(|error| {
+            log::debug!("cannot open an event of another process: {error}");
+            Code::MAP_FAILED
+        })?;
+        if memory.bytes() < PAGE_BYTES {
+            return Err(Code::MAP_FAILED);
+        }
+        let opened = Self::of(driver, memory, Some(handle)).map_err(|_| Code::MAP_FAILED)?;
+        opened.check().map_err(|_| Code::MAP_FAILED)?;
+        Ok(opened)
+    }
+
+    fn of(
+        driver: &Driver,
+        memory: Allocation<'static>,
+        handle: Option<EventHandle>,
+    ) -> Answer<Self> {
+        let access = Access::ReadWrite;
+        let cpu = memory.map_cpu(0, PAGE_BYTES, access);
+        let words = *cpu.map_err(|error| refused(&error))?.window();
+        let gpu = memory.map_gpu(driver.space, 0, PAGE_BYTES, access);
+        Ok(Self {
+            gpu: gpu.map_err(|error| refused(&error))?.address(),
+            memory: Some(memory),
+            words,
+            handle: Mutex::new(handle),
+        })
+    }
+
+    /// Returns the handle by which other processes open the event.
+    pub(crate) fn export(&self) -> Answer<EventHandle> {
+        let mut handle = self.handle.lock();
+        if let Some(handle) = *handle {
+            return Ok(handle);
+        }
+        let memory = self.memory.as_ref().ok_or(Code::INVALID_HANDLE)?;
+        let token = memory.export(Access::ReadWrite);
+        let token = token.map_err(|error| refused(&error))?;
+        Ok(*handle.insert(EventHandle {
+            token: token.0,
+            magic: MAGIC,
+            process: std::process::id(),
+            rest: [0; 24],
+        }))
+    }
+
+    /// Counts a record. Returns the work that makes the event happen.
+    pub(crate) fn record(&self) -> Answer<Work> {
+        self.check()?;
+        let number = self.count().fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+        let store = Work::Store {
+            address: self.address(number),
+            value: number,
+            bytes: 8,
+        };
+        // The record that had the word before stores its number first.
+        let before = number.saturating_sub(SLOTS);
+        Ok(match self.value(number) >= before {
+            true => store,
+            false => Work::Sequence(vec![self.awaited(number, before), store]),
+        })
+    }
+
+    /// Returns the number of the last record; `None` if it has happened, or there is none.
+    ///
+    /// # Errors
+    /// `INVALID_HANDLE` if the process that made the event has it no more.
+    pub(crate) fn under_way(&self) -> Answer<Option<u64>> {
+        let number = self.count().load(Ordering::Acquire);
+        Ok((!self.has_happened(number)?).then_some(number))
+    }
+
+    fn has_happened(&self, number: u64) -> Answer<bool> {
+        let has_happened = self.value(number) >= number;
+        // Afterwards: what was read from memory that is gone says nothing.
+        self.check().map(|()| number == 0 || has_happened)
+    }
+
+    /// Returns the work that waits for a record.
+    pub(crate) fn wait_of(&self, number: u64) -> Work {
+        self.awaited(number, number)
+    }
+
+    /// Waits for the last record.
+    pub(crate) fn wait(&self, driver: &Driver) -> Answer {
+        let Some(number) = self.under_way()? else {
+            return Ok(());
+        };
+        // The work may stand still until this very function returns.
+        host_function::refuse_within()?;
+        let [mut nap, most] = NAPS;
+        while !self.has_happened(number)? {
+            driver.rings.glance(driver)?;
+            std::thread::sleep(nap);
+            nap = (nap * 2).min(most);
+        }
+        driver.output.print(driver.space);
+        Ok(())
+    }
+
+    /// Returns an error if the process that made the event has it no more.
+    fn check(&self) -> Answer {
+        let is_there = self.words.load_acquire(0).is_ok_and(|mark| mark == MARK);
+        is_there.then_some(()).ok_or(Code::INVALID_HANDLE)
+    }
+
+    const fn address(&self, number: u64) -> u64 {
+        self.gpu + slot(number)
+    }
+
+    /// Returns what is stored in the word of a record.
+    fn value(&self, number: u64) -> u64 {
+        // In range and aligned by construction.
+        self.words.load_acquire(slot(number) as usize).unwrap_or(0)
+    }
+
+    const fn awaited(&self, number: u64, value: u64) -> Work {
+        Work::Await {
+            address: self.address(number),
+            value,
+            bytes: 8,
+            condition: Condition::Reached,
+        }
+    }
+
+    fn count(&self) -> &AtomicU64 {
+        let word = self.words.as_ptr().as_ptr().wrapping_add(COUNT_OFFSET);
+        // SAFETY: the word lies in the page, which is aligned and mapped as long as this value is
+        // there; everybody uses it as an atomic.
+        unsafe { &*word.cast::<AtomicU64>() }
+    }
+}
+
+impl Drop for SharedEvent {
+    /// Work that was submitted may still use the page.
+    fn drop(&mut self) {
+        if let Ok(driver) = Driver::get()
+            && let Some(memory) = self.memory.take()
+        {
+            driver.memory.end_behind_work(driver, memory);
+        }
+    }
+}
+
+/// Returns the offset of the word of a record.
+const fn slot(number: u64) -> u64 {
+    SLOTS_OFFSET + number % SLOTS * 8
+}
+
+fn refused(error: &dyn std::fmt::Display) -> Code {
+    log::warn!("no memory for an event of several processes: {error}");
+    Code::OUT_OF_MEMORY
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_record_has_a_word_in_the_page() {
+        for number in [0, 1, SLOTS - 1, SLOTS, SLOTS + 1, u64::MAX] {
+            let slot = slot(number);
+            assert!((SLOTS_OFFSET..=PAGE_BYTES - 8).contains(&slot), "{number}");
+            assert!(slot.is_multiple_of(8));
+        }
+        assert_eq!(slot(3), slot(3 + SLOTS));
+        assert_ne!(slot(3), slot(4));
+    }
+}
