@@ -258,17 +258,27 @@ fn an_event_may_end_before_its_work() {
     ok!(cuEventQuery(next));
 }
 
-#[test]
-fn waits_for_a_process_that_has_ended_fail() {
+/// Makes `waiter` wait for an event of a process that is then ended.
+fn check_waiter(waiter: &str) {
     library_for_children();
     let mut maker = peer::start("maker", &[]);
-    let mut waiter = peer::start("waiter", &[]);
+    let mut waiter = peer::start(waiter, &[]);
     let handle: [u8; 64] = maker.receive();
     waiter.send(&handle);
     waiter.meet();
     maker.kill();
     waiter.meet();
     waiter.finish();
+}
+
+#[test]
+fn a_wait_for_a_process_that_has_ended_fails() {
+    check_waiter("waiting_process");
+}
+
+#[test]
+fn a_stream_that_waits_for_a_process_that_has_ended_fails() {
+    check_waiter("process_of_waiting_stream");
 }
 
 #[test]
@@ -284,29 +294,46 @@ fn maker() {
     parent.receive::<1>();
 }
 
-#[test]
-#[ignore = "the other process"]
-fn waiter() {
-    let Some(mut parent) = peer::parent() else {
-        return;
-    };
+/// Opens the event of the process that is ended.
+fn start_of_waiter() -> Option<(peer::Peer, usize)> {
+    let mut parent = peer::parent()?;
     library_of_child();
     let shared = open(parent.receive());
     answers!(NOT_READY, cuEventQuery(shared));
-    let gated = Gated::new();
-    gated.let_go();
-    ok!(cuStreamWaitEvent(gated.stream, shared, 0));
-    // SAFETY: the handle is right.
+    Some((parent, shared))
+}
+
+#[test]
+#[ignore = "the other process"]
+fn waiting_process() {
+    let Some((mut parent, shared)) = start_of_waiter() else {
+        return;
+    };
     let waiting = std::thread::spawn(move || {
         library_of_child();
-        unsafe { cuEventSynchronize(shared) }
+        answers!(INVALID_HANDLE, cuEventSynchronize(shared));
     });
     parent.meet();
     parent.meet();
-    let answer = waiting.join().unwrap();
-    assert_ne!(answer, 0);
-    // The stream's wait fails, too.
+    waiting.join().unwrap();
+    answers!(INVALID_HANDLE, cuEventQuery(shared));
+    answers!(INVALID_HANDLE, cuEventRecord(shared, 0));
+    answers!(INVALID_HANDLE, cuStreamWaitEvent(0, shared, 0));
+    // Nothing else of the process is harmed.
+    ok!(cuEventDestroy_v2(shared));
+    ok!(cuStreamSynchronize(0));
+}
+
+#[test]
+#[ignore = "the other process"]
+fn process_of_waiting_stream() {
+    let Some((mut parent, shared)) = start_of_waiter() else {
+        return;
+    };
+    ok!(cuStreamWaitEvent(0, shared, 0));
+    answers!(NOT_READY, cuStreamQuery(0));
+    parent.meet();
+    parent.meet();
     // SAFETY: the handle is right.
-    assert_ne!(unsafe { cuStreamSynchronize(gated.stream) }, 0);
-    assert_ne!(unsafe { cuEventQuery(shared) }, 0);
+    assert_ne!(unsafe { cuStreamSynchronize(0) }, 0);
 }

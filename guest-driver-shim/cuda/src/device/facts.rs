@@ -80,6 +80,8 @@ const HOST_POOLS: (u32, u32) = (144, 83);
 /// `CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES`, and the attribute that decides it:
 /// `…_MEMORY_POOLS_SUPPORTED`.
 const POOL_HANDLES: (u32, u32) = (119, 115);
+/// `CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID`: pools of the host take every node for the first.
+const HOST_NODE: u32 = 134;
 /// `CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED`
 const SHARED_EVENTS: u32 = 125;
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
@@ -152,6 +154,12 @@ impl Facts {
                 UNKNOWN_ATTRIBUTE => 0,
                 managed => i32::from(managed != 0),
             };
+        }
+        // Programs take no node for a system on which pools of the host cannot be shared.
+        let has_host_pools = facts.attributes[host_pools as usize - 1] == 1;
+        let node = &mut facts.attributes[HOST_NODE as usize - 1];
+        if has_host_pools && *node == -1 {
+            *node = 0;
         }
         let (pool_handles, pools) = POOL_HANDLES;
         if shares && !matches!(facts.attributes[pools as usize - 1], UNKNOWN_ATTRIBUTE | 0) {
@@ -226,6 +234,7 @@ mod tests {
             attributes: [7; DEVICE_ATTRIBUTES],
             ..DeviceFacts::default()
         };
+        facts.attributes[134 - 1] = -1;
         facts.attributes[149 - 1] = UNKNOWN_ATTRIBUTE;
         facts.attributes[95 - 1] = UNKNOWN_ATTRIBUTE;
         let unshared = Facts::new(facts, false);
@@ -238,6 +247,7 @@ mod tests {
         assert_eq!(facts.attribute(88), Some(0), "pageable memory");
         assert_eq!(facts.attribute(83), Some(7), "managed memory");
         assert_eq!(facts.attribute(144), Some(1), "pools of memory of the host");
+        assert_eq!(facts.attribute(134), Some(0), "the host's node");
         assert_eq!(facts.attribute(122), Some(7), "stores of streams");
         assert_eq!(facts.attribute(21), Some(0), "textures");
         assert_eq!(facts.attribute(95), None, "what the host does not know");
