@@ -8,26 +8,27 @@
 //! | 8 | number of the last record, counted by the processes |
 //! | 64 | words of records, the number `n` in word `n % SLOTS` |
 //!
-//! Others may store anything there: it is only compared.
+//! Others may store anything there: it is only compared. The page goes with its maker, at any time.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use causeway_protocol::message::MemoryKind;
 use causeway_protocol::packet::Condition;
 use causeway_protocol::registers::features;
-use causeway_shim_linux::shim::{Access, Allocation, ExportToken, Window};
+use causeway_shim_linux::shim::{Access, Allocation, ExportToken, Status, Window};
 use parking_lot::Mutex;
 
 use crate::driver::Driver;
 use crate::error::{Answer, Code};
+use crate::guarded_words;
 use crate::host_function;
 use crate::work::Work;
 
 const PAGE_BYTES: u64 = 4096;
 /// "causewaE"
 const MARK: u64 = 0x4565_7761_7375_6163;
-const COUNT_OFFSET: usize = 8;
+const COUNT_OFFSET: u64 = 8;
 const SLOTS_OFFSET: u64 = 64;
 /// Records of which the last may be under way at the same time.
 const SLOTS: u64 = (PAGE_BYTES - SLOTS_OFFSET) / 8;
@@ -49,6 +50,9 @@ pub(crate) struct EventHandle {
 
 const _: () = assert!(size_of::<EventHandle>() == 64);
 
+/// How long what the host said of the event's maker is believed.
+const ASKED_AGE: Duration = Duration::from_millis(50);
+
 /// The page of an event.
 pub(crate) struct SharedEvent {
     /// Some until the end.
@@ -58,6 +62,10 @@ pub(crate) struct SharedEvent {
     gpu: u64,
     /// Some once it was exported, or if it was opened by it.
     handle: Mutex<Option<EventHandle>>,
+    /// When the host was asked whether the maker has the event, if another process is the maker.
+    asked: Option<Mutex<Instant>>,
+    /// Whether the maker has it no more.
+    is_gone: AtomicBool,
 }
 
 impl SharedEvent {
@@ -112,6 +120,8 @@ impl SharedEvent {
             gpu: gpu.map_err(|error| refused(&error))?.address(),
             memory: Some(memory),
             words,
+            asked: handle.map(|_| Mutex::new(Instant::now())),
+            is_gone: AtomicBool::new(false),
             handle: Mutex::new(handle),
         })
     }
@@ -136,7 +146,7 @@ impl SharedEvent {
     /// Counts a record. Returns the work that makes the event happen.
     pub(crate) fn record(&self) -> Answer<Work> {
         self.check()?;
-        let number = self.count().fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+        let number = self.count_up().ok_or(Code::INVALID_HANDLE)?;
         let store = Work::Store {
             address: self.address(number),
             value: number,
@@ -144,9 +154,9 @@ impl SharedEvent {
         };
         // The record that had the word before stores its number first.
         let before = number.saturating_sub(SLOTS);
-        Ok(match self.value(number) >= before {
-            true => store,
-            false => Work::Sequence(vec![self.awaited(number, before), store]),
+        Ok(match self.load(slot(number)) {
+            Some(value) if value >= before => store,
+            _ => Work::Sequence(vec![self.awaited(number, before), store]),
         })
     }
 
@@ -155,14 +165,15 @@ impl SharedEvent {
     /// # Errors
     /// `INVALID_HANDLE` if the process that made the event has it no more.
     pub(crate) fn under_way(&self) -> Answer<Option<u64>> {
-        let number = self.count().load(Ordering::Acquire);
+        let number = self.load(COUNT_OFFSET).ok_or(Code::INVALID_HANDLE)?;
         Ok((!self.has_happened(number)?).then_some(number))
     }
 
     fn has_happened(&self, number: u64) -> Answer<bool> {
-        let has_happened = self.value(number) >= number;
+        let value = self.load(slot(number));
         // Afterwards: what was read from memory that is gone says nothing.
-        self.check().map(|()| number == 0 || has_happened)
+        self.check()?;
+        Ok(number == 0 || value.is_some_and(|value| value >= number))
     }
 
     /// Returns the work that waits for a record.
@@ -187,20 +198,63 @@ impl SharedEvent {
         Ok(())
     }
 
-    /// Returns an error if the process that made the event has it no more.
+    /// Returns an error if the process that made the event has it no more. In a guest the page
+    /// shows that. A process that reaches a server keeps what it has mapped, so it asks.
     fn check(&self) -> Answer {
-        let is_there = self.words.load_acquire(0).is_ok_and(|mark| mark == MARK);
-        is_there.then_some(()).ok_or(Code::INVALID_HANDLE)
+        let is_there = self.load(0) == Some(MARK);
+        match is_there && !self.is_revoked() {
+            true => Ok(()),
+            false => Err(Code::INVALID_HANDLE),
+        }
+    }
+
+    fn is_revoked(&self) -> bool {
+        let Some(asked) = &self.asked else {
+            return false;
+        };
+        let mut asked = asked.lock();
+        if asked.elapsed() >= ASKED_AGE && !self.is_gone.load(Ordering::Relaxed) {
+            // An import is never exported, and the refusal tells whether it is still there.
+            let memory = self.memory.as_ref();
+            let refusal = memory.and_then(|memory| memory.export(Access::Read).err());
+            let is_gone = refusal.is_some_and(|refusal| refusal.status() == Status::Revoked);
+            self.is_gone.store(is_gone, Ordering::Relaxed);
+            *asked = Instant::now();
+        }
+        self.is_gone.load(Ordering::Relaxed)
     }
 
     const fn address(&self, number: u64) -> u64 {
         self.gpu + slot(number)
     }
 
-    /// Returns what is stored in the word of a record.
-    fn value(&self, number: u64) -> u64 {
-        // In range and aligned by construction.
-        self.words.load_acquire(slot(number) as usize).unwrap_or(0)
+    /// Returns the word at an offset; `None` if it is gone.
+    fn load(&self, offset: u64) -> Option<u64> {
+        match self.asked {
+            // In range and aligned by construction.
+            None => self.words.load_acquire(offset as usize).ok(),
+            Some(_) => guarded_words::load(self.word(offset)),
+        }
+    }
+
+    /// Counts a record. Returns its number; `None` if the page is gone. Records that two processes
+    /// make at the same time may have the same number: either may be the last.
+    fn count_up(&self) -> Option<u64> {
+        let address = self.word(COUNT_OFFSET);
+        let Some(asked) = &self.asked else {
+            // SAFETY: the word lies in the page, which is aligned, and mapped as long as this value
+            // is there; this process uses it as an atomic.
+            let count = unsafe { &*(address as *const AtomicU64) };
+            return Some(count.fetch_add(1, Ordering::AcqRel).wrapping_add(1));
+        };
+        // Other threads of this process wait.
+        let _asked = asked.lock();
+        let number = guarded_words::load(address)?.wrapping_add(1);
+        guarded_words::store(address, number).then_some(number)
+    }
+
+    fn word(&self, offset: u64) -> u64 {
+        self.words.as_ptr().as_ptr() as u64 + offset
     }
 
     const fn awaited(&self, number: u64, value: u64) -> Work {
@@ -210,13 +264,6 @@ impl SharedEvent {
             bytes: 8,
             condition: Condition::Reached,
         }
-    }
-
-    fn count(&self) -> &AtomicU64 {
-        let word = self.words.as_ptr().as_ptr().wrapping_add(COUNT_OFFSET);
-        // SAFETY: the word lies in the page, which is aligned and mapped as long as this value is
-        // there; everybody uses it as an atomic.
-        unsafe { &*word.cast::<AtomicU64>() }
     }
 }
 

@@ -40,6 +40,7 @@ mod event_words;
 mod exports;
 mod function;
 mod graph;
+mod guarded_words;
 mod host_function;
 mod image;
 mod jit;

@@ -52,6 +52,8 @@ pub(super) struct HostMemory {
     free: FreeRanges,
     /// Freed pieces, each with the last submissions that may use it.
     retired: VecDeque<(Marks, HostPiece)>,
+    /// Whether small pieces share chunks.
+    divides: bool,
     /// Tokens of the exports of pieces, by address. Each is of the chunk in which its piece lies.
     exports: BTreeMap<u64, ExportToken>,
 }
@@ -85,21 +87,29 @@ impl HostMemory {
             chunks: BTreeMap::new(),
             free: FreeRanges::default(),
             retired: VecDeque::new(),
+            divides: true,
             exports: BTreeMap::new(),
         }
+    }
+
+    /// Makes each piece a chunk of its own, which goes back to the device when it is freed. A process
+    /// that has imported it may keep what its CPU has mapped: nothing else may come there.
+    pub(super) fn undivided(mut self) -> Self {
+        self.divides = false;
+        self
     }
 
     /// Allocates a piece of `bytes` bytes, which are not zero.
     pub(super) fn allocate(&mut self, bytes: u64) -> Answer<HostPiece> {
         let granules = bytes.checked_next_multiple_of(GRANULE_BYTES);
         let bytes = granules.ok_or(Code::OUT_OF_MEMORY)?;
-        let chunk_bytes = match bytes <= SHARED_BYTES_MAX {
+        let chunk_bytes = match self.divides && bytes <= SHARED_BYTES_MAX {
             true => CHUNK_BYTES,
             false => bytes
                 .checked_next_multiple_of(PAGE_BYTES)
                 .ok_or(Code::OUT_OF_MEMORY)?,
         };
-        let free = match chunk_bytes == CHUNK_BYTES {
+        let free = match self.divides && chunk_bytes == CHUNK_BYTES {
             true => self.free.take(bytes),
             false => None,
         };
@@ -158,7 +168,7 @@ impl HostMemory {
         };
         let (start, bytes) = (chunk.host, chunk.bytes);
         self.free.give(piece.host, piece.bytes, chunk.bounds());
-        let is_shared = bytes == CHUNK_BYTES;
+        let is_shared = self.divides && bytes == CHUNK_BYTES;
         if !is_shared && self.free.take_whole(start, bytes) {
             self.chunks.remove(&start);
         }

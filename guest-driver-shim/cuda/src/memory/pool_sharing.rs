@@ -19,7 +19,7 @@ use super::regions::{Backing, Region};
 use super::stores::Store;
 use super::{ALIGNMENT, record_file};
 use crate::boundary::{In, Out};
-use crate::driver::{Driver, call_in_context, call_unless_faulted};
+use crate::driver::{Driver, call_unless_faulted};
 use crate::error::{Answer, Code};
 use crate::rings::Marks;
 
@@ -262,11 +262,7 @@ fn map(driver: &Driver, memory: &Allocation<'static>, kind: PoolKind) -> Answer<
     }
 }
 
-fn import_pointer(
-    driver: &Driver,
-    context: usize,
-    (pool, data): (usize, PointerData),
-) -> Answer<u64> {
+fn import_pointer(driver: &Driver, pool: usize, data: PointerData) -> Answer<u64> {
     driver.memory.retired.collect(driver);
     let (kind, sharing) = driver.memory.pools.lock().sharing(pool)?;
     let Sharing::Imported { identity } = sharing else {
@@ -289,7 +285,7 @@ fn import_pointer(
         bytes: data.bytes,
         gpu,
         host,
-        context,
+        context: 0,
         flags: 0,
         backing: Backing::ImportedPiece(ImportedPiece { memory, data, pool }),
     };
@@ -298,12 +294,12 @@ fn import_pointer(
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemPoolImportPointer(address: Out<u64>, pool: usize, data: In<PointerData>) -> u32 {
-    call_in_context(|driver, context| {
+    // Programs import before they make a context current, as NVIDIA's library allows.
+    call_unless_faulted(|driver| {
         if address.is_null() {
             return Err(Code::INVALID_VALUE);
         }
-        let data = data.get()?;
-        address.set(import_pointer(driver, context.handle, (pool, data))?)
+        address.set(import_pointer(driver, pool, data.get()?)?)
     })
 }
 

@@ -59,7 +59,7 @@ impl Stores {
             PoolKind::Device => Store::Device(Mutex::new(DeviceMemory::of_shared_pool(space)?)),
             PoolKind::Host => {
                 let memory = HostMemory::new(device, space, &driver.attributes);
-                Store::Host(Mutex::new(memory))
+                Store::Host(Mutex::new(memory.undivided()))
             }
             PoolKind::Managed(_) => return Err(Code::NOT_SUPPORTED),
         };

@@ -79,7 +79,8 @@ impl Peer {
     /// Waits for the end of the child, which must have passed.
     pub fn finish(&mut self) {
         let mut child = self.child.take().unwrap();
-        assert!(child.wait().unwrap().success());
+        let status = child.wait().unwrap();
+        assert!(status.success(), "{status}");
     }
 
     /// Ends the child at once.
