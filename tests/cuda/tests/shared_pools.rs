@@ -226,7 +226,7 @@ fn start_of_importer() -> Option<(Peer, usize)> {
 #[test]
 fn another_process_reads_and_writes_what_a_pool_shares() {
     let _alone = begin();
-    assert_eq!(attribute(119), POSIX as i32);
+    assert_eq!(attribute(119), POSIX.cast_signed());
     for place in places() {
         let pool = shared_pool(place);
         let mut peer = start("importer_of_two", pool);

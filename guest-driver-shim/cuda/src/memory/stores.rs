@@ -19,7 +19,7 @@ use crate::error::{Answer, Code};
 
 /// The memory of a pool.
 pub(crate) enum Store {
-    Device(Mutex<DeviceMemory>),
+    Device(Box<Mutex<DeviceMemory>>),
     Host(Mutex<HostMemory>),
 }
 
@@ -56,7 +56,10 @@ impl Stores {
         }
         let (device, space) = (driver.device, driver.space);
         let made = match kind {
-            PoolKind::Device => Store::Device(Mutex::new(DeviceMemory::of_shared_pool(space)?)),
+            PoolKind::Device => {
+                let memory = DeviceMemory::of_shared_pool(space)?;
+                Store::Device(Box::new(Mutex::new(memory)))
+            }
             PoolKind::Host => {
                 let memory = HostMemory::new(device, space, &driver.attributes);
                 Store::Host(Mutex::new(memory.undivided()))
