@@ -2,7 +2,9 @@
 //! device came to them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use causeway_protocol::packet::Condition;
 use causeway_protocol::registers::features;
 use parking_lot::Mutex;
 
@@ -10,12 +12,14 @@ use crate::boundary::Out;
 use crate::capture::Captured;
 use crate::driver::{Driver, call_in_context, call_in_stream, call_unless_faulted};
 use crate::error::{Answer, Code};
-use crate::event_shared::{EventHandle, SharedEvent};
+use crate::event_shared::{EventHandle, Record, SharedEvent};
 use crate::event_words::{EventWords, Word};
 use crate::graph::node::Kind;
 use crate::handles::Handles;
+use crate::host_function;
 use crate::rings::Submission;
 use crate::stream::{self, Stream};
+use crate::work::Work;
 
 const DISABLE_TIMING: u32 = 2;
 const INTERPROCESS: u32 = 4;
@@ -23,6 +27,9 @@ const INTERPROCESS: u32 = 4;
 const FLAGS: u32 = 1 | DISABLE_TIMING | INTERPROCESS;
 /// `CU_EVENT_RECORD_EXTERNAL` and `CU_EVENT_WAIT_EXTERNAL`
 const EXTERNAL: u32 = 1;
+
+/// Shortest and longest sleep between two looks at an event of several processes.
+const NAPS: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(1)];
 
 /// An event.
 pub(crate) struct Event {
@@ -109,6 +116,12 @@ impl Event {
 impl Drop for Event {
     /// Work that was submitted may still store the time. With one ring that is harmless.
     fn drop(&mut self) {
+        let page = self.shared.as_mut().and_then(SharedEvent::end);
+        if let Some(page) = page
+            && let Ok(driver) = Driver::get()
+        {
+            driver.memory.end_behind_work(driver, page);
+        }
         if let Ok(driver) = Driver::get()
             && let Some(word) = self.word.get_mut().take()
             && !driver.rings.may_reuse()
@@ -175,7 +188,8 @@ extern "C" fn cuEventCreate(event: Out<usize>, flags: u32) -> u32 {
         };
         let shared = match flags & INTERPROCESS {
             0 => None,
-            _ => SharedEvent::new(driver)?,
+            _ if driver.has(features::SHARING) => Some(SharedEvent::new(driver.space)?),
+            _ => None,
         };
         event.set(driver.events.add(context.handle, word, shared))
     })
@@ -218,7 +232,7 @@ fn record_now(driver: &Driver, event: &Event, stream: &Stream) -> Answer {
     if let Some(shared) = &event.shared {
         // A record in a capture counts no more.
         *event.recorded.lock() = Recorded::Nowhere;
-        return stream.submit(driver, shared.record()?);
+        return stream.submit(driver, work_of(shared.record()?));
     }
     event.renew(driver, stream.ring_index())?;
     let submission = match event.time_address() {
@@ -272,7 +286,7 @@ extern "C" fn cuEventSynchronize(event: usize) -> u32 {
         let submission = event.submission()?;
         driver.captures.check_unsafe()?;
         if let Some(shared) = &event.shared {
-            return shared.wait(driver);
+            return wait_shared(driver, shared);
         }
         submission.map_or(Ok(()), |submission| driver.rings.wait(driver, submission))
     })
@@ -332,6 +346,45 @@ extern "C" fn cuStreamWaitEvent(stream: usize, event: usize, flags: u32) -> u32 
     })
 }
 
+/// Returns the work that makes a record of an event of several processes.
+fn work_of(record: Record) -> Work {
+    let store = Work::Store {
+        address: record.address,
+        value: record.number,
+        bytes: 8,
+    };
+    match record.before {
+        None => store,
+        Some(before) => Work::Sequence(vec![awaited(record.address, before), store]),
+    }
+}
+
+const fn awaited(address: u64, value: u64) -> Work {
+    Work::Await {
+        address,
+        value,
+        bytes: 8,
+        condition: Condition::Reached,
+    }
+}
+
+/// Waits for the last record of an event of several processes.
+fn wait_shared(driver: &Driver, shared: &SharedEvent) -> Answer {
+    let Some(number) = shared.under_way()? else {
+        return Ok(());
+    };
+    // The work may stand still until this very function returns.
+    host_function::refuse_within()?;
+    let [mut nap, most] = NAPS;
+    while !shared.has_happened(number)? {
+        driver.rings.glance(driver)?;
+        std::thread::sleep(nap);
+        nap = (nap * 2).min(most);
+    }
+    driver.output.print(driver.space);
+    Ok(())
+}
+
 /// Makes later work of a stream wait for the last record of an event of several processes.
 fn wait_for_shared(driver: &Driver, stream: &Stream, shared: &SharedEvent) -> Answer {
     match (shared.under_way()?, stream.is_capturing()) {
@@ -340,7 +393,7 @@ fn wait_for_shared(driver: &Driver, stream: &Stream, shared: &SharedEvent) -> An
             stream.invalidate_capture();
             Err(Code::STREAM_CAPTURE_ISOLATION)
         }
-        (Some(number), false) => stream.submit(driver, shared.wait_of(number)),
+        (Some(number), false) => stream.submit(driver, awaited(shared.address(number), number)),
     }
 }
 
@@ -365,7 +418,7 @@ extern "C" fn cuIpcOpenEventHandle(event: Out<usize>, handle: EventHandle) -> u3
         if event.is_null() {
             return Err(Code::INVALID_VALUE);
         }
-        let shared = SharedEvent::open(driver, handle)?;
+        let shared = SharedEvent::open(driver.space, handle)?;
         event.set(driver.events.add(context.handle, None, Some(shared)))
     })
 }

@@ -14,16 +14,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use causeway_protocol::message::MemoryKind;
-use causeway_protocol::packet::Condition;
-use causeway_protocol::registers::features;
-use causeway_shim_linux::shim::{Access, Allocation, ExportToken, Status, Window};
+use causeway_shim_linux::shim::{Access, AddressSpace, Allocation, ExportToken, Status, Window};
 use parking_lot::Mutex;
 
-use crate::driver::Driver;
 use crate::error::{Answer, Code};
 use crate::guarded_words;
-use crate::host_function;
-use crate::work::Work;
 
 const PAGE_BYTES: u64 = 4096;
 /// "causewaE"
@@ -34,8 +29,6 @@ const SLOTS_OFFSET: u64 = 64;
 const SLOTS: u64 = (PAGE_BYTES - SLOTS_OFFSET) / 8;
 /// Says that a handle is of this library.
 const MAGIC: u32 = 0x4543_5743;
-/// Shortest and longest sleep between two looks at a word.
-const NAPS: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(1)];
 
 /// `CUipcEventHandle`, as this library fills it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +46,16 @@ const _: () = assert!(size_of::<EventHandle>() == 64);
 /// How long what the host said of the event's maker is believed.
 const ASKED_AGE: Duration = Duration::from_millis(50);
 
+/// A record that is to be made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record {
+    /// Where the device stores the number.
+    pub(crate) address: u64,
+    pub(crate) number: u64,
+    /// The number for which it waits there before that.
+    pub(crate) before: Option<u64>,
+}
+
 /// The page of an event.
 pub(crate) struct SharedEvent {
     /// Some until the end.
@@ -69,16 +72,13 @@ pub(crate) struct SharedEvent {
 }
 
 impl SharedEvent {
-    /// Makes the page of a new event; `None` if the host does not let processes share memory.
-    pub(crate) fn new(driver: &Driver) -> Answer<Option<Self>> {
-        if !driver.has(features::SHARING) {
-            return Ok(None);
-        }
-        let memory = driver.device.allocate(PAGE_BYTES, MemoryKind::Host);
+    /// Makes the page of a new event.
+    pub(crate) fn new(space: &AddressSpace<'static>) -> Answer<Self> {
+        let memory = space.device().allocate(PAGE_BYTES, MemoryKind::Host);
         let memory = memory.map_err(|error| refused(&error))?;
-        let made = Self::of(driver, memory, None)?;
+        let made = Self::of(space, memory, None)?;
         let marked = made.words.store_release(0, MARK);
-        marked.map_err(|error| refused(&error)).map(|()| Some(made))
+        marked.map_err(|error| refused(&error)).map(|()| made)
     }
 
     /// Opens the event of another process.
@@ -86,7 +86,7 @@ impl SharedEvent {
     /// # Errors
     /// `MAP_FAILED` if the handle is none of an event that there is, `INVALID_CONTEXT` if this
     /// process made it.
-    pub(crate) fn open(driver: &Driver, handle: EventHandle) -> Answer<Self> {
+    pub(crate) fn open(space: &AddressSpace<'static>, handle: EventHandle) -> Answer<Self> {
         if handle.magic != MAGIC {
             return Err(Code::MAP_FAILED);
         }
@@ -94,7 +94,7 @@ impl SharedEvent {
             return Err(Code::INVALID_CONTEXT);
         }
         let token = ExportToken(handle.token);
-        let imported = driver.device.import(&token, Access::ReadWrite);
+        let imported = space.device().import(&token, Access::ReadWrite);
         let memory = imported.map_err(|error| {
             log::debug!("cannot open an event of another process: {error}");
             Code::MAP_FAILED
@@ -102,20 +102,20 @@ impl SharedEvent {
         if memory.bytes() < PAGE_BYTES {
             return Err(Code::MAP_FAILED);
         }
-        let opened = Self::of(driver, memory, Some(handle)).map_err(|_| Code::MAP_FAILED)?;
+        let opened = Self::of(space, memory, Some(handle)).map_err(|_| Code::MAP_FAILED)?;
         opened.check().map_err(|_| Code::MAP_FAILED)?;
         Ok(opened)
     }
 
     fn of(
-        driver: &Driver,
+        space: &AddressSpace<'static>,
         memory: Allocation<'static>,
         handle: Option<EventHandle>,
     ) -> Answer<Self> {
         let access = Access::ReadWrite;
         let cpu = memory.map_cpu(0, PAGE_BYTES, access);
         let words = *cpu.map_err(|error| refused(&error))?.window();
-        let gpu = memory.map_gpu(driver.space, 0, PAGE_BYTES, access);
+        let gpu = memory.map_gpu(space, 0, PAGE_BYTES, access);
         Ok(Self {
             gpu: gpu.map_err(|error| refused(&error))?.address(),
             memory: Some(memory),
@@ -143,20 +143,17 @@ impl SharedEvent {
         }))
     }
 
-    /// Counts a record. Returns the work that makes the event happen.
-    pub(crate) fn record(&self) -> Answer<Work> {
+    /// Counts a record.
+    pub(crate) fn record(&self) -> Answer<Record> {
         self.check()?;
         let number = self.count_up().ok_or(Code::INVALID_HANDLE)?;
-        let store = Work::Store {
-            address: self.address(number),
-            value: number,
-            bytes: 8,
-        };
         // The record that had the word before stores its number first.
         let before = number.saturating_sub(SLOTS);
-        Ok(match self.load(slot(number)) {
-            Some(value) if value >= before => store,
-            _ => Work::Sequence(vec![self.awaited(number, before), store]),
+        let is_free = self.load(slot(number)).is_some_and(|value| value >= before);
+        Ok(Record {
+            address: self.address(number),
+            number,
+            before: (!is_free).then_some(before),
         })
     }
 
@@ -169,33 +166,11 @@ impl SharedEvent {
         Ok((!self.has_happened(number)?).then_some(number))
     }
 
-    fn has_happened(&self, number: u64) -> Answer<bool> {
+    pub(crate) fn has_happened(&self, number: u64) -> Answer<bool> {
         let value = self.load(slot(number));
         // Afterwards: what was read from memory that is gone says nothing.
         self.check()?;
         Ok(number == 0 || value.is_some_and(|value| value >= number))
-    }
-
-    /// Returns the work that waits for a record.
-    pub(crate) fn wait_of(&self, number: u64) -> Work {
-        self.awaited(number, number)
-    }
-
-    /// Waits for the last record.
-    pub(crate) fn wait(&self, driver: &Driver) -> Answer {
-        let Some(number) = self.under_way()? else {
-            return Ok(());
-        };
-        // The work may stand still until this very function returns.
-        host_function::refuse_within()?;
-        let [mut nap, most] = NAPS;
-        while !self.has_happened(number)? {
-            driver.rings.glance(driver)?;
-            std::thread::sleep(nap);
-            nap = (nap * 2).min(most);
-        }
-        driver.output.print(driver.space);
-        Ok(())
     }
 
     /// Returns an error if the process that made the event has it no more. In a guest the page
@@ -224,7 +199,8 @@ impl SharedEvent {
         self.is_gone.load(Ordering::Relaxed)
     }
 
-    const fn address(&self, number: u64) -> u64 {
+    /// Returns where the device stores the number of a record.
+    pub(crate) const fn address(&self, number: u64) -> u64 {
         self.gpu + slot(number)
     }
 
@@ -257,24 +233,9 @@ impl SharedEvent {
         self.words.as_ptr().as_ptr() as u64 + offset
     }
 
-    const fn awaited(&self, number: u64, value: u64) -> Work {
-        Work::Await {
-            address: self.address(number),
-            value,
-            bytes: 8,
-            condition: Condition::Reached,
-        }
-    }
-}
-
-impl Drop for SharedEvent {
-    /// Work that was submitted may still use the page.
-    fn drop(&mut self) {
-        if let Ok(driver) = Driver::get()
-            && let Some(memory) = self.memory.take()
-        {
-            driver.memory.end_behind_work(driver, memory);
-        }
+    /// Returns the page, which work that was submitted may still use.
+    pub(crate) const fn end(&mut self) -> Option<Allocation<'static>> {
+        self.memory.take()
     }
 }
 

@@ -24,6 +24,7 @@ mod pageable;
 mod physical;
 mod pinned;
 mod pointer;
+mod pointer_data;
 mod pool_kinds;
 mod pool_sharing;
 mod pools;
@@ -38,6 +39,7 @@ mod stores;
 mod transfer;
 mod virtual_memory;
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use causeway_shim_linux::shim::{AddressSpace, Allocation, Attributes, Device};
@@ -47,13 +49,12 @@ use crate::boundary::Out;
 use crate::context::Context;
 use crate::driver::{Driver, call_in_context, call_unless_faulted};
 use crate::error::{Answer, Code};
-use crate::rings::Submission;
+use crate::rings::{Marks, Submission};
 use device::DeviceMemory;
 pub(crate) use device::FutureStorage;
 pub(crate) use fill::fill_work;
 use graph_memory::GraphUse;
 use host::HostMemory;
-use pool_sharing::RetiredMemory;
 use pools::Pools;
 pub(crate) use rectangle::copy_work;
 use regions::{Backing, Region, Regions};
@@ -73,6 +74,9 @@ const VARIABLES_END: u64 = PROCESS_END + (1 << 43);
 /// How long a figure of the device's memory is told again without asking the device.
 const USAGE_AGE: Duration = Duration::from_millis(10);
 
+/// Memory that the program has given up, each with the last submissions that may use it.
+type Retired = Mutex<VecDeque<(Marks, Allocation<'static>)>>;
+
 /// All memory of the process that CUDA knows.
 pub(crate) struct Memory {
     pub(crate) regions: Mutex<Regions>,
@@ -82,7 +86,7 @@ pub(crate) struct Memory {
     pools: Mutex<Pools>,
     /// Where pools that other processes may use have their memory.
     stores: Stores,
-    retired: RetiredMemory,
+    retired: Retired,
     graph_use: Mutex<GraphUse>,
     guard: Guard,
     /// When the device was asked how much memory others use, and what it said.
@@ -118,7 +122,7 @@ impl Memory {
             staging: Mutex::default(),
             pools: Mutex::default(),
             stores: Stores::default(),
-            retired: RetiredMemory::default(),
+            retired: Retired::default(),
             graph_use: Mutex::default(),
             guard: Guard::new(device, attributes),
             usage: Mutex::default(),
@@ -272,7 +276,7 @@ impl Memory {
                 self.pools.lock().note_freed(stored.pool, stored.bytes());
                 stored.give_back(driver);
             }
-            Backing::ImportedPiece(imported) => self.retired.add(driver, imported.memory),
+            Backing::ImportedPiece(imported) => self.end_behind_work(driver, imported.memory),
             Backing::Imported { .. }
             | Backing::Registered(_)
             | Backing::Mapped(_)
@@ -289,9 +293,22 @@ impl Memory {
         }
     }
 
-    /// Ends memory that is no region, behind the work that was submitted.
+    /// Ends memory that is no region any more once the work that was submitted before has ended.
     pub(crate) fn end_behind_work(&self, driver: &Driver, memory: Allocation<'static>) {
-        self.retired.add(driver, memory);
+        let marks = driver.rings.marks();
+        driver.rings.ask(driver, &marks);
+        self.retired.lock().push_back((marks, memory));
+        self.end_retired(driver);
+    }
+
+    /// Ends the memory whose work has ended.
+    fn end_retired(&self, driver: &Driver) {
+        let is_over =
+            |(marks, _): &mut (Marks, Allocation<'static>)| driver.rings.are_reached(marks);
+        let mut retired = self.retired.lock();
+        while let Some(over) = retired.pop_front_if(is_over) {
+            drop(over);
+        }
     }
 
     /// Returns the staging memory, which only one copy at a time uses.

@@ -5,23 +5,18 @@
 //! processes that use the same server or VM, and until the allocation is freed. Both may come from
 //! any process: all in them is checked.
 
-use std::collections::VecDeque;
 use std::os::fd::IntoRawFd;
-use std::sync::Arc;
 
-use causeway_protocol::registers::features;
 use causeway_shim_linux::shim::{Access, Allocation, ExportToken};
-use parking_lot::Mutex;
-use zerocopy::FromBytes;
 
+use super::pointer_data::{Identity, ImportedPiece, PointerData};
 use super::pool_kinds::PoolKind;
+use super::record_file;
 use super::regions::{Backing, Region};
-use super::stores::Store;
-use super::{ALIGNMENT, record_file};
+use super::stores::Sharing;
 use crate::boundary::{In, Out};
 use crate::driver::{Driver, call_unless_faulted};
 use crate::error::{Answer, Code};
-use crate::rings::Marks;
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
 const POSIX: u32 = 1;
@@ -32,117 +27,6 @@ const RECORD_BYTES: usize = 8 + 16 + 1;
 /// Kinds of pools in a record.
 const DEVICE: u8 = 1;
 const HOST: u8 = 2;
-
-/// A random number that identifies a pool.
-pub(super) type Identity = [u8; 16];
-
-/// How a pool is shared.
-#[derive(Clone)]
-pub(super) enum Sharing {
-    /// Not at all.
-    Private,
-    /// Other processes may import it, and allocations from it.
-    Exported {
-        identity: Identity,
-        store: Arc<Store>,
-    },
-    /// It is one of another process.
-    Imported { identity: Identity },
-}
-
-/// `CUmemPoolPtrExportData`, as this library fills it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes)]
-#[repr(C)]
-pub(crate) struct PointerData {
-    token: [u8; 32],
-    identity: Identity,
-    /// Place of the allocation in the memory that is exported.
-    offset: u64,
-    bytes: u64,
-}
-
-const _: () = assert!(size_of::<PointerData>() == 64);
-
-/// An allocation of another process.
-pub(crate) struct ImportedPiece {
-    pub(super) memory: Allocation<'static>,
-    data: PointerData,
-    /// Handle of the pool from which it was imported.
-    pub(super) pool: usize,
-}
-
-/// Memory that the program has given up, each with the last submissions that may use it.
-#[derive(Default)]
-pub(crate) struct RetiredMemory(Mutex<VecDeque<(Marks, Allocation<'static>)>>);
-
-impl Sharing {
-    /// Prepares a pool for other processes.
-    ///
-    /// # Errors
-    /// `NOT_SUPPORTED` for managed memory, or if the host does not let processes share memory.
-    pub(super) fn export(driver: &Driver, kind: PoolKind) -> Answer<Self> {
-        if !driver.has(features::SHARING) {
-            return Err(Code::NOT_SUPPORTED);
-        }
-        let store = driver.memory.stores.take(driver, kind)?;
-        let identity = random()?;
-        Ok(Self::Exported { identity, store })
-    }
-
-    /// Returns the store of a pool from which the program allocates; `None` if it is one of all
-    /// pools that are not shared.
-    ///
-    /// # Errors
-    /// `INVALID_VALUE` if the pool is imported.
-    pub(super) fn store(&self) -> Answer<Option<&Arc<Store>>> {
-        match self {
-            Self::Private => Ok(None),
-            Self::Exported { store, .. } => Ok(Some(store)),
-            Self::Imported { .. } => Err(Code::INVALID_VALUE),
-        }
-    }
-}
-
-fn random() -> Answer<Identity> {
-    let mut bytes = Identity::default();
-    // SAFETY: writes at most as many bytes as there are.
-    let made = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    match usize::try_from(made) {
-        Ok(made) if made == bytes.len() => Ok(bytes),
-        _ => Err(Code::OPERATING_SYSTEM),
-    }
-}
-
-impl PointerData {
-    /// Refuses data of other pools, and numbers that do not agree with the memory's size in bytes.
-    fn check(&self, identity: &Identity, memory_bytes: u64) -> Answer {
-        let end = self.offset.checked_add(self.bytes);
-        let is_inside = end.is_some_and(|end| end <= memory_bytes);
-        let is_piece = self.bytes != 0 && self.offset.is_multiple_of(ALIGNMENT);
-        let is_fine = self.identity == *identity && is_inside && is_piece;
-        is_fine.then_some(()).ok_or(Code::INVALID_VALUE)
-    }
-}
-
-impl RetiredMemory {
-    /// Ends memory once the work that was submitted before has ended.
-    pub(super) fn add(&self, driver: &Driver, freed: Allocation<'static>) {
-        let marks = driver.rings.marks();
-        driver.rings.ask(driver, &marks);
-        self.0.lock().push_back((marks, freed));
-        self.collect(driver);
-    }
-
-    /// Ends the memory whose work has ended.
-    fn collect(&self, driver: &Driver) {
-        let is_over =
-            |(marks, _): &mut (Marks, Allocation<'static>)| driver.rings.are_reached(marks);
-        let mut retired = self.0.lock();
-        while let Some(over) = retired.pop_front_if(is_over) {
-            drop(over);
-        }
-    }
-}
 
 /// Returns what the descriptor of a pool holds.
 fn record(kind: PoolKind, identity: &Identity) -> Answer<[u8; RECORD_BYTES]> {
@@ -263,7 +147,7 @@ fn map(driver: &Driver, memory: &Allocation<'static>, kind: PoolKind) -> Answer<
 }
 
 fn import_pointer(driver: &Driver, pool: usize, data: PointerData) -> Answer<u64> {
-    driver.memory.retired.collect(driver);
+    driver.memory.end_retired(driver);
     let (kind, sharing) = driver.memory.pools.lock().sharing(pool)?;
     let Sharing::Imported { identity } = sharing else {
         return Err(Code::INVALID_VALUE);
@@ -310,28 +194,6 @@ mod tests {
     const IDENTITY: Identity = [9; 16];
 
     #[test]
-    fn forged_data_of_an_allocation_is_refused() {
-        let good = PointerData {
-            token: [1; 32],
-            identity: IDENTITY,
-            offset: 4096,
-            bytes: 4096,
-        };
-        let check = |data: PointerData| data.check(&IDENTITY, 8192);
-        assert_eq!(check(good), Ok(()));
-        let (bytes, offset, identity) = (4097, u64::MAX - 255, [8; 16]);
-        for forged in [
-            PointerData { bytes, ..good },
-            PointerData { bytes: 0, ..good },
-            PointerData { offset, ..good },
-            PointerData { offset: 1, ..good },
-            PointerData { identity, ..good },
-        ] {
-            assert_eq!(check(forged), Err(Code::INVALID_VALUE), "{forged:?}");
-        }
-    }
-
-    #[test]
     fn a_record_says_which_pool_it_is_and_of_what_kind() {
         for kind in [PoolKind::Device, PoolKind::Host] {
             let made = record(kind, &IDENTITY).unwrap();
@@ -344,10 +206,5 @@ mod tests {
         }
         let managed = record(PoolKind::Managed(1), &IDENTITY);
         assert_eq!(managed, Err(Code::NOT_SUPPORTED));
-    }
-
-    #[test]
-    fn pools_have_different_identities() {
-        assert_ne!(random(), random());
     }
 }

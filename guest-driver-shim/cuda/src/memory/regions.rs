@@ -8,7 +8,7 @@ use super::graph_memory::GraphPiece;
 use super::host::HostPiece;
 use super::managed::Advice;
 use super::physical::Physicals;
-use super::pool_sharing::ImportedPiece;
+use super::pointer_data::ImportedPiece;
 use super::registered::Replaced;
 use super::stores::Stored;
 use super::virtual_memory::Mapped;

@@ -7,12 +7,14 @@
 
 use std::sync::Arc;
 
+use causeway_protocol::registers::features;
 use causeway_shim_linux::shim::{ExportedPiece, Piece};
 use parking_lot::Mutex;
 
 use super::ALIGNMENT;
 use super::device::DeviceMemory;
 use super::host::{HostMemory, HostPiece};
+use super::pointer_data::Identity;
 use super::pool_kinds::PoolKind;
 use crate::driver::Driver;
 use crate::error::{Answer, Code};
@@ -27,6 +29,20 @@ pub(crate) enum Store {
 #[derive(Default)]
 pub(crate) struct Stores(Mutex<Vec<Arc<Store>>>);
 
+/// How a pool is shared.
+#[derive(Clone)]
+pub(super) enum Sharing {
+    /// Not at all.
+    Private,
+    /// Other processes may import it, and allocations from it.
+    Exported {
+        identity: Identity,
+        store: Arc<Store>,
+    },
+    /// It is one of another process.
+    Imported { identity: Identity },
+}
+
 /// A piece of a store.
 #[derive(Debug)]
 enum StoredPiece {
@@ -40,6 +56,44 @@ pub(crate) struct Stored {
     store: Arc<Store>,
     /// Handle of the pool that counts it.
     pub(super) pool: usize,
+}
+
+impl Sharing {
+    /// Prepares a pool for other processes.
+    ///
+    /// # Errors
+    /// `NOT_SUPPORTED` for managed memory, or if the host does not let processes share memory.
+    pub(super) fn export(driver: &Driver, kind: PoolKind) -> Answer<Self> {
+        if !driver.has(features::SHARING) {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        let store = driver.memory.stores.take(driver, kind)?;
+        let identity = random()?;
+        Ok(Self::Exported { identity, store })
+    }
+
+    /// Returns the store of a pool from which the program allocates; `None` if it is one of all
+    /// pools that are not shared.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` if the pool is imported.
+    pub(super) fn store(&self) -> Answer<Option<&Arc<Store>>> {
+        match self {
+            Self::Private => Ok(None),
+            Self::Exported { store, .. } => Ok(Some(store)),
+            Self::Imported { .. } => Err(Code::INVALID_VALUE),
+        }
+    }
+}
+
+fn random() -> Answer<Identity> {
+    let mut bytes = Identity::default();
+    // SAFETY: writes at most as many bytes as there are.
+    let made = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    match usize::try_from(made) {
+        Ok(made) if made == bytes.len() => Ok(bytes),
+        _ => Err(Code::OPERATING_SYSTEM),
+    }
 }
 
 impl Stores {
@@ -188,5 +242,15 @@ impl Stored {
         if Arc::strong_count(&self.store) == 2 {
             self.store.trim(driver);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pools_have_different_identities() {
+        assert_ne!(random(), random());
     }
 }
