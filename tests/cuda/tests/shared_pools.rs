@@ -269,8 +269,9 @@ fn importer_of_two() {
     ok!(cuCtxSetCurrent(0));
     let data: [Data; 3] = [(); 3].map(|()| parent.receive());
     let [first, second] = [0, 1].map(|index| import(pool, &data[index]));
-    library_of_child();
     let (mut base, mut bytes, mut told) = (0, 0, 0);
+    ok!(cuPointerGetAttribute(&raw mut told, POOL, first));
+    library_of_child();
     ok!(cuMemGetAddressRange_v2(
         &raw mut base,
         &raw mut bytes,

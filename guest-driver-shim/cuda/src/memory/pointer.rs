@@ -99,10 +99,14 @@ extern "C" fn cuPointerGetAttribute(data: usize, attribute: u32, address: u64) -
         // Neither a context nor work without faults is wanted, only that there has been a context.
         let is_without =
             context::with_current(driver, |found| matches!(found, Err(Code::INVALID_CONTEXT)));
-        if is_without {
+        let regions = driver.memory.regions.lock();
+        // What was imported from a pool was so without a context.
+        let is_imported = regions
+            .find(address)
+            .is_some_and(|(_, region)| matches!(region.backing, Backing::ImportedPiece(_)));
+        if is_without && !is_imported {
             return Err(Code::INVALID_VALUE);
         }
-        let regions = driver.memory.regions.lock();
         value(&regions, attribute, address)?.put(data)
     })
 }
