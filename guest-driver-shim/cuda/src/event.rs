@@ -2,18 +2,24 @@
 //! device came to them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use causeway_protocol::packet::Condition;
+use causeway_protocol::registers::features;
 use parking_lot::Mutex;
 
 use crate::boundary::Out;
 use crate::capture::Captured;
 use crate::driver::{Driver, call_in_context, call_in_stream, call_unless_faulted};
 use crate::error::{Answer, Code};
+use crate::event_shared::{EventHandle, Record, SharedEvent};
 use crate::event_words::{EventWords, Word};
 use crate::graph::node::Kind;
 use crate::handles::Handles;
+use crate::host_function;
 use crate::rings::Submission;
 use crate::stream::{self, Stream};
+use crate::work::Work;
 
 const DISABLE_TIMING: u32 = 2;
 const INTERPROCESS: u32 = 4;
@@ -21,6 +27,9 @@ const INTERPROCESS: u32 = 4;
 const FLAGS: u32 = 1 | DISABLE_TIMING | INTERPROCESS;
 /// `CU_EVENT_RECORD_EXTERNAL` and `CU_EVENT_WAIT_EXTERNAL`
 const EXTERNAL: u32 = 1;
+
+/// Shortest and longest sleep between two looks at an event of several processes.
+const NAPS: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(1)];
 
 /// An event.
 pub(crate) struct Event {
@@ -33,6 +42,8 @@ pub(crate) struct Event {
     recorded: Mutex<Recorded>,
     /// The last submission that stores the time.
     stamped: Mutex<Submission>,
+    /// What it shares with other processes, if they may use it: records count there alone.
+    shared: Option<SharedEvent>,
 }
 
 /// Where an event was recorded last.
@@ -105,6 +116,12 @@ impl Event {
 impl Drop for Event {
     /// Work that was submitted may still store the time. With one ring that is harmless.
     fn drop(&mut self) {
+        let page = self.shared.as_mut().and_then(SharedEvent::end);
+        if let Some(page) = page
+            && let Ok(driver) = Driver::get()
+        {
+            driver.memory.end_behind_work(driver, page);
+        }
         if let Ok(driver) = Driver::get()
             && let Some(word) = self.word.get_mut().take()
             && !driver.rings.may_reuse()
@@ -120,15 +137,36 @@ pub(crate) fn find(driver: &Driver, handle: usize) -> Answer<Arc<Event>> {
     found.ok_or(Code::INVALID_HANDLE)
 }
 
-/// Returns the event of a handle, which is to be given.
+/// Returns the event of a handle for a node of a graph, to which it is to be given. Graphs have no
+/// events of several processes.
 pub(crate) fn find_given(driver: &Driver, handle: usize) -> Answer<Arc<Event>> {
-    match handle {
-        0 => Err(Code::INVALID_VALUE),
-        handle => find(driver, handle),
+    if handle == 0 {
+        return Err(Code::INVALID_VALUE);
+    }
+    let event = find(driver, handle)?;
+    match event.shared {
+        None => Ok(event),
+        Some(_) => Err(Code::NOT_SUPPORTED),
     }
 }
 
 impl Events {
+    /// Adds an event of a context. Returns its handle.
+    fn add(&self, context: usize, word: Option<Word>, shared: Option<SharedEvent>) -> usize {
+        let handle = crate::handles::fresh();
+        let made = Event {
+            handle,
+            context,
+            has_time: word.is_some(),
+            word: Mutex::new(word),
+            recorded: Mutex::default(),
+            stamped: Mutex::default(),
+            shared,
+        };
+        self.table.lock().put(handle, Arc::new(made));
+        handle
+    }
+
     /// Forgets the events of a context.
     pub(crate) fn end_of_context(&self, context: usize) {
         let ended = self.table.lock().take(|event| event.context == context);
@@ -148,18 +186,12 @@ extern "C" fn cuEventCreate(event: Out<usize>, flags: u32) -> u32 {
             true => None,
             false => Some(driver.events.words.take(driver)?),
         };
-        let has_time = word.is_some();
-        let handle = crate::handles::fresh();
-        let made = Event {
-            handle,
-            context: context.handle,
-            has_time,
-            word: Mutex::new(word),
-            recorded: Mutex::default(),
-            stamped: Mutex::default(),
+        let shared = match flags & INTERPROCESS {
+            0 => None,
+            _ if driver.has(features::SHARING) => Some(SharedEvent::new(driver.space)?),
+            _ => None,
         };
-        driver.events.table.lock().put(handle, Arc::new(made));
-        event.set(handle)
+        event.set(driver.events.add(context.handle, word, shared))
     })
 }
 
@@ -182,6 +214,7 @@ fn record(event: usize, stream: usize, flags: u32) -> u32 {
             return Err(Code::INVALID_HANDLE);
         }
         match (stream.is_capturing(), flags) {
+            (true, EXTERNAL) if event.shared.is_some() => Err(Code::NOT_SUPPORTED),
             (true, EXTERNAL) => stream.note(Kind::Record(event)),
             (true, _) => {
                 let captured = stream.captured()?;
@@ -196,6 +229,11 @@ fn record(event: usize, stream: usize, flags: u32) -> u32 {
 
 /// Records an event: a packet if it shall have a time, and one if other rings may wait for it.
 fn record_now(driver: &Driver, event: &Event, stream: &Stream) -> Answer {
+    if let Some(shared) = &event.shared {
+        // A record in a capture counts no more.
+        *event.recorded.lock() = Recorded::Nowhere;
+        return stream.submit(driver, work_of(shared.record()?));
+    }
     event.renew(driver, stream.ring_index())?;
     let submission = match event.time_address() {
         Some(address) => {
@@ -224,8 +262,13 @@ extern "C" fn cuEventRecordWithFlags(event: usize, stream: usize, flags: u32) ->
 #[unsafe(no_mangle)]
 extern "C" fn cuEventQuery(event: usize) -> u32 {
     call_unless_faulted(|driver| {
-        let submission = find(driver, event)?.submission()?;
+        let event = find(driver, event)?;
+        let submission = event.submission()?;
         driver.captures.check_unsafe()?;
+        if let Some(shared) = &event.shared {
+            driver.rings.glance(driver)?;
+            return shared.under_way()?.map_or(Ok(()), |_| Err(Code::NOT_READY));
+        }
         match submission {
             None => Ok(()),
             Some(submission) => match driver.rings.is_done(driver, submission)? {
@@ -239,8 +282,12 @@ extern "C" fn cuEventQuery(event: usize) -> u32 {
 #[unsafe(no_mangle)]
 extern "C" fn cuEventSynchronize(event: usize) -> u32 {
     call_in_context(|driver, _| {
-        let submission = find(driver, event)?.submission()?;
+        let event = find(driver, event)?;
+        let submission = event.submission()?;
         driver.captures.check_unsafe()?;
+        if let Some(shared) = &event.shared {
+            return wait_shared(driver, shared);
+        }
         submission.map_or(Ok(()), |submission| driver.rings.wait(driver, submission))
     })
 }
@@ -282,8 +329,12 @@ extern "C" fn cuStreamWaitEvent(stream: usize, event: usize, flags: u32) -> u32 
         let stream = stream::find(driver, context, stream)?;
         let event = find(driver, event)?;
         match (event.recorded(), stream.is_capturing()) {
+            (_, true) if flags == EXTERNAL && event.shared.is_some() => Err(Code::NOT_SUPPORTED),
             (_, true) if flags == EXTERNAL => stream.note(Kind::Wait(event)),
             (_, false) if flags == EXTERNAL => Err(Code::ILLEGAL_STATE),
+            (Recorded::Nowhere, _) if let Some(shared) = &event.shared => {
+                wait_for_shared(driver, &stream, shared)
+            }
             (Recorded::Nowhere, _) => Ok(()),
             (Recorded::In(captured), _) => captured.join(&stream),
             (Recorded::At(_), true) => {
@@ -295,26 +346,81 @@ extern "C" fn cuStreamWaitEvent(stream: usize, event: usize, flags: u32) -> u32 
     })
 }
 
+/// Returns the work that makes a record of an event of several processes.
+fn work_of(record: Record) -> Work {
+    let store = Work::Store {
+        address: record.address,
+        value: record.number,
+        bytes: 8,
+    };
+    match record.before {
+        None => store,
+        Some(before) => Work::Sequence(vec![awaited(record.address, before), store]),
+    }
+}
+
+const fn awaited(address: u64, value: u64) -> Work {
+    Work::Await {
+        address,
+        value,
+        bytes: 8,
+        condition: Condition::Reached,
+    }
+}
+
+/// Waits for the last record of an event of several processes.
+fn wait_shared(driver: &Driver, shared: &SharedEvent) -> Answer {
+    let Some(number) = shared.under_way()? else {
+        return Ok(());
+    };
+    // The work may stand still until this very function returns.
+    host_function::refuse_within()?;
+    let [mut nap, most] = NAPS;
+    while !shared.has_happened(number)? {
+        driver.rings.glance(driver)?;
+        std::thread::sleep(nap);
+        nap = (nap * 2).min(most);
+    }
+    driver.output.print(driver.space);
+    Ok(())
+}
+
+/// Makes later work of a stream wait for the last record of an event of several processes.
+fn wait_for_shared(driver: &Driver, stream: &Stream, shared: &SharedEvent) -> Answer {
+    match (shared.under_way()?, stream.is_capturing()) {
+        (None, _) => Ok(()),
+        (Some(_), true) => {
+            stream.invalidate_capture();
+            Err(Code::STREAM_CAPTURE_ISOLATION)
+        }
+        (Some(number), false) => stream.submit(driver, awaited(shared.address(number), number)),
+    }
+}
+
 #[unsafe(no_mangle)]
-extern "C" fn cuIpcGetEventHandle(handle: usize, event: usize) -> u32 {
+extern "C" fn cuIpcGetEventHandle(handle: Out<EventHandle>, event: usize) -> u32 {
     call_in_context(|driver, _| {
-        if handle == 0 || event == 0 {
+        if handle.is_null() || event == 0 {
             return Err(Code::INVALID_VALUE);
         }
-        find(driver, event)?;
-        Err(Code::NOT_SUPPORTED)
+        let event = find(driver, event)?;
+        match &event.shared {
+            Some(shared) => handle.set(shared.export()?),
+            None if driver.has(features::SHARING) => Err(Code::INVALID_HANDLE),
+            None => Err(Code::NOT_SUPPORTED),
+        }
     })
 }
 
-/// A `CUipcEventHandle`, which is passed by value.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct IpcEventHandle([u8; 64]);
-
 #[unsafe(no_mangle)]
-extern "C" fn cuIpcOpenEventHandle(_event: Out<usize>, handle: IpcEventHandle) -> u32 {
-    let IpcEventHandle(_) = handle;
-    call_in_context(|_, _| Err(Code::NOT_SUPPORTED))
+extern "C" fn cuIpcOpenEventHandle(event: Out<usize>, handle: EventHandle) -> u32 {
+    call_in_context(|driver, context| {
+        if event.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        let shared = SharedEvent::open(driver.space, handle)?;
+        event.set(driver.events.add(context.handle, None, Some(shared)))
+    })
 }
 
 #[cfg(test)]

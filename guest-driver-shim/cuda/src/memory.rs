@@ -24,27 +24,32 @@ mod pageable;
 mod physical;
 mod pinned;
 mod pointer;
+mod pointer_data;
 mod pool_kinds;
+mod pool_sharing;
 mod pools;
+mod record_file;
 mod rectangle;
 mod regions;
 mod registered;
 mod reservations;
 mod segments;
 mod staging;
+mod stores;
 mod transfer;
 mod virtual_memory;
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use causeway_shim_linux::shim::{AddressSpace, Attributes, Device};
+use causeway_shim_linux::shim::{AddressSpace, Allocation, Attributes, Device};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::boundary::Out;
 use crate::context::Context;
 use crate::driver::{Driver, call_in_context, call_unless_faulted};
 use crate::error::{Answer, Code};
-use crate::rings::Submission;
+use crate::rings::{Marks, Submission};
 use device::DeviceMemory;
 pub(crate) use device::FutureStorage;
 pub(crate) use fill::fill_work;
@@ -55,6 +60,7 @@ pub(crate) use rectangle::copy_work;
 use regions::{Backing, Region, Regions};
 use reservations::Guard;
 use staging::Staging;
+use stores::Stores;
 
 /// Addresses of memory that `cuMemAlloc` allocates are multiples of this (CUDA C++ Programming
 /// Guide, "Device Memory Accesses").
@@ -68,6 +74,9 @@ const VARIABLES_END: u64 = PROCESS_END + (1 << 43);
 /// How long a figure of the device's memory is told again without asking the device.
 const USAGE_AGE: Duration = Duration::from_millis(10);
 
+/// Memory that the program has given up, each with the last submissions that may use it.
+type Retired = Mutex<VecDeque<(Marks, Allocation<'static>)>>;
+
 /// All memory of the process that CUDA knows.
 pub(crate) struct Memory {
     pub(crate) regions: Mutex<Regions>,
@@ -75,6 +84,9 @@ pub(crate) struct Memory {
     host: Mutex<HostMemory>,
     staging: Mutex<Option<Staging>>,
     pools: Mutex<Pools>,
+    /// Where pools that other processes may use have their memory.
+    stores: Stores,
+    retired: Retired,
     graph_use: Mutex<GraphUse>,
     guard: Guard,
     /// When the device was asked how much memory others use, and what it said.
@@ -109,6 +121,8 @@ impl Memory {
             host: Mutex::new(HostMemory::new(device, space, attributes)),
             staging: Mutex::default(),
             pools: Mutex::default(),
+            stores: Stores::default(),
+            retired: Retired::default(),
             graph_use: Mutex::default(),
             guard: Guard::new(device, attributes),
             usage: Mutex::default(),
@@ -197,7 +211,11 @@ impl Memory {
         let is_allocated = |region: &Region| {
             matches!(
                 region.backing,
-                Backing::Piece { .. } | Backing::Managed { .. } | Backing::Pooled { .. }
+                Backing::Piece { .. }
+                    | Backing::Managed { .. }
+                    | Backing::Pooled { .. }
+                    | Backing::Stored(_)
+                    | Backing::ImportedPiece(_)
             )
         };
         let taken = regions.take(address, is_allocated);
@@ -206,6 +224,8 @@ impl Memory {
         let drained = match taken.backing {
             // The CPU may get the memory again at once.
             Backing::Managed { .. } | Backing::Pooled { .. } => driver.rings.drain(driver),
+            // Nobody else has it any more when this returns.
+            Backing::Stored(_) | Backing::ImportedPiece(_) => driver.rings.drain(driver),
             _ => Ok(()),
         };
         self.give_back(driver, taken);
@@ -213,23 +233,29 @@ impl Memory {
     }
 
     /// Frees what begins at an address as [`Self::free`] does, without a wait: memory that the CPU
-    /// may get again is free once the work before has ended.
+    /// may get again, or other processes have, is free once the work before has ended.
     fn free_behind_work(&self, driver: &Driver, address: u64) -> Answer {
-        let is_of_host = |region: &Region| {
+        let waits = |region: &Region| {
             matches!(
                 region.backing,
-                Backing::Managed { .. } | Backing::Pooled { .. }
+                Backing::Managed { .. }
+                    | Backing::Pooled { .. }
+                    | Backing::Stored(_)
+                    | Backing::ImportedPiece(_)
             )
         };
-        let taken = self.regions.lock().take(address, is_of_host);
-        match taken.map(|region| region.backing) {
-            Some(Backing::Managed { piece, pool, .. } | Backing::Pooled { piece, pool }) => {
+        let taken = self.regions.lock().take(address, waits);
+        let Some(taken) = taken else {
+            return self.free(driver, address);
+        };
+        match taken.backing {
+            Backing::Managed { piece, pool, .. } | Backing::Pooled { piece, pool } => {
                 self.pools.lock().note_freed(pool, piece.bytes());
                 self.host.lock().retire(driver, piece);
-                Ok(())
             }
-            _ => self.free(driver, address),
+            _ => self.give_back(driver, taken),
         }
+        Ok(())
     }
 
     /// Gives what is behind a region back. What the CPU may get again is used by no work any more.
@@ -246,6 +272,11 @@ impl Memory {
                 self.host.lock().free(piece);
             }
             Backing::Host(piece) => self.host.lock().free(piece),
+            Backing::Stored(stored) => {
+                self.pools.lock().note_freed(stored.pool, stored.bytes());
+                stored.give_back(driver);
+            }
+            Backing::ImportedPiece(imported) => self.end_behind_work(driver, imported.memory),
             Backing::Imported { .. }
             | Backing::Registered(_)
             | Backing::Mapped(_)
@@ -262,6 +293,24 @@ impl Memory {
         }
     }
 
+    /// Ends memory that is no region any more once the work that was submitted before has ended.
+    pub(crate) fn end_behind_work(&self, driver: &Driver, memory: Allocation<'static>) {
+        let marks = driver.rings.marks();
+        driver.rings.ask(driver, &marks);
+        self.retired.lock().push_back((marks, memory));
+        self.end_retired(driver);
+    }
+
+    /// Ends the memory whose work has ended.
+    fn end_retired(&self, driver: &Driver) {
+        let is_over =
+            |(marks, _): &mut (Marks, Allocation<'static>)| driver.rings.are_reached(marks);
+        let mut retired = self.retired.lock();
+        while let Some(over) = retired.pop_front_if(is_over) {
+            drop(over);
+        }
+    }
+
     /// Returns the staging memory, which only one copy at a time uses.
     fn staging(&self, driver: &Driver) -> Answer<MutexGuard<'_, Option<Staging>>> {
         let mut staging = self.staging.lock();
@@ -273,13 +322,20 @@ impl Memory {
 
     /// Returns how many bytes of device memory the process holds, in use or kept for later.
     pub(crate) fn held_bytes(&self) -> u64 {
-        self.device.lock().reserved_and_used_bytes().0
+        self.reserved_and_used_bytes().0
+    }
+
+    /// Returns how many bytes of device memory the process has, and how many of them are in use.
+    fn reserved_and_used_bytes(&self) -> (u64, u64) {
+        let (reserved, used) = self.device.lock().reserved_and_used_bytes();
+        let (reserved_stored, used_stored) = self.stores.reserved_and_used_bytes();
+        (reserved + reserved_stored, used + used_stored)
     }
 
     /// Returns how many bytes of the device's memory are free, and how many there are.
     fn usage(&self, driver: &Driver) -> (u64, u64) {
         let all = driver.attributes.memory_bytes;
-        let (reserved, used) = self.device.lock().reserved_and_used_bytes();
+        let (reserved, used) = self.reserved_and_used_bytes();
         let mut usage = self.usage.lock();
         let known = usage.filter(|(asked, _)| asked.elapsed() < USAGE_AGE);
         let others = match known {

@@ -48,6 +48,7 @@ unsafe extern "C" {
     fn cuDevicePrimaryCtxRetain(context: *mut sys::CUcontext, device: i32) -> u32;
     fn cuDeviceGetName(name: *mut u8, bytes: i32, device: i32) -> u32;
     fn cuCtxSetCurrent(context: sys::CUcontext) -> u32;
+    fn atexit(function: extern "C" fn()) -> i32;
 }
 
 /// Starts the server and initializes the driver, once for the process, and makes the primary
@@ -63,11 +64,52 @@ pub fn library() {
             // SAFETY: nothing else of this process reads or writes the environment meanwhile.
             unsafe { std::env::set_var("CAUSEWAY_CUDA_UNUSED_FEATURES", "ffff0000") };
         }
-        // SAFETY: any argument is allowed.
-        assert_eq!(unsafe { cuInit(0) }, 0);
+        start();
         // Connected: the socket's name is not needed any more.
         std::fs::remove_dir_all(&folder).expect("the folder is this process's");
     });
+    make_current();
+}
+
+/// Does what [`library`] does, but the socket stays until the process ends, for processes that the
+/// test starts: they call [`library_of_child`].
+///
+/// # Panics
+/// As [`library`].
+pub fn library_for_children() {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    extern "C" fn remove() {
+        if let Some(folder) = FOLDER.get() {
+            // Nothing else is to be done at the end.
+            let _ = std::fs::remove_dir_all(folder);
+        }
+    }
+    FOLDER.get_or_init(|| {
+        let folder = serve();
+        start();
+        // SAFETY: the function is there until the process ends.
+        assert_eq!(unsafe { atexit(remove) }, 0);
+        folder
+    });
+    make_current();
+}
+
+/// Initializes the driver with the server of the process that started this one, and makes the
+/// primary context of the device current.
+///
+/// # Panics
+/// As [`library`].
+pub fn library_of_child() {
+    start();
+    make_current();
+}
+
+fn start() {
+    // SAFETY: any argument is allowed.
+    assert_eq!(unsafe { cuInit(0) }, 0);
+}
+
+fn make_current() {
     let mut context = std::ptr::null_mut();
     // SAFETY: the pointer is valid for the call.
     assert_eq!(unsafe { cuDevicePrimaryCtxRetain(&raw mut context, 0) }, 0);

@@ -1,6 +1,7 @@
 //! What the device is: asked for once, at `cuInit`.
 
 use causeway_protocol::message::{DEVICE_ATTRIBUTES, UNKNOWN_ATTRIBUTE};
+use causeway_protocol::registers::features;
 use causeway_shim_linux::shim::{Attributes, Device, DeviceFacts, Status};
 
 use crate::error::{Answer, Code};
@@ -60,8 +61,8 @@ const ABSENT: [(u32, u32); 24] = [
     (112, 112),
     (114, 114),
     (116, 121),
-    // DMA-BUF, events between processes.
-    (124, 125),
+    // DMA-BUF.
+    (124, 124),
     // Fabric handles.
     (128, 128),
     // NUMA memory, multicast, other APIs, decompression, memory of the host by `cuMemCreate`.
@@ -75,6 +76,16 @@ const ABSENT: [(u32, u32); 24] = [
 /// `CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED`, and the attribute that decides it:
 /// `…_MANAGED_MEMORY`. Memory of both has one address for CPU and GPU.
 const HOST_POOLS: (u32, u32) = (144, 83);
+
+/// `CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES`, and the attribute that decides it:
+/// `…_MEMORY_POOLS_SUPPORTED`.
+const POOL_HANDLES: (u32, u32) = (119, 115);
+/// `CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID`: pools of the host take every node for the first.
+const HOST_NODE: u32 = 134;
+/// `CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED`
+const SHARED_EVENTS: u32 = 125;
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
+const POSIX: i32 = 1;
 
 /// What the device is, as programs see it.
 pub(crate) struct Facts {
@@ -94,7 +105,8 @@ pub(crate) fn query(device: &Device<'_>, attributes: &Attributes) -> Answer<Fact
             return Err(Code::DEVICE_UNAVAILABLE);
         }
     };
-    Ok(Facts::new(facts))
+    let shares = device.features() & features::SHARING != 0;
+    Ok(Facts::new(facts, shares))
 }
 
 /// Returns what can be known of a device whose host speaks a protocol before 1.3.
@@ -124,7 +136,9 @@ fn of_old_host(attributes: &Attributes) -> DeviceFacts {
 }
 
 impl Facts {
-    fn new(mut facts: DeviceFacts) -> Self {
+    /// Notes what the host says, and what this library makes of it. `shares` says whether processes
+    /// can share memory.
+    fn new(mut facts: DeviceFacts, shares: bool) -> Self {
         for (first, last) in ABSENT {
             for value in &mut facts.attributes[first as usize - 1..last as usize] {
                 // What the host does not know stays unknown.
@@ -140,6 +154,20 @@ impl Facts {
                 UNKNOWN_ATTRIBUTE => 0,
                 managed => i32::from(managed != 0),
             };
+        }
+        // Programs take no node for a system on which pools of the host cannot be shared.
+        let has_host_pools = facts.attributes[host_pools as usize - 1] == 1;
+        let node = &mut facts.attributes[HOST_NODE as usize - 1];
+        if has_host_pools && *node == -1 {
+            *node = 0;
+        }
+        let (pool_handles, pools) = POOL_HANDLES;
+        if shares && !matches!(facts.attributes[pools as usize - 1], UNKNOWN_ATTRIBUTE | 0) {
+            facts.attributes[pool_handles as usize - 1] = POSIX;
+        }
+        let events = &mut facts.attributes[SHARED_EVENTS as usize - 1];
+        if *events != UNKNOWN_ATTRIBUTE {
+            *events = i32::from(shares);
         }
         Self { facts }
     }
@@ -206,13 +234,20 @@ mod tests {
             attributes: [7; DEVICE_ATTRIBUTES],
             ..DeviceFacts::default()
         };
+        facts.attributes[134 - 1] = -1;
         facts.attributes[149 - 1] = UNKNOWN_ATTRIBUTE;
         facts.attributes[95 - 1] = UNKNOWN_ATTRIBUTE;
-        let facts = Facts::new(facts);
+        let unshared = Facts::new(facts, false);
+        assert_eq!(unshared.attribute(119), Some(0), "pools of others");
+        assert_eq!(unshared.attribute(125), Some(0), "events of others");
+        let facts = Facts::new(facts, true);
+        assert_eq!(facts.attribute(119), Some(1), "pools of others");
+        assert_eq!(facts.attribute(125), Some(1), "events of others");
         assert_eq!(facts.attribute(1), Some(7));
         assert_eq!(facts.attribute(88), Some(0), "pageable memory");
         assert_eq!(facts.attribute(83), Some(7), "managed memory");
         assert_eq!(facts.attribute(144), Some(1), "pools of memory of the host");
+        assert_eq!(facts.attribute(134), Some(0), "the host's node");
         assert_eq!(facts.attribute(122), Some(7), "stores of streams");
         assert_eq!(facts.attribute(21), Some(0), "textures");
         assert_eq!(facts.attribute(95), None, "what the host does not know");
@@ -233,7 +268,7 @@ mod tests {
             ..Attributes::default()
         };
         attributes.name[..4].copy_from_slice(b"some");
-        let facts = Facts::new(of_old_host(&attributes));
+        let facts = Facts::new(of_old_host(&attributes), true);
         assert_eq!(facts.name(), "some");
         assert_eq!(facts.capability(), [7, 0]);
         assert_eq!(facts.cuda_version(), 12_040);

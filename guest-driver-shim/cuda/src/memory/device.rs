@@ -27,6 +27,12 @@ const CHUNKS: usize = 1 << 11;
 const OLDEST: usize = 64;
 /// How long an allocation waits for retired pieces before it takes more memory of the device.
 const RETIRED_SOON: Duration = Duration::from_millis(20);
+/// Most pieces and free ranges, and most chunks, of a pool that other processes may use. Its chunks
+/// are small, because an importer gets whole ones; a larger piece is a chunk by itself.
+const SHARED_BLOCKS: usize = 1 << 13;
+const SHARED_CHUNKS: usize = 1 << 10;
+/// Bytes of freed large pieces that such a pool keeps.
+const SHARED_KEPT_BYTES: u64 = 64 << 20;
 /// Stack of the thread that makes the pool's storage, which is large.
 const STACK_BYTES: usize = 32 << 20;
 
@@ -44,6 +50,9 @@ pub(super) struct DeviceMemory {
     retired: VecDeque<(Marks, Piece)>,
     /// The exports of pieces, by address. Each is of the whole chunk in which its piece lies.
     exports: BTreeMap<u64, ExportedPiece>,
+    /// Whether it is that of a pool that other processes may use: they keep a freed piece until the
+    /// work before has ended.
+    is_shared: bool,
 }
 
 impl DeviceMemory {
@@ -67,6 +76,26 @@ impl DeviceMemory {
             used_bytes: 0,
             retired: VecDeque::new(),
             exports: BTreeMap::new(),
+            is_shared: false,
+        })
+    }
+
+    /// Returns an empty pool in `space` for a pool that other processes may use. Its records stay
+    /// until the process ends: it is to be used again.
+    pub(super) fn of_shared_pool(space: &AddressSpace<'static>) -> Answer<Self> {
+        type Records = PoolStorage<'static, SHARED_BLOCKS, SHARED_CHUNKS>;
+        let storage: &'static mut Records = Box::leak(Box::default());
+        let pool = Pool::new(space, MemoryKind::Device, CHUNK_BYTES[0], storage);
+        let pool = pool.map_err(|error| {
+            log::warn!("cannot prepare device memory for other processes: {error}");
+            Code::DEVICE_UNAVAILABLE
+        })?;
+        Ok(Self {
+            pool: pool.keeping(SHARED_KEPT_BYTES),
+            used_bytes: 0,
+            retired: VecDeque::new(),
+            exports: BTreeMap::new(),
+            is_shared: true,
         })
     }
 
@@ -108,6 +137,9 @@ impl DeviceMemory {
         }
         driver.rings.drain(driver)?;
         self.collect(driver);
+        if !self.is_shared {
+            driver.memory.stores.trim(driver);
+        }
         let grown = self.pool.allocate(bytes, alignment);
         grown.map_err(|error| refused(driver, &error))
     }
@@ -129,18 +161,18 @@ impl DeviceMemory {
 
     /// Frees a piece. Work that was submitted may still use it: with one ring, work of the next
     /// owner comes behind that, but the pool may give a piece that is a chunk by itself to the
-    /// device. Other processes lose the memory at once: the program may get it again.
+    /// device. Other processes lose the memory before the program gets it again: at once, or behind
+    /// the work if it is of a pool that they may use.
     ///
     /// `marks` are those of all work that may use it (`Rings::of_freed`).
     pub(super) fn free(&mut self, driver: &Driver, piece: Piece, marks: Option<Marks>) {
-        if let Some(exported) = self.exports.remove(&piece.address())
-            && let Err(error) = driver.device.revoke(&exported.token)
-        {
-            log::warn!("other processes keep memory that was freed: {error}");
-        }
         self.used_bytes = self.used_bytes.saturating_sub(piece.bytes());
-        if piece.bytes() <= self.pool.chunk_bytes() && marks.is_none() && driver.rings.may_reuse() {
-            return give(&mut self.pool, piece);
+        if !self.is_shared {
+            self.revoke(driver, &piece);
+            let is_small = piece.bytes() <= self.pool.chunk_bytes();
+            if is_small && marks.is_none() && driver.rings.may_reuse() {
+                return give(&mut self.pool, piece);
+            }
         }
         let marks = marks.unwrap_or_else(|| {
             let marks = driver.rings.marks();
@@ -160,14 +192,30 @@ impl DeviceMemory {
             if !driver.rings.are_reached(marks) {
                 index += 1;
             } else if let Some((_, piece)) = self.retired.remove(index) {
+                self.revoke(driver, &piece);
                 give(&mut self.pool, piece);
             }
+        }
+    }
+
+    /// Takes a piece away from other processes.
+    fn revoke(&mut self, driver: &Driver, piece: &Piece) {
+        if let Some(exported) = self.exports.remove(&piece.address())
+            && let Err(error) = driver.device.revoke(&exported.token)
+        {
+            log::warn!("other processes keep memory that was freed: {error}");
         }
     }
 
     /// Gives memory that no piece uses back to the device, after all work.
     pub(super) fn trim(&mut self, driver: &Driver) -> Answer {
         driver.rings.drain(driver)?;
+        self.trim_idle(driver)
+    }
+
+    /// Gives memory that no piece uses back to the device. Pieces of the pool are free only when no
+    /// work uses them: it is one that other processes may use, or all work has ended.
+    pub(super) fn trim_idle(&mut self, driver: &Driver) -> Answer {
         self.collect(driver);
         self.pool.trim().map(drop).map_err(|error| {
             log::warn!("cannot give memory back to the device: {error}");

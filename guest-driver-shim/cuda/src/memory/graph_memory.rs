@@ -141,6 +141,10 @@ impl NodeMemory {
         (pool, bytes): (&PoolProperties, u64),
     ) -> Answer<Self> {
         let kind = PoolKind::of_properties(pool)?;
+        // As documented, other processes cannot have it.
+        if pool.handle_types != 0 {
+            return Err(Code::NOT_SUPPORTED);
+        }
         let memory = &driver.memory;
         let (piece, gpu, host) = match kind {
             PoolKind::Device => {

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use causeway_protocol::message::HOST_ADDRESSES;
 use causeway_protocol::registers::features;
 use causeway_shim_linux::shim::{
-    Access, AddressSpace, Allocation, Attributes, Device, GpuMapping, MemoryKind,
+    Access, AddressSpace, Allocation, Attributes, Device, ExportToken, ExportedPiece, GpuMapping,
+    MemoryKind,
 };
 
 use super::free_ranges::FreeRanges;
@@ -51,11 +52,15 @@ pub(super) struct HostMemory {
     free: FreeRanges,
     /// Freed pieces, each with the last submissions that may use it.
     retired: VecDeque<(Marks, HostPiece)>,
+    /// Whether small pieces share chunks.
+    divides: bool,
+    /// Tokens of the exports of pieces, by address. Each is of the chunk in which its piece lies.
+    exports: BTreeMap<u64, ExportToken>,
 }
 
 /// An allocation with its mappings for CPU and GPU.
 pub(super) struct Chunk {
-    _memory: Allocation<'static>,
+    memory: Allocation<'static>,
     pub(super) host: u64,
     pub(super) gpu: u64,
     pub(super) bytes: u64,
@@ -82,20 +87,29 @@ impl HostMemory {
             chunks: BTreeMap::new(),
             free: FreeRanges::default(),
             retired: VecDeque::new(),
+            divides: true,
+            exports: BTreeMap::new(),
         }
+    }
+
+    /// Makes each piece a chunk of its own, which goes back to the device when it is freed. A process
+    /// that has imported it may keep what its CPU has mapped: nothing else may come there.
+    pub(super) fn undivided(mut self) -> Self {
+        self.divides = false;
+        self
     }
 
     /// Allocates a piece of `bytes` bytes, which are not zero.
     pub(super) fn allocate(&mut self, bytes: u64) -> Answer<HostPiece> {
         let granules = bytes.checked_next_multiple_of(GRANULE_BYTES);
         let bytes = granules.ok_or(Code::OUT_OF_MEMORY)?;
-        let chunk_bytes = match bytes <= SHARED_BYTES_MAX {
+        let chunk_bytes = match self.divides && bytes <= SHARED_BYTES_MAX {
             true => CHUNK_BYTES,
             false => bytes
                 .checked_next_multiple_of(PAGE_BYTES)
                 .ok_or(Code::OUT_OF_MEMORY)?,
         };
-        let free = match chunk_bytes == CHUNK_BYTES {
+        let free = match self.divides && chunk_bytes == CHUNK_BYTES {
             true => self.free.take(bytes),
             false => None,
         };
@@ -142,17 +156,49 @@ impl HostMemory {
         }
     }
 
-    /// Frees a piece that no work uses any more.
+    /// Frees a piece that no work uses any more. Other processes lose it.
     pub(super) fn free(&mut self, piece: HostPiece) {
+        if let Some(token) = self.exports.remove(&piece.host)
+            && let Err(error) = self.device.revoke(&token)
+        {
+            log::warn!("other processes keep memory that was freed: {error}");
+        }
         let Some((_, chunk)) = self.chunks.range(..=piece.host).next_back() else {
             return;
         };
         let (start, bytes) = (chunk.host, chunk.bytes);
         self.free.give(piece.host, piece.bytes, chunk.bounds());
-        let is_shared = bytes == CHUNK_BYTES;
+        let is_shared = self.divides && bytes == CHUNK_BYTES;
         if !is_shared && self.free.take_whole(start, bytes) {
             self.chunks.remove(&start);
         }
+    }
+
+    /// Gives the chunks that no piece uses back to the device.
+    pub(super) fn trim(&mut self, driver: &Driver) {
+        self.collect(driver);
+        let free = &mut self.free;
+        self.chunks
+            .retain(|start, chunk| !free.take_whole(*start, chunk.bytes));
+    }
+
+    /// Exports the chunk of a piece to other processes, until the piece is freed.
+    pub(super) fn export(&mut self, piece: &HostPiece) -> Answer<ExportedPiece> {
+        let found = self.chunks.range(..=piece.host).next_back();
+        let (start, chunk) = found.ok_or(Code::INVALID_VALUE)?;
+        let token = match self.exports.get(&piece.host) {
+            Some(token) => *token,
+            None => chunk.memory.export(Access::ReadWrite).map_err(|error| {
+                log::warn!("cannot export memory of the host: {error}");
+                Code::OUT_OF_MEMORY
+            })?,
+        };
+        self.exports.insert(piece.host, token);
+        Ok(ExportedPiece {
+            token,
+            offset: piece.host - start,
+            chunk_bytes: chunk.bytes,
+        })
     }
 
     /// Allocates and maps a chunk of whole pages.
@@ -163,16 +209,29 @@ impl HostMemory {
         };
         let memory = self.device.allocate(bytes, MemoryKind::Host);
         let memory = memory.map_err(|error| refused(&error))?;
-        let cpu = memory.map_cpu(0, bytes, Access::ReadWrite);
-        let cpu = cpu.map_err(|error| refused(&error))?;
-        let host = cpu.window().as_ptr().as_ptr() as u64;
-        let gpu = self.map(&memory, bytes, host)?;
+        let (host, gpu) = self.map_for_both(&memory, bytes)?;
         Ok(Chunk {
-            _memory: memory,
+            memory,
             host,
-            gpu: gpu.address(),
+            gpu,
             bytes,
         })
+    }
+
+    /// Maps memory of the host for the CPU, and for the GPU at the same address if possible. Returns
+    /// both addresses.
+    pub(super) fn map_for_both(
+        &self,
+        memory: &Allocation<'static>,
+        bytes: u64,
+    ) -> Answer<(u64, u64)> {
+        let cpu = memory.map_cpu(0, bytes, Access::ReadWrite);
+        let cpu = cpu.map_err(|error| {
+            log::debug!("cannot map host memory: {error}");
+            Code::OUT_OF_MEMORY
+        })?;
+        let host = cpu.window().as_ptr().as_ptr() as u64;
+        Ok((host, self.map(memory, bytes, host)?.address()))
     }
 
     /// Returns whether the device may let host memory have these addresses.

@@ -2,15 +2,12 @@
 //! which other processes import it.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Write};
-use std::mem::ManuallyDrop;
-use std::os::fd::{FromRawFd, IntoRawFd};
-use std::os::unix::fs::FileExt;
+use std::os::fd::IntoRawFd;
 use std::sync::Arc;
 
 use causeway_shim_linux::shim::{Access, Allocation, ExportToken, MemoryKind};
 
+use super::record_file;
 use super::reservations::{GRANULARITY, check_multiples};
 use crate::boundary::{In, Out};
 use crate::driver::{Driver, call_unless_faulted};
@@ -184,32 +181,24 @@ extern "C" fn cuMemExportToShareableHandle(
             log::debug!("cannot export physical memory: {error}");
             Code::OUT_OF_MEMORY
         })?;
-        let file = export_file(&token, physical.bytes).map_err(|_| Code::OPERATING_SYSTEM)?;
+        let record = record(&token, physical.bytes);
+        let file = record_file::make(&record).map_err(|_| Code::OPERATING_SYSTEM)?;
         descriptor.set(file.into_raw_fd())
     })
 }
 
-/// Makes a memory file with the token of an export. A process that has the file can import the
-/// memory.
-fn export_file(token: &ExportToken, bytes: u64) -> io::Result<File> {
-    // SAFETY: the name ends in NUL.
-    let descriptor = unsafe { libc::memfd_create(c"causeway-memory".as_ptr(), libc::MFD_CLOEXEC) };
-    if descriptor < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: fresh from the kernel, owned by nobody else.
-    let mut file = unsafe { File::from_raw_fd(descriptor) };
-    file.write_all(MAGIC)?;
-    file.write_all(&token.0)?;
-    file.write_all(&bytes.to_le_bytes())?;
-    Ok(file)
+/// Returns what the descriptor of exported memory holds.
+fn record(token: &ExportToken, bytes: u64) -> [u8; EXPORT_BYTES] {
+    let mut record = [0; EXPORT_BYTES];
+    record[..8].copy_from_slice(MAGIC);
+    record[8..40].copy_from_slice(&token.0);
+    record[40..].copy_from_slice(&bytes.to_le_bytes());
+    record
 }
 
-/// Reads what [`export_file`] has written; `None` if the file is none of this library's.
-fn exported(file: &File) -> Option<(ExportToken, u64)> {
-    let mut content = [0; EXPORT_BYTES];
-    file.read_exact_at(&mut content, 0).ok()?;
-    let (magic, rest) = content.split_first_chunk::<8>()?;
+/// Returns what [`record`] was made of; `None` if it is no record of this library.
+fn exported(record: &[u8; EXPORT_BYTES]) -> Option<(ExportToken, u64)> {
+    let (magic, rest) = record.split_first_chunk::<8>()?;
     let (token, rest) = rest.split_first_chunk::<32>()?;
     let bytes = u64::from_le_bytes(rest.try_into().ok()?);
     (magic == MAGIC).then_some((ExportToken(*token), bytes))
@@ -223,13 +212,11 @@ extern "C" fn cuMemImportFromShareableHandle(
     kind: u32,
 ) -> u32 {
     call_unless_faulted(|driver| {
-        let descriptor = i32::try_from(descriptor).map_err(|_| Code::INVALID_VALUE)?;
-        if handle.is_null() || kind != POSIX || descriptor < 0 {
+        if handle.is_null() || kind != POSIX {
             return Err(Code::INVALID_VALUE);
         }
-        // SAFETY: only read from, which fails if it is no descriptor, and never closed.
-        let file = ManuallyDrop::new(unsafe { File::from_raw_fd(descriptor) });
-        let (token, bytes) = exported(&file).ok_or(Code::INVALID_VALUE)?;
+        let record = record_file::read(descriptor)?;
+        let (token, bytes) = exported(&record).ok_or(Code::INVALID_VALUE)?;
         let memory = driver.device.import(&token, Access::ReadWrite);
         let memory = memory.map_err(|error| {
             log::debug!("cannot import physical memory: {error}");
@@ -254,13 +241,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_files_of_this_library_are_imported() {
+    fn only_records_of_this_library_are_imported() {
         let token = ExportToken([7; 32]);
-        let file = export_file(&token, GRANULARITY).unwrap();
-        assert_eq!(exported(&file), Some((token, GRANULARITY)));
-        file.write_all_at(b"x", 0).unwrap();
-        assert_eq!(exported(&file), None);
-        file.set_len(3).unwrap();
-        assert_eq!(exported(&file), None);
+        let mut made = record(&token, GRANULARITY);
+        assert_eq!(exported(&made), Some((token, GRANULARITY)));
+        made[0] = b'x';
+        assert_eq!(exported(&made), None);
     }
 }

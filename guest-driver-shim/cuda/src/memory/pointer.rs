@@ -53,7 +53,10 @@ fn value(regions: &Regions, attribute: u32, address: u64) -> Answer<Value> {
         7 => Value::Wide(regions.number(address).ok_or(wrong)?),
         8 => Value::Byte(u8::from(is_managed)),
         9 => Value::Narrow(0),
-        10 => Value::Byte(u8::from(matches!(region.backing, Backing::Piece { .. }))),
+        10 => Value::Byte(u8::from(matches!(
+            region.backing,
+            Backing::Piece { pool: 0, .. }
+        ))),
         11 | 19 => Value::Wide(start),
         12 | 18 => Value::Wide(region.bytes),
         13 => Value::Byte(u8::from(region.gpu.is_some())),
@@ -68,12 +71,15 @@ fn value(regions: &Regions, attribute: u32, address: u64) -> Answer<Value> {
 }
 
 fn pool(region: &Region) -> u64 {
-    match region.backing {
+    let handle = match &region.backing {
         Backing::Piece { pool, .. }
         | Backing::Managed { pool, .. }
-        | Backing::Pooled { pool, .. } => pool as u64,
+        | Backing::Pooled { pool, .. } => *pool,
+        Backing::Stored(stored) => stored.pool,
+        Backing::ImportedPiece(imported) => imported.pool,
         _ => 0,
-    }
+    };
+    handle as u64
 }
 
 /// Returns what an attribute of memory is that CUDA does not know.
@@ -93,10 +99,14 @@ extern "C" fn cuPointerGetAttribute(data: usize, attribute: u32, address: u64) -
         // Neither a context nor work without faults is wanted, only that there has been a context.
         let is_without =
             context::with_current(driver, |found| matches!(found, Err(Code::INVALID_CONTEXT)));
-        if is_without {
+        let regions = driver.memory.regions.lock();
+        // What was imported from a pool was so without a context.
+        let is_imported = regions
+            .find(address)
+            .is_some_and(|(_, region)| matches!(region.backing, Backing::ImportedPiece(_)));
+        if is_without && !is_imported {
             return Err(Code::INVALID_VALUE);
         }
-        let regions = driver.memory.regions.lock();
         value(&regions, attribute, address)?.put(data)
     })
 }

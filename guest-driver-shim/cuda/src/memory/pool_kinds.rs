@@ -12,6 +12,9 @@ const DEVICE: i32 = 1;
 const HOST: i32 = 2;
 const THIS_NODE: i32 = 4;
 
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
+const POSIX: u32 = 1;
+
 /// What memory a pool has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum PoolKind {
@@ -54,16 +57,16 @@ impl PoolKind {
 
     /// Returns the kind of a pool that is to be made.
     pub(super) fn of_properties(given: &PoolProperties) -> Answer<Self> {
-        // A file and a fabric handle are known, and not supported.
-        if !matches!(given.handle_types, 0 | 1 | 8) {
+        // A fabric handle is known, and not supported.
+        if !matches!(given.handle_types, 0 | POSIX | 8) {
             return Err(Code::INVALID_VALUE);
         }
         let kind = Self::of(given.kind.cast_unsigned(), given.location)?;
         if given.rest.iter().any(|byte| *byte != 0) {
             return Err(Code::INVALID_VALUE);
         }
-        match given.handle_types {
-            0 => Ok(kind),
+        match (given.handle_types, kind) {
+            (0, _) | (POSIX, Self::Device | Self::Host) => Ok(kind),
             _ => Err(Code::NOT_SUPPORTED),
         }
     }
@@ -86,5 +89,24 @@ mod tests {
         assert_ne!(of(MANAGED, NOWHERE, 0), of(MANAGED, HOST, 0));
         assert_eq!(of(MANAGED, 5, 0), Err(Code::INVALID_VALUE));
         assert_eq!(of(3, DEVICE, 0), Err(Code::INVALID_VALUE));
+    }
+    #[test]
+    fn device_and_host_memory_can_be_shared_by_descriptors() {
+        let of = |kind, place, handle_types| {
+            PoolKind::of_properties(&PoolProperties {
+                kind,
+                handle_types,
+                location: Location { kind: place, id: 0 },
+                windows: 0,
+                bytes_max: 0,
+                usage: 0,
+                rest: [0; 54],
+            })
+        };
+        assert_eq!(of(1, DEVICE, POSIX), Ok(PoolKind::Device));
+        assert_eq!(of(1, HOST, POSIX), Ok(PoolKind::Host));
+        assert_eq!(of(2, DEVICE, POSIX), Err(Code::NOT_SUPPORTED));
+        assert_eq!(of(1, DEVICE, 8), Err(Code::NOT_SUPPORTED));
+        assert_eq!(of(1, DEVICE, 2), Err(Code::INVALID_VALUE));
     }
 }

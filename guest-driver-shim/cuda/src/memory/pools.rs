@@ -1,13 +1,16 @@
 //! Memory pools and allocation in streams (CUDA driver API, "Stream Ordered Memory Allocator").
 //!
-//! All pools of a kind share the memory of the process. A pool counts what was allocated from it.
+//! All pools of a kind share the memory of the process, but those that other processes may use have
+//! chunks of their own. A pool counts what was allocated from it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::ALIGNMENT;
 use super::managed::Advice;
 use super::pool_kinds::PoolKind;
 use super::regions::{Backing, Region};
+use super::stores::{Sharing, Stored};
 use crate::boundary::{In, Out};
 use crate::context::Context;
 use crate::driver::{Driver, call_in_context, call_unless_faulted};
@@ -25,7 +28,6 @@ const READ_WRITE: i32 = 3;
 const ATTACHED_TO_ALL: u32 = 1;
 
 /// A memory pool.
-#[derive(Debug)]
 struct Pool {
     /// Attributes 1 to 3: how freed memory may be reused. It is reused at once in any case.
     reuse: [u32; 3],
@@ -36,10 +38,11 @@ struct Pool {
     kind: PoolKind,
     /// How the device may access memory of the host (`CUmemAccess_flags`).
     access: i32,
+    sharing: Sharing,
 }
 
 /// All pools.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Pools {
     table: BTreeMap<usize, Pool>,
     default: BTreeMap<PoolKind, usize>,
@@ -48,7 +51,7 @@ pub(super) struct Pools {
 }
 
 impl Pools {
-    fn add(&mut self, kind: PoolKind, is_default: bool) -> usize {
+    fn add(&mut self, kind: PoolKind, is_default: bool, sharing: Sharing) -> usize {
         let handle = handles::fresh();
         let pool = Pool {
             reuse: [1; 3],
@@ -58,9 +61,21 @@ impl Pools {
             is_default,
             kind,
             access: READ_WRITE,
+            sharing,
         };
         self.table.insert(handle, pool);
         handle
+    }
+
+    /// Adds a pool that is shared in some way.
+    pub(super) fn add_shared(&mut self, kind: PoolKind, sharing: Sharing) -> usize {
+        self.add(kind, false, sharing)
+    }
+
+    /// Returns of what kind a pool is, and how it is shared.
+    pub(super) fn sharing(&mut self, handle: usize) -> Answer<(PoolKind, Sharing)> {
+        self.get(handle)
+            .map(|pool| (pool.kind, pool.sharing.clone()))
     }
 
     /// Returns the default pool of a kind.
@@ -68,7 +83,7 @@ impl Pools {
         match self.default.get(&kind) {
             Some(handle) => *handle,
             None => {
-                let handle = self.add(kind, true);
+                let handle = self.add(kind, true, Sharing::Private);
                 self.default.insert(kind, handle);
                 handle
             }
@@ -85,7 +100,10 @@ impl Pools {
 
     /// Sets the pool from which allocations of its kind come.
     pub(super) fn set_current(&mut self, kind: PoolKind, handle: usize) -> Answer {
-        if self.get(handle)?.kind != kind {
+        let pool = self.get(handle)?;
+        // Nothing can be allocated from an imported pool.
+        pool.sharing.store()?;
+        if pool.kind != kind {
             return Err(Code::INVALID_VALUE);
         }
         self.current.insert(kind, handle);
@@ -96,13 +114,14 @@ impl Pools {
         self.table.get_mut(&handle).ok_or(Code::INVALID_VALUE)
     }
 
-    fn remove(&mut self, handle: usize) -> Answer {
+    /// Takes out a pool. Returns how it was shared.
+    fn remove(&mut self, handle: usize) -> Answer<Sharing> {
         if self.get(handle)?.is_default {
             return Err(Code::INVALID_VALUE);
         }
-        self.table.remove(&handle);
         self.current.retain(|_, current| *current != handle);
-        Ok(())
+        let removed = self.table.remove(&handle).ok_or(Code::INVALID_VALUE)?;
+        Ok(removed.sharing)
     }
 
     /// Counts memory that was allocated.
@@ -129,7 +148,8 @@ fn allocate(
     stream: usize,
 ) -> Answer<u64> {
     let stream = stream::find(driver, context, stream)?;
-    let kind = driver.memory.pools.lock().get(pool)?.kind;
+    let (kind, sharing) = driver.memory.pools.lock().sharing(pool)?;
+    let store = sharing.store()?;
     if bytes == 0 {
         return Ok(0);
     }
@@ -140,13 +160,32 @@ fn allocate(
         let (kind, address) = memory_nodes::of_captured(driver, context, bytes as u64)?;
         return stream.note(kind).map(|()| address);
     }
-    let region = match kind {
-        PoolKind::Device => device_region(driver, bytes as u64, pool)?,
-        PoolKind::Host | PoolKind::Managed(_) => host_region(driver, bytes as u64, (kind, pool))?,
+    let region = match (store, kind) {
+        (Some(store), _) => {
+            let stored = Stored::new(driver, Arc::clone(store), (pool, bytes as u64))?;
+            stored_region(driver, bytes as u64, stored)
+        }
+        (None, PoolKind::Device) => device_region(driver, bytes as u64, pool)?,
+        (None, kind) => host_region(driver, bytes as u64, (kind, pool))?,
     };
     let context = context.handle;
     let region = Region { context, ..region };
     Ok(driver.memory.regions.lock().insert(region))
+}
+
+/// Returns the region of memory that other processes may use.
+fn stored_region(driver: &Driver, bytes: u64, stored: Stored) -> Region {
+    let mut pools = driver.memory.pools.lock();
+    pools.note_allocated(stored.pool, stored.bytes());
+    let (gpu, host) = stored.addresses();
+    Region {
+        bytes,
+        gpu: Some(gpu),
+        host,
+        context: 0,
+        flags: 0,
+        backing: Backing::Stored(stored),
+    }
 }
 
 /// Allocates device memory.
@@ -234,13 +273,23 @@ extern "C" fn cuMemPoolCreate(into: Out<usize>, properties: In<PoolProperties>) 
             return Err(Code::INVALID_VALUE);
         }
         let kind = PoolKind::of_properties(&given)?;
-        into.set(driver.memory.pools.lock().add(kind, false))
+        let sharing = match given.handle_types {
+            0 => Sharing::Private,
+            _ => Sharing::export(driver, kind)?,
+        };
+        into.set(driver.memory.pools.lock().add(kind, false, sharing))
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemPoolDestroy(pool: usize) -> u32 {
-    call_unless_faulted(|driver| driver.memory.pools.lock().remove(pool))
+    call_unless_faulted(|driver| {
+        let removed = driver.memory.pools.lock().remove(pool)?;
+        if let Sharing::Exported { store, .. } = removed {
+            store.trim(driver);
+        }
+        Ok(())
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -248,6 +297,8 @@ extern "C" fn cuMemPoolSetAttribute(pool: usize, attribute: u32, value: usize) -
     call_unless_faulted(|driver| {
         let mut pools = driver.memory.pools.lock();
         let pool = pools.get(pool)?;
+        // They say how the process that made the pool allocates from it.
+        pool.sharing.store()?;
         match attribute {
             1..=3 => pool.reuse[attribute as usize - 1] = In::<u32>::at(value).get()?,
             RELEASE_THRESHOLD => pool.threshold_bytes = In::<u64>::at(value).get()?,
@@ -281,8 +332,16 @@ extern "C" fn cuMemPoolGetAttribute(pool: usize, attribute: u32, value: usize) -
 #[unsafe(no_mangle)]
 extern "C" fn cuMemPoolTrimTo(pool: usize, _kept_bytes: usize) -> u32 {
     call_unless_faulted(|driver| {
-        driver.memory.pools.lock().get(pool)?;
-        driver.memory.device.lock().trim(driver)
+        let (_, sharing) = driver.memory.pools.lock().sharing(pool)?;
+        match sharing {
+            Sharing::Private => driver.memory.device.lock().trim(driver),
+            Sharing::Exported { store, .. } => {
+                driver.rings.drain(driver)?;
+                store.trim(driver);
+                Ok(())
+            }
+            Sharing::Imported { .. } => Err(Code::INVALID_VALUE),
+        }
     })
 }
 
@@ -372,7 +431,7 @@ mod tests {
             (default, default)
         );
         assert_ne!(pools.default_pool(PoolKind::Host), default);
-        let own = pools.add(kind, false);
+        let own = pools.add(kind, false, Sharing::Private);
         assert_eq!(
             pools.set_current(PoolKind::Host, own),
             Err(Code::INVALID_VALUE)
@@ -383,10 +442,22 @@ mod tests {
         assert_eq!(pools.get(own).unwrap().used_bytes, 256);
         assert_eq!(pools.get(own).unwrap().used_bytes_high, 512);
         assert_eq!(pools.get(default).unwrap().used_bytes, 0);
-        assert_eq!(pools.remove(default), Err(Code::INVALID_VALUE));
-        pools.remove(own).unwrap();
-        assert_eq!(pools.remove(own), Err(Code::INVALID_VALUE));
+        assert_eq!(pools.remove(default).err(), Some(Code::INVALID_VALUE));
+        assert!(pools.remove(own).is_ok());
+        assert_eq!(pools.remove(own).err(), Some(Code::INVALID_VALUE));
         assert_eq!(pools.current_pool(kind), default);
         pools.note_freed(own, 256);
+    }
+    #[test]
+    fn nothing_is_allocated_from_an_imported_pool() {
+        let mut pools = Pools::default();
+        let identity = [3; 16];
+        let imported = pools.add_shared(PoolKind::Device, Sharing::Imported { identity });
+        let refused = pools.set_current(PoolKind::Device, imported);
+        assert_eq!(refused, Err(Code::INVALID_VALUE));
+        let (kind, sharing) = pools.sharing(imported).unwrap();
+        assert_eq!(kind, PoolKind::Device);
+        assert_eq!(sharing.store().err(), Some(Code::INVALID_VALUE));
+        assert!(matches!(Sharing::Private.store(), Ok(None)));
     }
 }

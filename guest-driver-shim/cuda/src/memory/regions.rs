@@ -8,7 +8,9 @@ use super::graph_memory::GraphPiece;
 use super::host::HostPiece;
 use super::managed::Advice;
 use super::physical::Physicals;
+use super::pointer_data::ImportedPiece;
 use super::registered::Replaced;
+use super::stores::Stored;
 use super::virtual_memory::Mapped;
 use crate::error::{Answer, Code};
 
@@ -42,11 +44,15 @@ pub(crate) enum Backing {
     },
     /// Page-locked host memory of a memory pool.
     Pooled { piece: HostPiece, pool: usize },
+    /// Memory of a memory pool that other processes may use.
+    Stored(Stored),
+    /// Memory of another process's memory pool.
+    ImportedPiece(ImportedPiece),
     /// Memory of the program, registered by `cuMemHostRegister`.
     Registered(Option<Replaced>),
     /// A mapping of `cuMemMap`.
     Mapped(Mapped),
-    /// Memory of another process.
+    /// Memory of another process, opened by `cuIpcOpenMemHandle`.
     Imported { _memory: Allocation<'static> },
     /// A variable of a module.
     Variable,
