@@ -42,6 +42,17 @@ pub(crate) enum SocketError {
     Failed(Errno),
 }
 
+impl SocketError {
+    /// Returns whether this process, its user or the machine has too few descriptors, which the
+    /// other process is not to blame for.
+    pub fn is_shortage(&self) -> bool {
+        matches!(
+            self,
+            Self::Shortage | Self::Failed(Errno::MFILE | Errno::NFILE | Errno::TOOMANYREFS)
+        )
+    }
+}
+
 impl From<Errno> for SocketError {
     fn from(error: Errno) -> Self {
         match error {

@@ -151,13 +151,18 @@ fn serve(place: Place, socket: &Arc<OwnedFd>, opening: &Opening) {
     let sessions = back_end.sessions();
     let session = match sessions.open(Arc::clone(&host) as _, quota, &name, &mut gives_up) {
         Ok(session) => session,
-        Err(OpenError::GivenUp { .. }) => return,
+        Err(OpenError::GivenUp { .. }) => {
+            return connection::refuse(socket, "the server ends");
+        }
         Err(e) => {
             let why = Failure::new(Code::Gpu, "cannot open a GPU session", e).text();
             return connection::turn_away(socket, &why);
         }
     };
     opening.is_open(&session);
+    if gives_up() {
+        return session.close();
+    }
     log::info!("{name} has connected");
     process_list.add(&name, &session, &host);
     let mut connection = Connection::new(Arc::clone(socket), host, Arc::clone(&session));

@@ -109,7 +109,10 @@ impl Connection {
             version: socket::VERSION,
             aperture_bytes: self.host.aperture_bytes(),
         };
-        self.send(greeting.as_bytes(), &[], None)?;
+        match self.send(greeting.as_bytes(), &[], None) {
+            Err(ConnectionError::Failed(Errno::PIPE | Errno::CONNRESET)) => return Ok(()),
+            sent => sent?,
+        }
         let mut buffer = vec![0; REQUEST_BYTES_MAX];
         loop {
             let bytes = match self.receive(&mut buffer) {

@@ -23,6 +23,9 @@ use causeway_vmm::aperture::{ApertureUse, PLACEMENTS_MAX, Usage};
 use parking_lot::Mutex;
 use vmm_sys_util::eventfd::EventFd;
 
+/// Number of descriptors that wait from which those are searched for that wait no longer.
+const SWEEP: usize = 64;
+
 /// An event for the client process, and the file descriptor that is sent with the event.
 pub type Told = (Event, Option<Arc<OwnedFd>>);
 
@@ -109,12 +112,14 @@ impl State {
         self.events.push((event, None));
     }
 
-    /// Removes the event, if it has not been sent, that has placed what is at `offset`: another one
-    /// follows.
-    fn supersede(&mut self, offset: u64) {
-        let place = (EventKind::Place as u32, offset);
+    /// Removes the events within a range that have not been sent: one follows that is for the whole
+    /// range.
+    fn supersede(&mut self, offset: u64, bytes: u64) {
+        let kinds = [EventKind::Place, EventKind::Remove].map(|kind| kind as u32);
+        let within =
+            |event: &Event| event.offset >= offset && event.offset + event.bytes <= offset + bytes;
         self.events
-            .retain(|(event, _)| (event.kind, event.offset) != place);
+            .retain(|(event, _)| !kinds.contains(&event.kind) || !within(event));
     }
 
     /// Adds the event for the mapping at `offset`.
@@ -123,7 +128,7 @@ impl State {
         let placement = self.placements.get(&offset).ok_or(absent)?;
         let bytes = placement.bytes;
         if placement.access == Access::None {
-            self.supersede(offset);
+            self.supersede(offset, bytes);
             self.tell(EventKind::Remove, 0, offset, bytes);
             return Ok(());
         }
@@ -139,7 +144,7 @@ impl State {
             bytes,
             from: placement.from,
         };
-        self.supersede(offset);
+        self.supersede(offset, bytes);
         self.events.push((event, Some(file)));
         Ok(())
     }
@@ -153,6 +158,9 @@ impl Files {
             return Ok(file);
         }
         let file = Arc::new(memory.hand_out(access)?);
+        if self.0.len() >= SWEEP && self.0.len().is_power_of_two() {
+            self.0.retain(|_, it| it.file.strong_count() != 0);
+        }
         let waiting = Waiting {
             _memory: Arc::downgrade(memory),
             file: Arc::downgrade(&file),
@@ -204,8 +212,17 @@ impl Host for ClientHost {
     fn set_access(&self, offset: u64, access: Access) -> Result<(), PlaceError> {
         let mut state = self.state.lock();
         let placement = state.placements.get_mut(&offset);
-        placement.ok_or(PlaceError::Absent { offset })?.access = access;
-        state.tell_placement(offset)
+        let placement = placement.ok_or(PlaceError::Absent { offset })?;
+        let before = std::mem::replace(&mut placement.access, access);
+        let told = state.tell_placement(offset);
+        // Without a descriptor to tell of fewer rights, the process loses all of them.
+        if told.is_err() && before.allows(access) {
+            if let Some(placement) = state.placements.get_mut(&offset) {
+                placement.access = Access::None;
+            }
+            return state.tell_placement(offset);
+        }
+        told
     }
 
     fn remove(&self, offset: u64) -> Result<(), PlaceError> {
@@ -214,7 +231,7 @@ impl Host for ClientHost {
         let Placement { bytes, .. } = removed.ok_or(PlaceError::Absent { offset })?;
         state.extents.give_back(offset, bytes);
         self.usage.removed(bytes);
-        state.supersede(offset);
+        state.supersede(offset, bytes);
         state.tell(EventKind::Remove, 0, offset, bytes);
         Ok(())
     }
@@ -256,10 +273,10 @@ impl Host for ClientHost {
     fn unbind_doorbell(&self, index: u32, _: &EventFd) {
         let mut state = self.state.lock();
         if state.doorbells.remove(&index) {
-            let bind = (EventKind::Bind as u32, index);
+            let kinds = [EventKind::Bind, EventKind::Unbind].map(|kind| kind as u32);
             state
                 .events
-                .retain(|(event, _)| (event.kind, event.argument) != bind);
+                .retain(|(event, _)| event.argument != index || !kinds.contains(&event.kind));
             state.tell(EventKind::Unbind, index, 0, 0);
         }
     }
@@ -344,6 +361,7 @@ mod tests {
         let files = || events.iter().filter_map(|(_, file)| file.as_ref());
         let numbers: BTreeSet<i32> = files().map(|file| file.as_raw_fd()).collect();
         assert_eq!((files().count(), numbers.len()), (1001, 1));
+        assert!(events.len() < 1010, "{}", events.len());
         let last = events.iter().rfind(|(event, _)| event.offset == first);
         let (last, _) = last.unwrap();
         assert_eq!(last.argument, Access::ReadWrite.wire());

@@ -4,13 +4,13 @@
 //! the memory from the guests of the importers, and then asks one of their workers after the other.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use causeway_mediator::share::{TokenBytes, fresh_token};
 use causeway_protocol::Access;
-use causeway_protocol::message::{MemoryKind, Status};
+use causeway_protocol::message::Status;
 use parking_lot::Mutex;
 
 use super::objects::ObjectKey;
@@ -19,6 +19,8 @@ use crate::wire::{Memory, Publish};
 
 /// Maximum number of imports of one export.
 const IMPORTS_MAX: usize = 4096;
+/// Maximum number of imports of one export by one worker, which has to give back each of them.
+const IMPORTS_OF_ONE_MAX: usize = 64;
 
 /// The exchange between workers.
 #[derive(Default)]
@@ -52,9 +54,11 @@ pub(super) struct Offer {
 
 /// A worker, as far as an export needs it.
 pub(super) trait Importer: Send + Sync {
-    /// Revokes an import of the memory object `object`. When this returns, the worker's guest
-    /// cannot reach the memory.
-    fn revoke(&self, object: Option<ObjectKey>, handle: u32, import: u64);
+    /// Takes from the worker's guest what its imports of a memory object no longer allow.
+    fn restrict(&self, object: Option<ObjectKey>);
+
+    /// Has the worker give an import back. When this returns, its guest cannot reach the memory.
+    fn revoke(&self, handle: u32, import: u64);
 }
 
 /// An import of a worker. A worker that no longer exists imports nothing.
@@ -64,6 +68,22 @@ pub(super) struct Import {
     pub owner: u64,
     pub handle: u32,
     pub import: u64,
+}
+
+impl Export {
+    /// Returns how many imports of it a worker has.
+    fn imports_of(&self, worker: u64) -> usize {
+        let own = |import: &&Import| import.owner == worker;
+        self.importers.iter().filter(own).count()
+    }
+}
+
+/// What a worker may do with memory that another worker has exported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rights {
+    pub access: Access,
+    /// Size of the memory object.
+    pub bytes: u64,
 }
 
 /// The worker has no such export.
@@ -80,19 +100,17 @@ impl Broker {
     /// an export of worker number `owner`. Returns the token of the export. Fails with
     /// `QuotaObjects` if the worker already has `most` exports: each uses a file descriptor of the
     /// VMM, which must not run out of them. Fails with `AccessDenied` if another worker has
-    /// exported this memory object.
+    /// exported this memory object. `object` is the memory object and its size; `None` for memory of a
+    /// device.
     pub fn publish(
         &self,
         owner: u64,
         most: u64,
         request: &Publish,
         file: OwnedFd,
+        object: Option<(ObjectKey, u64)>,
     ) -> Result<TokenBytes, Status> {
-        let (made_of, _, access) = request.memory.checked().ok_or(Status::BadMemory)?;
-        let object = match made_of {
-            MemoryKind::Host => Some(ObjectKey::of(file.as_fd()).map_err(|_| Status::BadMemory)?),
-            _ => None,
-        };
+        let (_, _, access) = request.memory.checked().ok_or(Status::BadMemory)?;
         let token = fresh_token()?;
         let mut table = self.table.lock();
         let own = table.exports.values().filter(|it| it.owner == owner);
@@ -111,7 +129,7 @@ impl Broker {
         let export = Export {
             owner,
             offer,
-            object,
+            object: object.map(|(object, _)| object),
             importers: Vec::new(),
         };
         table.exports.insert(token, export);
@@ -133,7 +151,10 @@ impl Broker {
     /// has been withdrawn or already has the maximum number of imports.
     pub fn register(&self, token: &TokenBytes, import: Import) -> bool {
         match self.table.lock().exports.get_mut(token) {
-            Some(export) if export.importers.len() < IMPORTS_MAX => {
+            Some(export)
+                if export.importers.len() < IMPORTS_MAX
+                    && export.imports_of(import.owner) < IMPORTS_OF_ONE_MAX =>
+            {
                 export.importers.push(import);
                 true
             }
@@ -143,18 +164,16 @@ impl Broker {
 
     /// Returns what worker number `worker` may do with a memory object; `None` if no other worker
     /// has exported it, so that it is the worker's own.
-    pub fn rights(&self, object: ObjectKey, worker: u64) -> Option<Access> {
+    pub fn rights(&self, object: ObjectKey, worker: u64) -> Option<Rights> {
         let table = self.table.lock();
-        let tokens = table.origins.of_another(object, worker)?;
+        let (tokens, bytes) = table.origins.of_another(object, worker)?;
         let exports = tokens.iter().filter_map(|token| table.exports.get(token));
-        let imported =
-            exports.filter(|it| it.importers.iter().any(|import| import.owner == worker));
+        let imported = exports.filter(|export| export.imports_of(worker) != 0);
         let widest = imported.map(|export| export.offer.access);
-        Some(
-            widest
-                .max_by_key(|access| access.wire())
-                .unwrap_or(Access::None),
-        )
+        let access = widest
+            .max_by_key(|access| access.wire())
+            .unwrap_or(Access::None);
+        Some(Rights { access, bytes })
     }
 
     /// Removes the record that worker number `owner` holds import number `import` of the export
@@ -194,16 +213,22 @@ impl Broker {
         for export in table.exports.values_mut() {
             export.importers.retain(|import| import.owner != owner);
         }
-        table.origins.end_all(owner);
         drop(table);
         own.into_iter().for_each(revoke);
+        // Only now: until then, the importers' guests must not take the memory for their own.
+        self.table.lock().origins.end_all(owner);
     }
 }
 
+/// Takes the memory from all importers' guests, and then asks one worker after the other.
 fn revoke(export: Export) {
-    for import in export.importers {
-        if let Some(worker) = import.worker.upgrade() {
-            worker.revoke(export.object, import.handle, import.import);
-        }
+    let importers = export.importers.into_iter();
+    let alive = importers.filter_map(|import| Some((import.worker.upgrade()?, import)));
+    let alive: Vec<_> = alive.collect();
+    for (worker, _) in &alive {
+        worker.restrict(export.object);
+    }
+    for (worker, import) in &alive {
+        worker.revoke(import.handle, import.import);
     }
 }

@@ -123,14 +123,25 @@ impl Worker {
     fn publish(&self, request: &Publish, file: OwnedFd) -> Result<TokenBytes, Status> {
         let (made_of, ..) = request.memory.checked().ok_or(Status::BadMemory)?;
         let (number, most) = (self.number, self.exports_max);
-        if made_of != MemoryKind::Host {
-            return self.broker.publish(number, most, request, file);
+        let object = match made_of {
+            MemoryKind::Host => {
+                let held = self.guest.export(&file, request.memory.pages);
+                Some(held.map_err(|_| Status::NoMemory)?)
+            }
+            _ => None,
+        };
+        let published = self.broker.publish(number, most, request, file, object);
+        if let (Err(_), Some((object, _))) = (&published, object) {
+            self.guest.end_export(object);
         }
-        let object = ObjectKey::of(file.as_fd()).map_err(|_| Status::BadMemory)?;
-        let held = self.guest.export(file, request.memory.pages);
-        let file = held.map_err(|_| Status::NoMemory)?;
-        let published = self.broker.publish(number, most, request, file);
-        published.inspect_err(|_| self.guest.end_export(object))
+        // The end of a worker withdraws what it has exported so far.
+        if let Ok(token) = &published
+            && self.guest.has_ended()
+        {
+            let _ = self.broker.withdraw(token, number);
+            return Err(Status::DeviceLost);
+        }
+        published
     }
 
     fn withdraw(&self, token: &TokenBytes) -> bool {
@@ -175,8 +186,17 @@ pub(super) fn send_answer(
     answer: &Answer,
     file: Option<&OwnedFd>,
 ) -> Result<(), SocketError> {
-    let file = file.map(AsFd::as_fd);
-    socket.send(Kind::Answer, &[answer.as_bytes()], file.as_slice())
+    let send = |answer: &Answer, file: Option<&OwnedFd>| {
+        let file = file.map(AsFd::as_fd);
+        socket.send(Kind::Answer, &[answer.as_bytes()], file.as_slice())
+    };
+    match send(answer, file) {
+        // Others of this user have too many descriptors under way.
+        Err(error) if error.is_shortage() && file.is_some() => {
+            send(&Answer::new(Status::NoMemory as u32), None)
+        }
+        sent => sent,
+    }
 }
 
 /// Serves calls of worker threads that serve no channel, and notices when the worker ends.

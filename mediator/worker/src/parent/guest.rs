@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use vmm_sys_util::eventfd::EventFd;
 
-use super::broker::Broker;
+use super::broker::{Broker, Rights};
 use super::objects::{ObjectKey, Objects, Overdraft, leave_reserve};
 use super::shared::ImportDevice;
 use crate::wire::{
@@ -130,30 +130,43 @@ impl Guest {
         bytes: u64,
         access: Access,
     ) -> Result<(), Refused> {
+        let of_another = self.broker.rights(object, self.worker);
+        let is_own = match of_another {
+            Some(rights) if !rights.access.allows(access) => return Err(Overdraft::Foreign.into()),
+            Some(rights) if rights.bytes != bytes => return Err(Overdraft::Resized.into()),
+            Some(_) => false,
+            None => !self.ram.contains(&object),
+        };
+        Ok(resources.objects.hold(object, bytes, is_own)?)
+    }
+
+    /// Returns what the worker may do with an object in use; `None` if it is its own.
+    fn rights(&self, resources: &Resources, object: ObjectKey) -> Option<Access> {
         let rights = self.broker.rights(object, self.worker);
-        if rights.is_some_and(|rights| !rights.allows(access)) {
-            log::warn!(
-                "refused memory of another VM that a worker process has shown to its own VM \
-                 without an import that allows it"
-            );
-            return Err(Errno::ACCESS.into());
-        }
-        let is_own = rights.is_none() && !self.ram.contains(&object);
-        resources
-            .objects
-            .hold(object, if is_own { bytes } else { 0 })?;
-        Ok(())
+        let rights = rights.map(|rights| rights.access);
+        let revoked = || resources.objects.is_revoked(object).then_some(Access::None);
+        rights.or_else(revoked)
+    }
+
+    /// Returns whether the worker has ended.
+    pub fn has_ended(&self) -> bool {
+        self.resources.lock().ended
     }
 
     /// Counts memory that the worker exports as used by it: importers show it to their guests.
-    pub fn export(&self, file: OwnedFd, pages: u32) -> Result<OwnedFd, Refused> {
-        leave_reserve(&file)?;
-        let again = file.try_clone().map_err(|_| Errno::MFILE)?;
+    /// Returns the object and its size.
+    pub fn export(&self, file: &OwnedFd, pages: u32) -> Result<(ObjectKey, u64), Refused> {
+        leave_reserve(file)?;
+        let file = file.try_clone().map_err(|_| Errno::MFILE)?;
         let mut resources = self.resources.lock();
+        if resources.ended {
+            return Err(Errno::CANCELED.into());
+        }
         let adopted = resources.objects.adopt(file, pages);
         let (memory, object) = adopted.map_err(|_| Errno::INVAL)?;
-        self.hold(&mut resources, object, memory.bytes(), Access::ReadWrite)?;
-        Ok(again)
+        let bytes = memory.bytes();
+        self.hold(&mut resources, object, bytes, Access::ReadWrite)?;
+        Ok((object, bytes))
     }
 
     /// Ends what [`Self::export`] began.
@@ -165,9 +178,12 @@ impl Guest {
     /// give. The worker still has to remove what it has placed.
     pub fn restrict(&self, object: ObjectKey) -> Result<(), PlaceError> {
         let mut resources = self.resources.lock();
-        let Some(rights) = self.broker.rights(object, self.worker) else {
+        let Some(Rights { access: rights, .. }) = self.broker.rights(object, self.worker) else {
             return Ok(());
         };
+        if rights == Access::None {
+            resources.objects.revoke(object);
+        }
         for (offset, placement) in &mut resources.placed {
             if placement.object == Some(object) && !rights.allows(placement.access) {
                 self.host.set_access(*offset, rights)?;
@@ -188,16 +204,12 @@ impl Guest {
     pub fn set_access(&self, request: &SetAccess) -> Result<Answer, Refused> {
         let access = Access::from_wire(request.access).ok_or(Errno::INVAL)?;
         let mut resources = self.resources.lock();
-        let placement = resources.placed(request.offset)?;
-        let rights = placement
-            .object
-            .map(|it| self.broker.rights(it, self.worker));
-        if rights
-            .flatten()
-            .is_some_and(|rights| !rights.allows(access))
-        {
+        let object = resources.placed(request.offset)?.object;
+        let rights = object.and_then(|object| self.rights(&resources, object));
+        if rights.is_some_and(|rights| !rights.allows(access)) {
             return Err(Errno::ACCESS.into());
         }
+        let placement = resources.placed(request.offset)?;
         // Also if it fails: the guest may have what it had.
         placement.access = access;
         self.host.set_access(request.offset, access)?;
@@ -387,6 +399,8 @@ impl From<Overdraft> for Refused {
         let errno = match error {
             Overdraft::Descriptors => Errno::MFILE,
             Overdraft::Bytes { .. } | Overdraft::Count { .. } => Errno::NOMEM,
+            Overdraft::Resized => Errno::INVAL,
+            Overdraft::Foreign => Errno::ACCESS,
         };
         Self::new(Outcome::Slot, Some(errno.raw_os_error()))
     }

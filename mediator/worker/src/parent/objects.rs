@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 
 use causeway_mediator::Quota;
 use causeway_memory::{MemoryError, SharedMemory};
+use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
@@ -17,20 +18,25 @@ const SWEEP: usize = 64;
 /// workers.
 const RESERVE: u64 = 64;
 
-/// What a memory object is known by while it exists: device and inode.
+/// What a memory object is known by: device, inode, and time of birth in nanoseconds, by which an
+/// object is told from a later one with the same numbers. A time is 0 if the kernel knows none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ObjectKey {
-    device: u64,
+    device: (u32, u32),
     inode: u64,
+    born: (i64, u32),
 }
 
 impl ObjectKey {
     /// Returns the key of the object behind a descriptor.
     pub fn of(file: BorrowedFd<'_>) -> Result<Self, Errno> {
-        let status = rustix::fs::fstat(file)?;
+        let wanted = StatxFlags::INO | StatxFlags::BTIME;
+        let status = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, wanted)?;
+        let born = status.stx_btime;
         Ok(Self {
-            device: status.st_dev,
-            inode: status.st_ino,
+            device: (status.stx_dev_major, status.stx_dev_minor),
+            inode: status.stx_ino,
+            born: (born.tv_sec, born.tv_nsec),
         })
     }
 }
@@ -50,6 +56,13 @@ pub(super) enum Overdraft {
     Bytes { bytes: u64, used: u64, limit: u64 },
     #[error("the worker process shows more than {limit} memory objects to its VM")]
     Count { limit: u64 },
+    #[error("the worker process has changed the size of memory that its VM uses")]
+    Resized,
+    #[error(
+        "the worker process shows memory of another VM to its own VM, without an import that allows \
+         it"
+    )]
+    Foreign,
 }
 
 /// The objects that one worker uses in the VMM: placed in the aperture, under a command buffer, or
@@ -65,15 +78,21 @@ pub(super) struct Objects {
 }
 
 struct Use {
+    /// Size of the object.
+    bytes: u64,
     own_bytes: u64,
     count: u64,
+    /// Whether its owner has taken it back, and it is still used here. Its owner may have ended
+    /// since, so that nobody else claims it.
+    is_revoked: bool,
 }
 
 impl Objects {
     pub fn new(quota: &Quota) -> Self {
         Self {
             bytes_max: quota.memory_bytes,
-            count_max: quota.allocations,
+            // A command buffer may outlive the allocation that it is in.
+            count_max: quota.allocations.saturating_add(quota.command_buffers),
             own_bytes: 0,
             used: HashMap::new(),
             known: HashMap::new(),
@@ -90,10 +109,11 @@ impl Objects {
         let memory = SharedMemory::adopt(file, page_size_from_wire(pages))?;
         let key = ObjectKey::of(memory.file());
         let key = key.map_err(|e| MemoryError::Adopt { source: e.into() })?;
-        if let Some(known) = self.known.get(&key).and_then(Weak::upgrade)
-            && known.bytes() == memory.bytes()
-        {
-            return Ok((known, key));
+        if let Some(known) = self.known.get(&key).and_then(Weak::upgrade) {
+            return match known.bytes() == memory.bytes() {
+                true => Ok((known, key)),
+                false => Err(resized()),
+            };
         }
         if self.known.len() >= SWEEP && self.known.len().is_power_of_two() {
             self.known.retain(|_, memory| memory.strong_count() != 0);
@@ -103,30 +123,48 @@ impl Objects {
         Ok((memory, key))
     }
 
-    /// Counts one more use of an object, of which `own_bytes` are the worker's own: 0 if another
-    /// worker has exported it.
-    pub fn hold(&mut self, key: ObjectKey, own_bytes: u64) -> Result<(), Overdraft> {
+    /// Counts one more use of an object of `bytes` bytes, which are the worker's own if `is_own`
+    /// holds.
+    pub fn hold(&mut self, key: ObjectKey, bytes: u64, is_own: bool) -> Result<(), Overdraft> {
         if let Some(known) = self.used.get_mut(&key) {
-            known.count += 1;
-            return Ok(());
+            return match () {
+                () if known.bytes != bytes => Err(Overdraft::Resized),
+                () if known.is_revoked && is_own => Err(Overdraft::Foreign),
+                () => {
+                    known.count += 1;
+                    Ok(())
+                }
+            };
         }
+        let own_bytes = if is_own { bytes } else { 0 };
         let (used, limit) = (self.own_bytes, self.bytes_max);
         let sum = used.checked_add(own_bytes).filter(|sum| *sum <= limit);
-        let bytes = own_bytes;
         let sum = sum.ok_or(Overdraft::Bytes { bytes, used, limit })?;
         if self.used.len() as u64 >= self.count_max {
             let limit = self.count_max;
             return Err(Overdraft::Count { limit });
         }
         self.own_bytes = sum;
-        self.used.insert(
-            key,
-            Use {
-                own_bytes,
-                count: 1,
-            },
-        );
+        let one = Use {
+            bytes,
+            own_bytes,
+            count: 1,
+            is_revoked: false,
+        };
+        self.used.insert(key, one);
         Ok(())
+    }
+
+    /// Notes that the owner of an object has taken it back.
+    pub fn revoke(&mut self, key: ObjectKey) {
+        if let Some(known) = self.used.get_mut(&key) {
+            known.is_revoked = true;
+        }
+    }
+
+    /// Returns whether an object in use was taken back.
+    pub fn is_revoked(&self, key: ObjectKey) -> bool {
+        self.used.get(&key).is_some_and(|known| known.is_revoked)
     }
 
     /// Counts one use of an object less.
@@ -140,6 +178,11 @@ impl Objects {
             self.used.remove(&key);
         }
     }
+}
+
+fn resized() -> MemoryError {
+    let source = std::io::Error::other(Overdraft::Resized);
+    MemoryError::Adopt { source }
 }
 
 /// Refuses a descriptor that a worker has sent, if it is one of the last: the kernel gives the
@@ -158,13 +201,18 @@ mod tests {
     use super::*;
 
     fn key(inode: u64) -> ObjectKey {
-        ObjectKey { device: 1, inode }
+        ObjectKey {
+            device: (0, 1),
+            inode,
+            born: (0, 0),
+        }
     }
 
     fn objects() -> Objects {
         Objects::new(&Quota {
             memory_bytes: 100,
-            allocations: 3,
+            allocations: 2,
+            command_buffers: 1,
             ..Quota::default()
         })
     }
@@ -172,10 +220,10 @@ mod tests {
     #[test]
     fn an_object_counts_once_until_its_last_use_ends() {
         let mut objects = objects();
-        objects.hold(key(1), 60).unwrap();
-        objects.hold(key(1), 60).unwrap();
+        objects.hold(key(1), 60, true).unwrap();
+        objects.hold(key(1), 60, true).unwrap();
         assert!(matches!(
-            objects.hold(key(2), 41),
+            objects.hold(key(2), 41, true),
             Err(Overdraft::Bytes {
                 bytes: 41,
                 used: 60,
@@ -183,21 +231,36 @@ mod tests {
             })
         ));
         objects.release(key(1));
-        assert!(objects.hold(key(2), 41).is_err());
+        assert!(objects.hold(key(2), 41, true).is_err());
         objects.release(key(1));
-        objects.hold(key(2), 41).unwrap();
-        assert!(objects.hold(key(3), u64::MAX).is_err());
+        objects.hold(key(2), 41, true).unwrap();
+        assert!(objects.hold(key(3), u64::MAX, true).is_err());
     }
 
     #[test]
     fn objects_of_others_count_but_not_their_bytes() {
         let mut objects = objects();
-        objects.hold(key(1), 100).unwrap();
-        objects.hold(key(2), 0).unwrap();
-        objects.hold(key(3), 0).unwrap();
+        objects.hold(key(1), 100, true).unwrap();
+        objects.hold(key(2), 500, false).unwrap();
+        objects.hold(key(3), 500, false).unwrap();
         assert!(matches!(
-            objects.hold(key(4), 0),
+            objects.hold(key(4), 1, false),
             Err(Overdraft::Count { limit: 3 })
         ));
+    }
+
+    #[test]
+    fn an_object_keeps_its_size_and_what_was_taken_back_is_not_the_workers() {
+        let mut objects = objects();
+        objects.hold(key(1), 10, false).unwrap();
+        let resized = objects.hold(key(1), 11, false);
+        assert!(matches!(resized, Err(Overdraft::Resized)));
+        objects.revoke(key(1));
+        assert!(objects.is_revoked(key(1)) && !objects.is_revoked(key(2)));
+        let foreign = objects.hold(key(1), 10, true);
+        assert!(matches!(foreign, Err(Overdraft::Foreign)));
+        objects.release(key(1));
+        objects.hold(key(1), 10, true).unwrap();
+        assert!(!objects.is_revoked(key(1)));
     }
 }

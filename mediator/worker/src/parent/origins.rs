@@ -14,9 +14,6 @@ use super::objects::ObjectKey;
 const PAST_MAX: usize = 1 << 16;
 
 /// The objects that workers have exported. After the end of its owner, an object is nobody's.
-///
-/// The kernel may give the inode of an object that is gone to another one, though not before it has
-/// given out all 2³² numbers. The VMM then refuses the other one to all workers but the first owner.
 #[derive(Default)]
 pub(super) struct Origins {
     by_object: HashMap<ObjectKey, Origin>,
@@ -26,6 +23,8 @@ pub(super) struct Origins {
 
 struct Origin {
     owner: u64,
+    /// Size of the object when it was first exported.
+    bytes: u64,
     /// Of its present exports.
     tokens: Vec<TokenBytes>,
     /// Whether it is among the past ones.
@@ -33,11 +32,14 @@ struct Origin {
 }
 
 impl Origins {
-    /// Adds an export of `object` by `owner`. Returns false if another worker has exported it.
+    /// Adds an export of `object`, which has this many bytes, by `owner`. Returns false if another
+    /// worker has exported it.
     #[must_use]
-    pub fn add(&mut self, object: ObjectKey, owner: u64, token: TokenBytes) -> bool {
+    pub fn add(&mut self, object: (ObjectKey, u64), owner: u64, token: TokenBytes) -> bool {
+        let (object, bytes) = object;
         let origin = self.by_object.entry(object).or_insert_with(|| Origin {
             owner,
+            bytes,
             tokens: Vec::new(),
             is_past: false,
         });
@@ -48,12 +50,12 @@ impl Origins {
         true
     }
 
-    /// Returns the tokens of the present exports of `object`; `None` if no other worker than
-    /// `worker` has exported it.
-    pub fn of_another(&self, object: ObjectKey, worker: u64) -> Option<&[TokenBytes]> {
+    /// Returns the tokens of the present exports of `object`, and its size; `None` if no other
+    /// worker than `worker` has exported it.
+    pub fn of_another(&self, object: ObjectKey, worker: u64) -> Option<(&[TokenBytes], u64)> {
         let origin = self.by_object.get(&object);
         let other = origin.filter(|origin| origin.owner != worker)?;
-        Some(&other.tokens)
+        Some((&other.tokens, other.bytes))
     }
 
     /// Removes an export of `object`.
@@ -109,14 +111,14 @@ mod tests {
     fn an_object_stays_its_owners_when_its_exports_have_ended() {
         let (mut origins, object) = (Origins::default(), object());
         assert!(origins.of_another(object, 2).is_none());
-        assert!(origins.add(object, 1, ONE) && origins.add(object, 1, OTHER));
-        assert!(!origins.add(object, 2, OTHER), "it is another's");
-        assert_eq!(origins.of_another(object, 2), Some(&[ONE, OTHER][..]));
+        assert!(origins.add((object, 9), 1, ONE) && origins.add((object, 8), 1, OTHER));
+        assert!(!origins.add((object, 9), 2, OTHER), "it is another's");
+        assert_eq!(origins.of_another(object, 2), Some((&[ONE, OTHER][..], 9)));
         assert!(origins.of_another(object, 1).is_none());
         origins.end(object, &ONE);
-        assert_eq!(origins.of_another(object, 2), Some(&[OTHER][..]));
+        assert_eq!(origins.of_another(object, 2), Some((&[OTHER][..], 9)));
         origins.end(object, &OTHER);
-        assert_eq!(origins.of_another(object, 2), Some(&[][..]));
+        assert_eq!(origins.of_another(object, 2), Some((&[][..], 9)));
         origins.end_all(1);
         assert!(origins.of_another(object, 2).is_none());
     }
@@ -126,13 +128,13 @@ mod tests {
         let mut origins = Origins::default();
         let (exported, ended) = (object(), object());
         for object in [exported, ended] {
-            assert!(origins.add(object, 1, ONE));
+            assert!(origins.add((object, 9), 1, ONE));
             origins.end(object, &ONE);
         }
-        assert!(origins.add(exported, 1, OTHER));
+        assert!(origins.add((exported, 9), 1, OTHER));
         for _ in 0..PAST_MAX {
             let object = object();
-            assert!(origins.add(object, 1, ONE));
+            assert!(origins.add((object, 9), 1, ONE));
             origins.end(object, &ONE);
         }
         assert!(origins.of_another(exported, 2).is_some());

@@ -232,7 +232,11 @@ impl WorkerSession {
                 present.worker = Some(worker);
             }
             Err(error) => {
-                log::error!("{}: {error}", self.order.name);
+                let level = match error {
+                    OpenError::GivenUp { .. } => log::Level::Debug,
+                    _ => log::Level::Error,
+                };
+                log::log!(level, "{}: {error}", self.order.name);
                 let fault = Fault::new(Status::DeviceLost, error.to_string());
                 present.worker = None;
                 present.stand_in = Some(self.lost(fault));

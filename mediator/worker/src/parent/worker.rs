@@ -13,7 +13,6 @@ use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 use causeway_protocol::registers::status;
 use parking_lot::Mutex;
-use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 use super::broker::{Broker, Importer};
@@ -250,14 +249,11 @@ impl Worker {
         self.notify(Kind::Halt);
     }
 
-    /// Takes import number `import` of the memory object `object`, which has the handle `handle`,
-    /// away from the worker's session. When this returns, the guest cannot access the memory: the
-    /// VMM takes host memory from the guest itself, before it asks the worker. A worker that does
-    /// not confirm this in time is killed.
-    ///
-    /// Of memory of a device (`object` is `None`) the worker's word is all there is.
-    pub fn revoke(&self, object: Option<ObjectKey>, handle: u32, import: u64) {
-        self.restrict(object);
+    /// Takes import number `import`, which has the handle `handle`, away from the worker's session.
+    /// When this returns, the guest cannot access the memory: a worker that does not confirm this
+    /// in time is killed. The VMM has taken host memory from the guest itself before
+    /// ([`Worker::restrict`]); of memory of a device, the worker's word is all there is.
+    pub fn revoke(&self, handle: u32, import: u64) {
         let request = RevokeImport {
             handle,
             reserved: 0,
@@ -289,8 +285,9 @@ impl Worker {
         let _ = self.fault.set(self.fault_that(how));
         self.process.finish();
         self.channels.lock().clear();
-        self.broker.withdraw_all(self.number);
+        // First, so that nothing is exported behind the withdrawal.
         self.guest.end();
+        self.broker.withdraw_all(self.number);
     }
 
     /// Sends a request over a channel, serves the calls that this leads to, and takes the reply. A
@@ -377,8 +374,9 @@ impl Worker {
                 return Ok(unused);
             }
             match self.new_channel() {
-                Err(SocketError::Failed(Errno::MFILE | Errno::NFILE))
-                    if deadline.is_none_or(|deadline| Instant::now() < deadline) =>
+                Err(error)
+                    if error.is_shortage()
+                        && deadline.is_none_or(|deadline| Instant::now() < deadline) =>
                 {
                     std::thread::sleep(CHANNEL_PAUSE);
                 }
@@ -442,8 +440,12 @@ fn is_fresh(reply: &mut Datagram<'_>) -> Result<bool, SocketError> {
 }
 
 impl Importer for Worker {
-    fn revoke(&self, object: Option<ObjectKey>, handle: u32, import: u64) {
-        Worker::revoke(self, object, handle, import);
+    fn restrict(&self, object: Option<ObjectKey>) {
+        Worker::restrict(self, object);
+    }
+
+    fn revoke(&self, handle: u32, import: u64) {
+        Worker::revoke(self, handle, import);
     }
 }
 

@@ -8,10 +8,10 @@ use std::time::Duration;
 use causeway_mediator::share::TokenBytes;
 use causeway_mediator::{Client, GuestSession, Quota};
 use causeway_mediator_testing::FakeHost;
-use causeway_memory::{PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
 use parking_lot::Mutex;
+use rustix::fs::{MemfdFlags, memfd_create};
 use vmm_sys_util::eventfd::EventFd;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -48,6 +48,8 @@ pub enum Act {
     Unbind,
     /// Takes the guest's RAM in hand.
     TakeRam,
+    /// Makes what it has in hand this large.
+    Resize,
     /// Sleeps `number` milliseconds.
     Sleep,
 }
@@ -67,6 +69,7 @@ impl Act {
             Self::Bind,
             Self::Unbind,
             Self::TakeRam,
+            Self::Resize,
             Self::Sleep,
         ];
         all[number as usize]
@@ -238,12 +241,19 @@ fn obey(channel: &Socket, hands: &Hands, order: &Order) -> Outcome {
     };
     match Act::from_wire(order.act) {
         Act::Make => {
-            let memory = SharedMemory::new("puppet", number, PageSize::Small).unwrap();
-            *held = Some(memory.file().try_clone_to_owned().unwrap());
+            // Not sealed, as large pages are.
+            let memory = memfd_create("puppet", MemfdFlags::CLOEXEC).unwrap();
+            rustix::fs::ftruncate(&memory, number).unwrap();
+            *held = Some(memory);
             Outcome::new_zeroed()
         }
         Act::TakeRam => {
             *held = hands.descriptors.last().unwrap().try_clone().ok();
+            Outcome::new_zeroed()
+        }
+        Act::Resize => {
+            let file = held.as_ref().unwrap();
+            rustix::fs::ftruncate(file, number).unwrap();
             Outcome::new_zeroed()
         }
         Act::Unbind => {

@@ -73,6 +73,46 @@ fn what_is_taken_back_is_gone_whatever_the_importers_worker_says() {
 }
 
 #[test]
+fn what_an_owner_that_ends_has_exported_is_gone_and_nobodys() {
+    let workers = workers();
+    let open = || Puppet::open(&workers, Quota::default());
+    let (owner, importer) = (open(), open());
+    let token = owner.export(2 * PAGE, Access::ReadWrite);
+    importer.import(token, Access::ReadWrite);
+    let placed = importer.tell(Act::Place, PAGE);
+    assert!(is_done(placed) && is_done(importer.tell(Act::Bind, 0)));
+    owner.session.close();
+    assert_eq!(access_at(&importer.host, placed.value), Access::None);
+    assert!(importer.host.doorbells().is_empty());
+    assert_errno(importer.tell(Act::SetAccess, placed.value), Errno::ACCESS);
+    assert_errno(importer.tell(Act::Place, PAGE), Errno::ACCESS);
+    importer.tell(Act::Remove, placed.value);
+    assert!(
+        is_done(importer.tell(Act::Place, PAGE)),
+        "it counts as its own"
+    );
+}
+
+#[test]
+fn memory_that_grows_is_refused() {
+    let workers = workers();
+    let open = || Puppet::open(&workers, Quota::default());
+    let (owner, importer) = (open(), open());
+    let token = owner.export(PAGE, Access::ReadWrite);
+    let placed = owner.tell(Act::Place, PAGE);
+    importer.import(token, Access::ReadWrite);
+    owner.tell(Act::Resize, 3 << 30);
+    for puppet in [&owner, &importer] {
+        let grown = puppet.tell(Act::Place, 3 << 30);
+        assert!(!is_done(grown), "{grown:?}");
+        let bound = puppet.tell(Act::Bind, 0);
+        assert!(!is_done(bound), "{bound:?}");
+    }
+    assert_eq!(owner.host.placements().len(), 1);
+    assert!(is_done(owner.tell(Act::Remove, placed.value)));
+}
+
+#[test]
 fn memory_of_another_is_shown_with_no_more_rights_than_an_import_has() {
     let workers = workers();
     let open = || Puppet::open(&workers, Quota::default());
@@ -137,7 +177,8 @@ fn a_worker_shows_no_more_memory_than_its_guest_may_have() {
     let workers = workers();
     let quota = Quota {
         memory_bytes: 16 << 20,
-        allocations: 3,
+        allocations: 2,
+        command_buffers: 1,
         ..Quota::default()
     };
     let puppet = Puppet::open(&workers, quota);

@@ -40,7 +40,7 @@ The device copies a record, checks the copy, acts on it, and copies a reply back
 ignores invalid records. A process of a Linux guest does not know guest-physical addresses: its
 records are in the aperture, in host memory that the guest may write. The VMs of a run share
 {mailboxes} mailboxes, if they run guests that are embedded in the command, or with `--mailboxes`: they
-are a channel between VMs, which guests of others should not have. Else mail is an invalid record.
+are a channel between VMs. Without them, the device refuses mail as an invalid record.
 
 | kind | record | what |
 |---|---|---|
