@@ -180,8 +180,8 @@ mod tests {
             ),
             (&["dcotor"], "unknown command dcotor: did you mean doctor?"),
             (
-                &["serve"],
-                "--socket <PATH> is missing: `causeway serve --help` lists the options",
+                &["man"],
+                "<DIRECTORY> is missing: `causeway man --help` lists the options",
             ),
             (&["stat", "1", "--all"], "PID cannot be used with --all"),
             (
