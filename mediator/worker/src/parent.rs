@@ -3,6 +3,7 @@
 //! A guest may control its worker. The VMM checks what a worker sends like what a guest sends. A
 //! worker that breaks the protocol is killed, and its session is lost.
 
+mod account;
 mod broker;
 mod calls;
 mod channel;
@@ -12,6 +13,7 @@ mod objects;
 mod origins;
 mod partitions;
 mod process;
+mod refused;
 mod session;
 mod shared;
 mod spare;

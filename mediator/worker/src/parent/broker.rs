@@ -1,7 +1,7 @@
 //! Exports of all workers, and who imports them.
 //!
-//! Lock order: the table's lock is a leaf. A revocation removes the export, releases the lock, takes
-//! the memory from the guests of the importers, and then asks one of their workers after the other.
+//! Lock order: the table's lock is a leaf. A revocation removes the export and releases the lock. It
+//! takes the memory from the guests of all importers, and then asks their workers one by one.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -57,7 +57,7 @@ pub(super) trait Importer: Send + Sync {
     /// Takes from the worker's guest what its imports of a memory object no longer allow.
     fn restrict(&self, object: Option<ObjectKey>);
 
-    /// Has the worker give an import back. When this returns, its guest cannot reach the memory.
+    /// Tells the worker to give an import back. After this call, its guest cannot reach the memory.
     fn revoke(&self, handle: u32, import: u64);
 }
 
@@ -97,11 +97,12 @@ impl Broker {
     }
 
     /// Makes the memory behind `file`, which `request` describes, available to the other workers as
-    /// an export of worker number `owner`. Returns the token of the export. Fails with
-    /// `QuotaObjects` if the worker already has `most` exports: each uses a file descriptor of the
-    /// VMM, which must not run out of them. Fails with `AccessDenied` if another worker has
-    /// exported this memory object. `object` is the memory object and its size; `None` for memory of a
-    /// device.
+    /// an export of worker number `owner`. `object` is the memory object and its size; `None` for
+    /// memory of a device. Returns the token of the export.
+    ///
+    /// Fails with `QuotaObjects` if the worker already has `most` exports: each uses a file
+    /// descriptor of the VMM, which must not run out of them. Fails with `AccessDenied` if another
+    /// worker has exported this memory object.
     pub fn publish(
         &self,
         owner: u64,
@@ -162,8 +163,8 @@ impl Broker {
         }
     }
 
-    /// Returns what worker number `worker` may do with a memory object; `None` if no other worker
-    /// has exported it, so that it is the worker's own.
+    /// Returns what worker number `worker` may do with a memory object of another worker. Returns
+    /// `None` if no other worker has exported the object: then it belongs to this worker.
     pub fn rights(&self, object: ObjectKey, worker: u64) -> Option<Rights> {
         let table = self.table.lock();
         let (tokens, bytes) = table.origins.of_another(object, worker)?;

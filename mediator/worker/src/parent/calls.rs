@@ -10,8 +10,8 @@ use causeway_protocol::message::{MemoryKind, Status};
 use zerocopy::IntoBytes;
 
 use super::broker::Import;
-use super::guest::Refused;
 use super::objects::{ObjectKey, Overdraft};
+use super::refused::Refused;
 use super::worker::Worker;
 use crate::socket::{Datagram, Socket, SocketError, buffer};
 use crate::wire::{Answer, Fetch, Kind, Publish, Registration, Withdraw};

@@ -4,11 +4,10 @@
 //! What a worker says is not believed: which memory object a descriptor stands for, and which
 //! worker has exported it, is what the VMM has seen itself.
 //!
-//! Lock order: the resources of the guest are locked before what a [`Host`] locks inside, and before
-//! the table of exports.
+//! Lock order: the resources of the guest are locked before the locks of a [`Host`], and before the
+//! table of exports.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -25,6 +24,7 @@ use vmm_sys_util::eventfd::EventFd;
 
 use super::broker::{Broker, Rights};
 use super::objects::{ObjectKey, Objects, Overdraft, leave_reserve};
+use super::refused::Refused;
 use super::shared::ImportDevice;
 use crate::wire::{
     Answer, BindDoorbell, ForClient, Outcome, Place, Placed, Remove, SetAccess, UnbindDoorbell,
@@ -360,55 +360,6 @@ fn check_pages(request: &Place, size: u64) -> Result<(), MemoryError> {
             size,
         }),
     }
-}
-
-/// The answer to a call that was refused or failed.
-pub(super) struct Refused(pub Answer);
-
-impl Refused {
-    fn new(outcome: Outcome, errno: Option<i32>) -> Self {
-        let mut answer = Answer::new(outcome as u32);
-        let errno = errno.unwrap_or(Errno::IO.raw_os_error());
-        answer.errno = errno.unsigned_abs();
-        Self(answer)
-    }
-}
-
-impl From<Errno> for Refused {
-    fn from(error: Errno) -> Self {
-        Self::new(Outcome::Slot, Some(error.raw_os_error()))
-    }
-}
-
-impl From<PlaceError> for Refused {
-    fn from(error: PlaceError) -> Self {
-        log::debug!("aperture: {error}");
-        let (outcome, errno) = match &error {
-            PlaceError::Full { .. } => (Outcome::Full, None),
-            PlaceError::Map { source, .. } => (Outcome::Map, errno_of(source)),
-            PlaceError::Slot { source, .. } => (Outcome::Slot, source.raw_os_error()),
-            PlaceError::Absent { .. } => (Outcome::Absent, None),
-        };
-        Self::new(outcome, errno)
-    }
-}
-
-impl From<Overdraft> for Refused {
-    fn from(error: Overdraft) -> Self {
-        log::warn!("refused memory of a worker process: {error}");
-        let errno = match error {
-            Overdraft::Descriptors => Errno::MFILE,
-            Overdraft::Bytes { .. } | Overdraft::Count { .. } => Errno::NOMEM,
-            Overdraft::Resized => Errno::INVAL,
-            Overdraft::Foreign => Errno::ACCESS,
-        };
-        Self::new(Outcome::Slot, Some(errno.raw_os_error()))
-    }
-}
-
-fn errno_of(error: &MemoryError) -> Option<i32> {
-    let source = std::error::Error::source(error)?;
-    source.downcast_ref::<io::Error>()?.raw_os_error()
 }
 
 fn done() -> Answer {

@@ -59,8 +59,8 @@ pub(super) enum Overdraft {
     #[error("the worker process has changed the size of memory that its VM uses")]
     Resized,
     #[error(
-        "the worker process shows memory of another VM to its own VM, without an import that allows \
-         it"
+        "the worker process shows memory of another VM to its own VM, and has no import that \
+         allows it"
     )]
     Foreign,
 }

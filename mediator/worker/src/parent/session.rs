@@ -9,21 +9,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use causeway_mediator::backend::{Attributes, Fault};
 use causeway_mediator::{
     Activity, Client, GivesUp, GuestSession, Mediator, OpenError, Session, SessionReport,
-    Statistics, WorkerReport,
+    WorkerReport,
 };
 use causeway_protocol::message::Status;
 use causeway_protocol::registers::status;
 use parking_lot::{Mutex, MutexGuard};
 
+use super::account::{Account, Monitored};
 use super::partitions::Partition;
 use super::shared::{Order, Shared};
 use super::spare::Spare;
 use super::stand_in::Absent;
 use super::worker::Worker;
-use crate::report::ReceivedReport;
-
-/// Maximum number of supplements that are kept of earlier workers.
-const SUPPLEMENTS_MAX: usize = 64;
 
 /// The session of one guest, in a worker process of its own.
 ///
@@ -62,41 +59,6 @@ struct Present {
     waiting_clients: Option<u64>,
     /// Of earlier workers.
     account: Account,
-}
-
-/// What the workers of a session have reported, all together.
-#[derive(Clone)]
-struct Account {
-    total: SessionReport,
-    workers: WorkerReport,
-}
-
-impl Account {
-    /// Adds what a worker, whose last report is `last`, and its stand-in have to say. Returns the
-    /// fault in the worker's report.
-    fn add(
-        &mut self,
-        worker: Option<&Worker>,
-        last: Option<ReceivedReport>,
-        stand_in: Option<Arc<Session>>,
-    ) -> Option<Fault> {
-        let mut fault = None;
-        if let Some((last, reported_fault, supplement)) = last {
-            fault = reported_fault;
-            self.total = last.after(&self.total);
-            self.workers.supplements.push(supplement);
-        }
-        if let Some(stand_in) = stand_in {
-            self.total = stand_in.report().after(&self.total);
-        }
-        if let Some(fault) = worker.and_then(|worker| worker.fault()) {
-            self.total.fault = Some(fault.to_string());
-        }
-        if let Some(rss_bytes) = worker.and_then(|worker| worker.process.rss_bytes()) {
-            self.workers.rss_bytes = rss_bytes;
-        }
-        fault
-    }
 }
 
 impl WorkerSession {
@@ -188,8 +150,7 @@ impl WorkerSession {
         let stand_in = present.stand_in.take();
         let account = &mut present.account;
         let fault = account.add(worker, last, stand_in);
-        // A guest may use any number of workers, and each may add 56 KiB.
-        account.workers.supplements.truncate(SUPPLEMENTS_MAX);
+        account.drop_supplements();
         fault
     }
 
@@ -414,36 +375,6 @@ impl GuestSession for WorkerSession {
                 lost: !closed,
             }),
         }
-    }
-}
-
-/// What monitors were last of the workers of one session: counts do not go back when one worker
-/// takes over from another.
-#[derive(Debug, Default)]
-struct Monitored {
-    /// Of earlier workers, as of their last samples.
-    earlier: Statistics,
-    /// Number and last sample of the present worker.
-    present: Option<(u64, Statistics)>,
-}
-
-impl Monitored {
-    /// Adds a sample of `worker`. Returns the activity of all workers together.
-    fn add(&mut self, worker: u64, sample: Activity) -> Activity {
-        if self.present.is_some_and(|(present, _)| present != worker) {
-            self.earlier = self.total();
-        }
-        self.present = Some((worker, sample.statistics));
-        Activity {
-            statistics: self.total(),
-            ..sample
-        }
-    }
-
-    /// Returns the statistics of all workers together, as of their last samples.
-    fn total(&self) -> Statistics {
-        let (_, last) = self.present.unwrap_or_default();
-        last.after(&self.earlier)
     }
 }
 
