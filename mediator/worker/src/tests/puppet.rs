@@ -11,7 +11,7 @@ use causeway_mediator_testing::FakeHost;
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
 use parking_lot::Mutex;
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use vmm_sys_util::eventfd::EventFd;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -19,7 +19,7 @@ use super::rig::{program, started_as_program};
 use crate::socket::{Socket, buffer};
 use crate::wire::{
     Answer, BindDoorbell, Executed, Fetch, ForClient, Kind, Memory, Place, Placed, Publish,
-    Registration, Remove, Reported, ResetDone, SetAccess, Started, UnbindDoorbell, Withdraw,
+    Registration, Remove, Reported, ResetDone, SetAccess, Started, UnbindDoorbell, Wire, Withdraw,
 };
 use crate::{WorkerSession, Workers};
 
@@ -118,7 +118,7 @@ impl Puppet {
         Self { host, session }
     }
 
-    /// Has the worker do something. Fails if the worker is lost.
+    /// Tells the worker what to do, and returns the outcome. Panics if the worker is lost.
     pub fn act(&self, act: Act, number: u64, access: Access, token: TokenBytes) -> Outcome {
         let mut order = Order {
             act: act as u32,
@@ -225,6 +225,53 @@ fn serve(channel: &Socket, hands: &Hands) {
 
 /// Does what a test wants, by calls over the channel.
 fn obey(channel: &Socket, hands: &Hands, order: &Order) -> Outcome {
+    let (act, number) = (Act::from_wire(order.act), order.number);
+    if act == Act::Sleep {
+        std::thread::sleep(Duration::from_millis(number));
+        return Outcome::new_zeroed();
+    }
+    let mut held = hands.held.lock();
+    match act {
+        // Not sealed, as large pages are.
+        Act::Make => {
+            let memory = memfd_create("puppet", MemfdFlags::CLOEXEC).unwrap();
+            ftruncate(&memory, number).unwrap();
+            *held = Some(memory);
+        }
+        Act::TakeRam => *held = hands.descriptors.last().unwrap().try_clone().ok(),
+        Act::Resize => ftruncate(held.as_ref().unwrap(), number).unwrap(),
+        Act::Fetch => {
+            let (outcome, file) = call(channel, Kind::Fetch, &request(hands, order), &[]);
+            *held = file.or(held.take());
+            return outcome;
+        }
+        _ => return ask(channel, held.as_ref(), act, &request(hands, order)),
+    }
+    Outcome::new_zeroed()
+}
+
+/// Makes the call of an act, with the descriptors that it needs.
+fn ask(channel: &Socket, held: Option<&OwnedFd>, act: Act, body: &[u8]) -> Outcome {
+    let event = EventFd::new(0).unwrap();
+    let event = crate::event::descriptor(&event);
+    let held = || held.unwrap().as_fd();
+    let (kind, files) = match act {
+        Act::Publish => (Kind::Publish, vec![held()]),
+        Act::Withdraw => (Kind::Withdraw, Vec::new()),
+        Act::Register => (Kind::Register, Vec::new()),
+        Act::Forget => (Kind::Forget, Vec::new()),
+        Act::Place => (Kind::Place, vec![held()]),
+        Act::SetAccess => (Kind::SetAccess, Vec::new()),
+        Act::Remove => (Kind::Remove, Vec::new()),
+        Act::Bind => (Kind::BindDoorbell, vec![event, held()]),
+        Act::Unbind => (Kind::UnbindDoorbell, Vec::new()),
+        _ => unreachable!("{act:?} is no call"),
+    };
+    call(channel, kind, body, &files).0
+}
+
+/// Returns the body of the call of an act.
+fn request(hands: &Hands, order: &Order) -> Vec<u8> {
     let Order {
         access,
         number,
@@ -232,105 +279,58 @@ fn obey(channel: &Socket, hands: &Hands, order: &Order) -> Outcome {
         ..
     } = *order;
     let reserved = 0;
-    let mut held = hands.held.lock();
-    let registration = Registration {
-        token,
-        handle: 1,
-        reserved,
-        import: number,
-    };
     match Act::from_wire(order.act) {
-        Act::Make => {
-            // Not sealed, as large pages are.
-            let memory = memfd_create("puppet", MemfdFlags::CLOEXEC).unwrap();
-            rustix::fs::ftruncate(&memory, number).unwrap();
-            *held = Some(memory);
-            Outcome::new_zeroed()
-        }
-        Act::TakeRam => {
-            *held = hands.descriptors.last().unwrap().try_clone().ok();
-            Outcome::new_zeroed()
-        }
-        Act::Resize => {
-            let file = held.as_ref().unwrap();
-            rustix::fs::ftruncate(file, number).unwrap();
-            Outcome::new_zeroed()
-        }
-        Act::Unbind => {
-            let index = number as u32;
-            let request = UnbindDoorbell { index, reserved };
-            call(channel, Kind::UnbindDoorbell, request.as_bytes(), &[]).0
-        }
-        Act::Sleep => {
-            drop(held);
-            std::thread::sleep(Duration::from_millis(number));
-            Outcome::new_zeroed()
-        }
-        Act::Publish => {
-            let memory = Memory {
+        Act::Publish => bytes_of(&Publish {
+            bytes: number,
+            memory: Memory {
                 offset: 0,
                 made_of: MemoryKind::Host as u32,
                 kind: MemoryKind::Host as u32,
                 pages: 0,
                 access,
-            };
-            let bytes = number;
-            let request = Publish { bytes, memory };
-            let file = [held.as_ref().unwrap().as_fd()];
-            call(channel, Kind::Publish, request.as_bytes(), &file).0
-        }
-        Act::Withdraw => {
-            let request = Withdraw { token };
-            call(channel, Kind::Withdraw, request.as_bytes(), &[]).0
-        }
-        Act::Fetch => {
-            let request = Fetch {
-                token,
-                access,
-                reserved,
-            };
-            let (outcome, file) = call(channel, Kind::Fetch, request.as_bytes(), &[]);
-            *held = file.or(held.take());
-            outcome
-        }
-        Act::Register => call(channel, Kind::Register, registration.as_bytes(), &[]).0,
-        Act::Forget => call(channel, Kind::Forget, registration.as_bytes(), &[]).0,
-        Act::Place => {
-            let request = Place {
-                offset: 0,
-                bytes: number,
-                memory_bytes: number,
-                access: access as u16,
-                kind: Placed::Host as u16,
-                pages: 0,
-            };
-            let file = [held.as_ref().unwrap().as_fd()];
-            call(channel, Kind::Place, request.as_bytes(), &file).0
-        }
-        Act::SetAccess => {
-            let request = SetAccess {
-                offset: number,
-                access,
-                reserved,
-            };
-            call(channel, Kind::SetAccess, request.as_bytes(), &[]).0
-        }
-        Act::Remove => {
-            let request = Remove { offset: number };
-            call(channel, Kind::Remove, request.as_bytes(), &[]).0
-        }
-        Act::Bind => {
-            let request = BindDoorbell {
-                index: hands.bound.fetch_add(1, Ordering::SeqCst),
-                reserved,
-                ring_offset: 0,
-            };
-            let event = EventFd::new(0).unwrap();
-            let event = crate::event::descriptor(&event);
-            let files = [event, held.as_ref().unwrap().as_fd()];
-            call(channel, Kind::BindDoorbell, request.as_bytes(), &files).0
-        }
+            },
+        }),
+        Act::Withdraw => bytes_of(&Withdraw { token }),
+        Act::Fetch => bytes_of(&Fetch {
+            token,
+            access,
+            reserved,
+        }),
+        Act::Register | Act::Forget => bytes_of(&Registration {
+            token,
+            handle: 1,
+            reserved,
+            import: number,
+        }),
+        Act::Place => bytes_of(&Place {
+            offset: 0,
+            bytes: number,
+            memory_bytes: number,
+            access: access as u16,
+            kind: Placed::Host as u16,
+            pages: 0,
+        }),
+        Act::SetAccess => bytes_of(&SetAccess {
+            offset: number,
+            access,
+            reserved,
+        }),
+        Act::Remove => bytes_of(&Remove { offset: number }),
+        Act::Bind => bytes_of(&BindDoorbell {
+            index: hands.bound.fetch_add(1, Ordering::SeqCst),
+            reserved,
+            ring_offset: 0,
+        }),
+        Act::Unbind => bytes_of(&UnbindDoorbell {
+            index: number as u32,
+            reserved,
+        }),
+        Act::Make | Act::TakeRam | Act::Resize | Act::Sleep => Vec::new(),
     }
+}
+
+fn bytes_of(body: &impl Wire) -> Vec<u8> {
+    body.as_bytes().to_vec()
 }
 
 /// Makes a call of the VMM.

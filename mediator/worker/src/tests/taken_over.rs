@@ -23,6 +23,12 @@ use crate::wire;
 /// Set for the process of a test that limits its descriptors.
 const ALONE: &str = "CAUSEWAY_TEST_ALONE";
 
+/// Returns guests with puppets, which can share memory.
+fn puppets<const COUNT: usize>() -> [Puppet; COUNT] {
+    let workers = workers();
+    std::array::from_fn(|_| Puppet::open(&workers, Quota::default()))
+}
+
 fn is_done(outcome: Outcome) -> bool {
     (outcome.outcome, outcome.errno) == (wire::Outcome::Done as u32, 0)
 }
@@ -39,9 +45,7 @@ fn access_at(host: &FakeHost, offset: u64) -> Access {
 
 #[test]
 fn what_is_taken_back_is_gone_whatever_the_importers_worker_says() {
-    let workers = workers();
-    let open = || Puppet::open(&workers, Quota::default());
-    let (owner, importer) = (open(), open());
+    let [owner, importer] = puppets();
     let token = owner.export(2 * PAGE, Access::ReadWrite);
     importer.import(token, Access::ReadWrite);
     let placed = importer.tell(Act::Place, PAGE);
@@ -74,9 +78,7 @@ fn what_is_taken_back_is_gone_whatever_the_importers_worker_says() {
 
 #[test]
 fn what_an_owner_that_ends_has_exported_is_gone_and_nobodys() {
-    let workers = workers();
-    let open = || Puppet::open(&workers, Quota::default());
-    let (owner, importer) = (open(), open());
+    let [owner, importer] = puppets();
     let token = owner.export(2 * PAGE, Access::ReadWrite);
     importer.import(token, Access::ReadWrite);
     let placed = importer.tell(Act::Place, PAGE);
@@ -95,9 +97,7 @@ fn what_an_owner_that_ends_has_exported_is_gone_and_nobodys() {
 
 #[test]
 fn memory_that_grows_is_refused() {
-    let workers = workers();
-    let open = || Puppet::open(&workers, Quota::default());
-    let (owner, importer) = (open(), open());
+    let [owner, importer] = puppets();
     let token = owner.export(PAGE, Access::ReadWrite);
     let placed = owner.tell(Act::Place, PAGE);
     importer.import(token, Access::ReadWrite);
@@ -114,9 +114,7 @@ fn memory_that_grows_is_refused() {
 
 #[test]
 fn memory_of_another_is_shown_with_no_more_rights_than_an_import_has() {
-    let workers = workers();
-    let open = || Puppet::open(&workers, Quota::default());
-    let (owner, importer, other) = (open(), open(), open());
+    let [owner, importer, other] = puppets();
     let token = owner.export(PAGE, Access::Read);
     other.import(token, Access::Read);
     let fetched = importer.act(Act::Fetch, 0, Access::Read, token);
@@ -139,9 +137,7 @@ fn memory_of_another_is_shown_with_no_more_rights_than_an_import_has() {
 
 #[test]
 fn one_of_two_imports_keeps_the_rights_of_the_other() {
-    let workers = workers();
-    let open = || Puppet::open(&workers, Quota::default());
-    let (owner, importer) = (open(), open());
+    let [owner, importer] = puppets();
     let wide = owner.export(PAGE, Access::ReadWrite);
     let narrow = owner.act(Act::Publish, PAGE, Access::Read, [0; 32]).token;
     importer.import(wide, Access::ReadWrite);
