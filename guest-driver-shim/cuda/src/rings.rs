@@ -46,7 +46,8 @@ pub(crate) struct Rings {
     /// Such work is submitted and done while a ring of a stream waits, which so stands for it.
     bodies: OnceLock<Ring>,
     count: AtomicUsize,
-    /// Number of the last submission to the first ring that may use memory which was reused at once.
+    /// Number of the last submission to the first ring that may use memory which was reused at
+    /// once.
     reused: AtomicU64,
     making: Mutex<Making>,
 }
@@ -142,8 +143,8 @@ impl Rings {
         }
     }
 
-    /// Makes another ring. Its work begins after that of the first ring which may use memory that was
-    /// reused at once, while there was only one ring.
+    /// Makes another ring. Its work begins after that of the first ring which may use memory that
+    /// was reused at once, while there was only one ring.
     fn make(
         &self,
         driver: &'static Driver,
@@ -202,8 +203,8 @@ impl Rings {
         self.bodies.get()
     }
 
-    /// Makes the device tell when a submission is done that others may wait for, if there are several
-    /// rings: a ring that waits for it later must not wait for what comes behind it.
+    /// Makes the device tell when a submission is done that others may wait for, if there are
+    /// several rings: a ring that waits for it later must not wait for what comes behind it.
     pub(crate) fn tell_early(&self, driver: &Driver, submission: Submission) -> Answer {
         match self.are_several() {
             true => self.of(submission.ring).announce(driver, submission.number),

@@ -62,10 +62,10 @@ impl SocketTransport {
     /// Connects to the server that listens at the socket `path`.
     ///
     /// # Errors
-    /// [`ConnectError::Connect`] if no server listens there, [`ConnectError::Foreign`] if it runs as
-    /// a user whom this process has no reason to trust, [`ConnectError::Stranger`] if the
-    /// server is another program or another version of `causeway serve`, [`ConnectError::Refused`]
-    /// if it does not serve this process, [`ConnectError::Aperture`] if the process cannot reserve
+    /// [`ConnectError::Connect`] if no server listens there, [`ConnectError::Foreign`] if it runs
+    /// as a user whom this process has no reason to trust, [`ConnectError::Stranger`] if the server
+    /// is another program or another version of `causeway serve`, [`ConnectError::Refused`] if it
+    /// does not serve this process, [`ConnectError::Aperture`] if the process cannot reserve
     /// addresses for the aperture.
     pub fn connect(path: &Path) -> Result<Self, ConnectError> {
         let (socket, greeting) = connect::open(path)?;

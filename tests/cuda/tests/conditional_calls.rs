@@ -296,7 +296,8 @@ fn memory_is_allocated_and_freed_by_nodes_of_any_kind() {
     library();
     let (graph, word) = (graph(), words(1, 0));
     let mut given = Node::new(ALLOCATE);
-    // `CUmemPoolProps` of pinned memory of device 0, 88 bytes; accesses, their number, size, address.
+    // `CUmemPoolProps` of pinned memory of device 0, 88 bytes; accesses, their number, size,
+    // address.
     given.content[0] = 1;
     given.content[1] = 1;
     given.content[11 + 2] = 64;

@@ -46,8 +46,8 @@ pub struct ServeArguments {
 }
 
 impl ServeArguments {
-    /// Returns where to listen: in the directory that the user's session has for sockets, if the user
-    /// chose no path.
+    /// Returns where to listen: in the directory that the user's session has for sockets, if the
+    /// user chose no path.
     pub(crate) fn socket_path(&self) -> Result<PathBuf, Failure> {
         let folder = || std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
         let default = || Some(folder()?.join(DEFAULT_NAME)).filter(|path| path.is_absolute());

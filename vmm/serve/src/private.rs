@@ -25,8 +25,8 @@ pub struct PrivateServer {
 impl PrivateServer {
     /// Starts a server for up to `processes` client processes at a time, on the back end `gpu`, a
     /// value of `--gpu`. It listens at `socket` when this function returns. The calling thread has
-    /// blocked the signals that must not end this process. Returns `None` if `gives_up` returns true
-    /// before the back end is ready.
+    /// blocked the signals that must not end this process. Returns `None` if `gives_up` returns
+    /// true before the back end is ready.
     ///
     /// # Errors
     /// A usage failure if `gpu` is invalid or the socket cannot be created; a GPU failure if the

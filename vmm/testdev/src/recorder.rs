@@ -195,7 +195,7 @@ impl Recorder {
 
     fn record_at(&self, place: Place) -> Recorded {
         self.act(place).unwrap_or_else(|error| {
-            // Mail is refused for what the run's user chose, other records for the guest's mistakes.
+            // The run's user chooses whether there is mail; other records are the guest's mistakes.
             let level = match error {
                 RecordError::Mail => log::Level::Warn,
                 _ => log::Level::Debug,

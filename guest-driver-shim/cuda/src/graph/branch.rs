@@ -1,7 +1,7 @@
 //! What launches execute of conditional nodes.
 //!
-//! A thread of the library stands for the node in the ring of the stream ([`crate::host_function`]).
-//! It reads the condition, submits the graph that is chosen to the ring for such graphs, and waits
+//! In the ring of the stream, a thread of the library stands for the node
+//! ([`crate::host_function`]). It reads the condition, submits the graph that is chosen to the ring for such graphs, and waits
 //! for it. A conditional node within that graph is executed by the same thread, between what comes
 //! before and what comes behind. A fault, or the end of the condition's context, ends a loop.
 

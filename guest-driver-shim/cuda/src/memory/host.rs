@@ -92,8 +92,8 @@ impl HostMemory {
         }
     }
 
-    /// Makes each piece a chunk of its own, which goes back to the device when it is freed. A process
-    /// that has imported it may keep what its CPU has mapped: nothing else may come there.
+    /// Makes each piece a chunk of its own, which goes back to the device when it is freed. A
+    /// process that has imported it may keep what its CPU has mapped: nothing else may come there.
     pub(super) fn undivided(mut self) -> Self {
         self.divides = false;
         self
@@ -218,8 +218,8 @@ impl HostMemory {
         })
     }
 
-    /// Maps memory of the host for the CPU, and for the GPU at the same address if possible. Returns
-    /// both addresses.
+    /// Maps memory of the host for the CPU, and for the GPU at the same address if possible.
+    /// Returns both addresses.
     pub(super) fn map_for_both(
         &self,
         memory: &Allocation<'static>,

@@ -141,8 +141,8 @@ pub enum OpenError {
         each: u32,
         /// Number of groups that the GPU can be split into.
         groups: u32,
-        /// Number of the group that the configuration asks for, from 0. Each session that is open
-        /// has one group.
+        /// Number of the group that the configuration asks for, from 0. Each open session uses one
+        /// group.
         group: u32,
     },
     /// A call of the driver failed for another reason.

@@ -4,8 +4,8 @@ mod support;
 
 use support::{Device, kernel};
 
-/// A function that swaps the halves of its argument. `result` and `argument` say how they are passed,
-/// `load` and `store` how they are read and written.
+/// A function that swaps the halves of its argument. `result` and `argument` say how they are
+/// passed, `load` and `store` how they are read and written.
 fn swap(result: &str, argument: &str, load: &str, store: &str) -> String {
     format!(
         ".func ({result} .b128 r) swap({argument} .b128 a) {{\n\

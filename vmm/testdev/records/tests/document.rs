@@ -39,8 +39,8 @@ and ends its VM. It has I/O ports, each of which takes 4-byte stores. Each store
 The device copies a record, checks the copy, acts on it, and copies a reply back into the record. It
 ignores invalid records. A process of a Linux guest does not know guest-physical addresses: its
 records are in the aperture, in host memory that the guest may write. The VMs of a run share
-{mailboxes} mailboxes, if they run guests that are embedded in the command, or with `--mailboxes`: they
-are a channel between VMs. Without them, the device refuses mail as an invalid record.
+{mailboxes} mailboxes if the guest is embedded in the command, or with `--mailboxes`. They are a
+channel between VMs. Without them, the device refuses mail as an invalid record.
 
 | kind | record | what |
 |---|---|---|
