@@ -136,3 +136,15 @@ impl SessionInner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_report_of_an_idle_session_has_its_number_and_name() {
+        let report = SessionReport::of(7, "vm7");
+        assert_eq!((report.session, report.name.as_str()), (7, "vm7"));
+        assert!(report.messages_by_name().is_empty() && report.packets_by_name().is_empty());
+    }
+}

@@ -77,3 +77,56 @@ impl From<Arc<SharedMemory>> for Backing {
         Self::Host { memory, offset: 0 }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{PAGE_BYTES, PageSize};
+
+    /// Memory that nobody maps.
+    #[derive(Debug)]
+    struct Unmapped(SharedMemory);
+
+    impl DeviceMemory for Unmapped {
+        fn bytes(&self) -> u64 {
+            2 * PAGE_BYTES
+        }
+
+        fn file(&self) -> BorrowedFd<'_> {
+            self.0.file()
+        }
+
+        fn map(&self, offset: u64, bytes: u64) -> Result<Box<dyn DeviceMapping>, MemoryError> {
+            let reason = String::from("the test maps nothing");
+            let _ = offset;
+            Err(MemoryError::Device { bytes, reason })
+        }
+    }
+
+    fn object() -> SharedMemory {
+        SharedMemory::new("test", 4 * PAGE_BYTES, PageSize::Small).unwrap()
+    }
+
+    #[test]
+    fn a_part_of_an_object_is_as_long_as_what_is_behind_its_offset() {
+        let memory = Arc::new(object());
+        let whole = Backing::from(Arc::clone(&memory));
+        assert_eq!(whole.bytes(), 4 * PAGE_BYTES);
+        let offset = 3 * PAGE_BYTES;
+        let part = Backing::Host {
+            memory: Arc::clone(&memory),
+            offset,
+        };
+        assert_eq!(part.bytes(), PAGE_BYTES);
+        let (found, at) = part.host().unwrap();
+        assert!(Arc::ptr_eq(found, &memory) && at == offset);
+        assert_eq!(whole.host().unwrap().1, 0);
+    }
+
+    #[test]
+    fn memory_of_a_device_is_no_object_of_the_host() {
+        let device = Backing::Device(Arc::new(Unmapped(object())));
+        assert_eq!(device.bytes(), 2 * PAGE_BYTES);
+        assert!(device.host().is_none());
+    }
+}

@@ -345,3 +345,108 @@ fn trim(start: usize, bytes: usize) {
         let _ = unsafe { rustix::mm::munmap(start as *mut _, bytes) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{PAGE_BYTES, SharedMemory};
+
+    const BYTES: u64 = 4 * PAGE_BYTES;
+
+    fn mapped(access: Access) -> (SharedMemory, Mapping) {
+        let memory = SharedMemory::new("test", BYTES, PageSize::Small).unwrap();
+        let mapping = memory.map(0, BYTES, access).unwrap();
+        (memory, mapping)
+    }
+
+    fn used_bytes(memory: &SharedMemory) -> u64 {
+        rustix::fs::fstat(memory.file()).unwrap().st_blocks as u64 * 512
+    }
+
+    #[test]
+    fn accesses_end_with_the_mapping() {
+        let (_memory, mapping) = mapped(Access::ReadWrite);
+        assert_eq!(mapping.bytes(), BYTES);
+        mapping.write(BYTES - 8, &[7; 8]).unwrap();
+        let mut seen = [0; 8];
+        mapping.read(BYTES - 8, &mut seen).unwrap();
+        assert_eq!(seen, [7; 8]);
+        for offset in [BYTES - 7, BYTES, u64::MAX - 3] {
+            let refused = RangeError { offset, bytes: 8 };
+            assert_eq!(mapping.write(offset, &[1; 8]).unwrap_err(), refused);
+            assert_eq!(mapping.read(offset, &mut seen).unwrap_err(), refused);
+            assert_eq!(seen, [7; 8], "nothing was copied");
+        }
+    }
+
+    #[test]
+    fn words_are_loaded_and_stored_where_they_are_aligned() {
+        let (_memory, mapping) = mapped(Access::ReadWrite);
+        let order = Ordering::SeqCst;
+        mapping.store_u64(8, 0x1122_3344_5566_7788, order).unwrap();
+        assert_eq!(mapping.load_u64(8, order).unwrap(), 0x1122_3344_5566_7788);
+        assert_eq!(mapping.load_u32(8, order).unwrap(), 0x5566_7788);
+        assert_eq!(mapping.load_u32(12, order).unwrap(), 0x1122_3344);
+        for offset in [4, BYTES, BYTES - 4] {
+            let refused = RangeError { offset, bytes: 8 };
+            assert_eq!(mapping.load_u64(offset, order).unwrap_err(), refused);
+            assert_eq!(mapping.store_u64(offset, 1, order).unwrap_err(), refused);
+        }
+        for offset in [2, BYTES] {
+            let refused = RangeError { offset, bytes: 4 };
+            assert_eq!(mapping.load_u32(offset, order).unwrap_err(), refused);
+        }
+    }
+
+    #[test]
+    fn a_read_only_mapping_is_not_written() {
+        let (_memory, mapping) = mapped(Access::Read);
+        mapping.write(0, &[1]).unwrap_err();
+        mapping.store_u64(0, 1, Ordering::SeqCst).unwrap_err();
+        assert_eq!(mapping.load_u64(0, Ordering::SeqCst).unwrap(), 0);
+    }
+
+    #[test]
+    fn populating_allocates_the_whole_mapping() {
+        let (memory, mapping) = mapped(Access::ReadWrite);
+        assert_eq!(used_bytes(&memory), 0);
+        mapping.populate().unwrap();
+        assert_eq!(used_bytes(&memory), BYTES);
+        let (memory, mapping) = mapped(Access::Read);
+        mapping.populate().unwrap();
+        // Reading allocates pages of a file in memory, too.
+        assert_eq!(used_bytes(&memory), BYTES);
+    }
+
+    #[test]
+    fn a_reservation_is_aligned_and_keeps_all_its_addresses() {
+        let large = LARGE_PAGE_BYTES as usize;
+        for (bytes, pages) in [(3 << 12, PageSize::Small), (large + 4096, PageSize::Large)] {
+            let base = reserve_aligned(bytes, pages).unwrap();
+            assert!(pages == PageSize::Small || base.addr().get().is_multiple_of(large));
+            for offset in [0, bytes - 4096] {
+                let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
+                // SAFETY: the flag changes no mapping that exists.
+                let taken = unsafe {
+                    let address = base.as_ptr().add(offset).cast();
+                    rustix::mm::mmap_anonymous(address, 4096, ProtFlags::empty(), flags)
+                };
+                assert_eq!(taken.unwrap_err(), rustix::io::Errno::EXIST);
+            }
+            // SAFETY: nobody else knows of the reservation.
+            unsafe { rustix::mm::munmap(base.as_ptr().cast(), bytes) }.unwrap();
+        }
+    }
+
+    #[test]
+    fn a_borrowed_mapping_is_left_to_its_owner() {
+        let (_memory, mapping) = mapped(Access::ReadWrite);
+        for access in [Access::Read, Access::ReadWrite] {
+            // SAFETY: the owner outlives the borrowed mapping, which nobody else uses.
+            let borrowed = unsafe { Mapping::borrow(mapping.as_ptr(), BYTES as usize, access) };
+            let written = borrowed.write(0, &[1]);
+            assert_eq!(written.is_ok(), access == Access::ReadWrite);
+        }
+        assert_eq!(mapping.load_u32(0, Ordering::SeqCst).unwrap(), 1);
+    }
+}

@@ -336,6 +336,53 @@ mod tests {
     }
 
     #[test]
+    fn only_files_of_a_tmpfs_with_content_are_adopted() {
+        let own = SharedMemory::new("test", 3 * PAGE_BYTES, PageSize::Small).unwrap();
+        let sent = own.hand_out(Access::Read).unwrap();
+        let adopted = SharedMemory::adopt(sent, PageSize::Small).unwrap();
+        assert_eq!(adopted.bytes(), 3 * PAGE_BYTES);
+        let open = |path: &str| rustix::fs::open(path, OFlags::RDONLY, Mode::empty()).unwrap();
+        for (what, file) in [
+            ("an empty file", sealable_file("test").unwrap()),
+            // It has a size, and lies on a tmpfs.
+            ("a folder", open("/dev/shm")),
+            // It is a regular file with a size.
+            (
+                "a file of another file system",
+                open("/sys/kernel/uevent_seqnum"),
+            ),
+        ] {
+            let refused = SharedMemory::adopt(file, PageSize::Small);
+            assert!(matches!(refused, Err(MemoryError::Adopt { .. })), "{what}");
+        }
+    }
+
+    #[test]
+    fn programs_that_this_process_starts_get_no_descriptor_of_memory() {
+        for pages in [PageSize::Small, PageSize::Large] {
+            let memory = SharedMemory::new("test", LARGE_PAGE_BYTES, pages).unwrap();
+            assert!(pages == PageSize::Large || memory.pages() == PageSize::Small);
+            let reader = memory.hand_out(Access::Read).unwrap();
+            let writer = memory.hand_out(Access::ReadWrite).unwrap();
+            for file in [memory.file(), reader.as_fd(), writer.as_fd()] {
+                let flags = rustix::io::fcntl_getfd(file).unwrap();
+                assert!(flags.contains(rustix::io::FdFlags::CLOEXEC), "{pages:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_cuts_small_pages_short() {
+        let memory = SharedMemory::new("test", 3 * PAGE_BYTES, PageSize::Small).unwrap();
+        for bytes in [PAGE_BYTES, 4 * PAGE_BYTES] {
+            let changed = rustix::fs::ftruncate(memory.file(), bytes);
+            assert_eq!(changed, Err(Errno::PERM));
+        }
+        let unsealed = rustix::fs::fcntl_add_seals(memory.file(), SealFlags::WRITE);
+        assert_eq!(unsealed, Err(Errno::PERM));
+    }
+
+    #[test]
     fn objects_are_mapped_at_free_addresses_that_are_chosen() {
         let memory = SharedMemory::new("test", 4 * PAGE_BYTES, PageSize::Small).unwrap();
         let address = 0x2100_0000_0000;
