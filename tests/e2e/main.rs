@@ -16,6 +16,7 @@ mod doctor;
 mod ending;
 mod exits;
 mod guests;
+mod host_limits;
 mod interactive;
 mod logs;
 mod measure;

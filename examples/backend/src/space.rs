@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use causeway_cpu_queue::{HostHandle, Mappings, Part, WorkQueue};
 use causeway_mediator::backend::{
-    BackendError, Memory, Module, ModuleError, Queue, Recorded, Recording, Space,
+    BackendError, Memory, Module, ModuleError, Queue, Recorded, Recording, Reservation, Space,
 };
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
@@ -64,7 +64,7 @@ impl Space for DoublerSpace {
     }
 
     /// The device has its only kernel built in, so it does not read the code that guests give it.
-    fn load_module(&self, _: &[u8]) -> Result<Arc<dyn Module>, ModuleError> {
+    fn load_module(&self, _: &[u8], _: &mut Reservation) -> Result<Arc<dyn Module>, ModuleError> {
         Ok(Arc::new(BuiltIn))
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use causeway_cpu_queue::HostHandle;
 use causeway_example_backend::Doubler;
 use causeway_mediator::backend::{
-    AllocateOptions, Backend, Fault, Launch, LaunchShape, Memory, Space, Work,
+    AllocateOptions, Backend, Fault, Launch, LaunchShape, Memory, Reservation, Space, Work,
 };
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
@@ -50,7 +50,10 @@ impl Rig {
     }
 
     fn launch(&self, numbers: u64, length: u32) -> Result<(), Fault> {
-        let module = self.space.load_module(b"any").unwrap();
+        let module = self
+            .space
+            .load_module(b"any", &mut Reservation::unlimited())
+            .unwrap();
         let kernel = module.kernel("double").unwrap();
         let parameters = [&numbers.to_le_bytes()[..], &length.to_le_bytes()].concat();
         let launch = Launch::new(&kernel, SHAPE, &parameters)?;

@@ -57,11 +57,14 @@ impl<'d> Module<'d> {
             Err(refusal) => {
                 let refused = refusal.status == Status::BadModule;
                 let line = if refused { refusal.detail } else { 0 };
-                // A device without kernels says so in the log, too.
-                let log_bytes = if refused || refusal.status == Status::Unsupported {
-                    replies.body(ticket).log_bytes
-                } else {
-                    0
+                let log_bytes = match refusal.status {
+                    // A device without kernels, or a limit that the module exceeds, says so in the
+                    // log, too.
+                    Status::BadModule
+                    | Status::Unsupported
+                    | Status::QuotaBytes
+                    | Status::QuotaAllocations => replies.body(ticket).log_bytes,
+                    _ => 0,
                 };
                 Err(ModuleError {
                     line,

@@ -4,6 +4,7 @@
 //! The back end checks the *GPU addresses in work* itself.
 
 mod facts;
+mod reservation;
 mod work;
 
 use std::any::Any;
@@ -20,6 +21,7 @@ use causeway_protocol::message::{
 
 pub use causeway_protocol::packet::{CopyShape, FillShape, LaunchOptions, LaunchShape};
 pub use facts::DeviceFacts;
+pub use reservation::Reservation;
 pub use work::{
     Fault, Launch, MemoryWork, Progress, Recorded, RecordedLaunch, Work, is_cooperative,
     refuse_clusters,
@@ -54,6 +56,9 @@ pub struct Attributes {
     /// [`causeway_protocol::registers::features`].
     pub features: u64,
 }
+
+/// How many times the bytes of an image a load may need, if a back end does not know.
+const LOAD_FACTOR: u64 = 16;
 
 /// Why an operation of a back end failed. The guest sees only [`Self::status`]; the rest is for
 /// logs.
@@ -190,6 +195,14 @@ pub trait Backend: Send + Sync {
     /// `NoMemory` if device or host have not enough memory, `BackEnd` if the driver fails.
     fn create_space(&self, stop: Arc<AtomicBool>) -> Result<Arc<dyn Space>, BackendError>;
 
+    /// Returns how many bytes of the host's memory [`Space::load_module`] needs at most while it
+    /// loads an image of `image_bytes` bytes, beside the image and what the module keeps. An
+    /// estimate: the mediator lets loads wait for each other by it. The default implementation
+    /// suits back ends that do not know.
+    fn load_bytes(&self, image_bytes: u64) -> u64 {
+        image_bytes.saturating_mul(LOAD_FACTOR)
+    }
+
     /// Returns whether a fault has made the device unusable for this process forever. A session can
     /// use the device again only in another process.
     fn is_poisoned(&self) -> bool {
@@ -309,12 +322,18 @@ pub trait Space: Send + Sync {
     /// `BackEnd` if the driver fails.
     fn set_access(&self, va: u64, access: Access) -> Result<(), BackendError>;
 
-    /// Loads the GPU code in `image`, a private copy that the guest cannot change any more.
+    /// Loads the GPU code in `image`, a private copy that the guest cannot change any more. Before
+    /// the back end takes memory that the module keeps, it reserves that memory in `reservation`,
+    /// as far as it knows the amount.
     ///
     /// # Errors
     /// [`ModuleError`], for the guest's log, if the image is not valid or needs more than the
-    /// device has.
-    fn load_module(&self, image: &[u8]) -> Result<Arc<dyn Module>, ModuleError>;
+    /// device or the session has.
+    fn load_module(
+        &self,
+        image: &[u8],
+        reservation: &mut Reservation,
+    ) -> Result<Arc<dyn Module>, ModuleError>;
 
     /// Creates a queue that executes work in this address space.
     ///
@@ -335,6 +354,13 @@ pub trait Space: Send + Sync {
 
     /// Reads the 64-bit fence at GPU address `va`; `None` if the address is not mapped for reading.
     fn load_u64(&self, va: u64) -> Option<u64>;
+
+    /// Reads as [`Self::load_u64`] does, also where the CPU does not reach the memory: that may
+    /// take some microseconds, and is for those who have nothing else to do. The default
+    /// implementation suits back ends whose memory the CPU reaches.
+    fn fetch_u64(&self, va: u64) -> Option<u64> {
+        self.load_u64(va)
+    }
 
     /// Returns, and forgets, the oldest text that kernels in this address space have printed: at
     /// most `max` bytes. The back end keeps a bounded amount of text. The default implementation

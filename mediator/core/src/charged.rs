@@ -14,8 +14,8 @@ use crate::backend::{
 };
 use crate::quota::Charge;
 
-/// What a module costs: its image, its handle, the memory of its variables.
-pub(crate) type ModuleCharges = [Charge; 3];
+/// What a module costs: its image, its handle, its memory, and the allocations for its variables.
+pub(crate) type ModuleCharges = [Charge; 4];
 /// What a recording costs: its packets, its handle, the memory that the back end needs for it.
 pub(crate) type RecordingCharges = [Charge; 3];
 

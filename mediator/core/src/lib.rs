@@ -35,6 +35,7 @@ mod guest_session;
 mod handles;
 pub mod host;
 pub mod linked;
+mod loads;
 mod mediator;
 mod notify;
 mod object;

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use crate::backend::{Backend, Fault};
 use crate::guest_session::{GivesUp, GuestSession, OpenError, SessionSource};
 use crate::host::Host;
+use crate::loads::Loads;
 use crate::peers::Peers;
 use crate::quota::Quota;
 use crate::session::Session;
@@ -24,6 +25,8 @@ pub struct Mediator {
     count: AtomicU64,
     /// Sessions that may still be open. A leaf lock.
     sessions: Mutex<Vec<Weak<SessionInner>>>,
+    /// Loads of modules under way in all sessions.
+    loads: Arc<Loads>,
 }
 
 impl Mediator {
@@ -41,6 +44,7 @@ impl Mediator {
             exchange,
             count: AtomicU64::new(0),
             sessions: Mutex::default(),
+            loads: Arc::default(),
         });
         let weak = Arc::downgrade(&mediator);
         mediator.backend.observe_loss(Box::new(move |fault| {
@@ -68,7 +72,8 @@ impl Mediator {
     /// logs of both show the same number.
     pub fn open_as(&self, id: u64, host: Arc<dyn Host>, quota: Quota, name: &str) -> Arc<Session> {
         let (backend, exchange) = (Arc::clone(&self.backend), Arc::clone(&self.exchange));
-        let inner = SessionInner::new(id, name, backend, Peers { host, exchange }, quota);
+        let loads = Arc::clone(&self.loads);
+        let inner = SessionInner::new(id, name, (backend, loads), Peers { host, exchange }, quota);
         let mut sessions = self.sessions.lock();
         sessions.retain(|session| session.strong_count() != 0);
         sessions.push(Arc::downgrade(&inner));

@@ -164,6 +164,14 @@ fn call<Q: Request, P: Reply>(
     Ok(())
 }
 
+/// Statuses of refused modules for which there may be a log.
+const LOGGED: [Status; 4] = [
+    Status::BadModule,
+    Status::Unsupported,
+    Status::QuotaBytes,
+    Status::QuotaAllocations,
+];
+
 /// Loads a module: the only operation with a reply when it fails, the length of the log.
 fn load_module(
     session: &ClientSession<'_>,
@@ -174,8 +182,7 @@ fn load_module(
     request.resolve(previous)?;
     let mut log_bytes = 0;
     let loaded = session.load_module(request, &mut log_bytes);
-    let has_log =
-        |refusal: Refusal| matches!(refusal.status, Status::BadModule | Status::Unsupported);
+    let has_log = |refusal: Refusal| LOGGED.contains(&refusal.status);
     if loaded.is_ok() || loaded.is_err_and(has_log) {
         let handle = loaded.unwrap_or(0);
         decode::reply(body, &LoadModuleReply { handle, log_bytes });

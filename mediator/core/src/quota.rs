@@ -60,9 +60,11 @@ limits! {
     /// GPU memory in bytes. Freed memory counts until the last work that uses it has ended.
     memory_bytes: MemoryBytes = 1 << 30, QuotaBytes;
     /// Images of loaded modules, and 16 times the packets of recordings, in bytes. An image is
-    /// copied when it is loaded.
+    /// copied when it is loaded. What a load needs while it is under way is in no quota: the loads
+    /// of all sessions wait until together they need little enough.
     module_bytes: ModuleBytes = 1 << 30, QuotaBytes;
-    /// Allocations, imports and registered ranges of guest RAM.
+    /// Allocations, imports, registered ranges of guest RAM, and modules for whose variables or
+    /// heap the back end makes an object of the host's memory.
     allocations: Allocations = 4096, QuotaAllocations;
     /// Command buffers, each of which has a thread on the host.
     command_buffers: CommandBuffers = 64, QuotaCommandBuffers;
@@ -113,25 +115,33 @@ impl Account {
     /// Counts `amount` of `resource` as used by the session until the returned charge is dropped.
     /// Fails with the status of the limit if the session would then use more than its quota allows.
     pub fn charge(self: &Arc<Self>, resource: Resource, amount: u64) -> Result<Charge, Refusal> {
-        let limit = self.quota.limits()[resource as usize];
+        let mut charge = Charge::nothing(self, resource);
+        charge.grow(amount)?;
+        Ok(charge)
+    }
+
+    /// Returns the limit of `resource`.
+    pub fn limit(&self, resource: Resource) -> u64 {
+        self.quota.limits()[resource as usize]
+    }
+
+    /// Counts `amount` of `resource` as used.
+    fn take(&self, resource: Resource, amount: u64) -> Result<(), Refusal> {
+        let limit = self.limit(resource);
         let used = &self.used[resource as usize];
         let taken = used.fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
             used.checked_add(amount).filter(|sum| *sum <= limit)
         });
-        match taken {
-            Ok(before) => {
-                if resource == Resource::MemoryBytes {
-                    self.peak_memory_bytes
-                        .fetch_max(before + amount, Ordering::Relaxed);
-                }
-                Ok(Charge {
-                    account: Arc::clone(self),
-                    resource,
-                    amount,
-                })
-            }
-            Err(used) => Err(refusal(resource, limit, used)),
+        let before = taken.map_err(|used| refusal(resource, limit, used))?;
+        if resource == Resource::MemoryBytes {
+            self.peak_memory_bytes
+                .fetch_max(before + amount, Ordering::Relaxed);
         }
+        Ok(())
+    }
+
+    fn give_back(&self, resource: Resource, amount: u64) {
+        self.used[resource as usize].fetch_sub(amount, Ordering::AcqRel);
     }
 }
 
@@ -154,9 +164,50 @@ pub(crate) struct Charge {
     amount: u64,
 }
 
+impl Charge {
+    /// Returns a charge that counts nothing yet.
+    pub fn nothing(account: &Arc<Account>, resource: Resource) -> Self {
+        Self {
+            account: Arc::clone(account),
+            resource,
+            amount: 0,
+        }
+    }
+
+    /// Returns how much of the limit neither this charge nor another one counts.
+    pub fn left(&self) -> u64 {
+        let used = self.account.used(self.resource);
+        self.limit().saturating_sub(used)
+    }
+
+    /// Returns the session's limit of the resource.
+    pub fn limit(&self) -> u64 {
+        self.account.limit(self.resource)
+    }
+
+    /// Counts `amount` more. Fails as [`Account::charge`] does; the charge then keeps its amount.
+    pub fn grow(&mut self, amount: u64) -> Result<(), Refusal> {
+        self.account.take(self.resource, amount)?;
+        self.amount += amount;
+        Ok(())
+    }
+
+    /// Counts `amount` instead of what the charge counts now. Fails as [`Self::grow`] does.
+    pub fn resize(&mut self, amount: u64) -> Result<(), Refusal> {
+        match amount.checked_sub(self.amount) {
+            Some(more) => self.grow(more),
+            None => {
+                self.account.give_back(self.resource, self.amount - amount);
+                self.amount = amount;
+                Ok(())
+            }
+        }
+    }
+}
+
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.account.used[self.resource as usize].fetch_sub(self.amount, Ordering::AcqRel);
+        self.account.give_back(self.resource, self.amount);
     }
 }
 
@@ -182,6 +233,24 @@ mod tests {
             account.charge(Resource::Allocations, 1).unwrap_err(),
             Refusal::with(Status::QuotaAllocations, 1)
         );
+    }
+
+    #[test]
+    fn a_charge_grows_within_the_limit_and_shrinks() {
+        let account = Account::new(Quota {
+            allocations: 10,
+            ..Quota::default()
+        });
+        let mut charge = Charge::nothing(&account, Resource::Allocations);
+        charge.grow(4).unwrap();
+        charge.resize(9).unwrap();
+        assert_eq!((charge.left(), charge.limit()), (1, 10));
+        assert!(charge.grow(2).is_err() && charge.resize(11).is_err());
+        assert_eq!(account.used(Resource::Allocations), 9);
+        charge.resize(3).unwrap();
+        assert_eq!(account.used(Resource::Allocations), 3);
+        drop(charge);
+        assert_eq!(account.used(Resource::Allocations), 0);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::backend::{Backend, Memory};
 use crate::command_buffer::{CommandBuffers, Doorbells, Rings};
 use crate::fence::FenceSignal;
 use crate::generation::{Generation, StatusObserver};
+use crate::loads::Loads;
 use crate::notify::Notifier;
 use crate::object::{MemoryEntry, Origin};
 use crate::owners::Owners;
@@ -55,18 +56,18 @@ pub(crate) struct SessionInner {
     pub halted: AtomicBool,
     /// Whether this session has noticed that the back end is poisoned.
     pub poisoned: AtomicBool,
-    /// Held while a large module image is loaded.
-    pub large_load: Mutex<()>,
+    /// Loads of modules under way in all sessions on the back end.
+    pub loads: Arc<Loads>,
     pub weak: Weak<SessionInner>,
     state: Mutex<State>,
 }
 
 impl SessionInner {
-    /// Creates a session that owns nothing.
+    /// Creates a session that owns nothing, on a back end with the loads of all its sessions.
     pub fn new(
         id: u64,
         name: &str,
-        backend: Arc<dyn Backend>,
+        (backend, loads): (Arc<dyn Backend>, Arc<Loads>),
         peers: Peers,
         quota: Quota,
     ) -> Arc<Self> {
@@ -99,7 +100,7 @@ impl SessionInner {
             interrupted: AtomicBool::new(false),
             halted: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
-            large_load: Mutex::default(),
+            loads,
             weak: Weak::clone(weak),
             state: Mutex::new(State::new(
                 Generation::new(Arc::clone(&signal), Arc::clone(&status)),

@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 
 use crate::behind::Behind;
 use crate::failures::{Failures, error};
+use crate::gate::Gate;
 use crate::kernel::{FakeKernel, FakeLaunch};
 use crate::live::{Alive, Counts, Live};
 use crate::memory::{FakeMemory, SpaceMemory};
@@ -26,8 +27,9 @@ use crate::space::FakeSpace;
 
 /// A back end for tests. A module image is text: a line `kernel NAME` for each of its kernels,
 /// which the test has defined by [`FakeBackend::define`], a line `variable NAME BYTES` for each of
-/// its variables (at most a page each), and at most one line `variables BYTES`: the memory that the
-/// module is said to take.
+/// its variables (at most a page each, and an allocation each), a line `variables BYTES` for memory
+/// that the module takes, a line `late BYTES` for memory that it takes and has not reserved, and a
+/// line `spare BYTES` for memory that it reserves and does not take.
 pub struct FakeBackend {
     attributes: Attributes,
     counts: Counts,
@@ -35,6 +37,8 @@ pub struct FakeBackend {
     kernels: Mutex<HashMap<String, FakeKernel>>,
     failures: Arc<Failures>,
     behind: Arc<Behind>,
+    loads: Arc<Gate>,
+    load_bytes: AtomicU64,
     loss: OnceLock<LossObserver>,
 }
 
@@ -68,6 +72,8 @@ impl FakeBackend {
             kernels: Mutex::default(),
             failures: Arc::default(),
             behind: Arc::default(),
+            loads: Arc::default(),
+            load_bytes: AtomicU64::new(0),
             loss: OnceLock::new(),
         })
     }
@@ -102,6 +108,21 @@ impl FakeBackend {
     /// fault is the queue's.
     pub fn catch_up(&self) {
         self.behind.catch_up();
+    }
+
+    /// Makes loads of modules wait in the back end, or lets all go on.
+    pub fn hold_loads(&self, hold: bool) {
+        self.loads.close(hold);
+    }
+
+    /// Makes the back end say that each load of a module needs `bytes` bytes while it is under way.
+    pub fn set_load_bytes(&self, bytes: u64) {
+        self.load_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns the number of loads that wait in the back end.
+    pub fn loads_held(&self) -> usize {
+        self.loads.waiting()
     }
 
     /// Takes the device from all sessions.
@@ -216,7 +237,12 @@ impl Backend for FakeBackend {
             counts: Arc::clone(&self.counts),
             failures: Arc::clone(&self.failures),
             behind: Arc::clone(&self.behind),
+            loads: Arc::clone(&self.loads),
         }))
+    }
+
+    fn load_bytes(&self, _: u64) -> u64 {
+        self.load_bytes.load(Ordering::Relaxed)
     }
 
     fn observe_loss(&self, lost: LossObserver) {

@@ -14,6 +14,7 @@ mod backend;
 mod behind;
 mod device_memory;
 mod failures;
+mod gate;
 mod guest;
 mod host;
 mod kernel;

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use causeway_mediator::backend::{
-    BackendError, Memory, Module, ModuleError, Queue, Recorded, Recording, Space, TensorMapAnswer,
-    Variable,
+    BackendError, Memory, Module, ModuleError, Queue, Recorded, Recording, Reservation, Space,
+    TensorMapAnswer, Variable,
 };
 use causeway_mediator::va::VaAllocator;
 use causeway_memory::{MemoryError, PAGE_BYTES, PageSize, SharedMemory};
@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 
 use crate::behind::Behind;
 use crate::failures::{Failures, error};
+use crate::gate::Gate;
 use crate::kernel::FakeKernel;
 use crate::live::{Alive, Counts, Live};
 use crate::memory::{FakeMapping, FakeMemory, SpaceMemory};
@@ -29,6 +30,7 @@ pub(crate) struct FakeSpace {
     pub counts: Counts,
     pub failures: Arc<Failures>,
     pub behind: Arc<Behind>,
+    pub loads: Arc<Gate>,
 }
 
 impl FakeSpace {
@@ -100,20 +102,34 @@ impl Space for FakeSpace {
         Ok(())
     }
 
-    fn load_module(&self, image: &[u8]) -> Result<Arc<dyn Module>, ModuleError> {
+    fn load_module(
+        &self,
+        image: &[u8],
+        reservation: &mut Reservation,
+    ) -> Result<Arc<dyn Module>, ModuleError> {
+        self.loads.pass();
         let text = String::from_utf8_lossy(image);
         let mut kernels = HashMap::new();
         let mut variables = HashMap::new();
         let mut memory_bytes = 0;
         for (index, line) in text.trim_end_matches('\0').lines().enumerate() {
             let refuse = |reason: &str| ModuleError::new(index as u32 + 1, reason);
-            if let Some(bytes) = line.strip_prefix("variables ") {
-                memory_bytes = bytes.parse().map_err(|_| refuse("not a number"))?;
+            if let Some((word, bytes)) = line.split_once(' ')
+                && ["variables", "late", "spare"].contains(&word)
+            {
+                let bytes: u64 = bytes.parse().map_err(|_| refuse("not a number"))?;
+                if word != "late" {
+                    reservation.memory(bytes, "the module takes")?;
+                }
+                if word != "spare" {
+                    memory_bytes += bytes;
+                }
                 continue;
             }
             if let Some(words) = line.strip_prefix("variable ") {
                 let (name, bytes) = words.split_once(' ').ok_or_else(|| refuse("no size"))?;
                 let bytes = bytes.parse().map_err(|_| refuse("not a number"))?;
+                reservation.allocation("a variable takes")?;
                 let variable = self.variable(bytes).map_err(|e| refuse(&e.to_string()))?;
                 variables.insert(name.to_owned(), variable);
                 continue;

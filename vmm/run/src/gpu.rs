@@ -5,10 +5,12 @@ use std::str::FromStr;
 use causeway_backend_options::{Key, OptionError, Options as _, help as key_help, set};
 use causeway_mediator::Quota;
 
-/// Allocations of a VM, unless `allocations=` says otherwise.
-const ALLOCATIONS_PER_VM: u32 = 1024;
-/// Allocations of all VMs together, unless `allocations=` says otherwise.
-const ALLOCATIONS_IN_ALL: u32 = 12_288;
+use crate::host_limits::HostLimits;
+
+/// Allocations of a VM at most, unless `allocations=` says otherwise.
+const ALLOCATIONS_PER_VM: u64 = 1024;
+/// Allocations of a VM at least, whatever the host's limits are.
+const ALLOCATIONS_MIN: u64 = 64;
 
 /// The keys that every back end has.
 const COMMON_KEYS: &[Key<Limits>] = &[
@@ -25,7 +27,8 @@ const COMMON_KEYS: &[Key<Limits>] = &[
     Key {
         name: "allocations",
         values: "N",
-        about: "allocations of each VM; default: 1024, or fewer with more than 12 VMs",
+        about: "allocations of each VM; default: 1024, or fewer if the host's limits on file descriptors and \
+                mappings allow all VMs together fewer",
         set: |limits, value| {
             limits.allocations = Some(value.number(1..=1 << 16)?);
             Ok(())
@@ -142,17 +145,24 @@ impl Gpu {
     pub fn quota(&self, vms: u32) -> Quota {
         Quota {
             memory_bytes: self.memory_bytes,
-            allocations: self.allocations(vms).into(),
+            allocations: self.allocations(vms, HostLimits::read()),
             ..self.quota
         }
     }
 
-    /// Returns the allocations of each of `vms` VMs. By default, VMs share the mappings that one
-    /// process can have: each allocation takes two of its 65,530 mappings (`vm.max_map_count`), and
-    /// splits others.
-    fn allocations(&self, vms: u32) -> u32 {
-        self.allocations
-            .unwrap_or_else(|| (ALLOCATIONS_IN_ALL / vms.max(1)).min(ALLOCATIONS_PER_VM))
+    /// Returns the allocations of each of `vms` VMs. By default, VMs share the descriptors and
+    /// mappings that one process can have.
+    fn allocations(&self, vms: u32, host: HostLimits) -> u64 {
+        self.allocations.map(u64::from).unwrap_or_else(|| {
+            let share = host.allocations(vms, self.quota.command_buffers);
+            share.clamp(ALLOCATIONS_MIN, ALLOCATIONS_PER_VM)
+        })
+    }
+
+    /// Returns a warning if `vms` VMs that use all of their limits could need more file descriptors
+    /// or mappings than this process may have.
+    pub fn shortage(&self, vms: u32) -> Option<String> {
+        HostLimits::read().shortage(vms, &self.quota(vms))
     }
 
     /// Returns `text`, a value of `--gpu`, with a back end in place of `auto`: `cuda` if `has_cuda`
@@ -308,10 +318,23 @@ mod tests {
     #[test]
     fn many_vms_share_what_a_process_can_map() {
         let gpu: Gpu = "software,cores=2".parse().unwrap();
-        assert_eq!(gpu.allocations(1), 1024);
-        assert_eq!(gpu.allocations(64), 192);
+        let usual = HostLimits::new(1 << 20, 65_530);
+        assert_eq!(gpu.allocations(1, usual), 1024);
+        assert_eq!(gpu.allocations(64, usual), 192);
+        let few = HostLimits::new(1024, 65_530);
+        assert_eq!(gpu.allocations(1, few), 1024 - 64 - 192);
+        assert_eq!(gpu.allocations(64, few), 64);
         let given = "software,allocations=5000".parse::<Gpu>().unwrap();
-        assert_eq!(given.allocations(64), 5000);
+        assert_eq!(given.allocations(64, few), 5000);
+    }
+
+    #[test]
+    fn limits_beyond_those_of_the_host_are_warned_of() {
+        let greedy: Gpu = "software,allocations=65536,queues=256".parse().unwrap();
+        let modest: Gpu = "software,allocations=1,queues=1".parse().unwrap();
+        // A process has at most 2^31 mappings.
+        assert!(greedy.shortage(1 << 20).is_some());
+        assert_eq!(modest.shortage(1), None);
     }
 
     #[test]

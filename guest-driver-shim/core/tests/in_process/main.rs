@@ -196,6 +196,26 @@ fn a_refused_module_says_where_and_why() {
 }
 
 #[test]
+fn a_module_beyond_the_quota_says_what_is_left() {
+    let quota = Quota {
+        memory_bytes: 1 << 20,
+        ..Quota::default()
+    };
+    let machine = Machine::new(&mediator(), quota, "module");
+    let device = Device::open(&machine).unwrap();
+    let space = device.create_space().unwrap();
+    let image =
+        machine.put(b".version 7.0\n.target sm_70\n.address_size 64\n.global .b8 v[5000000];\n");
+    let error = Module::load(&space, image, machine.log()).err().unwrap();
+    assert_eq!((error.status(), error.line), (Status::QuotaBytes, 0));
+    assert_eq!(
+        machine.read(machine.log(), error.log_bytes),
+        "the module's variables take 5001216 bytes of memory, and 1048576 of 1048576 bytes are \
+         left to the session: free memory, unload modules, or allow it more (`memory=`)"
+    );
+}
+
+#[test]
 fn a_fault_is_seen_by_the_waiter_and_a_reset_heals() {
     let mediator = mediator();
     let machine = Machine::new(&mediator, Quota::default(), "faulty");

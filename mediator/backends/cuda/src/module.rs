@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use causeway_mediator::backend::{
-    Fault, Kernel, LaunchOptions, LaunchShape, Module, ModuleError, Variable,
+    Fault, Kernel, LaunchOptions, LaunchShape, Module, ModuleError, Reservation, Variable,
 };
 use causeway_protocol::Access;
 use causeway_protocol::message::{KERNEL_ATTRIBUTES, Parameter, Status};
@@ -100,15 +100,20 @@ pub(crate) struct CudaKernel {
 /// Loads a guest's image as a module of the address space `state`.
 ///
 /// # Errors
-/// [`ModuleError`]: the image is not valid, or needs more than the GPU has.
-pub(crate) fn load(state: &Arc<SpaceState>, image: &[u8]) -> Result<CudaModule, ModuleError> {
+/// [`ModuleError`]: the image is not valid, or needs more than the GPU or the session has.
+pub(crate) fn load(
+    state: &Arc<SpaceState>,
+    image: &[u8],
+    reservation: &mut Reservation,
+) -> Result<CudaModule, ModuleError> {
     let alive = state.check_poison();
     alive.map_err(|error| refused(error.to_string()))?;
     let prints = mentions_printf(image);
     if prints && !state.expect_output()? {
         return Err(refused(CANNOT_PRINT));
     }
-    let (loaded, bytes) = loading::load(state, classify(image, state.gpu.support.architecture())?)?;
+    let classified = classify(image, state.gpu.support.architecture())?;
+    let (loaded, bytes) = loading::load(state, classified, reservation)?;
     let body = Arc::new(Body {
         loaded: Arc::new(loaded),
         prints,

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use causeway_kernels::{CASES, Case, PARAMETER_BYTES_MAX};
-use causeway_mediator::backend::{AllocateOptions, Backend, Launch, LaunchShape, Work};
+use causeway_mediator::backend::{
+    AllocateOptions, Backend, Launch, LaunchShape, Reservation, Work,
+};
 use causeway_protocol::Access;
 use causeway_protocol::message::MemoryKind;
 use causeway_software::{Config, Software, ptx};
@@ -33,7 +35,11 @@ fn modules(c: &mut Criterion) {
     group.throughput(Throughput::Bytes(text.len() as u64));
     group.bench_function("parse", |b| b.iter(|| ptx::parse(black_box(text))));
     group.bench_function("load", |b| {
-        b.iter(|| space.load_module(text.as_bytes()).is_ok())
+        b.iter(|| {
+            space
+                .load_module(text.as_bytes(), &mut Reservation::unlimited())
+                .is_ok()
+        })
     });
     group.finish();
 }
@@ -54,7 +60,9 @@ fn kernel(c: &mut Criterion, name: &str) {
         let mapped = space.map(None, &memory, 0, bytes, Access::ReadWrite);
         addresses.push(mapped.expect("a free range"));
     }
-    let module = space.load_module(case.ptx.as_bytes()).expect("a module");
+    let module = space
+        .load_module(case.ptx.as_bytes(), &mut Reservation::unlimited())
+        .expect("a module");
     let kernel = module.kernel(case.name).expect("a kernel");
     let mut queue = space.create_queue().expect("a queue");
     let mut parameters = [0; PARAMETER_BYTES_MAX];

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use causeway_kernels::{CASES, Case, PARAMETER_BYTES_MAX};
-use causeway_mediator::backend::{AllocateOptions, Backend, Launch, LaunchShape, Work};
+use causeway_mediator::backend::{
+    AllocateOptions, Backend, Launch, LaunchShape, Reservation, Work,
+};
 use causeway_memory::Mapping;
 use causeway_protocol::Access;
 use causeway_protocol::message::MemoryKind;
@@ -46,7 +48,7 @@ fn measure(case: &Case) -> Result<(), Failure> {
         let (shared, offset) = backing.host().ok_or("no CPU mapping")?;
         views.push(shared.map(offset, bytes, Access::ReadWrite)?);
     }
-    let module = space.load_module(case.ptx.as_bytes())?;
+    let module = space.load_module(case.ptx.as_bytes(), &mut Reservation::unlimited())?;
     let kernel = module.kernel(case.name).ok_or("no such kernel")?;
     let mut queue = space.create_queue()?;
     let mut parameters = [0; PARAMETER_BYTES_MAX];

@@ -18,6 +18,7 @@ use crate::device::Device;
 use crate::facts;
 use crate::isa::Isa;
 use crate::limits::{BLOCK_THREADS_MAX, SHARED_BYTES_MAX};
+use crate::module;
 use crate::pool::Pool;
 use crate::registers::WARP;
 use crate::space::SoftwareSpace;
@@ -151,6 +152,10 @@ impl Backend for Software {
         bytes: u64,
     ) -> Result<Arc<dyn Memory>, BackendError> {
         HostHandle::register(ram, offset, bytes)
+    }
+
+    fn load_bytes(&self, image_bytes: u64) -> u64 {
+        module::load_bytes(image_bytes)
     }
 
     fn create_space(&self, stop: Arc<AtomicBool>) -> Result<Arc<dyn Space>, BackendError> {

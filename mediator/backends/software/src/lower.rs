@@ -51,7 +51,7 @@ mod warp;
 use std::sync::atomic::AtomicBool;
 
 pub(crate) use refusal::within_input;
-pub(crate) use variables::{Segment, Variables};
+pub(crate) use variables::Variables;
 
 use builder::ProgramBuilder;
 use functions::Functions;
@@ -67,12 +67,14 @@ const OPERATIONS_MAX: usize = 1 << 20;
 const KERNELS_MAX: usize = 4096;
 
 /// Lowers every kernel of the modules, which are linked and whose variables are placed already, or
-/// ends early when `stop` is set.
+/// ends early when `stop` is set. Calls `keep` with each kernel, which refuses it if the session
+/// has too little memory left.
 pub(crate) fn lower(
     modules: &[ast::Module],
     variables: &Variables<'_>,
     isa: Isa,
     stop: &AtomicBool,
+    mut keep: impl FnMut(&Program) -> Result,
 ) -> Result<Vec<Program>> {
     let functions = Functions::new(modules)?;
     let mut programs = Vec::new();
@@ -87,7 +89,9 @@ pub(crate) fn lower(
             return Err(Refusal::new(function.line, reason));
         }
         let left = &mut operations_left;
-        programs.push(kernel(index, &functions, variables, (isa, stop), left)?);
+        let program = kernel(index, &functions, variables, (isa, stop), left)?;
+        keep(&program)?;
+        programs.push(program);
     }
     Ok(programs)
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use causeway_cpu_queue::{Entry, HostMemory};
 use causeway_mediator::backend::{
-    Fault, Kernel, LaunchOptions, LaunchShape, Module, ModuleError, Variable, is_cooperative,
-    refuse_clusters,
+    Fault, Kernel, LaunchOptions, LaunchShape, Module, ModuleError, Reservation, Variable,
+    is_cooperative, refuse_clusters,
 };
 use causeway_protocol::Access;
 use causeway_protocol::message::{KERNEL_ATTRIBUTES, Parameter, Status};
@@ -16,15 +16,19 @@ use crate::exec::{fits_together, footprint_bytes};
 use crate::image;
 use crate::library;
 use crate::limits::{CAPABILITY, REGISTERS, SHARED_BYTES_MAX, SHARED_BYTES_USUAL};
-use crate::lower::{self, Segment, Variables};
+use crate::lower::{self, Variables};
 use crate::pool::Charge;
 use crate::program::Program;
 use crate::ptx;
 use crate::space_state::{SpaceState, SystemUse, VariableRange};
 
-/// Most bytes of a module's text. What the text is parsed into takes some 20 times as much memory,
-/// which no quota counts, while the module is loaded.
+/// Most bytes of a module's text.
 const IMAGE_BYTES_MAX: usize = 32 << 20;
+/// Bytes of memory that a load may need while it is under way, for each byte of the image, and in
+/// all: the syntax tree, and the code of a kernel before it is reserved. The most that
+/// `tests/load_memory.rs` reaches, rounded up. The size of the tree bounds the rest.
+const LOAD_FACTOR: u64 = 100;
+const LOAD_BYTES_MAX: u64 = 384 << 20;
 /// `CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE` of `cuda.h`.
 const COOPERATIVE_LAUNCH_TOO_LARGE: u32 = 720;
 /// Registers, local and shared memory of a block in bytes, at most.
@@ -92,8 +96,19 @@ impl Drop for VariableMappings {
     }
 }
 
-/// Loads a module from its text, or from the texts of several that are linked.
-pub(crate) fn load(state: &Arc<SpaceState>, image: &[u8]) -> Result<SoftwareModule, ModuleError> {
+/// Returns the most bytes of memory that a load of an image of `image_bytes` bytes needs while it
+/// is under way.
+pub(crate) fn load_bytes(image_bytes: u64) -> u64 {
+    image_bytes.saturating_mul(LOAD_FACTOR).min(LOAD_BYTES_MAX)
+}
+
+/// Loads a module from its text, or from the texts of several that are linked. Reserves what the
+/// module keeps before it is made, except for the code: that of each kernel as soon as it is made.
+pub(crate) fn load(
+    state: &Arc<SpaceState>,
+    image: &[u8],
+    reservation: &mut Reservation,
+) -> Result<SoftwareModule, ModuleError> {
     if image.len() > IMAGE_BYTES_MAX {
         return Err(failed(format!(
             "the module image has {} bytes: back end software takes {IMAGE_BYTES_MAX} at most; \
@@ -110,13 +125,18 @@ pub(crate) fn load(state: &Arc<SpaceState>, image: &[u8]) -> Result<SoftwareModu
         .reserve_variables()
         .ok_or_else(|| failed("too many modules are loaded in this address space: unload one"))?;
     let variables = Variables::new(&trees, range.offset())?;
-    let programs = lower::lower(&trees, &variables, state.device.isa, &state.stop)?;
-    let allocates = programs.iter().any(|program| program.allocates);
-    let prints = programs.iter().any(|program| program.prints);
-    // A session is charged once the module is loaded, and drops a module beyond its quota.
-    let system = state
-        .begin_use(allocates, prints)
-        .map_err(|e| failed(format!("the heap for `malloc` cannot be mapped: {e}")))?;
+    reserve_variables(reservation, &variables)?;
+    let programs = lower::lower(
+        &trees,
+        &variables,
+        state.device.isa,
+        &state.stop,
+        |program| {
+            let what = format!("the code of kernel `{}` takes", program.name);
+            reservation.memory(program.memory_bytes(), &what)
+        },
+    )?;
+    let system = begin_use(state, reservation, &programs)?;
     let code = programs.iter().map(Program::memory_bytes).sum::<u64>();
     let mappings = Arc::new(map_variables(state, &variables, (range, system), code)?);
     let newest = trees.iter().map(|tree| tree.version).max();
@@ -148,6 +168,39 @@ fn failed(reason: impl Into<String>) -> ModuleError {
     ModuleError::new(0, reason)
 }
 
+/// Reserves the memory of all variables, which are in one object.
+fn reserve_variables(
+    reservation: &mut Reservation,
+    variables: &Variables<'_>,
+) -> Result<(), ModuleError> {
+    const WHAT: &str = "the module's variables take";
+    match variables.bytes() {
+        0 => Ok(()),
+        bytes => {
+            reservation.memory(bytes, WHAT)?;
+            reservation.allocation(WHAT)
+        }
+    }
+}
+
+/// Reserves what the kernels use of the address space, and begins its use.
+fn begin_use(
+    state: &Arc<SpaceState>,
+    reservation: &mut Reservation,
+    programs: &[Program],
+) -> Result<SystemUse, ModuleError> {
+    let allocates = programs.iter().any(|program| program.allocates);
+    let prints = programs.iter().any(|program| program.prints);
+    if allocates {
+        reservation.allocation("the heap for `malloc` takes")?;
+    }
+    let what = "the heap for `malloc` and the text of `printf` take";
+    reservation.memory(SystemUse::bytes_of(allocates, prints), what)?;
+    state
+        .begin_use(allocates, prints)
+        .map_err(|e| failed(format!("the heap for `malloc` cannot be mapped: {e}")))
+}
+
 fn map_variables(
     state: &Arc<SpaceState>,
     variables: &Variables<'_>,
@@ -169,27 +222,40 @@ fn map_variables(
         _system: system,
         _range: range,
     };
-    let mut segments = Vec::new();
-    for (segment, access) in [
-        (variables.global, Access::ReadWrite),
-        (variables.constant, Access::Read),
-    ] {
-        if segment.bytes != 0 {
-            segments.push((segment, access, segment_memory(state, segment)?));
-        }
+    if variables.bytes() == 0 {
+        return Ok(mappings);
     }
+    let memory = variables_memory(state, variables.bytes())?;
+    // Constants lie behind the other variables.
+    let segments = [
+        (variables.global, 0, Access::ReadWrite),
+        (
+            variables.constant,
+            variables.global.mapped_bytes(),
+            Access::Read,
+        ),
+    ];
     variables.initialize(|at, bytes| {
-        for (segment, _, memory) in &segments {
+        for (segment, offset, _) in &segments {
             let range = segment.start..segment.start + u64::from(segment.bytes);
             if range.contains(&at) {
-                let written = memory.mapping().write(at - segment.start, bytes);
+                let written = memory.mapping().write(offset + at - segment.start, bytes);
                 debug_assert!(written.is_ok(), "variables lie within their segment");
             }
         }
     })?;
-    for (segment, access, memory) in segments {
-        let bytes = memory.mapping().bytes();
-        let entry = Entry::new(segment.start, memory, 0, bytes, access);
+    for (segment, offset, access) in segments {
+        let bytes = segment.mapped_bytes();
+        if bytes == 0 {
+            continue;
+        }
+        let entry = Entry::new(
+            segment.start,
+            Arc::clone(&memory) as _,
+            offset,
+            bytes,
+            access,
+        );
         let entry = entry.map(Entry::filled_by_copies);
         let mapped = entry.is_some_and(|entry| state.mappings.change(|table| table.with(entry)));
         if !mapped {
@@ -201,8 +267,8 @@ fn map_variables(
     Ok(mappings)
 }
 
-fn segment_memory(state: &SpaceState, segment: Segment) -> Result<Arc<HostMemory>, ModuleError> {
-    let bytes = u64::from(segment.bytes).next_multiple_of(causeway_memory::PAGE_BYTES);
+/// Makes the memory of all variables of a module: one object, because each takes a file descriptor.
+fn variables_memory(state: &SpaceState, bytes: u64) -> Result<Arc<HostMemory>, ModuleError> {
     let none = |why: String| failed(format!("the module's variables take {bytes} bytes: {why}"));
     let charge = state.device.pool.charge(bytes);
     let charge = charge.ok_or_else(|| none(String::from("the device has less memory left")))?;

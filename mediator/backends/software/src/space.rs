@@ -7,7 +7,8 @@ use causeway_cpu_queue::{
     HostHandle, Part, WorkQueue, WorkRecording, load_acquire_u32, store_release_u32,
 };
 use causeway_mediator::backend::{
-    BackendError, Fault, Memory, Module, ModuleError, Queue, Recorded, Recording, Space,
+    BackendError, Fault, Memory, Module, ModuleError, Queue, Recorded, Recording, Reservation,
+    Space,
 };
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
@@ -32,14 +33,16 @@ impl SoftwareSpace {
         }
     }
 
-    /// Loads a module from PTX text, as [`Space::load_module`] does, and returns the concrete type.
+    /// Loads a module from PTX text, as [`Space::load_module`] does, for a program that has no
+    /// session with limits, and returns the concrete type.
     ///
     /// # Errors
     /// [`ModuleError`] if `image` is not PTX, uses PTX that the back end does not support, or needs
     /// more memory or addresses than are left. The error names the line of the mistake, from 1;
     /// line 0 stands for the whole module.
     pub fn load(&self, image: &[u8]) -> Result<Arc<SoftwareModule>, ModuleError> {
-        Ok(Arc::new(module::load(&self.state, image)?))
+        let reservation = &mut Reservation::unlimited();
+        Ok(Arc::new(module::load(&self.state, image, reservation)?))
     }
 
     /// Stores `value` as the 32-bit word at GPU virtual address `va`, with release ordering.
@@ -151,8 +154,12 @@ impl Space for SoftwareSpace {
         self.state.mappings.set_access(va, access)
     }
 
-    fn load_module(&self, image: &[u8]) -> Result<Arc<dyn Module>, ModuleError> {
-        Ok(self.load(image)?)
+    fn load_module(
+        &self,
+        image: &[u8],
+        reservation: &mut Reservation,
+    ) -> Result<Arc<dyn Module>, ModuleError> {
+        Ok(Arc::new(module::load(&self.state, image, reservation)?))
     }
 
     fn create_queue(&self) -> Result<Box<dyn Queue>, BackendError> {
@@ -191,7 +198,7 @@ mod tests {
         let (_software, space) = space();
         let ranges = VARIABLES_BYTES / VARIABLES_STRIDE;
         for _ in 0..=ranges {
-            let module = space.load_module(PTX).expect("a range is free");
+            let module = space.load(PTX).expect("a range is free");
             assert_eq!(module.memory_bytes(), 2 * 4096, "code and variables");
         }
     }

@@ -79,18 +79,23 @@ pub(crate) struct SystemUse {
 }
 
 impl SystemUse {
-    /// Returns the bytes with which the module is charged. They are charged twice where two modules
-    /// of an address space use the same heap or output. That is safe, as a session never has more
-    /// than it is charged for, and rare: linked modules count as one. Otherwise the charge would
-    /// have to pass from a module that is unloaded to another one.
-    pub(crate) fn bytes(&self) -> u64 {
-        let heap = if self.allocates {
+    /// Returns the bytes for which a module is charged if its kernels allocate or print. They are
+    /// charged twice where two modules of an address space use the same heap or output. That is
+    /// safe, as a session never has more than it is charged for, and rare: linked modules count as
+    /// one. Otherwise the charge would have to pass from a module that is unloaded to another one.
+    pub(crate) const fn bytes_of(allocates: bool, prints: bool) -> u64 {
+        let heap = if allocates {
             HEAP_BYTES + RECORDS_BYTES
         } else {
             0
         };
-        let output = if self.prints { OUTPUT_BYTES } else { 0 };
+        let output = if prints { OUTPUT_BYTES } else { 0 };
         heap + output
+    }
+
+    /// Returns the bytes with which the module is charged.
+    pub(crate) fn bytes(&self) -> u64 {
+        Self::bytes_of(self.allocates, self.prints)
     }
 }
 

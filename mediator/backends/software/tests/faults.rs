@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use causeway_kernels::special;
-use causeway_mediator::backend::{Fault, Launch, Space};
+use causeway_mediator::backend::{Fault, Launch};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 use support::{Device, kernel};
@@ -281,7 +281,7 @@ fn modules_are_refused_with_their_line() {
         assert!(error.reason.contains(part), "{part:?} is not in {error}");
         assert_eq!(error.line, line, "{error}");
     }
-    let error = device.space.load_module(b"\x7fELF\xff").err().unwrap();
+    let error = device.space.load(b"\x7fELF\xff").err().unwrap();
     assert!(error.reason.contains("PTX"), "{error}");
 }
 

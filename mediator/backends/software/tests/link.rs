@@ -4,7 +4,7 @@ mod support;
 
 use std::sync::Arc;
 
-use causeway_mediator::backend::{Module, ModuleError, Space};
+use causeway_mediator::backend::{Module, ModuleError, Reservation, Space};
 use causeway_protocol::Access;
 use support::{Device, kernel};
 
@@ -25,7 +25,9 @@ fn image(inputs: &[&str]) -> Vec<u8> {
 }
 
 fn link(device: &Device, inputs: &[&str]) -> Result<Arc<dyn Module>, ModuleError> {
-    device.space.load_module(&image(inputs))
+    device
+        .space
+        .load_module(&image(inputs), &mut Reservation::unlimited())
 }
 
 fn refusal(inputs: &[&str]) -> ModuleError {
@@ -171,7 +173,7 @@ fn variables_are_found_by_name_and_the_linked_one_first() {
 #[test]
 fn hostile_images_are_refused() {
     let device = Device::new(1);
-    let load = |image: &[u8]| device.space.load_module(image).err().expect("a refusal");
+    let load = |image: &[u8]| device.space.load(image).expect_err("a refusal");
     for (bytes, part) in [
         (image(&[]), "0 inputs"),
         (image(&vec![""; 257]), "257 inputs"),
@@ -198,7 +200,7 @@ fn hostile_images_are_refused() {
     let function = |n: usize| format!("{HEAD} .func f{n} {{ .reg .u32 %r<4>; {body} }}");
     let many: Vec<String> = (0..200).map(function).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
-    assert!(device.space.load_module(many[0].as_bytes()).is_ok());
+    assert!(device.space.load(many[0].as_bytes()).is_ok());
     let error = load(&image(&many));
     assert!(error.reason.contains("syntax tree"), "{error}");
 }

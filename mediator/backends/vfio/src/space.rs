@@ -5,7 +5,8 @@ use std::sync::atomic::AtomicBool;
 
 use causeway_cpu_queue::{Kernels, Mappings, Part, WorkQueue, WorkRecording};
 use causeway_mediator::backend::{
-    BackendError, Fault, Launch, Memory, Module, ModuleError, Queue, Recorded, Recording, Space,
+    BackendError, Fault, Launch, Memory, Module, ModuleError, Queue, Recorded, Recording,
+    Reservation, Space,
 };
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
@@ -66,7 +67,7 @@ impl Space for VfioSpace {
         self.mappings.set_access(va, access)
     }
 
-    fn load_module(&self, _: &[u8]) -> Result<Arc<dyn Module>, ModuleError> {
+    fn load_module(&self, _: &[u8], _: &mut Reservation) -> Result<Arc<dyn Module>, ModuleError> {
         Err(ModuleError::new(0, NO_KERNELS))
     }
 

@@ -125,7 +125,7 @@ impl Executor {
             if self.bell.stopped() {
                 return Some(Err(Stop::Asked));
             }
-            match acquire.is_over(|address| self.space.backend.load_u64(address)) {
+            match acquire.is_over(|address| self.space.backend.fetch_u64(address)) {
                 Some(is_over) => is_over.then_some(Ok(())),
                 None => {
                     let text = format!("a fence acquire cannot read {:#x}", acquire.address);

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use causeway_memory::PAGE_BYTES;
@@ -13,18 +14,16 @@ use causeway_protocol::registers::features;
 use causeway_protocol::ring;
 
 use super::{check_aligned, nothing};
-use crate::backend::{Memory, ModuleError};
-use crate::client_session::ClientSession;
+use crate::backend::{Memory, ModuleError, Reservation};
+use crate::client_session::{ClientSession, OpenSpace};
 use crate::command_buffer::{CommandBuffer, Placement};
+use crate::loads::UnderWay;
 use crate::object::{CommandBufferEntry, Material, MemoryEntry, ModuleEntry, Object, Origin};
 use crate::quota::Resource;
 use crate::refusal::{Refusal, refuse_if};
 
 /// How long `DestroyCommandBuffer` waits for the packet under way before it fails with `Busy`.
 const DESTROY_PATIENCE: Duration = Duration::from_secs(2);
-/// Size from which images are loaded one after the other, in bytes. A back end may need several
-/// times the size of an image while it loads it.
-const LARGE_IMAGE_BYTES: u64 = 4 << 20;
 
 impl ClientSession<'_> {
     /// Compiles without the session's lock: a large module must not block the guest's other CPUs.
@@ -41,12 +40,12 @@ impl ClientSession<'_> {
         self.check_guest(request.image_address, bytes)?;
         let image_charge = self.account.charge(Resource::ModuleBytes, bytes)?;
         let object_charge = self.account.charge(Resource::Objects, 1)?;
-        let _alone = (bytes > LARGE_IMAGE_BYTES).then(|| self.large_load.lock());
-        // Those that waited for others load nothing for a session that has ended meanwhile.
-        refuse_if(self.is_over(&space.epoch), Status::DeviceLost)?;
+        let _under_way = self.begin_load(&space, bytes)?;
         let mut image = vec![0; bytes as usize];
         self.read_guest(request.image_address, &mut image)?;
-        let module = match space.shared.backend.load_module(&image) {
+        let mut reservation = Reservation::new(&self.account);
+        let loaded = space.shared.backend.load_module(&image, &mut reservation);
+        let module = match loaded {
             Ok(module) => module,
             Err(error) => {
                 log::debug!(
@@ -55,21 +54,37 @@ impl ClientSession<'_> {
                     self.name
                 );
                 *log_bytes = self.write_log(&request, &error.to_string())?;
-                return Err(self.module_refusal(&error));
+                let refusal = reservation.refusal();
+                return Err(refusal.unwrap_or_else(|| self.module_refusal(&error)));
             }
         };
-        // The size is known only now; a module beyond the quota is dropped.
-        let variables = module.memory_bytes();
-        let memory_charge = self.account.charge(Resource::MemoryBytes, variables)?;
+        // A module that takes more than it has reserved, and more than the session has, is dropped.
+        let [memory_charge, allocation_charge] = reservation.settle(module.memory_bytes())?;
         let mut state = self.lock_with(&space)?;
         let entry = ModuleEntry {
             space: request.space,
             module,
             kernels: HashMap::new(),
             names: None,
-            charges: Arc::new([image_charge, object_charge, memory_charge]),
+            charges: Arc::new([
+                image_charge,
+                object_charge,
+                memory_charge,
+                allocation_charge,
+            ]),
         };
         state.insert(Object::Module(entry))
+    }
+
+    /// Waits until the loads under way leave room for that of an image of `image_bytes` bytes.
+    fn begin_load(&self, space: &OpenSpace, image_bytes: u64) -> Result<UnderWay, Refusal> {
+        let bytes = image_bytes.saturating_add(self.backend.load_bytes(image_bytes));
+        let is_over = || self.is_over(&space.epoch);
+        let gives_up = || is_over() || self.interrupted.load(Ordering::SeqCst);
+        let under_way = self.loads.begin(self.id, bytes, gives_up)?;
+        // One that waited for others loads nothing for a session that has ended meanwhile.
+        refuse_if(is_over(), Status::DeviceLost)?;
+        Ok(under_way)
     }
 
     /// A device that executes no kernels refuses every module, whatever is in it.

@@ -8,7 +8,7 @@ use causeway_bench_workloads::{KERNELS, Kernel, Shape};
 use causeway_kernels::PARAMETER_BYTES_MAX;
 use causeway_mediator::backend::{
     self, AllocateOptions, Backend, BackendError, Fault, Launch, LaunchShape, Memory, Module,
-    ModuleError, Progress, Queue, Space, Work,
+    ModuleError, Progress, Queue, Reservation, Space, Work,
 };
 use causeway_memory::{Mapping, MemoryError};
 use causeway_protocol::Access;
@@ -139,7 +139,7 @@ impl Card {
         for kernel in KERNELS {
             let name = kernel.name();
             let module = space
-                .load_module(kernel.ptx().as_bytes())
+                .load_module(kernel.ptx().as_bytes(), &mut Reservation::unlimited())
                 .map_err(|source| CardError::Module {
                     kernel: name,
                     source,

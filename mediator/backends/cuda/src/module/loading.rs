@@ -1,34 +1,38 @@
 //! Loading of images: PTX and inputs of the linker become a cubin first, so that the memory which a
 //! module takes is known before the driver loads it.
 
-use causeway_mediator::backend::ModuleError;
+use causeway_mediator::backend::{ModuleError, Reservation};
 use parking_lot::Mutex;
 
 use crate::driver::{JitFailure, LinkInput, LinkOptions, LoadedModule, code, link};
 use crate::image::{Cubin, Image, Inputs, refused};
 use crate::space::state::SpaceState;
 
-/// Returns the module, and the memory that it takes.
+/// What begins the message to a session that has too little memory left.
+const MODULE_TAKES: &str = "the module takes";
+
+/// Returns the module, and the memory that it takes, which is reserved before the driver takes it.
 pub(super) fn load(
     state: &SpaceState,
     image: Image<'_>,
+    reservation: &mut Reservation,
 ) -> Result<(LoadedModule, u64), ModuleError> {
     match image {
-        Image::Cubin(cubin) => load_cubin(state, &cubin),
-        Image::Linked(inputs) => load_linked(state, &inputs),
+        Image::Cubin(cubin) => load_cubin(state, &cubin, reservation),
+        Image::Linked(inputs) => load_linked(state, &inputs, reservation),
         Image::Ptx(text) => {
             let inputs = [LinkInput::Ptx(&text)];
             let linked = link(&state.maker.context, &inputs, LinkOptions::default());
             let linked = linked.map_err(|f| jit_error(&f, state))?;
             match Cubin::parse(&linked) {
-                Ok(cubin) => load_cubin(state, &cubin),
+                Ok(cubin) => load_cubin(state, &cubin, reservation),
                 Err(error) => {
                     log::warn!(
                         "the CUDA driver compiled a guest's PTX module to an image of an unknown \
                          format; the module is loaded, but the GPU memory that it takes is only \
                          estimated: {error}"
                     );
-                    load_measured(state, &text)
+                    load_measured(state, &text, reservation)
                 }
             }
         }
@@ -40,6 +44,7 @@ pub(super) fn load(
 fn load_linked(
     state: &SpaceState,
     inputs: &Inputs<'_>,
+    reservation: &mut Reservation,
 ) -> Result<(LoadedModule, u64), ModuleError> {
     let mut given = Vec::with_capacity(inputs.images.len());
     for image in &inputs.images {
@@ -58,7 +63,7 @@ fn load_linked(
     };
     let linked = link(&state.maker.context, &given, options);
     let linked = linked.map_err(|f| jit_error(&f, state))?;
-    load_cubin(state, &Cubin::parse(&linked)?)
+    load_cubin(state, &Cubin::parse(&linked)?, reservation)
 }
 
 /// Returns the memory that a cubin takes, if the GPU has as much.
@@ -72,16 +77,26 @@ fn check_bytes(state: &SpaceState, cubin: &Cubin<'_>) -> Result<u64, ModuleError
     )))
 }
 
-fn load_cubin(state: &SpaceState, cubin: &Cubin<'_>) -> Result<(LoadedModule, u64), ModuleError> {
+fn load_cubin(
+    state: &SpaceState,
+    cubin: &Cubin<'_>,
+    reservation: &mut Reservation,
+) -> Result<(LoadedModule, u64), ModuleError> {
     let bytes = check_bytes(state, cubin)?;
+    reservation.memory(bytes, MODULE_TAKES)?;
     let loaded = LoadedModule::load(&state.maker.context, cubin.bytes);
     Ok((loaded.map_err(|f| jit_error(&f, state))?, bytes))
 }
 
 /// Loads an image that does not say how much memory it takes, and measures that. Memory that other
-/// processes take meanwhile is measured, too.
-fn load_measured(state: &SpaceState, image: &[u8]) -> Result<(LoadedModule, u64), ModuleError> {
+/// processes take meanwhile is measured, too. Until then the size of the image stands for it.
+fn load_measured(
+    state: &SpaceState,
+    image: &[u8],
+    reservation: &mut Reservation,
+) -> Result<(LoadedModule, u64), ModuleError> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    reservation.memory(image.len() as u64, MODULE_TAKES)?;
     let _one = ONE_AT_A_TIME.lock();
     let context = &state.maker.context;
     let before = context.free_bytes()?;

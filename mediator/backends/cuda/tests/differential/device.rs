@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use causeway_mediator::backend::{
-    AllocateOptions, Backend, Fault, Launch, Memory, MemoryWork, Module, ModuleError, Queue, Space,
-    Work,
+    AllocateOptions, Backend, Fault, Launch, Memory, MemoryWork, Module, ModuleError, Queue,
+    Reservation, Space, Work,
 };
 use causeway_memory::Mapping;
 use causeway_protocol::Access;
@@ -135,7 +135,9 @@ impl Device {
         if let Some(module) = self.modules.get(ptx) {
             return Ok(Arc::clone(module));
         }
-        let module = self.space.load_module(ptx.as_bytes())?;
+        let module = self
+            .space
+            .load_module(ptx.as_bytes(), &mut Reservation::unlimited())?;
         self.modules.insert(ptx, Arc::clone(&module));
         Ok(module)
     }

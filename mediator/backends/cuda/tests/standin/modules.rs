@@ -1,5 +1,6 @@
 use causeway_kernels::{case, special};
-use causeway_mediator::backend::{Backend, Launch, LaunchShape, Work};
+use causeway_mediator::Quota;
+use causeway_mediator::backend::{Backend, Launch, LaunchShape, Reservation, Work};
 use causeway_protocol::message::{MemoryKind, Status};
 use causeway_standin_cuda::{cubin, fatbin};
 
@@ -55,6 +56,31 @@ fn text_cubins_and_fat_binaries_run_and_variables_stay() {
         rig.queue.finish().unwrap();
         assert_eq!(rig.space.load_u64(memory.va), Some(1), "the second count");
     }
+}
+
+#[test]
+fn what_the_driver_takes_for_a_module_is_reserved_before() {
+    const TEST: &str = "modules::what_the_driver_takes_for_a_module_is_reserved_before";
+    if !is_child(TEST, &[]) {
+        return;
+    }
+    let rig = Rig::new();
+    let text = COUNTER.replacen("counter;", "counter;\n.global .b8 many[100000];", 1);
+    let load = |memory_bytes| {
+        let quota = Quota {
+            memory_bytes,
+            ..Quota::default()
+        };
+        let mut reservation = Reservation::within(quota);
+        rig.space.load_module(text.as_bytes(), &mut reservation)
+    };
+    let refused = load(99_999).err().unwrap().reason;
+    assert!(
+        refused.starts_with("the module takes 1")
+            && refused.contains("99999 of 99999 bytes are left to the session"),
+        "{refused}"
+    );
+    assert!(load(1 << 30).is_ok());
 }
 
 const CALLER: &str = "\

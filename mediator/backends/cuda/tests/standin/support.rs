@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use causeway_cuda::{Config, Cuda, ENVIRONMENT, Visible};
 use causeway_mediator::backend::{
     AllocateOptions, Backend, BackendError, Fault, Launch, LaunchShape, Memory, MemoryWork, Module,
-    ModuleError, Progress, Queue, Space, Work,
+    ModuleError, Progress, Queue, Reservation, Space, Work,
 };
 use causeway_memory::{
     Backing, DeviceMapping, DeviceMemory, Mapping, MemoryError, PageSize, SharedMemory,
@@ -175,7 +175,7 @@ impl Rig {
     }
 
     pub fn load(&self, image: &[u8]) -> Result<Arc<dyn Module>, ModuleError> {
-        self.space.load_module(image)
+        self.space.load_module(image, &mut Reservation::unlimited())
     }
 
     pub fn launch(

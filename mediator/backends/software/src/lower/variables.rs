@@ -53,7 +53,19 @@ pub(crate) struct Segment {
     pub(crate) bytes: u32,
 }
 
+impl Segment {
+    /// Returns the size of the segment in whole pages, in bytes.
+    pub(crate) fn mapped_bytes(&self) -> u64 {
+        u64::from(self.bytes).next_multiple_of(causeway_memory::PAGE_BYTES)
+    }
+}
+
 impl<'a> Variables<'a> {
+    /// Returns the bytes that the variables in global and constant memory take.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.global.mapped_bytes() + self.constant.mapped_bytes()
+    }
+
     /// Places the variables of modules, which are linked, behind `offset`, in the ranges for them.
     pub(crate) fn new(modules: &'a [Module], offset: u64) -> Result<Self> {
         let mut variables = Self {

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use causeway_mediator::backend::{
     AllocateOptions, Backend, Fault, Launch, LaunchShape, Memory, Module, ModuleError, Queue,
-    Space, Work,
+    Reservation, Space, Work,
 };
 use causeway_memory::Mapping;
 use causeway_protocol::Access;
@@ -106,7 +106,8 @@ impl Device {
     }
 
     pub fn load(&self, ptx: &str) -> Result<Arc<dyn Module>, ModuleError> {
-        self.space.load_module(ptx.as_bytes())
+        self.space
+            .load_module(ptx.as_bytes(), &mut Reservation::unlimited())
     }
 
     pub fn launch(
