@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::command::{Outcome, Running, Scratch};
 use crate::report::{self, Report};
@@ -109,6 +110,15 @@ impl Machine {
             Some((process.parse().ok()?, others.parse().ok()?))
         };
         list.lines().map(|text| line(text).unwrap()).collect()
+    }
+
+    /// Waits until a call of the driver hangs.
+    pub fn await_hang(&self, running: &Running) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !self.state.join("hangs").exists() {
+            assert!(Instant::now() < deadline, "{}", running.stderr());
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// A file that the command has written.

@@ -200,6 +200,7 @@ fn signals_end_a_run_with_workers_at_once_even_if_one_hangs() {
         running.signal(Signal::TERM);
         let outcome = running.finish();
         assert_eq!(outcome.code, 143, "{outcome:?}");
+        assert_eq!(report::read(&scratch, &outcome).outcome(), "fail");
         assert!(sent.elapsed() < Duration::from_secs(20), "{outcome:?}");
     }
 }

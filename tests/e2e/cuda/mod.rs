@@ -7,6 +7,7 @@ mod bench;
 mod choice;
 mod doctor;
 mod guests;
+mod last_resort;
 mod limits;
 mod lives;
 mod refusals;

@@ -156,7 +156,7 @@ impl Driver {
 
     fn start() -> Answer<Self> {
         let settings = Settings::read();
-        std::thread::sleep(settings.hang);
+        settings.hang_for(settings.hang);
         if settings.devices == 0 {
             return Err(Code::NO_DEVICE);
         }

@@ -230,6 +230,7 @@ extern "C" fn cuModuleLoadDataEx(
 ) -> u32 {
     call_in_context(|driver, context| {
         let logs = Logs::of(count, options, values)?;
+        driver.settings.hang_for(driver.settings.hang_load);
         load((driver, context), module, image, &logs)
     })
 }

@@ -32,6 +32,10 @@ pub(crate) struct Settings {
     pub(crate) strict: bool,
     /// How long `cuInit` does nothing.
     pub(crate) hang: Duration,
+    /// How long each load of a module does nothing.
+    pub(crate) hang_load: Duration,
+    /// How long each kernel does nothing.
+    pub(crate) hang_kernel: Duration,
     /// Where processes account for the memory that they have.
     pub(crate) state: PathBuf,
 }
@@ -67,8 +71,25 @@ impl Settings {
             full: number("FULL", 0) != 0,
             strict: number("STRICT", 0) != 0,
             hang: Duration::from_secs(number("HANG", 0)),
+            hang_load: Duration::from_secs(number("HANG_LOAD", 0)),
+            hang_kernel: Duration::from_secs(number("HANG_KERNEL", 0)),
             state: state_folder(),
         }
+    }
+}
+
+impl Settings {
+    /// Does nothing for `time`. If that is any, the file `hangs` tells in the folder of accounts
+    /// that it has begun.
+    pub(crate) fn hang_for(&self, time: Duration) {
+        if time.is_zero() {
+            return;
+        }
+        let made = std::fs::create_dir_all(&self.state);
+        if let Err(e) = made.and_then(|()| std::fs::write(self.state.join("hangs"), "")) {
+            eprintln!("stand-in driver: cannot tell that it hangs: {e}");
+        }
+        std::thread::sleep(time);
     }
 }
 

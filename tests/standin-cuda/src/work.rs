@@ -104,6 +104,7 @@ impl Executor {
                 options,
                 parameters,
             } => {
+                driver.settings.hang_for(driver.settings.hang_kernel);
                 let launch = backend::Launch::new(function, *shape, parameters)?;
                 let launch = launch.with_options(*options)?;
                 self.engine.submit(backend::Work::Launch(launch))

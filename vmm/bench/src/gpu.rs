@@ -14,6 +14,7 @@ use causeway_bench_workloads::LINES;
 use causeway_cuda::GpuIdentity;
 use causeway_testdev::Counterpart;
 use causeway_vmm::signals::Signals;
+use causeway_vmm::waits::Wait;
 
 use super::arguments::GpuArguments;
 use alone::Alone;
@@ -72,7 +73,9 @@ pub fn run(arguments: &GpuArguments) -> Result<ExitCode, Failure> {
 /// Measures guest and host in turn, or the guest alone if the host runs nothing natively on this
 /// back end: then there is no identity of a GPU.
 fn in_turn(run: &Run, signals: &mut Signals) -> Result<(RunOutcome, Option<GpuIdentity>), Failure> {
+    let wait = Wait::begin("the GPU's driver to start");
     let (native, identity) = NativeGpu::open(run.gpu.kind)?.unzip();
+    drop(wait);
     if native.is_none() {
         terminal::say(
             "causeway: only the guest is timed, because the host runs nothing natively on this \

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::arguments::LivesArguments;
 use causeway_bench_medians::Distribution;
-use causeway_run::block_signals;
+use causeway_run::block_signals_with;
 use causeway_run::progress::{Caption, Watch};
 use causeway_terminal as terminal;
 use causeway_terminal::{Code, Failure, Origin, ReportFile};
@@ -22,6 +22,8 @@ use causeway_terminal::{Code, Failure, Origin, ReportFile};
 const SCHEMA: &str = "causeway.bench-lives/1";
 /// Maximum time to wait until processes have ended and GPU memory is freed.
 const SETTLE: Duration = Duration::from_secs(10);
+/// Time from a signal to the end: the VM that runs ends, and what is left of it is looked for.
+const GRACE: Duration = Duration::from_secs(20);
 
 /// The report.
 #[derive(Debug, Serialize)]
@@ -78,7 +80,7 @@ pub fn run(arguments: &LivesArguments) -> Result<ExitCode, Failure> {
             arguments.count
         )));
     }
-    let mut signals = block_signals()?;
+    let mut signals = block_signals_with(GRACE)?;
     let report_file = ReportFile::prepare(arguments.json.as_deref())?;
     let memory = crate::gpu::native::GpuMemory::of(&arguments.gpu)?;
     let free = || memory.as_ref().and_then(|memory| memory.free_bytes());

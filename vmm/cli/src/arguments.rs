@@ -129,7 +129,8 @@ Exit codes (with --program, the program's own status if it ended; docs/guests.md
   3  KVM is missing or forbidden   8  the GPU is not available
   4  not an image that can boot    9  a device for --vfio is not available, or was reclaimed
  10  the data path had exits, or was not marked, with --require-zero-exits
-129, 130, 141, 143  ended by SIGHUP, SIGINT, SIGPIPE, SIGTERM; what was measured is kept
+129, 130, 141, 143  ended by SIGHUP, SIGINT, SIGPIPE, SIGTERM; what was measured is kept,
+     unless the command cannot end in order within 2 s, or a second signal comes
 `bench exits --compare` ends with 1 if it found changes, with 2 if it could not compare.
 
 Logs go to standard error: warnings and errors, or what -v, -q or RUST_LOG=LEVEL says.";

@@ -36,3 +36,4 @@ pub mod tracepoints;
 mod vcpu;
 pub mod virtio;
 pub mod vm;
+pub mod waits;

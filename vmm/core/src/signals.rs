@@ -1,5 +1,7 @@
 //! Signals that end a run, read from a descriptor (`signalfd`).
-#![allow(unsafe_code)] // `signalfd` and `sigaction` have no safe wrapper among our crates.
+#![allow(unsafe_code)] // `signalfd`, `sigaction` and `_exit` have no safe wrapper among our crates.
+
+mod last_resort;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,10 +12,15 @@ use std::process::{self, Command};
 
 use vmm_sys_util::signal::{block_signal, create_sigset, unblock_signal};
 
+use last_resort::Control;
+pub use last_resort::{LastResort, Unheeded};
+
 /// Signals that end a run.
 const SIGNALS: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE];
 /// Signals that a command passes on to a program that it has started.
 const PASSED_ON: [i32; 3] = [libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
+/// Bytes of a signal that is read from a `signalfd`.
+const RECORD_BYTES: usize = size_of::<libc::signalfd_siginfo>();
 
 /// A descriptor that becomes readable when SIGINT, SIGTERM, SIGHUP or SIGPIPE arrives. While this
 /// value lives, these signals are blocked in the thread that created it and in threads that this
@@ -24,6 +31,15 @@ const PASSED_ON: [i32; 3] = [libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
 pub struct Signals {
     file: File,
     blocked: Vec<i32>,
+    watch: Option<Watch>,
+}
+
+/// The thread that reads signals before the command does.
+#[derive(Debug)]
+struct Watch {
+    /// What the thread reads.
+    source: File,
+    control: Control,
 }
 
 /// A signal that has arrived.
@@ -34,6 +50,32 @@ pub struct Arrived {
     /// Whether the Linux kernel sent it, as for keys of the terminal, which send a signal to all
     /// processes in the foreground.
     pub is_of_terminal: bool,
+}
+
+impl Arrived {
+    /// Returns the signal that a record of a `signalfd` tells of; `None` if it is to be ignored.
+    fn parse(info: &[u8; RECORD_BYTES]) -> Option<Self> {
+        let field = |offset: usize| {
+            let bytes = info.get(offset..)?.first_chunk()?;
+            Some(u32::from_ne_bytes(*bytes))
+        };
+        let signal = field(offset_of!(libc::signalfd_siginfo, ssi_signo))?;
+        let sender = field(offset_of!(libc::signalfd_siginfo, ssi_pid))?;
+        let code = field(offset_of!(libc::signalfd_siginfo, ssi_code))?;
+        // Linux sends SIGPIPE to a thread that writes to a pipe without a reader, in the process's
+        // own name. The write has failed, which is reason enough to stop or go on.
+        let is_own_write = signal == libc::SIGPIPE.cast_unsigned() && sender == process::id();
+        (!is_own_write).then_some(Self {
+            signal: signal.cast_signed(),
+            // Codes of signals that processes send are not positive (sigaction(2)).
+            is_of_terminal: code.cast_signed() > 0,
+        })
+    }
+
+    /// Returns whether the signal ends a command that has started no program.
+    fn ends_commands(&self) -> bool {
+        ![libc::SIGUSR1, libc::SIGUSR2].contains(&self.signal)
+    }
 }
 
 impl Signals {
@@ -74,7 +116,46 @@ impl Signals {
         }
         // SAFETY: the descriptor is fresh, and nobody else knows of it.
         let file = unsafe { File::from_raw_fd(fd) };
-        Ok(Self { file, blocked })
+        Ok(Self {
+            file,
+            blocked,
+            watch: None,
+        })
+    }
+
+    /// Starts a thread that ends the process if a signal has arrived and the process has not ended
+    /// in time, whatever its other threads wait for. A second signal, unless it comes with the
+    /// first, ends the process at once. The thread watches until the process ends, or until this
+    /// object is dropped without a signal.
+    ///
+    /// The thread sees signals to the process, not those to one of its threads.
+    ///
+    /// # Errors
+    /// The Linux kernel's error if it has no descriptor or no thread left.
+    pub fn watched(mut self, resort: LastResort) -> io::Result<Self> {
+        let source = self.file.try_clone()?;
+        let (file, control) = last_resort::start(self.file.try_clone()?, resort)?;
+        self.file = file;
+        self.watch = Some(Watch { source, control });
+        Ok(self)
+    }
+
+    /// Tells that signals are for a program from now on, to which the caller passes them: they do
+    /// not end this process.
+    pub fn are_passed_on(&self) {
+        if let Some(watch) = &self.watch {
+            watch.control.orders.lock().pass_on();
+        }
+    }
+
+    /// Tells that the program has ended, so that signals end this process again, with `status` as
+    /// its exit status. If a signal was passed on, it ends this process, too, in time.
+    pub fn program_ended(&self, status: i32) {
+        if let Some(Watch { control, .. }) = &self.watch {
+            let grace = control.grace;
+            control.orders.lock().program_ended(status, grace);
+            control.wake();
+        }
     }
 
     /// Makes the process that `command` starts receive the signals that this object blocks. Without
@@ -102,24 +183,10 @@ impl Signals {
     /// none.
     pub fn take_arrived(&mut self) -> Option<Arrived> {
         loop {
-            let mut info = [0; size_of::<libc::signalfd_siginfo>()];
+            let mut info = [0; RECORD_BYTES];
             self.file.read_exact(&mut info).ok()?;
-            let field = |offset: usize| {
-                let bytes = info.get(offset..)?.first_chunk()?;
-                Some(u32::from_ne_bytes(*bytes))
-            };
-            let signal = field(offset_of!(libc::signalfd_siginfo, ssi_signo))?;
-            let sender = field(offset_of!(libc::signalfd_siginfo, ssi_pid))?;
-            let code = field(offset_of!(libc::signalfd_siginfo, ssi_code))?;
-            // Linux sends SIGPIPE to a thread that writes to a pipe without a reader, in the
-            // process's own name. The write has failed, which is reason enough to stop or go on.
-            let is_own_write = signal == libc::SIGPIPE.cast_unsigned() && sender == process::id();
-            if !is_own_write {
-                return Some(Arrived {
-                    signal: signal.cast_signed(),
-                    // Codes of signals that processes send are not positive (sigaction(2)).
-                    is_of_terminal: code.cast_signed() > 0,
-                });
+            if let Some(arrived) = Arrived::parse(&info) {
+                return Some(arrived);
             }
         }
     }
@@ -145,6 +212,9 @@ impl Drop for Signals {
     fn drop(&mut self) {
         // What came while nobody read must not kill the process now that the run is over.
         while self.take().is_some() {}
+        if let Some(watch) = &mut self.watch {
+            while watch.source.read_exact(&mut [0; RECORD_BYTES]).is_ok() {}
+        }
         for signal in &self.blocked {
             if let Err(e) = unblock_signal(*signal) {
                 log::warn!(

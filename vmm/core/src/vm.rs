@@ -23,6 +23,7 @@ use crate::observer::VmObserver;
 use crate::outcome::{VmOutcome, VmResult};
 use crate::passthrough::PassthroughDevices;
 use crate::vcpu::{Machine, Vcpu};
+use crate::waits::Wait;
 
 mod attach;
 mod board;
@@ -185,6 +186,7 @@ impl Vm {
         let session = &self.session;
         self.report
             .get_or_insert_with(|| {
+                let _wait = Wait::begin(format!("the GPU session of {} to close", self.name));
                 let report = session.report();
                 session.close();
                 report
@@ -252,6 +254,7 @@ impl Vm {
 
     fn end_threads(&mut self) {
         self.stop();
+        let _wait = Wait::begin(format!("the virtual CPUs of {} to stop", self.name));
         while let Some(thread) = self.threads.pop() {
             // One kick does, in principle. A thread that a device call keeps is kicked until it
             // comes back.

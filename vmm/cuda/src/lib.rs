@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use causeway_run::raise_descriptor_limit;
+use causeway_run::{GRACE, raise_descriptor_limit, watch_signals};
 use causeway_serve::PrivateServer;
 use causeway_terminal::{Code, Failure, number, say, shown_path};
 use causeway_vmm::signals::Signals;
@@ -69,6 +69,7 @@ pub fn run(arguments: &CudaArguments) -> Result<ExitCode, Failure> {
         let message = "cannot prepare to pass signals such as SIGINT (Ctrl-C) on to the program";
         Failure::new(Code::Crashed, message, e)
     })?;
+    signals = watch_signals(signals, GRACE)?;
     let folder = PrivateFolder::create()?;
     library::write(folder.path())?;
     let (server, socket) = match &arguments.socket {
@@ -81,12 +82,14 @@ pub fn run(arguments: &CudaArguments) -> Result<ExitCode, Failure> {
             )
         }
     };
+    signals.are_passed_on();
     let program = Program::start(&arguments.program, folder.path(), &socket, &signals)?;
     // Only now, because the program inherits its limit from this process.
     raise_descriptor_limit();
-    let code = program.wait(signals);
+    let status = program.wait(&mut signals)?;
+    signals.program_ended(status.into());
     drop(server);
-    code
+    Ok(status.into())
 }
 
 /// Starts the server of the program. A signal that would end the program ends this, too: a driver

@@ -5,11 +5,14 @@ use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use causeway_terminal::{Code, Failure, shown_path};
+use causeway_terminal::{Code, Failure, Leftover, shown_path};
 
 /// A folder that only this user can enter. A drop removes it with all that is in it.
 #[derive(Debug)]
-pub struct PrivateFolder(PathBuf);
+pub struct PrivateFolder {
+    path: PathBuf,
+    _leftover: Leftover,
+}
 
 impl PrivateFolder {
     /// Creates a folder in the one for temporary files (`TMPDIR`).
@@ -21,7 +24,7 @@ impl PrivateFolder {
             let path = parent.join(format!("causeway-cuda-{own}-{number}"));
             // Fails if the path exists, whoever has made it.
             match DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Ok(Self(path)),
+                Ok(()) => return Ok(Self::at(path)),
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => number += 1,
                 Err(e) => {
                     let message = format!(
@@ -35,17 +38,25 @@ impl PrivateFolder {
         }
     }
 
+    fn at(path: PathBuf) -> Self {
+        let left = path.clone();
+        Self {
+            path,
+            _leftover: Leftover::new(move || drop(std::fs::remove_dir_all(left))),
+        }
+    }
+
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 }
 
 impl Drop for PrivateFolder {
     fn drop(&mut self) {
-        if let Err(e) = std::fs::remove_dir_all(&self.0) {
+        if let Err(e) = std::fs::remove_dir_all(&self.path) {
             log::warn!(
                 "cannot remove {}, which this process created and no longer uses: {e}",
-                shown_path(&self.0)
+                shown_path(&self.path)
             );
         }
     }

@@ -13,6 +13,7 @@ use causeway_memory::PageSize;
 use causeway_software::{Config as SoftwareConfig, LaunchCount, Software};
 use causeway_vfio_backend::Vfio;
 use causeway_vmm::outcome::VmOutcome;
+use causeway_vmm::waits::Wait;
 use causeway_worker::{DeviceUuid, Equipment, ImportDevice, Program, Workers};
 
 use crate::configuration::{Run, unavailable};
@@ -124,6 +125,7 @@ impl BackEnd {
         users.check(gpu)?;
         match gpu.isolation {
             Isolation::None => {
+                let _wait = Wait::begin(format!("the driver of --gpu {gpu_text} to start"));
                 let local =
                     Local::open(gpu, users, 0, false).map_err(|e| unavailable(gpu_text, e))?;
                 let mediator = Mediator::new(Arc::clone(&local.backend));

@@ -16,8 +16,10 @@ mod disk;
 pub mod ending;
 pub mod gpu;
 mod guests;
+mod host_limits;
 pub mod initramfs;
 mod interactive;
+mod last_resort;
 pub mod metrics;
 pub mod passthrough;
 mod patience;
@@ -30,6 +32,8 @@ pub mod tracepoints;
 mod visible;
 pub mod worker;
 
+pub use last_resort::{GRACE, watch_signals};
 pub use run::{
-    Extras, RunOutcome, block_signals, execute, raise_descriptor_limit, run, unpublished,
+    Extras, RunOutcome, block_signals, block_signals_with, execute, raise_descriptor_limit, run,
+    unpublished,
 };

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread::available_parallelism;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use causeway_mediator::backend::Attributes;
 use causeway_mediator::{OpenError, SessionSource};
@@ -18,6 +18,7 @@ use causeway_vmm::outcome::VmOutcome;
 use causeway_vmm::passthrough::DeviceSource;
 use causeway_vmm::signals::Signals;
 use causeway_vmm::vm::{Attach, Vm, VmConfig, VmError};
+use causeway_vmm::waits::Wait;
 use kvm_ioctls::Kvm;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -28,6 +29,7 @@ use crate::data_path::DataPath;
 use crate::ending::{RunCode, Verdict, explain, explain_counts, verdict};
 use crate::gpu::Isolation;
 use crate::interactive::{self, Interactive};
+use crate::last_resort::{GRACE, watch_signals};
 use crate::passthrough;
 use crate::patience::Patience;
 use crate::progress::{Caption, Watch};
@@ -98,20 +100,30 @@ pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failu
 }
 
 /// Blocks the signals that end a run (SIGINT, SIGTERM, SIGHUP, SIGPIPE), and returns the object
-/// that receives them. Call this function before any thread starts, because threads inherit the
-/// mask of blocked signals.
+/// that receives them. A command that has not ended two seconds after a signal is ended, whatever
+/// it waits for. Call this function before any thread starts, because threads inherit the mask of
+/// blocked signals.
 ///
 /// # Errors
 /// A failure with [`Code::Crashed`] if a system call fails.
 pub fn block_signals() -> Result<Signals, Failure> {
-    Signals::block().map_err(|e| {
+    block_signals_with(GRACE)
+}
+
+/// As [`block_signals`], for a command that has `grace` to end.
+///
+/// # Errors
+/// A failure with [`Code::Crashed`] if a system call fails.
+pub fn block_signals_with(grace: Duration) -> Result<Signals, Failure> {
+    let signals = Signals::block().map_err(|e| {
         Failure::new(
             Code::Crashed,
             "cannot prepare to handle signals such as SIGINT (Ctrl-C), so the command does not \
              start",
             e,
         )
-    })
+    })?;
+    watch_signals(signals, grace)
 }
 
 /// Settings of a run that benchmarks need and that no option of `run` sets.
@@ -152,6 +164,7 @@ pub fn execute(
     let cpus = available_parallelism().map_or(1, usize::from);
     let cpus = u32::try_from(cpus).unwrap_or(u32::MAX);
     warn_of(run.settings.crowding(cpus).as_deref());
+    warn_of(run.gpu.shortage(run.settings.vms).as_deref());
     let mut patience = Patience::new(run.settings.timeout_s, signals);
     let back_end = BackEnd::new(run)?;
     let (vms, test_devices) = create(run, &kvm, back_end.sessions(), extras, &mut patience)?;
@@ -297,6 +310,7 @@ fn create(
             attached,
         };
         let console = console(run, &config.name);
+        let _wait = Wait::begin(format!("the GPU session of {} to open", config.name));
         let vm = Vm::new_unless(kvm, &config, sessions, quota, console, &mut || {
             patience.ended()
         });

@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use causeway_mediator::{GuestSession, OpenError, Quota};
 use causeway_run::back_end::BackEnd;
 use causeway_terminal::{Code, Failure};
+use causeway_vmm::waits::Wait;
 
 use crate::connection::{self, Connection};
 use crate::ending::Ending;
@@ -127,6 +128,7 @@ impl Client {
 
     /// Waits until the thread has ended.
     pub fn join(self) {
+        let _wait = Wait::begin(format!("the GPU session of {} to close", self.name));
         match self.thread.join() {
             Ok(()) => log::info!("{} has disconnected", self.name),
             Err(_) => log::error!(

@@ -89,6 +89,9 @@ pub fn run(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
     let (gpu, gpu_text) = choose_gpu(&arguments.gpu)?;
     let mut signals = run::block_signals()?;
     run::raise_descriptor_limit();
+    if let Some(problem) = gpu.shortage(arguments.processes) {
+        log::warn!("{problem}");
+    }
     let users = Users::Processes(arguments.processes);
     let spares = Spares {
         first: arguments.spare_workers,

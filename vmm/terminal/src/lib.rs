@@ -1,10 +1,12 @@
 //! Output of all commands: exit codes and messages ([`Failure`]), lines on the terminal ([`say`],
 //! [`print_results`]), log lines ([`start_logging`]), files ([`OutputFile`], [`ReportFile`]), what
-//! reports say of their making ([`Origin`]), and raw mode ([`RawTerminal`]). Also values of options
-//! that several commands have ([`number`], [`TimeLimit`]).
+//! reports say of their making ([`Origin`]), raw mode ([`RawTerminal`]), and what must be undone
+//! when the process ends ([`Leftover`]). Also values of options that several commands have
+//! ([`number`], [`TimeLimit`]).
 
 mod escape;
 mod failure;
+mod leftovers;
 mod limit;
 mod logs;
 mod origin;
@@ -17,6 +19,7 @@ mod values;
 
 pub use escape::{escaped, shown_path};
 pub use failure::{Code, Failure, check_range};
+pub use leftovers::{Leftover, undo_leftovers};
 pub use logs::{LogSettings, log_arguments, start_logging};
 pub use origin::{Load, Origin, set_revision};
 pub use output::{

@@ -10,6 +10,7 @@ use rustix::fs::OFlags;
 
 use crate::escape::shown_path;
 use crate::failure::Failure;
+use crate::leftovers::Leftover;
 
 /// A file or special file to which the command writes output.
 #[derive(Debug)]
@@ -60,13 +61,16 @@ impl OutputFile {
     pub fn write(self, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
         match self {
             Self::Special { file } => write_all(file, content),
-            Self::File { target, partial } => File::create_new(&partial)
-                .and_then(|file| write_all(file, content))
-                .and_then(|()| std::fs::rename(&partial, target))
-                .inspect_err(|_| {
-                    // Removed, because the incomplete file is of no use.
-                    let _ = std::fs::remove_file(&partial);
-                }),
+            Self::File { target, partial } => {
+                // Removed, because the incomplete file is of no use.
+                let path = partial.clone();
+                let remove = move || drop(std::fs::remove_file(path));
+                let file = File::create_new(&partial)?;
+                let _leftover = Leftover::new(remove.clone());
+                write_all(file, content)
+                    .and_then(|()| std::fs::rename(&partial, target))
+                    .inspect_err(|_| remove())
+            }
         }
     }
 }

@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 
 use crate::failure::{Code, Failure};
+use crate::leftovers::Leftover;
 
 /// Name of the hidden subcommand that runs the keeper, the process that restores the terminal.
 pub const KEEPER: &str = "terminal-keeper";
@@ -25,6 +26,8 @@ pub const KEEPER: &str = "terminal-keeper";
 #[derive(Debug)]
 pub struct RawTerminal {
     saved: Termios,
+    // Dropped after the terminal is restored.
+    _leftover: Leftover,
     // Dropped last, after the terminal is restored.
     _keeper: Option<Keeper>,
 }
@@ -48,9 +51,16 @@ impl RawTerminal {
         raw.make_raw();
         raw.output_modes = saved.output_modes;
         raw.control_modes = saved.control_modes;
+        let leftover = {
+            let saved = saved.clone();
+            Leftover::new(move || {
+                let _ = tcsetattr(io::stdin(), OptionalActions::Now, &saved);
+            })
+        };
         tcsetattr(&terminal, OptionalActions::Drain, &raw)?;
         Ok(Self {
             saved,
+            _leftover: leftover,
             _keeper: keeper,
         })
     }

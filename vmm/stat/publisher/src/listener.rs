@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use causeway_terminal::Leftover;
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -41,9 +42,27 @@ pub enum ListenError {
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
+    file: SocketFile,
+    _leftover: Leftover,
+}
+
+/// The file of a socket that this process has created.
+#[derive(Clone, Debug)]
+struct SocketFile {
     path: PathBuf,
     /// Device and inode of the socket. Another server may have replaced it since.
     identity: (u64, u64),
+}
+
+impl SocketFile {
+    /// Removes the file, unless it is another server's.
+    fn remove(&self) -> io::Result<()> {
+        let there = rustix::fs::lstat(&self.path);
+        match there.is_ok_and(|there| identity(&there) == self.identity) {
+            true => std::fs::remove_file(&self.path),
+            false => Ok(()),
+        }
+    }
 }
 
 impl Listener {
@@ -87,10 +106,15 @@ impl Listener {
             let _ = std::fs::remove_file(path);
             failed(e)
         })?;
-        let listener = Self {
-            socket,
+        let file = SocketFile {
             path: path.to_owned(),
             identity: identity(&status),
+        };
+        let left = file.clone();
+        let listener = Self {
+            socket,
+            file,
+            _leftover: Leftover::new(move || drop(left.remove())),
         };
         rustix::net::listen(&listener.socket, BACKLOG).map_err(failed)?;
         Ok(listener)
@@ -114,12 +138,11 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let ours = rustix::fs::lstat(&self.path).is_ok_and(|s| identity(&s) == self.identity);
-        if ours && let Err(e) = std::fs::remove_file(&self.path) {
+        if let Err(e) = self.file.remove() {
             log::warn!(
                 "cannot remove the socket {path}, which this process created and no longer uses: \
                  {e}",
-                path = self.path.display()
+                path = self.file.path.display()
             );
         }
     }

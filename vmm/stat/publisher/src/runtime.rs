@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
+use causeway_terminal::Leftover;
 use rustix::fs::Dir;
 
 use super::folders::{Place, all_places, make, number, open, own_folders, own_uid, remove_empty};
@@ -72,7 +73,20 @@ pub struct ProcessSocket {
 
 /// The folder of a socket. A drop removes it if it is empty.
 #[derive(Debug)]
-struct Folder(PathBuf);
+struct Folder {
+    path: PathBuf,
+    _leftover: Leftover,
+}
+
+impl Folder {
+    fn of_socket(path: &Path) -> Self {
+        let left = path.to_owned();
+        Self {
+            path: path.to_owned(),
+            _leftover: Leftover::new(move || remove_empty(&left)),
+        }
+    }
+}
 
 impl ProcessSocket {
     /// Creates the socket by which monitors find this process, and removes sockets that killed
@@ -83,7 +97,7 @@ impl ProcessSocket {
     /// cannot be created.
     pub fn new() -> Result<Self, SocketError> {
         let published = Self::within(&own_folders())?;
-        forget_the_dead(&published.folder.0);
+        forget_the_dead(&published.folder.path);
         Ok(published)
     }
 
@@ -106,6 +120,8 @@ impl ProcessSocket {
 
     fn at(folder: &Path) -> Result<Self, SocketError> {
         let path = folder.join(std::process::id().to_string());
+        // Before the listener: what is left is undone in reverse.
+        let held = Folder::of_socket(folder);
         let listener = match Listener::bind_stream(&path) {
             // A process that has just ended may have removed the folder.
             Err(ListenError::Failed(e)) if e.kind() == io::ErrorKind::NotFound => {
@@ -120,12 +136,10 @@ impl ProcessSocket {
         match listener {
             Ok(listener) => Ok(Self {
                 listener,
-                folder: Folder(folder.to_owned()),
+                folder: held,
             }),
-            Err(source) => {
-                remove_empty(folder);
-                Err(SocketError::Socket { path, source })
-            }
+            // The folder goes with `held`.
+            Err(source) => Err(SocketError::Socket { path, source }),
         }
     }
 }
@@ -138,7 +152,7 @@ impl AsFd for ProcessSocket {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        remove_empty(&self.0);
+        remove_empty(&self.path);
     }
 }
 
