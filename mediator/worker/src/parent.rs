@@ -19,6 +19,7 @@ mod shared;
 mod spare;
 mod stand_in;
 mod start;
+mod successor;
 mod worker;
 mod workers;
 

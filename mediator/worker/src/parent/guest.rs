@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use causeway_mediator::host::{Host, PlaceError, RingPlace};
 use causeway_mediator::{Client, Quota};
-use causeway_memory::{Backing, MemoryError, PAGE_BYTES, check_range};
+use causeway_memory::{Backing, DeviceMemory, MemoryError, PAGE_BYTES, check_range};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 use causeway_protocol::registers::doorbells::COUNT;
@@ -66,6 +66,14 @@ struct Doorbell {
     object: ObjectKey,
 }
 
+/// What a worker has shown to be placed.
+enum Shown {
+    /// A memory object of the host.
+    Host(OwnedFd),
+    /// Memory of a device, which the driver has mapped.
+    Device(Arc<dyn DeviceMemory>),
+}
+
 impl Guest {
     /// Returns the record of what worker number `worker` places and binds in the guest of the VMM
     /// `host`, empty at first. `import_device` imports device memory for the aperture; its UUID
@@ -98,13 +106,26 @@ impl Guest {
     pub fn place(&self, request: &Place, file: OwnedFd) -> Result<Answer, Refused> {
         let access = Access::from_wire(request.access.into()).ok_or(Errno::INVAL)?;
         leave_reserve(&file)?;
+        let bytes = request.bytes;
+        let fail = |source| PlaceError::Map { bytes, source };
+        // The GPU is opened before the lock, which the end of the worker takes: a driver may not come
+        // back. Its memory is mapped below, with the lock.
+        let shown = match request.kind == Placed::Host as u16 {
+            true => Shown::Host(file),
+            false => Shown::Device(self.device_memory(request, file).map_err(fail)?),
+        };
         let mut resources = self.resources.lock();
         if resources.ended {
             return Err(Errno::CANCELED.into());
         }
-        let bytes = request.bytes;
-        let fail = |source| PlaceError::Map { bytes, source };
-        let (backing, object) = self.backing(&mut resources, request, file).map_err(fail)?;
+        let (backing, object) = match shown {
+            Shown::Device(memory) => (Backing::Device(memory), None),
+            Shown::Host(file) => {
+                let adopted = resources.objects.adopt(file, request.pages);
+                let (memory, object) = adopted.map_err(fail)?;
+                (memory.into(), Some(object))
+            }
+        };
         check_pages(request, backing.bytes()).map_err(fail)?;
         if let Some(object) = object {
             self.hold(&mut resources, object, backing.bytes(), access)?;
@@ -313,17 +334,12 @@ impl Guest {
         }
     }
 
-    /// Returns the memory behind the descriptor of a request; of host memory also which it is.
-    fn backing(
+    /// Returns the device memory behind the descriptor of a request.
+    fn device_memory(
         &self,
-        resources: &mut Resources,
         request: &Place,
         file: OwnedFd,
-    ) -> Result<(Backing, Option<ObjectKey>), MemoryError> {
-        if request.kind == Placed::Host as u16 {
-            let (memory, object) = resources.objects.adopt(file, request.pages)?;
-            return Ok((memory.into(), Some(object)));
-        }
+    ) -> Result<Arc<dyn DeviceMemory>, MemoryError> {
         let reason = |reason: &str| MemoryError::Device {
             bytes: request.bytes,
             reason: reason.to_owned(),
@@ -334,8 +350,7 @@ impl Guest {
             .filter(|_| request.kind == Placed::Device as u16)
             .ok_or_else(|| reason("this VMM was not set up to map device memory"))?;
         // A driver may believe what it is told about a size.
-        let memory = import(*device, file, request.memory_bytes)?;
-        Ok((Backing::Device(memory), None))
+        import(*device, file, request.memory_bytes)
     }
 }
 

@@ -2,9 +2,10 @@
 //!
 //! Lock order: `turn`, then `present`. Nothing is asked of a worker with `present` locked.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+use std::{fmt, io};
 
 use causeway_mediator::backend::{Attributes, Fault};
 use causeway_mediator::{
@@ -18,8 +19,9 @@ use parking_lot::{Mutex, MutexGuard};
 use super::account::{Account, Monitored};
 use super::partitions::Partition;
 use super::shared::{Order, Shared};
-use super::spare::Spare;
+use super::spare::{Fresh, Spare};
 use super::stand_in::Absent;
+use super::successor::Successor;
 use super::worker::Worker;
 
 /// The session of one guest, in a worker process of its own.
@@ -29,6 +31,7 @@ use super::worker::Worker;
 /// process.
 pub struct WorkerSession {
     shared: Arc<Shared>,
+    successor: Arc<Successor>,
     order: Order,
     attributes: Attributes,
     present: Mutex<Present>,
@@ -64,7 +67,7 @@ struct Present {
 impl WorkerSession {
     /// Opens a session in the worker `spare`, or in a new one if there is none or it fails.
     pub(super) fn open(
-        shared: Arc<Shared>,
+        (shared, successor): (Arc<Shared>, Arc<Successor>),
         mut order: Order,
         spare: Option<Spare>,
         gives_up: GivesUp<'_>,
@@ -85,6 +88,7 @@ impl WorkerSession {
         };
         Ok(Self {
             shared,
+            successor,
             attributes,
             present: Mutex::new(Present {
                 worker: Some(worker),
@@ -176,11 +180,21 @@ impl WorkerSession {
     /// Starts another worker in place of one that is lost or poisoned.
     fn replace(&self, old: Option<Arc<Worker>>) {
         self.settle(old.as_deref());
+        let begun = Instant::now();
+        // Starts while the old one ends.
+        let next = self.successor.take(&self.shared, &self.order);
         if let Some(old) = &old {
             old.end("was replaced");
         }
-        let mut gives_up = || self.halted.load(Ordering::SeqCst);
-        let started = Worker::start(&self.shared, &self.order, &mut gives_up);
+        let ended = begun.elapsed();
+        let started = self.begin_next(next);
+        let all = begun.elapsed();
+        log::debug!(
+            "{}: a worker took {} ms to end, and the next one {} ms more to begin",
+            self.order.name,
+            ended.as_millis(),
+            (all - ended).as_millis()
+        );
         let mut present = self.present();
         present.waiting_clients = None;
         let account = &mut present.account;
@@ -213,6 +227,30 @@ impl WorkerSession {
                 worker.interrupt();
             }
         }
+    }
+}
+
+impl WorkerSession {
+    /// Opens the session in the process `next`, or in a new one if that fails: it may have wanted
+    /// memory that the last one had.
+    fn begin_next(&self, next: io::Result<Fresh>) -> Result<Arc<Worker>, OpenError> {
+        let (shared, order) = (&*self.shared, &self.order);
+        let mut gives_up = || self.halted.load(Ordering::SeqCst);
+        let begun = Instant::now();
+        let first = next
+            .map_err(|e| order.failed(e))
+            .and_then(|fresh| Worker::begin(shared, order, fresh, &mut gives_up));
+        let started = match first {
+            Err(error) if !matches!(error, OpenError::GivenUp { .. }) => {
+                log::debug!("{}: {error}; a new process starts", order.name);
+                Worker::start(shared, order, &mut gives_up)
+            }
+            first => first,
+        };
+        if started.is_ok() {
+            self.successor.prepare(shared, order, begun.elapsed());
+        }
+        started
     }
 }
 
@@ -320,6 +358,7 @@ impl GuestSession for WorkerSession {
         if let Some(worker) = &worker {
             worker.close();
         }
+        self.successor.forget(&self.order);
         let mut present = self.present();
         present.partition = None;
         let fault = Fault::new(Status::DeviceLost, "the session is closed");

@@ -14,6 +14,7 @@ use super::process::{Program, Spawner};
 use super::session::WorkerSession;
 use super::shared::{ImportDevice, Order, Shared};
 use super::spare::{Fresh, Spare};
+use super::successor::Successor;
 use crate::bus_error;
 
 /// Opens sessions for a VMM, each in a worker process of its own. Sessions of one `Workers` can
@@ -23,6 +24,7 @@ pub struct Workers {
     sessions: AtomicU64,
     /// Workers without a session, the oldest first.
     spares: Mutex<VecDeque<Spare>>,
+    successor: Arc<Successor>,
 }
 
 causeway_memory::debug_fields!(Workers {});
@@ -45,6 +47,7 @@ impl Workers {
             }),
             sessions: AtomicU64::new(0),
             spares: Mutex::default(),
+            successor: Arc::default(),
         })
     }
 
@@ -91,6 +94,12 @@ impl Workers {
             .collect()
     }
 
+    /// Returns the process ID (PID) of the worker that waits to take the place of a lost one.
+    #[cfg(test)]
+    pub(crate) fn successor_id(&self) -> Option<u32> {
+        self.successor.id()
+    }
+
     fn next_number(&self) -> u64 {
         self.sessions.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -127,7 +136,8 @@ impl Workers {
             host,
             quota,
         };
-        WorkerSession::open(Arc::clone(&self.shared), order, spare, gives_up).map(Arc::new)
+        let shared = (Arc::clone(&self.shared), Arc::clone(&self.successor));
+        WorkerSession::open(shared, order, spare, gives_up).map(Arc::new)
     }
 }
 

@@ -74,6 +74,10 @@ fn worker_process() {
         "absent" => Err(std::io::Error::other(
             "there is no such GPU: choose another",
         )),
+        "slow" => {
+            std::thread::sleep(Duration::from_millis(500));
+            Ok(equipment())
+        }
         // As if its driver did.
         "hangs" => loop {
             std::thread::park();

@@ -148,3 +148,46 @@ fn a_spare_holds_its_partition_until_its_session_ends_or_it_fails() {
         (2, "0".into())
     );
 }
+
+#[test]
+fn where_starts_are_slow_a_worker_waits_to_take_the_place_of_a_lost_one() {
+    let workers = Workers::new(program("rig::worker_process", "slow"), None).unwrap();
+    let [first, second] = [(); 2].map(|()| Guest::open(&workers));
+    assert_eq!(workers.successor_id(), None, "nobody has needed one");
+    let replace = |guest: &Guest| {
+        guest.signal(Signal::KILL);
+        guest.session.reset();
+        guest.hello();
+        guest.works();
+    };
+    replace(&first);
+    let waiting = workers.successor_id().expect("the start was slow");
+    assert_eq!(partition(pid(waiting)), "0");
+    // It is for one session, and there is no second one.
+    replace(&second);
+    assert_eq!(workers.successor_id(), Some(waiting));
+    assert_ne!(second.pid(), pid(waiting));
+    replace(&first);
+    assert_eq!(first.pid(), pid(waiting));
+    // That start was not slow, but the next one would be.
+    let next = workers.successor_id().expect("another");
+    assert_ne!(next, waiting);
+    first.session.close();
+    assert!(
+        test_kill_process(pid(next)).is_err(),
+        "nobody wants it any more"
+    );
+    replace(&second);
+    let last = workers.successor_id().expect("one for the other session");
+    assert_eq!(partition(pid(last)), "1");
+    kill_process(pid(last), Signal::KILL).unwrap();
+    super::rig::eventually("its end", || {
+        let path = format!("/proc/{last}/cmdline");
+        std::fs::read(path).is_ok_and(|line| line.is_empty())
+    });
+    replace(&second);
+    assert_ne!(second.pid(), pid(last));
+    drop(second);
+    drop(workers);
+    assert!(test_kill_process(pid(last)).is_err());
+}

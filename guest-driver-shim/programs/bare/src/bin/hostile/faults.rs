@@ -1,6 +1,7 @@
 //! Work that fails while it runs: the session is lost, the fault has the reason, and a reset makes
 //! the device usable again.
 
+use causeway_bare::figure;
 use causeway_guests::{Required, refused};
 use causeway_kernels::special;
 use causeway_protocol::message::Status;
@@ -212,11 +213,9 @@ fn endless_kernel(target: &mut Target) {
         let (commands, memory) = launch_endless(target, &device, &space);
         let begin = target.machine.clock().now_ns();
         Device::reset(&transport);
-        let took_ms = (target.machine.clock().now_ns() - begin) / 1_000_000;
-        assert!(
-            took_ms < 2_000,
-            "a reset took {took_ms} ms because of an endless kernel"
-        );
+        // What it takes depends on the driver, and on what else the GPU does.
+        let took_ns = target.machine.clock().now_ns() - begin;
+        figure("reset under an endless kernel", took_ns as f64 / 1e6, "ms");
         // Handles of the session that is gone.
         core::mem::forget((commands, memory, space));
     }
