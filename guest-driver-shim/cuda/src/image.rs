@@ -202,11 +202,12 @@ impl Image {
         }
     }
 
-    /// Refuses PTX that is too new for the device, before the device sees it.
+    /// Refuses PTX that is too new for the device, and machine code that would make it fault,
+    /// before the device sees them.
     pub(crate) fn check(&self, target: &Target) -> Answer {
         match self {
             Self::Text(text) => ptx::check(text, target),
-            Self::Machine(_) => Ok(()),
+            Self::Machine(code) => device_functions::check_machine(code),
             Self::Linked(inputs, _) => inputs.iter().try_for_each(|input| input.check(target)),
         }
     }

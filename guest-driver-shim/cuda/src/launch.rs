@@ -49,7 +49,7 @@ fn launch(driver: &Driver, context: &Context, request: Request) -> Answer {
     // Dropped after the lock is free: a module's last kernel waits for the ring.
     let (mut old_kernel, mut old_stream) = (None, None);
     let ring = driver.rings.of(stream::ring_of(request.stream));
-    let mut locked = ring.lock();
+    let mut locked = ring.lock(driver);
     let writing = &mut *locked;
     let find = |function| kernel::find(driver, function);
     let kernel = writing

@@ -4,6 +4,7 @@
 //! packet that writes it is put into the ring only when somebody wants to know.
 
 use std::error::Error;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use causeway_protocol::message::{MemoryKind, Status};
@@ -53,6 +54,9 @@ pub(crate) struct Ring {
     device: &'static Device<'static>,
     /// Number of the last submission that the device has finished, as far as it was asked to tell.
     done: Fence<'static>,
+    /// Number of the submission to the first ring after which this ring's next work begins, if it
+    /// is not zero.
+    behind: AtomicU64,
     writing: Mutex<Writing>,
     _memory: Buffer<'static>,
 }
@@ -101,6 +105,7 @@ impl Ring {
             index,
             device,
             done,
+            behind: AtomicU64::new(0),
             writing: Mutex::new(Writing {
                 commands,
                 submitted: 0,
@@ -122,7 +127,7 @@ impl Ring {
         driver: &Driver,
         write: impl FnOnce(&mut Writing) -> Result<(), SubmitError>,
     ) -> Answer<Submission> {
-        let mut writing = self.writing.lock();
+        let mut writing = self.lock(driver);
         let written = write(&mut writing);
         let number = writing.finish();
         drop(writing);
@@ -139,7 +144,7 @@ impl Ring {
         driver: &Driver,
         write: impl FnOnce(&mut Writing) -> Result<(), SubmitError>,
     ) -> Answer<Submission> {
-        let mut writing = self.writing.lock();
+        let mut writing = self.lock(driver);
         let number = writing.submitted + 1;
         let written =
             write(&mut writing).and_then(|()| writing.commands.release(&self.done, number));
@@ -179,8 +184,27 @@ impl Ring {
 
     /// Locks the ring for a caller that writes into it.
     #[inline]
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Writing> {
-        self.writing.lock()
+    pub(crate) fn lock(&self, driver: &Driver) -> MutexGuard<'_, Writing> {
+        let mut writing = self.writing.lock();
+        if self.behind.load(Ordering::Acquire) != 0 {
+            self.wait_for_first(driver, &mut writing);
+        }
+        writing
+    }
+
+    /// Makes the next work of this ring begin after a submission to the first, which is announced.
+    pub(crate) fn begin_behind(&self, number: Number) {
+        self.behind.fetch_max(number, Ordering::AcqRel);
+    }
+
+    #[cold]
+    fn wait_for_first(&self, driver: &Driver, writing: &mut Writing) {
+        let number = self.behind.swap(0, Ordering::AcqRel);
+        let first = driver.rings.of(0);
+        if first.finished() < number {
+            // What the caller writes next meets the same fault.
+            let _ = writing.commands.acquire(first.fence(), number);
+        }
     }
 
     /// Forgets the kernels for which `is_ended` holds. The table has them no more.

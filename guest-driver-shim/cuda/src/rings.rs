@@ -46,9 +46,9 @@ pub(crate) struct Rings {
     /// Such work is submitted and done while a ring of a stream waits, which so stands for it.
     bodies: OnceLock<Ring>,
     count: AtomicUsize,
-    /// Number of the last submission to the first ring that may use memory which was reused at
-    /// once.
-    reused: AtomicU64,
+    /// Number of the last submission to the first ring for which a ring that is made later waits:
+    /// it may use memory that was reused at once, or its function was not asynchronous.
+    leading: AtomicU64,
     making: Mutex<Making>,
 }
 
@@ -77,7 +77,7 @@ impl Rings {
             more: Default::default(),
             bodies: OnceLock::new(),
             count: AtomicUsize::new(1),
-            reused: AtomicU64::new(0),
+            leading: AtomicU64::new(0),
             making: Mutex::new(Making {
                 limit: limit(std::env::var(VARIABLE).ok().as_deref()),
                 streams: 0,
@@ -114,7 +114,7 @@ impl Rings {
         if self.are_several() {
             return false;
         }
-        self.reused.fetch_max(self.first.last(), Ordering::SeqCst);
+        self.leading.fetch_max(self.first.last(), Ordering::SeqCst);
         // A ring that is made from here on waits for that.
         !self.are_several()
     }
@@ -143,8 +143,7 @@ impl Rings {
         }
     }
 
-    /// Makes another ring. Its work begins after that of the first ring which may use memory that
-    /// was reused at once, while there was only one ring.
+    /// Makes another ring. Its work begins after the work of the first ring that it may depend on.
     fn make(
         &self,
         driver: &'static Driver,
@@ -158,12 +157,10 @@ impl Rings {
         }
         self.count.fetch_add(1, Ordering::SeqCst);
         // Afterwards: memory that is freed now waits for all rings.
-        let behind = self.reused.load(Ordering::SeqCst);
+        let behind = self.leading.load(Ordering::SeqCst);
+        // A fault is found by those who submit work.
         if self.first.finished() < behind && self.first.announce(driver, behind).is_ok() {
-            // A fault is found by those who submit work.
-            let _ = ring.submit(driver, |writing| {
-                writing.commands.acquire(self.first.fence(), behind)
-            });
+            ring.begin_behind(behind);
         }
         let _ = self.more[index].set(ring);
         Ok(())
@@ -210,6 +207,24 @@ impl Rings {
             true => self.of(submission.ring).announce(driver, submission.number),
             false => Ok(()),
         }
+    }
+
+    /// Makes the work that any stream gets from now on begin after `submission`, which is work of
+    /// a default stream: a function that is not asynchronous has submitted it and returns, and
+    /// programs count on it in streams that wait for no other.
+    pub(crate) fn lead(&self, driver: &Driver, submission: Submission) -> Answer {
+        debug_assert_eq!(submission.ring, 0, "default streams are in the first ring");
+        self.leading.fetch_max(submission.number, Ordering::SeqCst);
+        if !self.are_several() || self.is_known_done(submission) {
+            return Ok(());
+        }
+        // Now, so that nobody waits for what comes behind it.
+        self.first.announce(driver, submission.number)?;
+        // A ring that is being made is there afterwards, or finds the number above.
+        let _making = self.making.lock();
+        let others = self.more.iter().filter_map(OnceLock::get);
+        others.for_each(|ring| ring.begin_behind(submission.number));
+        Ok(())
     }
 
     /// Waits for a submission, and all before it in its ring.

@@ -68,7 +68,7 @@ fn a_destroyed_stream_takes_no_launch_and_its_work_goes_on() {
     for forged in [first + 1, second + 1, second ^ (1 << 40), usize::MAX] {
         assert_eq!(add(store, forged, to, 100), INVALID_HANDLE);
     }
-    assert_eq!(cuStreamSynchronize(second), 0);
+    assert_eq!(cuCtxSynchronize(), 0);
     assert_eq!(word(to), 21);
     assert_eq!(cuStreamDestroy_v2(second), 0);
     assert_eq!(cuModuleUnload(module), 0);

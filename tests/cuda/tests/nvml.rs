@@ -138,7 +138,11 @@ fn initializations_are_counted() {
 fn the_device_is_the_one_of_cuda() {
     let (_turn, device) = device();
     let name = text!(nvmlDeviceGetName, device);
-    assert!(name.starts_with("Causeway software"), "{name}");
+    assert_eq!(
+        name.starts_with("Causeway software"),
+        causeway_cuda_tests::is_on_software(),
+        "{name}"
+    );
     let mut bus = [0; 16];
     answers!(0, cuDeviceGetPCIBusId(bus.as_mut_ptr(), 16, 0));
     let (mut same, mut index) = (0, 9);
@@ -173,12 +177,17 @@ fn the_device_is_the_one_of_cuda() {
             CStr::from_ptr(info.id.as_ptr()),
         ]
     };
-    assert_eq!(ids, [c"0000:00:00.0", c"00000000:00:00.0"]);
+    // SAFETY: the call has put a NUL.
+    let name = unsafe { CStr::from_ptr(bus.as_ptr()) }.to_str().unwrap();
+    assert_eq!(
+        ids.map(|id| id.to_str().unwrap()),
+        [name, &format!("0000{name}")]
+    );
     let mut more = [1; 16];
     answers!(25, nvmlDeviceGetPciInfoExt(device, &mut more));
     more[0] = 1 << 24 | 64;
     answers!(0, nvmlDeviceGetPciInfoExt(device, &mut more));
-    assert_eq!(more[1..8], [0, 0, 0, 0, 0, 3, 2]);
+    assert_eq!((more[1], more[6..8].to_vec()), (0, vec![3, 2]));
     assert_eq!(more[8..10], [u32::from_le_bytes(*b"0000"); 2]);
     let mut branch = DriverBranch {
         version: 0,
@@ -269,10 +278,12 @@ fn what_the_device_cannot_know_is_not_supported() {
         nvmlDeviceGetTemperature(device, 0, &mut value)
     );
     answers!(NOT_SUPPORTED, nvmlDeviceGetPowerUsage(device, &mut value));
-    answers!(
-        NOT_SUPPORTED,
-        nvmlDeviceGetMaxClockInfo(device, 2, &mut value)
-    );
+    if causeway_cuda_tests::is_on_software() {
+        answers!(
+            NOT_SUPPORTED,
+            nvmlDeviceGetMaxClockInfo(device, 2, &mut value)
+        );
+    }
     assert_eq!(value, 77);
     answers!(0, nvmlDeviceGetP2PStatus(device, device, 0, &mut value));
     assert_eq!(value, 5);

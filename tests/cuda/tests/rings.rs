@@ -54,6 +54,7 @@ unsafe extern "C" {
     fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: usize) -> u32;
     fn cuMemcpyDtoH_v2(to: *mut u32, from: u64, bytes: usize) -> u32;
     fn cuMemcpyHtoD_v2(to: u64, from: *const u32, bytes: usize) -> u32;
+    fn cuMemsetD32_v2(to: u64, value: u32, words: usize) -> u32;
     fn cuMemsetD32Async(to: u64, value: u32, words: usize, stream: usize) -> u32;
 }
 
@@ -269,24 +270,34 @@ fn launches_of_one_graph_do_not_overlap() {
     assert_eq!(read(place), [4; WORDS]);
 }
 
-/// Streams of other rings count on that.
 #[test]
-fn a_copy_that_waits_is_done_when_it_returns() {
-    static GO: AtomicBool = AtomicBool::new(false);
-    static RETURNED: AtomicBool = AtomicBool::new(false);
+fn work_begins_behind_copies_and_fills_that_are_not_asynchronous() {
+    static GO: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
     let _alone = alone();
-    let (_other, place) = (stream(), words());
-    hold(0, &GO);
-    let copy = std::thread::spawn(move || {
-        library();
-        good!(cuMemcpyHtoD_v2(place, [6; WORDS].as_ptr(), BYTES););
-        RETURNED.store(true, Ordering::Release);
-    });
-    std::thread::sleep(Duration::from_millis(50));
-    assert!(!RETURNED.load(Ordering::Acquire));
-    GO.store(true, Ordering::Release);
-    copy.join().unwrap();
-    assert_eq!(read(place), [6; WORDS]);
+    let (other, third, place, copy) = (stream(), stream(), words(), words());
+    let fills: [&dyn Fn(); 2] = [
+        &|| {
+            good!(cuMemcpyHtoD_v2(place, [6; WORDS].as_ptr(), BYTES););
+        },
+        &|| {
+            good!(cuMemsetD32_v2(place, 5, WORDS););
+        },
+    ];
+    for (go, (fill, value)) in GO.iter().zip(fills.into_iter().zip([6, 5])) {
+        hold(0, go);
+        fill();
+        good!(cuMemcpyDtoDAsync_v2(copy, place, BYTES, other););
+        std::thread::sleep(Duration::from_millis(50));
+        for stream in [other, third] {
+            // One has work that waits, and one has none.
+            let wanted = if stream == other { NOT_READY } else { 0 };
+            // SAFETY: any argument is allowed.
+            assert_eq!(unsafe { cuStreamQuery(stream) }, wanted);
+        }
+        go.store(true, Ordering::Release);
+        good!(cuStreamSynchronize(other););
+        assert_eq!(read(copy), [value; WORDS]);
+    }
 }
 
 #[test]

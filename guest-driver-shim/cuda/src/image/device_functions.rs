@@ -8,7 +8,9 @@
 
 use std::ops::Range;
 
+use super::elf;
 use super::ptx::Words;
+use crate::error::{Answer, Code};
 
 const NAME: &str = "cudaGraphSetConditional";
 /// The definition, which is local to its module, in one line.
@@ -16,6 +18,16 @@ const DEFINITION: &str = ".func cudaGraphSetConditional(.param .b64 causeway_con
     .param .b32 causeway_value) { .reg .b64 %causeway_d; .reg .b32 %causeway_r; \
     ld.param.b64 %causeway_d, [causeway_condition]; ld.param.b32 %causeway_r, [causeway_value]; \
     st.volatile.global.b32 [%causeway_d], %causeway_r; ret; }";
+
+/// Refuses machine code that calls the function: the call reaches that of NVIDIA's driver, which
+/// takes the address for a handle of its own, and the device faults.
+pub(super) fn check_machine(code: &[u8]) -> Answer {
+    if !elf::names_symbol(code, NAME) {
+        return Ok(());
+    }
+    log::warn!("machine code that calls {NAME} is not loaded: compile it to PTX");
+    Err(Code::NOT_SUPPORTED)
+}
 
 /// Returns text with the definition in place of the first declaration, and nothing in place of
 /// others. Lines keep their numbers.
@@ -81,6 +93,22 @@ mod tests {
         assert_eq!(defined.matches(NAME).count(), 1);
         assert!(defined.starts_with(&once));
         assert_eq!(defined.lines().count(), twice.lines().count());
+    }
+
+    #[test]
+    fn machine_code_that_calls_it_is_refused() {
+        let refused = |symbols: &[u8]| {
+            let sections: &[(&str, u32, &[u8])] =
+                &[(".text.k", 1, b"code"), (".strtab", 3, symbols)];
+            check_machine(&elf::tests::file(elf::MACHINE, 90, sections))
+        };
+        assert_eq!(
+            refused(b"\0k\0cudaGraphSetConditional\0"),
+            Err(Code::NOT_SUPPORTED)
+        );
+        assert_eq!(refused(b"\0cudaGraphSetConditional2\0k\0"), Ok(()));
+        assert_eq!(refused(b""), Ok(()));
+        assert_eq!(check_machine(b"\x7fELF"), Ok(()));
     }
 
     #[test]

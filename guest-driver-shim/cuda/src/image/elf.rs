@@ -118,6 +118,19 @@ pub(super) fn named_sections(file: &[u8]) -> Option<Vec<(&str, Section)>> {
         .collect()
 }
 
+/// Returns whether a whole ELF file names a symbol, which it has or wants from elsewhere.
+pub(super) fn names_symbol(file: &[u8], symbol: &str) -> bool {
+    let sections = named_sections(file).unwrap_or_default();
+    let named = sections.iter().find(|(name, _)| *name == ".strtab");
+    let names = named.and_then(|(_, names)| {
+        let start = usize::try_from(names.offset).ok()?;
+        let bytes = usize::try_from(names.bytes).ok()?;
+        file.get(start..)?.get(..bytes)
+    });
+    let mut names = names.unwrap_or_default().split(|byte| *byte == 0);
+    names.any(|name| name == symbol.as_bytes())
+}
+
 /// Returns the kernels of a cubin.
 pub(super) fn kernels(cubin: &[u8]) -> Option<Vec<Entry>> {
     let sections = named_sections(cubin)?;

@@ -69,9 +69,10 @@ fn fill(area: Area, element: Element, stream: usize, waits: bool) -> u32 {
             }
         }
         // Fills of device memory do not wait for the device (CUDA driver API, "API synchronization
-        // behavior"). But programs count on them in streams that wait for no other.
-        match waits && (on_host || driver.rings.are_several()) {
-            true => driver.rings.wait(driver, stream.last()),
+        // behavior").
+        match waits {
+            true if on_host => driver.rings.wait(driver, stream.last()),
+            true => driver.rings.lead(driver, stream.last()),
             false => Ok(()),
         }
     })

@@ -209,6 +209,8 @@ impl HostMemory {
         };
         let memory = self.device.allocate(bytes, MemoryKind::Host);
         let memory = memory.map_err(|error| refused(&error))?;
+        // The GPU maps whole units of its own.
+        let bytes = memory.bytes();
         let (host, gpu) = self.map_for_both(&memory, bytes)?;
         Ok(Chunk {
             memory,

@@ -40,8 +40,9 @@ impl Direction {
     }
 }
 
-/// Copies in the order of `stream`. If `waits` holds and the CPU reaches one side, waits until the
-/// copy is done.
+/// Copies in the order of `stream`. If `waits` holds, that is a default stream, all work that is
+/// submitted afterwards begins after the copy, and this waits for the copy if the CPU reaches both
+/// sides or reads what is copied.
 pub(super) fn copy(
     driver: &Driver,
     stream: &Stream,
@@ -76,9 +77,8 @@ pub(super) fn copy(
             }
         }
     }
-    // Programs count on the copy in streams that wait for no other.
-    match waits && driver.rings.are_several() {
-        true => driver.wait_for(stream.last()),
+    match waits {
+        true => driver.rings.lead(driver, stream.last()),
         false => Ok(()),
     }
 }

@@ -24,7 +24,7 @@ const SLEEP_MIN: Duration = Duration::from_micros(50);
 const SLEEP_MAX: Duration = Duration::from_millis(1);
 /// How long work may go on after the session has ended, before the back end abandons it as work
 /// that never ends.
-const STOP_PATIENCE: Duration = Duration::from_millis(250);
+const STOP_PATIENCE: Duration = Duration::from_millis(150);
 /// Number of submissions between two looks at the marker.
 const MARKER_PERIOD: u32 = 16;
 

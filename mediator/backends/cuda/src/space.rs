@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use causeway_mediator::backend::{
-    BackendError, Memory, Module, ModuleError, Queue, Recorded, Recording, Space, TensorMapAnswer,
+    BackendError, Memory, Module, ModuleError, Queue, Recorded, Recording, Reservation, Space,
+    TensorMapAnswer,
 };
 use causeway_protocol::Access;
 use causeway_protocol::message::{EncodeTensorMap, Status, TENSOR_RANK_MAX, TensorMapKind};
@@ -122,8 +123,12 @@ impl Space for CudaSpace {
         changed
     }
 
-    fn load_module(&self, image: &[u8]) -> Result<Arc<dyn Module>, ModuleError> {
-        Ok(Arc::new(module::load(&self.state, image)?))
+    fn load_module(
+        &self,
+        image: &[u8],
+        reservation: &mut Reservation,
+    ) -> Result<Arc<dyn Module>, ModuleError> {
+        Ok(Arc::new(module::load(&self.state, image, reservation)?))
     }
 
     fn create_queue(&self) -> Result<Box<dyn Queue>, BackendError> {
@@ -131,6 +136,7 @@ impl Space for CudaSpace {
         if self.state.stop.load(Ordering::SeqCst) {
             return Err(refused(Status::DeviceLost, "the session has ended"));
         }
+        self.state.words()?;
         Ok(Box::new(CudaQueue::new(&self.state)?))
     }
 
@@ -166,5 +172,13 @@ impl Space for CudaSpace {
     fn load_u64(&self, va: u64) -> Option<u64> {
         let (mapping, offset) = self.state.table.find_readable(va, 8)?;
         mapping.load_u64(offset)
+    }
+
+    fn fetch_u64(&self, va: u64) -> Option<u64> {
+        // If the guest unmaps it meanwhile, the GPU faults as for all its work.
+        let (mapping, offset) = self.state.table.find_readable(va, 8)?;
+        mapping
+            .load_u64(offset)
+            .or_else(|| self.state.copy_word(va))
     }
 }

@@ -102,7 +102,7 @@ functions! {
 }
 
 /// What PTX text begins with.
-pub const HEAD: &str = ".version 8.0\n.target sm_70\n.address_size 64\n";
+pub const HEAD: &str = ".version 8.1\n.target sm_70\n.address_size 64\n";
 
 /// `add` stores `a[i] + b[i]` to `c[i]` for `n` elements of type `f32`; `bounded` has blocks of 64
 /// threads at most, and a KiB of shared memory; `required` has blocks of 32 times 2 threads.

@@ -12,9 +12,13 @@ use super::{CudaError, Device, Driver};
 
 /// `CU_CTX_SCHED_SPIN | CU_CTX_MAP_HOST`: waits inside the driver are rare and short here.
 const FLAGS: u32 = 1 | 8;
-/// `CU_LIMIT_PRINTF_FIFO_SIZE` and `CU_LIMIT_MALLOC_HEAP_SIZE`, which by default take 1 and 8 MiB
-/// of the GPU.
-const LIMITS: [(u32, usize); 2] = [(1, 64 << 10), (2, 64 << 10)];
+/// `CU_LIMIT_PRINTF_FIFO_SIZE`
+const TEXT_LIMIT: u32 = 1;
+/// `CU_LIMIT_PRINTF_FIFO_SIZE` and `CU_LIMIT_MALLOC_HEAP_SIZE`, which take 8 MiB of the GPU each by
+/// default.
+const LIMITS: [(u32, usize); 2] = [(TEXT_LIMIT, 64 << 10), (2, 64 << 10)];
+/// Room for text once a module prints, 512 bytes for each message: what driver 580 has by default.
+const TEXT_BYTES: usize = 16_896 * 512;
 
 thread_local! {
     /// Number of the context that this thread made current last. Only this module makes contexts
@@ -78,10 +82,23 @@ impl Context {
             return;
         }
         for (limit, bytes) in LIMITS {
-            // SAFETY: only numbers.
-            if let Err(e) = unsafe { self.driver().ctx_set_limit(limit, bytes) } {
-                log::debug!("cannot set limit {limit} of a CUDA context to {bytes} bytes: {e}");
-            }
+            self.set_limit(limit, bytes);
+        }
+    }
+
+    /// Gives kernels as much room for text as programs expect. Called before the first of them
+    /// prints.
+    pub(crate) fn make_room_for_text(&self) {
+        if self.enter().is_ok() {
+            self.set_limit(TEXT_LIMIT, TEXT_BYTES);
+        }
+    }
+
+    /// Sets a limit of this context, which is current.
+    fn set_limit(&self, limit: u32, bytes: usize) {
+        // SAFETY: only numbers.
+        if let Err(e) = unsafe { self.driver().ctx_set_limit(limit, bytes) } {
+            log::debug!("cannot set limit {limit} of a CUDA context to {bytes} bytes: {e}");
         }
     }
 
