@@ -8,6 +8,7 @@
 //! * `--hand-out ADDRESS` gives it an IOMMU and devices, and binds this one to vfio-pci
 //!   (`causeway_nested::devices` has them all).
 //! * `--limit S` says how long the program may take: ten minutes, if left out.
+//! * `--times N` runs it N times, or until it fails.
 //!
 //! The program has its libraries with it.
 
@@ -20,7 +21,7 @@ use causeway_nested::{Command, Contents, Machine, Requirements, Shape, devices};
 
 const USAGE: &str = "usage: run [--file HOST:PLACE]... [--fetch PLACE:HOST]... \
 [--memory MIB] [--cpus N] \
-[--hand-out ADDRESS]... [--limit S] PROGRAM [ARGUMENT]...";
+[--hand-out ADDRESS]... [--limit S] [--times N] PROGRAM [ARGUMENT]...";
 
 /// What was typed.
 struct Arguments {
@@ -29,6 +30,7 @@ struct Arguments {
     fetched: Vec<(String, PathBuf)>,
     devices: Vec<devices::HostDevice>,
     limit: Duration,
+    times: u32,
     program: Vec<String>,
 }
 
@@ -49,21 +51,30 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         device.bind(&machine, "vfio-pci");
     }
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let begun = Instant::now();
-    let outcome = machine.run(&Command::new("/bin/program", &words).limit(arguments.limit));
-    print!("{}", outcome.stdout);
-    eprint!("{}", outcome.stderr);
+    eprintln!("run: booted in {:.1} s", machine.boot_time.as_secs_f64());
+    let command = Command::new("/bin/program", &words).limit(arguments.limit);
+    let mut code = 0;
+    for _ in 0..arguments.times {
+        code = run_once(&machine, &command);
+        if code != 0 {
+            break;
+        }
+    }
     for (place, file) in &arguments.fetched {
         std::fs::write(file, machine.read(place)?)?;
     }
-    let (boot, ran) = (machine.boot_time, begun.elapsed());
-    eprintln!(
-        "run: it ended with {} after {:.1} s, in a machine that booted in {:.1} s",
-        outcome.code,
-        ran.as_secs_f64(),
-        boot.as_secs_f64()
-    );
-    Ok(ExitCode::from(u8::try_from(outcome.code).unwrap_or(1)))
+    Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
+}
+
+/// Runs the program, prints what it has printed, and returns its exit code.
+fn run_once(machine: &Machine, command: &Command) -> i32 {
+    let begun = Instant::now();
+    let outcome = machine.run(command);
+    print!("{}", outcome.stdout);
+    eprint!("{}", outcome.stderr);
+    let ran = begun.elapsed().as_secs_f64();
+    eprintln!("run: it ended with {} after {ran:.1} s", outcome.code);
+    outcome.code
 }
 
 fn parse(words: impl Iterator<Item = String>) -> Option<Arguments> {
@@ -73,6 +84,7 @@ fn parse(words: impl Iterator<Item = String>) -> Option<Arguments> {
         fetched: Vec::new(),
         devices: Vec::new(),
         limit: Duration::from_secs(600),
+        times: 1,
         program: Vec::new(),
     };
     let mut words = words.peekable();
@@ -94,6 +106,7 @@ fn parse(words: impl Iterator<Item = String>) -> Option<Arguments> {
                 arguments.shape.has_iommu = true;
                 arguments.devices.push(device);
             }
+            "--times" => arguments.times = value.parse().ok()?,
             "--limit" => arguments.limit = Duration::from_secs(value.parse().ok()?),
             _ => return None,
         }
