@@ -27,6 +27,7 @@ mod programs;
 mod report;
 mod serve;
 mod serving;
+mod shares;
 mod sharing;
 mod standin;
 mod stat;

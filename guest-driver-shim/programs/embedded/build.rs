@@ -17,6 +17,7 @@ const NAMES: &[&str] = &[
     "hostile",
     "bench",
     "residue",
+    "greedy",
     "panic",
     "spin",
     "triple",

@@ -17,6 +17,7 @@ use causeway_protocol::message::Status;
 use causeway_protocol::registers::doorbells::COUNT;
 use parking_lot::Mutex;
 
+use crate::arbiter::{Member, Turns};
 use crate::backend::Memory;
 use crate::bell::Bell;
 use crate::busy::Burst;
@@ -44,6 +45,8 @@ pub(crate) struct CommandBuffers {
     pub signal: Arc<FenceSignal>,
     pub doorbells: Arc<Doorbells>,
     pub rings: Rings,
+    /// Gives the session its turns on the device.
+    pub member: Arc<Member>,
 }
 
 /// A command buffer with its consumer. Dropping it stops the consumer and waits for its thread.
@@ -95,6 +98,8 @@ impl CommandBuffer {
                 signal: Arc::clone(&session.signal),
                 bell: Arc::clone(&bell),
                 burst: Burst::new(Arc::clone(&session.counters.busy)),
+                turns: Turns::new(Arc::clone(&session.member)),
+                counters: Arc::clone(&session.counters),
             },
         };
         let thread = std::thread::Builder::new()

@@ -12,7 +12,7 @@
 //!
 //! Locks are taken in this order, and never two of the same kind: a session's `State`; the exchange
 //! of exports; the fences that a [`Session`]'s notifier watches; then leaves, which are the
-//! sessions of a mediator, the rings of a session, doorbells, the `HandleMap`s of an address space,
+//! sessions of a mediator, its arbiter, the rings of a session, doorbells, the `HandleMap`s of an address space,
 //! `Generation`, the fence signal, and the locks inside a back end or a host.
 //!
 //! A revocation reaches into other sessions: the exchange collects them, releases its lock, and
@@ -20,6 +20,7 @@
 //! in `Wait`, or while a thread is joined. A host that calls a session holds no lock that its
 //! [`host::Host`] methods take.
 
+mod arbiter;
 pub mod backend;
 mod batch;
 mod bell;
@@ -49,11 +50,13 @@ mod reset;
 mod session;
 mod session_inner;
 pub mod share;
+mod shared;
 mod shared_space;
 mod state;
 pub mod statistics;
 pub mod va;
 
+pub use arbiter::Compute;
 pub use client::Client;
 pub use guest_session::{GivesUp, GuestSession, OpenError, SessionSource};
 pub use mediator::Mediator;

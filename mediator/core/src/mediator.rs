@@ -9,12 +9,12 @@ use parking_lot::Mutex;
 use crate::backend::{Backend, Fault};
 use crate::guest_session::{GivesUp, GuestSession, OpenError, SessionSource};
 use crate::host::Host;
-use crate::loads::Loads;
 use crate::peers::Peers;
 use crate::quota::Quota;
 use crate::session::Session;
 use crate::session_inner::SessionInner;
 use crate::share::{Exchange, Exports};
+use crate::shared::Shared;
 
 /// Opens sessions on one back end. The sessions can share memory with each other; all other objects
 /// belong to one session only.
@@ -25,8 +25,7 @@ pub struct Mediator {
     count: AtomicU64,
     /// Sessions that may still be open. A leaf lock.
     sessions: Mutex<Vec<Weak<SessionInner>>>,
-    /// Loads of modules under way in all sessions.
-    loads: Arc<Loads>,
+    shared: Shared,
 }
 
 impl Mediator {
@@ -39,12 +38,13 @@ impl Mediator {
     /// `exchange`. Sessions of several mediators can share memory if the mediators use the same
     /// exchange.
     pub fn with_exchange(backend: Arc<dyn Backend>, exchange: Arc<dyn Exchange>) -> Arc<Self> {
+        let shared = Shared::new(backend.attributes().compute_units);
         let mediator = Arc::new(Self {
             backend,
             exchange,
             count: AtomicU64::new(0),
             sessions: Mutex::default(),
-            loads: Arc::default(),
+            shared,
         });
         let weak = Arc::downgrade(&mediator);
         mediator.backend.observe_loss(Box::new(move |fault| {
@@ -72,8 +72,8 @@ impl Mediator {
     /// logs of both show the same number.
     pub fn open_as(&self, id: u64, host: Arc<dyn Host>, quota: Quota, name: &str) -> Arc<Session> {
         let (backend, exchange) = (Arc::clone(&self.backend), Arc::clone(&self.exchange));
-        let loads = Arc::clone(&self.loads);
-        let inner = SessionInner::new(id, name, (backend, loads), Peers { host, exchange }, quota);
+        let shared = self.shared.clone();
+        let inner = SessionInner::new(id, name, (backend, shared), Peers { host, exchange }, quota);
         let mut sessions = self.sessions.lock();
         sessions.retain(|session| session.strong_count() != 0);
         sessions.push(Arc::downgrade(&inner));

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use causeway_protocol::message::Status;
 
+use crate::arbiter::Compute;
 use crate::refusal::Refusal;
 
 macro_rules! limits {
@@ -20,6 +21,8 @@ macro_rules! limits {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub struct Quota {
             $($(#[doc = $doc])+ pub $limit: u64,)*
+            /// The session's part of the device's time. It is no limit on requests.
+            pub compute: Compute,
         }
 
         /// What is limited.
@@ -30,15 +33,21 @@ macro_rules! limits {
 
         impl Quota {
             /// The limits of a session for which the user has chosen no others.
-            pub const DEFAULT: Self = Self { $($limit: $default,)* };
+            pub const DEFAULT: Self = Self {
+                $($limit: $default,)*
+                compute: Compute::DEFAULT,
+            };
             /// Number of limits in a quota.
             pub const LIMITS: usize = [$(stringify!($limit)),*].len();
 
             /// Makes a quota from the values of all limits, in the order of the fields of
-            /// [`Quota`].
+            /// [`Quota`], with the default part of the device's time.
             pub fn from_limits(limits: [u64; Self::LIMITS]) -> Self {
                 let [$($limit),*] = limits;
-                Self { $($limit),* }
+                Self {
+                    $($limit,)*
+                    compute: Compute::DEFAULT,
+                }
             }
 
             /// Returns the values of all limits, in the order of the fields of [`Quota`].

@@ -17,6 +17,7 @@ use crate::owners::Owners;
 use crate::peers::Peers;
 use crate::quota::{Account, Quota};
 use crate::share::Importing;
+use crate::shared::Shared;
 use crate::state::State;
 use crate::statistics::Counters;
 
@@ -63,11 +64,11 @@ pub(crate) struct SessionInner {
 }
 
 impl SessionInner {
-    /// Creates a session that owns nothing, on a back end with the loads of all its sessions.
+    /// Creates a session that owns nothing, on a back end with what all its sessions share.
     pub fn new(
         id: u64,
         name: &str,
-        (backend, loads): (Arc<dyn Backend>, Arc<Loads>),
+        (backend, shared): (Arc<dyn Backend>, Shared),
         peers: Peers,
         quota: Quota,
     ) -> Arc<Self> {
@@ -92,6 +93,7 @@ impl SessionInner {
                 signal: Arc::clone(&signal),
                 doorbells: Doorbells::new(Arc::clone(&peers.host)),
                 rings: Rings::default(),
+                member: shared.arbiter.join(quota.compute),
             },
             backend,
             counters,
@@ -100,7 +102,7 @@ impl SessionInner {
             interrupted: AtomicBool::new(false),
             halted: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
-            loads,
+            loads: shared.loads,
             weak: Weak::clone(weak),
             state: Mutex::new(State::new(
                 Generation::new(Arc::clone(&signal), Arc::clone(&status)),

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use causeway_protocol::{message, packet};
 
@@ -99,6 +99,10 @@ statistics! {
     crowded_waits: Counter as "crowded_waits",
     /// Times that a doorbell woke a consumer.
     doorbell_wakeups: Counter as "doorbell_wakeups",
+    /// Times that work waited because other sessions used the device, or for the session's cap.
+    turn_waits: Counter as "turn_waits",
+    /// Time in which work waited so, added up over command buffers.
+    turn_wait_ns: Counter as "turn_wait_seconds",
     /// Interrupts raised for fences.
     interrupts: Counter as "interrupts",
     /// Faults that ended a command buffer or the session.
@@ -206,6 +210,15 @@ impl Default for Counters {
 impl Counters {
     pub fn add(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a wait for a turn on the device.
+    pub fn wait_for_turn(&self, waited: Duration) {
+        Self::add(&self.counted.turn_waits);
+        let waited_ns = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
+        self.counted
+            .turn_wait_ns
+            .fetch_add(waited_ns, Ordering::Relaxed);
     }
 
     pub fn message(&self, opcode: message::Opcode) {

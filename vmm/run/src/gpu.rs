@@ -3,8 +3,9 @@
 use std::str::FromStr;
 
 use causeway_backend_options::{Key, OptionError, Options as _, help as key_help, set};
-use causeway_mediator::Quota;
+use causeway_mediator::{Compute, Quota};
 
+use crate::compute::ComputeLists;
 use crate::host_limits::HostLimits;
 
 /// Allocations of a VM at most, unless `allocations=` says otherwise.
@@ -44,6 +45,21 @@ const COMMON_KEYS: &[Key<Limits>] = &[
         },
     },
     Key {
+        name: "weight",
+        values: "N[:N...]",
+        about: "compute time of each VM in proportion to that of others with work, 1 to 10000; as \
+                in 1:2:4, numbers of VM 0, VM 1 and all others; only software with isolation=none; \
+                default: 100",
+        set: |limits, value| limits.compute.set_weights(value),
+    },
+    Key {
+        name: "share",
+        values: "PERCENT[:PERCENT...]",
+        about: "most compute time of each VM, even if no other VM has work; where weight= works; \
+                default: 100",
+        set: |limits, value| limits.compute.set_shares(value),
+    },
+    Key {
         name: "isolation",
         values: "none|process",
         about: "whether a VM's session runs in the VMM's process or in a process of its own; \
@@ -62,6 +78,7 @@ struct Limits {
     memory_bytes: Option<u64>,
     allocations: Option<u32>,
     isolation: Option<Isolation>,
+    compute: ComputeLists,
     /// Limits whose default depends on nothing else.
     quota: Quota,
 }
@@ -80,6 +97,7 @@ pub struct Gpu {
     allocations: Option<u32>,
     /// The other limits of each VM.
     quota: Quota,
+    compute: ComputeLists,
     /// Where the session of each VM runs: in the VMM's process or in a worker process.
     pub isolation: Isolation,
 }
@@ -141,13 +159,19 @@ impl Isolation {
 }
 
 impl Gpu {
-    /// Returns the limits of each VM if `vms` VMs share the back end.
+    /// Returns the limits of each VM if `vms` VMs share the back end, without its part of the
+    /// device's time ([`Self::compute`]).
     pub fn quota(&self, vms: u32) -> Quota {
         Quota {
             memory_bytes: self.memory_bytes,
             allocations: self.allocations(vms, HostLimits::read()),
             ..self.quota
         }
+    }
+
+    /// Returns the part of the device's time that VM number `vm` gets, counted from 0.
+    pub fn compute(&self, vm: u32) -> Compute {
+        self.compute.of(vm)
     }
 
     /// Returns the allocations of each of `vms` VMs. By default, VMs share the descriptors and
@@ -217,6 +241,13 @@ pub enum GpuError {
          leave isolation out"
     )]
     VfioInProcess,
+    /// `weight=` or `share=` is given where the mediator does not share out the time.
+    #[error(
+        "--gpu weight and share need the back end software with the sessions of all VMs in one \
+         process: GPUs share out their time themselves; leave weight and share out, or take \
+         --gpu software without isolation=process"
+    )]
+    Compute,
 }
 
 impl FromStr for Gpu {
@@ -248,12 +279,17 @@ impl FromStr for Gpu {
         if matches!(kind, Kind::Vfio(_)) && isolation == Isolation::Process {
             return Err(GpuError::VfioInProcess);
         }
+        let shares_time = matches!(kind, Kind::Software(_)) && isolation == Isolation::None;
+        if !shares_time && !limits.compute.is_empty() {
+            return Err(GpuError::Compute);
+        }
         Ok(Self {
             kind,
             memory_bytes: limits.memory_bytes.unwrap_or(memory_bytes),
             memory_given: limits.memory_bytes.is_some(),
             allocations: limits.allocations,
             quota: limits.quota,
+            compute: limits.compute,
             isolation,
         })
     }
@@ -329,6 +365,20 @@ mod tests {
     }
 
     #[test]
+    fn vms_get_their_weights_and_shares_in_order() {
+        let compute = |weight, share_percent| Compute {
+            weight,
+            share_percent,
+        };
+        let gpu: Gpu = "software,weight=1:20,share=100:30:40".parse().unwrap();
+        assert_eq!(gpu.compute(0), compute(1, None));
+        assert_eq!(gpu.compute(1), compute(20, Some(30)));
+        assert_eq!(gpu.compute(7), compute(20, Some(40)));
+        let usual: Gpu = "software".parse().unwrap();
+        assert_eq!(usual.compute(3), Compute::DEFAULT);
+    }
+
+    #[test]
     fn limits_beyond_those_of_the_host_are_warned_of() {
         let greedy: Gpu = "software,allocations=65536,queues=256".parse().unwrap();
         let modest: Gpu = "software,allocations=1,queues=1".parse().unwrap();
@@ -384,7 +434,7 @@ mod tests {
             (
                 "vfio:0000:00:03.0,cores=1",
                 "unknown key `cores` for --gpu vfio: its keys are bar, memory, allocations, \
-                 queues, isolation",
+                 queues, weight, share, isolation",
             ),
             ("vfio:0000:00:03.0,isolation=process", "gives access to all"),
             ("cuda,bar=1", "unknown key `bar` for --gpu cuda"),
@@ -403,6 +453,20 @@ mod tests {
                 "software,isolation=vm",
                 "invalid value vm for --gpu isolation: none or process",
             ),
+            (
+                "software,weight=0",
+                "invalid value 0 for --gpu weight: 1 to",
+            ),
+            (
+                "software,weight=1::2",
+                "invalid value 1::2 for --gpu weight",
+            ),
+            (
+                "software,share=101",
+                "invalid value 101 for --gpu share: 1 to",
+            ),
+            ("cuda,weight=2", "take --gpu software without isolation"),
+            ("software,share=5,isolation=process", "in one process"),
             ("software,queues=1,queues=2", "the key `queues` twice"),
         ] {
             let message = text.parse::<Gpu>().unwrap_err().to_string();

@@ -40,7 +40,7 @@ const fn with(arguments: &'static str, guest: Guest) -> Guest {
     }
 }
 
-const GUESTS: [Guest; 16] = {
+const GUESTS: [Guest; 17] = {
     use Purpose::{Benchmark, Product, Test};
     [
         guest(
@@ -76,6 +76,14 @@ const GUESTS: [Guest; 16] = {
                 Product,
                 "frees memory and checks that the next \
                one to get it finds zeros, 10 s",
+            ),
+        ),
+        with(
+            "seconds=N,blocks=N,steps=N,light=1",
+            guest(
+                "greedy",
+                Product,
+                "keeps the GPU busy, to see how it is shared out between --vms VMs; 5 s",
             ),
         ),
         with(

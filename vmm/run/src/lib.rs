@@ -10,6 +10,7 @@ mod applicable;
 pub mod arguments;
 pub mod back_end;
 pub mod boot;
+mod compute;
 pub mod configuration;
 pub mod data_path;
 mod disk;

@@ -7,7 +7,7 @@ use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use causeway_mediator::backend::Attributes;
-use causeway_mediator::{OpenError, SessionSource};
+use causeway_mediator::{OpenError, Quota, SessionSource};
 use causeway_testdev::{self as testdev, Counterpart, Mailboxes, RunContext, TestDevice};
 use causeway_vmm::console::ConsoleOutput;
 use causeway_vmm::event_loop::{self, Limits};
@@ -311,6 +311,10 @@ fn create(
         };
         let console = console(run, &config.name);
         let _wait = Wait::begin(format!("the GPU session of {} to open", config.name));
+        let quota = Quota {
+            compute: run.gpu.compute(index),
+            ..quota
+        };
         let vm = Vm::new_unless(kvm, &config, sessions, quota, console, &mut || {
             patience.ended()
         });

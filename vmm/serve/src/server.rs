@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_mediator::{GivesUp, OpenError};
+use causeway_mediator::{GivesUp, OpenError, Quota};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
 
@@ -317,7 +317,11 @@ impl Server {
         self.count += 1;
         let place = Place {
             name: format!("process{}", self.count),
-            quota: self.gpu.quota(self.processes),
+            quota: Quota {
+                // All processes are alike.
+                compute: self.gpu.compute(0),
+                ..self.gpu.quota(self.processes)
+            },
             back_end: Arc::clone(&self.back_end),
             process_list: self.process_list.clone(),
         };

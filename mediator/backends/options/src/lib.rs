@@ -160,6 +160,21 @@ impl<'a> Value<'a> {
         number.ok_or_else(|| self.invalid(format!("{} to {}", range.start(), range.end())))
     }
 
+    /// Parses the value as numbers in `range` with colons between them, one or more.
+    ///
+    /// # Errors
+    /// [`OptionError::Value`] if a part is not a number, or is outside `range`.
+    pub fn numbers(self, range: RangeInclusive<u32>) -> Result<Vec<u32>, OptionError> {
+        let parts = self.text.split(':');
+        let numbers = parts.map(|part| part.parse().ok().filter(|n| range.contains(n)));
+        numbers.collect::<Option<_>>().ok_or_else(|| {
+            let (least, most) = (range.start(), range.end());
+            self.invalid(format!(
+                "{least} to {most}, or several such numbers as in 1:2:4"
+            ))
+        })
+    }
+
     /// Parses the value as a size (see [`size_mib`]) and returns it in bytes.
     ///
     /// # Errors

@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 use causeway_protocol::message::Status;
 
 use super::packet::{Acquire, Packet};
-use crate::backend::{Fault, Kernel, Launch, Progress, Queue, Work};
+use crate::arbiter::{Taken, Turns};
+use crate::backend::{Fault, Kernel, Launch, Progress, Queue, Work, is_cooperative};
 use crate::bell::Bell;
 use crate::busy::{Burst, UnderWay};
 use crate::fence::FenceSignal;
 use crate::shared_space::SharedSpace;
+use crate::statistics::Counters;
 
 /// How long a fence acquire spins before it sleeps.
 const ACQUIRE_SPIN: Duration = Duration::from_micros(20);
@@ -49,6 +51,9 @@ pub(super) struct Executor {
     pub bell: Arc<Bell>,
     /// What the queue has under way.
     pub burst: Burst,
+    /// The device's time, on a queue that does not run behind.
+    pub turns: Turns,
+    pub counters: Arc<Counters>,
 }
 
 impl Executor {
@@ -88,7 +93,7 @@ impl Executor {
     pub fn flush(&mut self) -> Result<(), Stop> {
         let flushed = self.queue.flush();
         if !self.queue.runs_behind() {
-            self.burst.end();
+            self.rest();
         }
         flushed.map_err(Stop::Fault)
     }
@@ -98,11 +103,32 @@ impl Executor {
     /// more than its launch.
     fn submit(&mut self, work: Work<'_>) -> Result<(), Stop> {
         let kind = kind_of(&work);
-        match self.queue.runs_behind() {
-            true => self.burst.begin(kind),
-            false => self.burst.go_on(kind),
+        if self.queue.runs_behind() {
+            self.burst.begin(kind);
+        } else {
+            if kind != UnderWay::Nothing && self.turns.is_due(units_of(&work)) {
+                self.take_turn(units_of(&work))?;
+            }
+            self.burst.go_on(kind);
         }
         self.queue.submit(work).map_err(Stop::Fault)
+    }
+
+    /// Waits for a turn on `units` units of the device.
+    fn take_turn(&mut self, units: u64) -> Result<(), Stop> {
+        self.burst.end();
+        match self.turns.take(units, || self.bell.stopped()) {
+            Taken::AtOnce => {}
+            Taken::After(waited) => self.counters.wait_for_turn(waited),
+            Taken::Never => return Err(Stop::Asked),
+        }
+        Ok(())
+    }
+
+    /// Notes that all work is done on a queue that does not run behind.
+    fn rest(&mut self) {
+        self.burst.end();
+        self.turns.end();
     }
 
     fn replay(&mut self, handle: u32) -> Result<(), Stop> {
@@ -120,7 +146,7 @@ impl Executor {
     fn acquire(&mut self, acquire: &Acquire) -> Result<(), Stop> {
         // On a queue that runs behind, what came before may be what releases the fence.
         self.queue.finish().map_err(Stop::Fault)?;
-        self.burst.end();
+        self.rest();
         let look = || {
             if self.bell.stopped() {
                 return Some(Err(Stop::Asked));
@@ -146,6 +172,17 @@ impl Executor {
                 return outcome;
             }
         }
+    }
+}
+
+/// Returns how many units of the device `work` can use at once. A device has fewer than that.
+fn units_of(work: &Work<'_>) -> u64 {
+    match work {
+        // One thread runs blocks that wait for each other.
+        Work::Launch(launch) if is_cooperative(&launch.options()) => 1,
+        Work::Launch(launch) => launch.shape().grid.iter().map(|n| u64::from(*n)).product(),
+        Work::Replay { .. } => u64::MAX,
+        Work::Memory(_) => 1,
     }
 }
 

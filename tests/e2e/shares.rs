@@ -1,0 +1,49 @@
+//! How the time of a device is shared out between VMs that all keep it busy.
+
+use crate::command::{Scratch, alone, kvm};
+use crate::parsed_report::Report;
+use crate::report;
+
+/// Runs the guest `greedy` for two seconds with what `gpu` says.
+fn run(gpu: &str, vms: &str) -> Report {
+    let words = ["--guest", "greedy", "--vms", vms, "--gpu", gpu];
+    let arguments = ["--arguments", "seconds=2,blocks=8,steps=200"];
+    let (outcome, report) = report::run(&Scratch::new(), &[&words[..], &arguments].concat());
+    outcome.assert_passed();
+    report
+}
+
+fn statistic(report: &Report, vm: usize, name: &str) -> f64 {
+    let value = &report.0["vms"][vm]["session"][name];
+    let value = value.as_f64();
+    value.unwrap_or_else(|| panic!("no {name} of VM {vm}: {}", report.0))
+}
+
+#[test]
+fn vms_that_are_always_busy_have_time_by_their_weights() {
+    if !kvm("weights") {
+        return;
+    }
+    let _alone = alone();
+    let report = run("software,weight=1:8", "2");
+    let [light, heavy] = [0, 1].map(|vm| statistic(&report, vm, "kernel_ns"));
+    // Eight times as much, if nobody else uses the host.
+    assert!(heavy > 3.0 * light, "{light} ns and {heavy} ns");
+    for vm in [0, 1] {
+        assert!(statistic(&report, vm, "turn_waits") > 0.0);
+    }
+}
+
+#[test]
+fn a_vm_that_is_alone_keeps_its_cap_and_waits_for_nobody_without_one() {
+    if !kvm("a cap") {
+        return;
+    }
+    let _alone = alone();
+    let capped = run("software,share=20", "1");
+    // A host that does other things makes it less, not more.
+    let kernels = statistic(&capped, 0, "kernel_ns");
+    assert!(kernels < 0.3 * 2e9, "{kernels} ns of 2 s");
+    assert!(statistic(&capped, 0, "turn_waits") > 0.0);
+    assert_eq!(statistic(&run("software", "1"), 0, "turn_waits"), 0.0);
+}
