@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use causeway_terminal::{Code, Failure, undo_leftovers};
+use causeway_terminal::{Code, Failure, undo_leftovers, unstopped};
 use causeway_vmm::signals::{LastResort, Signals, Terms, Unheeded};
 use causeway_vmm::waits;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
@@ -38,10 +38,12 @@ pub fn watch_signals(signals: Signals, grace: Duration) -> Result<Signals, Failu
             }
         }),
         last_words: Box::new(|unheeded| {
-            undo_leftovers();
-            reap(&children());
-            let text = text(unheeded, &waits::current());
-            Failure::without_cause(Code::of_signal(unheeded.signal), text).print();
+            unstopped(|| {
+                undo_leftovers();
+                reap(&children());
+                let text = text(unheeded, &waits::current());
+                Failure::without_cause(Code::of_signal(unheeded.signal), text).print();
+            });
         }),
         status: |signal| Code::of_signal(signal) as i32,
     };
