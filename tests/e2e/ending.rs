@@ -1,14 +1,17 @@
 //! The ways in which a run ends other than by passing: each with its own exit code, and nothing
 //! left behind.
 
+use std::ops::Range;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use serde_json::json;
 
 use crate::bare_images::{CRASH, SPIN, elf, exit, kernel, print};
 use crate::command::{Running, Scratch, alone, kvm};
 use crate::report;
+use crate::standin::Machine;
 
 const GUEST_FAILED: i32 = 1;
 const CRASHED: i32 = 5;
@@ -88,6 +91,50 @@ fn a_guest_that_never_ends_is_ended_by_the_timeout() {
     );
     let said = format!("{}{}", outcome.stdout, outcome.stderr);
     assert!(said.contains("--timeout"), "the way out: {outcome:?}");
+    // The endless loop is the image's first and only instruction.
+    let place = "vm0: virtual CPU 0 ran at rip 0x100078 (CPL 3), after 0 exits";
+    assert!(said.contains(place), "the place: {outcome:?}");
+    let seen = &report.0["vms"][0]["at_timeout"]["vcpus"][0];
+    assert_eq!((&seen["rip"], &seen["cpl"]), (&json!(0x10_0078), &json!(3)));
+    assert_eq!(seen["doing"], "running");
+}
+
+/// Returns the addresses of an ELF image's code: its first segment that can be executed.
+fn code_of(image: &[u8]) -> Range<u64> {
+    const EXECUTABLE: u32 = 1;
+    let number = |at: usize| u64::from_le_bytes(*image[at..].first_chunk().unwrap());
+    let headers = (number(32) as usize..).step_by(56);
+    let mut flags = headers.map(|at| {
+        (
+            at,
+            u32::from_le_bytes(*image[at + 4..].first_chunk().unwrap()),
+        )
+    });
+    let (at, _) = flags.find(|(_, flags)| flags & EXECUTABLE != 0).unwrap();
+    let begin = number(at + 16);
+    begin..begin + number(at + 40)
+}
+
+/// What the host needs to know of a guest that hangs: where, and on which virtual CPUs.
+#[test]
+fn the_time_limit_tells_what_each_virtual_cpu_did() {
+    if !kvm("an endless guest's virtual CPUs") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let words = ["--guest", "spin", "--vcpus", "2", "--timeout", "1"];
+    let (outcome, report) = report::run(&scratch, &words);
+    assert_eq!(outcome.code, TIMEOUT, "{outcome:?}");
+    let code = code_of(causeway_embedded::image("spin").unwrap());
+    let seen = &report.0["vms"][0]["at_timeout"]["vcpus"];
+    let rip = seen[0]["rip"].as_u64().unwrap();
+    assert!(code.contains(&rip), "{rip:#x} in {code:#x?}");
+    assert!(
+        outcome.stderr.contains(&format!("ran at rip {rip:#x}")),
+        "{outcome:?}"
+    );
+    assert_eq!(seen[1]["vcpu"], 1, "{seen}");
+    assert!(outcome.stderr.contains("virtual CPU 1"), "{outcome:?}");
 }
 
 #[test]
@@ -108,6 +155,25 @@ fn one_endless_guest_of_two_is_ended_with_the_other() {
         "1",
     ]);
     assert_eq!(outcome.code, TIMEOUT, "{outcome:?}");
+}
+
+/// The guest waits for the kernel for ever.
+#[test]
+fn the_time_limit_tells_what_the_gpu_work_has_come_to() {
+    if !kvm("an endless kernel") {
+        return;
+    }
+    for gpu in ["cuda,isolation=none", "cuda,isolation=process"] {
+        let machine = Machine::new().with("HANG_KERNEL", 10_000);
+        let words = ["--guest", "compute", "--gpu", gpu, "--timeout", "6"];
+        let (outcome, report) = machine.guests(&words);
+        assert_eq!(outcome.code, TIMEOUT, "{outcome:?}");
+        let seen = &report.0["vms"][0]["at_timeout"]["gpu"];
+        let used = seen["command_buffers"].as_u64();
+        assert!(used.is_some_and(|count| count != 0), "{gpu}: {seen}");
+        let told = format!("vm0: command buffers: {};", seen["command_buffers"]);
+        assert!(outcome.stderr.contains(&told), "{told}: {outcome:?}");
+    }
 }
 
 /// A thousand virtual CPUs that spin keep the command from the host's few CPUs, while it starts

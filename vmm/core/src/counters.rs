@@ -51,6 +51,9 @@ impl fmt::Display for ExitKey {
     }
 }
 
+/// The cause of exits that a kick by the VMM brings about.
+pub const KICKED: ExitKey = ExitKey::plain("signal");
+
 /// Number of exits for each cause.
 pub type ExitCounts = BTreeMap<ExitKey, u64>;
 
@@ -77,16 +80,27 @@ impl ExitCounters {
     /// Counts one exit with the cause `key`.
     pub fn count(&self, key: ExitKey) {
         let Counted { counts, last } = &mut *self.counted.lock();
-        *last = Some(key);
+        if key != KICKED {
+            *last = Some(key);
+        }
         match counts.iter_mut().find(|(known, _)| *known == key) {
             Some((_, count)) => *count += 1,
             None => counts.push((key, 1)),
         }
     }
 
-    /// Returns the cause of the exit that was counted last; `None` if none was.
+    /// Returns the cause of the exit that was counted last; `None` if none was. Exits that the VMM
+    /// caused by kicks are left out.
     pub fn last(&self) -> Option<ExitKey> {
         self.counted.lock().last
+    }
+
+    /// Returns the number of exits, and the cause of the last one. Those that the VMM caused by
+    /// kicks are left out.
+    pub fn of_guest(&self) -> (u64, Option<ExitKey>) {
+        let Counted { counts, last } = &*self.counted.lock();
+        let own = counts.iter().filter(|(key, _)| *key != KICKED);
+        (own.map(|(_, count)| count).sum(), *last)
     }
 
     /// Adds the current counts of this virtual CPU to `into`.
@@ -145,15 +159,17 @@ mod tests {
     #[test]
     fn differences_leave_out_what_did_not_happen() {
         let counters = ExitCounters::default();
-        counters.count(ExitKey::plain("signal"));
+        counters.count(ExitKey::plain("halt"));
         counters.count(DOORBELL);
         let earlier = total([&counters]);
         counters.count(DOORBELL);
         counters.count(DOORBELL);
+        counters.count(KICKED);
         assert_eq!(counters.last(), Some(DOORBELL));
+        assert_eq!(counters.of_guest(), (4, Some(DOORBELL)));
         let later = total([&counters, &ExitCounters::default()]);
         let between = since(&earlier, &later);
-        assert_eq!(between, ExitCounts::from([(DOORBELL, 2)]));
+        assert_eq!(between, ExitCounts::from([(DOORBELL, 2), (KICKED, 1)]));
         assert_eq!(named(&later)["mmio:registers:control_doorbell"], 3);
     }
 }

@@ -12,6 +12,7 @@ use vmm_sys_util::timerfd::TimerFd;
 use crate::outcome::{VmOutcome, VmResult};
 use crate::signals::Signals;
 use crate::vm::{StartError, Vm};
+use crate::waits::Wait;
 
 const SIGNAL: u32 = 0;
 const TIMER: u32 = 1;
@@ -89,7 +90,13 @@ pub fn run_all(
     let vms = supervisor.vms;
     // All are told before one is waited for: those to be joined last would run on meanwhile.
     vms.iter().for_each(Vm::stop);
-    watched.map(|()| vms.into_iter().map(Vm::finish).collect())
+    watched.map(|()| vms.into_iter().map(finish).collect())
+}
+
+/// Ends a VM and frees its memory, which takes a while if it is much.
+fn finish(vm: Vm) -> VmOutcome {
+    let _wait = Wait::begin(format!("{} to end", vm.name()));
+    vm.finish()
 }
 
 /// Returns a timer, if there is a timeout; it comes again after each `period`, if there is one.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kvm_ioctls::VcpuExit;
 
 use crate::bus::{Effect, GuestAddress, MmioBus, Port, PortBus, PowerEvent, STRAY};
-use crate::counters::{ExitCounters, ExitKey};
+use crate::counters::{ExitCounters, ExitKey, KICKED};
 
 /// The two buses of a VM. An exit that is an access to a device finds the device on one of them.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ pub fn handle(exit: VcpuExit<'_>, platform: &Platform, counters: &ExitCounters) 
 /// Handles exits that concern no device.
 fn rare(exit: &VcpuExit<'_>, counters: &ExitCounters) -> Outcome {
     let (reason, outcome) = match exit {
-        VcpuExit::Intr => ("signal", Outcome::Continue),
+        VcpuExit::Intr => (KICKED.reason, Outcome::Continue),
         VcpuExit::IrqWindowOpen => ("irq_window", Outcome::Continue),
         // Interrupts are off and there is nobody to send one: this processor sleeps for good.
         VcpuExit::Hlt => ("halt", Outcome::Park),

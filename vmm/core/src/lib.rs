@@ -34,6 +34,7 @@ pub mod start_pages;
 pub mod statistics;
 pub mod tracepoints;
 mod vcpu;
+pub mod vcpu_state;
 pub mod virtio;
 pub mod vm;
 pub mod waits;

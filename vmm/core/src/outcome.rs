@@ -6,10 +6,13 @@ use std::time::Instant;
 
 use causeway_host_vfio::Address;
 use causeway_mediator::SessionReport;
+use causeway_mediator::statistics::Statistics;
+use serde::Serialize;
 
 use crate::bus::StrayCounts;
 use crate::passthrough::DeviceReport;
 use crate::registers::Registers;
+use crate::vcpu_state::VcpuState;
 
 /// How a VM ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -115,6 +118,47 @@ impl fmt::Display for VmResult {
     }
 }
 
+/// What a VM did when the time limit ended it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct AtTimeout {
+    /// What the virtual CPUs did, in their order.
+    pub vcpus: Vec<VcpuState>,
+    /// What the guest's GPU work had come to.
+    pub gpu: GpuWork,
+}
+
+/// What a guest's GPU work has come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct GpuWork {
+    /// Number of command buffers; 0 if the session was lost.
+    pub command_buffers: u64,
+    /// Number of packets that were executed.
+    pub packets: u64,
+    /// Units of 64 bytes that wait in rings.
+    pub queued_units: u64,
+}
+
+impl GpuWork {
+    /// Returns what a session with these `statistics` has come to.
+    pub fn of(statistics: &Statistics) -> Self {
+        Self {
+            command_buffers: statistics.command_buffers,
+            packets: statistics.packets,
+            queued_units: statistics.queued_units,
+        }
+    }
+}
+
+impl fmt::Display for GpuWork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "command buffers: {}; packets executed: {}; units of 64 bytes that waited in rings: {}",
+            self.command_buffers, self.packets, self.queued_units
+        )
+    }
+}
+
 /// How a VM ended, and its counters at that time.
 #[derive(Debug)]
 pub struct VmOutcome {
@@ -122,6 +166,8 @@ pub struct VmOutcome {
     pub name: String,
     /// How the VM ended.
     pub result: VmResult,
+    /// What the VM did when the time limit ended it; `None` if it ended in another way.
+    pub at_timeout: Option<AtTimeout>,
     /// Values of KVM's counters for the whole run, by KVM's names for them; empty if the host's
     /// kernel does not offer them.
     pub kvm_exits: BTreeMap<String, u64>,

@@ -9,11 +9,12 @@ use std::mem::{MaybeUninit, offset_of};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{self, Command};
+use std::sync::Arc;
 
 use vmm_sys_util::signal::{block_signal, create_sigset, unblock_signal};
 
 use last_resort::Control;
-pub use last_resort::{LastResort, Unheeded};
+pub use last_resort::{LastResort, Terms, Unheeded};
 
 /// Signals that end a run.
 const SIGNALS: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE];
@@ -39,7 +40,34 @@ pub struct Signals {
 struct Watch {
     /// What the thread reads.
     source: File,
-    control: Control,
+    control: Arc<Control>,
+}
+
+/// Signals are for a program, and do not end this process. After a drop they end it again: the
+/// program has ended, or was never started. A signal that was passed on to the program ends this
+/// process, too, in time, unless the program has survived it: has ended later than the time that
+/// this process has to end, and not with the exit status for that signal.
+#[derive(Debug)]
+#[must_use]
+pub struct PassedOn {
+    control: Option<Arc<Control>>,
+    status: Option<i32>,
+}
+
+impl PassedOn {
+    /// Tells that the program has ended. `status` is the exit status of this process from now on,
+    /// also if it has to be ended.
+    pub fn program_ended(mut self, status: i32) {
+        self.status = Some(status);
+    }
+}
+
+impl Drop for PassedOn {
+    fn drop(&mut self) {
+        if let Some(control) = &self.control {
+            control.program_ended(self.status);
+        }
+    }
 }
 
 /// A signal that has arrived.
@@ -136,25 +164,21 @@ impl Signals {
         let source = self.file.try_clone()?;
         let (file, control) = last_resort::start(self.file.try_clone()?, resort)?;
         self.file = file;
+        let control = Arc::new(control);
         self.watch = Some(Watch { source, control });
         Ok(self)
     }
 
     /// Tells that signals are for a program from now on, to which the caller passes them: they do
-    /// not end this process.
-    pub fn are_passed_on(&self) {
-        if let Some(watch) = &self.watch {
-            watch.control.orders.lock().pass_on();
+    /// not end this process while the returned value lives.
+    pub fn pass_on(&self) -> PassedOn {
+        let control = self.watch.as_ref().map(|watch| Arc::clone(&watch.control));
+        if let Some(control) = &control {
+            control.orders.lock().pass_on();
         }
-    }
-
-    /// Tells that the program has ended, so that signals end this process again, with `status` as
-    /// its exit status. If a signal was passed on, it ends this process, too, in time.
-    pub fn program_ended(&self, status: i32) {
-        if let Some(Watch { control, .. }) = &self.watch {
-            let grace = control.grace;
-            control.orders.lock().program_ended(status, grace);
-            control.wake();
+        PassedOn {
+            control,
+            status: None,
         }
     }
 
@@ -230,6 +254,7 @@ impl Drop for Signals {
 mod tests {
     use super::*;
     use std::io::Write;
+    use std::time::Duration;
 
     #[test]
     fn a_signal_to_this_thread_is_read_and_not_died_of() {
@@ -257,6 +282,32 @@ mod tests {
             assert_eq!(signals.take_arrived(), Some(wanted));
         }
         assert_eq!(signals.take_arrived(), None);
+    }
+
+    /// As when the program cannot be started, which is one of many ways to leave.
+    #[test]
+    fn signals_end_the_process_again_whatever_becomes_of_the_program() {
+        let resort = LastResort {
+            terms: Terms {
+                grace: Duration::from_secs(3600),
+                limit: Duration::from_secs(3600),
+                progress: || 0,
+            },
+            help: Box::new(|| ()),
+            last_words: Box::new(|_| ()),
+            status: |signal| signal,
+        };
+        let signals = Signals::block().unwrap().watched(resort).unwrap();
+        let passes_on = || {
+            let watch = signals.watch.as_ref().unwrap();
+            watch.control.orders.lock().passes_on
+        };
+        let passed_on = signals.pass_on();
+        assert!(passes_on());
+        drop(passed_on);
+        assert!(!passes_on());
+        signals.pass_on().program_ended(0);
+        assert!(!passes_on());
     }
 
     #[test]

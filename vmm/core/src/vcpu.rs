@@ -9,13 +9,14 @@ use kvm_ioctls::{VcpuExit, VcpuFd};
 use crate::aperture::{Aperture, EmulationRetry, FaultOutcome};
 use crate::bus::PowerEvent;
 use crate::console::Console;
-use crate::counters::{ExitCounters, ExitKey};
+use crate::counters::{ExitCounters, ExitKey, KICKED};
 use crate::error_chain::chain;
 use crate::exit::{self, Outcome, Platform};
 use crate::kick::Kickable;
 use crate::lifecycle::Lifecycle;
 use crate::outcome::VmResult;
 use crate::registers::Registers;
+use crate::vcpu_state::VcpuState;
 use crate::vm::Attach;
 
 /// State that all virtual CPUs of a VM share.
@@ -50,8 +51,10 @@ pub(crate) struct Vcpu {
 
 /// Why a virtual CPU left its loop.
 enum End {
-    /// It was asked to end, or it parked.
-    Quiet,
+    /// It was asked to end.
+    Stopped,
+    /// It has halted or stopped for good, and others may run on.
+    Parked,
     /// The VM has ended with it, by the exit that was counted last.
     ByExit(VmResult),
     /// The VM has ended with it, because the VMM cannot run it on.
@@ -60,8 +63,8 @@ enum End {
 
 impl Vcpu {
     /// Runs the virtual CPU until it stops for good or its VM ends. The thread of the virtual CPU
-    /// does nothing else.
-    pub fn run(self) {
+    /// does nothing else. Returns what the virtual CPU did at the end, unless it has ended the VM.
+    pub fn run(self) -> Option<VcpuState> {
         let Self {
             index,
             fd,
@@ -77,12 +80,14 @@ impl Vcpu {
             retry: EmulationRetry::default(),
         };
         let (result, exit) = match runner.run() {
-            End::Quiet => return,
+            End::Stopped => return Some(runner.state(false)),
+            End::Parked => return Some(runner.state(true)),
             End::ByExit(result) => (result, runner.counters.last()),
             End::ByHost(result) => (result, None),
         };
         log::debug!("virtual CPU {index}: {result}");
         machine.end(result, exit);
+        None
     }
 }
 
@@ -109,12 +114,16 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
+    fn state(&mut self, parked: bool) -> VcpuState {
+        VcpuState::of(self.index, self.vcpu.vcpu(), &self.counters, parked)
+    }
+
     fn run(&mut self) -> End {
         self.machine.life.entering();
         loop {
             self.vcpu.rearm();
             if self.machine.life.stopping() {
-                return End::Quiet;
+                return End::Stopped;
             }
             if let Some(end) = self.turn() {
                 return end;
@@ -128,7 +137,7 @@ impl Runner<'_> {
             Ok(exit) => exit::handle(exit, &self.machine.platform, &self.counters),
             Err(e) => match e.errno() {
                 libc::EINTR => {
-                    self.counters.count(ExitKey::plain("signal"));
+                    self.counters.count(KICKED);
                     return self.interrupted();
                 }
                 libc::EAGAIN => return self.interrupted(),
@@ -156,7 +165,7 @@ impl Runner<'_> {
                 Some(End::ByExit(VmResult::Fail { code, reason }))
             }
             Outcome::Power(event) => Some(End::ByExit(self.powered(event))),
-            Outcome::Park => Some(End::Quiet),
+            Outcome::Park => Some(End::Parked),
             Outcome::MemoryFault => self.resolve(),
             Outcome::EmulationFailure => {
                 if self.machine.aperture.retry_emulation(&mut self.retry) {

@@ -20,9 +20,10 @@ use crate::kick;
 use crate::lifecycle::Lifecycle;
 use crate::memory::GuestRam;
 use crate::observer::VmObserver;
-use crate::outcome::{VmOutcome, VmResult};
+use crate::outcome::{AtTimeout, GpuWork, VmOutcome, VmResult};
 use crate::passthrough::PassthroughDevices;
 use crate::vcpu::{Machine, Vcpu};
+use crate::vcpu_state::VcpuState;
 use crate::waits::Wait;
 
 mod attach;
@@ -64,7 +65,9 @@ pub struct Vm {
     passed: PassthroughDevices,
     machine: Arc<Machine>,
     waiting: Vec<Vcpu>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<JoinHandle<Option<VcpuState>>>,
+    /// What the virtual CPUs did at their ends.
+    states: Vec<VcpuState>,
     exits: VmExits,
     strays: Arc<StrayCounters>,
     console: Arc<Console>,
@@ -144,7 +147,7 @@ impl Vm {
             let gate = Arc::clone(gate);
             let spawned = thread.spawn(move || {
                 drop(gate.read());
-                vcpu.run();
+                vcpu.run()
             });
             let thread = spawned.map_err(|e| failed(index, e))?;
             self.threads.push(thread);
@@ -237,9 +240,15 @@ impl Vm {
             statistics.zero()
         });
         let vmm = counters::total(self.exits.counters().iter().map(|c| &**c));
+        self.states.sort_by_key(|state| state.vcpu);
+        let at_timeout = (result == VmResult::Timeout).then(|| AtTimeout {
+            vcpus: std::mem::take(&mut self.states),
+            gpu: GpuWork::of(&session.statistics),
+        });
         VmOutcome {
             name: self.name.clone(),
             result,
+            at_timeout,
             kvm_exits: statistics.difference(&statistics.zero(), &kvm),
             vmm_exits: counters::named(&vmm),
             first_instruction: self.life().first_entry(),
@@ -262,11 +271,12 @@ impl Vm {
                 kick::kick(&thread);
                 std::thread::sleep(KICK_PAUSE);
             }
-            if thread.join().is_err() {
-                log::error!(
+            match thread.join() {
+                Ok(state) => self.states.extend(state),
+                Err(_) => log::error!(
                     "{name}: the thread of a virtual CPU panicked; this is a bug in Causeway",
                     name = self.name
-                );
+                ),
             }
         }
     }

@@ -1,5 +1,5 @@
 //! What this process waits for that may never come, such as an answer of a driver. A command that
-//! has to be ended names it.
+//! has to be ended names it. Each wait that ends is progress towards the command's end.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 const LOCKED: Duration = Duration::from_millis(100);
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
+static ENDED: AtomicU64 = AtomicU64::new(0);
 static WAITS: Mutex<Vec<(u64, String)>> = Mutex::new(Vec::new());
 
 /// A wait that lasts until this value is dropped.
@@ -28,7 +29,13 @@ impl Wait {
 impl Drop for Wait {
     fn drop(&mut self) {
         WAITS.lock().retain(|(number, _)| *number != self.0);
+        ENDED.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+/// Returns how many waits of this process have ended.
+pub fn ended() -> u64 {
+    ENDED.load(Ordering::Relaxed)
 }
 
 /// Returns what this process waits for, the oldest wait first.
@@ -48,7 +55,9 @@ mod tests {
         let told = |what: &str| current().iter().any(|wait| wait == what);
         let (first, second) = (Wait::begin("the first"), Wait::begin("the second"));
         assert!(told("the first") && told("the second"));
+        let before = ended();
         drop(first);
+        assert!(ended() > before);
         assert!(!told("the first") && told("the second"));
         drop(second);
     }

@@ -82,12 +82,13 @@ pub fn run(arguments: &CudaArguments) -> Result<ExitCode, Failure> {
             )
         }
     };
-    signals.are_passed_on();
+    // Dropped at each failure from here on, before the server ends.
+    let passed_on = signals.pass_on();
     let program = Program::start(&arguments.program, folder.path(), &socket, &signals)?;
     // Only now, because the program inherits its limit from this process.
     raise_descriptor_limit();
     let status = program.wait(&mut signals)?;
-    signals.program_ended(status.into());
+    passed_on.program_ended(status.into());
     drop(server);
     Ok(status.into())
 }

@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use causeway_init::NOT_RUN;
-use causeway_vmm::outcome::{VmOutcome, VmResult};
+use causeway_vmm::outcome::{AtTimeout, VmOutcome, VmResult};
+use causeway_vmm::vcpu_state::VcpuState;
 use causeway_vmm::vm::Boot;
 
 use crate::configuration::Run;
@@ -11,6 +12,9 @@ use crate::data_path::DataPath;
 use crate::report::Report;
 use causeway_terminal as terminal;
 use causeway_terminal::Code;
+
+/// Number of virtual CPUs of a VM of which messages tell what they did at the time-out.
+const VCPUS_TOLD: usize = 8;
 
 /// How the command reads the value that a guest stores to the exit port of the test device: as a
 /// verdict (0 means that the guest passed), or as the exit status of a program.
@@ -276,6 +280,8 @@ fn explain_one(run: &Run, outcome: &VmOutcome) {
             "causeway: {}: the guest did not end within {} s: give it more time with --timeout",
             outcome.name, run.settings.timeout_s
         ));
+        let doings = outcome.at_timeout.iter().flat_map(doings);
+        doings.for_each(|doing| terminal::say(&format!("  {}: {doing}", outcome.name)));
     } else {
         say_how(run, outcome);
     }
@@ -288,6 +294,21 @@ fn explain_one(run: &Run, outcome: &VmOutcome) {
     for line in outcome.console_tail.iter().rev().take(8).rev() {
         terminal::say(&format!("  {}| {line}", outcome.name));
     }
+}
+
+/// Returns a line for each virtual CPU of a VM that the time limit ended, and one for its GPU work.
+fn doings(at_timeout: &AtTimeout) -> Vec<String> {
+    let AtTimeout { vcpus, gpu } = at_timeout;
+    let told = &vcpus[..vcpus.len().min(VCPUS_TOLD)];
+    let mut lines: Vec<_> = told.iter().map(VcpuState::to_string).collect();
+    match vcpus.len() - told.len() {
+        0 => {}
+        more => lines.push(format!("{more} more virtual CPUs: --json has all")),
+    }
+    if gpu.command_buffers != 0 {
+        lines.push(gpu.to_string());
+    }
+    lines
 }
 
 /// Returns a line with the limits of a guest, its use of the GPU, and the way to raise the limits.
@@ -314,6 +335,8 @@ mod tests {
     use crate::report::tests::{phase, report, vm};
     use causeway_mediator::SessionReport;
     use causeway_vmm::bus::StrayCounts;
+    use causeway_vmm::outcome::GpuWork;
+    use causeway_vmm::vcpu_state::Doing;
     use std::collections::BTreeMap;
     use std::time::Instant;
 
@@ -353,6 +376,7 @@ mod tests {
         VmOutcome {
             name: name.to_owned(),
             result,
+            at_timeout: None,
             kvm_exits: BTreeMap::new(),
             vmm_exits: BTreeMap::new(),
             first_instruction: None,
@@ -363,6 +387,33 @@ mod tests {
             memory_bytes: 0,
             devices: Vec::new(),
         }
+    }
+
+    #[test]
+    fn what_a_vm_did_at_its_timeout_is_told_for_its_first_virtual_cpus() {
+        let state = |vcpu| VcpuState {
+            vcpu,
+            doing: Doing::Running,
+            rip: 0x10_0000,
+            cpl: 3,
+            exits: 0,
+            last_exit: None,
+        };
+        let mut seen = AtTimeout {
+            vcpus: (0..10).map(state).collect(),
+            gpu: GpuWork {
+                command_buffers: 1,
+                packets: 2,
+                queued_units: 3,
+            },
+        };
+        let lines = doings(&seen);
+        assert_eq!(lines.len(), VCPUS_TOLD + 2);
+        assert!(lines[7].starts_with("virtual CPU 7 ran at rip 0x100000"));
+        assert_eq!(lines[8], "2 more virtual CPUs: --json has all");
+        assert!(lines[9].starts_with("command buffers: 1; packets executed: 2;"));
+        seen.gpu = GpuWork::default();
+        assert_eq!(doings(&seen).len(), VCPUS_TOLD + 1);
     }
 
     /// The verdict of a run with these results, whose data phases had `exits` each.

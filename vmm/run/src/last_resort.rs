@@ -2,26 +2,31 @@
 
 use std::time::{Duration, Instant};
 
-use causeway_terminal::{Code, Failure, undo_leftovers};
-use causeway_vmm::signals::{LastResort, Signals, Unheeded};
+use causeway_terminal::{Code, Failure, undo_leftovers, unstopped};
+use causeway_vmm::signals::{LastResort, Signals, Terms, Unheeded};
 use causeway_vmm::waits;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
 
-/// Time from a signal until a command that has not ended is ended.
+/// Time from a signal, or from the last progress after it, until a command that has not ended is
+/// ended.
 pub const GRACE: Duration = Duration::from_secs(2);
+/// Longest time from a signal until a command is ended that makes progress.
+const LIMIT: Duration = Duration::from_secs(30);
 /// Longest wait for the ends of killed child processes.
 const REAPED: Duration = Duration::from_millis(200);
 /// Number of waits that the message names.
 const WAITS_TOLD: usize = 3;
 
-/// Makes a signal end this process within `grace`, whatever its threads wait for. `signals` are the
-/// blocked signals. Call this function before other threads start.
+/// Makes a signal end this process, whatever its threads wait for: within `grace`, or if it makes
+/// progress, `grace` after its last progress and 30 s after the signal. Each end of a wait counts as
+/// progress, such as that for the GPU session of a VM to close. `signals` are the blocked signals.
+/// Call this function before other threads start.
 ///
 /// # Errors
 /// A failure with [`Code::Crashed`] if a thread cannot be started.
 pub fn watch_signals(signals: Signals, grace: Duration) -> Result<Signals, Failure> {
     let resort = LastResort {
-        grace,
+        terms: terms(grace),
         // Whoever waits for a worker process that hangs goes on, and can still end in order.
         help: Box::new(|| {
             let ended = kill_children();
@@ -32,11 +37,13 @@ pub fn watch_signals(signals: Signals, grace: Duration) -> Result<Signals, Failu
                 );
             }
         }),
-        last_words: Box::new(move |unheeded| {
-            undo_leftovers();
-            reap(&children());
-            let text = text(unheeded, grace, &waits::current());
-            Failure::without_cause(Code::of_signal(unheeded.signal), text).print();
+        last_words: Box::new(|unheeded| {
+            unstopped(|| {
+                undo_leftovers();
+                reap(&children());
+                let text = text(unheeded, &waits::current());
+                Failure::without_cause(Code::of_signal(unheeded.signal), text).print();
+            });
         }),
         status: |signal| Code::of_signal(signal) as i32,
     };
@@ -45,6 +52,15 @@ pub fn watch_signals(signals: Signals, grace: Duration) -> Result<Signals, Failu
                        SIGINT (Ctrl-C)";
         Failure::new(Code::Crashed, message, e)
     })
+}
+
+/// Returns how long a command may take to end that has `grace` without progress.
+fn terms(grace: Duration) -> Terms {
+    Terms {
+        grace,
+        limit: LIMIT.max(grace),
+        progress: waits::ended,
+    }
 }
 
 /// Kills all child processes, and returns their number.
@@ -86,12 +102,14 @@ fn children() -> Vec<Pid> {
 }
 
 /// Returns why the process ends now. `waits` is what it still waits for.
-fn text(unheeded: &Unheeded, grace: Duration, waits: &[String]) -> String {
+fn text(unheeded: &Unheeded, waits: &[String]) -> String {
     let Unheeded {
         signal,
+        waited,
         is_repeated,
     } = unheeded;
-    let waited = match waits {
+    let seconds = waited.as_secs();
+    let reason = match waits {
         [] => String::from("the command had not ended"),
         waits => {
             let told = &waits[..waits.len().min(WAITS_TOLD)];
@@ -102,8 +120,8 @@ fn text(unheeded: &Unheeded, grace: Duration, waits: &[String]) -> String {
         }
     };
     let when = match is_repeated {
-        true => format!("a second signal came after signal {signal}, and {waited}"),
-        false => format!("{} s after signal {signal}, {waited}", grace.as_secs()),
+        true => format!("a second signal came after signal {signal}, and {reason}"),
+        false => format!("{seconds} s after signal {signal}, {reason}"),
     };
     format!("{when}; it ends now, without the results that it had not written yet")
 }
@@ -112,6 +130,16 @@ fn text(unheeded: &Unheeded, grace: Duration, waits: &[String]) -> String {
 mod tests {
     use super::*;
     use std::process::Command;
+
+    /// As those for the sessions of many VMs to close, one after the other.
+    #[test]
+    fn a_wait_that_ends_is_progress() {
+        let Terms { progress, .. } = terms(GRACE);
+        let wait = waits::Wait::begin("a session to close");
+        let before = progress();
+        drop(wait);
+        assert!(progress() > before);
+    }
 
     #[test]
     fn children_are_killed_and_reaped() {
@@ -127,17 +155,18 @@ mod tests {
     fn the_message_says_what_the_command_waited_for() {
         let mut unheeded = Unheeded {
             signal: 15,
+            waited: GRACE,
             is_repeated: false,
         };
         assert_eq!(
-            text(&unheeded, GRACE, &[]),
+            text(&unheeded, &[]),
             "2 s after signal 15, the command had not ended; it ends now, without the results that \
              it had not written yet"
         );
         unheeded.is_repeated = true;
         let waits = ["a", "b", "c", "d"].map(String::from);
         assert_eq!(
-            text(&unheeded, GRACE, &waits),
+            text(&unheeded, &waits),
             "a second signal came after signal 15, and the command waited for a and b and c (and 1 \
              more); it ends now, without the results that it had not written yet"
         );

@@ -8,6 +8,7 @@ use causeway_software::LaunchCount;
 use causeway_testdev::{CountedExits, EndedBy, Figure, Phase};
 use causeway_vmm::bus::StrayCounts;
 use causeway_vmm::host::Host;
+use causeway_vmm::outcome::AtTimeout;
 use causeway_vmm::passthrough::DeviceReport;
 use serde::{Deserialize, Serialize};
 
@@ -134,6 +135,9 @@ pub struct VmReport {
     pub memory_bytes: u64,
     /// How the VM ended, as text for people.
     pub result: String,
+    /// What the VM did when the time limit ended it; absent if it ended in another way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_timeout: Option<AtTimeout>,
     /// Whether the VM passed: its guest reported 0 to the test device or, unless `--program` was
     /// given, turned off, restarted or halted its machine. All other endings count as failure.
     pub passed: bool,
@@ -360,6 +364,7 @@ pub(crate) mod tests {
             vcpus: 1,
             memory_bytes: 64 << 20,
             result: "passed".to_owned(),
+            at_timeout: None,
             passed: true,
             program_status: None,
             strays: StrayCounts::default(),

@@ -414,6 +414,7 @@ impl Report {
             vcpus: run.settings.vcpus,
             memory_bytes: outcome.memory_bytes,
             result: run.promise.describe(&outcome.result),
+            at_timeout: outcome.at_timeout.clone(),
             passed: run.promise.code(&outcome.result).is_none(),
             program_status: run.promise.program_status(&outcome.result),
             strays: outcome.strays,

@@ -1,9 +1,10 @@
 //! Output of all commands: exit codes and messages ([`Failure`]), lines on the terminal ([`say`],
 //! [`print_results`]), log lines ([`start_logging`]), files ([`OutputFile`], [`ReportFile`]), what
-//! reports say of their making ([`Origin`]), raw mode ([`RawTerminal`]), and what must be undone
-//! when the process ends ([`Leftover`]). Also values of options that several commands have
-//! ([`number`], [`TimeLimit`]).
+//! reports say of their making ([`Origin`]), raw mode ([`RawTerminal`]), work in the background of
+//! a terminal ([`unstopped`]), and what must be undone when the process ends ([`Leftover`]). Also
+//! values of options that several commands have ([`number`], [`TimeLimit`]).
 
+mod background;
 mod escape;
 mod failure;
 mod leftovers;
@@ -17,6 +18,7 @@ mod report_file;
 mod time;
 mod values;
 
+pub use background::unstopped;
 pub use escape::{escaped, shown_path};
 pub use failure::{Code, Failure, check_range};
 pub use leftovers::{Leftover, undo_leftovers};

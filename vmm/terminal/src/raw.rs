@@ -15,6 +15,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use rustix::io::Errno;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 
+use crate::background::unstopped;
 use crate::failure::{Code, Failure};
 use crate::leftovers::Leftover;
 
@@ -54,7 +55,7 @@ impl RawTerminal {
         let leftover = {
             let saved = saved.clone();
             Leftover::new(move || {
-                let _ = tcsetattr(io::stdin(), OptionalActions::Now, &saved);
+                let _ = restore(&saved);
             })
         };
         tcsetattr(&terminal, OptionalActions::Drain, &raw)?;
@@ -68,12 +69,18 @@ impl RawTerminal {
 
 impl Drop for RawTerminal {
     fn drop(&mut self) {
-        if let Err(e) = tcsetattr(io::stdin(), OptionalActions::Now, &self.saved) {
+        if let Err(e) = restore(&self.saved) {
             log::warn!(
                 "cannot restore the terminal's settings; type `stty sane` to restore them: {e}"
             );
         }
     }
+}
+
+/// Gives the terminal on standard input its former settings, also from the background: this process
+/// was in the foreground when it changed them.
+fn restore(saved: &Termios) -> Result<(), Errno> {
+    unstopped(|| tcsetattr(io::stdin(), OptionalActions::Now, saved))
 }
 
 /// The process that restores the terminal if this process cannot.

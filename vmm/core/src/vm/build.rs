@@ -124,6 +124,7 @@ fn assemble(
         waiting: waiting.collect(),
         machine,
         threads: Vec::new(),
+        states: Vec::new(),
         exits,
         strays: board.strays,
         console: board.console,
