@@ -26,12 +26,10 @@ fn vms_that_are_always_busy_have_time_by_their_weights() {
     }
     let _alone = alone();
     let report = run("software,weight=1:8", "2");
-    let [light, heavy] = [0, 1].map(|vm| statistic(&report, vm, "kernel_ns"));
+    let [light, heavy] = [0, 1].map(|vm| statistic(&report, vm, "device_ns"));
     // Eight times as much, if nobody else uses the host.
     assert!(heavy > 3.0 * light, "{light} ns and {heavy} ns");
-    for vm in [0, 1] {
-        assert!(statistic(&report, vm, "turn_waits") > 0.0);
-    }
+    assert!(statistic(&report, 0, "turn_waits") > 0.0);
 }
 
 #[test]
@@ -42,8 +40,8 @@ fn a_vm_that_is_alone_keeps_its_cap_and_waits_for_nobody_without_one() {
     let _alone = alone();
     let capped = run("software,share=20", "1");
     // A host that does other things makes it less, not more.
-    let kernels = statistic(&capped, 0, "kernel_ns");
-    assert!(kernels < 0.3 * 2e9, "{kernels} ns of 2 s");
+    let used = statistic(&capped, 0, "device_ns");
+    assert!(used > 0.0 && used < 0.3 * 2e9, "{used} ns of 2 s");
     assert!(statistic(&capped, 0, "turn_waits") > 0.0);
     assert_eq!(statistic(&run("software", "1"), 0, "turn_waits"), 0.0);
 }

@@ -529,4 +529,11 @@ pub trait Queue: Send {
     fn runs_behind(&self) -> bool {
         true
     }
+
+    /// Returns the time of the device's units, in nanoseconds, that work has taken since the last
+    /// call, added up over the units. Only for a queue that does not run behind: by this, sessions
+    /// share out the device.
+    fn take_used_ns(&mut self) -> u64 {
+        0
+    }
 }

@@ -99,6 +99,8 @@ statistics! {
     crowded_waits: Counter as "crowded_waits",
     /// Times that a doorbell woke a consumer.
     doorbell_wakeups: Counter as "doorbell_wakeups",
+    /// Time of the whole device that the session's work has taken, where it is known (no GPU).
+    device_ns: Counter as "device_seconds",
     /// Times that work waited because other sessions used the device, or for the session's cap.
     turn_waits: Counter as "turn_waits",
     /// Time in which work waited so, added up over command buffers.
@@ -210,6 +212,12 @@ impl Default for Counters {
 impl Counters {
     pub fn add(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts time of all units of the device.
+    pub fn use_device(&self, used_ns: u64) {
+        let counted = &self.counted.device_ns;
+        counted.fetch_add(used_ns, Ordering::Relaxed);
     }
 
     /// Counts a wait for a turn on the device.

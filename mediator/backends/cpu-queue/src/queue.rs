@@ -2,7 +2,8 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use causeway_mediator::backend::{
     Fault, Launch, MemoryWork, Progress, Queue, Recorded, Recording, Work,
@@ -15,13 +16,17 @@ use crate::transfer;
 
 /// Executes the launches of a [`WorkQueue`].
 pub trait Kernels: Send {
-    /// Executes one launch of a kernel, and returns when the kernel has ended.
+    /// Executes one launch of a kernel, and returns when the kernel has ended: the processor time
+    /// that it has taken, in nanoseconds, added up over all threads.
     ///
     /// # Errors
     /// The fault that ended the kernel. A launch that is not begun has the status
     /// [`Status::BadLaunch`] or [`Status::BadParameters`].
-    fn launch(&self, launch: &Launch<'_>) -> Result<(), Fault>;
+    fn launch(&self, launch: &Launch<'_>) -> Result<u64, Fault>;
 }
+
+/// Bytes per nanosecond that a processor copies at least.
+const SLOWEST_BYTES_PER_NS: u64 = 1;
 
 /// A copy of recorded work. Each replay executes the pieces of this work one after the other.
 pub struct WorkRecording {
@@ -54,6 +59,8 @@ pub struct WorkQueue<K> {
     mappings: Arc<Mappings>,
     stop: Arc<AtomicBool>,
     kernels: K,
+    /// Processor time of work since the queue was last asked, in nanoseconds.
+    used_ns: AtomicU64,
     /// The fault that ended the queue.
     fault: Option<Fault>,
 }
@@ -66,16 +73,36 @@ impl<K: Kernels> WorkQueue<K> {
             mappings,
             stop,
             kernels,
+            used_ns: AtomicU64::new(0),
             fault: None,
         }
     }
 
     fn execute(&self, work: &Work<'_>) -> Result<(), Fault> {
         match work {
-            Work::Launch(launch) => self.kernels.launch(launch),
-            Work::Memory(work) => self.write(*work),
+            Work::Launch(launch) => {
+                self.use_processor(self.kernels.launch(launch)?);
+                Ok(())
+            }
+            Work::Memory(work) if work.moved_bytes() == 0 => self.write(*work),
+            Work::Memory(work) => self.write_much(*work),
             Work::Replay { recording } => self.replay(recording),
         }
+    }
+
+    fn use_processor(&self, time_ns: u64) {
+        self.used_ns.fetch_add(time_ns, Ordering::Relaxed);
+    }
+
+    /// Writes, and counts the time. The clock of the thread's processor time costs a system call,
+    /// so this looks at the other one; time in which others had the processor is bounded by a speed
+    /// that every processor reaches.
+    fn write_much(&self, work: MemoryWork) -> Result<(), Fault> {
+        let begun = Instant::now();
+        self.write(work)?;
+        let elapsed_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.use_processor(elapsed_ns.min(work.moved_bytes() / SLOWEST_BYTES_PER_NS + 1000));
+        Ok(())
     }
 
     fn write(&self, work: MemoryWork) -> Result<(), Fault> {
@@ -149,5 +176,9 @@ impl<K: Kernels> Queue for WorkQueue<K> {
 
     fn runs_behind(&self) -> bool {
         false
+    }
+
+    fn take_used_ns(&mut self) -> u64 {
+        self.used_ns.swap(0, Ordering::Relaxed)
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct SoftwareKernels {
 }
 
 impl Kernels for SoftwareKernels {
-    fn launch(&self, launch: &backend::Launch<'_>) -> Result<(), Fault> {
+    fn launch(&self, launch: &backend::Launch<'_>) -> Result<u64, Fault> {
         let kernel = launch.kernel().as_any().downcast_ref::<SoftwareKernel>();
         let program = &kernel
             .ok_or_else(|| Fault::new(Status::BadLaunch, "the kernel belongs to another back end"))?
@@ -38,6 +38,6 @@ impl Kernels for SoftwareKernels {
         let launch = Arc::new(if whole { launch.cooperative() } else { launch });
         let outcome = self.state.device.workers.run(&launch)?;
         self.state.device.counts.add(&program.name, &outcome);
-        Ok(())
+        Ok(outcome.busy_ns)
     }
 }

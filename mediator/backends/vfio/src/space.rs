@@ -89,7 +89,7 @@ impl Space for VfioSpace {
 struct NoKernels;
 
 impl Kernels for NoKernels {
-    fn launch(&self, _: &Launch<'_>) -> Result<(), Fault> {
+    fn launch(&self, _: &Launch<'_>) -> Result<u64, Fault> {
         Err(Fault::new(Status::BadLaunch, NO_KERNELS))
     }
 }

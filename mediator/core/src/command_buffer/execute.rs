@@ -7,7 +7,7 @@ use causeway_protocol::message::Status;
 
 use super::packet::{Acquire, Packet};
 use crate::arbiter::{Taken, Turns};
-use crate::backend::{Fault, Kernel, Launch, Progress, Queue, Work, is_cooperative};
+use crate::backend::{Fault, Kernel, Launch, Progress, Queue, Work};
 use crate::bell::Bell;
 use crate::busy::{Burst, UnderWay};
 use crate::fence::FenceSignal;
@@ -106,18 +106,19 @@ impl Executor {
         if self.queue.runs_behind() {
             self.burst.begin(kind);
         } else {
-            if kind != UnderWay::Nothing && self.turns.is_due(units_of(&work)) {
-                self.take_turn(units_of(&work))?;
+            if kind != UnderWay::Nothing && self.turns.is_due() {
+                self.take_turn()?;
             }
             self.burst.go_on(kind);
         }
         self.queue.submit(work).map_err(Stop::Fault)
     }
 
-    /// Waits for a turn on `units` units of the device.
-    fn take_turn(&mut self, units: u64) -> Result<(), Stop> {
+    /// Waits until the session may use the device.
+    fn take_turn(&mut self) -> Result<(), Stop> {
         self.burst.end();
-        match self.turns.take(units, || self.bell.stopped()) {
+        let used_ns = self.take_used_ns();
+        match self.turns.take(used_ns, || self.bell.stopped()) {
             Taken::AtOnce => {}
             Taken::After(waited) => self.counters.wait_for_turn(waited),
             Taken::Never => return Err(Stop::Asked),
@@ -128,7 +129,16 @@ impl Executor {
     /// Notes that all work is done on a queue that does not run behind.
     fn rest(&mut self) {
         self.burst.end();
-        self.turns.end();
+        let used_ns = self.take_used_ns();
+        self.turns.end(used_ns);
+    }
+
+    fn take_used_ns(&mut self) -> u64 {
+        let used_ns = self.queue.take_used_ns() / self.turns.units();
+        if used_ns != 0 {
+            self.counters.use_device(used_ns);
+        }
+        used_ns
     }
 
     fn replay(&mut self, handle: u32) -> Result<(), Stop> {
@@ -172,17 +182,6 @@ impl Executor {
                 return outcome;
             }
         }
-    }
-}
-
-/// Returns how many units of the device `work` can use at once. A device has fewer than that.
-fn units_of(work: &Work<'_>) -> u64 {
-    match work {
-        // One thread runs blocks that wait for each other.
-        Work::Launch(launch) if is_cooperative(&launch.options()) => 1,
-        Work::Launch(launch) => launch.shape().grid.iter().map(|n| u64::from(*n)).product(),
-        Work::Replay { .. } => u64::MAX,
-        Work::Memory(_) => 1,
     }
 }
 
