@@ -212,6 +212,14 @@ impl Image {
         }
     }
 
+    /// Returns whether this is machine code that would make the device fault.
+    fn would_fault(&self) -> bool {
+        match self {
+            Self::Machine(code) => device_functions::is_called_by(code),
+            Self::Text(_) | Self::Linked(..) => false,
+        }
+    }
+
     /// Returns the image as the device gets it.
     pub(crate) fn bytes(&self) -> Cow<'_, [u8]> {
         match self {

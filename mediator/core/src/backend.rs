@@ -355,10 +355,12 @@ pub trait Space: Send + Sync {
     /// Reads the 64-bit fence at GPU address `va`; `None` if the address is not mapped for reading.
     fn load_u64(&self, va: u64) -> Option<u64>;
 
-    /// Reads as [`Self::load_u64`] does, also where the CPU does not reach the memory: that may
-    /// take some microseconds, and is for those who have nothing else to do. The default
-    /// implementation suits back ends whose memory the CPU reaches.
-    fn fetch_u64(&self, va: u64) -> Option<u64> {
+    /// Reads as [`Self::load_u64`] does, also where the CPU does not reach the memory. That takes
+    /// some microseconds, or longer while the device is busy. Returns `None` also if `gives_up`
+    /// returns true meanwhile; an implementation that waits asks it at least every millisecond. The
+    /// default implementation suits back ends whose memory the CPU reaches.
+    fn fetch_u64(&self, va: u64, gives_up: &dyn Fn() -> bool) -> Option<u64> {
+        let _ = gives_up;
         self.load_u64(va)
     }
 

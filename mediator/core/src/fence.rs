@@ -21,11 +21,13 @@ const TIMER_SLACK_NS: NonZeroU64 = NonZeroU64::new(1_000).unwrap();
 ///
 /// No wake-up is lost between the two: a sleeper (S1) registers, (S2) full fence, (S3) looks; a
 /// waker (W1) stores, (W2) full fence, (W3) looks for sleepers. A sleeper that missed the store is
-/// seen.
+/// seen. A sleeper looks without the lock, because a look may take long; a wake-up between its look
+/// and its sleep shows in the number of wake-ups.
 #[derive(Debug, Default)]
 pub(crate) struct FenceSignal {
     sleepers: AtomicUsize,
-    mutex: Mutex<()>,
+    /// Number of wake-ups, which may wrap.
+    wakeups: Mutex<u64>,
     condvar: Condvar,
 }
 
@@ -34,14 +36,15 @@ impl FenceSignal {
     pub fn notify(&self) {
         fence(Ordering::SeqCst); // W2
         if self.sleepers.load(Ordering::Relaxed) != 0 {
-            let _order = self.mutex.lock();
+            let mut wakeups = self.wakeups.lock();
+            *wakeups = wakeups.wrapping_add(1);
             self.condvar.notify_all();
         }
     }
 
     /// Waits until `look` returns a value, and returns that value; returns `None` at `deadline`.
-    /// Calls `look` after each [`Self::notify`], and at least once per millisecond. The calling
-    /// thread keeps the short timer slack that the wait sets.
+    /// Calls `look` after each [`Self::notify`], and at least once per millisecond, without a lock.
+    /// The calling thread keeps the short timer slack that the wait sets.
     pub fn wait_until<T>(&self, deadline: Instant, look: impl FnMut() -> Option<T>) -> Option<T> {
         self.wait_looking(deadline, PERIOD_MAX, look)
     }
@@ -58,7 +61,7 @@ impl FenceSignal {
         // Without it the wait ends later, and nothing else changes.
         let _ = rustix::thread::set_current_timer_slack(Some(TIMER_SLACK_NS));
         let begun = Instant::now();
-        let mut guard = self.mutex.lock();
+        let mut seen = *self.wakeups.lock();
         loop {
             if let Some(found) = look() {
                 return Some(found); // S3
@@ -69,7 +72,11 @@ impl FenceSignal {
                 return None;
             }
             let period = ((now - begun) / LATENESS).clamp(PERIOD_MIN, period_max);
-            self.condvar.wait_for(&mut guard, period.min(left));
+            let mut wakeups = self.wakeups.lock();
+            if *wakeups == seen {
+                self.condvar.wait_for(&mut wakeups, period.min(left));
+            }
+            seen = *wakeups;
         }
     }
 }

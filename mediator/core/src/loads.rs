@@ -14,9 +14,15 @@ use crate::refusal::Refusal;
 
 /// Bytes that the loads of all sessions need at most, as back ends estimate them.
 const BYTES_MAX: u64 = 1 << 30;
-/// Bytes that the loads of one session need at most, so that two sessions can load at any time. A
-/// larger load counts as one of this size.
+/// Bytes that the loads of one session need at most, so that two sessions can load at any time.
 const SESSION_BYTES_MAX: u64 = BYTES_MAX / 2;
+/// A load is small if it needs no more than this: it takes milliseconds, a large one many seconds.
+const SMALL_BYTES: u64 = 4 << 20;
+/// What large loads of a session leave to its small ones, so that these do not wait for them.
+const SMALL_ROOM: u64 = 64 << 20;
+/// Bytes that the large loads of one session need at most. A larger load counts as one of this
+/// size.
+const LARGE_BYTES_MAX: u64 = SESSION_BYTES_MAX - SMALL_ROOM;
 /// How long a load waits for others before it is refused.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often a load that waits looks whether its session has ended.
@@ -45,6 +51,12 @@ struct Load {
     has_begun: bool,
 }
 
+impl Load {
+    fn is_small(&self) -> bool {
+        self.bytes <= SMALL_BYTES
+    }
+}
+
 /// A load under way, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct UnderWay {
@@ -54,8 +66,9 @@ pub(crate) struct UnderWay {
 
 impl Loads {
     /// Begins a load of `session` that needs `bytes` bytes, or waits until it can begin. Loads
-    /// begin in the order in which they came, except that one which waits for its own session holds
-    /// up no other session.
+    /// begin in the order in which they came, with two exceptions: one which waits for its own
+    /// session holds up no other session, and small ones do not wait for large ones of their
+    /// session.
     ///
     /// # Errors
     /// `DeviceLost` if `gives_up` returns true meanwhile, `Busy` if the load has waited for half a
@@ -78,7 +91,7 @@ impl Loads {
     ) -> Result<UnderWay, Refusal> {
         let came = Instant::now();
         let mut queue = self.queue.lock();
-        let number = queue.join(session, bytes.min(SESSION_BYTES_MAX));
+        let number = queue.join(session, bytes.min(LARGE_BYTES_MAX));
         // Leaves the queue when dropped.
         let load = UnderWay {
             loads: Arc::clone(self),
@@ -119,21 +132,38 @@ impl Queue {
         let Some(at) = self.loads.iter().position(|load| load.number == number) else {
             return false;
         };
-        let waits = |other: usize| !self.loads[other].has_begun;
-        let is_next = !(0..at).any(|other| waits(other) && self.session_lets(other));
         let bytes = self.bytes_under_way(|_| true) + self.loads[at].bytes;
-        let begins = is_next && self.session_lets(at) && bytes <= BYTES_MAX;
+        let begins = self.is_next(at) && self.session_lets(at) && bytes <= BYTES_MAX;
         self.loads[at].has_begun = begins;
         begins
+    }
+
+    /// Returns whether no other load is to begin before the load at index `at`, which waits.
+    fn is_next(&self, at: usize) -> bool {
+        let passed = self.passed_by(at);
+        let waits = |other: usize| !self.loads[other].has_begun && !passed(&self.loads[other]);
+        !(0..at).any(|other| waits(other) && self.session_lets(other))
+    }
+
+    /// Returns which loads that came before the load at index `at` may begin after it: if it is
+    /// small, large ones of its session, as long as they leave it room.
+    fn passed_by(&self, at: usize) -> impl Fn(&Load) -> bool {
+        let Load { session, bytes, .. } = self.loads[at];
+        let small = self.bytes_under_way(|load| load.session == session && load.is_small());
+        let passes = self.loads[at].is_small() && small + bytes <= SMALL_ROOM;
+        move |before| passes && before.session == session && !before.is_small()
     }
 
     /// Returns whether nothing of its own session holds up the load at index `at`, which waits.
     fn session_lets(&self, at: usize) -> bool {
         let load = &self.loads[at];
-        let own = |other: &&Load| other.session == load.session;
-        let is_first = self.loads[..at].iter().filter(own).all(|o| o.has_begun);
-        let bytes = self.bytes_under_way(|other| other.session == load.session) + load.bytes;
-        is_first && bytes <= SESSION_BYTES_MAX
+        let is_own = |other: &Load| other.session == load.session;
+        let passed = self.passed_by(at);
+        let waits = |before: &Load| is_own(before) && !before.has_begun && !passed(before);
+        let bytes = self.bytes_under_way(is_own) + load.bytes;
+        let large = self.bytes_under_way(|other| is_own(other) && !other.is_small());
+        let fits = load.is_small() || large + load.bytes <= LARGE_BYTES_MAX;
+        fits && bytes <= SESSION_BYTES_MAX && !self.loads[..at].iter().any(waits)
     }
 
     fn bytes_under_way(&self, which: impl Fn(&Load) -> bool) -> u64 {
@@ -164,20 +194,27 @@ mod tests {
         loads.begin_within(Duration::ZERO, session, bytes, NEVER)
     }
 
+    /// As many bytes as the large loads of a session may need.
+    const MOST: u64 = LARGE_BYTES_MAX;
+    const LARGE: u64 = SMALL_BYTES + 1;
+
+    fn end(queue: &mut Queue, number: u64) {
+        queue.loads.retain(|load| load.number != number);
+    }
+
     #[test]
     fn loads_wait_for_their_session_and_for_all_others() {
         let loads = Arc::<Loads>::default();
-        let half = SESSION_BYTES_MAX;
-        let first = now(&loads, 1, half).unwrap();
-        assert_eq!(now(&loads, 1, 1).unwrap_err().status, Status::Busy);
-        let small = now(&loads, 2, 1).unwrap();
-        // Larger than all that there is: it counts as half.
+        let first = now(&loads, 1, MOST).unwrap();
+        assert_eq!(now(&loads, 1, LARGE).unwrap_err().status, Status::Busy);
+        let middle = now(&loads, 2, BYTES_MAX - 2 * MOST + 1).unwrap();
+        // Larger than all that there is: it counts as the largest.
         assert!(now(&loads, 3, u64::MAX).is_err());
-        drop(small);
+        drop(middle);
         let third = now(&loads, 3, u64::MAX).unwrap();
-        assert!(now(&loads, 4, 1).is_err());
+        assert!(now(&loads, 4, BYTES_MAX - 2 * MOST + 1).is_err());
         drop(first);
-        let again = now(&loads, 1, half).unwrap();
+        let again = now(&loads, 1, MOST).unwrap();
         drop((third, again));
         assert!(loads.queue.lock().loads.is_empty());
     }
@@ -185,32 +222,53 @@ mod tests {
     #[test]
     fn loads_begin_in_their_order_and_a_session_holds_up_only_itself() {
         let mut queue = Queue::default();
-        let (half, most) = (SESSION_BYTES_MAX, BYTES_MAX);
-        let greedy = queue.join(1, half);
+        let greedy = queue.join(1, MOST);
         assert!(queue.begin(greedy));
-        let more = queue.join(1, half);
-        let tiny = queue.join(1, 0);
-        let (large, small) = (queue.join(2, half), queue.join(3, most - half));
+        let (more, last) = (queue.join(1, MOST), queue.join(1, LARGE));
+        let (large, next) = (queue.join(2, MOST), queue.join(3, MOST));
         // What its session holds up does not hold up others; what comes later waits for its turn.
-        assert!(!queue.begin(more) && !queue.begin(tiny));
-        assert!(!queue.begin(small));
-        assert!(queue.begin(large) && !queue.begin(small));
-        queue.loads.retain(|load| load.number != greedy);
-        assert!(!queue.begin(small) && !queue.begin(tiny));
-        assert!(queue.begin(more) && !queue.begin(small));
-        queue.loads.retain(|load| load.number != large);
-        assert!(queue.begin(tiny) && queue.begin(small));
+        assert!(!queue.begin(more) && !queue.begin(last));
+        assert!(!queue.begin(next));
+        assert!(queue.begin(large) && !queue.begin(next));
+        end(&mut queue, greedy);
+        assert!(!queue.begin(next) && !queue.begin(last));
+        assert!(queue.begin(more) && !queue.begin(next));
+        end(&mut queue, large);
+        assert!(queue.begin(next) && !queue.begin(last));
+        end(&mut queue, more);
+        assert!(queue.begin(last));
+    }
+
+    #[test]
+    fn small_loads_wait_for_no_large_one_of_their_session() {
+        let mut queue = Queue::default();
+        let large = queue.join(1, MOST);
+        assert!(queue.begin(large));
+        let waiting = queue.join(1, MOST);
+        let count = SMALL_ROOM / SMALL_BYTES;
+        let small: Vec<_> = (0..count).map(|_| queue.join(1, SMALL_BYTES)).collect();
+        assert!(small.iter().all(|number| queue.begin(*number)));
+        // More than these wait, or the large one that waits might never begin.
+        let one_more = queue.join(1, 1);
+        assert!(!queue.begin(one_more) && !queue.begin(waiting));
+        // Another session has its half all the same.
+        let others = [MOST, SMALL_BYTES].map(|bytes| queue.join(2, bytes));
+        assert!(others.into_iter().all(|other| queue.begin(other)));
+        end(&mut queue, large);
+        assert!(!queue.begin(one_more) && queue.begin(waiting));
+        end(&mut queue, small[0]);
+        assert!(queue.begin(one_more));
     }
 
     #[test]
     fn a_load_that_waits_gives_up_with_its_session_or_begins_when_another_ends() {
         let loads = Arc::<Loads>::default();
-        let first = loads.begin(1, SESSION_BYTES_MAX, NEVER).unwrap();
-        let over = loads.begin(1, 1, || true).unwrap_err();
+        let first = loads.begin(1, MOST, NEVER).unwrap();
+        let over = loads.begin(1, LARGE, || true).unwrap_err();
         assert_eq!(over.status, Status::DeviceLost);
         assert_eq!(loads.queue.lock().loads.len(), 1);
         std::thread::scope(|scope| {
-            let second = scope.spawn(|| loads.begin(1, 1, NEVER).is_ok());
+            let second = scope.spawn(|| loads.begin(1, LARGE, NEVER).is_ok());
             while loads.queue.lock().loads.len() < 2 {
                 std::thread::yield_now();
             }

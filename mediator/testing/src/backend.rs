@@ -38,6 +38,7 @@ pub struct FakeBackend {
     failures: Arc<Failures>,
     behind: Arc<Behind>,
     loads: Arc<Gate>,
+    fetches: Arc<Gate>,
     load_bytes: AtomicU64,
     loss: OnceLock<LossObserver>,
 }
@@ -73,6 +74,7 @@ impl FakeBackend {
             failures: Arc::default(),
             behind: Arc::default(),
             loads: Arc::default(),
+            fetches: Arc::default(),
             load_bytes: AtomicU64::new(0),
             loss: OnceLock::new(),
         })
@@ -123,6 +125,17 @@ impl FakeBackend {
     /// Returns the number of loads that wait in the back end.
     pub fn loads_held(&self) -> usize {
         self.loads.waiting()
+    }
+
+    /// Makes fence acquires wait in the back end when they look at their fences, until they give up,
+    /// or lets all go on.
+    pub fn hold_fetches(&self, hold: bool) {
+        self.fetches.close(hold);
+    }
+
+    /// Returns the number of fence acquires that wait in the back end.
+    pub fn fetches_held(&self) -> usize {
+        self.fetches.waiting()
     }
 
     /// Takes the device from all sessions.
@@ -238,6 +251,7 @@ impl Backend for FakeBackend {
             failures: Arc::clone(&self.failures),
             behind: Arc::clone(&self.behind),
             loads: Arc::clone(&self.loads),
+            fetches: Arc::clone(&self.fetches),
         }))
     }
 

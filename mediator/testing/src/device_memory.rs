@@ -8,12 +8,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use causeway_memory::{DeviceMapping, DeviceMemory, Mapping, MemoryError, PageSize, SharedMemory};
 use causeway_protocol::Access;
 
+use crate::gate::Gate;
+
 /// Memory of a device, for tests.
 #[derive(Debug)]
 pub struct FakeDeviceMemory {
     memory: SharedMemory,
     live: Arc<AtomicUsize>,
     mappings_max: AtomicUsize,
+    driver: Arc<Gate>,
 }
 
 impl FakeDeviceMemory {
@@ -26,6 +29,7 @@ impl FakeDeviceMemory {
             memory: SharedMemory::new("fake device memory", bytes, PageSize::Small)?,
             live: Arc::default(),
             mappings_max: AtomicUsize::new(usize::MAX),
+            driver: Arc::default(),
         }))
     }
 
@@ -42,6 +46,16 @@ impl FakeDeviceMemory {
     /// Makes the driver refuse more than `mappings` mappings.
     pub fn limit_mappings(&self, mappings: usize) {
         self.mappings_max.store(mappings, Ordering::Release);
+    }
+
+    /// Makes the driver wait when it maps or unmaps, or lets all go on.
+    pub fn hold(&self, hold: bool) {
+        self.driver.close(hold);
+    }
+
+    /// Returns the number of calls that wait in the driver.
+    pub fn held(&self) -> usize {
+        self.driver.waiting()
     }
 }
 
@@ -61,11 +75,13 @@ impl DeviceMemory for FakeDeviceMemory {
                 reason: "the test wants it".to_owned(),
             });
         }
+        self.driver.pass();
         let mapping = self.memory.map(offset, bytes, Access::ReadWrite)?;
         self.live.fetch_add(1, Ordering::AcqRel);
         Ok(Box::new(FakeMapping {
             mapping,
             live: Arc::clone(&self.live),
+            driver: Arc::clone(&self.driver),
         }))
     }
 }
@@ -74,6 +90,7 @@ impl DeviceMemory for FakeDeviceMemory {
 struct FakeMapping {
     mapping: Mapping,
     live: Arc<AtomicUsize>,
+    driver: Arc<Gate>,
 }
 
 impl DeviceMapping for FakeMapping {
@@ -84,6 +101,7 @@ impl DeviceMapping for FakeMapping {
 
 impl Drop for FakeMapping {
     fn drop(&mut self) {
+        self.driver.pass();
         self.live.fetch_sub(1, Ordering::AcqRel);
     }
 }

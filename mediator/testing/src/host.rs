@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use causeway_mediator::Client;
 use causeway_mediator::host::{Host, PlaceError, RamError, RamRegion, RingPlace};
-use causeway_memory::{Backing, Mapping, MemoryError, PageSize, SharedMemory};
+use causeway_memory::{Backing, DeviceMapping, Mapping, MemoryError, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use parking_lot::Mutex;
 use vmm_sys_util::eventfd::EventFd;
@@ -22,6 +22,7 @@ pub struct FakePlacement {
     pub bytes: u64,
     /// Rights of the guest.
     pub access: Access,
+    _mapping: Option<Arc<dyn DeviceMapping>>,
 }
 
 /// A host for tests: RAM at guest-physical zero, an aperture that is a table, doorbells rung by
@@ -131,6 +132,15 @@ impl Host for FakeHost {
         if self.failing("place") {
             return Err(slot_error(0));
         }
+        // As a VMM maps it for its hypervisor.
+        let mapping = match backing {
+            Backing::Host { .. } => None,
+            Backing::Device(memory) => {
+                let mapping = memory.map(offset, bytes);
+                let mapping = mapping.map_err(|source| PlaceError::Map { bytes, source })?;
+                Some(Arc::from(mapping))
+            }
+        };
         let mut state = self.state.lock();
         let mut free = 0;
         for (start, placement) in &state.placements {
@@ -147,6 +157,7 @@ impl Host for FakeHost {
             offset,
             bytes,
             access,
+            _mapping: mapping,
         };
         state.placements.insert(free, placement);
         Ok(free)

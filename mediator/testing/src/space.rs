@@ -31,6 +31,7 @@ pub(crate) struct FakeSpace {
     pub failures: Arc<Failures>,
     pub behind: Arc<Behind>,
     pub loads: Arc<Gate>,
+    pub fetches: Arc<Gate>,
 }
 
 impl FakeSpace {
@@ -197,5 +198,10 @@ impl Space for FakeSpace {
         let mut bytes = [0; 8];
         self.memory.read(va, &mut bytes).ok()?;
         Some(u64::from_le_bytes(bytes))
+    }
+
+    fn fetch_u64(&self, va: u64, gives_up: &dyn Fn() -> bool) -> Option<u64> {
+        let passes = self.fetches.pass_unless(gives_up);
+        passes.then(|| self.load_u64(va)).flatten()
     }
 }

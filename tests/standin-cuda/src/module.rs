@@ -1,7 +1,7 @@
 //! Modules and their functions (CUDA driver API, "Module Management").
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use causeway_mediator::backend::{Module as _, ModuleError};
@@ -21,6 +21,10 @@ pub(crate) const PTX_VERSION_MAX: (u32, u32) = (9, 0);
 
 /// What separates texts that are linked when they are loaded.
 pub(crate) const BETWEEN_TEXTS: &str = "\u{1e}";
+
+/// Whether a module was loaded. Programs can have kernels of their own, and load them when they
+/// begin.
+static HAS_LOADED: AtomicBool = AtomicBool::new(false);
 
 /// A module of a context.
 pub(crate) struct Module {
@@ -230,7 +234,9 @@ extern "C" fn cuModuleLoadDataEx(
 ) -> u32 {
     call_in_context(|driver, context| {
         let logs = Logs::of(count, options, values)?;
-        driver.settings.hang_for(driver.settings.hang_load);
+        if HAS_LOADED.swap(true, Ordering::Relaxed) {
+            driver.settings.hang_for(driver.settings.hang_load);
+        }
         load((driver, context), module, image, &logs)
     })
 }

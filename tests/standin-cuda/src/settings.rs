@@ -32,10 +32,12 @@ pub(crate) struct Settings {
     pub(crate) strict: bool,
     /// How long `cuInit` does nothing.
     pub(crate) hang: Duration,
-    /// How long each load of a module does nothing.
+    /// How long each load of a module does nothing, except the first of the process.
     pub(crate) hang_load: Duration,
     /// How long each kernel does nothing.
     pub(crate) hang_kernel: Duration,
+    /// How long each copy of one word does nothing.
+    pub(crate) hang_word: Duration,
     /// Where processes account for the memory that they have.
     pub(crate) state: PathBuf,
 }
@@ -73,6 +75,7 @@ impl Settings {
             hang: Duration::from_secs(number("HANG", 0)),
             hang_load: Duration::from_secs(number("HANG_LOAD", 0)),
             hang_kernel: Duration::from_secs(number("HANG_KERNEL", 0)),
+            hang_word: Duration::from_secs(number("HANG_WORD", 0)),
             state: state_folder(),
         }
     }

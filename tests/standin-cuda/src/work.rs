@@ -114,13 +114,17 @@ impl Executor {
                 source,
                 bytes,
                 ..
-            } => self
-                .engine
-                .submit(backend::Work::Memory(backend::MemoryWork::Copy {
-                    destination: *destination,
-                    source: *source,
-                    bytes: *bytes,
-                })),
+            } => {
+                if *bytes == 8 {
+                    driver.settings.hang_for(driver.settings.hang_word);
+                }
+                self.engine
+                    .submit(backend::Work::Memory(backend::MemoryWork::Copy {
+                        destination: *destination,
+                        source: *source,
+                        bytes: *bytes,
+                    }))
+            }
             Work::Fill {
                 destination,
                 bytes,

@@ -15,8 +15,8 @@
 //! its own (`docs/decisions/0006-device-memory-slots.md`).
 //!
 //! Lock order: the state's lock is taken for one operation and never while a vCPU runs, so it is a
-//! leaf: its holder calls nothing but the hypervisor seam, `mmap`, and the drivers of device
-//! memory.
+//! leaf: its holder calls nothing but the hypervisor seam and `mmap`. The drivers of device memory,
+//! which may not come back, map it before the lock is taken, and unmap it after it is released.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -24,7 +24,8 @@ use std::sync::Arc;
 
 use causeway_mediator::host::PlaceError;
 use causeway_memory::{
-    Backing, LARGE_PAGE_BYTES, MemoryError, PAGE_BYTES, RangeAllocator, SharedMemory, Window,
+    Backing, DeviceMapping, LARGE_PAGE_BYTES, MemoryError, PAGE_BYTES, RangeAllocator,
+    SharedMemory, Window,
 };
 use causeway_protocol::Access;
 use parking_lot::{Condvar, Mutex};
@@ -46,6 +47,7 @@ pub use lease::{Lease, LeasedMemory};
 pub use usage::{ApertureUse, Usage};
 
 use chunk_slots::ChunkSlots;
+use device_slots::mapped;
 
 /// Maximum number of allocations that can be placed in one aperture at a time.
 /// [`Aperture::shared_among`] can lower it.
@@ -66,6 +68,20 @@ struct Placement {
     lease: Lease,
     /// Its range of the aperture: larger than `bytes` if the alignment of 2 MiB pages needs it.
     taken: Range<u64>,
+}
+
+impl Placement {
+    /// Returns whether this is `bytes` bytes of `backing` from byte `from`.
+    fn shows(&self, backing: &Backing, from: u64, bytes: u64) -> bool {
+        let is_same = match (&self.backing, backing) {
+            (Backing::Device(memory), Backing::Device(other)) => Arc::ptr_eq(memory, other),
+            (Backing::Host { memory, .. }, Backing::Host { memory: other, .. }) => {
+                Arc::ptr_eq(memory, other)
+            }
+            _ => false,
+        };
+        is_same && (self.from, self.bytes) == (from, bytes)
+    }
 }
 
 struct State {
@@ -166,29 +182,43 @@ impl Aperture {
         access: Access,
     ) -> Result<u64, PlaceError> {
         check_pages(from, bytes, backing.bytes())?;
+        // Before the lock is taken, as `Self::change` says.
+        let mut mapping = mapped(backing, from, bytes, access)?;
+        self.change(|state| {
+            if state.placements.len() >= self.placements_max {
+                return Err(PlaceError::Full { bytes });
+            }
+            let (taken, offset) = state.room(backing, from, bytes)?;
+            let placement = Placement {
+                backing: backing.clone(),
+                from,
+                bytes,
+                access,
+                lease: Lease::default(),
+                taken: taken.clone(),
+            };
+            if let Err(e) = self.show(&mut state.slots, offset, &placement, &mut mapping) {
+                state.give_back(&placement);
+                return Err(e);
+            }
+            if access != Access::None && backing.host().is_some() {
+                self.prefault.want(&mut state.fresh, offset..offset + bytes);
+            }
+            state.placements.insert(offset, placement);
+            self.usage.placed(bytes);
+            Ok(offset)
+        })
+    }
+
+    /// Calls `change` with the state locked, and returns its result. Has drivers unmap what no slot
+    /// shows any more when the lock is free again: a driver may not come back.
+    fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state.lock();
-        if state.placements.len() >= self.placements_max {
-            return Err(PlaceError::Full { bytes });
-        }
-        let (taken, offset) = state.room(backing, from, bytes)?;
-        let placement = Placement {
-            backing: backing.clone(),
-            from,
-            bytes,
-            access,
-            lease: Lease::default(),
-            taken: taken.clone(),
-        };
-        if let Err(e) = self.show(&mut state.slots, offset, &placement) {
-            state.give_back(&placement);
-            return Err(e);
-        }
-        if access != Access::None && backing.host().is_some() {
-            self.prefault.want(&mut state.fresh, offset..offset + bytes);
-        }
-        state.placements.insert(offset, placement);
-        self.usage.placed(bytes);
-        Ok(offset)
+        let changed = change(&mut state);
+        let hidden = state.slots.take_hidden();
+        drop(state);
+        drop(hidden);
+        changed
     }
 
     /// Gives the guest the rights `access` to the memory that is placed at `offset`. Ends the
@@ -200,17 +230,37 @@ impl Aperture {
     /// mapped, `Slot` if the hypervisor refuses a memory slot. After `Map` or `Slot` the guest
     /// cannot reach the memory, which can still be removed.
     pub fn set_access(&self, offset: u64, access: Access) -> Result<(), PlaceError> {
-        let mut state = self.state.lock();
-        let State {
-            placements, slots, ..
-        } = &mut *state;
-        let placement = placements
-            .get_mut(&offset)
-            .ok_or(PlaceError::Absent { offset })?;
-        std::mem::take(&mut placement.lease).end();
-        placement.access = access;
-        self.show(slots, offset, placement)
-            .inspect_err(|_| placement.access = Access::None)
+        let absent = PlaceError::Absent { offset };
+        let Some((backing, from, bytes)) = self.placed(offset) else {
+            return Err(absent);
+        };
+        let (mut mapping, failure) = match mapped(&backing, from, bytes, access) {
+            Ok(mapping) => (mapping, None),
+            Err(error) => (None, Some(error)),
+        };
+        self.change(|state| {
+            let State {
+                placements, slots, ..
+            } = state;
+            // Something else may be there by now.
+            let placement = placements.get_mut(&offset);
+            let shows = |known: &&mut Placement| known.shows(&backing, from, bytes);
+            let placement = placement.filter(shows).ok_or(absent)?;
+            std::mem::take(&mut placement.lease).end();
+            placement.access = access;
+            let shown = match failure {
+                None => self.show(slots, offset, placement, &mut mapping),
+                Some(error) => self.hide(slots, offset, placement).and(Err(error)),
+            };
+            shown.inspect_err(|_| placement.access = Access::None)
+        })
+    }
+
+    /// Returns what is placed at `offset`: the memory, the first byte in it, and the size.
+    fn placed(&self, offset: u64) -> Option<(Backing, u64, u64)> {
+        let state = self.state.lock();
+        let placement = state.placements.get(&offset)?;
+        Some((placement.backing.clone(), placement.from, placement.bytes))
     }
 
     /// Removes the memory that is placed at `offset`, so that the guest cannot reach it. Ends the
@@ -222,21 +272,24 @@ impl Aperture {
     /// unmapped, `Slot` if the hypervisor does not delete a memory slot. After `Map` or `Slot` the
     /// guest still sees the memory.
     pub fn remove(&self, offset: u64) -> Result<(), PlaceError> {
-        let mut state = self.state.lock();
-        let State {
-            placements, slots, ..
-        } = &mut *state;
-        let placement = placements
-            .get(&offset)
-            .ok_or(PlaceError::Absent { offset })?;
-        placement.lease.end();
-        self.hide(slots, offset, placement)?;
-        if let Some(placement) = state.placements.remove(&offset) {
-            state.give_back(&placement);
-            self.usage.removed(placement.bytes);
-        }
-        state.fresh.retain(|range| range.start != offset);
-        Ok(())
+        let removed = self.change(|state| {
+            let State {
+                placements, slots, ..
+            } = state;
+            let placement = placements
+                .get(&offset)
+                .ok_or(PlaceError::Absent { offset })?;
+            placement.lease.end();
+            self.hide(slots, offset, placement)?;
+            let removed = state.placements.remove(&offset);
+            if let Some(placement) = &removed {
+                state.give_back(placement);
+                self.usage.removed(placement.bytes);
+            }
+            state.fresh.retain(|range| range.start != offset);
+            Ok(removed)
+        });
+        removed.map(drop)
     }
 
     /// Returns the memory behind `[offset, offset + bytes)` of the aperture, with the lease by
@@ -260,12 +313,13 @@ impl Aperture {
     }
 
     /// Makes a placement visible to the guest with its access rights. On failure the guest sees a
-    /// hole.
+    /// hole. `mapping` is that of a device's memory, which this takes.
     fn show(
         &self,
         slots: &mut ChunkSlots,
         offset: u64,
         placement: &Placement,
+        mapping: &mut Option<Box<dyn DeviceMapping>>,
     ) -> Result<(), PlaceError> {
         match &placement.backing {
             Backing::Host {
@@ -278,9 +332,8 @@ impl Aperture {
                     .map_err(|source| PlaceError::Slot { offset, source })?;
                 self.show_object(offset, memory, base + placement.from, placement)
             }
-            Backing::Device(memory) => {
-                let range = (placement.from, placement.bytes);
-                slots.show_device(offset, &**memory, range, placement.access)
+            Backing::Device(_) => {
+                slots.show_device(offset, mapping, placement.bytes, placement.access)
             }
         }
     }

@@ -19,10 +19,15 @@ const DEFINITION: &str = ".func cudaGraphSetConditional(.param .b64 causeway_con
     ld.param.b64 %causeway_d, [causeway_condition]; ld.param.b32 %causeway_r, [causeway_value]; \
     st.volatile.global.b32 [%causeway_d], %causeway_r; ret; }";
 
-/// Refuses machine code that calls the function: the call reaches that of NVIDIA's driver, which
+/// Returns whether machine code calls the function. The call reaches that of NVIDIA's driver, which
 /// takes the address for a handle of its own, and the device faults.
+pub(super) fn is_called_by(code: &[u8]) -> bool {
+    elf::names_symbol(code, NAME)
+}
+
+/// Refuses machine code that calls the function.
 pub(super) fn check_machine(code: &[u8]) -> Answer {
-    if !elf::names_symbol(code, NAME) {
+    if !is_called_by(code) {
         return Ok(());
     }
     log::warn!("machine code that calls {NAME} is not loaded: compile it to PTX");

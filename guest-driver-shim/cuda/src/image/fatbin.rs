@@ -140,20 +140,34 @@ fn entries(source: &impl Source) -> Option<Vec<Entry>> {
 }
 
 /// Returns the code in a container that suits the device best: a cubin of the newest architecture
-/// that the device executes, or else the newest PTX.
+/// that the device executes, or else the newest PTX. A cubin that would make the device fault is
+/// chosen only if there is no PTX.
 pub(crate) fn choose(source: &impl Source, target: &Target) -> Answer<Image> {
     let entries = entries(source).ok_or(Code::INVALID_IMAGE)?;
+    let best = best(&entries, target).ok_or(Code::NO_BINARY_FOR_GPU)?;
+    let image = best.image(source)?;
+    if !image.would_fault() {
+        return Ok(image);
+    }
+    let text_only = Target {
+        takes_machine_code: false,
+        ..*target
+    };
+    let text = self::best(&entries, &text_only).and_then(|text| text.image(source).ok());
+    Ok(text.unwrap_or(image))
+}
+
+fn best<'e>(entries: &'e [Entry], target: &Target) -> Option<&'e Entry> {
     let ranked = entries
         .iter()
         .filter_map(|entry| Some((entry.rank(target)?, entry)));
     let best = ranked.max_by_key(|(rank, _)| *rank);
-    let (_, best) = best.ok_or(Code::NO_BINARY_FOR_GPU)?;
-    best.image(source)
+    best.map(|(_, entry)| entry)
 }
 
 /// Returns the code that suits the device in what a structure points to. Version 1 of it has one
 /// container. Version 2 has one that is linked, and behind it an array of those from which it was
-/// linked: their PTX is linked if there is none for the device.
+/// linked: these are linked if there is none for the device, or it would make the device fault.
 pub(super) fn choose_wrapped(wrapper: &Caller, target: &Target) -> Answer<Image> {
     let version = u32_at(wrapper, 4).ok_or(Code::INVALID_IMAGE)?;
     let pointer = |at: u64| u64_at(wrapper, at).map_or(0, |pointer| pointer as usize);
@@ -163,6 +177,10 @@ pub(super) fn choose_wrapped(wrapper: &Caller, target: &Target) -> Answer<Image>
     };
     match (version, pointer(16), first) {
         (2, array, Err(Code::NO_BINARY_FOR_GPU)) if array != 0 => link_array(array, target),
+        (2, array, Ok(image)) if array != 0 && image.would_fault() => {
+            let linked = link_array(array, target);
+            Ok(linked.unwrap_or(image))
+        }
         (1 | 2, _, first) => first,
         _ => Err(Code::INVALID_IMAGE),
     }

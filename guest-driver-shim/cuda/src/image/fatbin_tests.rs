@@ -1,6 +1,7 @@
 use super::*;
 use crate::image::compression::tests::compress;
-use crate::image::elf::tests::cubin;
+use crate::image::elf::MACHINE;
+use crate::image::elf::tests::{cubin, file};
 use crate::image::tests::{GPU, PTX, SOFTWARE};
 use crate::image::{at, of};
 
@@ -98,6 +99,38 @@ fn the_newest_text_that_the_device_takes_is_chosen() {
     let only_newer = fatbin(&[Built::ptx(100, &third)]);
     assert_eq!(chosen(&only_newer, &SOFTWARE), Err(Code::NO_BINARY_FOR_GPU));
     assert_eq!(chosen(&fatbin(&[]), &GPU), Err(Code::NO_BINARY_FOR_GPU));
+}
+
+/// A cubin that calls what only PTX gets.
+fn calling() -> Vec<u8> {
+    let symbols = (".strtab", 3, &b"\0k\0cudaGraphSetConditional\0"[..]);
+    file(MACHINE, 90, &[(".text.k", 1, b"code"), symbols])
+}
+
+#[test]
+fn text_is_chosen_where_a_cubin_would_make_the_device_fault() {
+    let code = calling();
+    let with = |text| fatbin(&[Built::ptx(80, text), Built::elf(90, &code)]);
+    assert_eq!(chosen(&with(PTX), &GPU), Ok(Image::Text(PTX.into())));
+    let refused = |image: &[u8]| chosen(image, &GPU).and_then(|image| image.check(&GPU));
+    let only = fatbin(&[Built::ptx(100, PTX), Built::elf(90, &code)]);
+    for image in [only, with("no text of PTX")] {
+        assert_eq!(refused(&image), Err(Code::NOT_SUPPORTED));
+    }
+}
+
+#[test]
+fn relocatable_text_is_linked_where_the_linked_cubin_would_make_the_device_fault() {
+    let code = calling();
+    let linked = fatbin(&[Built::elf(90, &code)]);
+    let part = fatbin(&[Built::ptx(80, PTX), Built::elf(90, &code)]);
+    let array = [part.as_ptr() as usize, 0];
+    let given = wrapper(2, linked.as_ptr() as usize, array.as_ptr() as usize);
+    let found = at(given.as_ptr() as usize, &GPU);
+    assert_eq!(found, Ok(Image::Text(PTX.into())));
+    let alone = wrapper(2, linked.as_ptr() as usize, 0);
+    let found = at(alone.as_ptr() as usize, &GPU);
+    assert_eq!(found, Ok(Image::Machine(code)));
 }
 
 #[test]

@@ -21,6 +21,7 @@ use crate::output::Output;
 use crate::pool::Pool;
 use crate::repeats::Repeats;
 use crate::support::Support;
+use crate::words::Words;
 
 /// State of the GPU that all address spaces share. Fields are dropped in this order: what uses
 /// memory before the addresses and contexts in which that memory is mapped.
@@ -44,6 +45,8 @@ pub(crate) struct Gpu {
     pub(crate) addresses: Arc<Addresses>,
     /// The green context of the multiprocessors that guests have; `None` if they have all.
     pub(crate) green: Option<Arc<GreenContext>>,
+    /// The back end's own small kernels, loaded in the primary context.
+    pub(crate) words: Arc<Words>,
     /// The primary context, in which the back end's own work is done.
     pub(crate) home: Arc<Context>,
     pub(crate) device: Device,
@@ -75,6 +78,15 @@ impl Gpu {
             },
             green: self.green.clone(),
         })
+    }
+
+    /// Returns the back end's own small kernels in `context`, which is the primary context or one
+    /// that has been created for an address space.
+    pub(crate) fn words(&self, context: &Arc<Context>) -> Result<Arc<Words>, CudaError> {
+        if Arc::ptr_eq(context, &self.home) {
+            return Ok(Arc::clone(&self.words));
+        }
+        Words::load(context).map(Arc::new)
     }
 
     /// Returns what registers memory once more.

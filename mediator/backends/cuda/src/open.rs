@@ -18,6 +18,7 @@ use crate::output::Output;
 use crate::pool::Pool;
 use crate::repeats::Repeats;
 use crate::support::{Attribute, Support};
+use crate::words::Words;
 
 /// GPU addresses to reserve for mappings of guests, in bytes; fewer if the driver has fewer.
 const ADDRESSES_BYTES: u64 = 512 << 30;
@@ -72,6 +73,7 @@ pub(crate) fn open(config: &Config) -> Result<(Arc<Gpu>, Attributes), OpenError>
         let reserved = Addresses::reserve(&home, bytes, granularity_bytes);
         reserved.map_err(candidate.failed("reserving GPU addresses"))
     };
+    let words = Words::load(&home).map_err(candidate.failed("loading its own kernels"))?;
     let maker = StreamMaker {
         context: Arc::clone(&home),
         green: None,
@@ -90,6 +92,7 @@ pub(crate) fn open(config: &Config) -> Result<(Arc<Gpu>, Attributes), OpenError>
         aliases: reserve((memory_bytes * 2).next_power_of_two().max(8 << 30))?,
         addresses: reserve(ADDRESSES_BYTES)?,
         green,
+        words: Arc::new(words),
         home,
         device: candidate.device,
         support: candidate.support.clone(),

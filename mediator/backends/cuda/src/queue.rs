@@ -14,7 +14,7 @@ use crate::error::failed;
 use crate::gather::Gatherer;
 use crate::keep_alive::KeepAlive;
 use crate::space::deferred::Progress;
-use crate::space::state::SpaceState;
+use crate::space::state::{STOP_PATIENCE, SpaceState};
 use crate::work::{Enqueuer, prepared};
 
 /// How long a wait spins before it sleeps.
@@ -22,9 +22,6 @@ const SPIN: Duration = Duration::from_micros(100);
 /// Shortest and longest sleep of a wait.
 const SLEEP_MIN: Duration = Duration::from_micros(50);
 const SLEEP_MAX: Duration = Duration::from_millis(1);
-/// How long work may go on after the session has ended, before the back end abandons it as work
-/// that never ends.
-const STOP_PATIENCE: Duration = Duration::from_millis(150);
 /// Number of submissions between two looks at the marker.
 const MARKER_PERIOD: u32 = 16;
 
@@ -105,7 +102,7 @@ impl CudaQueue {
     fn complete(&mut self, number: u64) {
         self.progress.complete(number);
         self.keep_alive.release(number);
-        self.state().deferred.collect();
+        self.state().collect();
     }
 
     /// Finds out by the marker how far the GPU is.

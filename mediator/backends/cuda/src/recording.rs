@@ -43,12 +43,7 @@ pub(crate) fn record(
             Recorded::Memory(work) => Some(work),
         })
     };
-    let stamps = memory_work().any(|w| matches!(w, MemoryWork::Timestamp { .. }));
     let releases = memory_work().any(MemoryWork::is_release);
-    if stamps || releases {
-        // Now, because a module may not be loadable within a capture.
-        state.words()?;
-    }
     // Before the addresses are checked: what changes afterwards has them checked again.
     let generation = state.table.generation();
     enqueuer.refresh();

@@ -3,6 +3,7 @@
 pub(crate) mod deferred;
 pub(crate) mod lookup;
 pub(crate) mod mapping;
+mod reader;
 pub(crate) mod state;
 mod table;
 
@@ -136,7 +137,6 @@ impl Space for CudaSpace {
         if self.state.stop.load(Ordering::SeqCst) {
             return Err(refused(Status::DeviceLost, "the session has ended"));
         }
-        self.state.words()?;
         Ok(Box::new(CudaQueue::new(&self.state)?))
     }
 
@@ -174,11 +174,10 @@ impl Space for CudaSpace {
         mapping.load_u64(offset)
     }
 
-    fn fetch_u64(&self, va: u64) -> Option<u64> {
-        // If the guest unmaps it meanwhile, the GPU faults as for all its work.
+    fn fetch_u64(&self, va: u64, gives_up: &dyn Fn() -> bool) -> Option<u64> {
         let (mapping, offset) = self.state.table.find_readable(va, 8)?;
         mapping
             .load_u64(offset)
-            .or_else(|| self.state.copy_word(va))
+            .or_else(|| self.state.copy_word(va, gives_up))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use causeway_mediator::backend::{self, BackendError, Fault, MemoryWork, Work};
+use causeway_mediator::backend::{self, Fault, MemoryWork, Work};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 
@@ -225,7 +225,7 @@ impl Enqueuer {
         let released = if self.stream_stores {
             self.stream.write_value(address, value)
         } else {
-            let words = self.state.words().map_err(back_end)?;
+            let words = &self.state.words;
             words.release(&self.stream, address, value)
         };
         released.map_err(|e| self.address_fault(&e))
@@ -236,7 +236,7 @@ impl Enqueuer {
         let released = if self.stream_stores {
             self.stream.write_value32(address, value)
         } else {
-            let words = self.state.words().map_err(back_end)?;
+            let words = &self.state.words;
             words.release_half(&self.stream, address, value)
         };
         released.map_err(|e| self.address_fault(&e))
@@ -244,7 +244,7 @@ impl Enqueuer {
 
     fn timestamp(&mut self, address: u64) -> Result<(), Fault> {
         self.check("a timestamp", address, 8, Access::ReadWrite)?;
-        let words = self.state.words().map_err(back_end)?;
+        let words = &self.state.words;
         let stamped = words.timestamp(&self.stream, address);
         stamped.map_err(|e| self.address_fault(&e))
     }
@@ -275,12 +275,4 @@ fn foreign() -> Fault {
         Status::BadHandle,
         "the kernel or recording belongs to another back end",
     )
-}
-
-fn back_end(error: BackendError) -> Fault {
-    let mut text = error.context;
-    if let Some(source) = error.source {
-        text = format!("{text}: {source}");
-    }
-    Fault::new(error.status, text)
 }

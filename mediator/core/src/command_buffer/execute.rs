@@ -157,18 +157,7 @@ impl Executor {
         // On a queue that runs behind, what came before may be what releases the fence.
         self.queue.finish().map_err(Stop::Fault)?;
         self.rest();
-        let look = || {
-            if self.bell.stopped() {
-                return Some(Err(Stop::Asked));
-            }
-            match acquire.is_over(|address| self.space.backend.fetch_u64(address)) {
-                Some(is_over) => is_over.then_some(Ok(())),
-                None => {
-                    let text = format!("a fence acquire cannot read {:#x}", acquire.address);
-                    Some(Err(Stop::fault(Status::MemoryFault, text)))
-                }
-            }
-        };
+        let look = || self.look(acquire);
         let begun = Instant::now();
         while begun.elapsed() < ACQUIRE_SPIN {
             if let Some(outcome) = look() {
@@ -180,6 +169,24 @@ impl Executor {
             let deadline = Instant::now() + ACQUIRE_PIECE;
             if let Some(outcome) = self.signal.wait_until(deadline, look) {
                 return outcome;
+            }
+        }
+    }
+
+    /// Returns how a fence acquire ends; `None` if it goes on.
+    fn look(&self, acquire: &Acquire) -> Option<Result<(), Stop>> {
+        let stopped = || self.bell.stopped();
+        let fetch = |address| self.space.backend.fetch_u64(address, &stopped);
+        let is_over = match stopped() {
+            true => None,
+            false => acquire.is_over(fetch),
+        };
+        match is_over {
+            Some(is_over) => is_over.then_some(Ok(())),
+            None if stopped() => Some(Err(Stop::Asked)),
+            None => {
+                let text = format!("a fence acquire cannot read {:#x}", acquire.address);
+                Some(Err(Stop::fault(Status::MemoryFault, text)))
             }
         }
     }

@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 
 use causeway_mediator::Quota;
 use causeway_protocol::message::*;
+use causeway_protocol::packet;
 use causeway_protocol::registers::status;
+use zerocopy::IntoBytes;
 
 use crate::rig::*;
-use crate::{define_endless, launch_endless};
+use crate::{LONG, define_endless, launch_endless};
 
 #[test]
 fn a_kernel_that_does_not_end_holds_up_neither_control_nor_the_end() {
@@ -88,6 +90,51 @@ fn a_fault_in_the_last_packet_of_a_command_buffer_that_is_destroyed_counts() {
         rig.guest.session.status_bits() == status::LOST
     });
     assert_eq!(rig.guest.fault().0, Some(Status::MemoryFault));
+}
+
+/// The back end may have to wait for the GPU before it can say what a fence in its memory holds.
+#[test]
+fn a_look_at_a_fence_that_takes_long_holds_up_no_one_and_ends_with_its_command_buffer() {
+    let rig = Rig::new();
+    let guest = &rig.guest;
+    let space = guest.space();
+    let (va, _view) = guest.buffer(space, PAGE);
+    let held = |wanted| eventually("a look", || rig.backend.fetches_held() == wanted);
+    let acquiring = || {
+        let mut queue = guest.command_buffer(space);
+        rig.backend.hold_fetches(true);
+        let acquire = fence(packet::Opcode::FenceAcquire, va, 1);
+        queue.submit(&[acquire.as_bytes()]);
+        held(1);
+        // After this time, the next look is one between sleeps.
+        std::thread::sleep(Duration::from_millis(1));
+        rig.backend.hold_fetches(false);
+        held(0);
+        rig.backend.hold_fetches(true);
+        held(1);
+        queue
+    };
+    let waiting = acquiring();
+    let mut other = guest.command_buffer(space);
+    other.submit(&[release(va + 8, 1).as_bytes()]);
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| guest.wait(space, va + 8, 1, LONG));
+        let begun = Instant::now();
+        while !waiter.is_finished() && begun.elapsed() < LONG {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let waited = waiter.is_finished();
+        rig.backend.hold_fetches(waited);
+        assert!(waited);
+    });
+    let destroyed = guest.by_handle(Opcode::DestroyCommandBuffer, waiting.handle);
+    rig.backend.hold_fetches(false);
+    assert_eq!(destroyed, Ok(()));
+    assert_eq!(waiting.producer.fault(), 0);
+    let reset = acquiring();
+    guest.session.reset();
+    assert_eq!(reset.producer.fault(), 0);
+    assert_eq!(guest.session.report().statistics.faults, 0);
 }
 
 #[test]

@@ -5,7 +5,8 @@
 //! worker has exported it, is what the VMM has seen itself.
 //!
 //! Lock order: the resources of the guest are locked before the locks of a [`Host`], and before the
-//! table of exports.
+//! table of exports. No driver is called with them locked: it may not come back, and the end of the
+//! worker takes the lock.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 use causeway_mediator::host::{Host, PlaceError, RingPlace};
 use causeway_mediator::{Client, Quota};
-use causeway_memory::{Backing, DeviceMemory, MemoryError, PAGE_BYTES, check_range};
+use causeway_memory::{Backing, MemoryError, PAGE_BYTES, check_range};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 use causeway_protocol::registers::doorbells::COUNT;
@@ -23,6 +24,7 @@ use rustix::io::Errno;
 use vmm_sys_util::eventfd::EventFd;
 
 use super::broker::{Broker, Rights};
+use super::mapped::MappedDevice;
 use super::objects::{ObjectKey, Objects, Overdraft, leave_reserve};
 use super::refused::Refused;
 use super::shared::ImportDevice;
@@ -55,6 +57,8 @@ struct Resources {
 struct Placement {
     /// `None` for memory of a device.
     object: Option<ObjectKey>,
+    /// Memory of a device, which is dropped when the resources are not locked.
+    _device: Option<Arc<MappedDevice>>,
     access: Access,
 }
 
@@ -71,7 +75,7 @@ enum Shown {
     /// A memory object of the host.
     Host(OwnedFd),
     /// Memory of a device, which the driver has mapped.
-    Device(Arc<dyn DeviceMemory>),
+    Device(Arc<MappedDevice>),
 }
 
 impl Guest {
@@ -108,12 +112,12 @@ impl Guest {
         leave_reserve(&file)?;
         let bytes = request.bytes;
         let fail = |source| PlaceError::Map { bytes, source };
-        // The GPU is opened before the lock, which the end of the worker takes: a driver may not come
-        // back. Its memory is mapped below, with the lock.
         let shown = match request.kind == Placed::Host as u16 {
             true => Shown::Host(file),
             false => Shown::Device(self.device_memory(request, file).map_err(fail)?),
         };
+        // Held here, what is refused is unmapped without the lock, too.
+        let device = shown.device();
         let mut resources = self.resources.lock();
         if resources.ended {
             return Err(Errno::CANCELED.into());
@@ -135,9 +139,12 @@ impl Guest {
             resources.objects.release(object);
         }
         let offset = placed?;
-        resources
-            .placed
-            .insert(offset, Placement { object, access });
+        let placement = Placement {
+            object,
+            _device: device.clone(),
+            access,
+        };
+        resources.placed.insert(offset, placement);
         let mut answer = done();
         answer.value = offset;
         Ok(answer)
@@ -241,8 +248,10 @@ impl Guest {
         let mut resources = self.resources.lock();
         let object = resources.placed(request.offset)?.object;
         self.host.remove(request.offset)?;
-        resources.placed.remove(&request.offset);
+        let removed = resources.placed.remove(&request.offset);
         object.inspect(|object| resources.objects.release(*object));
+        drop(resources);
+        drop(removed);
         Ok(done())
     }
 
@@ -321,8 +330,9 @@ impl Guest {
     pub fn end(&self) {
         let mut resources = self.resources.lock();
         resources.ended = true;
-        for offset in std::mem::take(&mut resources.placed).into_keys() {
-            if let Err(error) = self.host.remove(offset) {
+        let placed = std::mem::take(&mut resources.placed);
+        for offset in placed.keys() {
+            if let Err(error) = self.host.remove(*offset) {
                 log::error!(
                     "cannot remove memory of an ended worker process from its VM's aperture, so \
                      the guest may still access this memory: {error}"
@@ -332,14 +342,16 @@ impl Guest {
         for (index, bound) in std::mem::take(&mut resources.bound) {
             self.host.unbind_doorbell(index, &bound.event);
         }
+        drop(resources);
+        drop(placed);
     }
 
-    /// Returns the device memory behind the descriptor of a request.
+    /// Returns the device memory behind the descriptor of a request, mapped. Calls the driver.
     fn device_memory(
         &self,
         request: &Place,
         file: OwnedFd,
-    ) -> Result<Arc<dyn DeviceMemory>, MemoryError> {
+    ) -> Result<Arc<MappedDevice>, MemoryError> {
         let reason = |reason: &str| MemoryError::Device {
             bytes: request.bytes,
             reason: reason.to_owned(),
@@ -350,7 +362,19 @@ impl Guest {
             .filter(|_| request.kind == Placed::Device as u16)
             .ok_or_else(|| reason("this VMM was not set up to map device memory"))?;
         // A driver may believe what it is told about a size.
-        import(*device, file, request.memory_bytes)
+        let memory = import(*device, file, request.memory_bytes)?;
+        check_pages(request, memory.bytes())?;
+        let range = (request.offset, request.bytes);
+        MappedDevice::new(memory, range).map(Arc::new)
+    }
+}
+
+impl Shown {
+    fn device(&self) -> Option<Arc<MappedDevice>> {
+        match self {
+            Self::Host(_) => None,
+            Self::Device(device) => Some(Arc::clone(device)),
+        }
     }
 }
 
@@ -380,3 +404,7 @@ fn check_pages(request: &Place, size: u64) -> Result<(), MemoryError> {
 fn done() -> Answer {
     Answer::new(Outcome::Done as u32)
 }
+
+#[cfg(test)]
+#[path = "guest_tests.rs"]
+mod tests;

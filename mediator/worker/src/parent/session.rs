@@ -39,6 +39,7 @@ pub struct WorkerSession {
     turn: Mutex<()>,
     interrupted: AtomicBool,
     halted: AtomicBool,
+    closing: AtomicBool,
     /// A leaf lock.
     monitored: Mutex<Monitored>,
 }
@@ -102,6 +103,7 @@ impl WorkerSession {
             turn: Mutex::default(),
             interrupted: AtomicBool::new(false),
             halted: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
             monitored: Mutex::default(),
         })
     }
@@ -235,7 +237,8 @@ impl WorkerSession {
     /// memory that the last one had.
     fn begin_next(&self, next: io::Result<Fresh>) -> Result<Arc<Worker>, OpenError> {
         let (shared, order) = (&*self.shared, &self.order);
-        let mut gives_up = || self.halted.load(Ordering::SeqCst);
+        let ends = |flag: &AtomicBool| flag.load(Ordering::SeqCst);
+        let mut gives_up = || ends(&self.halted) || ends(&self.closing);
         let begun = Instant::now();
         let first = next
             .map_err(|e| order.failed(e))
@@ -346,6 +349,11 @@ impl GuestSession for WorkerSession {
     }
 
     fn close(&self) {
+        // A start under way, for which a reset waits, is given up. What waits for its turn ends
+        // while the worker does.
+        if !self.closing.swap(true, Ordering::SeqCst) {
+            self.successor.kill(&self.order);
+        }
         let _turn = self.turn.lock();
         let worker = {
             let mut present = self.present();

@@ -37,6 +37,12 @@ impl State {
             .take_if(|(partition, _)| *partition == order.partition);
         taken.map(|(_, fresh)| fresh)
     }
+
+    /// Forgets a process that has ended, so that another can take its place.
+    fn drop_dead(&mut self) {
+        let has_ended = |(_, fresh): &mut (u32, Fresh)| fresh.process.wait(Duration::ZERO);
+        drop(self.waiting.take_if(has_ended));
+    }
 }
 
 impl Successor {
@@ -59,12 +65,41 @@ impl Successor {
     /// Sees to it that a process waits for the session of `order`, if starts are slow and none
     /// waits for another. `last_start` is what the session has just waited for.
     pub fn prepare(&self, shared: &Shared, order: &Order, last_start: Duration) {
+        if !self.wants_one(last_start) {
+            return;
+        }
+        // Not with the lock: sessions that end take it.
+        match Fresh::start_ahead(shared, order.session, order.partition) {
+            // Another session may have been faster.
+            Ok(fresh) => drop(self.offer(order, fresh)),
+            Err(e) => log::debug!("cannot start a worker ahead of its use: {e}"),
+        }
+    }
+
+    fn wants_one(&self, last_start: Duration) -> bool {
         let mut state = self.0.lock();
         state.is_wanted |= last_start >= SLOW;
-        if state.is_wanted && state.waiting.is_none() {
-            let started = Fresh::start_ahead(shared, order.session, order.partition)
-                .inspect_err(|e| log::debug!("cannot start a worker ahead of its use: {e}"));
-            state.waiting = started.ok().map(|fresh| (order.partition, fresh));
+        state.drop_dead();
+        state.is_wanted && state.waiting.is_none()
+    }
+
+    /// Has `fresh` wait for the session of `order`. Returns it if another process waits.
+    fn offer(&self, order: &Order, fresh: Fresh) -> Option<Fresh> {
+        let mut state = self.0.lock();
+        if state.waiting.is_some() {
+            return Some(fresh);
+        }
+        state.waiting = Some((order.partition, fresh));
+        None
+    }
+
+    /// Begins to end the process that waits for the session of `order`. Does not wait for its end.
+    pub fn kill(&self, order: &Order) {
+        let state = self.0.lock();
+        if let Some((partition, fresh)) = &state.waiting
+            && *partition == order.partition
+        {
+            fresh.process.kill();
         }
     }
 

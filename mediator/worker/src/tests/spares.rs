@@ -1,5 +1,7 @@
 //! Workers that are started ahead of their sessions.
 
+use std::time::{Duration, Instant};
+
 use causeway_mediator::{GuestSession, OpenError, Quota};
 use causeway_mediator_testing::FakeHost;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -101,6 +103,14 @@ fn a_back_end_that_is_absent_is_told_before_a_session_comes() {
     assert_eq!(refused.to_string(), "there is no such GPU: choose another");
 }
 
+/// Waits until a killed process is a zombie.
+fn await_end(id: u32) {
+    super::rig::eventually("its end", || {
+        let path = format!("/proc/{id}/cmdline");
+        std::fs::read(path).is_ok_and(|line| line.is_empty())
+    });
+}
+
 /// Returns the partition with which a worker was started: its last argument.
 fn partition(worker: Pid) -> String {
     let path = format!("/proc/{}/cmdline", worker.as_raw_nonzero());
@@ -150,6 +160,31 @@ fn a_spare_holds_its_partition_until_its_session_ends_or_it_fails() {
 }
 
 #[test]
+fn the_end_of_a_session_does_not_wait_for_a_worker_that_a_reset_starts() {
+    let name = format!("causeway-worker-{}-hangs", std::process::id());
+    let hangs = std::env::temp_dir().join(name);
+    let seen = hangs.with_extension("seen");
+    let program = program("rig::worker_process", hangs.to_str().unwrap());
+    let workers = Workers::new(program, None).unwrap();
+    let guest = Guest::open(&workers);
+    std::fs::write(&hangs, "").unwrap();
+    guest.signal(Signal::KILL);
+    std::thread::scope(|scope| {
+        let reset = scope.spawn(|| guest.session.reset());
+        super::rig::eventually("the start", || seen.exists());
+        let begun = Instant::now();
+        guest.session.close();
+        // A start is waited for twice as long, and twice.
+        assert!(begun.elapsed() < Duration::from_secs(30));
+        reset.join().unwrap();
+    });
+    for file in [hangs, seen] {
+        std::fs::remove_file(file).unwrap();
+    }
+    assert_eq!(guest.session.process_id(), None);
+}
+
+#[test]
 fn where_starts_are_slow_a_worker_waits_to_take_the_place_of_a_lost_one() {
     let workers = Workers::new(program("rig::worker_process", "slow"), None).unwrap();
     let [first, second] = [(); 2].map(|()| Guest::open(&workers));
@@ -181,13 +216,29 @@ fn where_starts_are_slow_a_worker_waits_to_take_the_place_of_a_lost_one() {
     let last = workers.successor_id().expect("one for the other session");
     assert_eq!(partition(pid(last)), "1");
     kill_process(pid(last), Signal::KILL).unwrap();
-    super::rig::eventually("its end", || {
-        let path = format!("/proc/{last}/cmdline");
-        std::fs::read(path).is_ok_and(|line| line.is_empty())
-    });
+    await_end(last);
     replace(&second);
     assert_ne!(second.pid(), pid(last));
-    drop(second);
+    drop((first, second));
     drop(workers);
     assert!(test_kill_process(pid(last)).is_err());
+}
+
+#[test]
+fn a_worker_that_died_while_it_waited_to_take_a_place_makes_room_for_another() {
+    let workers = Workers::new(program("rig::worker_process", "slow"), None).unwrap();
+    let [first, second] = [(); 2].map(|()| Guest::open(&workers));
+    let replace = |guest: &Guest| {
+        guest.signal(Signal::KILL);
+        guest.session.reset();
+        guest.hello();
+        guest.works();
+    };
+    replace(&first);
+    let dead = workers.successor_id().expect("the start was slow");
+    kill_process(pid(dead), Signal::KILL).unwrap();
+    await_end(dead);
+    replace(&second);
+    let next = workers.successor_id().expect("another");
+    assert_eq!(partition(pid(next)), "1");
 }

@@ -6,10 +6,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use causeway_mediator::host::PlaceError;
-use causeway_memory::{DeviceMemory, Window};
+use causeway_memory::{DeviceMapping, Window};
 use causeway_protocol::Access;
 
-use super::device_slots::DeviceSlots;
+use super::device_slots::{DeviceSlots, Hidden};
 use crate::hypervisor::{APERTURE_CHUNKS_MAX, APERTURE_SLOT_FIRST, MemorySlots, OwnedSlot, Slot};
 
 /// Usual size in bytes of a chunk: a part of the aperture that has a memory slot of its own. The
@@ -88,29 +88,31 @@ impl ChunkSlots {
         &self.devices
     }
 
-    /// Makes the range `[from, from + bytes)` of a device's `memory` appear at `offset` of the
-    /// aperture, with the guest's rights `access`. Replaces the device memory that an earlier call
-    /// showed at this `offset`.
+    /// Returns what [`Self::hide_device`] has removed: mappings that a driver unmaps when they are
+    /// dropped.
+    pub fn take_hidden(&mut self) -> Hidden {
+        self.devices.take_hidden()
+    }
+
+    /// Makes the first `bytes` bytes of a device's memory, which this takes from `mapping`, appear
+    /// at `offset` of the aperture, with the guest's rights `access`; nothing if there is none.
+    /// Replaces the device memory that an earlier call showed at this `offset`.
     ///
     /// # Errors
-    /// [`PlaceError::Map`] if the device's driver cannot map the memory into this process,
     /// [`PlaceError::Slot`] if the hypervisor refuses or does not delete a slot. If it does not
     /// delete the slot of an earlier call, the guest still sees the memory of that call; otherwise
     /// it sees nothing at `offset`.
     pub fn show_device(
         &mut self,
         offset: u64,
-        memory: &dyn DeviceMemory,
-        (from, bytes): (u64, u64),
+        mapping: &mut Option<Box<dyn DeviceMapping>>,
+        bytes: u64,
         access: Access,
     ) -> Result<(), PlaceError> {
         self.hide_device(offset)?;
-        if access == Access::None {
+        if mapping.is_none() {
             return Ok(());
         }
-        let mapping = memory
-            .map(from, bytes)
-            .map_err(|source| PlaceError::Map { bytes, source })?;
         let base = self.standing_base();
         self.devices
             .show(offset, mapping, bytes, access == Access::Read, base)

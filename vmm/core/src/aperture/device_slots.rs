@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use causeway_memory::DeviceMapping;
+use causeway_mediator::host::PlaceError;
+use causeway_memory::{Backing, DeviceMapping};
+use causeway_protocol::Access;
 
 use crate::hypervisor::{
     APERTURE_CHUNKS_MAX, APERTURE_SLOT_FIRST, MemorySlots, OwnedSlot, PASSTHROUGH_SLOT_FIRST, Slot,
@@ -24,7 +26,11 @@ const _: () = assert!(DEVICE_SLOT_FIRST + DEVICE_PLACEMENTS_MAX <= PASSTHROUGH_S
 pub struct DeviceSlots {
     slots: Arc<dyn MemorySlots>,
     shown: BTreeMap<u64, OwnedSlot<Box<dyn DeviceMapping>>>,
+    hidden: Hidden,
 }
+
+/// Mappings of device memory that no guest sees any more, with their slots, which are deleted.
+pub type Hidden = Vec<OwnedSlot<Box<dyn DeviceMapping>>>;
 
 impl DeviceSlots {
     /// Returns an empty set. `slots` is the hypervisor interface through which the set adds and
@@ -33,6 +39,7 @@ impl DeviceSlots {
         Self {
             slots,
             shown: BTreeMap::new(),
+            hidden: Vec::new(),
         }
     }
 
@@ -51,8 +58,14 @@ impl DeviceSlots {
         (within < shown.slot().bytes).then(|| first.wrapping_add(within as usize))
     }
 
-    /// Makes the first `bytes` bytes of `mapping` appear at `offset` of the aperture, read-only for
-    /// the guest if `read_only` is set. `base` is the guest-physical address of the aperture. If
+    /// Returns the mappings that have been removed since the last call. The driver unmaps them when
+    /// they are dropped, and may not come back: the caller holds no lock then.
+    pub fn take_hidden(&mut self) -> Hidden {
+        std::mem::take(&mut self.hidden)
+    }
+
+    /// Takes `mapping`, if there is one, and makes its first `bytes` bytes appear at `offset` of the
+    /// aperture, read-only for the guest if `read_only` is set. `base` is the guest-physical address of the aperture. If
     /// `base` is `None`, the memory appears when [`Self::put_up`] is called next.
     ///
     /// # Errors
@@ -62,7 +75,7 @@ impl DeviceSlots {
     pub fn show(
         &mut self,
         offset: u64,
-        mapping: Box<dyn DeviceMapping>,
+        mapping: &mut Option<Box<dyn DeviceMapping>>,
         bytes: u64,
         read_only: bool,
         base: Option<u64>,
@@ -76,6 +89,9 @@ impl DeviceSlots {
         let Some(number) = numbers.find(|number| !taken(*number)) else {
             return Err(io::Error::from_raw_os_error(libc::ENOSPC));
         };
+        let Some(mapping) = mapping.take() else {
+            return Ok(());
+        };
         let slot = Slot {
             number,
             gpa: 0,
@@ -86,11 +102,12 @@ impl DeviceSlots {
         // SAFETY: the mapping keeps its addresses until it is dropped. By its contract nobody holds
         // references to its content.
         let mut shown = unsafe { OwnedSlot::new(&self.slots, slot, mapping) };
-        if let Some(base) = base {
-            shown.add(base + offset)?;
+        let added = base.map_or(Ok(()), |base| shown.add(base + offset));
+        match added {
+            Ok(()) => drop(self.shown.insert(offset, shown)),
+            Err(_) => self.hidden.push(shown),
         }
-        self.shown.insert(offset, shown);
-        Ok(())
+        added
     }
 
     /// Removes the device memory that [`Self::show`] has made appear at `offset`. Does nothing if
@@ -103,7 +120,7 @@ impl DeviceSlots {
             .get_mut(&offset)
             .map_or(Ok(()), OwnedSlot::delete)?;
         // Only now may the driver unmap: then its addresses are free for other memory.
-        self.shown.remove(&offset);
+        self.hidden.extend(self.shown.remove(&offset));
         Ok(())
     }
 
@@ -124,6 +141,23 @@ impl DeviceSlots {
     /// The hypervisor's error if it does not delete a slot; some slots then still exist.
     pub fn take_down(&mut self) -> io::Result<()> {
         self.shown.values_mut().try_for_each(OwnedSlot::delete)
+    }
+}
+
+/// Has the driver of a device map memory that the guest may access.
+pub fn mapped(
+    backing: &Backing,
+    from: u64,
+    bytes: u64,
+    access: Access,
+) -> Result<Option<Box<dyn DeviceMapping>>, PlaceError> {
+    match backing {
+        Backing::Device(memory) if access != Access::None => {
+            let mapping = memory.map(from, bytes);
+            let mapping = mapping.map_err(|source| PlaceError::Map { bytes, source })?;
+            Ok(Some(mapping))
+        }
+        Backing::Device(_) | Backing::Host { .. } => Ok(None),
     }
 }
 

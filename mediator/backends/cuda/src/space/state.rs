@@ -1,21 +1,22 @@
 //! The part of an address space that its queues, modules and recordings share.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use causeway_mediator::backend::BackendError;
 
-use causeway_memory::PAGE_BYTES;
-use parking_lot::Mutex;
-
 use super::deferred::DeferredDrops;
+use super::reader::Reader;
 use super::table::Table;
 use crate::driver::{CudaError, Stream, StreamMaker};
 use crate::error::failed;
 use crate::gpu::Gpu;
-use crate::host_memory::HostMemory;
-use crate::host_registration::HostView;
 use crate::words::Words;
+
+/// How long work may go on after the session has ended, before the back end abandons it as work
+/// that never ends.
+pub(crate) const STOP_PATIENCE: Duration = Duration::from_millis(150);
 
 /// State of an address space that its queues, modules and recordings share.
 pub(crate) struct SpaceState {
@@ -26,34 +27,13 @@ pub(crate) struct SpaceState {
     pub(crate) maker: StreamMaker,
     pub(crate) table: Table,
     pub(crate) deferred: DeferredDrops,
-    /// The back end's own small kernels, loaded with the first queue.
-    words: OnceLock<Words>,
+    /// The back end's own small kernels, loaded in the context of `maker`.
+    pub(crate) words: Arc<Words>,
     /// A stream without work, whose synchronization has the driver print what kernels have
     /// printed. Made with the first module that prints.
     printer: OnceLock<Stream>,
     /// Made with the first word that the GPU copies.
     reader: OnceLock<Reader>,
-}
-
-/// Has the GPU copy single words to where the CPU reaches them.
-struct Reader {
-    stream: Stream,
-    word: HostView,
-    turn: Mutex<()>,
-    _memory: HostMemory,
-}
-
-impl Reader {
-    fn new(state: &SpaceState) -> Result<Self, BackendError> {
-        let memory = HostMemory::allocate(&state.gpu, PAGE_BYTES)?;
-        let stream = state.maker.stream();
-        Ok(Self {
-            stream: stream.map_err(|e| failed("make a stream for single words", e))?,
-            word: memory.main(&state.gpu)?,
-            turn: Mutex::default(),
-            _memory: memory,
-        })
-    }
 }
 
 impl SpaceState {
@@ -62,6 +42,9 @@ impl SpaceState {
         let maker = gpu
             .maker()
             .map_err(|e| failed("create a context for an address space", e))?;
+        let words = gpu
+            .words(&maker.context)
+            .map_err(|e| failed("load the back end's own kernels", e))?;
         if let Some(output) = &gpu.output {
             output.begin_space(&stop);
         }
@@ -71,46 +54,32 @@ impl SpaceState {
             maker,
             table: Table::default(),
             deferred: DeferredDrops::default(),
-            words: OnceLock::new(),
+            words,
             printer: OnceLock::new(),
             reader: OnceLock::new(),
         })
     }
 
-    /// Returns the back end's own small kernels, which the first call loads. A driver may wait for
-    /// all kernels before it loads one, so this is called before there are any.
-    pub(crate) fn words(&self) -> Result<&Words, BackendError> {
-        if let Some(words) = self.words.get() {
-            return Ok(words);
-        }
-        let words = Words::load(&self.maker.context)?;
-        Ok(self.words.get_or_init(|| words))
-    }
-
-    /// Has the GPU copy the 64-bit word at an address, which the caller knows to be mapped; `None`
-    /// if the address is not a multiple of 8, or if the driver fails.
-    pub(crate) fn copy_word(&self, va: u64) -> Option<u64> {
+    /// Has the GPU copy the 64-bit word at a mapped address; `None` if the address is not mapped or
+    /// not a multiple of 8, if the driver fails, or if `gives_up` returns true meanwhile.
+    pub(crate) fn copy_word(&self, va: u64, gives_up: &dyn Fn() -> bool) -> Option<u64> {
         if !va.is_multiple_of(8) {
             return None;
         }
-        let reader = self.reader()?;
-        let copied = {
-            // One word at a time.
-            let _turn = reader.turn.lock();
-            let to = reader.word.registration.address() + reader.word.offset;
-            let copied = reader.stream.copy(to, va, 8);
-            copied.and_then(|()| reader.stream.synchronize()).map(|()| {
-                let view = &reader.word;
-                view.registration
-                    .mapping()
-                    .load_u64(view.offset, Ordering::Acquire)
-                    .ok()
-            })
-        };
-        copied
-            .inspect_err(|e| log::debug!("cannot copy the word at {va:#x}: {e}"))
+        let is_mapped = || self.table.find_readable(va, 8).is_some();
+        let read = self.reader()?.read(va, is_mapped, gives_up);
+        self.deferred.collect();
+        read.inspect_err(|e| log::debug!("cannot copy the word at {va:#x}: {e}"))
             .ok()
             .flatten()
+    }
+
+    /// Drops what was kept for work that has ended.
+    pub(crate) fn collect(&self) {
+        if let Some(reader) = self.reader.get() {
+            reader.collect();
+        }
+        self.deferred.collect();
     }
 
     fn reader(&self) -> Option<&Reader> {
@@ -190,6 +159,12 @@ impl SpaceState {
 impl Drop for SpaceState {
     fn drop(&mut self) {
         // Queues hold this, so all have finished or been abandoned.
+        if let Some(reader) = self.reader.get()
+            && !self.maker.context.is_poisoned()
+            && !reader.finish(STOP_PATIENCE)
+        {
+            self.abandon();
+        }
         self.end_output();
         if self.maker.context.is_poisoned() {
             self.table.leak();

@@ -125,9 +125,16 @@ fn fences(rig: &mut Rig) {
     assert_eq!(word(24), 9 << 32, "half a word");
     assert!(word(8) != 0 && word(8) <= word(16), "times go up");
     assert_eq!(rig.space.load_u64(device.va), None, "not visible to CPUs");
-    assert_eq!(rig.space.fetch_u64(device.va + 8), Some(0x7_0000_0007));
-    assert_eq!(rig.space.fetch_u64(device.va + 4), None, "not aligned");
-    assert_eq!(rig.space.fetch_u64(8), None);
+    assert_eq!(
+        rig.space.fetch_u64(device.va + 8, &|| false),
+        Some(0x7_0000_0007)
+    );
+    assert_eq!(
+        rig.space.fetch_u64(device.va + 4, &|| false),
+        None,
+        "not aligned"
+    );
+    assert_eq!(rig.space.fetch_u64(8, &|| false), None);
     assert_eq!(rig.space.load_u64(memory.va + 4), None, "not aligned");
     assert_eq!(rig.space.load_u64(8), None);
     rig.wait().unwrap();

@@ -17,6 +17,7 @@ mod modules;
 mod opening;
 mod printing;
 mod racing;
+mod reading;
 mod recording;
 mod reuse;
 #[path = "../../../../core/tests/rig/mod.rs"]

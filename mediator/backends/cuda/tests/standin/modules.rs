@@ -1,10 +1,12 @@
+use std::sync::Arc;
+
 use causeway_kernels::{case, special};
 use causeway_mediator::Quota;
 use causeway_mediator::backend::{Backend, Launch, LaunchShape, Reservation, Work};
 use causeway_protocol::message::{MemoryKind, Status};
 use causeway_standin_cuda::{cubin, fatbin};
 
-use crate::support::{GRANULE, Rig, is_child, is_on_standin};
+use crate::support::{GRANULE, Rig, has_hung, is_child, is_on_standin};
 
 const COUNTER: &str = "\
 .version 7.0
@@ -81,6 +83,24 @@ fn what_the_driver_takes_for_a_module_is_reserved_before() {
         "{refused}"
     );
     assert!(load(1 << 30).is_ok());
+}
+
+/// A driver may have a load wait for all kernels.
+#[test]
+fn spaces_and_queues_load_nothing() {
+    const TEST: &str = "modules::spaces_and_queues_load_nothing";
+    if !is_child(TEST, &[("CAUSEWAY_STANDIN_HANG_LOAD", "1")]) {
+        return;
+    }
+    let rig = Rig::new();
+    for _ in 0..2 {
+        let space = rig.cuda.create_space(Arc::default()).unwrap();
+        let mut queue = space.create_queue().unwrap();
+        queue.finish().unwrap();
+    }
+    assert!(!has_hung(), "only opening loads");
+    rig.load(COUNTER.as_bytes()).unwrap();
+    assert!(has_hung());
 }
 
 const CALLER: &str = "\

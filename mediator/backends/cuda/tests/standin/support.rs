@@ -108,6 +108,12 @@ pub struct Rig {
     pub stop: Arc<AtomicBool>,
 }
 
+/// Returns whether the stand-in has done nothing for a while, as it was told to, and forgets it.
+pub fn has_hung() -> bool {
+    let folder = std::env::var_os("CAUSEWAY_STANDIN_STATE").expect("a folder of accounts");
+    std::fs::remove_file(Path::new(&folder).join("hangs")).is_ok()
+}
+
 /// Memory with a mapping.
 pub struct Buffer {
     pub va: u64,

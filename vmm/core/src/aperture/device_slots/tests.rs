@@ -1,6 +1,7 @@
 //! Device memory in the aperture, over a fake hypervisor and a fake device.
 
 use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
 
 use causeway_mediator::host::PlaceError;
 use causeway_mediator_testing::FakeDeviceMemory;
@@ -218,6 +219,45 @@ fn what_the_hypervisor_does_not_delete_stays_mapped() {
     );
     rig.aperture.remove(at).unwrap();
     assert_eq!(rig.memory.mappings(), 0);
+}
+
+/// A driver may not come back.
+#[test]
+fn while_a_driver_maps_or_unmaps_the_aperture_can_be_used() {
+    let rig = rig();
+    let object = SharedMemory::new("test", PAGE_BYTES, PageSize::Small).unwrap();
+    let object = Backing::from(Arc::new(object));
+    let use_aperture = || {
+        let at = rig
+            .aperture
+            .place(&object, 0, PAGE_BYTES, Access::Read)
+            .unwrap();
+        assert_eq!(rig.read(at), Ok(0));
+        rig.aperture.remove(at).unwrap();
+    };
+    let held = |call: &(dyn Fn() + Sync)| {
+        rig.memory.hold(true);
+        std::thread::scope(|scope| {
+            let held = scope.spawn(call);
+            while rig.memory.held() == 0 {
+                std::thread::yield_now();
+            }
+            let (user, begun) = (scope.spawn(use_aperture), Instant::now());
+            while !user.is_finished() && begun.elapsed() < Duration::from_secs(20) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let is_used = user.is_finished();
+            rig.memory.hold(false);
+            held.join().unwrap();
+            assert!(is_used);
+        });
+    };
+    let at = rig.place(0, Access::ReadWrite);
+    held(&|| assert_ne!(rig.place(1, Access::Read), at));
+    held(&|| rig.aperture.set_access(at, Access::Read).unwrap());
+    held(&|| rig.aperture.set_access(at, Access::None).unwrap());
+    held(&|| rig.aperture.set_access(at, Access::Read).unwrap());
+    held(&|| rig.aperture.remove(at).unwrap());
 }
 
 #[test]

@@ -1,0 +1,96 @@
+use std::time::{Duration, Instant};
+
+use causeway_mediator_testing::{FakeDeviceMemory, FakeHost};
+use zerocopy::FromZeros;
+
+use super::*;
+
+struct Rig {
+    guest: Guest,
+    memory: Arc<FakeDeviceMemory>,
+}
+
+fn rig() -> Rig {
+    let memory = FakeDeviceMemory::new(4 * PAGE_BYTES).unwrap();
+    let imported = Arc::clone(&memory);
+    let import: Arc<ImportDevice> = Arc::new(move |_, _, _| Ok(Arc::clone(&imported) as _));
+    let host = FakeHost::new(1 << 20, 1 << 20).unwrap();
+    let device = Some((import, DeviceUuid::default()));
+    let exchange = (Arc::default(), 1);
+    Rig {
+        guest: Guest::new(host, device, exchange, &Quota::default()),
+        memory,
+    }
+}
+
+impl Rig {
+    /// Returns the offset in the aperture; `None` if the guest refuses.
+    fn place(&self, page: u64) -> Option<u64> {
+        let mut request = Place::new_zeroed();
+        request.kind = Placed::Device as u16;
+        request.access = Access::ReadWrite.wire() as _;
+        request.memory_bytes = 4 * PAGE_BYTES;
+        request.offset = page * PAGE_BYTES;
+        request.bytes = PAGE_BYTES;
+        let file = self.memory.object().file().try_clone_to_owned().unwrap();
+        let placed = self.guest.place(&request, file);
+        placed.ok().map(|answer| answer.value)
+    }
+
+    fn remove(&self, offset: u64) {
+        let mut request = Remove::new_zeroed();
+        request.offset = offset;
+        assert!(self.guest.remove(&request).is_ok());
+    }
+
+    /// Calls `call`, which waits in the driver, and `other` meanwhile, which must not wait.
+    fn beside(&self, call: impl FnOnce() + Send, other: impl FnOnce() + Send) {
+        self.memory.hold(true);
+        std::thread::scope(|scope| {
+            let call = scope.spawn(call);
+            while self.memory.held() == 0 {
+                std::thread::yield_now();
+            }
+            let (other, begun) = (scope.spawn(other), Instant::now());
+            while !other.is_finished() && begun.elapsed() < Duration::from_secs(20) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let is_done = other.is_finished();
+            self.memory.hold(false);
+            call.join().unwrap();
+            assert!(is_done);
+        });
+    }
+}
+
+#[test]
+fn a_driver_that_maps_or_unmaps_holds_up_neither_the_worker_nor_its_end() {
+    let rig = rig();
+    rig.beside(
+        || assert!(rig.place(0).is_some()),
+        || assert!(!rig.guest.has_ended()),
+    );
+    assert_eq!(rig.memory.mappings(), 1);
+    rig.beside(|| rig.remove(0), || rig.guest.mark_lost());
+    assert_eq!(rig.memory.mappings(), 0);
+    // Also what the driver returns too late.
+    rig.beside(|| assert!(rig.place(1).is_none()), || rig.guest.end());
+    assert_eq!(rig.memory.mappings(), 0);
+}
+
+#[test]
+fn the_end_of_a_worker_unmaps_without_the_lock() {
+    let rig = rig();
+    rig.place(0).unwrap();
+    rig.beside(|| rig.guest.end(), || assert!(rig.guest.has_ended()));
+    assert_eq!(rig.memory.mappings(), 0);
+}
+
+#[test]
+fn a_range_beyond_the_memory_does_not_reach_the_driver() {
+    let rig = rig();
+    rig.memory.limit_mappings(0);
+    assert!(rig.place(4).is_none());
+    rig.memory.limit_mappings(1);
+    assert!(rig.place(3).is_some());
+}
