@@ -89,6 +89,7 @@ mod tests {
     use rustix::process::{PidfdFlags, getpid, pidfd_open};
     use seccompiler::SeccompAction;
     use std::io::Read;
+    use std::os::fd::AsRawFd;
 
     #[test]
     fn calls_with_unknown_numbers_are_absent() {
@@ -129,6 +130,35 @@ mod tests {
             text.contains("system call timerfd_create (number 283)"),
             "{text}"
         );
+    }
+
+    /// Where Landlock is missing, the filter alone keeps a process from writing.
+    #[test]
+    fn a_process_that_computes_opens_nothing_to_write_but_files_in_its_folder() {
+        use rustix::fs::{CWD, Mode, OFlags, open, openat};
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let folder = open("/dev/shm", flags, Mode::empty()).unwrap();
+        // SAFETY: it is open until this test ends, and the profile does not live longer.
+        #[allow(unsafe_code)]
+        let borrowed = unsafe { std::os::fd::BorrowedFd::borrow_raw(folder.as_raw_fd()) };
+        let profile = Profile {
+            folder: Some(borrowed),
+            ..Profile::default()
+        };
+        in_child(|| {
+            Filter::new(&profile).install()?;
+            let new = OFlags::TMPFILE | OFlags::RDWR;
+            for flags in [OFlags::WRONLY, OFlags::RDWR, OFlags::CREATE, new] {
+                let opened = openat(CWD, "/dev/shm", flags, Mode::RUSR);
+                if opened.err() != Some(Errno::PERM) {
+                    return Err(io::Error::other("it can be opened to write"));
+                }
+            }
+            openat(CWD, "/dev/shm", OFlags::RDONLY, Mode::empty())?;
+            openat(&folder, ".", new, Mode::RUSR)?;
+            Ok(())
+        })
+        .unwrap();
     }
 
     #[test]

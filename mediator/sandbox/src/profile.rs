@@ -21,7 +21,10 @@ const OF_LIBRARIES: [&str; 6] = [
 ];
 
 /// Where libraries and the files that drivers read are.
-const OF_DRIVERS: [&str; 24] = [
+const OF_DRIVERS: [&str; 27] = [
+    "/nix/store",
+    "/run/nvidia",
+    "/run/opengl-driver",
     "/lib",
     "/lib64",
     "/usr/lib",
@@ -51,6 +54,9 @@ const OF_DRIVERS: [&str; 24] = [
 /// Devices that GPU drivers use, and the first letters of the names of others.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "dri"];
 const DEVICE_NAMES: &str = "nvidia";
+
+/// Libraries that programs load to use a driver. Others of the driver lie beside them.
+const LIBRARIES: [&str; 2] = ["libcuda.so.1", "libvulkan.so.1"];
 
 /// Variables of the environment with paths that drivers and loaders read.
 const PATH_VARIABLES: [&str; 4] = [
@@ -91,14 +97,27 @@ impl Profile {
     pub fn driver() -> Self {
         let of_environment = PATH_VARIABLES.into_iter().filter_map(std::env::var_os);
         let of_environment = of_environment.flat_map(|paths| listed(&paths));
+        let mut read: Vec<_> = of_environment.collect();
+        read.extend(targets(&read));
         let fixed = OF_LIBRARIES.into_iter().chain(OF_DRIVERS);
+        read.extend(fixed.map(PathBuf::from));
         Self {
-            read: fixed.map(PathBuf::from).chain(of_environment).collect(),
+            read,
             devices: devices(),
             calls: Calls::Driver,
             ..Self::computation()
         }
     }
+}
+
+/// The folders in which the libraries of drivers really are that `folders` have by links.
+fn targets(folders: &[PathBuf]) -> Vec<PathBuf> {
+    let libraries = folders
+        .iter()
+        .flat_map(|folder| LIBRARIES.map(|name| folder.join(name)));
+    libraries
+        .filter_map(|library| library.canonicalize().ok()?.parent().map(PathBuf::from))
+        .collect()
 }
 
 fn writable() -> Vec<PathBuf> {
@@ -124,4 +143,43 @@ fn devices() -> Vec<PathBuf> {
         .map(|entry| entry.path());
     let fixed = DEVICES.iter().map(|name| PathBuf::from("/dev").join(name));
     fixed.chain(of_gpu).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_found_behind_links() {
+        let folder = std::env::temp_dir().join(format!("causeway-profile-{}", std::process::id()));
+        let (real, links) = (folder.join("real"), folder.join("links"));
+        for folder in [&real, &links] {
+            std::fs::create_dir_all(folder).unwrap();
+        }
+        std::fs::write(real.join("driver.so"), "").unwrap();
+        std::os::unix::fs::symlink(real.join("driver.so"), links.join("libcuda.so.1")).unwrap();
+        let found = targets(&[links]);
+        let expected = real.canonicalize().unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(found, [expected]);
+    }
+
+    #[test]
+    fn relative_paths_are_left_out() {
+        let paths = listed(OsStr::new("/a:b:../c::/d"));
+        assert_eq!(paths, ["/a", "/d"].map(PathBuf::from));
+    }
+
+    #[test]
+    fn a_driver_has_all_that_a_computation_has() {
+        let (driver, computation) = (Profile::driver(), Profile::computation());
+        assert!(
+            computation
+                .read
+                .iter()
+                .all(|path| driver.read.contains(path))
+        );
+        assert!(driver.devices.len() > computation.devices.len());
+        assert_ne!(driver.calls, computation.calls);
+    }
 }

@@ -5,8 +5,8 @@ use seccompiler::{BackendError, BpfProgram, SeccompAction};
 use super::program::except;
 use super::refused;
 
-/// What the standard library, the C library and the software back end call. Some of these are refused
-/// for certain arguments.
+/// What the standard library, the C library and the software back end call. Some of these are
+/// refused for certain arguments.
 const ALLOWED: [i64; 126] = [
     libc::SYS_access,
     libc::SYS_arch_prctl,

@@ -57,8 +57,8 @@ const FROM_424: &str = "\
 /// The highest number with a name. Later kernels have calls that this crate does not know.
 pub const LAST: u32 = 469;
 
-/// Returns the name of system call number `number`; `None` if this crate does not know it. Allocates
-/// nothing, so that a signal handler can call it.
+/// Returns the name of system call number `number`; `None` if this crate does not know it.
+/// Allocates nothing, so that a signal handler can call it.
 pub fn name(number: i64) -> Option<&'static str> {
     let (names, first) = match number {
         ..SECOND => (FROM_0, 0),

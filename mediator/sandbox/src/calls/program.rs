@@ -13,9 +13,9 @@ pub type Rules = Vec<SeccompRule>;
 /// Offset of the number in what a filter sees of a call (`struct seccomp_data`).
 const NUMBER: u32 = 0;
 
-/// Answers calls with a higher number than `last` with ENOSYS, as a kernel does that lacks them: those of
-/// later kernels, and those of the x32 ABI, which have a bit of their own in the number. A list of
-/// what is forbidden would let them through.
+/// Answers calls with a higher number than `last` with ENOSYS, as a kernel does that lacks them:
+/// those of later kernels, and those of the x32 ABI, which have a bit of their own in the number. A
+/// list of what is forbidden would let them through.
 pub fn up_to(last: u32) -> BpfProgram {
     let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
     let if_greater = libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K;

@@ -198,7 +198,7 @@ const FILES: [i64; 33] = [
     libc::SYS_utimes,
 ];
 
-/// Calls of late kernels that do what others of these lists do. The C library has no names for them.
+/// Calls of late kernels that do what others of these lists do. The C library lacks their names.
 const LATE: [i64; 5] = [
     452, // fchmodat2
     463, // setxattrat
