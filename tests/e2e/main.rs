@@ -25,6 +25,7 @@ mod output;
 mod parsed_report;
 mod programs;
 mod report;
+mod sandbox;
 mod serve;
 mod serving;
 mod shares;

@@ -36,9 +36,13 @@ impl Machine {
             state,
         };
         let state = machine.state.clone();
+        // Workers can write to it only if it is there when they start.
+        fs::create_dir_all(&state).unwrap();
         machine
             .variable("LD_LIBRARY_PATH", causeway_standin_cuda::directory())
-            .variable("CAUSEWAY_STANDIN_STATE", state)
+            .variable("CAUSEWAY_STANDIN_STATE", &state)
+            // Real drivers write nowhere.
+            .variable("CAUSEWAY_SANDBOX_WRITABLE", state)
     }
 
     /// A driver that has a property that others do not: the settings of the stand-in, without their

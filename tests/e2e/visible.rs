@@ -16,6 +16,7 @@ pub fn equip(command: &mut Command, scratch: &Scratch, lavapipe: &Lavapipe) {
     command
         .env("LD_LIBRARY_PATH", causeway_standin_cuda::directory())
         .env("CAUSEWAY_STANDIN_STATE", &state)
+        .env("CAUSEWAY_SANDBOX_WRITABLE", &state)
         .envs(lavapipe.settings());
 }
 

@@ -19,7 +19,9 @@ mod window;
 
 pub use backing::{Backing, DeviceMapping, DeviceMemory};
 pub use mapping::{Mapping, RangeError};
-pub use object::{MemoryError, PageSize, SharedMemory, check_range, huge_pages_available};
+pub use object::{
+    MemoryError, PageSize, SharedMemory, check_range, huge_pages_available, large_page_folder,
+};
 pub use ranges::{RangeAllocator, page_alignment};
 pub use window::Window;
 

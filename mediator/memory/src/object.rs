@@ -266,6 +266,13 @@ pub fn huge_pages_available() -> bool {
     huge_tmpfs().is_some()
 }
 
+/// Returns the folder in which this process makes the files behind objects of 2 MiB pages; `None`
+/// if there are none ([`huge_pages_available`]). A process that gives up rights calls this first:
+/// the first call mounts the folder.
+pub fn large_page_folder() -> Option<BorrowedFd<'static>> {
+    huge_tmpfs().map(AsFd::as_fd)
+}
+
 fn large_page_file() -> Option<OwnedFd> {
     let mount = huge_tmpfs()?;
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;

@@ -6,7 +6,7 @@
 //! that poisons or controls its worker harms no other guest.
 //!
 //! * [`Workers`] starts workers for a VMM, which sees a [`causeway_mediator::SessionSource`].
-//! * [`serve`] is what a worker process runs.
+//! * [`serve`] is what a worker process runs. The process confines itself first ([`Confinement`]).
 //!
 //! # Sockets
 //!
@@ -29,4 +29,4 @@ mod wire;
 pub type DeviceUuid = [u8; 16];
 
 pub use parent::{ImportDevice, Program, WorkerSession, Workers};
-pub use served::{Equipment, ServeError, serve};
+pub use served::{Confinement, Equipment, ServeError, serve};

@@ -9,6 +9,7 @@ mod calls;
 mod channel;
 mod descriptors;
 mod guest;
+mod lacking;
 mod mapped;
 mod objects;
 mod origins;

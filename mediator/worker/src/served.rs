@@ -2,6 +2,7 @@
 
 mod calls;
 mod channel;
+mod confinement;
 mod error;
 mod exchange;
 mod host;
@@ -9,6 +10,7 @@ mod process;
 mod session;
 
 use causeway_mediator::GuestSession;
+use causeway_sandbox::Missing;
 use std::error::Error;
 use std::sync::Arc;
 
@@ -16,15 +18,20 @@ use crate::bus_error;
 use crate::report::truncate;
 use crate::socket::{Datagram, Socket, SocketError, buffer};
 use crate::wire::Kind;
+pub use confinement::Confinement;
 pub use error::ServeError;
 use error::chain;
-use process::{die_with, end_now, restrict, take_input};
+use process::{die_with, end_now, take_input};
 pub use session::Equipment;
 use session::Served;
 
 /// Runs a worker process: opens the session that the VMM describes on standard input, which must be
 /// a socket, and serves the session until the VMM closes it or ends. `parent` is the process ID
 /// (PID) of the VMM. `serve` calls `equip` once, to create the back end.
+///
+/// The process confines itself as `confinement` says: before `equip`, which may load a driver, it
+/// gives up files, capabilities and namespaces; after it, system calls. Nothing of a guest is in
+/// the process before both are done. This function must be called while the process has one thread.
 ///
 /// Returns only if the session cannot be opened. Otherwise it ends this process when the session is
 /// closed or the VMM ends.
@@ -36,16 +43,19 @@ use session::Served;
 /// and returns `Ok`.
 pub fn serve<E: Error>(
     parent: u32,
+    mut confinement: Confinement,
     equip: impl FnOnce() -> Result<Equipment, E>,
 ) -> Result<(), ServeError> {
     let control = take_input().map_err(ServeError::NotStarted)?;
     die_with(parent)?;
-    restrict();
+    let missing = confinement.enter();
+    // A process that changes its rights loses this setting.
+    die_with(parent)?;
     // Another guest may truncate memory that it exports to this one.
     bus_error::survive().map_err(ServeError::NotStarted)?;
     let control = Socket::from_descriptor(control);
     let mut room = buffer();
-    let served = match begin(&control, equip)? {
+    let served = match begin(&control, &confinement, missing, equip)? {
         Some(served) => served,
         None => return Ok(()),
     };
@@ -61,9 +71,12 @@ pub fn serve<E: Error>(
 
 /// Creates the back end, and opens the session once the VMM has described it. A worker that is
 /// started ahead of its session does the first at once. Returns `None` if there is no back end,
-/// which the VMM is told.
+/// or the process is not confined as it must be, which the VMM is told. `missing` is what the host
+/// lacked so far.
 fn begin<E: Error>(
     control: &Socket,
+    confinement: &Confinement,
+    mut missing: Vec<Missing>,
     equip: impl FnOnce() -> Result<Equipment, E>,
 ) -> Result<Option<Arc<Served>>, ServeError> {
     let (mut first_room, mut room) = (buffer(), buffer());
@@ -72,22 +85,34 @@ fn begin<E: Error>(
     if !is_ahead {
         check_start(&start)?;
     }
+    if let Some(reason) = confinement.refusal(&missing) {
+        return Ok(refuse(control, reason));
+    }
     let equipment = match equip() {
         Ok(equipment) => equipment,
-        Err(error) => {
-            let mut reason = chain(&error);
-            truncate(&mut reason);
-            // The VMM may have ended already.
-            let _ = control.send(Kind::Refused, &[reason.as_bytes()], &[]);
-            return Ok(None);
-        }
+        Err(error) => return Ok(refuse(control, chain(&error))),
     };
+    missing.extend(confinement.filter());
+    if let Some(reason) = confinement.refusal(&missing) {
+        return Ok(refuse(control, reason));
+    }
+    missing
+        .iter()
+        .for_each(|missing| log::debug!("this worker process is confined without {missing}"));
     if is_ahead {
         control.send(Kind::Prepared, &[], &[])?;
         start = control.receive(&mut room)?;
         check_start(&start)?;
     }
-    Served::begin(&mut start, equipment, control).map(Some)
+    Served::begin(&mut start, equipment, &missing, control).map(Some)
+}
+
+/// Tells the VMM why there is no session.
+fn refuse(control: &Socket, mut reason: String) -> Option<Arc<Served>> {
+    truncate(&mut reason);
+    // The VMM may have ended already.
+    let _ = control.send(Kind::Refused, &[reason.as_bytes()], &[]);
+    None
 }
 
 fn check_start(message: &Datagram<'_>) -> Result<(), SocketError> {

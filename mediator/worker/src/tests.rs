@@ -1,6 +1,8 @@
 //! Sessions in real worker processes: this test binary starts itself as one.
 
+mod attempts;
 mod clients;
+mod confined;
 mod endings;
 mod hostile;
 mod puppet;

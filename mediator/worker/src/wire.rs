@@ -9,12 +9,13 @@ use causeway_memory::PageSize;
 use causeway_protocol::message::{MemoryKind, TOKEN_BYTES};
 use causeway_protocol::registers::CONTROL_BYTES_MAX;
 use causeway_protocol::{Access, message, packet};
+use causeway_sandbox::Mechanism;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 /// The first 32 bits of every datagram.
 pub(crate) const MAGIC: u32 = 0x4b57_5743;
 /// Version of this protocol, which changes whenever a datagram changes.
-pub(crate) const VERSION: u16 = 6;
+pub(crate) const VERSION: u16 = 7;
 /// Longest text of a fault, a refusal or a name, in bytes.
 pub(crate) const TEXT_BYTES_MAX: usize = 4096;
 /// Largest datagram in bytes: a control batch with what goes before it, or a report.
@@ -176,7 +177,7 @@ bodies! {
     }
 
     /// What the back end is; its name follows.
-    Started(72) {
+    Started(80) {
         /// See `Equipment::device`; zero without one.
         device: [u8; 16],
         memory_bytes: u64,
@@ -188,6 +189,9 @@ bodies! {
         warp_threads: u32,
         block_threads_max: u32,
         shared_bytes_max: u32,
+        /// What the host lacks to confine the worker: see [`lacking`].
+        lacking: u32,
+        reserved: u32,
     }
 
     /// Which client is meant.
@@ -368,6 +372,21 @@ pub(crate) enum Outcome {
 pub(crate) enum Placed {
     Host = 1,
     Device = 2,
+}
+
+/// Returns a set of mechanisms as bits: that of a mechanism is its place in [`Mechanism::ALL`].
+pub(crate) fn lacking_bits(mechanisms: impl Iterator<Item = Mechanism>) -> u32 {
+    let place = |mechanism| Mechanism::ALL.iter().position(|it| *it == mechanism);
+    mechanisms
+        .filter_map(place)
+        .fold(0, |bits, place| bits | 1 << place)
+}
+
+/// Returns the mechanisms of [`Started::lacking`]. Other bits are ignored.
+pub(crate) fn lacking(bits: u32) -> impl Iterator<Item = Mechanism> {
+    let all = Mechanism::ALL.into_iter().enumerate();
+    all.filter(move |(place, _)| bits & (1 << place) != 0)
+        .map(|(_, mechanism)| mechanism)
 }
 
 /// Returns the number that stands for a page size in datagrams.

@@ -9,6 +9,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use causeway_run::sandbox::SandboxArguments;
 use causeway_run::{GRACE, raise_descriptor_limit, watch_signals};
 use causeway_serve::PrivateServer;
 use causeway_terminal::{Code, Failure, number, say, shown_path};
@@ -25,9 +26,12 @@ pub struct CudaArguments {
     /// Back end and the limits of each process of the program, as for `run`.
     #[arg(long, value_name = "GPU", default_value = "software")]
     pub gpu: String,
+    /// How worker processes are confined.
+    #[command(flatten)]
+    pub sandbox: SandboxArguments,
     /// Use the `causeway serve` that listens at this path instead of a server for this program
     /// alone.
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["gpu", "processes"])]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["gpu", "processes", "sandbox"])]
     pub socket: Option<PathBuf>,
     /// Maximum number of processes of the program that use the GPU at a time, 1 to 64.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = number::<u32>(1..=64, ""))]
@@ -36,7 +40,7 @@ pub struct CudaArguments {
     #[arg(
         long,
         value_name = "DIRECTORY",
-        conflicts_with_all = ["gpu", "socket", "processes", "program"]
+        conflicts_with_all = ["gpu", "socket", "processes", "sandbox", "program"]
     )]
     pub install: Option<PathBuf>,
     /// Program to run, and its arguments. The command ends with the program's exit status, or with
@@ -107,7 +111,8 @@ fn start_server(
         ended_by.is_some()
     };
     let (gpu, processes) = (&arguments.gpu, arguments.processes);
-    let server = PrivateServer::start(socket, gpu, processes, &mut gives_up)?;
+    let sandbox = arguments.sandbox.sandbox;
+    let server = PrivateServer::start(socket, gpu, processes, sandbox, &mut gives_up)?;
     server.ok_or_else(|| {
         let signal = ended_by.unwrap_or(0);
         let message = format!("signal {signal} ended the command before its program started");

@@ -6,6 +6,7 @@ mod gpu;
 mod kvm;
 mod memory;
 mod processors;
+mod sandbox;
 mod vfio;
 
 use std::process::ExitCode;
@@ -35,9 +36,9 @@ struct Diagnosis {
     findings: Vec<Check>,
 }
 
-/// Checks KVM, processors, memory, VFIO and GPUs of this host, and prints the findings. The
-/// returned exit code is that of [`Code::Kvm`] if guests cannot run because KVM is not usable, else
-/// success, whatever the other findings are.
+/// Checks KVM, processors, memory, the sandbox, VFIO and GPUs of this host, and prints the
+/// findings. The returned exit code is that of [`Code::Kvm`] if guests cannot run because KVM is
+/// not usable, else success, whatever the other findings are.
 ///
 /// # Errors
 /// A report failure if standard output cannot be written.
@@ -45,6 +46,8 @@ pub fn run(arguments: &DoctorArguments) -> Result<ExitCode, Failure> {
     let mut findings = kvm::findings();
     findings.extend(processors::findings());
     findings.extend(memory::findings());
+    // Before GPUs, whose libraries start threads: this one forks.
+    findings.extend(sandbox::findings());
     findings.extend(vfio::findings());
     findings.extend(gpu::findings());
     let diagnosis = Diagnosis {
@@ -98,6 +101,7 @@ mod tests {
         let findings = memory::findings()
             .into_iter()
             .chain(processors::findings())
+            .chain(sandbox::findings())
             .chain(vfio::findings())
             .chain(gpu::findings());
         for finding in findings {

@@ -10,6 +10,7 @@ use clap::{Args, ValueEnum};
 
 use crate::metrics::MetricsArguments;
 use crate::program::ProgramArguments;
+use crate::sandbox::SandboxArguments;
 use causeway_terminal::{TimeLimit, number};
 
 /// Arguments of `causeway run`, as the user typed them. [`crate::applicable`] refuses those that do
@@ -70,6 +71,9 @@ pub struct RunArguments {
     /// after commas; --help lists the keys.
     #[arg(long, value_name = "GPU", default_value = "software", long_help = crate::gpu::help())]
     pub gpu: String,
+    /// How worker processes are confined.
+    #[command(flatten)]
+    pub sandbox: SandboxArguments,
     /// Number of VMs. All use the back end of --gpu, each with a session of its own.
     #[arg(
         long,

@@ -10,6 +10,7 @@ use causeway_cuda::{Config as CudaConfig, Cuda, Visible};
 use causeway_mediator::backend::Backend;
 use causeway_mediator::{GivesUp, Mediator, SessionSource};
 use causeway_memory::PageSize;
+use causeway_sandbox::Sandbox;
 use causeway_software::{Config as SoftwareConfig, LaunchCount, Software};
 use causeway_vfio_backend::Vfio;
 use causeway_vmm::outcome::VmOutcome;
@@ -19,6 +20,7 @@ use causeway_worker::{DeviceUuid, Equipment, ImportDevice, Program, Workers};
 use crate::configuration::{Run, unavailable};
 use crate::gpu::{Gpu, Isolation, Kind};
 use crate::report::{KernelCount, KernelReport};
+use crate::sandbox;
 use crate::visible::VisibleMemory;
 use causeway_terminal::{Code, Failure};
 
@@ -110,19 +112,28 @@ impl BackEnd {
     /// As for [`Self::open`].
     pub fn new(run: &Run) -> Result<Self, Failure> {
         let settings = &run.settings;
-        Self::open(&run.gpu, &settings.gpu, Users::Vms(settings.vms))
+        let users = Users::Vms(settings.vms);
+        Self::open(&run.gpu, &settings.gpu, users, settings.sandbox)
     }
 
     /// Opens the back end `gpu` in this process for `users`, or prepares to start a worker process
     /// for each user. `gpu_text` is the value of `--gpu` from which `gpu` was parsed: worker
-    /// processes get it as an argument, and failures name it.
+    /// processes get it as an argument, and failures name it. `sandbox` says how they confine
+    /// themselves.
     ///
     /// # Errors
     /// A usage failure if `gpu` has `isolation=none` on a CUDA GPU with several users, because a
-    /// fault of one session would end the others; a GPU failure if the back end is not available to
+    /// fault of one session would end the others, or if `sandbox` is strict and there are no worker
+    /// processes; a GPU failure if the back end is not available to
     /// this process; a failure with [`Code::Crashed`] if worker processes cannot be prepared.
-    pub fn open(gpu: &Gpu, gpu_text: &str, users: Users) -> Result<Self, Failure> {
+    pub fn open(
+        gpu: &Gpu,
+        gpu_text: &str,
+        users: Users,
+        sandbox: Sandbox,
+    ) -> Result<Self, Failure> {
         users.check(gpu)?;
+        sandbox::check(sandbox, gpu, gpu_text)?;
         match gpu.isolation {
             Isolation::None => {
                 let _wait = Wait::begin(format!("the driver of --gpu {gpu_text} to start"));
@@ -132,7 +143,7 @@ impl BackEnd {
                 Ok(Self::Inside(local, mediator))
             }
             Isolation::Process => {
-                let mut arguments = vec!["worker", "--gpu", gpu_text];
+                let mut arguments = vec!["worker", "--gpu", gpu_text, "--sandbox", sandbox.name()];
                 let logs = causeway_terminal::log_arguments();
                 if users.host_pages() == PageSize::Small {
                     arguments.push("--seal");

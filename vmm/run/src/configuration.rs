@@ -2,6 +2,7 @@
 
 use causeway_host_vfio::Address;
 use causeway_publisher::MetricsPlaces;
+use causeway_sandbox::Sandbox;
 use causeway_vmm::host::KvmKind;
 use causeway_vmm::vm::{Boot, VCPUS_MAX, VMS_MAX};
 
@@ -10,6 +11,7 @@ use crate::boot;
 use crate::ending::Promise;
 use crate::gpu::{Gpu, GpuError};
 use crate::passthrough;
+use crate::sandbox;
 use causeway_terminal as terminal;
 use causeway_terminal::{Code, Failure, TimeLimit, check_range};
 
@@ -64,6 +66,8 @@ pub struct RunSettings {
     pub timeout_s: TimeLimit,
     /// Back end and limits of each VM, in the syntax of `--gpu`.
     pub gpu: String,
+    /// Whether worker processes confine themselves.
+    pub sandbox: Sandbox,
     /// PCI devices to pass through: all to one VM, or one to each of several VMs.
     pub devices: Vec<Address>,
     /// Whether KVM's tracepoints count exits, too.
@@ -87,6 +91,7 @@ impl RunSettings {
             vms: 1,
             timeout_s: TimeLimit::NONE,
             gpu: String::from("software"),
+            sandbox: Sandbox::default(),
             devices: Vec::new(),
             tracepoints: false,
             metrics: MetricsPlaces::default(),
@@ -110,6 +115,7 @@ impl RunSettings {
         )?;
         all_fit(self.vms, self.memory_mib, host_memory_mib())?;
         let (gpu, chosen) = choose_gpu(&self.gpu)?;
+        sandbox::check(self.sandbox, &gpu, &chosen)?;
         self.gpu = chosen;
         Ok(Run {
             promise: Promise::of(&self.boot, self.has_program),
@@ -168,6 +174,7 @@ impl Run {
             vms: arguments.vms,
             timeout_s: arguments.timeout.unwrap_or(usual),
             gpu: arguments.gpu.clone(),
+            sandbox: arguments.sandbox.sandbox,
             devices: passthrough::parse(&arguments.vfio)?,
             tracepoints: arguments.tracepoints,
             metrics: arguments.metrics.places()?,

@@ -28,6 +28,7 @@ pub mod program;
 pub mod progress;
 pub mod report;
 mod run;
+pub mod sandbox;
 pub mod table;
 pub mod tracepoints;
 mod visible;

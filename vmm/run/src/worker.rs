@@ -7,6 +7,7 @@ use clap::Args;
 
 use crate::back_end::{self, Users};
 use crate::gpu::{Gpu, GpuError};
+use crate::sandbox::{self, SandboxArguments};
 use causeway_terminal::{Code, Failure};
 
 /// Arguments of `causeway worker`, which a VMM passes to the worker processes that it starts.
@@ -19,6 +20,9 @@ pub struct WorkerArguments {
     /// receives descriptors of the memory.
     #[arg(long)]
     pub seal: bool,
+    /// How to confine this process.
+    #[command(flatten)]
+    pub sandbox: SandboxArguments,
     /// Process ID of the process that starts this one. This process ends with it.
     pub parent: u32,
     /// Number of the GPU's partition that the session holds, from 0. With the key sms of --gpu
@@ -49,7 +53,8 @@ pub fn run(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
         true => Users::Processes(1),
         false => Users::Vms(1),
     };
-    causeway_worker::serve(arguments.parent, || {
+    let confinement = sandbox::confinement(arguments.sandbox.sandbox, gpu.kind);
+    causeway_worker::serve(arguments.parent, confinement, || {
         back_end::equipment(&gpu, users, arguments.partition)
     })
     .map_err(|e| Failure::new(Code::Crashed, "this worker process cannot serve a VM", e))?;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use causeway_protocol::socket::DEFAULT_NAME;
 use causeway_run::metrics::MetricsArguments;
+use causeway_run::sandbox::SandboxArguments;
 use causeway_terminal::{Failure, number};
 use clap::Args;
 
@@ -23,6 +24,9 @@ pub struct ServeArguments {
     /// Back end and the limits of each client process, as for `run`.
     #[arg(long, value_name = "GPU", default_value = "software")]
     pub gpu: String,
+    /// How worker processes are confined.
+    #[command(flatten)]
+    pub sandbox: SandboxArguments,
     /// Where to serve metrics.
     #[command(flatten)]
     pub metrics: MetricsArguments,

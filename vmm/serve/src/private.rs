@@ -8,11 +8,12 @@ use causeway_publisher::MetricsPlaces;
 use causeway_publisher::listener::Listener;
 use causeway_run::back_end::Users;
 use causeway_run::configuration::choose_gpu;
+use causeway_sandbox::Sandbox;
 use causeway_terminal::{Code, Failure, shown_path};
 use vmm_sys_util::eventfd::EventFd;
 
 use crate::ending::NONBLOCKING;
-use crate::server::{Server, Spares};
+use crate::server::{Choice, Server, Spares};
 
 /// A server that runs in a thread of this process. A drop disconnects the client processes and ends
 /// the server.
@@ -24,9 +25,10 @@ pub struct PrivateServer {
 
 impl PrivateServer {
     /// Starts a server for up to `processes` client processes at a time, on the back end `gpu`, a
-    /// value of `--gpu`. It listens at `socket` when this function returns. The calling thread has
-    /// blocked the signals that must not end this process. Returns `None` if `gives_up` returns
-    /// true before the back end is ready.
+    /// value of `--gpu`. Worker processes confine themselves as `sandbox` says. It listens at
+    /// `socket` when this function returns. The calling thread has blocked the signals that must
+    /// not end this process. Returns `None` if `gives_up` returns true before the back end is
+    /// ready.
     ///
     /// # Errors
     /// A usage failure if `gpu` is invalid or the socket cannot be created; a GPU failure if the
@@ -35,13 +37,19 @@ impl PrivateServer {
         socket: &Path,
         gpu: &str,
         processes: u32,
+        sandbox: Sandbox,
         gives_up: GivesUp<'_>,
     ) -> Result<Option<Self>, Failure> {
         let (gpu, gpu_text) = choose_gpu(gpu)?;
         // Most programs are one process.
         let spares = Spares { first: 1, kept: 0 };
         let users = Users::Processes(processes);
-        let Some(mut server) = Server::new(gpu, &gpu_text, users, spares, gives_up)? else {
+        let choice = Choice {
+            gpu,
+            gpu_text: gpu_text.clone(),
+            sandbox,
+        };
+        let Some(mut server) = Server::new(choice, users, spares, gives_up)? else {
             return Ok(None);
         };
         let listener = Listener::bind(socket).map_err(|e| {

@@ -26,6 +26,7 @@ use causeway_run as run;
 use causeway_run::back_end::{BackEnd, Users};
 use causeway_run::configuration::{choose_gpu, unavailable};
 use causeway_run::gpu::{Gpu, Isolation};
+use causeway_sandbox::Sandbox;
 use causeway_terminal as terminal;
 use causeway_terminal::{Code, Failure, shown_path};
 
@@ -47,6 +48,23 @@ pub struct Spares {
     pub first: u32,
     /// Number of them that are kept up from then on.
     pub kept: u32,
+}
+
+/// What the user chose for the sessions of a server.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// The back end, and the limits of each session on it.
+    pub gpu: Gpu,
+    /// The value of `--gpu` from which `gpu` was parsed.
+    pub gpu_text: String,
+    /// How worker processes confine themselves.
+    pub sandbox: Sandbox,
+}
+
+impl Choice {
+    fn open(&self, users: Users) -> Result<BackEnd, Failure> {
+        BackEnd::open(&self.gpu, &self.gpu_text, users, self.sandbox)
+    }
 }
 
 /// The server.
@@ -104,7 +122,12 @@ pub fn run(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
             spares.kept
         )));
     }
-    let made = Server::new(gpu, &gpu_text, users, spares, &mut || signals.has_come())?;
+    let choice = Choice {
+        gpu,
+        gpu_text: gpu_text.clone(),
+        sandbox: arguments.sandbox.sandbox,
+    };
+    let made = Server::new(choice, users, spares, &mut || signals.has_come())?;
     let Some(mut server) = made else {
         // As if the signal had come later.
         return Ok(ExitCode::SUCCESS);
@@ -131,15 +154,14 @@ fn invitation(gpu_text: &str, path: &Path) -> String {
 /// shows whether the host has what the back end needs. Uses a back end of its own, because sessions
 /// are numbered.
 fn try_worker(
-    gpu: &Gpu,
-    gpu_text: &str,
+    choice: &Choice,
     users: Users,
     gives_up: GivesUp<'_>,
 ) -> Result<Result<(), OpenError>, Failure> {
-    let back_end = BackEnd::open(gpu, gpu_text, users)?;
+    let back_end = choice.open(users)?;
     let host = ClientHost::new(APERTURE_BYTES);
     let sessions = back_end.sessions();
-    let session = sessions.open(host, gpu.quota(1), "trial", gives_up);
+    let session = sessions.open(host, choice.gpu.quota(1), "trial", gives_up);
     Ok(session.map(|session| session.close()))
 }
 
@@ -157,20 +179,19 @@ fn failed(error: std::io::Error) -> Failure {
 }
 
 impl Server {
-    /// Opens the back end for `users`, who are client processes. `gpu_text` is the value of
-    /// `--gpu` from which `gpu` was parsed. If there are spare workers, returns once the first is
-    /// ready. Returns `None` if `gives_up` returns true before the back end is ready.
+    /// Opens the back end of `choice` for `users`, who are client processes. If there are spare
+    /// workers, returns once the first is ready. Returns `None` if `gives_up` returns true before
+    /// the back end is ready.
     pub fn new(
-        gpu: Gpu,
-        gpu_text: &str,
+        choice: Choice,
         users: Users,
         spares: Spares,
         gives_up: GivesUp<'_>,
     ) -> Result<Option<Self>, Failure> {
-        let back_end = BackEnd::open(&gpu, gpu_text, users)?;
-        if gpu.isolation == Isolation::Process {
+        let back_end = choice.open(users)?;
+        if choice.gpu.isolation == Isolation::Process {
             let ready = match spares.first {
-                0 => try_worker(&gpu, gpu_text, users, gives_up)?,
+                0 => try_worker(&choice, users, gives_up)?,
                 // The first shows as well whether the host has what the back end needs.
                 count => {
                     back_end.prepare(count).map_err(failed)?;
@@ -179,12 +200,12 @@ impl Server {
             };
             match ready {
                 Err(OpenError::GivenUp { .. }) => return Ok(None),
-                ready => ready.map_err(|e| not_opened(gpu_text, e))?,
+                ready => ready.map_err(|e| not_opened(&choice.gpu_text, e))?,
             }
         }
         Ok(Some(Self {
             back_end: Arc::new(back_end),
-            gpu,
+            gpu: choice.gpu,
             processes: users.count(),
             count: 0,
             served: Vec::new(),

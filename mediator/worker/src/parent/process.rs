@@ -251,6 +251,10 @@ impl Process {
 /// Returns the end of a sentence that says how a process ended.
 fn how(status: ExitStatus) -> String {
     match (status.signal(), status.code()) {
+        (Some(signal), _) if signal == Signal::SYS.as_raw() => {
+            "was ended by its sandbox: its last line on standard error names the system call"
+                .to_owned()
+        }
         (Some(signal), _) => format!("was killed by signal {signal}"),
         (None, Some(code)) => format!("ended with code {code}"),
         (None, None) => "ended".to_owned(),
@@ -293,6 +297,9 @@ mod tests {
         let process = run("exit 3");
         assert!(process.wait(Duration::from_secs(20)));
         assert_eq!(process.ending().unwrap(), "ended with code 3");
+        let process = run("kill -SYS $$");
+        assert!(process.wait(Duration::from_secs(20)));
+        assert!(process.ending().unwrap().contains("by its sandbox"));
         let process = run("sleep 60");
         assert!(!process.wait(Duration::from_millis(1)));
         assert!(process.rss_bytes().is_some());

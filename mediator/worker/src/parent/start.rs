@@ -8,6 +8,7 @@ use causeway_mediator::{GivesUp, OpenError};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::channel::{LOOK_PERIOD, expect};
+use super::lacking;
 use super::process::Process;
 use super::shared::Order;
 use crate::DeviceUuid;
@@ -87,7 +88,9 @@ pub(super) fn await_start(
     let mut room = buffer();
     let reply = await_reply(control, &mut room, gives_up)?;
     expect(&reply, Kind::Started)?;
-    Ok(attributes(&reply)?)
+    let (attributes, device, lacking) = attributes(&reply)?;
+    lacking::tell(lacking);
+    Ok((attributes, device))
 }
 
 /// Waits for a message that is no refusal.
@@ -112,7 +115,8 @@ fn await_reply<'a>(
     }
 }
 
-fn attributes(reply: &Datagram<'_>) -> Result<(Attributes, Option<DeviceUuid>), SocketError> {
+/// Returns the attributes of the back end, the GPU, and what the host lacks to confine the worker.
+fn attributes(reply: &Datagram<'_>) -> Result<(Attributes, Option<DeviceUuid>, u32), SocketError> {
     let (started, name) = reply.body_and_rest::<Started>()?;
     if name.len() > 64 || !started.granularity_bytes.is_power_of_two() {
         return Err(SocketError::Malformed(
@@ -131,7 +135,7 @@ fn attributes(reply: &Datagram<'_>) -> Result<(Attributes, Option<DeviceUuid>), 
         shared_bytes_max: started.shared_bytes_max,
         features: started.features,
     };
-    Ok((attributes, device))
+    Ok((attributes, device, started.lacking))
 }
 
 /// Returns the error of [`causeway_mediator::SessionSource::open`] for a worker that has not

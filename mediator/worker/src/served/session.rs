@@ -9,6 +9,7 @@ use causeway_mediator::{Mediator, Peers, Quota, Session};
 use causeway_memory::{PAGE_BYTES, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::registers::status;
+use causeway_sandbox::Missing;
 use zerocopy::IntoBytes;
 
 use super::calls::CallChannel;
@@ -17,7 +18,7 @@ use super::exchange::RemoteExchange;
 use super::host::RemoteHost;
 use crate::DeviceUuid;
 use crate::socket::{Datagram, Socket, SocketError};
-use crate::wire::{Kind, OWNERS_WORD, RAM_REGIONS_MAX, STATUS_WORD, Start, Started};
+use crate::wire::{Kind, OWNERS_WORD, RAM_REGIONS_MAX, STATUS_WORD, Start, Started, lacking_bits};
 
 /// Longest supplement to a report: with the report itself it fits a datagram.
 const SUPPLEMENT_BYTES_MAX: usize = 56 << 10;
@@ -48,10 +49,11 @@ pub(super) struct Served {
 
 impl Served {
     /// Opens the session that `start`, the VMM's first message, describes. Sends the attributes of
-    /// the back end to the VMM over `control`.
+    /// the back end to the VMM over `control`, and which mechanisms are `missing` for its sandbox.
     pub fn begin(
         start: &mut Datagram<'_>,
         equipment: Equipment,
+        missing: &[Missing],
         control: &Socket,
     ) -> Result<Arc<Self>, ServeError> {
         let descriptors = std::mem::take(&mut start.descriptors);
@@ -101,6 +103,8 @@ impl Served {
             warp_threads: attributes.warp_threads,
             block_threads_max: attributes.block_threads_max,
             shared_bytes_max: attributes.shared_bytes_max,
+            lacking: lacking_bits(missing.iter().map(|missing| missing.mechanism)),
+            reserved: 0,
         };
         let parts = [started.as_bytes(), attributes.name.as_bytes()];
         control.send(Kind::Started, &parts, &[])?;

@@ -126,15 +126,23 @@ fn a_worker_can_gain_no_rights_and_dumps_no_memory() {
         let path = format!("/proc/{}/{name}", guest.pid().as_raw_nonzero());
         std::fs::read_to_string(path).unwrap()
     };
-    // The first thread is the test program's; the worker begins in another one.
     let tasks = format!("/proc/{}/task", guest.pid().as_raw_nonzero());
     let tasks = std::fs::read_dir(tasks).unwrap().flatten();
     let has = |task: std::fs::DirEntry| {
         let status = std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
-        status.contains("NoNewPrivs:\t1")
+        [
+            "NoNewPrivs:\t1\n",
+            "CapPrm:\t0000000000000000\n",
+            "Seccomp:\t2\n",
+        ]
+        .iter()
+        .all(|line| status.contains(line))
     };
-    let (with, without): (Vec<_>, Vec<_>) = tasks.map(has).partition(|has| *has);
-    assert!(with.len() > 1 && without.len() <= 1, "{with:?} {without:?}");
+    let threads: Vec<_> = tasks.map(has).collect();
+    assert!(
+        threads.len() > 1 && threads.iter().all(|has| *has),
+        "{threads:?}"
+    );
     let core = |line: &&str| line.starts_with("Max core file size");
     let limits = file("limits");
     let sizes: Vec<_> = limits

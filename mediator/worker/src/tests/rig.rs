@@ -23,8 +23,10 @@ use causeway_software::{Config, Software};
 use rustix::process::{Pid, Signal, kill_process};
 use zerocopy::IntoBytes;
 
-use crate::{Equipment, Program, WorkerSession, Workers, serve};
+use crate::{Confinement, Equipment, Program, WorkerSession, Workers, serve};
+use causeway_sandbox::{Profile, Sandbox};
 
+use super::attempts;
 pub use guest::{PAGE, READ, READ_WRITE};
 pub use queue::{eventually, release};
 
@@ -65,14 +67,48 @@ pub fn equipment() -> Equipment {
     }
 }
 
-/// No test, but what the tests start.
+/// How a worker of the tests confines itself: as one of `causeway run` does.
+fn confinement(word: &str) -> Confinement {
+    Confinement {
+        sandbox: match word {
+            "unconfined attacker" => Sandbox::Off,
+            // It writes a file.
+            word if word.starts_with('/') => Sandbox::Off,
+            _ => Sandbox::On,
+        },
+        profile: match word {
+            "driver attacker" => Profile::driver(),
+            _ => Profile::computation(),
+        },
+    }
+}
+
+/// No test, but the name of what the tests start.
 #[test]
-fn worker_process() {
-    let Some((parent, word)) = started_as_program() else {
-        return;
-    };
+fn worker_process() {}
+
+#[used]
+#[allow(unsafe_code)]
+// SAFETY: the linker collects addresses of functions in this section, and the C library calls them
+// before `main`. The standard library's own, which takes the arguments, comes first.
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = before_main;
+
+/// Runs a worker process instead of the test harness. The harness runs every test in a thread, and
+/// a process with two threads cannot confine itself.
+extern "C" fn before_main() {
+    let is_worker = |word: String| word == "tests::rig::worker_process";
+    if std::env::args().any(is_worker)
+        && let Some((parent, word)) = started_as_program()
+    {
+        run_worker(parent, &word);
+        std::process::exit(0);
+    }
+}
+
+fn run_worker(parent: u32, word: &str) {
     // A word that is a path is that of a file: while it exists, back ends take for ever.
-    serve(parent, || match word.as_str() {
+    serve(parent, confinement(word), || match word {
         "absent" => Err(std::io::Error::other(
             "there is no such GPU: choose another",
         )),
@@ -90,6 +126,11 @@ fn worker_process() {
                 std::thread::park();
             }
         }
+        // Its guest controls it by now.
+        word if word.ends_with("attacker") => Ok(Equipment {
+            supplement: Box::new(attempts::report),
+            ..equipment()
+        }),
         "keeper" => Ok(Equipment {
             backend: Arc::new(Keeper(equipment().backend)),
             ..equipment()

@@ -13,7 +13,7 @@ use causeway_mediator_testing::FakeHost;
 use causeway_memory::Mapping;
 use causeway_protocol::message::{MemoryKind, Opcode, Status};
 use causeway_protocol::registers::status;
-use causeway_worker::{Equipment, Program, WorkerSession, Workers, serve};
+use causeway_worker::{Confinement, Equipment, Program, WorkerSession, Workers, serve};
 use rustix::process::{Pid, test_kill_process};
 use zerocopy::IntoBytes;
 
@@ -51,7 +51,8 @@ fn worker_process() {
             supplement: Box::new(Vec::new),
         })
     };
-    serve(parent.unwrap().parse().unwrap(), equip).unwrap();
+    // The test harness has threads: a process with threads cannot confine itself.
+    serve(parent.unwrap().parse().unwrap(), Confinement::off(), equip).unwrap();
 }
 
 fn inside() -> (Arc<Cuda>, Guest<Session>) {
