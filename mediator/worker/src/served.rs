@@ -90,7 +90,7 @@ fn begin<E: Error>(
     }
     let equipment = match equip() {
         Ok(equipment) => equipment,
-        Err(error) => return Ok(refuse(control, chain(&error))),
+        Err(error) => return Ok(refuse(control, confinement.explain(chain(&error)))),
     };
     missing.extend(confinement.filter());
     if let Some(reason) = confinement.refusal(&missing) {

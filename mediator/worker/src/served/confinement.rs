@@ -1,7 +1,7 @@
 //! How a worker process gives up what it does not need. A guest may come to control it.
 
 use super::process::restrict;
-use causeway_sandbox::{Missing, Profile, Sandbox, close_inherited, enter, filter};
+use causeway_sandbox::{Calls, Missing, Profile, Sandbox, close_inherited, enter, filter};
 
 /// How a worker process confines itself.
 #[derive(Debug)]
@@ -45,6 +45,14 @@ impl Confinement {
         match self.sandbox {
             Sandbox::Off => None,
             Sandbox::On | Sandbox::Strict => filter(&self.profile),
+        }
+    }
+
+    /// Returns `reason`, by which a driver has not started, with what else it may be.
+    pub(super) fn explain(&self, reason: String) -> String {
+        match self.sandbox != Sandbox::Off && self.profile.calls == Calls::Driver {
+            true => format!("{reason} (in a confined process: --sandbox off shows if that is why)"),
+            false => reason,
         }
     }
 
