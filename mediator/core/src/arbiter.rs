@@ -2,8 +2,8 @@
 //!
 //! Before a session's consumer submits a kernel or a copy, it takes a turn, and tells from time to
 //! time how much of the device it has used. One whose session is ahead of others, by weight, or of
-//! its cap, waits ([`schedule`]). A session that is alone takes no turns: it reads one word of
-//! memory before each piece of work. A back end whose queues run behind the consumer, such as a
+//! its cap, waits ([`schedule`]). A session that has neither a weight nor a cap takes no
+//! turns, and one that is alone with a weight reads one word of memory before each piece of work. A back end whose queues run behind the consumer, such as a
 //! GPU, shares out its time itself.
 
 mod schedule;
@@ -25,8 +25,9 @@ const LOOK: Duration = Duration::from_millis(20);
 /// How much of the device's time a session gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compute {
-    /// Time in proportion to that of others that have work, from 1 to [`Self::WEIGHT_MAX`].
-    pub weight: u32,
+    /// Time in proportion to that of others that have a weight and work, from 1 to
+    /// [`Self::WEIGHT_MAX`]. `None`: the session waits for nobody, and nobody for it.
+    pub weight: Option<u32>,
     /// Most of the device's time in percent, from 1 to 100, even if nobody else has work. `None` is
     /// no limit.
     pub share_percent: Option<u32>,
@@ -35,7 +36,7 @@ pub struct Compute {
 impl Compute {
     /// What a session has for which the user has chosen nothing.
     pub const DEFAULT: Self = Self {
-        weight: 100,
+        weight: None,
         share_percent: None,
     };
     /// Largest weight.
@@ -54,8 +55,8 @@ pub(crate) struct Arbiter {
     /// A leaf lock.
     state: Mutex<State>,
     units: u64,
-    /// Sessions that are open.
-    members: AtomicU32,
+    /// Open sessions with a weight.
+    weighted: AtomicU32,
     began: Instant,
 }
 
@@ -71,6 +72,7 @@ struct State {
 pub(crate) struct Member {
     arbiter: Arc<Arbiter>,
     number: u64,
+    has_weight: bool,
     is_capped: bool,
 }
 
@@ -105,17 +107,20 @@ impl Arbiter {
                 waiting: Vec::new(),
             }),
             units: u64::from(units).max(1),
-            members: AtomicU32::new(0),
+            weighted: AtomicU32::new(0),
             began: Instant::now(),
         })
     }
 
     /// Makes a session a member.
     pub fn join(self: &Arc<Self>, compute: Compute) -> Arc<Member> {
-        self.members.fetch_add(1, Ordering::SeqCst);
+        let has_weight = compute.weight.is_some();
+        self.weighted
+            .fetch_add(u32::from(has_weight), Ordering::SeqCst);
         Arc::new(Member {
             arbiter: Arc::clone(self),
             number: self.state.lock().schedule.join(compute),
+            has_weight,
             is_capped: compute.share_percent.is_some(),
         })
     }
@@ -175,7 +180,8 @@ impl Drop for Member {
     fn drop(&mut self) {
         let number = self.number;
         self.arbiter.change(|state, _| state.schedule.leave(number));
-        self.arbiter.members.fetch_sub(1, Ordering::SeqCst);
+        let weighted = &self.arbiter.weighted;
+        weighted.fetch_sub(u32::from(self.has_weight), Ordering::SeqCst);
     }
 }
 
@@ -193,10 +199,14 @@ impl Turns {
     /// Returns whether the consumer has to [`Self::take`] a turn before it submits more work.
     pub fn is_due(&self) -> bool {
         let Member {
-            arbiter, is_capped, ..
+            arbiter,
+            has_weight,
+            is_capped,
+            ..
         } = &*self.member;
-        let has_rules = *is_capped || arbiter.members.load(Ordering::Relaxed) > 1;
-        has_rules && self.held.is_none_or(|held| held.since.elapsed() >= QUANTUM)
+        let is_compared = || *has_weight && arbiter.weighted.load(Ordering::Relaxed) > 1;
+        (*is_capped || is_compared())
+            && self.held.is_none_or(|held| held.since.elapsed() >= QUANTUM)
     }
 
     /// Takes a turn, after the end of the one that the consumer has, in which it has used the whole
@@ -242,7 +252,10 @@ mod tests {
     const NEVER: fn() -> bool = || false;
 
     fn turns(arbiter: &Arc<Arbiter>) -> Turns {
-        Turns::new(arbiter.join(Compute::DEFAULT))
+        Turns::new(arbiter.join(Compute {
+            weight: Some(100),
+            ..Compute::DEFAULT
+        }))
     }
 
     #[test]
@@ -253,7 +266,8 @@ mod tests {
         let second = turns(&arbiter);
         assert!(first.is_due());
         drop(second);
-        assert!(!first.is_due());
+        let usual = Turns::new(arbiter.join(Compute::DEFAULT));
+        assert!(!first.is_due() && !usual.is_due());
         drop(first);
         let capped = Compute {
             share_percent: Some(50),

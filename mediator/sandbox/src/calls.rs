@@ -148,7 +148,8 @@ mod tests {
         in_child(|| {
             Filter::new(&profile).install()?;
             let new = OFlags::TMPFILE | OFlags::RDWR;
-            for flags in [OFlags::WRONLY, OFlags::RDWR, OFlags::CREATE, new] {
+            let write = [OFlags::WRONLY, OFlags::RDWR, OFlags::CREATE, new];
+            for flags in write.into_iter().chain([OFlags::TRUNC]) {
                 let opened = openat(CWD, "/dev/shm", flags, Mode::RUSR);
                 if opened.err() != Some(Errno::PERM) {
                     return Err(io::Error::other("it can be opened to write"));

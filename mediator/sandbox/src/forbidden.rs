@@ -37,8 +37,8 @@ extern "C" fn handle(_: c_int, info: *mut siginfo_t, _: *mut c_void) {
     line.add(b" (number ");
     line.add_number(number.unsigned_abs());
     line.add(
-        b"), which its sandbox forbids, so it ends; if this is no attack, use --sandbox off and \
-          report a bug\n",
+        b"), which its sandbox forbids, so it ends; report a bug, and use --sandbox off only for \
+          guests that you trust\n",
     );
     let text = line.text();
     // SAFETY: writes from memory that lives. The default action of the signal that is sent next

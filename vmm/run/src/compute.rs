@@ -30,7 +30,7 @@ impl ComputeLists {
     pub fn of(&self, vm: u32) -> Compute {
         let pick = |list: &[u32]| list.get(vm as usize).or(list.last()).copied();
         Compute {
-            weight: pick(&self.weights).unwrap_or(Compute::DEFAULT.weight),
+            weight: pick(&self.weights),
             share_percent: pick(&self.shares_percent).filter(|percent| *percent < 100),
         }
     }

@@ -49,7 +49,7 @@ const COMMON_KEYS: &[Key<Limits>] = &[
         values: "N[:N...]",
         about: "compute time of each VM in proportion to that of others with work, 1 to 10000; as \
                 in 1:2:4, numbers of VM 0, VM 1 and all others; only software with isolation=none; \
-                default: 100",
+                default: what the host's scheduler gives its threads",
         set: |limits, value| limits.compute.set_weights(value),
     },
     Key {
@@ -367,7 +367,7 @@ mod tests {
     #[test]
     fn vms_get_their_weights_and_shares_in_order() {
         let compute = |weight, share_percent| Compute {
-            weight,
+            weight: Some(weight),
             share_percent,
         };
         let gpu: Gpu = "software,weight=1:20,share=100:30:40".parse().unwrap();

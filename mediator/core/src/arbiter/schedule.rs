@@ -141,6 +141,9 @@ impl Schedule {
         if now_ns < member.paced_until_ns {
             return Begin::Later(member.paced_until_ns.min(last_look));
         }
+        if member.compute.weight.is_none() {
+            return Begin::Now;
+        }
         let lead = match has_waited {
             true => LEAD_AFTER_WAIT_NS,
             false => LEAD_NS,
@@ -155,7 +158,10 @@ impl Schedule {
     /// Returns the virtual time in which the session with the largest weight uses the whole device
     /// for `device_ns` nanoseconds.
     fn span(&self, device_ns: u64) -> u64 {
-        let weights = self.members.values().map(|member| member.compute.weight);
+        let weights = self
+            .members
+            .values()
+            .filter_map(|member| member.compute.weight);
         virtual_time(device_ns, weights.max().unwrap_or(1))
     }
 
@@ -168,7 +174,8 @@ impl Schedule {
         };
         let turns = self.turns.iter().filter(counts);
         let members = turns.filter_map(|turn| self.members.get(&turn.member));
-        let unpaced = members.filter(|member| member.paced_until_ns <= now_ns);
+        let compared = members.filter(|member| member.compute.weight.is_some());
+        let unpaced = compared.filter(|member| member.paced_until_ns <= now_ns);
         unpaced.map(|member| member.taken).min()
     }
 
@@ -190,7 +197,9 @@ impl Member {
             weight,
             share_percent,
         } = self.compute;
-        self.taken = self.taken.saturating_add(virtual_time(used_ns, weight));
+        if let Some(weight) = weight {
+            self.taken = self.taken.saturating_add(virtual_time(used_ns, weight));
+        }
         if let Some(percent) = share_percent {
             let base = self.paced_until_ns.max(begun_ns.saturating_sub(SLACK_NS));
             let pace = used_ns.saturating_mul(100) / u64::from(percent.max(1));
@@ -214,7 +223,7 @@ mod tests {
 
     fn compute(weight: u32) -> Compute {
         Compute {
-            weight,
+            weight: Some(weight),
             ..Compute::DEFAULT
         }
     }
@@ -299,7 +308,7 @@ mod tests {
     #[test]
     fn a_session_with_many_consumers_gains_nothing() {
         let mut schedule = Schedule::default();
-        let [greedy, other] = [(); 2].map(|()| schedule.join(Compute::DEFAULT));
+        let [greedy, other] = [(); 2].map(|()| schedule.join(compute(100)));
         let mut members = vec![(other, MS)];
         members.extend([(greedy, MS); 16]);
         let had = run(&mut schedule, &members, 10_000 * MS);
@@ -324,7 +333,7 @@ mod tests {
         let mut schedule = Schedule::default();
         let capped = schedule.join(Compute {
             share_percent: Some(10),
-            weight: 10_000,
+            weight: Some(10_000),
         });
         let other = schedule.join(compute(1));
         let members = [(capped, MS / 4), (other, MS)];
@@ -337,7 +346,7 @@ mod tests {
     #[test]
     fn who_was_idle_goes_on_at_once_but_makes_up_for_little() {
         let mut schedule = Schedule::default();
-        let [greedy, light] = [(); 2].map(|()| schedule.join(Compute::DEFAULT));
+        let [greedy, light] = [(); 2].map(|()| schedule.join(compute(100)));
         run(&mut schedule, &[(greedy, MS)], 1000 * MS);
         let asked = schedule.ask(light);
         assert_eq!(schedule.begin(asked, false, 1000 * MS), Begin::Now);
@@ -349,7 +358,7 @@ mod tests {
     #[test]
     fn nobody_waits_for_a_turn_that_never_ends() {
         let mut schedule = Schedule::default();
-        let [endless, other] = [(); 2].map(|()| schedule.join(Compute::DEFAULT));
+        let [endless, other] = [(); 2].map(|()| schedule.join(compute(100)));
         let forever = schedule.ask(endless);
         assert_eq!(schedule.begin(forever, false, 0), Begin::Now);
         let turn = schedule.ask(other);
@@ -367,7 +376,7 @@ mod tests {
     #[test]
     fn who_is_ahead_waits_until_the_other_has_caught_up_or_has_no_work() {
         let mut schedule = Schedule::default();
-        let [first, second] = [(); 2].map(|()| schedule.join(Compute::DEFAULT));
+        let [first, second] = [(); 2].map(|()| schedule.join(compute(100)));
         let (ahead, behind) = (schedule.ask(first), schedule.ask(second));
         schedule.renew(ahead, 2 * LEAD_NS, MS);
         assert!(matches!(schedule.begin(ahead, false, MS), Begin::Later(_)));

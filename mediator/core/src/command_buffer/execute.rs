@@ -127,7 +127,7 @@ impl Executor {
     }
 
     /// Notes that all work is done on a queue that does not run behind.
-    fn rest(&mut self) {
+    pub fn rest(&mut self) {
         self.burst.end();
         let used_ns = self.take_used_ns();
         self.turns.end(used_ns);

@@ -207,6 +207,18 @@ const LATE: [i64; 5] = [
     469, // file_setattr
 ];
 
+/// Calls about a process or a thread, which the first argument names.
+const OF_A_PROCESS: [i64; 5] = [
+    libc::SYS_prlimit64,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_sched_setattr,
+    libc::SYS_sched_setparam,
+    libc::SYS_sched_setscheduler,
+];
+
+/// `IOPRIO_WHO_PROCESS` of `linux/ioprio.h`.
+const IOPRIO_WHO_PROCESS: u64 = 1;
+
 /// Control operations that put input into a terminal, or change what it is (ioctl_tty(2)).
 const TERMINAL: [u64; 4] = [
     libc::TIOCSTI,
@@ -214,6 +226,13 @@ const TERMINAL: [u64; 4] = [
     libc::TIOCSETD,
     libc::TIOCCONS,
 ];
+
+/// Control operations that say who gets a signal of a file (`FIOSETOWN`, `SIOCSPGRP`). The kernel
+/// sends it in its own name, past the filter of `kill`.
+const OWNERS: [u64; 2] = [0x8901, 0x8902];
+
+/// What does the same by `fcntl`: `F_SETOWN`, `F_SETSIG`, `F_SETOWN_EX`.
+const OWNERS_BY_FCNTL: [u64; 3] = [8, 10, 15];
 
 /// Settings of a process by which it could outlive the one that started it, or open itself to
 /// others (prctl(2)).
@@ -275,12 +294,26 @@ pub fn everywhere(process: u32) -> Result<BpfProgram, BackendError> {
         rules.insert(call, vec![rule([(0, Dword, Ne, process.into())])?]);
     }
     // Zero is this process, or this thread.
-    rules.insert(libc::SYS_prlimit64, vec![rule([(0, Dword, Ne, 0)])?]);
-    rules.insert(libc::SYS_setpriority, vec![rule([(1, Dword, Ne, 0)])?]);
-    rules.insert(libc::SYS_ioprio_set, vec![rule([(1, Dword, Ne, 0)])?]);
+    for call in OF_A_PROCESS {
+        rules.insert(call, vec![rule([(0, Dword, Ne, 0)])?]);
+    }
+    // Here zero may also be this user, or this group, with all its processes.
+    let (process, of_disk) = (u64::from(libc::PRIO_PROCESS), IOPRIO_WHO_PROCESS);
+    for (call, kind) in [
+        (libc::SYS_setpriority, process),
+        (libc::SYS_ioprio_set, of_disk),
+    ] {
+        let rules_of_call = vec![rule([(0, Dword, Ne, kind)])?, rule([(1, Dword, Ne, 0)])?];
+        rules.insert(call, rules_of_call);
+    }
+    rules.insert(libc::SYS_fcntl, any(1, &OWNERS_BY_FCNTL)?);
+    // A file that is opened to be read can be emptied.
+    for (call, argument) in [(libc::SYS_open, 1), (libc::SYS_openat, 2)] {
+        rules.insert(call, vec![emptying(argument)?]);
+    }
     // A datagram to a path would need no connection.
     rules.insert(libc::SYS_sendto, vec![rule([(4, Qword, Ne, 0)])?]);
-    rules.insert(libc::SYS_ioctl, any(1, &TERMINAL)?);
+    rules.insert(libc::SYS_ioctl, any(1, &[&TERMINAL[..], &OWNERS].concat())?);
     rules.insert(libc::SYS_prctl, any(0, &SETTINGS.map(setting))?);
     on(rules, refusal())
 }
@@ -297,9 +330,6 @@ pub fn to_computations(folder: Option<BorrowedFd<'_>>) -> Result<BpfProgram, Bac
     for call in [libc::SYS_mmap, libc::SYS_mprotect] {
         let condition = (2, Dword, MaskedEq(executable), executable);
         rules.insert(call, vec![rule([condition])?]);
-    }
-    for call in [libc::SYS_sched_setattr, libc::SYS_sched_setaffinity] {
-        rules.insert(call, vec![rule([(0, Dword, Ne, 0)])?]);
     }
     rules.insert(libc::SYS_openat, opening(folder)?);
     on(rules, refusal())
@@ -326,6 +356,22 @@ fn opening(folder: Option<BorrowedFd<'_>>) -> Result<Rules, BackendError> {
             (2, Dword, MaskedEq(nameless), 0),
         ])?,
         rule([(2, Dword, mode, both), (0, Dword, Ne, folder)])?,
+    ])
+}
+
+/// Returns the rule of files that are opened only to be read, but emptied. `argument` has the
+/// flags.
+fn emptying(argument: u8) -> Result<SeccompRule, BackendError> {
+    let bits = |flags: c_int| u64::from(flags.cast_unsigned());
+    let truncate = bits(libc::O_TRUNC);
+    rule([
+        (
+            argument,
+            Dword,
+            MaskedEq(bits(libc::O_ACCMODE)),
+            bits(libc::O_RDONLY),
+        ),
+        (argument, Dword, MaskedEq(truncate), truncate),
     ])
 }
 

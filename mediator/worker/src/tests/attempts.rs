@@ -170,6 +170,18 @@ const PROCESSES: &[Attempt] = &[
     ("niceness of the parent", || {
         call!(SYS_setpriority, libc::PRIO_PROCESS, parent(), 0)
     }),
+    ("niceness of the user", || {
+        call!(SYS_setpriority, libc::PRIO_USER, 0, 0)
+    }),
+    ("disk priority of the user", || {
+        call!(SYS_ioprio_set, 3, 0, 0)
+    }),
+    ("processors of the parent", || {
+        call!(SYS_sched_setaffinity, parent(), 0, NULL)
+    }),
+    ("signals of a file to the parent", || {
+        call!(SYS_fcntl, 2, libc::F_SETOWN, parent())
+    }),
     ("pages of the parent", || {
         call!(SYS_move_pages, parent(), 0, NULL, NULL, NULL, 0)
     }),
