@@ -22,7 +22,8 @@ const PROGRAMS: [i64; 4] = [
 ];
 
 /// Reaching into other processes.
-const OTHER_PROCESSES: [i64; 16] = [
+const OTHER_PROCESSES: [i64; 17] = [
+    libc::SYS_ioprio_set,
     libc::SYS_kcmp,
     libc::SYS_migrate_pages,
     libc::SYS_move_pages,
@@ -216,9 +217,6 @@ const OF_A_PROCESS: [i64; 5] = [
     libc::SYS_sched_setscheduler,
 ];
 
-/// `IOPRIO_WHO_PROCESS` of `linux/ioprio.h`.
-const IOPRIO_WHO_PROCESS: u64 = 1;
-
 /// Control operations that put input into a terminal, or change what it is (ioctl_tty(2)).
 const TERMINAL: [u64; 4] = [
     libc::TIOCSTI,
@@ -298,14 +296,9 @@ pub fn everywhere(process: u32) -> Result<BpfProgram, BackendError> {
         rules.insert(call, vec![rule([(0, Dword, Ne, 0)])?]);
     }
     // Here zero may also be this user, or this group, with all its processes.
-    let (process, of_disk) = (u64::from(libc::PRIO_PROCESS), IOPRIO_WHO_PROCESS);
-    for (call, kind) in [
-        (libc::SYS_setpriority, process),
-        (libc::SYS_ioprio_set, of_disk),
-    ] {
-        let rules_of_call = vec![rule([(0, Dword, Ne, kind)])?, rule([(1, Dword, Ne, 0)])?];
-        rules.insert(call, rules_of_call);
-    }
+    let process = u64::from(libc::PRIO_PROCESS);
+    let others = vec![rule([(0, Dword, Ne, process)])?, rule([(1, Dword, Ne, 0)])?];
+    rules.insert(libc::SYS_setpriority, others);
     rules.insert(libc::SYS_fcntl, any(1, &OWNERS_BY_FCNTL)?);
     // A file that is opened to be read can be emptied.
     for (call, argument) in [(libc::SYS_open, 1), (libc::SYS_openat, 2)] {
