@@ -9,6 +9,8 @@ use causeway_initramfs::{ModuleFolder, release_of};
 
 /// Program that emulates.
 const EMULATOR: &str = "qemu-system-x86_64";
+/// Names an emulator in place of the one in `PATH`.
+const EMULATOR_VARIABLE: &str = "CAUSEWAY_NESTED_EMULATOR";
 /// Names a kernel to boot in place of the newest of Debian's for cloud machines.
 pub(crate) const KERNEL_VARIABLE: &str = "CAUSEWAY_NESTED_KERNEL";
 /// End of the names of Debian's kernels for cloud machines.
@@ -31,9 +33,14 @@ pub enum Missing {
     /// No emulator.
     #[error(
         "{EMULATOR} is not in PATH; Debian and Ubuntu have it as qemu-system-x86 \
-         (apt install qemu-system-x86)"
+         (apt install qemu-system-x86), or {EMULATOR_VARIABLE} names one"
     )]
     Emulator,
+    /// A variable that names no file.
+    #[error(
+        "there is no emulator {0}: {EMULATOR_VARIABLE} names it; unset it to take that of PATH"
+    )]
+    NamedEmulator(PathBuf),
     /// No kernel.
     #[error(
         "there is no /boot/vmlinuz-*{CLOUD}; Debian has it as linux-image-cloud-amd64 \
@@ -63,10 +70,17 @@ impl Requirements {
     /// # Errors
     /// [`Missing`] names the first that is not there.
     pub fn find() -> Result<Self, Missing> {
-        let path = env::var_os("PATH").unwrap_or_default();
+        let emulator = match env::var_os(EMULATOR_VARIABLE).map(PathBuf::from) {
+            Some(named) if named.is_file() => named,
+            Some(named) => return Err(Missing::NamedEmulator(named)),
+            None => {
+                let path = env::var_os("PATH").unwrap_or_default();
+                emulator_in(env::split_paths(&path)).ok_or(Missing::Emulator)?
+            }
+        };
         let kernel = env::var_os(KERNEL_VARIABLE).map(PathBuf::from);
         let kernel = kernel.or_else(|| newest_cloud_kernel(Path::new("/boot")));
-        Self::find_in(env::split_paths(&path), kernel)
+        Self::with(emulator, kernel)
     }
 
     /// What the emulator says of its version, in one line.
@@ -77,15 +91,7 @@ impl Requirements {
         text.lines().next().unwrap_or("unknown version").to_owned()
     }
 
-    fn find_in(
-        mut folders: impl Iterator<Item = PathBuf>,
-        kernel: Option<PathBuf>,
-    ) -> Result<Self, Missing> {
-        let emulator = folders.find_map(|folder| {
-            let path = folder.join(EMULATOR);
-            path.is_file().then_some(path)
-        });
-        let emulator = emulator.ok_or(Missing::Emulator)?;
+    fn with(emulator: PathBuf, kernel: Option<PathBuf>) -> Result<Self, Missing> {
         let kernel = kernel.filter(|kernel| kernel.is_file());
         let kernel = kernel.ok_or(Missing::Kernel)?;
         let image = fs::read(&kernel).unwrap_or_default();
@@ -102,6 +108,13 @@ impl Requirements {
             modules,
         })
     }
+}
+
+fn emulator_in(mut folders: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
+    folders.find_map(|folder| {
+        let path = folder.join(EMULATOR);
+        path.is_file().then_some(path)
+    })
 }
 
 fn newest_cloud_kernel(boot: &Path) -> Option<PathBuf> {
@@ -133,19 +146,22 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named_with_the_way_to_get_it() {
-        let find = |folders: &[&Path], kernel: Option<&str>| {
-            let folders = folders.iter().map(|folder| folder.to_path_buf());
-            let found = Requirements::find_in(folders, kernel.map(PathBuf::from));
-            found.unwrap_err().to_string()
-        };
-        let text = find(&[], None);
-        assert!(text.contains("apt install qemu-system-x86"), "{text}");
         let folder = env::temp_dir().join(format!("causeway-requirements-{}", std::process::id()));
         fs::create_dir(&folder).unwrap();
-        fs::write(folder.join(EMULATOR), "").unwrap();
-        let texts = [None, Some("/nonexistent"), Some("/etc/passwd")]
-            .map(|kernel| find(&[&folder], kernel));
+        assert_eq!(emulator_in([folder.clone()].into_iter()), None);
+        let emulator = folder.join(EMULATOR);
+        fs::write(&emulator, "").unwrap();
+        let found = emulator_in(["/nonexistent".into(), folder.clone()].into_iter());
         fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(found, Some(emulator.clone()));
+        let texts = [None, Some("/nonexistent"), Some("/etc/passwd")].map(|kernel| {
+            let found = Requirements::with(emulator.clone(), kernel.map(PathBuf::from));
+            found.unwrap_err().to_string()
+        });
+        let text = Missing::Emulator.to_string();
+        assert!(text.contains("apt install qemu-system-x86"), "{text}");
+        let text = Missing::NamedEmulator("/nonexistent".into()).to_string();
+        assert!(text.contains("there is no emulator /nonexistent"), "{text}");
         assert!(
             texts[0].contains("apt install linux-image-cloud-amd64"),
             "{}",
