@@ -7,7 +7,7 @@ use std::process::Command;
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
-use crate::command::{Outcome, Running, Scratch};
+use crate::command::{Outcome, Running, Scratch, kvm};
 use crate::workers::{await_output, workers};
 
 const USAGE: i32 = 2;
@@ -105,6 +105,42 @@ fn workers_are_confined_unless_the_user_turns_it_off() {
             assert_eq!(is_own, is_confined, "{how}: {name}");
         }
         end(running);
+    }
+}
+
+/// Names of the threads of a process whose system calls are not filtered, without the process's
+/// first thread.
+fn free_threads(process: i32) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let folders = tasks.map(|task| task.unwrap());
+    let folders = folders.filter(|task| task.file_name() != *process.to_string());
+    let statuses = folders.filter_map(|task| fs::read_to_string(task.path().join("status")).ok());
+    let free = statuses.filter(|status| !status.contains("\nSeccomp:\t2\n"));
+    let names =
+        free.filter_map(|status| Some(status.lines().next()?.split_once('\t')?.1.to_owned()));
+    names.collect()
+}
+
+#[test]
+fn all_threads_of_a_run_that_serve_guests_are_confined() {
+    if !kvm("confined threads") {
+        return;
+    }
+    let allowed = ["signals", "last-words", "publisher", "watch", "workers"];
+    for (gpu, how) in [
+        ("software", "on"),
+        ("software,isolation=process", "on"),
+        ("software", "off"),
+    ] {
+        let scratch = Scratch::new();
+        let words = ["run", "--guest", "lost", "--gpu", gpu, "--sandbox", how];
+        let running = scratch.start(&words);
+        await_output(&running, "computing", 1);
+        let mut free = free_threads(running.id());
+        free.retain(|name| !allowed.contains(&&**name) && !name.ends_with("/calls"));
+        assert_eq!(free.is_empty(), how == "on", "{gpu}, {how}: {free:?}");
+        running.signal(Signal::TERM);
+        assert_eq!(running.finish().code, 143);
     }
 }
 

@@ -11,8 +11,9 @@ mod program;
 mod refused;
 
 use std::io;
+use std::os::fd::BorrowedFd;
 
-use seccompiler::{BpfProgram, apply_filter_all_threads};
+use seccompiler::{BpfProgram, apply_filter, apply_filter_all_threads};
 
 use crate::forbidden;
 use crate::profile::Profile;
@@ -55,6 +56,27 @@ impl Filter {
         Self(filters())
     }
 
+    /// Returns the filters of threads of a VMM that serve guests, and load no libraries.
+    pub fn of_guests_threads(folder: Option<BorrowedFd<'_>>) -> Self {
+        let filters = || {
+            Ok(vec![
+                program::up_to(names::LAST),
+                refused::absent()?,
+                refused::to_guests_threads(std::process::id())?,
+                refused::to_those_without_driver(folder)?,
+            ])
+        };
+        Self(filters())
+    }
+
+    /// Installs the filters for this thread, and for those that it starts.
+    pub fn install_here(&self) -> io::Result<()> {
+        let filters = self.0.as_ref();
+        let filters = filters.map_err(|e| io::Error::other(e.to_string()))?;
+        let install = |filter: &BpfProgram| apply_filter(filter).map_err(refusal);
+        filters.iter().try_for_each(install)
+    }
+
     /// Installs the filters for all threads of this process.
     pub fn install(self) -> io::Result<()> {
         let filters = self.0.map_err(io::Error::other)?;
@@ -64,10 +86,14 @@ impl Filter {
 }
 
 fn install(filter: &BpfProgram) -> io::Result<()> {
-    apply_filter_all_threads(filter).map_err(|e| match e {
+    apply_filter_all_threads(filter).map_err(refusal)
+}
+
+fn refusal(error: seccompiler::Error) -> io::Error {
+    match error {
         seccompiler::Error::Prctl(e) | seccompiler::Error::Seccomp(e) => e,
         e => io::Error::other(e),
-    })
+    }
 }
 
 /// Installs the filters, and returns whether a call is then refused.

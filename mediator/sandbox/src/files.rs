@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, PathBeneath, Ruleset, RulesetAttr,
+    ABI, Access, AccessFs, AccessNet, BitFlags, PathBeneath, Ruleset, RulesetAttr, RulesetCreated,
     RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, path_beneath_rules,
 };
 use rustix::fs::{Mode, OFlags};
@@ -15,12 +15,17 @@ use crate::profile::Profile;
 
 /// The version of Landlock whose rights are asked for. An older kernel enforces those that it has:
 /// the crate leaves out the others.
-const NEWEST: ABI = ABI::V6;
+pub const NEWEST: ABI = ABI::V6;
 
 /// Forbids this thread, and threads that it starts, to open anything but the files of `profile`; to
 /// use the network; to signal and trace processes that are not confined with it, and to connect to
 /// their abstract sockets. What is open stays open.
 pub fn restrict(profile: &Profile) -> io::Result<()> {
+    enforce(ruleset(profile, Scope::from_all(NEWEST))?)
+}
+
+/// Returns the rules of `profile` for [`enforce`]. `scopes` is what they keep inside.
+pub fn ruleset(profile: &Profile, scopes: BitFlags<Scope>) -> io::Result<RulesetCreated> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let device = read | AccessFs::WriteFile | AccessFs::IoctlDev;
     let all: BitFlags<AccessFs> = AccessFs::from_all(NEWEST);
@@ -34,19 +39,23 @@ pub fn restrict(profile: &Profile) -> io::Result<()> {
         Ruleset::default()
             .handle_access(all)?
             .handle_access(AccessNet::from_all(NEWEST))?
-            .scope(Scope::from_all(NEWEST))?
+            .scope(scopes)?
             .create()?
             .add_rules(path_beneath_rules(&profile.read, read))?
             .add_rules(path_beneath_rules(&profile.devices, device))?
             .add_rules(path_beneath_rules(&profile.write, write))?
-            .add_rules(folders)?
-            .restrict_self()
+            .add_rules(folders)
     };
     let pinned = pin(&profile.read);
-    let status = rules().map_err(io::Error::other)?;
+    let ruleset = rules().map_err(io::Error::other)?;
     // Rules for them hold as long as the process does.
     pinned.into_iter().for_each(std::mem::forget);
-    match status.ruleset {
+    Ok(ruleset)
+}
+
+/// Holds this thread, and threads that it starts, to `ruleset`.
+pub fn enforce(ruleset: RulesetCreated) -> io::Result<()> {
+    match ruleset.restrict_self().map_err(io::Error::other)?.ruleset {
         RulesetStatus::NotEnforced => Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
         RulesetStatus::PartiallyEnforced | RulesetStatus::FullyEnforced => Ok(()),
     }

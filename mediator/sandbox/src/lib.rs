@@ -8,6 +8,9 @@
 //! 2. [`filter`], when its libraries have started: the system calls of the profile only (seccomp),
 //!    for all of its threads.
 //!
+//! A process that cannot give up its rights can confine those of its threads that meet what it does
+//! not trust: [`ThreadSandbox`].
+//!
 //! No step is fatal. Each returns the mechanisms that the host lacks as [`Missing`], and the caller
 //! decides what that means: [`Sandbox`] has the choices of users. [`trials`] tries every mechanism
 //! in a process of its own, and changes nothing in this one.
@@ -25,6 +28,7 @@ mod privileges;
 mod profile;
 mod sandbox;
 mod steps;
+mod threads;
 mod trial;
 
 pub use calls::Calls;
@@ -33,4 +37,5 @@ pub use mechanism::{Mechanism, Missing};
 pub use profile::Profile;
 pub use sandbox::Sandbox;
 pub use steps::{enter, filter};
+pub use threads::ThreadSandbox;
 pub use trial::trials;

@@ -40,7 +40,7 @@ pub fn filter(profile: &Profile) -> Option<Missing> {
     missing(Mechanism::Calls, Filter::new(profile).install())
 }
 
-fn missing(mechanism: Mechanism, outcome: io::Result<()>) -> Option<Missing> {
+pub(crate) fn missing(mechanism: Mechanism, outcome: io::Result<()>) -> Option<Missing> {
     let source = outcome.err()?;
     Some(Missing { mechanism, source })
 }

@@ -27,13 +27,14 @@ use crate::back_end::BackEnd;
 use crate::configuration::{Run, RunSettings, unavailable};
 use crate::data_path::DataPath;
 use crate::ending::{RunCode, Verdict, explain, explain_counts, verdict};
-use crate::gpu::Isolation;
+use crate::gpu::{Isolation, Kind};
 use crate::interactive::{self, Interactive};
 use crate::last_resort::{GRACE, watch_signals};
 use crate::passthrough;
 use crate::patience::Patience;
 use crate::progress::{Caption, Watch};
 use crate::report::{BackendReport, PhaseReport, RatioReport, Report, SCHEMA, VmReport};
+use crate::sandbox::GuestThreads;
 use crate::table;
 use crate::tracepoints::Trace;
 use causeway_publisher::{Guest, PublishError, Publisher, Snapshot};
@@ -166,7 +167,12 @@ pub fn execute(
     warn_of(run.settings.crowding(cpus).as_deref());
     warn_of(run.gpu.shortage(run.settings.vms).as_deref());
     let mut patience = Patience::new(run.settings.timeout_s, signals);
-    let back_end = BackEnd::new(run)?;
+    let guest_threads = GuestThreads::prepare(run.settings.sandbox, run.gpu.kind);
+    let back_end = match (run.gpu.kind, run.gpu.isolation) {
+        // The threads that execute kernels.
+        (Kind::Software(_), Isolation::None) => guest_threads.run(|| (), |()| BackEnd::new(run))?,
+        _ => BackEnd::new(run),
+    }?;
     let (vms, test_devices) = create(run, &kvm, back_end.sessions(), extras, &mut patience)?;
     // Only now, because it does not concern a kernel that cannot boot.
     warn_of(run.settings.interpretation(|| Host::probe().kvm));
@@ -175,12 +181,14 @@ pub fn execute(
     let _publisher = publish(run, &vms)?;
     let interactive = interactive(run, &vms)?;
     let watch = watch(run, interactive.is_some(), extras)?;
-    // Opened by the thread that starts the virtual CPUs, before it does.
-    let trace = run.settings.tracepoints.then(Trace::start);
     let limits = Limits {
         timeout: patience.left(),
     };
-    let outcomes = event_loop::run_all(vms, &limits, signals);
+    // Opened by the thread that starts the virtual CPUs, before it does.
+    let trace = || run.settings.tracepoints.then(Trace::start);
+    let (outcomes, trace) = guest_threads.run(trace, |trace| {
+        (event_loop::run_all(vms, &limits, signals), trace)
+    })?;
     drop(interactive);
     let outcomes =
         outcomes.map_err(|e| Failure::new(Code::Crashed, "cannot continue to run the VMs", e))?;

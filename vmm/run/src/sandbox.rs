@@ -1,7 +1,9 @@
 //! `--sandbox`: whether worker processes confine themselves.
 
-use causeway_sandbox::{Profile, Sandbox};
-use causeway_terminal::Failure;
+use std::panic::resume_unwind;
+
+use causeway_sandbox::{Profile, Sandbox, ThreadSandbox};
+use causeway_terminal::{Code, Failure};
 use causeway_worker::Confinement;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -49,9 +51,107 @@ pub(crate) fn confinement(sandbox: Sandbox, kind: Kind) -> Confinement {
     }
 }
 
+/// The threads that serve guests, which `run` confines as far as that can be done in the VMM's
+/// process: virtual CPUs, consumers of command buffers, virtio devices, the event loop, and the
+/// threads that execute kernels.
+pub(crate) struct GuestThreads {
+    confinement: Option<ThreadSandbox>,
+    is_strict: bool,
+}
+
+impl GuestThreads {
+    /// Prepares what the threads of a run with this back end give up. Nothing with CUDA, because
+    /// virtual CPUs load Vulkan's driver there when a guest maps the GPU's memory.
+    pub fn prepare(sandbox: Sandbox, kind: Kind) -> Self {
+        let confined = sandbox != Sandbox::Off && !matches!(kind, Kind::Cuda(_));
+        Self {
+            confinement: confined.then(|| {
+                ThreadSandbox::new(&Profile {
+                    folder: causeway_memory::large_page_folder(),
+                    ..Profile::computation()
+                })
+            }),
+            is_strict: sandbox == Sandbox::Strict,
+        }
+    }
+
+    /// Runs `work` in a thread of its own: `prepare`, then, confined, the work on what that has
+    /// returned. Threads that the work starts are confined, too.
+    ///
+    /// # Errors
+    /// A failure with [`Code::Crashed`] if no thread can be started, or if the host lacks what
+    /// `--sandbox strict` demands.
+    pub fn run<P, T: Send>(
+        &self,
+        prepare: impl FnOnce() -> P + Send,
+        work: impl FnOnce(P) -> T + Send,
+    ) -> Result<T, Failure> {
+        std::thread::scope(|scope| {
+            // Without a name, logs take it for the first thread, which waits for it.
+            let spawned = std::thread::Builder::new().spawn_scoped(scope, || {
+                let prepared = prepare();
+                self.enter()?;
+                Ok(work(prepared))
+            });
+            let spawned = spawned.map_err(|e| {
+                let what = "cannot start the thread that serves the guests";
+                Failure::new(Code::Crashed, what, e)
+            })?;
+            spawned.join().unwrap_or_else(|panic| resume_unwind(panic))
+        })
+    }
+
+    fn enter(&self) -> Result<(), Failure> {
+        let missing = self.confinement.as_ref().map(ThreadSandbox::enter);
+        for missing in missing.into_iter().flatten() {
+            if self.is_strict {
+                let what =
+                    "cannot confine the threads that serve guests as --sandbox strict demands";
+                return Err(Failure::new(Code::Crashed, what, missing));
+            }
+            log::warn!(
+                "the threads that serve guests are confined without {missing}, which this host \
+                 lacks: {}",
+                missing.mechanism.way_out()
+            );
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../mediator/worker/src/tests/attempts.rs"]
+mod attempts;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use libc::{EACCES, ENOSYS, EPERM};
+
+    /// What is not refused, beside what drivers do: these threads end worker processes.
+    const NEEDED: [&str; 1] = ["pidfd_send_signal"];
+
+    #[test]
+    fn a_thread_that_serves_guests_is_refused_what_a_worker_is() {
+        let kind = "software".parse::<Gpu>().unwrap().kind;
+        let threads = GuestThreads::prepare(Sandbox::Strict, kind);
+        let report = threads.run(|| (), |()| attempts::report()).unwrap();
+        let report = String::from_utf8(report).unwrap();
+        let (of_drivers, mut refused) = (attempts::attempts().1, 0);
+        for line in report.lines() {
+            let (error, name) = line.split_once(' ').unwrap();
+            match error.parse().unwrap() {
+                EPERM | EACCES | ENOSYS => refused += 1,
+                error => assert!(
+                    of_drivers.iter().any(|(it, _)| *it == name) || NEEDED.contains(&name),
+                    "{name}: {error}"
+                ),
+            }
+        }
+        assert!(refused >= 100, "{refused}: {report}");
+        // The thread that started it is not confined.
+        std::fs::File::open("/").unwrap();
+    }
 
     #[test]
     fn strict_is_refused_where_nothing_is_confined() {

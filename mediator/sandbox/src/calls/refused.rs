@@ -217,6 +217,10 @@ const OF_A_PROCESS: [i64; 5] = [
     libc::SYS_sched_setscheduler,
 ];
 
+/// Calls by which a VMM connects to worker processes, and ends them. It has descriptors of those
+/// processes, and can get none of others.
+const NEEDED_FOR_WORKERS: [i64; 2] = [libc::SYS_pidfd_send_signal, libc::SYS_socketpair];
+
 /// Control operations that put input into a terminal, or change what it is (ioctl_tty(2)).
 const TERMINAL: [u64; 4] = [
     libc::TIOCSTI,
@@ -281,6 +285,19 @@ pub fn absent() -> Result<BpfProgram, BackendError> {
 /// Returns the filter of what is refused to every confined process. `process` is the ID of this
 /// one: it may signal itself.
 pub fn everywhere(process: u32) -> Result<BpfProgram, BackendError> {
+    on(to_all(process)?, refusal())
+}
+
+/// Returns the filter of what is refused to threads of a VMM that serve guests.
+pub fn to_guests_threads(process: u32) -> Result<BpfProgram, BackendError> {
+    let mut rules = to_all(process)?;
+    for call in NEEDED_FOR_WORKERS {
+        rules.remove(&call);
+    }
+    on(rules, refusal())
+}
+
+fn to_all(process: u32) -> Result<BTreeMap<i64, Rules>, BackendError> {
     let mut rules: BTreeMap<i64, Rules> = always().map(|call| (call, Vec::new())).collect();
     // Not a thread: a process, or namespaces.
     let thread = u64::from(libc::CLONE_THREAD.cast_unsigned());
@@ -308,14 +325,25 @@ pub fn everywhere(process: u32) -> Result<BpfProgram, BackendError> {
     rules.insert(libc::SYS_sendto, vec![rule([(4, Qword, Ne, 0)])?]);
     rules.insert(libc::SYS_ioctl, any(1, &[&TERMINAL[..], &OWNERS].concat())?);
     rules.insert(libc::SYS_prctl, any(0, &SETTINGS.map(setting))?);
-    on(rules, refusal())
+    Ok(rules)
 }
 
 /// Returns the filter of what is refused to a process that computes, beside [`everywhere`].
 /// `folder` is where it may make files; without one, nowhere.
 pub fn to_computations(folder: Option<BorrowedFd<'_>>) -> Result<BpfProgram, BackendError> {
-    let mut rules: BTreeMap<i64, Rules> = BTreeMap::new();
+    let mut rules = without_driver(folder)?;
     rules.insert(libc::SYS_ioctl, Vec::new());
+    on(rules, refusal())
+}
+
+/// Returns the filter of what is refused to threads that load no libraries, beside another.
+/// `folder` is where they may make files; without one, nowhere.
+pub fn to_those_without_driver(folder: Option<BorrowedFd<'_>>) -> Result<BpfProgram, BackendError> {
+    on(without_driver(folder)?, refusal())
+}
+
+fn without_driver(folder: Option<BorrowedFd<'_>>) -> Result<BTreeMap<i64, Rules>, BackendError> {
+    let mut rules: BTreeMap<i64, Rules> = BTreeMap::new();
     rules.insert(libc::SYS_open, Vec::new());
     let needed = SETTINGS_NEEDED.map(|number| (0, Dword, Ne, setting(number)));
     rules.insert(libc::SYS_prctl, vec![rule(needed)?]);
@@ -325,7 +353,7 @@ pub fn to_computations(folder: Option<BorrowedFd<'_>>) -> Result<BpfProgram, Bac
         rules.insert(call, vec![rule([condition])?]);
     }
     rules.insert(libc::SYS_openat, opening(folder)?);
-    on(rules, refusal())
+    Ok(rules)
 }
 
 /// Returns the rules of what cannot be opened: anything to write, but a file without a name in

@@ -1,8 +1,10 @@
 //! Starting worker processes, and seeing them end.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -26,6 +28,9 @@ const KILL_PATIENCE: Duration = Duration::from_secs(20);
 /// Number of worker processes whose starts and ends are info lines of the log; later ones have
 /// level debug, because a guest can cause any number of them.
 const INFO_LINES: u64 = 256;
+
+/// More bytes than `/proc/PID/status` has (proc_pid_status(5)).
+const STATUS_BYTES_MAX: usize = 8192;
 
 /// Variables of the environment that a worker inherits; and all that begin with `CAUSEWAY_`.
 const VARIABLES: [&str; 9] = [
@@ -77,7 +82,8 @@ impl Program {
     }
 }
 
-type Request = (Command, Sender<io::Result<Child>>);
+type Started = io::Result<(Child, Files)>;
+type Request = (Command, Sender<Started>);
 
 /// The thread that starts all workers. The kernel kills them when it ends, so it lives as long as
 /// they do.
@@ -100,7 +106,7 @@ impl Spawner {
                         );
                     }
                     // The caller waits for the reply.
-                    let _ = reply.send(command.spawn());
+                    let _ = reply.send(command.spawn().and_then(with_files));
                 }
             })?;
         Ok(Arc::new(Self {
@@ -108,7 +114,7 @@ impl Spawner {
         }))
     }
 
-    fn spawn(&self, command: Command) -> io::Result<Child> {
+    fn spawn(&self, command: Command) -> Started {
         let gone = || io::Error::other("the thread that starts workers has ended");
         let (reply, answer) = channel();
         let sent = {
@@ -120,12 +126,31 @@ impl Spawner {
     }
 }
 
+/// Files of a worker process. The thread that starts it opens them: those that serve guests may be
+/// confined, and could not.
+#[derive(Debug)]
+struct Files {
+    descriptor: OwnedFd,
+    /// `/proc/PID/status`, if it is to be had.
+    status: Option<File>,
+}
+
+fn with_files(mut child: Child) -> Started {
+    let descriptor = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
+    let descriptor = descriptor.inspect_err(|_| {
+        // A process without a descriptor cannot be monitored: end it.
+        let _ = child.kill().and_then(|()| child.wait());
+    })?;
+    let status = File::open(format!("/proc/{}/status", child.id())).ok();
+    Ok((child, Files { descriptor, status }))
+}
+
 /// A worker process. Dropping it kills it.
 #[derive(Debug)]
 pub(super) struct Process {
     child: Mutex<Child>,
     id: u32,
-    descriptor: OwnedFd,
+    files: Files,
     ended: OnceLock<ExitStatus>,
     /// Level of log lines about this process's start and end.
     level: log::Level,
@@ -141,12 +166,7 @@ impl Process {
         (session, partition): (u64, u32),
         socket: OwnedFd,
     ) -> io::Result<Self> {
-        let mut child = spawner.spawn(program.command(partition, socket))?;
-        let descriptor = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
-        let descriptor = descriptor.inspect_err(|_| {
-            // A process without a descriptor cannot be monitored: end it.
-            let _ = child.kill().and_then(|()| child.wait());
-        })?;
+        let (child, files) = spawner.spawn(program.command(partition, socket))?;
         let level = level();
         log::log!(
             level,
@@ -156,7 +176,7 @@ impl Process {
         Ok(Self {
             id: child.id(),
             child: Mutex::new(child),
-            descriptor,
+            files,
             ended: OnceLock::new(),
             level,
             _spawner: Arc::clone(spawner),
@@ -171,7 +191,7 @@ impl Process {
     /// Kills the process, if it still runs.
     pub fn kill(&self) {
         // An error means that it has ended.
-        let _ = pidfd_send_signal(&self.descriptor, Signal::KILL);
+        let _ = pidfd_send_signal(&self.files.descriptor, Signal::KILL);
     }
 
     /// Kills the process and waits until it has ended.
@@ -207,7 +227,7 @@ impl Process {
                 return false;
             }
             let left = Timespec::try_from(left).ok();
-            let mut ended = [PollFd::new(&self.descriptor, PollFlags::IN)];
+            let mut ended = [PollFd::new(&self.files.descriptor, PollFlags::IN)];
             // After a signal or an error, the loop looks once more.
             let _ = poll(&mut ended, left.as_ref());
         }
@@ -239,7 +259,9 @@ impl Process {
     /// Returns the resident memory of the process in bytes, without shared memory such as guest
     /// RAM; `None` if the process has ended.
     pub fn rss_bytes(&self) -> Option<u64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id)).ok()?;
+        let mut status = [0; STATUS_BYTES_MAX];
+        let length = self.files.status.as_ref()?.read_at(&mut status, 0).ok()?;
+        let status = String::from_utf8_lossy(&status[..length]);
         let kib = |field: &str| -> Option<u64> {
             let line = status.lines().find_map(|line| line.strip_prefix(field))?;
             line.trim().strip_suffix("kB")?.trim().parse().ok()

@@ -109,7 +109,7 @@ impl Transport {
             features: device.features() | TRANSPORT_FEATURES,
             configuration: device.configuration().to_vec(),
             notifications,
-            worker: Worker::start(thread, device, &kicks, Arc::clone(&shared))?,
+            worker: Worker::new(thread, device, &kicks, Arc::clone(&shared))?,
             kicks,
             shared,
             state: Mutex::new(State::fresh(queues.into())),

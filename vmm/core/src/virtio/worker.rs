@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 
 use event_manager::{EventManager, EventOps, Events, MutEventSubscriber, SubscriberOps};
+use parking_lot::Mutex;
 use vmm_sys_util::epoll::EventSet;
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
@@ -57,7 +58,15 @@ pub struct Worker {
     /// Gone when the thread is to end.
     commands: Option<Sender<Command>>,
     wake: Arc<Wake>,
-    thread: Option<JoinHandle<()>>,
+    thread: Mutex<Thread>,
+}
+
+/// The thread of a device. It starts when a driver uses the device for the first time, so it is a
+/// child of a virtual CPU's thread, and confined as that one is.
+enum Thread {
+    Ahead(String, Box<Job>),
+    Started(JoinHandle<()>),
+    Gone,
 }
 
 /// Wakes the thread, and takes it out of a queue that it serves.
@@ -68,12 +77,12 @@ struct Wake {
 }
 
 impl Worker {
-    /// Starts a thread called `name` for `device`. Whenever `kicks[n]` is signalled, the thread
-    /// executes the requests in queue n.
+    /// Prepares a thread called `name` for `device`, which the first [`Self::begin`] starts.
+    /// Whenever `kicks[n]` is signalled, the thread executes the requests in queue n.
     ///
     /// # Errors
-    /// The kernel's error if no thread or descriptor is left.
-    pub fn start(
+    /// The kernel's error if no descriptor is left.
+    pub fn new(
         name: &str,
         device: Box<dyn VirtioDevice>,
         kicks: &[EventFd],
@@ -94,9 +103,8 @@ impl Worker {
             shared,
             over: false,
         };
-        let thread = std::thread::Builder::new().name(name.to_owned());
         Ok(Self {
-            thread: Some(thread.spawn(move || job.run())?),
+            thread: Mutex::new(Thread::Ahead(name.to_owned(), Box::new(job))),
             commands: Some(commands),
             wake,
         })
@@ -104,15 +112,18 @@ impl Worker {
 
     /// Makes the thread execute requests from `rings`, with one element for each queue of the
     /// device: `None` if the driver does not use that queue. `features` are the features that the
-    /// driver has accepted. Returns false if the thread has ended.
+    /// driver has accepted. Returns false if the thread has ended, or cannot start.
     #[must_use]
     pub fn begin(&self, rings: Vec<Option<Ring>>, features: u64) -> bool {
-        self.send(Command::Begin { rings, features })
+        self.thread.lock().start() && self.send(Command::Begin { rings, features })
     }
 
     /// Makes the thread stop executing requests. When this returns, the device does not access
     /// guest memory any more.
     pub fn end(&self) {
+        if !matches!(*self.thread.lock(), Thread::Started(_)) {
+            return;
+        }
         let (done, wait) = channel();
         self.send(Command::End(done));
         // Fails when the thread is no more, which touches nothing either.
@@ -131,7 +142,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         self.commands = None;
         self.wake.up();
-        if let Some(thread) = self.thread.take()
+        if let Thread::Started(thread) = self.thread.get_mut().take()
             && thread.join().is_err()
         {
             log::error!(
@@ -139,6 +150,30 @@ impl Drop for Worker {
                  guest's requests; this is a bug in Causeway"
             );
         }
+    }
+}
+
+impl Thread {
+    /// Starts it, unless it has started. Returns false if it cannot.
+    fn start(&mut self) -> bool {
+        *self = match self.take() {
+            Self::Ahead(name, job) => {
+                let thread = std::thread::Builder::new().name(name.clone());
+                match thread.spawn(move || job.run()) {
+                    Ok(thread) => Self::Started(thread),
+                    Err(e) => {
+                        log::error!("cannot start {name}, the thread of a virtio device: {e}");
+                        Self::Gone
+                    }
+                }
+            }
+            started => started,
+        };
+        matches!(self, Self::Started(_))
+    }
+
+    fn take(&mut self) -> Self {
+        std::mem::replace(self, Self::Gone)
     }
 }
 

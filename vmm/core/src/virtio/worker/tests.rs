@@ -72,7 +72,7 @@ fn rig() -> Rig {
         begun: send_begun,
         go_on: Mutex::new(may_go_on),
     });
-    let worker = Worker::start(
+    let worker = Worker::new(
         "test",
         device,
         std::slice::from_ref(&kick),
