@@ -1,6 +1,7 @@
-//! `--sandbox`: whether worker processes confine themselves.
+//! `--sandbox`: whether worker processes, and threads that serve guests, confine themselves.
 
 use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use causeway_sandbox::{Profile, Sandbox, ThreadSandbox};
 use causeway_terminal::{Code, Failure};
@@ -13,8 +14,9 @@ use crate::gpu::{Gpu, Isolation, Kind};
 /// Arguments about the confinement of worker processes, which `run`, `serve` and `cuda` have.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct SandboxArguments {
-    /// Whether worker processes confine themselves: on, with what this host has for that; strict,
-    /// or end if it lacks something; off, for comparison and to find mistakes (docs/security.md).
+    /// Whether worker processes confine themselves, and threads of `run` that serve guests: on, with
+    /// what this host has for that; strict, or end if it lacks something; off, for comparison and
+    /// to find mistakes (docs/security.md).
     #[arg(long, value_name = "HOW", default_value = "on", value_parser = parser())]
     pub sandbox: Sandbox,
 }
@@ -57,6 +59,8 @@ pub(crate) fn confinement(sandbox: Sandbox, kind: Kind) -> Confinement {
 pub(crate) struct GuestThreads {
     confinement: Option<ThreadSandbox>,
     is_strict: bool,
+    /// Whether the user knows that the host lacks a mechanism.
+    told: AtomicBool,
 }
 
 impl GuestThreads {
@@ -72,6 +76,7 @@ impl GuestThreads {
                 })
             }),
             is_strict: sandbox == Sandbox::Strict,
+            told: AtomicBool::new(false),
         }
     }
 
@@ -103,16 +108,19 @@ impl GuestThreads {
 
     fn enter(&self) -> Result<(), Failure> {
         let missing = self.confinement.as_ref().map(ThreadSandbox::enter);
-        for missing in missing.into_iter().flatten() {
-            if self.is_strict {
-                let what =
-                    "cannot confine the threads that serve guests as --sandbox strict demands";
-                return Err(Failure::new(Code::Crashed, what, missing));
-            }
+        let missing = missing.unwrap_or_default();
+        let names: Vec<_> = missing.iter().map(|it| it.mechanism.name()).collect();
+        if self.is_strict
+            && let Some(first) = missing.into_iter().next()
+        {
+            let what = "cannot confine the threads that serve guests as --sandbox strict demands";
+            return Err(Failure::new(Code::Crashed, what, first));
+        }
+        if !names.is_empty() && !self.told.swap(true, Ordering::Relaxed) {
             log::warn!(
-                "the threads that serve guests are confined without {missing}, which this host \
-                 lacks: {}",
-                missing.mechanism.way_out()
+                "the threads that serve guests are confined without {}, which this host lacks: \
+                 `causeway doctor` says why, and what would help",
+                names.join(", ")
             );
         }
         Ok(())

@@ -218,7 +218,7 @@ const OF_A_PROCESS: [i64; 5] = [
 ];
 
 /// Calls by which a VMM connects to worker processes, and ends them. It has descriptors of those
-/// processes, and can get none of others.
+/// processes. Landlock keeps it from opening those of others.
 const NEEDED_FOR_WORKERS: [i64; 2] = [libc::SYS_pidfd_send_signal, libc::SYS_socketpair];
 
 /// Control operations that put input into a terminal, or change what it is (ioctl_tty(2)).

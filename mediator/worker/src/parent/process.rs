@@ -131,7 +131,7 @@ impl Spawner {
 #[derive(Debug)]
 struct Files {
     descriptor: OwnedFd,
-    /// `/proc/PID/status`, if it is to be had.
+    /// `/proc/PID/status`; `None` if it could not be opened.
     status: Option<File>,
 }
 

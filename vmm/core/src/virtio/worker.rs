@@ -61,8 +61,8 @@ pub struct Worker {
     thread: Mutex<Thread>,
 }
 
-/// The thread of a device. It starts when a driver uses the device for the first time, so it is a
-/// child of a virtual CPU's thread, and confined as that one is.
+/// The thread of a device. A virtual CPU's thread starts it when a driver uses the device for the
+/// first time. So it inherits what confines that thread.
 enum Thread {
     Ahead(String, Box<Job>),
     Started(JoinHandle<()>),
