@@ -9,7 +9,7 @@
 mod schedule;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
@@ -72,8 +72,10 @@ struct State {
 pub(crate) struct Member {
     arbiter: Arc<Arbiter>,
     number: u64,
-    has_weight: bool,
-    is_capped: bool,
+    /// What the session may have at present, for [`Turns::is_due`]. Changes only while the
+    /// arbiter's state is locked.
+    has_weight: AtomicBool,
+    is_capped: AtomicBool,
 }
 
 /// The turns of one consumer. A drop ends its turn.
@@ -114,15 +116,14 @@ impl Arbiter {
 
     /// Makes a session a member.
     pub fn join(self: &Arc<Self>, compute: Compute) -> Arc<Member> {
-        let has_weight = compute.weight.is_some();
-        self.weighted
-            .fetch_add(u32::from(has_weight), Ordering::SeqCst);
-        Arc::new(Member {
+        let member = Member {
             arbiter: Arc::clone(self),
-            number: self.state.lock().schedule.join(compute),
-            has_weight,
-            is_capped: compute.share_percent.is_some(),
-        })
+            number: self.state.lock().schedule.join(Compute::DEFAULT),
+            has_weight: AtomicBool::new(false),
+            is_capped: AtomicBool::new(false),
+        };
+        member.set(compute);
+        Arc::new(member)
     }
 
     /// Changes the schedule, and wakes who may go on.
@@ -176,12 +177,33 @@ impl Arbiter {
     }
 }
 
+impl Member {
+    /// Gives the session `compute` from now on. What it has used counts as it did.
+    pub fn set(&self, compute: Compute) {
+        self.arbiter.change(|state, _| {
+            state.schedule.set(self.number, compute);
+            self.announce(compute);
+        });
+    }
+
+    /// Tells consumers whether they have to take turns. Called with the arbiter's state locked.
+    fn announce(&self, compute: Compute) {
+        let has_weight = compute.weight.is_some();
+        let had_weight = self.has_weight.swap(has_weight, Ordering::Relaxed);
+        let weighted = &self.arbiter.weighted;
+        weighted.fetch_add(u32::from(has_weight), Ordering::Relaxed);
+        weighted.fetch_sub(u32::from(had_weight), Ordering::Relaxed);
+        let is_capped = compute.share_percent.is_some();
+        self.is_capped.store(is_capped, Ordering::Relaxed);
+    }
+}
+
 impl Drop for Member {
     fn drop(&mut self) {
-        let number = self.number;
-        self.arbiter.change(|state, _| state.schedule.leave(number));
-        let weighted = &self.arbiter.weighted;
-        weighted.fetch_sub(u32::from(self.has_weight), Ordering::SeqCst);
+        self.arbiter.change(|state, _| {
+            state.schedule.leave(self.number);
+            self.announce(Compute::DEFAULT);
+        });
     }
 }
 
@@ -204,8 +226,9 @@ impl Turns {
             is_capped,
             ..
         } = &*self.member;
-        let is_compared = || *has_weight && arbiter.weighted.load(Ordering::Relaxed) > 1;
-        (*is_capped || is_compared())
+        let is_set = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        let is_compared = || is_set(has_weight) && arbiter.weighted.load(Ordering::Relaxed) > 1;
+        (is_set(is_capped) || is_compared())
             && self.held.is_none_or(|held| held.since.elapsed() >= QUANTUM)
     }
 
@@ -274,6 +297,31 @@ mod tests {
             ..Compute::DEFAULT
         };
         assert!(Turns::new(arbiter.join(capped)).is_due());
+    }
+
+    #[test]
+    fn what_a_session_may_have_changes_while_it_works_and_while_it_waits() {
+        let arbiter = Arbiter::new(2);
+        let (first, mut second) = (turns(&arbiter), turns(&arbiter));
+        second.member.set(Compute::DEFAULT);
+        assert!(!first.is_due() && !second.is_due(), "one weight is none");
+        let capped = Compute {
+            share_percent: Some(1),
+            ..Compute::DEFAULT
+        };
+        second.member.set(capped);
+        assert!(second.is_due());
+        assert_eq!(second.take(0, NEVER), Taken::AtOnce);
+        let member = Arc::clone(&second.member);
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| second.take(MUCH_NS, NEVER));
+            while arbiter.state.lock().waiting.is_empty() {
+                thread::yield_now();
+            }
+            member.set(Compute::DEFAULT);
+            assert!(matches!(waits.join().unwrap(), Taken::After(_)));
+        });
+        assert!(!second.is_due());
     }
 
     /// More than a session may be ahead.

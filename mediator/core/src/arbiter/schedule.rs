@@ -73,6 +73,21 @@ impl Schedule {
         number
     }
 
+    /// Changes what `member` may have. What it has used counts by its new weight only from now on,
+    /// and not towards a new cap.
+    pub fn set(&mut self, member: u64, compute: Compute) {
+        let clock = self.clock;
+        if let Some(member) = self.members.get_mut(&member) {
+            if member.compute.weight.is_none() {
+                member.taken = clock;
+            }
+            if compute.share_percent != member.compute.share_percent {
+                member.paced_until_ns = 0;
+            }
+            member.compute = compute;
+        }
+    }
+
     pub fn leave(&mut self, member: u64) {
         self.members.remove(&member);
         self.turns.retain(|turn| turn.member != member);
