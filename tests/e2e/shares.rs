@@ -7,8 +7,12 @@ use crate::report;
 /// Runs the guest `greedy` for two seconds with what `gpu` says. Its kernels are so large that the
 /// device is what limits the guests.
 fn run(gpu: &str, vms: &str) -> Report {
+    run_with(gpu, vms, "seconds=2,steps=300")
+}
+
+fn run_with(gpu: &str, vms: &str, arguments: &str) -> Report {
     let words = ["--guest", "greedy", "--vms", vms, "--gpu", gpu];
-    let arguments = ["--arguments", "seconds=2,steps=300"];
+    let arguments = ["--arguments", arguments];
     let (outcome, report) = report::run(&Scratch::new(), &[&words[..], &arguments].concat());
     outcome.assert_passed();
     report
@@ -45,4 +49,17 @@ fn a_vm_that_is_alone_keeps_its_cap_and_waits_for_nobody_without_one() {
     assert!(used > 0.0 && used < 0.3 * 2e9, "{used} ns of 2 s");
     assert!(statistic(&capped, 0, "turn_waits") > 0.0);
     assert_eq!(statistic(&run("software", "1"), 0, "turn_waits"), 0.0);
+}
+
+#[test]
+fn a_vm_whose_kernels_have_one_block_leaves_the_rest_of_the_device_to_others() {
+    if !kvm("spare units") {
+        return;
+    }
+    let _alone = alone();
+    let arguments = "seconds=2,steps=300,narrow=1";
+    let report = run_with("software,cores=2,weight=8:1", "2", arguments);
+    let [narrow, wide] = [0, 1].map(|vm| statistic(&report, vm, "device_ns"));
+    // If it had to wait for the other one, it would have an eighth.
+    assert!(wide > 0.4 * narrow, "{narrow} ns and {wide} ns");
 }

@@ -2,12 +2,14 @@
 //!
 //! Before a session's consumer submits a kernel or a copy, it takes a turn, and tells from time to
 //! time how much of the device it has used. One whose session is ahead of others, by weight, or of
-//! its cap, waits ([`schedule`]). A session that has neither a weight nor a cap takes no
-//! turns, and one that is alone with a weight reads one word of memory before each piece of work. A back end whose queues run behind the consumer, such as a
-//! GPU, shares out its time itself.
+//! its cap, waits, or goes on with units for which those others have no use ([`schedule`]). A
+//! session that has neither a weight nor a cap takes no turns, and one that is alone with a weight
+//! reads one word of memory before each piece of work. A back end whose queues run behind the
+//! consumer, such as a GPU, shares out its time itself.
 
 mod schedule;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{self, Thread};
@@ -15,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::backend::Usage;
 use schedule::{Begin, Schedule};
 
 /// Time after which a consumer tells what it has used, at the end of a piece of work.
@@ -64,7 +67,7 @@ pub(crate) struct Arbiter {
 struct State {
     schedule: Schedule,
     /// Threads that wait, by the numbers of their turns.
-    waiting: Vec<(u64, Thread)>,
+    waiting: BTreeMap<u64, Thread>,
 }
 
 /// A session's membership, which ends when this is dropped.
@@ -83,6 +86,10 @@ pub(crate) struct Member {
 pub(crate) struct Turns {
     member: Arc<Member>,
     held: Option<Held>,
+    /// Units for which the work of the last turn had a use; all of them before the first.
+    width: u64,
+    /// Units that the work of this turn may use, from 1 on.
+    granted: u64,
 }
 
 /// How a consumer came to its turn.
@@ -103,12 +110,13 @@ struct Held {
 impl Arbiter {
     /// Returns an arbiter for a device of `units` units: processor cores.
     pub fn new(units: u32) -> Arc<Self> {
+        let units = u64::from(units).max(1);
         Arc::new(Self {
             state: Mutex::new(State {
-                schedule: Schedule::default(),
-                waiting: Vec::new(),
+                schedule: Schedule::new(units),
+                waiting: BTreeMap::new(),
             }),
-            units: u64::from(units).max(1),
+            units,
             weighted: AtomicU32::new(0),
             began: Instant::now(),
         })
@@ -132,45 +140,51 @@ impl Arbiter {
         let now_ns = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let changed = change(&mut state, now_ns);
         let State { schedule, waiting } = &*state;
-        for (number, thread) in waiting {
-            if schedule.may_go_on(*number, now_ns) {
-                thread.unpark();
-            }
+        if !waiting.is_empty() {
+            let ready = schedule.may_go_on(now_ns);
+            ready
+                .filter_map(|number| waiting.get(&number))
+                .for_each(Thread::unpark);
         }
         changed
     }
 
     /// Waits until turn `number` begins. If `gives_up` returns true first, the request is taken
-    /// back.
-    fn wait(&self, number: u64, gives_up: impl Fn() -> bool) -> Taken {
+    /// back. Returns how the turn began, and the units that it may use.
+    fn wait(&self, number: u64, gives_up: impl Fn() -> bool) -> (Taken, u64) {
         let mut waits_since = None;
         loop {
             let begun = self.change(|state, now_ns| {
                 let has_waited = waits_since.is_some();
                 let begun = state.schedule.begin(number, has_waited, now_ns);
                 match begun {
-                    Begin::Now => state.waiting.retain(|(waits, _)| *waits != number),
-                    Begin::Later(_) if waits_since.is_none() => {
-                        state.waiting.push((number, thread::current()));
+                    Begin::Now | Begin::OnSpare(_) => {
+                        state.waiting.remove(&number);
                     }
-                    Begin::Later(_) => {}
+                    Begin::Later(_) => {
+                        state.waiting.entry(number).or_insert_with(thread::current);
+                    }
                 }
                 match begun {
-                    Begin::Now => None,
-                    Begin::Later(at_ns) => Some(Duration::from_nanos(at_ns - now_ns)),
+                    Begin::Now => Ok(self.units),
+                    Begin::OnSpare(units) => Ok(units),
+                    Begin::Later(at_ns) => Err(Duration::from_nanos(at_ns - now_ns)),
                 }
             });
-            let Some(time) = begun else {
-                let waited = waits_since.map(|since: Instant| since.elapsed());
-                return waited.map_or(Taken::AtOnce, Taken::After);
+            let time = match begun {
+                Err(time) => time,
+                Ok(units) => {
+                    let waited = waits_since.map(|since: Instant| since.elapsed());
+                    return (waited.map_or(Taken::AtOnce, Taken::After), units);
+                }
             };
             waits_since.get_or_insert_with(Instant::now);
             if gives_up() {
-                self.change(|state, now_ns| {
-                    state.schedule.end(number, 0, now_ns);
-                    state.waiting.retain(|(waits, _)| *waits != number);
+                self.change(|state, _| {
+                    state.schedule.end(number, 0);
+                    state.waiting.remove(&number);
                 });
-                return Taken::Never;
+                return (Taken::Never, self.units);
             }
             thread::park_timeout(time.min(LOOK));
         }
@@ -210,12 +224,22 @@ impl Drop for Member {
 impl Turns {
     /// Returns the turns of a consumer of the session `member`, which has none yet.
     pub fn new(member: Arc<Member>) -> Self {
-        Self { member, held: None }
+        Self {
+            width: member.arbiter.units,
+            granted: member.arbiter.units,
+            member,
+            held: None,
+        }
     }
 
-    /// Returns the number of units of the device, at least 1.
-    pub fn units(&self) -> u64 {
-        self.member.arbiter.units
+    /// Returns the part of the device that `usage` is: nanoseconds of the whole device.
+    pub fn device_ns(&self, usage: Usage) -> u64 {
+        usage.busy_ns / self.member.arbiter.units
+    }
+
+    /// Returns how many units of the device work may use until the next [`Self::take`].
+    pub fn granted_units(&self) -> u64 {
+        self.granted
     }
 
     /// Returns whether the consumer has to [`Self::take`] a turn before it submits more work.
@@ -228,24 +252,26 @@ impl Turns {
         } = &*self.member;
         let is_set = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
         let is_compared = || is_set(has_weight) && arbiter.weighted.load(Ordering::Relaxed) > 1;
-        (is_set(is_capped) || is_compared())
+        let is_narrow = self.granted < arbiter.units;
+        (is_set(is_capped) || is_narrow || is_compared())
             && self.held.is_none_or(|held| held.since.elapsed() >= QUANTUM)
     }
 
-    /// Takes a turn, after the end of the one that the consumer has, in which it has used the whole
-    /// device for `used_ns` nanoseconds. Waits until the session may go on, or until
-    /// `gives_up` returns true.
-    pub fn take(&mut self, used_ns: u64, gives_up: impl Fn() -> bool) -> Taken {
+    /// Takes a turn, after the end of the one that the consumer has, whose work has taken `usage`.
+    /// Waits until the session may go on, or until `gives_up` returns true.
+    pub fn take(&mut self, usage: Usage, gives_up: impl Fn() -> bool) -> Taken {
+        let held = self.release(usage);
         let arbiter = &self.member.arbiter;
-        let held = self.held.take().map(|held| held.number);
-        let number = arbiter.change(|state, now_ns| match held {
+        let used = (self.device_ns(usage), self.width);
+        let number = arbiter.change(|state, _| match held {
             Some(number) => {
-                state.schedule.renew(number, used_ns, now_ns);
+                state.schedule.renew(number, used);
                 number
             }
-            None => state.schedule.ask(self.member.number),
+            None => state.schedule.ask(self.member.number, self.width),
         });
-        let taken = arbiter.wait(number, gives_up);
+        let (taken, units) = arbiter.wait(number, gives_up);
+        self.granted = units;
         self.held = (taken != Taken::Never).then(|| Held {
             number,
             since: Instant::now(),
@@ -254,121 +280,35 @@ impl Turns {
     }
 
     /// Ends the turn, if the consumer has one, as [`Self::take`] does.
-    pub fn end(&mut self, used_ns: u64) {
-        if let Some(Held { number, .. }) = self.held.take() {
-            let change = |state: &mut State, now_ns| state.schedule.end(number, used_ns, now_ns);
+    pub fn end(&mut self, usage: Usage) {
+        let used_ns = self.device_ns(usage);
+        if let Some(number) = self.release(usage) {
+            let change = |state: &mut State, _| state.schedule.end(number, used_ns);
             self.member.arbiter.change(change);
         }
+    }
+
+    /// Returns the number of the turn that the consumer has, which it has no longer, and notes for
+    /// how many units its work had a use.
+    fn release(&mut self, usage: Usage) -> Option<u64> {
+        self.granted = self.member.arbiter.units;
+        let held = self.held.take()?;
+        let units = self.member.arbiter.units;
+        self.width = match usage.width() {
+            Some(width) if !usage.is_starved() => width.clamp(1, units),
+            // Others would take from it what it has no use for, and more.
+            Some(_) => units,
+            None => self.width,
+        };
+        Some(held.number)
     }
 }
 
 impl Drop for Turns {
     fn drop(&mut self) {
-        self.end(0);
+        self.end(Usage::default());
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NEVER: fn() -> bool = || false;
-
-    fn turns(arbiter: &Arc<Arbiter>) -> Turns {
-        Turns::new(arbiter.join(Compute {
-            weight: Some(100),
-            ..Compute::DEFAULT
-        }))
-    }
-
-    #[test]
-    fn who_is_alone_takes_no_turns_unless_it_has_a_cap() {
-        let arbiter = Arbiter::new(2);
-        let first = turns(&arbiter);
-        assert!(!first.is_due());
-        let second = turns(&arbiter);
-        assert!(first.is_due());
-        drop(second);
-        let usual = Turns::new(arbiter.join(Compute::DEFAULT));
-        assert!(!first.is_due() && !usual.is_due());
-        drop(first);
-        let capped = Compute {
-            share_percent: Some(50),
-            ..Compute::DEFAULT
-        };
-        assert!(Turns::new(arbiter.join(capped)).is_due());
-    }
-
-    #[test]
-    fn what_a_session_may_have_changes_while_it_works_and_while_it_waits() {
-        let arbiter = Arbiter::new(2);
-        let (first, mut second) = (turns(&arbiter), turns(&arbiter));
-        second.member.set(Compute::DEFAULT);
-        assert!(!first.is_due() && !second.is_due(), "one weight is none");
-        let capped = Compute {
-            share_percent: Some(1),
-            ..Compute::DEFAULT
-        };
-        second.member.set(capped);
-        assert!(second.is_due());
-        assert_eq!(second.take(0, NEVER), Taken::AtOnce);
-        let member = Arc::clone(&second.member);
-        thread::scope(|scope| {
-            let waits = scope.spawn(|| second.take(MUCH_NS, NEVER));
-            while arbiter.state.lock().waiting.is_empty() {
-                thread::yield_now();
-            }
-            member.set(Compute::DEFAULT);
-            assert!(matches!(waits.join().unwrap(), Taken::After(_)));
-        });
-        assert!(!second.is_due());
-    }
-
-    /// More than a session may be ahead.
-    const MUCH_NS: u64 = 1_000_000_000;
-
-    #[test]
-    fn who_is_ahead_waits_until_the_other_has_no_work() {
-        let arbiter = Arbiter::new(2);
-        let (mut first, mut second) = (turns(&arbiter), turns(&arbiter));
-        assert_eq!(first.take(0, NEVER), Taken::AtOnce);
-        assert_eq!(second.take(0, NEVER), Taken::AtOnce);
-        assert!(!first.is_due());
-        thread::sleep(QUANTUM);
-        assert!(first.is_due(), "it tells what it has used");
-        second.end(0);
-        assert_eq!(first.take(MUCH_NS, NEVER), Taken::AtOnce, "it is alone");
-        // The other one now begins where the first one is, but for a little.
-        assert_eq!(second.take(0, NEVER), Taken::AtOnce);
-        assert_eq!(second.take(MUCH_NS, || true), Taken::Never);
-        assert!(arbiter.state.lock().waiting.is_empty());
-        thread::scope(|scope| {
-            let waits = scope.spawn(|| second.take(0, NEVER));
-            while arbiter.state.lock().waiting.is_empty() {
-                thread::yield_now();
-            }
-            first.end(0);
-            assert!(matches!(waits.join().unwrap(), Taken::After(_)));
-        });
-        assert!(second.held.is_some());
-    }
-
-    #[test]
-    fn many_consumers_take_turns_and_none_sleeps_for_ever() {
-        let arbiter = Arbiter::new(2);
-        thread::scope(|scope| {
-            for used_ns in [1, 2_000_000, 9_000_000, 2_000_000, 1, 20_000_000] {
-                let mut turns = turns(&arbiter);
-                scope.spawn(move || {
-                    for round in 0..100 {
-                        assert_ne!(turns.take(used_ns, NEVER), Taken::Never);
-                        if round % 3 == 0 {
-                            turns.end(used_ns);
-                        }
-                    }
-                });
-            }
-        });
-        assert!(arbiter.state.lock().waiting.is_empty());
-    }
-}
+mod tests;

@@ -5,6 +5,7 @@
 
 mod facts;
 mod reservation;
+mod usage;
 mod work;
 
 use std::any::Any;
@@ -22,6 +23,7 @@ use causeway_protocol::message::{
 pub use causeway_protocol::packet::{CopyShape, FillShape, LaunchOptions, LaunchShape};
 pub use facts::DeviceFacts;
 pub use reservation::Reservation;
+pub use usage::Usage;
 pub use work::{
     Fault, Launch, MemoryWork, Progress, Recorded, RecordedLaunch, Work, is_cooperative,
     refuse_clusters,
@@ -532,10 +534,15 @@ pub trait Queue: Send {
         true
     }
 
-    /// Returns the time of the device's units, in nanoseconds, that work has taken since the last
-    /// call, added up over the units. Only for a queue that does not run behind: by this, sessions
-    /// share out the device.
-    fn take_used_ns(&mut self) -> u64 {
-        0
+    /// Lets work that is submitted from now on use `units` units of the device at most, at least 1.
+    /// Only for a queue that does not run behind.
+    fn limit_units(&mut self, units: u64) {
+        let _ = units;
+    }
+
+    /// Returns what work has taken of the device since the last call, also if it ended with a
+    /// fault. Only for a queue that does not run behind: by this, sessions share out the device.
+    fn take_usage(&mut self) -> Usage {
+        Usage::default()
     }
 }

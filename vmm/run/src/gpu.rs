@@ -28,8 +28,8 @@ const COMMON_KEYS: &[Key<Limits>] = &[
     Key {
         name: "allocations",
         values: "N",
-        about: "allocations of each VM; default: 1024, or fewer if the host's limits on file descriptors and \
-                mappings allow all VMs together fewer",
+        about: "allocations of each VM; default: 1024, or fewer if the host's limits on file \
+                descriptors and mappings allow all VMs together fewer",
         set: |limits, value| {
             limits.allocations = Some(value.number(1..=1 << 16)?);
             Ok(())

@@ -2,11 +2,11 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use causeway_mediator::backend::{
-    Fault, Launch, MemoryWork, Progress, Queue, Recorded, Recording, Work,
+    Fault, Launch, MemoryWork, Progress, Queue, Recorded, Recording, Usage, Work,
 };
 use causeway_protocol::message::Status;
 
@@ -16,13 +16,14 @@ use crate::transfer;
 
 /// Executes the launches of a [`WorkQueue`].
 pub trait Kernels: Send {
-    /// Executes one launch of a kernel, and returns when the kernel has ended: the processor time
-    /// that it has taken, in nanoseconds, added up over all threads.
+    /// Executes one launch of a kernel, and returns when the kernel has ended. Adds what it has
+    /// taken to `usage`, also if it ended with a fault. The kernel uses `units` processor cores at
+    /// most.
     ///
     /// # Errors
     /// The fault that ended the kernel. A launch that is not begun has the status
     /// [`Status::BadLaunch`] or [`Status::BadParameters`].
-    fn launch(&self, launch: &Launch<'_>) -> Result<u64, Fault>;
+    fn launch(&self, launch: &Launch<'_>, units: u64, usage: &mut Usage) -> Result<(), Fault>;
 }
 
 /// Bytes per nanosecond that a processor copies at least.
@@ -59,8 +60,10 @@ pub struct WorkQueue<K> {
     mappings: Arc<Mappings>,
     stop: Arc<AtomicBool>,
     kernels: K,
-    /// Processor time of work since the queue was last asked, in nanoseconds.
-    used_ns: AtomicU64,
+    /// What work has taken since the queue was last asked.
+    usage: Usage,
+    /// Processor cores that a launch may use.
+    units: u64,
     /// The fault that ended the queue.
     fault: Option<Fault>,
 }
@@ -73,36 +76,34 @@ impl<K: Kernels> WorkQueue<K> {
             mappings,
             stop,
             kernels,
-            used_ns: AtomicU64::new(0),
+            usage: Usage::default(),
+            units: u64::MAX,
             fault: None,
         }
     }
 
-    fn execute(&self, work: &Work<'_>) -> Result<(), Fault> {
+    fn execute(&mut self, work: &Work<'_>) -> Result<(), Fault> {
         match work {
-            Work::Launch(launch) => {
-                self.use_processor(self.kernels.launch(launch)?);
-                Ok(())
-            }
+            Work::Launch(launch) => self.kernels.launch(launch, self.units, &mut self.usage),
             Work::Memory(work) if work.moved_bytes() == 0 => self.write(*work),
             Work::Memory(work) => self.write_much(*work),
             Work::Replay { recording } => self.replay(recording),
         }
     }
 
-    fn use_processor(&self, time_ns: u64) {
-        self.used_ns.fetch_add(time_ns, Ordering::Relaxed);
-    }
-
     /// Writes, and counts the time. The clock of the thread's processor time costs a system call,
     /// so this looks at the other one; time in which others had the processor is bounded by a speed
     /// that every processor reaches.
-    fn write_much(&self, work: MemoryWork) -> Result<(), Fault> {
+    fn write_much(&mut self, work: MemoryWork) -> Result<(), Fault> {
         let begun = Instant::now();
-        self.write(work)?;
+        let written = self.write(work);
         let elapsed_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.use_processor(elapsed_ns.min(work.moved_bytes() / SLOWEST_BYTES_PER_NS + 1000));
-        Ok(())
+        self.usage += Usage {
+            busy_ns: elapsed_ns.min(work.moved_bytes() / SLOWEST_BYTES_PER_NS + 1000),
+            elapsed_ns,
+            wanted_ns: elapsed_ns,
+        };
+        written
     }
 
     fn write(&self, work: MemoryWork) -> Result<(), Fault> {
@@ -132,7 +133,7 @@ impl<K: Kernels> WorkQueue<K> {
         }
     }
 
-    fn replay(&self, recording: &Arc<dyn Recording>) -> Result<(), Fault> {
+    fn replay(&mut self, recording: &Arc<dyn Recording>) -> Result<(), Fault> {
         let Some(recording) = recording.as_any().downcast_ref::<WorkRecording>() else {
             return Err(Fault::new(
                 Status::BadHandle,
@@ -178,7 +179,11 @@ impl<K: Kernels> Queue for WorkQueue<K> {
         false
     }
 
-    fn take_used_ns(&mut self) -> u64 {
-        self.used_ns.swap(0, Ordering::Relaxed)
+    fn limit_units(&mut self, units: u64) {
+        self.units = units;
+    }
+
+    fn take_usage(&mut self) -> Usage {
+        std::mem::take(&mut self.usage)
     }
 }

@@ -46,7 +46,7 @@ impl Counts {
         if let Some(count) = kernels.get_mut(kernel) {
             count.launches += 1;
             count.thread_instructions += outcome.thread_instructions;
-            count.busy_ns += outcome.busy_ns;
+            count.busy_ns += outcome.usage.busy_ns;
         }
     }
 

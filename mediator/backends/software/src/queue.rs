@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use causeway_cpu_queue::Kernels;
-use causeway_mediator::backend::{self, Fault, is_cooperative};
+use causeway_mediator::backend::{self, Fault, Usage, is_cooperative};
 use causeway_protocol::message::Status;
 
 use crate::exec::{Launch, Multiprocessors};
@@ -20,7 +20,12 @@ pub(crate) struct SoftwareKernels {
 }
 
 impl Kernels for SoftwareKernels {
-    fn launch(&self, launch: &backend::Launch<'_>) -> Result<u64, Fault> {
+    fn launch(
+        &self,
+        launch: &backend::Launch<'_>,
+        units: u64,
+        usage: &mut Usage,
+    ) -> Result<(), Fault> {
         let kernel = launch.kernel().as_any().downcast_ref::<SoftwareKernel>();
         let program = &kernel
             .ok_or_else(|| Fault::new(Status::BadLaunch, "the kernel belongs to another back end"))?
@@ -36,8 +41,12 @@ impl Kernels for SoftwareKernels {
             Arc::clone(&self.state.system),
         );
         let launch = Arc::new(if whole { launch.cooperative() } else { launch });
-        let outcome = self.state.device.workers.run(&launch)?;
+        let outcome = self.state.device.workers.run(&launch, units);
+        *usage += outcome.usage;
+        if let Some(fault) = outcome.fault {
+            return Err(fault);
+        }
         self.state.device.counts.add(&program.name, &outcome);
-        Ok(outcome.busy_ns)
+        Ok(())
     }
 }

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use causeway_mediator::backend::Fault;
 use parking_lot::{Condvar, Mutex};
 
 use crate::exec::{self, Launch, LaunchOutcome, ThreadArena};
@@ -41,6 +40,7 @@ struct Shared {
 struct Entry {
     launch: Arc<Launch>,
     helpers: usize,
+    helpers_max: usize,
 }
 
 /// A worker's hold on a launch, and on the mappings that the launch sees.
@@ -54,6 +54,12 @@ struct State {
     launches: Vec<Entry>,
     turn: usize,
     ending: bool,
+}
+
+impl Entry {
+    fn wants_help(&self) -> bool {
+        self.helpers < self.helpers_max && self.launch.has_blocks()
+    }
 }
 
 impl Workers {
@@ -77,18 +83,23 @@ impl Workers {
         Self { shared, threads }
     }
 
-    /// Runs a launch to its end, with the help of idle workers. When this returns, no worker holds
+    /// Runs a launch to its end on `units` threads at most, of which this is one and the others are
+    /// idle workers. When this returns, no worker holds
     /// the launch: memory that is freed next is free, and no longer charged to its owner.
-    pub(crate) fn run(&self, launch: &Arc<Launch>) -> Result<LaunchOutcome, Fault> {
+    pub(crate) fn run(&self, launch: &Arc<Launch>, units: u64) -> LaunchOutcome {
         let helpers = match launch.is_together() {
             true => 0,
-            false => usize::try_from(launch.blocks().saturating_sub(1)).unwrap_or(usize::MAX),
+            false => {
+                let helpers = launch.blocks().min(units).saturating_sub(1);
+                usize::try_from(helpers).unwrap_or(usize::MAX)
+            }
         };
         let shared = helpers.min(self.threads.len()) != 0;
         if shared {
             self.shared.state.lock().launches.push(Entry {
                 launch: Arc::clone(launch),
                 helpers: 0,
+                helpers_max: helpers,
             });
             if helpers < self.threads.len() {
                 for _ in 0..helpers {
@@ -102,7 +113,7 @@ impl Workers {
         if shared {
             self.shared.withdraw(launch);
         }
-        launch.wait()
+        launch.wait(self.threads.len() as u64 + 1)
     }
 }
 
@@ -149,7 +160,7 @@ impl Shared {
             let start = state.turn;
             let found = (0..count)
                 .map(|step| (start + step) % count)
-                .find(|index| state.launches[*index].launch.has_blocks());
+                .find(|index| state.launches[*index].wants_help());
             if let Some(index) = found {
                 state.turn = index + 1;
                 let entry = &mut state.launches[index];

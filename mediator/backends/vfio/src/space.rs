@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use causeway_cpu_queue::{Kernels, Mappings, Part, WorkQueue, WorkRecording};
 use causeway_mediator::backend::{
     BackendError, Fault, Launch, Memory, Module, ModuleError, Queue, Recorded, Recording,
-    Reservation, Space,
+    Reservation, Space, Usage,
 };
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
@@ -89,7 +89,7 @@ impl Space for VfioSpace {
 struct NoKernels;
 
 impl Kernels for NoKernels {
-    fn launch(&self, _: &Launch<'_>) -> Result<u64, Fault> {
+    fn launch(&self, _: &Launch<'_>, _: u64, _: &mut Usage) -> Result<(), Fault> {
         Err(Fault::new(Status::BadLaunch, NO_KERNELS))
     }
 }

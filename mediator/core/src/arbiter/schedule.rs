@@ -2,8 +2,9 @@
 //!
 //! Each session has taken some time of the device, divided by its weight: its *virtual time*.
 //! Sessions run at the same time, so that no unit of the device is idle while one hands over to
-//! another; one that is ahead of the one furthest behind waits until that one has caught up. Times
-//! on the clock are nanoseconds, which the caller reads.
+//! another; one that is ahead of the one furthest behind waits until that one has caught up.
+//! Meanwhile it may have units for which those with turns have no use: a kernel of few blocks
+//! cannot use the whole device. Times on the clock are nanoseconds, which the caller reads.
 
 use std::collections::BTreeMap;
 
@@ -18,20 +19,24 @@ const LEAD_AFTER_WAIT_NS: u64 = LEAD_NS / 2;
 /// Nobody waits for a session whose turn has lasted longer: a kernel that never ends must not stop
 /// everybody. It is charged for what it took when it ends.
 pub(super) const OVERDUE_NS: u64 = 20_000_000;
-/// How much a session that had no work may make up for, in the same way. A program that waits for each
-/// of its kernels is without work for some microseconds after each of them, and must not lose its
-/// share to those that never wait.
+/// How much a session that had no work may make up for, in the same way. A program that waits for
+/// each of its kernels is without work for some microseconds after each of them, and must not lose
+/// its share to those that never wait.
 const CREDIT_NS: u64 = LEAD_NS / 4;
 /// How much of its cap a session may make up for, as time on the clock.
 const SLACK_NS: u64 = 20_000_000;
 
 /// Turns that are asked for and turns under way.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Schedule {
+    /// Units of the device.
+    units: u64,
     members: BTreeMap<u64, Member>,
     turns: Vec<Turn>,
     /// The virtual time of the session that was furthest behind. It only grows.
     clock: u64,
+    /// The largest virtual time that a session had of spare units when it took some.
+    spare_clock: u64,
     next: u64,
 }
 
@@ -41,6 +46,8 @@ struct Member {
     compute: Compute,
     /// Its virtual time.
     taken: u64,
+    /// The same of spare units, which counts only among those that wait for them.
+    taken_spare: u64,
     /// When its cap lets it begin again.
     paced_until_ns: u64,
 }
@@ -49,23 +56,67 @@ struct Member {
 struct Turn {
     number: u64,
     member: u64,
-    /// When it began; `None` while it waits.
-    begun_ns: Option<u64>,
+    /// Units for which its work has a use, or fewer that it has.
+    width: u64,
+    /// `None` while it waits.
+    begun: Option<Begun>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Begun {
+    at_ns: u64,
+    on_spare: bool,
 }
 
 /// An answer to who wants to begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Begin {
     Now,
+    /// Now, but on so many units, from 1 on, which others leave.
+    OnSpare(u64),
     /// Not yet. Ask again when another turn has ended, but at this time at the latest.
     Later(u64),
 }
 
+/// How a turn may begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum May {
+    Begin,
+    BeginOnSpare(u64),
+    /// It may not before this time, unless something changes.
+    Wait(u64),
+}
+
+/// What decides at one moment who may begin: the same for all that wait.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    now_ns: u64,
+    /// Virtual time of the session furthest behind.
+    floor: u64,
+    /// A nanosecond of the session with the largest weight, as virtual time.
+    scale: u64,
+    /// Units for which nobody with a turn has a use, and the turn that is next to have them.
+    spare: Option<(u64, u64)>,
+}
+
 impl Schedule {
+    /// Returns a schedule for a device of `units` units.
+    pub fn new(units: u64) -> Self {
+        Self {
+            units: units.max(1),
+            members: BTreeMap::new(),
+            turns: Vec::new(),
+            clock: 0,
+            spare_clock: 0,
+            next: 0,
+        }
+    }
+
     pub fn join(&mut self, compute: Compute) -> u64 {
         let member = Member {
             compute,
             taken: self.clock,
+            taken_spare: self.spare_clock,
             paced_until_ns: 0,
         };
         let number = self.number();
@@ -93,54 +144,77 @@ impl Schedule {
         self.turns.retain(|turn| turn.member != member);
     }
 
-    /// Asks for a turn, and returns its number.
-    pub fn ask(&mut self, member: u64) -> u64 {
-        let least = self.clock.saturating_sub(self.span(CREDIT_NS));
+    /// Asks for a turn, and returns its number. Its work has a use for `width` units.
+    pub fn ask(&mut self, member: u64, width: u64) -> u64 {
+        let credit = CREDIT_NS.saturating_mul(self.scale());
+        let least = self.clock.saturating_sub(credit);
+        let least_spare = self.spare_clock.saturating_sub(credit);
         if let Some(member) = self.members.get_mut(&member) {
             member.taken = member.taken.max(least);
+            member.taken_spare = member.taken_spare.max(least_spare);
         }
         let number = self.number();
         self.turns.push(Turn {
             number,
             member,
-            begun_ns: None,
+            width,
+            begun: None,
         });
         number
     }
 
     /// Begins turn `number` if it may. `has_waited` tells whether it was refused before.
     pub fn begin(&mut self, number: u64, has_waited: bool, now_ns: u64) -> Begin {
-        self.clock = self.clock.max(self.floor(now_ns).unwrap_or(0));
+        let moment = self.moment(now_ns);
+        self.clock = self.clock.max(moment.floor);
         let Some(at) = self.turns.iter().position(|turn| turn.number == number) else {
             // Its session has ended.
             return Begin::Now;
         };
-        match self.may_begin(&self.turns[at], has_waited, now_ns) {
-            Begin::Now => self.turns[at].begun_ns = Some(now_ns),
-            later => return later,
+        let may = self.may_begin(&self.turns[at], has_waited, &moment);
+        let turn = &mut self.turns[at];
+        let mut begun = Begun {
+            at_ns: now_ns,
+            on_spare: false,
+        };
+        match may {
+            May::Wait(until_ns) => return Begin::Later(until_ns),
+            May::Begin => turn.begun = Some(begun),
+            May::BeginOnSpare(units) => {
+                begun.on_spare = true;
+                turn.begun = Some(begun);
+                turn.width = turn.width.min(units);
+                let taken = self.members.get(&turn.member).map(|it| it.taken_spare);
+                self.spare_clock = self.spare_clock.max(taken.unwrap_or(0));
+                return Begin::OnSpare(turn.width);
+            }
         }
         Begin::Now
     }
 
     /// Ends turn `number`, in which the whole device was used for `used_ns` nanoseconds, or takes
     /// the request for it back.
-    pub fn end(&mut self, number: u64, used_ns: u64, now_ns: u64) {
-        self.charge(number, used_ns, now_ns);
+    pub fn end(&mut self, number: u64, used_ns: u64) {
+        self.charge(number, used_ns);
         self.turns.retain(|turn| turn.number != number);
     }
 
-    /// Ends turn `number` as [`Self::end`] does, and asks for it again.
-    pub fn renew(&mut self, number: u64, used_ns: u64, now_ns: u64) {
-        self.charge(number, used_ns, now_ns);
+    /// Ends turn `number` as [`Self::end`] does, and asks for it again as [`Self::ask`] does.
+    pub fn renew(&mut self, number: u64, (used_ns, width): (u64, u64)) {
+        self.charge(number, used_ns);
         if let Some(turn) = self.turns.iter_mut().find(|turn| turn.number == number) {
-            turn.begun_ns = None;
+            turn.begun = None;
+            turn.width = width;
         }
     }
 
-    /// Returns whether turn `number`, which waits, may go on.
-    pub fn may_go_on(&self, number: u64, now_ns: u64) -> bool {
-        let turn = self.turns.iter().find(|turn| turn.number == number);
-        turn.is_none_or(|turn| self.may_begin(turn, true, now_ns) == Begin::Now)
+    /// Returns the numbers of the turns that wait and may go on.
+    pub fn may_go_on(&self, now_ns: u64) -> impl Iterator<Item = u64> {
+        let moment = self.moment(now_ns);
+        let waiting = self.turns.iter().filter(|turn| turn.begun.is_none());
+        waiting
+            .filter(move |turn| !matches!(self.may_begin(turn, true, &moment), May::Wait(_)))
+            .map(|turn| turn.number)
     }
 
     fn number(&mut self) -> u64 {
@@ -148,78 +222,117 @@ impl Schedule {
         self.next
     }
 
-    fn may_begin(&self, turn: &Turn, has_waited: bool, now_ns: u64) -> Begin {
-        let last_look = now_ns + OVERDUE_NS;
+    fn may_begin(&self, turn: &Turn, has_waited: bool, moment: &Moment) -> May {
+        let last_look_ns = moment.now_ns + OVERDUE_NS;
         let Some(member) = self.members.get(&turn.member) else {
-            return Begin::Now;
+            return May::Begin;
         };
-        if now_ns < member.paced_until_ns {
-            return Begin::Later(member.paced_until_ns.min(last_look));
-        }
-        if member.compute.weight.is_none() {
-            return Begin::Now;
+        if member.is_paced(moment.now_ns) {
+            return May::Wait(member.paced_until_ns.min(last_look_ns));
         }
         let lead = match has_waited {
             true => LEAD_AFTER_WAIT_NS,
             false => LEAD_NS,
         };
-        let floor = self.floor(now_ns).unwrap_or(0);
-        match member.taken <= floor.saturating_add(self.span(lead)) {
-            true => Begin::Now,
-            false => Begin::Later(last_look),
+        let limit = moment.floor.saturating_add(lead * moment.scale);
+        if member.compute.weight.is_none() || member.taken <= limit {
+            return May::Begin;
+        }
+        match moment.spare {
+            Some((units, number)) if number == turn.number => May::BeginOnSpare(units),
+            _ => May::Wait(last_look_ns),
         }
     }
 
-    /// Returns the virtual time in which the session with the largest weight uses the whole device
-    /// for `device_ns` nanoseconds.
-    fn span(&self, device_ns: u64) -> u64 {
-        let weights = self
-            .members
-            .values()
-            .filter_map(|member| member.compute.weight);
-        virtual_time(device_ns, weights.max().unwrap_or(1))
+    fn moment(&self, now_ns: u64) -> Moment {
+        Moment {
+            now_ns,
+            floor: self.floor(now_ns).unwrap_or(0),
+            scale: self.scale(),
+            spare: self.spare(now_ns),
+        }
+    }
+
+    /// Returns what a nanosecond of the whole device is as virtual time of the session with the
+    /// largest weight.
+    fn scale(&self) -> u64 {
+        let members = self.members.values();
+        let weights = members.filter_map(|member| member.compute.weight);
+        virtual_time(1, weights.max().unwrap_or(1))
     }
 
     /// Returns the virtual time of the session furthest behind, of those that have work and do not
     /// wait for their cap; `None` if there is none.
     fn floor(&self, now_ns: u64) -> Option<u64> {
-        let counts = |turn: &&Turn| match turn.begun_ns {
-            Some(begun_ns) => now_ns.saturating_sub(begun_ns) < OVERDUE_NS,
+        let counts = |turn: &&Turn| match turn.begun {
+            Some(begun) => now_ns.saturating_sub(begun.at_ns) < OVERDUE_NS,
             None => true,
         };
         let turns = self.turns.iter().filter(counts);
-        let members = turns.filter_map(|turn| self.members.get(&turn.member));
-        let compared = members.filter(|member| member.compute.weight.is_some());
-        let unpaced = compared.filter(|member| member.paced_until_ns <= now_ns);
-        unpaced.map(|member| member.taken).min()
+        let compared = turns.filter_map(|turn| self.compared(turn, now_ns));
+        compared.map(|member| member.taken).min()
     }
 
-    fn charge(&mut self, number: u64, used_ns: u64, now_ns: u64) {
+    /// Returns how many units nobody with a turn has a use for, and the turn that waits and whose
+    /// session has had least of such units; `None` if there are none, or nobody waits.
+    fn spare(&self, now_ns: u64) -> Option<(u64, u64)> {
+        let wanted = self.turns.iter().filter(|turn| turn.begun.is_some());
+        let wanted = wanted.map(|turn| turn.width).fold(0, u64::saturating_add);
+        // If nobody has begun, who comes next may have a use for all.
+        let units = self.units.checked_sub(wanted);
+        let units = units.filter(|units| (1..self.units).contains(units))?;
+        let waiting = self.turns.iter().filter(|turn| turn.begun.is_none());
+        let taken = waiting.filter_map(|turn| {
+            let member = self.compared(turn, now_ns)?;
+            Some((member.taken_spare, turn.number))
+        });
+        taken.min().map(|(_, number)| (units, number))
+    }
+
+    /// Returns the session of a turn if its virtual time counts: it has a weight, and does not wait
+    /// for its cap.
+    fn compared(&self, turn: &Turn, now_ns: u64) -> Option<&Member> {
+        let member = self.members.get(&turn.member)?;
+        (member.compute.weight.is_some() && !member.is_paced(now_ns)).then_some(member)
+    }
+
+    fn charge(&mut self, number: u64, used_ns: u64) {
         let Some(turn) = self.turns.iter().find(|turn| turn.number == number) else {
             return;
         };
-        let begun_ns = turn.begun_ns.unwrap_or(now_ns);
+        let Some(begun) = turn.begun else {
+            return;
+        };
         if let Some(member) = self.members.get_mut(&turn.member) {
-            member.charge(begun_ns, used_ns);
+            member.charge(begun, used_ns);
         }
     }
 }
 
 impl Member {
-    /// Charges `used_ns` nanoseconds of the whole device, taken from `begun_ns` on.
-    fn charge(&mut self, begun_ns: u64, used_ns: u64) {
+    /// Charges `used_ns` nanoseconds of the whole device, taken in a turn.
+    fn charge(&mut self, turn: Begun, used_ns: u64) {
         let Compute {
             weight,
             share_percent,
         } = self.compute;
         if let Some(weight) = weight {
-            self.taken = self.taken.saturating_add(virtual_time(used_ns, weight));
+            let taken = match turn.on_spare {
+                true => &mut self.taken_spare,
+                false => &mut self.taken,
+            };
+            *taken = taken.saturating_add(virtual_time(used_ns, weight));
         }
         if let Some(percent) = share_percent {
-            let base = self.paced_until_ns.max(begun_ns.saturating_sub(SLACK_NS));
+            let base = self.paced_until_ns.max(turn.at_ns.saturating_sub(SLACK_NS));
             let pace = used_ns.saturating_mul(100) / u64::from(percent.max(1));
             self.paced_until_ns = base.saturating_add(pace);
         }
+    }
+
+    /// Returns whether the session waits for its cap.
+    fn is_paced(&self, now_ns: u64) -> bool {
+        now_ns < self.paced_until_ns
     }
 }
 
@@ -230,179 +343,4 @@ fn virtual_time(device_ns: u64, weight: u32) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MS: u64 = 1_000_000;
-    const STEP_NS: u64 = MS / 20;
-
-    fn compute(weight: u32) -> Compute {
-        Compute {
-            weight: Some(weight),
-            ..Compute::DEFAULT
-        }
-    }
-
-    /// A session that always has work.
-    struct Busy {
-        member: u64,
-        /// Time of the whole device that one turn takes.
-        turn_ns: u64,
-        number: u64,
-        has_waited: bool,
-        left_ns: Option<u64>,
-        had_ns: u64,
-    }
-
-    /// Runs sessions that always have work on a device of one unit, which divides itself equally
-    /// between the turns under way, and returns the time that each had.
-    fn run(schedule: &mut Schedule, members: &[(u64, u64)], span_ns: u64) -> Vec<u64> {
-        let mut all: Vec<_> = members
-            .iter()
-            .map(|(member, turn_ns)| Busy {
-                member: *member,
-                turn_ns: *turn_ns,
-                number: schedule.ask(*member),
-                has_waited: false,
-                left_ns: None,
-                had_ns: 0,
-            })
-            .collect();
-        for now in (0..span_ns).step_by(STEP_NS as usize) {
-            for busy in all.iter_mut().filter(|busy| busy.left_ns.is_none()) {
-                match schedule.begin(busy.number, busy.has_waited, now) {
-                    Begin::Now => busy.left_ns = Some(busy.turn_ns),
-                    Begin::Later(_) => busy.has_waited = true,
-                }
-            }
-            let running = all.iter().filter(|busy| busy.left_ns.is_some()).count() as u64;
-            for busy in &mut all {
-                let Some(left_ns) = &mut busy.left_ns else {
-                    continue;
-                };
-                let part = (STEP_NS / running).min(*left_ns);
-                *left_ns -= part;
-                busy.had_ns += part;
-                if *left_ns == 0 {
-                    schedule.renew(busy.number, busy.turn_ns, now + STEP_NS);
-                    (busy.left_ns, busy.has_waited) = (None, false);
-                }
-            }
-        }
-        for busy in &all {
-            assert!(schedule.members.contains_key(&busy.member));
-            schedule.end(busy.number, 0, span_ns);
-        }
-        all.iter().map(|busy| busy.had_ns).collect()
-    }
-
-    fn shares(had: &[u64]) -> Vec<f64> {
-        let all: u64 = had.iter().sum();
-        had.iter().map(|ns| *ns as f64 / all as f64).collect()
-    }
-
-    #[test]
-    fn time_is_shared_by_weight_whatever_a_turn_takes() {
-        for turns in [[MS; 4], [MS, 2 * MS, MS / 2, 5 * MS]] {
-            let mut schedule = Schedule::default();
-            let members: Vec<_> = [1, 2, 4, 8]
-                .iter()
-                .zip(turns)
-                .map(|(weight, turn)| (schedule.join(compute(100 * weight)), turn))
-                .collect();
-            let had = run(&mut schedule, &members, 20_000 * MS);
-            for (share, wanted) in shares(&had).iter().zip([1., 2., 4., 8.]) {
-                let wanted = wanted / 15.;
-                assert!((share / wanted - 1.).abs() < 0.02, "{turns:?}: {had:?}");
-            }
-            let all: u64 = had.iter().sum();
-            assert!(all > 19_800 * MS, "the device is never idle: {all}");
-        }
-    }
-
-    #[test]
-    fn a_session_with_many_consumers_gains_nothing() {
-        let mut schedule = Schedule::default();
-        let [greedy, other] = [(); 2].map(|()| schedule.join(compute(100)));
-        let mut members = vec![(other, MS)];
-        members.extend([(greedy, MS); 16]);
-        let had = run(&mut schedule, &members, 10_000 * MS);
-        let other = shares(&had)[0];
-        assert!((other - 0.5).abs() < 0.02, "{other}");
-    }
-
-    #[test]
-    fn a_cap_holds_without_others() {
-        let mut schedule = Schedule::default();
-        let member = schedule.join(Compute {
-            share_percent: Some(25),
-            ..Compute::DEFAULT
-        });
-        let had = run(&mut schedule, &[(member, MS / 4)], 10_000 * MS);
-        let share = had[0] as f64 / (10_000 * MS) as f64;
-        assert!((share - 0.25).abs() < 0.01, "{share}");
-    }
-
-    #[test]
-    fn the_cap_of_one_leaves_the_device_to_others() {
-        let mut schedule = Schedule::default();
-        let capped = schedule.join(Compute {
-            share_percent: Some(10),
-            weight: Some(10_000),
-        });
-        let other = schedule.join(compute(1));
-        let members = [(capped, MS / 4), (other, MS)];
-        let had = run(&mut schedule, &members, 10_000 * MS);
-        let shares = shares(&had);
-        assert!((shares[0] - 0.1).abs() < 0.01, "{shares:?}");
-        assert!(had.iter().sum::<u64>() > 9_900 * MS, "{had:?}");
-    }
-
-    #[test]
-    fn who_was_idle_goes_on_at_once_but_makes_up_for_little() {
-        let mut schedule = Schedule::default();
-        let [greedy, light] = [(); 2].map(|()| schedule.join(compute(100)));
-        run(&mut schedule, &[(greedy, MS)], 1000 * MS);
-        let asked = schedule.ask(light);
-        assert_eq!(schedule.begin(asked, false, 1000 * MS), Begin::Now);
-        schedule.end(asked, 0, 1000 * MS);
-        let had = run(&mut schedule, &[(greedy, MS), (light, MS)], 100 * MS);
-        assert!(had[0] >= 40 * MS, "{had:?}");
-    }
-
-    #[test]
-    fn nobody_waits_for_a_turn_that_never_ends() {
-        let mut schedule = Schedule::default();
-        let [endless, other] = [(); 2].map(|()| schedule.join(compute(100)));
-        let forever = schedule.ask(endless);
-        assert_eq!(schedule.begin(forever, false, 0), Begin::Now);
-        let turn = schedule.ask(other);
-        assert_eq!(schedule.begin(turn, false, 0), Begin::Now);
-        schedule.renew(turn, 2 * LEAD_NS, MS);
-        assert!(matches!(schedule.begin(turn, false, MS), Begin::Later(_)));
-        assert!(!schedule.may_go_on(turn, OVERDUE_NS - 1));
-        assert!(schedule.may_go_on(turn, OVERDUE_NS));
-        assert_eq!(schedule.begin(turn, true, OVERDUE_NS), Begin::Now);
-        schedule.leave(endless);
-        assert_eq!(schedule.begin(forever, false, MS), Begin::Now, "nobody");
-        assert!(schedule.turns.iter().all(|turn| turn.member == other));
-    }
-
-    #[test]
-    fn who_is_ahead_waits_until_the_other_has_caught_up_or_has_no_work() {
-        let mut schedule = Schedule::default();
-        let [first, second] = [(); 2].map(|()| schedule.join(compute(100)));
-        let (ahead, behind) = (schedule.ask(first), schedule.ask(second));
-        schedule.renew(ahead, 2 * LEAD_NS, MS);
-        assert!(matches!(schedule.begin(ahead, false, MS), Begin::Later(_)));
-        assert_eq!(schedule.begin(behind, false, MS), Begin::Now);
-        schedule.renew(behind, LEAD_NS, 2 * MS);
-        assert!(!schedule.may_go_on(ahead, 2 * MS), "it has waited");
-        schedule.renew(behind, LEAD_NS / 2, 3 * MS);
-        assert!(schedule.may_go_on(ahead, 3 * MS));
-        schedule.renew(ahead, 32 * LEAD_NS, 4 * MS);
-        assert!(!schedule.may_go_on(ahead, 4 * MS));
-        schedule.end(behind, 0, 5 * MS);
-        assert!(schedule.may_go_on(ahead, 5 * MS));
-    }
-}
+mod tests;

@@ -7,7 +7,7 @@ use causeway_protocol::message::Status;
 
 use super::packet::{Acquire, Packet};
 use crate::arbiter::{Taken, Turns};
-use crate::backend::{Fault, Kernel, Launch, Progress, Queue, Work};
+use crate::backend::{Fault, Kernel, Launch, Progress, Queue, Usage, Work};
 use crate::bell::Bell;
 use crate::busy::{Burst, UnderWay};
 use crate::fence::FenceSignal;
@@ -117,28 +117,30 @@ impl Executor {
     /// Waits until the session may use the device.
     fn take_turn(&mut self) -> Result<(), Stop> {
         self.burst.end();
-        let used_ns = self.take_used_ns();
-        match self.turns.take(used_ns, || self.bell.stopped()) {
+        let usage = self.take_usage();
+        match self.turns.take(usage, || self.bell.stopped()) {
             Taken::AtOnce => {}
             Taken::After(waited) => self.counters.wait_for_turn(waited),
             Taken::Never => return Err(Stop::Asked),
         }
+        self.queue.limit_units(self.turns.granted_units());
         Ok(())
     }
 
     /// Notes that all work is done on a queue that does not run behind.
     pub fn rest(&mut self) {
         self.burst.end();
-        let used_ns = self.take_used_ns();
-        self.turns.end(used_ns);
+        let usage = self.take_usage();
+        self.turns.end(usage);
+        self.queue.limit_units(self.turns.granted_units());
     }
 
-    fn take_used_ns(&mut self) -> u64 {
-        let used_ns = self.queue.take_used_ns() / self.turns.units();
-        if used_ns != 0 {
-            self.counters.use_device(used_ns);
+    fn take_usage(&mut self) -> Usage {
+        let usage = self.queue.take_usage();
+        if usage.busy_ns != 0 {
+            self.counters.use_device(self.turns.device_ns(usage));
         }
-        used_ns
+        usage
     }
 
     fn replay(&mut self, handle: u32) -> Result<(), Stop> {

@@ -3,7 +3,8 @@
 //!
 //! Arguments, separated by commas: `seconds=N` (default 5); `blocks=N` (default 64) and `steps=N`
 //! (default 1000), the size of each kernel; `light=1`, with which VM 0 has one kernel at a time and
-//! a rest after each, and measures how long it waits.
+//! a rest after each, and measures how long it waits; `narrow=1`, with which the kernels of VM 0 have
+//! one block, of as many steps as all of the others'.
 #![no_std]
 #![no_main]
 
@@ -36,13 +37,18 @@ struct Arguments {
     blocks: u32,
     steps: u32,
     has_light: bool,
+    has_narrow: bool,
 }
 
 fn run(machine: &Machine) {
     if machine.cpu() != 0 {
         return;
     }
-    let arguments = Arguments::parse(machine.arguments()).required("the arguments");
+    let mut arguments = Arguments::parse(machine.arguments()).required("the arguments");
+    if arguments.has_narrow && machine.vm() == 0 {
+        arguments.steps *= arguments.blocks;
+        arguments.blocks = 1;
+    }
     let (_, device) = open(machine);
     let space = device.create_space().required("an address space");
     let module = CaseMemory::new(machine).load_module(&space, PTX);
@@ -152,6 +158,7 @@ impl Arguments {
             blocks: 64,
             steps: 1000,
             has_light: false,
+            has_narrow: false,
         };
         for word in text.split(',').filter(|word| !word.is_empty()) {
             let (key, value) = word.split_once('=')?;
@@ -162,6 +169,7 @@ impl Arguments {
                 "blocks" => parsed.blocks = number?,
                 "steps" => parsed.steps = number?,
                 "light" => parsed.has_light = value != 0,
+                "narrow" => parsed.has_narrow = value != 0,
                 _ => return None,
             }
         }

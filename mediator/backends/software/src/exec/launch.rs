@@ -1,10 +1,12 @@
 //! A launch: a grid of blocks that host threads take one by one.
 
 use std::sync::Arc;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use causeway_cpu_queue::Table;
-use causeway_mediator::backend::{Fault, LaunchShape};
+use causeway_mediator::backend::{Fault, LaunchShape, Usage};
 use causeway_protocol::message::Status;
 use parking_lot::{Condvar, Mutex};
 
@@ -47,24 +49,28 @@ pub(crate) struct Launch {
     failed: AtomicBool,
     next: AtomicU64,
     blocks: u64,
+    began: Instant,
+    /// When the last block was claimed.
+    claimed: OnceLock<Instant>,
     progress: Mutex<Progress>,
     idle: Condvar,
 }
 
 /// What a launch has done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LaunchOutcome {
     /// Instructions executed by all threads together.
     pub(crate) thread_instructions: u64,
-    /// CPU time of all host threads together, in nanoseconds.
-    pub(crate) busy_ns: u64,
+    /// What the launch has taken of the host's cores.
+    pub(crate) usage: Usage,
+    /// The first fault, which ended the launch.
+    pub(crate) fault: Option<Fault>,
 }
 
 #[derive(Debug, Default)]
 struct Progress {
     helpers: usize,
     outcome: LaunchOutcome,
-    fault: Option<Fault>,
 }
 
 impl Launch {
@@ -101,6 +107,8 @@ impl Launch {
             stop,
             failed: AtomicBool::new(false),
             next: AtomicU64::new(0),
+            began: Instant::now(),
+            claimed: OnceLock::new(),
             progress: Mutex::default(),
             idle: Condvar::new(),
         }
@@ -169,20 +177,25 @@ impl Launch {
         self.progress.lock().helpers += 1;
         Shift {
             launch: self,
+            began: Instant::now(),
             began_ns: clock::thread_ns(),
             thread_instructions: 0,
         }
     }
 
-    /// Waits until no thread runs a block any more. Returns what the launch has done, or its first
-    /// fault. The caller has worked itself, so no block is left to claim.
-    pub(crate) fn wait(&self) -> Result<LaunchOutcome, Fault> {
+    /// Waits until no thread runs a block any more. Returns what the launch has done. The caller
+    /// has worked itself, so no block is left to claim. While there were some, the launch could
+    /// have used all `units` of the device.
+    pub(crate) fn wait(&self, units: u64) -> LaunchOutcome {
         let mut progress = self.progress.lock();
         self.idle.wait_while(&mut progress, |p| p.helpers != 0);
-        match progress.fault.take() {
-            Some(fault) => Err(fault),
-            None => Ok(progress.outcome),
-        }
+        let mut outcome = std::mem::take(&mut progress.outcome);
+        let ended = Instant::now();
+        let claimed = self.claimed.get().copied().unwrap_or(ended);
+        let wide_ns = nanoseconds(self.began, claimed).saturating_mul(units.min(self.blocks));
+        outcome.usage.elapsed_ns = nanoseconds(self.began, ended);
+        outcome.usage.wanted_ns += wide_ns;
+        outcome
     }
 
     /// Takes the next block. `None` when none is left, or when the launch ends early.
@@ -191,6 +204,9 @@ impl Launch {
             return None;
         }
         let index = self.next.fetch_add(1, Ordering::Relaxed);
+        if index + 1 == self.blocks {
+            self.claimed.get_or_init(Instant::now);
+        }
         (index < self.blocks).then(|| self.grid.position(index))
     }
 
@@ -199,7 +215,8 @@ impl Launch {
         self.failed.store(true, Ordering::Relaxed);
         let line = self.program.code[fault.pc as usize].line;
         let described = fault.describe(&self.program.name, line, self.grid.shape.block);
-        self.progress.lock().fault.get_or_insert(described);
+        let mut progress = self.progress.lock();
+        progress.outcome.fault.get_or_insert(described);
     }
 }
 
@@ -207,6 +224,8 @@ impl Launch {
 #[derive(Debug)]
 pub(super) struct Shift<'l> {
     launch: &'l Launch,
+    began: Instant,
+    /// Processor time of the thread when it began.
     began_ns: u64,
     /// Thread-instructions that the host thread has executed.
     pub(super) thread_instructions: u64,
@@ -214,11 +233,18 @@ pub(super) struct Shift<'l> {
 
 impl Drop for Shift<'_> {
     fn drop(&mut self) {
-        let busy_ns = clock::thread_ns().saturating_sub(self.began_ns);
+        // While blocks were left, the launch wanted more than it had: see `Launch::wait`.
+        let claimed = self.launch.claimed.get();
+        let alone_since = claimed.map(|claimed| self.began.max(*claimed));
+        let usage = Usage {
+            busy_ns: clock::thread_ns().saturating_sub(self.began_ns),
+            elapsed_ns: 0,
+            wanted_ns: alone_since.map_or(0, |since| nanoseconds(since, Instant::now())),
+        };
         let mut progress = self.launch.progress.lock();
         if std::thread::panicking() {
             self.launch.failed.store(true, Ordering::Relaxed);
-            progress.fault.get_or_insert_with(|| {
+            progress.outcome.fault.get_or_insert_with(|| {
                 Fault::new(
                     Status::BackEnd,
                     format!(
@@ -230,9 +256,13 @@ impl Drop for Shift<'_> {
         }
         progress.helpers -= 1;
         progress.outcome.thread_instructions += self.thread_instructions;
-        progress.outcome.busy_ns += busy_ns;
+        progress.outcome.usage += usage;
         self.launch.idle.notify_all();
     }
+}
+
+fn nanoseconds(from: Instant, to: Instant) -> u64 {
+    u64::try_from((to - from).as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Returns whether all blocks of a launch may be alive at once.

@@ -1,0 +1,39 @@
+//! What work takes of a device that executes it on threads of the host.
+
+use std::ops::AddAssign;
+
+/// What work has taken of a device whose units are processor cores, added up over the units.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Processor time of the work, in nanoseconds.
+    pub busy_ns: u64,
+    /// Time that the work has taken by the clock, in nanoseconds.
+    pub elapsed_ns: u64,
+    /// The same for each unit for which the work had something to do, added up over the units,
+    /// whether it got them or not.
+    pub wanted_ns: u64,
+}
+
+impl Usage {
+    /// Returns the mean number of units for which the work had something to do, rounded; `None` if
+    /// there was no work.
+    pub fn width(&self) -> Option<u64> {
+        let half_ns = self.elapsed_ns / 2;
+        let wanted_ns = self.wanted_ns.saturating_add(half_ns);
+        wanted_ns.checked_div(self.elapsed_ns)
+    }
+
+    /// Returns whether the work had the processor for less than half of the time that it wanted it.
+    /// Then the host has fewer cores to spare than the device has units.
+    pub fn is_starved(&self) -> bool {
+        self.busy_ns < self.wanted_ns / 2
+    }
+}
+
+impl AddAssign for Usage {
+    fn add_assign(&mut self, more: Self) {
+        self.busy_ns = self.busy_ns.saturating_add(more.busy_ns);
+        self.elapsed_ns = self.elapsed_ns.saturating_add(more.elapsed_ns);
+        self.wanted_ns = self.wanted_ns.saturating_add(more.wanted_ns);
+    }
+}
