@@ -63,3 +63,17 @@ fn a_vm_whose_kernels_have_one_block_leaves_the_rest_of_the_device_to_others() {
     // If it had to wait for the other one, it would have an eighth.
     assert!(wide > 0.4 * narrow, "{narrow} ns and {wide} ns");
 }
+
+#[test]
+fn a_kernel_beyond_its_timeout_costs_its_own_vm_the_device_and_no_other() {
+    if !kvm("a timeout") {
+        return;
+    }
+    for isolation in ["none", "process"] {
+        let gpu = format!("software,timeout=1000,isolation={isolation}");
+        let report = run_with(&gpu, "2", "seconds=3,steps=300,endless=1");
+        let faults = [0, 1].map(|vm| statistic(&report, vm, "faults"));
+        assert_eq!(faults, [1.0, 0.0], "{isolation}: {}", report.0);
+        assert!(statistic(&report, 1, "launches") > 100.0, "{}", report.0);
+    }
+}

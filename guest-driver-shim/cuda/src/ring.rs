@@ -431,6 +431,7 @@ fn code_of(status: Status, text: &str) -> Code {
         Status::MemoryFault if text.contains("not aligned") => Code::MISALIGNED_ADDRESS,
         Status::MemoryFault => Code::ILLEGAL_ADDRESS,
         Status::DeviceLost => Code::DEVICE_UNAVAILABLE,
+        Status::Overdue => Code::LAUNCH_TIMEOUT,
         _ => Code::LAUNCH_FAILED,
     }
 }

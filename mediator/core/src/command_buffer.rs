@@ -28,6 +28,7 @@ use crate::quota::Charge;
 use crate::refusal::{Refusal, warn_at_first};
 use crate::shared_space::SharedSpace;
 use crate::statistics::Counters;
+use crate::watchdog::{Watchdog, Work};
 use consumer::Consumer;
 use execute::Executor;
 use ring::Ring;
@@ -47,6 +48,8 @@ pub(crate) struct CommandBuffers {
     pub rings: Rings,
     /// Gives the session its turns on the device.
     pub member: Arc<Member>,
+    /// Ends work that takes too long.
+    pub watchdog: Watchdog,
 }
 
 /// A command buffer with its consumer. Dropping it stops the consumer and waits for its thread.
@@ -85,13 +88,19 @@ impl CommandBuffer {
         let doorbell = session.doorbells.bind(host, &bell, ring.place())?;
         generation.watch_bell(&bell);
         session.rings.add(&ring);
-        let label = format!("{}/{}", session.name, doorbell.index);
+        let name = format!("{}/{}", session.name, doorbell.index);
+        let label = format!("session {} command buffer {name}", session.id);
+        let work = Arc::<Work>::default();
+        if !queue.runs_behind() {
+            let watched = session.watchdog.watch(&work, generation, &label);
+            watched.map_err(|e| no_memory("a thread that watches work", &e))?;
+        }
         let consumer = Consumer {
             ring,
             bell: Arc::clone(&bell),
             generation: Arc::clone(generation),
             counters: Arc::clone(&session.counters),
-            label: format!("session {} command buffer {label}", session.id),
+            label,
             executor: Executor {
                 queue,
                 space: Arc::clone(space),
@@ -99,11 +108,12 @@ impl CommandBuffer {
                 bell: Arc::clone(&bell),
                 burst: Burst::new(Arc::clone(&session.counters.busy)),
                 turns: Turns::new(Arc::clone(&session.member)),
+                work,
                 counters: Arc::clone(&session.counters),
             },
         };
         let thread = std::thread::Builder::new()
-            .name(format!("consumer {label}"))
+            .name(format!("consumer {name}"))
             .spawn(move || consumer.run())
             .map_err(|e| no_memory("a consumer thread", &e))?;
         Ok(Arc::new(Self {

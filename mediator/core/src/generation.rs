@@ -183,6 +183,7 @@ pub(crate) fn scope(status: Status) -> FaultScope {
         | Status::DeviceLost
         | Status::MemoryFault
         | Status::KernelFault
+        | Status::Overdue
         | Status::BackEnd => FaultScope::Session,
     }
 }

@@ -55,6 +55,7 @@ mod shared_space;
 mod state;
 pub mod statistics;
 pub mod va;
+mod watchdog;
 
 pub use arbiter::Compute;
 pub use client::Client;

@@ -82,6 +82,10 @@ limits! {
     /// Registered guest RAM in bytes. Registration takes no memory, but host addresses, of which a
     /// process has 128 TiB for all its sessions.
     registered_bytes: RegisteredBytes = 1 << 40, QuotaBytes;
+    /// Time that a kernel, a copy or a replay may take by the clock, in milliseconds, or a little
+    /// longer; the largest number is no limit. Longer work loses the session. Only on back ends
+    /// that execute work while it is submitted.
+    work_ms: WorkMs = u64::MAX, Overdue;
 }
 
 impl Default for Quota {

@@ -20,6 +20,7 @@ use crate::share::Importing;
 use crate::shared::Shared;
 use crate::state::State;
 use crate::statistics::Counters;
+use crate::watchdog::Watchdog;
 
 /// Features that every session has, whatever its back end: a bitwise OR of constants in
 /// [`features`].
@@ -76,10 +77,10 @@ impl SessionInner {
         let status = Arc::<StatusObserver>::default();
         let owners = Arc::<Owners>::default();
         let counters = Arc::<Counters>::default();
+        let account = Account::new(quota);
         Arc::new_cyclic(|weak| Self {
             id,
             name: name.to_owned(),
-            account: Account::new(quota),
             notifier: Notifier::new(
                 format!("{name:.8}/notify"),
                 Arc::clone(&peers.host),
@@ -94,7 +95,13 @@ impl SessionInner {
                 doorbells: Doorbells::new(Arc::clone(&peers.host)),
                 rings: Rings::default(),
                 member: shared.arbiter.join(quota.compute),
+                watchdog: Watchdog::new(
+                    format!("{name:.8}/watch"),
+                    Arc::clone(&account),
+                    Arc::clone(&counters),
+                ),
             },
+            account,
             backend,
             counters,
             peers,

@@ -116,4 +116,6 @@ statuses! {
     BackEnd = 33, "the back end failed";
     /// The module has no variable of this name, or no kernel of this index (since 1.3).
     NotInModule = 34, "the module has no such variable or kernel";
+    /// A kernel, a copy or a replay took longer than the session's limit (since 1.3).
+    Overdue = 35, "work took longer than the session's limit";
 }

@@ -60,6 +60,17 @@ const COMMON_KEYS: &[Key<Limits>] = &[
         set: |limits, value| limits.compute.set_shares(value),
     },
     Key {
+        name: "timeout",
+        values: "MS",
+        about: "most time of a kernel or a copy of each VM, in milliseconds, 10 to 3600000: a VM \
+                whose work takes longer loses its device until it resets it; only software; \
+                default: no limit",
+        set: |limits, value| {
+            limits.quota.work_ms = value.number(10..=3_600_000)?.into();
+            Ok(())
+        },
+    },
+    Key {
         name: "isolation",
         values: "none|process",
         about: "whether a VM's session runs in the VMM's process or in a process of its own; \
@@ -248,6 +259,12 @@ pub enum GpuError {
          --gpu software without isolation=process"
     )]
     Compute,
+    /// `timeout=` is given where nobody watches how long work takes.
+    #[error(
+        "--gpu timeout needs the back end software: how long each kernel of a GPU takes is not \
+         known while it runs; leave timeout out, or take --gpu software"
+    )]
+    Timeout,
 }
 
 impl FromStr for Gpu {
@@ -278,6 +295,9 @@ impl FromStr for Gpu {
         let isolation = limits.isolation.unwrap_or(isolation);
         if matches!(kind, Kind::Vfio(_)) && isolation == Isolation::Process {
             return Err(GpuError::VfioInProcess);
+        }
+        if !matches!(kind, Kind::Software(_)) && limits.quota.work_ms != u64::MAX {
+            return Err(GpuError::Timeout);
         }
         let shares_time = matches!(kind, Kind::Software(_)) && isolation == Isolation::None;
         if !shares_time && !limits.compute.is_empty() {
@@ -434,7 +454,7 @@ mod tests {
             (
                 "vfio:0000:00:03.0,cores=1",
                 "unknown key `cores` for --gpu vfio: its keys are bar, memory, allocations, \
-                 queues, weight, share, isolation",
+                 queues, weight, share, timeout, isolation",
             ),
             ("vfio:0000:00:03.0,isolation=process", "gives access to all"),
             ("cuda,bar=1", "unknown key `bar` for --gpu cuda"),
@@ -464,6 +484,14 @@ mod tests {
             (
                 "software,share=101",
                 "invalid value 101 for --gpu share: 1 to",
+            ),
+            (
+                "software,timeout=9",
+                "invalid value 9 for --gpu timeout: 10 to",
+            ),
+            (
+                "cuda,timeout=1000",
+                "--gpu timeout needs the back end software",
             ),
             ("cuda,weight=2", "take --gpu software without isolation"),
             ("software,share=5,isolation=process", "in one process"),

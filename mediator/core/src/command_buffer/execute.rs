@@ -13,6 +13,7 @@ use crate::busy::{Burst, UnderWay};
 use crate::fence::FenceSignal;
 use crate::shared_space::SharedSpace;
 use crate::statistics::Counters;
+use crate::watchdog;
 
 /// How long a fence acquire spins before it sleeps.
 const ACQUIRE_SPIN: Duration = Duration::from_micros(20);
@@ -53,6 +54,8 @@ pub(super) struct Executor {
     pub burst: Burst,
     /// The device's time, on a queue that does not run behind.
     pub turns: Turns,
+    /// What the watchdog sees of the work, on such a queue.
+    pub work: Arc<watchdog::Work>,
     pub counters: Arc<Counters>,
 }
 
@@ -105,13 +108,16 @@ impl Executor {
         let kind = kind_of(&work);
         if self.queue.runs_behind() {
             self.burst.begin(kind);
-        } else {
-            if kind != UnderWay::Nothing && self.turns.is_due() {
-                self.take_turn()?;
-            }
-            self.burst.go_on(kind);
+            return self.queue.submit(work).map_err(Stop::Fault);
         }
-        self.queue.submit(work).map_err(Stop::Fault)
+        if kind != UnderWay::Nothing && self.turns.is_due() {
+            self.take_turn()?;
+        }
+        self.burst.go_on(kind);
+        self.work.begin();
+        let submitted = self.queue.submit(work);
+        self.work.end();
+        submitted.map_err(Stop::Fault)
     }
 
     /// Waits until the session may use the device.

@@ -4,14 +4,16 @@
 //! Arguments, separated by commas: `seconds=N` (default 5); `blocks=N` (default 64) and `steps=N`
 //! (default 1000), the size of each kernel; `light=1`, with which VM 0 has one kernel at a time and
 //! a rest after each, and measures how long it waits; `narrow=1`, with which the kernels of VM 0 have
-//! one block, of as many steps as all of the others'.
+//! one block, of as many steps as all of the others'; `endless=1`, with which VM 0 has one kernel
+//! that takes minutes, and passes if it loses the device for that.
 #![no_std]
 #![no_main]
 
 use causeway_bare::{Machine, fetch, figure, post, println};
 use causeway_guests::{CaseMemory, Pipeline, Required, open};
 use causeway_kernels::bench::{MAP_WORDS, MULTIPROCESSORS, PTX};
-use causeway_shim::{Buffer, Kernel, LaunchShape, MemoryKind, Patience};
+use causeway_protocol::message::Status;
+use causeway_shim::{Buffer, Device, Kernel, LaunchShape, MemoryKind, Patience};
 
 causeway_bare::main!(run);
 
@@ -38,6 +40,7 @@ struct Arguments {
     steps: u32,
     has_light: bool,
     has_narrow: bool,
+    has_endless: bool,
 }
 
 fn run(machine: &Machine) {
@@ -67,9 +70,10 @@ fn run(machine: &Machine) {
     guest.pipeline.drain();
     meet(machine);
     guest.ends_ns = machine.clock().now_ns() + u64::from(guest.arguments.seconds) * 1_000_000_000;
-    match guest.arguments.has_light && machine.vm() == 0 {
-        true => guest.wait_for_each(),
-        false => guest.stay_ahead(),
+    match machine.vm() {
+        0 if guest.arguments.has_light => guest.wait_for_each(),
+        0 if guest.arguments.has_endless => guest.never_end(device),
+        _ => guest.stay_ahead(),
     }
 }
 
@@ -130,6 +134,21 @@ impl Guest<'_, '_> {
         println!("{kernels} kernels");
     }
 
+    /// Has a kernel that takes minutes, and loses the device.
+    fn never_end(&mut self, device: &Device<'_>) {
+        (self.arguments.blocks, self.arguments.steps) = (1, u32::MAX);
+        let value = self.launch();
+        let ended = self.pipeline.wait(value, Patience::default());
+        assert!(ended.is_err(), "the kernel must not end");
+        while !device.is_lost() {
+            core::hint::spin_loop();
+        }
+        let fault = device.fault().required("the reason");
+        let status = Status::from_wire(fault.status);
+        assert_eq!(status, Some(Status::Overdue), "why the device was lost");
+        println!("lost the device for a kernel that never ends");
+    }
+
     /// Has one kernel at a time, and measures from its launch to the end of the wait.
     fn wait_for_each(&mut self) {
         let mut waits_ns = [0; WAITS_MAX];
@@ -159,6 +178,7 @@ impl Arguments {
             steps: 1000,
             has_light: false,
             has_narrow: false,
+            has_endless: false,
         };
         for word in text.split(',').filter(|word| !word.is_empty()) {
             let (key, value) = word.split_once('=')?;
@@ -170,6 +190,7 @@ impl Arguments {
                 "steps" => parsed.steps = number?,
                 "light" => parsed.has_light = value != 0,
                 "narrow" => parsed.has_narrow = value != 0,
+                "endless" => parsed.has_endless = value != 0,
                 _ => return None,
             }
         }
