@@ -1,12 +1,14 @@
 //! Executes control batches, message by message.
 
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use causeway_protocol::message::{Opcode, Status, message_bytes};
 
 use crate::client_session::ClientSession;
 use crate::decode::{self, HEADER_BYTES, Previous};
 use crate::operations;
+use crate::quota::Resource;
 use crate::refusal::Refusal;
 use crate::statistics::Counters;
 
@@ -30,6 +32,9 @@ impl ClientSession<'_> {
                 break;
             };
             let framed = decode::framed_bytes(rest);
+            if failed.is_none() {
+                self.keep_pace();
+            }
             if self.halted.load(Ordering::SeqCst) {
                 failed.get_or_insert(index);
             }
@@ -47,6 +52,21 @@ impl ClientSession<'_> {
             }
             let Some(bytes) = framed else { break };
             at += bytes;
+        }
+    }
+
+    /// Waits until the session may execute another message, or is halted.
+    fn keep_pace(&self) {
+        let per_second = self.account.limit(Resource::Requests);
+        if per_second == u64::MAX {
+            return;
+        }
+        let now = Instant::now();
+        let begin = self.pace.next(per_second, now);
+        if begin > now {
+            Counters::add(&self.counters.counted.request_waits);
+            let halted = || self.halted.load(Ordering::SeqCst).then_some(());
+            self.signal.wait_until(begin, halted);
         }
     }
 

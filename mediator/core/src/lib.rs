@@ -42,6 +42,7 @@ mod notify;
 mod object;
 mod operations;
 mod owners;
+mod pace;
 mod peers;
 mod quota;
 mod refusal;

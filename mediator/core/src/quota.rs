@@ -86,6 +86,9 @@ limits! {
     /// longer; the largest number is no limit. Longer work loses the session. Only on back ends
     /// that execute work while it is submitted.
     work_ms: WorkMs = u64::MAX, Overdue;
+    /// Control messages in each second. More wait, after a tenth of a second's worth at once; the
+    /// largest number is no limit.
+    requests: Requests = u64::MAX, Busy;
 }
 
 impl Default for Quota {

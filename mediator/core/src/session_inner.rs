@@ -14,6 +14,7 @@ use crate::loads::Loads;
 use crate::notify::Notifier;
 use crate::object::{MemoryEntry, Origin};
 use crate::owners::Owners;
+use crate::pace::Pace;
 use crate::peers::Peers;
 use crate::quota::{Account, Quota};
 use crate::share::Importing;
@@ -58,6 +59,8 @@ pub(crate) struct SessionInner {
     pub halted: AtomicBool,
     /// Whether this session has noticed that the back end is poisoned.
     pub poisoned: AtomicBool,
+    /// When the next control message may be executed.
+    pub pace: Pace,
     /// Loads of modules under way in all sessions on the back end.
     pub loads: Arc<Loads>,
     pub weak: Weak<SessionInner>,
@@ -109,6 +112,7 @@ impl SessionInner {
             interrupted: AtomicBool::new(false),
             halted: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
+            pace: Pace::default(),
             loads: shared.loads,
             weak: Weak::clone(weak),
             state: Mutex::new(State::new(

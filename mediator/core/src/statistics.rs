@@ -81,6 +81,8 @@ statistics! {
     batches: Counter as "control_batches",
     /// Control messages that failed.
     failed_messages: Counter as "failed_messages",
+    /// Control messages that waited for the session's limit of messages in each second.
+    request_waits: Counter as "request_waits",
     /// Packets executed, of all kinds.
     packets: Counter as "packets",
     /// Kernels launched by packets of their own, not by a replay.

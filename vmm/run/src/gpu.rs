@@ -71,6 +71,16 @@ const COMMON_KEYS: &[Key<Limits>] = &[
         },
     },
     Key {
+        name: "requests",
+        values: "N",
+        about: "control messages of each VM in a second, 1 to 1000000: more wait, and the VM's \
+                virtual CPU with them; default: no limit",
+        set: |limits, value| {
+            limits.quota.requests = value.number(1..=1_000_000)?.into();
+            Ok(())
+        },
+    },
+    Key {
         name: "isolation",
         values: "none|process",
         about: "whether a VM's session runs in the VMM's process or in a process of its own; \
@@ -454,7 +464,7 @@ mod tests {
             (
                 "vfio:0000:00:03.0,cores=1",
                 "unknown key `cores` for --gpu vfio: its keys are bar, memory, allocations, \
-                 queues, weight, share, timeout, isolation",
+                 queues, weight, share, timeout, requests, isolation",
             ),
             ("vfio:0000:00:03.0,isolation=process", "gives access to all"),
             ("cuda,bar=1", "unknown key `bar` for --gpu cuda"),
@@ -484,6 +494,10 @@ mod tests {
             (
                 "software,share=101",
                 "invalid value 101 for --gpu share: 1 to",
+            ),
+            (
+                "software,requests=0",
+                "invalid value 0 for --gpu requests: 1 to",
             ),
             (
                 "software,timeout=9",

@@ -1,6 +1,6 @@
 //! Messages and batches of them: what is well formed, and what is carried out.
 
-use causeway_mediator::{Client, GuestSession};
+use causeway_mediator::{Client, GuestSession, Quota};
 use causeway_mediator_testing::{Batch, ask};
 use causeway_protocol::message::*;
 
@@ -146,4 +146,26 @@ fn a_halted_session_executes_no_message_any_more() {
         assert_eq!(batch.outcome(message), (Some(Status::NotRun), 0));
     }
     assert_eq!(rig.backend.live().spaces, 0);
+}
+
+#[test]
+fn messages_beyond_the_limit_wait_and_a_halt_ends_the_wait() {
+    let quota = Quota {
+        requests: 1,
+        ..Quota::default()
+    };
+    let session = &Rig::with_quota(quota).guest.session;
+    let waits = || session.activity().unwrap().statistics.request_waits;
+    let mut batch = Batch::new();
+    for _ in 0..10 {
+        batch.push(Opcode::QueryDevice, &Empty {});
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(batch.run(session), Status::Ok));
+        while waits() == 0 {
+            std::thread::yield_now();
+        }
+        session.halt();
+    });
+    assert_eq!(batch.outcome(9).0, Some(Status::NotRun), "nine seconds");
 }
