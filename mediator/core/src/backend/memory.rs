@@ -1,0 +1,60 @@
+//! Memory of a back end.
+
+use std::any::Any;
+use std::os::fd::OwnedFd;
+
+use causeway_memory::{Backing, PageSize};
+use causeway_protocol::message::MemoryKind;
+
+use super::BackendError;
+
+/// Memory of an allocation, of an import or of registered guest RAM. The memory is freed when no
+/// handle, mapping, running work or other session holds it any more.
+///
+/// The session's quota is charged for the memory until the last `Arc<dyn Memory>` that its users
+/// hold is dropped. So users must keep that `Arc`; a reference to the back end's own type, which
+/// [`Self::as_any`] gives, does not count.
+pub trait Memory: Send + Sync + Any {
+    /// Returns the size of the memory in bytes.
+    fn bytes(&self) -> u64;
+
+    /// Returns the memory in the form in which a VMM can place it in an aperture; `None` if CPUs
+    /// cannot access this memory.
+    fn backing(&self) -> Option<Backing>;
+
+    /// Returns a descriptor of this memory, with its kind, size and place, by which another process
+    /// can import the memory ([`Backend::import`]).
+    ///
+    /// # Errors
+    /// `Unsupported` if this memory cannot be shared, `NoMemory` if the process has no free file
+    /// descriptor left, `BackEnd` if the driver fails.
+    fn export(&self) -> Result<Exported, BackendError>;
+
+    /// Returns `self` as [`Any`], so that the back end can downcast it to its own type.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// Options of an allocation that a guest chooses in addition to its kind and size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AllocateOptions {
+    /// Whether the device may store the memory compressed. Can be true only if the back end has
+    /// `features::COMPRESSION`.
+    pub compressible: bool,
+}
+
+/// Memory that one process exports and another one imports: a file descriptor, and a description of
+/// the memory behind it.
+#[derive(Debug)]
+pub struct Exported {
+    /// Kind of the memory behind the descriptor.
+    pub kind: MemoryKind,
+    /// Size of the memory in bytes.
+    pub bytes: u64,
+    /// The file descriptor. It belongs to a memory object if `kind` is [`MemoryKind::Host`];
+    /// otherwise the device's driver created it.
+    pub file: OwnedFd,
+    /// Offset in bytes at which the memory begins in the memory object; 0 for memory of a device.
+    pub offset: u64,
+    /// Page size of the memory object; ignored for memory of a device.
+    pub pages: PageSize,
+}

@@ -1,0 +1,66 @@
+//! Queues of a back end, which execute work in order.
+
+use std::any::Any;
+
+use super::{Fault, Progress, Usage, Work};
+
+/// A sequence of work that a replay submits as a whole. A queue keeps the `Arc` of a recording
+/// until the replay is done: the session is charged for the recording and its kernels until the
+/// last of these `Arc`s is dropped.
+pub trait Recording: Send + Sync + Any {
+    /// Returns how many bytes of memory the back end needs for the recording itself, without the
+    /// memory that its work uses. The session is charged for them.
+    fn memory_bytes(&self) -> u64;
+    /// Returns `self` as [`Any`], so that the back end can downcast it to its own type.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// A queue that executes work in order. Only one thread uses a queue. The methods other than
+/// [`Self::finish`] may return before the work is done.
+pub trait Queue: Send {
+    /// Executes `work`, or adds it to the queue. The back end may collect work and begin it only at
+    /// [`Self::flush`].
+    ///
+    /// # Errors
+    /// The fault of this or of an earlier piece of work. After a fault, every method of the queue
+    /// fails.
+    fn submit(&mut self, work: Work<'_>) -> Result<(), Fault>;
+
+    /// Makes the back end begin all work that was submitted.
+    ///
+    /// # Errors
+    /// The fault of an earlier piece of work.
+    fn flush(&mut self) -> Result<(), Fault>;
+
+    /// Returns whether submitted work still runs. The consumer of a command buffer asks from time
+    /// to time while its ring is empty.
+    ///
+    /// # Errors
+    /// The fault of an earlier piece of work.
+    fn poll(&mut self) -> Result<Progress, Fault>;
+
+    /// Waits until all submitted work is done. If the stop flag of the address space is set (see
+    /// [`Backend::create_space`]), waits only briefly.
+    ///
+    /// # Errors
+    /// The fault of an earlier piece of work.
+    fn finish(&mut self) -> Result<(), Fault>;
+
+    /// Returns whether work may still run when [`Self::submit`] has returned. False only for a
+    /// queue that executes all work on the submitting thread.
+    fn runs_behind(&self) -> bool {
+        true
+    }
+
+    /// Lets work that is submitted from now on use `units` units of the device at most, at least 1.
+    /// Only for a queue that does not run behind.
+    fn limit_units(&mut self, units: u64) {
+        let _ = units;
+    }
+
+    /// Returns what work has taken of the device since the last call, also if it ended with a
+    /// fault. Only for a queue that does not run behind: by this, sessions share out the device.
+    fn take_usage(&mut self) -> Usage {
+        Usage::default()
+    }
+}
