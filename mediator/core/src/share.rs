@@ -1,7 +1,7 @@
 //! Exports of memory, and the sessions that have imported them.
 //!
 //! Sessions export and import through an [`Exchange`]. The exchange of a [`crate::Mediator`] is a
-//! table in its process ([`Exports`]); sessions in worker processes share one that passes
+//! table in its process (`Exports`); sessions in worker processes share one that passes
 //! descriptors.
 
 use std::collections::HashMap;

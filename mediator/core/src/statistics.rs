@@ -1,7 +1,7 @@
 //! The statistics of a session: one table, from which counters, reports, `causeway stat` and
 //! metrics come.
 //!
-//! To add a counter, add a line to the table below, count where it happens with [`Counters::add`],
+//! To add a counter, add a line to the table below, count where it happens with `Counters::add`,
 //! and write `docs/observing.md` again
 //! (`CAUSEWAY_BLESS=1 cargo test -p causeway-mediator --test document`).
 

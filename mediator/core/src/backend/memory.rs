@@ -23,7 +23,7 @@ pub trait Memory: Send + Sync + Any {
     fn backing(&self) -> Option<Backing>;
 
     /// Returns a descriptor of this memory, with its kind, size and place, by which another process
-    /// can import the memory ([`Backend::import`]).
+    /// can import the memory ([`Backend::import`](super::Backend::import)).
     ///
     /// # Errors
     /// `Unsupported` if this memory cannot be shared, `NoMemory` if the process has no free file

@@ -40,7 +40,7 @@ pub trait Queue: Send {
     fn poll(&mut self) -> Result<Progress, Fault>;
 
     /// Waits until all submitted work is done. If the stop flag of the address space is set (see
-    /// [`Backend::create_space`]), waits only briefly.
+    /// [`Backend::create_space`](super::Backend::create_space)), waits only briefly.
     ///
     /// # Errors
     /// The fault of an earlier piece of work.

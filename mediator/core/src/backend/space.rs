@@ -66,8 +66,9 @@ pub trait Space: Send + Sync {
     /// `NoMemory` if device or host have not enough memory, `BackEnd` if the driver fails.
     fn create_queue(&self) -> Result<Box<dyn Queue>, BackendError>;
 
-    /// Creates a recording of `work`, which may be empty. Each [`Work::Replay`] of the recording
-    /// then submits the whole sequence at once. The recording keeps the `Arc`s of its kernels.
+    /// Creates a recording of `work`, which may be empty. Each
+    /// [`Work::Replay`](super::Work::Replay) of the recording then submits the whole sequence at
+    /// once. The recording keeps the `Arc`s of its kernels.
     /// Called only if the back end has `features::RECORDING`.
     ///
     /// # Errors
