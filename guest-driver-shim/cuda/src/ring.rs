@@ -432,6 +432,7 @@ fn code_of(status: Status, text: &str) -> Code {
         Status::MemoryFault => Code::ILLEGAL_ADDRESS,
         Status::DeviceLost => Code::DEVICE_UNAVAILABLE,
         Status::Overdue => Code::LAUNCH_TIMEOUT,
+        Status::QuotaBytes => Code::LAUNCH_OUT_OF_RESOURCES,
         _ => Code::LAUNCH_FAILED,
     }
 }

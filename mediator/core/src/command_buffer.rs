@@ -24,7 +24,7 @@ use crate::busy::Burst;
 use crate::fence::FenceSignal;
 use crate::generation::Generation;
 use crate::host::{Host, RingPlace};
-use crate::quota::Charge;
+use crate::quota::{Account, Charge};
 use crate::refusal::{Refusal, warn_at_first};
 use crate::shared_space::SharedSpace;
 use crate::statistics::Counters;
@@ -48,6 +48,7 @@ pub(crate) struct CommandBuffers {
     pub rings: Rings,
     /// Gives the session its turns on the device.
     pub member: Arc<Member>,
+    pub account: Arc<Account>,
     /// Ends work that takes too long.
     pub watchdog: Watchdog,
 }
@@ -109,6 +110,7 @@ impl CommandBuffer {
                 burst: Burst::new(Arc::clone(&session.counters.busy)),
                 turns: Turns::new(Arc::clone(&session.member)),
                 work,
+                account: Arc::clone(&session.account),
                 counters: Arc::clone(&session.counters),
             },
         };

@@ -66,7 +66,8 @@ macro_rules! limits {
 }
 
 limits! {
-    /// GPU memory in bytes. Freed memory counts until the last work that uses it has ended.
+    /// GPU memory in bytes, with what launches take of the host's memory while they are executed.
+    /// Freed memory counts until the last work that uses it has ended.
     memory_bytes: MemoryBytes = 1 << 30, QuotaBytes;
     /// Images of loaded modules, and 16 times the packets of recordings, in bytes. An image is
     /// copied when it is loaded. What a load needs while it is under way is in no quota: the loads

@@ -98,6 +98,7 @@ impl SessionInner {
                 doorbells: Doorbells::new(Arc::clone(&peers.host)),
                 rings: Rings::default(),
                 member: shared.arbiter.join(quota.compute),
+                account: Arc::clone(&account),
                 watchdog: Watchdog::new(
                     format!("{name:.8}/watch"),
                     Arc::clone(&account),

@@ -92,6 +92,11 @@ impl Kernel for FakeCausewayKernel {
         47 << 10
     }
 
+    /// A mebibyte for each 16 bytes of dynamic shared memory.
+    fn launch_bytes(&self, shape: &LaunchShape, _: &LaunchOptions) -> u64 {
+        u64::from(shape.shared_bytes) << 16
+    }
+
     /// Clusters have up to two blocks.
     fn check_options(&self, _: &LaunchShape, options: &LaunchOptions) -> Result<(), Fault> {
         match options.cluster {

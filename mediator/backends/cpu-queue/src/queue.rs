@@ -44,8 +44,13 @@ impl WorkRecording {
 causeway_memory::debug_fields!(WorkRecording {});
 
 impl Recording for WorkRecording {
+    /// What the launch takes that takes most while it is executed: they come one after the other.
     fn memory_bytes(&self) -> u64 {
-        0
+        let launches = self.work.iter().map(|piece| match piece.as_work() {
+            Work::Launch(launch) => launch.host_bytes(),
+            Work::Memory(_) | Work::Replay { .. } => 0,
+        });
+        launches.max().unwrap_or(0)
     }
 
     fn as_any(&self) -> &dyn Any {

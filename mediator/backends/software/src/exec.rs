@@ -40,7 +40,7 @@ mod warp;
 
 use std::time::Duration;
 
-pub(crate) use arena::ThreadArena;
+pub(crate) use arena::{KEPT_BYTES, ThreadArena};
 pub(crate) use atomic::atomic;
 pub(crate) use context::Context;
 pub use grid::Multiprocessors;
@@ -48,7 +48,7 @@ pub(crate) use lanes::{
     CARRY_IN, CARRY_OUT, binary, binary_with, carrying, compare, select, ternary, ternary_with,
     unary, unary_with,
 };
-pub(crate) use launch::{Launch, LaunchOutcome, fits_together, footprint_bytes};
+pub(crate) use launch::{Launch, LaunchOutcome, fits_together, footprint_bytes, thread_bytes};
 pub(crate) use load::{load, parameter};
 pub(crate) use special::fence;
 pub(crate) use store::store;

@@ -12,7 +12,7 @@ use causeway_mediator::backend::{
 use causeway_protocol::Access;
 use causeway_protocol::message::{KERNEL_ATTRIBUTES, Parameter, Status};
 
-use crate::exec::{fits_together, footprint_bytes};
+use crate::exec::{KEPT_BYTES, fits_together, footprint_bytes, thread_bytes};
 use crate::image;
 use crate::library;
 use crate::limits::{CAPABILITY, REGISTERS, SHARED_BYTES_MAX, SHARED_BYTES_USUAL};
@@ -375,6 +375,13 @@ impl Kernel for SoftwareKernel {
             self.program.name, shape.grid, shape.block
         );
         Err(Fault::new(Status::BadLaunch, text).with_cuda_result(COOPERATIVE_LAUNCH_TOO_LARGE))
+    }
+
+    /// The threads of the cores are left out: there are as many of them however many sessions there
+    /// are.
+    fn launch_bytes(&self, shape: &LaunchShape, options: &LaunchOptions) -> u64 {
+        let bytes = thread_bytes(&self.program, shape, is_cooperative(options));
+        bytes.saturating_sub(KEPT_BYTES as u64)
     }
 
     fn as_any(&self) -> &dyn Any {

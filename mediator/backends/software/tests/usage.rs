@@ -2,8 +2,9 @@
 
 mod support;
 
-use causeway_mediator::backend::Usage;
+use causeway_mediator::backend::{LaunchOptions, LaunchShape, Usage};
 use causeway_protocol::message::Status;
+use causeway_protocol::packet::launch_flags;
 use support::Device;
 
 /// Every thread counts to a parameter. Then it stores to another one, if that is not 0.
@@ -65,4 +66,30 @@ fn work_that_gets_less_than_half_of_what_it_wants_is_starved() {
         wanted_ns: 100,
     };
     assert!(usage(49).is_starved() && !usage(50).is_starved());
+}
+
+#[test]
+fn a_launch_is_charged_for_what_its_thread_takes_beyond_a_little() {
+    let device = Device::new(1);
+    let ptx = PTX.replace(".reg .pred", ".local .b8 large[32768]; .reg .pred");
+    let kernel = |ptx: &str| device.load(ptx).unwrap().kernel("count").unwrap();
+    let shape = |threads| LaunchShape {
+        grid: [64, 1, 1],
+        block: [threads, 1, 1],
+        shared_bytes: 0,
+    };
+    let bytes = |ptx, threads, flags| {
+        let options = LaunchOptions {
+            flags,
+            ..LaunchOptions::PLAIN
+        };
+        kernel(ptx).launch_bytes(&shape(threads), &options)
+    };
+    assert_eq!(bytes(PTX, 1024, 0), 0);
+    assert_eq!(bytes(&ptx, 32, 0), 0);
+    let one_block = bytes(&ptx, 1024, 0);
+    assert!((28 << 20..29 << 20).contains(&one_block), "{one_block}");
+    // All blocks at once: 64 times a mebibyte, and a little.
+    let all = bytes(&ptx, 32, launch_flags::COOPERATIVE);
+    assert!((60 << 20..62 << 20).contains(&all), "{all}");
 }

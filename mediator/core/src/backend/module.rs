@@ -92,6 +92,14 @@ pub trait Kernel: Send + Sync + Any {
         refuse_clusters(options)
     }
 
+    /// Returns how many bytes of the host's memory a launch in `shape` with `options` takes while
+    /// it is executed, beyond the little that each queue may take. The session is charged for them.
+    /// The default implementation suits back ends whose device has the memory.
+    fn launch_bytes(&self, shape: &LaunchShape, options: &LaunchOptions) -> u64 {
+        let _ = (shape, options);
+        0
+    }
+
     /// Returns `self` as [`Any`], so that the back end can downcast it to its own type.
     fn as_any(&self) -> &dyn Any;
 }

@@ -217,6 +217,12 @@ impl<'a> Launch<'a> {
         self.shape
     }
 
+    /// Returns how many bytes of the host's memory the session is charged for while the launch is
+    /// executed ([`Kernel::launch_bytes`]).
+    pub fn host_bytes(&self) -> u64 {
+        self.kernel.launch_bytes(&self.shape, &self.options)
+    }
+
     /// Returns the parameter block, which has exactly the length that the kernel takes.
     pub fn parameters(&self) -> &'a [u8] {
         self.parameters

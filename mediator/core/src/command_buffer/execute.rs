@@ -11,6 +11,7 @@ use crate::backend::{Fault, Kernel, Launch, Progress, Queue, Usage, Work};
 use crate::bell::Bell;
 use crate::busy::{Burst, UnderWay};
 use crate::fence::FenceSignal;
+use crate::quota::{Account, Charge, Resource};
 use crate::shared_space::SharedSpace;
 use crate::statistics::Counters;
 use crate::watchdog;
@@ -56,6 +57,8 @@ pub(super) struct Executor {
     pub turns: Turns,
     /// What the watchdog sees of the work, on such a queue.
     pub work: Arc<watchdog::Work>,
+    /// What the session may use.
+    pub account: Arc<Account>,
     pub counters: Arc<Counters>,
 }
 
@@ -114,10 +117,32 @@ impl Executor {
             self.take_turn()?;
         }
         self.burst.go_on(kind);
+        let _charge = self.charge(&work)?;
         self.work.begin();
         let submitted = self.queue.submit(work);
         self.work.end();
         submitted.map_err(Stop::Fault)
+    }
+
+    /// Charges the session for the host's memory that `work` takes while it is executed.
+    fn charge(&self, work: &Work<'_>) -> Result<Option<Charge>, Stop> {
+        let bytes = match work {
+            Work::Launch(launch) => launch.host_bytes(),
+            // A recording is charged for as long as it exists.
+            Work::Memory(_) | Work::Replay { .. } => 0,
+        };
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let charged = self.account.charge(Resource::MemoryBytes, bytes);
+        charged.map(Some).map_err(|refusal| {
+            let limit = self.account.limit(Resource::MemoryBytes);
+            let text = format!(
+                "a launch takes {bytes} bytes beside the memory that the session has, more than \
+                 are left of its {limit}"
+            );
+            Stop::fault(refusal.status, text)
+        })
     }
 
     /// Waits until the session may use the device.

@@ -71,6 +71,11 @@ fn what_is_wrong_with_a_packet_kills_its_command_buffer_alone() {
         "shared memory"
     );
     assert_eq!(
+        dies_of(changed(12, 16 << 10)),
+        Some(Status::QuotaBytes),
+        "a launch that takes a gibibyte"
+    );
+    assert_eq!(
         dies_of(changed(16, 0)),
         Some(Status::BadLaunch),
         "empty grid"

@@ -3,8 +3,8 @@
 
 use crate::registers::{Row, WARP};
 
-/// Rows kept between launches; what is larger is given back.
-const ROWS_KEPT: usize = (4 << 20) / size_of::<Row>();
+/// Bytes that a thread keeps between launches, at most.
+pub(crate) const KEPT_BYTES: usize = 4 << 20;
 
 /// Buffers that are used again for block after block and launch after launch.
 #[derive(Default)]
@@ -46,18 +46,27 @@ impl ThreadArena {
         }
     }
 
-    /// Gives back what is too large to be kept for launches that may never need as much.
+    /// Gives back what is too large to be kept for launches that may never need as much: the
+    /// largest first.
     pub(super) fn trim(&mut self) {
-        for buffer in [
+        let mut buffers = self.buffers();
+        buffers.sort_by_key(|buffer| buffer.bytes());
+        let mut kept = 0;
+        for buffer in buffers {
+            kept += buffer.bytes();
+            if kept > KEPT_BYTES {
+                buffer.rows = Vec::new();
+            }
+        }
+    }
+
+    fn buffers(&mut self) -> [&mut Buffer; 4] {
+        [
             &mut self.constants,
             &mut self.registers,
             &mut self.local,
             &mut self.shared,
-        ] {
-            if buffer.rows.len() > ROWS_KEPT {
-                buffer.rows = Vec::new();
-            }
-        }
+        ]
     }
 }
 
@@ -67,6 +76,10 @@ struct Buffer {
 }
 
 impl Buffer {
+    fn bytes(&self) -> usize {
+        size_of_val(self.rows.as_slice())
+    }
+
     /// At least `bytes` bytes of zeros, and never none.
     fn zeroed(&mut self, bytes: usize) -> &mut [Row] {
         let count = bytes.div_ceil(size_of::<Row>()).max(1);
@@ -82,6 +95,27 @@ impl Buffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn little_is_kept_between_launches() {
+        let mut arena = ThreadArena::default();
+        let mut kept = |registers, local, shared| {
+            let need = Need {
+                registers,
+                local,
+                shared,
+            };
+            arena.prepare(&[], need);
+            arena.trim();
+            arena.buffers().map(|buffer| buffer.bytes()).iter().sum()
+        };
+        let small: usize = kept(2 << 20, 1 << 20, 48 << 10);
+        assert!(small >= 3 << 20, "{small}");
+        for need in [(3 << 20, 3 << 20, 0), (64 << 20, 64 << 20, 64 << 20)] {
+            let large = kept(need.0, need.1, need.2);
+            assert!(large <= KEPT_BYTES, "{large}");
+        }
+    }
 
     #[test]
     fn nothing_of_an_earlier_launch_is_left() {

@@ -267,12 +267,32 @@ fn nanoseconds(from: Instant, to: Instant) -> u64 {
 
 /// Returns whether all blocks of a launch may be alive at once.
 pub(crate) fn fits_together(program: &Program, shape: &LaunchShape) -> bool {
-    let count = |sides: [u32; 3]| sides.iter().map(|n| u64::from(*n)).product::<u64>();
-    let (blocks, block_warps) = (count(shape.grid), count(shape.block).div_ceil(WARP as u64));
-    let block_bytes = footprint_bytes(program, shape) + RUNNER_BYTES + WARP_BYTES * block_warps;
-    let warps = blocks.saturating_mul(block_warps);
-    let bytes = block_bytes.saturating_mul(blocks);
-    warps <= TOGETHER_WARPS_MAX && bytes <= TOGETHER_BYTES_MAX
+    let warps = count(shape.grid).saturating_mul(block_warps(shape));
+    warps <= TOGETHER_WARPS_MAX && together_bytes(program, shape) <= TOGETHER_BYTES_MAX
+}
+
+/// Returns the bytes that the thread takes that submits a launch, `cooperative` or not.
+pub(crate) fn thread_bytes(program: &Program, shape: &LaunchShape, cooperative: bool) -> u64 {
+    let together = cooperative || (program.meets && fits_together(program, shape));
+    match together {
+        true => together_bytes(program, shape),
+        false => footprint_bytes(program, shape),
+    }
+}
+
+/// Returns the bytes that a launch takes whose blocks are all alive at once.
+fn together_bytes(program: &Program, shape: &LaunchShape) -> u64 {
+    let state = RUNNER_BYTES + WARP_BYTES * block_warps(shape);
+    let block_bytes = footprint_bytes(program, shape) + state;
+    block_bytes.saturating_mul(count(shape.grid))
+}
+
+fn count(sides: [u32; 3]) -> u64 {
+    sides.iter().map(|n| u64::from(*n)).product()
+}
+
+fn block_warps(shape: &LaunchShape) -> u64 {
+    count(shape.block).div_ceil(WARP as u64)
 }
 
 /// Returns the bytes of registers, local memory and shared memory that a block of a launch of this
