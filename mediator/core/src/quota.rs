@@ -1,8 +1,10 @@
 //! The limits of a session, and what the session uses of each resource.
 //!
 //! To add a limit, add a line to the table below, and charge for the resource where it is taken
-//! ([`Account::charge`]). A key of `--gpu` is a line in `vmm/run/src/gpu.rs`.
+//! ([`Account::charge`]). A key of `--gpu` is a line in `vmm/run/src/gpu.rs`, one of
+//! `causeway limit` a line in `vmm/stat/publisher/src/limits/keys.rs`.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,6 +25,32 @@ macro_rules! limits {
             $($(#[doc = $doc])+ pub $limit: u64,)*
             /// The session's part of the device's time. It is no limit on requests.
             pub compute: Compute,
+        }
+
+        /// A change of some limits of a session. What is `None` stays as it is.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct LimitChange {
+            $($(#[doc = $doc])+ pub $limit: Option<u64>,)*
+            /// A new [`Compute::weight`]; `Some(None)` takes the weight away.
+            pub weight: Option<Option<u32>>,
+            /// A new [`Compute::share_percent`]; `Some(None)` takes the cap away.
+            pub share_percent: Option<Option<u32>>,
+        }
+
+        impl LimitChange {
+            /// Returns the change to `quota`, which leaves weight and cap as they are.
+            pub fn to(quota: &Quota) -> Self {
+                Self {
+                    $($limit: Some(quota.$limit),)*
+                    weight: None,
+                    share_percent: None,
+                }
+            }
+
+            /// Returns the new values of limits, in the order of the fields of [`Quota`].
+            fn limits(&self) -> [Option<u64>; Quota::LIMITS] {
+                [$(self.$limit),*]
+            }
         }
 
         /// What is limited.
@@ -90,10 +118,128 @@ impl Default for Quota {
     }
 }
 
-/// What a session uses. Charges share it, and may outlive the session.
+impl Quota {
+    /// What users may choose for [`Self::memory_bytes`], in MiB.
+    pub const MEMORY_MIB: RangeInclusive<u64> = 1..=1 << 20;
+    /// What users may choose for [`Self::allocations`].
+    pub const ALLOCATIONS: RangeInclusive<u32> = 1..=1 << 16;
+    /// What users may choose for [`Self::command_buffers`].
+    pub const COMMAND_BUFFERS: RangeInclusive<u32> = 1..=256;
+}
+
+/// Why the limits of a session cannot be changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LimitError {
+    /// A weight or a cap for a session whose time the mediator does not share out.
+    #[error(
+        "weight and share need the back end software with the sessions of all guests in one \
+         process: GPUs share out their time themselves; leave weight and share out"
+    )]
+    Compute,
+    /// A weight or a cap that is out of range.
+    #[error(
+        "invalid value {value} for {what}: {least} to {most}",
+        least = .range.start(),
+        most = .range.end()
+    )]
+    Range {
+        /// Name of the limit.
+        what: &'static str,
+        /// The value that is refused.
+        value: u32,
+        /// The values that are valid.
+        range: RangeInclusive<u32>,
+    },
+    /// More memory than the back end has.
+    #[error(
+        "invalid value {wanted_mib} MiB for memory: the back end has {has_mib} MiB; choose at \
+         most that, or start with a larger memory= in --gpu"
+    )]
+    Memory {
+        /// The value that is refused, in MiB.
+        wanted_mib: u64,
+        /// Memory of the back end, in MiB.
+        has_mib: u64,
+    },
+}
+
+impl LimitChange {
+    /// Checks the change for a session on a back end with `memory_bytes` bytes of memory.
+    /// `shares_time` tells whether the mediator shares out the device's time between the sessions
+    /// on it.
+    ///
+    /// # Errors
+    /// [`LimitError`] says why a session there cannot have these limits.
+    pub fn check(&self, memory_bytes: u64, shares_time: bool) -> Result<(), LimitError> {
+        if !shares_time && (self.weight.is_some() || self.share_percent.is_some()) {
+            return Err(LimitError::Compute);
+        }
+        check_range("weight", self.weight, Compute::WEIGHTS)?;
+        check_range("share", self.share_percent, Compute::SHARES_PERCENT)?;
+        match self.memory_bytes.filter(|wanted| *wanted > memory_bytes) {
+            None => Ok(()),
+            Some(wanted) => Err(LimitError::Memory {
+                wanted_mib: wanted >> 20,
+                has_mib: memory_bytes >> 20,
+            }),
+        }
+    }
+
+    /// Returns `compute` with the new weight and cap.
+    pub(crate) fn compute(&self, compute: Compute) -> Compute {
+        Compute {
+            weight: self.weight.unwrap_or(compute.weight),
+            share_percent: self.share_percent.unwrap_or(compute.share_percent),
+        }
+    }
+}
+
+fn check_range(
+    what: &'static str,
+    wanted: Option<Option<u32>>,
+    range: RangeInclusive<u32>,
+) -> Result<(), LimitError> {
+    match wanted.flatten().filter(|value| !range.contains(value)) {
+        None => Ok(()),
+        Some(value) => Err(LimitError::Range { what, value, range }),
+    }
+}
+
+/// The limits of a session at present. They change while other threads read them, each for itself:
+/// a reader may see the new value of one limit and the old value of another.
+#[derive(Debug)]
+pub struct LiveLimits([AtomicU64; Quota::LIMITS]);
+
+impl LiveLimits {
+    /// Returns the limits `quota`, without its part of the device's time.
+    pub fn new(quota: &Quota) -> Self {
+        Self(quota.limits().map(AtomicU64::new))
+    }
+
+    /// Returns the present limits, with the default part of the device's time.
+    pub fn quota(&self) -> Quota {
+        let limits = self.0.each_ref();
+        Quota::from_limits(limits.map(|limit| limit.load(Ordering::Relaxed)))
+    }
+
+    /// Makes `change`, but for weight and cap.
+    pub fn change(&self, change: &LimitChange) {
+        for (limit, wanted) in self.0.iter().zip(change.limits()) {
+            if let Some(wanted) = wanted {
+                limit.store(wanted, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn get(&self, resource: Resource) -> u64 {
+        self.0[resource as usize].load(Ordering::Relaxed)
+    }
+}
+
+/// What a session may use and what it uses. Charges share it, and may outlive the session.
 #[derive(Debug)]
 pub(crate) struct Account {
-    quota: Quota,
+    limits: LiveLimits,
     used: [AtomicU64; Quota::LIMITS],
     peak_memory_bytes: AtomicU64,
 }
@@ -101,14 +247,21 @@ pub(crate) struct Account {
 impl Account {
     pub fn new(quota: Quota) -> Arc<Self> {
         Arc::new(Self {
-            quota,
+            limits: LiveLimits::new(&quota),
             used: Default::default(),
             peak_memory_bytes: AtomicU64::new(0),
         })
     }
 
-    pub fn quota(&self) -> &Quota {
-        &self.quota
+    /// Returns the present limits, with the default part of the device's time.
+    pub fn quota(&self) -> Quota {
+        self.limits.quota()
+    }
+
+    /// Makes `change`, but for weight and cap. A limit below what is in use takes nothing away:
+    /// further charges fail until enough was given back.
+    pub fn change(&self, change: &LimitChange) {
+        self.limits.change(change);
     }
 
     pub fn used(&self, resource: Resource) -> u64 {
@@ -131,7 +284,7 @@ impl Account {
 
     /// Returns the limit of `resource`.
     pub fn limit(&self, resource: Resource) -> u64 {
-        self.quota.limits()[resource as usize]
+        self.limits.get(resource)
     }
 
     /// Counts `amount` of `resource` as used.
@@ -260,6 +413,77 @@ mod tests {
         assert_eq!(account.used(Resource::Allocations), 3);
         drop(charge);
         assert_eq!(account.used(Resource::Allocations), 0);
+    }
+
+    #[test]
+    fn a_lowered_limit_takes_nothing_away_and_refuses_until_enough_is_free() {
+        let account = Account::new(Quota {
+            allocations: 4,
+            ..Quota::default()
+        });
+        let mut charge = account.charge(Resource::Allocations, 3).unwrap();
+        let to = |allocations| LimitChange {
+            allocations: Some(allocations),
+            ..LimitChange::default()
+        };
+        account.change(&to(2));
+        assert_eq!(account.used(Resource::Allocations), 3);
+        let refused = account.charge(Resource::Allocations, 1).unwrap_err();
+        assert_eq!(refused, Refusal::with(Status::QuotaAllocations, 2));
+        assert_eq!((charge.left(), charge.limit()), (0, 2));
+        charge.resize(1).unwrap();
+        drop(account.charge(Resource::Allocations, 1).unwrap());
+        account.change(&to(5));
+        charge.grow(4).unwrap();
+        let other_limits = Quota {
+            allocations: 5,
+            ..Quota::default()
+        };
+        assert_eq!(account.quota(), other_limits, "others stay as they are");
+    }
+
+    #[test]
+    fn a_change_is_refused_for_what_the_back_end_has_and_does() {
+        let weight = |weight| LimitChange {
+            weight: Some(weight),
+            ..LimitChange::default()
+        };
+        let share = |share_percent| LimitChange {
+            share_percent: Some(share_percent),
+            ..LimitChange::default()
+        };
+        let memory = |memory_bytes| LimitChange {
+            memory_bytes: Some(memory_bytes),
+            ..LimitChange::default()
+        };
+        for change in [weight(Some(1)), weight(None), share(Some(100)), share(None)] {
+            assert_eq!(change.check(0, true), Ok(()));
+            assert_eq!(change.check(0, false), Err(LimitError::Compute));
+        }
+        for change in [
+            weight(Some(0)),
+            weight(Some(10_001)),
+            share(Some(0)),
+            share(Some(101)),
+        ] {
+            let refused = change.check(0, true);
+            assert!(
+                matches!(refused, Err(LimitError::Range { .. })),
+                "{change:?}"
+            );
+        }
+        assert_eq!(memory(2 << 20).check(2 << 20, false), Ok(()));
+        let refused = memory(3 << 20).check(2 << 20, false).unwrap_err();
+        let text = "invalid value 3 MiB for memory: the back end has 2 MiB";
+        assert!(refused.to_string().starts_with(text), "{refused}");
+    }
+
+    #[test]
+    fn a_change_to_a_quota_sets_all_its_limits() {
+        let live = LiveLimits::new(&Quota::default());
+        let wanted = Quota::from_limits(std::array::from_fn(|i| i as u64 + 1));
+        live.change(&LimitChange::to(&wanted));
+        assert_eq!(live.quota(), wanted);
     }
 
     #[test]

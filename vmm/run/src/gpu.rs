@@ -21,7 +21,7 @@ const COMMON_KEYS: &[Key<Limits>] = &[
         about: "GPU memory of each VM, in MiB, or with suffix M, G or T; default: 4 GiB on cuda, \
                 else 1 GiB",
         set: |limits, value| {
-            limits.memory_bytes = Some(value.mebibytes(1..=1 << 20)?);
+            limits.memory_bytes = Some(value.mebibytes(Quota::MEMORY_MIB)?);
             Ok(())
         },
     },
@@ -31,7 +31,7 @@ const COMMON_KEYS: &[Key<Limits>] = &[
         about: "allocations of each VM; default: 1024, or fewer if the host's limits on file descriptors and \
                 mappings allow all VMs together fewer",
         set: |limits, value| {
-            limits.allocations = Some(value.number(1..=1 << 16)?);
+            limits.allocations = Some(value.number(Quota::ALLOCATIONS)?);
             Ok(())
         },
     },
@@ -40,7 +40,7 @@ const COMMON_KEYS: &[Key<Limits>] = &[
         values: "N",
         about: "command buffers of each VM; default: 64",
         set: |limits, value| {
-            limits.quota.command_buffers = value.number(1..=256)?.into();
+            limits.quota.command_buffers = value.number(Quota::COMMAND_BUFFERS)?.into();
             Ok(())
         },
     },
