@@ -9,7 +9,8 @@ use rustix::io::Errno;
 use rustix::process::{Signal, test_kill_process};
 
 use super::puppet::{self, Act, Puppet};
-use super::rig::{Guest, PAGE, eventually, workers};
+use super::rig::{Guest, PAGE, eventually, program, workers};
+use crate::Workers;
 use crate::wire::Outcome;
 
 fn memory(memory_bytes: u64) -> LimitChange {
@@ -50,6 +51,26 @@ fn new_limits_hold_in_the_worker_and_in_those_that_take_its_place() {
     assert_eq!(limit_of(&guest), 6 * PAGE);
     assert_eq!(guest.session.limits().memory_bytes, 6 * PAGE);
     guest.memory(MemoryKind::Host, 6 * PAGE);
+}
+
+#[test]
+fn limits_that_change_while_a_worker_starts_hold_in_it() {
+    let slow = Workers::new(program("rig::worker_process", "slow"), None).unwrap();
+    let guest = Guest::open(&slow);
+    guest.signal(Signal::KILL);
+    eventually("the device is lost", || {
+        guest.session.status_bits() == status::LOST
+    });
+    std::thread::scope(|scope| {
+        let reset = scope.spawn(|| guest.session.reset());
+        // The start takes half a second.
+        std::thread::sleep(Duration::from_millis(250));
+        guest.session.set_limits(&memory(4 * PAGE)).unwrap();
+        assert!(!reset.is_finished(), "it has begun too late");
+        reset.join().unwrap();
+    });
+    guest.hello();
+    assert_eq!(limit_of(&guest), 4 * PAGE);
 }
 
 #[test]
