@@ -4,6 +4,8 @@
 //! ([`Account::charge`]). A key of `--gpu` is a line in `vmm/run/src/gpu.rs`, one of
 //! `causeway limit` a line in `vmm/stat/publisher/src/limits/keys.rs`.
 
+mod change;
+
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,6 +14,7 @@ use causeway_protocol::message::Status;
 
 use crate::arbiter::Compute;
 use crate::refusal::Refusal;
+pub use change::LimitError;
 
 macro_rules! limits {
     ($(
@@ -127,84 +130,6 @@ impl Quota {
     pub const COMMAND_BUFFERS: RangeInclusive<u32> = 1..=256;
 }
 
-/// Why the limits of a session cannot be changed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LimitError {
-    /// A weight or a cap for a session whose time the mediator does not share out.
-    #[error(
-        "weight and share need the back end software with the sessions of all guests in one \
-         process: GPUs share out their time themselves; leave weight and share out"
-    )]
-    Compute,
-    /// A weight or a cap that is out of range.
-    #[error(
-        "invalid value {value} for {what}: {least} to {most}",
-        least = .range.start(),
-        most = .range.end()
-    )]
-    Range {
-        /// Name of the limit.
-        what: &'static str,
-        /// The value that is refused.
-        value: u32,
-        /// The values that are valid.
-        range: RangeInclusive<u32>,
-    },
-    /// More memory than the back end has.
-    #[error(
-        "invalid value {wanted_mib} MiB for memory: the back end has {has_mib} MiB; choose at \
-         most that, or start with a larger memory= in --gpu"
-    )]
-    Memory {
-        /// The value that is refused, in MiB.
-        wanted_mib: u64,
-        /// Memory of the back end, in MiB.
-        has_mib: u64,
-    },
-}
-
-impl LimitChange {
-    /// Checks the change for a session on a back end with `memory_bytes` bytes of memory.
-    /// `shares_time` tells whether the mediator shares out the device's time between the sessions
-    /// on it.
-    ///
-    /// # Errors
-    /// [`LimitError`] says why a session there cannot have these limits.
-    pub fn check(&self, memory_bytes: u64, shares_time: bool) -> Result<(), LimitError> {
-        if !shares_time && (self.weight.is_some() || self.share_percent.is_some()) {
-            return Err(LimitError::Compute);
-        }
-        check_range("weight", self.weight, Compute::WEIGHTS)?;
-        check_range("share", self.share_percent, Compute::SHARES_PERCENT)?;
-        match self.memory_bytes.filter(|wanted| *wanted > memory_bytes) {
-            None => Ok(()),
-            Some(wanted) => Err(LimitError::Memory {
-                wanted_mib: wanted >> 20,
-                has_mib: memory_bytes >> 20,
-            }),
-        }
-    }
-
-    /// Returns `compute` with the new weight and cap.
-    pub(crate) fn compute(&self, compute: Compute) -> Compute {
-        Compute {
-            weight: self.weight.unwrap_or(compute.weight),
-            share_percent: self.share_percent.unwrap_or(compute.share_percent),
-        }
-    }
-}
-
-fn check_range(
-    what: &'static str,
-    wanted: Option<Option<u32>>,
-    range: RangeInclusive<u32>,
-) -> Result<(), LimitError> {
-    match wanted.flatten().filter(|value| !range.contains(value)) {
-        None => Ok(()),
-        Some(value) => Err(LimitError::Range { what, value, range }),
-    }
-}
-
 /// The limits of a session at present. They change while other threads read them, each for itself:
 /// a reader may see the new value of one limit and the old value of another.
 #[derive(Debug)]
@@ -292,7 +217,9 @@ impl Account {
         let limit = self.limit(resource);
         let used = &self.used[resource as usize];
         let taken = used.fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
-            used.checked_add(amount).filter(|sum| *sum <= limit)
+            // Nothing is granted also to a session beyond a limit that was lowered.
+            let is_granted = |sum: &u64| *sum <= limit || amount == 0;
+            used.checked_add(amount).filter(is_granted)
         });
         let before = taken.map_err(|used| refusal(resource, limit, used))?;
         if resource == Resource::MemoryBytes {
@@ -431,6 +358,7 @@ mod tests {
         let refused = account.charge(Resource::Allocations, 1).unwrap_err();
         assert_eq!(refused, Refusal::with(Status::QuotaAllocations, 2));
         assert_eq!((charge.left(), charge.limit()), (0, 2));
+        charge.resize(3).unwrap();
         charge.resize(1).unwrap();
         drop(account.charge(Resource::Allocations, 1).unwrap());
         account.change(&to(5));
@@ -440,42 +368,6 @@ mod tests {
             ..Quota::default()
         };
         assert_eq!(account.quota(), other_limits, "others stay as they are");
-    }
-
-    #[test]
-    fn a_change_is_refused_for_what_the_back_end_has_and_does() {
-        let weight = |weight| LimitChange {
-            weight: Some(weight),
-            ..LimitChange::default()
-        };
-        let share = |share_percent| LimitChange {
-            share_percent: Some(share_percent),
-            ..LimitChange::default()
-        };
-        let memory = |memory_bytes| LimitChange {
-            memory_bytes: Some(memory_bytes),
-            ..LimitChange::default()
-        };
-        for change in [weight(Some(1)), weight(None), share(Some(100)), share(None)] {
-            assert_eq!(change.check(0, true), Ok(()));
-            assert_eq!(change.check(0, false), Err(LimitError::Compute));
-        }
-        for change in [
-            weight(Some(0)),
-            weight(Some(10_001)),
-            share(Some(0)),
-            share(Some(101)),
-        ] {
-            let refused = change.check(0, true);
-            assert!(
-                matches!(refused, Err(LimitError::Range { .. })),
-                "{change:?}"
-            );
-        }
-        assert_eq!(memory(2 << 20).check(2 << 20, false), Ok(()));
-        let refused = memory(3 << 20).check(2 << 20, false).unwrap_err();
-        let text = "invalid value 3 MiB for memory: the back end has 2 MiB";
-        assert!(refused.to_string().starts_with(text), "{refused}");
     }
 
     #[test]

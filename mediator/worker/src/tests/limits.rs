@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use causeway_mediator::share::TokenBytes;
 use causeway_mediator::{GuestSession, InForce, LimitChange, LimitError, Quota};
+use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
 use causeway_protocol::registers::status;
 use rustix::io::Errno;
@@ -137,11 +139,15 @@ fn what_a_worker_says_of_its_limits_is_not_believed() {
     assert_eq!(puppet.host.placements().len(), 1, "it keeps what it has");
     puppet.session.set_limits(&memory(5 * PAGE)).unwrap();
     assert!(is_done(place(PAGE)) && !is_done(place(PAGE)));
+    // The number of exports is not that of objects.
     let few = LimitChange {
-        allocations: Some(0),
+        memory_bytes: Some(8 << 30),
+        allocations: Some(1),
         ..LimitChange::default()
     };
     puppet.session.set_limits(&few).unwrap();
+    puppet.export(PAGE, Access::Read);
     puppet.tell(Act::Make, PAGE);
-    assert_ne!(puppet.tell(Act::Publish, PAGE).outcome, Status::Ok as u32);
+    let refused = puppet.act(Act::Publish, PAGE, Access::Read, TokenBytes::default());
+    assert_eq!(refused.outcome, Status::QuotaObjects as u32);
 }
