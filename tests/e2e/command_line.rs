@@ -7,11 +7,12 @@ use crate::command::Scratch;
 const REPORT: i32 = 7;
 const USAGE: i32 = 2;
 /// Subcommands of users. The others are started by the command itself.
-const SUBCOMMANDS: [&str; 9] = [
+const SUBCOMMANDS: [&str; 10] = [
     "run",
     "initramfs",
     "doctor",
     "stat",
+    "limit",
     "serve",
     "bench",
     "cuda",

@@ -18,6 +18,7 @@ mod exits;
 mod guests;
 mod host_limits;
 mod interactive;
+mod limits;
 mod logs;
 mod measure;
 mod origin;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use causeway_cpu_queue::{Kernels, Mappings, load_acquire_u32, store_release_u32};
-use causeway_mediator::backend::{Fault, Kernel, Launch, Module};
+use causeway_mediator::backend::{Fault, Kernel, Launch, Module, Usage};
 use causeway_protocol::message::{Parameter, Status};
 
 /// Name of the kernel.
@@ -74,9 +74,19 @@ pub(crate) struct Doubling {
 }
 
 impl Kernels for Doubling {
-    /// The device doubles all numbers, whatever the shape of the launch.
-    fn launch(&self, launch: &Launch<'_>) -> Result<u64, Fault> {
+    /// One core executes the kernel.
+    fn launch(&self, launch: &Launch<'_>, _: u64, usage: &mut Usage) -> Result<(), Fault> {
         let begun = Instant::now();
+        let doubled = self.double(launch);
+        let elapsed_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        *usage += Usage::of_one_unit(elapsed_ns);
+        doubled
+    }
+}
+
+impl Doubling {
+    /// Doubles all numbers, whatever the shape of the launch.
+    fn double(&self, launch: &Launch<'_>) -> Result<(), Fault> {
         let (numbers, length) = arguments(launch.parameters())?;
         let table = self.mappings.table();
         for i in 0..u64::from(length) {
@@ -93,7 +103,7 @@ impl Kernels for Doubling {
             store_release_u32(&table, address, number.wrapping_add(number))?;
             self.doubled.fetch_add(1, Ordering::Relaxed);
         }
-        Ok(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        Ok(())
     }
 }
 

@@ -10,8 +10,9 @@
 mod schedule;
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
@@ -28,8 +29,8 @@ const LOOK: Duration = Duration::from_millis(20);
 /// How much of the device's time a session gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compute {
-    /// Time in proportion to that of others that have a weight and work, from 1 to
-    /// [`Self::WEIGHT_MAX`]. `None`: the session waits for nobody, and nobody for it.
+    /// Time in proportion to that of others that have a weight and work, in
+    /// [`Self::WEIGHTS`]. `None`: the session waits for nobody, and nobody for it.
     pub weight: Option<u32>,
     /// Most of the device's time in percent, from 1 to 100, even if nobody else has work. `None` is
     /// no limit.
@@ -42,8 +43,12 @@ impl Compute {
         weight: None,
         share_percent: None,
     };
+    /// What users may choose for [`Self::weight`].
+    pub const WEIGHTS: RangeInclusive<u32> = 1..=Self::WEIGHT_MAX;
+    /// What users may choose for [`Self::share_percent`].
+    pub const SHARES_PERCENT: RangeInclusive<u32> = 1..=100;
     /// Largest weight.
-    pub const WEIGHT_MAX: u32 = 10_000;
+    const WEIGHT_MAX: u32 = 10_000;
 }
 
 impl Default for Compute {
@@ -75,10 +80,10 @@ struct State {
 pub(crate) struct Member {
     arbiter: Arc<Arbiter>,
     number: u64,
-    /// What the session may have at present, for [`Turns::is_due`]. Changes only while the
-    /// arbiter's state is locked.
-    has_weight: AtomicBool,
-    is_capped: AtomicBool,
+    /// What the session may have at present; 0 is none. They change only while the arbiter's state
+    /// is locked.
+    weight: AtomicU32,
+    share_percent: AtomicU32,
 }
 
 /// The turns of one consumer. A drop ends its turn.
@@ -127,10 +132,10 @@ impl Arbiter {
         let member = Member {
             arbiter: Arc::clone(self),
             number: self.state.lock().schedule.join(Compute::DEFAULT),
-            has_weight: AtomicBool::new(false),
-            is_capped: AtomicBool::new(false),
+            weight: AtomicU32::new(0),
+            share_percent: AtomicU32::new(0),
         };
-        member.set(compute);
+        member.change(|_| compute);
         Arc::new(member)
     }
 
@@ -192,9 +197,20 @@ impl Arbiter {
 }
 
 impl Member {
-    /// Gives the session `compute` from now on. What it has used counts as it did.
-    pub fn set(&self, compute: Compute) {
+    /// Returns what the session may have at present.
+    pub fn compute(&self) -> Compute {
+        let load = |word: &AtomicU32| Some(word.load(Ordering::Relaxed)).filter(|n| *n != 0);
+        Compute {
+            weight: load(&self.weight),
+            share_percent: load(&self.share_percent),
+        }
+    }
+
+    /// Gives the session from now on what `change` makes of what it may have. What it has used
+    /// counts as it did.
+    pub fn change(&self, change: impl FnOnce(Compute) -> Compute) {
         self.arbiter.change(|state, _| {
+            let compute = change(self.compute());
             state.schedule.set(self.number, compute);
             self.announce(compute);
         });
@@ -202,13 +218,14 @@ impl Member {
 
     /// Tells consumers whether they have to take turns. Called with the arbiter's state locked.
     fn announce(&self, compute: Compute) {
-        let has_weight = compute.weight.is_some();
-        let had_weight = self.has_weight.swap(has_weight, Ordering::Relaxed);
+        let (had_weight, has_weight) = (self.compute().weight, compute.weight);
         let weighted = &self.arbiter.weighted;
-        weighted.fetch_add(u32::from(has_weight), Ordering::Relaxed);
-        weighted.fetch_sub(u32::from(had_weight), Ordering::Relaxed);
-        let is_capped = compute.share_percent.is_some();
-        self.is_capped.store(is_capped, Ordering::Relaxed);
+        weighted.fetch_add(has_weight.is_some().into(), Ordering::Relaxed);
+        weighted.fetch_sub(had_weight.is_some().into(), Ordering::Relaxed);
+        let store =
+            |word: &AtomicU32, n: Option<u32>| word.store(n.unwrap_or(0), Ordering::Relaxed);
+        store(&self.weight, has_weight);
+        store(&self.share_percent, compute.share_percent);
     }
 }
 
@@ -246,14 +263,14 @@ impl Turns {
     pub fn is_due(&self) -> bool {
         let Member {
             arbiter,
-            has_weight,
-            is_capped,
+            weight,
+            share_percent,
             ..
         } = &*self.member;
-        let is_set = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
-        let is_compared = || is_set(has_weight) && arbiter.weighted.load(Ordering::Relaxed) > 1;
+        let is_set = |word: &AtomicU32| word.load(Ordering::Relaxed) != 0;
+        let is_compared = || is_set(weight) && arbiter.weighted.load(Ordering::Relaxed) > 1;
         let is_narrow = self.granted < arbiter.units;
-        (is_set(is_capped) || is_narrow || is_compared())
+        (is_set(share_percent) || is_narrow || is_compared())
             && self.held.is_none_or(|held| held.since.elapsed() >= QUANTUM)
     }
 

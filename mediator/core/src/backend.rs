@@ -138,6 +138,13 @@ pub trait Backend: Send + Sync {
         image_bytes.saturating_mul(LOAD_FACTOR)
     }
 
+    /// Returns whether work is executed while it is submitted, so that the mediator shares out the
+    /// device's time between sessions. The queues then tell how much of it work has taken
+    /// ([`Queue::take_usage`]).
+    fn shares_time(&self) -> bool {
+        false
+    }
+
     /// Returns whether a fault has made the device unusable for this process forever. A session can
     /// use the device again only in another process.
     fn is_poisoned(&self) -> bool {

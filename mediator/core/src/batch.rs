@@ -8,7 +8,7 @@ use causeway_protocol::message::{Opcode, Status, message_bytes};
 use crate::client_session::ClientSession;
 use crate::decode::{self, HEADER_BYTES, Previous};
 use crate::operations;
-use crate::quota::Resource;
+use crate::quota::{Quota, Resource};
 use crate::refusal::Refusal;
 use crate::statistics::Counters;
 
@@ -58,7 +58,7 @@ impl ClientSession<'_> {
     /// Waits until the session may execute another message, or is halted.
     fn keep_pace(&self) {
         let per_second = self.account.limit(Resource::Requests);
-        if per_second == u64::MAX {
+        if per_second == Quota::UNLIMITED {
             return;
         }
         let now = Instant::now();

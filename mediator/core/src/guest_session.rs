@@ -8,7 +8,7 @@ use causeway_protocol::message::Status;
 use crate::backend::{Attributes, Fault};
 use crate::client::Client;
 use crate::host::Host;
-use crate::quota::Quota;
+use crate::quota::{LimitChange, LimitError, Quota};
 use crate::report::SessionReport;
 use crate::statistics::Activity;
 
@@ -48,6 +48,16 @@ pub enum OpenError {
 /// Asked several times a second while a session opens, which can take long: a driver starts up. If
 /// it returns true, opening fails with [`OpenError::GivenUp`].
 pub type GivesUp<'a> = &'a mut dyn FnMut() -> bool;
+
+/// When new limits of a session hold for its guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InForce {
+    /// They hold now.
+    AtOnce,
+    /// The session is in another process, which does not answer. They hold when it does, or when
+    /// another process takes its place.
+    Later,
+}
 
 /// One guest's session, which the VMM drives. Any thread may call any method at any time. Dropping
 /// the session closes it.
@@ -107,6 +117,23 @@ pub trait GuestSession: Send + Sync {
 
     /// Returns what the session has done so far, for reports.
     fn report(&self) -> SessionReport;
+
+    /// Returns the session's present limits.
+    fn limits(&self) -> Quota;
+
+    /// Checks whether [`Self::set_limits`] can make `change`.
+    ///
+    /// # Errors
+    /// Why not.
+    fn check_limits(&self, change: &LimitChange) -> Result<(), LimitError>;
+
+    /// Changes limits of the session. A limit below what is in use takes nothing away: further
+    /// requests of the guest fail until enough is free. Waits a fraction of a second at most, if
+    /// the session is in another process.
+    ///
+    /// # Errors
+    /// Why the session cannot have these limits; then none has changed.
+    fn set_limits(&self, change: &LimitChange) -> Result<InForce, LimitError>;
 
     /// Returns the session's statistics without disturbing its work; `None` if the session is in
     /// another process that does not answer within a fraction of a second.

@@ -60,10 +60,10 @@ mod watchdog;
 
 pub use arbiter::Compute;
 pub use client::Client;
-pub use guest_session::{GivesUp, GuestSession, OpenError, SessionSource};
+pub use guest_session::{GivesUp, GuestSession, InForce, OpenError, SessionSource};
 pub use mediator::Mediator;
 pub use peers::Peers;
-pub use quota::Quota;
+pub use quota::{LimitChange, LimitError, LiveLimits, Quota};
 pub use report::{SessionReport, WorkerReport};
 pub use session::Session;
 pub use session_inner::SESSION_FEATURES;

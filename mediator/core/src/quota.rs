@@ -1,8 +1,12 @@
 //! The limits of a session, and what the session uses of each resource.
 //!
 //! To add a limit, add a line to the table below, and charge for the resource where it is taken
-//! ([`Account::charge`]). A key of `--gpu` is a line in `vmm/run/src/gpu.rs`.
+//! ([`Account::charge`]). A key of `--gpu` is a line in `vmm/run/src/gpu.rs`, one of
+//! `causeway limit` a line in `vmm/stat/publisher/src/limits/keys.rs`.
 
+mod change;
+
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,6 +14,7 @@ use causeway_protocol::message::Status;
 
 use crate::arbiter::Compute;
 use crate::refusal::Refusal;
+pub use change::LimitError;
 
 macro_rules! limits {
     ($(
@@ -23,6 +28,32 @@ macro_rules! limits {
             $($(#[doc = $doc])+ pub $limit: u64,)*
             /// The session's part of the device's time. It is no limit on requests.
             pub compute: Compute,
+        }
+
+        /// A change of some limits of a session. What is `None` stays as it is.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct LimitChange {
+            $($(#[doc = $doc])+ pub $limit: Option<u64>,)*
+            /// A new [`Compute::weight`]; `Some(None)` takes the weight away.
+            pub weight: Option<Option<u32>>,
+            /// A new [`Compute::share_percent`]; `Some(None)` takes the cap away.
+            pub share_percent: Option<Option<u32>>,
+        }
+
+        impl LimitChange {
+            /// Returns the change to `quota`, which leaves weight and cap as they are.
+            pub fn to(quota: &Quota) -> Self {
+                Self {
+                    $($limit: Some(quota.$limit),)*
+                    weight: None,
+                    share_percent: None,
+                }
+            }
+
+            /// Returns the new values of limits, in the order of the fields of [`Quota`].
+            fn limits(&self) -> [Option<u64>; Quota::LIMITS] {
+                [$(self.$limit),*]
+            }
         }
 
         /// What is limited.
@@ -84,12 +115,12 @@ limits! {
     /// process has 128 TiB for all its sessions.
     registered_bytes: RegisteredBytes = 1 << 40, QuotaBytes;
     /// Time that a kernel, a copy or a replay may take by the clock, in milliseconds, or a little
-    /// longer; the largest number is no limit. Longer work loses the session. Only on back ends
+    /// longer; [`Quota::UNLIMITED`] is no limit. Longer work loses the session. Only on back ends
     /// that execute work while it is submitted.
-    work_ms: WorkMs = u64::MAX, Overdue;
+    work_ms: WorkMs = Self::UNLIMITED, Overdue;
     /// Control messages in each second. More wait, after a tenth of a second's worth at once; the
     /// largest number is no limit.
-    requests: Requests = u64::MAX, Busy;
+    requests: Requests = Self::UNLIMITED, Busy;
 }
 
 impl Default for Quota {
@@ -98,10 +129,56 @@ impl Default for Quota {
     }
 }
 
-/// What a session uses. Charges share it, and may outlive the session.
+impl Quota {
+    /// What users may choose for [`Self::memory_bytes`], in MiB.
+    pub const MEMORY_MIB: RangeInclusive<u64> = 1..=1 << 20;
+    /// What users may choose for [`Self::allocations`].
+    pub const ALLOCATIONS: RangeInclusive<u32> = 1..=1 << 16;
+    /// What users may choose for [`Self::command_buffers`].
+    pub const COMMAND_BUFFERS: RangeInclusive<u32> = 1..=256;
+    /// What users may choose for [`Self::work_ms`].
+    pub const WORK_MS: RangeInclusive<u32> = 10..=3_600_000;
+    /// What users may choose for [`Self::requests`].
+    pub const REQUESTS: RangeInclusive<u32> = 1..=1_000_000;
+    /// [`Self::work_ms`] and [`Self::requests`] without a limit.
+    pub const UNLIMITED: u64 = u64::MAX;
+}
+
+/// The limits of a session at present. They change while other threads read them, each for itself:
+/// a reader may see the new value of one limit and the old value of another.
+#[derive(Debug)]
+pub struct LiveLimits([AtomicU64; Quota::LIMITS]);
+
+impl LiveLimits {
+    /// Returns the limits `quota`, without its part of the device's time.
+    pub fn new(quota: &Quota) -> Self {
+        Self(quota.limits().map(AtomicU64::new))
+    }
+
+    /// Returns the present limits, with the default part of the device's time.
+    pub fn quota(&self) -> Quota {
+        let limits = self.0.each_ref();
+        Quota::from_limits(limits.map(|limit| limit.load(Ordering::Relaxed)))
+    }
+
+    /// Makes `change`, but for weight and cap.
+    pub fn change(&self, change: &LimitChange) {
+        for (limit, wanted) in self.0.iter().zip(change.limits()) {
+            if let Some(wanted) = wanted {
+                limit.store(wanted, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn get(&self, resource: Resource) -> u64 {
+        self.0[resource as usize].load(Ordering::Relaxed)
+    }
+}
+
+/// What a session may use and what it uses. Charges share it, and may outlive the session.
 #[derive(Debug)]
 pub(crate) struct Account {
-    quota: Quota,
+    limits: LiveLimits,
     used: [AtomicU64; Quota::LIMITS],
     peak_memory_bytes: AtomicU64,
 }
@@ -109,14 +186,21 @@ pub(crate) struct Account {
 impl Account {
     pub fn new(quota: Quota) -> Arc<Self> {
         Arc::new(Self {
-            quota,
+            limits: LiveLimits::new(&quota),
             used: Default::default(),
             peak_memory_bytes: AtomicU64::new(0),
         })
     }
 
-    pub fn quota(&self) -> &Quota {
-        &self.quota
+    /// Returns the present limits, with the default part of the device's time.
+    pub fn quota(&self) -> Quota {
+        self.limits.quota()
+    }
+
+    /// Makes `change`, but for weight and cap. A limit below what is in use takes nothing away:
+    /// further charges fail until enough was given back.
+    pub fn change(&self, change: &LimitChange) {
+        self.limits.change(change);
     }
 
     pub fn used(&self, resource: Resource) -> u64 {
@@ -139,7 +223,7 @@ impl Account {
 
     /// Returns the limit of `resource`.
     pub fn limit(&self, resource: Resource) -> u64 {
-        self.quota.limits()[resource as usize]
+        self.limits.get(resource)
     }
 
     /// Counts `amount` of `resource` as used.
@@ -147,7 +231,9 @@ impl Account {
         let limit = self.limit(resource);
         let used = &self.used[resource as usize];
         let taken = used.fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
-            used.checked_add(amount).filter(|sum| *sum <= limit)
+            // Nothing is granted also to a session beyond a limit that was lowered.
+            let is_granted = |sum: &u64| *sum <= limit || amount == 0;
+            used.checked_add(amount).filter(is_granted)
         });
         let before = taken.map_err(|used| refusal(resource, limit, used))?;
         if resource == Resource::MemoryBytes {
@@ -268,6 +354,42 @@ mod tests {
         assert_eq!(account.used(Resource::Allocations), 3);
         drop(charge);
         assert_eq!(account.used(Resource::Allocations), 0);
+    }
+
+    #[test]
+    fn a_lowered_limit_takes_nothing_away_and_refuses_until_enough_is_free() {
+        let account = Account::new(Quota {
+            allocations: 4,
+            ..Quota::default()
+        });
+        let mut charge = account.charge(Resource::Allocations, 3).unwrap();
+        let to = |allocations| LimitChange {
+            allocations: Some(allocations),
+            ..LimitChange::default()
+        };
+        account.change(&to(2));
+        assert_eq!(account.used(Resource::Allocations), 3);
+        let refused = account.charge(Resource::Allocations, 1).unwrap_err();
+        assert_eq!(refused, Refusal::with(Status::QuotaAllocations, 2));
+        assert_eq!((charge.left(), charge.limit()), (0, 2));
+        charge.resize(3).unwrap();
+        charge.resize(1).unwrap();
+        drop(account.charge(Resource::Allocations, 1).unwrap());
+        account.change(&to(5));
+        charge.grow(4).unwrap();
+        let other_limits = Quota {
+            allocations: 5,
+            ..Quota::default()
+        };
+        assert_eq!(account.quota(), other_limits, "others stay as they are");
+    }
+
+    #[test]
+    fn a_change_to_a_quota_sets_all_its_limits() {
+        let live = LiveLimits::new(&Quota::default());
+        let wanted = Quota::from_limits(std::array::from_fn(|i| i as u64 + 1));
+        live.change(&LimitChange::to(&wanted));
+        assert_eq!(live.quota(), wanted);
     }
 
     #[test]

@@ -124,10 +124,13 @@ impl SessionInner {
         let account = &self.account;
         let depth = self.command_buffers.rings.depth();
         let device_bytes = self.backend.attributes().memory_bytes;
+        let compute = self.command_buffers.member.compute();
         Statistics {
             memory_used_bytes: account.used(Resource::MemoryBytes),
             memory_peak_bytes: account.peak_memory_bytes(),
             memory_limit_bytes: account.quota().memory_bytes.min(device_bytes),
+            weight: compute.weight.unwrap_or(0).into(),
+            share_percent: compute.share_percent.unwrap_or(0).into(),
             allocations: account.used(Resource::Allocations),
             command_buffers: account.used(Resource::CommandBuffers),
             queued_units: depth.queued_units,

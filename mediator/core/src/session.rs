@@ -12,8 +12,9 @@ use crate::backend::{Attributes, Fault};
 use crate::batch;
 use crate::client::Client;
 use crate::client_session::ClientSession;
-use crate::guest_session::GuestSession;
+use crate::guest_session::{GuestSession, InForce};
 use crate::peers::Peers;
+use crate::quota::{LimitChange, LimitError, Quota};
 use crate::report::SessionReport;
 use crate::session_inner::SessionInner;
 use crate::statistics::{Activity, Counters};
@@ -105,6 +106,23 @@ impl Session {
         self.inner.end_generation(peers, true);
     }
 
+    /// Changes limits as [`GuestSession::set_limits`] does, for a caller that has checked them.
+    pub fn put_limits(&self, change: &LimitChange) {
+        self.inner.account.change(change);
+        if let Err(e) = self.inner.command_buffers.watchdog.heed() {
+            log::error!(
+                "session {} ({}): cannot start the thread that ends work which takes too long, so \
+                 timeout= has no effect: {e}",
+                self.inner.id,
+                self.inner.name
+            );
+        }
+        if change.weight.is_some() || change.share_percent.is_some() {
+            let member = &self.inner.command_buffers.member;
+            member.change(|compute| change.compute(compute));
+        }
+    }
+
     /// Makes the session lost because of `fault`. It stays lost until its next reset.
     pub fn lose(&self, fault: Fault) {
         Counters::add(&self.inner.counters.counted.faults);
@@ -166,6 +184,24 @@ impl GuestSession for Session {
 
     fn report(&self) -> SessionReport {
         self.inner.report()
+    }
+
+    fn limits(&self) -> Quota {
+        Quota {
+            compute: self.inner.command_buffers.member.compute(),
+            ..self.inner.account.quota()
+        }
+    }
+
+    fn check_limits(&self, change: &LimitChange) -> Result<(), LimitError> {
+        let backend = &self.inner.backend;
+        change.check(backend.attributes().memory_bytes, backend.shares_time())
+    }
+
+    fn set_limits(&self, change: &LimitChange) -> Result<InForce, LimitError> {
+        self.check_limits(change)?;
+        self.put_limits(change);
+        Ok(InForce::AtOnce)
     }
 
     fn activity(&self) -> Option<Activity> {

@@ -20,7 +20,7 @@ pub enum Kind {
     Counter,
     /// The largest value of a gauge so far. It only grows.
     Peak,
-    /// A limit, which stays as it is.
+    /// A limit, which changes only when somebody sets it (`causeway limit`).
     Limit,
     /// The present value, which may grow or shrink. It is 0 once the session is lost or closed.
     Gauge,
@@ -121,6 +121,10 @@ statistics! {
     memory_peak_bytes: Peak as "memory_peak_bytes",
     /// GPU memory that the session may use, in bytes.
     memory_limit_bytes: Limit as "memory_limit_bytes",
+    /// Weight by which the session gets time of the device; 0 is none.
+    weight: Limit as "weight",
+    /// Most of the device's time that the session may have, in percent; 0 is no cap.
+    share_percent: Limit as "share_percent",
     /// Allocations, imports and registered ranges of guest RAM.
     allocations: Gauge as "allocations",
     /// Command buffers.

@@ -16,7 +16,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::backend::Fault;
 use crate::generation::Generation;
-use crate::quota::{Account, Resource};
+use crate::quota::{Account, Quota, Resource};
 use crate::refusal::warn_at_first;
 use crate::statistics::Counters;
 
@@ -154,7 +154,7 @@ impl Shared {
     /// Returns the session's limit at present.
     fn limit(&self) -> Option<Duration> {
         let limit_ms = self.account.limit(Resource::WorkMs);
-        (limit_ms != u64::MAX).then(|| Duration::from_millis(limit_ms))
+        (limit_ms != Quota::UNLIMITED).then(|| Duration::from_millis(limit_ms))
     }
 
     fn run(&self) {
@@ -224,7 +224,6 @@ impl Watched {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quota::Quota;
 
     fn watchdog(work_ms: u64) -> (Watchdog, Arc<Generation>) {
         let quota = Quota {
@@ -237,7 +236,7 @@ mod tests {
 
     #[test]
     fn only_a_piece_that_takes_longer_than_the_limit_is_overdue() {
-        let (watchdog, generation) = watchdog(u64::MAX);
+        let (watchdog, generation) = watchdog(Quota::UNLIMITED);
         let works = [(); 2].map(|()| Arc::<Work>::default());
         for work in &works {
             watchdog.watch(work, &generation, "c").unwrap();

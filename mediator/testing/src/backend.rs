@@ -40,6 +40,7 @@ pub struct FakeBackend {
     loads: Arc<Gate>,
     fetches: Arc<Gate>,
     load_bytes: AtomicU64,
+    shares_time: AtomicBool,
     loss: OnceLock<LossObserver>,
 }
 
@@ -76,6 +77,7 @@ impl FakeBackend {
             loads: Arc::default(),
             fetches: Arc::default(),
             load_bytes: AtomicU64::new(0),
+            shares_time: AtomicBool::new(false),
             loss: OnceLock::new(),
         })
     }
@@ -120,6 +122,11 @@ impl FakeBackend {
     /// Makes the back end say that each load of a module needs `bytes` bytes while it is under way.
     pub fn set_load_bytes(&self, bytes: u64) {
         self.load_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Makes the back end say that the mediator shares out its time.
+    pub fn share_time(&self) {
+        self.shares_time.store(true, Ordering::Relaxed);
     }
 
     /// Returns the number of loads that wait in the back end.
@@ -257,6 +264,10 @@ impl Backend for FakeBackend {
 
     fn load_bytes(&self, _: u64) -> u64 {
         self.load_bytes.load(Ordering::Relaxed)
+    }
+
+    fn shares_time(&self) -> bool {
+        self.shares_time.load(Ordering::Relaxed)
     }
 
     fn observe_loss(&self, lost: LossObserver) {

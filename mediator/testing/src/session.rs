@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use causeway_mediator::backend::{Attributes, Fault};
-use causeway_mediator::{Activity, Client, GuestSession, SessionReport};
+use causeway_mediator::{
+    Activity, Client, GuestSession, InForce, LimitChange, LimitError, LiveLimits, Quota,
+    SessionReport,
+};
 use causeway_protocol::message::Status;
 use causeway_protocol::registers::status;
 use parking_lot::Mutex;
@@ -17,6 +20,7 @@ pub struct FakeSession {
     execute: Box<Execute>,
     owners: AtomicU64,
     calls: Mutex<Calls>,
+    limits: LiveLimits,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -33,6 +37,7 @@ impl FakeSession {
             execute: Box::new(execute),
             owners: AtomicU64::new(0),
             calls: Mutex::default(),
+            limits: LiveLimits::new(&Quota::default()),
         })
     }
 
@@ -101,7 +106,7 @@ impl GuestSession for FakeSession {
     fn attributes(&self) -> Attributes {
         Attributes {
             name: "fake".into(),
-            memory_bytes: 0,
+            memory_bytes: 4 << 30,
             granularity_bytes: 4096,
             va: 0..0,
             compute_units: 0,
@@ -118,6 +123,20 @@ impl GuestSession for FakeSession {
 
     fn report(&self) -> SessionReport {
         SessionReport::default()
+    }
+
+    fn limits(&self) -> Quota {
+        self.limits.quota()
+    }
+
+    fn check_limits(&self, change: &LimitChange) -> Result<(), LimitError> {
+        change.check(self.attributes().memory_bytes, false)
+    }
+
+    fn set_limits(&self, change: &LimitChange) -> Result<InForce, LimitError> {
+        self.check_limits(change)?;
+        self.limits.change(change);
+        Ok(InForce::AtOnce)
     }
 
     fn activity(&self) -> Option<Activity> {

@@ -5,6 +5,7 @@ mod clients;
 mod confined;
 mod endings;
 mod hostile;
+mod limits;
 mod puppet;
 mod rig;
 mod samples;

@@ -15,7 +15,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 /// The first 32 bits of every datagram.
 pub(crate) const MAGIC: u32 = 0x4b57_5743;
 /// Version of this protocol, which changes whenever a datagram changes.
-pub(crate) const VERSION: u16 = 7;
+pub(crate) const VERSION: u16 = 8;
 /// Longest text of a fault, a refusal or a name, in bytes.
 pub(crate) const TEXT_BYTES_MAX: usize = 4096;
 /// Largest datagram in bytes: a control batch with what goes before it, or a report.
@@ -99,6 +99,10 @@ kinds! {
     Sample = 28,
     /// [`Sampled`].
     Sampled = 29,
+    /// [`SetLimits`].
+    SetLimits = 30,
+    /// Nothing.
+    LimitsSet = 31,
 
     // Call channels, from the worker; each is answered by `Answer`.
     /// [`Place`]; descriptor of the memory.
@@ -231,6 +235,12 @@ bodies! {
         statistics: [u64; STATISTICS_COUNT],
         /// 1 if the session is lost.
         lost: u64,
+    }
+
+    /// The limits that a session has from now on.
+    SetLimits(8 * Quota::LIMITS) {
+        /// `Quota::limits`.
+        quota: [u64; Quota::LIMITS],
     }
 
     /// Which import to take away.

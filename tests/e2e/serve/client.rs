@@ -8,8 +8,8 @@ use std::path::Path;
 use causeway_mediator_testing::{Batch, Producer};
 use causeway_memory::{PageSize, SharedMemory};
 use causeway_protocol::message::{
-    AddressReply, Allocate, AllocateReply, CommandBufferReply, CreateCommandBuffer, Empty,
-    HandleReply, Hello, HelloReply, MapCpu, MemoryKind, Opcode, Status,
+    AddressReply, Allocate, AllocateReply, Attributes, CommandBufferReply, CreateCommandBuffer,
+    Empty, HandleReply, HandleRequest, Hello, HelloReply, MapCpu, MemoryKind, Opcode, Status,
 };
 use causeway_protocol::registers::Register;
 use causeway_protocol::socket::{Event, EventKind, Greeting, MAGIC, Request, RequestKind};
@@ -83,6 +83,16 @@ impl Client {
         opcode: Opcode,
         request: &Q,
     ) -> P {
+        let reply = self.try_ask(opcode, request);
+        reply.unwrap_or_else(|status| panic!("{opcode:?}: {status:?}"))
+    }
+
+    /// Executes one message. Returns its status if it fails.
+    fn try_ask<Q: IntoBytes + Immutable, P: FromBytes>(
+        &mut self,
+        opcode: Opcode,
+        request: &Q,
+    ) -> Result<P, Status> {
         let mut batch = Batch::new();
         let bytes = batch.push(opcode, request).bytes_mut();
         let head = Request {
@@ -103,8 +113,10 @@ impl Client {
             }
             self.told.push((event, descriptor));
         }
-        assert_eq!(batch.outcome(0), (Some(Status::Ok), 0), "{opcode:?}");
-        batch.reply(0).unwrap()
+        match batch.outcome(0).0.unwrap() {
+            Status::Ok => Ok(batch.reply(0).unwrap()),
+            status => Err(status),
+        }
     }
 
     /// The descriptor that came with the last event of a kind.
@@ -116,13 +128,32 @@ impl Client {
 
     /// Host memory.
     pub fn allocate(&mut self, size: u64) -> u32 {
+        self.try_allocate(size).unwrap()
+    }
+
+    /// Host memory, or the status that refuses it.
+    pub fn try_allocate(&mut self, size: u64) -> Result<u32, Status> {
         let request = Allocate {
             size,
             kind: MemoryKind::Host as u32,
             ..Allocate::default()
         };
-        self.ask::<_, AllocateReply>(Opcode::Allocate, &request)
-            .handle
+        self.try_ask::<_, AllocateReply>(Opcode::Allocate, &request)
+            .map(|reply| reply.handle)
+    }
+
+    /// Gives an allocation back.
+    pub fn free(&mut self, handle: u32) {
+        let request = HandleRequest {
+            handle,
+            ..HandleRequest::default()
+        };
+        self.ask::<_, Empty>(Opcode::Free, &request);
+    }
+
+    /// What the session may use at present.
+    pub fn attributes(&mut self) -> Attributes {
+        self.ask(Opcode::QueryAttributes, &Empty {})
     }
 
     /// The descriptor of an allocation that is mapped for the CPU.

@@ -1,6 +1,6 @@
 //! `causeway serve`, with processes that do what they should not.
 
-mod client;
+pub mod client;
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;

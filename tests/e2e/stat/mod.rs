@@ -26,7 +26,7 @@ const EXITING: [u8; 4] = [0xe6, 0x80, 0xeb, 0xfc];
 const STORES: &str = "io:unclaimed:stray";
 
 /// Starts a VM that exits all the time, with more arguments.
-fn start_exiting(scratch: &Scratch, more: &[&str]) -> Running {
+pub fn start_exiting(scratch: &Scratch, more: &[&str]) -> Running {
     let image = scratch.file("guest.elf", &elf(&EXITING));
     let words = ["run", "--kernel", &image, "--memory", "64"];
     let running = scratch.start(&[&words[..], more].concat());
@@ -43,7 +43,7 @@ fn start_exiting(scratch: &Scratch, more: &[&str]) -> Running {
 }
 
 /// Waits until a process can be found.
-fn await_published(scratch: &Scratch, running: &Running) {
+pub fn await_published(scratch: &Scratch, running: &Running) {
     let socket = scratch.runtime().join(running.id().to_string());
     let deadline = Instant::now() + PATIENCE;
     // Its lock is there while it starts.
@@ -54,7 +54,7 @@ fn await_published(scratch: &Scratch, running: &Running) {
 }
 
 /// Ends a VM that would run on, by a signal, and checks that it leaves nothing.
-fn end(running: Running) -> Outcome {
+pub fn end(running: Running) -> Outcome {
     running.signal(Signal::TERM);
     let outcome = running.finish();
     assert_eq!(outcome.code, TERMINATED, "{outcome:?}");
@@ -62,14 +62,14 @@ fn end(running: Running) -> Outcome {
 }
 
 /// Runs `stat` in the place of `scratch`, whose own outputs are taken.
-fn stat(scratch: &Scratch, words: &[&str]) -> Outcome {
+pub fn stat(scratch: &Scratch, words: &[&str]) -> Outcome {
     let beside = Scratch::beside(scratch);
     beside.run(&[&["stat"], words].concat())
 }
 
 /// The objects that `stat` printed.
 #[track_caller]
-fn records(outcome: &Outcome) -> Vec<Value> {
+pub fn records(outcome: &Outcome) -> Vec<Value> {
     assert_eq!(outcome.code, 0, "{outcome:?}");
     let lines = outcome.stdout.lines();
     let records: Vec<Value> = lines.map(|l| serde_json::from_str(l).unwrap()).collect();

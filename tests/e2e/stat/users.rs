@@ -74,6 +74,62 @@ fn a_process_of_another_user_is_named_as_such_and_does_not_answer() {
 }
 
 #[test]
+fn limits_are_not_changed_for_another_user() {
+    if !kvm("limits of another user") {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can be two users");
+        return;
+    }
+    let scratch = Scratch::new();
+    let running = start_exiting(&scratch, &[]);
+    let pid = running.id().to_string();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_causeway"));
+    command.args(["limit", &pid, "queues=7"]);
+    if let Some(output) = as_nobody(command, "limit") {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let told = format!("process {pid} belongs to user 0");
+        assert!(
+            said.contains(&told) && output.status.code() == Some(2),
+            "{said}"
+        );
+    }
+    // Even if folder and file let them in.
+    let socket = scratch.runtime().join(&pid);
+    for path in [scratch.runtime(), &socket] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    let put = |queues: &str| {
+        let mut command = Command::new("curl");
+        command.args(["--silent", "--show-error", "--request", "PUT"]);
+        command.args([
+            "--data",
+            &format!("{{\"limits\":{{\"queues\":\"{queues}\"}}}}"),
+        ]);
+        command.arg("--unix-socket").arg(&socket);
+        command.arg("http://localhost/limits");
+        command
+    };
+    if let Ok(own) = put("8").output() {
+        let answer = String::from_utf8_lossy(&own.stdout);
+        assert!(answer.contains("\"queues\":\"8\""), "{own:?}");
+        if let Some(output) = as_nobody(put("7"), "curl") {
+            assert!(
+                !output.status.success() && output.stdout.is_empty(),
+                "{output:?}"
+            );
+        }
+        fs::set_permissions(scratch.runtime(), fs::Permissions::from_mode(0o700)).unwrap();
+        let shown = Scratch::beside(&scratch).run(&["limit", &pid]);
+        assert!(shown.stdout.contains("  8 "), "{shown:?}");
+    } else {
+        eprintln!("skipped: there is no curl");
+    }
+    end(running);
+}
+
+#[test]
 fn processes_that_are_served_are_seen_like_vms() {
     let scratch = Scratch::new();
     let running = scratch.start(&["serve", "--socket", "socket", "--gpu", "software,cores=1"]);

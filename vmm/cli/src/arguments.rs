@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use causeway_bench::BenchCommand;
 use causeway_cuda_command::CudaArguments;
 use causeway_doctor::DoctorArguments;
+use causeway_limit::LimitArguments;
 use causeway_run::arguments::RunArguments;
 use causeway_run::initramfs::InitramfsArguments;
 use causeway_run::worker::WorkerArguments;
@@ -91,6 +92,8 @@ pub enum Command {
     Doctor(DoctorArguments),
     /// Show statistics of running guests: exits, launches, queues, GPU memory.
     Stat(StatArguments),
+    /// Show or change limits of running guests: GPU memory, compute time.
+    Limit(LimitArguments),
     /// Serve the GPU to processes of this host over a socket, without VMs: for development.
     Serve(ServeArguments),
     /// Run a CUDA program of this host, unmodified, with the library of this command as its driver.

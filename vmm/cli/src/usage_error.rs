@@ -185,6 +185,22 @@ mod tests {
             ),
             (&["stat", "1", "--all"], "PID cannot be used with --all"),
             (
+                &["limit"],
+                "<PID> is missing: `causeway limit --help` lists the options",
+            ),
+            (
+                &["limit", "-7"],
+                "invalid value -7 for PID: choose a process ID, or one with a guest",
+            ),
+            (
+                &["limit", "7/"],
+                "invalid value 7/ for PID: choose a process ID, or one with a guest",
+            ),
+            (
+                &["limit", "7", "--memory", "1"],
+                "unknown option --memory: `causeway limit --help` lists the options",
+            ),
+            (
                 &["stat", "-7"],
                 "invalid value -7 for PID: choose a whole number from 1",
             ),

@@ -80,6 +80,13 @@ impl VmObserver {
         })
     }
 
+    /// Returns name and session of the VM; `None` if the VM has ended or does not exist any more.
+    pub fn running(&self) -> Option<(String, Arc<dyn GuestSession>)> {
+        let session = self.session.upgrade()?;
+        let has_ended = self.machine.upgrade()?.life.decided().is_some();
+        (!has_ended).then(|| (self.name.clone(), session))
+    }
+
     fn vmm_exits(&self) -> BTreeMap<String, u64> {
         let total = counters::total(self.counters.iter().map(|c| &**c));
         counters::named(&total)

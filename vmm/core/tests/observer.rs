@@ -33,6 +33,7 @@ fn a_running_vm_is_seen_and_nothing_of_it_once_it_is_gone() {
     let before = observer.observe().unwrap();
     assert_eq!((before.ran_for, before.ended), (None, false));
     assert!(before.vmm_exits.is_empty());
+    assert_eq!(observer.running().unwrap().0, "vm0");
     let watcher = std::thread::spawn(move || {
         let seen = watch(&observer, |seen| seen.vmm_exits.get(PRINTED) == Some(&5));
         (observer, seen.unwrap())
@@ -53,6 +54,7 @@ fn a_running_vm_is_seen_and_nothing_of_it_once_it_is_gone() {
         None => eprintln!("skipped: this KVM keeps no statistics"),
     }
     assert_eq!(observer.observe(), None, "it keeps the VM alive");
+    assert!(observer.running().is_none());
 }
 
 #[test]

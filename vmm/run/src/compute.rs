@@ -12,12 +12,12 @@ pub(crate) struct ComputeLists {
 
 impl ComputeLists {
     pub fn set_weights(&mut self, value: Value<'_>) -> Result<(), OptionError> {
-        self.weights = value.numbers(1..=Compute::WEIGHT_MAX)?;
+        self.weights = value.numbers(Compute::WEIGHTS)?;
         Ok(())
     }
 
     pub fn set_shares(&mut self, value: Value<'_>) -> Result<(), OptionError> {
-        self.shares_percent = value.numbers(1..=100)?;
+        self.shares_percent = value.numbers(Compute::SHARES_PERCENT)?;
         Ok(())
     }
 

@@ -21,7 +21,7 @@ const COMMON_KEYS: &[Key<Limits>] = &[
         about: "GPU memory of each VM, in MiB, or with suffix M, G or T; default: 4 GiB on cuda, \
                 else 1 GiB",
         set: |limits, value| {
-            limits.memory_bytes = Some(value.mebibytes(1..=1 << 20)?);
+            limits.memory_bytes = Some(value.mebibytes(Quota::MEMORY_MIB)?);
             Ok(())
         },
     },
@@ -31,7 +31,7 @@ const COMMON_KEYS: &[Key<Limits>] = &[
         about: "allocations of each VM; default: 1024, or fewer if the host's limits on file \
                 descriptors and mappings allow all VMs together fewer",
         set: |limits, value| {
-            limits.allocations = Some(value.number(1..=1 << 16)?);
+            limits.allocations = Some(value.number(Quota::ALLOCATIONS)?);
             Ok(())
         },
     },
@@ -40,7 +40,7 @@ const COMMON_KEYS: &[Key<Limits>] = &[
         values: "N",
         about: "command buffers of each VM; default: 64",
         set: |limits, value| {
-            limits.quota.command_buffers = value.number(1..=256)?.into();
+            limits.quota.command_buffers = value.number(Quota::COMMAND_BUFFERS)?.into();
             Ok(())
         },
     },
@@ -66,7 +66,7 @@ const COMMON_KEYS: &[Key<Limits>] = &[
                 whose work takes longer loses its device until it resets it; only software; \
                 default: no limit",
         set: |limits, value| {
-            limits.quota.work_ms = value.number(10..=3_600_000)?.into();
+            limits.quota.work_ms = value.number(Quota::WORK_MS)?.into();
             Ok(())
         },
     },
@@ -76,7 +76,7 @@ const COMMON_KEYS: &[Key<Limits>] = &[
         about: "control messages of each VM in a second, 1 to 1000000: more wait, and the VM's \
                 virtual CPU with them; default: no limit",
         set: |limits, value| {
-            limits.quota.requests = value.number(1..=1_000_000)?.into();
+            limits.quota.requests = value.number(Quota::REQUESTS)?.into();
             Ok(())
         },
     },
@@ -306,7 +306,7 @@ impl FromStr for Gpu {
         if matches!(kind, Kind::Vfio(_)) && isolation == Isolation::Process {
             return Err(GpuError::VfioInProcess);
         }
-        if !matches!(kind, Kind::Software(_)) && limits.quota.work_ms != u64::MAX {
+        if !matches!(kind, Kind::Software(_)) && limits.quota.work_ms != Quota::UNLIMITED {
             return Err(GpuError::Timeout);
         }
         let shares_time = matches!(kind, Kind::Software(_)) && isolation == Isolation::None;

@@ -37,7 +37,8 @@ use crate::report::{BackendReport, PhaseReport, RatioReport, Report, SCHEMA, VmR
 use crate::sandbox::GuestThreads;
 use crate::table;
 use crate::tracepoints::Trace;
-use causeway_publisher::{Guest, PublishError, Publisher, Snapshot};
+use causeway_publisher::limits::LimitedGuest;
+use causeway_publisher::{Guest, PublishError, Published, Publisher, Snapshot};
 use causeway_terminal as terminal;
 use causeway_terminal::{Code, Failure, Origin, ReportFile, shown_path};
 
@@ -371,15 +372,22 @@ fn console(run: &Run, name: &str) -> ConsoleOutput {
     }))
 }
 
-/// Publishes the statistics of the VMs to monitors.
+/// Publishes the statistics of the VMs to monitors, and lets the user change their limits.
 fn publish(run: &Run, vms: &[Vm]) -> Result<Publisher, Failure> {
     let observers: Vec<_> = vms.iter().map(Vm::observer).collect();
     let gpu = run.settings.gpu.clone();
-    let look = move || {
-        let seen = observers.iter().filter_map(VmObserver::observe);
-        Snapshot::of("run", &gpu, seen.map(Guest::vm).collect())
+    let known = observers.clone();
+    let published = Published {
+        look: Box::new(move || {
+            let seen = observers.iter().filter_map(VmObserver::observe);
+            Snapshot::of("run", &gpu, seen.map(Guest::vm).collect())
+        }),
+        guests: Box::new(move || {
+            let running = known.iter().filter_map(VmObserver::running);
+            running.map(LimitedGuest::from).collect()
+        }),
     };
-    Publisher::start(Box::new(look), &run.settings.metrics).map_err(unpublished)
+    Publisher::start(published, &run.settings.metrics).map_err(unpublished)
 }
 
 /// Returns the failure of a command that cannot publish the statistics of its guests.

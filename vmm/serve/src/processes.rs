@@ -7,6 +7,7 @@ use causeway_mediator::GuestSession;
 use parking_lot::Mutex;
 
 use super::host::ClientHost;
+use causeway_publisher::limits::LimitedGuest;
 use causeway_publisher::{Guest, Snapshot};
 
 /// A client process. Its weak references are empty after it has disconnected.
@@ -53,5 +54,15 @@ impl ProcessList {
             Guest::process(name, since, host.usage(), session.activity())
         };
         Snapshot::of("serve", gpu, present.into_iter().map(guest).collect())
+    }
+
+    /// Returns the client processes with their sessions.
+    pub fn running(&self) -> Vec<LimitedGuest> {
+        let list = self.0.lock();
+        let present = |process: &ServedProcess| {
+            let session = process.session.upgrade()?;
+            Some((process.name.clone(), session).into())
+        };
+        list.iter().filter_map(present).collect()
     }
 }

@@ -21,7 +21,7 @@ use crate::host::{ClientHost, borrow};
 use crate::processes::ProcessList;
 use crate::stop::Stop;
 use causeway_publisher::listener::Listener;
-use causeway_publisher::{MetricsPlaces, Publisher};
+use causeway_publisher::{MetricsPlaces, Published, Publisher};
 use causeway_run as run;
 use causeway_run::back_end::{BackEnd, Users};
 use causeway_run::configuration::{choose_gpu, unavailable};
@@ -219,11 +219,15 @@ impl Server {
         }))
     }
 
-    /// Publishes the statistics of the processes to monitors.
+    /// Publishes the statistics of the processes to monitors, and lets the user change their limits.
     pub fn publish(&self, gpu: &str, metrics: &MetricsPlaces) -> Result<Publisher, Failure> {
         let (process_list, gpu) = (self.process_list.clone(), gpu.to_owned());
-        let look = move || process_list.look(&gpu);
-        Publisher::start(Box::new(look), metrics).map_err(run::unpublished)
+        let known = process_list.clone();
+        let published = Published {
+            look: Box::new(move || process_list.look(&gpu)),
+            guests: Box::new(move || known.running()),
+        };
+        Publisher::start(published, metrics).map_err(run::unpublished)
     }
 
     /// Accepts connections and removes ended ones until `stop` comes.

@@ -3,9 +3,7 @@
 //! Each process with guests answers on a socket of its own ([`causeway_publisher`]), whose name
 //! contains its process ID. A process sends counts; module `rates` computes rates from them.
 
-mod absent;
 mod arguments;
-mod client;
 mod columns;
 mod rates;
 mod record;

@@ -3,9 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use super::absent;
-use super::client::{FetchError, PATIENCE, fetch};
 use super::rates::Rates;
+use causeway_publisher::absent;
+use causeway_publisher::client::{FetchError, PATIENCE, fetch};
 use causeway_publisher::runtime::{self, Entry};
 use causeway_publisher::snapshot::{Guest, Snapshot};
 use causeway_terminal::{Code, Failure};
@@ -203,7 +203,13 @@ mod tests {
 
     fn late(pid: u32) -> Answers {
         Answers {
-            troubles: vec![(pid, FetchError::Silent { pid })],
+            troubles: vec![(
+                pid,
+                FetchError::Silent {
+                    pid,
+                    patience: PATIENCE,
+                },
+            )],
             ..Answers::default()
         }
     }

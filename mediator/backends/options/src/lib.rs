@@ -71,14 +71,24 @@ pub fn set<O>(
     let Some(key) = keys.iter().find(|key| key.name == name) else {
         return Ok(false);
     };
-    let key_name = key.name;
-    (key.set)(options, Value { key_name, text })?;
+    key.apply(options, text)?;
     Ok(true)
 }
 
-/// Returns the help for a table of keys: for each key, a line break and then a line with its name,
+impl<O> Key<O> {
+    /// Sets the key in `options` to the value `text`.
+    ///
+    /// # Errors
+    /// [`OptionError::Value`] if the value is not valid for the key.
+    pub fn apply(&self, options: &mut O, text: &str) -> Result<(), OptionError> {
+        let key_name = self.name;
+        (self.set)(options, Value { key_name, text })
+    }
+}
+
+/// Returns the help for keys: for each key, a line break and then a line with its name,
 /// its values and its explanation.
-pub fn help<O>(keys: &[Key<O>]) -> String {
+pub fn help<'k, O: 'k>(keys: impl IntoIterator<Item = &'k Key<O>>) -> String {
     let mut lines = String::new();
     for key in keys {
         // Writing to a string does not fail.
@@ -158,6 +168,19 @@ impl<'a> Value<'a> {
     pub fn number(self, range: RangeInclusive<u32>) -> Result<u32, OptionError> {
         let number = self.text.parse().ok().filter(|n| range.contains(n));
         number.ok_or_else(|| self.invalid(format!("{} to {}", range.start(), range.end())))
+    }
+
+    /// Parses the value as a number in `range`, or as the word `none`.
+    ///
+    /// # Errors
+    /// [`OptionError::Value`] if the value is neither, or is outside `range`.
+    pub fn number_or_none(self, range: RangeInclusive<u32>) -> Result<Option<u32>, OptionError> {
+        if self.text == "none" {
+            return Ok(None);
+        }
+        let number = self.text.parse().ok().filter(|n| range.contains(n));
+        let expected = || format!("{} to {}, or none", range.start(), range.end());
+        number.map(Some).ok_or_else(|| self.invalid(expected()))
     }
 
     /// Parses the value as numbers in `range` with colons between them, one or more.
@@ -313,6 +336,22 @@ mod tests {
         for text in ["64", "64MiB", "64M", "64m"] {
             let fruit = Fruit::parse(None, &[("weight", text)]).unwrap();
             assert_eq!(fruit.weight_bytes, 64 << 20);
+        }
+    }
+
+    #[test]
+    fn a_number_may_be_absent_where_none_is_a_value() {
+        let read = |text| {
+            let value = Value {
+                key_name: "ripeness",
+                text,
+            };
+            value.number_or_none(1..=9).map_err(|e| e.to_string())
+        };
+        assert_eq!((read("none"), read("9")), (Ok(None), Ok(Some(9))));
+        for text in ["0", "10", "", "None", "-1"] {
+            let message = read(text).unwrap_err();
+            assert!(message.ends_with("ripeness: 1 to 9, or none"), "{message}");
         }
     }
 

@@ -120,6 +120,10 @@ impl Backend for Software {
         facts::of(&self.attributes)
     }
 
+    fn shares_time(&self) -> bool {
+        true
+    }
+
     /// Every kind of memory is the host's memory here.
     fn allocate(
         &self,

@@ -44,13 +44,14 @@ fn who_is_alone_takes_no_turns_unless_it_has_a_cap() {
 fn what_a_session_may_have_changes_while_it_works_and_while_it_waits() {
     let arbiter = Arbiter::new(2);
     let (first, mut second) = (turns(&arbiter), turns(&arbiter));
-    second.member.set(Compute::DEFAULT);
+    second.member.change(|_| Compute::DEFAULT);
     assert!(!first.is_due() && !second.is_due(), "one weight is none");
     let capped = Compute {
         share_percent: Some(1),
         ..Compute::DEFAULT
     };
-    second.member.set(capped);
+    second.member.change(|_| capped);
+    assert_eq!(second.member.compute(), capped);
     assert!(second.is_due());
     assert_eq!(second.take(NOTHING, NEVER), Taken::AtOnce);
     let member = Arc::clone(&second.member);
@@ -59,7 +60,7 @@ fn what_a_session_may_have_changes_while_it_works_and_while_it_waits() {
         while arbiter.state.lock().waiting.is_empty() {
             thread::yield_now();
         }
-        member.set(Compute::DEFAULT);
+        member.change(|_| Compute::DEFAULT);
         assert!(matches!(waits.join().unwrap(), Taken::After(_)));
     });
     assert!(!second.is_due());

@@ -15,6 +15,15 @@ pub struct Usage {
 }
 
 impl Usage {
+    /// Returns what work has taken that was executed by one thread in `elapsed_ns` nanoseconds.
+    pub fn of_one_unit(elapsed_ns: u64) -> Self {
+        Self {
+            busy_ns: elapsed_ns,
+            elapsed_ns,
+            wanted_ns: elapsed_ns,
+        }
+    }
+
     /// Returns the mean number of units for which the work had something to do, rounded; `None` if
     /// there was no work.
     pub fn width(&self) -> Option<u64> {

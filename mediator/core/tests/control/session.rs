@@ -1,9 +1,8 @@
 //! What a session has and may have, how it waits, and how it ends.
 
-use causeway_mediator::GuestSession;
 use std::time::Duration;
 
-use causeway_mediator::Quota;
+use causeway_mediator::{Compute, GuestSession, InForce, LimitChange, LimitError, Quota};
 use causeway_mediator_testing::ask;
 use causeway_protocol::message::*;
 use causeway_protocol::registers::status;
@@ -78,6 +77,90 @@ fn every_quota_is_kept_and_comes_back() {
         guest.allocate(MemoryKind::Host, 1).unwrap_err(),
         (Status::QuotaAllocations, 3)
     );
+}
+
+#[test]
+fn limits_change_while_a_session_works_and_take_nothing_away() {
+    let rig = Rig::new();
+    let guest = &rig.guest;
+    let change = |memory_mib: u64, command_buffers| {
+        let change = LimitChange {
+            memory_bytes: Some(memory_mib << 20),
+            command_buffers: Some(command_buffers),
+            ..LimitChange::default()
+        };
+        assert_eq!(guest.session.set_limits(&change), Ok(InForce::AtOnce));
+    };
+    let memory = guest.memory(MemoryKind::Host, 3 << 20);
+    let space = guest.space();
+    let queue = guest.command_buffer(space);
+    change(2, 1);
+    let attributes = guest.attributes();
+    assert_eq!(attributes.memory_bytes, 2 << 20);
+    assert_eq!(attributes.command_buffers_max, 1);
+    assert!(
+        attributes.memory_used_bytes >= 3 << 20,
+        "it keeps what it has"
+    );
+    let refused = guest.allocate(MemoryKind::Host, PAGE).unwrap_err();
+    assert_eq!(refused, (Status::QuotaBytes, 0));
+    guest.map_gpu(space, memory, PAGE, READ).unwrap();
+    change(4, 1);
+    guest.memory(MemoryKind::Host, PAGE);
+    let second = guest.try_command_buffer(space).map(|queue| queue.handle);
+    assert_eq!(second, Err((Status::QuotaCommandBuffers, 1)));
+    change(4, 2);
+    let second = guest.command_buffer(space);
+    assert_ne!(second.handle, queue.handle);
+    let statistics = guest.session.activity().unwrap().statistics;
+    assert_eq!(statistics.memory_limit_bytes, 4 << 20);
+    assert_eq!(guest.session.limits().memory_bytes, 4 << 20);
+    // Limits are the guest's, whatever it resets.
+    guest.session.reset();
+    assert_eq!(guest.session.limits().memory_bytes, 4 << 20);
+}
+
+#[test]
+fn a_change_that_is_refused_in_part_changes_nothing() {
+    let rig = Rig::new();
+    let session = &rig.guest.session;
+    let change = LimitChange {
+        allocations: Some(1),
+        weight: Some(Some(8)),
+        ..LimitChange::default()
+    };
+    assert_eq!(session.set_limits(&change), Err(LimitError::Compute));
+    assert_eq!(session.limits(), Quota::default());
+    let beyond = LimitChange {
+        allocations: Some(1),
+        memory_bytes: Some((1 << 30) + 1),
+        ..LimitChange::default()
+    };
+    let refused = session.set_limits(&beyond);
+    assert!(matches!(refused, Err(LimitError::Memory { .. })));
+    assert_eq!(session.limits(), Quota::default());
+    rig.backend.share_time();
+    session.set_limits(&change).unwrap();
+    let compute = |weight, share_percent| Compute {
+        weight,
+        share_percent,
+    };
+    assert_eq!(session.limits().compute, compute(Some(8), None));
+    let capped = LimitChange {
+        share_percent: Some(Some(25)),
+        ..LimitChange::default()
+    };
+    session.set_limits(&capped).unwrap();
+    assert_eq!(session.limits().compute, compute(Some(8), Some(25)));
+    let statistics = session.activity().unwrap().statistics;
+    assert_eq!((statistics.weight, statistics.share_percent), (8, 25));
+    let free = LimitChange {
+        weight: Some(None),
+        ..LimitChange::default()
+    };
+    session.set_limits(&free).unwrap();
+    assert_eq!(session.limits().compute, compute(None, Some(25)));
+    assert_eq!(session.limits().allocations, 1);
 }
 
 #[test]

@@ -122,7 +122,7 @@ impl Worker {
 
     fn publish(&self, request: &Publish, file: OwnedFd) -> Result<TokenBytes, Status> {
         let (made_of, ..) = request.memory.checked().ok_or(Status::BadMemory)?;
-        let (number, most) = (self.number, self.exports_max);
+        let (number, most) = (self.number, self.limits.quota().allocations);
         let object = match made_of {
             MemoryKind::Host => {
                 let held = self.guest.export(&file, request.memory.pages);

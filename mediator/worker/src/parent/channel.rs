@@ -3,10 +3,11 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use causeway_mediator::Activity;
+use causeway_mediator::{Activity, Quota};
+use zerocopy::IntoBytes;
 
 use crate::socket::{Buffer, Datagram, Socket, SocketError, buffer};
-use crate::wire::{Kind, Sampled};
+use crate::wire::{Kind, Sampled, SetLimits};
 
 /// How often a caller that waits checks whether it has waited too long.
 pub(super) const LOOK_PERIOD: Duration = Duration::from_millis(100);
@@ -31,42 +32,76 @@ impl Channel {
     }
 }
 
-/// A channel on which monitors ask for samples, and nothing else happens.
+/// A channel on which monitors ask for samples and set limits, and nothing else happens.
 pub(super) struct MonitorChannel {
     channel: Channel,
-    /// Whether the answer to an earlier question has not arrived yet.
-    is_owed: bool,
+    /// Number of requests whose answers have not arrived yet.
+    owed: u32,
 }
 
 impl MonitorChannel {
     pub fn new(channel: Channel) -> Self {
-        Self {
-            channel,
-            is_owed: false,
-        }
+        Self { channel, owed: 0 }
     }
 
     /// Asks the worker for the session's current statistics, and waits up to [`LOOK_PERIOD`] for
-    /// the answer. Fails immediately if an earlier question is still unanswered, so that a worker
+    /// the answer. Fails immediately if an earlier request is still unanswered, so that a worker
     /// that hangs delays a monitor only once.
     pub fn sample(&mut self) -> Result<Activity, SocketError> {
-        let Channel { socket, room } = &mut self.channel;
-        if self.is_owed {
-            // The answer to an earlier question is out of date.
-            sampled(&socket.receive_at_once(room)?)?;
-            self.is_owed = false;
+        self.take_arrived()?;
+        self.send(Kind::Sample, &[])?;
+        let reply = self.channel.socket.receive(&mut self.channel.room)?;
+        self.owed -= 1;
+        expect(&reply, Kind::Sampled)?;
+        Ok(reply.body::<Sampled>()?.into())
+    }
+
+    /// Sends the worker the limits of its session, also if an earlier request is still unanswered.
+    pub fn send_limits(&mut self, quota: &Quota) -> Result<(), SocketError> {
+        let request = SetLimits {
+            quota: quota.limits(),
+        };
+        match self.take_arrived() {
+            Ok(()) | Err(SocketError::Timeout) => self.send(Kind::SetLimits, request.as_bytes()),
+            Err(error) => Err(error),
         }
-        socket.send(Kind::Sample, &[], &[])?;
-        self.is_owed = true;
-        let activity = sampled(&socket.receive(room)?)?;
-        self.is_owed = false;
-        Ok(activity)
+    }
+
+    /// Waits up to [`LOOK_PERIOD`] for the answer to the last request. Fails immediately if an
+    /// earlier one is still unanswered.
+    pub fn settle(&mut self) -> Result<(), SocketError> {
+        if self.owed == 1 {
+            let reply = self.channel.socket.receive(&mut self.channel.room)?;
+            check_answer(&reply)?;
+            self.owed = 0;
+        }
+        self.take_arrived()
+    }
+
+    fn send(&mut self, kind: Kind, body: &[u8]) -> Result<(), SocketError> {
+        self.channel.socket.send(kind, &[body], &[])?;
+        self.owed += 1;
+        Ok(())
+    }
+
+    /// Takes the answers to earlier requests, which are out of date. Fails with
+    /// [`SocketError::Timeout`] if one has not arrived.
+    fn take_arrived(&mut self) -> Result<(), SocketError> {
+        let Channel { socket, room } = &mut self.channel;
+        while self.owed != 0 {
+            check_answer(&socket.receive_at_once(room)?)?;
+            self.owed -= 1;
+        }
+        Ok(())
     }
 }
 
-fn sampled(reply: &Datagram<'_>) -> Result<Activity, SocketError> {
-    expect(reply, Kind::Sampled)?;
-    Ok(reply.body::<Sampled>()?.into())
+/// Refuses what is no answer on a channel of monitors.
+fn check_answer(reply: &Datagram<'_>) -> Result<(), SocketError> {
+    match reply.kind {
+        Kind::Sampled => reply.body::<Sampled>().map(drop),
+        _ => expect(reply, Kind::LimitsSet),
+    }
 }
 
 /// Refuses a reply of another kind.

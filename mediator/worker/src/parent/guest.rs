@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use causeway_mediator::host::{Host, PlaceError, RingPlace};
-use causeway_mediator::{Client, Quota};
+use causeway_mediator::{Client, LiveLimits};
 use causeway_memory::{Backing, MemoryError, PAGE_BYTES, check_range};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
@@ -81,12 +81,12 @@ enum Shown {
 impl Guest {
     /// Returns the record of what worker number `worker` places and binds in the guest of the VMM
     /// `host`, empty at first. `import_device` imports device memory for the aperture; its UUID
-    /// names the GPU that the worker uses.
+    /// names the GPU that the worker uses. `limits` are those of the worker's session.
     pub fn new(
         host: Arc<dyn Host>,
         import_device: Option<(Arc<ImportDevice>, DeviceUuid)>,
         (broker, worker): (Arc<Broker>, u64),
-        quota: &Quota,
+        limits: Arc<LiveLimits>,
     ) -> Self {
         let regions = host.ram_regions();
         let ram = regions
@@ -102,7 +102,7 @@ impl Guest {
                 ended: false,
                 placed: BTreeMap::new(),
                 bound: HashMap::new(),
-                objects: Objects::new(quota),
+                objects: Objects::new(limits),
             }),
         }
     }

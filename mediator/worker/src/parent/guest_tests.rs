@@ -1,5 +1,6 @@
 use std::time::{Duration, Instant};
 
+use causeway_mediator::Quota;
 use causeway_mediator_testing::{FakeDeviceMemory, FakeHost};
 use zerocopy::FromZeros;
 
@@ -17,8 +18,9 @@ fn rig() -> Rig {
     let host = FakeHost::new(1 << 20, 1 << 20).unwrap();
     let device = Some((import, DeviceUuid::default()));
     let exchange = (Arc::default(), 1);
+    let limits = Arc::new(LiveLimits::new(&Quota::default()));
     Rig {
-        guest: Guest::new(host, device, exchange, &Quota::default()),
+        guest: Guest::new(host, device, exchange, limits),
         memory,
     }
 }

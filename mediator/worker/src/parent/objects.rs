@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
-use causeway_mediator::Quota;
+use causeway_mediator::LiveLimits;
 use causeway_memory::{MemoryError, SharedMemory};
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
@@ -68,8 +68,7 @@ pub(super) enum Overdraft {
 /// The objects that one worker uses in the VMM: placed in the aperture, under a command buffer, or
 /// exported. An object counts once, with its whole size, however often it is used.
 pub(super) struct Objects {
-    bytes_max: u64,
-    count_max: u64,
+    limits: Arc<LiveLimits>,
     /// Of the objects that are the worker's own.
     own_bytes: u64,
     used: HashMap<ObjectKey, Use>,
@@ -88,11 +87,11 @@ struct Use {
 }
 
 impl Objects {
-    pub fn new(quota: &Quota) -> Self {
+    /// Returns the objects of a worker that uses none yet, and may use as many as `limits` say at
+    /// the time.
+    pub fn new(limits: Arc<LiveLimits>) -> Self {
         Self {
-            bytes_max: quota.memory_bytes,
-            // A command buffer may outlive the allocation that it is in.
-            count_max: quota.allocations.saturating_add(quota.command_buffers),
+            limits,
             own_bytes: 0,
             used: HashMap::new(),
             known: HashMap::new(),
@@ -137,11 +136,13 @@ impl Objects {
             };
         }
         let own_bytes = if is_own { bytes } else { 0 };
-        let (used, limit) = (self.own_bytes, self.bytes_max);
+        let quota = self.limits.quota();
+        let (used, limit) = (self.own_bytes, quota.memory_bytes);
         let sum = used.checked_add(own_bytes).filter(|sum| *sum <= limit);
         let sum = sum.ok_or(Overdraft::Bytes { bytes, used, limit })?;
-        if self.used.len() as u64 >= self.count_max {
-            let limit = self.count_max;
+        // A command buffer may outlive the allocation that it is in.
+        let limit = quota.allocations.saturating_add(quota.command_buffers);
+        if self.used.len() as u64 >= limit {
             return Err(Overdraft::Count { limit });
         }
         self.own_bytes = sum;
@@ -199,6 +200,7 @@ pub(super) fn leave_reserve(file: &OwnedFd) -> Result<(), Overdraft> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use causeway_mediator::{LimitChange, Quota};
 
     fn key(inode: u64) -> ObjectKey {
         ObjectKey {
@@ -209,12 +211,32 @@ mod tests {
     }
 
     fn objects() -> Objects {
-        Objects::new(&Quota {
+        Objects::new(Arc::new(LiveLimits::new(&Quota {
             memory_bytes: 100,
             allocations: 2,
             command_buffers: 1,
             ..Quota::default()
-        })
+        })))
+    }
+
+    #[test]
+    fn the_limits_are_those_of_the_moment() {
+        let mut objects = objects();
+        objects.hold(key(1), 60, true).unwrap();
+        let to = |memory_bytes, allocations| LimitChange {
+            memory_bytes: Some(memory_bytes),
+            allocations: Some(allocations),
+            ..LimitChange::default()
+        };
+        objects.limits.change(&to(50, 2));
+        let refused = objects.hold(key(2), 1, true);
+        assert!(matches!(refused, Err(Overdraft::Bytes { limit: 50, .. })));
+        objects.hold(key(1), 60, true).unwrap();
+        objects.limits.change(&to(61, 0));
+        let refused = objects.hold(key(2), 1, true);
+        assert!(matches!(refused, Err(Overdraft::Count { limit: 1 })));
+        objects.limits.change(&to(61, 1));
+        objects.hold(key(2), 1, true).unwrap();
     }
 
     #[test]

@@ -9,8 +9,8 @@ use std::{fmt, io};
 
 use causeway_mediator::backend::{Attributes, Fault};
 use causeway_mediator::{
-    Activity, Client, GivesUp, GuestSession, Mediator, OpenError, Session, SessionReport,
-    WorkerReport,
+    Activity, Client, GivesUp, GuestSession, InForce, LimitChange, LimitError, Mediator, OpenError,
+    Quota, Session, SessionReport, WorkerReport,
 };
 use causeway_protocol::message::Status;
 use causeway_protocol::registers::status;
@@ -143,7 +143,8 @@ impl WorkerSession {
         let mediator = Mediator::new(Arc::new(Absent(self.attributes.clone())));
         let order = &self.order;
         let host = Arc::clone(&order.host);
-        let session = mediator.open_as(order.session, host, order.quota, &order.name);
+        let quota = order.limits.quota();
+        let session = mediator.open_as(order.session, host, quota, &order.name);
         session.lose(fault);
         session
     }
@@ -221,8 +222,12 @@ impl WorkerSession {
         }
         let worker = present.worker.clone();
         drop(present);
-        // A halt or an interrupt of the old worker holds for the new one, too.
+        // A halt or an interrupt of the old worker holds for the new one, too, and so do limits
+        // that were changed after it had been told its first ones.
         if let Some(worker) = worker {
+            if worker.first_limits != self.order.limits.quota() {
+                worker.tell_limits();
+            }
             if self.halted.load(Ordering::SeqCst) {
                 worker.halt();
             } else if self.interrupted.load(Ordering::SeqCst) {
@@ -405,6 +410,26 @@ impl GuestSession for WorkerSession {
             worker: Some(account.workers),
             ..account.total
         }
+    }
+
+    fn limits(&self) -> Quota {
+        self.order.limits.quota()
+    }
+
+    fn check_limits(&self, change: &LimitChange) -> Result<(), LimitError> {
+        change.check(self.attributes.memory_bytes, false)
+    }
+
+    fn set_limits(&self, change: &LimitChange) -> Result<InForce, LimitError> {
+        self.check_limits(change)?;
+        // Before the worker is asked: what the VMM gives out itself follows these, whatever the
+        // worker does.
+        self.order.limits.change(change);
+        let working = self.worker().filter(|worker| worker.fault().is_none());
+        Ok(match working.is_none_or(|worker| worker.tell_limits()) {
+            true => InForce::AtOnce,
+            false => InForce::Later,
+        })
     }
 
     fn activity(&self) -> Option<Activity> {

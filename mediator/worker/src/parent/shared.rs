@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use causeway_mediator::host::Host;
-use causeway_mediator::{OpenError, Quota};
+use causeway_mediator::{LiveLimits, OpenError};
 use causeway_memory::{DeviceMemory, MemoryError};
 
 use super::broker::Broker;
@@ -36,7 +36,8 @@ pub(super) struct Order {
     pub partition: u32,
     pub name: String,
     pub host: Arc<dyn Host>,
-    pub quota: Quota,
+    /// The limits that the VMM has set, which its own account of the worker keeps to.
+    pub limits: Arc<LiveLimits>,
 }
 
 impl Order {

@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use causeway_mediator::backend::Attributes;
-use causeway_mediator::{GivesUp, OpenError};
+use causeway_mediator::{GivesUp, OpenError, Quota};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::channel::{LOOK_PERIOD, expect};
@@ -19,15 +19,15 @@ use crate::wire::{Kind, RAM_REGIONS_MAX, Region, Start, Started, page_size};
 /// Longest that a worker may take to open its session: a driver starts up, and may compile.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Sends the session to open.
+/// Sends the session to open, with its limits.
 pub(super) fn send_start(
     control: &Socket,
-    order: &Order,
+    (order, quota): (&Order, &Quota),
     descriptors: &[BorrowedFd<'_>],
 ) -> Result<(), SocketError> {
     let regions = order.host.ram_regions();
     let mut start = Start::new_zeroed();
-    start.quota = order.quota.limits();
+    start.quota = quota.limits();
     start.session = order.session;
     if regions.len() > RAM_REGIONS_MAX {
         return Err(SocketError::Malformed("guest RAM has too many regions"));

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use causeway_mediator::backend::{Attributes, Fault};
-use causeway_mediator::{Activity, Client, GivesUp, OpenError};
+use causeway_mediator::{Activity, Client, GivesUp, LiveLimits, OpenError, Quota};
 use causeway_memory::{Mapping, PAGE_BYTES, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
@@ -17,7 +17,7 @@ use zerocopy::IntoBytes;
 
 use super::broker::{Broker, Importer};
 use super::calls::{Caller, is_call, send_answer, serve_spare};
-use super::channel::{Channel, MonitorChannel, expect};
+use super::channel::{Channel, LOOK_PERIOD, MonitorChannel, expect};
 use super::guest::Guest;
 use super::objects::ObjectKey;
 use super::process::Process;
@@ -55,9 +55,14 @@ pub(super) struct Worker {
     /// The channel of monitors, apart from the others so that no call of the guest waits behind a
     /// sample.
     monitor: Mutex<Option<MonitorChannel>>,
+    /// Limits of the session, as the VMM has set them.
+    pub(super) limits: Arc<LiveLimits>,
+    /// Whether the worker has still to be told that they have changed.
+    is_untold: AtomicBool,
+    /// The limits with which it was started.
+    pub(super) first_limits: Quota,
     pub(super) guest: Guest,
     pub(super) broker: Arc<Broker>,
-    pub(super) exports_max: u64,
     status: Mapping,
     pub(super) attributes: Attributes,
     /// Why it is lost.
@@ -102,7 +107,9 @@ impl Worker {
             is_ahead,
             ..
         } = fresh;
-        let sent = send_start(&control, order, &[spare_end.as_fd(), page.file()]);
+        let first_limits = order.limits.quota();
+        let descriptors = [spare_end.as_fd(), page.file()];
+        let sent = send_start(&control, (order, &first_limits), &descriptors);
         // With this end open here, the other would never see the worker's end.
         drop(spare_end);
         let (attributes, device) = sent
@@ -120,14 +127,16 @@ impl Worker {
             control,
             channels: Mutex::default(),
             monitor: Mutex::default(),
+            limits: Arc::clone(&order.limits),
+            is_untold: AtomicBool::new(false),
+            first_limits,
             guest: Guest::new(
                 Arc::clone(&order.host),
                 import_device,
                 exchange,
-                &order.quota,
+                Arc::clone(&order.limits),
             ),
             broker: Arc::clone(&shared.broker),
-            exports_max: order.quota.allocations,
             status,
             attributes,
             fault: OnceLock::new(),
@@ -221,19 +230,49 @@ impl Worker {
     /// not answer within [`super::channel::LOOK_PERIOD`]. A worker that does not answer is not
     /// killed for that.
     pub fn sample(&self) -> Option<Activity> {
-        // Locked while another monitor waits.
-        let mut monitor = self.monitor.try_lock()?;
+        // Another monitor may be waiting.
+        self.monitor(Duration::ZERO, MonitorChannel::sample)
+    }
+
+    /// Tells the worker the present limits of its session. Returns false if it does not confirm
+    /// them within [`super::channel::LOOK_PERIOD`]: then it reads them when it goes on, or is told
+    /// again by the next [`Self::sample`]. Its answer counts for nothing but that.
+    pub fn tell_limits(&self) -> bool {
+        self.is_untold.store(true, Ordering::SeqCst);
+        self.monitor(2 * LOOK_PERIOD, |_| Ok(())).is_some()
+    }
+
+    /// Asks the worker something over the channel of monitors, for which it waits up to `patience`.
+    /// First tells the worker the limits of its session, if it has not been told yet.
+    fn monitor<R>(
+        &self,
+        patience: Duration,
+        ask: impl FnOnce(&mut MonitorChannel) -> Result<R, SocketError>,
+    ) -> Option<R> {
+        let mut monitor = self.monitor.try_lock_for(patience)?;
         let mut channel = match monitor.take() {
             Some(channel) => channel,
             None => MonitorChannel::new(self.new_channel().ok()?),
         };
-        let sample = channel.sample();
+        let told = self.tell_over(&mut channel);
+        let answer = told.and_then(|()| ask(&mut channel));
         // After any other error the channel is dropped. The guest finds out by itself if the worker
         // is lost.
-        if matches!(sample, Ok(_) | Err(SocketError::Timeout)) {
+        if matches!(answer, Ok(_) | Err(SocketError::Timeout)) {
             *monitor = Some(channel);
         }
-        sample.ok()
+        answer.ok()
+    }
+
+    fn tell_over(&self, channel: &mut MonitorChannel) -> Result<(), SocketError> {
+        // Taken before the limits are read: whoever changes them later sets it again.
+        if !self.is_untold.swap(false, Ordering::SeqCst) {
+            return Ok(());
+        }
+        channel.send_limits(&self.limits.quota()).inspect_err(|_| {
+            self.is_untold.store(true, Ordering::SeqCst);
+        })?;
+        channel.settle()
     }
 
     /// Has the worker end `Wait` messages, as `GuestSession::interrupt` does. Does nothing if the

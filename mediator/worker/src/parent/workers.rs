@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use causeway_mediator::host::Host;
-use causeway_mediator::{GivesUp, GuestSession, OpenError, Quota, SessionSource};
+use causeway_mediator::{GivesUp, GuestSession, LiveLimits, OpenError, Quota, SessionSource};
 use parking_lot::Mutex;
 
 use super::process::{Program, Spawner};
@@ -134,7 +134,7 @@ impl Workers {
             partition: 0,
             name: name.to_owned(),
             host,
-            quota,
+            limits: Arc::new(LiveLimits::new(&quota)),
         };
         let shared = (Arc::clone(&self.shared), Arc::clone(&self.successor));
         WorkerSession::open(shared, order, spare, gives_up).map(Arc::new)

@@ -9,8 +9,8 @@ use super::process::end_now;
 use super::session::Served;
 use crate::report;
 use crate::socket::{Datagram, Socket, SocketError, buffer};
-use crate::wire::{Executed, ForClient, Kind, ResetDone, RevokeImport, Sampled};
-use causeway_mediator::{Client, GuestSession, Peers};
+use crate::wire::{Executed, ForClient, Kind, ResetDone, RevokeImport, Sampled, SetLimits};
+use causeway_mediator::{Client, GuestSession, LimitChange, Peers, Quota};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// How long work may go on with memory that was revoked. The VMM waits less than twice as long.
@@ -96,6 +96,13 @@ fn answer(
         Kind::Sample => {
             let sampled = Sampled::from(served.session.activity().unwrap_or_default());
             socket.send(Kind::Sampled, &[sampled.as_bytes()], &[])
+        }
+        Kind::SetLimits => {
+            let request: SetLimits = request.body()?;
+            let quota = Quota::from_limits(request.quota);
+            // The VMM has checked them.
+            served.session.put_limits(&LimitChange::to(&quota));
+            socket.send(Kind::LimitsSet, &[], &[])
         }
         Kind::RevokeImport => {
             let request: RevokeImport = request.body()?;

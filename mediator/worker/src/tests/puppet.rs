@@ -166,6 +166,7 @@ fn puppet_process() {
     // Held open: the end of the spare socket would be the worker's. The guest's RAM is the last.
     let mut started = Started::new_zeroed();
     started.granularity_bytes = 4096;
+    started.memory_bytes = 8 << 30;
     let parts = [started.as_bytes(), b"puppet"];
     control.send(Kind::Started, &parts, &[]).unwrap();
     let hands = Arc::new(Hands {
@@ -214,6 +215,7 @@ fn serve(channel: &Socket, hands: &Hands) {
             Kind::Close => (Kind::Closed, Vec::new()),
             Kind::RevokeImport => (Kind::ImportRevoked, Vec::new()),
             Kind::Reset => (Kind::ResetDone, granted.as_bytes().to_vec()),
+            Kind::SetLimits => (Kind::LimitsSet, Vec::new()),
             Kind::ResetClient => (Kind::ClientReset, granted.as_bytes().to_vec()),
             _ => return,
         };

@@ -8,7 +8,7 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::http::{self, REQUEST_BYTES_MAX, Refusal, Request, Resource};
+use super::http::{self, REQUEST_BYTES_MAX, Request};
 
 /// Maximum duration of a monitor's connection, from its acceptance to the end of the answer.
 pub const PATIENCE: Duration = Duration::from_secs(2);
@@ -57,19 +57,15 @@ impl Connection {
         }
     }
 
-    /// Receives the request and sends the answer as far as possible without waiting. `content`
-    /// returns the text of the requested resource, or `None` if this monitor does not get it.
-    /// Returns true if the connection is finished.
-    pub fn advance(&mut self, content: impl FnOnce(Resource) -> Option<String>) -> bool {
+    /// Receives the request and sends the answer as far as possible without waiting. `respond`
+    /// returns the answer to a request that is complete. Returns true if the connection is
+    /// finished.
+    pub fn advance(&mut self, respond: impl FnOnce(Request<'_>) -> Vec<u8>) -> bool {
         if let Phase::Asking(received) = &mut self.phase {
             let answer = match receive(&self.socket, received) {
                 Ok(true) => match http::parse(received) {
                     Request::Unfinished => return false,
-                    Request::Get { resource, body } => match content(resource) {
-                        Some(content) => http::answer(resource, &content, body),
-                        None => http::refuse(Refusal::NotFound),
-                    },
-                    Request::Refused(refusal) => http::refuse(refusal),
+                    request => respond(request),
                 },
                 Ok(false) => return false,
                 Err(_) => return true,

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 use rustix::net::sockopt::socket_peercred;
+use rustix::process::Uid;
 
 use crate::http::Resource;
 use crate::listener::{ListenError, Listener};
@@ -68,11 +69,13 @@ impl Door {
         Ok(admitted.then_some(socket))
     }
 
-    /// Returns whether a monitor that connects here gets `resource`.
+    /// Returns whether a monitor that connects here gets `resource`. Limits are at the socket of
+    /// the process only: who gets a path or an address for metrics may only read.
     pub fn offers(&self, resource: Resource) -> bool {
         match self {
             Self::Address(_) => resource == Resource::Metrics,
-            Self::Process(_) | Self::Socket(_) => true,
+            Self::Socket(_) => resource != Resource::Limits,
+            Self::Process(_) => true,
         }
     }
 }
@@ -116,9 +119,26 @@ fn address(address: SocketAddr) -> Result<Door, PublishError> {
 /// the same, unless it was changed.
 fn is_trusted(socket: &OwnedFd) -> bool {
     let uid = socket_peercred(socket).map(|peer| peer.uid);
-    let trusted = uid.is_ok_and(|uid| uid.is_root() || uid == rustix::process::geteuid());
+    let trusted = uid.is_ok_and(|uid| trusts(rustix::process::geteuid(), uid));
     if !trusted {
         log::debug!("refused a process of another user: {uid:?}");
     }
     trusted
+}
+
+/// Returns whether a process of user `own` answers one of user `peer`, and lets it change limits.
+fn trusts(own: Uid, peer: Uid) -> bool {
+    peer.is_root() || peer == own
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_answers_its_own_user_and_root_and_nobody_else() {
+        let [root, user, other] = [0, 1000, 1001].map(Uid::from_raw);
+        assert!(trusts(user, user) && trusts(user, root) && trusts(root, root));
+        assert!(!trusts(user, other) && !trusts(root, user));
+    }
 }

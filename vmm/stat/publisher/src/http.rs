@@ -1,10 +1,12 @@
-//! The part of HTTP/1.1 (RFC 9112) that scrapers need: one request without a body and one answer
-//! per connection.
+//! The part of HTTP/1.1 (RFC 9112) that scrapers and `causeway limit` need: one request and one
+//! answer per connection. Only a request that changes limits has a body.
 
 use httparse::Status;
 
-/// Maximum length of a request in bytes: its request line with all header fields.
+/// Maximum length of a request in bytes: its request line with all header fields, and its body.
 pub const REQUEST_BYTES_MAX: usize = 8 << 10;
+/// Maximum length of the body of a request in bytes.
+pub const BODY_BYTES_MAX: usize = 4 << 10;
 /// Maximum number of header fields of a request or an answer.
 const HEADERS_MAX: usize = 64;
 
@@ -15,12 +17,24 @@ pub enum Resource {
     Metrics,
     /// `/snapshot`: the JSON snapshot for `causeway stat`.
     Snapshot,
+    /// `/limits`: the limits of guests as JSON, for `causeway limit`, which can change them.
+    Limits,
+}
+
+impl Resource {
+    /// Returns the methods that the resource has.
+    const fn methods(self) -> &'static str {
+        match self {
+            Self::Metrics | Self::Snapshot => "GET, HEAD",
+            Self::Limits => "GET, HEAD, PUT",
+        }
+    }
 }
 
 /// A monitor's request, judged by the bytes received so far: unfinished, valid or refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Request {
-    /// A request whose header fields are not complete.
+pub enum Request<'a> {
+    /// A request whose header fields or body are not complete.
     Unfinished,
     /// A valid request: GET, or HEAD, whose answer has no body.
     Get {
@@ -29,6 +43,8 @@ pub enum Request {
         /// Whether the answer has a body: false for HEAD.
         body: bool,
     },
+    /// A valid request to change limits: PUT, with its body.
+    Put(&'a [u8]),
     /// A request that is answered by an HTTP error.
     Refused(Refusal),
 }
@@ -40,14 +56,19 @@ pub enum Refusal {
     Malformed,
     /// The requested resource does not exist.
     NotFound,
-    /// The method is neither GET nor HEAD.
-    Method,
+    /// The resource has only these methods.
+    Method(&'static str),
     /// The header fields are longer than [`REQUEST_BYTES_MAX`], or too many.
     TooLong,
+    /// The request does not say how long its body is.
+    Length,
+    /// The body is longer than [`BODY_BYTES_MAX`], or the whole request than
+    /// [`REQUEST_BYTES_MAX`].
+    BodyTooLong,
 }
 
 /// Parses a monitor's request from `received`, all bytes that it has sent so far.
-pub fn parse(received: &[u8]) -> Request {
+pub fn parse(received: &[u8]) -> Request<'_> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
     match request.parse(received) {
@@ -55,27 +76,70 @@ pub fn parse(received: &[u8]) -> Request {
         Ok(Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
             Request::Refused(Refusal::TooLong)
         }
-        Ok(Status::Complete(_)) => resource_of(&request),
+        Ok(Status::Complete(head_bytes)) => wanted(&request, received, head_bytes),
         Err(_) => Request::Refused(Refusal::Malformed),
     }
 }
 
-fn resource_of(request: &httparse::Request<'_, '_>) -> Request {
+/// Returns what a request wants whose head is complete and takes `head_bytes` of `received`.
+fn wanted<'a>(
+    request: &httparse::Request<'_, '_>,
+    received: &'a [u8],
+    head_bytes: usize,
+) -> Request<'a> {
     let target = request.path.unwrap_or_default();
     if !target.starts_with('/') {
         return Request::Refused(Refusal::Malformed);
     }
-    let body = match request.method {
-        Some("GET") => true,
-        Some("HEAD") => false,
-        _ => return Request::Refused(Refusal::Method),
-    };
     let resource = match target.split('?').next() {
         Some("/metrics") => Resource::Metrics,
         Some("/snapshot") => Resource::Snapshot,
+        Some("/limits") => Resource::Limits,
         _ => return Request::Refused(Refusal::NotFound),
     };
-    Request::Get { resource, body }
+    match (request.method, resource) {
+        (Some("GET"), _) => Request::Get {
+            resource,
+            body: true,
+        },
+        (Some("HEAD"), _) => Request::Get {
+            resource,
+            body: false,
+        },
+        (Some("PUT"), Resource::Limits) => match body_bytes(request.headers) {
+            Err(refusal) => Request::Refused(refusal),
+            Ok(bytes) => match received.get(head_bytes..head_bytes + bytes) {
+                Some(body) => Request::Put(body),
+                None if received.len() < REQUEST_BYTES_MAX => Request::Unfinished,
+                None => Request::Refused(Refusal::BodyTooLong),
+            },
+        },
+        _ => Request::Refused(Refusal::Method(resource.methods())),
+    }
+}
+
+/// Returns the length of a request's body, by its header fields.
+fn body_bytes(headers: &[httparse::Header<'_>]) -> Result<usize, Refusal> {
+    let named = |name: &'static str| {
+        let fields = headers.iter();
+        fields.filter(move |field| field.name.eq_ignore_ascii_case(name))
+    };
+    // A body in chunks has a length in each of them.
+    if named("transfer-encoding").next().is_some() {
+        return Err(Refusal::Length);
+    }
+    let mut lengths = named("content-length");
+    let length = match (lengths.next(), lengths.next()) {
+        (Some(length), None) => std::str::from_utf8(length.value).unwrap_or_default(),
+        (None, _) => return Err(Refusal::Length),
+        (Some(_), Some(_)) => return Err(Refusal::Malformed),
+    };
+    // `parse` alone would take a sign, too.
+    if length.is_empty() || !length.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(Refusal::Malformed);
+    }
+    let bytes = length.parse().ok().filter(|bytes| *bytes <= BODY_BYTES_MAX);
+    bytes.ok_or(Refusal::BodyTooLong)
 }
 
 /// Returns the HTTP answer (status 200) to a request for `resource`, whose text is `content`. If
@@ -85,33 +149,52 @@ pub fn answer(resource: Resource, content: &str, body: bool) -> Vec<u8> {
     let body = if body { content } else { "" };
     let content_type = match resource {
         Resource::Metrics => super::openmetrics::CONTENT_TYPE,
-        Resource::Snapshot => "application/json",
+        Resource::Snapshot | Resource::Limits => "application/json",
     };
     response("200 OK", content_type, "", content.len(), body)
 }
 
+/// Status of the answer to a request whose content is understood and refused.
+pub const REFUSED: u16 = 422;
+
+/// Returns the HTTP answer (status [`REFUSED`]) to a request to change limits that is refused.
+/// `why` is one line.
+pub fn refuse_change(why: &str) -> Vec<u8> {
+    let content_type = "text/plain; charset=utf-8";
+    response(
+        "422 Unprocessable Content",
+        content_type,
+        "",
+        why.len(),
+        why,
+    )
+}
+
 /// Returns the HTTP answer to a request that is refused.
 pub fn refuse(refusal: Refusal) -> Vec<u8> {
-    let (status, more, text) = match refusal {
-        Refusal::Malformed => ("400 Bad Request", "", "not an HTTP request\n"),
-        Refusal::NotFound => (
-            "404 Not Found",
-            "",
-            "not found: the metrics are at /metrics\n",
-        ),
-        Refusal::Method => (
+    let (status, text) = match refusal {
+        Refusal::Malformed => ("400 Bad Request", "not an HTTP request\n"),
+        Refusal::NotFound => ("404 Not Found", "not found: the metrics are at /metrics\n"),
+        Refusal::Method(_) => (
             "405 Method Not Allowed",
-            "Allow: GET, HEAD\r\n",
-            "only GET and HEAD are supported\n",
+            "this resource does not have this method\n",
         ),
+        Refusal::Length => (
+            "411 Length Required",
+            "send the length of the body (Content-Length)\n",
+        ),
+        Refusal::BodyTooLong => ("413 Content Too Large", "the request is too long\n"),
         Refusal::TooLong => (
             "431 Request Header Fields Too Large",
-            "",
             "the head of the request is too long\n",
         ),
     };
+    let more = match refusal {
+        Refusal::Method(methods) => format!("Allow: {methods}\r\n"),
+        _ => String::new(),
+    };
     let content_type = "text/plain; charset=utf-8";
-    response(status, content_type, more, text.len(), text)
+    response(status, content_type, &more, text.len(), text)
 }
 
 fn response(status: &str, content_type: &str, more: &str, length: usize, body: &str) -> Vec<u8> {
@@ -127,6 +210,12 @@ fn response(status: &str, content_type: &str, more: &str, length: usize, body: &
 /// Returns the body of an HTTP answer, or `None` if the answer is incomplete or its status is not
 /// 200.
 pub fn body_of(answer: &[u8]) -> Option<&[u8]> {
+    let (status, body) = status_and_body_of(answer)?;
+    (status == 200).then_some(body)
+}
+
+/// Returns status and body of an HTTP answer, or `None` if the answer is incomplete.
+pub fn status_and_body_of(answer: &[u8]) -> Option<(u16, &[u8])> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut response = httparse::Response::new(&mut headers);
     let Ok(Status::Complete(head_bytes)) = response.parse(answer) else {
@@ -136,12 +225,68 @@ pub fn body_of(answer: &[u8]) -> Option<&[u8]> {
     let mut fields = response.headers.iter();
     let length = fields.find(|field| field.name.eq_ignore_ascii_case("content-length"))?;
     let length: usize = std::str::from_utf8(length.value).ok()?.parse().ok()?;
-    (response.code == Some(200) && length == body.len()).then_some(body)
+    let status = response.code.filter(|_| length == body.len())?;
+    Some((status, body))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const METHOD: Refusal = Refusal::Method("GET, HEAD");
+
+    /// A request to change limits, with these header fields and this body.
+    fn put(fields: &str, body: &str) -> Vec<u8> {
+        format!("PUT /limits HTTP/1.1\r\n{fields}\r\n{body}").into_bytes()
+    }
+
+    #[test]
+    fn a_change_has_a_body_of_the_length_that_it_says() {
+        let request = put("Host: x\r\nContent-Length: 4\r\n", "body and more");
+        assert_eq!(parse(&request), Request::Put(b"body"));
+        let whole = request.len() - " and more".len();
+        assert_eq!(parse(&request[..whole]), Request::Put(b"body"));
+        for cut in 0..whole {
+            assert_eq!(parse(&request[..cut]), Request::Unfinished, "{cut} bytes");
+        }
+        assert_eq!(parse(&put("content-length: 0\r\n", "")), Request::Put(b""));
+        let most = "x".repeat(BODY_BYTES_MAX);
+        let request = put("Content-Length: 4096\r\n", &most);
+        assert_eq!(parse(&request), Request::Put(most.as_bytes()));
+    }
+
+    #[test]
+    fn a_body_of_no_or_too_great_a_length_is_refused_before_it_is_sent() {
+        let long_head = format!("x: {}\r\nContent-Length: 4096\r\n", "x".repeat(5000));
+        let long_head = put(&long_head, &"x".repeat(4095));
+        for (request, refusal) in [
+            (put("", "{}"), Refusal::Length),
+            (put("Transfer-Encoding: chunked\r\n", ""), Refusal::Length),
+            (
+                put("Transfer-Encoding: chunked\r\nContent-Length: 2\r\n", "{}"),
+                Refusal::Length,
+            ),
+            (put("Content-Length: 4097\r\n", ""), Refusal::BodyTooLong),
+            (
+                put("Content-Length: 99999999999999999999999\r\n", ""),
+                Refusal::BodyTooLong,
+            ),
+            (put("Content-Length: -1\r\n", ""), Refusal::Malformed),
+            (put("Content-Length: +1\r\n", "x"), Refusal::Malformed),
+            (put("Content-Length: \r\n", ""), Refusal::Malformed),
+            (
+                put("Content-Length: 1\r\nContent-Length: 2\r\n", "{}"),
+                Refusal::Malformed,
+            ),
+            (
+                long_head[..REQUEST_BYTES_MAX].to_vec(),
+                Refusal::BodyTooLong,
+            ),
+        ] {
+            let text = String::from_utf8_lossy(&request).into_owned();
+            assert_eq!(parse(&request), Request::Refused(refusal), "{text:?}");
+        }
+    }
 
     #[test]
     fn what_scrapers_send_is_understood() {
@@ -186,7 +331,13 @@ mod tests {
             (b"GET metrics HTTP/1.1\r\n\r\n", Refusal::Malformed),
             (b"GET /metrics HTTP/2\r\n\r\n", Refusal::Malformed),
             (b"GET /metrics x HTTP/1.1\r\n\r\n", Refusal::Malformed),
-            (b"POST /metrics HTTP/1.1\r\n\r\n", Refusal::Method),
+            (b"POST /metrics HTTP/1.1\r\n\r\n", METHOD),
+            (b"PUT /metrics HTTP/1.1\r\n\r\n", METHOD),
+            (b"PUT /snapshot HTTP/1.1\r\n\r\n", METHOD),
+            (
+                b"POST /limits HTTP/1.1\r\n\r\n",
+                Refusal::Method("GET, HEAD, PUT"),
+            ),
             (b"GET / HTTP/1.1\r\n\r\n", Refusal::NotFound),
             (b"GET /metrics/ HTTP/1.1\r\n\r\n", Refusal::NotFound),
             (&[b'a'; REQUEST_BYTES_MAX], Refusal::TooLong),
@@ -203,6 +354,9 @@ mod tests {
         let whole = answer(Resource::Snapshot, "{}", true);
         assert_eq!(body_of(&whole), Some(&b"{}"[..]));
         assert_eq!(body_of(&whole[..whole.len() - 1]), None);
+        let refused = refuse_change("why");
+        assert_eq!(status_and_body_of(&refused), Some((REFUSED, &b"why"[..])));
+        assert_eq!(body_of(&refused), None);
         let head = String::from_utf8(answer(Resource::Metrics, "# EOF\n", false)).unwrap();
         assert!(head.contains("Content-Length: 6\r\n"), "{head}");
         assert!(head.ends_with("\r\n\r\n"));

@@ -1,15 +1,20 @@
-//! Statistics of running guests, published on a Unix socket, and over TCP on request.
+//! Statistics of running guests, published on a Unix socket, and over TCP on request, and limits of
+//! these guests, which can be changed.
 //!
 //! Each process with guests answers on a socket of its own ([`Publisher`]), whose name contains the
-//! process ID ([`runtime`]). `causeway stat` asks for a [`Snapshot`] as JSON, and metrics scrapers
-//! for OpenMetrics. Scrapers can have more places ([`MetricsPlaces`]).
+//! process ID ([`runtime`]). `causeway stat` asks for a [`Snapshot`] as JSON, `causeway limit` for
+//! [`limits`], and metrics scrapers for OpenMetrics. Scrapers can have more places
+//! ([`MetricsPlaces`]). Module [`client`] asks.
 
+pub mod absent;
+pub mod client;
 mod connection;
 mod door;
 #[cfg(any(test, feature = "fixture"))]
 pub mod fixture;
 mod folders;
-pub mod http;
+mod http;
+pub mod limits;
 pub mod listener;
 mod openmetrics;
 mod publisher;
@@ -17,5 +22,5 @@ pub mod runtime;
 pub mod snapshot;
 
 pub use door::MetricsPlaces;
-pub use publisher::{PublishError, Publisher};
+pub use publisher::{PublishError, Published, Publisher};
 pub use snapshot::{Guest, Snapshot};

@@ -1,4 +1,4 @@
-//! The thread that publishes statistics of this process's guests.
+//! The thread that publishes statistics of this process's guests, and changes their limits.
 //!
 //! The thread shares only the counters that it reads with the guests' threads
 //! ([`causeway_vmm::observer`]), and sleeps until a monitor connects. Monitors are not trusted: the
@@ -20,7 +20,8 @@ use rustix::io::Errno;
 
 use super::connection::Connection;
 use super::door::{Door, MetricsPlaces};
-use super::http::Resource;
+use super::http::{self, Refusal, Request, Resource};
+use super::limits::{LimitedGuest, Limits};
 use super::openmetrics;
 use super::runtime::{ProcessSocket, SocketError};
 use super::snapshot::Snapshot;
@@ -56,8 +57,15 @@ pub enum PublishError {
     Thread(#[source] io::Error),
 }
 
-/// Returns a snapshot of the guests.
-type Look = Box<dyn Fn() -> Snapshot + Send>;
+/// What a process tells of its guests, and what of them can be changed.
+pub struct Published {
+    /// Returns a snapshot of the guests.
+    pub look: Box<dyn Fn() -> Snapshot + Send>,
+    /// Returns the guests that run.
+    pub guests: Box<dyn Fn() -> Vec<LimitedGuest> + Send>,
+}
+
+causeway_vmm::debug_by_name!(Published);
 
 /// The thread that answers monitors. A drop ends the thread and removes its sockets.
 #[derive(Debug)]
@@ -67,24 +75,29 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// Starts the publisher thread. It calls `look` to take a snapshot for each answer, and answers
-    /// `causeway stat` on the socket of this process, and scrapers at the places `metrics`. If the
+    /// Starts the publisher thread. It answers `causeway stat` and `causeway limit` from
+    /// `published` on the socket of this process, and scrapers at the places `metrics`. If the
     /// socket of this process cannot be created, this function logs a warning and goes on without
     /// that socket.
     ///
     /// # Errors
     /// [`PublishError::Metrics`] or [`PublishError::Address`] if one of the places `metrics` cannot
     /// be used; [`PublishError::Thread`] if no thread can be started.
-    pub fn start(look: Look, metrics: &MetricsPlaces) -> Result<Self, PublishError> {
+    pub fn start(published: Published, metrics: &MetricsPlaces) -> Result<Self, PublishError> {
         let mut doors = Door::open(metrics)?;
-        let published = ProcessSocket::new().inspect_err(unpublished);
-        doors.extend(published.ok().map(Door::Process));
+        let socket = ProcessSocket::new().inspect_err(unpublished);
+        doors.extend(socket.ok().map(Door::Process));
+        Self::serve(published, doors)
+    }
+
+    /// Starts the thread that answers at `doors`.
+    fn serve(published: Published, doors: Vec<Door>) -> Result<Self, PublishError> {
         let failed = PublishError::Thread;
         let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
         let stop = Arc::new(stop);
         let server = Server {
             stop: Arc::clone(&stop),
-            look,
+            published,
             doors,
             connections: Vec::new(),
             paused_until: None,
@@ -121,9 +134,52 @@ fn unpublished(error: &SocketError) {
     log::warn!("this process continues, but `causeway stat` cannot find it: {error}: {cause}");
 }
 
+/// The answers to the requests that have come in at the same time.
+struct Answers<'p> {
+    published: &'p Published,
+    /// Monitors that ask at the same time get the same snapshot, because a snapshot may wait for
+    /// workers.
+    seen: OnceCell<Snapshot>,
+}
+
+impl Answers<'_> {
+    /// Returns the answer to a request at `door`.
+    fn to(&self, door: &Door, request: &Request<'_>) -> Vec<u8> {
+        match *request {
+            Request::Get { resource, body } if door.offers(resource) => {
+                http::answer(resource, &self.content(resource), body)
+            }
+            Request::Put(change) if door.offers(Resource::Limits) => self.change(change),
+            Request::Refused(refusal) => http::refuse(refusal),
+            _ => http::refuse(Refusal::NotFound),
+        }
+    }
+
+    fn content(&self, resource: Resource) -> String {
+        let look = || self.seen.get_or_init(&self.published.look);
+        match resource {
+            Resource::Metrics => openmetrics::render(look()),
+            Resource::Snapshot => serde_json::to_string(look()).unwrap_or_default(),
+            Resource::Limits => json(&Limits::of(&(self.published.guests)())),
+        }
+    }
+
+    /// Changes limits of guests.
+    fn change(&self, change: &[u8]) -> Vec<u8> {
+        match Limits::change(&(self.published.guests)(), change) {
+            Ok(limits) => http::answer(Resource::Limits, &json(&limits), true),
+            Err(error) => http::refuse_change(&error.to_string()),
+        }
+    }
+}
+
+fn json(limits: &Limits) -> String {
+    serde_json::to_string(limits).unwrap_or_default()
+}
+
 struct Server {
     stop: Arc<OwnedFd>,
-    look: Look,
+    published: Published,
     doors: Vec<Door>,
     connections: Vec<Connection>,
     /// Time at which connections are accepted again, during a pause.
@@ -152,13 +208,9 @@ impl Server {
         if stopping {
             return Ok(false);
         }
-        // Monitors that ask at the same time get the same snapshot, because a snapshot may wait for
-        // workers.
-        let seen = OnceCell::new();
-        let look = || seen.get_or_init(&self.look);
-        let content = |resource| match resource {
-            Resource::Metrics => openmetrics::render(look()),
-            Resource::Snapshot => serde_json::to_string(look()).unwrap_or_default(),
+        let answers = Answers {
+            published: &self.published,
+            seen: OnceCell::new(),
         };
         let now = Instant::now();
         let mut index = 0;
@@ -167,8 +219,8 @@ impl Server {
             let is_ready = ready.get(index).copied().unwrap_or(false);
             index += 1;
             let door = &doors[connection.door];
-            let offered = |resource| door.offers(resource).then(|| content(resource));
-            connection.deadline() > now && !(is_ready && connection.advance(offered))
+            let respond = |request: Request<'_>| answers.to(door, &request);
+            connection.deadline() > now && !(is_ready && connection.advance(respond))
         });
         self.paused_until = self.paused_until.filter(|until| *until > now);
         if self.paused_until.is_none() {
@@ -240,3 +292,6 @@ impl Server {
         self.connections.push(connection);
     }
 }
+
+#[cfg(test)]
+mod tests;

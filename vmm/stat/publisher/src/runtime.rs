@@ -101,7 +101,8 @@ impl ProcessSocket {
         Ok(published)
     }
 
-    fn within(folders: &[PathBuf]) -> Result<Self, SocketError> {
+    /// Creates the socket in the first of `folders` that can be used.
+    pub(crate) fn within(folders: &[PathBuf]) -> Result<Self, SocketError> {
         let mut refused = io::Error::from(io::ErrorKind::NotFound);
         for folder in folders {
             match make(folder) {

@@ -199,7 +199,8 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn make_printable(text: &mut String) {
+/// Replaces every character of `text` other than printable ASCII by `?`.
+pub(crate) fn make_printable(text: &mut String) {
     *text = text.replace(|c| !is_shown(c), "?");
 }
 

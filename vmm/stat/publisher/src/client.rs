@@ -1,4 +1,4 @@
-//! Requests the snapshot of a process from its socket.
+//! Asks a process at its socket for the snapshot of its guests, or to show or change their limits.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,18 +9,21 @@ use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
-use causeway_publisher::http;
-use causeway_publisher::runtime::Entry;
-use causeway_publisher::snapshot::{SCHEMA, Snapshot};
+use crate::http;
+use crate::limits::{self, ChangeRequest, Limits};
+use crate::runtime::Entry;
+use crate::snapshot::{SCHEMA, Snapshot, make_printable};
 
-/// Longest time to wait for the answer of one process.
+/// Longest time to wait for an answer.
 pub const PATIENCE: Duration = Duration::from_secs(1);
+/// Longest time to wait for a change of limits. Each worker process that does not answer takes a
+/// moment of it.
+const CHANGE_PATIENCE: Duration = Duration::from_secs(10);
 /// Longest answer in bytes. A guest takes about 4 KiB, and a process has at most 64 guests.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 const PIECE_BYTES: usize = 16 << 10;
-const REQUEST: &[u8] = b"GET /snapshot HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
-/// Why a process has sent no usable snapshot of its statistics.
+/// Why a process has sent no usable answer.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     /// No process with this ID listens on the socket any more.
@@ -33,11 +36,13 @@ pub enum FetchError {
     #[error(
         "process {pid} does not answer within {seconds} s: if it is stopped, `kill -CONT {pid}` \
          continues it",
-        seconds = PATIENCE.as_secs()
+        seconds = .patience.as_secs()
     )]
     Silent {
         /// Process ID.
         pid: u32,
+        /// How long it had to answer.
+        patience: Duration,
     },
     /// The process closed the connection before its answer was complete.
     #[error(
@@ -48,7 +53,13 @@ pub enum FetchError {
         /// Process ID.
         pid: u32,
     },
-    /// The answer is not a snapshot in the format of this version.
+    /// The process has refused to change limits.
+    #[error("{why}")]
+    Refused {
+        /// Why it has, in its own words.
+        why: String,
+    },
+    /// The answer is not in the format of this version.
     #[error(
         "process {pid} runs another version of Causeway, whose answer this version ({version}) \
          does not understand: use the version that the process runs",
@@ -77,19 +88,56 @@ pub enum FetchError {
 /// `Unfinished` if it closes the connection too early, `Strange` if its answer is no snapshot of
 /// this version, `Failed` if a system call fails.
 pub fn fetch(entry: &Entry, patience: Duration) -> Result<Snapshot, FetchError> {
+    let answer = exchange(entry, &request("GET /snapshot", ""), patience)?;
+    understand(entry.pid, &answer)
+}
+
+/// Asks a process for the limits of its guests.
+///
+/// # Errors
+/// As for [`fetch`].
+pub fn fetch_limits(entry: &Entry) -> Result<Limits, FetchError> {
+    let answer = exchange(entry, &request("GET /limits", ""), PATIENCE)?;
+    understand_limits(entry.pid, &answer)
+}
+
+/// Asks a process to change limits of its guests. Returns the new limits of these guests.
+///
+/// # Errors
+/// As for [`fetch`], and [`FetchError::Refused`] if the process refuses; then no limit has changed.
+pub fn change_limits(entry: &Entry, change: &ChangeRequest) -> Result<Limits, FetchError> {
     let pid = entry.pid;
-    let socket = connect(entry)?;
-    let answer = ask(&socket, Instant::now() + patience).map_err(|e| match e {
+    let strange = |source| FetchError::Strange { pid, source };
+    let body = serde_json::to_string(change).map_err(|e| strange(Some(e)))?;
+    let answer = exchange(entry, &request("PUT /limits", &body), CHANGE_PATIENCE)?;
+    understand_limits(pid, &answer)
+}
+
+/// Returns an HTTP request for `what`, a method and a path.
+fn request(what: &str, body: &str) -> Vec<u8> {
+    let length = match body.len() {
+        0 => String::new(),
+        bytes => format!("Content-Length: {bytes}\r\n"),
+    };
+    let head = format!("{what} HTTP/1.1\r\nHost: localhost\r\n{length}Connection: close\r\n\r\n");
+    (head + body).into_bytes()
+}
+
+/// Sends a request to a process, and waits for the answer for at most `patience`.
+fn exchange(entry: &Entry, request: &[u8], patience: Duration) -> Result<Vec<u8>, FetchError> {
+    let pid = entry.pid;
+    let socket = connect(entry, patience)?;
+    let answer = ask(&socket, request, Instant::now() + patience).map_err(|e| match e {
         Errno::CONNRESET | Errno::PIPE => FetchError::Unfinished { pid },
-        Errno::TIMEDOUT => FetchError::Silent { pid },
+        Errno::TIMEDOUT => FetchError::Silent { pid, patience },
         // The answer is too long.
         Errno::MSGSIZE => FetchError::Strange { pid, source: None },
         e => failed(pid, e),
     })?;
-    if answer.is_empty() {
-        return Err(FetchError::Unfinished { pid });
+    match answer.is_empty() {
+        true => Err(FetchError::Unfinished { pid }),
+        false => Ok(answer),
     }
-    understand(pid, &answer)
 }
 
 fn failed(pid: u32, error: Errno) -> FetchError {
@@ -99,7 +147,7 @@ fn failed(pid: u32, error: Errno) -> FetchError {
 
 /// Connects to the process. If another process answers, the error is `Gone`, because the socket has
 /// the name of a process that has ended.
-fn connect(entry: &Entry) -> Result<OwnedFd, FetchError> {
+fn connect(entry: &Entry, patience: Duration) -> Result<OwnedFd, FetchError> {
     let pid = entry.pid;
     let connected = || -> Result<(OwnedFd, bool), Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -113,7 +161,7 @@ fn connect(entry: &Entry) -> Result<OwnedFd, FetchError> {
         Ok((socket, true)) => Ok(socket),
         Ok((_, false)) | Err(Errno::NOENT | Errno::CONNREFUSED) => Err(FetchError::Gone { pid }),
         // The queue is full, so the process has stopped accepting connections.
-        Err(Errno::AGAIN) => Err(FetchError::Silent { pid }),
+        Err(Errno::AGAIN) => Err(FetchError::Silent { pid, patience }),
         Err(e) => Err(failed(pid, e)),
     }
 }
@@ -128,10 +176,26 @@ fn understand(pid: u32, answer: &[u8]) -> Result<Snapshot, FetchError> {
     Ok(snapshot.printable())
 }
 
+fn understand_limits(pid: u32, answer: &[u8]) -> Result<Limits, FetchError> {
+    let strange = |source| FetchError::Strange { pid, source };
+    let (status, body) = http::status_and_body_of(answer).ok_or(strange(None))?;
+    if status == http::REFUSED {
+        let mut why = String::from_utf8_lossy(body).into_owned();
+        make_printable(&mut why);
+        return Err(FetchError::Refused { why });
+    }
+    let body = Some(body).filter(|_| status == 200).ok_or(strange(None))?;
+    let limits: Limits = serde_json::from_slice(body).map_err(|e| strange(Some(e)))?;
+    if limits.schema != limits::SCHEMA || limits.pid != pid {
+        return Err(strange(None));
+    }
+    Ok(limits.printable())
+}
+
 /// Sends the request and returns all bytes until the connection ends.
-fn ask(socket: &OwnedFd, deadline: Instant) -> Result<Vec<u8>, Errno> {
+fn ask(socket: &OwnedFd, request: &[u8], deadline: Instant) -> Result<Vec<u8>, Errno> {
     // The request fits into the buffer of a new socket.
-    rustix::net::send(socket, REQUEST, SendFlags::NOSIGNAL)?;
+    rustix::net::send(socket, request, SendFlags::NOSIGNAL)?;
     let mut answer = Vec::new();
     let mut piece = vec![0; PIECE_BYTES];
     loop {
@@ -171,8 +235,8 @@ fn wait(socket: &OwnedFd, deadline: Instant) -> Result<(), Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_publisher::fixture;
-    use causeway_publisher::http::Resource;
+    use crate::fixture;
+    use crate::http::Resource;
 
     #[test]
     fn an_answer_is_believed_only_if_it_is_of_that_process_and_version() {
@@ -199,6 +263,52 @@ mod tests {
                 Err(FetchError::Strange { .. })
             ));
         }
+    }
+
+    #[test]
+    fn limits_are_believed_only_if_they_are_of_that_process_and_version() {
+        let limits = |schema: &str, guest: &str| Limits {
+            schema: schema.to_owned(),
+            pid: 7,
+            guests: vec![limits::GuestLimits {
+                guest: guest.to_owned(),
+                limits: [("weight".to_owned(), "none".to_owned())].into(),
+                is_late: false,
+            }],
+        };
+        let told = |limits: &Limits| {
+            let text = serde_json::to_string(limits).unwrap();
+            http::answer(Resource::Limits, &text, true)
+        };
+        let known = limits(limits::SCHEMA, "vm0");
+        assert_eq!(understand_limits(7, &told(&known)).unwrap(), known);
+        let strange = |answer: &[u8]| {
+            let refused = understand_limits(7, answer);
+            assert!(
+                matches!(refused, Err(FetchError::Strange { .. })),
+                "{refused:?}"
+            );
+        };
+        assert!(understand_limits(8, &told(&known)).is_err());
+        strange(&told(&limits("causeway.limits/2", "vm0")));
+        strange(&http::refuse(http::Refusal::NotFound));
+        strange(b"rubbish");
+        let odd = understand_limits(7, &told(&limits(limits::SCHEMA, "vm\u{1b}[2J"))).unwrap();
+        assert_eq!(odd.guests[0].guest, "vm?[2J");
+        let refused = understand_limits(7, &http::refuse_change("no\u{7} vm7")).unwrap_err();
+        assert_eq!(refused.to_string(), "no? vm7");
+    }
+
+    #[test]
+    fn a_request_is_what_a_process_understands() {
+        let get = request("GET /limits", "");
+        let wanted = http::Request::Get {
+            resource: Resource::Limits,
+            body: true,
+        };
+        assert_eq!(http::parse(&get), wanted);
+        let put = request("PUT /limits", "{}");
+        assert_eq!(http::parse(&put), http::Request::Put(b"{}"));
     }
 
     /// A socket of this process, on which whoever connects is sent `answer` once they have asked.

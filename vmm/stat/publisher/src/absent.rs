@@ -1,4 +1,4 @@
-//! Messages that say why a process has no statistics.
+//! Messages that say why a process with a process ID that a user has typed does not answer.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -10,15 +10,15 @@ use causeway_terminal::Failure;
 /// Longest name of a process that is shown. Linux keeps 15 bytes.
 const NAME_CHARS_MAX: usize = 64;
 
-/// Returns the failure of `causeway stat` for process `pid`, which has answered before but no
-/// longer listens on its socket.
+/// Returns the failure of a command for process `pid`, which has answered before but no longer
+/// listens on its socket.
 pub fn gone(pid: u32) -> Failure {
     Failure::usage(format!(
         "process {pid} has ended, or all of its guests have ended"
     ))
 }
 
-/// Returns the failure of `causeway stat` for process `pid`, which has no socket for monitors. The
+/// Returns the failure of a command for process `pid`, which has no socket for monitors. The
 /// message says whether the process exists, and whether it belongs to another user.
 pub fn explain(pid: u32) -> Failure {
     let uid = geteuid().as_raw();

@@ -1,0 +1,79 @@
+//! The table of limits.
+
+use causeway_publisher::limits::{Limits, names};
+
+/// Returns a table of limits: a line with the titles, and a line for each guest.
+pub fn render(limits: &Limits) -> String {
+    let titles = names().into_iter().map(str::to_uppercase);
+    let mut lines = vec![line("GUEST", titles)];
+    for guest in &limits.guests {
+        let value = |name| guest.limits.get(name).map_or("-", String::as_str);
+        let values = names().into_iter().map(value).map(str::to_owned);
+        lines.push(line(&guest.guest, values));
+    }
+    let widths: Vec<usize> = (0..lines[0].len())
+        .map(|column| {
+            lines
+                .iter()
+                .map(|line| line[column].len())
+                .max()
+                .unwrap_or(0)
+        })
+        .collect();
+    lines.iter().map(|line| aligned(line, &widths)).collect()
+}
+
+fn line(guest: &str, values: impl Iterator<Item = String>) -> Vec<String> {
+    std::iter::once(guest.to_owned()).chain(values).collect()
+}
+
+/// Returns a line of text: the name of the guest at the left, all values at the right of their
+/// columns.
+fn aligned(cells: &[String], widths: &[usize]) -> String {
+    let mut text = String::new();
+    for (column, (cell, width)) in cells.iter().zip(widths).enumerate() {
+        text += &match column {
+            0 => format!("{cell:<width$}"),
+            _ => format!("  {cell:>width$}"),
+        };
+    }
+    text + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_publisher::limits::{GuestLimits, SCHEMA};
+
+    #[test]
+    fn every_guest_has_a_line_under_the_titles() {
+        let guest = |name: &str, weight: &str| {
+            let texts = [
+                ("memory", "1536MiB"),
+                ("allocations", "1024"),
+                ("queues", "64"),
+                ("weight", weight),
+            ];
+            let owned = texts.map(|(name, text)| (name.to_owned(), text.to_owned()));
+            GuestLimits {
+                guest: name.to_owned(),
+                limits: owned.into(),
+                is_late: false,
+            }
+        };
+        let limits = Limits {
+            schema: SCHEMA.to_owned(),
+            pid: 1,
+            guests: vec![guest("vm0", "none"), guest("process10", "10000")],
+        };
+        let table = render(&limits);
+        assert_eq!(
+            table.lines().collect::<Vec<_>>(),
+            [
+                "GUEST       MEMORY  ALLOCATIONS  QUEUES  WEIGHT  SHARE",
+                "vm0        1536MiB         1024      64    none      -",
+                "process10  1536MiB         1024      64   10000      -",
+            ]
+        );
+    }
+}
