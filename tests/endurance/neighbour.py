@@ -137,6 +137,7 @@ class Neighbour:
         self.vmm, self.worker = Series(TOLERANCES), Series(TOLERANCES)
 
     def __enter__(self):
+        self.command.says("the first cycles are verified")
         return self
 
     def __exit__(self, *_):
