@@ -6,9 +6,10 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import time
 
 from flat import Failure
-from host import read, wait_until
+from host import PATIENCE_S, read, wait_until
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -99,15 +100,20 @@ class Command:
 
     def says(self, text, times=1):
         """Waits until standard error has `text` so many times."""
+        if not self.said(text, times, PATIENCE_S):
+            raise Failure(f"no '{text}' in {PATIENCE_S} s from {self}")
 
-        def said():
+    def said(self, text, times, limit_s):
+        """Returns whether standard error has `text` so many times within the limit."""
+        deadline = time.monotonic() + limit_s
+        while time.monotonic() < deadline:
+            has_ended = self.process.poll() is not None
             if read(self.err).count(text) >= times:
                 return True
-            if self.process.poll() is not None and read(self.err).count(text) < times:
+            if has_ended:
                 raise Failure(f"exit code {self.process.returncode} before '{text}' of {self}")
-            return False
-
-        wait_until(lambda: f"no '{text}' from {self}", said)
+            time.sleep(0.002)
+        return False
 
     def __str__(self):
         last = "".join(f"\n    {line}" for line in read(self.err).splitlines()[-8:])
