@@ -74,13 +74,13 @@ def arguments(pid):
 
 
 def workers(pid):
-    """Returns VM -> worker process, for the worker processes of a VMM. The last argument of a
-    worker is the number of its VM."""
+    """Returns VM -> worker processes, for the worker processes of a VMM. The last argument of a
+    worker is the number of its VM. A VM that has lost a worker can have a spare one, too."""
     found = {}
-    for child, parent in parents().items():
+    for child, parent in sorted(parents().items()):
         words = arguments(child) if parent == pid else []
         if len(words) > 2 and words[1] == "worker":
-            found[int(words[-1])] = child
+            found.setdefault(int(words[-1]), []).append(child)
     return found
 
 

@@ -37,18 +37,15 @@ def report(place):
     return found
 
 
-def signal_worker(vmm, vm, number):
-    """Sends a signal to the worker process of a VM. Returns whether it has one that lives."""
-    worker = host.workers(vmm).get(vm)
-    if worker is None:
-        return False
+def signal_worker(vmm, worker, number):
+    """Sends a signal to a worker process of a VMM. Returns whether it still is one."""
     try:
         # What the descriptor is of cannot change, unlike what the number is of.
         descriptor = os.pidfd_open(worker)
     except ProcessLookupError:
         return False
     try:
-        if host.workers(vmm).get(vm) != worker:
+        if worker not in sum(host.workers(vmm).values(), []):
             return False
         signal.pidfd_send_signal(descriptor, number)
         return True
@@ -67,7 +64,8 @@ def end_losers(command, vms):
                 return True
             if command.process.poll() is not None:
                 raise Failure(f"exit code {command.process.returncode} of {command}")
-            signal_worker(command.pid, vm, LAST_SIGNAL)
+            for process in host.workers(command.pid).get(vm, []):
+                signal_worker(command.pid, process, LAST_SIGNAL)
             return False
 
         host.wait_until(lambda vm=vm: f"VM {vm} does not end: {command}", ended)
@@ -152,8 +150,7 @@ class Neighbour:
         if self.command.process.poll() is not None:
             raise Failure(f"the neighbour has ended: {self.command}")
         self.vmm.add(host.usage(self.command.pid))
-        worker = host.workers(self.command.pid).get(0)
-        if worker is not None:
+        for worker in host.workers(self.command.pid).get(0, []):
             self.worker.add(host.usage(worker))
 
     def end(self):

@@ -131,38 +131,48 @@ def worker(trial, times):
 
 
 def kill_worker(trial, command):
-    """Kills the worker process of a VM at a random moment, mostly one whose guest computes."""
+    """Kills a worker process of a VM at a random moment, mostly one whose guest computes."""
     vm = trial.random.randrange(1, VMS)
     told = f"vm{vm}| lost "
     before = host.read(command.err).count(told)
     # One in four hits a guest that is about to reset its device, or a worker that has just started.
     in_recovery = trial.random.random() < 0.25
     trial.pause(0.01 if in_recovery else 0.2)
-    host.wait_until(
-        lambda: f"VM {vm} has no worker process: {command}",
-        lambda: neighbour.signal_worker(command.pid, vm, signal.SIGKILL),
-    )
+    choice = trial.random.random()
+
+    def kill():
+        found = host.workers(command.pid).get(vm, [])
+        chosen = found[int(choice * len(found)) :][:1]
+        return any(neighbour.signal_worker(command.pid, pid, signal.SIGKILL) for pid in chosen)
+
+    host.wait_until(lambda: f"VM {vm} has no worker process: {command}", kill)
     if in_recovery:
         return
     if not command.said(told, before + 1, PROGRESS_S):
-        # A worker that is killed while it starts is replaced, and its guest loses nothing.
-        begin = launches(trial, command, vm)
-        host.wait_until(
-            lambda: f"VM {vm} does not go on after its worker process was killed: {command}",
-            lambda: launches(trial, command, vm) > begin,
-        )
-        trial.count("killed before their guests had them")
+        goes_on(trial, command, vm)
+        trial.count("killed that no guest needed: spares, or while they started")
     trial.watch("VMM", command.pid)
 
 
+def goes_on(trial, command, vm):
+    """Waits until a VM launches kernels, which it does only as long as its session works."""
+    seen = set()
+
+    def has_launched():
+        seen.add(launches(trial, command, vm))
+        return len(seen - {None}) > 1
+
+    host.wait_until(lambda: f"VM {vm} does not go on after a kill: {command}", has_launched)
+
+
 def launches(trial, command, vm):
-    """Returns how many kernels a VM has launched, as a monitor sees it; 0 if it gets no answer."""
+    """Returns how many kernels a VM has launched, as a monitor sees it; None without an answer."""
     words = ("stat", command.pid, "--once", "--json")
     with trial.command(*words, name="stat") as monitor:
         monitor.end()
     guests = map(json.loads, host.read(monitor.out).splitlines())
     sessions = [guest["session"] for guest in guests if guest["guest"] == f"vm{vm}"]
-    return sessions[0]["launches"] if sessions and sessions[0] else 0
+    return sessions[0]["launches"] if sessions and sessions[0] else None
 
 
 def check_vms(trial, found):
