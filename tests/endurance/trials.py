@@ -76,7 +76,7 @@ class Trial:
         """Returns the traces of the socket at which a killed process could be watched. The next
         monitor or run removes it: a killed process cannot."""
         folder = self.place.runtime / "causeway"
-        return [("file", str(folder)), ("file", str(folder / str(pid)))]
+        return [("file", str(folder)), *socket_at(folder / str(pid))]
 
     def clean_up(self, pids, allowed=(), by=("stat", "--all", "--once")):
         """Lets a monitor, or a run, remove what killed processes have left, and checks that it
@@ -84,6 +84,11 @@ class Trial:
         with self.command(*by, name="cleaner") as command:
             command.end()
         self.nothing_is_left([*pids, command.pid], allowed)
+
+
+def socket_at(path):
+    """Returns the traces of a socket, and of the lock that is held while it is opened."""
+    return [("file", str(path)), ("file", f"{path}.lock")]
 
 
 def vmm(trial, times):
@@ -213,10 +218,10 @@ def server(trial, times):
             for one in clients:
                 ends_with_a_message(trial, one)
         trial.count("killed with clients" if clients else "killed while it started")
-        allowed = [*trial.published(command.pid), ("file", str(socket))]
+        allowed = [*trial.published(command.pid), *socket_at(socket)]
         sockets = trial.nothing_is_left([command.pid], allowed)
         trial.count("left sockets to the next command", bool(sockets))
-        trial.clean_up([command.pid], [("file", str(socket))])
+        trial.clean_up([command.pid], socket_at(socket))
         trial.done()
     last_server(trial, socket)
 
