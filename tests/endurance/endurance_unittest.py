@@ -27,6 +27,11 @@ class Flatness(unittest.TestCase):
             self.assertEqual(len(found), 1, rounds)
             self.assertIn("descriptors grew", found[0])
 
+    def test_a_descriptor_leaked_in_each_round_exceeds_what_trials_tolerate(self):
+        tolerance = neighbour.TOLERANCES["descriptors"]
+        for rounds in (60, 1000):
+            self.assertEqual(len(problems(range(50, 50 + rounds), tolerance)), 1, rounds)
+
     def test_a_descriptor_leaked_in_every_tenth_round_is_growth(self):
         self.assertEqual(len(problems([50 + number // 10 for number in range(1000)])), 1)
 
