@@ -1,8 +1,10 @@
 """The trials. Each does something violent at random moments, again and again."""
 
 import contextlib
+import itertools
 import json
 import signal
+import sys
 import time
 
 import host
@@ -26,6 +28,7 @@ class Trial:
         self.random = random
         self.place = Place(folder / name)
         self.rounds, self.counts = 0, {}
+        self.deadline = time.monotonic() + 60 * options.minutes
         self.series = {"host": Series(host.HOST_TOLERANCES)}
         self.before = self.traces()
 
@@ -56,8 +59,19 @@ class Trial:
         host.wait_until(lambda: f"left behind: {now()}", lambda: not now())
         return [trace for trace in allowed if trace in self.traces(pids)]
 
+    def is_over(self):
+        """Returns whether the trial has had its time (--minutes)."""
+        return time.monotonic() > self.deadline
+
+    def numbers(self, times):
+        """Returns the numbers of the rounds, as long as there is time."""
+        return itertools.takewhile(lambda _: not self.is_over(), range(times))
+
     def done(self, rounds=1):
-        """Ends a round, or several."""
+        """Ends a round, or several, and tells the progress ten times."""
+        times = self.options.rounds[self.name]
+        if 10 * self.rounds // times != 10 * (self.rounds + rounds) // times:
+            print(f"{self.name}: {self.rounds + rounds} of {times}", file=sys.stderr, flush=True)
         self.rounds += rounds
         self.sample()
 
@@ -100,7 +114,7 @@ def vmm(trial, times):
         ["--guest", "greedy", "--arguments", "seconds=600", "--vms", "2"],
         ["--guest", "endurance", "--arguments", "faults=1000000", "--vms", "2"],
     ]
-    for number in range(times):
+    for number in trial.numbers(times):
         isolation = ("none", "process")[number % 2]
         words = [*trial.random.choice(victims), "--gpu", f"software,isolation={isolation}"]
         with trial.command("run", "-v", "--json", "report.json", *words) as command:
@@ -121,7 +135,7 @@ def worker(trial, times):
     words = ["-v", "--gpu", "software,isolation=process"]
     with Command(trial.place, neighbour.guest(trial.options.causeway, VMS, *words)) as command:
         command.says("the guest begins to run", VMS)
-        for _ in range(times):
+        for _ in trial.numbers(times):
             kill_worker(trial, command)
             trial.done()
         neighbour.end_losers(command, VMS)
@@ -197,7 +211,7 @@ def server(trial, times):
     socket = trial.place.work / "gpu"
     lines = trial.place.outputs / "lines"
     lines.write_bytes(b"\n" * LINES)
-    for number in range(times):
+    for number in trial.numbers(times):
         isolation = ("none", "process")[number % 2]
         gpu = f"software,memory=16,isolation={isolation}"
         with (
@@ -295,7 +309,7 @@ def watch_faults(trial, command, what):
 
 def lives(trial, times):
     """Creates and destroys VMs, one to four at a time in a process."""
-    while trial.rounds < times:
+    while trial.rounds < times and not trial.is_over():
         vms = min(trial.random.choice([1, 2, 4]), times - trial.rounds)
         isolation = trial.random.choice(["none", "process"])
         words = ["--guest", "residue", "--arguments", "rounds=1,mib=1", "--memory", "64"]
