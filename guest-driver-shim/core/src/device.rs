@@ -52,8 +52,19 @@ impl<'t> Device<'t> {
     /// [`OpenError::NotCauseway`] if it is not a Causeway device, [`OpenError::Version`] if the
     /// host speaks another major version of the protocol, [`OpenError::ControlArea`] or
     /// [`OpenError::Aperture`] if the transport's control area or aperture is unusable,
-    /// [`OpenError::Refused`] if the device refuses the first message, `hello`.
+    /// [`OpenError::Refused`] if the device refuses the first message, `hello`, [`OpenError::Gone`]
+    /// if the device stops to answer meanwhile.
     pub fn open(transport: &'t dyn Transport) -> Result<Self, OpenError> {
+        Self::try_open(transport).map_err(|error| {
+            // A device that is gone reads as all ones, so that any of its registers can look wrong.
+            match transport.read_register(Register::Magic) {
+                u32::MAX => OpenError::Gone,
+                _ => error,
+            }
+        })
+    }
+
+    fn try_open(transport: &'t dyn Transport) -> Result<Self, OpenError> {
         let aperture = identify(transport)?;
         let control = Control::new(transport);
         control.announce();

@@ -92,6 +92,12 @@ pub enum OpenError {
         /// Size that the transport maps, in bytes.
         mapped_bytes: usize,
     },
+    /// The device does not answer: its registers read as all ones.
+    #[error(
+        "cannot open the Causeway device, because it does not answer any more: the server that \
+         provides it has ended, or the device was removed"
+    )]
+    Gone,
     /// The device refused `hello`, the first message.
     #[error("cannot open the Causeway device: {0}")]
     Refused(Refusal),

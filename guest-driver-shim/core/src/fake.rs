@@ -42,6 +42,8 @@ pub(crate) struct FakeDevice {
     script: Mutex<Script>,
     /// What the version register holds.
     pub(crate) version: u32,
+    /// How many register accesses it answers before it is gone.
+    pub(crate) answers: u32,
     /// Register accesses: each would be an exit.
     pub(crate) exits: AtomicU32,
     /// Batches executed.
@@ -59,6 +61,7 @@ impl FakeDevice {
             aperture: Memory::new(APERTURE_BYTES),
             script: Mutex::new(Box::new(script)),
             version: u32::from(VERSION_MAJOR) << 16 | u32::from(VERSION_MINOR),
+            answers: u32::MAX,
             exits: AtomicU32::new(0),
             batches: AtomicU32::new(0),
             doorbells: Mutex::new(vec![]),
@@ -96,7 +99,9 @@ impl FakeDevice {
 
 impl Transport for FakeDevice {
     fn read_register(&self, register: Register) -> u32 {
-        self.exits.fetch_add(1, Ordering::Relaxed);
+        if self.exits.fetch_add(1, Ordering::Relaxed) >= self.answers {
+            return u32::MAX;
+        }
         match register {
             Register::Magic => MAGIC,
             Register::Version => self.version,

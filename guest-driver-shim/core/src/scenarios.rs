@@ -165,6 +165,30 @@ fn another_major_version_is_refused_before_hello() {
     assert!(format!("{error}").contains("2.0"));
 }
 
+/// As when the server of a socket is killed: at any moment.
+#[test]
+fn a_device_that_is_gone_is_not_taken_for_another() {
+    let opening = {
+        let fake = well_behaved(&Log::default());
+        Device::open(&fake).unwrap();
+        fake.exits.load(Ordering::Relaxed)
+    };
+    for answers in 0..opening {
+        let mut fake = well_behaved(&Log::default());
+        fake.answers = answers;
+        // The last accesses only write, or read what all ones are right for.
+        if let Err(error) = Device::open(&fake) {
+            assert_eq!(
+                error,
+                OpenError::Gone,
+                "after {answers} of {opening} accesses"
+            );
+        } else {
+            assert!(answers > 4, "after {answers} of {opening} accesses");
+        }
+    }
+}
+
 #[test]
 fn a_batch_beyond_the_control_area_is_not_sent() {
     let fake = well_behaved(&Log::default());

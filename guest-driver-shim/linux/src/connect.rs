@@ -47,6 +47,16 @@ pub enum ConnectError {
         /// The server's user ID.
         uid: u32,
     },
+    /// The server closed the connection before it sent anything.
+    #[error(
+        "the server at {path} has ended before it answered: is `causeway serve --socket {path}` \
+         running?",
+        path = .path.display()
+    )]
+    Ended {
+        /// Path of the socket.
+        path: PathBuf,
+    },
     /// The server is another program, or another version of `causeway serve`.
     #[error(
         "the server at {path} is not a `causeway serve` that this program's driver supports: \
@@ -111,6 +121,8 @@ pub(crate) fn open(path: &Path) -> Result<(OwnedFd, Greeting), ConnectError> {
 
 /// Why a server's greeting does not begin a session.
 enum Denial {
+    /// There is none: the server has closed the connection, as the kernel does when it is killed.
+    Ended,
     /// It is no greeting that this driver supports.
     Stranger(&'static str),
     /// It is a refusal, with this reason.
@@ -121,6 +133,7 @@ impl Denial {
     fn error(self, path: &Path) -> ConnectError {
         let path = path.to_owned();
         match self {
+            Self::Ended => ConnectError::Ended { path },
             Self::Stranger(what) => ConnectError::Stranger { path, what },
             Self::Refused(reason) => ConnectError::Refused { path, reason },
         }
@@ -145,7 +158,7 @@ fn is_trusted(uid: Uid, named: Option<&str>) -> bool {
 fn greeting(socket: BorrowedFd<'_>) -> Result<Greeting, Denial> {
     let mut buffer = [0; size_of::<Greeting>() + REASON_BYTES_MAX + 1];
     let received = receive(socket, &mut buffer);
-    let (bytes, _) = received.map_err(|_| Denial::Stranger("it sent nothing"))?;
+    let (bytes, _) = received.map_err(|_| Denial::Ended)?;
     check_greeting(&buffer[..bytes])
 }
 
@@ -223,6 +236,24 @@ mod tests {
         let message = refused.unwrap_err().to_string();
         assert!(message.contains("runs as user 65534"), "{message}");
         assert!(message.contains("CAUSEWAY_SOCKET_OWNER=65534"), "{message}");
+    }
+
+    #[test]
+    fn a_server_that_ends_before_it_answers_is_not_taken_for_another_program() {
+        let (own, servers) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        drop(servers);
+        let denial = greeting(own.as_fd()).err().unwrap();
+        assert_eq!(
+            denial.error(Path::new("/gpu")).to_string(),
+            "the server at /gpu has ended before it answered: is `causeway serve --socket /gpu` \
+             running?"
+        );
     }
 
     #[test]

@@ -63,10 +63,10 @@ impl SocketTransport {
     ///
     /// # Errors
     /// [`ConnectError::Connect`] if no server listens there, [`ConnectError::Foreign`] if it runs
-    /// as a user whom this process has no reason to trust, [`ConnectError::Stranger`] if the server
-    /// is another program or another version of `causeway serve`, [`ConnectError::Refused`] if it
-    /// does not serve this process, [`ConnectError::Aperture`] if the process cannot reserve
-    /// addresses for the aperture.
+    /// as a user whom this process has no reason to trust, [`ConnectError::Ended`] if the server
+    /// ends before it answers, [`ConnectError::Stranger`] if it is another program or another
+    /// version of `causeway serve`, [`ConnectError::Refused`] if it does not serve this process,
+    /// [`ConnectError::Aperture`] if the process cannot reserve addresses for the aperture.
     pub fn connect(path: &Path) -> Result<Self, ConnectError> {
         let (socket, greeting) = connect::open(path)?;
         let bytes = greeting.aperture_bytes;

@@ -23,6 +23,7 @@ const NAMES: &[&str] = &[
     "triple",
     "exits",
     "lost",
+    "endurance",
     "edu",
     "partition",
     "doorbell",

@@ -40,7 +40,7 @@ const fn with(arguments: &'static str, guest: Guest) -> Guest {
     }
 }
 
-const GUESTS: [Guest; 17] = {
+const GUESTS: [Guest; 18] = {
     use Purpose::{Benchmark, Product, Test};
     [
         guest(
@@ -102,6 +102,15 @@ const GUESTS: [Guest; 17] = {
             "lost",
             Test,
             "computes until its device is lost, then goes on",
+        ),
+        with(
+            "faults=N",
+            guest(
+                "endurance",
+                Test,
+                "with --vms 2 or more: VM 0 computes while the others lose their devices and \
+                 reset them, again and again",
+            ),
         ),
         with(
             "stray=ADDRESS or hold",

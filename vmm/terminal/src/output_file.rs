@@ -3,10 +3,12 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use crate::escape::shown_path;
 use crate::failure::Failure;
@@ -48,8 +50,7 @@ impl OutputFile {
         let mut name = name.to_owned();
         name.push(format!(".{}.partial", std::process::id()));
         let partial = target.with_file_name(name);
-        File::create_new(&partial)?;
-        std::fs::remove_file(&partial)?;
+        check_creation(&partial)?;
         Ok(Self::File { target, partial })
     }
 
@@ -73,6 +74,36 @@ impl OutputFile {
             }
         }
     }
+}
+
+/// Checks that the file `path`, which must not exist, can be created.
+fn check_creation(path: &Path) -> io::Result<()> {
+    // Also finds names that are too long.
+    match std::fs::symlink_metadata(path) {
+        Ok(_) => return Err(ErrorKind::AlreadyExists.into()),
+        Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
+        Err(_) => {}
+    }
+    // A file without a name is gone with this process, even if it is killed now.
+    match unnamed_file(path) {
+        Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
+            // This file system, or an old kernel, has only files with names.
+            File::create_new(path)?;
+            std::fs::remove_file(path)
+        }
+        unnamed => Ok(unnamed.map(drop)?),
+    }
+}
+
+/// Creates a file without a name in the folder of `path`.
+fn unnamed_file(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let folder = path.parent().filter(|folder| *folder != Path::new(""));
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    rustix::fs::open(
+        folder.unwrap_or(Path::new(".")),
+        flags,
+        Mode::RUSR | Mode::WUSR,
+    )
 }
 
 /// Refuses options of which two name the same file, or standard output (`-`). `options` are their
@@ -144,6 +175,8 @@ fn special(path: &Path) -> io::Result<OutputFile> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
 
     fn scratch(name: &str) -> PathBuf {
@@ -163,6 +196,41 @@ mod tests {
         let prepared = OutputFile::prepare(&directory.join("report.json")).unwrap();
         assert!(names(&directory).is_empty(), "{:?}", names(&directory));
         std::mem::forget(prepared);
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    /// A process can be killed at any moment, and then removes nothing.
+    #[test]
+    fn preparing_makes_no_name_even_for_a_moment() {
+        let directory = scratch("unnamed");
+        let report = directory.join("report.json");
+        if unnamed_file(&report).is_err() {
+            eprintln!(
+                "skipped: {} has no files without names",
+                directory.display()
+            );
+            return;
+        }
+        let folder = File::open(&directory).unwrap();
+        // A name that comes or goes changes this time.
+        folder.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        OutputFile::prepare(&report).unwrap();
+        let changed = folder.metadata().unwrap().modified().unwrap();
+        assert_eq!(changed, SystemTime::UNIX_EPOCH);
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_created_is_refused_when_it_is_prepared() {
+        let directory = scratch("refused");
+        for (path, kind) in [
+            (directory.join("none/report.json"), ErrorKind::NotFound),
+            (directory.join("n".repeat(250)), ErrorKind::InvalidFilename),
+            (PathBuf::from("/proc/report.json"), ErrorKind::NotFound),
+        ] {
+            let refused = OutputFile::prepare(&path).unwrap_err();
+            assert_eq!(refused.kind(), kind, "{}", path.display());
+        }
         std::fs::remove_dir_all(directory).unwrap();
     }
 

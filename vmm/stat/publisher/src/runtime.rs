@@ -159,10 +159,21 @@ impl Drop for Folder {
 
 /// Returns the sockets of processes that may have guests: those of this user first; for root also
 /// those of all other users. Processes that have ended may be among them, and a process may occur
-/// more than once, because several folders are searched.
+/// more than once, because several folders are searched. Removes folders of this user that are
+/// empty.
 pub fn entries() -> Vec<Entry> {
-    let folders: Vec<Vec<Entry>> = all_places().iter().map(entries_of).collect();
+    let folders: Vec<Vec<Entry>> = all_places().iter().map(search).collect();
     merge(folders)
+}
+
+/// Returns the entries of a folder, and removes the folder if it is empty and this user's: a process
+/// that was killed before it had a socket has left it.
+fn search(place: &Place) -> Vec<Entry> {
+    let found = entries_of(place);
+    if found.is_empty() && place.owner == own_uid() {
+        remove_empty(&place.path);
+    }
+    found
 }
 
 /// Returns the first entry of each folder, then the second, and so on, so that many entries of one
@@ -316,6 +327,23 @@ mod tests {
         assert!(folder.entries().is_empty());
         let left = fs::read_dir(&folder.0).unwrap().count();
         assert_eq!(left, 6, "what is not ours stays");
+    }
+
+    #[test]
+    fn a_folder_that_a_killed_process_left_empty_is_removed_if_it_is_ours() {
+        let folder = Scratch::new("empty");
+        let own = folder.0.join(NAME);
+        fs::create_dir(&own).unwrap();
+        let foreign = Place {
+            path: own.clone(),
+            owner: own_uid() + 1,
+        };
+        assert!(search(&foreign).is_empty() && own.exists());
+        fs::write(own.join("x"), "").unwrap();
+        assert!(search(&Place::own(own.clone())).is_empty() && own.exists());
+        fs::remove_file(own.join("x")).unwrap();
+        assert!(search(&Place::own(own.clone())).is_empty());
+        assert!(!own.exists());
     }
 
     #[test]
