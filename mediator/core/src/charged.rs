@@ -71,6 +71,10 @@ impl Kernel for Charged<dyn Kernel, Arc<ModuleCharges>> {
         self.inner.check_options(shape, options)
     }
 
+    fn launch_bytes(&self, shape: &LaunchShape, options: &LaunchOptions) -> u64 {
+        self.inner.launch_bytes(shape, options)
+    }
+
     fn as_any(&self) -> &dyn Any {
         self.inner.as_any()
     }

@@ -53,6 +53,8 @@ mod tests {
                 ("allocations", "1024"),
                 ("queues", "64"),
                 ("weight", weight),
+                ("timeout", "3600000"),
+                ("requests", "none"),
             ];
             let owned = texts.map(|(name, text)| (name.to_owned(), text.to_owned()));
             GuestLimits {
@@ -70,9 +72,9 @@ mod tests {
         assert_eq!(
             table.lines().collect::<Vec<_>>(),
             [
-                "GUEST       MEMORY  ALLOCATIONS  QUEUES  WEIGHT  SHARE",
-                "vm0        1536MiB         1024      64    none      -",
-                "process10  1536MiB         1024      64   10000      -",
+                "GUEST       MEMORY  ALLOCATIONS  QUEUES  WEIGHT  SHARE  TIMEOUT  REQUESTS",
+                "vm0        1536MiB         1024      64    none      -  3600000      none",
+                "process10  1536MiB         1024      64   10000      -  3600000      none",
             ]
         );
     }
