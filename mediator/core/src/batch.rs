@@ -1,7 +1,7 @@
 //! Executes control batches, message by message.
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use causeway_protocol::message::{Opcode, Status, message_bytes};
 
@@ -11,6 +11,9 @@ use crate::operations;
 use crate::quota::{Quota, Resource};
 use crate::refusal::Refusal;
 use crate::statistics::Counters;
+
+/// How often a message that waits for its turn looks whether the session is halted, at least.
+const PACE_LOOK: Duration = Duration::from_millis(100);
 
 /// Executes a batch and writes the replies into it. Returns why the batch as a whole was refused,
 /// which leaves it unchanged, or `Ok`.
@@ -66,7 +69,8 @@ impl ClientSession<'_> {
         if begin > now {
             Counters::add(&self.counters.counted.request_waits);
             let halted = || self.halted.load(Ordering::SeqCst).then_some(());
-            self.signal.wait_until(begin, halted);
+            // A halt wakes this thread.
+            self.signal.wait_looking(begin, PACE_LOOK, halted);
         }
     }
 

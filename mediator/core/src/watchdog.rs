@@ -115,7 +115,11 @@ impl Watchdog {
             label: label.to_owned(),
             seen: None,
         };
-        self.shared.state.lock().watched.push(watched);
+        let mut state = self.shared.state.lock();
+        // Without a limit, nobody else does it.
+        state.forget_ended();
+        state.watched.push(watched);
+        drop(state);
         self.heed()
     }
 
@@ -200,12 +204,16 @@ impl State {
     /// Looks at all work. Returns one whose piece has been under way for longer than `limit`, and
     /// watches that no longer.
     fn look(&mut self, limit: Duration, now: Instant) -> Option<Watched> {
-        self.watched.retain(|it| it.work.strong_count() != 0);
+        self.forget_ended();
         let overdue = self
             .watched
             .iter_mut()
             .position(|it| it.look(now).is_some_and(|taken| taken > limit));
         overdue.map(|at| self.watched.swap_remove(at))
+    }
+
+    fn forget_ended(&mut self) {
+        self.watched.retain(|it| it.work.strong_count() != 0);
     }
 }
 
@@ -263,6 +271,16 @@ mod tests {
         drop(second);
         assert!(!is_overdue(700), "its command buffer has ended");
         assert!(state.watched.is_empty());
+    }
+
+    #[test]
+    fn command_buffers_that_have_ended_leave_nothing() {
+        let (watchdog, generation) = watchdog(Quota::UNLIMITED);
+        for _ in 0..100 {
+            let work = Arc::<Work>::default();
+            watchdog.watch(&work, &generation, "c").unwrap();
+        }
+        assert_eq!(watchdog.shared.state.lock().watched.len(), 1);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The clock of devices whose work is done by this process: nanoseconds, monotonic.
+//! Clocks, in nanoseconds: that of devices whose work is done by this process, and what a thread
+//! has taken of a core.
 
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -9,4 +10,11 @@ pub fn now_ns() -> u64 {
     static EPOCH: OnceLock<Instant> = OnceLock::new();
     let epoch = EPOCH.get_or_init(Instant::now);
     u64::try_from(epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Returns how long this thread has run on a core, in nanoseconds. It is a system call.
+pub fn thread_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let (seconds, nanoseconds) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
+    seconds * 1_000_000_000 + nanoseconds
 }

@@ -26,6 +26,8 @@ pub trait Kernels: Send {
     fn launch(&self, launch: &Launch<'_>, units: u64, usage: &mut Usage) -> Result<(), Fault>;
 }
 
+/// Bytes of a copy or a fill whose processor time is measured.
+const LONG_BYTES: u64 = 256 << 10;
 /// Bytes per nanosecond that a processor copies at least.
 const SLOWEST_BYTES_PER_NS: u64 = 1;
 
@@ -42,6 +44,13 @@ impl WorkRecording {
 }
 
 causeway_memory::debug_fields!(WorkRecording {});
+
+/// Returns whether the processor time of `work` is worth the two system calls that tell it: much is
+/// moved, or, in rectangles, perhaps little in each of many rows.
+fn takes_long(work: MemoryWork) -> bool {
+    let is_rectangle = matches!(work, MemoryWork::CopyRect(_) | MemoryWork::FillRect(_));
+    is_rectangle || work.moved_bytes() >= LONG_BYTES
+}
 
 impl Recording for WorkRecording {
     /// What the launch takes that takes most while it is executed: they come one after the other.
@@ -96,15 +105,20 @@ impl<K: Kernels> WorkQueue<K> {
         }
     }
 
-    /// Writes, and counts the time. The clock of the thread's processor time costs a system call,
-    /// so this looks at the other one; time in which others had the processor is bounded by a speed
-    /// that every processor reaches.
+    /// Writes, and counts the time.
     fn write_much(&mut self, work: MemoryWork) -> Result<(), Fault> {
         let begun = Instant::now();
+        let busy_begun_ns = takes_long(work).then(clock::thread_ns);
         let written = self.write(work);
         let elapsed_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        // Time in which others had the processor is bounded by a speed that every processor
+        // reaches.
+        let most_ns = work.moved_bytes() / SLOWEST_BYTES_PER_NS + 1000;
         self.usage += Usage {
-            busy_ns: elapsed_ns.min(work.moved_bytes() / SLOWEST_BYTES_PER_NS + 1000),
+            busy_ns: match busy_begun_ns {
+                Some(begun_ns) => clock::thread_ns().saturating_sub(begun_ns),
+                None => elapsed_ns.min(most_ns),
+            },
             elapsed_ns,
             wanted_ns: elapsed_ns,
         };
@@ -190,5 +204,24 @@ impl<K: Kernels> Queue for WorkQueue<K> {
 
     fn take_usage(&mut self) -> Usage {
         std::mem::take(&mut self.usage)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_mediator::backend::{CopyShape, FillShape};
+
+    /// A rectangle of a million rows of one byte moves little and takes long.
+    #[test]
+    fn processor_time_is_measured_where_the_bytes_do_not_tell_it() {
+        let copy = |bytes| MemoryWork::Copy {
+            destination: 0,
+            source: 0,
+            bytes,
+        };
+        assert!(!takes_long(copy(LONG_BYTES - 1)) && takes_long(copy(LONG_BYTES)));
+        assert!(takes_long(MemoryWork::CopyRect(CopyShape::default())));
+        assert!(takes_long(MemoryWork::FillRect(FillShape::default())));
     }
 }
