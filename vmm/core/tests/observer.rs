@@ -33,7 +33,7 @@ fn a_running_vm_is_seen_and_nothing_of_it_once_it_is_gone() {
     let before = observer.observe().unwrap();
     assert_eq!((before.ran_for, before.ended), (None, false));
     assert!(before.vmm_exits.is_empty());
-    assert_eq!(observer.running().unwrap().0, "vm0");
+    assert_eq!(observer.running().unwrap().0, "test");
     let watcher = std::thread::spawn(move || {
         let seen = watch(&observer, |seen| seen.vmm_exits.get(PRINTED) == Some(&5));
         (observer, seen.unwrap())
