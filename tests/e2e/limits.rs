@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::command::{Outcome, Running, Scratch, alone, kvm};
 use crate::serve::client::Client;
+use crate::serve::for_one_process;
 use crate::stat::{await_published, end, records, start_exiting, stat};
 use crate::workers::{await_output, workers};
 
@@ -123,16 +124,7 @@ fn a_memory_limit_below_what_is_used_refuses_until_it_is_raised_or_enough_is_fre
         "software,cores=1,memory=64M,isolation=process",
     ] {
         let scratch = Scratch::new();
-        let words = [
-            "serve",
-            "--socket",
-            "socket",
-            "--processes",
-            "1",
-            "--gpu",
-            gpu,
-        ];
-        let running = scratch.start(&words);
+        let running = scratch.start(&for_one_process(gpu));
         await_output(&running, "causeway: serving", 1);
         await_published(&scratch, &running);
         let nobody = limit(&scratch, &running, "", &["memory=1M"]);
@@ -266,81 +258,87 @@ fn every_guest_of_a_process_is_shown_and_changed() {
     end(running);
 }
 
+/// Wrong arguments of `limit`, and parts of what it says.
+const WRONG: &[(&[&str], &[&str])] = &[
+    (&[], &["PID", "causeway limit --help"]),
+    (&["vm1"], &["invalid value vm1 for PID", "4711/vm1"]),
+    (&["0"], &["invalid value 0 for PID", "4711/vm1"]),
+    (&["-1"], &["invalid value -1 for PID"]),
+    (&["7/"], &["invalid value 7/ for PID"]),
+    (&["4294967296"], &["invalid value 4294967296 for PID"]),
+    (
+        &["5000000"],
+        &["process 5000000 does not exist", "causeway stat --all"],
+    ),
+    (
+        &["5000000/vm0", "queues=1"],
+        &["process 5000000 does not exist"],
+    ),
+    (
+        &["7", "memory"],
+        &["key `memory` has no value", "memory=VALUE"],
+    ),
+    (
+        &["7", "fast"],
+        &["`fast` is not of the form KEY=VALUE", "weight, share"],
+    ),
+    (
+        &["7", "speed=11"],
+        &["unknown key `speed`", "memory, allocations"],
+    ),
+    (
+        &["7", "timeout=9"],
+        &["invalid value 9 for timeout", "10 to 3600000, or none"],
+    ),
+    (
+        &["7", "share=1", "share=2"],
+        &["`share` is given more than once"],
+    ),
+    (
+        &["7", "memory=0"],
+        &["invalid value 0 for memory", "1 to 1048576"],
+    ),
+    (
+        &["7", "memory=4GB"],
+        &["invalid value 4GB for memory", "suffix"],
+    ),
+    (&["7", "memory="], &["invalid value `` for memory"]),
+    (
+        &["7", "allocations=0"],
+        &["invalid value 0 for allocations", "65536"],
+    ),
+    (
+        &["7", "queues=257"],
+        &["invalid value 257 for queues", "1 to 256"],
+    ),
+    (
+        &["7", "weight=10001"],
+        &["invalid value 10001 for weight", "or none"],
+    ),
+    (&["7", "weight=1:2"], &["invalid value 1:2 for weight"]),
+    (
+        &["7", "share=0"],
+        &["invalid value 0 for share", "1 to 100"],
+    ),
+    (&["7", "share=101"], &["invalid value 101 for share"]),
+    (&["7", "--memory", "1"], &["unknown option --memory"]),
+];
+
 #[test]
 fn what_cannot_be_a_limit_is_refused_with_the_value_and_the_way_out() {
     let scratch = Scratch::new();
     let own = std::process::id().to_string();
-    for (words, parts) in [
-        (&[][..], &["PID", "causeway limit --help"][..]),
-        (&["vm1"], &["invalid value vm1 for PID", "4711/vm1"]),
-        (&["0"], &["invalid value 0 for PID", "4711/vm1"]),
-        (&["-1"], &["invalid value -1 for PID"]),
-        (&["7/"], &["invalid value 7/ for PID"]),
-        (&["4294967296"], &["invalid value 4294967296 for PID"]),
-        (
-            &["5000000"],
-            &["process 5000000 does not exist", "causeway stat --all"],
-        ),
-        (
-            &["5000000/vm0", "queues=1"],
-            &["process 5000000 does not exist"],
-        ),
-        (
-            &[&own],
-            &["has no guests of Causeway", "causeway stat --all"],
-        ),
-        (
-            &["7", "memory"],
-            &["key `memory` has no value", "memory=VALUE"],
-        ),
-        (
-            &["7", "fast"],
-            &["`fast` is not of the form KEY=VALUE", "weight, share"],
-        ),
-        (
-            &["7", "speed=11"],
-            &["unknown key `speed`", "memory, allocations"],
-        ),
-        (
-            &["7", "timeout=9"],
-            &["invalid value 9 for timeout", "10 to 3600000, or none"],
-        ),
-        (
-            &["7", "share=1", "share=2"],
-            &["`share` is given more than once"],
-        ),
-        (
-            &["7", "memory=0"],
-            &["invalid value 0 for memory", "1 to 1048576"],
-        ),
-        (
-            &["7", "memory=4GB"],
-            &["invalid value 4GB for memory", "suffix"],
-        ),
-        (&["7", "memory="], &["invalid value `` for memory"]),
-        (
-            &["7", "allocations=0"],
-            &["invalid value 0 for allocations", "65536"],
-        ),
-        (
-            &["7", "queues=257"],
-            &["invalid value 257 for queues", "1 to 256"],
-        ),
-        (
-            &["7", "weight=10001"],
-            &["invalid value 10001 for weight", "or none"],
-        ),
-        (&["7", "weight=1:2"], &["invalid value 1:2 for weight"]),
-        (
-            &["7", "share=0"],
-            &["invalid value 0 for share", "1 to 100"],
-        ),
-        (&["7", "share=101"], &["invalid value 101 for share"]),
-        (&["7", "--memory", "1"], &["unknown option --memory"]),
-    ] {
+    let refused = |words: &[&str], parts: &[&str]| {
         let outcome = Scratch::beside(&scratch).run(&[&["limit"], words].concat());
         outcome.assert_refused(USAGE, parts);
+    };
+    for (words, parts) in WRONG {
+        refused(words, parts);
     }
+    refused(
+        &[&own],
+        &["has no guests of Causeway", "causeway stat --all"],
+    );
     let help = Scratch::beside(&scratch).run(&["limit", "--help"]);
     assert_eq!(help.code, 0);
     for part in [

@@ -28,7 +28,7 @@ use crate::quota::{Account, Charge};
 use crate::refusal::{Refusal, warn_at_first};
 use crate::shared_space::SharedSpace;
 use crate::statistics::Counters;
-use crate::watchdog::{Watchdog, Work};
+use crate::watchdog::{PieceNumber, Watchdog};
 use consumer::Consumer;
 use execute::Executor;
 use ring::Ring;
@@ -91,9 +91,9 @@ impl CommandBuffer {
         session.rings.add(&ring);
         let name = format!("{}/{}", session.name, doorbell.index);
         let label = format!("session {} command buffer {name}", session.id);
-        let work = Arc::<Work>::default();
+        let piece = Arc::<PieceNumber>::default();
         if !queue.runs_behind() {
-            let watched = session.watchdog.watch(&work, generation, &label);
+            let watched = session.watchdog.watch(&piece, generation, &label);
             watched.map_err(|e| no_memory("a thread that watches work", &e))?;
         }
         let consumer = Consumer {
@@ -109,7 +109,7 @@ impl CommandBuffer {
                 bell: Arc::clone(&bell),
                 burst: Burst::new(Arc::clone(&session.counters.busy)),
                 turns: Turns::new(Arc::clone(&session.member)),
-                work,
+                piece,
                 account: Arc::clone(&session.account),
                 counters: Arc::clone(&session.counters),
             },

@@ -2,8 +2,8 @@
 //!
 //! A consumer cannot look at a clock while it executes a kernel. It changes a number when it begins
 //! and when it ends a piece of work; a thread of the session looks at the numbers from time to
-//! time, and a piece that is still the same after the limit loses the session. Work costs two
-//! stores, and a session without a limit has no thread.
+//! time, and a piece that is still the same after the limit loses the session. It costs two stores
+//! for each piece, and a session without a limit has no thread.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,11 +25,12 @@ const LOOKS: u32 = 8;
 /// Longest time between two looks.
 const PERIOD_MAX: Duration = Duration::from_secs(1);
 
-/// The work of one consumer: odd while a piece is under way. Only the consumer changes it.
+/// Number of a consumer's present piece of work: odd while the piece is under way, even after it.
+/// Only the consumer changes it.
 #[derive(Debug, Default)]
-pub(crate) struct Work(AtomicU64);
+pub(crate) struct PieceNumber(AtomicU64);
 
-impl Work {
+impl PieceNumber {
     /// Notes that a piece of work begins.
     pub fn begin(&self) {
         self.step();
@@ -76,9 +77,9 @@ struct State {
     ending: bool,
 }
 
-/// Work of one consumer.
+/// The work of one consumer.
 struct Watched {
-    work: Weak<Work>,
+    work: Weak<PieceNumber>,
     generation: Weak<Generation>,
     /// Names the command buffer in logs.
     label: String,
@@ -101,11 +102,11 @@ impl Watchdog {
         }
     }
 
-    /// Watches `work` of the command buffer `label` for as long as it lives. Work that takes too
-    /// long ends `generation`. Fails if there is a limit, and no thread can be started.
+    /// Watches `work` of the command buffer `label` for as long as it lives. A piece that takes
+    /// too long ends `generation`. Fails if there is a limit, and no thread can be started.
     pub fn watch(
         &self,
-        work: &Arc<Work>,
+        work: &Arc<PieceNumber>,
         generation: &Arc<Generation>,
         label: &str,
     ) -> io::Result<()> {
@@ -245,7 +246,7 @@ mod tests {
     #[test]
     fn only_a_piece_that_takes_longer_than_the_limit_is_overdue() {
         let (watchdog, generation) = watchdog(Quota::UNLIMITED);
-        let works = [(); 2].map(|()| Arc::<Work>::default());
+        let works = [(); 2].map(|()| Arc::<PieceNumber>::default());
         for work in &works {
             watchdog.watch(work, &generation, "c").unwrap();
         }
@@ -277,7 +278,7 @@ mod tests {
     fn command_buffers_that_have_ended_leave_nothing() {
         let (watchdog, generation) = watchdog(Quota::UNLIMITED);
         for _ in 0..100 {
-            let work = Arc::<Work>::default();
+            let work = Arc::<PieceNumber>::default();
             watchdog.watch(&work, &generation, "c").unwrap();
         }
         assert_eq!(watchdog.shared.state.lock().watched.len(), 1);
@@ -287,7 +288,7 @@ mod tests {
     fn a_piece_that_never_ends_loses_the_session_but_no_other() {
         let (watched, generation) = watchdog(10);
         let (other, neighbour) = watchdog(10);
-        let (endless, short) = (Arc::<Work>::default(), Arc::<Work>::default());
+        let (endless, short) = (Arc::<PieceNumber>::default(), Arc::<PieceNumber>::default());
         watched.watch(&endless, &generation, "c").unwrap();
         other.watch(&short, &neighbour, "d").unwrap();
         endless.begin();

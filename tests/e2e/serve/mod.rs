@@ -22,6 +22,19 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A counter that takes no more (eventfd(2)).
 const FULL: u64 = u64::MAX - 1;
 
+/// Serves one process at a time at `socket`, with this back end.
+pub fn for_one_process(gpu: &str) -> [&str; 7] {
+    [
+        "serve",
+        "--socket",
+        "socket",
+        "--processes",
+        "1",
+        "--gpu",
+        gpu,
+    ]
+}
+
 /// A server under way.
 struct Server {
     running: Running,
@@ -38,18 +51,11 @@ impl Server {
     /// The same, with the log at another level.
     fn start_with_log(gpu: &str, log: &str) -> Self {
         let scratch = Scratch::new();
-        let words = [
-            "serve",
-            "--socket",
-            "socket",
-            "--processes",
-            "1",
-            "--gpu",
-            gpu,
-        ];
         let mut command = std::process::Command::new("env");
         command.arg(format!("RUST_LOG={log}"));
-        command.arg(env!("CARGO_BIN_EXE_causeway")).args(words);
+        command
+            .arg(env!("CARGO_BIN_EXE_causeway"))
+            .args(for_one_process(gpu));
         let running = scratch.start_command(command);
         await_output(&running, "serving", 1);
         Self {

@@ -14,9 +14,9 @@ use crate::gpu::{Gpu, Isolation, Kind};
 /// Arguments about the confinement of worker processes, which `run`, `serve` and `cuda` have.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct SandboxArguments {
-    /// Whether worker processes confine themselves, and threads of `run` that serve guests: on, with
-    /// what this host has for that; strict, or end if it lacks something; off, for comparison and
-    /// to find mistakes (docs/security.md).
+    /// Whether worker processes, and threads of `run` that serve guests, confine themselves: on,
+    /// with what this host has for that; strict, or end if it lacks something; off, for comparison
+    /// and to find mistakes (docs/security.md).
     #[arg(long, value_name = "HOW", default_value = "on", value_parser = parser())]
     pub sandbox: Sandbox,
 }

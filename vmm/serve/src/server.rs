@@ -219,7 +219,8 @@ impl Server {
         }))
     }
 
-    /// Publishes the statistics of the processes to monitors, and lets the user change their limits.
+    /// Publishes the statistics of the processes to monitors, and lets the user change the limits
+    /// of the processes.
     pub fn publish(&self, gpu: &str, metrics: &MetricsPlaces) -> Result<Publisher, Failure> {
         let (process_list, gpu) = (self.process_list.clone(), gpu.to_owned());
         let known = process_list.clone();

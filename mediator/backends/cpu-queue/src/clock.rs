@@ -1,5 +1,5 @@
-//! Clocks, in nanoseconds: that of devices whose work is done by this process, and what a thread
-//! has taken of a core.
+//! The clock of devices whose work this process executes, and the clock of a thread's processor
+//! time. Both count nanoseconds.
 
 use std::sync::OnceLock;
 use std::time::Instant;

@@ -26,8 +26,9 @@ pub trait Kernels: Send {
     fn launch(&self, launch: &Launch<'_>, units: u64, usage: &mut Usage) -> Result<(), Fault>;
 }
 
-/// Bytes of a copy or a fill whose processor time is measured.
+/// Bytes, and rows, from which on the processor time of a copy or a fill is measured.
 const LONG_BYTES: u64 = 256 << 10;
+const LONG_ROWS: u64 = 256;
 /// Bytes per nanosecond that a processor copies at least.
 const SLOWEST_BYTES_PER_NS: u64 = 1;
 
@@ -45,11 +46,15 @@ impl WorkRecording {
 
 causeway_memory::debug_fields!(WorkRecording {});
 
-/// Returns whether the processor time of `work` is worth the two system calls that tell it: much is
-/// moved, or, in rectangles, perhaps little in each of many rows.
+/// Returns whether the processor time of `work` is worth the two system calls that tell it: the
+/// work moves much, or has many rows.
 fn takes_long(work: MemoryWork) -> bool {
-    let is_rectangle = matches!(work, MemoryWork::CopyRect(_) | MemoryWork::FillRect(_));
-    is_rectangle || work.moved_bytes() >= LONG_BYTES
+    let rows = match work {
+        MemoryWork::CopyRect(shape) => u64::from(shape.height) * u64::from(shape.depth),
+        MemoryWork::FillRect(shape) => shape.height.into(),
+        _ => 1,
+    };
+    rows >= LONG_ROWS || work.moved_bytes() >= LONG_BYTES
 }
 
 impl Recording for WorkRecording {
@@ -221,7 +226,22 @@ mod tests {
             bytes,
         };
         assert!(!takes_long(copy(LONG_BYTES - 1)) && takes_long(copy(LONG_BYTES)));
-        assert!(takes_long(MemoryWork::CopyRect(CopyShape::default())));
-        assert!(takes_long(MemoryWork::FillRect(FillShape::default())));
+        let rows = |height, depth| {
+            takes_long(MemoryWork::CopyRect(CopyShape {
+                width: 1,
+                height,
+                depth,
+                ..CopyShape::default()
+            }))
+        };
+        assert!(rows(256, 1) && rows(16, 16) && !rows(255, 1));
+        let filled = |height| {
+            takes_long(MemoryWork::FillRect(FillShape {
+                width: 1,
+                height,
+                ..FillShape::default()
+            }))
+        };
+        assert!(filled(256) && !filled(255));
     }
 }

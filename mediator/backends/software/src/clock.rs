@@ -1,3 +1,3 @@
-//! Clocks: that of the device, and what a thread has taken of a core.
+//! The device's clock, and the clock of a thread's processor time.
 
 pub(crate) use causeway_cpu_queue::clock::{now_ns, thread_ns};

@@ -83,9 +83,9 @@ impl Workers {
         Self { shared, threads }
     }
 
-    /// Runs a launch to its end on `units` threads at most, of which this is one and the others are
-    /// idle workers. When this returns, no worker holds
-    /// the launch: memory that is freed next is free, and no longer charged to its owner.
+    /// Runs a launch to its end, on this thread and on idle workers: on `units` threads at most.
+    /// When this returns, no worker holds the launch: memory that is freed next is free, and no
+    /// longer charged to its owner.
     pub(crate) fn run(&self, launch: &Arc<Launch>, units: u64) -> LaunchOutcome {
         let helpers = match launch.is_together() {
             true => 0,

@@ -65,13 +65,15 @@ pub trait Kernel: Send + Sync + Any {
     }
 
     /// Returns whether launches of the kernel may print text
-    /// ([`Space::take_output`](super::Space::take_output)). The default implementation suits back ends whose kernels cannot print.
+    /// ([`Space::take_output`](super::Space::take_output)). The default implementation suits back
+    /// ends whose kernels cannot print.
     fn prints(&self) -> bool {
         false
     }
 
     /// Checks whether the kernel can be launched in `shape`, which
-    /// [`Launch::new`](super::Launch::new) has found to be within all other limits. The default implementation accepts every shape.
+    /// [`Launch::new`](super::Launch::new) has found to be within all other limits. The default
+    /// implementation accepts every shape.
     ///
     /// # Errors
     /// A text that says why this back end cannot launch the kernel in this shape.

@@ -14,7 +14,7 @@ use crate::fence::FenceSignal;
 use crate::quota::{Account, Charge, Resource};
 use crate::shared_space::SharedSpace;
 use crate::statistics::Counters;
-use crate::watchdog;
+use crate::watchdog::PieceNumber;
 
 /// How long a fence acquire spins before it sleeps.
 const ACQUIRE_SPIN: Duration = Duration::from_micros(20);
@@ -56,7 +56,7 @@ pub(super) struct Executor {
     /// The device's time, on a queue that does not run behind.
     pub turns: Turns,
     /// What the watchdog sees of the work, on such a queue.
-    pub work: Arc<watchdog::Work>,
+    pub piece: Arc<PieceNumber>,
     /// What the session may use.
     pub account: Arc<Account>,
     pub counters: Arc<Counters>,
@@ -118,9 +118,9 @@ impl Executor {
         }
         self.burst.go_on(kind);
         let _charge = self.charge(&work)?;
-        self.work.begin();
+        self.piece.begin();
         let submitted = self.queue.submit(work);
-        self.work.end();
+        self.piece.end();
         submitted.map_err(Stop::Fault)
     }
 

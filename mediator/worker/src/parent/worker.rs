@@ -1,5 +1,7 @@
 //! One worker process with its sockets, from its start to its end.
 
+mod monitor;
+
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +9,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use causeway_mediator::backend::{Attributes, Fault};
-use causeway_mediator::{Activity, Client, GivesUp, LiveLimits, OpenError, Quota};
+use causeway_mediator::{Client, GivesUp, LiveLimits, OpenError, Quota};
 use causeway_memory::{Mapping, PAGE_BYTES, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
@@ -17,7 +19,7 @@ use zerocopy::IntoBytes;
 
 use super::broker::{Broker, Importer};
 use super::calls::{Caller, is_call, send_answer, serve_spare};
-use super::channel::{Channel, LOOK_PERIOD, MonitorChannel, expect};
+use super::channel::{Channel, MonitorChannel, expect};
 use super::guest::Guest;
 use super::objects::ObjectKey;
 use super::process::Process;
@@ -224,55 +226,6 @@ impl Worker {
             report::from_wire(&reported, rest, session, &self.name)
                 .ok_or(SocketError::Malformed("it sent a malformed report"))
         })
-    }
-
-    /// Returns the session's current statistics and whether it is lost; `None` if the worker does
-    /// not answer within [`super::channel::LOOK_PERIOD`]. A worker that does not answer is not
-    /// killed for that.
-    pub fn sample(&self) -> Option<Activity> {
-        // Another monitor may be waiting.
-        self.monitor(Duration::ZERO, MonitorChannel::sample)
-    }
-
-    /// Tells the worker the present limits of its session. Returns false if it does not confirm
-    /// them within [`super::channel::LOOK_PERIOD`]: then it reads them when it goes on, or is told
-    /// again by the next [`Self::sample`]. Its answer counts for nothing but that.
-    pub fn tell_limits(&self) -> bool {
-        self.is_untold.store(true, Ordering::SeqCst);
-        self.monitor(2 * LOOK_PERIOD, |_| Ok(())).is_some()
-    }
-
-    /// Asks the worker something over the channel of monitors, for which it waits up to `patience`.
-    /// First tells the worker the limits of its session, if it has not been told yet.
-    fn monitor<R>(
-        &self,
-        patience: Duration,
-        ask: impl FnOnce(&mut MonitorChannel) -> Result<R, SocketError>,
-    ) -> Option<R> {
-        let mut monitor = self.monitor.try_lock_for(patience)?;
-        let mut channel = match monitor.take() {
-            Some(channel) => channel,
-            None => MonitorChannel::new(self.new_channel().ok()?),
-        };
-        let told = self.tell_over(&mut channel);
-        let answer = told.and_then(|()| ask(&mut channel));
-        // After any other error the channel is dropped. The guest finds out by itself if the worker
-        // is lost.
-        if matches!(answer, Ok(_) | Err(SocketError::Timeout)) {
-            *monitor = Some(channel);
-        }
-        answer.ok()
-    }
-
-    fn tell_over(&self, channel: &mut MonitorChannel) -> Result<(), SocketError> {
-        // Taken before the limits are read: whoever changes them later sets it again.
-        if !self.is_untold.swap(false, Ordering::SeqCst) {
-            return Ok(());
-        }
-        channel.send_limits(&self.limits.quota()).inspect_err(|_| {
-            self.is_untold.store(true, Ordering::SeqCst);
-        })?;
-        channel.settle()
     }
 
     /// Has the worker end `Wait` messages, as `GuestSession::interrupt` does. Does nothing if the

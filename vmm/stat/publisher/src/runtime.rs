@@ -166,8 +166,8 @@ pub fn entries() -> Vec<Entry> {
     merge(folders)
 }
 
-/// Returns the entries of a folder, and removes the folder if it is empty and this user's: a process
-/// that was killed before it had a socket has left it.
+/// Returns the entries of a folder. Removes the folder if it is empty and belongs to this user: a
+/// process that was killed before it had a socket leaves such a folder.
 fn search(place: &Place) -> Vec<Entry> {
     let found = entries_of(place);
     if found.is_empty() && place.owner == own_uid() {

@@ -1,11 +1,16 @@
 //! Every guest keeps the device busy for some seconds: the time that each gets shows how the device
 //! is shared out.
 //!
-//! Arguments, separated by commas: `seconds=N` (default 5); `blocks=N` (default 64) and `steps=N`
-//! (default 1000), the size of each kernel; `light=1`, with which VM 0 has one kernel at a time and
-//! a rest after each, and measures how long it waits; `narrow=1`, with which the kernels of VM 0 have
-//! one block, of as many steps as all of the others'; `endless=1`, with which VM 0 has one kernel
-//! that takes minutes, and passes if it loses the device for that.
+//! Arguments, separated by commas:
+//!
+//! * `seconds=N`: how long the guests work (default 5).
+//! * `blocks=N` (default 64) and `steps=N` (default 1000): the size of each kernel.
+//! * `light=1`: VM 0 launches one kernel at a time, rests after each, and measures how long it
+//!   waits.
+//! * `narrow=1`: VM 0 launches kernels of one block, which does as much as all blocks of the
+//!   others.
+//! * `endless=1`: VM 0 launches a kernel that takes minutes. It passes if the host takes the device
+//!   away for that.
 #![no_std]
 #![no_main]
 
@@ -134,7 +139,7 @@ impl Guest<'_, '_> {
         println!("{kernels} kernels");
     }
 
-    /// Has a kernel that takes minutes, and loses the device.
+    /// Launches a kernel that takes minutes, and waits until the host ends the session for it.
     fn never_end(&mut self, device: &Device<'_>) {
         (self.arguments.blocks, self.arguments.steps) = (1, u32::MAX);
         let value = self.launch();

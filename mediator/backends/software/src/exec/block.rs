@@ -1,6 +1,6 @@
 //! A block: its warps take turns on one host thread until all have ended.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::arena::{Areas, Need, ThreadArena};
 use super::barrier::{Barriers, lanes_of_warp};
@@ -13,7 +13,6 @@ use crate::registers::WARP;
 
 /// Runs blocks of a launch, one after the other, until none is left, or until `turn` is over.
 pub(super) fn work(launch: &Launch, arena: &mut ThreadArena, turn: Option<Duration>) {
-    let began = Instant::now();
     let mut shift = launch.begin_shift();
     let areas = arena.prepare(&launch.program.constants, need(launch));
     let mut runner = BlockRunner::new(launch, areas);
@@ -21,7 +20,7 @@ pub(super) fn work(launch: &Launch, arena: &mut ThreadArena, turn: Option<Durati
         if let Err(fault) = runner.run(block) {
             launch.fail(&fault);
         }
-        if turn.is_some_and(|turn| began.elapsed() > turn) {
+        if turn.is_some_and(|turn| shift.began.elapsed() > turn) {
             break;
         }
     }

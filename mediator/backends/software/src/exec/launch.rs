@@ -183,9 +183,9 @@ impl Launch {
         }
     }
 
-    /// Waits until no thread runs a block any more. Returns what the launch has done. The caller
-    /// has worked itself, so no block is left to claim. While there were some, the launch could
-    /// have used all `units` of the device.
+    /// Waits until no thread runs a block any more, and returns what the launch has done. The caller
+    /// calls this when no block is left to claim. Until the last block was claimed, the launch had
+    /// work for all `units` of the device.
     pub(crate) fn wait(&self, units: u64) -> LaunchOutcome {
         let mut progress = self.progress.lock();
         self.idle.wait_while(&mut progress, |p| p.helpers != 0);
@@ -224,7 +224,8 @@ impl Launch {
 #[derive(Debug)]
 pub(super) struct Shift<'l> {
     launch: &'l Launch,
-    began: Instant,
+    /// When the thread began.
+    pub(super) began: Instant,
     /// Processor time of the thread when it began.
     began_ns: u64,
     /// Thread-instructions that the host thread has executed.

@@ -2,8 +2,8 @@
 //! and again, resets it, and goes on. VM 0 ends when all others have ended.
 //!
 //! With the argument `faults=N`, each of the others loses its device by N kernels that fault.
-//! Without it, the host kills their worker processes with SIGKILL; a VM ends when its worker ends in
-//! another way (with SIGABRT, for example).
+//! Without it, the host kills their worker processes with SIGKILL. A VM ends when its worker ends
+//! in another way, such as SIGABRT.
 #![no_std]
 #![no_main]
 
