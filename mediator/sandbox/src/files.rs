@@ -28,6 +28,7 @@ pub fn restrict(profile: &Profile) -> io::Result<()> {
 pub fn ruleset(profile: &Profile, scopes: BitFlags<Scope>) -> io::Result<RulesetCreated> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let device = read | AccessFs::WriteFile | AccessFs::IoctlDev;
+    let rewrite = read | AccessFs::WriteFile | AccessFs::Truncate;
     let all: BitFlags<AccessFs> = AccessFs::from_all(NEWEST);
     // A program file that can be written must not be a way to start one.
     let write = all & !AccessFs::Execute;
@@ -43,10 +44,12 @@ pub fn ruleset(profile: &Profile, scopes: BitFlags<Scope>) -> io::Result<Ruleset
             .create()?
             .add_rules(path_beneath_rules(&profile.read, read))?
             .add_rules(path_beneath_rules(&profile.devices, device))?
+            .add_rules(path_beneath_rules(&profile.rewrite, rewrite))?
             .add_rules(path_beneath_rules(&profile.write, write))?
             .add_rules(folders)
     };
-    let pinned = pin(&profile.read);
+    let mut pinned = pin(&profile.read);
+    pinned.extend(pin(&profile.rewrite));
     let ruleset = rules().map_err(io::Error::other)?;
     // Rules for them hold as long as the process does.
     pinned.into_iter().for_each(std::mem::forget);

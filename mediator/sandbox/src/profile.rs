@@ -55,6 +55,11 @@ const OF_DRIVERS: [&str; 27] = [
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "dri"];
 const DEVICE_NAMES: &str = "nvidia";
 
+/// Files of the process itself that drivers write. NVIDIA's gives names to its threads, each from
+/// another thread, for which the C library writes `/proc/self/task/*/comm`; where it may not,
+/// `cuInit` fails. Nothing there reaches further than the process.
+const OF_THREADS: &str = "/proc/self/task";
+
 /// Libraries that programs load to use a driver. Others of the driver lie beside them.
 const LIBRARIES: [&str; 2] = ["libcuda.so.1", "libvulkan.so.1"];
 
@@ -73,6 +78,8 @@ pub struct Profile {
     pub read: Vec<PathBuf>,
     /// Devices, and folders of devices, to read, write and control.
     pub devices: Vec<PathBuf>,
+    /// Files, and folders of files, to read, write and cut short, but not to make.
+    pub rewrite: Vec<PathBuf>,
     /// Folders in which it may do everything but start programs.
     pub write: Vec<PathBuf>,
     /// A folder without a path, in which it may make files.
@@ -87,6 +94,7 @@ impl Profile {
         Self {
             read: OF_LIBRARIES.map(PathBuf::from).to_vec(),
             devices: vec![PathBuf::from("/dev/null")],
+            rewrite: Vec::new(),
             write: writable(),
             folder: None,
             calls: Calls::Computation,
@@ -104,6 +112,7 @@ impl Profile {
         Self {
             read,
             devices: devices(),
+            rewrite: vec![PathBuf::from(OF_THREADS)],
             calls: Calls::Driver,
             ..Self::computation()
         }

@@ -1,8 +1,10 @@
 //! The one driver of a process, and what every call does first.
 
+use std::io;
+use std::os::unix::thread::JoinHandleExt;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 
 use causeway_mediator::backend::Space as _;
 use causeway_software::{Config, Software, SoftwareSpace};
@@ -130,6 +132,22 @@ extern "C" fn cuInit(flags: u32) -> u32 {
     })
 }
 
+/// Starts a thread, and gives it a name from this one, as NVIDIA's driver does in `cuInit`: seen in
+/// 580.159.04, which fails where it may not. The C library writes a file of `/proc` for that.
+fn name_a_thread() -> io::Result<()> {
+    let (ends, waits) = mpsc::channel::<()>();
+    let thread = std::thread::Builder::new().spawn(move || drop(waits.recv()))?;
+    // SAFETY: the thread has not been joined; the name ends with a zero, and is short.
+    let error = unsafe { libc::pthread_setname_np(thread.as_pthread_t(), c"standin".as_ptr()) };
+    drop(ends);
+    // It does nothing that could panic.
+    let _ = thread.join();
+    match error {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
 unsafe extern "C" {
     /// The process's standard output, as the C library has it.
     static stdout: *mut libc::FILE;
@@ -157,6 +175,10 @@ impl Driver {
     fn start() -> Answer<Self> {
         let settings = Settings::read();
         settings.hang_for(settings.hang);
+        name_a_thread().map_err(|e| {
+            eprintln!("stand-in driver: cannot give a thread a name: {e}");
+            Code::OPERATING_SYSTEM
+        })?;
         if settings.devices == 0 {
             return Err(Code::NO_DEVICE);
         }
