@@ -17,8 +17,9 @@
 use causeway_bare::{Machine, fetch, figure, post, println};
 use causeway_guests::{CaseMemory, Pipeline, Required, open};
 use causeway_kernels::bench::{MAP_WORDS, MULTIPROCESSORS, PTX};
+use causeway_protocol::Access;
 use causeway_protocol::message::Status;
-use causeway_shim::{Buffer, Device, Kernel, LaunchShape, MemoryKind, Patience};
+use causeway_shim::{Device, Kernel, LaunchShape, MemoryKind, Patience};
 
 causeway_bare::main!(run);
 
@@ -61,12 +62,16 @@ fn run(machine: &Machine) {
     let space = device.create_space().required("an address space");
     let module = CaseMemory::new(machine).load_module(&space, PTX);
     let kernel = module.kernel(MULTIPROCESSORS).required(MULTIPROCESSORS);
-    let map = Buffer::new(device, &space, 4 * MAP_WORDS as u64, MemoryKind::Host);
+    // Nobody reads it. In host memory, stores of a GPU would take longer than the kernel.
+    let map_bytes = 4 * MAP_WORDS as u64;
+    let memory = device.allocate(map_bytes, MemoryKind::Device);
+    let memory = memory.required("memory for a map of multiprocessors");
+    let map = memory.map_gpu(&space, 0, memory.bytes(), Access::ReadWrite);
     let mut guest = Guest {
         machine,
         kernel: &kernel,
         pipeline: Pipeline::new(device, &space, 256),
-        map: map.required("a map of multiprocessors"),
+        map: map.required("a map of multiprocessors").address(),
         ends_ns: 0,
         arguments,
     };
@@ -86,7 +91,8 @@ struct Guest<'m, 'd> {
     machine: &'m Machine,
     kernel: &'d Kernel<'d>,
     pipeline: Pipeline<'d>,
-    map: Buffer<'d>,
+    /// GPU address of a map of multiprocessors.
+    map: u64,
     ends_ns: u64,
     arguments: Arguments,
 }
@@ -106,7 +112,7 @@ impl Guest<'_, '_> {
         let parameters = self
             .kernel
             .parameters()
-            .and_then(|p| p.with(0, &self.map.gpu.address()))
+            .and_then(|p| p.with(0, &self.map))
             .and_then(|p| p.with(1, &self.arguments.steps))
             .required("map and steps");
         let launched = self.pipeline.commands.launch(shape, &parameters);
