@@ -24,6 +24,7 @@ use crate::busy::Burst;
 use crate::fence::FenceSignal;
 use crate::generation::Generation;
 use crate::host::{Host, RingPlace};
+use crate::lease::{Lease, Tenant};
 use crate::quota::{Account, Charge};
 use crate::refusal::{Refusal, warn_at_first};
 use crate::shared_space::SharedSpace;
@@ -48,6 +49,8 @@ pub(crate) struct CommandBuffers {
     pub rings: Rings,
     /// Gives the session its turns on the device.
     pub member: Arc<Member>,
+    /// The device, where the session has it in turn with sessions of other processes.
+    pub lease: Arc<Lease>,
     pub account: Arc<Account>,
     /// Ends work that takes too long.
     pub watchdog: Watchdog,
@@ -109,6 +112,7 @@ impl CommandBuffer {
                 bell: Arc::clone(&bell),
                 burst: Burst::new(Arc::clone(&session.counters.busy)),
                 turns: Turns::new(Arc::clone(&session.member)),
+                tenant: Tenant::new(&session.lease),
                 piece,
                 account: Arc::clone(&session.account),
                 counters: Arc::clone(&session.counters),

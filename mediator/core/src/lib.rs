@@ -12,7 +12,7 @@
 //!
 //! Locks are taken in this order, and never two of the same kind: a session's `State`; the exchange
 //! of exports; the fences that a [`Session`]'s notifier watches; then leaves, which are the
-//! sessions of a mediator, its arbiter, the rings of a session, doorbells, the `HandleMap`s of an
+//! sessions of a mediator, its arbiter, a session's lease, the rings of a session, doorbells, the `HandleMap`s of an
 //! address space, `Generation`, the fence signal, and the locks inside a back end or a host.
 //!
 //! A revocation reaches into other sessions: the exchange collects them, releases its lock, and
@@ -35,6 +35,7 @@ mod generation;
 mod guest_session;
 mod handles;
 pub mod host;
+mod lease;
 pub mod linked;
 mod loads;
 mod mediator;
@@ -61,6 +62,7 @@ mod watchdog;
 pub use arbiter::Compute;
 pub use client::Client;
 pub use guest_session::{GivesUp, GuestSession, InForce, OpenError, SessionSource};
+pub use lease::{LeaseOrder, LeaseReport, Lender};
 pub use mediator::Mediator;
 pub use peers::Peers;
 pub use quota::{LimitChange, LimitError, LiveLimits, Quota};

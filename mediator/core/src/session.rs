@@ -13,6 +13,7 @@ use crate::batch;
 use crate::client::Client;
 use crate::client_session::ClientSession;
 use crate::guest_session::{GuestSession, InForce};
+use crate::lease::{LeaseOrder, Lender};
 use crate::peers::Peers;
 use crate::quota::{LimitChange, LimitError, Quota};
 use crate::report::SessionReport;
@@ -123,6 +124,23 @@ impl Session {
         }
     }
 
+    /// Names the lender of the device, to which the session reports from now on. Until its first
+    /// [`LeaseOrder::Ask`], the session uses the device without a lease.
+    pub fn set_lender(&self, lender: Arc<dyn Lender>) {
+        self.inner.command_buffers.lease.set_lender(lender);
+    }
+
+    /// Does what the lender says. The caller then calls [`Self::look_at_lease`].
+    pub fn obey_lender(&self, order: LeaseOrder) {
+        self.inner.command_buffers.lease.obey(order);
+    }
+
+    /// Gives the lease of the device back if it is time for that. Returns when to call this again;
+    /// `None` if only a new order of the lender can make that necessary.
+    pub fn look_at_lease(&self) -> Option<Instant> {
+        self.inner.command_buffers.lease.look()
+    }
+
     /// Makes the session lost because of `fault`. It stays lost until its next reset.
     pub fn lose(&self, fault: Fault) {
         Counters::add(&self.inner.counters.counted.faults);
@@ -195,7 +213,8 @@ impl GuestSession for Session {
 
     fn check_limits(&self, change: &LimitChange) -> Result<(), LimitError> {
         let backend = &self.inner.backend;
-        change.check(backend.attributes().memory_bytes, backend.shares_time())
+        let shares_time = backend.shares_time();
+        change.check(backend.attributes().memory_bytes, shares_time, shares_time)
     }
 
     fn set_limits(&self, change: &LimitChange) -> Result<InForce, LimitError> {

@@ -10,6 +10,7 @@ use crate::backend::{Backend, Memory};
 use crate::command_buffer::{CommandBuffers, Doorbells, Rings};
 use crate::fence::FenceSignal;
 use crate::generation::{Generation, StatusObserver};
+use crate::lease::Lease;
 use crate::loads::Loads;
 use crate::notify::Notifier;
 use crate::object::{MemoryEntry, Origin};
@@ -98,6 +99,7 @@ impl SessionInner {
                 doorbells: Doorbells::new(Arc::clone(&peers.host)),
                 rings: Rings::default(),
                 member: shared.arbiter.join(quota.compute),
+                lease: Arc::<Lease>::default(),
                 account: Arc::clone(&account),
                 watchdog: Watchdog::new(
                     format!("{name:.8}/watch"),

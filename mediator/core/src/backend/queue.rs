@@ -52,6 +52,26 @@ pub trait Queue: Send {
         true
     }
 
+    /// Waits until little of the submitted work is left: no more than the device needs so as not to
+    /// run out of it. Called after each submission while other sessions wait for the device, or may
+    /// do so. Only for a queue that runs behind; if the stop flag of the address space is set,
+    /// returns soon.
+    ///
+    /// # Errors
+    /// The fault of an earlier piece of work.
+    fn stay_close(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    /// Returns whether the device has begun the last of the submitted work, or has soon done all of
+    /// it, as far as [`Self::stay_close`] makes that known. Only for a queue that runs behind.
+    ///
+    /// # Errors
+    /// The fault of an earlier piece of work.
+    fn is_near_end(&mut self) -> Result<bool, Fault> {
+        Ok(false)
+    }
+
     /// Lets work that is submitted from now on use `units` units of the device at most, at least 1.
     /// Only for a queue that does not run behind.
     fn limit_units(&mut self, units: u64) {

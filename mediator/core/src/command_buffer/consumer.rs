@@ -78,8 +78,9 @@ impl Consumer {
             let available = self.ring.producer().wrapping_sub(position);
             if available == 0 {
                 let executor = &mut self.executor;
+                let how = (&*self.counters, executor.tenant.is_metered());
                 let progress = || executor.progress();
-                let waited = idle.wait(&self.ring, position, &self.bell, &self.counters, progress);
+                let waited = idle.wait(&self.ring, position, &self.bell, how, progress);
                 if let Err(fault) = waited {
                     return Stop::Fault(fault);
                 }
@@ -165,7 +166,7 @@ impl Consumer {
     /// Writes the end to the ring, and loses the session if the fault is of that kind.
     fn conclude(mut self, stop: Stop, position: u64) {
         self.ring.set_consumer(position);
-        self.executor.rest();
+        self.executor.end_turn();
         let fault = match stop {
             Stop::Fault(fault) => Some(fault),
             Stop::Asked => self.executor.queue.finish().err(),

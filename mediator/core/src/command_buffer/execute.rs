@@ -11,6 +11,7 @@ use crate::backend::{Fault, Kernel, Launch, Progress, Queue, Usage, Work};
 use crate::bell::Bell;
 use crate::busy::{Burst, UnderWay};
 use crate::fence::FenceSignal;
+use crate::lease::Tenant;
 use crate::quota::{Account, Charge, Resource};
 use crate::shared_space::SharedSpace;
 use crate::statistics::Counters;
@@ -18,6 +19,10 @@ use crate::watchdog::PieceNumber;
 
 /// How long a fence acquire spins before it sleeps.
 const ACQUIRE_SPIN: Duration = Duration::from_micros(20);
+/// How often a consumer that waits for a lease of the device looks whether its own work is done,
+/// and whether it is to end.
+const LEASE_LOOK_BUSY: Duration = Duration::from_micros(50);
+const LEASE_LOOK: Duration = Duration::from_millis(5);
 /// Sleeps of a fence acquire are one long wait in pieces; only the session's end or the fence ends
 /// it.
 const ACQUIRE_PIECE: Duration = Duration::from_secs(3600);
@@ -55,6 +60,8 @@ pub(super) struct Executor {
     pub burst: Burst,
     /// The device's time, on a queue that does not run behind.
     pub turns: Turns,
+    /// The session's lease of the device.
+    pub tenant: Tenant,
     /// What the watchdog sees of the work, on such a queue.
     pub piece: Arc<PieceNumber>,
     /// What the session may use.
@@ -88,9 +95,15 @@ impl Executor {
     /// wait for fences, because a GPU that writes a fence wakes no thread of the host.
     pub fn progress(&mut self) -> Result<Progress, Fault> {
         let progress = self.queue.poll()?;
+        if progress == Progress::Busy && self.tenant.is_stopping() && self.queue.is_near_end()? {
+            self.tenant.near_end();
+        }
         if progress == Progress::Idle {
             self.burst.end();
             self.signal.notify();
+            if !self.tenant.rest() {
+                return Ok(Progress::Busy);
+            }
         }
         Ok(progress)
     }
@@ -109,9 +122,15 @@ impl Executor {
     /// more than its launch.
     fn submit(&mut self, work: Work<'_>) -> Result<(), Stop> {
         let kind = kind_of(&work);
+        let may_submit = match kind {
+            UnderWay::Nothing => self.tenant.begin_small(),
+            UnderWay::Memory | UnderWay::Kernels => self.tenant.begin(),
+        };
+        if !may_submit {
+            self.await_lease()?;
+        }
         if self.queue.runs_behind() {
-            self.burst.begin(kind);
-            return self.queue.submit(work).map_err(Stop::Fault);
+            return self.submit_behind(kind, work).map_err(Stop::Fault);
         }
         if kind != UnderWay::Nothing && self.turns.is_due() {
             self.take_turn()?;
@@ -122,6 +141,37 @@ impl Executor {
         let submitted = self.queue.submit(work);
         self.piece.end();
         submitted.map_err(Stop::Fault)
+    }
+
+    fn submit_behind(&mut self, kind: UnderWay, work: Work<'_>) -> Result<(), Fault> {
+        self.burst.begin(kind);
+        self.queue.submit(work)?;
+        match kind != UnderWay::Nothing && self.tenant.is_metered() {
+            true => self.queue.stay_close(),
+            false => Ok(()),
+        }
+    }
+
+    /// Waits until the session has a lease of the device.
+    fn await_lease(&mut self) -> Result<(), Stop> {
+        let begun = Instant::now();
+        if !self.queue.runs_behind() {
+            self.rest();
+        }
+        while !self.tenant.begin() {
+            if self.bell.stopped() {
+                return Err(Stop::Asked);
+            }
+            // Others wait for the end of what is under way.
+            let is_busy =
+                self.tenant.is_busy() && self.progress().map_err(Stop::Fault)? == Progress::Busy;
+            self.tenant.wait(match is_busy {
+                true => LEASE_LOOK_BUSY,
+                false => LEASE_LOOK,
+            });
+        }
+        self.counters.wait_for_turn(begun.elapsed());
+        Ok(())
     }
 
     /// Charges the session for the host's memory that `work` takes while it is executed.
@@ -158,8 +208,15 @@ impl Executor {
         Ok(())
     }
 
-    /// Notes that all work is done on a queue that does not run behind.
+    /// Notes that all work is done.
     pub fn rest(&mut self) {
+        self.tenant.end();
+        self.end_turn();
+    }
+
+    /// Notes that the consumer submits nothing more. What is under way still counts for the lease,
+    /// until this is dropped: after its queue, which waits for the end.
+    pub fn end_turn(&mut self) {
         self.burst.end();
         let usage = self.take_usage();
         self.turns.end(usage);

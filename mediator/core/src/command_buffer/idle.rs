@@ -28,6 +28,8 @@ const REST_MIN: u32 = 16;
 const REST_MAX: u32 = 4096;
 /// Sleep between two looks at work under way.
 const BUSY_SLEEP: Duration = Duration::from_millis(1);
+/// The same while other sessions may wait for the device, which it would leave without work.
+const METERED_SLEEP: Duration = Duration::from_micros(50);
 /// Looks at the ring between two looks at the clock.
 const LOOKS: u32 = 64;
 
@@ -71,7 +73,7 @@ impl Idle {
     /// Waits while the ring is empty: spins, then sleeps. Returns when the producer has written a
     /// packet at `position` of the ring, or when `bell` is stopped; it may also return early.
     /// `progress` polls the work already submitted, so that a fault in it ends the wait, and its
-    /// end is seen.
+    /// end is seen: at once if the session `is_metered`, because others may wait for that.
     ///
     /// # Errors
     /// The fault that `progress` returned.
@@ -80,7 +82,7 @@ impl Idle {
         ring: &Ring,
         position: u64,
         bell: &Bell,
-        counters: &Counters,
+        (counters, is_metered): (&Counters, bool),
         mut progress: impl FnMut() -> Result<Progress, Fault>,
     ) -> Result<(), Fault> {
         let found = || ring.producer() != position || bell.stopped();
@@ -97,7 +99,7 @@ impl Idle {
         }
         Counters::add(&counters.counted.sleeps);
         let begun = Instant::now();
-        sleep(bell, &mut progress)?;
+        sleep(bell, is_metered, &mut progress)?;
         if !bell.stopped() {
             Counters::add(&counters.counted.doorbell_wakeups);
         }
@@ -214,9 +216,19 @@ impl Crowd {
 }
 
 /// Sleeps until the doorbell rings. Work under way may still fail, and no doorbell rings for that.
-fn sleep(bell: &Bell, progress: &mut impl FnMut() -> Result<Progress, Fault>) -> Result<(), Fault> {
+fn sleep(
+    bell: &Bell,
+    is_metered: bool,
+    progress: &mut impl FnMut() -> Result<Progress, Fault>,
+) -> Result<(), Fault> {
     while progress()? == Progress::Busy {
-        if bell.sleep_for(BUSY_SLEEP) {
+        let mut limit = BUSY_SLEEP;
+        if is_metered {
+            // The bell's own limit is in milliseconds.
+            std::thread::sleep(METERED_SLEEP);
+            limit = Duration::ZERO;
+        }
+        if bell.sleep_for(limit) {
             return Ok(());
         }
     }

@@ -8,11 +8,10 @@ use crate::arbiter::Compute;
 /// Why the limits of a session cannot be changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
-    /// A weight or a cap for a session whose time the mediator does not share out.
+    /// A weight or a cap for a session whose time nobody shares out.
     #[error(
-        "weight and share need the back end software with the sessions of all guests in one \
-         process: GPUs share out their time themselves; leave weight and share out, or start \
-         with --gpu software without isolation=process"
+        "weight and share of a GPU need a worker process for each guest: leave them out, or start \
+         without isolation=none"
     )]
     Compute,
     /// A limit on the time of work, for a session that is elsewhere.
@@ -50,16 +49,21 @@ pub enum LimitError {
 
 impl LimitChange {
     /// Checks the change for a session on a back end with `memory_bytes` bytes of memory.
-    /// `shares_time` tells whether the mediator shares out the device's time between the sessions
-    /// on it.
+    /// `shares_time` tells whether the device's time is shared out between the sessions on it, and
+    /// `ends_work` whether work that takes too long can be ended by a limit that comes later.
     ///
     /// # Errors
     /// [`LimitError`] says why a session there cannot have these limits.
-    pub fn check(&self, memory_bytes: u64, shares_time: bool) -> Result<(), LimitError> {
+    pub fn check(
+        &self,
+        memory_bytes: u64,
+        shares_time: bool,
+        ends_work: bool,
+    ) -> Result<(), LimitError> {
         if !shares_time && (self.weight.is_some() || self.share_percent.is_some()) {
             return Err(LimitError::Compute);
         }
-        if !shares_time && self.work_ms.is_some() {
+        if !ends_work && self.work_ms.is_some() {
             return Err(LimitError::Timeout);
         }
         check_range("weight", self.weight, Compute::WEIGHTS)?;
@@ -74,7 +78,7 @@ impl LimitChange {
     }
 
     /// Returns `compute` with the new weight and cap.
-    pub(crate) fn compute(&self, compute: Compute) -> Compute {
+    pub fn compute(&self, compute: Compute) -> Compute {
         Compute {
             weight: self.weight.unwrap_or(compute.weight),
             share_percent: self.share_percent.unwrap_or(compute.share_percent),
@@ -112,29 +116,29 @@ mod tests {
             ..LimitChange::default()
         };
         for change in [weight(Some(1)), weight(None), share(Some(100)), share(None)] {
-            assert_eq!(change.check(0, true), Ok(()));
-            assert_eq!(change.check(0, false), Err(LimitError::Compute));
+            assert_eq!(change.check(0, true, false), Ok(()));
+            assert_eq!(change.check(0, false, true), Err(LimitError::Compute));
         }
         let timeout = LimitChange {
             work_ms: Some(1000),
             ..LimitChange::default()
         };
-        assert_eq!(timeout.check(0, true), Ok(()));
-        assert_eq!(timeout.check(0, false), Err(LimitError::Timeout));
+        assert_eq!(timeout.check(0, false, true), Ok(()));
+        assert_eq!(timeout.check(0, true, false), Err(LimitError::Timeout));
         for change in [
             weight(Some(0)),
             weight(Some(10_001)),
             share(Some(0)),
             share(Some(101)),
         ] {
-            let refused = change.check(0, true);
+            let refused = change.check(0, true, true);
             assert!(
                 matches!(refused, Err(LimitError::Range { .. })),
                 "{change:?}"
             );
         }
-        assert_eq!(memory(2 << 20).check(2 << 20, false), Ok(()));
-        let refused = memory(3 << 20).check(2 << 20, false).unwrap_err();
+        assert_eq!(memory(2 << 20).check(2 << 20, false, false), Ok(()));
+        let refused = memory(3 << 20).check(2 << 20, false, false).unwrap_err();
         let text = "invalid value 3 MiB for memory: the back end has 2 MiB";
         assert!(refused.to_string().starts_with(text), "{refused}");
     }

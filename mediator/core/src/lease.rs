@@ -1,0 +1,347 @@
+//! Leases of the device: sessions in processes of their own have it one after another.
+//!
+//! Such sessions share no arbiter. A [`Lender`] (the VMM) lends the device to one of them at a
+//! time, and each keeps to that itself: its consumers submit work only while the session has the
+//! lease, and so little ahead that the device is soon done with it. A session that nobody has to
+//! wait for is told so ([`LeaseOrder::Free`]) and asks for nothing: before each piece of work, its
+//! consumers read one word of memory. One that keeps the device busy alone keeps its lease, too,
+//! without a word to the lender, until the lender wants it back for another session.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+/// How long a session without work keeps a lease that another one waits for. A program that waits
+/// for each of its kernels is without work for some microseconds after each of them.
+const LINGER: Duration = Duration::from_micros(100);
+
+/// How many fences and timestamps a command buffer may submit without a lease since it had one: some
+/// belong to work of the last lease. A flood of them would take time of the device.
+const SMALL_MAX: u32 = 16;
+
+/// What the lender tells a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseOrder {
+    /// The device may be used without a lease. That is how a session begins.
+    Free,
+    /// From now on, a lease is needed.
+    Ask,
+    /// The session has a lease.
+    Grant,
+    /// The session is to give the lease back as soon as it has no work, and to submit nothing more
+    /// after this time, which runs from when the order arrives.
+    Return(Duration),
+}
+
+/// What a session tells the lender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseReport {
+    /// It has work, and no lease.
+    Wanted,
+    /// It submits nothing more, and the device has begun the last of its work: another session may
+    /// begin.
+    Stopped,
+    /// It has neither work under way nor a lease.
+    Returned,
+}
+
+/// Whoever lends the device.
+pub trait Lender: Send + Sync {
+    /// Called with a lock of the session held, in the order in which things happen.
+    fn tell(&self, report: LeaseReport);
+}
+
+/// The lease of one session.
+#[derive(Default)]
+pub(crate) struct Lease {
+    /// A [`Mode`], which follows the state.
+    mode: AtomicU32,
+    /// A leaf lock.
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// What consumers look at before each piece of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+enum Mode {
+    Free = 0,
+    Granted = 1,
+    Held = 2,
+}
+
+#[derive(Default)]
+struct State {
+    lender: Option<Arc<dyn Lender>>,
+    standing: Standing,
+    /// Command buffers with work under way.
+    busy: u32,
+    /// Those of them whose last work the device has begun, since the lease of this number ended.
+    ending: u32,
+    number: u64,
+    /// When the last of them had none any more.
+    idle_since: Option<Instant>,
+    /// When nothing more may be submitted.
+    due: Option<Instant>,
+}
+
+/// What a session may do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Standing {
+    /// Everything, without a lease.
+    #[default]
+    Free,
+    /// Nothing.
+    None,
+    /// Nothing; the lender knows that it has work.
+    Wanted,
+    /// Everything.
+    Granted,
+    /// Nothing, and the device has not begun the last of its work yet.
+    Stopping,
+    /// Nothing, and the device has begun the last of its work.
+    Stopped,
+}
+
+impl Standing {
+    fn mode(self) -> Mode {
+        match self {
+            Self::Free => Mode::Free,
+            Self::Granted => Mode::Granted,
+            Self::None | Self::Wanted | Self::Stopping | Self::Stopped => Mode::Held,
+        }
+    }
+}
+
+impl Lease {
+    /// Names the lender, which hears what the session reports from now on.
+    pub fn set_lender(&self, lender: Arc<dyn Lender>) {
+        self.state.lock().lender = Some(lender);
+    }
+
+    /// Does what the lender says. An order that means nothing in the present state, because the two
+    /// crossed on their way, is ignored.
+    pub fn obey(&self, order: LeaseOrder) {
+        let mut state = self.state.lock();
+        match (order, state.standing) {
+            (LeaseOrder::Free, _) => self.enter(&mut state, Standing::Free),
+            // What is under way is not of a lease.
+            (LeaseOrder::Ask, Standing::Free) => self.enter(&mut state, Standing::None),
+            (LeaseOrder::Grant, Standing::None | Standing::Wanted) => {
+                state.idle_since = Some(Instant::now());
+                (state.number, state.ending) = (state.number + 1, 0);
+                self.enter(&mut state, Standing::Granted);
+            }
+            (LeaseOrder::Return(within), Standing::Granted) => {
+                state.due = Some(Instant::now() + within);
+            }
+            (LeaseOrder::Ask | LeaseOrder::Grant | LeaseOrder::Return(_), _) => {}
+        }
+    }
+
+    /// Gives the lease back if it is time for that. Returns when to look again; `None` if only a
+    /// new order can make that necessary.
+    pub fn look(&self) -> Option<Instant> {
+        let mut state = self.state.lock();
+        let due = state.due?;
+        let now = Instant::now();
+        let lingers_until = state.idle_since.filter(|_| state.busy == 0);
+        let lingers_until = lingers_until.map(|since| since + LINGER);
+        if lingers_until.is_some_and(|until| until <= now) {
+            self.give_back(&mut state);
+            return None;
+        }
+        if now < due {
+            return Some(lingers_until.map_or(due, |until| until.min(due)));
+        }
+        match state.busy {
+            0 => self.give_back(&mut state),
+            _ => self.enter(&mut state, Standing::Stopping),
+        }
+        None
+    }
+
+    /// Ends the lease's second but last state if the device has begun all that is left.
+    fn stop_if_ending(&self, state: &mut State) {
+        if state.standing == Standing::Stopping && state.ending >= state.busy {
+            self.enter(state, Standing::Stopped);
+            state.tell(LeaseReport::Stopped);
+        }
+    }
+
+    fn enter(&self, state: &mut State, standing: Standing) {
+        state.standing = standing;
+        state.due = None;
+        self.mode.store(standing.mode() as u32, Ordering::Release);
+        // Also those that wait without a lease ask again, if it is their session's turn to ask.
+        self.changed.notify_all();
+    }
+
+    fn give_back(&self, state: &mut State) {
+        self.enter(state, Standing::None);
+        state.tell(LeaseReport::Returned);
+    }
+
+    fn is(&self, mode: Mode) -> bool {
+        self.mode.load(Ordering::Acquire) == mode as u32
+    }
+}
+
+impl State {
+    fn tell(&self, report: LeaseReport) {
+        if let Some(lender) = &self.lender {
+            lender.tell(report);
+        }
+    }
+}
+
+/// A command buffer as a user of its session's lease. A drop ends its use.
+pub(crate) struct Tenant {
+    lease: Arc<Lease>,
+    /// Whether it counts among those with work under way.
+    is_busy: bool,
+    /// Since when it has had no work, if it still counts.
+    lingers_since: Option<Instant>,
+    /// Number of the lease at whose end it counted as one whose last work the device has begun.
+    ending: Option<u64>,
+    /// Fences and timestamps that it may still submit without a lease.
+    small_left: u32,
+}
+
+impl Tenant {
+    pub fn new(lease: &Arc<Lease>) -> Self {
+        Self {
+            lease: Arc::clone(lease),
+            is_busy: false,
+            lingers_since: None,
+            ending: None,
+            small_left: SMALL_MAX,
+        }
+    }
+
+    /// Returns whether others may be waiting for the device: then little is to be submitted ahead.
+    pub fn is_metered(&self) -> bool {
+        !self.lease.is(Mode::Free)
+    }
+
+    /// Returns whether this command buffer has work under way.
+    pub fn is_busy(&self) -> bool {
+        self.is_busy
+    }
+
+    /// Returns whether the lender waits for the device to begin the last work of this command
+    /// buffer.
+    pub fn is_stopping(&self) -> bool {
+        self.is_busy && self.lease.is(Mode::Held)
+    }
+
+    /// Notes that the device has begun the last work of this command buffer, which has submitted
+    /// nothing since the lease ended.
+    pub fn near_end(&mut self) {
+        let mut state = self.lease.state.lock();
+        if state.standing == Standing::Stopping && self.ending != Some(state.number) {
+            self.ending = Some(state.number);
+            state.ending += 1;
+            self.lease.stop_if_ending(&mut state);
+        }
+    }
+
+    /// Notes that the command buffer has a fence or a timestamp to submit. Returns whether it may
+    /// do so now; if not, it needs a lease as for other work.
+    pub fn begin_small(&mut self) -> bool {
+        if !self.lease.is(Mode::Held) {
+            return true;
+        }
+        let may = self.small_left != 0;
+        self.small_left = self.small_left.saturating_sub(1);
+        may
+    }
+
+    /// Notes that the command buffer has work. Returns whether it may submit it now; if not, the
+    /// lender knows that it is wanted.
+    pub fn begin(&mut self) -> bool {
+        self.lingers_since = None;
+        if self.is_busy && !self.lease.is(Mode::Held) {
+            return true;
+        }
+        let mut state = self.lease.state.lock();
+        match state.standing {
+            Standing::Free | Standing::Granted => {
+                self.small_left = SMALL_MAX;
+                state.busy += u32::from(!self.is_busy);
+                self.is_busy = true;
+                return true;
+            }
+            Standing::None => {
+                state.standing = Standing::Wanted;
+                state.tell(LeaseReport::Wanted);
+            }
+            Standing::Wanted | Standing::Stopping | Standing::Stopped => {}
+        }
+        false
+    }
+
+    /// Waits up to `patience` for the lease to change. Returns at once if [`Self::begin`] need not
+    /// wait.
+    pub fn wait(&self, patience: Duration) {
+        let mut state = self.lease.state.lock();
+        if !matches!(
+            state.standing,
+            Standing::Free | Standing::None | Standing::Granted
+        ) {
+            self.lease.changed.wait_for(&mut state, patience);
+        }
+    }
+
+    /// Notes that the command buffer has no work under way. Returns false if it is to say so again
+    /// soon, because more work may come at once.
+    pub fn rest(&mut self) -> bool {
+        if !self.is_busy {
+            return true;
+        }
+        let has_to_return = self.lease.is(Mode::Granted) && self.lease.state.lock().due.is_some();
+        if has_to_return {
+            let since = *self.lingers_since.get_or_insert_with(Instant::now);
+            if since.elapsed() < LINGER {
+                return false;
+            }
+        }
+        self.end();
+        true
+    }
+
+    /// Notes that the command buffer has no work under way, and that none will come at once.
+    pub fn end(&mut self) {
+        self.lingers_since = None;
+        if !std::mem::take(&mut self.is_busy) {
+            return;
+        }
+        let mut state = self.lease.state.lock();
+        state.busy -= 1;
+        if self.ending.take() == Some(state.number) {
+            state.ending -= 1;
+        }
+        if state.busy != 0 {
+            return self.lease.stop_if_ending(&mut state);
+        }
+        if state.standing == Standing::Free {
+            return;
+        }
+        state.idle_since = Some(Instant::now());
+        let is_over = matches!(state.standing, Standing::Stopping | Standing::Stopped);
+        if is_over || state.due.is_some() {
+            self.lease.give_back(&mut state);
+        }
+    }
+}
+
+impl Drop for Tenant {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,188 @@
+//! Sessions that have the device in turn with others.
+
+mod rig;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use causeway_mediator::{GuestSession, LeaseOrder, LeaseReport, Lender};
+use causeway_protocol::packet;
+use parking_lot::Mutex;
+use rig::*;
+use zerocopy::IntoBytes;
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// Keeps what it is told.
+#[derive(Default)]
+struct Told(Mutex<Vec<LeaseReport>>);
+
+impl Lender for Told {
+    fn tell(&self, report: LeaseReport) {
+        self.0.lock().push(report);
+    }
+}
+
+impl Told {
+    #[track_caller]
+    fn hears(&self, reports: &[LeaseReport]) {
+        eventually("a report", || self.0.lock().len() >= reports.len());
+        assert_eq!(std::mem::take(&mut *self.0.lock()), reports);
+    }
+}
+
+/// A guest whose session needs leases, with a space and memory in it.
+struct Leased {
+    rig: Rig,
+    told: Arc<Told>,
+    space: u32,
+    va: u64,
+    view: causeway_memory::Mapping,
+}
+
+impl Leased {
+    fn new(runs_behind: bool) -> Self {
+        let rig = Rig::new();
+        rig.backend.run_behind(runs_behind);
+        let told = Arc::<Told>::default();
+        rig.guest.session.set_lender(Arc::clone(&told) as _);
+        let space = rig.guest.space();
+        let (va, view) = rig.guest.buffer(space, PAGE);
+        rig.guest.session.obey_lender(LeaseOrder::Ask);
+        Self {
+            rig,
+            told,
+            space,
+            va,
+            view,
+        }
+    }
+
+    fn fill(&self, pattern: u32) -> packet::Fill {
+        packet::Fill {
+            header: header(packet::Opcode::Fill, 1),
+            destination: self.va,
+            length: 64,
+            pattern,
+            width: 4,
+            ..packet::Fill::default()
+        }
+    }
+
+    fn first_word(&self) -> u32 {
+        self.view.load_u32(0, Ordering::Acquire).unwrap()
+    }
+
+    fn grant(&self) {
+        self.rig.guest.session.obey_lender(LeaseOrder::Grant);
+    }
+
+    /// Asks for the lease back at once.
+    fn ask_back(&self) {
+        let session = &self.rig.guest.session;
+        session.obey_lender(LeaseOrder::Return(Duration::ZERO));
+        assert_eq!(session.look_at_lease(), None);
+    }
+}
+
+#[test]
+fn work_waits_for_a_lease_that_is_returned_when_it_is_done() {
+    let leased = Leased::new(true);
+    let guest = &leased.rig.guest;
+    let mut queue = guest.command_buffer(leased.space);
+    queue.submit(&[
+        leased.fill(7).as_bytes(),
+        release(leased.va + 64, 1).as_bytes(),
+    ]);
+    leased.told.hears(&[LeaseReport::Wanted]);
+    leased.rig.backend.catch_up();
+    assert_eq!(leased.first_word(), 0);
+    leased.grant();
+    eventually("the work to be submitted", || {
+        queue.producer.consumed() == 2
+    });
+    leased.ask_back();
+    // It has work under way.
+    assert!(leased.told.0.lock().is_empty());
+    leased.rig.backend.catch_up();
+    leased.told.hears(&[LeaseReport::Returned]);
+    assert_eq!(leased.first_word(), 7);
+    assert_eq!(guest.session.report().statistics.turn_waits, 1);
+}
+
+#[test]
+fn a_consumer_that_executes_work_itself_returns_its_lease_after_each_piece() {
+    let leased = Leased::new(false);
+    let guest = &leased.rig.guest;
+    let mut queue = guest.command_buffer(leased.space);
+    for value in 1..=3 {
+        queue.submit(&[leased.fill(value).as_bytes()]);
+        leased.told.hears(&[LeaseReport::Wanted]);
+        assert_eq!(leased.first_word(), value - 1);
+        leased.grant();
+        eventually("the work to be done", || leased.first_word() == value);
+        std::thread::sleep(Duration::from_millis(1));
+        leased.ask_back();
+        leased.told.hears(&[LeaseReport::Returned]);
+    }
+}
+
+#[test]
+fn some_fences_need_no_lease_and_a_flood_of_them_does() {
+    let leased = Leased::new(false);
+    let guest = &leased.rig.guest;
+    let mut queue = guest.command_buffer(leased.space);
+    for value in 1..=16 {
+        queue.submit(&[release(leased.va, value).as_bytes()]);
+        guest.wait(leased.space, leased.va, value, LONG).unwrap();
+    }
+    assert!(leased.told.0.lock().is_empty());
+    queue.submit(&[release(leased.va, 17).as_bytes()]);
+    leased.told.hears(&[LeaseReport::Wanted]);
+    assert_eq!(leased.first_word(), 16);
+    leased.grant();
+    guest.wait(leased.space, leased.va, 17, LONG).unwrap();
+}
+
+#[test]
+fn a_command_buffer_that_is_destroyed_keeps_the_lease_until_its_work_is_done() {
+    let leased = Leased::new(true);
+    let guest = &leased.rig.guest;
+    let mut queue = guest.command_buffer(leased.space);
+    queue.submit(&[leased.fill(7).as_bytes()]);
+    leased.told.hears(&[LeaseReport::Wanted]);
+    leased.grant();
+    eventually("the work to be submitted", || {
+        queue.producer.consumed() == 1
+    });
+    std::thread::scope(|scope| {
+        let handle = queue.handle;
+        scope.spawn(move || {
+            guest.by_handle(
+                causeway_protocol::message::Opcode::DestroyCommandBuffer,
+                handle,
+            )
+        });
+        std::thread::sleep(Duration::from_millis(5));
+        leased.ask_back();
+        assert!(leased.told.0.lock().is_empty());
+        leased.rig.backend.catch_up();
+        leased.told.hears(&[LeaseReport::Returned]);
+    });
+}
+
+#[test]
+fn a_reset_ends_the_wait_for_a_lease() {
+    let leased = Leased::new(true);
+    let guest = &leased.rig.guest;
+    let mut queue = guest.command_buffer(leased.space);
+    queue.submit(&[leased.fill(7).as_bytes()]);
+    leased.told.hears(&[LeaseReport::Wanted]);
+    guest.session.reset();
+    // It comes for nothing, and goes back when it is asked for.
+    leased.grant();
+    std::thread::sleep(Duration::from_millis(1));
+    leased.ask_back();
+    leased.told.hears(&[LeaseReport::Returned]);
+}
