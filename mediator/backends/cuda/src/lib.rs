@@ -11,6 +11,7 @@
 compile_error!("the CUDA back end is for x86-64 Linux");
 
 mod addresses;
+mod ahead;
 mod config;
 mod cuda;
 mod device_memory;

@@ -9,6 +9,7 @@ use causeway_mediator::backend::{
     BackendError, Fault, Launch, LaunchOptions, Progress as HowFar, Queue, Work,
 };
 
+use crate::ahead::Ahead;
 use crate::driver::{CudaError, Event};
 use crate::error::failed;
 use crate::gather::Gatherer;
@@ -32,6 +33,7 @@ pub(crate) struct CudaQueue {
     /// Why the queue refuses work, once a piece of work has failed.
     fault: Option<Fault>,
     marker: Marker,
+    ahead: Ahead,
     keep_alive: KeepAlive,
     gatherer: Gatherer,
     abandoned: bool,
@@ -57,6 +59,7 @@ impl CudaQueue {
             progress: state.deferred.register(),
             fault: None,
             marker: Marker::default(),
+            ahead: Ahead::default(),
             keep_alive: KeepAlive::default(),
             // Nodes of a graph do not say which multiprocessors they have; streams of a part do.
             gatherer: Gatherer::new(
@@ -95,6 +98,7 @@ impl CudaQueue {
     /// Notes that the GPU has done all submissions.
     fn idle(&mut self) {
         self.marker.behind = None;
+        self.ahead.idle();
         self.complete(self.progress.submitted());
     }
 
@@ -136,10 +140,24 @@ impl CudaQueue {
     /// Waits until the GPU has done all submissions. Abandons the queue if the session has ended
     /// and work goes on for longer than [`STOP_PATIENCE`].
     fn wait(&mut self) -> Result<(), CudaError> {
+        self.wait_while(SLEEP_MAX, |queue| Ok(!queue.enqueuer.stream.is_idle()?))?;
+        if !self.abandoned {
+            self.idle();
+        }
+        Ok(())
+    }
+
+    /// Waits while `goes_on` returns true, and abandons the queue as [`Self::wait`] does. Sleeps
+    /// for up to `sleep_max` at a time.
+    fn wait_while(
+        &mut self,
+        sleep_max: Duration,
+        mut goes_on: impl FnMut(&mut Self) -> Result<bool, CudaError>,
+    ) -> Result<(), CudaError> {
         let begun = Instant::now();
         let mut stopped: Option<Instant> = None;
         let mut sleep = SLEEP_MIN;
-        while !self.enqueuer.stream.is_idle()? {
+        while goes_on(self)? {
             if self.state().stop.load(Ordering::SeqCst) {
                 let stopped = *stopped.get_or_insert_with(Instant::now);
                 if stopped.elapsed() > STOP_PATIENCE {
@@ -152,10 +170,9 @@ impl CudaQueue {
                 std::hint::spin_loop();
             } else {
                 std::thread::sleep(sleep);
-                sleep = (sleep * 2).min(SLEEP_MAX);
+                sleep = (sleep * 2).min(sleep_max);
             }
         }
-        self.idle();
         Ok(())
     }
 
@@ -242,6 +259,24 @@ impl Queue for CudaQueue {
         }
         self.idle();
         Ok(HowFar::Idle)
+    }
+
+    fn stay_close(&mut self) -> Result<(), Fault> {
+        if self.abandoned || !self.ahead.count() {
+            return Ok(());
+        }
+        self.flush()?;
+        self.check()?;
+        self.ahead
+            .mark(&self.enqueuer.stream)
+            .and_then(|()| self.wait_while(SLEEP_MIN, |queue| queue.ahead.is_far()))
+            .map_err(|error| self.fail_of(&error))
+    }
+
+    fn is_near_end(&mut self) -> Result<bool, Fault> {
+        self.check()?;
+        let is_near_end = self.ahead.is_near_end();
+        is_near_end.map_err(|error| self.fail_of(&error))
     }
 
     /// Work that goes on for a quarter of a second after the session's stop flag was set is
