@@ -10,6 +10,7 @@ mod channel;
 mod descriptors;
 mod guest;
 mod lacking;
+mod leases;
 mod mapped;
 mod objects;
 mod origins;

@@ -6,6 +6,7 @@ mod confinement;
 mod error;
 mod exchange;
 mod host;
+mod lease;
 mod process;
 mod session;
 
@@ -128,6 +129,10 @@ fn obey(served: &Arc<Served>, mut datagram: Datagram<'_>) {
     match datagram.kind {
         Kind::NewChannel => match datagram.descriptor() {
             Ok(socket) => channel::start(served, Socket::from_descriptor(socket)),
+            Err(_) => end_now(),
+        },
+        Kind::NewLease => match datagram.descriptor() {
+            Ok(socket) => lease::start(served, Socket::from_descriptor(socket)),
             Err(_) => end_now(),
         },
         Kind::Interrupt => served.session.interrupt(),

@@ -159,6 +159,16 @@ impl Socket {
         parts: &[&[u8]],
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(), SocketError> {
+        self.send_with(kind, parts, descriptors, SendFlags::empty())
+    }
+
+    fn send_with(
+        &self,
+        kind: Kind,
+        parts: &[&[u8]],
+        descriptors: &[BorrowedFd<'_>],
+        flags: SendFlags,
+    ) -> Result<(), SocketError> {
         let head = Head {
             magic: MAGIC,
             version: VERSION,
@@ -172,8 +182,15 @@ impl Socket {
         {
             return Err(SocketError::Malformed("too many descriptors to send"));
         }
-        sendmsg(&self.0, &slices, &mut ancillary, SendFlags::NOSIGNAL)?;
+        let flags = flags | SendFlags::NOSIGNAL;
+        sendmsg(&self.0, &slices, &mut ancillary, flags)?;
         Ok(())
+    }
+
+    /// Sends one datagram without descriptors, as [`Self::send`] does, but fails with
+    /// [`SocketError::Timeout`] if the other end has not read enough of the earlier ones.
+    pub fn send_at_once(&self, kind: Kind, parts: &[&[u8]]) -> Result<(), SocketError> {
+        self.send_with(kind, parts, &[], SendFlags::DONTWAIT)
     }
 
     /// Waits for a datagram and receives it into `buffer`. Fails with [`SocketError::Malformed`] if

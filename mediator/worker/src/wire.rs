@@ -15,7 +15,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 /// The first 32 bits of every datagram.
 pub(crate) const MAGIC: u32 = 0x4b57_5743;
 /// Version of this protocol, which changes whenever a datagram changes.
-pub(crate) const VERSION: u16 = 8;
+pub(crate) const VERSION: u16 = 9;
 /// Longest text of a fault, a refusal or a name, in bytes.
 pub(crate) const TEXT_BYTES_MAX: usize = 4096;
 /// Largest datagram in bytes: a control batch with what goes before it, or a report.
@@ -62,6 +62,8 @@ kinds! {
     /// Nothing. Sent at most once, before [`Kind::Start`]: the back end is wanted ahead of the
     /// session.
     Prepare = 7,
+    /// A lease channel: its socket.
+    NewLease = 9,
     // The control socket, from the worker.
     /// [`Started`], the name of the back end.
     Started = 5,
@@ -129,6 +131,12 @@ kinds! {
     Raise = 42,
     /// [`Answer`]; for `Fetch`, the descriptor of the memory.
     Answer = 48,
+
+    // Lease channels: from the VMM, and from the worker. Nothing is answered.
+    /// [`Lease`].
+    Lease = 50,
+    /// [`LeaseReported`].
+    LeaseReported = 51,
 }
 
 /// A body, or the head.
@@ -331,6 +339,22 @@ bodies! {
         token: [u8; TOKEN_BYTES],
     }
 
+    /// See `causeway_mediator::LeaseOrder`.
+    Lease(16) {
+        /// [`Order`].
+        order: u32,
+        reserved: u32,
+        /// Of [`Order::Return`].
+        within_ns: u64,
+    }
+
+    /// A `causeway_mediator::LeaseReport`.
+    LeaseReported(8) {
+        /// Its place in that list, from 0.
+        report: u32,
+        reserved: u32,
+    }
+
     /// How a call went.
     Answer(72) {
         /// [`Outcome`], or a status of the protocol for sharing calls.
@@ -358,6 +382,23 @@ impl Answer {
             outcome,
             ..Self::new_zeroed()
         }
+    }
+}
+
+/// What a lender says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Order {
+    Free = 0,
+    Ask = 1,
+    Grant = 2,
+    Return = 3,
+}
+
+impl Order {
+    pub fn from_wire(number: u32) -> Option<Self> {
+        let all = [Self::Free, Self::Ask, Self::Grant, Self::Return];
+        all.get(number as usize).copied()
     }
 }
 

@@ -10,7 +10,7 @@ use std::{fmt, io};
 use causeway_mediator::backend::{Attributes, Fault};
 use causeway_mediator::{
     Activity, Client, GivesUp, GuestSession, InForce, LimitChange, LimitError, Mediator, OpenError,
-    Quota, Session, SessionReport, WorkerReport,
+    Quota, Session, SessionReport, Statistics, WorkerReport,
 };
 use causeway_protocol::message::Status;
 use causeway_protocol::registers::status;
@@ -82,6 +82,7 @@ impl WorkerSession {
                 (Worker::start(&shared, &order, gives_up)?, partition)
             }
         };
+        worker.lend(&order.tenancy);
         let attributes = worker.attributes.clone();
         let account = Account {
             total: SessionReport::of(order.session, &order.name),
@@ -161,6 +162,18 @@ impl WorkerSession {
         fault
     }
 
+    /// Adds what the lender of the device knows of the session, and its workers do not.
+    fn add_lent(&self, statistics: &mut Statistics) {
+        let tenancy = &self.order.tenancy;
+        let compute = tenancy.compute();
+        statistics.weight = compute.weight.unwrap_or(0).into();
+        statistics.share_percent = compute.share_percent.unwrap_or(0).into();
+        // Back ends that execute work themselves know it better.
+        if statistics.device_ns == 0 {
+            statistics.device_ns = tenancy.used_ns();
+        }
+    }
+
     /// Records that `client` of a poisoned worker has reset. Returns true if no other client still
     /// owns objects in that worker.
     fn leave(&self, client: Client) -> bool {
@@ -225,6 +238,7 @@ impl WorkerSession {
         // A halt or an interrupt of the old worker holds for the new one, too, and so do limits
         // that were changed after it had been told its first ones.
         if let Some(worker) = worker {
+            worker.lend(&self.order.tenancy);
             if worker.first_limits != self.order.limits.quota() {
                 worker.tell_limits();
             }
@@ -406,18 +420,24 @@ impl GuestSession for WorkerSession {
         let worker = worker.as_deref();
         let last = worker.and_then(|worker| worker.report(self.order.session).ok());
         account.add(worker, last, stand_in);
+        let mut statistics = account.total.statistics;
+        self.add_lent(&mut statistics);
         SessionReport {
             worker: Some(account.workers),
+            statistics,
             ..account.total
         }
     }
 
     fn limits(&self) -> Quota {
-        self.order.limits.quota()
+        Quota {
+            compute: self.order.tenancy.compute(),
+            ..self.order.limits.quota()
+        }
     }
 
     fn check_limits(&self, change: &LimitChange) -> Result<(), LimitError> {
-        change.check(self.attributes.memory_bytes, false)
+        change.check(self.attributes.memory_bytes, true, false)
     }
 
     fn set_limits(&self, change: &LimitChange) -> Result<InForce, LimitError> {
@@ -425,7 +445,11 @@ impl GuestSession for WorkerSession {
         // Before the worker is asked: what the VMM gives out itself follows these, whatever the
         // worker does.
         self.order.limits.change(change);
+        self.order.tenancy.change(|compute| change.compute(compute));
         let working = self.worker().filter(|worker| worker.fault().is_none());
+        if let Some(worker) = &working {
+            worker.lend(&self.order.tenancy);
+        }
         Ok(match working.is_none_or(|worker| worker.tell_limits()) {
             true => InForce::AtOnce,
             false => InForce::Later,
@@ -440,13 +464,16 @@ impl GuestSession for WorkerSession {
         let working = worker.filter(|worker| worker.fault().is_none());
         let sample = working.as_ref().map(|worker| worker.sample());
         let mut monitored = self.monitored.lock();
-        match (working, sample) {
-            (Some(worker), Some(sample)) => Some(monitored.add(worker.number, sample?)),
-            _ => Some(Activity {
+        let mut activity = match (working, sample) {
+            (Some(worker), Some(sample)) => monitored.add(worker.number, sample?),
+            _ => Activity {
                 statistics: monitored.total().without_gauges(),
                 lost: !closed,
-            }),
-        }
+            },
+        };
+        drop(monitored);
+        self.add_lent(&mut activity.statistics);
+        Some(activity)
     }
 }
 

@@ -9,6 +9,7 @@ use causeway_mediator::{LiveLimits, OpenError};
 use causeway_memory::{DeviceMemory, MemoryError};
 
 use super::broker::Broker;
+use super::leases::{Leases, Tenancy};
 use super::partitions::Partitions;
 use super::process::{Program, Spawner};
 use crate::DeviceUuid;
@@ -27,6 +28,7 @@ pub(super) struct Shared {
     pub broker: Arc<Broker>,
     pub partitions: Arc<Partitions>,
     pub import_device: Option<Arc<ImportDevice>>,
+    pub leases: Arc<Leases>,
 }
 
 /// The session that a worker is started for.
@@ -38,6 +40,8 @@ pub(super) struct Order {
     pub host: Arc<dyn Host>,
     /// The limits that the VMM has set, which its own account of the worker keeps to.
     pub limits: Arc<LiveLimits>,
+    /// The session's part of the device's time.
+    pub tenancy: Tenancy,
 }
 
 impl Order {

@@ -10,6 +10,7 @@ use causeway_mediator::host::Host;
 use causeway_mediator::{GivesUp, GuestSession, LiveLimits, OpenError, Quota, SessionSource};
 use parking_lot::Mutex;
 
+use super::leases::Leases;
 use super::process::{Program, Spawner};
 use super::session::WorkerSession;
 use super::shared::{ImportDevice, Order, Shared};
@@ -44,6 +45,7 @@ impl Workers {
                 broker: Arc::default(),
                 partitions: Arc::default(),
                 import_device,
+                leases: Leases::new()?,
             }),
             sessions: AtomicU64::new(0),
             spares: Mutex::default(),
@@ -135,6 +137,7 @@ impl Workers {
             name: name.to_owned(),
             host,
             limits: Arc::new(LiveLimits::new(&quota)),
+            tenancy: self.shared.leases.join(quota.compute),
         };
         let shared = (Arc::clone(&self.shared), Arc::clone(&self.successor));
         WorkerSession::open(shared, order, spare, gives_up).map(Arc::new)

@@ -76,18 +76,18 @@ fn limits_that_change_while_a_worker_starts_hold_in_it() {
 }
 
 #[test]
-fn weights_and_shares_are_for_sessions_in_one_process() {
+fn limits_that_the_back_end_does_not_have_are_refused() {
     let guest = Guest::open(&workers());
-    let change = LimitChange {
+    let timeout = LimitChange {
         allocations: Some(1),
-        weight: Some(Some(8)),
+        work_ms: Some(1000),
         ..LimitChange::default()
     };
     assert_eq!(
-        guest.session.check_limits(&change),
-        Err(LimitError::Compute)
+        guest.session.check_limits(&timeout),
+        Err(LimitError::Timeout)
     );
-    assert_eq!(guest.session.set_limits(&change), Err(LimitError::Compute));
+    assert_eq!(guest.session.set_limits(&timeout), Err(LimitError::Timeout));
     assert_eq!(guest.session.limits(), Quota::default());
     // As much as the back end of the rig has.
     assert_eq!(guest.session.check_limits(&memory(256 << 20)), Ok(()));

@@ -1,14 +1,18 @@
 //! What a worker is asked and told over the channel of monitors, for which no call of the guest
 //! waits.
 
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use causeway_mediator::Activity;
+use rustix::io::Errno;
 
 use super::Worker;
 use crate::parent::channel::{LOOK_PERIOD, MonitorChannel};
-use crate::socket::SocketError;
+use crate::parent::leases::Tenancy;
+use crate::socket::{Socket, SocketError};
+use crate::wire::Kind;
 
 impl Worker {
     /// Returns the session's current statistics and whether it is lost; `None` if the worker does
@@ -25,6 +29,23 @@ impl Worker {
     pub fn tell_limits(&self) -> bool {
         self.is_untold.store(true, Ordering::SeqCst);
         self.monitor(2 * LOOK_PERIOD, |_| Ok(())).is_some()
+    }
+
+    /// Has the worker need leases of the device, if its session has a weight or a cap.
+    pub fn lend(&self, tenancy: &Tenancy) {
+        if !tenancy.is_needed() || self.is_lent.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let lend = || -> Result<(), SocketError> {
+            let (socket, end) = Socket::pair()?;
+            self.control.send(Kind::NewLease, &[], &[end.as_fd()])?;
+            let attached = tenancy.attach(socket);
+            attached.map_err(|_| SocketError::Failed(Errno::AGAIN))
+        };
+        if let Err(error) = lend() {
+            self.is_lent.store(false, Ordering::SeqCst);
+            log::warn!("{}: weight= and share= have no effect: {error}", self.name);
+        }
     }
 
     /// Asks the worker something over the channel of monitors, for which it waits up to `patience`.

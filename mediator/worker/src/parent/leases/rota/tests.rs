@@ -1,0 +1,338 @@
+//! Rotas on a simulated device.
+
+use super::*;
+
+const MS: u64 = 1_000_000;
+const STEP_NS: u64 = MS / 50;
+
+fn weight(weight: u32) -> Compute {
+    Compute {
+        weight: Some(weight),
+        ..Compute::DEFAULT
+    }
+}
+
+fn share(percent: u32) -> Compute {
+    Compute {
+        share_percent: Some(percent),
+        ..Compute::DEFAULT
+    }
+}
+
+/// A session: how long each of its kernels takes, and how long it rests after each.
+struct Load {
+    compute: Compute,
+    kernel_ns: u64,
+    rest_ns: u64,
+}
+
+impl Load {
+    fn greedy(compute: Compute) -> Self {
+        Self {
+            compute,
+            kernel_ns: MS,
+            rest_ns: 0,
+        }
+    }
+}
+
+/// A session at work.
+struct Guest {
+    load: Load,
+    may_submit: bool,
+    has_asked: bool,
+    asks: bool,
+    /// When it is to stop.
+    due_ns: Option<u64>,
+    stopped: bool,
+    /// What is left of the kernel under way.
+    left_ns: u64,
+    rests_until_ns: u64,
+    wanted_since_ns: Option<u64>,
+    had_ns: u64,
+    orders: u64,
+    longest_wait_ns: u64,
+}
+
+impl Guest {
+    fn new(load: Load) -> Self {
+        Self {
+            load,
+            may_submit: true,
+            has_asked: false,
+            asks: false,
+            due_ns: None,
+            stopped: false,
+            left_ns: 0,
+            rests_until_ns: 0,
+            wanted_since_ns: None,
+            had_ns: 0,
+            orders: 0,
+            longest_wait_ns: 0,
+        }
+    }
+
+    fn obey(&mut self, order: LeaseOrder, now_ns: u64) {
+        self.orders += 1;
+        match order {
+            LeaseOrder::Free => (self.asks, self.may_submit) = (false, true),
+            LeaseOrder::Ask => (self.asks, self.may_submit) = (true, false),
+            LeaseOrder::Grant => {
+                (self.may_submit, self.has_asked, self.due_ns) = (true, false, None)
+            }
+            LeaseOrder::Return(within) => {
+                self.due_ns = Some(now_ns + within.as_nanos() as u64);
+            }
+        }
+    }
+
+    /// What it reports at a time.
+    fn report(&mut self, now_ns: u64) -> Option<LeaseReport> {
+        let wants = now_ns >= self.rests_until_ns && self.left_ns == 0;
+        if self.stopped && self.left_ns == 0 {
+            self.stopped = false;
+            return Some(LeaseReport::Returned);
+        }
+        if self.may_submit
+            && self
+                .due_ns
+                .is_some_and(|due_ns| due_ns <= now_ns || !wants && self.left_ns == 0)
+        {
+            (self.may_submit, self.due_ns) = (false, None);
+            self.stopped = self.left_ns != 0;
+            return Some(match self.stopped {
+                true => LeaseReport::Stopped,
+                false => LeaseReport::Returned,
+            });
+        }
+        if wants {
+            self.wanted_since_ns.get_or_insert(now_ns);
+        }
+        if wants && !self.may_submit && !self.has_asked {
+            self.has_asked = true;
+            return Some(LeaseReport::Wanted);
+        }
+        if wants && self.may_submit {
+            self.left_ns = self.load.kernel_ns;
+        }
+        None
+    }
+
+    fn execute(&mut self, part_ns: u64, now_ns: u64) {
+        let part_ns = part_ns.min(self.left_ns);
+        self.had_ns += part_ns;
+        self.left_ns -= part_ns;
+        if self.left_ns == 0 && part_ns != 0 {
+            let wanted_ns = self.wanted_since_ns.take().unwrap_or(now_ns);
+            // At first all have work under way that they began without a lease.
+            if now_ns > 100 * MS {
+                self.longest_wait_ns = self.longest_wait_ns.max(now_ns - wanted_ns);
+            }
+            self.rests_until_ns = now_ns + self.load.rest_ns;
+        }
+    }
+}
+
+/// A device that works for one session at a time, and turns to the next one with work when this one
+/// has none, or after a slice.
+#[derive(Default)]
+struct Device {
+    at: usize,
+    slice_ns: u64,
+}
+
+impl Device {
+    /// Works for a step, which ends at `end_ns`.
+    fn execute(&mut self, guests: &mut [Guest], end_ns: u64) {
+        if self.slice_ns == 0 || guests[self.at].left_ns == 0 {
+            let after = (1..=guests.len()).map(|step| (self.at + step) % guests.len());
+            let Some(next) = after.into_iter().find(|at| guests[*at].left_ns != 0) else {
+                return;
+            };
+            (self.at, self.slice_ns) = (next, SLICE_NS);
+        }
+        self.slice_ns -= STEP_NS;
+        guests[self.at].execute(STEP_NS, end_ns);
+    }
+}
+
+/// Runs sessions for `span_ns`, and returns them.
+fn run(loads: Vec<Load>, span_ns: u64) -> (Rota, Vec<Guest>) {
+    let mut rota = Rota::default();
+    let mut guests: Vec<_> = loads.into_iter().map(Guest::new).collect();
+    for (number, guest) in (0..).zip(&guests) {
+        rota.join(number, guest.load.compute);
+        rota.set_present(number, true);
+    }
+    let mut device = Device::default();
+    for now_ns in (0..span_ns).step_by(STEP_NS as usize) {
+        for (number, guest) in (0..).zip(&mut guests) {
+            if let Some(report) = guest.report(now_ns) {
+                rota.told(number, report, now_ns);
+            }
+        }
+        let (orders, next_ns) = rota.decide(now_ns);
+        assert!(next_ns.is_none_or(|next_ns| next_ns > now_ns), "{rota:?}");
+        for (number, order) in orders {
+            guests[number as usize].obey(order, now_ns);
+        }
+        device.execute(&mut guests, now_ns + STEP_NS);
+    }
+    (rota, guests)
+}
+
+fn shares(guests: &[Guest]) -> Vec<f64> {
+    let all: u64 = guests.iter().map(|guest| guest.had_ns).sum();
+    guests
+        .iter()
+        .map(|guest| guest.had_ns as f64 / all as f64)
+        .collect()
+}
+
+#[track_caller]
+fn assert_near(value: f64, wanted: f64, part: f64) {
+    assert!((value / wanted - 1.0).abs() < part, "{value}, not {wanted}");
+}
+
+#[test]
+fn time_is_shared_out_by_weight_and_none_is_lost() {
+    let loads = [1, 2, 4, 8].map(|it| Load::greedy(weight(it)));
+    let (rota, guests) = run(loads.into(), 10_000 * MS);
+    for (share, wanted) in shares(&guests).iter().zip([1.0, 2.0, 4.0, 8.0]) {
+        assert_near(*share, wanted / 15.0, 0.02);
+    }
+    let all: u64 = guests.iter().map(|guest| guest.had_ns).sum();
+    assert_near(all as f64, 10_000.0 * MS as f64, 0.01);
+    for (number, guest) in (0..).zip(&guests) {
+        assert_near(rota.used_ns(number) as f64, guest.had_ns as f64, 0.03);
+    }
+}
+
+#[test]
+fn kernels_of_different_lengths_make_no_difference() {
+    let long = Load {
+        kernel_ns: 9 * MS,
+        ..Load::greedy(weight(5))
+    };
+    let (_, guests) = run(vec![long, Load::greedy(weight(5))], 4000 * MS);
+    assert_near(shares(&guests)[0], 0.5, 0.04);
+}
+
+#[test]
+fn who_is_alone_hears_nothing_unless_it_has_a_cap() {
+    let (_, guests) = run(vec![Load::greedy(weight(7))], 100 * MS);
+    assert_eq!(guests[0].orders, 0);
+    let usual = Load::greedy(Compute::DEFAULT);
+    let (_, guests) = run(vec![Load::greedy(weight(7)), usual], 100 * MS);
+    assert_eq!([guests[0].orders, guests[1].orders], [0, 0]);
+}
+
+#[test]
+fn who_has_work_alone_keeps_the_device_without_a_word() {
+    let idle = Load {
+        rest_ns: u64::MAX / 2,
+        ..Load::greedy(weight(1))
+    };
+    let (_, guests) = run(vec![Load::greedy(weight(1)), idle], 400 * MS);
+    // It is told to ask, is granted the device twice, and asked back once.
+    assert!(guests[0].orders <= 4, "{}", guests[0].orders);
+    assert!(guests[0].had_ns > 397 * MS);
+}
+
+#[test]
+fn a_cap_holds_even_if_nobody_else_has_work() {
+    for percent in [1, 25, 60] {
+        let (_, guests) = run(vec![Load::greedy(share(percent))], 4000 * MS);
+        let wanted_ns = 40 * MS * u64::from(percent);
+        // What it had saved up at first may have gone or come back.
+        let differs_ns = guests[0].had_ns.abs_diff(wanted_ns);
+        assert!(differs_ns <= 21 * MS, "{percent} %: {differs_ns} ns");
+    }
+}
+
+#[test]
+fn a_session_with_little_work_goes_first() {
+    let light = || Load {
+        kernel_ns: MS,
+        rest_ns: 12 * MS,
+        ..Load::greedy(weight(1))
+    };
+    let greedy = || Load::greedy(weight(1));
+    let (_, guests) = run(vec![light(), greedy()], 2000 * MS);
+    assert!(
+        guests[0].longest_wait_ns < 4 * MS,
+        "{}",
+        guests[0].longest_wait_ns
+    );
+    let mut loads = vec![light()];
+    loads.extend((0..7).map(|_| greedy()));
+    let (_, guests) = run(loads, 2000 * MS);
+    assert!(
+        guests[0].longest_wait_ns < 4 * MS,
+        "{}",
+        guests[0].longest_wait_ns
+    );
+}
+
+#[test]
+fn nobody_waits_for_work_that_does_not_end() {
+    let endless = Load {
+        kernel_ns: u64::MAX,
+        ..Load::greedy(weight(100))
+    };
+    let others = || Load::greedy(weight(1));
+    let (_, guests) = run(vec![endless, others(), others()], 1000 * MS);
+    for guest in &guests[1..] {
+        // A third of the time goes on the endless one, as the device divides itself.
+        assert!(guest.had_ns > 200 * MS, "{}", guest.had_ns);
+        assert!(guest.longest_wait_ns < 30 * MS, "{}", guest.longest_wait_ns);
+    }
+}
+
+#[test]
+fn a_session_that_says_nothing_is_waited_for_no_longer() {
+    let mut rota = Rota::default();
+    for number in [1, 2] {
+        rota.join(number, weight(1));
+        rota.set_present(number, true);
+    }
+    rota.decide(0);
+    rota.told(1, LeaseReport::Wanted, 0);
+    rota.told(2, LeaseReport::Wanted, 0);
+    let (orders, next_ns) = rota.decide(0);
+    assert_eq!(orders[0], (1, LeaseOrder::Grant));
+    let late_ns = next_ns.unwrap();
+    assert_eq!(late_ns, LEAD_NS + PATIENCE_NS);
+    let (orders, _) = rota.decide(late_ns);
+    assert_eq!(orders[0], (2, LeaseOrder::Grant));
+    // What it cannot be saying changes nothing.
+    rota.told(1, LeaseReport::Stopped, late_ns);
+    rota.told(1, LeaseReport::Wanted, late_ns);
+    rota.told(7, LeaseReport::Returned, late_ns);
+    assert_eq!(rota.decide(late_ns).0, []);
+    rota.leave(2);
+    rota.set_present(1, false);
+    assert_eq!(rota.decide(late_ns + 1), (vec![], None));
+}
+
+#[test]
+fn what_a_session_may_have_changes_while_it_works() {
+    let mut rota = Rota::default();
+    for number in [1, 2] {
+        rota.join(number, Compute::DEFAULT);
+        rota.set_present(number, true);
+    }
+    assert_eq!(rota.decide(0).0, []);
+    rota.set(1, weight(3));
+    assert_eq!(rota.decide(1).0, [], "one weight is none");
+    rota.set(2, weight(1));
+    let asks = [(1, LeaseOrder::Ask), (2, LeaseOrder::Ask)];
+    assert_eq!(rota.decide(2).0, asks);
+    rota.set(2, Compute::DEFAULT);
+    let frees = [(1, LeaseOrder::Free), (2, LeaseOrder::Free)];
+    assert_eq!(rota.decide(3).0, frees);
+    rota.set(1, share(50));
+    assert_eq!(rota.decide(4).0, [(1, LeaseOrder::Ask)]);
+    assert_eq!(rota.compute(1), share(50));
+    assert_eq!(rota.compute(9), Compute::DEFAULT);
+}
