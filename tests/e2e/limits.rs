@@ -179,17 +179,12 @@ fn limits_of_a_vm_whose_session_is_in_a_worker_follow_it_to_the_next_worker() {
     let gpu = "software,cores=1,isolation=process";
     let running = scratch.start(&["run", "--guest", "lost", "--gpu", gpu]);
     await_output(&running, "computing", 1);
-    let refused = limit(&scratch, &running, "", &["weight=2", "queues=9"]);
-    refused.assert_refused(
-        USAGE,
-        &["vm0: weight and share need", "leave weight and share out"],
-    );
-    cells(&limit(
-        &scratch,
-        &running,
-        "/vm0",
-        &["memory=512MiB", "queues=9"],
-    ));
+    let refused = limit(&scratch, &running, "", &["timeout=1000", "queues=9"]);
+    refused.assert_refused(USAGE, &["vm0: timeout can be changed only", "leave it out"]);
+    let changes = ["memory=512MiB", "queues=9", "weight=2", "share=50"];
+    let changed = limit(&scratch, &running, "/vm0", &changes);
+    let shown = cells(&changed);
+    assert_eq!(shown[0][4..6], ["2", "50"], "{shown:?}");
     let memory_limit = || {
         let seen = watch(&scratch, &running);
         seen[0]["session"]["memory_limit_bytes"].as_u64().unwrap()

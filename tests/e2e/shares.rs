@@ -38,6 +38,26 @@ fn vms_that_are_always_busy_have_time_by_their_weights() {
 }
 
 #[test]
+fn vms_with_workers_have_time_by_their_weights_and_keep_their_caps() {
+    if !kvm("weights across processes") {
+        return;
+    }
+    let _alone = alone();
+    let report = run("software,weight=1:8,isolation=process", "2");
+    let [light, heavy] = [0, 1].map(|vm| statistic(&report, vm, "device_ns"));
+    assert!(heavy > 2.0 * light, "{light} ns and {heavy} ns");
+    assert!(statistic(&report, 0, "turn_waits") > 0.0);
+
+    let capped = run("software,share=20,isolation=process", "1");
+    let used = statistic(&capped, 0, "device_ns");
+    assert!(used > 0.0 && used < 0.3 * 2e9, "{used} ns of 2 s");
+    assert!(statistic(&capped, 0, "turn_waits") > 0.0);
+
+    let alone = run("software,weight=3,isolation=process", "1");
+    assert_eq!(statistic(&alone, 0, "turn_waits"), 0.0);
+}
+
+#[test]
 fn a_vm_that_is_alone_keeps_its_cap_and_waits_for_nobody_without_one() {
     if !kvm("a cap") {
         return;

@@ -48,8 +48,8 @@ const COMMON_KEYS: &[Key<Limits>] = &[
         name: "weight",
         values: "N[:N...]",
         about: "compute time of each VM in proportion to that of others with work, 1 to 10000; as \
-                in 1:2:4, numbers of VM 0, VM 1 and all others; only software with isolation=none; \
-                default: what the host's scheduler gives its threads",
+                in 1:2:4, numbers of VM 0, VM 1 and all others; not vfio, nor cuda with \
+                isolation=none; default: what the GPU, or the scheduler of the host, gives it",
         set: |limits, value| limits.compute.set_weights(value),
     },
     Key {
@@ -262,11 +262,10 @@ pub enum GpuError {
          leave isolation out"
     )]
     VfioInProcess,
-    /// `weight=` or `share=` is given where the mediator does not share out the time.
+    /// `weight=` or `share=` is given where nobody shares out the time.
     #[error(
-        "--gpu weight and share need the back end software with the sessions of all VMs in one \
-         process: GPUs share out their time themselves; leave weight and share out, or take \
-         --gpu software without isolation=process"
+        "--gpu weight and share of a GPU need a worker process for each VM: leave isolation=none \
+         out, or weight and share; back end vfio has neither"
     )]
     Compute,
     /// `timeout=` is given where nobody watches how long work takes.
@@ -309,7 +308,7 @@ impl FromStr for Gpu {
         if !matches!(kind, Kind::Software(_)) && limits.quota.work_ms != Quota::UNLIMITED {
             return Err(GpuError::Timeout);
         }
-        let shares_time = matches!(kind, Kind::Software(_)) && isolation == Isolation::None;
+        let shares_time = matches!(kind, Kind::Software(_)) || isolation == Isolation::Process;
         if !shares_time && !limits.compute.is_empty() {
             return Err(GpuError::Compute);
         }
@@ -507,8 +506,11 @@ mod tests {
                 "cuda,timeout=1000",
                 "--gpu timeout needs the back end software",
             ),
-            ("cuda,weight=2", "take --gpu software without isolation"),
-            ("software,share=5,isolation=process", "in one process"),
+            (
+                "cuda,weight=2,isolation=none",
+                "need a worker process for each VM",
+            ),
+            ("vfio:00:03.0,share=5", "back end vfio has neither"),
             ("software,queues=1,queues=2", "the key `queues` twice"),
         ] {
             let message = text.parse::<Gpu>().unwrap_err().to_string();

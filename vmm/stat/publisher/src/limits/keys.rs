@@ -58,8 +58,8 @@ pub const KEYS: &[LimitKey] = &[
         key: Key {
             name: "weight",
             values: "N|none",
-            about: "compute time in proportion to that of others with work, 1 to 10000; only \
-                    software with isolation=none",
+            about: "compute time in proportion to that of others with work, 1 to 10000; not \
+                    vfio, nor cuda with isolation=none",
             set: |change, value| {
                 change.weight = Some(value.number_or_none(Compute::WEIGHTS)?);
                 Ok(())
@@ -88,8 +88,8 @@ pub const KEYS: &[LimitKey] = &[
         key: Key {
             name: "timeout",
             values: "MS|none",
-            about: "most time of a kernel or a copy, in milliseconds, 10 to 3600000; where weight= \
-                    works",
+            about: "most time of a kernel or a copy, in milliseconds, 10 to 3600000; only software \
+                    with isolation=none",
             set: |change, value| {
                 change.work_ms = Some(or_unlimited(value.number_or_none(Quota::WORK_MS)?));
                 Ok(())

@@ -102,7 +102,7 @@ fn limits_are_shown_and_changed_at_the_socket_of_the_process() {
     assert_eq!(rig.queues(), 7);
     let refused = at(&rig.own(), &put(r#"{"limits":{"weight":"8"}}"#));
     assert!(refused.starts_with("HTTP/1.1 422 "), "{refused}");
-    assert!(refused.ends_with("without isolation=process"), "{refused}");
+    assert!(refused.ends_with("without isolation=none"), "{refused}");
 }
 
 #[test]
