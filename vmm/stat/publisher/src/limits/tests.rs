@@ -59,7 +59,7 @@ fn what_one_guest_cannot_have_no_guest_gets() {
         session: FakeSession::new(|_| Status::Ok),
     });
     let message = refusal(&guests, r#"{"limits":{"queues":"7","weight":"8"}}"#);
-    let because = "no limit was changed, because of vm2: weight and share need";
+    let because = "no limit was changed, because of vm2: weight and share of a GPU";
     assert!(message.starts_with(because), "{message}");
     let message = refusal(&guests, r#"{"limits":{"memory":"2G"}}"#);
     let because = "because of vm0: invalid value 2048 MiB for memory: the back end has 1024 MiB";
