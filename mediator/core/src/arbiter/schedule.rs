@@ -34,9 +34,9 @@ pub(super) struct Schedule {
     members: BTreeMap<u64, Member>,
     turns: Vec<Turn>,
     /// The virtual time of the session that was furthest behind. It only grows.
-    clock: u64,
+    clock: u128,
     /// The largest virtual time that a session had of spare units when it took some.
-    spare_clock: u64,
+    spare_clock: u128,
     next: u64,
 }
 
@@ -44,10 +44,10 @@ pub(super) struct Schedule {
 #[derive(Debug)]
 struct Member {
     compute: Compute,
-    /// Its virtual time.
-    taken: u64,
+    /// Its virtual time. In 64 bits, that of a small weight would fit for three weeks.
+    taken: u128,
     /// The same of spare units, which counts only among those that wait for them.
-    taken_spare: u64,
+    taken_spare: u128,
     /// When its cap lets it begin again.
     paced_until_ns: u64,
 }
@@ -92,9 +92,9 @@ enum May {
 struct Moment {
     now_ns: u64,
     /// Virtual time of the session furthest behind.
-    floor: u64,
+    floor: u128,
     /// A nanosecond of the session with the largest weight, as virtual time.
-    scale: u64,
+    scale: u128,
     /// Units for which nobody with a turn has a use, and the turn that is next to have them.
     spare: Option<(u64, u64)>,
 }
@@ -146,7 +146,7 @@ impl Schedule {
 
     /// Asks for a turn, and returns its number. Its work has a use for `width` units.
     pub fn ask(&mut self, member: u64, width: u64) -> u64 {
-        let credit = CREDIT_NS.saturating_mul(self.scale());
+        let credit = u128::from(CREDIT_NS) * self.scale();
         let least = self.clock.saturating_sub(credit);
         let least_spare = self.spare_clock.saturating_sub(credit);
         if let Some(member) = self.members.get_mut(&member) {
@@ -234,7 +234,7 @@ impl Schedule {
             true => LEAD_AFTER_WAIT_NS,
             false => LEAD_NS,
         };
-        let limit = moment.floor.saturating_add(lead * moment.scale);
+        let limit = moment.floor + u128::from(lead) * moment.scale;
         if member.compute.weight.is_none() || member.taken <= limit {
             return May::Begin;
         }
@@ -255,7 +255,7 @@ impl Schedule {
 
     /// Returns what a nanosecond of the whole device is as virtual time of the session with the
     /// largest weight.
-    fn scale(&self) -> u64 {
+    fn scale(&self) -> u128 {
         let members = self.members.values();
         let weights = members.filter_map(|member| member.compute.weight);
         virtual_time(1, weights.max().unwrap_or(1))
@@ -263,7 +263,7 @@ impl Schedule {
 
     /// Returns the virtual time of the session furthest behind, of those that have work and do not
     /// wait for their cap; `None` if there is none.
-    fn floor(&self, now_ns: u64) -> Option<u64> {
+    fn floor(&self, now_ns: u64) -> Option<u128> {
         let counts = |turn: &&Turn| match turn.begun {
             Some(begun) => now_ns.saturating_sub(begun.at_ns) < OVERDUE_NS,
             None => true,
@@ -337,9 +337,8 @@ impl Member {
 }
 
 /// Returns what `device_ns` nanoseconds of the whole device are for a session of this weight.
-fn virtual_time(device_ns: u64, weight: u32) -> u64 {
-    let largest = u64::from(Compute::WEIGHT_MAX);
-    device_ns.saturating_mul(largest) / u64::from(weight.max(1))
+fn virtual_time(device_ns: u64, weight: u32) -> u128 {
+    u128::from(device_ns) * u128::from(Compute::WEIGHT_MAX) / u128::from(weight.max(1))
 }
 
 #[cfg(test)]

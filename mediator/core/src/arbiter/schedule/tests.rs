@@ -244,3 +244,22 @@ fn nobody_knows_what_a_session_without_a_turn_will_have_a_use_for() {
     schedule.renew(behind, (LEAD_NS * 3 / 2, 1));
     assert_eq!(schedule.begin(ahead, true, 0), Begin::Now);
 }
+
+#[test]
+fn years_of_use_are_counted() {
+    const YEAR_NS: u64 = 365 * 24 * 3600 * 1_000 * MS;
+    let mut schedule = Schedule::new(1);
+    let members = [1, 2].map(|weight| schedule.join(compute(weight)));
+    let turns = members.map(|member| schedule.ask(member, 1));
+    assert_eq!(schedule.begin(turns[0], false, 0), Begin::Now);
+    assert_eq!(schedule.begin(turns[1], false, 0), Begin::Now);
+    schedule.renew(turns[0], (3 * YEAR_NS, 1));
+    schedule.renew(turns[1], (5 * YEAR_NS, 1));
+    assert!(matches!(
+        schedule.begin(turns[0], false, 1),
+        Begin::Later(_)
+    ));
+    assert_eq!(schedule.begin(turns[1], false, 1), Begin::Now);
+    schedule.renew(turns[1], (2 * YEAR_NS, 1));
+    assert_eq!(schedule.begin(turns[0], true, 2), Begin::Now);
+}
