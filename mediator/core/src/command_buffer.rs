@@ -24,7 +24,7 @@ use crate::busy::Burst;
 use crate::fence::FenceSignal;
 use crate::generation::Generation;
 use crate::host::{Host, RingPlace};
-use crate::lease::{Lease, Tenant};
+use crate::lease::{Lease, LeaseUser};
 use crate::quota::{Account, Charge};
 use crate::refusal::{Refusal, warn_at_first};
 use crate::shared_space::SharedSpace;
@@ -112,7 +112,7 @@ impl CommandBuffer {
                 bell: Arc::clone(&bell),
                 burst: Burst::new(Arc::clone(&session.counters.busy)),
                 turns: Turns::new(Arc::clone(&session.member)),
-                tenant: Tenant::new(&session.lease),
+                lease: LeaseUser::new(&session.lease),
                 piece,
                 account: Arc::clone(&session.account),
                 counters: Arc::clone(&session.counters),

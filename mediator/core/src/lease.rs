@@ -1,4 +1,4 @@
-//! Leases of the device: sessions in processes of their own have it one after another.
+//! Leases of the device: sessions in processes of their own take turns on it.
 //!
 //! Such sessions share no arbiter. A [`Lender`] (the VMM) lends the device to one of them at a
 //! time, and each keeps to that itself: its consumers submit work only while the session has the
@@ -17,8 +17,8 @@ use parking_lot::{Condvar, Mutex};
 /// for each of its kernels is without work for some microseconds after each of them.
 const LINGER: Duration = Duration::from_micros(100);
 
-/// How many fences and timestamps a command buffer may submit without a lease since it had one: some
-/// belong to work of the last lease. A flood of them would take time of the device.
+/// How many fences and timestamps a command buffer may submit without a lease since it had one.
+/// Some belong to work of the last lease; a flood of them takes time of the device.
 const SMALL_MAX: u32 = 16;
 
 /// What the lender tells a session.
@@ -26,10 +26,11 @@ const SMALL_MAX: u32 = 16;
 pub enum LeaseOrder {
     /// The device may be used without a lease. That is how a session begins.
     Free,
-    /// From now on, a lease is needed.
+    /// From now on, a lease is needed. The session reports the end of the work that it has under
+    /// way as that of a lease with number 0.
     Ask,
-    /// The session has a lease.
-    Grant,
+    /// The session has the lease with this number.
+    Grant(u32),
     /// The session is to give the lease back as soon as it has no work, and to submit nothing more
     /// after this time, which runs from when the order arrives.
     Return(Duration),
@@ -38,16 +39,16 @@ pub enum LeaseOrder {
 /// What a session tells the lender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseReport {
-    /// It has work, and no lease.
+    /// It has work, and no lease. It says so once before each lease.
     Wanted,
-    /// It submits nothing more, and the device has begun the last of its work: another session may
-    /// begin.
-    Stopped,
-    /// It has neither work under way nor a lease.
-    Returned,
+    /// It submits nothing more of the lease with this number, and the device has begun the last of
+    /// its work: another session may begin.
+    Stopped(u32),
+    /// It has no work under way of the lease with this number, which it has given back.
+    Returned(u32),
 }
 
-/// Whoever lends the device.
+/// Lends the device to sessions.
 pub trait Lender: Send + Sync {
     /// Called with a lock of the session held, in the order in which things happen.
     fn tell(&self, report: LeaseReport);
@@ -76,11 +77,16 @@ enum Mode {
 struct State {
     lender: Option<Arc<dyn Lender>>,
     standing: Standing,
+    /// Number of the lease that the session has, or had last.
+    number: u32,
+    /// Whether the lender knows that the session wants the next one.
+    has_asked: bool,
     /// Command buffers with work under way.
     busy: u32,
-    /// Those of them whose last work the device has begun, since the lease of this number ended.
+    /// Those of them whose last work the device has begun, since the lease ended.
     ending: u32,
-    number: u64,
+    /// Changes with each lease.
+    turn: u64,
     /// When the last of them had none any more.
     idle_since: Option<Instant>,
     /// When nothing more may be submitted.
@@ -95,8 +101,6 @@ enum Standing {
     Free,
     /// Nothing.
     None,
-    /// Nothing; the lender knows that it has work.
-    Wanted,
     /// Everything.
     Granted,
     /// Nothing, and the device has not begun the last of its work yet.
@@ -110,7 +114,7 @@ impl Standing {
         match self {
             Self::Free => Mode::Free,
             Self::Granted => Mode::Granted,
-            Self::None | Self::Wanted | Self::Stopping | Self::Stopped => Mode::Held,
+            Self::None | Self::Stopping | Self::Stopped => Mode::Held,
         }
     }
 }
@@ -126,18 +130,31 @@ impl Lease {
     pub fn obey(&self, order: LeaseOrder) {
         let mut state = self.state.lock();
         match (order, state.standing) {
-            (LeaseOrder::Free, _) => self.enter(&mut state, Standing::Free),
-            // What is under way is not of a lease.
-            (LeaseOrder::Ask, Standing::Free) => self.enter(&mut state, Standing::None),
-            (LeaseOrder::Grant, Standing::None | Standing::Wanted) => {
+            (LeaseOrder::Free, _) => {
+                state.has_asked = false;
+                self.enter(&mut state, Standing::Free);
+            }
+            (LeaseOrder::Ask, Standing::Free) => {
+                state.begin_turn(0);
+                match state.busy {
+                    0 => self.give_back(&mut state),
+                    _ => self.enter(&mut state, Standing::Stopping),
+                }
+            }
+            // Also while work of the last one is under way, which may wait for more.
+            (
+                LeaseOrder::Grant(number),
+                Standing::None | Standing::Stopping | Standing::Stopped,
+            ) => {
                 state.idle_since = Some(Instant::now());
-                (state.number, state.ending) = (state.number + 1, 0);
+                state.begin_turn(number);
+                state.has_asked = false;
                 self.enter(&mut state, Standing::Granted);
             }
             (LeaseOrder::Return(within), Standing::Granted) => {
                 state.due = Some(Instant::now() + within);
             }
-            (LeaseOrder::Ask | LeaseOrder::Grant | LeaseOrder::Return(_), _) => {}
+            (LeaseOrder::Ask | LeaseOrder::Grant(_) | LeaseOrder::Return(_), _) => {}
         }
     }
 
@@ -163,11 +180,11 @@ impl Lease {
         None
     }
 
-    /// Ends the lease's second but last state if the device has begun all that is left.
+    /// Enters [`Standing::Stopped`] once the device has begun all that is left.
     fn stop_if_ending(&self, state: &mut State) {
         if state.standing == Standing::Stopping && state.ending >= state.busy {
             self.enter(state, Standing::Stopped);
-            state.tell(LeaseReport::Stopped);
+            state.tell(LeaseReport::Stopped(state.number));
         }
     }
 
@@ -181,7 +198,7 @@ impl Lease {
 
     fn give_back(&self, state: &mut State) {
         self.enter(state, Standing::None);
-        state.tell(LeaseReport::Returned);
+        state.tell(LeaseReport::Returned(state.number));
     }
 
     fn is(&self, mode: Mode) -> bool {
@@ -190,6 +207,18 @@ impl Lease {
 }
 
 impl State {
+    fn begin_turn(&mut self, number: u32) {
+        (self.number, self.ending) = (number, 0);
+        self.turn += 1;
+    }
+
+    /// Tells the lender that a lease is wanted, unless it knows.
+    fn ask(&mut self) {
+        if !std::mem::replace(&mut self.has_asked, true) {
+            self.tell(LeaseReport::Wanted);
+        }
+    }
+
     fn tell(&self, report: LeaseReport) {
         if let Some(lender) = &self.lender {
             lender.tell(report);
@@ -198,19 +227,19 @@ impl State {
 }
 
 /// A command buffer as a user of its session's lease. A drop ends its use.
-pub(crate) struct Tenant {
+pub(crate) struct LeaseUser {
     lease: Arc<Lease>,
     /// Whether it counts among those with work under way.
     is_busy: bool,
     /// Since when it has had no work, if it still counts.
     lingers_since: Option<Instant>,
-    /// Number of the lease at whose end it counted as one whose last work the device has begun.
+    /// Turn at whose end it counted as one whose last work the device has begun.
     ending: Option<u64>,
     /// Fences and timestamps that it may still submit without a lease.
     small_left: u32,
 }
 
-impl Tenant {
+impl LeaseUser {
     pub fn new(lease: &Arc<Lease>) -> Self {
         Self {
             lease: Arc::clone(lease),
@@ -241,8 +270,8 @@ impl Tenant {
     /// nothing since the lease ended.
     pub fn near_end(&mut self) {
         let mut state = self.lease.state.lock();
-        if state.standing == Standing::Stopping && self.ending != Some(state.number) {
-            self.ending = Some(state.number);
+        if state.standing == Standing::Stopping && self.ending != Some(state.turn) {
+            self.ending = Some(state.turn);
             state.ending += 1;
             self.lease.stop_if_ending(&mut state);
         }
@@ -274,23 +303,16 @@ impl Tenant {
                 self.is_busy = true;
                 return true;
             }
-            Standing::None => {
-                state.standing = Standing::Wanted;
-                state.tell(LeaseReport::Wanted);
-            }
-            Standing::Wanted | Standing::Stopping | Standing::Stopped => {}
+            // Work under way of the last lease may wait for this.
+            Standing::None | Standing::Stopping | Standing::Stopped => state.ask(),
         }
         false
     }
 
-    /// Waits up to `patience` for the lease to change. Returns at once if [`Self::begin`] need not
-    /// wait.
+    /// Waits up to `patience` for the lease to change, unless the session has one.
     pub fn wait(&self, patience: Duration) {
         let mut state = self.lease.state.lock();
-        if !matches!(
-            state.standing,
-            Standing::Free | Standing::None | Standing::Granted
-        ) {
+        if state.has_asked {
             self.lease.changed.wait_for(&mut state, patience);
         }
     }
@@ -320,7 +342,7 @@ impl Tenant {
         }
         let mut state = self.lease.state.lock();
         state.busy -= 1;
-        if self.ending.take() == Some(state.number) {
+        if self.ending.take() == Some(state.turn) {
             state.ending -= 1;
         }
         if state.busy != 0 {
@@ -337,7 +359,7 @@ impl Tenant {
     }
 }
 
-impl Drop for Tenant {
+impl Drop for LeaseUser {
     fn drop(&mut self) {
         self.end();
     }

@@ -101,7 +101,7 @@ statistics! {
     crowded_waits: Counter as "crowded_waits",
     /// Times that a doorbell woke a consumer.
     doorbell_wakeups: Counter as "doorbell_wakeups",
-    /// Time of the whole device for the session's work; on a GPU, while others waited or capped.
+    /// Time of the whole device; on a GPU, of its leases, while others waited or under a cap.
     device_ns: Counter as "device_seconds",
     /// Times that work waited because other sessions used the device, or for the session's cap.
     turn_waits: Counter as "turn_waits",

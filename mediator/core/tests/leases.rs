@@ -50,6 +50,7 @@ impl Leased {
         let space = rig.guest.space();
         let (va, view) = rig.guest.buffer(space, PAGE);
         rig.guest.session.obey_lender(LeaseOrder::Ask);
+        told.hears(&[LeaseReport::Returned(0)]);
         Self {
             rig,
             told,
@@ -75,7 +76,7 @@ impl Leased {
     }
 
     fn grant(&self) {
-        self.rig.guest.session.obey_lender(LeaseOrder::Grant);
+        self.rig.guest.session.obey_lender(LeaseOrder::Grant(5));
     }
 
     /// Asks for the lease back at once.
@@ -106,7 +107,7 @@ fn work_waits_for_a_lease_that_is_returned_when_it_is_done() {
     // It has work under way.
     assert!(leased.told.0.lock().is_empty());
     leased.rig.backend.catch_up();
-    leased.told.hears(&[LeaseReport::Returned]);
+    leased.told.hears(&[LeaseReport::Returned(5)]);
     assert_eq!(leased.first_word(), 7);
     assert_eq!(guest.session.report().statistics.turn_waits, 1);
 }
@@ -124,8 +125,56 @@ fn a_consumer_that_executes_work_itself_returns_its_lease_after_each_piece() {
         eventually("the work to be done", || leased.first_word() == value);
         std::thread::sleep(Duration::from_millis(1));
         leased.ask_back();
-        leased.told.hears(&[LeaseReport::Returned]);
+        leased.told.hears(&[LeaseReport::Returned(5)]);
     }
+}
+
+#[test]
+fn the_next_session_may_begin_when_the_last_work_of_this_one_has() {
+    let leased = Leased::new(true);
+    let guest = &leased.rig.guest;
+    let mut queue = guest.command_buffer(leased.space);
+    queue.submit(&[leased.fill(1).as_bytes(), leased.fill(2).as_bytes()]);
+    leased.told.hears(&[LeaseReport::Wanted]);
+    leased.grant();
+    eventually("the work to be submitted", || {
+        queue.producer.consumed() == 2
+    });
+    // It looks how far the device is, because others may wait.
+    assert_eq!(leased.rig.backend.stays_close(), 2);
+    leased.ask_back();
+    // More work waits for the next lease, and a fence does not.
+    queue.submit(&[
+        release(leased.va + 64, 1).as_bytes(),
+        leased.fill(3).as_bytes(),
+    ]);
+    leased.told.hears(&[LeaseReport::Wanted]);
+    leased.rig.backend.set_near_end(true);
+    leased.told.hears(&[LeaseReport::Stopped(5)]);
+    leased.rig.backend.catch_up();
+    leased.told.hears(&[LeaseReport::Returned(5)]);
+    assert_eq!(leased.first_word(), 2);
+    leased.grant();
+    eventually("the rest to be submitted", || {
+        queue.producer.consumed() == 4
+    });
+    leased.rig.backend.catch_up();
+    assert_eq!(leased.first_word(), 3);
+}
+
+#[test]
+fn who_needs_no_lease_may_be_far_ahead_of_the_device() {
+    let rig = Rig::new();
+    rig.backend.run_behind(true);
+    let space = rig.guest.space();
+    let (va, _view) = rig.guest.buffer(space, PAGE);
+    let mut queue = rig.guest.command_buffer(space);
+    queue.submit(&[release(va, 1).as_bytes()]);
+    eventually("the work to be submitted", || {
+        queue.producer.consumed() == 1
+    });
+    assert_eq!(rig.backend.stays_close(), 0);
+    rig.backend.catch_up();
 }
 
 #[test]
@@ -168,7 +217,7 @@ fn a_command_buffer_that_is_destroyed_keeps_the_lease_until_its_work_is_done() {
         leased.ask_back();
         assert!(leased.told.0.lock().is_empty());
         leased.rig.backend.catch_up();
-        leased.told.hears(&[LeaseReport::Returned]);
+        leased.told.hears(&[LeaseReport::Returned(5)]);
     });
 }
 
@@ -184,5 +233,5 @@ fn a_reset_ends_the_wait_for_a_lease() {
     leased.grant();
     std::thread::sleep(Duration::from_millis(1));
     leased.ask_back();
-    leased.told.hears(&[LeaseReport::Returned]);
+    leased.told.hears(&[LeaseReport::Returned(5)]);
 }

@@ -114,6 +114,16 @@ impl FakeBackend {
         self.behind.catch_up();
     }
 
+    /// Makes queues that run behind say that the device has begun the last of their work, or not.
+    pub fn set_near_end(&self, near_end: bool) {
+        self.behind.set_near_end(near_end);
+    }
+
+    /// Returns how often consumers asked queues to stay close to the device.
+    pub fn stays_close(&self) -> u64 {
+        self.behind.stays()
+    }
+
     /// Makes loads of modules wait in the back end, or lets all go on.
     pub fn hold_loads(&self, hold: bool) {
         self.loads.close(hold);

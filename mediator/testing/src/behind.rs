@@ -1,7 +1,7 @@
 //! Queues that execute their work later, as those of a GPU do.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -15,12 +15,24 @@ use crate::work::{execute, recorded};
 #[derive(Default)]
 pub(crate) struct Behind {
     wanted: AtomicBool,
+    /// Whether queues say that the device has begun the last of their work.
+    near_end: AtomicBool,
+    /// How often consumers asked queues to stay close to the device.
+    stays: AtomicU64,
     backlogs: Mutex<Vec<Weak<Backlog>>>,
 }
 
 impl Behind {
     pub fn set(&self, wanted: bool) {
         self.wanted.store(wanted, Ordering::Release);
+    }
+
+    pub fn set_near_end(&self, near_end: bool) {
+        self.near_end.store(near_end, Ordering::Release);
+    }
+
+    pub fn stays(&self) -> u64 {
+        self.stays.load(Ordering::Acquire)
     }
 
     /// Creates the backlog of a new queue.
@@ -94,6 +106,14 @@ impl Backlog {
     /// Returns whether submitted work may be kept for later.
     pub fn runs_behind(&self) -> bool {
         self.behind.wanted.load(Ordering::Acquire) || !self.state.lock().pieces.is_empty()
+    }
+
+    pub fn stay_close(&self) {
+        self.behind.stays.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub fn is_near_end(&self) -> bool {
+        self.behind.near_end.load(Ordering::Acquire)
     }
 
     pub fn progress(&self) -> Result<Progress, Fault> {

@@ -35,6 +35,15 @@ impl Queue for FakeQueue {
         self.backlog.finish()
     }
 
+    fn stay_close(&mut self) -> Result<(), Fault> {
+        self.backlog.stay_close();
+        Ok(())
+    }
+
+    fn is_near_end(&mut self) -> Result<bool, Fault> {
+        Ok(self.backlog.is_near_end())
+    }
+
     fn runs_behind(&self) -> bool {
         self.backlog.runs_behind()
     }

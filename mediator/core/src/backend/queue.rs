@@ -63,8 +63,8 @@ pub trait Queue: Send {
         Ok(())
     }
 
-    /// Returns whether the device has begun the last of the submitted work, or has soon done all of
-    /// it, as far as [`Self::stay_close`] makes that known. Only for a queue that runs behind.
+    /// Returns whether the device has begun the last of the submitted work, or will soon have done
+    /// all of it, as far as [`Self::stay_close`] makes that known. Only for a queue that runs behind.
     ///
     /// # Errors
     /// The fault of an earlier piece of work.

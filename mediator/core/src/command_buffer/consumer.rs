@@ -74,11 +74,17 @@ impl Consumer {
         let mut chunk = [0; LONG_CHUNK_UNITS * UNIT_BYTES];
         let mut idle = Idle::new();
         while !self.bell.stopped() {
+            // A ring that is never empty must not hide that the device has done the work.
+            if self.executor.lease.is_stopping()
+                && let Err(fault) = self.executor.progress()
+            {
+                return Stop::Fault(fault);
+            }
             let position = progress.position;
             let available = self.ring.producer().wrapping_sub(position);
             if available == 0 {
                 let executor = &mut self.executor;
-                let how = (&*self.counters, executor.tenant.is_metered());
+                let how = (&*self.counters, executor.lease.is_metered());
                 let progress = || executor.progress();
                 let waited = idle.wait(&self.ring, position, &self.bell, how, progress);
                 if let Err(fault) = waited {

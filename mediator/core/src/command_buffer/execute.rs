@@ -11,7 +11,7 @@ use crate::backend::{Fault, Kernel, Launch, Progress, Queue, Usage, Work};
 use crate::bell::Bell;
 use crate::busy::{Burst, UnderWay};
 use crate::fence::FenceSignal;
-use crate::lease::Tenant;
+use crate::lease::LeaseUser;
 use crate::quota::{Account, Charge, Resource};
 use crate::shared_space::SharedSpace;
 use crate::statistics::Counters;
@@ -61,7 +61,7 @@ pub(super) struct Executor {
     /// The device's time, on a queue that does not run behind.
     pub turns: Turns,
     /// The session's lease of the device.
-    pub tenant: Tenant,
+    pub lease: LeaseUser,
     /// What the watchdog sees of the work, on such a queue.
     pub piece: Arc<PieceNumber>,
     /// What the session may use.
@@ -95,13 +95,13 @@ impl Executor {
     /// wait for fences, because a GPU that writes a fence wakes no thread of the host.
     pub fn progress(&mut self) -> Result<Progress, Fault> {
         let progress = self.queue.poll()?;
-        if progress == Progress::Busy && self.tenant.is_stopping() && self.queue.is_near_end()? {
-            self.tenant.near_end();
+        if progress == Progress::Busy && self.lease.is_stopping() && self.queue.is_near_end()? {
+            self.lease.near_end();
         }
         if progress == Progress::Idle {
             self.burst.end();
             self.signal.notify();
-            if !self.tenant.rest() {
+            if !self.lease.rest() {
                 return Ok(Progress::Busy);
             }
         }
@@ -123,8 +123,8 @@ impl Executor {
     fn submit(&mut self, work: Work<'_>) -> Result<(), Stop> {
         let kind = kind_of(&work);
         let may_submit = match kind {
-            UnderWay::Nothing => self.tenant.begin_small(),
-            UnderWay::Memory | UnderWay::Kernels => self.tenant.begin(),
+            UnderWay::Nothing => self.lease.begin_small(),
+            UnderWay::Memory | UnderWay::Kernels => self.lease.begin(),
         };
         if !may_submit {
             self.await_lease()?;
@@ -146,7 +146,7 @@ impl Executor {
     fn submit_behind(&mut self, kind: UnderWay, work: Work<'_>) -> Result<(), Fault> {
         self.burst.begin(kind);
         self.queue.submit(work)?;
-        match kind != UnderWay::Nothing && self.tenant.is_metered() {
+        match kind != UnderWay::Nothing && self.lease.is_metered() {
             true => self.queue.stay_close(),
             false => Ok(()),
         }
@@ -158,14 +158,14 @@ impl Executor {
         if !self.queue.runs_behind() {
             self.rest();
         }
-        while !self.tenant.begin() {
+        while !self.lease.begin() {
             if self.bell.stopped() {
                 return Err(Stop::Asked);
             }
             // Others wait for the end of what is under way.
             let is_busy =
-                self.tenant.is_busy() && self.progress().map_err(Stop::Fault)? == Progress::Busy;
-            self.tenant.wait(match is_busy {
+                self.lease.is_busy() && self.progress().map_err(Stop::Fault)? == Progress::Busy;
+            self.lease.wait(match is_busy {
                 true => LEASE_LOOK_BUSY,
                 false => LEASE_LOOK,
             });
@@ -210,7 +210,7 @@ impl Executor {
 
     /// Notes that all work is done.
     pub fn rest(&mut self) {
-        self.tenant.end();
+        self.lease.end();
         self.end_turn();
     }
 

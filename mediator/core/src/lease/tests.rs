@@ -30,23 +30,24 @@ const SOON: Duration = Duration::from_secs(60);
 #[test]
 fn who_is_free_tells_nothing_and_is_not_metered() {
     let (lease, told) = lease();
-    let mut tenant = Tenant::new(&lease);
-    assert!(!tenant.is_metered() && tenant.begin() && tenant.is_busy());
-    assert!(tenant.rest() && !tenant.is_busy());
+    let mut user = LeaseUser::new(&lease);
+    assert!(!user.is_metered() && user.begin() && user.is_busy());
+    assert!(user.rest() && !user.is_busy());
     lease.obey(LeaseOrder::Return(Duration::ZERO));
-    lease.obey(LeaseOrder::Grant);
-    assert!(lease.look().is_none() && !tenant.is_metered());
+    lease.obey(LeaseOrder::Grant(3));
+    assert!(lease.look().is_none() && !user.is_metered());
     told.expect(&[]);
 }
 
 #[test]
 fn a_lease_is_asked_for_once_and_kept_until_it_is_wanted_back() {
     let (lease, told) = lease();
-    let (mut first, mut second) = (Tenant::new(&lease), Tenant::new(&lease));
+    let (mut first, mut second) = (LeaseUser::new(&lease), LeaseUser::new(&lease));
     lease.obey(LeaseOrder::Ask);
+    told.expect(&[LeaseReport::Returned(0)]);
     assert!(!first.begin() && !second.begin() && !first.begin());
     told.expect(&[LeaseReport::Wanted]);
-    lease.obey(LeaseOrder::Grant);
+    lease.obey(LeaseOrder::Grant(3));
     assert!(first.begin() && second.begin() && first.is_metered());
     assert!(first.rest() && second.rest() && first.begin());
     told.expect(&[]);
@@ -58,7 +59,7 @@ fn a_lease_is_asked_for_once_and_kept_until_it_is_wanted_back() {
     assert!(!first.rest());
     std::thread::sleep(2 * LINGER);
     assert!(first.rest());
-    told.expect(&[LeaseReport::Returned]);
+    told.expect(&[LeaseReport::Returned(3)]);
     assert!(!second.begin());
     told.expect(&[LeaseReport::Wanted]);
 }
@@ -67,85 +68,110 @@ fn a_lease_is_asked_for_once_and_kept_until_it_is_wanted_back() {
 fn an_idle_session_returns_its_lease_after_a_moment() {
     let (lease, told) = lease();
     lease.obey(LeaseOrder::Ask);
-    lease.obey(LeaseOrder::Grant);
+    lease.obey(LeaseOrder::Grant(3));
     lease.obey(LeaseOrder::Return(SOON));
     std::thread::sleep(2 * LINGER);
     assert!(lease.look().is_none());
-    told.expect(&[LeaseReport::Returned]);
-    assert!(!Tenant::new(&lease).begin());
+    told.expect(&[LeaseReport::Returned(0), LeaseReport::Returned(3)]);
+    assert!(!LeaseUser::new(&lease).begin());
 }
 
 #[test]
 fn when_the_time_is_over_nothing_is_submitted_and_the_end_of_the_work_is_told() {
     let (lease, told) = lease();
     lease.obey(LeaseOrder::Ask);
-    let (mut first, mut second) = (Tenant::new(&lease), Tenant::new(&lease));
+    let (mut first, mut second) = (LeaseUser::new(&lease), LeaseUser::new(&lease));
     assert!(!first.begin());
-    lease.obey(LeaseOrder::Grant);
+    lease.obey(LeaseOrder::Grant(3));
     assert!(first.begin() && second.begin());
     lease.obey(LeaseOrder::Return(Duration::ZERO));
     assert!(lease.look().is_none());
-    assert!(!first.begin() && first.is_stopping(), "it may not submit");
+    told.expect(&[LeaseReport::Returned(0), LeaseReport::Wanted]);
+    assert!(first.is_stopping());
     first.near_end();
     first.near_end();
-    told.expect(&[LeaseReport::Wanted]);
+    told.expect(&[]);
     second.near_end();
-    told.expect(&[LeaseReport::Stopped]);
+    told.expect(&[LeaseReport::Stopped(3)]);
     assert!(first.rest());
     told.expect(&[]);
     // A command buffer that ends has no work, either.
     drop(second);
-    told.expect(&[LeaseReport::Returned]);
+    told.expect(&[LeaseReport::Returned(3)]);
 }
 
 #[test]
 fn a_command_buffer_that_ends_is_not_waited_for() {
     let (lease, told) = lease();
     lease.obey(LeaseOrder::Ask);
-    lease.obey(LeaseOrder::Grant);
-    let mut both = [Tenant::new(&lease), Tenant::new(&lease)];
+    lease.obey(LeaseOrder::Grant(3));
+    told.expect(&[LeaseReport::Returned(0)]);
+    let mut both = [LeaseUser::new(&lease), LeaseUser::new(&lease)];
     for _ in 0..2 {
-        assert!(both.iter_mut().all(Tenant::begin));
+        assert!(both.iter_mut().all(LeaseUser::begin));
         lease.obey(LeaseOrder::Return(Duration::ZERO));
         assert!(lease.look().is_none());
         both[0].near_end();
         both[1].end();
-        told.expect(&[LeaseReport::Stopped]);
+        told.expect(&[LeaseReport::Stopped(3)]);
         both[0].end();
-        told.expect(&[LeaseReport::Returned]);
+        told.expect(&[LeaseReport::Returned(3)]);
         // What counted for the last lease does not count for the next.
-        lease.obey(LeaseOrder::Grant);
+        lease.obey(LeaseOrder::Grant(3));
     }
 }
 
 #[test]
-fn work_from_before_the_first_lease_is_of_none() {
+fn work_from_before_the_first_lease_is_of_none_and_its_end_is_told() {
     let (lease, told) = lease();
-    let mut tenant = Tenant::new(&lease);
-    assert!(tenant.begin());
+    let mut user = LeaseUser::new(&lease);
+    assert!(user.begin());
     lease.obey(LeaseOrder::Ask);
-    assert!(!tenant.begin() && tenant.is_busy());
-    tenant.end();
+    assert!(!user.begin() && user.is_busy());
     told.expect(&[LeaseReport::Wanted]);
+    user.end();
+    told.expect(&[LeaseReport::Returned(0)]);
+    assert!(!user.begin());
+    told.expect(&[]);
     lease.obey(LeaseOrder::Free);
-    assert!(tenant.begin());
+    assert!(user.begin());
+}
+
+#[test]
+fn work_under_way_may_wait_for_work_of_the_next_lease() {
+    let (lease, told) = lease();
+    lease.obey(LeaseOrder::Ask);
+    lease.obey(LeaseOrder::Grant(1));
+    let (mut waits, mut other) = (LeaseUser::new(&lease), LeaseUser::new(&lease));
+    assert!(waits.begin());
+    lease.obey(LeaseOrder::Return(Duration::ZERO));
+    assert!(lease.look().is_none());
+    assert!(!other.begin());
+    told.expect(&[LeaseReport::Returned(0), LeaseReport::Wanted]);
+    lease.obey(LeaseOrder::Grant(2));
+    assert!(other.begin());
+    lease.obey(LeaseOrder::Return(Duration::ZERO));
+    assert!(lease.look().is_none());
+    waits.end();
+    other.end();
+    told.expect(&[LeaseReport::Returned(2)]);
 }
 
 #[test]
 fn who_waits_goes_on_when_the_lease_comes() {
     let (lease, _) = lease();
     lease.obey(LeaseOrder::Ask);
-    let mut tenant = Tenant::new(&lease);
+    let mut user = LeaseUser::new(&lease);
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| {
-            while !tenant.begin() {
-                tenant.wait(SOON);
+            while !user.begin() {
+                user.wait(SOON);
             }
         });
-        while lease.state.lock().standing != Standing::Wanted {
+        while !lease.state.lock().has_asked {
             std::thread::yield_now();
         }
-        lease.obey(LeaseOrder::Grant);
+        lease.obey(LeaseOrder::Grant(3));
         waits.join().unwrap();
     });
 }
