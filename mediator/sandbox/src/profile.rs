@@ -78,7 +78,7 @@ pub struct Profile {
     pub read: Vec<PathBuf>,
     /// Devices, and folders of devices, to read, write and control.
     pub devices: Vec<PathBuf>,
-    /// Files, and folders of files, to read, write and cut short, but not to make.
+    /// Files, and folders of files, to read, write and truncate, but not to create.
     pub rewrite: Vec<PathBuf>,
     /// Folders in which it may do everything but start programs.
     pub write: Vec<PathBuf>,

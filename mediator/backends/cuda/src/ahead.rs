@@ -69,6 +69,11 @@ impl Ahead {
         Ok(self.marks.len() > BATCHES)
     }
 
+    /// Returns whether there are marks that the GPU has not been seen to reach.
+    pub(crate) fn has_marks(&self) -> bool {
+        !self.marks.is_empty()
+    }
+
     /// Returns whether at most one batch is under way.
     pub(crate) fn is_near_end(&mut self) -> Result<bool, CudaError> {
         self.take_reached()?;

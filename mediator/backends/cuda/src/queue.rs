@@ -140,7 +140,12 @@ impl CudaQueue {
     /// Waits until the GPU has done all submissions. Abandons the queue if the session has ended
     /// and work goes on for longer than [`STOP_PATIENCE`].
     fn wait(&mut self) -> Result<(), CudaError> {
-        self.wait_while(SLEEP_MAX, |queue| Ok(!queue.enqueuer.stream.is_idle()?))?;
+        // With marks, others may be waiting for the GPU.
+        let sleep_max = match self.ahead.has_marks() {
+            true => SLEEP_MIN,
+            false => SLEEP_MAX,
+        };
+        self.wait_while(sleep_max, |queue| Ok(!queue.enqueuer.stream.is_idle()?))?;
         if !self.abandoned {
             self.idle();
         }

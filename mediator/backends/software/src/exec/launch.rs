@@ -183,9 +183,9 @@ impl Launch {
         }
     }
 
-    /// Waits until no thread runs a block any more, and returns what the launch has done. The caller
-    /// calls this when no block is left to claim. Until the last block was claimed, the launch had
-    /// work for all `units` of the device.
+    /// Waits until no thread runs a block any more, and returns what the launch has done. The
+    /// caller calls this when no block is left to claim. Until the last block was claimed, the
+    /// launch had work for all `units` of the device.
     pub(crate) fn wait(&self, units: u64) -> LaunchOutcome {
         let mut progress = self.progress.lock();
         self.idle.wait_while(&mut progress, |p| p.helpers != 0);
