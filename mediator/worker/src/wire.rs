@@ -3,8 +3,10 @@
 //! A datagram is a [`Head`], a body of the size of its kind, and for some kinds more bytes; it may
 //! carry descriptors. Both ends are the same program; the version shows when they are not.
 
+use std::time::Duration;
+
 use causeway_mediator::statistics::STATISTICS_COUNT;
-use causeway_mediator::{Client, Quota};
+use causeway_mediator::{Client, LeaseOrder, LeaseReport, Quota};
 use causeway_memory::PageSize;
 use causeway_protocol::message::{MemoryKind, TOKEN_BYTES};
 use causeway_protocol::registers::CONTROL_BYTES_MAX;
@@ -343,16 +345,18 @@ bodies! {
     Lease(16) {
         /// [`Order`].
         order: u32,
-        reserved: u32,
+        /// Of the lease, with [`Order::Grant`].
+        number: u32,
         /// Of [`Order::Return`].
         within_ns: u64,
     }
 
     /// A `causeway_mediator::LeaseReport`.
     LeaseReported(8) {
-        /// Its place in that list, from 0.
+        /// [`Report`].
         report: u32,
-        reserved: u32,
+        /// Of the lease; zero with [`Report::Wanted`].
+        number: u32,
     }
 
     /// How a call went.
@@ -385,6 +389,64 @@ impl Answer {
     }
 }
 
+/// What a session says to its lender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Report {
+    Wanted = 0,
+    Stopped = 1,
+    Returned = 2,
+}
+
+impl LeaseReported {
+    pub fn new(report: LeaseReport) -> Self {
+        let (report, number) = match report {
+            LeaseReport::Wanted => (Report::Wanted, 0),
+            LeaseReport::Stopped(number) => (Report::Stopped, number),
+            LeaseReport::Returned(number) => (Report::Returned, number),
+        };
+        let report = report as u32;
+        Self { report, number }
+    }
+
+    /// Returns the report; `None` if it is unknown.
+    pub fn report(&self) -> Option<LeaseReport> {
+        let all = [Report::Wanted, Report::Stopped, Report::Returned];
+        Some(match all.get(self.report as usize)? {
+            Report::Wanted => LeaseReport::Wanted,
+            Report::Stopped => LeaseReport::Stopped(self.number),
+            Report::Returned => LeaseReport::Returned(self.number),
+        })
+    }
+}
+
+impl Lease {
+    pub fn new(order: LeaseOrder) -> Self {
+        let (order, number, within) = match order {
+            LeaseOrder::Free => (Order::Free, 0, Duration::ZERO),
+            LeaseOrder::Ask => (Order::Ask, 0, Duration::ZERO),
+            LeaseOrder::Grant(number) => (Order::Grant, number, Duration::ZERO),
+            LeaseOrder::Return(within) => (Order::Return, 0, within),
+        };
+        Self {
+            order: order as u32,
+            number,
+            within_ns: u64::try_from(within.as_nanos()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Returns the order; `None` if it is unknown.
+    pub fn order(&self) -> Option<LeaseOrder> {
+        let all = [Order::Free, Order::Ask, Order::Grant, Order::Return];
+        Some(match all.get(self.order as usize)? {
+            Order::Free => LeaseOrder::Free,
+            Order::Ask => LeaseOrder::Ask,
+            Order::Grant => LeaseOrder::Grant(self.number),
+            Order::Return => LeaseOrder::Return(Duration::from_nanos(self.within_ns)),
+        })
+    }
+}
+
 /// What a lender says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -393,13 +455,6 @@ pub(crate) enum Order {
     Ask = 1,
     Grant = 2,
     Return = 3,
-}
-
-impl Order {
-    pub fn from_wire(number: u32) -> Option<Self> {
-        let all = [Self::Free, Self::Ask, Self::Grant, Self::Return];
-        all.get(number as usize).copied()
-    }
 }
 
 /// How a call of the host went.

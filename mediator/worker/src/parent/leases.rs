@@ -1,9 +1,9 @@
 //! Lends the device to one worker after another ([`rota`]), where sessions have weights or caps.
 //!
 //! One thread hears what workers report and tells them what it decides. It begins with the first
-//! session that has a weight or a cap, and ends with the last. A worker that was taken over may use
-//! the device without a lease, as it may break every other rule of its own; it cannot keep others
-//! from their leases, and what it is charged is time on the VMM's clock.
+//! worker whose session has a weight or a cap, and ends with the last. A worker that was taken over
+//! may use the device without a lease, as it may break every other rule of its own. It cannot keep
+//! others from their leases.
 
 mod rota;
 
@@ -22,11 +22,14 @@ use zerocopy::IntoBytes;
 
 use crate::event::descriptor;
 use crate::socket::{Socket, SocketError};
-use crate::wire::{Kind, Lease, LeaseReported, Order};
+use crate::wire::{Kind, Lease, LeaseReported};
 use rota::Rota;
 
 /// Room for the datagrams of workers, with their heads.
 const ROOM_BYTES: usize = 64;
+/// Reports in a row that mean nothing, after which a worker is lent nothing more. One or two may
+/// have crossed an order.
+const IDLE_REPORTS_MAX: u32 = 64;
 
 /// The sessions that may need leases, of all workers of a VMM.
 pub(super) struct Leases {
@@ -40,15 +43,24 @@ pub(super) struct Leases {
 #[derive(Default)]
 struct State {
     rota: Rota,
-    /// To the workers that have been told of the lender, by the numbers of their sessions.
-    sockets: BTreeMap<u64, Arc<Socket>>,
+    /// Workers that have been told of the lender, by the numbers of their sessions.
+    borrowers: BTreeMap<u64, Borrower>,
     next: u64,
     has_thread: bool,
 }
 
+/// A worker that has been told of the lender.
+struct Borrower {
+    /// Number of the worker.
+    worker: u64,
+    socket: Arc<Socket>,
+    /// Reports in a row that meant nothing.
+    idle_reports: u32,
+}
+
 /// The membership of one session, which ends when this is dropped. It outlives the session's
 /// workers.
-pub(super) struct Tenancy {
+pub(super) struct Membership {
     leases: Arc<Leases>,
     number: u64,
 }
@@ -63,12 +75,12 @@ impl Leases {
     }
 
     /// Makes a session a member.
-    pub fn join(self: &Arc<Self>, compute: Compute) -> Tenancy {
+    pub fn join(self: &Arc<Self>, compute: Compute) -> Membership {
         let mut state = self.state.lock();
         state.next += 1;
         let number = state.next;
         state.rota.join(number, compute);
-        Tenancy {
+        Membership {
             leases: Arc::clone(self),
             number,
         }
@@ -89,12 +101,13 @@ impl Leases {
             let (sockets, next_ns) = {
                 let mut state = self.state.lock();
                 let next_ns = state.decide(self.now_ns());
-                state.has_thread = !state.sockets.is_empty();
+                state.has_thread = !state.borrowers.is_empty();
                 if !state.has_thread {
                     return;
                 }
-                let sockets = state.sockets.iter();
-                let sockets: Vec<_> = sockets.map(|(n, it)| (*n, Arc::clone(it))).collect();
+                let borrowers = state.borrowers.iter();
+                let sockets = borrowers.map(|(session, it)| (*session, Arc::clone(&it.socket)));
+                let sockets: Vec<_> = sockets.collect();
                 (sockets, next_ns)
             };
             let readable = self.wait(&sockets, next_ns);
@@ -142,13 +155,16 @@ impl Leases {
     }
 
     /// Takes one report of a worker. Others are next, however many this one sends.
-    fn hear(&self, number: u64, socket: &Arc<Socket>) {
+    fn hear(&self, session: u64, socket: &Arc<Socket>) {
         let report = receive(socket);
         let mut state = self.state.lock();
-        match report {
-            Ok(Some(report)) => state.rota.told(number, report, self.now_ns()),
-            Ok(None) => {}
-            Err(error) => state.forget(number, socket, &error),
+        let heard = match report {
+            Ok(Some(report)) => state.take(session, report, self.now_ns()),
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = heard {
+            state.forget(session, socket, &error);
         }
     }
 }
@@ -185,34 +201,51 @@ impl State {
         }
     }
 
+    /// Notes a report. Fails if the worker has sent too many that mean nothing.
+    fn take(&mut self, session: u64, report: LeaseReport, now_ns: u64) -> Result<(), SocketError> {
+        let has_meaning = self.rota.told(session, report, now_ns);
+        let Some(borrower) = self.borrowers.get_mut(&session) else {
+            return Ok(());
+        };
+        borrower.idle_reports = match has_meaning {
+            true => 0,
+            false => borrower.idle_reports + 1,
+        };
+        match borrower.idle_reports > IDLE_REPORTS_MAX {
+            true => Err(SocketError::Malformed("a worker reports what cannot be")),
+            false => Ok(()),
+        }
+    }
+
     /// Sends an order; returns false if the worker does not take it.
-    fn tell(&mut self, number: u64, order: LeaseOrder) -> bool {
-        let Some(socket) = self.sockets.get(&number).map(Arc::clone) else {
+    fn tell(&mut self, session: u64, order: LeaseOrder) -> bool {
+        let Some(borrower) = self.borrowers.get(&session) else {
             return true;
         };
-        let body = Lease::from(order);
+        let socket = Arc::clone(&borrower.socket);
+        let body = Lease::new(order);
         let sent = socket.send_at_once(Kind::Lease, &[body.as_bytes()]);
         if let Err(error) = &sent {
-            self.forget(number, &socket, error);
+            self.forget(session, &socket, error);
         }
         sent.is_ok()
     }
 
     /// Lends nothing more to the worker behind `socket`.
-    fn forget(&mut self, number: u64, socket: &Arc<Socket>, error: &SocketError) {
-        let is_same = |known: &Arc<Socket>| Arc::ptr_eq(known, socket);
-        if !self.sockets.get(&number).is_some_and(is_same) {
+    fn forget(&mut self, session: u64, socket: &Arc<Socket>, error: &SocketError) {
+        let is_same = |known: &Borrower| Arc::ptr_eq(&known.socket, socket);
+        if !self.borrowers.get(&session).is_some_and(is_same) {
             return;
         }
-        self.sockets.remove(&number);
-        self.rota.set_present(number, false);
+        self.borrowers.remove(&session);
+        self.rota.set_present(session, false);
         if !matches!(error, SocketError::Closed) {
             log::warn!("a worker process is lent the device no longer: {error}");
         }
     }
 }
 
-impl Tenancy {
+impl Membership {
     /// Returns what the session may have at present.
     pub fn compute(&self) -> Compute {
         self.leases.state.lock().rota.compute(self.number)
@@ -238,9 +271,16 @@ impl Tenancy {
         self.leases.wake();
     }
 
-    /// Lends the device to the worker behind `socket`, in place of an earlier one of the session.
-    /// Fails if no thread can be started for that.
-    pub fn attach(&self, socket: Socket) -> io::Result<()> {
+    /// Returns whether the device is lent to this worker.
+    pub fn is_attached(&self, worker: u64) -> bool {
+        let state = self.leases.state.lock();
+        let borrower = state.borrowers.get(&self.number);
+        borrower.is_some_and(|borrower| borrower.worker == worker)
+    }
+
+    /// Lends the device to this worker, which is behind `socket`, in place of an earlier one of the
+    /// session. Fails if no thread can be started for that.
+    pub fn attach(&self, worker: u64, socket: Socket) -> io::Result<()> {
         let mut state = self.leases.state.lock();
         if !state.has_thread {
             let leases = Arc::clone(&self.leases);
@@ -249,38 +289,35 @@ impl Tenancy {
             thread.spawn(move || leases.lend())?;
             state.has_thread = true;
         }
-        state.sockets.insert(self.number, Arc::new(socket));
+        let borrower = Borrower {
+            worker,
+            socket: Arc::new(socket),
+            idle_reports: 0,
+        };
+        state.borrowers.insert(self.number, borrower);
         state.rota.set_present(self.number, true);
         drop(state);
         self.leases.wake();
         Ok(())
     }
-}
 
-impl Drop for Tenancy {
-    fn drop(&mut self) {
+    /// Notes that the session is closed: nobody takes turns with it.
+    pub fn close(&self) {
         let mut state = self.leases.state.lock();
-        state.rota.leave(self.number);
-        state.sockets.remove(&self.number);
+        state.rota.close(self.number);
+        state.borrowers.remove(&self.number);
         drop(state);
         self.leases.wake();
     }
 }
 
-impl From<LeaseOrder> for Lease {
-    fn from(order: LeaseOrder) -> Self {
-        let (order, within) = match order {
-            LeaseOrder::Free => (Order::Free, None),
-            LeaseOrder::Ask => (Order::Ask, None),
-            LeaseOrder::Grant => (Order::Grant, None),
-            LeaseOrder::Return(within) => (Order::Return, Some(within)),
-        };
-        let within_ns = within.map_or(0, |it| u64::try_from(it.as_nanos()).unwrap_or(u64::MAX));
-        Self {
-            order: order as u32,
-            reserved: 0,
-            within_ns,
-        }
+impl Drop for Membership {
+    fn drop(&mut self) {
+        let mut state = self.leases.state.lock();
+        state.rota.leave(self.number);
+        state.borrowers.remove(&self.number);
+        drop(state);
+        self.leases.wake();
     }
 }
 

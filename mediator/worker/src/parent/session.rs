@@ -82,7 +82,7 @@ impl WorkerSession {
                 (Worker::start(&shared, &order, gives_up)?, partition)
             }
         };
-        worker.lend(&order.tenancy);
+        worker.lend(&order.membership);
         let attributes = worker.attributes.clone();
         let account = Account {
             total: SessionReport::of(order.session, &order.name),
@@ -162,15 +162,17 @@ impl WorkerSession {
         fault
     }
 
-    /// Adds what the lender of the device knows of the session, and its workers do not.
-    fn add_lent(&self, statistics: &mut Statistics) {
-        let tenancy = &self.order.tenancy;
-        let compute = tenancy.compute();
+    /// Adds what the VMM knows of the session, and its workers do not, or no longer.
+    fn add_known(&self, statistics: &mut Statistics) {
+        let limit = self.order.limits.quota().memory_bytes;
+        statistics.memory_limit_bytes = limit.min(self.attributes.memory_bytes);
+        let membership = &self.order.membership;
+        let compute = membership.compute();
         statistics.weight = compute.weight.unwrap_or(0).into();
         statistics.share_percent = compute.share_percent.unwrap_or(0).into();
         // Back ends that execute work themselves know it better.
         if statistics.device_ns == 0 {
-            statistics.device_ns = tenancy.used_ns();
+            statistics.device_ns = membership.used_ns();
         }
     }
 
@@ -238,7 +240,7 @@ impl WorkerSession {
         // A halt or an interrupt of the old worker holds for the new one, too, and so do limits
         // that were changed after it had been told its first ones.
         if let Some(worker) = worker {
-            worker.lend(&self.order.tenancy);
+            worker.lend(&self.order.membership);
             if worker.first_limits != self.order.limits.quota() {
                 worker.tell_limits();
             }
@@ -382,6 +384,7 @@ impl GuestSession for WorkerSession {
             present.worker.take()
         };
         self.settle(worker.as_deref());
+        self.order.membership.close();
         if let Some(worker) = &worker {
             worker.close();
         }
@@ -421,7 +424,7 @@ impl GuestSession for WorkerSession {
         let last = worker.and_then(|worker| worker.report(self.order.session).ok());
         account.add(worker, last, stand_in);
         let mut statistics = account.total.statistics;
-        self.add_lent(&mut statistics);
+        self.add_known(&mut statistics);
         SessionReport {
             worker: Some(account.workers),
             statistics,
@@ -431,7 +434,7 @@ impl GuestSession for WorkerSession {
 
     fn limits(&self) -> Quota {
         Quota {
-            compute: self.order.tenancy.compute(),
+            compute: self.order.membership.compute(),
             ..self.order.limits.quota()
         }
     }
@@ -445,12 +448,15 @@ impl GuestSession for WorkerSession {
         // Before the worker is asked: what the VMM gives out itself follows these, whatever the
         // worker does.
         self.order.limits.change(change);
-        self.order.tenancy.change(|compute| change.compute(compute));
+        self.order
+            .membership
+            .change(|compute| change.compute(compute));
         let working = self.worker().filter(|worker| worker.fault().is_none());
-        if let Some(worker) = &working {
-            worker.lend(&self.order.tenancy);
-        }
-        Ok(match working.is_none_or(|worker| worker.tell_limits()) {
+        let tell = |worker: Arc<Worker>| {
+            let is_lent = worker.lend(&self.order.membership);
+            worker.tell_limits() && is_lent
+        };
+        Ok(match working.is_none_or(tell) {
             true => InForce::AtOnce,
             false => InForce::Later,
         })
@@ -462,7 +468,11 @@ impl GuestSession for WorkerSession {
             (present.worker.clone(), present.closed)
         };
         let working = worker.filter(|worker| worker.fault().is_none());
-        let sample = working.as_ref().map(|worker| worker.sample());
+        let sample = working.as_ref().map(|worker| {
+            // If it could not be told before.
+            worker.lend(&self.order.membership);
+            worker.sample()
+        });
         let mut monitored = self.monitored.lock();
         let mut activity = match (working, sample) {
             (Some(worker), Some(sample)) => monitored.add(worker.number, sample?),
@@ -472,7 +482,7 @@ impl GuestSession for WorkerSession {
             },
         };
         drop(monitored);
-        self.add_lent(&mut activity.statistics);
+        self.add_known(&mut activity.statistics);
         Some(activity)
     }
 }

@@ -9,7 +9,7 @@ use causeway_mediator::{LiveLimits, OpenError};
 use causeway_memory::{DeviceMemory, MemoryError};
 
 use super::broker::Broker;
-use super::leases::{Leases, Tenancy};
+use super::leases::{Leases, Membership};
 use super::partitions::Partitions;
 use super::process::{Program, Spawner};
 use crate::DeviceUuid;
@@ -41,7 +41,7 @@ pub(super) struct Order {
     /// The limits that the VMM has set, which its own account of the worker keeps to.
     pub limits: Arc<LiveLimits>,
     /// The session's part of the device's time.
-    pub tenancy: Tenancy,
+    pub membership: Membership,
 }
 
 impl Order {

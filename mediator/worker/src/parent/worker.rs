@@ -61,8 +61,8 @@ pub(super) struct Worker {
     pub(super) limits: Arc<LiveLimits>,
     /// Whether the worker has still to be told that they have changed.
     is_untold: AtomicBool,
-    /// Whether the worker has heard of the lender.
-    is_lent: AtomicBool,
+    /// Locked while the worker is told of the lender.
+    lending: Mutex<()>,
     /// The limits with which it was started.
     pub(super) first_limits: Quota,
     pub(super) guest: Guest,
@@ -133,7 +133,7 @@ impl Worker {
             monitor: Mutex::default(),
             limits: Arc::clone(&order.limits),
             is_untold: AtomicBool::new(false),
-            is_lent: AtomicBool::new(false),
+            lending: Mutex::default(),
             first_limits,
             guest: Guest::new(
                 Arc::clone(&order.host),

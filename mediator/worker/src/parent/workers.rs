@@ -137,7 +137,7 @@ impl Workers {
             name: name.to_owned(),
             host,
             limits: Arc::new(LiveLimits::new(&quota)),
-            tenancy: self.shared.leases.join(quota.compute),
+            membership: self.shared.leases.join(quota.compute),
         };
         let shared = (Arc::clone(&self.shared), Arc::clone(&self.successor));
         WorkerSession::open(shared, order, spare, gives_up).map(Arc::new)

@@ -1,7 +1,7 @@
 //! The worker's one session.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use causeway_mediator::backend::Backend;
 use causeway_mediator::host::Host;
@@ -44,6 +44,8 @@ pub(super) struct Served {
     host: Arc<RemoteHost>,
     /// Name of the VM.
     pub name: String,
+    /// Lenders that the VMM has named so far.
+    pub lenders: AtomicU64,
     pub supplement: Box<dyn Fn() -> Vec<u8> + Send + Sync>,
 }
 
@@ -114,6 +116,7 @@ impl Served {
             session,
             host,
             name,
+            lenders: AtomicU64::new(0),
             supplement: Box::new(move || {
                 let mut bytes = supplement();
                 if bytes.len() > SUPPLEMENT_BYTES_MAX {

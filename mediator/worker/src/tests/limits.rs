@@ -48,6 +48,8 @@ fn new_limits_hold_in_the_worker_and_in_those_that_take_its_place() {
     });
     let lost = guest.session.set_limits(&memory(6 * PAGE));
     assert_eq!(lost, Ok(InForce::AtOnce), "nobody is there to be told");
+    let statistics = guest.session.activity().unwrap().statistics;
+    assert_eq!(statistics.memory_limit_bytes, 6 * PAGE, "it is shown");
     guest.session.reset();
     guest.hello();
     assert_eq!(limit_of(&guest), 6 * PAGE);

@@ -1,6 +1,7 @@
 //! A lender, and workers that are sockets of the test.
 
 use super::*;
+use crate::wire::Report;
 
 fn weight(weight: u32) -> Compute {
     Compute {
@@ -13,23 +14,35 @@ fn weight(weight: u32) -> Compute {
 struct Worker(Socket);
 
 impl Worker {
-    fn attach(tenancy: &Tenancy) -> Self {
+    fn attach(membership: &Membership) -> Self {
         let (socket, end) = Socket::pair().unwrap();
         end.set_patience(Duration::from_secs(20)).unwrap();
-        tenancy.attach(socket).unwrap();
+        membership.attach(7, socket).unwrap();
         Self(end)
     }
 
     #[track_caller]
-    fn hears(&self, wanted: Order) {
+    fn hears(&self, wanted: LeaseOrder) {
+        assert_eq!(self.next_order(), wanted);
+    }
+
+    /// Hears that the lease is to be returned, at whatever time.
+    #[track_caller]
+    fn hears_return(&self) {
+        let order = self.next_order();
+        assert!(matches!(order, LeaseOrder::Return(_)), "{order:?}");
+    }
+
+    #[track_caller]
+    fn next_order(&self) -> LeaseOrder {
         let mut room = [0; ROOM_BYTES];
         let datagram = self.0.receive(&mut room).unwrap();
         let lease: Lease = datagram.body().unwrap();
-        assert_eq!(Order::from_wire(lease.order), Some(wanted));
+        lease.order().unwrap()
     }
 
     fn tells(&self, report: LeaseReport) {
-        let report = LeaseReported::from(report);
+        let report = LeaseReported::new(report);
         self.0
             .send(Kind::LeaseReported, &[report.as_bytes()], &[])
             .unwrap();
@@ -49,72 +62,84 @@ impl Worker {
 }
 
 /// A lender with two sessions of the same weight, and workers that ask.
-fn two() -> (Arc<Leases>, [Tenancy; 2], [Worker; 2]) {
+fn two() -> (Arc<Leases>, [Membership; 2], [Worker; 2]) {
     let leases = Leases::new().unwrap();
-    let tenancies = [(); 2].map(|()| leases.join(weight(1)));
-    let workers = tenancies.each_ref().map(Worker::attach);
-    workers.iter().for_each(|worker| worker.hears(Order::Ask));
-    (leases, tenancies, workers)
+    let memberships = [(); 2].map(|()| leases.join(weight(1)));
+    let workers = memberships.each_ref().map(Worker::attach);
+    workers
+        .iter()
+        .for_each(|worker| worker.hears(LeaseOrder::Ask));
+    workers
+        .iter()
+        .for_each(|worker| worker.tells(LeaseReport::Returned(0)));
+    (leases, memberships, workers)
 }
 
 #[test]
 fn the_device_goes_from_one_worker_to_the_other_and_back() {
-    let (_, tenancies, [one, other]) = two();
-    for _ in 0..3 {
+    let (_, memberships, [one, other]) = two();
+    for number in 1..4 {
         one.tells(LeaseReport::Wanted);
-        one.hears(Order::Grant);
+        one.hears(LeaseOrder::Grant(number));
         other.tells(LeaseReport::Wanted);
-        one.hears(Order::Return);
-        one.tells(LeaseReport::Stopped);
-        other.hears(Order::Grant);
-        one.tells(LeaseReport::Returned);
-        other.tells(LeaseReport::Returned);
+        one.hears_return();
+        one.tells(LeaseReport::Stopped(number));
+        other.hears(LeaseOrder::Grant(number));
+        one.tells(LeaseReport::Returned(number));
+        other.tells(LeaseReport::Returned(number));
     }
     // Its last report may be on its way.
     drop((one, other));
-    let used = tenancies.each_ref().map(Tenancy::used_ns);
+    let used = memberships.each_ref().map(Membership::used_ns);
     assert!(used[0] > 0, "{used:?}");
 }
 
 #[test]
 fn a_worker_that_breaks_the_protocol_is_lent_nothing_and_the_other_goes_on() {
     for bad in [
-        Some((Kind::Lease, 0_u32)),
-        Some((Kind::LeaseReported, 9)),
+        Some((Kind::Lease, 0_u32, 1)),
+        Some((Kind::LeaseReported, 9, 1)),
+        // It has no lease with this number.
+        Some((Kind::LeaseReported, Report::Returned as u32, 100)),
         None,
     ] {
         let (leases, _tenancies, [one, other]) = two();
         match bad {
-            Some((kind, number)) => {
-                let body = [number, 0];
-                one.0.send(kind, &[body.as_bytes()], &[]).unwrap();
+            Some((kind, number, times)) => {
+                let body = [number, 77];
+                for _ in 0..times {
+                    // The last ones may come too late.
+                    let _ = one.0.send(kind, &[body.as_bytes()], &[]);
+                }
                 assert!(one.is_dropped());
             }
             // It has ended.
             None => drop(one),
         }
-        // Alone it needs no lease.
-        other.hears(Order::Free);
+        other.tells(LeaseReport::Wanted);
+        other.hears(LeaseOrder::Grant(1));
         assert!(leases.state.lock().has_thread);
     }
 }
 
 #[test]
 fn a_worker_that_does_not_read_holds_nobody_up() {
-    let (_, tenancies, [one, other]) = two();
-    // Each change is two orders, and nothing is read.
-    for _ in 0..10_000 {
-        tenancies[1].change(|_| Compute::DEFAULT);
-        tenancies[1].change(|_| weight(1));
+    let (_, memberships, [one, other]) = two();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    // Each change is an order, if the thread sees it, and nothing is read.
+    while memberships[0].is_attached(7) || memberships[1].is_attached(7) {
+        assert!(Instant::now() < deadline, "it goes on");
+        memberships[1].change(|_| Compute::DEFAULT);
+        std::thread::yield_now();
+        memberships[1].change(|_| weight(1));
     }
-    drop(tenancies);
     assert!(one.is_dropped() && other.is_dropped());
 }
 
 #[test]
 fn the_thread_ends_with_the_last_session() {
-    let (leases, tenancies, workers) = two();
-    drop(tenancies);
+    let (leases, memberships, workers) = two();
+    drop(memberships);
     assert!(workers.iter().all(Worker::is_dropped));
     let deadline = Instant::now() + Duration::from_secs(20);
     while leases.state.lock().has_thread {
@@ -122,21 +147,22 @@ fn the_thread_ends_with_the_last_session() {
         std::thread::yield_now();
     }
     // Another one begins with the next session.
-    let tenancy = leases.join(Compute {
+    let membership = leases.join(Compute {
         share_percent: Some(10),
         ..Compute::DEFAULT
     });
-    Worker::attach(&tenancy).hears(Order::Ask);
+    Worker::attach(&membership).hears(LeaseOrder::Ask);
 }
 
 #[test]
 fn the_next_worker_of_a_session_takes_the_place_of_the_last() {
-    let (_, tenancies, [one, other]) = two();
+    let (_, memberships, [one, other]) = two();
     one.tells(LeaseReport::Wanted);
-    one.hears(Order::Grant);
+    one.hears(LeaseOrder::Grant(1));
     other.tells(LeaseReport::Wanted);
-    let next = Worker::attach(&tenancies[0]);
+    let next = Worker::attach(&memberships[0]);
     assert!(one.is_dropped());
-    next.hears(Order::Ask);
-    other.hears(Order::Grant);
+    next.hears(LeaseOrder::Ask);
+    other.hears(LeaseOrder::Grant(1));
+    assert!(memberships[0].is_attached(7) && !memberships[0].is_attached(8));
 }

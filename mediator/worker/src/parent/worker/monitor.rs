@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::Worker;
 use crate::parent::channel::{LOOK_PERIOD, MonitorChannel};
-use crate::parent::leases::Tenancy;
+use crate::parent::leases::Membership;
 use crate::socket::{Socket, SocketError};
 use crate::wire::Kind;
 
@@ -31,21 +31,25 @@ impl Worker {
         self.monitor(2 * LOOK_PERIOD, |_| Ok(())).is_some()
     }
 
-    /// Has the worker need leases of the device, if its session has a weight or a cap.
-    pub fn lend(&self, tenancy: &Tenancy) {
-        if !tenancy.is_needed() || self.is_lent.swap(true, Ordering::SeqCst) {
-            return;
+    /// Has the worker need leases of the device, if its session has a weight or a cap. Returns
+    /// false if that cannot be; then weight and cap have no effect.
+    pub fn lend(&self, membership: &Membership) -> bool {
+        // One at a time, or one would take the place of another.
+        let _lending = self.lending.lock();
+        if !membership.is_needed() || membership.is_attached(self.number) {
+            return true;
         }
         let lend = || -> Result<(), SocketError> {
             let (socket, end) = Socket::pair()?;
             self.control.send(Kind::NewLease, &[], &[end.as_fd()])?;
-            let attached = tenancy.attach(socket);
+            let attached = membership.attach(self.number, socket);
             attached.map_err(|_| SocketError::Failed(Errno::AGAIN))
         };
-        if let Err(error) = lend() {
-            self.is_lent.store(false, Ordering::SeqCst);
+        let lent = lend();
+        if let Err(error) = &lent {
             log::warn!("{}: weight= and share= have no effect: {error}", self.name);
         }
+        lent.is_ok()
     }
 
     /// Asks the worker something over the channel of monitors, for which it waits up to `patience`.
