@@ -3,6 +3,7 @@
 use crate::command::{Scratch, alone, kvm};
 use crate::parsed_report::Report;
 use crate::report;
+use crate::standin::Machine;
 
 /// Runs the guest `greedy` for two seconds with what `gpu` says. Its kernels are so large that the
 /// device is what limits the guests.
@@ -55,6 +56,28 @@ fn vms_with_workers_have_time_by_their_weights_and_keep_their_caps() {
 
     let alone = run("software,weight=3,isolation=process", "1");
     assert_eq!(statistic(&alone, 0, "turn_waits"), 0.0);
+}
+
+#[test]
+fn vms_on_a_gpu_have_time_by_their_weights() {
+    if !kvm("weights on a GPU") {
+        return;
+    }
+    let _alone = alone();
+    let words = [
+        "--guest",
+        "greedy",
+        "--vms",
+        "2",
+        "--gpu",
+        "cuda,weight=1:8",
+    ];
+    let arguments = ["--arguments", "seconds=2,steps=300"];
+    let (outcome, report) = Machine::new().guests(&[&words[..], &arguments].concat());
+    outcome.assert_passed();
+    let [light, heavy] = [0, 1].map(|vm| statistic(&report, vm, "device_ns"));
+    assert!(heavy > 2.0 * light, "{light} ns and {heavy} ns");
+    assert!(statistic(&report, 0, "turn_waits") > 0.0);
 }
 
 #[test]
