@@ -57,6 +57,8 @@ unsafe extern "C" {
 }
 
 /// `CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED` and `CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE`
+/// Mode of a capture that forbids nothing to other threads, such as those of other tests.
+const THREAD_LOCAL: u32 = 1;
 const PARAMETERS_CHANGED: u64 = 5;
 const UPDATE_FAILURE: u32 = 910;
 
@@ -369,7 +371,7 @@ fn conditional_nodes_are_made_in_captures() {
     let mut dependencies = null();
     // SAFETY: pointers are valid for the calls.
     unsafe {
-        assert_eq!(cuStreamBeginCapture_v2(stream, 0), 0);
+        assert_eq!(cuStreamBeginCapture_v2(stream, THREAD_LOCAL), 0);
         assert_eq!(cuMemsetD32Async(words, 3, 1, stream), 0);
         let (id, of) = (std::ptr::null_mut(), &raw mut dependencies);
         let info = cuStreamGetCaptureInfo_v2(
@@ -385,7 +387,7 @@ fn conditional_nodes_are_made_in_captures() {
         let (node, bodies) = branch(graph, &[*dependencies], (handle, WHILE, 1));
         let set = cuStreamUpdateCaptureDependencies(stream, &raw const node, 1, 1);
         assert_eq!(set, 0);
-        let begun = cuStreamBeginCaptureToGraph(inner, bodies[0], null(), null(), 0, 0);
+        let begun = cuStreamBeginCaptureToGraph(inner, bodies[0], null(), null(), 0, THREAD_LOCAL);
         assert_eq!(begun, 0);
         let arguments = [handle, words];
         let pointers = [
@@ -420,7 +422,7 @@ fn conditional_nodes_are_made_in_captures() {
     // A launch that is captured becomes a graph within the graph.
     // SAFETY: pointers are valid for the calls.
     unsafe {
-        assert_eq!(cuStreamBeginCapture_v2(stream, 0), 0);
+        assert_eq!(cuStreamBeginCapture_v2(stream, THREAD_LOCAL), 0);
         assert_eq!(cuGraphLaunch(executable, stream), 0);
         assert_eq!(cuStreamEndCapture(stream, &raw mut graph), 0);
     }

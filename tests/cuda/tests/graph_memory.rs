@@ -20,6 +20,8 @@ const ALLOCATES: u32 = 10;
 const FREES: u32 = 11;
 const AUTO_FREE: u64 = 1;
 const MOVE: u32 = 1;
+/// Mode of a capture that forbids nothing to other threads, such as those of other tests.
+const THREAD_LOCAL: u32 = 1;
 const WORDS: usize = 1024;
 
 unsafe extern "C" {
@@ -288,7 +290,7 @@ fn captured_allocations_become_nodes() {
     // SAFETY: pointers are valid for the calls.
     unsafe {
         assert_eq!(cuStreamCreate(&raw mut stream, 1), 0);
-        assert_eq!(cuStreamBeginCapture_v2(stream, 0), 0);
+        assert_eq!(cuStreamBeginCapture_v2(stream, THREAD_LOCAL), 0);
         assert_eq!(cuMemAllocAsync(&raw mut address, 4 * WORDS, stream), 0);
         assert_eq!(cuMemsetD32Async(address, 5, WORDS, stream), 0);
         assert_eq!(cuMemFreeAsync(address, stream), 0);
