@@ -166,3 +166,14 @@ fn the_next_worker_of_a_session_takes_the_place_of_the_last() {
     other.hears(LeaseOrder::Grant(1));
     assert!(memberships[0].is_attached(7) && !memberships[0].is_attached(8));
 }
+
+#[test]
+fn a_session_that_closes_or_has_no_weight_is_in_nobodys_way() {
+    let (leases, memberships, [one, other]) = two();
+    assert!(memberships[0].is_needed());
+    assert!(!leases.join(Compute::DEFAULT).is_needed());
+    memberships[1].close();
+    assert!(other.is_dropped());
+    one.hears(LeaseOrder::Free);
+    assert_eq!(memberships[1].compute(), weight(1));
+}
