@@ -3,10 +3,10 @@
 //! A datagram is a [`Head`], a body of the size of its kind, and for some kinds more bytes; it may
 //! carry descriptors. Both ends are the same program; the version shows when they are not.
 
-use std::time::Duration;
+mod lease;
 
 use causeway_mediator::statistics::STATISTICS_COUNT;
-use causeway_mediator::{Client, LeaseOrder, LeaseReport, Quota};
+use causeway_mediator::{Client, Quota};
 use causeway_memory::PageSize;
 use causeway_protocol::message::{MemoryKind, TOKEN_BYTES};
 use causeway_protocol::registers::CONTROL_BYTES_MAX;
@@ -343,19 +343,19 @@ bodies! {
 
     /// See `causeway_mediator::LeaseOrder`.
     Lease(16) {
-        /// [`Order`].
+        /// [`lease::Order`].
         order: u32,
-        /// Of the lease, with [`Order::Grant`].
+        /// Of the lease, with [`lease::Order::Grant`].
         number: u32,
-        /// Of [`Order::Return`].
+        /// Of [`lease::Order::Return`].
         within_ns: u64,
     }
 
     /// A `causeway_mediator::LeaseReport`.
     LeaseReported(8) {
-        /// [`Report`].
+        /// [`lease::Report`].
         report: u32,
-        /// Of the lease; zero with [`Report::Wanted`].
+        /// Of the lease; zero with [`lease::Report::Wanted`].
         number: u32,
     }
 
@@ -387,74 +387,6 @@ impl Answer {
             ..Self::new_zeroed()
         }
     }
-}
-
-/// What a session says to its lender.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub(crate) enum Report {
-    Wanted = 0,
-    Stopped = 1,
-    Returned = 2,
-}
-
-impl LeaseReported {
-    pub fn new(report: LeaseReport) -> Self {
-        let (report, number) = match report {
-            LeaseReport::Wanted => (Report::Wanted, 0),
-            LeaseReport::Stopped(number) => (Report::Stopped, number),
-            LeaseReport::Returned(number) => (Report::Returned, number),
-        };
-        let report = report as u32;
-        Self { report, number }
-    }
-
-    /// Returns the report; `None` if it is unknown.
-    pub fn report(&self) -> Option<LeaseReport> {
-        let all = [Report::Wanted, Report::Stopped, Report::Returned];
-        Some(match all.get(self.report as usize)? {
-            Report::Wanted => LeaseReport::Wanted,
-            Report::Stopped => LeaseReport::Stopped(self.number),
-            Report::Returned => LeaseReport::Returned(self.number),
-        })
-    }
-}
-
-impl Lease {
-    pub fn new(order: LeaseOrder) -> Self {
-        let (order, number, within) = match order {
-            LeaseOrder::Free => (Order::Free, 0, Duration::ZERO),
-            LeaseOrder::Ask => (Order::Ask, 0, Duration::ZERO),
-            LeaseOrder::Grant(number) => (Order::Grant, number, Duration::ZERO),
-            LeaseOrder::Return(within) => (Order::Return, 0, within),
-        };
-        Self {
-            order: order as u32,
-            number,
-            within_ns: u64::try_from(within.as_nanos()).unwrap_or(u64::MAX),
-        }
-    }
-
-    /// Returns the order; `None` if it is unknown.
-    pub fn order(&self) -> Option<LeaseOrder> {
-        let all = [Order::Free, Order::Ask, Order::Grant, Order::Return];
-        Some(match all.get(self.order as usize)? {
-            Order::Free => LeaseOrder::Free,
-            Order::Ask => LeaseOrder::Ask,
-            Order::Grant => LeaseOrder::Grant(self.number),
-            Order::Return => LeaseOrder::Return(Duration::from_nanos(self.within_ns)),
-        })
-    }
-}
-
-/// What a lender says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub(crate) enum Order {
-    Free = 0,
-    Ask = 1,
-    Grant = 2,
-    Return = 3,
 }
 
 /// How a call of the host went.

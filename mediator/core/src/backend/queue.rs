@@ -64,7 +64,8 @@ pub trait Queue: Send {
     }
 
     /// Returns whether the device has begun the last of the submitted work, or will soon have done
-    /// all of it, as far as [`Self::stay_close`] makes that known. Only for a queue that runs behind.
+    /// all of it, as far as [`Self::stay_close`] makes that known. Only for a queue that runs
+    /// behind.
     ///
     /// # Errors
     /// The fault of an earlier piece of work.

@@ -212,7 +212,9 @@ impl State {
             false => borrower.idle_reports + 1,
         };
         match borrower.idle_reports > IDLE_REPORTS_MAX {
-            true => Err(SocketError::Malformed("a worker reports what cannot be")),
+            true => Err(SocketError::Malformed(
+                "a worker sends reports about leases that it does not have",
+            )),
             false => Ok(()),
         }
     }

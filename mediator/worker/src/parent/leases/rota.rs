@@ -3,10 +3,10 @@
 //! Each session has taken some time of the device, divided by its weight: its *virtual time*. The
 //! session that is furthest behind has the device, until it is [`LEAD_NS`] ahead of one that waits.
 //! Then it submits nothing more, and the next one begins while the last work of the one before is
-//! under way, so that the device never waits for a hand-over. That time counts for the one before.
-//! If it lasts for longer than [`member::SLICE_NS`], time counts for all that have work under way in equal
-//! parts, because that is how a GPU divides itself between contexts. Nobody waits for work that
-//! does not end.
+//! under way, so that the device never waits for a hand-over. The session before is charged for
+//! that time. If its work lasts for longer than [`member::SLICE_NS`], all sessions with work under
+//! way are charged in equal parts, because a GPU divides itself equally between contexts. Nobody
+//! waits for work that does not end.
 //!
 //! Times are nanoseconds on the clock of the caller.
 
@@ -19,8 +19,8 @@ use causeway_mediator::{Compute, LeaseOrder, LeaseReport};
 
 use member::{Member, Phase, Waiting};
 
-/// How far a session gets ahead of one that waits, as its own time of the device: the least that it
-/// has at once.
+/// How far a session gets ahead of one that waits, in its own time of the device. A lease lasts at
+/// least so long if the session has work.
 const LEAD_NS: u64 = 6_000_000;
 /// How far a session that had little work may begin behind the one furthest behind, as its own time
 /// of the device. Then it goes first at once: a program that waits for each of its kernels is
@@ -215,7 +215,7 @@ impl Rota {
         let members = || self.members.values();
         let is_alone = members().filter(|it| it.is_active()).count() == 1
             && !members().any(|it| it.waits(now_ns));
-        // Whoever has the device next has it only when the last work of the one before is done.
+        // The device finishes the last work of one session before it begins that of the next.
         let is_ending = members().any(|it| it.is_ending(now_ns) && it.compute.weight.is_some());
         let uses = |member: &Member| member.is_active() && !(is_ending && member.is_holder());
         let users = members().filter(|member| uses(member)).count() as u64;

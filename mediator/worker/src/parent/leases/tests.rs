@@ -1,7 +1,6 @@
 //! A lender, and workers that are sockets of the test.
 
 use super::*;
-use crate::wire::Report;
 
 fn weight(weight: u32) -> Compute {
     Compute {
@@ -99,8 +98,8 @@ fn a_worker_that_breaks_the_protocol_is_lent_nothing_and_the_other_goes_on() {
     for bad in [
         Some((Kind::Lease, 0_u32, 1)),
         Some((Kind::LeaseReported, 9, 1)),
-        // It has no lease with this number.
-        Some((Kind::LeaseReported, Report::Returned as u32, 100)),
+        // It returns a lease with a number that it does not have.
+        Some((Kind::LeaseReported, 2, 100)),
         None,
     ] {
         let (leases, _tenancies, [one, other]) = two();

@@ -31,8 +31,8 @@ impl Worker {
         self.monitor(2 * LOOK_PERIOD, |_| Ok(())).is_some()
     }
 
-    /// Has the worker need leases of the device, if its session has a weight or a cap. Returns
-    /// false if that cannot be; then weight and cap have no effect.
+    /// Tells the worker of the lender, if its session has a weight or a cap. Returns false if it
+    /// cannot be told; then weight and cap have no effect.
     pub fn lend(&self, membership: &Membership) -> bool {
         // One at a time, or one would take the place of another.
         let _lending = self.lending.lock();

@@ -150,7 +150,8 @@ impl Member {
         u128::from(device_ns) * u128::from(*Compute::WEIGHTS.end()) / u128::from(weight)
     }
 
-    /// Charges the session for `used_ns` nanoseconds of the device. If it `is_alone`, nobody waited.
+    /// Charges the session for `used_ns` nanoseconds of the device. If it `is_alone`, no other
+    /// session waited for the device.
     pub fn charge(&mut self, used_ns: u64, is_alone: bool) {
         if !is_alone || self.compute.share_percent.is_some() {
             self.used_ns = self.used_ns.saturating_add(used_ns);

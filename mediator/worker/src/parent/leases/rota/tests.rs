@@ -141,8 +141,8 @@ impl Guest {
     }
 }
 
-/// A device that works for one session at a time, and turns to the next one with work when this one
-/// has none, or after a slice.
+/// A device that works for one session at a time. It turns to the next session with work after a
+/// slice, or when the present one has no work.
 #[derive(Default)]
 struct Device {
     at: usize,
