@@ -293,6 +293,7 @@ impl LeaseUser {
     pub fn begin(&mut self) -> bool {
         self.lingers_since = None;
         if self.is_busy && !self.lease.is(Mode::Held) {
+            self.small_left = SMALL_MAX;
             return true;
         }
         let mut state = self.lease.state.lock();

@@ -138,6 +138,22 @@ fn work_from_before_the_first_lease_is_of_none_and_its_end_is_told() {
 }
 
 #[test]
+fn each_lease_allows_some_fences_behind_it() {
+    let (lease, _) = lease();
+    lease.obey(LeaseOrder::Ask);
+    let mut user = LeaseUser::new(&lease);
+    for number in 1..4 {
+        lease.obey(LeaseOrder::Grant(number));
+        // Its work goes on from one lease to the next.
+        assert!(user.begin());
+        lease.obey(LeaseOrder::Return(Duration::ZERO));
+        assert!(lease.look().is_none());
+        let allowed = (0..2 * SMALL_MAX).filter(|_| user.begin_small()).count();
+        assert_eq!(allowed, SMALL_MAX as usize);
+    }
+}
+
+#[test]
 fn work_under_way_may_wait_for_work_of_the_next_lease() {
     let (lease, told) = lease();
     lease.obey(LeaseOrder::Ask);
