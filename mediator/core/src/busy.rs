@@ -4,7 +4,7 @@
 //! reads for a burst of work are all that this costs: it is on the data path. On a queue that
 //! executes work as it is submitted, the packets that the consumer takes at once are one burst.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -30,9 +30,18 @@ pub(crate) struct BusyTimes {
     pub kernel_ns: u64,
 }
 
-/// Adds up the times of a session. A leaf lock.
-#[derive(Debug, Default)]
-pub(crate) struct BusyClock(Mutex<State>);
+/// A function that is called with the number of command buffers that have work under way.
+type BusyObserver = Box<dyn Fn(u32) + Send + Sync>;
+
+/// Adds up the times of a session.
+#[derive(Default)]
+pub(crate) struct BusyClock {
+    /// A leaf lock.
+    state: Mutex<State>,
+    observer: OnceLock<BusyObserver>,
+}
+
+causeway_memory::debug_fields!(BusyClock { state });
 
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
@@ -50,17 +59,26 @@ struct State {
 impl BusyClock {
     /// Returns the times until `now`. Work that is under way counts, however long it still takes.
     pub fn times(&self, now: Instant) -> BusyTimes {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         state.advance(now);
         state.times
     }
 
+    /// Makes each change call `observer`, in the order of the changes; a second observer is ignored.
+    /// It is called with the lock held.
+    pub fn observe(&self, observer: impl Fn(u32) + Send + Sync + 'static) {
+        let _ = self.observer.set(Box::new(observer));
+    }
+
     /// Notes that a command buffer, which had `before` under way, now has `after`.
     fn change(&self, before: UnderWay, after: UnderWay, now: Instant) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         state.advance(now);
         state.add(after);
         state.remove(before);
+        if let Some(observer) = self.observer.get() {
+            observer(state.busy);
+        }
         #[cfg(test)]
         {
             state.changes += 1;
@@ -177,6 +195,20 @@ mod tests {
     }
 
     #[test]
+    fn an_observer_hears_how_many_command_buffers_are_busy() {
+        let heard = Arc::<Mutex<Vec<u32>>>::default();
+        let clock = Arc::<BusyClock>::default();
+        let told = Arc::clone(&heard);
+        clock.observe(move |busy| told.lock().push(busy));
+        let mut bursts = [(); 2].map(|()| Burst::new(Arc::clone(&clock)));
+        bursts.iter_mut().for_each(|burst| burst.begin(Memory));
+        bursts[0].begin(Kernels);
+        bursts[1].end();
+        drop(bursts);
+        assert_eq!(*heard.lock(), [1, 2, 2, 1, 0]);
+    }
+
+    #[test]
     fn a_burst_ends_with_its_command_buffer() {
         let clock = Arc::<BusyClock>::default();
         let mut burst = Burst::new(Arc::clone(&clock));
@@ -184,7 +216,7 @@ mod tests {
         burst.begin(Memory);
         assert_eq!(burst.under_way, Kernels, "a copy behind a kernel");
         drop(burst);
-        let state = *clock.0.lock();
+        let state = *clock.state.lock();
         assert_eq!((state.busy, state.kernels), (0, 0));
     }
 
@@ -192,7 +224,7 @@ mod tests {
     fn packets_taken_at_once_read_the_clock_once_for_each_kind_of_work() {
         let clock = Arc::<BusyClock>::default();
         let mut burst = Burst::new(Arc::clone(&clock));
-        let changes = || clock.0.lock().changes;
+        let changes = || clock.state.lock().changes;
         burst.go_on(Nothing);
         assert_eq!(changes(), 0, "a fence alone");
         for _ in 0..40 {

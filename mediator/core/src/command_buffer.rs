@@ -52,7 +52,7 @@ pub(crate) struct CommandBuffers {
     /// The device, where the session has it in turn with sessions of other processes.
     pub lease: Arc<Lease>,
     pub account: Arc<Account>,
-    /// Ends work that takes too long.
+    /// Ends work that takes too long, or shows it to those who do.
     pub watchdog: Watchdog,
 }
 
@@ -87,7 +87,7 @@ impl CommandBuffer {
     ) -> Result<Arc<Self>, Refusal> {
         let ring = Ring::new(&*placement.memory, placement.offset, placement.bytes)?;
         let ring = Arc::new(ring);
-        let queue = space.backend.create_queue()?;
+        let mut queue = space.backend.create_queue()?;
         let bell = Arc::new(Bell::new().map_err(|e| no_memory("an eventfd", &e))?);
         let doorbell = session.doorbells.bind(host, &bell, ring.place())?;
         generation.watch_bell(&bell);
@@ -95,7 +95,9 @@ impl CommandBuffer {
         let name = format!("{}/{}", session.name, doorbell.index);
         let label = format!("session {} command buffer {name}", session.id);
         let piece = Arc::<PieceNumber>::default();
-        if !queue.runs_behind() {
+        if queue.runs_behind() {
+            queue.set_pulse(session.watchdog.pulse());
+        } else {
             let watched = session.watchdog.watch(&piece, generation, &label);
             watched.map_err(|e| no_memory("a thread that watches work", &e))?;
         }

@@ -115,8 +115,8 @@ limits! {
     /// process has 128 TiB for all its sessions.
     registered_bytes: RegisteredBytes = 1 << 40, QuotaBytes;
     /// Time that a kernel, a copy or a replay may take by the clock, in milliseconds, or a little
-    /// longer; [`Quota::UNLIMITED`] is no limit. Longer work loses the session. Only on back ends
-    /// that execute work while it is submitted.
+    /// longer; [`Quota::UNLIMITED`] is no limit. Longer work loses the session. On back ends whose
+    /// work runs behind, somebody else has to watch: see [`Pulse`](crate::backend::Pulse).
     work_ms: WorkMs = Self::UNLIMITED, Overdue;
     /// Control messages in each second. More wait, after a tenth of a second's worth at once; the
     /// largest number is no limit.

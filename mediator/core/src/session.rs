@@ -49,6 +49,22 @@ impl Session {
         self.inner.status.observe(Box::new(observer));
     }
 
+    /// Makes the session call `busy` with the number of command buffers that have work under way,
+    /// each time that it changes, and `beat` with the number of pieces of work that have ended on a
+    /// device that runs behind. It calls `beat` only while the session has a limit on the time of
+    /// its work, and the numbers may come out of order.
+    ///
+    /// Call this once, before the session is used; later observers are ignored. The session holds
+    /// locks while it calls `busy`. Both must only store the number and return.
+    pub fn observe_work(
+        &self,
+        busy: impl Fn(u32) + Send + Sync + 'static,
+        beat: impl Fn(u64) + Send + Sync + 'static,
+    ) {
+        self.inner.counters.busy.observe(busy);
+        self.inner.command_buffers.watchdog.pulse().observe(beat);
+    }
+
     /// Takes an import away from the session, because the export was withdrawn. Removes all
     /// mappings of the import, those in the aperture through `peers`, and then waits at most
     /// `patience` for running work that uses the memory. Returns false if work still uses the
@@ -213,8 +229,7 @@ impl GuestSession for Session {
 
     fn check_limits(&self, change: &LimitChange) -> Result<(), LimitError> {
         let backend = &self.inner.backend;
-        let shares_time = backend.shares_time();
-        change.check(backend.attributes().memory_bytes, shares_time, shares_time)
+        change.check(backend.attributes().memory_bytes, backend.shares_time())
     }
 
     fn set_limits(&self, change: &LimitChange) -> Result<InForce, LimitError> {

@@ -4,6 +4,9 @@
 //! and when it ends a piece of work; a thread of the session looks at the numbers from time to
 //! time, and a piece that is still the same after the limit loses the session. It costs two stores
 //! for each piece, and a session without a limit has no thread.
+//!
+//! Where the device runs behind, nobody in this process can end work: the watchdog only has queues
+//! beat the session's [`Pulse`], for somebody else who watches.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +17,7 @@ use std::time::{Duration, Instant};
 use causeway_protocol::message::Status;
 use parking_lot::{Condvar, Mutex};
 
-use crate::backend::Fault;
+use crate::backend::{Fault, Pulse};
 use crate::generation::Generation;
 use crate::quota::{Account, Quota, Resource};
 use crate::refusal::warn_at_first;
@@ -56,6 +59,7 @@ impl PieceNumber {
 /// Watches the work of one session.
 pub(crate) struct Watchdog {
     shared: Arc<Shared>,
+    pulse: Arc<Pulse>,
     /// Locked before the state.
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -96,10 +100,22 @@ impl Watchdog {
             state: Mutex::default(),
             changed: Condvar::new(),
         };
-        Self {
+        let watchdog = Self {
             shared: Arc::new(shared),
+            pulse: Arc::default(),
             thread: Mutex::new(None),
-        }
+        };
+        watchdog.want_pulse();
+        watchdog
+    }
+
+    /// Returns what is to show that work goes on, on a device that runs behind.
+    pub fn pulse(&self) -> &Arc<Pulse> {
+        &self.pulse
+    }
+
+    fn want_pulse(&self) {
+        self.pulse.want(self.shared.limit().is_some());
     }
 
     /// Watches `work` of the command buffer `label` for as long as it lives. A piece that takes
@@ -126,8 +142,10 @@ impl Watchdog {
 
     /// Heeds a limit that may have changed. Fails as [`Self::watch`] does.
     pub fn heed(&self) -> io::Result<()> {
+        self.want_pulse();
         let mut thread = self.thread.lock();
-        if thread.is_none() && self.shared.limit().is_some() {
+        let has_work = !self.shared.state.lock().watched.is_empty();
+        if thread.is_none() && has_work && self.shared.limit().is_some() {
             let shared = Arc::clone(&self.shared);
             let builder = std::thread::Builder::new().name(self.shared.name.clone());
             *thread = Some(builder.spawn(move || shared.run())?);
@@ -233,6 +251,7 @@ impl Watched {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quota::LimitChange;
 
     fn watchdog(work_ms: u64) -> (Watchdog, Arc<Generation>) {
         let quota = Quota {
@@ -272,6 +291,23 @@ mod tests {
         drop(second);
         assert!(!is_overdue(700), "its command buffer has ended");
         assert!(state.watched.is_empty());
+    }
+
+    #[test]
+    fn the_pulse_is_wanted_while_there_is_a_limit() {
+        let (watchdog, _) = watchdog(10);
+        assert!(watchdog.pulse().is_wanted());
+        let limits = &watchdog.shared.account;
+        for (work_ms, is_wanted) in [(Quota::UNLIMITED, false), (20, true)] {
+            limits.change(&LimitChange {
+                work_ms: Some(work_ms),
+                ..LimitChange::default()
+            });
+            watchdog.heed().unwrap();
+            assert_eq!(watchdog.pulse().is_wanted(), is_wanted);
+        }
+        let has_thread = watchdog.thread.lock().is_some();
+        assert!(!has_thread, "it has no work to watch itself");
     }
 
     #[test]

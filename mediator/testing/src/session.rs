@@ -130,7 +130,7 @@ impl GuestSession for FakeSession {
     }
 
     fn check_limits(&self, change: &LimitChange) -> Result<(), LimitError> {
-        change.check(self.attributes().memory_bytes, false, false)
+        change.check(self.attributes().memory_bytes, false)
     }
 
     fn set_limits(&self, change: &LimitChange) -> Result<InForce, LimitError> {

@@ -26,6 +26,7 @@ mod host_memory;
 mod host_registration;
 mod image;
 mod keep_alive;
+mod marks;
 mod module;
 mod open;
 mod options;

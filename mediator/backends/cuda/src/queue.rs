@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use causeway_mediator::backend::{
-    BackendError, Fault, Launch, LaunchOptions, Progress as HowFar, Queue, Work,
+    BackendError, Fault, Launch, LaunchOptions, Progress as HowFar, Pulse, Queue, Work,
 };
 
 use crate::ahead::Ahead;
@@ -14,6 +14,7 @@ use crate::driver::{CudaError, Event};
 use crate::error::failed;
 use crate::gather::Gatherer;
 use crate::keep_alive::KeepAlive;
+use crate::marks::Marks;
 use crate::space::deferred::Progress;
 use crate::space::state::{STOP_PATIENCE, SpaceState};
 use crate::work::{Enqueuer, prepared};
@@ -34,6 +35,7 @@ pub(crate) struct CudaQueue {
     fault: Option<Fault>,
     marker: Marker,
     ahead: Ahead,
+    marks: Marks,
     keep_alive: KeepAlive,
     gatherer: Gatherer,
     abandoned: bool,
@@ -60,6 +62,7 @@ impl CudaQueue {
             fault: None,
             marker: Marker::default(),
             ahead: Ahead::default(),
+            marks: Marks::default(),
             keep_alive: KeepAlive::default(),
             // Nodes of a graph do not say which multiprocessors they have; streams of a part do.
             gatherer: Gatherer::new(
@@ -99,6 +102,7 @@ impl CudaQueue {
     fn idle(&mut self) {
         self.marker.behind = None;
         self.ahead.idle();
+        self.marks.idle();
         self.complete(self.progress.submitted());
     }
 
@@ -163,6 +167,7 @@ impl CudaQueue {
         let mut stopped: Option<Instant> = None;
         let mut sleep = SLEEP_MIN;
         while goes_on(self)? {
+            self.marks.look()?;
             if self.state().stop.load(Ordering::SeqCst) {
                 let stopped = *stopped.get_or_insert_with(Instant::now);
                 if stopped.elapsed() > STOP_PATIENCE {
@@ -181,9 +186,12 @@ impl CudaQueue {
         Ok(())
     }
 
-    /// Returns whether a launch may wait for more: only while the GPU is busy, as far as is known.
+    /// Returns whether a launch may wait for more: only while the GPU is busy, as far as is known,
+    /// and nobody wants to know when each launch ends.
     fn may_gather(&self) -> bool {
-        self.gatherer.is_on() && !(self.gatherer.is_empty() && self.progress.is_done())
+        self.gatherer.is_on()
+            && !self.marks.are_wanted()
+            && !(self.gatherer.is_empty() && self.progress.is_done())
     }
 
     /// Keeps a launch until more follow, or until [`Queue::flush`].
@@ -217,12 +225,24 @@ impl CudaQueue {
         enqueued
     }
 
-    /// Finds out how far the GPU is, if something waits for that.
+    /// Finds out how far the GPU is after a submission, if something waits for that.
     fn look(&mut self) -> Result<(), Fault> {
         if self.state().deferred.count() != 0 || self.keep_alive.is_long() {
             self.advance().map_err(|e| self.fail_of(&e))?;
         }
+        if self.marks.are_wanted() {
+            self.mark().map_err(|e| self.fail_of(&e))?;
+        }
         Ok(())
+    }
+
+    /// Marks the submission, and waits until the next one may follow.
+    fn mark(&mut self) -> Result<(), CudaError> {
+        self.marks.put(&self.enqueuer.stream)?;
+        if self.abandoned {
+            return Ok(());
+        }
+        self.wait_while(SLEEP_MIN, |queue| queue.marks.look())
     }
 }
 
@@ -258,12 +278,17 @@ impl Queue for CudaQueue {
         if self.progress.is_done() {
             return Ok(HowFar::Idle);
         }
+        self.marks.look().map_err(|error| self.fail_of(&error))?;
         let is_idle = self.enqueuer.stream.is_idle();
         if !is_idle.map_err(|error| self.fail_of(&error))? {
             return Ok(HowFar::Busy);
         }
         self.idle();
         Ok(HowFar::Idle)
+    }
+
+    fn set_pulse(&mut self, pulse: &Arc<Pulse>) {
+        self.marks.set_pulse(pulse);
     }
 
     fn stay_close(&mut self) -> Result<(), Fault> {

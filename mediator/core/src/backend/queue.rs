@@ -1,8 +1,9 @@
 //! Queues of a back end, which execute work in order.
 
 use std::any::Any;
+use std::sync::Arc;
 
-use super::{Fault, Progress, Usage, Work};
+use super::{Fault, Progress, Pulse, Usage, Work};
 
 /// A sequence of work that a replay submits as a whole. A queue keeps the `Arc` of a recording
 /// until the replay is done: the session is charged for the recording and its kernels until the
@@ -50,6 +51,12 @@ pub trait Queue: Send {
     /// queue that executes all work on the submitting thread.
     fn runs_behind(&self) -> bool {
         true
+    }
+
+    /// Makes the queue beat `pulse` soon after each piece of work has ended, while somebody watches.
+    /// Called once, before the first work. Only for a queue that runs behind.
+    fn set_pulse(&mut self, pulse: &Arc<Pulse>) {
+        let _ = pulse;
     }
 
     /// Waits until little of the submitted work is left: no more than the device needs so as not to

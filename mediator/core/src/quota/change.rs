@@ -8,18 +8,13 @@ use crate::arbiter::Compute;
 /// Why the limits of a session cannot be changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
-    /// A weight or a cap for a session whose time nobody shares out.
+    /// A weight, a cap or a limit on the time of work, for a session whose work nobody can hold
+    /// back or end.
     #[error(
-        "weight and share of a GPU need a worker process for each guest: leave them out, or start \
-         without isolation=none"
+        "weight, share and timeout of a GPU need a worker process for each guest: leave them out, \
+         or start without isolation=none"
     )]
-    Compute,
-    /// A limit on the time of work, for a session that is elsewhere.
-    #[error(
-        "timeout can be changed only on the back end software with the sessions of all guests in \
-         one process: leave it out, or start with --gpu software,timeout=MS"
-    )]
-    Timeout,
+    NoWorker,
     /// A weight or a cap that is out of range.
     #[error(
         "invalid value {value} for {what}: {least} to {most}",
@@ -49,22 +44,15 @@ pub enum LimitError {
 
 impl LimitChange {
     /// Checks the change for a session on a back end with `memory_bytes` bytes of memory.
-    /// `shares_time` tells whether the device's time is shared out between the sessions on it, and
-    /// `ends_work` whether work that takes too long can be ended by a limit that comes later.
+    /// `controls_work` tells whether work can be held back and ended.
     ///
     /// # Errors
     /// [`LimitError`] says why a session there cannot have these limits.
-    pub fn check(
-        &self,
-        memory_bytes: u64,
-        shares_time: bool,
-        ends_work: bool,
-    ) -> Result<(), LimitError> {
-        if !shares_time && (self.weight.is_some() || self.share_percent.is_some()) {
-            return Err(LimitError::Compute);
-        }
-        if !ends_work && self.work_ms.is_some() {
-            return Err(LimitError::Timeout);
+    pub fn check(&self, memory_bytes: u64, controls_work: bool) -> Result<(), LimitError> {
+        let needs_control =
+            self.weight.is_some() || self.share_percent.is_some() || self.work_ms.is_some();
+        if needs_control && !controls_work {
+            return Err(LimitError::NoWorker);
         }
         check_range("weight", self.weight, Compute::WEIGHTS)?;
         check_range("share", self.share_percent, Compute::SHARES_PERCENT)?;
@@ -115,30 +103,34 @@ mod tests {
             memory_bytes: Some(memory_bytes),
             ..LimitChange::default()
         };
-        for change in [weight(Some(1)), weight(None), share(Some(100)), share(None)] {
-            assert_eq!(change.check(0, true, false), Ok(()));
-            assert_eq!(change.check(0, false, true), Err(LimitError::Compute));
-        }
         let timeout = LimitChange {
             work_ms: Some(1000),
             ..LimitChange::default()
         };
-        assert_eq!(timeout.check(0, false, true), Ok(()));
-        assert_eq!(timeout.check(0, true, false), Err(LimitError::Timeout));
+        for change in [
+            weight(Some(1)),
+            weight(None),
+            share(Some(100)),
+            share(None),
+            timeout,
+        ] {
+            assert_eq!(change.check(0, true), Ok(()));
+            assert_eq!(change.check(0, false), Err(LimitError::NoWorker));
+        }
         for change in [
             weight(Some(0)),
             weight(Some(10_001)),
             share(Some(0)),
             share(Some(101)),
         ] {
-            let refused = change.check(0, true, true);
+            let refused = change.check(0, true);
             assert!(
                 matches!(refused, Err(LimitError::Range { .. })),
                 "{change:?}"
             );
         }
-        assert_eq!(memory(2 << 20).check(2 << 20, false, false), Ok(()));
-        let refused = memory(3 << 20).check(2 << 20, false, false).unwrap_err();
+        assert_eq!(memory(2 << 20).check(2 << 20, false), Ok(()));
+        let refused = memory(3 << 20).check(2 << 20, false).unwrap_err();
         let text = "invalid value 3 MiB for memory: the back end has 2 MiB";
         assert!(refused.to_string().starts_with(text), "{refused}");
     }

@@ -129,7 +129,7 @@ fn a_change_that_is_refused_in_part_changes_nothing() {
         weight: Some(Some(8)),
         ..LimitChange::default()
     };
-    assert_eq!(session.set_limits(&change), Err(LimitError::Compute));
+    assert_eq!(session.set_limits(&change), Err(LimitError::NoWorker));
     assert_eq!(session.limits(), Quota::default());
     let beyond = LimitChange {
         allocations: Some(1),

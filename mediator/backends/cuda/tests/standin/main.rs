@@ -16,6 +16,7 @@ mod mapping;
 mod modules;
 mod opening;
 mod printing;
+mod pulse;
 mod racing;
 mod reading;
 mod recording;
