@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::command::{Outcome, Running, Scratch, alone, kvm};
 use crate::serve::client::Client;
 use crate::serve::for_one_process;
+use crate::standin::Machine;
 use crate::stat::{await_published, end, records, start_exiting, stat};
 use crate::workers::{await_output, workers};
 
@@ -179,12 +180,16 @@ fn limits_of_a_vm_whose_session_is_in_a_worker_follow_it_to_the_next_worker() {
     let gpu = "software,cores=1,isolation=process";
     let running = scratch.start(&["run", "--guest", "lost", "--gpu", gpu]);
     await_output(&running, "computing", 1);
-    let refused = limit(&scratch, &running, "", &["timeout=1000", "queues=9"]);
-    refused.assert_refused(USAGE, &["vm0: timeout can be changed only", "leave it out"]);
-    let changes = ["memory=512MiB", "queues=9", "weight=2", "share=50"];
+    let changes = [
+        "memory=512MiB",
+        "queues=9",
+        "weight=2",
+        "share=50",
+        "timeout=60000",
+    ];
     let changed = limit(&scratch, &running, "/vm0", &changes);
     let shown = cells(&changed);
-    assert_eq!(shown[0][4..6], ["2", "50"], "{shown:?}");
+    assert_eq!(shown[0][4..7], ["2", "50", "60000"], "{shown:?}");
     let memory_limit = || {
         let seen = watch(&scratch, &running);
         seen[0]["session"]["memory_limit_bytes"].as_u64().unwrap()
@@ -350,13 +355,22 @@ fn a_timeout_that_comes_later_ends_a_kernel_that_is_under_way() {
     if !kvm("a timeout of a running guest") {
         return;
     }
-    let scratch = Scratch::new();
     let words = ["run", "--guest", "greedy", "--vms", "2", "--timeout", "300"];
-    let arguments = ["--arguments", "seconds=2,steps=300,endless=1"];
-    let running = scratch.start(&[&words[..], &arguments].concat());
-    await_published(&scratch, &running);
-    // VM 0 has a kernel that nothing else would end, or is about to launch it.
-    let changed = limit(&scratch, &running, "/vm0", &["timeout=200"]);
-    assert_eq!(changed.code, 0, "{changed:?}");
-    running.finish().assert_passed();
+    let arguments = ["--arguments", "seconds=2,steps=300,endless=1", "--gpu"];
+    let words = [&words[..], &arguments].concat();
+    let ends = |scratch: &Scratch, running: Running| {
+        await_published(scratch, &running);
+        // VM 0 has a kernel that nothing else would end, or is about to launch it.
+        let changed = limit(scratch, &running, "/vm0", &["timeout=200"]);
+        assert_eq!(changed.code, 0, "{changed:?}");
+        running.finish().assert_passed();
+    };
+    for gpu in ["software", "software,isolation=process"] {
+        let scratch = Scratch::new();
+        let running = scratch.start(&[&words[..], &[gpu]].concat());
+        ends(&scratch, running);
+    }
+    let machine = Machine::new();
+    let running = machine.start(&[&words[..], &["cuda"]].concat());
+    ends(machine.scratch(), running);
 }

@@ -112,11 +112,23 @@ fn a_kernel_beyond_its_timeout_costs_its_own_vm_the_device_and_no_other() {
     if !kvm("a timeout") {
         return;
     }
+    let arguments = "seconds=3,steps=300,endless=1";
     for isolation in ["none", "process"] {
         let gpu = format!("software,timeout=1000,isolation={isolation}");
-        let report = run_with(&gpu, "2", "seconds=3,steps=300,endless=1");
-        let faults = [0, 1].map(|vm| statistic(&report, vm, "faults"));
-        assert_eq!(faults, [1.0, 0.0], "{isolation}: {}", report.0);
-        assert!(statistic(&report, 1, "launches") > 100.0, "{}", report.0);
+        assert_only_the_first_is_lost(&run_with(&gpu, "2", arguments));
     }
+    for gpu in ["cuda,timeout=1000", "cuda,timeout=1000,weight=1"] {
+        let words = ["--guest", "greedy", "--vms", "2", "--gpu", gpu];
+        let words = [&words[..], &["--arguments", arguments]].concat();
+        let (outcome, report) = Machine::new().guests(&words);
+        outcome.assert_passed();
+        assert_only_the_first_is_lost(&report);
+    }
+}
+
+#[track_caller]
+fn assert_only_the_first_is_lost(report: &Report) {
+    let faults = [0, 1].map(|vm| statistic(report, vm, "faults"));
+    assert_eq!(faults, [1.0, 0.0], "{}", report.0);
+    assert!(statistic(report, 1, "launches") > 100.0, "{}", report.0);
 }

@@ -66,6 +66,11 @@ impl Machine {
         Some(self)
     }
 
+    /// The directory of its files.
+    pub fn scratch(&self) -> &Scratch {
+        &self.scratch
+    }
+
     /// Starts the command.
     pub fn start(&self, words: &[&str]) -> Running {
         let mut command = Command::new(env!("CARGO_BIN_EXE_causeway"));

@@ -14,6 +14,7 @@ mod leases;
 mod mapped;
 mod objects;
 mod origins;
+mod overdue;
 mod partitions;
 mod process;
 mod refused;

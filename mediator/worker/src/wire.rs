@@ -17,15 +17,18 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 /// The first 32 bits of every datagram.
 pub(crate) const MAGIC: u32 = 0x4b57_5743;
 /// Version of this protocol, which changes whenever a datagram changes.
-pub(crate) const VERSION: u16 = 9;
+pub(crate) const VERSION: u16 = 10;
 /// Longest text of a fault, a refusal or a name, in bytes.
 pub(crate) const TEXT_BYTES_MAX: usize = 4096;
 /// Largest datagram in bytes: a control batch with what goes before it, or a report.
 pub(crate) const DATAGRAM_BYTES_MAX: usize = CONTROL_BYTES_MAX as usize + 1024;
 /// Offsets in the status page, which the VMM reads without a message: the content of register
-/// `Status`, and which clients own something (64 bits each).
+/// `Status`, which clients own something, how many command buffers have work under way, and how
+/// many pieces of work have ended, if somebody watches (64 bits each).
 pub(crate) const STATUS_WORD: u64 = 0;
 pub(crate) const OWNERS_WORD: u64 = 8;
+pub(crate) const BUSY_WORD: u64 = 16;
+pub(crate) const BEATS_WORD: u64 = 24;
 /// Most descriptors beside a datagram: regions of RAM, the status page, a socket.
 pub(crate) const DESCRIPTORS_MAX: usize = 4;
 /// Maximum number of regions of guest RAM.
@@ -205,7 +208,8 @@ bodies! {
         shared_bytes_max: u32,
         /// What the host lacks to confine the worker: see [`lacking`].
         lacking: u32,
-        reserved: u32,
+        /// 1 if work runs behind its submission, so that the VMM is to watch how long it takes.
+        runs_behind: u32,
     }
 
     /// Which client is meant.

@@ -63,8 +63,8 @@ const COMMON_KEYS: &[Key<Limits>] = &[
         name: "timeout",
         values: "MS",
         about: "most time of a kernel or a copy of each VM, in milliseconds, 10 to 3600000: a VM \
-                whose work takes longer loses its device until it resets it; only software; \
-                default: no limit",
+                whose work takes longer loses its device until it resets it; where weight= \
+                works; default: no limit",
         set: |limits, value| {
             limits.quota.work_ms = value.number(Quota::WORK_MS)?.into();
             Ok(())
@@ -262,18 +262,12 @@ pub enum GpuError {
          leave isolation out"
     )]
     VfioInProcess,
-    /// `weight=` or `share=` is given where nobody shares out the time.
+    /// `weight=`, `share=` or `timeout=` is given where nobody can hold work back or end it.
     #[error(
-        "--gpu weight and share of a GPU need a worker process for each VM: leave isolation=none \
-         out, or weight and share; back end vfio has neither"
+        "--gpu weight, share and timeout of a GPU need a worker process for each VM: leave \
+         isolation=none out, or these keys; back end vfio has none of them"
     )]
-    Compute,
-    /// `timeout=` is given where nobody watches how long work takes.
-    #[error(
-        "--gpu timeout needs the back end software: how long each kernel of a GPU takes is not \
-         known while it runs; leave timeout out, or take --gpu software"
-    )]
-    Timeout,
+    NoWorker,
 }
 
 impl FromStr for Gpu {
@@ -305,12 +299,10 @@ impl FromStr for Gpu {
         if matches!(kind, Kind::Vfio(_)) && isolation == Isolation::Process {
             return Err(GpuError::VfioInProcess);
         }
-        if !matches!(kind, Kind::Software(_)) && limits.quota.work_ms != Quota::UNLIMITED {
-            return Err(GpuError::Timeout);
-        }
-        let shares_time = matches!(kind, Kind::Software(_)) || isolation == Isolation::Process;
-        if !shares_time && !limits.compute.is_empty() {
-            return Err(GpuError::Compute);
+        let controls_work = matches!(kind, Kind::Software(_)) || isolation == Isolation::Process;
+        let needs_control = !limits.compute.is_empty() || limits.quota.work_ms != Quota::UNLIMITED;
+        if needs_control && !controls_work {
+            return Err(GpuError::NoWorker);
         }
         Ok(Self {
             kind,
@@ -503,14 +495,14 @@ mod tests {
                 "invalid value 9 for --gpu timeout: 10 to",
             ),
             (
-                "cuda,timeout=1000",
-                "--gpu timeout needs the back end software",
+                "cuda,timeout=1000,isolation=none",
+                "need a worker process for each VM",
             ),
             (
                 "cuda,weight=2,isolation=none",
                 "need a worker process for each VM",
             ),
-            ("vfio:00:03.0,share=5", "back end vfio has neither"),
+            ("vfio:00:03.0,share=5", "back end vfio has none of them"),
             ("software,queues=1,queues=2", "the key `queues` twice"),
         ] {
             let message = text.parse::<Gpu>().unwrap_err().to_string();

@@ -359,7 +359,7 @@ impl GuestSession for WorkerSession {
     }
 
     fn check_limits(&self, change: &LimitChange) -> Result<(), LimitError> {
-        change.check(self.attributes.memory_bytes, true, false)
+        change.check(self.attributes.memory_bytes, true)
     }
 
     fn set_limits(&self, change: &LimitChange) -> Result<InForce, LimitError> {
@@ -370,6 +370,12 @@ impl GuestSession for WorkerSession {
         self.order
             .membership
             .change(|compute| change.compute(compute));
+        if change.work_ms.is_some()
+            && let Err(e) = self.shared.overdue.heed()
+        {
+            let name = &self.order.name;
+            log::error!("{name}: timeout= has no effect, because a thread cannot be started: {e}");
+        }
         let working = self.worker().filter(|worker| worker.fault().is_none());
         let tell = |worker: Arc<Worker>| {
             let is_lent = worker.lend(&self.order.membership);

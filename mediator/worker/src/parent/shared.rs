@@ -10,6 +10,7 @@ use causeway_memory::{DeviceMemory, MemoryError};
 
 use super::broker::Broker;
 use super::leases::{Leases, Membership};
+use super::overdue::Overdue;
 use super::partitions::Partitions;
 use super::process::{Program, Spawner};
 use crate::DeviceUuid;
@@ -29,6 +30,7 @@ pub(super) struct Shared {
     pub partitions: Arc<Partitions>,
     pub import_device: Option<Arc<ImportDevice>>,
     pub leases: Arc<Leases>,
+    pub overdue: Arc<Overdue>,
 }
 
 /// The session that a worker is started for.

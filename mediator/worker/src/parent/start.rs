@@ -75,22 +75,29 @@ pub(super) fn await_prepared(control: &Socket, gives_up: GivesUp<'_>) -> Result<
     Ok(())
 }
 
-/// Waits for the attributes of the worker's back end. If `is_ahead` holds, the worker says first
-/// that it has one.
+/// What a worker has said of its back end.
+pub(super) struct BackEnd {
+    pub attributes: Attributes,
+    /// The GPU; `None` if its memory cannot be mapped for CPUs.
+    pub device: Option<DeviceUuid>,
+    /// Whether work runs behind its submission.
+    pub runs_behind: bool,
+}
+
+/// Waits until the worker tells of its back end. If `is_ahead` holds, it says first that it has
+/// one.
 pub(super) fn await_start(
     control: &Socket,
     is_ahead: bool,
     gives_up: GivesUp<'_>,
-) -> Result<(Attributes, Option<DeviceUuid>), StartError> {
+) -> Result<BackEnd, StartError> {
     if is_ahead {
         await_prepared(control, gives_up)?;
     }
     let mut room = buffer();
     let reply = await_reply(control, &mut room, gives_up)?;
     expect(&reply, Kind::Started)?;
-    let (attributes, device, lacking) = attributes(&reply)?;
-    lacking::tell(lacking);
-    Ok((attributes, device))
+    Ok(back_end(&reply)?)
 }
 
 /// Waits for a message that is no refusal.
@@ -115,8 +122,8 @@ fn await_reply<'a>(
     }
 }
 
-/// Returns the attributes of the back end, the GPU, and what the host lacks to confine the worker.
-fn attributes(reply: &Datagram<'_>) -> Result<(Attributes, Option<DeviceUuid>, u32), SocketError> {
+/// Returns what the worker says of its back end, and logs what the host lacks to confine it.
+fn back_end(reply: &Datagram<'_>) -> Result<BackEnd, SocketError> {
     let (started, name) = reply.body_and_rest::<Started>()?;
     if name.len() > 64 || !started.granularity_bytes.is_power_of_two() {
         return Err(SocketError::Malformed(
@@ -135,7 +142,12 @@ fn attributes(reply: &Datagram<'_>) -> Result<(Attributes, Option<DeviceUuid>, u
         shared_bytes_max: started.shared_bytes_max,
         features: started.features,
     };
-    Ok((attributes, device, started.lacking))
+    lacking::tell(started.lacking);
+    Ok(BackEnd {
+        attributes,
+        device,
+        runs_behind: started.runs_behind != 0,
+    })
 }
 
 /// Returns the error of [`causeway_mediator::SessionSource::open`] for a worker that has not

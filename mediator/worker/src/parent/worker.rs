@@ -22,6 +22,7 @@ use super::calls::{Caller, is_call, send_answer, serve_spare};
 use super::channel::{Channel, MonitorChannel, expect};
 use super::guest::Guest;
 use super::objects::ObjectKey;
+use super::overdue;
 use super::process::Process;
 use super::shared::{Order, Shared};
 use super::spare::Fresh;
@@ -29,7 +30,8 @@ use super::start::{StartError, await_start, not_started, send_start};
 use crate::report::{self, ReceivedReport};
 use crate::socket::{Datagram, Socket, SocketError};
 use crate::wire::{
-    Executed, ForClient, Kind, OWNERS_WORD, Reported, ResetDone, RevokeImport, STATUS_WORD,
+    BEATS_WORD, BUSY_WORD, Executed, ForClient, Kind, OWNERS_WORD, Reported, ResetDone,
+    RevokeImport, STATUS_WORD,
 };
 
 /// Longest that a worker may take for a request that it normally answers at once.
@@ -116,11 +118,11 @@ impl Worker {
         let sent = send_start(&control, (order, &first_limits), &descriptors);
         // With this end open here, the other would never see the worker's end.
         drop(spare_end);
-        let (attributes, device) = sent
+        let back_end = sent
             .map_err(StartError::from)
             .and_then(|()| await_start(&control, is_ahead, gives_up))
             .map_err(|e| not_started(e, &process, &order.name))?;
-        let import_device = shared.import_device.clone().zip(device);
+        let import_device = shared.import_device.clone().zip(back_end.device);
         let number = shared.broker.worker_number();
         let exchange = (Arc::clone(&shared.broker), number);
         let worker = Arc::new_cyclic(|weak| Self {
@@ -143,7 +145,7 @@ impl Worker {
             ),
             broker: Arc::clone(&shared.broker),
             status,
-            attributes,
+            attributes: back_end.attributes,
             fault: OnceLock::new(),
             halted: OnceLock::new(),
             closing: AtomicBool::new(false),
@@ -153,6 +155,9 @@ impl Worker {
         let first = worker.new_channel();
         let first = first.map_err(|e| not_started(e.into(), &worker.process, &worker.name))?;
         worker.channels.lock().push(first);
+        if back_end.runs_behind {
+            shared.overdue.watch(&worker).map_err(failed)?;
+        }
         Ok(worker)
     }
 
@@ -171,6 +176,14 @@ impl Worker {
     /// these are the clients that owned objects at that moment.
     pub fn owners(&self) -> u64 {
         self.status_word(OWNERS_WORD)
+    }
+
+    /// Returns what the worker says of its work.
+    pub fn work(&self) -> overdue::Work {
+        overdue::Work {
+            is_busy: self.status_word(BUSY_WORD) != 0,
+            beats: self.status_word(BEATS_WORD),
+        }
     }
 
     fn status_word(&self, offset: u64) -> u64 {

@@ -46,6 +46,7 @@ impl Workers {
                 partitions: Arc::default(),
                 import_device,
                 leases: Leases::new()?,
+                overdue: Arc::default(),
             }),
             sessions: AtomicU64::new(0),
             spares: Mutex::default(),

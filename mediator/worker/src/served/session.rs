@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use causeway_mediator::backend::Backend;
 use causeway_mediator::host::Host;
 use causeway_mediator::{Mediator, Peers, Quota, Session};
-use causeway_memory::{PAGE_BYTES, PageSize, SharedMemory};
+use causeway_memory::{Mapping, PAGE_BYTES, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::registers::status;
 use causeway_sandbox::Missing;
@@ -18,7 +18,10 @@ use super::exchange::RemoteExchange;
 use super::host::RemoteHost;
 use crate::DeviceUuid;
 use crate::socket::{Datagram, Socket, SocketError};
-use crate::wire::{Kind, OWNERS_WORD, RAM_REGIONS_MAX, STATUS_WORD, Start, Started, lacking_bits};
+use crate::wire::{
+    BEATS_WORD, BUSY_WORD, Kind, OWNERS_WORD, RAM_REGIONS_MAX, STATUS_WORD, Start, Started,
+    lacking_bits,
+};
 
 /// Longest supplement to a report: with the report itself it fits a datagram.
 const SUPPLEMENT_BYTES_MAX: usize = 56 << 10;
@@ -82,17 +85,7 @@ impl Served {
         let quota = Quota::from_limits(request.quota);
         let of_session: Arc<dyn Host> = Arc::clone(&host) as _;
         let session = mediator.open_as(request.session, of_session, quota, &name);
-        let page = Arc::new(page);
-        let owners = Arc::clone(&page);
-        // The page is as long as the offsets are small.
-        let tell = move |bits: u32| {
-            let _ = page.store_u64(STATUS_WORD, bits.into(), Ordering::Release);
-        };
-        tell(status::READY);
-        session.observe_status(tell);
-        session.observe_owners(move |bits| {
-            let _ = owners.store_u64(OWNERS_WORD, bits, Ordering::Release);
-        });
+        publish(&session, Arc::new(page));
         let attributes = backend.attributes();
         let started = Started {
             device: equipment.device.unwrap_or_default(),
@@ -106,7 +99,7 @@ impl Served {
             block_threads_max: attributes.block_threads_max,
             shared_bytes_max: attributes.shared_bytes_max,
             lacking: lacking_bits(missing.iter().map(|missing| missing.mechanism)),
-            reserved: 0,
+            runs_behind: (!backend.shares_time()).into(),
         };
         let parts = [started.as_bytes(), attributes.name.as_bytes()];
         control.send(Kind::Started, &parts, &[])?;
@@ -136,4 +129,20 @@ impl Served {
             exchange: Arc::new(exchange),
         }
     }
+}
+
+/// Makes the session write into `page` what the VMM reads there without a message.
+fn publish(session: &Session, page: Arc<Mapping>) {
+    let word = |offset| {
+        let page = Arc::clone(&page);
+        move |value| {
+            // The page is as long as the offsets are small.
+            let _ = page.store_u64(offset, value, Ordering::Release);
+        }
+    };
+    let (status, busy) = (word(STATUS_WORD), word(BUSY_WORD));
+    status(status::READY.into());
+    session.observe_status(move |bits| status(bits.into()));
+    session.observe_owners(word(OWNERS_WORD));
+    session.observe_work(move |count| busy(count.into()), word(BEATS_WORD));
 }
