@@ -8,6 +8,7 @@ use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
 use crate::command::{Outcome, Running, Scratch, kvm};
+use crate::standin::Machine;
 use crate::workers::{await_output, workers};
 
 const USAGE: i32 = 2;
@@ -126,15 +127,24 @@ fn all_threads_of_a_run_that_serve_guests_are_confined() {
     if !kvm("confined threads") {
         return;
     }
-    let allowed = ["signals", "last-words", "publisher", "watch", "workers"];
+    let allowed = [
+        "signals",
+        "last-words",
+        "publisher",
+        "watch",
+        "workers",
+        "vulkan",
+    ];
     for (gpu, how) in [
         ("software", "on"),
         ("software,isolation=process", "on"),
         ("software", "off"),
+        ("cuda", "on"),
+        ("cuda", "off"),
     ] {
-        let scratch = Scratch::new();
+        let machine = Machine::new();
         let words = ["run", "--guest", "lost", "--gpu", gpu, "--sandbox", how];
-        let running = scratch.start(&words);
+        let running = machine.start(&words);
         await_output(&running, "computing", 1);
         let mut free = free_threads(running.id());
         free.retain(|name| !allowed.contains(&&**name) && !name.ends_with("/calls"));

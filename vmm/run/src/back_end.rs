@@ -21,7 +21,7 @@ use crate::configuration::{Run, unavailable};
 use crate::gpu::{Gpu, Isolation, Kind};
 use crate::report::{KernelCount, KernelReport};
 use crate::sandbox;
-use crate::visible::VisibleMemory;
+use crate::visible::{VisibleInVmm, VisibleMemory};
 use causeway_terminal::{Code, Failure};
 
 /// Maximum number of kernels whose counts a worker process sends to its VMM.
@@ -153,7 +153,9 @@ impl BackEnd {
                     arguments: arguments.into_iter().map(Into::into).chain(logs).collect(),
                     environment: environment(gpu.kind),
                 };
-                let workers = Workers::new(program, import_device(gpu.kind)).map_err(|e| {
+                let workers =
+                    import_device(gpu.kind).and_then(|import| Workers::new(program, import));
+                let workers = workers.map_err(|e| {
                     Failure::new(Code::Crashed, "cannot prepare to start worker processes", e)
                 })?;
                 Ok(Self::Processes(workers))
@@ -300,11 +302,16 @@ fn visible(device: u32) -> Option<Visible> {
 }
 
 /// Returns the function by which the VMM of a worker process makes GPU memory visible to CPUs. The
-/// worker process names the GPU.
-fn import_device(kind: Kind) -> Option<Arc<ImportDevice>> {
-    let memory = VisibleMemory::default();
-    let import = move |device, file, bytes| memory.import_for_vmm(device, file, bytes);
-    matches!(kind, Kind::Cuda(_)).then(|| Arc::new(import) as Arc<ImportDevice>)
+/// worker process names the GPU. Fails if a thread that calls Vulkan cannot be started.
+fn import_device(kind: Kind) -> std::io::Result<Option<Arc<ImportDevice>>> {
+    match kind {
+        Kind::Software(_) | Kind::Vfio(_) => Ok(None),
+        Kind::Cuda(_) => {
+            let memory = VisibleInVmm::start()?;
+            let import = move |device, file, bytes| memory.import(device, file, bytes);
+            Ok(Some(Arc::new(import)))
+        }
+    }
 }
 
 /// Returns the environment variables that a back end needs in its process.

@@ -14,6 +14,7 @@ mod compute;
 pub mod configuration;
 pub mod data_path;
 mod disk;
+pub mod driver_threads;
 pub mod ending;
 pub mod gpu;
 mod guests;

@@ -168,7 +168,7 @@ pub fn execute(
     warn_of(run.settings.crowding(cpus).as_deref());
     warn_of(run.gpu.shortage(run.settings.vms).as_deref());
     let mut patience = Patience::new(run.settings.timeout_s, signals);
-    let guest_threads = GuestThreads::prepare(run.settings.sandbox, run.gpu.kind);
+    let guest_threads = GuestThreads::prepare(run.settings.sandbox, &run.gpu);
     let back_end = match (run.gpu.kind, run.gpu.isolation) {
         // The threads that execute kernels.
         (Kind::Software(_), Isolation::None) => guest_threads.run(|| (), |()| BackEnd::new(run))?,

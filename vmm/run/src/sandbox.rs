@@ -64,10 +64,11 @@ pub(crate) struct GuestThreads {
 }
 
 impl GuestThreads {
-    /// Prepares what the threads of a run with this back end give up. Nothing with CUDA, because
-    /// virtual CPUs load Vulkan's driver there when a guest maps the GPU's memory.
-    pub fn prepare(sandbox: Sandbox, kind: Kind) -> Self {
-        let confined = sandbox != Sandbox::Off && !matches!(kind, Kind::Cuda(_));
+    /// Prepares what the threads of a run with the back end `gpu` give up. Nothing if they call
+    /// CUDA's driver themselves.
+    pub fn prepare(sandbox: Sandbox, gpu: &Gpu) -> Self {
+        let calls_driver = matches!(gpu.kind, Kind::Cuda(_)) && gpu.isolation == Isolation::None;
+        let confined = sandbox != Sandbox::Off && !calls_driver;
         Self {
             confinement: confined.then(|| {
                 ThreadSandbox::new(&Profile {
@@ -141,8 +142,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_serves_guests_is_refused_what_a_worker_is() {
-        let kind = "software".parse::<Gpu>().unwrap().kind;
-        let threads = GuestThreads::prepare(Sandbox::Strict, kind);
+        let threads = GuestThreads::prepare(Sandbox::Strict, &"cuda".parse().unwrap());
         let report = threads.run(|| (), |()| attempts::report()).unwrap();
         let report = String::from_utf8(report).unwrap();
         let (of_drivers, mut refused) = (attempts::attempts().1, 0);

@@ -1,14 +1,22 @@
 //! CPU-visible memory of GPUs: Vulkan devices map memory that CUDA exports.
 
 use std::error::Error;
-use std::os::fd::OwnedFd;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
-use causeway_memory::{DeviceMemory, MemoryError};
+use causeway_memory::{DeviceMapping, DeviceMemory, MemoryError};
 use causeway_vulkan_import::{Uuid, VulkanDevice};
 use parking_lot::Mutex;
 
+use crate::driver_threads::DriverThreads;
+
 type Cause = Box<dyn Error + Send + Sync>;
+
+/// Threads that call Vulkan, for all VMs of a run. One whose call does not return is lost to the
+/// others.
+const THREADS: usize = 4;
 
 /// Lets CPUs map memory of CUDA GPUs: CUDA exports the memory, and a Vulkan device of the same GPU
 /// imports it. Each Vulkan device is opened when a guest first needs it, because few guests do.
@@ -34,24 +42,6 @@ impl VisibleMemory {
         Ok(memory)
     }
 
-    /// Imports an allocation like [`Self::import`], in a VMM whose session is in a worker process.
-    /// There, errors must be [`MemoryError`]s.
-    ///
-    /// # Errors
-    /// [`MemoryError::Device`] with the reason of Vulkan.
-    pub fn import_for_vmm(
-        &self,
-        device: Uuid,
-        file: OwnedFd,
-        bytes: u64,
-    ) -> Result<Arc<dyn DeviceMemory>, MemoryError> {
-        self.import(device, file, bytes)
-            .map_err(|error| MemoryError::Device {
-                bytes,
-                reason: error.to_string(),
-            })
-    }
-
     fn vulkan(&self, device: Uuid) -> Result<Arc<VulkanDevice>, Cause> {
         let mut opened = self.opened.lock();
         let known = opened.iter().find(|(uuid, _)| *uuid == device);
@@ -61,5 +51,95 @@ impl VisibleMemory {
         let vulkan = VulkanDevice::open(device)?;
         opened.push((device, Arc::clone(&vulkan)));
         Ok(vulkan)
+    }
+}
+
+/// The same in a VMM whose sessions are in worker processes. The threads that serve its guests may
+/// open no device, so others call Vulkan for them.
+pub struct VisibleInVmm {
+    memory: Arc<VisibleMemory>,
+    threads: Arc<DriverThreads>,
+}
+
+impl VisibleInVmm {
+    /// Starts the threads, with the rights of this one.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn start() -> io::Result<Self> {
+        Ok(Self {
+            memory: Arc::default(),
+            threads: Arc::new(DriverThreads::start("vulkan", THREADS)?),
+        })
+    }
+
+    /// Imports an allocation as [`VisibleMemory::import`] does.
+    ///
+    /// # Errors
+    /// [`MemoryError::Device`] with the reason of Vulkan.
+    pub fn import(
+        &self,
+        device: Uuid,
+        file: OwnedFd,
+        bytes: u64,
+    ) -> Result<Arc<dyn DeviceMemory>, MemoryError> {
+        let memory = Arc::clone(&self.memory);
+        let imported = self
+            .threads
+            .call(move || memory.import(device, file, bytes));
+        let memory = imported.map_err(|error| MemoryError::Device {
+            bytes,
+            reason: error.to_string(),
+        })?;
+        let threads = Arc::clone(&self.threads);
+        Ok(Arc::new(MemoryInVmm { memory, threads }))
+    }
+}
+
+/// Memory whose driver is called by other threads.
+#[derive(Debug)]
+struct MemoryInVmm {
+    memory: Arc<dyn DeviceMemory>,
+    threads: Arc<DriverThreads>,
+}
+
+impl DeviceMemory for MemoryInVmm {
+    fn bytes(&self) -> u64 {
+        self.memory.bytes()
+    }
+
+    fn file(&self) -> BorrowedFd<'_> {
+        self.memory.file()
+    }
+
+    fn map(&self, offset: u64, bytes: u64) -> Result<Box<dyn DeviceMapping>, MemoryError> {
+        let memory = Arc::clone(&self.memory);
+        let mapping = self.threads.call(move || memory.map(offset, bytes))?;
+        Ok(Box::new(MappingInVmm {
+            mapping: Some(mapping),
+            threads: Arc::clone(&self.threads),
+        }))
+    }
+}
+
+/// A mapping that another thread removes.
+#[derive(Debug)]
+struct MappingInVmm {
+    /// `None` only during a drop.
+    mapping: Option<Box<dyn DeviceMapping>>,
+    threads: Arc<DriverThreads>,
+}
+
+impl DeviceMapping for MappingInVmm {
+    fn as_ptr(&self) -> NonNull<u8> {
+        let mapping = self.mapping.as_ref();
+        mapping.expect("it is there until the drop").as_ptr()
+    }
+}
+
+impl Drop for MappingInVmm {
+    fn drop(&mut self) {
+        let mapping = self.mapping.take();
+        self.threads.call(move || drop(mapping));
     }
 }

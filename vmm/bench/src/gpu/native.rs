@@ -9,12 +9,15 @@ use causeway_cuda::{GpuIdentity, Native};
 use causeway_testdev::Counterpart;
 
 use causeway_run::configuration::choose_gpu;
+use causeway_run::driver_threads::DriverThreads;
 use causeway_run::gpu::Kind;
 use causeway_terminal::{Code, Failure};
 
-/// Measures CUDA operations in this process, without a VM, for comparison with a guest's.
+/// Measures CUDA operations in this process, without a VM, for comparison with a guest's. A thread
+/// of its own calls the driver: the threads of guests, which ask for it, are confined.
 pub struct NativeGpu {
-    native: Native,
+    native: Arc<Native>,
+    thread: DriverThreads,
     failed: AtomicBool,
 }
 
@@ -50,8 +53,13 @@ impl NativeGpu {
                 e,
             )
         })?;
+        let thread = DriverThreads::start("native", 1).map_err(|e| {
+            let what = "cannot start the thread that measures on the host";
+            Failure::new(Code::Crashed, what, e)
+        })?;
         let native = Self {
-            native,
+            native: Arc::new(native),
+            thread,
             failed: AtomicBool::new(false),
         };
         Ok(Some((Arc::new(native), identity)))
@@ -60,7 +68,9 @@ impl NativeGpu {
 
 impl Counterpart for NativeGpu {
     fn measure(&self, line: Line, operations: u32, bytes: u64) -> Option<Duration> {
-        match self.native.measure(line, operations, bytes) {
+        let native = Arc::clone(&self.native);
+        let measure = move || native.measure(line, operations, bytes);
+        match self.thread.call(measure) {
             Ok(time) => time,
             Err(error) => {
                 if !self.failed.swap(true, Ordering::Relaxed) {
