@@ -7,6 +7,7 @@
 //! * `blocks=N` (default 64) and `steps=N` (default 1000): the size of each kernel.
 //! * `light=1`: VM 0 launches one kernel at a time, rests after each, and measures how long it
 //!   waits.
+//! * `rest_ms=N`: how long it rests, in milliseconds (default 3).
 //! * `narrow=1`: VM 0 launches kernels of one block, which does as much as all blocks of the
 //!   others.
 //! * `endless=1`: VM 0 launches a kernel that takes minutes. It passes if the host takes the device
@@ -25,8 +26,6 @@ causeway_bare::main!(run);
 
 /// Kernels that a guest has under way at most.
 const AHEAD: u64 = 8;
-/// Rest of the light guest after each kernel.
-const REST_NS: u64 = 3_000_000;
 /// Longest time to wait for the other guests, in milliseconds.
 const PATIENCE_MS: u32 = 60_000;
 /// Waits of the light guest that are kept.
@@ -44,6 +43,7 @@ struct Arguments {
     seconds: u32,
     blocks: u32,
     steps: u32,
+    rest_ms: u32,
     has_light: bool,
     has_narrow: bool,
     has_endless: bool,
@@ -170,7 +170,8 @@ impl Guest<'_, '_> {
             self.wait(value);
             waits_ns[count] = self.now_ns() - begun_ns;
             count += 1;
-            self.machine.clock().spin(REST_NS);
+            let rest_ns = u64::from(self.arguments.rest_ms) * 1_000_000;
+            self.machine.clock().spin(rest_ns);
         }
         let waits_ns = &mut waits_ns[..count];
         waits_ns.sort_unstable();
@@ -187,6 +188,7 @@ impl Arguments {
             seconds: 5,
             blocks: 64,
             steps: 1000,
+            rest_ms: 3,
             has_light: false,
             has_narrow: false,
             has_endless: false,
@@ -199,6 +201,7 @@ impl Arguments {
                 "seconds" => parsed.seconds = number?,
                 "blocks" => parsed.blocks = number?,
                 "steps" => parsed.steps = number?,
+                "rest_ms" => parsed.rest_ms = value,
                 "light" => parsed.has_light = value != 0,
                 "narrow" => parsed.has_narrow = value != 0,
                 "endless" => parsed.has_endless = value != 0,
