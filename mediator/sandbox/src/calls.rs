@@ -62,17 +62,15 @@ impl Filter {
             Ok(vec![
                 program::up_to(names::LAST),
                 refused::absent()?,
-                refused::to_guests_threads(std::process::id())?,
-                refused::to_those_without_driver(folder)?,
+                refused::to_guests_threads(std::process::id(), folder)?,
             ])
         };
         Self(filters())
     }
 
     /// Installs the filters for this thread, and for those that it starts.
-    pub fn install_here(&self) -> io::Result<()> {
-        let filters = self.0.as_ref();
-        let filters = filters.map_err(|e| io::Error::other(e.to_string()))?;
+    pub fn install_here(self) -> io::Result<()> {
+        let filters = self.0.map_err(io::Error::other)?;
         let install = |filter: &BpfProgram| apply_filter(filter).map_err(refusal);
         filters.iter().try_for_each(install)
     }

@@ -9,7 +9,7 @@
 //!    for all of its threads.
 //!
 //! A process that cannot give up its rights can confine those of its threads that meet what it does
-//! not trust: [`ThreadSandbox`].
+//! not trust: [`confine_thread`].
 //!
 //! No step is fatal. Each returns the mechanisms that the host lacks as [`Missing`], and the caller
 //! decides what that means: [`Sandbox`] has the choices of users. [`trials`] tries every mechanism
@@ -37,5 +37,5 @@ pub use mechanism::{Mechanism, Missing};
 pub use profile::Profile;
 pub use sandbox::Sandbox;
 pub use steps::{enter, filter};
-pub use threads::ThreadSandbox;
+pub use threads::confine_thread;
 pub use trial::trials;

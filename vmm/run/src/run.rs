@@ -24,6 +24,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::arguments::RunArguments;
 use crate::back_end::BackEnd;
+use crate::call_threads::CallThreads;
 use crate::configuration::{Run, RunSettings, unavailable};
 use crate::data_path::DataPath;
 use crate::ending::{RunCode, Verdict, explain, explain_counts, verdict};
@@ -34,7 +35,7 @@ use crate::passthrough;
 use crate::patience::Patience;
 use crate::progress::{Caption, Watch};
 use crate::report::{BackendReport, PhaseReport, RatioReport, Report, SCHEMA, VmReport};
-use crate::sandbox::GuestThreads;
+use crate::sandbox::confine_guest_threads;
 use crate::table;
 use crate::tracepoints::Trace;
 use causeway_publisher::limits::LimitedGuest;
@@ -158,7 +159,29 @@ pub fn execute(
     signals: &mut Signals,
     extras: &Extras,
 ) -> Result<RunOutcome, Failure> {
+    std::thread::scope(|scope| {
+        let guests = CallThreads::start_in(scope).map_err(|e| {
+            let what = "cannot start the thread that serves the guests";
+            Failure::new(Code::Crashed, what, e)
+        })?;
+        execute_in(guests, run, started, signals, extras)
+    })
+}
+
+/// Runs VMs as [`execute`] does, in the thread `guests`, which is confined meanwhile.
+fn execute_in<'a>(
+    guests: CallThreads<'a>,
+    run: &'a Run,
+    started: Instant,
+    signals: &'a mut Signals,
+    extras: &Extras,
+) -> Result<RunOutcome, Failure> {
     let origin = Origin::now();
+    let confined = guests.begin(|| {
+        // Opened by the thread that starts the virtual CPUs, while it may.
+        let trace = run.settings.tracepoints.then(Trace::start);
+        confine_guest_threads(run.settings.sandbox, &run.gpu).map(|()| trace)
+    });
     let kvm =
         kvm::open().map_err(|e| Failure::new(Code::Kvm, "cannot use KVM, which guests need", e))?;
     raise_descriptor_limit();
@@ -168,10 +191,10 @@ pub fn execute(
     warn_of(run.settings.crowding(cpus).as_deref());
     warn_of(run.gpu.shortage(run.settings.vms).as_deref());
     let mut patience = Patience::new(run.settings.timeout_s, signals);
-    let guest_threads = GuestThreads::prepare(run.settings.sandbox, &run.gpu);
+    let trace = confined.wait()?;
     let back_end = match (run.gpu.kind, run.gpu.isolation) {
         // The threads that execute kernels.
-        (Kind::Software(_), Isolation::None) => guest_threads.run(|| (), |()| BackEnd::new(run))?,
+        (Kind::Software(_), Isolation::None) => guests.call(|| BackEnd::new(run)),
         _ => BackEnd::new(run),
     }?;
     let (vms, test_devices) = create(run, &kvm, back_end.sessions(), extras, &mut patience)?;
@@ -185,11 +208,7 @@ pub fn execute(
     let limits = Limits {
         timeout: patience.left(),
     };
-    // Opened by the thread that starts the virtual CPUs, before it does.
-    let trace = || run.settings.tracepoints.then(Trace::start);
-    let (outcomes, trace) = guest_threads.run(trace, |trace| {
-        (event_loop::run_all(vms, &limits, signals), trace)
-    })?;
+    let outcomes = guests.call(move || event_loop::run_all(vms, &limits, signals));
     drop(interactive);
     let outcomes =
         outcomes.map_err(|e| Failure::new(Code::Crashed, "cannot continue to run the VMs", e))?;

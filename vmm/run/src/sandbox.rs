@@ -1,9 +1,6 @@
 //! `--sandbox`: whether worker processes, and threads that serve guests, confine themselves.
 
-use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use causeway_sandbox::{Profile, Sandbox, ThreadSandbox};
+use causeway_sandbox::{Profile, Sandbox, confine_thread};
 use causeway_terminal::{Code, Failure};
 use causeway_worker::Confinement;
 use clap::Args;
@@ -53,79 +50,37 @@ pub(crate) fn confinement(sandbox: Sandbox, kind: Kind) -> Confinement {
     }
 }
 
-/// The threads that serve guests, which `run` confines as far as that can be done in the VMM's
-/// process: virtual CPUs, consumers of command buffers, virtio devices, the event loop, and the
-/// threads that execute kernels.
-pub(crate) struct GuestThreads {
-    confinement: Option<ThreadSandbox>,
-    is_strict: bool,
-    /// Whether the user knows that the host lacks a mechanism.
-    told: AtomicBool,
-}
-
-impl GuestThreads {
-    /// Prepares what the threads of a run with the back end `gpu` give up. Nothing if they call
-    /// CUDA's driver themselves.
-    pub fn prepare(sandbox: Sandbox, gpu: &Gpu) -> Self {
-        let calls_driver = matches!(gpu.kind, Kind::Cuda(_)) && gpu.isolation == Isolation::None;
-        let confined = sandbox != Sandbox::Off && !calls_driver;
-        Self {
-            confinement: confined.then(|| {
-                ThreadSandbox::new(&Profile {
-                    folder: causeway_memory::large_page_folder(),
-                    ..Profile::computation()
-                })
-            }),
-            is_strict: sandbox == Sandbox::Strict,
-            told: AtomicBool::new(false),
-        }
+/// Confines this thread, and those that it starts from now on, if `sandbox` wants that: those that
+/// serve guests of `run`, as far as that can be done in the VMM's process. They are virtual CPUs,
+/// consumers of command buffers, virtio devices, the event loop, and the threads that execute
+/// kernels. Nothing is confined if they call CUDA's driver themselves.
+///
+/// # Errors
+/// A failure with [`Code::Crashed`] if the host lacks what `--sandbox strict` demands.
+pub(crate) fn confine_guest_threads(sandbox: Sandbox, gpu: &Gpu) -> Result<(), Failure> {
+    let calls_driver = matches!(gpu.kind, Kind::Cuda(_)) && gpu.isolation == Isolation::None;
+    if sandbox == Sandbox::Off || calls_driver {
+        return Ok(());
     }
-
-    /// Runs `work` in a thread of its own: `prepare`, then, confined, the work on what that has
-    /// returned. Threads that the work starts are confined, too.
-    ///
-    /// # Errors
-    /// A failure with [`Code::Crashed`] if no thread can be started, or if the host lacks what
-    /// `--sandbox strict` demands.
-    pub fn run<P, T: Send>(
-        &self,
-        prepare: impl FnOnce() -> P + Send,
-        work: impl FnOnce(P) -> T + Send,
-    ) -> Result<T, Failure> {
-        std::thread::scope(|scope| {
-            // Without a name, logs take it for the first thread, which waits for it.
-            let spawned = std::thread::Builder::new().spawn_scoped(scope, || {
-                let prepared = prepare();
-                self.enter()?;
-                Ok(work(prepared))
-            });
-            let spawned = spawned.map_err(|e| {
-                let what = "cannot start the thread that serves the guests";
-                Failure::new(Code::Crashed, what, e)
-            })?;
-            spawned.join().unwrap_or_else(|panic| resume_unwind(panic))
-        })
+    let missing = confine_thread(&Profile {
+        folder: causeway_memory::large_page_folder(),
+        ..Profile::computation()
+    });
+    let names: Vec<_> = missing.iter().map(|it| it.mechanism.name()).collect();
+    if sandbox == Sandbox::Strict
+        && let Some(first) = missing.into_iter().next()
+    {
+        let what = "cannot confine the threads that serve guests as --sandbox strict demands";
+        return Err(Failure::new(Code::Crashed, what, first));
     }
-
-    fn enter(&self) -> Result<(), Failure> {
-        let missing = self.confinement.as_ref().map(ThreadSandbox::enter);
-        let missing = missing.unwrap_or_default();
-        let names: Vec<_> = missing.iter().map(|it| it.mechanism.name()).collect();
-        if self.is_strict
-            && let Some(first) = missing.into_iter().next()
-        {
-            let what = "cannot confine the threads that serve guests as --sandbox strict demands";
-            return Err(Failure::new(Code::Crashed, what, first));
-        }
-        if !names.is_empty() && !self.told.swap(true, Ordering::Relaxed) {
-            log::warn!(
-                "the threads that serve guests are confined without {}, which this host lacks: \
-                 `causeway doctor` says why, and what would help",
-                names.join(", ")
-            );
-        }
-        Ok(())
+    if !names.is_empty() {
+        log::warn!(
+            "the threads that serve guests are confined without {}, which this host lacks: \
+             `causeway doctor` says why, and what would help",
+            names.join(", ")
+        );
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -142,8 +97,11 @@ mod tests {
 
     #[test]
     fn a_thread_that_serves_guests_is_refused_what_a_worker_is() {
-        let threads = GuestThreads::prepare(Sandbox::Strict, &"cuda".parse().unwrap());
-        let report = threads.run(|| (), |()| attempts::report()).unwrap();
+        let confined = std::thread::spawn(|| {
+            confine_guest_threads(Sandbox::Strict, &"cuda".parse().unwrap()).unwrap();
+            attempts::report()
+        });
+        let report = confined.join().unwrap();
         let report = String::from_utf8(report).unwrap();
         let (of_drivers, mut refused) = (attempts::attempts().1, 0);
         for line in report.lines() {

@@ -10,7 +10,7 @@ use causeway_memory::{DeviceMapping, DeviceMemory, MemoryError};
 use causeway_vulkan_import::{Uuid, VulkanDevice};
 use parking_lot::Mutex;
 
-use crate::driver_threads::DriverThreads;
+use crate::call_threads::CallThreads;
 
 type Cause = Box<dyn Error + Send + Sync>;
 
@@ -58,7 +58,7 @@ impl VisibleMemory {
 /// open no device, so others call Vulkan for them.
 pub struct VisibleInVmm {
     memory: Arc<VisibleMemory>,
-    threads: Arc<DriverThreads>,
+    threads: Arc<CallThreads<'static>>,
 }
 
 impl VisibleInVmm {
@@ -69,7 +69,7 @@ impl VisibleInVmm {
     pub fn start() -> io::Result<Self> {
         Ok(Self {
             memory: Arc::default(),
-            threads: Arc::new(DriverThreads::start("vulkan", THREADS)?),
+            threads: Arc::new(CallThreads::start("vulkan", THREADS)?),
         })
     }
 
@@ -100,7 +100,7 @@ impl VisibleInVmm {
 #[derive(Debug)]
 struct MemoryInVmm {
     memory: Arc<dyn DeviceMemory>,
-    threads: Arc<DriverThreads>,
+    threads: Arc<CallThreads<'static>>,
 }
 
 impl DeviceMemory for MemoryInVmm {
@@ -127,7 +127,7 @@ impl DeviceMemory for MemoryInVmm {
 struct MappingInVmm {
     /// `None` only during a drop.
     mapping: Option<Box<dyn DeviceMapping>>,
-    threads: Arc<DriverThreads>,
+    threads: Arc<CallThreads<'static>>,
 }
 
 impl DeviceMapping for MappingInVmm {

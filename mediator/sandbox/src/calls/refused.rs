@@ -288,11 +288,23 @@ pub fn everywhere(process: u32) -> Result<BpfProgram, BackendError> {
     on(to_all(process)?, refusal())
 }
 
-/// Returns the filter of what is refused to threads of a VMM that serve guests.
-pub fn to_guests_threads(process: u32) -> Result<BpfProgram, BackendError> {
+/// Returns the filter of what is refused to threads of a VMM that serve guests. `process` is the ID
+/// of this process. `folder` is where they may make files; without one, nowhere.
+pub fn to_guests_threads(
+    process: u32,
+    folder: Option<BorrowedFd<'_>>,
+) -> Result<BpfProgram, BackendError> {
     let mut rules = to_all(process)?;
     for call in NEEDED_FOR_WORKERS {
         rules.remove(&call);
+    }
+    for (call, more) in without_driver(folder)? {
+        match rules.get_mut(&call) {
+            // Without conditions, it is refused whatever the others say.
+            Some(known) if known.is_empty() || more.is_empty() => known.clear(),
+            Some(known) => known.extend(more),
+            None => drop(rules.insert(call, more)),
+        }
     }
     on(rules, refusal())
 }
@@ -334,12 +346,6 @@ pub fn to_computations(folder: Option<BorrowedFd<'_>>) -> Result<BpfProgram, Bac
     let mut rules = without_driver(folder)?;
     rules.insert(libc::SYS_ioctl, Vec::new());
     on(rules, refusal())
-}
-
-/// Returns the filter of what is refused to threads that load no libraries, beside another.
-/// `folder` is where they may make files; without one, nowhere.
-pub fn to_those_without_driver(folder: Option<BorrowedFd<'_>>) -> Result<BpfProgram, BackendError> {
-    on(without_driver(folder)?, refusal())
 }
 
 fn without_driver(folder: Option<BorrowedFd<'_>>) -> Result<BTreeMap<i64, Rules>, BackendError> {

@@ -8,8 +8,8 @@ use causeway_bench_workloads::Line;
 use causeway_cuda::{GpuIdentity, Native};
 use causeway_testdev::Counterpart;
 
+use causeway_run::call_threads::CallThreads;
 use causeway_run::configuration::choose_gpu;
-use causeway_run::driver_threads::DriverThreads;
 use causeway_run::gpu::Kind;
 use causeway_terminal::{Code, Failure};
 
@@ -17,7 +17,7 @@ use causeway_terminal::{Code, Failure};
 /// of its own calls the driver: the threads of guests, which ask for it, are confined.
 pub struct NativeGpu {
     native: Arc<Native>,
-    thread: DriverThreads,
+    thread: CallThreads<'static>,
     failed: AtomicBool,
 }
 
@@ -53,7 +53,7 @@ impl NativeGpu {
                 e,
             )
         })?;
-        let thread = DriverThreads::start("native", 1).map_err(|e| {
+        let thread = CallThreads::start("native", 1).map_err(|e| {
             let what = "cannot start the thread that measures on the host";
             Failure::new(Code::Crashed, what, e)
         })?;

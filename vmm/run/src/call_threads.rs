@@ -1,20 +1,25 @@
-//! Threads that call a driver for threads that are confined.
+//! Threads that make calls for others, because their rights differ.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+use std::thread::{Builder, Scope};
 
 use parking_lot::Mutex;
 
-type Call = Box<dyn FnOnce() + Send>;
+type Call<'a> = Box<dyn FnOnce() + Send + 'a>;
 
 /// Threads that make calls for others. They have the rights of the thread that has started them,
-/// and end when this is dropped.
+/// unless a call changes these, and end when this is dropped. Calls live for `'a` at least.
 #[derive(Debug)]
-pub struct DriverThreads(Sender<Call>);
+pub struct CallThreads<'a>(Sender<Call<'a>>);
 
-impl DriverThreads {
+/// A call under way.
+#[derive(Debug)]
+pub struct Pending<T>(Receiver<std::thread::Result<T>>);
+
+impl CallThreads<'static> {
     /// Starts `count` threads with the name `name`: so many calls are made at a time, and others
     /// wait.
     ///
@@ -25,22 +30,47 @@ impl DriverThreads {
         let waiting = Arc::new(Mutex::new(waiting));
         for _ in 0..count {
             let waiting = Arc::clone(&waiting);
-            let builder = std::thread::Builder::new().name(name.to_owned());
+            let builder = Builder::new().name(name.to_owned());
             builder.spawn(move || make(&waiting))?;
         }
         Ok(Self(calls))
     }
+}
+
+impl<'a> CallThreads<'a> {
+    /// Starts one thread without a name, which logs take for the first thread: that waits for it.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn start_in(scope: &'a Scope<'a, '_>) -> io::Result<Self> {
+        let (calls, waiting) = channel();
+        let waiting = Mutex::new(waiting);
+        Builder::new().spawn_scoped(scope, move || make(&waiting))?;
+        Ok(Self(calls))
+    }
 
     /// Makes a call, and waits for its end. A panic of the call is one of the caller.
-    pub fn call<T: Send + 'static>(&self, call: impl FnOnce() -> T + Send + 'static) -> T {
+    pub fn call<T: Send + 'a>(&self, call: impl FnOnce() -> T + Send + 'a) -> T {
+        self.begin(call).wait()
+    }
+
+    /// Begins a call, and does not wait for its end.
+    pub fn begin<T: Send + 'a>(&self, call: impl FnOnce() -> T + Send + 'a) -> Pending<T> {
         let (answer, outcome) = sync_channel(1);
         let call = move || {
-            // The caller waits.
+            // Nobody may want to know.
             let _ = answer.send(catch_unwind(AssertUnwindSafe(call)));
         };
         let sent = self.0.send(Box::new(call)).is_ok();
         assert!(sent, "the threads end only after their owner");
-        match outcome.recv() {
+        Pending(outcome)
+    }
+}
+
+impl<T> Pending<T> {
+    /// Waits for the end of the call. A panic of the call is one of the caller.
+    pub fn wait(self) -> T {
+        match self.0.recv() {
             Ok(Ok(value)) => value,
             Ok(Err(panic)) => resume_unwind(panic),
             Err(_) => unreachable!("each call sends its outcome"),
@@ -49,7 +79,7 @@ impl DriverThreads {
 }
 
 /// Makes calls until nobody can ask for any more.
-fn make(waiting: &Mutex<Receiver<Call>>) {
+fn make(waiting: &Mutex<Receiver<Call<'_>>>) {
     loop {
         let next = waiting.lock().recv();
         let Ok(call) = next else { return };
@@ -63,7 +93,7 @@ mod tests {
 
     #[test]
     fn calls_are_made_by_the_threads_and_their_panics_by_the_caller() {
-        let threads = DriverThreads::start("driver", 1).unwrap();
+        let threads = CallThreads::start("driver", 1).unwrap();
         let name = || std::thread::current().name().map(str::to_owned);
         assert_eq!(threads.call(name).as_deref(), Some("driver"));
         let panicking = AssertUnwindSafe(|| threads.call(|| panic!("in the call")));
@@ -74,13 +104,21 @@ mod tests {
 
     #[test]
     fn a_call_that_waits_leaves_the_other_threads_to_others() {
-        let threads = DriverThreads::start("driver", 2).unwrap();
+        let threads = CallThreads::start("driver", 2).unwrap();
         let (go, wait) = channel();
+        let first = threads.begin(move || wait.recv());
+        // It makes the first one go on.
+        threads.call(move || go.send(7)).unwrap();
+        assert_eq!(first.wait(), Ok(7));
+    }
+
+    #[test]
+    fn a_thread_of_a_scope_works_with_what_is_borrowed() {
+        let mut seen = Vec::new();
         std::thread::scope(|scope| {
-            let first = scope.spawn(|| threads.call(move || wait.recv()));
-            // It makes the first one go on.
-            threads.call(move || go.send(7)).unwrap();
-            assert_eq!(first.join().unwrap(), Ok(7));
+            let threads = CallThreads::start_in(scope).unwrap();
+            threads.call(|| seen.push(7));
         });
+        assert_eq!(seen, [7]);
     }
 }
