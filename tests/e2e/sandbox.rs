@@ -134,12 +134,13 @@ fn all_threads_of_a_run_that_serve_guests_are_confined() {
         "watch",
         "workers",
         "vulkan",
+        "overdue",
     ];
     for (gpu, how) in [
         ("software", "on"),
         ("software,isolation=process", "on"),
         ("software", "off"),
-        ("cuda", "on"),
+        ("cuda,timeout=60000", "on"),
         ("cuda", "off"),
     ] {
         let machine = Machine::new();

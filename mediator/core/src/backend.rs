@@ -26,7 +26,7 @@ pub use error::{BackendError, ModuleError, cause};
 pub use facts::DeviceFacts;
 pub use memory::{AllocateOptions, Exported, Memory};
 pub use module::{Kernel, Module, Variable};
-pub use pulse::Pulse;
+pub use pulse::{Pieces, Pulse};
 pub use queue::{Queue, Recording};
 pub use reservation::Reservation;
 pub use space::{Space, TensorMapAnswer};
@@ -142,7 +142,7 @@ pub trait Backend: Send + Sync {
 
     /// Returns whether work is executed while it is submitted, so that the mediator shares out the
     /// device's time between sessions. The queues then tell how much of it work has taken
-    /// ([`Queue::take_usage`]).
+    /// ([`Queue::take_usage`]). Queues of other back ends run behind ([`Queue::runs_behind`]).
     fn shares_time(&self) -> bool {
         false
     }

@@ -12,9 +12,11 @@ use parking_lot::Mutex;
 /// What a command buffer has under way on the GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum UnderWay {
-    /// Nothing, or only fences and timestamps.
+    /// Nothing.
     #[default]
     Nothing,
+    /// Fences and timestamps.
+    Words,
     /// Copies or fills.
     Memory,
     /// At least one kernel.
@@ -30,8 +32,18 @@ pub(crate) struct BusyTimes {
     pub kernel_ns: u64,
 }
 
-/// A function that is called with the number of command buffers that have work under way.
-type BusyObserver = Box<dyn Fn(u32) + Send + Sync>;
+/// A function that is called with what a session has under way.
+type BusyObserver = Box<dyn Fn(Bursts) + Send + Sync>;
+
+/// What a session has under way, as somebody sees it who looks from time to time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bursts {
+    /// Command buffers with anything under way.
+    pub under_way: u32,
+    /// How often a command buffer has begun something when it had nothing under way; after the
+    /// largest number comes 0.
+    pub begun: u32,
+}
 
 /// Adds up the times of a session.
 #[derive(Default)]
@@ -48,6 +60,7 @@ struct State {
     /// Number of command buffers with work under way, and of those with kernels under way.
     busy: u32,
     kernels: u32,
+    bursts: Bursts,
     /// When the times were last brought up to date; `None` before the first work.
     at: Option<Instant>,
     times: BusyTimes,
@@ -66,7 +79,7 @@ impl BusyClock {
 
     /// Makes each change call `observer`, in the order of the changes; a second observer is ignored.
     /// It is called with the lock held.
-    pub fn observe(&self, observer: impl Fn(u32) + Send + Sync + 'static) {
+    pub fn observe(&self, observer: impl Fn(Bursts) + Send + Sync + 'static) {
         let _ = self.observer.set(Box::new(observer));
     }
 
@@ -76,8 +89,9 @@ impl BusyClock {
         state.advance(now);
         state.add(after);
         state.remove(before);
+        state.bursts.change(before, after);
         if let Some(observer) = self.observer.get() {
-            observer(state.busy);
+            observer(state.bursts);
         }
         #[cfg(test)]
         {
@@ -101,13 +115,25 @@ impl State {
     }
 
     fn add(&mut self, work: UnderWay) {
-        self.busy += u32::from(work != UnderWay::Nothing);
+        self.busy += u32::from(work > UnderWay::Words);
         self.kernels += u32::from(work == UnderWay::Kernels);
     }
 
     fn remove(&mut self, work: UnderWay) {
-        self.busy -= u32::from(work != UnderWay::Nothing);
+        self.busy -= u32::from(work > UnderWay::Words);
         self.kernels -= u32::from(work == UnderWay::Kernels);
+    }
+}
+
+impl Bursts {
+    fn change(&mut self, before: UnderWay, after: UnderWay) {
+        if before == UnderWay::Nothing && after != UnderWay::Nothing {
+            self.under_way += 1;
+            self.begun = self.begun.wrapping_add(1);
+        }
+        if before != UnderWay::Nothing && after == UnderWay::Nothing {
+            self.under_way -= 1;
+        }
     }
 }
 
@@ -131,10 +157,10 @@ impl Burst {
         }
     }
 
-    /// Notes that the command buffer begins `work`, after the end of what it had under way. Work
-    /// that is [`UnderWay::Nothing`] takes no time worth two clock reads, and goes with the rest.
+    /// Notes that the command buffer begins `work`, after the end of what it had under way. Fences
+    /// take no time worth two clock reads, and go with the rest.
     pub fn go_on(&mut self, work: UnderWay) {
-        if work != UnderWay::Nothing && work != self.under_way {
+        if work > UnderWay::Words && work != self.under_way {
             self.set(work);
         }
     }
@@ -144,6 +170,11 @@ impl Burst {
         if self.under_way != UnderWay::Nothing {
             self.set(UnderWay::Nothing);
         }
+    }
+
+    /// Notes that the work goes on for ever, as far as is known.
+    pub fn leak(&mut self) {
+        self.under_way = UnderWay::Nothing;
     }
 
     fn set(&mut self, work: UnderWay) {
@@ -161,7 +192,7 @@ impl Drop for Burst {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use UnderWay::{Kernels, Memory, Nothing};
+    use UnderWay::{Kernels, Memory, Nothing, Words};
 
     #[test]
     fn time_counts_once_for_the_session_and_kernels_for_each_command_buffer() {
@@ -196,16 +227,21 @@ mod tests {
 
     #[test]
     fn an_observer_hears_how_many_command_buffers_are_busy() {
-        let heard = Arc::<Mutex<Vec<u32>>>::default();
+        let heard = Arc::<Mutex<Vec<_>>>::default();
         let clock = Arc::<BusyClock>::default();
         let told = Arc::clone(&heard);
-        clock.observe(move |busy| told.lock().push(busy));
+        clock.observe(move |it: Bursts| told.lock().push((it.under_way, it.begun)));
         let mut bursts = [(); 2].map(|()| Burst::new(Arc::clone(&clock)));
-        bursts.iter_mut().for_each(|burst| burst.begin(Memory));
+        bursts[0].begin(Memory);
+        bursts[1].begin(Words);
         bursts[0].begin(Kernels);
         bursts[1].end();
+        assert_eq!(clock.state.lock().busy, 1, "fences take no time");
+        bursts[1].begin(Memory);
+        bursts[1].leak();
         drop(bursts);
-        assert_eq!(*heard.lock(), [1, 2, 2, 1, 0]);
+        let expected = [(1, 1), (2, 2), (2, 2), (1, 2), (2, 3), (1, 3)];
+        assert_eq!(*heard.lock(), expected);
     }
 
     #[test]
@@ -225,11 +261,11 @@ mod tests {
         let clock = Arc::<BusyClock>::default();
         let mut burst = Burst::new(Arc::clone(&clock));
         let changes = || clock.state.lock().changes;
-        burst.go_on(Nothing);
+        burst.go_on(Words);
         assert_eq!(changes(), 0, "a fence alone");
         for _ in 0..40 {
             burst.go_on(Kernels);
-            burst.go_on(Nothing);
+            burst.go_on(Words);
         }
         assert_eq!((changes(), burst.under_way), (1, Kernels));
         burst.go_on(Memory);

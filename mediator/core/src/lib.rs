@@ -61,6 +61,7 @@ pub mod va;
 mod watchdog;
 
 pub use arbiter::Compute;
+pub use busy::Bursts;
 pub use client::Client;
 pub use guest_session::{GivesUp, GuestSession, InForce, OpenError, SessionSource};
 pub use lease::{LeaseOrder, LeaseReport, Lender};

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use causeway_protocol::message::Status;
 use causeway_protocol::registers::status;
 
-use crate::backend::{Attributes, Fault};
+use crate::backend::{Attributes, Fault, Pieces};
 use crate::batch;
+use crate::busy::Bursts;
 use crate::client::Client;
 use crate::client_session::ClientSession;
 use crate::guest_session::{GuestSession, InForce};
@@ -49,20 +50,19 @@ impl Session {
         self.inner.status.observe(Box::new(observer));
     }
 
-    /// Makes the session call `busy` with the number of command buffers that have work under way,
-    /// each time that it changes, and `beat` with the number of pieces of work that have ended on a
-    /// device that runs behind. It calls `beat` only while the session has a limit on the time of
-    /// its work, and the numbers may come out of order.
+    /// Makes the session call `bursts` each time that a command buffer begins to have work under
+    /// way, or has none any more; and `pieces` for each piece of work that begins or ends on a device
+    /// that runs behind, while the session has a limit on the time of its work.
     ///
     /// Call this once, before the session is used; later observers are ignored. The session holds
-    /// locks while it calls `busy`. Both must only store the number and return.
+    /// locks while it calls them. Both must only store the numbers and return.
     pub fn observe_work(
         &self,
-        busy: impl Fn(u32) + Send + Sync + 'static,
-        beat: impl Fn(u64) + Send + Sync + 'static,
+        bursts: impl Fn(Bursts) + Send + Sync + 'static,
+        pieces: impl Fn(Pieces) + Send + Sync + 'static,
     ) {
-        self.inner.counters.busy.observe(busy);
-        self.inner.command_buffers.watchdog.pulse().observe(beat);
+        self.inner.counters.busy.observe(bursts);
+        self.inner.command_buffers.watchdog.pulse().observe(pieces);
     }
 
     /// Takes an import away from the session, because the export was withdrawn. Removes all

@@ -6,7 +6,7 @@
 //! for each piece, and a session without a limit has no thread.
 //!
 //! Where the device runs behind, nobody in this process can end work: the watchdog only has queues
-//! beat the session's [`Pulse`], for somebody else who watches.
+//! tell the session's [`Pulse`] of their work, for somebody else who watches.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -142,8 +142,9 @@ impl Watchdog {
 
     /// Heeds a limit that may have changed. Fails as [`Self::watch`] does.
     pub fn heed(&self) -> io::Result<()> {
-        self.want_pulse();
         let mut thread = self.thread.lock();
+        // With the lock, or an older limit might come last.
+        self.want_pulse();
         let has_work = !self.shared.state.lock().watched.is_empty();
         if thread.is_none() && has_work && self.shared.limit().is_some() {
             let shared = Arc::clone(&self.shared);

@@ -23,12 +23,14 @@ pub(crate) const TEXT_BYTES_MAX: usize = 4096;
 /// Largest datagram in bytes: a control batch with what goes before it, or a report.
 pub(crate) const DATAGRAM_BYTES_MAX: usize = CONTROL_BYTES_MAX as usize + 1024;
 /// Offsets in the status page, which the VMM reads without a message: the content of register
-/// `Status`, which clients own something, how many command buffers have work under way, and how
-/// many pieces of work have ended, if somebody watches (64 bits each).
+/// `Status`; which clients own something; what is under way, as [`causeway_mediator::Bursts`], `begun` in the upper
+/// half; and how many pieces of work have begun and have ended ([`causeway_mediator::backend::Pieces`]), while the session has a
+/// limit on their time (64 bits each).
 pub(crate) const STATUS_WORD: u64 = 0;
 pub(crate) const OWNERS_WORD: u64 = 8;
 pub(crate) const BUSY_WORD: u64 = 16;
-pub(crate) const BEATS_WORD: u64 = 24;
+pub(crate) const BEGUN_WORD: u64 = 24;
+pub(crate) const ENDED_WORD: u64 = 32;
 /// Most descriptors beside a datagram: regions of RAM, the status page, a socket.
 pub(crate) const DESCRIPTORS_MAX: usize = 4;
 /// Maximum number of regions of guest RAM.

@@ -167,7 +167,7 @@ impl CudaQueue {
         let mut stopped: Option<Instant> = None;
         let mut sleep = SLEEP_MIN;
         while goes_on(self)? {
-            self.marks.look()?;
+            self.watch()?;
             if self.state().stop.load(Ordering::SeqCst) {
                 let stopped = *stopped.get_or_insert_with(Instant::now);
                 if stopped.elapsed() > STOP_PATIENCE {
@@ -230,19 +230,24 @@ impl CudaQueue {
         if self.state().deferred.count() != 0 || self.keep_alive.is_long() {
             self.advance().map_err(|e| self.fail_of(&e))?;
         }
-        if self.marks.are_wanted() {
-            self.mark().map_err(|e| self.fail_of(&e))?;
-        }
-        Ok(())
+        self.watch().map_err(|e| self.fail_of(&e))
     }
 
-    /// Marks the submission, and waits until the next one may follow.
-    fn mark(&mut self) -> Result<(), CudaError> {
-        self.marks.put(&self.enqueuer.stream)?;
-        if self.abandoned {
+    /// Notes for somebody who watches how far the GPU is.
+    fn watch(&mut self) -> Result<(), CudaError> {
+        self.marks.look(&self.enqueuer.stream)
+    }
+
+    /// Marks the submission if somebody watches, and waits until the next one may follow.
+    fn mark(&mut self) -> Result<(), Fault> {
+        if !self.marks.are_wanted() {
+            self.marks.skip();
             return Ok(());
         }
-        self.wait_while(SLEEP_MIN, |queue| queue.marks.look())
+        self.marks
+            .put(&self.enqueuer.stream)
+            .and_then(|()| self.wait_while(SLEEP_MIN, |queue| Ok(queue.marks.are_full())))
+            .map_err(|error| self.fail_of(&error))
     }
 }
 
@@ -259,7 +264,12 @@ impl Queue for CudaQueue {
         let enqueued = self.submission(|queue| queue.enqueuer.enqueue(&work));
         self.keep_alive.hold(&work, self.progress.submitted());
         enqueued.map_err(|fault| self.fail(fault))?;
-        self.look()
+        self.look()?;
+        // A fence that is released says nothing of kernels in other queues that never end.
+        match work {
+            Work::Memory(work) if work.moved_bytes() == 0 => Ok(()),
+            _ => self.mark(),
+        }
     }
 
     fn flush(&mut self) -> Result<(), Fault> {
@@ -269,7 +279,8 @@ impl Queue for CudaQueue {
         self.check()?;
         let launched = self.submission(|queue| queue.gatherer.launch(&queue.enqueuer.stream));
         launched.map_err(|error| self.fail_of(&error))?;
-        self.look()
+        self.look()?;
+        self.mark()
     }
 
     fn poll(&mut self) -> Result<HowFar, Fault> {
@@ -278,7 +289,7 @@ impl Queue for CudaQueue {
         if self.progress.is_done() {
             return Ok(HowFar::Idle);
         }
-        self.marks.look().map_err(|error| self.fail_of(&error))?;
+        self.watch().map_err(|error| self.fail_of(&error))?;
         let is_idle = self.enqueuer.stream.is_idle();
         if !is_idle.map_err(|error| self.fail_of(&error))? {
             return Ok(HowFar::Busy);
@@ -309,6 +320,14 @@ impl Queue for CudaQueue {
         is_near_end.map_err(|error| self.fail_of(&error))
     }
 
+    fn close(&mut self) -> bool {
+        if !self.abandoned && !self.progress.is_done() {
+            // An error ends all work, too.
+            let _ = self.wait();
+        }
+        !self.abandoned
+    }
+
     /// Work that goes on for a quarter of a second after the session's stop flag was set is
     /// abandoned: the process can then no longer be used for another session, as
     /// [`Backend::is_poisoned`](causeway_mediator::backend::Backend::is_poisoned) tells.
@@ -324,11 +343,7 @@ impl Queue for CudaQueue {
 
 impl Drop for CudaQueue {
     fn drop(&mut self) {
-        if !self.abandoned && !self.progress.is_done() {
-            // An error ends all work, too.
-            let _ = self.wait();
-        }
-        if self.abandoned {
+        if !self.close() {
             self.keep_alive.leak();
         } else {
             self.state().deferred.unregister(&self.progress);

@@ -73,3 +73,17 @@ fn place(line: u32) -> String {
         line => format!("line {line}: "),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_causes_of_an_error_are_shown() {
+        let deepest = BackendError::new(Status::NoMemory, "no pages");
+        let middle = BackendError::new(Status::NoMemory, "no object").because(deepest);
+        let error = BackendError::new(Status::NoMemory, "no memory").because(middle);
+        assert_eq!(cause(&error), ": no object: no pages");
+        assert_eq!(cause(&BackendError::new(Status::NoMemory, "no memory")), "");
+    }
+}

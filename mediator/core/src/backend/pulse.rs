@@ -1,35 +1,56 @@
 //! What shows that a device goes on with a session's work.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A function that is called with the number of beats so far. Numbers may come out of order.
-type BeatObserver = Box<dyn Fn(u64) + Send + Sync>;
+use parking_lot::Mutex;
 
-/// The pulse of a session's work on a device that runs behind its submission: a beat for each piece
-/// of work that has ended. Somebody who watches a session with a limit on the time of its work
-/// cannot see more of such a device.
+type PiecesObserver = Box<dyn Fn(Pieces) + Send + Sync>;
+
+/// Pieces of work that queues have marked: kernels, copies, replays, or several of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pieces {
+    /// Those whose submission is done.
+    pub begun: u64,
+    /// Those of them that the device has ended.
+    pub ended: u64,
+}
+
+/// The pulse of a session's work on a device that runs behind its submission: it tells when pieces
+/// of work end. Somebody who watches a session with a limit on the time of its work cannot see more
+/// of such a device.
 #[derive(Default)]
 pub struct Pulse {
     is_wanted: AtomicBool,
-    beats: AtomicU64,
-    observer: OnceLock<BeatObserver>,
+    /// A leaf lock.
+    pieces: Mutex<Pieces>,
+    observer: OnceLock<PiecesObserver>,
 }
 
-causeway_memory::debug_fields!(Pulse { is_wanted, beats });
+causeway_memory::debug_fields!(Pulse { is_wanted, pieces });
 
 impl Pulse {
-    /// Returns whether somebody watches. Only then queues have to find out when each piece ends.
+    /// Returns whether somebody watches. Only then queues have to mark pieces of work.
     #[inline]
     pub fn is_wanted(&self) -> bool {
         self.is_wanted.load(Ordering::Relaxed)
     }
 
-    /// Notes that a piece of work has ended.
-    pub fn beat(&self) {
-        let beats = self.beats.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+    /// Notes that a piece of work is under way.
+    pub fn begin(&self) {
+        self.change(|pieces| pieces.begun += 1);
+    }
+
+    /// Notes that `count` pieces of work have ended.
+    pub fn end(&self, count: u64) {
+        self.change(|pieces| pieces.ended += count);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Pieces)) {
+        let mut pieces = self.pieces.lock();
+        change(&mut pieces);
         if let Some(observer) = self.observer.get() {
-            observer(beats);
+            observer(*pieces);
         }
     }
 
@@ -38,8 +59,9 @@ impl Pulse {
         self.is_wanted.store(is_wanted, Ordering::Relaxed);
     }
 
-    /// Makes each beat call `observer`; a second observer is ignored. Only the mediator calls this.
-    pub fn observe(&self, observer: impl Fn(u64) + Send + Sync + 'static) {
+    /// Makes each change call `observer`, in the order of the changes; a second observer is
+    /// ignored. Only the mediator calls this.
+    pub fn observe(&self, observer: impl Fn(Pieces) + Send + Sync + 'static) {
         let _ = self.observer.set(Box::new(observer));
     }
 }

@@ -47,14 +47,22 @@ pub trait Queue: Send {
     /// The fault of an earlier piece of work.
     fn finish(&mut self) -> Result<(), Fault>;
 
+    /// Ends the queue, as a drop does: waits until all submitted work is done. Returns false if work
+    /// goes on, because the queue was left with it after the stop flag of the address space was set.
+    /// Only for a queue that runs behind.
+    fn close(&mut self) -> bool {
+        true
+    }
+
     /// Returns whether work may still run when [`Self::submit`] has returned. False only for a
     /// queue that executes all work on the submitting thread.
     fn runs_behind(&self) -> bool {
         true
     }
 
-    /// Makes the queue beat `pulse` soon after each piece of work has ended, while somebody watches.
-    /// Called once, before the first work. Only for a queue that runs behind.
+    /// Makes the queue tell `pulse` of each piece of work, and soon after its end, while somebody
+    /// watches. What is under way when that begins may be one piece. Called once, before the first
+    /// work. Only for a queue that runs behind.
     fn set_pulse(&mut self, pulse: &Arc<Pulse>) {
         let _ = pulse;
     }

@@ -172,7 +172,9 @@ impl Consumer {
     /// Writes the end to the ring, and loses the session if the fault is of that kind.
     fn conclude(mut self, stop: Stop, position: u64) {
         self.ring.set_consumer(position);
-        self.executor.end_turn();
+        if !self.executor.queue.runs_behind() {
+            self.executor.end_turn();
+        }
         let fault = match stop {
             Stop::Fault(fault) => Some(fault),
             Stop::Asked => self.executor.queue.finish().err(),

@@ -69,6 +69,14 @@ pub(super) struct Executor {
     pub counters: Arc<Counters>,
 }
 
+impl Drop for Executor {
+    fn drop(&mut self) {
+        if self.queue.runs_behind() && !self.queue.close() {
+            self.burst.leak();
+        }
+    }
+}
+
 impl Executor {
     pub fn execute(&mut self, packet: Packet<'_>) -> Result<(), Stop> {
         match packet {
@@ -123,7 +131,7 @@ impl Executor {
     fn submit(&mut self, work: Work<'_>) -> Result<(), Stop> {
         let kind = kind_of(&work);
         let may_submit = match kind {
-            UnderWay::Nothing => self.lease.begin_small(),
+            UnderWay::Nothing | UnderWay::Words => self.lease.begin_small(),
             UnderWay::Memory | UnderWay::Kernels => self.lease.begin(),
         };
         if !may_submit {
@@ -132,7 +140,7 @@ impl Executor {
         if self.queue.runs_behind() {
             return self.submit_behind(kind, work).map_err(Stop::Fault);
         }
-        if kind != UnderWay::Nothing && self.turns.is_due() {
+        if kind > UnderWay::Words && self.turns.is_due() {
             self.take_turn()?;
         }
         self.burst.go_on(kind);
@@ -146,7 +154,7 @@ impl Executor {
     fn submit_behind(&mut self, kind: UnderWay, work: Work<'_>) -> Result<(), Fault> {
         self.burst.begin(kind);
         self.queue.submit(work)?;
-        match kind != UnderWay::Nothing && self.lease.is_metered() {
+        match kind > UnderWay::Words && self.lease.is_metered() {
             true => self.queue.stay_close(),
             false => Ok(()),
         }
@@ -287,7 +295,7 @@ fn kind_of(work: &Work<'_>) -> UnderWay {
     match work {
         Work::Launch(_) | Work::Replay { .. } => UnderWay::Kernels,
         Work::Memory(work) if work.moved_bytes() != 0 => UnderWay::Memory,
-        Work::Memory(_) => UnderWay::Nothing,
+        Work::Memory(_) => UnderWay::Words,
     }
 }
 

@@ -309,6 +309,17 @@ mod tests {
         assert!(!crowded && polls > 100, "{polls} polls");
     }
 
+    #[test]
+    fn work_that_is_found_waits_for_no_driver() {
+        let mut idle = Idle {
+            budget: SPIN_MAX,
+            crowd: Crowd::default(),
+            now: shown,
+        };
+        let mut progress = || panic!("it polls");
+        assert_eq!(idle.spin_on(|| true, &mut progress), Ok(true));
+    }
+
     fn waits_without_spin(crowd: &mut Crowd) -> usize {
         std::iter::from_fn(|| crowd.rests().then_some(())).count()
     }

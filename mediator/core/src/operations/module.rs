@@ -216,3 +216,26 @@ fn kernel_reply(handle: u32, kernel: &dyn Kernel) -> Result<KernelReply, Refusal
         layout,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_has_at_least_one_byte_and_at_most_all() {
+        let name = [b'k'; KERNEL_NAME_MAX];
+        let longest = KERNEL_NAME_MAX as u32;
+        let checked = checked_name(&name, longest, 8).unwrap();
+        assert_eq!(checked.map(str::len), Some(KERNEL_NAME_MAX));
+        for used in [0, longest + 1, u32::MAX] {
+            let refused = checked_name(&name, used, 8);
+            assert_eq!(refused, Err(Refusal::new(Status::BadRange)), "{used}");
+        }
+        let rest = checked_name(&name, longest - 1, 8).unwrap_err();
+        let offset = HEADER_BYTES as u32 + 8 + longest - 1;
+        assert_eq!(rest, Refusal::with(Status::ReservedNotZero, offset));
+        let mut name = [0; KERNEL_NAME_MAX];
+        name[0] = 0xff;
+        assert_eq!(checked_name(&name, 1, 8), Ok(None), "not UTF-8");
+    }
+}

@@ -1,12 +1,12 @@
 //! Ends workers whose work on a GPU takes longer than the limit of their session.
 //!
 //! A GPU runs behind, so nobody sees how long one piece of work takes. Each worker writes into its
-//! status page how many of its command buffers have work under way, and how many pieces have ended.
-//! One thread looks at the pages of all workers. If no piece of a session has ended for longer than
-//! its limit, the session is lost and its process is killed, which is what ends work of a GPU.
+//! status page how many pieces are under way, and how many have ended. One thread looks at the pages
+//! of all workers. If a session has pieces under way and none of them has ended for longer than its
+//! limit, the session is lost and its process is killed, which is what ends work of a GPU.
 //!
-//! While several sessions have work under way, the GPU divides itself between them. So the time
-//! between two looks counts for each of them in equal parts.
+//! While several sessions use the GPU, it divides itself between them. So the time between two looks
+//! counts for each of them in equal parts.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,6 +24,9 @@ use super::worker::Worker;
 const LOOKS: u32 = 8;
 /// Longest time between two looks.
 const PERIOD_MAX: Duration = Duration::from_secs(1);
+/// Fewest looks within a limit: if this thread was away for longer, the rest of the time does not
+/// count, because the worker may have been away, too.
+const LOOKS_MIN: u32 = 4;
 /// How late a worker may say that a piece has ended: its threads may have to wait for a processor.
 const LATE_MAX: Duration = Duration::from_millis(20);
 
@@ -45,13 +48,22 @@ struct State {
 /// What the status page of a worker says of its work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Work {
-    /// Whether there is work under way.
-    pub is_busy: bool,
-    /// A number that changes when a piece of work ends.
-    pub beats: u64,
+    /// In the lower half, how many command buffers have anything under way; in the upper one, how
+    /// often one has begun something.
+    pub bursts: u64,
+    /// Pieces of work that have begun while the session had a limit, and those that have ended.
+    pub begun: u64,
+    pub ended: u64,
 }
 
-/// How long the work of one worker has gone on without a beat.
+/// A worker at one look.
+struct Seen {
+    number: u64,
+    work: Work,
+    limit: Option<Duration>,
+}
+
+/// How long the work of one worker has gone on without an end.
 #[derive(Clone, Copy, Debug, Default)]
 struct Waited {
     work: Work,
@@ -63,7 +75,7 @@ impl Overdue {
     /// can be started.
     pub fn watch(self: &Arc<Self>, worker: &Arc<Worker>) -> io::Result<()> {
         let mut state = self.state.lock();
-        state.workers.retain(|worker| worker.strong_count() != 0);
+        state.forget_ended();
         state.workers.push(Arc::downgrade(worker));
         drop(state);
         match limit(worker) {
@@ -72,10 +84,12 @@ impl Overdue {
         }
     }
 
-    /// Heeds limits that have changed. Fails if no thread can be started.
+    /// Heeds limits, which may have changed. Fails if no thread can be started. Does nothing without
+    /// workers whose work runs behind.
     pub fn heed(self: &Arc<Self>) -> io::Result<()> {
         let mut state = self.state.lock();
-        if !state.has_thread {
+        state.forget_ended();
+        if !state.has_thread && !state.workers.is_empty() {
             let this = Arc::clone(self);
             let builder = std::thread::Builder::new().name("overdue".to_owned());
             builder.spawn(move || this.run())?;
@@ -90,8 +104,7 @@ impl Overdue {
         let mut waited = BTreeMap::new();
         let mut looked = Instant::now();
         while let Some((workers, period)) = self.limited() {
-            // A thread that was away for longer knows nothing of what happened meanwhile.
-            let passed = looked.elapsed().min(2 * period);
+            let passed = looked.elapsed();
             looked = Instant::now();
             for worker in look(&mut waited, &workers, passed) {
                 lose(worker);
@@ -108,10 +121,16 @@ impl Overdue {
     fn limited(&self) -> Option<(Vec<Arc<Worker>>, Duration)> {
         let mut state = self.state.lock();
         let workers: Vec<_> = state.workers.iter().filter_map(Weak::upgrade).collect();
-        let period = workers.iter().filter_map(|worker| limit(worker)).min();
-        state.has_thread = period.is_some();
+        let shortest = workers.iter().filter_map(|worker| limit(worker)).min();
+        state.has_thread = shortest.is_some();
         drop(state);
-        period.map(|shortest| (workers, (shortest / LOOKS).min(PERIOD_MAX)))
+        shortest.map(|shortest| (workers, (shortest / LOOKS).min(PERIOD_MAX)))
+    }
+}
+
+impl State {
+    fn forget_ended(&mut self) {
+        self.workers.retain(|worker| worker.strong_count() != 0);
     }
 }
 
@@ -128,33 +147,53 @@ fn look<'a>(
     passed: Duration,
 ) -> Vec<&'a Worker> {
     let working = workers.iter().filter(|worker| worker.fault().is_none());
-    let working: Vec<_> = working
-        .map(|worker| (worker.number, worker.work()))
-        .collect();
-    go_on(waited, &working, passed);
-    let overdue = workers.iter().filter(|worker| {
-        let waited = waited.get(&worker.number).zip(limit(worker));
-        waited.is_some_and(|(waited, limit)| waited.time > limit + LATE_MAX)
+    let seen = working.map(|worker| Seen {
+        number: worker.number,
+        work: worker.work(),
+        limit: limit(worker),
     });
-    overdue.map(|worker| &**worker).collect()
+    let overdue = go_on(waited, &seen.collect::<Vec<_>>(), passed);
+    let overdue = |worker: &&Arc<Worker>| overdue.contains(&worker.number);
+    workers.iter().filter(overdue).map(|it| &**it).collect()
 }
 
-/// Notes the present work of all workers, by their numbers, `passed` after the last time.
-fn go_on(waited: &mut BTreeMap<u64, Waited>, working: &[(u64, Work)], passed: Duration) {
-    waited.retain(|number, _| working.iter().any(|(it, _)| it == number));
-    let busy = working.iter().filter(|(_, work)| work.is_busy).count();
-    let part = passed / u32::try_from(busy).unwrap_or(u32::MAX).max(1);
-    for (number, work) in working {
-        waited.entry(*number).or_default().go_on(*work, part);
+/// Notes what all workers do now, `passed` after the last time. Returns the numbers of those whose
+/// work takes too long.
+fn go_on(waited: &mut BTreeMap<u64, Waited>, seen: &[Seen], passed: Duration) -> Vec<u64> {
+    waited.retain(|number, _| seen.iter().any(|it| it.number == *number));
+    let has_used = |it: &&Seen| {
+        let before = waited.get(&it.number);
+        it.work
+            .has_used(&before.map_or(it.work, |before| before.work))
+    };
+    let users = seen.iter().filter(has_used).count();
+    let part = passed / u32::try_from(users).unwrap_or(u32::MAX).max(1);
+    let overdue = seen.iter().filter(|it| {
+        let waited = waited.entry(it.number).or_default();
+        let most = it.limit.map_or(Duration::ZERO, |limit| limit / LOOKS_MIN);
+        waited.go_on(it.work, part.min(most));
+        it.limit.is_some_and(|limit| waited.time > limit + LATE_MAX)
+    });
+    overdue.map(|it| it.number).collect()
+}
+
+impl Work {
+    /// Returns whether the worker has used the GPU since it had the work `before`.
+    fn has_used(&self, before: &Self) -> bool {
+        let under_way = self.bursts as u32;
+        under_way != 0 || self.bursts != before.bursts
     }
 }
 
 impl Waited {
     /// Notes that the worker now has `work`, and that `passed` of the device's time was its own.
     fn go_on(&mut self, work: Work, passed: Duration) {
-        self.time = match work.is_busy && self.work == work {
-            true => self.time + passed,
-            false => Duration::ZERO,
+        let has_ended = work.begun == work.ended || work.ended != self.work.ended;
+        // A piece that has begun since the last look has not been under way for all that time.
+        let is_new = self.work.begun == self.work.ended;
+        self.time = match has_ended || is_new {
+            true => Duration::ZERO,
+            false => self.time + passed,
         };
         self.work = work;
     }
@@ -173,38 +212,81 @@ fn lose(worker: &Worker) {
 mod tests {
     use super::*;
 
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
     #[test]
-    fn only_work_without_a_beat_waits() {
+    fn only_pieces_that_do_not_end_wait() {
         let mut waited = Waited::default();
-        let mut after = |is_busy, beats, ms| {
-            waited.go_on(Work { is_busy, beats }, Duration::from_millis(ms));
-            waited.time.as_millis()
+        let mut after = |begun, ended, ms| {
+            let work = Work {
+                bursts: 1,
+                begun,
+                ended,
+            };
+            waited.go_on(work, MS(ms));
+            waited.time
         };
-        assert_eq!(after(false, 0, 10), 0);
-        assert_eq!(after(true, 0, 10), 0, "it has begun since the last look");
-        assert_eq!(after(true, 0, 10), 10);
-        assert_eq!(after(true, 0, 5), 15);
-        assert_eq!(after(true, 1, 10), 0, "a piece has ended");
-        assert_eq!(after(true, 1, 10), 10);
-        assert_eq!(after(false, 1, 10), 0);
-        assert_eq!(after(true, 1, 10), 0);
+        assert_eq!(after(0, 0, 10), MS(0), "work that nobody has marked");
+        assert_eq!(after(2, 0, 10), MS(0), "it has begun since the last look");
+        assert_eq!(after(3, 0, 10), MS(10), "one more has begun");
+        assert_eq!(after(3, 0, 5), MS(15));
+        assert_eq!(after(3, 1, 10), MS(0), "a piece has ended");
+        assert_eq!(after(3, 1, 10), MS(10));
+        assert_eq!(after(3, 3, 10), MS(0), "all have");
+        assert_eq!(after(4, 3, 10), MS(0));
+        assert_eq!(after(4, 3, 10), MS(10));
+    }
+
+    fn seen(number: u64, bursts: u64, is_working: bool) -> Seen {
+        Seen {
+            number,
+            work: Work {
+                bursts,
+                begun: is_working.into(),
+                ended: 0,
+            },
+            limit: Some(MS(100)),
+        }
     }
 
     #[test]
-    fn workers_with_work_share_the_time() {
+    fn workers_that_use_the_gpu_share_the_time() {
         let mut waited = BTreeMap::new();
-        let mut times = |busy: [bool; 3]| {
-            let work = |(number, is_busy)| (number, Work { is_busy, beats: 7 });
-            let working: Vec<_> = (1..).zip(busy).map(work).collect();
-            go_on(&mut waited, &working, Duration::from_millis(12));
+        let mut times = |bursts: [u64; 3]| {
+            let working = [true, true, false];
+            let numbers = (1..).zip(bursts).zip(working);
+            let all: Vec<_> = numbers.map(|((n, b), w)| seen(n, b, w)).collect();
+            go_on(&mut waited, &all, MS(12));
             [1, 2, 3].map(|number| waited[&number].time.as_millis())
         };
-        assert_eq!(times([true, true, false]), [0, 0, 0]);
-        assert_eq!(times([true, true, false]), [6, 6, 0]);
-        assert_eq!(times([true, false, true]), [12, 0, 0]);
-        assert_eq!(times([true, false, false]), [24, 0, 0]);
-        assert_eq!(times([true, true, true]), [28, 0, 0]);
-        go_on(&mut waited, &[], Duration::ZERO);
+        let begun = 1 << 32;
+        assert_eq!(times([1, 1, 0]), [0, 0, 0]);
+        assert_eq!(times([1, 1, 0]), [6, 6, 0]);
+        assert_eq!(times([1, 1, 1]), [10, 10, 0]);
+        assert_eq!(times([1, 1, 0]), [14, 14, 0], "it has used it");
+        assert_eq!(times([1, 1, begun]), [18, 18, 0], "and again");
+        assert_eq!(times([1, 1, begun]), [24, 24, 0]);
+        go_on(&mut waited, &[], MS(0));
         assert!(waited.is_empty(), "workers that have gone are forgotten");
+    }
+
+    #[test]
+    fn work_is_overdue_after_its_limit_and_only_by_time_that_was_looked_at() {
+        let mut waited = BTreeMap::new();
+        let mut is_overdue = |limit, ms| {
+            let it = Seen {
+                limit,
+                ..seen(7, 1, true)
+            };
+            !go_on(&mut waited, &[it], MS(ms)).is_empty()
+        };
+        assert!(!is_overdue(None, 10), "it has no limit");
+        assert!(!is_overdue(None, 1_000_000));
+        let limit = Some(MS(100));
+        for _ in 0..4 {
+            assert!(!is_overdue(limit, 1_000_000), "a quarter for each look");
+        }
+        assert!(!is_overdue(limit, 20));
+        assert!(is_overdue(limit, 1));
     }
 }

@@ -163,6 +163,20 @@ impl WorkerSession {
         fault
     }
 
+    /// Makes somebody watch how long work takes, if the session has a limit for that. Returns false
+    /// if nobody does.
+    fn heed_timeout(&self) -> bool {
+        if self.order.limits.quota().work_ms == Quota::UNLIMITED {
+            return true;
+        }
+        let heeded = self.shared.overdue.heed();
+        if let Err(error) = &heeded {
+            let name = &self.order.name;
+            log::warn!("{name}: timeout= has no effect: cannot start a thread: {error}");
+        }
+        heeded.is_ok()
+    }
+
     /// Adds what the VMM knows of the session, and its workers do not, or no longer.
     fn add_known(&self, statistics: &mut Statistics) {
         let limit = self.order.limits.quota().memory_bytes;
@@ -370,16 +384,11 @@ impl GuestSession for WorkerSession {
         self.order
             .membership
             .change(|compute| change.compute(compute));
-        if change.work_ms.is_some()
-            && let Err(e) = self.shared.overdue.heed()
-        {
-            let name = &self.order.name;
-            log::error!("{name}: timeout= has no effect, because a thread cannot be started: {e}");
-        }
         let working = self.worker().filter(|worker| worker.fault().is_none());
         let tell = |worker: Arc<Worker>| {
             let is_lent = worker.lend(&self.order.membership);
-            worker.tell_limits() && is_lent
+            let is_watched = self.heed_timeout();
+            worker.tell_limits() && is_lent && is_watched
         };
         Ok(match working.is_none_or(tell) {
             true => InForce::AtOnce,
@@ -396,6 +405,7 @@ impl GuestSession for WorkerSession {
         let sample = working.as_ref().map(|worker| {
             // If it could not be told before.
             worker.lend(&self.order.membership);
+            self.heed_timeout();
             worker.sample()
         });
         let mut monitored = self.monitored.lock();

@@ -30,7 +30,7 @@ use super::start::{StartError, await_start, not_started, send_start};
 use crate::report::{self, ReceivedReport};
 use crate::socket::{Datagram, Socket, SocketError};
 use crate::wire::{
-    BEATS_WORD, BUSY_WORD, Executed, ForClient, Kind, OWNERS_WORD, Reported, ResetDone,
+    BEGUN_WORD, BUSY_WORD, ENDED_WORD, Executed, ForClient, Kind, OWNERS_WORD, Reported, ResetDone,
     RevokeImport, STATUS_WORD,
 };
 
@@ -181,8 +181,9 @@ impl Worker {
     /// Returns what the worker says of its work.
     pub fn work(&self) -> overdue::Work {
         overdue::Work {
-            is_busy: self.status_word(BUSY_WORD) != 0,
-            beats: self.status_word(BEATS_WORD),
+            bursts: self.status_word(BUSY_WORD),
+            begun: self.status_word(BEGUN_WORD),
+            ended: self.status_word(ENDED_WORD),
         }
     }
 

@@ -19,8 +19,8 @@ use super::host::RemoteHost;
 use crate::DeviceUuid;
 use crate::socket::{Datagram, Socket, SocketError};
 use crate::wire::{
-    BEATS_WORD, BUSY_WORD, Kind, OWNERS_WORD, RAM_REGIONS_MAX, STATUS_WORD, Start, Started,
-    lacking_bits,
+    BEGUN_WORD, BUSY_WORD, ENDED_WORD, Kind, OWNERS_WORD, RAM_REGIONS_MAX, STATUS_WORD, Start,
+    Started, lacking_bits,
 };
 
 /// Longest supplement to a report: with the report itself it fits a datagram.
@@ -144,5 +144,12 @@ fn publish(session: &Session, page: Arc<Mapping>) {
     status(status::READY.into());
     session.observe_status(move |bits| status(bits.into()));
     session.observe_owners(word(OWNERS_WORD));
-    session.observe_work(move |count| busy(count.into()), word(BEATS_WORD));
+    let (begun, ended) = (word(BEGUN_WORD), word(ENDED_WORD));
+    session.observe_work(
+        move |bursts| busy(u64::from(bursts.begun) << 32 | u64::from(bursts.under_way)),
+        move |pieces| {
+            begun(pieces.begun);
+            ended(pieces.ended);
+        },
+    );
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use causeway_mediator::backend::Pulse;
+use causeway_mediator::backend::{Progress, Pulse};
 use causeway_protocol::message::MemoryKind;
 
 use crate::support::{GRANULE, Rig, host, is_child};
@@ -23,15 +23,39 @@ const COUNT: &str = "\
     ret;
 }
 ";
+/// Never ends.
+const ENDLESS: &str = "\
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry endless()
+{
+again:
+    bra again;
+}
+";
 /// More than may be under way while somebody watches.
 const LAUNCHES: u64 = 300;
 
+/// Pieces of work that a pulse was told of.
+fn observed(pulse: &Pulse) -> Arc<[AtomicU64; 2]> {
+    let counts = Arc::<[AtomicU64; 2]>::default();
+    let told = Arc::clone(&counts);
+    pulse.observe(move |pieces| {
+        told[0].store(pieces.begun, Ordering::Relaxed);
+        told[1].store(pieces.ended, Ordering::Relaxed);
+    });
+    counts
+}
+
+fn read(counts: &[AtomicU64; 2]) -> [u64; 2] {
+    counts.each_ref().map(|count| count.load(Ordering::Relaxed))
+}
+
 /// Launches kernels, and returns how many ends were seen before anybody asked for the last one.
 fn ends_seen(rig: &mut Rig, is_wanted: bool) -> u64 {
-    let ends = Arc::<AtomicU64>::default();
     let pulse = Arc::<Pulse>::default();
-    let seen = Arc::clone(&ends);
-    pulse.observe(move |beats| seen.store(beats, Ordering::Relaxed));
+    let counts = observed(&pulse);
     pulse.want(is_wanted);
     rig.renew_queue();
     rig.queue.set_pulse(&pulse);
@@ -42,10 +66,11 @@ fn ends_seen(rig: &mut Rig, is_wanted: bool) -> u64 {
         rig.launch(&module, "count", one, &word.va.to_le_bytes())
             .unwrap();
     }
-    let before = ends.load(Ordering::Relaxed);
+    let [_, before] = read(&counts);
     rig.wait().unwrap();
     assert_eq!(host(&word.memory).word(0), LAUNCHES);
-    assert_eq!(ends.load(Ordering::Relaxed) != 0, is_wanted);
+    let wanted = if is_wanted { LAUNCHES } else { 0 };
+    assert_eq!(read(&counts), [wanted; 2]);
     before
 }
 
@@ -61,4 +86,27 @@ fn ends_are_seen_while_work_goes_on_if_somebody_watches() {
     assert_eq!(ends_seen(&mut rig, false), 0);
     let seen = ends_seen(&mut rig, true);
     assert!(seen >= LAUNCHES - 256, "{seen} ends");
+}
+
+/// Nobody else can tell that a process still has it: its command buffer and its session have ended.
+#[test]
+fn work_that_is_abandoned_never_ends() {
+    if !is_child("pulse::work_that_is_abandoned_never_ends", &[]) {
+        return;
+    }
+    let mut rig = Rig::new();
+    let pulse = Arc::<Pulse>::default();
+    let counts = observed(&pulse);
+    rig.queue.set_pulse(&pulse);
+    let module = rig.load(ENDLESS.as_bytes()).unwrap();
+    let one = ([1; 3], [1; 3]);
+    rig.launch(&module, "endless", one, &[]).unwrap();
+    assert_eq!(read(&counts), [0, 0], "nobody watches");
+    // What is under way already is one piece.
+    pulse.want(true);
+    assert_eq!(rig.queue.poll().unwrap(), Progress::Busy);
+    assert_eq!(read(&counts), [1, 0]);
+    rig.stop.store(true, Ordering::SeqCst);
+    assert!(!rig.queue.close(), "the queue is left with it");
+    assert_eq!(read(&counts), [1, 0]);
 }
