@@ -84,3 +84,23 @@ fn pre_fault_memory(vcpu: &VcpuFd, gpa: u64, bytes: u64) -> std::io::Result<()> 
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_that_maps_much_at_once_has_a_part_of_it_mapped_ahead() {
+        let (prefault, mut fresh) = (Prefault::default(), Vec::new());
+        for number in 0..100 {
+            prefault.want(&mut fresh, number..number + 1);
+        }
+        assert_eq!(fresh.len(), PENDING_MAX);
+        assert!(prefault.pending.load(Ordering::Relaxed));
+
+        let (prefault, mut fresh) = (Prefault::default(), Vec::new());
+        prefault.unsupported.store(true, Ordering::Relaxed);
+        prefault.want(&mut fresh, 0..1);
+        assert!(fresh.is_empty() && !prefault.pending.load(Ordering::Relaxed));
+    }
+}
