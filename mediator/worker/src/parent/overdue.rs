@@ -13,12 +13,9 @@ use std::io;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use causeway_mediator::Quota;
 use causeway_mediator::backend::Fault;
 use causeway_protocol::message::Status;
 use parking_lot::{Condvar, Mutex};
-
-use super::worker::Worker;
 
 /// Looks within the shortest limit.
 const LOOKS: u32 = 8;
@@ -29,6 +26,18 @@ const PERIOD_MAX: Duration = Duration::from_secs(1);
 const LOOKS_MIN: u32 = 4;
 /// How late a worker may say that a piece has ended: its threads may have to wait for a processor.
 const LATE_MAX: Duration = Duration::from_millis(20);
+
+/// A worker, as seen from here.
+pub(super) trait Watched: Send + Sync {
+    /// Returns its number, which no other one has.
+    fn number(&self) -> u64;
+    /// Returns what its status page says of its work; `None` if it is lost.
+    fn work(&self) -> Option<Work>;
+    /// Returns how long each piece of its work may take; `None` if for ever.
+    fn limit(&self) -> Option<Duration>;
+    /// Kills it, and loses its session because of `fault`.
+    fn lose(&self, fault: Fault);
+}
 
 /// The workers whose work is watched.
 #[derive(Default)]
@@ -41,7 +50,7 @@ pub(super) struct Overdue {
 
 #[derive(Default)]
 struct State {
-    workers: Vec<Weak<Worker>>,
+    workers: Vec<Weak<dyn Watched>>,
     has_thread: bool,
 }
 
@@ -73,12 +82,12 @@ struct Waited {
 impl Overdue {
     /// Watches `worker` for as long as it lives. Fails if its session has a limit, and no thread
     /// can be started.
-    pub fn watch(self: &Arc<Self>, worker: &Arc<Worker>) -> io::Result<()> {
+    pub fn watch(self: &Arc<Self>, worker: &Arc<dyn Watched>) -> io::Result<()> {
         let mut state = self.state.lock();
         state.forget_ended();
         state.workers.push(Arc::downgrade(worker));
         drop(state);
-        match limit(worker) {
+        match worker.limit() {
             Some(_) => self.heed(),
             None => Ok(()),
         }
@@ -118,10 +127,10 @@ impl Overdue {
 
     /// Returns all workers, and the time until the next look. Returns `None` if no worker has a
     /// limit: then the thread ends.
-    fn limited(&self) -> Option<(Vec<Arc<Worker>>, Duration)> {
+    fn limited(&self) -> Option<(Vec<Arc<dyn Watched>>, Duration)> {
         let mut state = self.state.lock();
         let workers: Vec<_> = state.workers.iter().filter_map(Weak::upgrade).collect();
-        let shortest = workers.iter().filter_map(|worker| limit(worker)).min();
+        let shortest = workers.iter().filter_map(|worker| worker.limit()).min();
         state.has_thread = shortest.is_some();
         drop(state);
         shortest.map(|shortest| (workers, (shortest / LOOKS).min(PERIOD_MAX)))
@@ -134,26 +143,21 @@ impl State {
     }
 }
 
-/// Returns the limit of the worker's session.
-fn limit(worker: &Worker) -> Option<Duration> {
-    let work_ms = worker.limits.quota().work_ms;
-    (work_ms != Quota::UNLIMITED).then(|| Duration::from_millis(work_ms))
-}
-
 /// Looks at all workers, `passed` after the last look. Returns those whose work takes too long.
 fn look<'a>(
     waited: &mut BTreeMap<u64, Waited>,
-    workers: &'a [Arc<Worker>],
+    workers: &'a [Arc<dyn Watched>],
     passed: Duration,
-) -> Vec<&'a Worker> {
-    let working = workers.iter().filter(|worker| worker.fault().is_none());
-    let seen = working.map(|worker| Seen {
-        number: worker.number,
-        work: worker.work(),
-        limit: limit(worker),
+) -> Vec<&'a dyn Watched> {
+    let seen = workers.iter().filter_map(|worker| {
+        Some(Seen {
+            number: worker.number(),
+            work: worker.work()?,
+            limit: worker.limit(),
+        })
     });
     let overdue = go_on(waited, &seen.collect::<Vec<_>>(), passed);
-    let overdue = |worker: &&Arc<Worker>| overdue.contains(&worker.number);
+    let overdue = |worker: &&Arc<dyn Watched>| overdue.contains(&worker.number());
     workers.iter().filter(overdue).map(|it| &**it).collect()
 }
 
@@ -199,8 +203,8 @@ impl Waited {
     }
 }
 
-fn lose(worker: &Worker) {
-    let limit_ms = worker.limits.quota().work_ms;
+fn lose(worker: &dyn Watched) {
+    let limit_ms = worker.limit().map_or(0, |limit| limit.as_millis());
     let text = format!(
         "no kernel, copy or replay of this VM has ended for longer than its timeout={limit_ms} \
          allows: this loses the session; the guest must reset the device"

@@ -1,6 +1,7 @@
 //! One worker process with its sockets, from its start to its end.
 
 mod monitor;
+mod watched;
 
 use std::io;
 use std::os::fd::AsFd;
@@ -22,7 +23,7 @@ use super::calls::{Caller, is_call, send_answer, serve_spare};
 use super::channel::{Channel, MonitorChannel, expect};
 use super::guest::Guest;
 use super::objects::ObjectKey;
-use super::overdue;
+use super::overdue::Watched;
 use super::process::Process;
 use super::shared::{Order, Shared};
 use super::spare::Fresh;
@@ -30,8 +31,7 @@ use super::start::{StartError, await_start, not_started, send_start};
 use crate::report::{self, ReceivedReport};
 use crate::socket::{Datagram, Socket, SocketError};
 use crate::wire::{
-    BEGUN_WORD, BUSY_WORD, ENDED_WORD, Executed, ForClient, Kind, OWNERS_WORD, Reported, ResetDone,
-    RevokeImport, STATUS_WORD,
+    Executed, ForClient, Kind, OWNERS_WORD, Reported, ResetDone, RevokeImport, STATUS_WORD,
 };
 
 /// Longest that a worker may take for a request that it normally answers at once.
@@ -156,7 +156,8 @@ impl Worker {
         let first = first.map_err(|e| not_started(e.into(), &worker.process, &worker.name))?;
         worker.channels.lock().push(first);
         if back_end.runs_behind {
-            shared.overdue.watch(&worker).map_err(failed)?;
+            let watched: Arc<dyn Watched> = Arc::clone(&worker) as _;
+            shared.overdue.watch(&watched).map_err(failed)?;
         }
         Ok(worker)
     }
@@ -176,15 +177,6 @@ impl Worker {
     /// these are the clients that owned objects at that moment.
     pub fn owners(&self) -> u64 {
         self.status_word(OWNERS_WORD)
-    }
-
-    /// Returns what the worker says of its work.
-    pub fn work(&self) -> overdue::Work {
-        overdue::Work {
-            bursts: self.status_word(BUSY_WORD),
-            begun: self.status_word(BEGUN_WORD),
-            ended: self.status_word(ENDED_WORD),
-        }
     }
 
     fn status_word(&self, offset: u64) -> u64 {
