@@ -116,6 +116,7 @@ impl CommandBuffer {
                 turns: Turns::new(Arc::clone(&session.member)),
                 lease: LeaseUser::new(&session.lease),
                 piece,
+                pulse: Arc::clone(session.watchdog.pulse()),
                 account: Arc::clone(&session.account),
                 counters: Arc::clone(&session.counters),
             },

@@ -50,9 +50,9 @@ impl Session {
         self.inner.status.observe(Box::new(observer));
     }
 
-    /// Makes the session call `bursts` each time that a command buffer begins to have work under
-    /// way, or has none any more; and `pieces` for each piece of work that begins or ends on a device
-    /// that runs behind, while the session has a limit on the time of its work.
+    /// Makes the session call `bursts` each time that what a command buffer has under way changes;
+    /// and `pieces` for each piece of work that begins or ends on a device that runs behind, while
+    /// the session has a limit on the time of its work.
     ///
     /// Call this once, before the session is used; later observers are ignored. The session holds
     /// locks while it calls them. Both must only store the numbers and return.

@@ -22,10 +22,9 @@ pub(crate) const VERSION: u16 = 10;
 pub(crate) const TEXT_BYTES_MAX: usize = 4096;
 /// Largest datagram in bytes: a control batch with what goes before it, or a report.
 pub(crate) const DATAGRAM_BYTES_MAX: usize = CONTROL_BYTES_MAX as usize + 1024;
-/// Offsets in the status page, which the VMM reads without a message: the content of register
-/// `Status`; which clients own something; what is under way, as [`causeway_mediator::Bursts`], `begun` in the upper
-/// half; and how many pieces of work have begun and have ended ([`causeway_mediator::backend::Pieces`]), while the session has a
-/// limit on their time (64 bits each).
+/// Offsets in the status page, which the VMM reads without a message (64 bits each): the content of
+/// register `Status`; which clients own something; [`Bursts`](causeway_mediator::Bursts), `begun`
+/// in the upper half; and the two numbers of [`Pieces`](causeway_mediator::backend::Pieces).
 pub(crate) const STATUS_WORD: u64 = 0;
 pub(crate) const OWNERS_WORD: u64 = 8;
 pub(crate) const BUSY_WORD: u64 = 16;

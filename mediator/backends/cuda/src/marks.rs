@@ -2,7 +2,8 @@
 //!
 //! A mark is an event behind each submission but fences. The thread of the queue looks at the marks
 //! whenever it is in the queue, also while it waits there. Few enough submissions are under way that
-//! it never waits in the driver for room instead, where it would see nothing.
+//! it never waits in the driver for room instead, where it would see nothing: for that, some fences
+//! have a mark, too, which tells nobody.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,19 +12,29 @@ use causeway_mediator::backend::Pulse;
 
 use crate::driver::{CudaError, Event, Stream};
 
-/// Most marks under way. The driver takes about a thousand submissions.
-const MARKS_MAX: usize = 256;
+/// Most marks under way, and most fences in front of each. The driver takes about a thousand
+/// submissions.
+const MARKS_MAX: usize = 128;
+const FENCES_MAX: u32 = 4;
 
 /// Marks in the stream of one queue.
 #[derive(Default)]
 pub(crate) struct Marks {
     pulse: Arc<Pulse>,
     /// Marks that the GPU has not been seen to reach, the oldest first.
-    marks: VecDeque<Event>,
+    marks: VecDeque<Mark>,
     /// Events for further marks.
     spare: Vec<Event>,
-    /// Whether there may be work under way that was not marked, because nobody watched.
+    /// Whether there may be work under way, beside fences, that has no mark yet.
     is_unmarked: bool,
+    /// Fences since the last mark.
+    fences: u32,
+}
+
+struct Mark {
+    event: Event,
+    /// Whether it stands for a piece of work.
+    is_piece: bool,
 }
 
 impl Marks {
@@ -37,9 +48,13 @@ impl Marks {
         self.pulse.is_wanted()
     }
 
-    /// Notes that a submission is not marked, because nobody watches.
-    pub(crate) fn skip(&mut self) {
-        self.is_unmarked = true;
+    /// Notes a submission, of which the driver may have a part even if it has refused it. The next
+    /// look puts the mark behind it.
+    pub(crate) fn submitted(&mut self, is_fence: bool) {
+        match is_fence {
+            true => self.fences = (self.fences + 1).min(FENCES_MAX),
+            false => self.is_unmarked = true,
+        }
     }
 
     /// Returns whether there are as many marks as there may be.
@@ -47,41 +62,52 @@ impl Marks {
         self.marks.len() >= MARKS_MAX
     }
 
-    /// Puts a mark behind everything that `stream` has so far.
-    pub(crate) fn put(&mut self, stream: &Stream) -> Result<(), CudaError> {
+    /// Puts a mark behind what `stream` has so far, if it lacks one and somebody watches: also
+    /// behind what was submitted before anybody did. Notes which marks the GPU has reached.
+    pub(crate) fn look(&mut self, stream: &Stream) -> Result<(), CudaError> {
+        if (self.is_unmarked || self.fences >= FENCES_MAX) && self.are_wanted() {
+            // If the driver has no event left, the next look tries again.
+            let _ = self.put(stream);
+        }
+        while let Some(first) = self.marks.front() {
+            if !first.event.has_happened()? {
+                break;
+            }
+            self.take_first();
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, stream: &Stream) -> Result<(), CudaError> {
         let event = match self.spare.pop() {
             Some(event) => event,
             None => Event::new(stream.context())?,
         };
         stream.record(&event)?;
-        self.marks.push_back(event);
-        self.is_unmarked = false;
-        self.pulse.begin();
+        let is_piece = std::mem::take(&mut self.is_unmarked);
+        self.marks.push_back(Mark { event, is_piece });
+        self.fences = 0;
+        if is_piece {
+            self.pulse.begin();
+        }
         Ok(())
     }
 
-    /// Notes which marks of `stream` the GPU has reached. If somebody watches since a short time, all
-    /// that was not marked before has one mark.
-    pub(crate) fn look(&mut self, stream: &Stream) -> Result<(), CudaError> {
-        if self.is_unmarked && self.are_wanted() {
-            self.put(stream)?;
+    fn take_first(&mut self) {
+        let Some(Mark { event, is_piece }) = self.marks.pop_front() else {
+            return;
+        };
+        self.spare.push(event);
+        if is_piece {
+            self.pulse.end();
         }
-        while let Some(first) = self.marks.front() {
-            if !first.has_happened()? {
-                break;
-            }
-            self.spare.extend(self.marks.pop_front());
-            self.pulse.end(1);
-        }
-        Ok(())
     }
 
     /// Notes that the GPU has no work.
     pub(crate) fn idle(&mut self) {
-        self.is_unmarked = false;
-        if !self.marks.is_empty() {
-            self.pulse.end(self.marks.len() as u64);
-            self.spare.extend(self.marks.drain(..));
+        (self.is_unmarked, self.fences) = (false, 0);
+        while !self.marks.is_empty() {
+            self.take_first();
         }
     }
 }

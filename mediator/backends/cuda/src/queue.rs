@@ -225,29 +225,23 @@ impl CudaQueue {
         enqueued
     }
 
-    /// Finds out how far the GPU is after a submission, if something waits for that.
+    /// Finds out how far the GPU is after a submission, if something waits for that. While somebody
+    /// watches, waits until the next submission may follow.
     fn look(&mut self) -> Result<(), Fault> {
         if self.state().deferred.count() != 0 || self.keep_alive.is_long() {
             self.advance().map_err(|e| self.fail_of(&e))?;
         }
-        self.watch().map_err(|e| self.fail_of(&e))
+        self.watch()
+            .and_then(|()| match self.marks.are_full() {
+                true => self.wait_while(SLEEP_MIN, |queue| Ok(queue.marks.are_full())),
+                false => Ok(()),
+            })
+            .map_err(|e| self.fail_of(&e))
     }
 
     /// Notes for somebody who watches how far the GPU is.
     fn watch(&mut self) -> Result<(), CudaError> {
         self.marks.look(&self.enqueuer.stream)
-    }
-
-    /// Marks the submission if somebody watches, and waits until the next one may follow.
-    fn mark(&mut self) -> Result<(), Fault> {
-        if !self.marks.are_wanted() {
-            self.marks.skip();
-            return Ok(());
-        }
-        self.marks
-            .put(&self.enqueuer.stream)
-            .and_then(|()| self.wait_while(SLEEP_MIN, |queue| Ok(queue.marks.are_full())))
-            .map_err(|error| self.fail_of(&error))
     }
 }
 
@@ -263,13 +257,11 @@ impl Queue for CudaQueue {
         self.flush()?;
         let enqueued = self.submission(|queue| queue.enqueuer.enqueue(&work));
         self.keep_alive.hold(&work, self.progress.submitted());
+        // That a fence is released says nothing of kernels in other queues that never end.
+        let is_fence = matches!(work, Work::Memory(work) if work.moved_bytes() == 0);
+        self.marks.submitted(is_fence);
         enqueued.map_err(|fault| self.fail(fault))?;
-        self.look()?;
-        // A fence that is released says nothing of kernels in other queues that never end.
-        match work {
-            Work::Memory(work) if work.moved_bytes() == 0 => Ok(()),
-            _ => self.mark(),
-        }
+        self.look()
     }
 
     fn flush(&mut self) -> Result<(), Fault> {
@@ -278,9 +270,9 @@ impl Queue for CudaQueue {
         }
         self.check()?;
         let launched = self.submission(|queue| queue.gatherer.launch(&queue.enqueuer.stream));
+        self.marks.submitted(false);
         launched.map_err(|error| self.fail_of(&error))?;
-        self.look()?;
-        self.mark()
+        self.look()
     }
 
     fn poll(&mut self) -> Result<HowFar, Fault> {
@@ -323,7 +315,9 @@ impl Queue for CudaQueue {
     fn close(&mut self) -> bool {
         if !self.abandoned && !self.progress.is_done() {
             // An error ends all work, too.
-            let _ = self.wait();
+            if self.wait().is_err() {
+                self.marks.idle();
+            }
         }
         !self.abandoned
     }

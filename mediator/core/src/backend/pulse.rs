@@ -41,9 +41,9 @@ impl Pulse {
         self.change(|pieces| pieces.begun += 1);
     }
 
-    /// Notes that `count` pieces of work have ended.
-    pub fn end(&self, count: u64) {
-        self.change(|pieces| pieces.ended += count);
+    /// Notes that a piece of work has ended.
+    pub fn end(&self) {
+        self.change(|pieces| pieces.ended += 1);
     }
 
     fn change(&self, change: impl FnOnce(&mut Pieces)) {

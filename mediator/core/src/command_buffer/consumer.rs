@@ -75,7 +75,7 @@ impl Consumer {
         let mut idle = Idle::new();
         while !self.bell.stopped() {
             // A ring that is never empty must not hide that the device has done the work.
-            if self.executor.lease.is_stopping()
+            if self.executor.has_watcher()
                 && let Err(fault) = self.executor.progress()
             {
                 return Stop::Fault(fault);

@@ -7,7 +7,7 @@ use causeway_protocol::message::Status;
 
 use super::packet::{Acquire, Packet};
 use crate::arbiter::{Taken, Turns};
-use crate::backend::{Fault, Kernel, Launch, Progress, Queue, Usage, Work};
+use crate::backend::{Fault, Kernel, Launch, Progress, Pulse, Queue, Usage, Work};
 use crate::bell::Bell;
 use crate::busy::{Burst, UnderWay};
 use crate::fence::FenceSignal;
@@ -64,6 +64,8 @@ pub(super) struct Executor {
     pub lease: LeaseUser,
     /// What the watchdog sees of the work, on such a queue.
     pub piece: Arc<PieceNumber>,
+    /// What somebody else sees who watches, on a queue that runs behind.
+    pub pulse: Arc<Pulse>,
     /// What the session may use.
     pub account: Arc<Account>,
     pub counters: Arc<Counters>,
@@ -97,6 +99,11 @@ impl Executor {
             Packet::Acquire(acquire) => self.acquire(&acquire),
             Packet::Replay { recording } => self.replay(recording),
         }
+    }
+
+    /// Returns whether somebody waits to see how far the queue is, also while the ring is not empty.
+    pub fn has_watcher(&self) -> bool {
+        self.lease.is_stopping() || (self.queue.runs_behind() && self.pulse.is_wanted())
     }
 
     /// Returns whether the queue has finished the submitted work. If it has, wakes the threads that
@@ -254,6 +261,10 @@ impl Executor {
     fn acquire(&mut self, acquire: &Acquire) -> Result<(), Stop> {
         // On a queue that runs behind, what came before may be what releases the fence.
         self.queue.finish().map_err(Stop::Fault)?;
+        // Then it may have been left with work.
+        if self.bell.stopped() {
+            return Err(Stop::Asked);
+        }
         self.rest();
         let look = || self.look(acquire);
         let begun = Instant::now();

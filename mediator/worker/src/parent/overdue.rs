@@ -6,7 +6,7 @@
 //! limit, the session is lost and its process is killed, which is what ends work of a GPU.
 //!
 //! While several sessions use the GPU, it divides itself between them. So the time between two looks
-//! counts for each of them in equal parts.
+//! counts in equal parts for all that have used it since the last look.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -106,6 +106,11 @@ impl Overdue {
         }
         self.changed.notify_all();
         Ok(())
+    }
+
+    /// Returns whether somebody looks.
+    pub fn has_thread(&self) -> bool {
+        self.state.lock().has_thread
     }
 
     /// Looks from time to time, until no worker has a limit.

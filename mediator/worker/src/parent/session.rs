@@ -405,7 +405,9 @@ impl GuestSession for WorkerSession {
         let sample = working.as_ref().map(|worker| {
             // If it could not be told before.
             worker.lend(&self.order.membership);
-            self.heed_timeout();
+            if !self.shared.overdue.has_thread() {
+                let _ = self.shared.overdue.heed();
+            }
             worker.sample()
         });
         let mut monitored = self.monitored.lock();

@@ -110,3 +110,21 @@ fn work_that_is_abandoned_never_ends() {
     assert!(!rig.queue.close(), "the queue is left with it");
     assert_eq!(read(&counts), [1, 0]);
 }
+
+#[test]
+fn a_fault_ends_all_work() {
+    if !is_child("pulse::a_fault_ends_all_work", &[]) {
+        return;
+    }
+    let mut rig = Rig::new();
+    let pulse = Arc::<Pulse>::default();
+    let counts = observed(&pulse);
+    pulse.want(true);
+    rig.queue.set_pulse(&pulse);
+    let module = rig.load(COUNT.as_bytes()).unwrap();
+    let (one, wild) = (([1; 3], [1; 3]), 0x10_0000_0000_u64.to_le_bytes());
+    rig.launch(&module, "count", one, &wild).unwrap();
+    assert!(rig.queue.finish().is_err());
+    assert!(rig.queue.close());
+    assert_eq!(read(&counts), [1, 1]);
+}

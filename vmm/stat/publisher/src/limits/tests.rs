@@ -53,13 +53,13 @@ fn a_change_is_for_one_guest_or_for_all() {
 #[test]
 fn what_one_guest_cannot_have_no_guest_gets() {
     let mut guests = sharing();
-    // As one whose session is in a worker process.
+    // As one on a GPU without a worker process.
     guests.push(LimitedGuest {
         name: "vm2".to_owned(),
         session: FakeSession::new(|_| Status::Ok),
     });
     let message = refusal(&guests, r#"{"limits":{"queues":"7","weight":"8"}}"#);
-    let because = "no limit was changed, because of vm2: weight and share of a GPU";
+    let because = "no limit was changed, because of vm2: weight, share and timeout";
     assert!(message.starts_with(because), "{message}");
     let message = refusal(&guests, r#"{"limits":{"memory":"2G"}}"#);
     let because = "because of vm0: invalid value 2048 MiB for memory: the back end has 1024 MiB";
