@@ -77,8 +77,8 @@ impl BusyClock {
         state.times
     }
 
-    /// Makes each change call `observer`, in the order of the changes; a second observer is ignored.
-    /// It is called with the lock held.
+    /// Makes each change call `observer`, in the order of the changes and with the lock held. A
+    /// second observer is ignored.
     pub fn observe(&self, observer: impl Fn(Bursts) + Send + Sync + 'static) {
         let _ = self.observer.set(Box::new(observer));
     }

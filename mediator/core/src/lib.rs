@@ -10,11 +10,11 @@
 //!
 //! # Locks
 //!
-//! Locks are taken in this order, and never two of the same kind: a session's `State`; the exchange
-//! of exports; the fences that a [`Session`]'s notifier watches; then leaves, which are the
-//! sessions of a mediator, its arbiter, a session's lease, the rings of a session, doorbells, the
-//! `HandleMap`s of an address space, `Generation`, the fence signal, and the locks inside a back end
-//! or a host.
+//! Locks are taken in this order, and never two of the same kind: a session's `State`; the
+//! exchange of exports; the fences that a [`Session`]'s notifier watches; then leaves, which are
+//! the sessions of a mediator, its arbiter, a session's lease, its pulse, and its clock of busy
+//! times, the rings of a session, doorbells, the `HandleMap`s of an address space, `Generation`,
+//! the fence signal, and the locks inside a back end or a host.
 //!
 //! A revocation reaches into other sessions: the exchange collects them, releases its lock, and
 //! then they lock one `State` at a time. No lock is held while work executes, while a guest sleeps

@@ -1,8 +1,8 @@
 //! The end of each piece of work, for somebody who watches how long work takes.
 //!
 //! A mark is an event behind each submission but fences. The thread of the queue looks at the marks
-//! whenever it is in the queue, also while it waits there. Few enough submissions are under way that
-//! it never waits in the driver for room instead, where it would see nothing: for that, some fences
+//! whenever it is in the queue, also while it waits there. It keeps so few submissions under way
+//! that it never waits in the driver for room, where it would see nothing. For that, some fences
 //! have a mark, too, which tells nobody.
 
 use std::collections::VecDeque;

@@ -47,9 +47,9 @@ pub trait Queue: Send {
     /// The fault of an earlier piece of work.
     fn finish(&mut self) -> Result<(), Fault>;
 
-    /// Ends the queue, as a drop does: waits until all submitted work is done. Returns false if work
-    /// goes on, because the queue was left with it after the stop flag of the address space was set.
-    /// Only for a queue that runs behind.
+    /// Ends the queue, as a drop does: waits until all submitted work is done. Returns false if the
+    /// stop flag of the address space was set and the work did not end soon after that: it may go
+    /// on. Only for a queue that runs behind.
     fn close(&mut self) -> bool {
         true
     }

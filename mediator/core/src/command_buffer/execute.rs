@@ -101,7 +101,7 @@ impl Executor {
         }
     }
 
-    /// Returns whether somebody waits to see how far the queue is, also while the ring is not empty.
+    /// Returns whether somebody waits to see how far the queue is, even while the ring has packets.
     pub fn has_watcher(&self) -> bool {
         self.lease.is_stopping() || (self.queue.runs_behind() && self.pulse.is_wanted())
     }

@@ -1,12 +1,12 @@
 //! Ends workers whose work on a GPU takes longer than the limit of their session.
 //!
 //! A GPU runs behind, so nobody sees how long one piece of work takes. Each worker writes into its
-//! status page how many pieces are under way, and how many have ended. One thread looks at the pages
-//! of all workers. If a session has pieces under way and none of them has ended for longer than its
+//! status page how many pieces have begun, and how many have ended. One thread looks at the pages of
+//! all workers. If a session has pieces under way and none of them has ended for longer than its
 //! limit, the session is lost and its process is killed, which is what ends work of a GPU.
 //!
-//! While several sessions use the GPU, it divides itself between them. So the time between two looks
-//! counts in equal parts for all that have used it since the last look.
+//! While several sessions use the GPU, it divides itself between them. So the time between two
+//! looks counts in equal parts for all that have used it since the last look.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,8 +21,8 @@ use parking_lot::{Condvar, Mutex};
 const LOOKS: u32 = 8;
 /// Longest time between two looks.
 const PERIOD_MAX: Duration = Duration::from_secs(1);
-/// Fewest looks within a limit: if this thread was away for longer, the rest of the time does not
-/// count, because the worker may have been away, too.
+/// Fewest looks within a limit. The host may stop this thread for some time, and the worker with it:
+/// one look adds no more than its part.
 const LOOKS_MIN: u32 = 4;
 /// How late a worker may say that a piece has ended: its threads may have to wait for a processor.
 const LATE_MAX: Duration = Duration::from_millis(20);
@@ -93,8 +93,8 @@ impl Overdue {
         }
     }
 
-    /// Heeds limits, which may have changed. Fails if no thread can be started. Does nothing without
-    /// workers whose work runs behind.
+    /// Heeds limits, which may have changed. Fails if no thread can be started. Does nothing if no
+    /// worker has a device that runs behind.
     pub fn heed(self: &Arc<Self>) -> io::Result<()> {
         let mut state = self.state.lock();
         state.forget_ended();

@@ -3,112 +3,113 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use causeway_kernels::special;
 use causeway_mediator::backend::{Progress, Pulse};
 use causeway_protocol::message::MemoryKind;
 
-use crate::support::{GRANULE, Rig, host, is_child};
+use crate::support::{Buffer, GRANULE, Rig, host, is_child};
 
-/// Adds one to a word.
-const COUNT: &str = "\
-.version 7.0
-.target sm_70
-.address_size 64
-.visible .entry count(.param .u64 to)
-{
-    .reg .u64 %to, %word;
-    ld.param.u64 %to, [to];
-    ld.global.u64 %word, [%to];
-    add.u64 %word, %word, 1;
-    st.global.u64 [%to], %word;
-    ret;
-}
-";
-/// Never ends.
-const ENDLESS: &str = "\
-.version 7.0
-.target sm_70
-.address_size 64
-.visible .entry endless()
-{
-again:
-    bra again;
-}
-";
 /// More than may be under way while somebody watches.
 const LAUNCHES: u64 = 300;
+/// Most marks under way.
+const MARKS_MAX: u64 = 128;
 
-/// Pieces of work that a pulse was told of.
-fn observed(pulse: &Pulse) -> Arc<[AtomicU64; 2]> {
-    let counts = Arc::<[AtomicU64; 2]>::default();
-    let told = Arc::clone(&counts);
-    pulse.observe(move |pieces| {
-        told[0].store(pieces.begun, Ordering::Relaxed);
-        told[1].store(pieces.ended, Ordering::Relaxed);
-    });
-    counts
+/// A rig whose queue tells of its work, and memory for its kernels.
+struct Watched {
+    rig: Rig,
+    pulse: Arc<Pulse>,
+    /// Pieces of work that have begun and ended.
+    counts: Arc<[AtomicU64; 2]>,
+    memory: Buffer,
 }
 
-fn read(counts: &[AtomicU64; 2]) -> [u64; 2] {
-    counts.each_ref().map(|count| count.load(Ordering::Relaxed))
-}
-
-/// Launches kernels, and returns how many ends were seen before anybody asked for the last one.
-fn ends_seen(rig: &mut Rig, is_wanted: bool) -> u64 {
-    let pulse = Arc::<Pulse>::default();
-    let counts = observed(&pulse);
-    pulse.want(is_wanted);
-    rig.renew_queue();
-    rig.queue.set_pulse(&pulse);
-    let module = rig.load(COUNT.as_bytes()).unwrap();
-    let word = rig.buffer(MemoryKind::Host, GRANULE);
-    let one = ([1; 3], [1; 3]);
-    for _ in 0..LAUNCHES {
-        rig.launch(&module, "count", one, &word.va.to_le_bytes())
-            .unwrap();
+impl Watched {
+    fn new(is_wanted: bool) -> Self {
+        let pulse = Arc::<Pulse>::default();
+        let counts = Arc::<[AtomicU64; 2]>::default();
+        let told = Arc::clone(&counts);
+        pulse.observe(move |pieces| {
+            told[0].store(pieces.begun, Ordering::Relaxed);
+            told[1].store(pieces.ended, Ordering::Relaxed);
+        });
+        pulse.want(is_wanted);
+        let mut rig = Rig::new();
+        rig.queue.set_pulse(&pulse);
+        let memory = rig.buffer(MemoryKind::Host, GRANULE);
+        Self {
+            rig,
+            pulse,
+            counts,
+            memory,
+        }
     }
-    let [_, before] = read(&counts);
-    rig.wait().unwrap();
-    assert_eq!(host(&word.memory).word(0), LAUNCHES);
-    let wanted = if is_wanted { LAUNCHES } else { 0 };
-    assert_eq!(read(&counts), [wanted; 2]);
-    before
+
+    fn counts(&self) -> [u64; 2] {
+        let counts = self.counts.each_ref();
+        counts.map(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// Launches a kernel of [`special`] in one thread, `count` times.
+    fn launch(&mut self, name: &str, parameters: &[u8], count: u64) {
+        let module = self.rig.load(special::PTX.as_bytes()).unwrap();
+        let one = ([1; 3], [1; 3]);
+        for _ in 0..count {
+            self.rig.launch(&module, name, one, parameters).unwrap();
+        }
+    }
+
+    /// Launches short kernels, and returns how many ends were seen before anybody asked for the
+    /// last one.
+    fn ends_seen(&mut self) -> u64 {
+        let mut parameters = 1_u64.to_le_bytes().to_vec();
+        parameters.extend(self.memory.va.to_le_bytes());
+        self.launch(special::SPIN, &parameters, LAUNCHES);
+        let [_, ended] = self.counts();
+        self.rig.wait().unwrap();
+        let spun = host(&self.memory.memory).word(0) as u32;
+        assert_eq!(spun, special::spun(0, LAUNCHES as u32));
+        ended
+    }
 }
 
 #[test]
-fn ends_are_seen_while_work_goes_on_if_somebody_watches() {
-    if !is_child(
-        "pulse::ends_are_seen_while_work_goes_on_if_somebody_watches",
-        &[],
-    ) {
+fn ends_are_seen_while_work_goes_on() {
+    if !is_child("pulse::ends_are_seen_while_work_goes_on", &[]) {
         return;
     }
-    let mut rig = Rig::new();
-    assert_eq!(ends_seen(&mut rig, false), 0);
-    let seen = ends_seen(&mut rig, true);
-    assert!(seen >= LAUNCHES - 256, "{seen} ends");
+    let mut watched = Watched::new(true);
+    let seen = watched.ends_seen();
+    assert!(seen > LAUNCHES - MARKS_MAX, "{seen} ends");
+    assert_eq!(watched.counts(), [LAUNCHES; 2]);
 }
 
-/// Nobody else can tell that a process still has it: its command buffer and its session have ended.
+#[test]
+fn nothing_is_marked_if_nobody_watches() {
+    if !is_child("pulse::nothing_is_marked_if_nobody_watches", &[]) {
+        return;
+    }
+    let mut watched = Watched::new(false);
+    watched.ends_seen();
+    assert_eq!(watched.counts(), [0, 0]);
+}
+
+/// Nobody else can tell that a process still has it: its command buffer and session have ended.
 #[test]
 fn work_that_is_abandoned_never_ends() {
     if !is_child("pulse::work_that_is_abandoned_never_ends", &[]) {
         return;
     }
-    let mut rig = Rig::new();
-    let pulse = Arc::<Pulse>::default();
-    let counts = observed(&pulse);
-    rig.queue.set_pulse(&pulse);
-    let module = rig.load(ENDLESS.as_bytes()).unwrap();
-    let one = ([1; 3], [1; 3]);
-    rig.launch(&module, "endless", one, &[]).unwrap();
-    assert_eq!(read(&counts), [0, 0], "nobody watches");
+    let mut watched = Watched::new(false);
+    let flag = watched.memory.va.to_le_bytes();
+    watched.launch(special::FOREVER, &flag, 1);
+    assert_eq!(watched.counts(), [0, 0], "nobody watches");
     // What is under way already is one piece.
-    pulse.want(true);
-    assert_eq!(rig.queue.poll().unwrap(), Progress::Busy);
-    assert_eq!(read(&counts), [1, 0]);
-    rig.stop.store(true, Ordering::SeqCst);
-    assert!(!rig.queue.close(), "the queue is left with it");
-    assert_eq!(read(&counts), [1, 0]);
+    watched.pulse.want(true);
+    assert_eq!(watched.rig.queue.poll().unwrap(), Progress::Busy);
+    assert_eq!(watched.counts(), [1, 0]);
+    watched.rig.stop.store(true, Ordering::SeqCst);
+    assert!(!watched.rig.queue.close(), "the queue is left with it");
+    assert_eq!(watched.counts(), [1, 0]);
 }
 
 #[test]
@@ -116,15 +117,11 @@ fn a_fault_ends_all_work() {
     if !is_child("pulse::a_fault_ends_all_work", &[]) {
         return;
     }
-    let mut rig = Rig::new();
-    let pulse = Arc::<Pulse>::default();
-    let counts = observed(&pulse);
-    pulse.want(true);
-    rig.queue.set_pulse(&pulse);
-    let module = rig.load(COUNT.as_bytes()).unwrap();
-    let (one, wild) = (([1; 3], [1; 3]), 0x10_0000_0000_u64.to_le_bytes());
-    rig.launch(&module, "count", one, &wild).unwrap();
-    assert!(rig.queue.finish().is_err());
-    assert!(rig.queue.close());
-    assert_eq!(read(&counts), [1, 1]);
+    let mut watched = Watched::new(true);
+    let mut wild = 0x10_0000_0000_u64.to_le_bytes().to_vec();
+    wild.extend(7_u32.to_le_bytes());
+    watched.launch(special::WILD_STORE, &wild, 1);
+    assert!(watched.rig.queue.finish().is_err());
+    assert!(watched.rig.queue.close());
+    assert_eq!(watched.counts(), [1, 1]);
 }
