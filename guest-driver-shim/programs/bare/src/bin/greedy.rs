@@ -8,6 +8,7 @@
 //! * `light=1`: VM 0 launches one kernel at a time, rests after each, and measures how long it
 //!   waits.
 //! * `rest_ms=N`: how long it rests, in milliseconds (default 3).
+//! * `light_steps=N`: the size of its kernels (default: `steps`).
 //! * `narrow=1`: VM 0 launches kernels of one block, which does as much as all blocks of the
 //!   others.
 //! * `endless=1`: VM 0 launches a kernel that takes minutes. It passes if the host takes the device
@@ -43,6 +44,7 @@ struct Arguments {
     seconds: u32,
     blocks: u32,
     steps: u32,
+    light_steps: Option<u32>,
     rest_ms: u32,
     has_light: bool,
     has_narrow: bool,
@@ -57,6 +59,9 @@ fn run(machine: &Machine) {
     if arguments.has_narrow && machine.vm() == 0 {
         arguments.steps *= arguments.blocks;
         arguments.blocks = 1;
+    }
+    if arguments.has_light && machine.vm() == 0 {
+        arguments.steps = arguments.light_steps.unwrap_or(arguments.steps);
     }
     let (_, device) = open(machine);
     let space = device.create_space().required("an address space");
@@ -178,7 +183,12 @@ impl Guest<'_, '_> {
         let at = |part: usize| waits_ns[(count * part / 100).min(count - 1)] as f64 / 1000.0;
         figure("launch and wait, median", at(50), "us");
         figure("launch and wait, p99", at(99), "us");
-        println!("{count} waits, p99 {} us", at(99));
+        println!(
+            "{count} waits, median {} us, p99 {} us, longest {} us",
+            at(50),
+            at(99),
+            at(100)
+        );
     }
 }
 
@@ -188,6 +198,7 @@ impl Arguments {
             seconds: 5,
             blocks: 64,
             steps: 1000,
+            light_steps: None,
             rest_ms: 3,
             has_light: false,
             has_narrow: false,
@@ -201,6 +212,7 @@ impl Arguments {
                 "seconds" => parsed.seconds = number?,
                 "blocks" => parsed.blocks = number?,
                 "steps" => parsed.steps = number?,
+                "light_steps" => parsed.light_steps = Some(number?),
                 "rest_ms" => parsed.rest_ms = value,
                 "light" => parsed.has_light = value != 0,
                 "narrow" => parsed.has_narrow = value != 0,
