@@ -8,7 +8,7 @@
 //! without a word to the lender, until the lender wants it back for another session.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -20,6 +20,9 @@ const LINGER: Duration = Duration::from_micros(100);
 /// How many fences and timestamps a command buffer may submit without a lease since it had one.
 /// Some belong to work of the last lease; a flood of them takes time of the device.
 const SMALL_MAX: u32 = 16;
+
+/// How long after a lease was wanted back at once the same is expected to come again.
+const HURRY: Duration = Duration::from_millis(250);
 
 /// What the lender tells a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +62,8 @@ pub trait Lender: Send + Sync {
 pub(crate) struct Lease {
     /// A [`Mode`], which follows the state.
     mode: AtomicU32,
+    /// Whether the lease is soon wanted back at once; follows the state.
+    is_hurried: AtomicBool,
     /// A leaf lock.
     state: Mutex<State>,
     changed: Condvar,
@@ -91,6 +96,8 @@ struct State {
     idle_since: Option<Instant>,
     /// When nothing more may be submitted.
     due: Option<Instant>,
+    /// When a lease was last wanted back at once, for a session with little work.
+    hurried: Option<Instant>,
 }
 
 /// What a session may do.
@@ -149,10 +156,16 @@ impl Lease {
                 state.idle_since = Some(Instant::now());
                 state.begin_turn(number);
                 state.has_asked = false;
+                let hurried = state.hurried.filter(|since| since.elapsed() < HURRY);
+                self.is_hurried.store(hurried.is_some(), Ordering::Release);
                 self.enter(&mut state, Standing::Granted);
             }
             (LeaseOrder::Return(within), Standing::Granted) => {
-                state.due = Some(Instant::now() + within);
+                let now = Instant::now();
+                state.due = Some(now + within);
+                if within.is_zero() {
+                    state.hurried = Some(now);
+                }
             }
             (LeaseOrder::Ask | LeaseOrder::Grant(_) | LeaseOrder::Return(_), _) => {}
         }
@@ -255,6 +268,11 @@ impl LeaseUser {
         !self.lease.is(Mode::Free)
     }
 
+    /// Returns whether another session may soon want the lease at once. Only for one that is metered.
+    pub fn is_hurried(&self) -> bool {
+        self.is_metered() && self.lease.is_hurried.load(Ordering::Acquire)
+    }
+
     /// Returns whether this command buffer has work under way.
     pub fn is_busy(&self) -> bool {
         self.is_busy
@@ -310,10 +328,11 @@ impl LeaseUser {
         false
     }
 
-    /// Waits up to `patience` for the lease to change, unless the session has one.
+    /// Waits up to `patience` for the lease to change, unless the session needs none, or is about
+    /// to ask for one.
     pub fn wait(&self, patience: Duration) {
         let mut state = self.lease.state.lock();
-        if state.has_asked {
+        if state.has_asked || state.standing == Standing::Granted {
             self.lease.changed.wait_for(&mut state, patience);
         }
     }

@@ -141,7 +141,7 @@ fn the_next_session_may_begin_when_the_last_work_of_this_one_has() {
         queue.producer.consumed() == 2
     });
     // It looks how far the device is, because others may wait.
-    assert_eq!(leased.rig.backend.stays_close(), 2);
+    assert_eq!(leased.rig.backend.looks_for_room(), 2);
     leased.ask_back();
     // More work waits for the next lease, and a fence does not.
     queue.submit(&[
@@ -163,6 +163,48 @@ fn the_next_session_may_begin_when_the_last_work_of_this_one_has() {
 }
 
 #[test]
+fn a_session_that_others_hurry_can_give_the_device_back_at_once() {
+    let leased = Leased::new(true);
+    let backend = &leased.rig.backend;
+    let mut queue = leased.rig.guest.command_buffer(leased.space);
+    let mut submit = |value| {
+        queue.submit(&[leased.fill(value).as_bytes()]);
+    };
+    let has_submitted = |count| {
+        let consumed = || leased.first_word() == count;
+        eventually("the work to be done", || {
+            backend.catch_up();
+            consumed()
+        });
+    };
+    submit(1);
+    leased.told.hears(&[LeaseReport::Wanted]);
+    leased.grant();
+    has_submitted(1);
+    leased.ask_back();
+    leased.told.hears(&[LeaseReport::Returned(5)]);
+
+    submit(2);
+    leased.told.hears(&[LeaseReport::Wanted]);
+    leased.grant();
+    has_submitted(2);
+    // The lease before was wanted back at once, and this one may be, too.
+    backend.set_full(true);
+    submit(3);
+    let looks = backend.looks_for_room();
+    eventually("looks for room", || backend.looks_for_room() > looks + 2);
+    backend.catch_up();
+    assert_eq!(leased.first_word(), 2, "the device has enough");
+    leased.ask_back();
+    leased
+        .told
+        .hears(&[LeaseReport::Wanted, LeaseReport::Returned(5)]);
+    backend.set_full(false);
+    leased.grant();
+    has_submitted(3);
+}
+
+#[test]
 fn who_needs_no_lease_may_be_far_ahead_of_the_device() {
     let rig = Rig::new();
     rig.backend.run_behind(true);
@@ -173,7 +215,7 @@ fn who_needs_no_lease_may_be_far_ahead_of_the_device() {
     eventually("the work to be submitted", || {
         queue.producer.consumed() == 1
     });
-    assert_eq!(rig.backend.stays_close(), 0);
+    assert_eq!(rig.backend.looks_for_room(), 0);
     rig.backend.catch_up();
 }
 

@@ -119,9 +119,15 @@ impl FakeBackend {
         self.behind.set_near_end(near_end);
     }
 
-    /// Returns how often consumers asked queues to stay close to the device.
-    pub fn stays_close(&self) -> u64 {
-        self.behind.stays()
+    /// Makes queues that run behind say that the device has enough work for those in a hurry, or
+    /// not.
+    pub fn set_full(&self, is_full: bool) {
+        self.behind.set_full(is_full);
+    }
+
+    /// Returns how often consumers asked queues whether the device has enough work.
+    pub fn looks_for_room(&self) -> u64 {
+        self.behind.looks()
     }
 
     /// Makes loads of modules wait in the back end, or lets all go on.

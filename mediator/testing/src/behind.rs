@@ -17,8 +17,10 @@ pub(crate) struct Behind {
     wanted: AtomicBool,
     /// Whether queues say that the device has begun the last of their work.
     near_end: AtomicBool,
-    /// How often consumers asked queues to stay close to the device.
-    stays: AtomicU64,
+    /// Whether queues say that the device has enough work for those in a hurry.
+    is_full: AtomicBool,
+    /// How often consumers asked queues for that.
+    looks: AtomicU64,
     backlogs: Mutex<Vec<Weak<Backlog>>>,
 }
 
@@ -31,8 +33,12 @@ impl Behind {
         self.near_end.store(near_end, Ordering::Release);
     }
 
-    pub fn stays(&self) -> u64 {
-        self.stays.load(Ordering::Acquire)
+    pub fn set_full(&self, is_full: bool) {
+        self.is_full.store(is_full, Ordering::Release);
+    }
+
+    pub fn looks(&self) -> u64 {
+        self.looks.load(Ordering::Acquire)
     }
 
     /// Creates the backlog of a new queue.
@@ -108,8 +114,9 @@ impl Backlog {
         self.behind.wanted.load(Ordering::Acquire) || !self.state.lock().pieces.is_empty()
     }
 
-    pub fn stay_close(&self) {
-        self.behind.stays.fetch_add(1, Ordering::AcqRel);
+    pub fn has_room(&self, is_hurried: bool) -> bool {
+        self.behind.looks.fetch_add(1, Ordering::AcqRel);
+        !(is_hurried && self.behind.is_full.load(Ordering::Acquire))
     }
 
     pub fn is_near_end(&self) -> bool {

@@ -35,9 +35,8 @@ impl Queue for FakeQueue {
         self.backlog.finish()
     }
 
-    fn stay_close(&mut self) -> Result<(), Fault> {
-        self.backlog.stay_close();
-        Ok(())
+    fn has_room(&mut self, is_hurried: bool) -> Result<bool, Fault> {
+        Ok(self.backlog.has_room(is_hurried))
     }
 
     fn is_near_end(&mut self) -> Result<bool, Fault> {

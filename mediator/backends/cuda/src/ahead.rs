@@ -1,18 +1,25 @@
 //! How far a queue is ahead of the GPU, while other sessions wait for the GPU.
 //!
-//! A mark is an event behind a batch of submissions. Two batches are under way: while the GPU
-//! executes one, the other waits for it. A batch is one submission at first; while batches take
+//! A mark is an event behind a batch of submissions. Two batches are under way at most: while the
+//! GPU executes one, the other waits for it. A batch is one submission at first; while batches take
 //! less than [`BATCH`], it becomes larger, because each mark costs about as much as a launch.
+//!
+//! While a session in a hurry comes again and again, the second batch of two is not submitted before
+//! the first one is expected to end soon. Who wants the GPU then finds one kernel before its own,
+//! and seldom two. That is no rule for all, because an H200 breaks off a kernel when another context
+//! has work, unless the context of the kernel was given work a short time before. This costs 0.3 ms
+//! of the GPU each time.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::driver::{CudaError, Event, Stream};
 
-/// Batches under way when the next one may be submitted.
-const BATCHES: usize = 1;
 /// How long the GPU is to take for a batch.
 const BATCH: Duration = Duration::from_micros(250);
+/// How long before the expected end of one batch the next one may be submitted. A thread that
+/// sleeps for that is late by up to 100 µs, and so is what it has seen of the batch before.
+const LEAD: Duration = Duration::from_micros(250);
 /// Most submissions in a batch.
 const SUBMISSIONS_MAX: u32 = 64;
 
@@ -25,8 +32,12 @@ pub(crate) struct Ahead {
     /// Submissions in a batch, and in the present one so far.
     batch: u32,
     submitted: u32,
-    /// When the GPU was last seen to reach a mark, or had not begun anything.
-    reached: Option<Instant>,
+    /// When the GPU began the batch of the first mark, and whether it was seen to: behind others'
+    /// work, it begins later than it could.
+    begun: Option<Instant>,
+    is_begin_seen: bool,
+    /// How long the GPU took for the last batch whose begin was seen.
+    took: Duration,
 }
 
 impl Default for Ahead {
@@ -36,37 +47,49 @@ impl Default for Ahead {
             spare: Vec::new(),
             batch: 1,
             submitted: 0,
-            reached: None,
+            begun: None,
+            is_begin_seen: false,
+            took: Duration::ZERO,
         }
     }
 }
 
 impl Ahead {
-    /// Counts a submission. Returns whether it is the last of a batch.
-    pub(crate) fn count(&mut self) -> bool {
-        self.submitted += 1;
+    /// Counts a submission.
+    pub(crate) fn count(&mut self) {
+        self.submitted = self.submitted.saturating_add(1);
+    }
+
+    /// Returns whether the present batch has all its submissions, so that a mark is to follow.
+    pub(crate) fn is_complete(&self) -> bool {
         self.submitted >= self.batch
     }
 
     /// Puts a mark behind everything that `stream` has so far.
     pub(crate) fn mark(&mut self, stream: &Stream) -> Result<(), CudaError> {
-        self.submitted = 0;
         let event = match self.spare.pop() {
             Some(event) => event,
             None => Event::new(stream.context())?,
         };
         stream.record(&event)?;
+        self.submitted = 0;
         if self.marks.is_empty() {
-            self.reached = Some(Instant::now());
+            (self.begun, self.is_begin_seen) = (Some(Instant::now()), false);
         }
         self.marks.push_back(event);
         Ok(())
     }
 
-    /// Returns whether more batches are under way than may be.
-    pub(crate) fn is_far(&mut self) -> Result<bool, CudaError> {
+    /// Returns whether more batches are under way than may be, or, if somebody `is_hurried`, whether
+    /// the only one still takes a while.
+    pub(crate) fn is_far(&mut self, is_hurried: bool) -> Result<bool, CudaError> {
         self.take_reached()?;
-        Ok(self.marks.len() > BATCHES)
+        let elapsed = || self.begun.map_or(Duration::MAX, |begun| begun.elapsed());
+        Ok(match self.marks.len() {
+            0 => false,
+            1 => is_hurried && is_early(self.took, elapsed()),
+            _ => true,
+        })
     }
 
     /// Returns whether there are marks that the GPU has not been seen to reach.
@@ -101,12 +124,19 @@ impl Ahead {
     /// Learns from the time that the GPU took for a batch how large the next ones are to be.
     fn learn(&mut self) {
         let now = Instant::now();
-        let took = self
-            .reached
-            .replace(now)
-            .map_or(BATCH, |before| now - before);
-        self.batch = next_batch(self.batch, took);
+        let begun = self.begun.replace(now);
+        if let Some(begun) = begun.filter(|_| self.is_begin_seen) {
+            self.took = now - begun;
+            self.batch = next_batch(self.batch, self.took);
+        }
+        self.is_begin_seen = true;
     }
+}
+
+/// Returns whether it is too early for a second batch, `elapsed` after the GPU began the first, if
+/// that takes as long as the one before, which took `took`.
+fn is_early(took: Duration, elapsed: Duration) -> bool {
+    elapsed.saturating_add(LEAD) < took
 }
 
 /// Returns how many submissions a batch is to have after one of `batch` has taken `took`: at most
@@ -131,5 +161,16 @@ mod tests {
         assert_eq!(next_batch(8, us(500)), 4);
         assert_eq!(next_batch(1, us(5_000)), 1);
         assert_eq!(next_batch(1, Duration::ZERO), 2);
+    }
+
+    #[test]
+    fn a_second_batch_waits_for_the_end_of_a_long_one() {
+        let us = Duration::from_micros;
+        assert!(is_early(us(1_100), us(0)));
+        assert!(is_early(us(1_100), us(849)));
+        assert!(!is_early(us(1_100), us(850)));
+        // Nothing is known of the first batch, or it was a short one.
+        assert!(!is_early(us(0), us(0)));
+        assert!(!is_early(us(250), us(0)));
     }
 }

@@ -248,6 +248,11 @@ impl CudaQueue {
 impl Queue for CudaQueue {
     fn submit(&mut self, work: Work<'_>) -> Result<(), Fault> {
         self.check()?;
+        // That a fence is released says nothing of kernels in other queues that never end.
+        let is_fence = matches!(work, Work::Memory(work) if work.moved_bytes() == 0);
+        if !is_fence {
+            self.ahead.count();
+        }
         if let Work::Launch(launch) = &work
             && launch.options() == LaunchOptions::PLAIN
             && self.may_gather()
@@ -257,8 +262,6 @@ impl Queue for CudaQueue {
         self.flush()?;
         let enqueued = self.submission(|queue| queue.enqueuer.enqueue(&work));
         self.keep_alive.hold(&work, self.progress.submitted());
-        // That a fence is released says nothing of kernels in other queues that never end.
-        let is_fence = matches!(work, Work::Memory(work) if work.moved_bytes() == 0);
         self.marks.submitted(is_fence);
         enqueued.map_err(|fault| self.fail(fault))?;
         self.look()
@@ -294,16 +297,15 @@ impl Queue for CudaQueue {
         self.marks.set_pulse(pulse);
     }
 
-    fn stay_close(&mut self) -> Result<(), Fault> {
-        if self.abandoned || !self.ahead.count() {
-            return Ok(());
-        }
-        self.flush()?;
+    fn has_room(&mut self, is_hurried: bool) -> Result<bool, Fault> {
         self.check()?;
-        self.ahead
-            .mark(&self.enqueuer.stream)
-            .and_then(|()| self.wait_while(SLEEP_MIN, |queue| queue.ahead.is_far()))
-            .map_err(|error| self.fail_of(&error))
+        if self.ahead.is_complete() {
+            self.flush()?;
+            let marked = self.ahead.mark(&self.enqueuer.stream);
+            marked.map_err(|error| self.fail_of(&error))?;
+        }
+        let is_far = self.watch().and_then(|()| self.ahead.is_far(is_hurried));
+        Ok(!is_far.map_err(|error| self.fail_of(&error))?)
     }
 
     fn is_near_end(&mut self) -> Result<bool, Fault> {

@@ -67,19 +67,19 @@ pub trait Queue: Send {
         let _ = pulse;
     }
 
-    /// Waits until little of the submitted work is left: no more than the device needs so as not to
-    /// run out of it. Called after each submission while other sessions wait for the device, or may
-    /// do so. Only for a queue that runs behind; if the stop flag of the address space is set,
-    /// returns soon.
+    /// Returns whether so little of the submitted work is left that the device may run out of it
+    /// soon, or at once if somebody `is_hurried`. Asked for each piece of work while other sessions
+    /// wait for the device, or may do so. Only for a queue that runs behind.
     ///
     /// # Errors
     /// The fault of an earlier piece of work.
-    fn stay_close(&mut self) -> Result<(), Fault> {
-        Ok(())
+    fn has_room(&mut self, is_hurried: bool) -> Result<bool, Fault> {
+        let _ = is_hurried;
+        Ok(true)
     }
 
     /// Returns whether the device has begun the last of the submitted work, or will soon have done
-    /// all of it, as far as [`Self::stay_close`] makes that known. Only for a queue that runs
+    /// all of it, as far as [`Self::has_room`] makes that known. Only for a queue that runs
     /// behind.
     ///
     /// # Errors

@@ -137,12 +137,10 @@ impl Executor {
     /// more than its launch.
     fn submit(&mut self, work: Work<'_>) -> Result<(), Stop> {
         let kind = kind_of(&work);
-        let may_submit = match kind {
-            UnderWay::Nothing | UnderWay::Words => self.lease.begin_small(),
-            UnderWay::Memory | UnderWay::Kernels => self.lease.begin(),
-        };
-        if !may_submit {
-            self.await_lease()?;
+        match kind {
+            UnderWay::Nothing | UnderWay::Words if self.lease.begin_small() => {}
+            UnderWay::Nothing | UnderWay::Words => self.await_lease()?,
+            UnderWay::Memory | UnderWay::Kernels => self.await_device()?,
         }
         if self.queue.runs_behind() {
             return self.submit_behind(kind, work).map_err(Stop::Fault);
@@ -161,9 +159,30 @@ impl Executor {
     fn submit_behind(&mut self, kind: UnderWay, work: Work<'_>) -> Result<(), Fault> {
         self.burst.begin(kind);
         self.queue.submit(work)?;
-        match kind > UnderWay::Words && self.lease.is_metered() {
-            true => self.queue.stay_close(),
-            false => Ok(()),
+        if kind > UnderWay::Words && self.lease.is_metered() && !self.lease.is_hurried() {
+            while !self.queue.has_room(false)? && !self.bell.stopped() {
+                std::thread::sleep(LEASE_LOOK_BUSY);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the session has the device. If others with little work want it again and again,
+    /// also waits until little of this command buffer's work is left, so that it can be given back
+    /// at once.
+    fn await_device(&mut self) -> Result<(), Stop> {
+        loop {
+            if !self.lease.begin() {
+                self.await_lease()?;
+            }
+            let may_wait = self.queue.runs_behind() && self.lease.is_hurried();
+            if !may_wait || self.queue.has_room(true).map_err(Stop::Fault)? {
+                return Ok(());
+            }
+            if self.bell.stopped() {
+                return Err(Stop::Asked);
+            }
+            self.lease.wait(LEASE_LOOK_BUSY);
         }
     }
 
