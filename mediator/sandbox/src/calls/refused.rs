@@ -11,7 +11,8 @@ use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCondition, SeccompRule,
 };
 
-use super::program::{Rules, on};
+use super::names;
+use super::program::{self, Rules, on};
 
 /// Starting programs and processes. Threads are made by `clone`, which has conditions.
 const PROGRAMS: [i64; 4] = [
@@ -274,12 +275,10 @@ pub fn always() -> impl Iterator<Item = i64> {
     groups.into_iter().flatten().copied()
 }
 
-/// Returns the filter of calls that this process may not find: the C library then makes the older
-/// ones, whose arguments a filter can see.
-pub fn absent() -> Result<BpfProgram, BackendError> {
-    let calls = [libc::SYS_clone3, libc::SYS_openat2];
-    let rules = calls.map(|call| (call, Vec::new()));
-    on(rules.into(), SeccompAction::Errno(libc::ENOSYS as u32))
+/// Returns the filter of calls that this process may not find: those that nobody knows, and two for
+/// which the C library then makes the older ones, whose arguments a filter can see.
+pub fn absent() -> BpfProgram {
+    program::absent(&[libc::SYS_clone3, libc::SYS_openat2], names::LAST)
 }
 
 /// Returns the filter of what is refused to every confined process. `process` is the ID of this
