@@ -2,8 +2,9 @@
 
 use std::ffi::CStr;
 use std::io;
+use std::sync::OnceLock;
 
-use kvm_bindings::KVM_CAP_BINARY_STATS_FD;
+use kvm_bindings::{CpuId, KVM_CAP_BINARY_STATS_FD, KVM_MAX_CPUID_ENTRIES};
 use kvm_ioctls::{Cap, Kvm};
 
 /// The KVM API version that every kernel since 2.6.22 speaks (Documentation/virt/kvm/api.rst, 4.1).
@@ -79,6 +80,21 @@ pub(crate) fn failed<E: Into<io::Error>>(call: &'static str) -> impl FnOnce(E) -
 /// `Capability` if KVM is too old.
 pub fn open() -> Result<Kvm, KvmError> {
     open_at(c"/dev/kvm")
+}
+
+/// Returns what KVM can show guests of the host's processor. It is the same for all VMs of a
+/// process, and the kernel takes half a millisecond to collect it, so it is asked for once.
+///
+/// # Errors
+/// The kernel's error for `KVM_GET_SUPPORTED_CPUID`.
+pub fn supported_cpuid(kvm: &Kvm) -> Result<&'static CpuId, CallError> {
+    static SUPPORTED: OnceLock<CpuId> = OnceLock::new();
+    if let Some(supported) = SUPPORTED.get() {
+        return Ok(supported);
+    }
+    let asked = kvm.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES);
+    let asked = asked.map_err(failed("KVM_GET_SUPPORTED_CPUID"))?;
+    Ok(SUPPORTED.get_or_init(|| asked))
 }
 
 fn open_at(path: &CStr) -> Result<Kvm, KvmError> {

@@ -7,13 +7,12 @@ use std::time::{Duration, Instant};
 use causeway_mediator::host::RamError;
 use causeway_memory::{MemoryError, Window};
 use causeway_protocol::boot::IMAGE_BASE;
-use kvm_bindings::KVM_MAX_CPUID_ENTRIES;
 use kvm_ioctls::{Kvm, VcpuExit, VcpuFd, VmFd};
 use vmm_sys_util::eventfd::EventFd;
 
 use crate::boot::{self, Features, Privilege};
 use crate::hypervisor::{IoEvents, KvmHypervisor, MemorySlots, Slot};
-use crate::kvm::{CallError, failed};
+use crate::kvm::{CallError, failed, supported_cpuid};
 use crate::memory::{GuestRam, RamCreateError};
 
 const RAM_BYTES: u64 = 8 << 20;
@@ -182,13 +181,11 @@ impl Guest {
         // SAFETY: the RAM is kept beside the virtual CPU and is dropped after it.
         #[allow(unsafe_code)]
         unsafe { ram.add_to(&hypervisor) }.map_err(failed("KVM_SET_USER_MEMORY_REGION"))?;
-        let cpuid = kvm
-            .get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)
-            .map_err(failed("KVM_GET_SUPPORTED_CPUID"))?;
-        boot::write_tables(&ram, Features::of(&cpuid))?;
+        let cpuid = supported_cpuid(kvm)?;
+        boot::write_tables(&ram, Features::of(cpuid))?;
         ram.write(IMAGE_BASE, code)?;
         let vcpu = vm.create_vcpu(0).map_err(failed("KVM_CREATE_VCPU"))?;
-        boot::enter(&vcpu, &cpuid, 0, IMAGE_BASE, privilege)?;
+        boot::enter(&vcpu, cpuid, 0, IMAGE_BASE, privilege)?;
         Ok(Self {
             vcpu,
             hypervisor,

@@ -191,6 +191,8 @@ fn execute_in<'a>(
     warn_of(run.settings.crowding(cpus).as_deref());
     warn_of(run.gpu.shortage(run.settings.vms).as_deref());
     let mut patience = Patience::new(run.settings.timeout_s, signals);
+    // Something that takes as long. If it fails, the first VM says so.
+    let _ = kvm::supported_cpuid(&kvm);
     let trace = confined.wait()?;
     let back_end = match (run.gpu.kind, run.gpu.isolation) {
         // The threads that execute kernels.

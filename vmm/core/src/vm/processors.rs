@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use causeway_protocol::boot::{BOOT_PAGE, BootInfo};
 use kvm_bindings::{
-    CpuId, KVM_MAX_CPUID_ENTRIES, KVM_MP_STATE_RUNNABLE, KVM_PIT_SPEAKER_DUMMY, kvm_mp_state,
-    kvm_pit_config,
+    CpuId, KVM_MP_STATE_RUNNABLE, KVM_PIT_SPEAKER_DUMMY, kvm_mp_state, kvm_pit_config,
 };
 use kvm_ioctls::{Kvm, VcpuFd, VmFd};
 use zerocopy::IntoBytes;
@@ -16,7 +15,7 @@ use super::{Boot, ConfigError, VmConfig};
 use crate::boot::{self, Features, Privilege};
 use crate::hypervisor::KvmHypervisor;
 use crate::interrupts::InterruptController;
-use crate::kvm::failed;
+use crate::kvm::{failed, supported_cpuid};
 use crate::linux::{self, Linux};
 use crate::loader;
 use crate::memory::GuestRam;
@@ -34,7 +33,7 @@ pub(super) struct Processors {
     pub hypervisor: KvmHypervisor,
     pub ram: Arc<GuestRam>,
     pub vcpus: Vec<VcpuFd>,
-    pub cpuid: CpuId,
+    pub cpuid: &'static CpuId,
     pub tsc_khz: u32,
     /// Guest-physical addresses of the BARs of PCI functions.
     pub layout: Layout,
@@ -76,9 +75,7 @@ impl Processors {
         // SAFETY: `Vm` joins the threads of its virtual CPUs before it lets go of its RAM.
         #[allow(unsafe_code)]
         unsafe { ram.add_to(&hypervisor) }.map_err(failed("KVM_SET_USER_MEMORY_REGION"))?;
-        let cpuid = kvm
-            .get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)
-            .map_err(failed("KVM_GET_SUPPORTED_CPUID"))?;
+        let cpuid = supported_cpuid(kvm)?;
         let bits = physical_address_bits(cpuid.as_slice());
         let ram_end = ram.low_end().max(ram.high_end());
         let mut layout = Layout::new(bits, ram_end, config.aperture_bytes)?;
@@ -125,7 +122,7 @@ impl Processors {
         let count = self.vcpus.len() as u32;
         linux::prepare(&self.ram, linux, count, &self.layout)?;
         for (index, vcpu) in (0..).zip(&self.vcpus) {
-            let cpuid = linux::cpuid_of(&self.cpuid, index, count, self.deadline_timer);
+            let cpuid = linux::cpuid_of(self.cpuid, index, count, self.deadline_timer);
             vcpu.set_cpuid2(&cpuid).map_err(failed("KVM_SET_CPUID2"))?;
             linux::set_memory_types(vcpu).map_err(failed("KVM_SET_MSRS"))?;
         }
@@ -143,7 +140,7 @@ impl Processors {
         arguments: &str,
         privilege: Privilege,
     ) -> Result<(), VmError> {
-        let features = Features::of(&self.cpuid);
+        let features = Features::of(self.cpuid);
         let usable_end = boot::usable_low_end(&self.ram, features);
         let image = loader::load(&self.ram, image, usable_end)?;
         boot::write_tables(&self.ram, features)?;
@@ -161,7 +158,7 @@ impl Processors {
         };
         self.ram.write(BOOT_PAGE, info.as_bytes())?;
         for (index, vcpu) in (0..).zip(&self.vcpus) {
-            boot::enter(vcpu, &self.cpuid, index, image.entry, privilege)?;
+            boot::enter(vcpu, self.cpuid, index, image.entry, privilege)?;
             if self.interrupts.is_some() {
                 start_with_chips(vcpu)?;
             }
