@@ -3,7 +3,9 @@
 
 mod support;
 
-use causeway_protocol::message::Status;
+use causeway_mediator::backend::{AllocateOptions, Backend};
+use causeway_protocol::Access;
+use causeway_protocol::message::{MemoryKind, Status};
 use support::{Device, kernel};
 
 /// Accesses at the address in `%d3`.
@@ -95,5 +97,36 @@ fn every_lane_stays_within_its_own_local_memory() {
         for access in LOCAL {
             assert_every_lane(declarations, access, ("mov.u64 %d3, l;", bad));
         }
+    }
+}
+
+/// Callers that choose all addresses themselves may map any number of bytes.
+#[test]
+fn an_access_that_begins_in_a_mapping_and_ends_beyond_it_is_a_fault_and_stores_nothing() {
+    let (va, length) = (0x1000_0000_u64, 4100);
+    for access in GLOBAL {
+        let mut device = Device::new(1);
+        let memory = device
+            .backend
+            .allocate(MemoryKind::Host, 8192, AllocateOptions::default())
+            .unwrap();
+        let mapped = device
+            .space
+            .map_at(va, &memory, 0, length, Access::ReadWrite);
+        mapped.unwrap();
+        let body = format!("mov.u64 %d4, -1; add.u64 %d3, %out, 4096; {access}");
+        let module = device.load(&kernel("", &body)).unwrap();
+        let given = [va.to_le_bytes(), va.to_le_bytes()].concat();
+        let shape = ([1, 1, 1], [1, 1, 1], 0);
+        let fault = device.launch(&module, "k", shape, &given).unwrap_err();
+        assert_eq!(fault.status, Status::MemoryFault, "{fault}");
+        let reason = "8 bytes at 0x10001000: beyond the end of the mapping";
+        assert!(fault.text.contains(reason), "{fault}");
+        let backing = memory.backing().unwrap();
+        let (host, offset) = backing.host().unwrap();
+        let view = host.map(offset, 8192, Access::Read).unwrap();
+        let mut bytes = [0xff; 8];
+        view.read(4096, &mut bytes).unwrap();
+        assert_eq!(bytes, [0; 8], "{access}");
     }
 }
