@@ -37,6 +37,7 @@ pub struct FakeBackend {
     kernels: Mutex<HashMap<String, FakeKernel>>,
     failures: Arc<Failures>,
     behind: Arc<Behind>,
+    piece_ns: Arc<AtomicU64>,
     loads: Arc<Gate>,
     fetches: Arc<Gate>,
     load_bytes: AtomicU64,
@@ -74,6 +75,7 @@ impl FakeBackend {
             kernels: Mutex::default(),
             failures: Arc::default(),
             behind: Arc::default(),
+            piece_ns: Arc::default(),
             loads: Arc::default(),
             fetches: Arc::default(),
             load_bytes: AtomicU64::new(0),
@@ -128,6 +130,11 @@ impl FakeBackend {
     /// Returns how often consumers asked queues whether the device has enough work.
     pub fn looks_for_room(&self) -> u64 {
         self.behind.looks()
+    }
+
+    /// Makes queues say that each piece of work takes `piece_ns` nanoseconds of the device.
+    pub fn set_piece_ns(&self, piece_ns: u64) {
+        self.piece_ns.store(piece_ns, Ordering::Relaxed);
     }
 
     /// Makes loads of modules wait in the back end, or lets all go on.
@@ -273,6 +280,7 @@ impl Backend for FakeBackend {
             counts: Arc::clone(&self.counts),
             failures: Arc::clone(&self.failures),
             behind: Arc::clone(&self.behind),
+            piece_ns: Arc::clone(&self.piece_ns),
             loads: Arc::clone(&self.loads),
             fetches: Arc::clone(&self.fetches),
         }))

@@ -1,8 +1,9 @@
 //! Queues of the fake back end.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use causeway_mediator::backend::{Fault, Progress, Queue, Work};
+use causeway_mediator::backend::{Fault, Progress, Queue, Usage, Work};
 
 use crate::behind::Backlog;
 use crate::failures::Failures;
@@ -12,6 +13,9 @@ use crate::live::Alive;
 pub(crate) struct FakeQueue {
     pub backlog: Arc<Backlog>,
     pub failures: Arc<Failures>,
+    /// What each piece of work takes of the device.
+    pub piece_ns: Arc<AtomicU64>,
+    pub usage: Usage,
     pub _alive: Alive,
 }
 
@@ -20,6 +24,7 @@ impl Queue for FakeQueue {
         if let Some(status) = self.failures.status("submit") {
             return Err(Fault::new(status, "the test wants it"));
         }
+        self.usage += Usage::of_one_unit(self.piece_ns.load(Ordering::Relaxed));
         self.backlog.submit(&work)
     }
 
@@ -45,5 +50,9 @@ impl Queue for FakeQueue {
 
     fn runs_behind(&self) -> bool {
         self.backlog.runs_behind()
+    }
+
+    fn take_usage(&mut self) -> Usage {
+        std::mem::take(&mut self.usage)
     }
 }

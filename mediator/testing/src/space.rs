@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use causeway_mediator::backend::{
     BackendError, Memory, Module, ModuleError, Queue, Recorded, Recording, Reservation, Space,
-    TensorMapAnswer, Variable,
+    TensorMapAnswer, Usage, Variable,
 };
 use causeway_mediator::va::VaAllocator;
 use causeway_memory::{MemoryError, PAGE_BYTES, PageSize, SharedMemory};
@@ -30,6 +31,7 @@ pub(crate) struct FakeSpace {
     pub counts: Counts,
     pub failures: Arc<Failures>,
     pub behind: Arc<Behind>,
+    pub piece_ns: Arc<AtomicU64>,
     pub loads: Arc<Gate>,
     pub fetches: Arc<Gate>,
 }
@@ -158,6 +160,8 @@ impl Space for FakeSpace {
         Ok(Box::new(FakeQueue {
             backlog: self.behind.backlog(&self.memory),
             failures: Arc::clone(&self.failures),
+            piece_ns: Arc::clone(&self.piece_ns),
+            usage: Usage::default(),
             _alive: self.alive(Live {
                 queues: 1,
                 ..Live::default()

@@ -6,6 +6,7 @@ mod order;
 #[path = "../rig/mod.rs"]
 mod rig;
 mod rings;
+mod turns;
 mod watching;
 
 use std::sync::Arc;

@@ -1,0 +1,38 @@
+//! Turns on a device whose time the mediator shares out.
+
+use std::time::Duration;
+
+use causeway_mediator::{GuestSession, LimitChange};
+
+use crate::rig::*;
+use crate::{store, with_store};
+
+#[test]
+fn a_session_that_has_used_its_share_waits_before_the_next_kernel() {
+    let (rig, space, kernel) = with_store();
+    rig.backend.share_time();
+    // The next kernel may begin after 100 seconds.
+    let piece_ns = 1_000_000_000;
+    rig.backend.set_piece_ns(piece_ns);
+    let guest = &rig.guest;
+    let cap = |share_percent| {
+        let change = LimitChange {
+            share_percent: Some(share_percent),
+            ..LimitChange::default()
+        };
+        guest.session.set_limits(&change).unwrap();
+    };
+    cap(Some(1));
+    let (address, _view) = guest.buffer(space, PAGE);
+    let mut queue = guest.command_buffer(space);
+    queue.submit(&[&store(kernel, address, 1)]);
+    eventually("the turn to end", || {
+        guest.session.report().statistics.device_ns == piece_ns
+    });
+    queue.submit(&[&store(kernel, address, 2)]);
+    std::thread::sleep(Duration::from_millis(20));
+    let launches = || guest.session.report().statistics.launches;
+    assert_eq!(launches(), 1, "it waits");
+    cap(None);
+    eventually("the second kernel", || launches() == 2);
+}
