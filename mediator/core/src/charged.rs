@@ -107,3 +107,59 @@ impl Memory for Charged<dyn Memory, Charge> {
         self.inner.as_any()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Launch;
+    use crate::quota::{Account, Quota, Resource};
+
+    struct Limited;
+
+    impl Kernel for Limited {
+        fn parameters(&self) -> &[Parameter] {
+            &[]
+        }
+
+        fn parameter_bytes(&self) -> u32 {
+            0
+        }
+
+        fn block_threads_max(&self) -> u32 {
+            512
+        }
+
+        fn shared_bytes(&self) -> u32 {
+            1024
+        }
+
+        fn dynamic_shared_bytes_max(&self) -> u32 {
+            4096
+        }
+
+        fn as_any(&self) -> &dyn Any {
+            self
+        }
+    }
+
+    #[test]
+    fn launches_are_refused_by_the_limits_of_the_kernel_itself() {
+        let account = Account::new(Quota::default());
+        let charges = [(); 4].map(|()| account.charge(Resource::Objects, 1).unwrap());
+        let inner: Arc<dyn Kernel> = Arc::new(Limited);
+        let kernel: Arc<dyn Kernel> = Charged::attach(inner, Arc::new(charges));
+        let refusal = |threads, shared_bytes| {
+            let shape = LaunchShape {
+                grid: [1; 3],
+                block: [threads, 1, 1],
+                shared_bytes,
+            };
+            Launch::new(&kernel, shape, &[]).err().map(|e| e.text)
+        };
+        assert_eq!(refusal(512, 4096), None);
+        let threads = "invalid block of 513 threads: at most 512";
+        assert_eq!(refusal(513, 0).unwrap(), threads);
+        let shared = "5121 bytes of shared memory in a block: at most 5120";
+        assert_eq!(refusal(1, 4097).unwrap(), shared);
+    }
+}
