@@ -147,3 +147,21 @@ fn what_a_worker_says_of_its_limits_is_not_believed() {
     let refused = puppet.act(Act::Publish, PAGE, Access::Read, TokenBytes::default());
     assert_eq!(refused.outcome, Status::QuotaObjects as u32);
 }
+
+#[test]
+fn a_worker_whose_work_does_not_end_within_its_timeout_is_lost() {
+    let workers = puppet::workers();
+    let puppet = Puppet::open(&workers, Quota::default());
+    let timeout = LimitChange {
+        work_ms: Some(40),
+        ..LimitChange::default()
+    };
+    let begun = Instant::now();
+    puppet.session.set_limits(&timeout).unwrap();
+    puppet.tell(Act::BeginWork, 1);
+    eventually("the loss", || puppet.session.status_bits() == status::LOST);
+    assert!(begun.elapsed() > Duration::from_millis(40));
+    let fault = puppet.session.fault().unwrap();
+    assert_eq!(fault.status, Status::Overdue, "{fault}");
+    assert!(fault.text.contains("timeout=40"), "{fault}");
+}

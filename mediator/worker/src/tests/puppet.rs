@@ -8,6 +8,7 @@ use std::time::Duration;
 use causeway_mediator::share::TokenBytes;
 use causeway_mediator::{Client, GuestSession, Quota};
 use causeway_mediator_testing::FakeHost;
+use causeway_memory::{PAGE_BYTES, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
 use parking_lot::Mutex;
@@ -18,10 +19,14 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 use super::rig::{program, started_as_program};
 use crate::socket::{Socket, buffer};
 use crate::wire::{
-    Answer, BindDoorbell, Executed, Fetch, ForClient, Kind, Memory, Place, Placed, Publish,
-    Registration, Remove, Reported, ResetDone, SetAccess, Started, UnbindDoorbell, Wire, Withdraw,
+    Answer, BEGUN_WORD, BindDoorbell, Executed, Fetch, ForClient, Kind, Memory, Place, Placed,
+    Publish, Registration, Remove, Reported, ResetDone, SetAccess, Started, UnbindDoorbell, Wire,
+    Withdraw,
 };
 use crate::{WorkerSession, Workers};
+
+/// Place of the status page among the descriptors that a worker is started with.
+const STATUS_PAGE: usize = 1;
 
 /// What the puppet is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +57,8 @@ pub enum Act {
     Resize,
     /// Sleeps `number` milliseconds.
     Sleep,
+    /// Says that `number` pieces of work have begun, and none has ended.
+    BeginWork,
 }
 
 impl Act {
@@ -71,6 +78,7 @@ impl Act {
             Self::TakeRam,
             Self::Resize,
             Self::Sleep,
+            Self::BeginWork,
         ];
         all[number as usize]
     }
@@ -167,6 +175,7 @@ fn puppet_process() {
     let mut started = Started::new_zeroed();
     started.granularity_bytes = 4096;
     started.memory_bytes = 8 << 30;
+    started.runs_behind = 1;
     let parts = [started.as_bytes(), b"puppet"];
     control.send(Kind::Started, &parts, &[]).unwrap();
     let hands = Arc::new(Hands {
@@ -242,6 +251,13 @@ fn obey(channel: &Socket, hands: &Hands, order: &Order) -> Outcome {
         }
         Act::TakeRam => *held = hands.descriptors.last().unwrap().try_clone().ok(),
         Act::Resize => ftruncate(held.as_ref().unwrap(), number).unwrap(),
+        Act::BeginWork => {
+            let page = hands.descriptors[STATUS_PAGE].try_clone().unwrap();
+            let page = SharedMemory::adopt(page, PageSize::Small).unwrap();
+            let page = page.map(0, PAGE_BYTES, Access::ReadWrite).unwrap();
+            page.store_u64(BEGUN_WORD, number, Ordering::Release)
+                .unwrap();
+        }
         Act::Fetch => {
             let (outcome, file) = call(channel, Kind::Fetch, &request(hands, order), &[]);
             *held = file.or(held.take());
@@ -327,7 +343,7 @@ fn request(hands: &Hands, order: &Order) -> Vec<u8> {
             index: number as u32,
             reserved,
         }),
-        Act::Make | Act::TakeRam | Act::Resize | Act::Sleep => Vec::new(),
+        Act::Make | Act::TakeRam | Act::Resize | Act::Sleep | Act::BeginWork => Vec::new(),
     }
 }
 
