@@ -238,18 +238,22 @@ fn while_a_driver_maps_or_unmaps_the_aperture_can_be_used() {
     let held = |call: &(dyn Fn() + Sync)| {
         rig.memory.hold(true);
         std::thread::scope(|scope| {
+            let begun = Instant::now();
+            let may_wait = || begun.elapsed() < Duration::from_secs(20);
             let held = scope.spawn(call);
-            while rig.memory.held() == 0 {
+            while rig.memory.held() == 0 && may_wait() {
                 std::thread::yield_now();
             }
-            let (user, begun) = (scope.spawn(use_aperture), Instant::now());
-            while !user.is_finished() && begun.elapsed() < Duration::from_secs(20) {
+            let is_held = rig.memory.held() != 0;
+            let user = scope.spawn(use_aperture);
+            while !user.is_finished() && may_wait() {
                 std::thread::sleep(Duration::from_millis(1));
             }
             let is_used = user.is_finished();
+            // An aperture that is dropped would wait for the driver, too.
             rig.memory.hold(false);
             held.join().unwrap();
-            assert!(is_used);
+            assert!(is_held && is_used);
         });
     };
     let at = rig.place(0, Access::ReadWrite);
