@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use causeway_mediator::{GuestSession, LimitChange};
+use zerocopy::IntoBytes;
 
 use crate::rig::*;
-use crate::{store, with_store};
+use crate::{LONG, store, with_store};
 
 #[test]
 fn a_session_that_has_used_its_share_waits_before_the_next_kernel() {
@@ -29,6 +30,9 @@ fn a_session_that_has_used_its_share_waits_before_the_next_kernel() {
     eventually("the turn to end", || {
         guest.session.report().statistics.device_ns == piece_ns
     });
+    // A fence is no work.
+    queue.submit(&[release(address + 8, 1).as_bytes()]);
+    guest.wait(space, address + 8, 1, LONG).unwrap();
     queue.submit(&[&store(kernel, address, 2)]);
     std::thread::sleep(Duration::from_millis(20));
     let launches = || guest.session.report().statistics.launches;
