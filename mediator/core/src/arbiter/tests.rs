@@ -93,6 +93,20 @@ fn who_is_ahead_waits_until_the_other_has_no_work() {
 }
 
 #[test]
+fn nobody_waits_for_a_consumer_that_was_dropped() {
+    let arbiter = Arbiter::new(2);
+    let (mut first, mut second) = (turns(&arbiter), turns(&arbiter));
+    // Its session goes on.
+    let _member = Arc::clone(&first.member);
+    assert_eq!(first.take(NOTHING, NEVER), Taken::AtOnce);
+    assert_eq!(second.take(NOTHING, NEVER), Taken::AtOnce);
+    // From now on it would wait for the first.
+    second.take(MUCH, || true);
+    drop(first);
+    assert_eq!(second.take(NOTHING, || true), Taken::AtOnce);
+}
+
+#[test]
 fn who_is_ahead_has_the_units_that_others_leave_until_they_have_no_work() {
     let (arbiter, mut first) = loop {
         let arbiter = Arbiter::new(4);
