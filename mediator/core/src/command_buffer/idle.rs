@@ -247,7 +247,15 @@ fn look(found: &impl Fn() -> bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::any::Any;
     use std::cell::Cell;
+    use std::sync::Arc;
+
+    use causeway_memory::{Backing, PageSize, SharedMemory};
+    use causeway_protocol::message::Status;
+    use causeway_protocol::ring::ring_bytes;
+
+    use crate::backend::{BackendError, Exported, Memory};
 
     thread_local! {
         /// What the clocks of this test show, from their beginning.
@@ -318,6 +326,49 @@ mod tests {
         };
         let mut progress = || panic!("it polls");
         assert_eq!(idle.spin_on(|| true, &mut progress), Ok(true));
+    }
+
+    /// Memory for a ring.
+    struct RingMemory(Arc<SharedMemory>);
+
+    impl Memory for RingMemory {
+        fn bytes(&self) -> u64 {
+            self.0.bytes()
+        }
+
+        fn backing(&self) -> Option<Backing> {
+            Some(Backing::from(Arc::clone(&self.0)))
+        }
+
+        fn export(&self) -> Result<Exported, BackendError> {
+            Err(BackendError::new(Status::Unsupported, "export a ring"))
+        }
+
+        fn as_any(&self) -> &dyn Any {
+            self
+        }
+    }
+
+    #[test]
+    fn a_wait_that_was_not_worth_a_spin_makes_the_next_spin_shorter() {
+        let bytes = ring_bytes(256);
+        let memory = SharedMemory::new("ring", bytes, PageSize::Small).unwrap();
+        let ring = Ring::new(&RingMemory(Arc::new(memory)), 0, bytes).unwrap();
+        let (bell, counters) = (Bell::new().unwrap(), Counters::default());
+        let mut idle = Idle::new();
+        for (before, after) in [(SPIN_MAX, SPIN_MAX / 2), (SPIN_MIN, SPIN_MIN)] {
+            idle.budget = before;
+            let progress = || {
+                bell.doorbell().write(1).unwrap();
+                std::thread::sleep(SPIN_MAX);
+                Ok(Progress::Busy)
+            };
+            // It sleeps at once.
+            idle.crowd.rest = 1;
+            idle.wait(&ring, 0, &bell, (&counters, false), progress)
+                .unwrap();
+            assert_eq!(idle.budget, after);
+        }
     }
 
     fn waits_without_spin(crowd: &mut Crowd) -> usize {
