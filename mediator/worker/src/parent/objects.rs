@@ -201,6 +201,8 @@ pub(super) fn leave_reserve(file: &OwnedFd) -> Result<(), Overdraft> {
 mod tests {
     use super::*;
     use causeway_mediator::{LimitChange, Quota};
+    use rustix::fs::{MemfdFlags, memfd_create};
+    use std::os::fd::AsFd;
 
     fn key(inode: u64) -> ObjectKey {
         ObjectKey {
@@ -217,6 +219,16 @@ mod tests {
             command_buffers: 1,
             ..Quota::default()
         })))
+    }
+
+    /// The kernel tells the time only if it is asked for it.
+    #[test]
+    fn a_key_is_the_same_for_each_descriptor_and_has_the_time_of_birth() {
+        let memory = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
+        let key = ObjectKey::of(memory.as_fd()).unwrap();
+        let again = memory.try_clone().unwrap();
+        assert_eq!(ObjectKey::of(again.as_fd()), Ok(key));
+        assert_ne!(key.born, (0, 0));
     }
 
     #[test]
