@@ -157,8 +157,8 @@ impl FakeBackend {
         self.loads.waiting()
     }
 
-    /// Makes fence acquires wait in the back end when they look at their fences, until they give up,
-    /// or lets all go on.
+    /// Makes fence acquires wait in the back end when they look at their fences, until they give
+    /// up, or lets all go on.
     pub fn hold_fetches(&self, hold: bool) {
         self.fetches.close(hold);
     }
