@@ -268,7 +268,8 @@ impl LeaseUser {
         !self.lease.is(Mode::Free)
     }
 
-    /// Returns whether another session may soon want the lease at once. Only for one that is metered.
+    /// Returns whether another session may soon want the lease at once. Only for one that is
+    /// metered.
     pub fn is_hurried(&self) -> bool {
         self.is_metered() && self.lease.is_hurried.load(Ordering::Acquire)
     }

@@ -4,11 +4,11 @@
 //! GPU executes one, the other waits for it. A batch is one submission at first; while batches take
 //! less than [`BATCH`], it becomes larger, because each mark costs about as much as a launch.
 //!
-//! While a session in a hurry comes again and again, the second batch of two is not submitted before
-//! the first one is expected to end soon. Who wants the GPU then finds one kernel before its own,
-//! and seldom two. That is no rule for all, because an H200 breaks off a kernel when another context
-//! has work, unless the context of the kernel was given work a short time before. This costs 0.3 ms
-//! of the GPU each time.
+//! While a session in a hurry comes again and again, the second batch of two is not submitted
+//! before the first one is expected to end soon. Who wants the GPU then finds one kernel before its
+//! own, and seldom two. That is no rule for all, because an H200 breaks off a kernel when another
+//! context has work, unless the context of the kernel was given work a short time before. This
+//! costs 0.3 ms of the GPU each time.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -80,8 +80,8 @@ impl Ahead {
         Ok(())
     }
 
-    /// Returns whether more batches are under way than may be, or, if somebody `is_hurried`, whether
-    /// the only one still takes a while.
+    /// Returns whether more batches are under way than may be, or, if somebody `is_hurried`,
+    /// whether the only one still takes a while.
     pub(crate) fn is_far(&mut self, is_hurried: bool) -> Result<bool, CudaError> {
         self.take_reached()?;
         let elapsed = || self.begun.map_or(Duration::MAX, |begun| begun.elapsed());

@@ -11,8 +11,8 @@ use seccompiler::{
 pub type Rules = Vec<SeccompRule>;
 
 /// Calls in one part of a filter. Programs compare a number with one call after the other, and when
-/// a filter is installed, the kernel executes it for each call that there is: half a millisecond for
-/// 250 calls in one part, a tenth of that in parts.
+/// a filter is installed, the kernel executes it for each call that there is: half a millisecond
+/// for 250 calls in one part, a tenth of that in parts.
 const PART: usize = 16;
 
 /// Offsets of the number and of the architecture in what a filter sees of a call (`struct
@@ -23,8 +23,8 @@ const ARCHITECTURE: u32 = 4;
 const X86_64: u32 = 0xc000_003e;
 
 /// Answers `calls`, and those with a higher number than `last`, with ENOSYS, as a kernel does that
-/// lacks them. Higher numbers are those of later kernels, and those of the x32 ABI, which have a bit
-/// of their own in the number. A list of what is forbidden would let them through.
+/// lacks them. Higher numbers are those of later kernels, and those of the x32 ABI, which have a
+/// bit of their own in the number. A list of what is forbidden would let them through.
 pub fn absent(calls: &[i64], last: u32) -> BpfProgram {
     let if_greater = libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K;
     let if_equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
