@@ -156,8 +156,7 @@ impl Lease {
                 state.idle_since = Some(Instant::now());
                 state.begin_turn(number);
                 state.has_asked = false;
-                let hurried = state.hurried.filter(|since| since.elapsed() < HURRY);
-                self.is_hurried.store(hurried.is_some(), Ordering::Release);
+                self.note_hurry(&state);
                 self.enter(&mut state, Standing::Granted);
             }
             (LeaseOrder::Return(within), Standing::Granted) => {
@@ -199,6 +198,11 @@ impl Lease {
             self.enter(state, Standing::Stopped);
             state.tell(LeaseReport::Stopped(state.number));
         }
+    }
+
+    fn note_hurry(&self, state: &State) {
+        let hurried = state.hurried.filter(|since| since.elapsed() < HURRY);
+        self.is_hurried.store(hurried.is_some(), Ordering::Release);
     }
 
     fn enter(&self, state: &mut State, standing: Standing) {
@@ -329,11 +333,20 @@ impl LeaseUser {
         false
     }
 
-    /// Waits up to `patience` for the lease to change, unless the session needs none, or is about
-    /// to ask for one.
+    /// Waits up to `patience` for the lease to change, unless the session has one.
     pub fn wait(&self, patience: Duration) {
         let mut state = self.lease.state.lock();
-        if state.has_asked || state.standing == Standing::Granted {
+        if state.has_asked {
+            self.lease.changed.wait_for(&mut state, patience);
+        }
+    }
+
+    /// Waits up to `patience` for the end of the lease, unless the session has none. A lease may
+    /// last until long after others were in a hurry; this notices.
+    pub fn wait_for_end(&self, patience: Duration) {
+        let mut state = self.lease.state.lock();
+        if state.standing == Standing::Granted {
+            self.lease.note_hurry(&state);
             self.lease.changed.wait_for(&mut state, patience);
         }
     }

@@ -121,15 +121,25 @@ impl Ahead {
         self.submitted = 0;
     }
 
-    /// Learns from the time that the GPU took for a batch how large the next ones are to be.
     fn learn(&mut self) {
         let now = Instant::now();
-        let begun = self.begun.replace(now);
-        if let Some(begun) = begun.filter(|_| self.is_begin_seen) {
-            self.took = now - begun;
-            self.batch = next_batch(self.batch, self.took);
+        if let Some(begun) = self.begun.replace(now) {
+            self.learn_from(now - begun);
         }
         self.is_begin_seen = true;
+    }
+
+    /// Learns from the time that the GPU took for a batch how large the next ones are to be. If its
+    /// begin was not seen, the batch took no longer than that. So after a long batch, short ones
+    /// are not waited for as if they were long, which would go on for ever: their begins are seen
+    /// only if the next one is submitted in time.
+    fn learn_from(&mut self, took: Duration) {
+        if self.is_begin_seen {
+            self.took = took;
+            self.batch = next_batch(self.batch, took);
+        } else {
+            self.took = self.took.min(took);
+        }
     }
 }
 
@@ -161,6 +171,23 @@ mod tests {
         assert_eq!(next_batch(8, us(500)), 4);
         assert_eq!(next_batch(1, us(5_000)), 1);
         assert_eq!(next_batch(1, Duration::ZERO), 2);
+    }
+
+    #[test]
+    fn short_batches_behind_a_long_one_are_learned_from() {
+        let us = Duration::from_micros;
+        let mut ahead = Ahead {
+            is_begin_seen: true,
+            ..Ahead::default()
+        };
+        ahead.learn_from(us(20_000));
+        assert!(is_early(ahead.took, us(300)));
+        ahead.is_begin_seen = false;
+        ahead.learn_from(us(300));
+        assert!(!is_early(ahead.took, us(100)));
+        // A begin that was not seen says nothing of longer ones.
+        ahead.learn_from(us(5_000));
+        assert_eq!(ahead.took, us(300));
     }
 
     #[test]

@@ -182,7 +182,7 @@ impl Executor {
             if self.bell.stopped() {
                 return Err(Stop::Asked);
             }
-            self.lease.wait(LEASE_LOOK_BUSY);
+            self.lease.wait_for_end(LEASE_LOOK_BUSY);
         }
     }
 

@@ -191,3 +191,26 @@ fn who_waits_goes_on_when_the_lease_comes() {
         waits.join().unwrap();
     });
 }
+
+#[test]
+fn a_hurry_is_expected_again_for_a_while_and_not_for_as_long_as_a_lease_lasts() {
+    let (lease, _told) = lease();
+    let mut user = LeaseUser::new(&lease);
+    lease.obey(LeaseOrder::Ask);
+    lease.obey(LeaseOrder::Grant(1));
+    assert!(user.begin() && !user.is_hurried());
+    lease.obey(LeaseOrder::Return(SOON));
+    lease.obey(LeaseOrder::Return(Duration::ZERO));
+    assert!(!user.is_hurried(), "that is for the next lease");
+    user.end();
+    lease.obey(LeaseOrder::Grant(2));
+    assert!(user.begin() && user.is_hurried());
+    std::thread::sleep(HURRY);
+    user.wait_for_end(Duration::ZERO);
+    assert!(!user.is_hurried());
+    // A lease that ends when others can wait is no sign of it.
+    lease.obey(LeaseOrder::Return(SOON));
+    user.end();
+    lease.obey(LeaseOrder::Grant(3));
+    assert!(!user.is_hurried());
+}
