@@ -16,8 +16,20 @@ fn with_workers<'a>(words: &[&'a str]) -> Vec<&'a str> {
     words.iter().copied().chain(GPU).collect()
 }
 
-/// Processes of the group that `running` leads, without itself.
+/// Worker processes of the group that `running` leads.
 pub fn workers(running: &Running) -> Vec<Pid> {
+    let is_worker = |pid: &Pid| {
+        let command = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero()));
+        let command = command.unwrap_or_default();
+        command.split(|byte| *byte == 0).nth(1) == Some(b"worker")
+    };
+    let mut processes = processes(running);
+    processes.retain(is_worker);
+    processes
+}
+
+/// Processes of the group that `running` leads, without itself.
+fn processes(running: &Running) -> Vec<Pid> {
     let group = running.id();
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -165,11 +177,11 @@ fn workers_die_with_a_vmm_that_is_killed() {
     assert_eq!(outcome.code, -9, "{outcome:?}");
 }
 
-/// Kills the VMM, and waits until its workers have died with it.
+/// Kills the VMM, and waits until its workers, and what starts them, have died with it.
 pub fn kill_with_workers(running: &Running) {
     // Orphans become children of this process, which can see them end.
     set_child_subreaper(Some(getpid())).unwrap();
-    let pids = workers(running);
+    let pids = processes(running);
     running.signal(Signal::KILL);
     let deadline = Instant::now() + Duration::from_secs(20);
     for pid in pids {

@@ -7,6 +7,8 @@
 //!
 //! * [`Workers`] starts workers for a VMM, which sees a [`causeway_mediator::SessionSource`].
 //! * [`serve`] is what a worker process runs. The process confines itself first ([`Confinement`]).
+//! * [`start_workers`] is what the process runs that starts workers, because a VMM with guests
+//!   confines itself, too.
 //!
 //! # Sockets
 //!
@@ -21,6 +23,7 @@ mod parent;
 mod report;
 mod served;
 mod socket;
+mod starter;
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -30,3 +33,4 @@ pub type DeviceUuid = [u8; 16];
 
 pub use parent::{ImportDevice, Program, WorkerSession, Workers};
 pub use served::{Confinement, Equipment, ServeError, serve};
+pub use starter::start_workers;

@@ -23,11 +23,12 @@ mod shared;
 mod spare;
 mod stand_in;
 mod start;
+mod starter;
 mod successor;
 mod worker;
 mod workers;
 
-pub use process::Program;
 pub use session::WorkerSession;
 pub use shared::ImportDevice;
+pub use starter::Program;
 pub use workers::Workers;

@@ -7,7 +7,7 @@ mod error;
 mod exchange;
 mod host;
 mod lease;
-mod process;
+pub(crate) mod process;
 mod session;
 
 use causeway_mediator::GuestSession;

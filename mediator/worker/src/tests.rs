@@ -7,7 +7,7 @@ mod endings;
 mod hostile;
 mod limits;
 mod puppet;
-mod rig;
+pub(crate) mod rig;
 mod samples;
 mod sharing;
 mod spares;

@@ -70,6 +70,16 @@ kinds! {
     Prepare = 7,
     /// A lease channel: its socket.
     NewLease = 9,
+    // The socket of the process that starts workers, from the VMM.
+    /// The path of the workers' program, and its arguments, each ended by a zero byte. Sent once,
+    /// first.
+    Program = 10,
+    /// [`StartWorker`]; the worker's standard input.
+    StartWorker = 11,
+    // The same socket, to the VMM.
+    /// [`WorkerStarted`]; the worker's pidfd, and maybe its `/proc/PID/status`.
+    WorkerStarted = 12,
+
     // The control socket, from the worker.
     /// [`Started`], the name of the back end.
     Started = 5,
@@ -211,6 +221,20 @@ bodies! {
         lacking: u32,
         /// 1 if work runs behind its submission, so that the VMM is to watch how long it takes.
         runs_behind: u32,
+    }
+
+    /// A worker to start.
+    StartWorker(4) {
+        /// Number of the partition that its session holds.
+        partition: u32,
+    }
+
+    /// A worker that was started, or not.
+    WorkerStarted(8) {
+        /// Its process ID.
+        pid: u32,
+        /// Why it was not started; zero if it was.
+        errno: u32,
     }
 
     /// Which client is meant.

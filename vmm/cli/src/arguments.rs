@@ -9,7 +9,7 @@ use causeway_doctor::DoctorArguments;
 use causeway_limit::LimitArguments;
 use causeway_run::arguments::RunArguments;
 use causeway_run::initramfs::InitramfsArguments;
-use causeway_run::worker::WorkerArguments;
+use causeway_run::worker::{StarterArguments, WorkerArguments};
 use causeway_serve::ServeArguments;
 use causeway_stat::StatArguments;
 use causeway_terminal::LogSettings;
@@ -108,6 +108,9 @@ pub enum Command {
     /// Hold the session of one VM. `run` and `serve` start this command; do not start it by hand.
     #[command(hide = true)]
     Worker(WorkerArguments),
+    /// Start the workers of a VMM. `run` and `serve` start this command; do not start it by hand.
+    #[command(hide = true)]
+    Starter(StarterArguments),
     /// Restore the terminal after the process that started this one has ended. Do not start it by
     /// hand.
     #[command(hide = true)]

@@ -59,6 +59,7 @@ fn execute(command: Command, started: Instant) -> Result<ExitCode, Failure> {
         Command::Completions(arguments) => completions::run(&arguments, &Arguments::command()),
         Command::Man(arguments) => manual::run(&arguments, Arguments::command()),
         Command::Worker(arguments) => causeway_run::worker::run(&arguments),
+        Command::Starter(arguments) => causeway_run::worker::start_workers(&arguments),
         Command::TerminalKeeper => causeway_terminal::keep(),
     }
 }

@@ -152,9 +152,10 @@ impl BackEnd {
                     path: "/proc/self/exe".into(),
                     arguments: arguments.into_iter().map(Into::into).chain(logs).collect(),
                     environment: environment(gpu.kind),
+                    starter: vec!["starter".into()],
                 };
                 let workers =
-                    import_device(gpu.kind).and_then(|import| Workers::new(program, import));
+                    import_device(gpu.kind).and_then(|import| Workers::new(&program, import));
                 let workers = workers.map_err(|e| {
                     Failure::new(Code::Crashed, "cannot prepare to start worker processes", e)
                 })?;

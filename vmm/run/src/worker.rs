@@ -1,4 +1,5 @@
-//! `causeway worker`: the worker process of one VM. The program starts itself with this command.
+//! `causeway worker`: the worker process of one VM, and `causeway starter`, which starts it. The
+//! program starts itself with these commands.
 
 use std::process::ExitCode;
 
@@ -30,6 +31,32 @@ pub struct WorkerArguments {
     pub partition: u32,
 }
 
+/// Arguments of `causeway starter`.
+#[derive(Debug, Args)]
+pub struct StarterArguments {
+    /// Process ID of the process that starts this one. This process ends with it.
+    pub parent: u32,
+}
+
+/// Starts worker processes for the process that started this one, until that ends.
+///
+/// # Errors
+/// A failure with [`Code::Crashed`] if this process cannot be set up, or receives no valid requests.
+pub fn start_workers(arguments: &StarterArguments) -> Result<ExitCode, Failure> {
+    let _signals = block_signals()?;
+    let started = causeway_worker::start_workers(arguments.parent);
+    started.map_err(|e| Failure::new(Code::Crashed, "this process cannot start workers", e))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A terminal sends signals to the whole process group; the VMM ends its processes itself.
+fn block_signals() -> Result<Signals, Failure> {
+    Signals::block().map_err(|e| {
+        let message = "this process cannot block signals such as SIGINT, as it must to serve a VM";
+        Failure::new(Code::Crashed, message, e)
+    })
+}
+
 /// Holds the session of one VM or client process for the process that started this one, and ends
 /// this process when that process closes the session or ends. Returns only if the session cannot be
 /// opened. If the back end is not available, tells that process why, and returns the exit code of
@@ -39,12 +66,7 @@ pub struct WorkerArguments {
 /// A usage failure if `--gpu` is invalid; a failure with [`Code::Crashed`] if this process cannot
 /// be set up, or receives no valid request for a session.
 pub fn run(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
-    // A terminal sends signals to the whole process group; the VMM ends its workers itself.
-    let _signals = Signals::block().map_err(|e| {
-        let message =
-            "this worker process cannot block signals such as SIGINT, as it must to serve a VM";
-        Failure::new(Code::Crashed, message, e)
-    })?;
+    let _signals = block_signals()?;
     let gpu: Gpu = arguments
         .gpu
         .parse()

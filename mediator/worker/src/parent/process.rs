@@ -1,23 +1,19 @@
-//! Starting worker processes, and seeing them end.
+//! Worker processes: how they end, and what they use.
 
-use std::ffi::OsString;
-use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Signal, WaitOptions, pidfd_send_signal, waitpid};
 
-use super::descriptors;
+use super::starter::{Child, Starter};
 use crate::socket::SocketError;
 
 /// Longest wait for a process that has closed its sockets, to learn how it ended.
@@ -32,166 +28,48 @@ const INFO_LINES: u64 = 256;
 /// More bytes than `/proc/PID/status` has (proc_pid_status(5)).
 const STATUS_BYTES_MAX: usize = 8192;
 
-/// Variables of the environment that a worker inherits; and all that begin with `CAUSEWAY_`.
-const VARIABLES: [&str; 9] = [
-    "RUST_LOG",
-    "RUST_BACKTRACE",
-    "LD_LIBRARY_PATH",
-    "CUDA_VISIBLE_DEVICES",
-    "CUDA_DEVICE_ORDER",
-    "CUDA_MPS_PIPE_DIRECTORY",
-    "VK_DRIVER_FILES",
-    "VK_ADD_DRIVER_FILES",
-    "VK_ICD_FILENAMES",
-];
-
-/// The program that a VMM starts as a worker process. The program must call [`crate::serve`].
-#[derive(Clone, Debug)]
-pub struct Program {
-    /// Path of the executable.
-    pub path: PathBuf,
-    /// Arguments of the program. Two more are appended: the process ID (PID) of the VMM, and the
-    /// number of the GPU's partition that the session holds, counted from 0. Sessions that are open
-    /// at the same time hold different partitions.
-    pub arguments: Vec<OsString>,
-    /// Environment variables of the program, in addition to those that a worker inherits from the
-    /// VMM.
-    pub environment: Vec<(OsString, OsString)>,
-}
-
-impl Program {
-    /// Returns the command that starts the program, with the worker's socket as its standard input.
-    fn command(&self, partition: u32, socket: OwnedFd) -> Command {
-        let mut command = Command::new(&self.path);
-        let kept = std::env::vars_os().filter(|(name, _)| {
-            let name = name.to_string_lossy();
-            VARIABLES.contains(&&*name) || name.starts_with("CAUSEWAY_")
-        });
-        command
-            .args(&self.arguments)
-            .arg(std::process::id().to_string())
-            .arg(partition.to_string())
-            .env_clear()
-            .envs(kept.collect::<Vec<_>>())
-            // No guest may find on disk what another has compiled.
-            .env("CUDA_CACHE_DISABLE", "1")
-            .envs(self.environment.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::from(socket))
-            .stdout(Stdio::null());
-        command
-    }
-}
-
-type Started = io::Result<(Child, Files)>;
-type Request = (Command, Sender<Started>);
-
-/// The thread that starts all workers. The kernel kills them when it ends, so it lives as long as
-/// they do.
-#[derive(Debug)]
-pub(super) struct Spawner {
-    requests: Mutex<Sender<Request>>,
-}
-
-impl Spawner {
-    pub fn new() -> io::Result<Arc<Self>> {
-        let (requests, queue) = channel::<Request>();
-        std::thread::Builder::new()
-            .name("workers".to_owned())
-            .spawn(move || {
-                for (mut command, reply) in queue {
-                    if let Err(e) = descriptors::keep() {
-                        log::warn!(
-                            "worker processes may inherit files that libraries opened, because \
-                             close_range failed: {e}"
-                        );
-                    }
-                    // The caller waits for the reply.
-                    let _ = reply.send(command.spawn().and_then(with_files));
-                }
-            })?;
-        Ok(Arc::new(Self {
-            requests: Mutex::new(requests),
-        }))
-    }
-
-    fn spawn(&self, command: Command) -> Started {
-        let gone = || io::Error::other("the thread that starts workers has ended");
-        let (reply, answer) = channel();
-        let sent = {
-            let requests = self.requests.lock();
-            requests.send((command, reply))
-        };
-        sent.map_err(|_| gone())?;
-        answer.recv().map_err(|_| gone())?
-    }
-}
-
-/// Files of a worker process. The thread that starts it opens them: those that serve guests may be
-/// confined, and could not.
-#[derive(Debug)]
-struct Files {
-    descriptor: OwnedFd,
-    /// `/proc/PID/status`; `None` if it could not be opened.
-    status: Option<File>,
-}
-
-fn with_files(mut child: Child) -> Started {
-    let descriptor = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
-    let descriptor = descriptor.inspect_err(|_| {
-        // A process without a descriptor cannot be monitored: end it.
-        let _ = child.kill().and_then(|()| child.wait());
-    })?;
-    let status = File::open(format!("/proc/{}/status", child.id())).ok();
-    Ok((child, Files { descriptor, status }))
-}
-
 /// A worker process. Dropping it kills it.
 #[derive(Debug)]
 pub(super) struct Process {
-    child: Mutex<Child>,
-    id: u32,
-    files: Files,
+    child: Child,
     ended: OnceLock<ExitStatus>,
+    /// Held while the kernel is asked how the process ended: it says so once.
+    asking: Mutex<()>,
     /// Level of log lines about this process's start and end.
     level: log::Level,
-    _spawner: Arc<Spawner>,
+    _starter: Arc<Starter>,
 }
 
 impl Process {
-    /// Starts `program` as the worker process of a session, with `socket` as its standard input.
-    /// The numbers are those of the session and of its partition.
+    /// Starts the worker process of a session, with `socket` as its standard input. The numbers
+    /// are those of the session and of its partition.
     pub fn start(
-        spawner: &Arc<Spawner>,
-        program: &Program,
+        starter: &Arc<Starter>,
         (session, partition): (u64, u32),
         socket: OwnedFd,
     ) -> io::Result<Self> {
-        let (child, files) = spawner.spawn(program.command(partition, socket))?;
+        let child = starter.start(partition, socket)?;
         let level = level();
-        log::log!(
-            level,
-            "worker process {} starts, for session {session}",
-            child.id()
-        );
+        let id = child.pid.as_raw_nonzero();
+        log::log!(level, "worker process {id} starts, for session {session}");
         Ok(Self {
-            id: child.id(),
-            child: Mutex::new(child),
-            files,
+            child,
             ended: OnceLock::new(),
+            asking: Mutex::default(),
             level,
-            _spawner: Arc::clone(spawner),
+            _starter: Arc::clone(starter),
         })
     }
 
     /// Returns the process ID (PID) of the worker process.
     pub fn id(&self) -> u32 {
-        self.id
+        self.child.pid.as_raw_nonzero().get().cast_unsigned()
     }
 
     /// Kills the process, if it still runs.
     pub fn kill(&self) {
         // An error means that it has ended.
-        let _ = pidfd_send_signal(&self.files.descriptor, Signal::KILL);
+        let _ = pidfd_send_signal(&self.child.descriptor, Signal::KILL);
     }
 
     /// Kills the process and waits until it has ended.
@@ -201,7 +79,7 @@ impl Process {
             log::error!(
                 "worker process {id} was killed but still runs, probably because a driver delays \
                  its end; this process no longer waits for it",
-                id = self.id
+                id = self.id()
             );
         }
     }
@@ -211,26 +89,33 @@ impl Process {
     pub fn wait(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         loop {
-            if self.ended.get().is_some() {
+            if self.has_ended() {
                 return true;
             }
-            let mut child = self.child.lock();
-            if let Ok(Some(status)) = child.try_wait() {
-                if self.ended.set(status).is_ok() {
-                    log::log!(self.level, "worker process {} {}", self.id, how(status));
-                }
-                return true;
-            }
-            drop(child);
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;
             }
             let left = Timespec::try_from(left).ok();
-            let mut ended = [PollFd::new(&self.files.descriptor, PollFlags::IN)];
+            let mut ended = [PollFd::new(&self.child.descriptor, PollFlags::IN)];
             // After a signal or an error, the loop looks once more.
             let _ = poll(&mut ended, left.as_ref());
         }
+    }
+
+    fn has_ended(&self) -> bool {
+        let _asking = self.asking.lock();
+        if self.ended.get().is_some() {
+            return true;
+        }
+        let Ok(Some((_, status))) = waitpid(Some(self.child.pid), WaitOptions::NOHANG) else {
+            return false;
+        };
+        let status = ExitStatus::from_raw(status.as_raw());
+        if self.ended.set(status).is_ok() {
+            log::log!(self.level, "worker process {} {}", self.id(), how(status));
+        }
+        true
     }
 
     /// Returns the end of a sentence that says how the process failed, after `error` occurred on
@@ -260,7 +145,7 @@ impl Process {
     /// RAM; `None` if the process has ended.
     pub fn rss_bytes(&self) -> Option<u64> {
         let mut status = [0; STATUS_BYTES_MAX];
-        let length = self.files.status.as_ref()?.read_at(&mut status, 0).ok()?;
+        let length = self.child.status.as_ref()?.read_at(&mut status, 0).ok()?;
         let status = String::from_utf8_lossy(&status[..length]);
         let kib = |field: &str| -> Option<u64> {
             let line = status.lines().find_map(|line| line.strip_prefix(field))?;
@@ -303,15 +188,18 @@ impl Drop for Process {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parent::starter::Program;
+    use crate::tests::rig::STARTER;
 
     fn run(script: &str) -> Process {
         let program = Program {
             path: "/bin/sh".into(),
             arguments: vec!["-c".into(), script.into()],
             environment: Vec::new(),
+            starter: vec![STARTER.into()],
         };
         let input = std::fs::File::open("/dev/null").unwrap();
-        Process::start(&Spawner::new().unwrap(), &program, (1, 0), input.into()).unwrap()
+        Process::start(&Starter::new(&program).unwrap(), (1, 0), input.into()).unwrap()
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::broker::Broker;
 use super::leases::{Leases, Membership};
 use super::overdue::Overdue;
 use super::partitions::Partitions;
-use super::process::{Program, Spawner};
+use super::starter::Starter;
 use crate::DeviceUuid;
 
 /// A function that imports device memory into the VMM, so that the VMM can place it in an aperture.
@@ -24,8 +24,7 @@ pub type ImportDevice =
 
 /// What all workers of a VMM share.
 pub(super) struct Shared {
-    pub program: Program,
-    pub spawner: Arc<Spawner>,
+    pub starter: Arc<Starter>,
     pub broker: Arc<Broker>,
     pub partitions: Arc<Partitions>,
     pub import_device: Option<Arc<ImportDevice>>,

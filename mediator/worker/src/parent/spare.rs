@@ -41,7 +41,7 @@ impl Fresh {
         control.set_patience(LOOK_PERIOD)?;
         let socket = control_end.into_descriptor();
         let numbers = (session, partition);
-        let process = Process::start(&shared.spawner, &shared.program, numbers, socket)?;
+        let process = Process::start(&shared.starter, numbers, socket)?;
         Ok(Self {
             session,
             control,

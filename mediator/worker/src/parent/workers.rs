@@ -11,10 +11,10 @@ use causeway_mediator::{GivesUp, GuestSession, LiveLimits, OpenError, Quota, Ses
 use parking_lot::Mutex;
 
 use super::leases::Leases;
-use super::process::{Program, Spawner};
 use super::session::WorkerSession;
 use super::shared::{ImportDevice, Order, Shared};
 use super::spare::{Fresh, Spare};
+use super::starter::{Program, Starter};
 use super::successor::Successor;
 use crate::bus_error;
 
@@ -31,17 +31,20 @@ pub struct Workers {
 causeway_memory::debug_fields!(Workers {});
 
 impl Workers {
-    /// Returns a source of sessions that starts `program` for each session. If `import_device` is
-    /// `None`, guests cannot map device memory for their CPUs.
+    /// Returns a source of sessions that starts `program` for each session, by a process that it
+    /// starts now: later, this one may have given up what that takes. If `import_device` is `None`,
+    /// guests cannot map device memory for their CPUs.
+    ///
+    /// All these processes end when the thread ends that calls this.
     ///
     /// # Errors
-    /// The kernel's error, if this process cannot start a thread or install a signal handler.
-    pub fn new(program: Program, import_device: Option<Arc<ImportDevice>>) -> io::Result<Self> {
+    /// The kernel's error, if this process cannot start a process or a thread, or install a signal
+    /// handler.
+    pub fn new(program: &Program, import_device: Option<Arc<ImportDevice>>) -> io::Result<Self> {
         bus_error::survive()?;
         Ok(Self {
             shared: Arc::new(Shared {
-                program,
-                spawner: Spawner::new()?,
+                starter: Starter::new(program)?,
                 broker: Arc::default(),
                 partitions: Arc::default(),
                 import_device,

@@ -10,7 +10,7 @@ use rustix::process::{
 use super::error::ServeError;
 
 /// Takes the socket from standard input, and puts `/dev/null` in its place.
-pub(super) fn take_input() -> io::Result<OwnedFd> {
+pub(crate) fn take_input() -> io::Result<OwnedFd> {
     let input = io::stdin();
     let socket = rustix::io::fcntl_dupfd_cloexec(input.as_fd(), 3)?;
     rustix::net::sockopt::socket_type(&socket)?;
@@ -20,7 +20,7 @@ pub(super) fn take_input() -> io::Result<OwnedFd> {
 }
 
 /// Makes the kernel kill this process when its parent ends.
-pub(super) fn die_with(parent: u32) -> Result<(), ServeError> {
+pub(crate) fn die_with(parent: u32) -> Result<(), ServeError> {
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|e| ServeError::NotStarted(e.into()))?;
     // The parent may have ended before the call above. Then this process has another parent by now.

@@ -13,7 +13,7 @@ const REFUSALS: [i32; 3] = [libc::EPERM, libc::EACCES, libc::ENOSYS];
 
 /// The error of each attempt in a worker of this kind.
 fn errors(kind: &str) -> BTreeMap<String, i32> {
-    let workers = Workers::new(program("rig::worker_process", kind), None).unwrap();
+    let workers = Workers::new(&program("rig::worker_process", kind), None).unwrap();
     let guest = Guest::open(&workers);
     guest.works();
     let report = guest.session.report().worker.unwrap();

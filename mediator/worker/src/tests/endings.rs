@@ -9,7 +9,7 @@ use causeway_protocol::message::{Empty, Opcode, SetAccess, Status};
 use causeway_protocol::registers::status;
 use rustix::process::{Signal, test_kill_process};
 
-use super::rig::{Guest, PAGE, READ, READ_WRITE, eventually, program, workers};
+use super::rig::{Guest, PAGE, READ, READ_WRITE, STARTER, eventually, program, workers};
 use crate::Workers;
 
 /// Longer than any limit that a worker is given.
@@ -55,7 +55,7 @@ fn a_session_in_a_worker_does_what_any_session_does() {
 
 #[test]
 fn a_back_end_that_is_not_to_be_had_is_told_as_the_worker_told_it() {
-    let workers = Workers::new(program("rig::worker_process", "absent"), None).unwrap();
+    let workers = Workers::new(&program("rig::worker_process", "absent"), None).unwrap();
     let host = FakeHost::new(1 << 20, 1 << 20).unwrap();
     let refused = workers
         .open_worker(host, Quota::default(), "test")
@@ -70,7 +70,7 @@ fn a_back_end_that_is_not_to_be_had_is_told_as_the_worker_told_it() {
 
 #[test]
 fn a_caller_may_give_up_a_worker_that_hangs_before_it_has_a_session() {
-    let workers = Workers::new(program("rig::worker_process", "hangs"), None).unwrap();
+    let workers = Workers::new(&program("rig::worker_process", "hangs"), None).unwrap();
     for is_ahead in [false, true] {
         if is_ahead {
             workers.prepare(1).unwrap();
@@ -108,9 +108,10 @@ fn a_program_that_is_no_worker_is_told_with_how_it_ended() {
         path: "/bin/false".into(),
         arguments: Vec::new(),
         environment: Vec::new(),
+        starter: vec![STARTER.into()],
     };
     let host = FakeHost::new(1 << 20, 1 << 20).unwrap();
-    let workers = Workers::new(program, None).unwrap();
+    let workers = Workers::new(&program, None).unwrap();
     let refused = workers
         .open_worker(host, Quota::default(), "vm7")
         .err()

@@ -183,7 +183,7 @@ fn nothing_that_a_worker_sends_harms_the_vmm() {
     for seed in 1..=24_u64 {
         let seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let program = program("hostile::hostile_worker", &seed.to_string());
-        let workers = Workers::new(program, None).unwrap();
+        let workers = Workers::new(&program, None).unwrap();
         let host = FakeHost::new(1 << 20, 64 << 20).unwrap();
         let session = workers
             .open_worker(Arc::clone(&host) as _, Quota::default(), "test")

@@ -59,7 +59,7 @@ fn new_limits_hold_in_the_worker_and_in_those_that_take_its_place() {
 
 #[test]
 fn limits_that_change_while_a_worker_starts_hold_in_it() {
-    let slow = Workers::new(program("rig::worker_process", "slow"), None).unwrap();
+    let slow = Workers::new(&program("rig::worker_process", "slow"), None).unwrap();
     let guest = Guest::open(&slow);
     guest.signal(Signal::KILL);
     eventually("the device is lost", || {

@@ -114,7 +114,7 @@ pub struct Puppet {
 }
 
 pub fn workers() -> Workers {
-    Workers::new(program("puppet::puppet_process", "puppet"), None).unwrap()
+    Workers::new(&program("puppet::puppet_process", "puppet"), None).unwrap()
 }
 
 impl Puppet {

@@ -23,7 +23,7 @@ use causeway_software::{Config, Software};
 use rustix::process::{Pid, Signal, kill_process};
 use zerocopy::IntoBytes;
 
-use crate::{Confinement, Equipment, Program, WorkerSession, Workers, serve};
+use crate::{Confinement, Equipment, Program, WorkerSession, Workers, serve, start_workers};
 use causeway_sandbox::{Profile, Sandbox};
 
 use super::attempts;
@@ -32,6 +32,9 @@ pub use queue::{eventually, release};
 
 /// A guest whose session is in a worker process.
 pub type Guest = guest::Guest<WorkerSession>;
+
+/// Argument of this test binary by which it starts workers.
+pub const STARTER: &str = "tests::rig::starter";
 
 /// This test binary, as a program that runs `test` only. `word` is for that test to find among its
 /// arguments.
@@ -42,6 +45,7 @@ pub fn program(test: &str, word: &str) -> Program {
         path: std::env::current_exe().unwrap(),
         arguments: arguments.map(Into::into).to_vec(),
         environment: Vec::new(),
+        starter: vec![STARTER.into()],
     }
 }
 
@@ -94,9 +98,16 @@ fn worker_process() {}
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = before_main;
 
-/// Runs a worker process instead of the test harness. The harness runs every test in a thread, and
+/// Runs a worker process, or the one that starts workers, instead of the test harness. The harness runs every test in a thread, and
 /// a process with two threads cannot confine itself.
 extern "C" fn before_main() {
+    let words: Vec<_> = std::env::args().collect();
+    if let [_, word, parent] = &words[..]
+        && word == STARTER
+    {
+        start_workers(parent.parse().unwrap()).unwrap();
+        std::process::exit(0);
+    }
     let is_worker = |word: String| word == "tests::rig::worker_process";
     if std::env::args().any(is_worker)
         && let Some((parent, word)) = started_as_program()
@@ -178,7 +189,7 @@ impl Backend for Keeper {
 }
 
 pub fn workers() -> Workers {
-    Workers::new(program("rig::worker_process", "software"), None).unwrap()
+    Workers::new(&program("rig::worker_process", "software"), None).unwrap()
 }
 
 impl Guest {

@@ -84,7 +84,7 @@ fn an_importer_that_hangs_does_not_keep_what_is_taken_back() {
 
 #[test]
 fn work_that_does_not_let_go_of_what_is_taken_back_ends_with_its_worker() {
-    let workers = Workers::new(program("rig::worker_process", "keeper"), None).unwrap();
+    let workers = Workers::new(&program("rig::worker_process", "keeper"), None).unwrap();
     let (owner, importer) = (Guest::open(&workers), Guest::open(&workers));
     let token = owner.export(owner.page(), READ_WRITE).unwrap();
     importer.import(&token, READ_WRITE).unwrap();

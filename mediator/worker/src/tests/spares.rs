@@ -87,7 +87,7 @@ fn spares_end_with_their_owner() {
 
 #[test]
 fn a_back_end_that_is_absent_is_told_before_a_session_comes() {
-    let workers = Workers::new(program("rig::worker_process", "absent"), None).unwrap();
+    let workers = Workers::new(&program("rig::worker_process", "absent"), None).unwrap();
     workers.prepare(1).unwrap();
     let refused = workers.await_prepared(&mut || false).unwrap_err();
     assert!(matches!(refused, OpenError::Unavailable { .. }));
@@ -165,7 +165,7 @@ fn the_end_of_a_session_does_not_wait_for_a_worker_that_a_reset_starts() {
     let hangs = std::env::temp_dir().join(name);
     let seen = hangs.with_extension("seen");
     let program = program("rig::worker_process", hangs.to_str().unwrap());
-    let workers = Workers::new(program, None).unwrap();
+    let workers = Workers::new(&program, None).unwrap();
     let guest = Guest::open(&workers);
     std::fs::write(&hangs, "").unwrap();
     guest.signal(Signal::KILL);
@@ -186,7 +186,7 @@ fn the_end_of_a_session_does_not_wait_for_a_worker_that_a_reset_starts() {
 
 #[test]
 fn where_starts_are_slow_a_worker_waits_to_take_the_place_of_a_lost_one() {
-    let workers = Workers::new(program("rig::worker_process", "slow"), None).unwrap();
+    let workers = Workers::new(&program("rig::worker_process", "slow"), None).unwrap();
     let [first, second] = [(); 2].map(|()| Guest::open(&workers));
     assert_eq!(workers.successor_id(), None, "nobody has needed one");
     let replace = |guest: &Guest| {
@@ -226,7 +226,7 @@ fn where_starts_are_slow_a_worker_waits_to_take_the_place_of_a_lost_one() {
 
 #[test]
 fn a_worker_that_died_while_it_waited_to_take_a_place_makes_room_for_another() {
-    let workers = Workers::new(program("rig::worker_process", "slow"), None).unwrap();
+    let workers = Workers::new(&program("rig::worker_process", "slow"), None).unwrap();
     let [first, second] = [(); 2].map(|()| Guest::open(&workers));
     let replace = |guest: &Guest| {
         guest.signal(Signal::KILL);

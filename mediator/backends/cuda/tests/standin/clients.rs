@@ -13,7 +13,9 @@ use causeway_mediator_testing::FakeHost;
 use causeway_memory::Mapping;
 use causeway_protocol::message::{MemoryKind, Opcode, Status};
 use causeway_protocol::registers::status;
-use causeway_worker::{Confinement, Equipment, Program, WorkerSession, Workers, serve};
+use causeway_worker::{
+    Confinement, Equipment, Program, WorkerSession, Workers, serve, start_workers,
+};
 use rustix::process::{Pid, test_kill_process};
 use zerocopy::IntoBytes;
 
@@ -25,6 +27,9 @@ const LONG: Duration = Duration::from_secs(60);
 const MODULE: u64 = 0x1000;
 /// Last argument of a worker before those that every worker gets.
 const WORKER: &str = "clients-on-cuda";
+/// Last argument but one of the process that starts workers, and the test that runs it.
+const STARTER: &str = "starter-of-clients";
+const STARTER_TEST: &str = "clients::starter_process";
 /// Steps of a kernel that has none to spare.
 const STEPS: u32 = 5;
 
@@ -55,6 +60,16 @@ fn worker_process() {
     serve(parent.unwrap().parse().unwrap(), Confinement::off(), equip).unwrap();
 }
 
+/// No test, but what starts workers for tests.
+#[test]
+fn starter_process() {
+    let mut words = std::env::args().rev();
+    let (parent, word) = (words.next(), words.next());
+    if word.as_deref() == Some(STARTER) {
+        start_workers(parent.unwrap().parse().unwrap()).unwrap();
+    }
+}
+
 fn inside() -> (Arc<Cuda>, Guest<Session>) {
     let cuda = open();
     let mediator = Mediator::new(Arc::clone(&cuda) as _);
@@ -72,8 +87,11 @@ fn in_worker() -> Guest<WorkerSession> {
             .iter()
             .map(|(name, value)| (name.into(), value.into()))
             .collect(),
+        starter: [STARTER_TEST, "--exact", "--nocapture", "--quiet", STARTER]
+            .map(Into::into)
+            .to_vec(),
     };
-    let workers = Workers::new(program, None).unwrap();
+    let workers = Workers::new(&program, None).unwrap();
     let host = FakeHost::new(1 << 20, 64 << 20).unwrap();
     let session = workers.open_worker(Arc::clone(&host) as _, Quota::default(), "test");
     let client = Client::FIRST;

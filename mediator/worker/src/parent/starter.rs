@@ -1,0 +1,172 @@
+//! The VMM's side of the process that starts workers ([`crate::start_workers`]).
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::process::{self, Command, Stdio};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustix::process::Pid;
+use zerocopy::IntoBytes;
+
+use super::channel::expect;
+use super::descriptors;
+use crate::socket::{Socket, SocketError, buffer};
+use crate::wire::{Kind, StartWorker, WorkerStarted};
+
+/// Variables of the environment that a worker inherits; and all that begin with `CAUSEWAY_`.
+const VARIABLES: [&str; 9] = [
+    "RUST_LOG",
+    "RUST_BACKTRACE",
+    "LD_LIBRARY_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    "CUDA_MPS_PIPE_DIRECTORY",
+    "VK_DRIVER_FILES",
+    "VK_ADD_DRIVER_FILES",
+    "VK_ICD_FILENAMES",
+];
+
+/// The program that a VMM starts as a worker process. The program must call [`crate::serve`].
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// Path of the executable.
+    pub path: PathBuf,
+    /// Arguments of the program. Two more are appended: the process ID (PID) of the VMM, and the
+    /// number of the GPU's partition that the session holds, counted from 0. Sessions that are open
+    /// at the same time hold different partitions.
+    pub arguments: Vec<OsString>,
+    /// Environment variables of the program, in addition to those that a worker inherits from the
+    /// VMM.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Arguments with which the VMM's own executable calls [`crate::start_workers`]. One more is
+    /// appended: the process ID (PID) of the VMM.
+    pub starter: Vec<OsString>,
+}
+
+impl Program {
+    /// Returns the command of the process that starts workers, with its socket as its standard
+    /// input. Workers have its environment.
+    fn starter(&self, socket: OwnedFd) -> Command {
+        let mut command = Command::new("/proc/self/exe");
+        let kept = std::env::vars_os().filter(|(name, _)| {
+            let name = name.to_string_lossy();
+            VARIABLES.contains(&&*name) || name.starts_with("CAUSEWAY_")
+        });
+        command
+            .args(&self.starter)
+            .arg(process::id().to_string())
+            .env_clear()
+            .envs(kept.collect::<Vec<_>>())
+            // No guest may find on disk what another has compiled.
+            .env("CUDA_CACHE_DISABLE", "1")
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::from(socket))
+            .stdout(Stdio::null());
+        command
+    }
+
+    /// Returns the path and the arguments of all workers, each ended by a zero byte.
+    fn words(&self) -> Vec<u8> {
+        let vmm = OsString::from(process::id().to_string());
+        let words = [self.path.as_os_str()].into_iter();
+        let words = words.chain(self.arguments.iter().map(OsString::as_os_str));
+        let mut bytes = Vec::new();
+        for word in words.chain([vmm.as_os_str()]) {
+            bytes.extend(word.as_bytes());
+            bytes.push(0);
+        }
+        bytes
+    }
+}
+
+/// A process that was started for this one, and is its child.
+#[derive(Debug)]
+pub(super) struct Child {
+    pub pid: Pid,
+    /// Its pidfd.
+    pub descriptor: OwnedFd,
+    /// `/proc/PID/status`; `None` if it could not be opened.
+    pub status: Option<File>,
+}
+
+/// The process that starts workers. It is told once which program, so a VMM that a guest has taken
+/// over can start no other one. A drop ends it.
+///
+/// The kernel kills it and its workers when the *thread* ends that has created this object.
+#[derive(Debug)]
+pub(super) struct Starter {
+    /// `None` while it is dropped.
+    control: Mutex<Option<Socket>>,
+    process: process::Child,
+}
+
+impl Starter {
+    /// Starts the process that starts `program`.
+    pub fn new(program: &Program) -> io::Result<Arc<Self>> {
+        if let Err(e) = descriptors::keep() {
+            log::warn!(
+                "worker processes may inherit files that libraries opened, because close_range \
+                 failed: {e}"
+            );
+        }
+        let (control, end) = Socket::pair()?;
+        control
+            .send(Kind::Program, &[&program.words()], &[])
+            .map_err(failure)?;
+        let process = program.starter(end.into_descriptor()).spawn()?;
+        Ok(Arc::new(Self {
+            control: Mutex::new(Some(control)),
+            process,
+        }))
+    }
+
+    /// Starts a worker with `input` as its standard input, for a session with this partition.
+    pub fn start(&self, partition: u32, input: OwnedFd) -> io::Result<Child> {
+        let control = self.control.lock();
+        let gone = || io::Error::other("the process that starts workers has ended");
+        let control = control.as_ref().ok_or_else(gone)?;
+        let request = StartWorker { partition };
+        control
+            .send(Kind::StartWorker, &[request.as_bytes()], &[input.as_fd()])
+            .map_err(failure)?;
+        let mut room = buffer();
+        let reply = control.receive(&mut room).map_err(failure)?;
+        expect(&reply, Kind::WorkerStarted).map_err(failure)?;
+        let started: WorkerStarted = reply.body().map_err(failure)?;
+        let errno = started.errno.cast_signed();
+        let pid = Pid::from_raw(started.pid.cast_signed()).filter(|_| errno == 0);
+        let pid = pid.ok_or_else(|| io::Error::from_raw_os_error(errno))?;
+        let mut descriptors = reply.descriptors.into_iter();
+        // Without a pidfd the worker is left to itself. It ends at once: the caller closes the other
+        // end of its standard input.
+        let descriptor = descriptors.next().ok_or(SocketError::Shortage);
+        let descriptor = descriptor.map_err(failure)?;
+        Ok(Child {
+            pid,
+            descriptor,
+            status: descriptors.next().map(File::from),
+        })
+    }
+}
+
+fn failure(error: SocketError) -> io::Error {
+    match error {
+        SocketError::Failed(error) => error.into(),
+        error => io::Error::other(format!("the process that starts workers: {error}")),
+    }
+}
+
+impl Drop for Starter {
+    fn drop(&mut self) {
+        // It ends when its socket is closed.
+        drop(self.control.get_mut().take());
+        if let Err(e) = self.process.wait() {
+            log::debug!("the process that starts workers was not seen to end: {e}");
+        }
+    }
+}

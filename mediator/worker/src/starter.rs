@@ -1,0 +1,93 @@
+//! The process that starts workers for a VMM, whose threads have given up that right.
+
+mod fork;
+
+use std::ffi::{CString, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use zerocopy::IntoBytes;
+
+use crate::ServeError;
+use crate::served::process::{die_with, take_input};
+use crate::socket::{Datagram, Socket, SocketError, buffer};
+use crate::wire::{Kind, StartWorker, WorkerStarted};
+
+/// Starts worker processes for the VMM with process ID (PID) `parent`, until the VMM closes the
+/// socket that is this process's standard input. The workers are children of the VMM, and the
+/// kernel kills them when it ends. The VMM says once which program they execute, before it has
+/// anything of a guest.
+///
+/// # Errors
+/// [`ServeError::NotStarted`] if standard input is not a socket, [`ServeError::Orphan`] if the VMM
+/// has ended, [`ServeError::Begin`] if a message of the VMM is malformed.
+pub fn start_workers(parent: u32) -> Result<(), ServeError> {
+    let control = take_input().map_err(ServeError::NotStarted)?;
+    die_with(parent)?;
+    let control = Socket::from_descriptor(control);
+    let mut room = buffer();
+    let first = control.receive(&mut room)?;
+    if first.kind != Kind::Program {
+        return Err(SocketError::Malformed("the first message of the VMM names no program").into());
+    }
+    let words = words(first.bytes)?;
+    loop {
+        match control.receive(&mut room) {
+            Ok(request) => obey(&control, &words, request)?,
+            Err(SocketError::Closed) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Returns the path and the arguments that the VMM has sent.
+fn words(bytes: &[u8]) -> Result<Vec<CString>, SocketError> {
+    let words = bytes.split_inclusive(|byte| *byte == 0);
+    let words: Result<Vec<_>, _> = words
+        .map(|word| CString::from_vec_with_nul(word.to_vec()))
+        .collect();
+    words
+        .ok()
+        .filter(|words| !words.is_empty())
+        .ok_or(SocketError::Malformed("the VMM names no program"))
+}
+
+/// Starts a worker, and tells the VMM.
+fn obey(control: &Socket, words: &[CString], mut request: Datagram<'_>) -> Result<(), SocketError> {
+    if request.kind != Kind::StartWorker {
+        return Err(SocketError::Malformed("the VMM asks for no worker"));
+    }
+    let StartWorker { partition } = request.body()?;
+    let started = match request.descriptor() {
+        Ok(input) => start(words, partition, &input),
+        Err(SocketError::Shortage) => Err(io::Error::from_raw_os_error(libc::EMFILE)),
+        Err(error) => return Err(error),
+    };
+    let (pid, files) = match &started {
+        Ok((pid, files)) => (*pid, &files[..]),
+        Err(_) => (0, &[][..]),
+    };
+    let answer = WorkerStarted {
+        pid,
+        errno: started.as_ref().err().map_or(0, errno).cast_unsigned(),
+    };
+    let files: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
+    control.send(Kind::WorkerStarted, &[answer.as_bytes()], &files)
+}
+
+fn errno(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(libc::EIO)
+}
+
+/// Starts a worker. Returns its process ID, its pidfd, and `/proc/PID/status` if it can be opened:
+/// the VMM may not open it.
+fn start(words: &[CString], partition: u32, input: &OwnedFd) -> io::Result<(u32, Vec<OwnedFd>)> {
+    let partition = OsString::from(partition.to_string());
+    let partition = CString::new(partition.into_encoded_bytes())?;
+    let words = words.iter().chain([&partition]);
+    let (pid, descriptor) = fork::start(&words.map(CString::as_c_str).collect::<Vec<_>>(), input)?;
+    let status = File::open(format!("/proc/{pid}/status")).map(OwnedFd::from);
+    let files = [descriptor].into_iter().chain(status.ok());
+    Ok((pid, files.collect()))
+}
