@@ -29,7 +29,7 @@ pub fn workers(running: &Running) -> Vec<Pid> {
 }
 
 /// Processes of the group that `running` leads, without itself.
-fn processes(running: &Running) -> Vec<Pid> {
+pub fn processes(running: &Running) -> Vec<Pid> {
     let group = running.id();
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());

@@ -152,7 +152,7 @@ fn a_program_that_handles_signals_has_the_time_it_wants() {
 fn await_child(running: &Running, name: &str) {
     let deadline = Instant::now() + PATIENCE;
     let runs = || {
-        crate::workers::workers(running).into_iter().any(|pid| {
+        crate::workers::processes(running).into_iter().any(|pid| {
             let path = format!("/proc/{}/comm", pid.as_raw_nonzero());
             std::fs::read_to_string(path).is_ok_and(|found| found.trim() == name)
         })
