@@ -11,7 +11,6 @@ mod program;
 mod refused;
 
 use std::io;
-use std::os::fd::BorrowedFd;
 
 use seccompiler::{BpfProgram, apply_filter, apply_filter_all_threads};
 
@@ -52,15 +51,15 @@ impl Filter {
         Self(filters())
     }
 
-    /// Returns the filters of threads of a VMM that serve guests, and load no libraries.
-    pub fn of_guests_threads(folder: Option<BorrowedFd<'_>>) -> Self {
-        let filters = || {
-            Ok(vec![
-                refused::absent(),
-                refused::to_guests_threads(std::process::id(), folder)?,
-            ])
+    /// Returns the filters of threads of a VMM, for those that load no libraries if `profile` is
+    /// about computation.
+    pub fn of_vmm(profile: &Profile) -> Self {
+        let process = std::process::id();
+        let refused = match profile.calls {
+            Calls::Computation => refused::to_vmm(process, profile.folder),
+            Calls::Driver => refused::everywhere(process),
         };
-        Self(filters())
+        Self(refused.map(|refused| vec![refused::absent(), refused]))
     }
 
     /// Installs the filters for this thread, and for those that it starts.

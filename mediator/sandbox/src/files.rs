@@ -36,6 +36,7 @@ pub fn ruleset(profile: &Profile, scopes: BitFlags<Scope>) -> io::Result<Ruleset
         let files = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate;
         Ok::<_, RulesetError>(PathBeneath::new(folder, files | AccessFs::MakeReg))
     });
+    let beside = profile.sockets.iter().filter_map(|folder| folder.parent());
     let rules = || -> Result<_, RulesetError> {
         Ruleset::default()
             .handle_access(all)?
@@ -46,6 +47,8 @@ pub fn ruleset(profile: &Profile, scopes: BitFlags<Scope>) -> io::Result<Ruleset
             .add_rules(path_beneath_rules(&profile.devices, device))?
             .add_rules(path_beneath_rules(&profile.rewrite, rewrite))?
             .add_rules(path_beneath_rules(&profile.write, write))?
+            .add_rules(path_beneath_rules(&profile.sockets, AccessFs::RemoveFile))?
+            .add_rules(path_beneath_rules(beside, AccessFs::RemoveDir))?
             .add_rules(folders)
     };
     let mut pinned = pin(&profile.read);

@@ -8,8 +8,8 @@
 //! 2. [`filter`], when its libraries have started: the system calls of the profile only (seccomp),
 //!    for all of its threads.
 //!
-//! A process that cannot give up its rights can confine those of its threads that meet what it does
-//! not trust: [`confine_thread`].
+//! A process that has threads already, or some that need more than others, can confine one after
+//! the other: [`confine_thread`].
 //!
 //! No step is fatal. Each returns the mechanisms that the host lacks as [`Missing`], and the caller
 //! decides what that means: [`Sandbox`] has the choices of users. [`trials`] tries every mechanism

@@ -82,6 +82,9 @@ pub struct Profile {
     pub rewrite: Vec<PathBuf>,
     /// Folders in which it may do everything but start programs.
     pub write: Vec<PathBuf>,
+    /// Folders with sockets of the process: it may remove files in these, and empty folders beside
+    /// them.
+    pub sockets: Vec<PathBuf>,
     /// A folder without a path, in which it may make files.
     pub folder: Option<BorrowedFd<'static>>,
     /// System calls.
@@ -96,6 +99,7 @@ impl Profile {
             devices: vec![PathBuf::from("/dev/null")],
             rewrite: Vec::new(),
             write: writable(),
+            sockets: Vec::new(),
             folder: None,
             calls: Calls::Computation,
         }

@@ -1,4 +1,5 @@
-//! Confinement of threads, in a process that keeps its rights otherwise.
+//! Confinement of threads, in a process that cannot confine itself as a whole: it has threads
+//! before it can give up its rights, or some that need more than others.
 
 use std::io;
 
@@ -10,21 +11,18 @@ use crate::profile::Profile;
 use crate::steps::missing;
 use crate::{files, privileges};
 
-/// Takes from the calling thread, and from threads that it will start, what threads of a VMM do not
-/// need that serve guests: starting programs, reaching other processes and the network, and opening
-/// any file but those of `profile`. Returns the mechanisms that the host lacks. There is no way
-/// back. Costs a few descriptors, until the process ends.
+/// Takes from the calling thread, and from threads that it will start, what a VMM does not need
+/// that has started: starting programs, reaching other processes and the network, and opening any
+/// file but those of `profile`. Returns the mechanisms that the host lacks. There is no way back.
+/// Costs a few descriptors, until the process ends.
 ///
-/// Code that has taken over such a thread can write the memory of the others, which are not
-/// confined. So this is a hurdle, where a process of its own is a wall.
+/// Code that has taken over a thread can write the memory of the others. So what all of them may is
+/// what one of them may: see to it that no thread is left out.
 pub fn confine_thread(profile: &Profile) -> Vec<Missing> {
     let outcomes = [
         (Mechanism::NoNewPrivileges, privileges::forbid_new()),
         (Mechanism::Files, restrict_files(profile)),
-        (
-            Mechanism::Calls,
-            Filter::of_guests_threads(profile.folder).install_here(),
-        ),
+        (Mechanism::Calls, Filter::of_vmm(profile).install_here()),
     ];
     let outcomes = outcomes.into_iter();
     outcomes
@@ -33,7 +31,7 @@ pub fn confine_thread(profile: &Profile) -> Vec<Missing> {
 }
 
 fn restrict_files(profile: &Profile) -> io::Result<()> {
-    // Not signals: these threads end worker processes.
+    // Not signals: a VMM ends its worker processes.
     files::enforce(files::ruleset(profile, Scope::AbstractUnixSocket.into())?)
 }
 

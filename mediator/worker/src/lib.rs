@@ -31,6 +31,6 @@ mod wire;
 /// The UUID of a GPU, which CUDA and Vulkan both report for it.
 pub type DeviceUuid = [u8; 16];
 
-pub use parent::{ImportDevice, Program, WorkerSession, Workers};
+pub use parent::{ImportDevice, Program, WorkerSession, Workers, kill_workers};
 pub use served::{Confinement, Equipment, ServeError, serve};
 pub use starter::start_workers;

@@ -11,6 +11,7 @@ mod descriptors;
 mod guest;
 mod lacking;
 mod leases;
+mod living;
 mod mapped;
 mod objects;
 mod origins;
@@ -28,6 +29,7 @@ mod successor;
 mod worker;
 mod workers;
 
+pub use living::kill_workers;
 pub use session::WorkerSession;
 pub use shared::ImportDevice;
 pub use starter::Program;

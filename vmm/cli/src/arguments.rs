@@ -111,6 +111,12 @@ pub enum Command {
     /// Start the workers of a VMM. `run` and `serve` start this command; do not start it by hand.
     #[command(hide = true)]
     Starter(StarterArguments),
+    /// Write a report for the process that started this one. Do not start it by hand.
+    #[command(hide = true)]
+    ReportKeeper {
+        /// The file.
+        file: std::path::PathBuf,
+    },
     /// Restore the terminal after the process that started this one has ended. Do not start it by
     /// hand.
     #[command(hide = true)]

@@ -60,6 +60,7 @@ fn execute(command: Command, started: Instant) -> Result<ExitCode, Failure> {
         Command::Man(arguments) => manual::run(&arguments, Arguments::command()),
         Command::Worker(arguments) => causeway_run::worker::run(&arguments),
         Command::Starter(arguments) => causeway_run::worker::start_workers(&arguments),
+        Command::ReportKeeper { file } => causeway_terminal::keep_report(&file),
         Command::TerminalKeeper => causeway_terminal::keep(),
     }
 }

@@ -154,8 +154,13 @@ impl BackEnd {
                     environment: environment(gpu.kind),
                     starter: vec!["starter".into()],
                 };
-                let workers =
-                    import_device(gpu.kind).and_then(|import| Workers::new(&program, import));
+                let begin = match users {
+                    Users::Vms(_) => sandbox::confine_driver_thread(sandbox),
+                    // A server is not confined.
+                    Users::Processes(_) => sandbox::confine_driver_thread(Sandbox::Off),
+                };
+                let workers = import_device(gpu.kind, begin)
+                    .and_then(|import| Workers::new(&program, import));
                 let workers = workers.map_err(|e| {
                     Failure::new(Code::Crashed, "cannot prepare to start worker processes", e)
                 })?;
@@ -303,12 +308,16 @@ fn visible(device: u32) -> Option<Visible> {
 }
 
 /// Returns the function by which the VMM of a worker process makes GPU memory visible to CPUs. The
-/// worker process names the GPU. Fails if a thread that calls Vulkan cannot be started.
-fn import_device(kind: Kind) -> std::io::Result<Option<Arc<ImportDevice>>> {
+/// worker process names the GPU. Threads that call Vulkan call `begin` first. Fails if one cannot be
+/// started.
+fn import_device(
+    kind: Kind,
+    begin: impl Fn() + Send + Sync + 'static,
+) -> std::io::Result<Option<Arc<ImportDevice>>> {
     match kind {
         Kind::Software(_) | Kind::Vfio(_) => Ok(None),
         Kind::Cuda(_) => {
-            let memory = VisibleInVmm::start()?;
+            let memory = VisibleInVmm::start(begin)?;
             let import = move |device, file, bytes| memory.import(device, file, bytes);
             Ok(Some(Arc::new(import)))
         }

@@ -4,7 +4,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
-use std::thread::{Builder, Scope};
+use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use parking_lot::Mutex;
 
@@ -13,7 +13,11 @@ type Call<'a> = Box<dyn FnOnce() + Send + 'a>;
 /// Threads that make calls for others. They have the rights of the thread that has started them,
 /// unless a call changes these, and end when this is dropped. Calls live for `'a` at least.
 #[derive(Debug)]
-pub struct CallThreads<'a>(Sender<Call<'a>>);
+pub struct CallThreads<'a> {
+    calls: Sender<Call<'a>>,
+    /// The thread of a scope.
+    thread: Option<ScopedJoinHandle<'a, ()>>,
+}
 
 /// A call under way.
 #[derive(Debug)]
@@ -21,19 +25,30 @@ pub struct Pending<T>(Receiver<std::thread::Result<T>>);
 
 impl CallThreads<'static> {
     /// Starts `count` threads with the name `name`: so many calls are made at a time, and others
-    /// wait.
+    /// wait. Each calls `begin` first.
     ///
     /// # Errors
     /// The kernel's error.
-    pub fn start(name: &str, count: usize) -> io::Result<Self> {
+    pub fn start(
+        name: &str,
+        count: usize,
+        begin: impl Fn() + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        let begin = Arc::new(begin);
         let (calls, waiting) = channel();
         let waiting = Arc::new(Mutex::new(waiting));
         for _ in 0..count {
-            let waiting = Arc::clone(&waiting);
+            let (begin, waiting) = (Arc::clone(&begin), Arc::clone(&waiting));
             let builder = Builder::new().name(name.to_owned());
-            builder.spawn(move || make(&waiting))?;
+            builder.spawn(move || {
+                begin();
+                make(&waiting);
+            })?;
         }
-        Ok(Self(calls))
+        Ok(Self {
+            calls,
+            thread: None,
+        })
     }
 }
 
@@ -45,8 +60,18 @@ impl<'a> CallThreads<'a> {
     pub fn start_in(scope: &'a Scope<'a, '_>) -> io::Result<Self> {
         let (calls, waiting) = channel();
         let waiting = Mutex::new(waiting);
-        Builder::new().spawn_scoped(scope, move || make(&waiting))?;
-        Ok(Self(calls))
+        let thread = Builder::new().spawn_scoped(scope, move || make(&waiting))?;
+        Ok(Self {
+            calls,
+            thread: Some(thread),
+        })
+    }
+
+    /// Ends a thread that [`Self::start_in`] has started, and waits for its end.
+    pub fn end(self) {
+        let Self { calls, thread } = self;
+        drop(calls);
+        let _ = thread.map(ScopedJoinHandle::join);
     }
 
     /// Makes a call, and waits for its end. A panic of the call is one of the caller.
@@ -61,7 +86,7 @@ impl<'a> CallThreads<'a> {
             // Nobody may want to know.
             let _ = answer.send(catch_unwind(AssertUnwindSafe(call)));
         };
-        let sent = self.0.send(Box::new(call)).is_ok();
+        let sent = self.calls.send(Box::new(call)).is_ok();
         assert!(sent, "the threads end only after their owner");
         Pending(outcome)
     }
@@ -93,7 +118,7 @@ mod tests {
 
     #[test]
     fn calls_are_made_by_the_threads_and_their_panics_by_the_caller() {
-        let threads = CallThreads::start("driver", 1).unwrap();
+        let threads = CallThreads::start("driver", 1, || {}).unwrap();
         let name = || std::thread::current().name().map(str::to_owned);
         assert_eq!(threads.call(name).as_deref(), Some("driver"));
         let panicking = AssertUnwindSafe(|| threads.call(|| panic!("in the call")));
@@ -104,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_call_that_waits_leaves_the_other_threads_to_others() {
-        let threads = CallThreads::start("driver", 2).unwrap();
+        let threads = CallThreads::start("driver", 2, || {}).unwrap();
         let (go, wait) = channel();
         let first = threads.begin(move || wait.recv());
         // It makes the first one go on.

@@ -50,13 +50,20 @@ pub struct Interactive {
 }
 
 impl Interactive {
-    /// Connects the terminal on standard input to `console`.
+    /// Sets the terminal on standard input to raw mode, for [`Self::start`].
     ///
     /// # Errors
     /// The error of the system call that failed. The terminal is then unchanged.
-    pub fn start(console: Arc<Console>) -> io::Result<Self> {
+    pub fn enter() -> io::Result<RawTerminal> {
         terminal::say("causeway: the terminal belongs to the guest; Ctrl-A x ends the run");
-        let raw = RawTerminal::enter()?;
+        RawTerminal::enter()
+    }
+
+    /// Connects the terminal on standard input, which is in raw mode, to `console`.
+    ///
+    /// # Errors
+    /// The error of the system call that failed. The terminal is then as it was before raw mode.
+    pub fn start(raw: RawTerminal, console: Arc<Console>) -> io::Result<Self> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new()

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use causeway_terminal::{Code, Failure, undo_leftovers, unstopped};
 use causeway_vmm::signals::{LastResort, Signals, Terms, Unheeded};
 use causeway_vmm::waits;
+use causeway_worker::kill_workers;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
 
 /// Time from a signal, or from the last progress after it, until a command that has not ended is
@@ -29,7 +30,7 @@ pub fn watch_signals(signals: Signals, grace: Duration) -> Result<Signals, Failu
         terms: terms(grace),
         // Whoever waits for a worker process that hangs goes on, and can still end in order.
         help: Box::new(|| {
-            let ended = kill_children();
+            let ended = kill_workers(Duration::ZERO).max(kill_children());
             if ended != 0 {
                 log::warn!(
                     "killed {ended} child processes, such as workers, because the command has not \
@@ -40,6 +41,7 @@ pub fn watch_signals(signals: Signals, grace: Duration) -> Result<Signals, Failu
         last_words: Box::new(|unheeded| {
             unstopped(|| {
                 undo_leftovers();
+                kill_workers(REAPED);
                 reap(&children());
                 let text = text(unheeded, &waits::current());
                 Failure::without_cause(Code::of_signal(unheeded.signal), text).print();
@@ -63,7 +65,7 @@ fn terms(grace: Duration) -> Terms {
     }
 }
 
-/// Kills all child processes, and returns their number.
+/// Kills all child processes, as far as this thread may, and returns their number.
 fn kill_children() -> usize {
     let children = children();
     let killed = children.iter();
@@ -87,7 +89,8 @@ fn reap(children: &[Pid]) {
     }
 }
 
-/// Returns the child processes of this process.
+/// Returns the child processes of this process; none if this thread is confined, as in `run`, whose
+/// child processes are workers, or end by themselves.
 fn children() -> Vec<Pid> {
     let own = getpid().as_raw_nonzero().to_string();
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -30,13 +30,12 @@ pub mod progress;
 pub mod report;
 mod run;
 pub mod sandbox;
+mod start;
 pub mod table;
 pub mod tracepoints;
 mod visible;
 pub mod worker;
 
 pub use last_resort::{GRACE, watch_signals};
-pub use run::{
-    Extras, RunOutcome, block_signals, block_signals_with, execute, raise_descriptor_limit, run,
-    unpublished,
-};
+pub use run::{Extras, RunOutcome, block_signals, block_signals_with, execute, run, unpublished};
+pub use start::raise_descriptor_limit;

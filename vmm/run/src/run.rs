@@ -1,9 +1,10 @@
 //! `causeway run`: VMs over one mediator, and their report.
 
 use std::error::Error;
+use std::panic::resume_unwind;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::thread::available_parallelism;
+use std::thread::{Builder, available_parallelism};
 use std::time::{Duration, Instant};
 
 use causeway_mediator::backend::Attributes;
@@ -12,7 +13,6 @@ use causeway_testdev::{self as testdev, Counterpart, Mailboxes, RunContext, Test
 use causeway_vmm::console::ConsoleOutput;
 use causeway_vmm::event_loop::{self, Limits};
 use causeway_vmm::host::Host;
-use causeway_vmm::kvm;
 use causeway_vmm::observer::VmObserver;
 use causeway_vmm::outcome::VmOutcome;
 use causeway_vmm::passthrough::DeviceSource;
@@ -20,26 +20,23 @@ use causeway_vmm::signals::Signals;
 use causeway_vmm::vm::{Attach, Vm, VmConfig, VmError};
 use causeway_vmm::waits::Wait;
 use kvm_ioctls::Kvm;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::arguments::RunArguments;
-use crate::back_end::BackEnd;
 use crate::call_threads::CallThreads;
 use crate::configuration::{Run, RunSettings, unavailable};
 use crate::data_path::DataPath;
 use crate::ending::{RunCode, Verdict, explain, explain_counts, verdict};
-use crate::gpu::{Isolation, Kind};
+use crate::gpu::Isolation;
 use crate::interactive::{self, Interactive};
 use crate::last_resort::{GRACE, watch_signals};
 use crate::passthrough;
 use crate::patience::Patience;
 use crate::progress::{Caption, Watch};
 use crate::report::{BackendReport, PhaseReport, RatioReport, Report, SCHEMA, VmReport};
-use crate::sandbox::confine_guest_threads;
+use crate::start::{Later, Opened, Start, When};
 use crate::table;
-use crate::tracepoints::Trace;
 use causeway_publisher::limits::LimitedGuest;
-use causeway_publisher::{Guest, PublishError, Published, Publisher, Snapshot};
+use causeway_publisher::{Doors, Guest, PublishError, Published, Publisher, Snapshot};
 use causeway_terminal as terminal;
 use causeway_terminal::{Code, Failure, Origin, ReportFile, shown_path};
 
@@ -73,13 +70,13 @@ pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failu
             arguments.metrics.metrics_socket.as_deref(),
         ),
     ])?;
-    let mut signals = block_signals()?;
-    let report_file = ReportFile::prepare(arguments.json.as_deref())?;
+    let signals = Signals::block().map_err(unprepared)?;
+    let report_file = ReportFile::prepare(arguments.json.as_deref())?.kept()?;
     let RunOutcome {
         outcomes,
         mut report,
         ..
-    } = execute(&run, started, &mut signals, &Extras::default())?;
+    } = execute_confined(&run, started, signals)?;
     let Verdict { code, reason } = verdict(
         run.promise,
         &outcomes,
@@ -118,15 +115,13 @@ pub fn block_signals() -> Result<Signals, Failure> {
 /// # Errors
 /// A failure with [`Code::Crashed`] if a system call fails.
 pub fn block_signals_with(grace: Duration) -> Result<Signals, Failure> {
-    let signals = Signals::block().map_err(|e| {
-        Failure::new(
-            Code::Crashed,
-            "cannot prepare to handle signals such as SIGINT (Ctrl-C), so the command does not \
-             start",
-            e,
-        )
-    })?;
-    watch_signals(signals, grace)
+    watch_signals(Signals::block().map_err(unprepared)?, grace)
+}
+
+fn unprepared(error: std::io::Error) -> Failure {
+    let what = "cannot prepare to handle signals such as SIGINT (Ctrl-C), so the command does not \
+                start";
+    Failure::new(Code::Crashed, what, error)
 }
 
 /// Settings of a run that benchmarks need and that no option of `run` sets.
@@ -148,7 +143,8 @@ causeway_vmm::debug_by_name!(Extras);
 
 /// Creates the VMs of `run` and runs them until they end, the time limit is reached, or `signals`
 /// receives a signal. `started` is when this process was started, for the boot time in the report;
-/// `extras` is what a benchmark adds to the run.
+/// `extras` is what a benchmark adds to the run. A thread does that which confines itself, and not
+/// the calling one.
 ///
 /// # Errors
 /// A failure, with the exit code of the command, if KVM, the back end or a device is not available,
@@ -159,58 +155,77 @@ pub fn execute(
     signals: &mut Signals,
     extras: &Extras,
 ) -> Result<RunOutcome, Failure> {
-    std::thread::scope(|scope| {
-        let guests = CallThreads::start_in(scope).map_err(|e| {
-            let what = "cannot start the thread that serves the guests";
-            Failure::new(Code::Crashed, what, e)
+    std::thread::scope(|outside| {
+        // Without a name, which logs take for the first thread: that waits for it.
+        let executing = Builder::new().spawn_scoped(outside, || {
+            std::thread::scope(|scope| {
+                let when = match extras.attached {
+                    Some(_) => When::BeforeGuests,
+                    None => When::First,
+                };
+                let start = Start::new(run, when, scope)?;
+                execute_in(start, run, started, signals, extras)
+            })
+        });
+        let executing = executing.map_err(|e| {
+            Failure::new(
+                Code::Crashed,
+                "cannot start the thread that runs the VMs",
+                e,
+            )
         })?;
-        execute_in(guests, run, started, signals, extras)
+        executing
+            .join()
+            .unwrap_or_else(|panic| resume_unwind(panic))
     })
 }
 
-/// Runs VMs as [`execute`] does, in the thread `guests`, which is confined meanwhile.
-fn execute_in<'a>(
-    guests: CallThreads<'a>,
-    run: &'a Run,
+/// Runs VMs as [`execute`] does, in the calling thread, which is confined from then on. No other
+/// thread exists yet: those that watch the blocked `signals` are confined, too.
+fn execute_confined(run: &Run, started: Instant, signals: Signals) -> Result<RunOutcome, Failure> {
+    std::thread::scope(|scope| {
+        let start = Start::new(run, When::First, scope)?;
+        let mut signals = watch_signals(signals, GRACE)?;
+        execute_in(start, run, started, &mut signals, &Extras::default())
+    })
+}
+
+fn execute_in(
+    start: Start<'_>,
+    run: &Run,
     started: Instant,
-    signals: &'a mut Signals,
+    signals: &mut Signals,
     extras: &Extras,
 ) -> Result<RunOutcome, Failure> {
     let origin = Origin::now();
-    let confined = guests.begin(|| {
-        // Opened by the thread that starts the virtual CPUs, while it may.
-        let trace = run.settings.tracepoints.then(Trace::start);
-        confine_guest_threads(run.settings.sandbox, &run.gpu).map(|()| trace)
-    });
-    let kvm =
-        kvm::open().map_err(|e| Failure::new(Code::Kvm, "cannot use KVM, which guests need", e))?;
-    raise_descriptor_limit();
-    passthrough::check(run)?;
     let cpus = available_parallelism().map_or(1, usize::from);
     let cpus = u32::try_from(cpus).unwrap_or(u32::MAX);
     warn_of(run.settings.crowding(cpus).as_deref());
     warn_of(run.gpu.shortage(run.settings.vms).as_deref());
     let mut patience = Patience::new(run.settings.timeout_s, signals);
-    // Something that takes as long. If it fails, the first VM says so.
-    let _ = kvm::supported_cpuid(&kvm);
-    let trace = confined.wait()?;
-    let back_end = match (run.gpu.kind, run.gpu.isolation) {
-        // The threads that execute kernels.
-        (Kind::Software(_), Isolation::None) => guests.call(|| BackEnd::new(run)),
-        _ => BackEnd::new(run),
-    }?;
+    let Opened {
+        kvm,
+        host,
+        back_end,
+        doors,
+        trace,
+        later,
+        free,
+    } = start.opened()?;
     let (vms, test_devices) = create(run, &kvm, back_end.sessions(), extras, &mut patience)?;
     // Only now, because it does not concern a kernel that cannot boot.
-    warn_of(run.settings.interpretation(|| Host::probe().kvm));
+    warn_of(run.settings.interpretation(|| host.kvm));
     let attributes = vms.first().map(Vm::gpu);
     // Monitors get no answers after this value is dropped.
-    let _publisher = publish(run, &vms)?;
-    let interactive = interactive(run, &vms)?;
+    let _publisher = publish(run, &vms, doors)?;
+    let interactive = interactive(run, &free, &vms)?;
+    free.end();
+    later.map_or(Ok(()), Later::confine)?;
     let watch = watch(run, interactive.is_some(), extras)?;
     let limits = Limits {
         timeout: patience.left(),
     };
-    let outcomes = guests.call(move || event_loop::run_all(vms, &limits, signals));
+    let outcomes = event_loop::run_all(vms, &limits, signals);
     drop(interactive);
     let outcomes =
         outcomes.map_err(|e| Failure::new(Code::Crashed, "cannot continue to run the VMs", e))?;
@@ -218,7 +233,7 @@ fn execute_in<'a>(
         boot_us: boot_us(&outcomes, started),
         kernels: back_end.kernels(&outcomes),
         tracepoints: trace.map(|trace| trace.report(&outcomes, run.settings.vcpus)),
-        ..report(run, attributes, watch.finish(), origin.ended())
+        ..report(run, attributes, watch.finish(), (origin.ended(), host))
     };
     let guest_reports: Vec<_> = test_devices.iter().map(|device| device.report()).collect();
     for (vm, (outcome, reported)) in (0..).zip(outcomes.iter().zip(&guest_reports)) {
@@ -255,7 +270,12 @@ fn watch(run: &Run, interactive: bool, extras: &Extras) -> Result<Watch, Failure
 
 /// Returns the report of a run without its VMs, whose outcome is not known yet. `gpu` is what the
 /// back end says about the GPU, if a VM was created.
-fn report(run: &Run, gpu: Option<Attributes>, vmm_rss_bytes: u64, origin: Origin) -> Report {
+fn report(
+    run: &Run,
+    gpu: Option<Attributes>,
+    vmm_rss_bytes: u64,
+    (origin, host): (Origin, Host),
+) -> Report {
     let (name, memory_bytes, compute_units) = match gpu {
         Some(gpu) => (gpu.name, gpu.memory_bytes, gpu.compute_units),
         None => (String::new(), u64::MAX, 0),
@@ -264,7 +284,7 @@ fn report(run: &Run, gpu: Option<Attributes>, vmm_rss_bytes: u64, origin: Origin
         schema: SCHEMA,
         causeway: env!("CARGO_PKG_VERSION"),
         origin,
-        host: Host::probe(),
+        host,
         backend: BackendReport {
             name,
             memory_bytes_per_vm: run.gpu.memory_bytes.min(memory_bytes),
@@ -283,25 +303,6 @@ fn report(run: &Run, gpu: Option<Attributes>, vmm_rss_bytes: u64, origin: Origin
         ratios: Vec::new(),
         tracepoints: None,
         kernels: Vec::new(),
-    }
-}
-
-/// Raises the limit on this process's file descriptors as far as the host allows.
-///
-/// Each allocation is a memory object with a descriptor of its own, and all VMs share the
-/// descriptors of the process: with the usual limit of 1024, one guest within its quota could leave
-/// none to the others.
-pub fn raise_descriptor_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        ..limit
-    };
-    if let Err(e) = setrlimit(Resource::Nofile, raised) {
-        log::warn!(
-            "cannot raise this process's limit on open files (`ulimit -n`), so its VMs may run out \
-             of file descriptors: {e}"
-        );
     }
 }
 
@@ -394,7 +395,7 @@ fn console(run: &Run, name: &str) -> ConsoleOutput {
 }
 
 /// Publishes the statistics of the VMs to monitors, and lets the user change their limits.
-fn publish(run: &Run, vms: &[Vm]) -> Result<Publisher, Failure> {
+fn publish(run: &Run, vms: &[Vm], doors: Doors) -> Result<Publisher, Failure> {
     let observers: Vec<_> = vms.iter().map(Vm::observer).collect();
     let gpu = run.settings.gpu.clone();
     let known = observers.clone();
@@ -408,7 +409,7 @@ fn publish(run: &Run, vms: &[Vm]) -> Result<Publisher, Failure> {
             running.map(LimitedGuest::from).collect()
         }),
     };
-    Publisher::start(published, &run.settings.metrics).map_err(unpublished)
+    doors.publish(published).map_err(unpublished)
 }
 
 /// Returns the failure of a command that cannot publish the statistics of its guests.
@@ -429,11 +430,17 @@ pub fn unpublished(error: PublishError) -> Failure {
 }
 
 /// Connects the terminal to the guest if the run is interactive.
-fn interactive(run: &Run, vms: &[Vm]) -> Result<Option<Interactive>, Failure> {
+fn interactive(
+    run: &Run,
+    free: &CallThreads<'_>,
+    vms: &[Vm],
+) -> Result<Option<Interactive>, Failure> {
     let Some(vm) = vms.first().filter(|_| interactive::is_wanted(run)) else {
         return Ok(None);
     };
-    Interactive::start(Arc::clone(vm.console()))
+    // It starts a process.
+    let raw = free.call(Interactive::enter);
+    raw.and_then(|raw| Interactive::start(raw, Arc::clone(vm.console())))
         .map(Some)
         .map_err(|e| Failure::new(Code::Crashed, "cannot connect the terminal to the guest", e))
 }

@@ -1,4 +1,6 @@
-//! `--sandbox`: whether worker processes, and threads that serve guests, confine themselves.
+//! `--sandbox`: whether worker processes and VMMs confine themselves.
+
+use std::path::PathBuf;
 
 use causeway_sandbox::{Profile, Sandbox, confine_thread};
 use causeway_terminal::{Code, Failure};
@@ -6,12 +8,16 @@ use causeway_worker::Confinement;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
+use crate::configuration::Run;
 use crate::gpu::{Gpu, Isolation, Kind};
+
+/// What reports tell of the host at their end.
+const OF_REPORTS: [&str; 1] = ["/proc/loadavg"];
 
 /// Arguments about the confinement of worker processes, which `run`, `serve` and `cuda` have.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct SandboxArguments {
-    /// Whether worker processes, and threads of `run` that serve guests, confine themselves: on,
+    /// Whether worker processes, and `run` when it has opened what it needs, confine themselves: on,
     /// with what this host has for that; strict, or end if it lacks something; off, for comparison
     /// and to find mistakes (docs/security.md).
     #[arg(long, value_name = "HOW", default_value = "on", value_parser = parser())]
@@ -50,37 +56,66 @@ pub(crate) fn confinement(sandbox: Sandbox, kind: Kind) -> Confinement {
     }
 }
 
-/// Confines this thread, and those that it starts from now on, if `sandbox` wants that: those that
-/// serve guests of `run`, as far as that can be done in the VMM's process. They are virtual CPUs,
-/// consumers of command buffers, virtio devices, the event loop, and the threads that execute
-/// kernels. Nothing is confined if they call CUDA's driver themselves.
+/// Confines this thread, and those that it starts from now on, if `--sandbox` wants that: the whole
+/// process of `run`, if its other threads are confined, too. It has opened what it needs by then.
+/// Nothing is confined if these threads call CUDA's driver themselves. `sockets` are the folders of
+/// sockets that are removed at the end.
 ///
 /// # Errors
 /// A failure with [`Code::Crashed`] if the host lacks what `--sandbox strict` demands.
-pub(crate) fn confine_guest_threads(sandbox: Sandbox, gpu: &Gpu) -> Result<(), Failure> {
+pub(crate) fn confine_run(run: &Run, sockets: Vec<PathBuf>) -> Result<(), Failure> {
+    let has_devices = !run.devices.is_empty();
+    confine_vmm(run.settings.sandbox, &run.gpu, has_devices, sockets)
+}
+
+/// Confines a thread as [`confine_run`] does. `has_devices` says whether VMs have PCI devices of
+/// the host.
+fn confine_vmm(
+    sandbox: Sandbox,
+    gpu: &Gpu,
+    has_devices: bool,
+    sockets: Vec<PathBuf>,
+) -> Result<(), Failure> {
     let calls_driver = matches!(gpu.kind, Kind::Cuda(_)) && gpu.isolation == Isolation::None;
     if sandbox == Sandbox::Off || calls_driver {
         return Ok(());
     }
-    let missing = confine_thread(&Profile {
+    let mut profile = Profile {
+        sockets,
         folder: causeway_memory::large_page_folder(),
         ..Profile::computation()
-    });
+    };
+    profile.read.extend(OF_REPORTS.map(PathBuf::from));
+    if has_devices || matches!(gpu.kind, Kind::Vfio(_)) {
+        profile.read.push(PathBuf::from("/sys"));
+        profile.devices.push(PathBuf::from("/dev/vfio"));
+    }
+    let missing = confine_thread(&profile);
     let names: Vec<_> = missing.iter().map(|it| it.mechanism.name()).collect();
     if sandbox == Sandbox::Strict
         && let Some(first) = missing.into_iter().next()
     {
-        let what = "cannot confine the threads that serve guests as --sandbox strict demands";
+        let what = "cannot confine the VMM as --sandbox strict demands";
         return Err(Failure::new(Code::Crashed, what, first));
     }
     if !names.is_empty() {
         log::warn!(
-            "the threads that serve guests are confined without {}, which this host lacks: \
-             `causeway doctor` says why, and what would help",
+            "the VMM is confined without {}, which this host lacks: `causeway doctor` says why, \
+             and what would help",
             names.join(", ")
         );
     }
     Ok(())
+}
+
+/// Returns the function by which a thread of the VMM confines itself that calls a driver for the
+/// others. What the host lacks is said by [`confine_run`].
+pub(crate) fn confine_driver_thread(sandbox: Sandbox) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        if sandbox != Sandbox::Off {
+            confine_thread(&Profile::driver());
+        }
+    }
 }
 
 #[cfg(test)]
@@ -92,13 +127,14 @@ mod tests {
     use super::*;
     use libc::{EACCES, ENOSYS, EPERM};
 
-    /// What is not refused, beside what drivers do: these threads end worker processes.
+    /// What is not refused, beside what drivers do: a VMM ends worker processes, and answers
+    /// monitors.
     const NEEDED: [&str; 1] = ["pidfd_send_signal"];
 
     #[test]
-    fn a_thread_that_serves_guests_is_refused_what_a_worker_is() {
+    fn a_thread_of_a_vmm_is_refused_what_a_worker_is() {
         let confined = std::thread::spawn(|| {
-            confine_guest_threads(Sandbox::Strict, &"cuda".parse().unwrap()).unwrap();
+            confine_vmm(Sandbox::Strict, &"cuda".parse().unwrap(), false, Vec::new()).unwrap();
             attempts::report()
         });
         let report = confined.join().unwrap();

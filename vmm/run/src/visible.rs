@@ -54,22 +54,22 @@ impl VisibleMemory {
     }
 }
 
-/// The same in a VMM whose sessions are in worker processes. The threads that serve its guests may
-/// open no device, so others call Vulkan for them.
+/// The same in a VMM whose sessions are in worker processes. Its other threads may open no device,
+/// so these call Vulkan for them.
 pub struct VisibleInVmm {
     memory: Arc<VisibleMemory>,
     threads: Arc<CallThreads<'static>>,
 }
 
 impl VisibleInVmm {
-    /// Starts the threads, with the rights of this one.
+    /// Starts the threads, with the rights of this one. Each calls `begin` first.
     ///
     /// # Errors
     /// The kernel's error.
-    pub fn start() -> io::Result<Self> {
+    pub fn start(begin: impl Fn() + Send + Sync + 'static) -> io::Result<Self> {
         Ok(Self {
             memory: Arc::default(),
-            threads: Arc::new(CallThreads::start("vulkan", THREADS)?),
+            threads: Arc::new(CallThreads::start("vulkan", THREADS, begin)?),
         })
     }
 

@@ -21,7 +21,7 @@ use crate::host::{ClientHost, borrow};
 use crate::processes::ProcessList;
 use crate::stop::Stop;
 use causeway_publisher::listener::Listener;
-use causeway_publisher::{MetricsPlaces, Published, Publisher};
+use causeway_publisher::{Doors, MetricsPlaces, Published, Publisher};
 use causeway_run as run;
 use causeway_run::back_end::{BackEnd, Users};
 use causeway_run::configuration::{choose_gpu, unavailable};
@@ -228,7 +228,8 @@ impl Server {
             look: Box::new(move || process_list.look(&gpu)),
             guests: Box::new(move || known.running()),
         };
-        Publisher::start(published, metrics).map_err(run::unpublished)
+        let doors = Doors::open(metrics).map_err(run::unpublished)?;
+        doors.publish(published).map_err(run::unpublished)
     }
 
     /// Accepts connections and removes ended ones until `stop` comes.

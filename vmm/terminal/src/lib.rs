@@ -15,6 +15,7 @@ mod output;
 mod output_file;
 mod raw;
 mod report_file;
+mod report_keeper;
 mod time;
 mod values;
 
@@ -30,5 +31,6 @@ pub use output::{
 pub use output_file::{OutputFile, refuse_same_file};
 pub use raw::{KEEPER, RawTerminal, keep};
 pub use report_file::ReportFile;
+pub use report_keeper::{ReportKeeper, keep_report};
 pub use time::utc_text;
 pub use values::{TimeLimit, number};

@@ -9,6 +9,7 @@ use crate::escape::shown_path;
 use crate::failure::{Code, Failure};
 use crate::output;
 use crate::output_file::OutputFile;
+use crate::report_keeper::ReportKeeper;
 
 /// Where a command writes its JSON report, as the argument `--json` says.
 #[derive(Debug)]
@@ -23,6 +24,13 @@ pub enum ReportFile {
         path: PathBuf,
         /// The file as a destination that was checked.
         file: OutputFile,
+    },
+    /// To a file that another process writes.
+    Kept {
+        /// Path of the file as the user gave it, for messages.
+        path: PathBuf,
+        /// The process.
+        keeper: ReportKeeper,
     },
 }
 
@@ -52,6 +60,27 @@ impl ReportFile {
         Ok(Self::File { path, file })
     }
 
+    /// Returns a destination to which this process can write when it may write no file any more:
+    /// another process writes it then.
+    ///
+    /// # Errors
+    /// A failure with [`Code::Crashed`] if that process cannot be started.
+    pub fn kept(self) -> Result<Self, Failure> {
+        match self {
+            Self::File {
+                path,
+                file: OutputFile::File { .. },
+            } => {
+                let keeper = ReportKeeper::start(&path).map_err(|e| {
+                    let message = "cannot start the process that writes the report";
+                    Failure::new(Code::Crashed, message, e)
+                })?;
+                Ok(Self::Kept { path, keeper })
+            }
+            other => Ok(other),
+        }
+    }
+
     /// Returns whether the report goes to standard output. The caller then must not print its table
     /// there.
     pub fn is_output(&self) -> bool {
@@ -63,20 +92,28 @@ impl ReportFile {
     /// # Errors
     /// A failure with [`Code::Report`] if the report cannot be written.
     pub fn write(self, report: &impl Serialize) -> Result<(), Failure> {
+        let failed = |path: &Path, e| {
+            let message = format!("cannot write the report {}", shown_path(path));
+            Failure::new(Code::Report, message, e)
+        };
         match self {
             Self::None => Ok(()),
-            Self::Output => {
-                let mut text = Vec::new();
-                write_json(&mut text, report)
-                    .map_err(|e| Failure::new(Code::Report, "cannot encode the report as JSON", e))
-                    .and_then(|()| output::print_results(&String::from_utf8_lossy(&text)))
+            Self::Output => output::print_results(&String::from_utf8_lossy(&json(report)?)),
+            Self::File { path, file } => file
+                .write(|out| write_json(out, report))
+                .map_err(|e| failed(&path, e)),
+            Self::Kept { path, keeper } => {
+                keeper.write(&json(report)?).map_err(|e| failed(&path, e))
             }
-            Self::File { path, file } => file.write(|out| write_json(out, report)).map_err(|e| {
-                let message = format!("cannot write the report {}", shown_path(&path));
-                Failure::new(Code::Report, message, e)
-            }),
         }
     }
+}
+
+fn json(report: &impl Serialize) -> Result<Vec<u8>, Failure> {
+    let mut text = Vec::new();
+    write_json(&mut text, report)
+        .map_err(|e| Failure::new(Code::Report, "cannot encode the report as JSON", e))?;
+    Ok(text)
 }
 
 fn write_json(mut out: impl Write, report: &impl Serialize) -> io::Result<()> {

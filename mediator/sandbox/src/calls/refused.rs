@@ -218,9 +218,17 @@ const OF_A_PROCESS: [i64; 5] = [
     libc::SYS_sched_setscheduler,
 ];
 
-/// Calls by which a VMM connects to worker processes, and ends them. It has descriptors of those
-/// processes. Landlock keeps it from opening those of others.
-const NEEDED_FOR_WORKERS: [i64; 2] = [libc::SYS_pidfd_send_signal, libc::SYS_socketpair];
+/// Calls by which a VMM connects to worker processes and ends them, answers monitors, and removes
+/// the sockets for that at its end. It has descriptors of those processes and sockets. Landlock
+/// keeps it from removing other files.
+const NEEDED_BY_VMMS: [i64; 6] = [
+    libc::SYS_accept4,
+    libc::SYS_listen,
+    libc::SYS_pidfd_send_signal,
+    libc::SYS_rmdir,
+    libc::SYS_socketpair,
+    libc::SYS_unlink,
+];
 
 /// Control operations that put input into a terminal, or change what it is (ioctl_tty(2)).
 const TERMINAL: [u64; 4] = [
@@ -287,14 +295,11 @@ pub fn everywhere(process: u32) -> Result<BpfProgram, BackendError> {
     on(to_all(process)?, refusal())
 }
 
-/// Returns the filter of what is refused to threads of a VMM that serve guests. `process` is the ID
-/// of this process. `folder` is where they may make files; without one, nowhere.
-pub fn to_guests_threads(
-    process: u32,
-    folder: Option<BorrowedFd<'_>>,
-) -> Result<BpfProgram, BackendError> {
+/// Returns the filter of what is refused to threads of a VMM. `process` is the ID of this process.
+/// `folder` is where they may make files; without one, nowhere.
+pub fn to_vmm(process: u32, folder: Option<BorrowedFd<'_>>) -> Result<BpfProgram, BackendError> {
     let mut rules = to_all(process)?;
-    for call in NEEDED_FOR_WORKERS {
+    for call in NEEDED_BY_VMMS {
         rules.remove(&call);
     }
     for (call, more) in without_driver(folder)? {

@@ -10,11 +10,11 @@ use std::process::{self, Command, Stdio};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rustix::process::Pid;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use zerocopy::IntoBytes;
 
 use super::channel::expect;
-use super::descriptors;
+use super::{descriptors, living};
 use crate::socket::{Socket, SocketError, buffer};
 use crate::wire::{Kind, StartWorker, WorkerStarted};
 
@@ -89,20 +89,21 @@ impl Program {
 pub(super) struct Child {
     pub pid: Pid,
     /// Its pidfd.
-    pub descriptor: OwnedFd,
+    pub descriptor: Arc<OwnedFd>,
     /// `/proc/PID/status`; `None` if it could not be opened.
     pub status: Option<File>,
 }
 
 /// The process that starts workers. It is told once which program, so a VMM that a guest has taken
-/// over can start no other one. A drop ends it.
+/// over can start no other one.
 ///
 /// The kernel kills it and its workers when the *thread* ends that has created this object.
 #[derive(Debug)]
 pub(super) struct Starter {
-    /// `None` while it is dropped.
+    /// `None` when it has ended.
     control: Mutex<Option<Socket>>,
-    process: process::Child,
+    process: Mutex<process::Child>,
+    _pidfd: Arc<OwnedFd>,
 }
 
 impl Starter {
@@ -119,9 +120,11 @@ impl Starter {
             .send(Kind::Program, &[&program.words()], &[])
             .map_err(failure)?;
         let process = program.starter(end.into_descriptor()).spawn()?;
+        let pidfd = pidfd_open(Pid::from_child(&process), PidfdFlags::empty())?;
         Ok(Arc::new(Self {
             control: Mutex::new(Some(control)),
-            process,
+            process: Mutex::new(process),
+            _pidfd: living::register(pidfd),
         }))
     }
 
@@ -148,9 +151,18 @@ impl Starter {
         let descriptor = descriptor.map_err(failure)?;
         Ok(Child {
             pid,
-            descriptor,
+            descriptor: living::register(descriptor),
             status: descriptors.next().map(File::from),
         })
+    }
+
+    /// Ends the process, and waits for its end. Workers live on.
+    pub fn end(&self) {
+        // It ends when its socket is closed.
+        drop(self.control.lock().take());
+        if let Err(e) = self.process.lock().wait() {
+            log::debug!("the process that starts workers was not seen to end: {e}");
+        }
     }
 }
 
@@ -163,10 +175,6 @@ fn failure(error: SocketError) -> io::Error {
 
 impl Drop for Starter {
     fn drop(&mut self) {
-        // It ends when its socket is closed.
-        drop(self.control.get_mut().take());
-        if let Err(e) = self.process.wait() {
-            log::debug!("the process that starts workers was not seen to end: {e}");
-        }
+        self.end();
     }
 }

@@ -19,7 +19,7 @@ use super::successor::Successor;
 use crate::bus_error;
 
 /// Opens sessions for a VMM, each in a worker process of its own. Sessions of one `Workers` can
-/// share memory with each other.
+/// share memory with each other. After a drop, a session that is lost gets no other worker.
 pub struct Workers {
     shared: Arc<Shared>,
     sessions: AtomicU64,
@@ -145,6 +145,13 @@ impl Workers {
         };
         let shared = (Arc::clone(&self.shared), Arc::clone(&self.successor));
         WorkerSession::open(shared, order, spare, gives_up).map(Arc::new)
+    }
+}
+
+impl Drop for Workers {
+    /// Threads may live on for a moment that would start workers for sessions that have ended.
+    fn drop(&mut self) {
+        self.shared.starter.end();
     }
 }
 

@@ -37,7 +37,7 @@ pub enum Door {
 }
 
 impl Door {
-    /// Opens all of `places`, which accept connections without waiting.
+    /// Opens all of `places`, to which monitors can connect after [`Self::listen`].
     ///
     /// # Errors
     /// [`PublishError::Metrics`] or [`PublishError::Address`] for the place that cannot be opened.
@@ -47,9 +47,25 @@ impl Door {
         Ok(socket.into_iter().chain(address).collect())
     }
 
-    /// Makes [`Self::accept`] return at once if no connection waits.
-    pub fn never_wait(&self) -> io::Result<()> {
-        Ok(rustix::io::ioctl_fionbio(self, true)?)
+    /// Lets monitors connect, and makes [`Self::accept`] return at once if none does.
+    pub fn listen(&mut self) -> io::Result<()> {
+        let listened = match self {
+            Self::Process(socket) => socket.listen(),
+            Self::Socket(listener) => listener.listen(),
+            // The standard library listens at once.
+            Self::Address(_) => Ok(()),
+        };
+        listened.map_err(io::Error::other)?;
+        Ok(rustix::io::ioctl_fionbio(&*self, true)?)
+    }
+
+    /// Returns the folder in which there is a file of this door.
+    pub fn folder(&self) -> Option<&Path> {
+        match self {
+            Self::Process(socket) => Some(socket.folder()),
+            Self::Socket(listener) => Some(listener.folder()),
+            Self::Address(_) => None,
+        }
     }
 
     /// Accepts a connection and returns its socket, which never waits, or `None` for a connection
@@ -91,7 +107,7 @@ impl AsFd for Door {
 }
 
 fn socket(path: &Path) -> Result<Door, PublishError> {
-    let listener = Listener::bind_stream(path).map_err(|source| PublishError::Metrics {
+    let listener = Listener::prepare_stream(path).map_err(|source| PublishError::Metrics {
         path: path.to_owned(),
         source,
     })?;

@@ -22,5 +22,5 @@ pub mod runtime;
 pub mod snapshot;
 
 pub use door::MetricsPlaces;
-pub use publisher::{PublishError, Published, Publisher};
+pub use publisher::{Doors, PublishError, Published, Publisher};
 pub use snapshot::{Guest, Snapshot};

@@ -43,6 +43,8 @@ pub enum ListenError {
 pub struct Listener {
     socket: OwnedFd,
     file: SocketFile,
+    /// Held until the socket listens, because another server would take it for a stale socket.
+    starting: Option<StartLock>,
     _leftover: Leftover,
 }
 
@@ -73,7 +75,9 @@ impl Listener {
     /// [`ListenError::Path`] for an invalid path, `InUse` if another process listens there,
     /// `NotASocket` if the path names a file that is not a socket, `Failed` if a system call fails.
     pub fn bind(path: &Path) -> Result<Self, ListenError> {
-        Self::bind_as(path, SocketType::SEQPACKET)
+        let mut listener = Self::bind_as(path, SocketType::SEQPACKET)?;
+        listener.listen()?;
+        Ok(listener)
     }
 
     /// Listens at `path` for stream connections (SOCK_STREAM). A socket that a killed server has
@@ -83,14 +87,43 @@ impl Listener {
     /// [`ListenError::Path`] for an invalid path, `InUse` if another process listens there,
     /// `NotASocket` if the path names a file that is not a socket, `Failed` if a system call fails.
     pub fn bind_stream(path: &Path) -> Result<Self, ListenError> {
+        let mut listener = Self::prepare_stream(path)?;
+        listener.listen()?;
+        Ok(listener)
+    }
+
+    /// Does what [`Self::bind_stream`] does, but does not listen: nobody can connect until
+    /// [`Self::listen`] is called. Other processes leave the socket alone meanwhile.
+    ///
+    /// # Errors
+    /// As for [`Self::bind_stream`].
+    pub fn prepare_stream(path: &Path) -> Result<Self, ListenError> {
         Self::bind_as(path, SocketType::STREAM)
+    }
+
+    /// Listens for connections.
+    ///
+    /// # Errors
+    /// [`ListenError::Failed`] if the system call fails.
+    pub fn listen(&mut self) -> Result<(), ListenError> {
+        let listened = rustix::net::listen(&self.socket, BACKLOG);
+        listened.map_err(|e| ListenError::Failed(e.into()))?;
+        self.starting = None;
+        Ok(())
+    }
+
+    /// Returns the folder of the socket.
+    pub fn folder(&self) -> &Path {
+        match self.file.path.parent() {
+            Some(folder) if folder != Path::new("") => folder,
+            _ => Path::new("."),
+        }
     }
 
     fn bind_as(path: &Path, kind: SocketType) -> Result<Self, ListenError> {
         let failed = |e: Errno| ListenError::Failed(e.into());
         let address = SocketAddrUnix::new(path).map_err(|e| ListenError::Path(e.into()))?;
-        // Held until the socket listens, because another server would take it for a stale socket.
-        let _starting = StartLock::begin(path, LOCK_TRIES)?;
+        let starting = StartLock::begin(path, LOCK_TRIES)?;
         let socket = socket(kind).map_err(failed)?;
         // The file gets the mode that the socket has before it is bound (unix_bind in
         // net/unix/af_unix.c).
@@ -111,13 +144,12 @@ impl Listener {
             identity: identity(&status),
         };
         let left = file.clone();
-        let listener = Self {
+        Ok(Self {
             socket,
             file,
+            starting: Some(starting),
             _leftover: Leftover::new(move || drop(left.remove())),
-        };
-        rustix::net::listen(&listener.socket, BACKLOG).map_err(failed)?;
-        Ok(listener)
+        })
     }
 
     /// Accepts a connection and returns its socket. If no connection waits, this call blocks, or
@@ -149,6 +181,7 @@ impl Drop for Listener {
 }
 
 /// The start lock of a path: a lock on a file beside it. Dropping the lock removes the file.
+#[derive(Debug)]
 struct StartLock {
     file: OwnedFd,
     path: PathBuf,

@@ -10,7 +10,7 @@ use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -67,6 +67,39 @@ pub struct Published {
 
 causeway_vmm::debug_by_name!(Published);
 
+/// The places at which monitors will find this process. A drop removes their sockets.
+#[derive(Debug)]
+pub struct Doors(Vec<Door>);
+
+impl Doors {
+    /// Opens the socket of this process, for `causeway stat` and `causeway limit`, and `metrics`,
+    /// for scrapers. If the socket of this process cannot be created, this function logs a warning
+    /// and goes on without that socket. Nobody can connect before [`Self::publish`].
+    ///
+    /// # Errors
+    /// [`PublishError::Metrics`] or [`PublishError::Address`] if one of the places `metrics` cannot
+    /// be used.
+    pub fn open(metrics: &MetricsPlaces) -> Result<Self, PublishError> {
+        let mut doors = Door::open(metrics)?;
+        let socket = ProcessSocket::new().inspect_err(unpublished);
+        doors.extend(socket.ok().map(Door::Process));
+        Ok(Self(doors))
+    }
+
+    /// Returns the folders of the sockets: files in these are removed at the end.
+    pub fn folders(&self) -> impl Iterator<Item = &Path> {
+        self.0.iter().filter_map(Door::folder)
+    }
+
+    /// Starts the publisher thread, which answers from `published`.
+    ///
+    /// # Errors
+    /// [`PublishError::Thread`] if no thread can be started.
+    pub fn publish(self, published: Published) -> Result<Publisher, PublishError> {
+        Publisher::serve(published, self.0)
+    }
+}
+
 /// The thread that answers monitors. A drop ends the thread and removes its sockets.
 #[derive(Debug)]
 pub struct Publisher {
@@ -75,26 +108,15 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// Starts the publisher thread. It answers `causeway stat` and `causeway limit` from
-    /// `published` on the socket of this process, and scrapers at the places `metrics`. If the
-    /// socket of this process cannot be created, this function logs a warning and goes on without
-    /// that socket.
-    ///
-    /// # Errors
-    /// [`PublishError::Metrics`] or [`PublishError::Address`] if one of the places `metrics` cannot
-    /// be used; [`PublishError::Thread`] if no thread can be started.
-    pub fn start(published: Published, metrics: &MetricsPlaces) -> Result<Self, PublishError> {
-        let mut doors = Door::open(metrics)?;
-        let socket = ProcessSocket::new().inspect_err(unpublished);
-        doors.extend(socket.ok().map(Door::Process));
-        Self::serve(published, doors)
-    }
-
     /// Starts the thread that answers at `doors`.
-    fn serve(published: Published, doors: Vec<Door>) -> Result<Self, PublishError> {
+    fn serve(published: Published, mut doors: Vec<Door>) -> Result<Self, PublishError> {
         let failed = PublishError::Thread;
         let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
         let stop = Arc::new(stop);
+        doors
+            .iter_mut()
+            .try_for_each(Door::listen)
+            .map_err(failed)?;
         let server = Server {
             stop: Arc::clone(&stop),
             published,
@@ -102,11 +124,6 @@ impl Publisher {
             connections: Vec::new(),
             paused_until: None,
         };
-        server
-            .doors
-            .iter()
-            .try_for_each(Door::never_wait)
-            .map_err(failed)?;
         let thread = std::thread::Builder::new()
             .name("publisher".into())
             .spawn(move || server.run())

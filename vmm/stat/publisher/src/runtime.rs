@@ -90,7 +90,7 @@ impl Folder {
 
 impl ProcessSocket {
     /// Creates the socket by which monitors find this process, and removes sockets that killed
-    /// processes have left in the same folder.
+    /// processes have left in the same folder. Monitors can connect after [`Self::listen`].
     ///
     /// # Errors
     /// [`SocketError::Folder`] if no folder can be used, [`SocketError::Socket`] if the socket
@@ -99,6 +99,19 @@ impl ProcessSocket {
         let published = Self::within(&own_folders())?;
         forget_the_dead(&published.folder.path);
         Ok(published)
+    }
+
+    /// Lets monitors connect.
+    ///
+    /// # Errors
+    /// [`ListenError::Failed`] if the system call fails.
+    pub fn listen(&mut self) -> Result<(), ListenError> {
+        self.listener.listen()
+    }
+
+    /// Returns the folder of the socket.
+    pub fn folder(&self) -> &Path {
+        &self.folder.path
     }
 
     /// Creates the socket in the first of `folders` that can be used.
@@ -123,14 +136,14 @@ impl ProcessSocket {
         let path = folder.join(std::process::id().to_string());
         // Before the listener: what is left is undone in reverse.
         let held = Folder::of_socket(folder);
-        let listener = match Listener::bind_stream(&path) {
+        let listener = match Listener::prepare_stream(&path) {
             // A process that has just ended may have removed the folder.
             Err(ListenError::Failed(e)) if e.kind() == io::ErrorKind::NotFound => {
                 make(folder).map_err(|source| SocketError::Folder {
                     path: folder.to_owned(),
                     source,
                 })?;
-                Listener::bind_stream(&path)
+                Listener::prepare_stream(&path)
             }
             bound => bound,
         };

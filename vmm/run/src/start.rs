@@ -1,0 +1,163 @@
+//! How a run starts: it opens what it needs, gives up the right to open anything else, and only
+//! then has VMs.
+
+use std::path::PathBuf;
+use std::thread::Scope;
+
+use causeway_publisher::Doors;
+use causeway_terminal::{Code, Failure};
+use causeway_vmm::host::Host;
+use causeway_vmm::kvm;
+use kvm_ioctls::Kvm;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::back_end::BackEnd;
+use crate::call_threads::{CallThreads, Pending};
+use crate::configuration::Run;
+use crate::gpu::{Isolation, Kind};
+use crate::passthrough;
+use crate::run::unpublished;
+use crate::sandbox::confine_run;
+use crate::tracepoints::Trace;
+
+/// When the thread that executes a run confines itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// First, while another thread opens what takes long.
+    First,
+    /// When there are VMs, before they run: devices of a benchmark open drivers.
+    BeforeGuests,
+}
+
+/// A run while another thread, which is not confined, opens what the run needs.
+pub struct Start<'a> {
+    run: &'a Run,
+    free: CallThreads<'a>,
+    opening: Pending<Result<(Kvm, Host), Failure>>,
+    processes: Option<BackEnd>,
+    doors: Doors,
+    trace: Option<Trace>,
+    later: Option<Later<'a>>,
+}
+
+/// A thread that is yet to confine itself.
+#[must_use]
+pub struct Later<'a> {
+    run: &'a Run,
+    sockets: Vec<PathBuf>,
+}
+
+impl Later<'_> {
+    /// Confines the calling thread.
+    ///
+    /// # Errors
+    /// A failure if the host lacks what `--sandbox strict` demands.
+    pub fn confine(self) -> Result<(), Failure> {
+        confine_run(self.run, self.sockets)
+    }
+}
+
+/// What a run has opened.
+pub struct Opened<'a> {
+    pub kvm: Kvm,
+    pub host: Host,
+    pub back_end: BackEnd,
+    pub doors: Doors,
+    pub trace: Option<Trace>,
+    /// How the calling thread confines itself, if it has not done so.
+    pub later: Option<Later<'a>>,
+    /// A thread that is not confined. It must have ended when guests run.
+    pub free: CallThreads<'a>,
+}
+
+impl<'a> Start<'a> {
+    /// Confines the calling thread, as `--sandbox` says, now or later. Worker processes end with
+    /// this thread, and threads that it starts when it is confined are confined with it.
+    ///
+    /// # Errors
+    /// A failure if the host lacks what `--sandbox strict` demands, if sockets for monitors cannot
+    /// be created, or if a process or a thread cannot be started.
+    pub fn new(run: &'a Run, when: When, scope: &'a Scope<'a, '_>) -> Result<Self, Failure> {
+        let free = CallThreads::start_in(scope).map_err(|e| {
+            let what = "cannot start the thread that opens what a run needs";
+            Failure::new(Code::Crashed, what, e)
+        })?;
+        raise_descriptor_limit();
+        let doors = free.begin(|| Doors::open(&run.settings.metrics));
+        let opening = free.begin(move || open(run));
+        // By the thread that starts the virtual CPUs.
+        let trace = run.settings.tracepoints.then(Trace::start);
+        let processes = match run.gpu.isolation {
+            Isolation::Process => Some(BackEnd::new(run)?),
+            Isolation::None => None,
+        };
+        let doors = doors.wait().map_err(unpublished)?;
+        let sockets = doors.folders().map(PathBuf::from).collect();
+        let mut later = Some(Later { run, sockets });
+        if when == When::First {
+            later.take().map_or(Ok(()), Later::confine)?;
+        }
+        Ok(Self {
+            run,
+            free,
+            opening,
+            processes,
+            doors,
+            trace,
+            later,
+        })
+    }
+
+    /// Waits until everything is open.
+    ///
+    /// # Errors
+    /// A failure if KVM, the back end or a device is not available.
+    pub fn opened(self) -> Result<Opened<'a>, Failure> {
+        let run = self.run;
+        let (kvm, host) = self.opening.wait()?;
+        let back_end = match (self.processes, run.gpu.kind) {
+            (Some(processes), _) => processes,
+            // Its driver is called by threads that it starts, too.
+            (None, Kind::Cuda(_)) => self.free.call(|| BackEnd::new(run))?,
+            // The threads that execute kernels are confined.
+            (None, Kind::Software(_) | Kind::Vfio(_)) => BackEnd::new(run)?,
+        };
+        Ok(Opened {
+            kvm,
+            host,
+            back_end,
+            doors: self.doors,
+            trace: self.trace,
+            later: self.later,
+            free: self.free,
+        })
+    }
+}
+
+fn open(run: &Run) -> Result<(Kvm, Host), Failure> {
+    let kvm =
+        kvm::open().map_err(|e| Failure::new(Code::Kvm, "cannot use KVM, which guests need", e))?;
+    passthrough::check(run)?;
+    // What takes long. If it fails, the first VM says so.
+    let _ = kvm::supported_cpuid(&kvm);
+    Ok((kvm, Host::probe()))
+}
+
+/// Raises the limit on this process's file descriptors as far as the host allows.
+///
+/// Each allocation is a memory object with a descriptor of its own, and all VMs share the
+/// descriptors of the process: with the usual limit of 1024, one guest within its quota could leave
+/// none to the others.
+pub fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if let Err(e) = setrlimit(Resource::Nofile, raised) {
+        log::warn!(
+            "cannot raise this process's limit on open files (`ulimit -n`), so its VMs may run out \
+             of file descriptors: {e}"
+        );
+    }
+}
