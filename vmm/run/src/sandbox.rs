@@ -127,9 +127,9 @@ mod tests {
     use super::*;
     use libc::{EACCES, ENOSYS, EPERM};
 
-    /// What is not refused, beside what drivers do: a VMM ends worker processes, and answers
-    /// monitors.
-    const NEEDED: [&str; 1] = ["pidfd_send_signal"];
+    /// What the filter does not refuse, beside what drivers do: a VMM ends worker processes, answers
+    /// monitors, and removes its sockets.
+    const NEEDED: [&str; 5] = ["accept4", "listen", "pidfd_send_signal", "rmdir", "unlink"];
 
     #[test]
     fn a_thread_of_a_vmm_is_refused_what_a_worker_is() {
@@ -153,6 +153,30 @@ mod tests {
         assert!(refused >= 100, "{refused}: {report}");
         // The thread that started it is not confined.
         std::fs::File::open("/").unwrap();
+    }
+
+    #[test]
+    fn a_vmm_removes_its_sockets_and_no_other_file() {
+        let folder = std::env::temp_dir().join(format!("causeway-files-{}", std::process::id()));
+        let (sockets, others) = (folder.join("sockets"), folder.join("others/more"));
+        for folder in [&sockets, &others] {
+            std::fs::create_dir_all(folder).unwrap();
+            std::fs::write(folder.join("file"), "").unwrap();
+        }
+        let own = vec![sockets.clone()];
+        let confined = std::thread::spawn(move || {
+            confine_vmm(Sandbox::Strict, &"software".parse().unwrap(), false, own).unwrap();
+            std::fs::remove_file(sockets.join("file")).unwrap();
+            std::fs::remove_dir(&sockets).unwrap();
+            let kind = |refused: std::io::Result<()>| refused.unwrap_err().kind();
+            let refused = kind(std::fs::remove_file(others.join("file")));
+            assert_eq!(refused, std::io::ErrorKind::PermissionDenied);
+            let refused = kind(std::fs::write(others.join("file"), "text"));
+            assert_eq!(refused, std::io::ErrorKind::PermissionDenied);
+        });
+        let outcome = confined.join();
+        std::fs::remove_dir_all(&folder).unwrap();
+        outcome.unwrap();
     }
 
     #[test]
