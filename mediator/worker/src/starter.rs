@@ -2,11 +2,12 @@
 
 mod fork;
 
-use std::ffi::{CString, OsString};
+use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use fork::Forked;
 use zerocopy::IntoBytes;
 
 use crate::ServeError;
@@ -64,30 +65,27 @@ fn obey(control: &Socket, words: &[CString], mut request: Datagram<'_>) -> Resul
         Err(SocketError::Shortage) => Err(io::Error::from_raw_os_error(libc::EMFILE)),
         Err(error) => return Err(error),
     };
-    let (pid, files) = match &started {
-        Ok((pid, files)) => (*pid, &files[..]),
-        Err(_) => (0, &[][..]),
-    };
+    let none = |e: io::Error| (0, e.raw_os_error().unwrap_or(libc::EIO), Vec::new());
+    let (pid, errno, files) = started.unwrap_or_else(none);
     let answer = WorkerStarted {
         pid,
-        errno: started.as_ref().err().map_or(0, errno).cast_unsigned(),
+        errno: errno.cast_unsigned(),
     };
     let files: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
     control.send(Kind::WorkerStarted, &[answer.as_bytes()], &files)
 }
 
-fn errno(error: &io::Error) -> i32 {
-    error.raw_os_error().unwrap_or(libc::EIO)
-}
-
-/// Starts a worker. Returns its process ID, its pidfd, and `/proc/PID/status` if it can be opened:
-/// the VMM may not open it.
-fn start(words: &[CString], partition: u32, input: &OwnedFd) -> io::Result<(u32, Vec<OwnedFd>)> {
-    let partition = OsString::from(partition.to_string());
-    let partition = CString::new(partition.into_encoded_bytes())?;
-    let words = words.iter().chain([&partition]);
-    let (pid, descriptor) = fork::start(&words.map(CString::as_c_str).collect::<Vec<_>>(), input)?;
+/// Starts a worker. Returns its process ID, the error if it could not be executed, its pidfd, and
+/// `/proc/PID/status` if it can be opened: the VMM may not open it.
+fn start(
+    words: &[CString],
+    partition: u32,
+    input: &OwnedFd,
+) -> io::Result<(u32, i32, Vec<OwnedFd>)> {
+    let partition = CString::new(partition.to_string())?;
+    let words = words.iter().chain([&partition]).map(CString::as_c_str);
+    let Forked { pid, pidfd, errno } = fork::start(&words.collect::<Vec<_>>(), input)?;
     let status = File::open(format!("/proc/{pid}/status")).map(OwnedFd::from);
-    let files = [descriptor].into_iter().chain(status.ok());
-    Ok((pid, files.collect()))
+    let files = [pidfd].into_iter().chain(status.ok());
+    Ok((pid, errno, files.collect()))
 }

@@ -231,9 +231,9 @@ bodies! {
 
     /// A worker that was started, or not.
     WorkerStarted(8) {
-        /// Its process ID.
+        /// Its process ID; zero if there is none.
         pid: u32,
-        /// Why it was not started; zero if it was.
+        /// Why it does not execute its program; zero if it does.
         errno: u32,
     }
 

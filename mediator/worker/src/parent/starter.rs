@@ -10,7 +10,7 @@ use std::process::{self, Command, Stdio};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, waitpid};
 use zerocopy::IntoBytes;
 
 use super::channel::expect;
@@ -141,9 +141,15 @@ impl Starter {
         let reply = control.receive(&mut room).map_err(failure)?;
         expect(&reply, Kind::WorkerStarted).map_err(failure)?;
         let started: WorkerStarted = reply.body().map_err(failure)?;
-        let errno = started.errno.cast_signed();
-        let pid = Pid::from_raw(started.pid.cast_signed()).filter(|_| errno == 0);
-        let pid = pid.ok_or_else(|| io::Error::from_raw_os_error(errno))?;
+        let pid = Pid::from_raw(started.pid.cast_signed());
+        let pid = match (pid, started.errno.cast_signed()) {
+            (Some(pid), 0) => pid,
+            (pid, errno) => {
+                // It ends, as a child of this process.
+                pid.map(|pid| waitpid(Some(pid), WaitOptions::empty()));
+                return Err(io::Error::from_raw_os_error(errno));
+            }
+        };
         let mut descriptors = reply.descriptors.into_iter();
         // Without a pidfd the worker is left to itself. It ends at once: the caller closes the other
         // end of its standard input.
@@ -176,5 +182,65 @@ fn failure(error: SocketError) -> io::Error {
 impl Drop for Starter {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::rig::STARTER;
+
+    fn program(path: &str) -> Program {
+        Program {
+            path: path.into(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            starter: vec![STARTER.into()],
+        }
+    }
+
+    fn input() -> OwnedFd {
+        File::open("/dev/null").unwrap().into()
+    }
+
+    #[test]
+    fn what_is_started_is_a_child_of_this_process_with_the_arguments_of_a_worker() {
+        let mut program = program("/bin/sh");
+        // Behind them come this process's ID and the number of the partition.
+        let script = "test $PPID = $0 && exit $1";
+        program.arguments = vec!["-c".into(), script.into()];
+        let starter = Starter::new(&program).unwrap();
+        let child = starter.start(7, input()).unwrap();
+        assert!(child.status.is_some());
+        let (_, status) = waitpid(Some(child.pid), WaitOptions::empty())
+            .unwrap()
+            .unwrap();
+        assert_eq!(status.exit_status(), Some(7));
+    }
+
+    #[test]
+    fn a_program_that_cannot_be_executed_is_told_with_the_reason() {
+        let starter = Starter::new(&program("/nowhere/worker")).unwrap();
+        let refused = starter.start(0, input()).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn no_second_program_is_taken() {
+        let starter = Starter::new(&program("/bin/true")).unwrap();
+        let second = program("/bin/false").words();
+        let control = starter.control.lock();
+        let control = control.as_ref().unwrap();
+        control.send(Kind::Program, &[&second], &[]).unwrap();
+        let answer = control.receive(&mut buffer()).map(|reply| reply.kind);
+        assert!(matches!(answer, Err(SocketError::Closed)), "{answer:?}");
+    }
+
+    #[test]
+    fn after_its_end_nothing_is_started() {
+        let starter = Starter::new(&program("/bin/true")).unwrap();
+        starter.end();
+        let refused = starter.start(0, input()).unwrap_err().to_string();
+        assert!(refused.contains("has ended"), "{refused}");
     }
 }

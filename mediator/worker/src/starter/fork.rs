@@ -5,13 +5,20 @@ use std::ffi::{CStr, c_char};
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
+/// A process that was made.
+pub(super) struct Forked {
+    pub pid: u32,
+    pub pidfd: OwnedFd,
+    /// Why it has ended without executing the program; zero if it executes it.
+    pub errno: i32,
+}
+
 /// Starts the program whose path and further arguments are `words`, with `input` as its standard
-/// input and otherwise what this process has, as a child of this process's parent. Returns its
-/// process ID and its pidfd.
+/// input and otherwise what this process has, as a child of this process's parent.
 ///
 /// # Errors
-/// What the kernel returned; also if the program cannot be executed.
-pub(super) fn start(words: &[&CStr], input: &OwnedFd) -> io::Result<(u32, OwnedFd)> {
+/// What the kernel returned, if there is no process.
+pub(super) fn start(words: &[&CStr], input: &OwnedFd) -> io::Result<Forked> {
     let mut arguments: Vec<*const c_char> = words.iter().map(|word| word.as_ptr()).collect();
     arguments.push(std::ptr::null());
     // Closed by execve.
@@ -39,13 +46,16 @@ pub(super) fn start(words: &[&CStr], input: &OwnedFd) -> io::Result<(u32, OwnedF
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the kernel has made it for this process, which knows of it here only.
-    let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
+    let pidfd = unsafe { OwnedFd::from_raw_fd(descriptor) };
     drop(writer);
     let mut errno = [0; 4];
-    match reader.read(&mut errno)? {
-        0 => Ok((u32::try_from(pid).map_err(io::Error::other)?, descriptor)),
-        _ => Err(io::Error::from_raw_os_error(i32::from_ne_bytes(errno))),
-    }
+    // Without an error it stays zero.
+    let _ = reader.read(&mut errno)?;
+    Ok(Forked {
+        pid: u32::try_from(pid).map_err(io::Error::other)?,
+        pidfd,
+        errno: i32::from_ne_bytes(errno),
+    })
 }
 
 /// Executes a program in a process that has just been forked, or ends the process after it has

@@ -105,8 +105,8 @@ extern "C" fn before_main() {
     if let [_, word, parent] = &words[..]
         && word == STARTER
     {
-        start_workers(parent.parse().unwrap()).unwrap();
-        std::process::exit(0);
+        let served = start_workers(parent.parse().unwrap());
+        std::process::exit(served.is_err().into());
     }
     let is_worker = |word: String| word == "tests::rig::worker_process";
     if std::env::args().any(is_worker)
