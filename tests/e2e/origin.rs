@@ -22,10 +22,8 @@ pub fn assert_origin(report: &Value, words: &[&str]) {
     for load in ["load_at_start", "load_at_end"] {
         assert_eq!(report[load].as_array().map(Vec::len), Some(3), "{report}");
     }
-    assert!(
-        !report["host_name"].as_str().unwrap().is_empty(),
-        "{report}"
-    );
+    let host = report["host_name"].as_str().unwrap();
+    assert!(!host.is_empty() && host != "unknown", "{report}");
     assert_eq!(report["revision"], revision());
 }
 
@@ -73,4 +71,16 @@ fn the_report_of_a_run_says_where_it_comes_from() {
     let outcome = scratch.run(&words);
     outcome.assert_passed();
     assert_origin(&serde_json::from_str(&outcome.stdout).unwrap(), &words);
+}
+
+/// A regular file, which the shell has opened.
+#[test]
+fn a_report_to_the_file_of_standard_output_arrives() {
+    if !kvm("report to standard output") {
+        return;
+    }
+    let outcome = Scratch::new().run(&["run", "--guest", "exits", "--json", "/dev/stdout"]);
+    assert_eq!(outcome.code, 0, "{outcome:?}");
+    let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_eq!(report["outcome"], "pass");
 }

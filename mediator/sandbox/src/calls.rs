@@ -16,6 +16,7 @@ use seccompiler::{BpfProgram, apply_filter, apply_filter_all_threads};
 
 use crate::forbidden;
 use crate::profile::Profile;
+use refused::More;
 
 /// Which system calls a process needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,11 +53,17 @@ impl Filter {
     }
 
     /// Returns the filters of threads of a VMM, for those that load no libraries if `profile` is
-    /// about computation.
-    pub fn of_vmm(profile: &Profile) -> Self {
+    /// about computation. `knows_files` says whether Landlock holds these threads to the files of
+    /// the profile: the filter sees no paths.
+    pub fn of_vmm(profile: &Profile, knows_files: bool) -> Self {
         let process = std::process::id();
+        let more = More {
+            folder: profile.folder,
+            opens_devices: profile.has_devices(),
+            removes_files: knows_files && !profile.sockets.is_empty(),
+        };
         let refused = match profile.calls {
-            Calls::Computation => refused::to_vmm(process, profile.folder),
+            Calls::Computation => refused::to_vmm(process, more),
             Calls::Driver => refused::everywhere(process),
         };
         Self(refused.map(|refused| vec![refused::absent(), refused]))

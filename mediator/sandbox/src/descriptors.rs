@@ -1,4 +1,4 @@
-//! Descriptors that a process has inherited.
+//! Descriptors that a process has inherited, and room for its own.
 #![allow(unsafe_code)] // Takes over descriptors by number.
 
 use std::fs;
@@ -32,11 +32,45 @@ pub fn close_inherited() -> io::Result<()> {
     Ok(())
 }
 
+/// Numbers of descriptors for which [`make_room`] makes room: 16 KiB of the kernel's memory.
+const ROOM: RawFd = 2048;
+
+/// Makes the kernel's table of this process's descriptors large, if the limit on descriptors allows
+/// that. Call this while the process has one thread. The table of a process with several threads
+/// grows slowly: the kernel first waits until no processor can be reading it (`expand_fdtable` in
+/// `fs/file.c`), up to 20 ms each time on a host with 16 processors.
+pub fn make_room() {
+    // An error means that the table grows when it must.
+    let _ = rustix::io::fcntl_dupfd_cloexec(io::stdin(), ROOM - 1);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::trial::in_child;
     use std::os::fd::AsRawFd;
+
+    #[test]
+    fn there_is_room_where_the_limit_allows_it() {
+        let room = || {
+            let status = fs::read_to_string("/proc/self/status")?;
+            let line = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
+            line.and_then(|size| size.trim().parse::<RawFd>().ok())
+                .ok_or_else(|| io::Error::other("no FDSize"))
+        };
+        in_child(|| {
+            use rustix::process::{Resource, getrlimit, setrlimit};
+            let mut limit = getrlimit(Resource::Nofile);
+            limit.current = limit.maximum;
+            setrlimit(Resource::Nofile, limit)?;
+            make_room();
+            match room()? >= ROOM || limit.maximum.is_some_and(|most| most < ROOM as u64) {
+                true => Ok(()),
+                false => Err(io::Error::other("the table is small")),
+            }
+        })
+        .unwrap();
+    }
 
     #[test]
     fn what_was_inherited_is_closed_and_what_was_opened_here_is_not() {

@@ -32,7 +32,7 @@ mod threads;
 mod trial;
 
 pub use calls::Calls;
-pub use descriptors::close_inherited;
+pub use descriptors::{close_inherited, make_room};
 pub use mechanism::{Mechanism, Missing};
 pub use profile::Profile;
 pub use sandbox::Sandbox;

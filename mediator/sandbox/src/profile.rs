@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::calls::Calls;
 
@@ -51,6 +51,9 @@ const OF_DRIVERS: [&str; 27] = [
     "/sys/module",
 ];
 
+/// The device that is always empty.
+const NULL: &str = "/dev/null";
+
 /// Devices that GPU drivers use, and the first letters of the names of others.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "dri"];
 const DEVICE_NAMES: &str = "nvidia";
@@ -82,8 +85,8 @@ pub struct Profile {
     pub rewrite: Vec<PathBuf>,
     /// Folders in which it may do everything but start programs.
     pub write: Vec<PathBuf>,
-    /// Folders with sockets of the process: it may remove files in these, and empty folders beside
-    /// them.
+    /// Folders with sockets of the process: it may remove files in these and below them, and empty
+    /// folders beside them.
     pub sockets: Vec<PathBuf>,
     /// A folder without a path, in which it may make files.
     pub folder: Option<BorrowedFd<'static>>,
@@ -92,11 +95,16 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// Returns whether there are devices to open but the empty one.
+    pub(crate) fn has_devices(&self) -> bool {
+        self.devices.iter().any(|device| device != Path::new(NULL))
+    }
+
     /// Returns what a process needs that computes, and whose libraries are loaded.
     pub fn computation() -> Self {
         Self {
             read: OF_LIBRARIES.map(PathBuf::from).to_vec(),
-            devices: vec![PathBuf::from("/dev/null")],
+            devices: vec![PathBuf::from(NULL)],
             rewrite: Vec::new(),
             write: writable(),
             sockets: Vec::new(),

@@ -11,7 +11,7 @@ pub(crate) mod process;
 mod session;
 
 use causeway_mediator::GuestSession;
-use causeway_sandbox::Missing;
+use causeway_sandbox::{Missing, make_room};
 use std::error::Error;
 use std::sync::Arc;
 
@@ -49,6 +49,8 @@ pub fn serve<E: Error>(
 ) -> Result<(), ServeError> {
     let control = take_input().map_err(ServeError::NotStarted)?;
     die_with(parent)?;
+    // Its libraries start threads, and open many files.
+    make_room();
     let missing = confinement.enter();
     // A process that changes its rights loses this setting.
     die_with(parent)?;

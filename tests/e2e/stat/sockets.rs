@@ -6,7 +6,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
 
 use crate::command::{Running, Scratch, kvm};
 use crate::workers::await_output;
@@ -219,4 +221,21 @@ fn those_who_stall_or_send_rubbish_hold_nobody_up() {
         }
     }
     end(running);
+}
+
+#[test]
+fn the_socket_for_metrics_goes_with_a_killed_run_too() {
+    if !kvm("killed run with metrics") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let running = start_exiting(&scratch, &["--metrics-socket", "metrics"]);
+    assert!(scratch.path("metrics").exists());
+    running.signal(Signal::KILL);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while scratch.path("metrics").exists() {
+        assert!(Instant::now() < deadline, "it is left");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(running.finish().code, -9);
 }

@@ -117,6 +117,12 @@ pub enum Command {
         /// The file.
         file: std::path::PathBuf,
     },
+    /// Remove a socket after the process that started this one has ended. Do not start it by hand.
+    #[command(hide = true)]
+    SocketKeeper {
+        /// The socket.
+        socket: std::path::PathBuf,
+    },
     /// Restore the terminal after the process that started this one has ended. Do not start it by
     /// hand.
     #[command(hide = true)]

@@ -159,9 +159,8 @@ impl BackEnd {
                     // A server is not confined.
                     Users::Processes(_) => sandbox::confine_driver_thread(Sandbox::Off),
                 };
-                let workers = import_device(gpu.kind, begin)
-                    .and_then(|import| Workers::new(&program, import));
-                let workers = workers.map_err(|e| {
+                let import = import_device(gpu.kind, begin)?;
+                let workers = Workers::new(&program, import).map_err(|e| {
                     Failure::new(Code::Crashed, "cannot prepare to start worker processes", e)
                 })?;
                 Ok(Self::Processes(workers))
@@ -213,6 +212,14 @@ impl BackEnd {
                 counts.map(KernelCount::from).map(Into::into).collect()
             }
             Self::Processes(_) => told(outcomes),
+        }
+    }
+}
+
+impl Drop for BackEnd {
+    fn drop(&mut self) {
+        if let Self::Processes(workers) = self {
+            workers.stop_starting();
         }
     }
 }
@@ -308,12 +315,11 @@ fn visible(device: u32) -> Option<Visible> {
 }
 
 /// Returns the function by which the VMM of a worker process makes GPU memory visible to CPUs. The
-/// worker process names the GPU. Threads that call Vulkan call `begin` first. Fails if one cannot be
-/// started.
+/// worker process names the GPU. A thread that will call Vulkan calls `begin` first.
 fn import_device(
     kind: Kind,
-    begin: impl Fn() + Send + Sync + 'static,
-) -> std::io::Result<Option<Arc<ImportDevice>>> {
+    begin: impl FnOnce() -> Result<(), Failure> + Send + 'static,
+) -> Result<Option<Arc<ImportDevice>>, Failure> {
     match kind {
         Kind::Software(_) | Kind::Vfio(_) => Ok(None),
         Kind::Cuda(_) => {

@@ -25,30 +25,35 @@ pub struct Pending<T>(Receiver<std::thread::Result<T>>);
 
 impl CallThreads<'static> {
     /// Starts `count` threads with the name `name`: so many calls are made at a time, and others
-    /// wait. Each calls `begin` first.
+    /// wait. The first one calls `begin` and then starts the others, which so have the rights that
+    /// `begin` leaves. Waits for the outcome of `begin`, and returns it.
     ///
     /// # Errors
-    /// The kernel's error.
-    pub fn start(
-        name: &str,
+    /// The kernel's error, if the first thread cannot be started.
+    pub fn start<T: Send + 'static>(
+        name: &'static str,
         count: usize,
-        begin: impl Fn() + Send + Sync + 'static,
-    ) -> io::Result<Self> {
-        let begin = Arc::new(begin);
+        begin: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<(Self, T)> {
         let (calls, waiting) = channel();
+        let (told, begun) = sync_channel(1);
         let waiting = Arc::new(Mutex::new(waiting));
-        for _ in 0..count {
-            let (begin, waiting) = (Arc::clone(&begin), Arc::clone(&waiting));
-            let builder = Builder::new().name(name.to_owned());
-            builder.spawn(move || {
-                begin();
-                make(&waiting);
-            })?;
-        }
-        Ok(Self {
-            calls,
-            thread: None,
-        })
+        let first = Builder::new().name(name.to_owned());
+        first.spawn(move || {
+            // It waits for that.
+            let _ = told.send(begin());
+            for _ in 1..count {
+                let waiting = Arc::clone(&waiting);
+                let other = Builder::new().name(name.to_owned());
+                if let Err(e) = other.spawn(move || make(&waiting)) {
+                    log::warn!("there are fewer threads `{name}` than planned: {e}");
+                }
+            }
+            make(&waiting);
+        })?;
+        let outcome = begun.recv().map_err(io::Error::other)?;
+        let thread = None;
+        Ok((Self { calls, thread }, outcome))
     }
 }
 
@@ -118,7 +123,7 @@ mod tests {
 
     #[test]
     fn calls_are_made_by_the_threads_and_their_panics_by_the_caller() {
-        let threads = CallThreads::start("driver", 1, || {}).unwrap();
+        let threads = CallThreads::start("driver", 1, || {}).unwrap().0;
         let name = || std::thread::current().name().map(str::to_owned);
         assert_eq!(threads.call(name).as_deref(), Some("driver"));
         let panicking = AssertUnwindSafe(|| threads.call(|| panic!("in the call")));
@@ -129,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_call_that_waits_leaves_the_other_threads_to_others() {
-        let threads = CallThreads::start("driver", 2, || {}).unwrap();
+        let threads = CallThreads::start("driver", 2, || {}).unwrap().0;
         let (go, wait) = channel();
         let first = threads.begin(move || wait.recv());
         // It makes the first one go on.

@@ -30,11 +30,11 @@ pub fn watch_signals(signals: Signals, grace: Duration) -> Result<Signals, Failu
         terms: terms(grace),
         // Whoever waits for a worker process that hangs goes on, and can still end in order.
         help: Box::new(|| {
-            let ended = kill_workers(Duration::ZERO).max(kill_children());
+            let ended = kill_workers(Duration::ZERO);
             if ended != 0 {
                 log::warn!(
-                    "killed {ended} child processes, such as workers, because the command has not \
-                     ended after a signal"
+                    "killed {ended} worker processes, because the command has not ended after a \
+                     signal"
                 );
             }
         }),
@@ -65,15 +65,6 @@ fn terms(grace: Duration) -> Terms {
     }
 }
 
-/// Kills all child processes, as far as this thread may, and returns their number.
-fn kill_children() -> usize {
-    let children = children();
-    let killed = children.iter();
-    killed
-        .filter(|child| kill_process(**child, Signal::KILL).is_ok())
-        .count()
-}
-
 /// Kills `children` and waits until they have ended, for a short time: those that a driver holds in
 /// the kernel end later.
 fn reap(children: &[Pid]) {
@@ -89,8 +80,8 @@ fn reap(children: &[Pid]) {
     }
 }
 
-/// Returns the child processes of this process; none if this thread is confined, as in `run`, whose
-/// child processes are workers, or end by themselves.
+/// Returns the child processes of this process; none if this thread is confined. Those of a confined
+/// VMM are workers, or end with it.
 fn children() -> Vec<Pid> {
     let own = getpid().as_raw_nonzero().to_string();
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -1,10 +1,11 @@
 //! Where a command serves metrics: the arguments that `run` and `serve` have for it.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use causeway_publisher::MetricsPlaces;
-use causeway_terminal::Failure;
+use causeway_terminal::{Failure, shown_path};
 use clap::Args;
 
 /// Arguments about metrics, as the user typed them.
@@ -45,6 +46,22 @@ impl MetricsArguments {
             socket: self.metrics_socket.clone(),
             address: self.metrics,
         })
+    }
+}
+
+/// Removes the socket of `--metrics-socket` at `path` when the process has ended that started this
+/// one.
+///
+/// # Errors
+/// A usage failure with the reason.
+pub fn keep_socket(path: &Path) -> Result<ExitCode, Failure> {
+    match causeway_publisher::keep_socket(path) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(e) => Err(Failure::usage_from(
+            "--metrics-socket",
+            &shown_path(path),
+            e,
+        )),
     }
 }
 

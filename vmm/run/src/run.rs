@@ -72,11 +72,14 @@ pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failu
     ])?;
     let signals = Signals::block().map_err(unprepared)?;
     let report_file = ReportFile::prepare(arguments.json.as_deref())?.kept()?;
+    let confined = execute_confined(&run, started, signals)?;
+    // Until the report is written, the signals end this process in order.
+    let (outcome, _signals) = confined;
     let RunOutcome {
         outcomes,
         mut report,
         ..
-    } = execute_confined(&run, started, signals)?;
+    } = outcome;
     let Verdict { code, reason } = verdict(
         run.promise,
         &outcomes,
@@ -163,8 +166,9 @@ pub fn execute(
                     Some(_) => When::BeforeGuests,
                     None => When::First,
                 };
+                let times = (started, Origin::now());
                 let start = Start::new(run, when, scope)?;
-                execute_in(start, run, started, signals, extras)
+                execute_in(start, run, times, signals, extras)
             })
         });
         let executing = executing.map_err(|e| {
@@ -182,22 +186,28 @@ pub fn execute(
 
 /// Runs VMs as [`execute`] does, in the calling thread, which is confined from then on. No other
 /// thread exists yet: those that watch the blocked `signals` are confined, too.
-fn execute_confined(run: &Run, started: Instant, signals: Signals) -> Result<RunOutcome, Failure> {
+fn execute_confined(
+    run: &Run,
+    started: Instant,
+    signals: Signals,
+) -> Result<(RunOutcome, Signals), Failure> {
+    let origin = Origin::now();
     std::thread::scope(|scope| {
         let start = Start::new(run, When::First, scope)?;
         let mut signals = watch_signals(signals, GRACE)?;
-        execute_in(start, run, started, &mut signals, &Extras::default())
+        let times = (started, origin);
+        let outcome = execute_in(start, run, times, &mut signals, &Extras::default())?;
+        Ok((outcome, signals))
     })
 }
 
 fn execute_in(
     start: Start<'_>,
     run: &Run,
-    started: Instant,
+    (started, origin): (Instant, Origin),
     signals: &mut Signals,
     extras: &Extras,
 ) -> Result<RunOutcome, Failure> {
-    let origin = Origin::now();
     let cpus = available_parallelism().map_or(1, usize::from);
     let cpus = u32::try_from(cpus).unwrap_or(u32::MAX);
     warn_of(run.settings.crowding(cpus).as_deref());

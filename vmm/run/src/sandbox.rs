@@ -88,19 +88,25 @@ fn confine_vmm(
     profile.read.extend(OF_REPORTS.map(PathBuf::from));
     if has_devices || matches!(gpu.kind, Kind::Vfio(_)) {
         profile.read.push(PathBuf::from("/sys"));
-        profile.devices.push(PathBuf::from("/dev/vfio"));
+        let devices = ["/dev/vfio", "/dev/iommu"];
+        profile.devices.extend(devices.map(PathBuf::from));
     }
-    let missing = confine_thread(&profile);
+    confine(sandbox, &profile, "the VMM")
+}
+
+/// Confines this thread, and those that it starts from now on.
+fn confine(sandbox: Sandbox, profile: &Profile, what: &str) -> Result<(), Failure> {
+    let missing = confine_thread(profile);
     let names: Vec<_> = missing.iter().map(|it| it.mechanism.name()).collect();
     if sandbox == Sandbox::Strict
         && let Some(first) = missing.into_iter().next()
     {
-        let what = "cannot confine the VMM as --sandbox strict demands";
+        let what = format!("cannot confine {what} as --sandbox strict demands");
         return Err(Failure::new(Code::Crashed, what, first));
     }
     if !names.is_empty() {
         log::warn!(
-            "the VMM is confined without {}, which this host lacks: `causeway doctor` says why, \
+            "{what} is confined without {}, which this host lacks: `causeway doctor` says why, \
              and what would help",
             names.join(", ")
         );
@@ -109,12 +115,17 @@ fn confine_vmm(
 }
 
 /// Returns the function by which a thread of the VMM confines itself that calls a driver for the
-/// others. What the host lacks is said by [`confine_run`].
-pub(crate) fn confine_driver_thread(sandbox: Sandbox) -> impl Fn() + Send + Sync + 'static {
-    move || {
-        if sandbox != Sandbox::Off {
-            confine_thread(&Profile::driver());
-        }
+/// others.
+pub(crate) fn confine_driver_thread(
+    sandbox: Sandbox,
+) -> impl FnOnce() -> Result<(), Failure> + Send + 'static {
+    move || match sandbox {
+        Sandbox::Off => Ok(()),
+        Sandbox::On | Sandbox::Strict => confine(
+            sandbox,
+            &Profile::driver(),
+            "what calls the driver for the VMM",
+        ),
     }
 }
 

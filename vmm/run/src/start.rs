@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::thread::Scope;
 
 use causeway_publisher::Doors;
+use causeway_sandbox::{Sandbox, make_room};
 use causeway_terminal::{Code, Failure};
 use causeway_vmm::host::Host;
 use causeway_vmm::kvm;
@@ -78,12 +79,13 @@ impl<'a> Start<'a> {
     /// A failure if the host lacks what `--sandbox strict` demands, if sockets for monitors cannot
     /// be created, or if a process or a thread cannot be started.
     pub fn new(run: &'a Run, when: When, scope: &'a Scope<'a, '_>) -> Result<Self, Failure> {
+        // Before there are threads.
+        raise_descriptor_limit();
         let free = CallThreads::start_in(scope).map_err(|e| {
             let what = "cannot start the thread that opens what a run needs";
             Failure::new(Code::Crashed, what, e)
         })?;
-        raise_descriptor_limit();
-        let doors = free.begin(|| Doors::open(&run.settings.metrics));
+        let doors = free.begin(|| open_doors(run));
         let opening = free.begin(move || open(run));
         // By the thread that starts the virtual CPUs.
         let trace = run.settings.tracepoints.then(Trace::start);
@@ -91,7 +93,7 @@ impl<'a> Start<'a> {
             Isolation::Process => Some(BackEnd::new(run)?),
             Isolation::None => None,
         };
-        let doors = doors.wait().map_err(unpublished)?;
+        let doors = doors.wait()?;
         let sockets = doors.folders().map(PathBuf::from).collect();
         let mut later = Some(Later { run, sockets });
         if when == When::First {
@@ -119,7 +121,7 @@ impl<'a> Start<'a> {
             (Some(processes), _) => processes,
             // Its driver is called by threads that it starts, too.
             (None, Kind::Cuda(_)) => self.free.call(|| BackEnd::new(run))?,
-            // The threads that execute kernels are confined.
+            // The threads that execute kernels have the rights of this one.
             (None, Kind::Software(_) | Kind::Vfio(_)) => BackEnd::new(run)?,
         };
         Ok(Opened {
@@ -134,6 +136,17 @@ impl<'a> Start<'a> {
     }
 }
 
+fn open_doors(run: &Run) -> Result<Doors, Failure> {
+    let mut doors = Doors::open(&run.settings.metrics).map_err(unpublished)?;
+    if run.settings.sandbox != Sandbox::Off {
+        doors.keep().map_err(|e| {
+            let what = "cannot start the process that removes the socket of --metrics-socket";
+            Failure::new(Code::Crashed, what, e)
+        })?;
+    }
+    Ok(doors)
+}
+
 fn open(run: &Run) -> Result<(Kvm, Host), Failure> {
     let kvm =
         kvm::open().map_err(|e| Failure::new(Code::Kvm, "cannot use KVM, which guests need", e))?;
@@ -143,7 +156,8 @@ fn open(run: &Run) -> Result<(Kvm, Host), Failure> {
     Ok((kvm, Host::probe()))
 }
 
-/// Raises the limit on this process's file descriptors as far as the host allows.
+/// Raises the limit on this process's file descriptors as far as the host allows, and makes room for
+/// some. Best called while the process has one thread.
 ///
 /// Each allocation is a memory object with a descriptor of its own, and all VMs share the
 /// descriptors of the process: with the usual limit of 1024, one guest within its quota could leave
@@ -160,4 +174,5 @@ pub fn raise_descriptor_limit() {
              of file descriptors: {e}"
         );
     }
+    make_room();
 }

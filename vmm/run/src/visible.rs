@@ -1,12 +1,12 @@
 //! CPU-visible memory of GPUs: Vulkan devices map memory that CUDA exports.
 
 use std::error::Error;
-use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use causeway_memory::{DeviceMapping, DeviceMemory, MemoryError};
+use causeway_terminal::{Code, Failure};
 use causeway_vulkan_import::{Uuid, VulkanDevice};
 use parking_lot::Mutex;
 
@@ -62,14 +62,22 @@ pub struct VisibleInVmm {
 }
 
 impl VisibleInVmm {
-    /// Starts the threads, with the rights of this one. Each calls `begin` first.
+    /// Starts the threads, with the rights of this one that `begin` leaves.
     ///
     /// # Errors
-    /// The kernel's error.
-    pub fn start(begin: impl Fn() + Send + Sync + 'static) -> io::Result<Self> {
+    /// A failure with [`Code::Crashed`] if a thread cannot be started, or that of `begin`.
+    pub fn start(
+        begin: impl FnOnce() -> Result<(), Failure> + Send + 'static,
+    ) -> Result<Self, Failure> {
+        let started = CallThreads::start("vulkan", THREADS, begin);
+        let (threads, begun) = started.map_err(|e| {
+            let what = "cannot start the threads that call Vulkan";
+            Failure::new(Code::Crashed, what, e)
+        })?;
+        begun?;
         Ok(Self {
             memory: Arc::default(),
-            threads: Arc::new(CallThreads::start("vulkan", THREADS, begin)?),
+            threads: Arc::new(threads),
         })
     }
 

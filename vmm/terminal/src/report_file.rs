@@ -69,9 +69,10 @@ impl ReportFile {
         match self {
             Self::File {
                 path,
-                file: OutputFile::File { .. },
+                file: OutputFile::File { target, .. },
             } => {
-                let keeper = ReportKeeper::start(&path).map_err(|e| {
+                // Not the path: in that process, it may lead elsewhere, as /dev/stdout does.
+                let keeper = ReportKeeper::start(&target).map_err(|e| {
                     let message = "cannot start the process that writes the report";
                     Failure::new(Code::Crashed, message, e)
                 })?;

@@ -15,6 +15,8 @@ use crate::output_file::OutputFile;
 
 /// Name of the hidden subcommand that runs the keeper; its argument is the file.
 const KEEPER: &str = "report-keeper";
+/// Longest report. A guest may have taken over the process that sends it.
+const BYTES_MAX: u64 = 256 << 20;
 
 /// The process that will write a report. A drop ends it.
 #[derive(Debug)]
@@ -51,9 +53,13 @@ impl ReportKeeper {
         if let Some(mut output) = self.0.stdout.take() {
             output.read_to_string(&mut said)?;
         }
-        match self.0.wait()?.success() {
-            true => sent,
-            false => Err(io::Error::other(said)),
+        let status = self.0.wait()?;
+        match (status.success(), said.is_empty()) {
+            (true, _) => sent,
+            (false, false) => Err(io::Error::other(said)),
+            (false, true) => Err(io::Error::other(format!(
+                "the process that writes it: {status}"
+            ))),
         }
     }
 }
@@ -88,8 +94,12 @@ fn keep(path: &Path) -> io::Result<()> {
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
         read => read?,
     }
-    input.read_to_end(&mut text)?;
-    match text.len() as u64 == u64::from_le_bytes(length) {
+    let length = u64::from_le_bytes(length);
+    if length > BYTES_MAX {
+        return Err(io::Error::other("the report is too long"));
+    }
+    input.take(length).read_to_end(&mut text)?;
+    match text.len() as u64 == length {
         true => OutputFile::prepare(path)?.write(|out| out.write_all(&text)),
         false => Err(io::Error::other("the report is not complete")),
     }

@@ -218,17 +218,28 @@ const OF_A_PROCESS: [i64; 5] = [
     libc::SYS_sched_setscheduler,
 ];
 
-/// Calls by which a VMM connects to worker processes and ends them, answers monitors, and removes
-/// the sockets for that at its end. It has descriptors of those processes and sockets. Landlock
-/// keeps it from removing other files.
-const NEEDED_BY_VMMS: [i64; 6] = [
+/// Calls by which a VMM connects to worker processes and ends them, and answers monitors. It has
+/// descriptors of those processes and sockets.
+const NEEDED_BY_VMMS: [i64; 4] = [
     libc::SYS_accept4,
     libc::SYS_listen,
     libc::SYS_pidfd_send_signal,
-    libc::SYS_rmdir,
     libc::SYS_socketpair,
-    libc::SYS_unlink,
 ];
+
+/// Calls by which a VMM removes its sockets, and their folder.
+const REMOVING: [i64; 2] = [libc::SYS_rmdir, libc::SYS_unlink];
+
+/// What a VMM may do that depends on its options.
+#[derive(Clone, Copy, Debug)]
+pub struct More<'a> {
+    /// Where it may make files; without a folder, nowhere.
+    pub folder: Option<BorrowedFd<'a>>,
+    /// Whether it opens devices to write to them. Landlock knows which.
+    pub opens_devices: bool,
+    /// Whether it removes files. Landlock knows which.
+    pub removes_files: bool,
+}
 
 /// Control operations that put input into a terminal, or change what it is (ioctl_tty(2)).
 const TERMINAL: [u64; 4] = [
@@ -244,6 +255,10 @@ const OWNERS: [u64; 2] = [0x8901, 0x8902];
 
 /// What does the same by `fcntl`: `F_SETOWN`, `F_SETSIG`, `F_SETOWN_EX`.
 const OWNERS_BY_FCNTL: [u64; 3] = [8, 10, 15];
+
+/// Options of sockets that give descriptors of other processes (include/uapi/asm-generic/socket.h).
+const SO_PASSPIDFD: u64 = 76;
+const SO_PEERPIDFD: u64 = 77;
 
 /// Settings of a process by which it could outlive the one that started it, or open itself to
 /// others (prctl(2)).
@@ -295,14 +310,27 @@ pub fn everywhere(process: u32) -> Result<BpfProgram, BackendError> {
     on(to_all(process)?, refusal())
 }
 
-/// Returns the filter of what is refused to threads of a VMM. `process` is the ID of this process.
-/// `folder` is where they may make files; without one, nowhere.
-pub fn to_vmm(process: u32, folder: Option<BorrowedFd<'_>>) -> Result<BpfProgram, BackendError> {
+/// Returns the filter of what is refused to threads of a VMM, but for `more`. `process` is the ID of
+/// this process.
+pub fn to_vmm(process: u32, more: More<'_>) -> Result<BpfProgram, BackendError> {
     let mut rules = to_all(process)?;
     for call in NEEDED_BY_VMMS {
         rules.remove(&call);
     }
-    for (call, more) in without_driver(folder)? {
+    if more.removes_files {
+        rules.retain(|call, _| !REMOVING.contains(call));
+    }
+    // Workers, and not whole groups of processes.
+    rules.insert(
+        libc::SYS_pidfd_send_signal,
+        vec![rule([(3, Dword, Ne, 0)])?],
+    );
+    rules.insert(libc::SYS_socketpair, pairs()?);
+    let mut computing = without_driver(more.folder)?;
+    if more.opens_devices {
+        computing.remove(&libc::SYS_openat);
+    }
+    for (call, more) in computing {
         match rules.get_mut(&call) {
             // Without conditions, it is refused whatever the others say.
             Some(known) if known.is_empty() || more.is_empty() => known.clear(),
@@ -333,6 +361,8 @@ fn to_all(process: u32) -> Result<BTreeMap<i64, Rules>, BackendError> {
     let others = vec![rule([(0, Dword, Ne, process)])?, rule([(1, Dword, Ne, 0)])?];
     rules.insert(libc::SYS_setpriority, others);
     rules.insert(libc::SYS_fcntl, any(1, &OWNERS_BY_FCNTL)?);
+    rules.insert(libc::SYS_getsockopt, any(2, &[SO_PEERPIDFD])?);
+    rules.insert(libc::SYS_setsockopt, any(2, &[SO_PASSPIDFD])?);
     // A file that is opened to be read can be emptied.
     for (call, argument) in [(libc::SYS_open, 1), (libc::SYS_openat, 2)] {
         rules.insert(call, vec![emptying(argument)?]);
@@ -358,12 +388,25 @@ fn without_driver(folder: Option<BorrowedFd<'_>>) -> Result<BTreeMap<i64, Rules>
     let needed = SETTINGS_NEEDED.map(|number| (0, Dword, Ne, setting(number)));
     rules.insert(libc::SYS_prctl, vec![rule(needed)?]);
     let executable = u64::from(libc::PROT_EXEC.cast_unsigned());
-    for call in [libc::SYS_mmap, libc::SYS_mprotect] {
+    for call in [libc::SYS_mmap, libc::SYS_mprotect, libc::SYS_pkey_mprotect] {
         let condition = (2, Dword, MaskedEq(executable), executable);
         rules.insert(call, vec![rule([condition])?]);
     }
     rules.insert(libc::SYS_openat, opening(folder)?);
     Ok(rules)
+}
+
+/// Returns the rules of pairs of sockets that cannot be made: those of other families than Unix,
+/// whose code is large, and those for datagrams, which can be sent to any socket with a path.
+fn pairs() -> Result<Rules, BackendError> {
+    let unix = u64::from(libc::AF_UNIX.cast_unsigned());
+    let kind = |kind: c_int| (1, Dword, MaskedEq(0xf), u64::from(kind.cast_unsigned()));
+    Ok(vec![
+        rule([(0, Dword, Ne, unix)])?,
+        rule([kind(libc::SOCK_DGRAM)])?,
+        // On Unix sockets, the same as for datagrams.
+        rule([kind(libc::SOCK_RAW)])?,
+    ])
 }
 
 /// Returns the rules of what cannot be opened: anything to write, but a file without a name in

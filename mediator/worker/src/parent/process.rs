@@ -5,12 +5,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Signal, WaitOptions, pidfd_send_signal, waitpid};
 
 use super::starter::{Child, Starter};
@@ -37,14 +38,13 @@ pub(super) struct Process {
     asking: Mutex<()>,
     /// Level of log lines about this process's start and end.
     level: log::Level,
-    _starter: Arc<Starter>,
 }
 
 impl Process {
     /// Starts the worker process of a session, with `socket` as its standard input. The numbers
     /// are those of the session and of its partition.
     pub fn start(
-        starter: &Arc<Starter>,
+        starter: &Starter,
         (session, partition): (u64, u32),
         socket: OwnedFd,
     ) -> io::Result<Self> {
@@ -57,7 +57,6 @@ impl Process {
             ended: OnceLock::new(),
             asking: Mutex::default(),
             level,
-            _starter: Arc::clone(starter),
         })
     }
 
@@ -108,10 +107,12 @@ impl Process {
         if self.ended.get().is_some() {
             return true;
         }
-        let Ok(Some((_, status))) = waitpid(Some(self.child.pid), WaitOptions::NOHANG) else {
-            return false;
+        let status = match waitpid(Some(self.child.pid), WaitOptions::NOHANG) {
+            Ok(Some((_, status))) => ExitStatus::from_raw(status.as_raw()),
+            // The kernel tells nobody, as where SIGCHLD is ignored.
+            Err(Errno::CHILD) => return true,
+            Ok(None) | Err(_) => return false,
         };
-        let status = ExitStatus::from_raw(status.as_raw());
         if self.ended.set(status).is_ok() {
             log::log!(self.level, "worker process {} {}", self.id(), how(status));
         }

@@ -130,17 +130,15 @@ impl Starter {
 
     /// Starts a worker with `input` as its standard input, for a session with this partition.
     pub fn start(&self, partition: u32, input: OwnedFd) -> io::Result<Child> {
-        let control = self.control.lock();
+        let mut kept = self.control.lock();
         let gone = || io::Error::other("the process that starts workers has ended");
-        let control = control.as_ref().ok_or_else(gone)?;
-        let request = StartWorker { partition };
-        control
-            .send(Kind::StartWorker, &[request.as_bytes()], &[input.as_fd()])
-            .map_err(failure)?;
-        let mut room = buffer();
-        let reply = control.receive(&mut room).map_err(failure)?;
-        expect(&reply, Kind::WorkerStarted).map_err(failure)?;
-        let started: WorkerStarted = reply.body().map_err(failure)?;
+        let control = kept.as_ref().ok_or_else(gone)?;
+        let asked = ask(control, partition, &input);
+        if asked.is_err() {
+            // Its answer, if one comes yet, is not one to the next request.
+            *kept = None;
+        }
+        let (started, descriptors) = asked.map_err(failure)?;
         let pid = Pid::from_raw(started.pid.cast_signed());
         let pid = match (pid, started.errno.cast_signed()) {
             (Some(pid), 0) => pid,
@@ -150,7 +148,7 @@ impl Starter {
                 return Err(io::Error::from_raw_os_error(errno));
             }
         };
-        let mut descriptors = reply.descriptors.into_iter();
+        let mut descriptors = descriptors.into_iter();
         // Without a pidfd the worker is left to itself. It ends at once: the caller closes the other
         // end of its standard input.
         let descriptor = descriptors.next().ok_or(SocketError::Shortage);
@@ -172,6 +170,26 @@ impl Starter {
     }
 }
 
+/// Asks for a worker. Returns what has become of it, and its descriptors.
+fn ask(
+    control: &Socket,
+    partition: u32,
+    input: &OwnedFd,
+) -> Result<(WorkerStarted, Vec<OwnedFd>), SocketError> {
+    let request = StartWorker { partition };
+    control.send(Kind::StartWorker, &[request.as_bytes()], &[input.as_fd()])?;
+    let mut room = buffer();
+    let reply = loop {
+        match control.receive(&mut room) {
+            // A signal has come, as virtual CPUs get them.
+            Err(SocketError::Timeout) => {}
+            received => break received?,
+        }
+    };
+    expect(&reply, Kind::WorkerStarted)?;
+    Ok((reply.body()?, reply.descriptors))
+}
+
 fn failure(error: SocketError) -> io::Error {
     match error {
         SocketError::Failed(error) => error.into(),
@@ -189,6 +207,8 @@ impl Drop for Starter {
 mod tests {
     use super::*;
     use crate::tests::rig::STARTER;
+    use rustix::process::{Signal, kill_process};
+    use vmm_sys_util::signal::{Killable, SIGRTMIN, register_signal_handler};
 
     fn program(path: &str) -> Program {
         Program {
@@ -242,5 +262,31 @@ mod tests {
         starter.end();
         let refused = starter.start(0, input()).unwrap_err().to_string();
         assert!(refused.contains("has ended"), "{refused}");
+    }
+
+    /// As virtual CPUs get it that are to leave their guest.
+    #[test]
+    fn a_signal_does_not_mix_up_the_answers() {
+        extern "C" fn handle(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {}
+        register_signal_handler(SIGRTMIN(), handle).unwrap();
+        let starter = Starter::new(&program("/bin/true")).unwrap();
+        let process = Pid::from_child(&starter.process.lock());
+        kill_process(process, Signal::STOP).unwrap();
+        let asking = {
+            let starter = Arc::clone(&starter);
+            std::thread::spawn(move || starter.start(1, input()).map(|child| child.pid))
+        };
+        // Some of these come while it waits for the answer.
+        for _ in 0..50 {
+            asking.kill(SIGRTMIN()).unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        kill_process(process, Signal::CONT).unwrap();
+        let first = asking.join().unwrap().unwrap();
+        let second = starter.start(2, input()).unwrap().pid;
+        assert_ne!(first, second);
+        for pid in [first, second] {
+            waitpid(Some(pid), WaitOptions::empty()).unwrap().unwrap();
+        }
     }
 }

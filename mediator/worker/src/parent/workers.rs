@@ -19,7 +19,7 @@ use super::successor::Successor;
 use crate::bus_error;
 
 /// Opens sessions for a VMM, each in a worker process of its own. Sessions of one `Workers` can
-/// share memory with each other. After a drop, a session that is lost gets no other worker.
+/// share memory with each other.
 pub struct Workers {
     shared: Arc<Shared>,
     sessions: AtomicU64,
@@ -91,6 +91,13 @@ impl Workers {
         Ok(())
     }
 
+    /// Starts no worker any more, and waits until the process has ended that does so. A session that
+    /// is lost later stays lost. For a process that ends: threads may live on for a moment that
+    /// would start workers for sessions that have ended.
+    pub fn stop_starting(&self) {
+        self.shared.starter.end();
+    }
+
     /// Returns the process IDs (PIDs) of the workers without a session.
     pub fn spare_ids(&self) -> Vec<u32> {
         let spares = self.spares.lock();
@@ -145,13 +152,6 @@ impl Workers {
         };
         let shared = (Arc::clone(&self.shared), Arc::clone(&self.successor));
         WorkerSession::open(shared, order, spare, gives_up).map(Arc::new)
-    }
-}
-
-impl Drop for Workers {
-    /// Threads may live on for a moment that would start workers for sessions that have ended.
-    fn drop(&mut self) {
-        self.shared.starter.end();
     }
 }
 

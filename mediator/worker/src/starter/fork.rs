@@ -67,9 +67,6 @@ pub(super) fn start(words: &[&CStr], input: &OwnedFd) -> io::Result<Forked> {
 unsafe fn execute(arguments: &[*const c_char], input: RawFd, failed: RawFd) -> ! {
     // SAFETY: all of these may be called after fork(2), and the pointers are as the caller promises.
     unsafe {
-        let mut none = std::mem::MaybeUninit::uninit();
-        libc::sigemptyset(none.as_mut_ptr());
-        libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
         // Clears FD_CLOEXEC: `input` is not 0, which this process has used for /dev/null.
         if libc::dup2(input, libc::STDIN_FILENO) >= 0 {
             libc::execv(arguments[0], arguments.as_ptr());

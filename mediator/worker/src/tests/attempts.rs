@@ -150,6 +150,21 @@ const PROCESSES: &[Attempt] = &[
     ("pidfd_send_signal", || {
         call!(SYS_pidfd_send_signal, NOWHERE, 0, NULL, 0)
     }),
+    ("pidfd_send_signal to a group", || {
+        call!(SYS_pidfd_send_signal, NOWHERE, 0, NULL, 4)
+    }),
+    ("getsockopt for a pidfd", || {
+        call!(SYS_getsockopt, NOWHERE, libc::SOL_SOCKET, 77, NULL, NULL)
+    }),
+    ("setsockopt for pidfds", || {
+        call!(SYS_setsockopt, NOWHERE, libc::SOL_SOCKET, 76, NULL, 0)
+    }),
+    ("socketpair for datagrams", || {
+        call!(SYS_socketpair, libc::AF_UNIX, libc::SOCK_DGRAM, 0, NULL)
+    }),
+    ("socketpair of another family", || {
+        call!(SYS_socketpair, libc::AF_TIPC, libc::SOCK_STREAM, 0, NULL)
+    }),
     ("pidfd_getfd", || call!(SYS_pidfd_getfd, NOWHERE, 0, 0)),
     ("ptrace", || {
         call!(SYS_ptrace, libc::PTRACE_PEEKUSER, parent(), NULL, NULL)

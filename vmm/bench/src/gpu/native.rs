@@ -53,7 +53,7 @@ impl NativeGpu {
                 e,
             )
         })?;
-        let thread = CallThreads::start("native", 1, || {}).map_err(|e| {
+        let (thread, ()) = CallThreads::start("native", 1, || {}).map_err(|e| {
             let what = "cannot start the thread that measures on the host";
             Failure::new(Code::Crashed, what, e)
         })?;

@@ -14,6 +14,7 @@ use crate::http::Resource;
 use crate::listener::{ListenError, Listener};
 use crate::publisher::PublishError;
 use crate::runtime::ProcessSocket;
+use crate::socket_keeper::SocketKeeper;
 
 /// Where a process serves metrics to scrapers, beside its own socket.
 #[derive(Clone, Debug, Default)]
@@ -30,14 +31,14 @@ pub struct MetricsPlaces {
 pub enum Door {
     /// The socket by which `causeway stat` finds this process.
     Process(ProcessSocket),
-    /// The socket of `--metrics-socket`.
-    Socket(Listener),
+    /// The socket of `--metrics-socket`, and the process that removes it, if this one may not.
+    Socket(Listener, Option<SocketKeeper>),
     /// The TCP address of `--metrics`.
     Address(TcpListener),
 }
 
 impl Door {
-    /// Opens all of `places`, to which monitors can connect after [`Self::listen`].
+    /// Opens all of `places`. Monitors can connect, and are answered after [`Self::listen`].
     ///
     /// # Errors
     /// [`PublishError::Metrics`] or [`PublishError::Address`] for the place that cannot be opened.
@@ -49,23 +50,27 @@ impl Door {
 
     /// Lets monitors connect, and makes [`Self::accept`] return at once if none does.
     pub fn listen(&mut self) -> io::Result<()> {
-        let listened = match self {
-            Self::Process(socket) => socket.listen(),
-            Self::Socket(listener) => listener.listen(),
-            // The standard library listens at once.
-            Self::Address(_) => Ok(()),
-        };
-        listened.map_err(io::Error::other)?;
+        if let Self::Process(socket) = self {
+            socket.listen().map_err(io::Error::other)?;
+        }
         Ok(rustix::io::ioctl_fionbio(&*self, true)?)
     }
 
-    /// Returns the folder in which there is a file of this door.
+    /// Returns the folder in which this process must be able to remove files at its end.
     pub fn folder(&self) -> Option<&Path> {
         match self {
             Self::Process(socket) => Some(socket.folder()),
-            Self::Socket(listener) => Some(listener.folder()),
-            Self::Address(_) => None,
+            Self::Socket(..) | Self::Address(_) => None,
         }
+    }
+
+    /// Has another process remove the socket of `--metrics-socket` at the end of this one.
+    pub fn keep(&mut self) -> io::Result<()> {
+        if let Self::Socket(listener, keeper) = self {
+            *keeper = Some(SocketKeeper::start(listener.path())?);
+            listener.leave();
+        }
+        Ok(())
     }
 
     /// Accepts a connection and returns its socket, which never waits, or `None` for a connection
@@ -80,7 +85,7 @@ impl Door {
             // TCP does not name the peer's user. The user of `--metrics` lets every process read
             // that can reach the address.
             Self::Address(_) => true,
-            Self::Process(_) | Self::Socket(_) => is_trusted(&socket),
+            Self::Process(_) | Self::Socket(..) => is_trusted(&socket),
         };
         Ok(admitted.then_some(socket))
     }
@@ -90,7 +95,7 @@ impl Door {
     pub fn offers(&self, resource: Resource) -> bool {
         match self {
             Self::Address(_) => resource == Resource::Metrics,
-            Self::Socket(_) => resource != Resource::Limits,
+            Self::Socket(..) => resource != Resource::Limits,
             Self::Process(_) => true,
         }
     }
@@ -100,18 +105,18 @@ impl AsFd for Door {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Process(socket) => socket.as_fd(),
-            Self::Socket(listener) => listener.as_fd(),
+            Self::Socket(listener, _) => listener.as_fd(),
             Self::Address(listener) => listener.as_fd(),
         }
     }
 }
 
 fn socket(path: &Path) -> Result<Door, PublishError> {
-    let listener = Listener::prepare_stream(path).map_err(|source| PublishError::Metrics {
+    let listener = Listener::bind_stream(path).map_err(|source| PublishError::Metrics {
         path: path.to_owned(),
         source,
     })?;
-    Ok(Door::Socket(listener))
+    Ok(Door::Socket(listener, None))
 }
 
 fn address(address: SocketAddr) -> Result<Door, PublishError> {

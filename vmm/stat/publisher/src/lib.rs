@@ -20,7 +20,9 @@ mod openmetrics;
 mod publisher;
 pub mod runtime;
 pub mod snapshot;
+mod socket_keeper;
 
 pub use door::MetricsPlaces;
 pub use publisher::{Doors, PublishError, Published, Publisher};
 pub use snapshot::{Guest, Snapshot};
+pub use socket_keeper::keep_socket;

@@ -45,6 +45,8 @@ pub struct Listener {
     file: SocketFile,
     /// Held until the socket listens, because another server would take it for a stale socket.
     starting: Option<StartLock>,
+    /// Whether another process removes the file.
+    is_left: bool,
     _leftover: Leftover,
 }
 
@@ -97,7 +99,7 @@ impl Listener {
     ///
     /// # Errors
     /// As for [`Self::bind_stream`].
-    pub fn prepare_stream(path: &Path) -> Result<Self, ListenError> {
+    pub(crate) fn prepare_stream(path: &Path) -> Result<Self, ListenError> {
         Self::bind_as(path, SocketType::STREAM)
     }
 
@@ -105,19 +107,21 @@ impl Listener {
     ///
     /// # Errors
     /// [`ListenError::Failed`] if the system call fails.
-    pub fn listen(&mut self) -> Result<(), ListenError> {
+    pub(crate) fn listen(&mut self) -> Result<(), ListenError> {
         let listened = rustix::net::listen(&self.socket, BACKLOG);
         listened.map_err(|e| ListenError::Failed(e.into()))?;
         self.starting = None;
         Ok(())
     }
 
-    /// Returns the folder of the socket.
-    pub fn folder(&self) -> &Path {
-        match self.file.path.parent() {
-            Some(folder) if folder != Path::new("") => folder,
-            _ => Path::new("."),
-        }
+    /// Returns the path of the socket.
+    pub(crate) fn path(&self) -> &Path {
+        &self.file.path
+    }
+
+    /// Leaves the file to another process, which removes it.
+    pub(crate) fn leave(&mut self) {
+        self.is_left = true;
     }
 
     fn bind_as(path: &Path, kind: SocketType) -> Result<Self, ListenError> {
@@ -148,6 +152,7 @@ impl Listener {
             socket,
             file,
             starting: Some(starting),
+            is_left: false,
             _leftover: Leftover::new(move || drop(left.remove())),
         })
     }
@@ -170,7 +175,9 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Err(e) = self.file.remove() {
+        if !self.is_left
+            && let Err(e) = self.file.remove()
+        {
             log::warn!(
                 "cannot remove the socket {path}, which this process created and no longer uses: \
                  {e}",
@@ -185,6 +192,7 @@ impl Drop for Listener {
 struct StartLock {
     file: OwnedFd,
     path: PathBuf,
+    _leftover: Leftover,
 }
 
 impl StartLock {
@@ -211,7 +219,12 @@ impl StartLock {
             // The previous holder may have removed the file meanwhile, which makes this lock void.
             let there = rustix::fs::lstat(&path);
             if there.is_ok_and(|there| identity(&there) == identity(&ours)) {
-                return Ok(Self { file, path });
+                let left = path.clone();
+                return Ok(Self {
+                    file,
+                    path,
+                    _leftover: Leftover::new(move || drop(std::fs::remove_file(left))),
+                });
             }
         }
     }

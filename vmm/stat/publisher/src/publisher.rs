@@ -74,7 +74,7 @@ pub struct Doors(Vec<Door>);
 impl Doors {
     /// Opens the socket of this process, for `causeway stat` and `causeway limit`, and `metrics`,
     /// for scrapers. If the socket of this process cannot be created, this function logs a warning
-    /// and goes on without that socket. Nobody can connect before [`Self::publish`].
+    /// and goes on without that socket. Nobody is answered before [`Self::publish`].
     ///
     /// # Errors
     /// [`PublishError::Metrics`] or [`PublishError::Address`] if one of the places `metrics` cannot
@@ -86,7 +86,15 @@ impl Doors {
         Ok(Self(doors))
     }
 
-    /// Returns the folders of the sockets: files in these are removed at the end.
+    /// Prepares for a process that will remove no files but in [`Self::folders`].
+    ///
+    /// # Errors
+    /// The kernel's error, if a process cannot be started.
+    pub fn keep(&mut self) -> io::Result<()> {
+        self.0.iter_mut().try_for_each(Door::keep)
+    }
+
+    /// Returns the folders in which this process removes files at its end.
     pub fn folders(&self) -> impl Iterator<Item = &Path> {
         self.0.iter().filter_map(Door::folder)
     }
@@ -113,10 +121,14 @@ impl Publisher {
         let failed = PublishError::Thread;
         let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
         let stop = Arc::new(stop);
-        doors
-            .iter_mut()
-            .try_for_each(Door::listen)
-            .map_err(failed)?;
+        // The others are there all the same.
+        doors.retain_mut(|door| match door.listen() {
+            Ok(()) => true,
+            Err(e) => {
+                log::warn!("this process continues, but monitors cannot connect to {door:?}: {e}");
+                false
+            }
+        });
         let server = Server {
             stop: Arc::clone(&stop),
             published,

@@ -47,7 +47,7 @@ impl Rig {
         };
         let doors = vec![
             Door::Process(own),
-            Door::Socket(metrics),
+            Door::Socket(metrics, None),
             Door::Address(tcp),
         ];
         Self {
