@@ -265,9 +265,10 @@ fn a_vmm_without_descriptors_refuses_memory_and_blames_no_worker() {
     let workers = workers();
     let puppet = Puppet::open(&workers, Quota::default());
     puppet.tell(Act::Make, PAGE);
-    for free in [0, 1, 63] {
-        let other = Puppet::open(&workers, Quota::default());
-        let files = fill(512, free);
+    // All at once: threads of a session that ends may close descriptors later.
+    let others = [0, 1, 63].map(|free| (free, Puppet::open(&workers, Quota::default())));
+    for (free, other) in &others {
+        let files = fill(512, *free);
         other.tell(Act::Sleep, 1);
         assert_errno(puppet.tell(Act::Place, PAGE), Errno::MFILE);
         assert_errno(puppet.tell(Act::Bind, 0), Errno::MFILE);
