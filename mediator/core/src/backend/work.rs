@@ -392,3 +392,41 @@ impl fmt::Display for Fault {
         write!(f, "{}: {}", self.status.text(), self.text)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_protocol::packet::RectSide;
+
+    #[test]
+    fn a_copy_reads_its_source_and_other_work_reads_nothing() {
+        let copy = MemoryWork::Copy {
+            destination: 0x1000,
+            source: 0x3000,
+            bytes: 16,
+        };
+        assert_eq!(
+            (copy.written(), copy.read()),
+            ((0x1000, 16), Some((0x3000, 16)))
+        );
+        let side = |address, pitch| RectSide {
+            address,
+            pitch,
+            rows: 2,
+        };
+        let rows = MemoryWork::CopyRect(CopyShape {
+            destination: side(0x1000, 32),
+            source: side(0x3000, 64),
+            width: 16,
+            height: 2,
+            depth: 1,
+        });
+        let expected = ((0x1000, 32 + 16), Some((0x3000, 64 + 16)));
+        assert_eq!((rows.written(), rows.read()), expected);
+        let release = MemoryWork::Release {
+            address: 0x1000,
+            value: 1,
+        };
+        assert_eq!((release.written(), release.read()), ((0x1000, 8), None));
+    }
+}
