@@ -205,6 +205,32 @@ fn a_session_that_others_hurry_can_give_the_device_back_at_once() {
 }
 
 #[test]
+fn a_session_with_a_lease_is_no_further_ahead_than_the_device_needs() {
+    let leased = Leased::new(true);
+    let backend = &leased.rig.backend;
+    let mut queue = leased.rig.guest.command_buffer(leased.space);
+    backend.set_overfull(true);
+    queue.submit(&[leased.fill(1).as_bytes(), leased.fill(2).as_bytes()]);
+    leased.told.hears(&[LeaseReport::Wanted]);
+    leased.grant();
+    eventually("looks for room", || backend.looks_for_room() > 2);
+    backend.catch_up();
+    assert_eq!(leased.first_word(), 1, "the device has enough");
+    backend.set_overfull(false);
+    eventually("the rest to be done", || {
+        backend.catch_up();
+        leased.first_word() == 2
+    });
+    // A reset waits for no room.
+    backend.set_overfull(true);
+    let looks = backend.looks_for_room();
+    queue.submit(&[leased.fill(3).as_bytes()]);
+    eventually("looks for room", || backend.looks_for_room() > looks + 2);
+    leased.rig.guest.session.reset();
+    assert_eq!(backend.live(), NOTHING);
+}
+
+#[test]
 fn who_needs_no_lease_may_be_far_ahead_of_the_device() {
     let rig = Rig::new();
     rig.backend.run_behind(true);

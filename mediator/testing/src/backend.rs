@@ -127,6 +127,11 @@ impl FakeBackend {
         self.behind.set_full(is_full);
     }
 
+    /// Makes queues that run behind say that the device has enough work for all, or not.
+    pub fn set_overfull(&self, is_overfull: bool) {
+        self.behind.set_overfull(is_overfull);
+    }
+
     /// Returns how often consumers asked queues whether the device has enough work.
     pub fn looks_for_room(&self) -> u64 {
         self.behind.looks()

@@ -19,6 +19,8 @@ pub(crate) struct Behind {
     near_end: AtomicBool,
     /// Whether queues say that the device has enough work for those in a hurry.
     is_full: AtomicBool,
+    /// Whether queues say that the device has enough work for all.
+    is_overfull: AtomicBool,
     /// How often consumers asked queues for that.
     looks: AtomicU64,
     backlogs: Mutex<Vec<Weak<Backlog>>>,
@@ -35,6 +37,10 @@ impl Behind {
 
     pub fn set_full(&self, is_full: bool) {
         self.is_full.store(is_full, Ordering::Release);
+    }
+
+    pub fn set_overfull(&self, is_overfull: bool) {
+        self.is_overfull.store(is_overfull, Ordering::Release);
     }
 
     pub fn looks(&self) -> u64 {
@@ -116,7 +122,8 @@ impl Backlog {
 
     pub fn has_room(&self, is_hurried: bool) -> bool {
         self.behind.looks.fetch_add(1, Ordering::AcqRel);
-        !(is_hurried && self.behind.is_full.load(Ordering::Acquire))
+        let is_full = is_hurried && self.behind.is_full.load(Ordering::Acquire);
+        !is_full && !self.behind.is_overfull.load(Ordering::Acquire)
     }
 
     pub fn is_near_end(&self) -> bool {
