@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use causeway_mediator::backend::{
     AllocateOptions, Attributes, Backend, BackendError, Exported, Fault, LossObserver, Memory,
@@ -42,6 +42,7 @@ pub struct FakeBackend {
     fetches: Arc<Gate>,
     load_bytes: AtomicU64,
     shares_time: AtomicBool,
+    grace: Mutex<Duration>,
     loss: OnceLock<LossObserver>,
 }
 
@@ -80,6 +81,7 @@ impl FakeBackend {
             fetches: Arc::default(),
             load_bytes: AtomicU64::new(0),
             shares_time: AtomicBool::new(false),
+            grace: Mutex::default(),
             loss: OnceLock::new(),
         })
     }
@@ -155,6 +157,11 @@ impl FakeBackend {
     /// Makes the back end say that the mediator shares out its time.
     pub fn share_time(&self) {
         self.shares_time.store(true, Ordering::Relaxed);
+    }
+
+    /// Makes the back end ask for `grace` for the work of a client that is reset.
+    pub fn set_grace(&self, grace: Duration) {
+        *self.grace.lock() = grace;
     }
 
     /// Returns the number of loads that wait in the back end.
@@ -301,5 +308,9 @@ impl Backend for FakeBackend {
 
     fn observe_loss(&self, lost: LossObserver) {
         let _ = self.loss.set(lost);
+    }
+
+    fn grace(&self) -> Duration {
+        *self.grace.lock()
     }
 }

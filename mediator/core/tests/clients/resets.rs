@@ -2,6 +2,7 @@
 
 use causeway_mediator::GuestSession;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use causeway_protocol::message::*;
@@ -136,6 +137,32 @@ fn operations_that_race_with_a_reset_leave_nothing_behind() {
     assert_eq!(rig.backend.live(), NOTHING);
     assert_eq!(rig.guest.session.owners(), 0);
     assert!(rig.guest.host.doorbells().is_empty());
+}
+
+#[test]
+fn all_command_buffers_of_a_client_have_time_to_end_their_work_at_its_reset() {
+    let rig = Rig::new();
+    rig.backend.set_grace(Duration::from_secs(50));
+    let (begins, begun) = mpsc::channel();
+    let (ends, ended) = mpsc::channel();
+    rig.backend.define("nap", 0, move |launch| {
+        begins.send(()).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        ends.send(launch.stopped()).unwrap();
+        Ok(())
+    });
+    let guest = rig.guest.beside(1);
+    let space = guest.space();
+    let module = guest.load_module(space, "kernel nap", 0x8000).unwrap();
+    let nap = guest.kernel(module, "nap").unwrap().handle;
+    // The first one has nothing to do, and ends at once.
+    let _idle = guest.command_buffer(space);
+    let mut buffer = guest.command_buffer(space);
+    buffer.submit(&[&launch(nap, &[])]);
+    begun.recv().unwrap();
+    guest.reset();
+    assert_eq!(ended.recv(), Ok(false), "it was stopped");
+    assert_eq!(rig.backend.live(), NOTHING);
 }
 
 #[test]
