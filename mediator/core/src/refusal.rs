@@ -99,3 +99,19 @@ pub(crate) fn warn_at_first(times: &AtomicU64) -> log::Level {
         log::Level::Debug
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use log::Level::{Debug, Warn};
+
+    #[test]
+    fn a_guest_can_cause_only_a_few_warnings() {
+        let times = AtomicU64::new(0);
+        let levels = [(); 10].map(|()| warn_at_first(&times));
+        assert_eq!(
+            (&levels[..8], &levels[8..]),
+            (&[Warn; 8][..], &[Debug; 2][..])
+        );
+    }
+}
