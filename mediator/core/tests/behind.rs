@@ -259,6 +259,26 @@ fn a_session_is_busy_until_its_work_is_seen_to_be_done() {
 }
 
 #[test]
+fn a_session_is_not_busy_with_work_that_ended_with_its_space() {
+    let (rig, space, va, _view) = behind();
+    let guest = &rig.guest;
+    let busy_ns = || guest.session.report().statistics.busy_ns;
+    let mut queue = guest.command_buffer(space);
+    queue.submit(&[packet::Fill {
+        header: header(packet::Opcode::Fill, 1),
+        destination: va,
+        length: 64,
+        pattern: 0,
+        width: 4,
+        ..packet::Fill::default()
+    }
+    .as_bytes()]);
+    eventually("the fill to begin", || busy_ns() != 0);
+    guest.by_handle(Opcode::DestroySpace, space).unwrap();
+    assert_eq!(busy_ns(), busy_ns());
+}
+
+#[test]
 fn packets_taken_at_once_are_busy_until_the_last_and_a_copy_is_no_kernel() {
     let rig = Rig::new();
     let nap = Duration::from_millis(1);
