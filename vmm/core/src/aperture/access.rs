@@ -107,3 +107,32 @@ fn store(to: *mut u8, from: &[u8]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+    #[test]
+    fn an_aligned_word_is_never_seen_half_stored() {
+        for bytes in [2, 4, 8] {
+            let (word, has_ended) = (AtomicU64::new(0), AtomicBool::new(false));
+            let (zeros, ones) = (&[0; 8][..bytes], &[0xff; 8][..bytes]);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    for _ in 0..10_000_000 {
+                        store(word.as_ptr().cast(), ones);
+                        store(word.as_ptr().cast(), zeros);
+                    }
+                    has_ended.store(true, Ordering::Relaxed);
+                });
+                while !has_ended.load(Ordering::Relaxed) {
+                    let mut seen = [0; 8];
+                    load(word.as_ptr().cast(), &mut seen[..bytes]);
+                    let seen = &seen[..bytes];
+                    assert!(seen == zeros || seen == ones, "{seen:x?}");
+                }
+            });
+        }
+    }
+}
