@@ -313,8 +313,11 @@ mod tests {
         let (none, slice) = (Duration::ZERO, Duration::from_millis(1));
         assert_eq!(spin(slice, none), (true, 1), "others have the processor");
         assert_eq!(spin(none, slice), (false, 3), "the driver sleeps");
+        let begun = CPU.get();
         let (crowded, polls) = spin(none, none);
         assert!(!crowded && polls > 100, "{polls} polls");
+        let rest = SPIN_MAX - SPIN_MIN;
+        assert_eq!(CPU.get() - begun, rest, "what is left of the budget");
     }
 
     #[test]
