@@ -93,3 +93,29 @@ impl Host for GuestHost {
         self.interrupts.raise(client);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hypervisor::fake::Fake;
+
+    const RAM_BYTES: u64 = 8 << 20;
+
+    #[test]
+    fn the_session_reads_and_writes_the_guests_ram() {
+        let fake = Arc::new(Fake::default());
+        let aperture = Aperture::new(64 << 20, Arc::clone(&fake) as _).unwrap();
+        let ram = Arc::new(GuestRam::new("test", RAM_BYTES, false).unwrap());
+        let doorbells = Arc::new(Doorbells::new(fake));
+        let host = GuestHost::new(Arc::new(aperture), doorbells, Arc::clone(&ram));
+        let mut found = [0; 8];
+        host.write_ram(0x1000, b"causeway").unwrap();
+        ram.read(0x1000, &mut found).unwrap();
+        assert_eq!(&found, b"causeway");
+        ram.write(0x2000, b"drawings").unwrap();
+        host.read_ram(0x2000, &mut found).unwrap();
+        assert_eq!(&found, b"drawings");
+        host.write_ram(RAM_BYTES - 4, &found).unwrap_err();
+        host.read_ram(RAM_BYTES - 4, &mut found).unwrap_err();
+    }
+}
