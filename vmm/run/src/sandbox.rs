@@ -137,6 +137,7 @@ mod attempts;
 mod tests {
     use super::*;
     use libc::{EACCES, ENOSYS, EPERM};
+    use std::io::ErrorKind;
 
     /// What the filter does not refuse, beside what drivers do: a VMM ends worker processes, answers
     /// monitors, and removes its sockets.
@@ -167,6 +168,24 @@ mod tests {
     }
 
     #[test]
+    fn a_vmm_opens_devices_to_write_only_if_it_passes_some_through() {
+        let opens = |has_devices, path: &'static str| {
+            let confined = std::thread::spawn(move || {
+                let gpu = "software".parse().unwrap();
+                confine_vmm(Sandbox::Strict, &gpu, has_devices, Vec::new()).unwrap();
+                let opened = std::fs::File::options().read(true).write(true).open(path);
+                opened.map_err(|e| e.kind())
+            });
+            confined.join().unwrap()
+        };
+        let refused = |outcome: Result<_, _>| outcome.unwrap_err() == ErrorKind::PermissionDenied;
+        // Of the devices of the profile, the one that every machine has.
+        assert!(opens(true, "/dev/null").is_ok());
+        assert!(refused(opens(true, "/dev/zero")));
+        assert!(refused(opens(false, "/dev/null")));
+    }
+
+    #[test]
     fn a_vmm_removes_its_sockets_and_no_other_file() {
         let folder = std::env::temp_dir().join(format!("causeway-files-{}", std::process::id()));
         let (sockets, others) = (folder.join("sockets"), folder.join("others/more"));
@@ -181,9 +200,9 @@ mod tests {
             std::fs::remove_dir(&sockets).unwrap();
             let kind = |refused: std::io::Result<()>| refused.unwrap_err().kind();
             let refused = kind(std::fs::remove_file(others.join("file")));
-            assert_eq!(refused, std::io::ErrorKind::PermissionDenied);
+            assert_eq!(refused, ErrorKind::PermissionDenied);
             let refused = kind(std::fs::write(others.join("file"), "text"));
-            assert_eq!(refused, std::io::ErrorKind::PermissionDenied);
+            assert_eq!(refused, ErrorKind::PermissionDenied);
         });
         let outcome = confined.join();
         std::fs::remove_dir_all(&folder).unwrap();
