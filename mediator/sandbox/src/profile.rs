@@ -90,6 +90,8 @@ pub struct Profile {
     pub sockets: Vec<PathBuf>,
     /// A folder without a path, in which it may make files.
     pub folder: Option<BorrowedFd<'static>>,
+    /// Whether a thread that is confined keeps the capabilities that it has.
+    pub keeps_capabilities: bool,
     /// System calls.
     pub calls: Calls,
 }
@@ -109,6 +111,7 @@ impl Profile {
             write: writable(),
             sockets: Vec::new(),
             folder: None,
+            keeps_capabilities: false,
             calls: Calls::Computation,
         }
     }

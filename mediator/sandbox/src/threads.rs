@@ -12,15 +12,18 @@ use crate::steps::missing;
 use crate::{files, limits, privileges};
 
 /// Takes from the calling thread, and from threads that it will start, what a VMM does not need
-/// that has started: capabilities, starting programs, reaching other processes and the network, and
-/// opening any file but those of `profile`. Returns the mechanisms that the host lacks. There is no
-/// way back. Costs a few descriptors, until the process ends.
+/// that has started: capabilities, unless `profile` keeps them, starting programs, reaching other
+/// processes and the network, and opening any file but those of `profile`. Returns the mechanisms
+/// that the host lacks. There is no way back. Costs a few descriptors, until the process ends.
 ///
 /// Code that has taken over a thread can write the memory of the others. So what all of them may is
 /// what one of them may: see to it that no thread is left out.
 pub fn confine_thread(profile: &Profile) -> Vec<Missing> {
     limits::keep_locking();
-    let capabilities = privileges::drop_capabilities();
+    let capabilities = match profile.keeps_capabilities {
+        true => Ok(()),
+        false => privileges::drop_capabilities(),
+    };
     let privileges = privileges::forbid_new();
     let files = restrict_files(profile);
     let calls = Filter::of_vmm(profile, files.is_ok()).install_here();

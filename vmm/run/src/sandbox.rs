@@ -90,6 +90,8 @@ fn confine_vmm(
         profile.read.push(PathBuf::from("/sys"));
         let devices = ["/dev/vfio", "/dev/iommu"];
         profile.devices.extend(devices.map(PathBuf::from));
+        // To watch files of devices that only root may read.
+        profile.keeps_capabilities = true;
     }
     confine(sandbox, &profile, "the VMM")
 }
