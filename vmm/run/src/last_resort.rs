@@ -19,9 +19,9 @@ const REAPED: Duration = Duration::from_millis(200);
 const WAITS_TOLD: usize = 3;
 
 /// Makes a signal end this process, whatever its threads wait for: within `grace`, or if it makes
-/// progress, `grace` after its last progress and 30 s after the signal. Each end of a wait counts as
-/// progress, such as that for the GPU session of a VM to close. `signals` are the blocked signals.
-/// Call this function before other threads start.
+/// progress, `grace` after its last progress and 30 s after the signal. Each end of a wait counts
+/// as progress, such as that for the GPU session of a VM to close. `signals` are the blocked
+/// signals. Call this function before other threads start.
 ///
 /// # Errors
 /// A failure with [`Code::Crashed`] if a thread cannot be started.
@@ -80,8 +80,8 @@ fn reap(children: &[Pid]) {
     }
 }
 
-/// Returns the child processes of this process; none if this thread is confined. Those of a confined
-/// VMM are workers, or end with it.
+/// Returns the child processes of this process; none if this thread is confined. Those of a
+/// confined VMM are workers, or end with it.
 fn children() -> Vec<Pid> {
     let own = getpid().as_raw_nonzero().to_string();
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -17,9 +17,9 @@ const OF_REPORTS: [&str; 1] = ["/proc/loadavg"];
 /// Arguments about the confinement of worker processes, which `run`, `serve` and `cuda` have.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct SandboxArguments {
-    /// Whether worker processes, and `run` when it has opened what it needs, confine themselves: on,
-    /// with what this host has for that; strict, or end if it lacks something; off, for comparison
-    /// and to find mistakes (docs/security.md).
+    /// Whether worker processes, and `run` when it has opened what it needs, confine themselves:
+    /// on, with what this host has for that; strict, or end if it lacks something; off, for
+    /// comparison and to find mistakes (docs/security.md).
     #[arg(long, value_name = "HOW", default_value = "on", value_parser = parser())]
     pub sandbox: Sandbox,
 }
@@ -141,8 +141,8 @@ mod tests {
     use libc::{EACCES, ENOSYS, EPERM};
     use std::io::ErrorKind;
 
-    /// What the filter does not refuse, beside what drivers do: a VMM ends worker processes, answers
-    /// monitors, and removes its sockets.
+    /// What the filter does not refuse, beside what drivers do: a VMM ends worker processes,
+    /// answers monitors, and removes its sockets.
     const NEEDED: [&str; 5] = ["accept4", "listen", "pidfd_send_signal", "rmdir", "unlink"];
 
     #[test]

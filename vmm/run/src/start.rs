@@ -156,8 +156,8 @@ fn open(run: &Run) -> Result<(Kvm, Host), Failure> {
     Ok((kvm, Host::probe()))
 }
 
-/// Raises the limit on this process's file descriptors as far as the host allows, and makes room for
-/// some. Best called while the process has one thread.
+/// Raises the limit on this process's file descriptors as far as the host allows, and makes room
+/// for some. Best called while the process has one thread.
 ///
 /// Each allocation is a memory object with a descriptor of its own, and all VMs share the
 /// descriptors of the process: with the usual limit of 1024, one guest within its quota could leave

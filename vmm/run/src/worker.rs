@@ -41,7 +41,8 @@ pub struct StarterArguments {
 /// Starts worker processes for the process that started this one, until that ends.
 ///
 /// # Errors
-/// A failure with [`Code::Crashed`] if this process cannot be set up, or receives no valid requests.
+/// A failure with [`Code::Crashed`] if this process cannot be set up, or receives no valid
+/// requests.
 pub fn start_workers(arguments: &StarterArguments) -> Result<ExitCode, Failure> {
     let _signals = block_signals()?;
     let started = causeway_worker::start_workers(arguments.parent);

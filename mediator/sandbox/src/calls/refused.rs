@@ -310,8 +310,8 @@ pub fn everywhere(process: u32) -> Result<BpfProgram, BackendError> {
     on(to_all(process)?, refusal())
 }
 
-/// Returns the filter of what is refused to threads of a VMM, but for `more`. `process` is the ID of
-/// this process.
+/// Returns the filter of what is refused to threads of a VMM, but for `more`. `process` is the ID
+/// of this process.
 pub fn to_vmm(process: u32, more: More<'_>) -> Result<BpfProgram, BackendError> {
     let mut rules = to_all(process)?;
     for call in NEEDED_BY_VMMS {

@@ -149,8 +149,8 @@ impl Starter {
             }
         };
         let mut descriptors = descriptors.into_iter();
-        // Without a pidfd the worker is left to itself. It ends at once: the caller closes the other
-        // end of its standard input.
+        // Without a pidfd the worker is left to itself. It ends at once: the caller closes the
+        // other end of its standard input.
         let descriptor = descriptors.next().ok_or(SocketError::Shortage);
         let descriptor = descriptor.map_err(failure)?;
         Ok(Child {

@@ -91,9 +91,9 @@ impl Workers {
         Ok(())
     }
 
-    /// Starts no worker any more, and waits until the process has ended that does so. A session that
-    /// is lost later stays lost. For a process that ends: threads may live on for a moment that
-    /// would start workers for sessions that have ended.
+    /// Starts no worker any more, and waits until the process has ended that does so. A session
+    /// that is lost later stays lost. For a process that ends: threads may live on for a moment
+    /// that would start workers for sessions that have ended.
     pub fn stop_starting(&self) {
         self.shared.starter.end();
     }

@@ -65,7 +65,8 @@ pub(super) fn start(words: &[&CStr], input: &OwnedFd) -> io::Result<Forked> {
 /// `arguments` must be pointers to strings that live, the first one a path, and end with null. No
 /// other thread may use the memory of this process.
 unsafe fn execute(arguments: &[*const c_char], input: RawFd, failed: RawFd) -> ! {
-    // SAFETY: all of these may be called after fork(2), and the pointers are as the caller promises.
+    // SAFETY: all of these may be called after fork(2), and the pointers are as the caller
+    // promises.
     unsafe {
         // Clears FD_CLOEXEC: `input` is not 0, which this process has used for /dev/null.
         if libc::dup2(input, libc::STDIN_FILENO) >= 0 {

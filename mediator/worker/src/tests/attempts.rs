@@ -331,7 +331,8 @@ const OF_DRIVERS: &[Attempt] = &[
     ("read-write device", || open("/dev/zero", true)),
 ];
 
-/// Returns the attempts that every worker is refused, and those that only a worker is that computes.
+/// Returns the attempts that every worker is refused, and those that only a worker is that
+/// computes.
 pub fn attempts() -> (Vec<Attempt>, &'static [Attempt]) {
     let groups = [FILES, PROCESSES, NAMESPACES, CONNECTIONS, KERNEL];
     (groups.concat(), OF_DRIVERS)

@@ -98,8 +98,8 @@ fn worker_process() {}
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = before_main;
 
-/// Runs a worker process, or the one that starts workers, instead of the test harness. The harness runs every test in a thread, and
-/// a process with two threads cannot confine itself.
+/// Runs a worker process, or the one that starts workers, instead of the test harness. The harness
+/// runs every test in a thread, and a process with two threads cannot confine itself.
 extern "C" fn before_main() {
     let words: Vec<_> = std::env::args().collect();
     if let [_, word, parent] = &words[..]
