@@ -8,7 +8,6 @@ use causeway_worker::Confinement;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use crate::configuration::Run;
 use crate::gpu::{Gpu, Isolation, Kind};
 
 /// What reports tell of the host at their end.
@@ -59,18 +58,11 @@ pub(crate) fn confinement(sandbox: Sandbox, kind: Kind) -> Confinement {
 /// Confines this thread, and those that it starts from now on, if `--sandbox` wants that: the whole
 /// process of `run`, if its other threads are confined, too. It has opened what it needs by then.
 /// Nothing is confined if these threads call CUDA's driver themselves. `sockets` are the folders of
-/// sockets that are removed at the end.
+/// sockets that are removed at the end; `has_devices` says whether VMs have PCI devices of the host.
 ///
 /// # Errors
 /// A failure with [`Code::Crashed`] if the host lacks what `--sandbox strict` demands.
-pub(crate) fn confine_run(run: &Run, sockets: Vec<PathBuf>) -> Result<(), Failure> {
-    let has_devices = !run.devices.is_empty();
-    confine_vmm(run.settings.sandbox, &run.gpu, has_devices, sockets)
-}
-
-/// Confines a thread as [`confine_run`] does. `has_devices` says whether VMs have PCI devices of
-/// the host.
-fn confine_vmm(
+pub(crate) fn confine_vmm(
     sandbox: Sandbox,
     gpu: &Gpu,
     has_devices: bool,

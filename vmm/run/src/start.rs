@@ -18,7 +18,7 @@ use crate::configuration::Run;
 use crate::gpu::{Isolation, Kind};
 use crate::passthrough;
 use crate::run::unpublished;
-use crate::sandbox::confine_run;
+use crate::sandbox::confine_vmm;
 use crate::tracepoints::Trace;
 
 /// When the thread that executes a run confines itself.
@@ -54,7 +54,9 @@ impl Later<'_> {
     /// # Errors
     /// A failure if the host lacks what `--sandbox strict` demands.
     pub fn confine(self) -> Result<(), Failure> {
-        confine_run(self.run, self.sockets)
+        let Self { run, sockets } = self;
+        let has_devices = !run.devices.is_empty();
+        confine_vmm(run.settings.sandbox, &run.gpu, has_devices, sockets)
     }
 }
 
