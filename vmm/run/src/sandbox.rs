@@ -58,7 +58,8 @@ pub(crate) fn confinement(sandbox: Sandbox, kind: Kind) -> Confinement {
 /// Confines this thread, and those that it starts from now on, if `--sandbox` wants that: the whole
 /// process of `run`, if its other threads are confined, too. It has opened what it needs by then.
 /// Nothing is confined if these threads call CUDA's driver themselves. `sockets` are the folders of
-/// sockets that are removed at the end; `has_devices` says whether VMs have PCI devices of the host.
+/// sockets that are removed at the end; `has_devices` says whether VMs have PCI devices of the
+/// host.
 ///
 /// # Errors
 /// A failure with [`Code::Crashed`] if the host lacks what `--sandbox strict` demands.
