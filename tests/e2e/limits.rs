@@ -231,12 +231,12 @@ fn every_guest_of_a_process_is_shown_and_changed() {
     limit(&scratch, &running, "/vm0", &["share=100", "memory=1G"]);
     limit(&scratch, &running, "", &["timeout=60000", "requests=1000"]);
     limit(&scratch, &running, "/vm1", &["timeout=none"]);
-    let changed = limit(&scratch, &running, "", &["allocations=65536"]);
+    let changed = limit(&scratch, &running, "", &["allocations=4096"]);
     assert_eq!(
         cells(&changed),
         [
-            ["vm0", "1GiB", "65536", "5", "3", "100", "60000", "1000"],
-            ["vm1", "512MiB", "65536", "5", "3", "50", "none", "1000"]
+            ["vm0", "1GiB", "4096", "5", "3", "100", "60000", "1000"],
+            ["vm1", "512MiB", "4096", "5", "3", "50", "none", "1000"]
         ]
     );
     for words in [&[][..], &["queues=1"]] {
@@ -373,4 +373,26 @@ fn a_timeout_that_comes_later_ends_a_kernel_that_is_under_way() {
     let machine = Machine::new();
     let running = machine.start(&[&words[..], &["cuda"]].concat());
     ends(machine.scratch(), running);
+}
+
+#[test]
+fn more_allocations_than_the_host_can_keep_are_warned_of() {
+    if !kvm("limits of the host") {
+        return;
+    }
+    // Five mappings for each.
+    let mappings = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap();
+    if mappings.trim().parse::<u64>().unwrap() > 5 * 65536 {
+        eprintln!("skipped: this host allows more mappings than a guest may have");
+        return;
+    }
+    let scratch = Scratch::new();
+    let running = start_exiting(&scratch, &[]);
+    let outcome = limit(&scratch, &running, "/vm0", &["allocations=65536"]);
+    assert_eq!(outcome.code, 0, "{outcome:?}");
+    assert!(outcome.stdout.contains("65536"), "{outcome:?}");
+    assert!(outcome.stderr.contains("vm.max_map_count"), "{outcome:?}");
+    let fewer = limit(&scratch, &running, "/vm0", &["allocations=100"]);
+    assert_eq!(cells(&fewer)[0][2], "100");
+    end(running);
 }

@@ -31,6 +31,9 @@ pub fn run(arguments: &LimitArguments) -> Result<ExitCode, Failure> {
             late.guest
         ));
     }
+    if let Some(warning) = &limits.warning {
+        say(&format!("causeway: warning: {warning}"));
+    }
     if limits.guests.is_empty() {
         let pid = limits.pid;
         say(&format!(

@@ -67,6 +67,7 @@ mod tests {
             schema: SCHEMA.to_owned(),
             pid: 1,
             guests: vec![guest("vm0", "none"), guest("process10", "10000")],
+            warning: None,
         };
         let table = render(&limits);
         assert_eq!(

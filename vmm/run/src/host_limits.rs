@@ -61,6 +61,30 @@ impl HostLimits {
         let count = u64::from(sessions);
         let allocations = count.saturating_mul(quota.allocations);
         let others = descriptors_of_others(count, quota.command_buffers);
+        let short = self.short(allocations, others)?;
+        let plural = if sessions == 1 { "" } else { "s" };
+        Some(format!(
+            "{sessions} session{plural} with {} allocations and {} command buffers each may need \
+             {short}; raise the limit, or lower allocations= or queues= of --gpu",
+            quota.allocations, quota.command_buffers,
+        ))
+    }
+
+    /// Returns the same for sessions that use all of their limits `quotas`.
+    pub fn shortage_of(self, quotas: &[Quota]) -> Option<String> {
+        let sum = |part: fn(&Quota) -> u64| quotas.iter().map(part).fold(0, u64::saturating_add);
+        let allocations = sum(|quota| quota.allocations);
+        let others = sum(|quota| descriptors_of_session(quota.command_buffers));
+        let short = self.short(allocations, others.saturating_add(DESCRIPTORS_FOR_OTHERS))?;
+        let sessions = quotas.len();
+        Some(format!(
+            "with these limits, {sessions} sessions with {allocations} allocations in all may need \
+             {short}; raise the limit, or lower allocations= or queues="
+        ))
+    }
+
+    /// Returns what is too low for so many allocations, and `others` descriptors, and what follows.
+    fn short(self, allocations: u64, others: u64) -> Option<String> {
         let descriptors = others.saturating_add(allocations);
         let mappings = allocations.saturating_mul(MAPPINGS_PER_ALLOCATION);
         let mappings = mappings.saturating_add(MAPPINGS_FOR_OTHERS);
@@ -85,24 +109,25 @@ impl HostLimits {
             format!("{wanted} {what}, where this process may have {limit} ({setting})")
         });
         let short: Vec<_> = short.collect();
-        let plural = if sessions == 1 { "" } else { "s" };
-        (!short.is_empty()).then(|| {
-            format!(
-                "{sessions} session{plural} with {} allocations and {} command buffers each may need {}: \
-                 the last of them may be refused memory; raise the limit, or lower allocations= or \
-                 queues= of --gpu",
-                quota.allocations,
-                quota.command_buffers,
-                short.join(", and ")
-            )
-        })
+        let text = short.join(", and ");
+        (!short.is_empty()).then(|| format!("{text}: the last of them may be refused memory"))
     }
 }
 
-fn descriptors_of_others(sessions: u64, command_buffers: u64) -> u64 {
+/// Returns what could become too low in this process for sessions that use all of their limits
+/// `quotas`, and the way out; `None` if nothing could.
+pub fn shortage_of(quotas: &[Quota]) -> Option<String> {
+    HostLimits::read().shortage_of(quotas)
+}
+
+fn descriptors_of_session(command_buffers: u64) -> u64 {
     command_buffers
         .saturating_mul(DESCRIPTORS_PER_COMMAND_BUFFER)
         .saturating_add(DESCRIPTORS_PER_SESSION)
+}
+
+fn descriptors_of_others(sessions: u64, command_buffers: u64) -> u64 {
+    descriptors_of_session(command_buffers)
         .saturating_mul(sessions)
         .saturating_add(DESCRIPTORS_FOR_OTHERS)
 }
@@ -157,6 +182,27 @@ mod tests {
                     and 84000 mappings, where";
         assert!(short.contains(both), "{short}");
         assert!(few.shortage(u32::MAX, &quota(u64::MAX)).is_some());
+    }
+
+    #[test]
+    fn sessions_with_different_limits_are_added_up() {
+        let quota = |allocations| Quota {
+            allocations,
+            command_buffers: 4,
+            ..Quota::DEFAULT
+        };
+        let fits = USUAL.allocations(1, 4);
+        assert_eq!(USUAL.shortage_of(&[quota(fits - 100), quota(100)]), None);
+        let short = USUAL.shortage_of(&[quota(fits), quota(1)]).unwrap();
+        let wanted = "2 sessions with 12307 allocations in all may need 65535 mappings, where";
+        assert!(short.contains(wanted), "{short}");
+        let few = HostLimits {
+            descriptors: 64 + 2 * 72 + 10,
+            ..USUAL
+        };
+        assert_eq!(few.shortage_of(&[quota(4), quota(6)]), None);
+        assert!(few.shortage_of(&[quota(4), quota(7)]).is_some());
+        assert!(few.shortage_of(&[quota(u64::MAX), quota(1)]).is_some());
     }
 
     #[test]

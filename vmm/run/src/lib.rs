@@ -36,6 +36,7 @@ pub mod tracepoints;
 mod visible;
 pub mod worker;
 
+pub use host_limits::shortage_of;
 pub use last_resort::{GRACE, watch_signals};
 pub use run::{Extras, RunOutcome, block_signals, block_signals_with, execute, run, unpublished};
 pub use start::raise_descriptor_limit;

@@ -27,6 +27,7 @@ use crate::configuration::{Run, RunSettings, unavailable};
 use crate::data_path::DataPath;
 use crate::ending::{RunCode, Verdict, explain, explain_counts, verdict};
 use crate::gpu::Isolation;
+use crate::host_limits::shortage_of;
 use crate::interactive::{self, Interactive};
 use crate::last_resort::{GRACE, watch_signals};
 use crate::passthrough;
@@ -418,6 +419,7 @@ fn publish(run: &Run, vms: &[Vm], doors: Doors) -> Result<Publisher, Failure> {
             let running = known.iter().filter_map(VmObserver::running);
             running.map(LimitedGuest::from).collect()
         }),
+        shortage: shortage_of,
     };
     doors.publish(published).map_err(unpublished)
 }

@@ -227,6 +227,7 @@ impl Server {
         let published = Published {
             look: Box::new(move || process_list.look(&gpu)),
             guests: Box::new(move || known.running()),
+            shortage: run::shortage_of,
         };
         let doors = Doors::open(metrics).map_err(run::unpublished)?;
         doors.publish(published).map_err(run::unpublished)

@@ -275,6 +275,7 @@ mod tests {
                 limits: [("weight".to_owned(), "none".to_owned())].into(),
                 is_late: false,
             }],
+            warning: None,
         };
         let told = |limits: &Limits| {
             let text = serde_json::to_string(limits).unwrap();

@@ -36,6 +36,10 @@ pub struct Limits {
     pub pid: u32,
     /// The guests that run.
     pub guests: Vec<GuestLimits>,
+    /// What the process could run out of with limits that were changed, as text for people; absent
+    /// if nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
 }
 
 /// The limits of a guest.
@@ -133,6 +137,7 @@ impl Limits {
             schema: SCHEMA.to_owned(),
             pid: std::process::id(),
             guests,
+            warning: None,
         }
     }
 
@@ -144,6 +149,7 @@ impl Limits {
             make_printable(&mut guest.guest);
             guest.limits.values_mut().for_each(make_printable);
         }
+        self.warning.iter_mut().for_each(make_printable);
         self
     }
 }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use causeway_mediator::Quota;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
@@ -63,6 +64,9 @@ pub struct Published {
     pub look: Box<dyn Fn() -> Snapshot + Send>,
     /// Returns the guests that run.
     pub guests: Box<dyn Fn() -> Vec<LimitedGuest> + Send>,
+    /// Returns what this process could run out of if all guests used all of these limits, as text
+    /// for people; `None` if nothing.
+    pub shortage: fn(&[Quota]) -> Option<String>,
 }
 
 causeway_vmm::debug_by_name!(Published);
@@ -193,10 +197,26 @@ impl Answers<'_> {
         }
     }
 
+    fn shortage(&self, guests: &[LimitedGuest]) -> Option<String> {
+        let quotas = guests.iter().map(|guest| guest.session.limits());
+        (self.published.shortage)(&quotas.collect::<Vec<_>>())
+    }
+
     /// Changes limits of guests.
     fn change(&self, change: &[u8]) -> Vec<u8> {
-        match Limits::change(&(self.published.guests)(), change) {
-            Ok(limits) => http::answer(Resource::Limits, &json(&limits), true),
+        let guests = (self.published.guests)();
+        let before = self.shortage(&guests);
+        match Limits::change(&guests, change) {
+            Ok(mut limits) => {
+                limits.warning = self
+                    .shortage(&guests)
+                    .filter(|now| Some(now) != before.as_ref());
+                limits
+                    .warning
+                    .iter()
+                    .for_each(|warning| log::warn!("{warning}"));
+                http::answer(Resource::Limits, &json(&limits), true)
+            }
             Err(error) => http::refuse_change(&error.to_string()),
         }
     }

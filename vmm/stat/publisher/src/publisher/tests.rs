@@ -44,6 +44,10 @@ impl Rig {
         let published = Published {
             look: Box::new(fixture::snapshot),
             guests: Box::new(move || vec![same(&known)]),
+            shortage: |quotas| {
+                let many = quotas.iter().any(|quota| quota.allocations > 5000);
+                many.then(|| String::from("too many"))
+            },
         };
         let doors = vec![
             Door::Process(own),
@@ -88,6 +92,20 @@ fn exchange(mut stream: impl Read + Write, request: &str) -> String {
 
 fn at(path: &Path, request: &str) -> String {
     exchange(UnixStream::connect(path).unwrap(), request)
+}
+
+#[test]
+fn limits_that_the_host_cannot_keep_are_warned_of_when_they_come() {
+    let rig = Rig::new("warned");
+    let change = |allocations| {
+        let body = format!(r#"{{"limits":{{"allocations":"{allocations}"}}}}"#);
+        at(&rig.own(), &put(&body))
+    };
+    assert!(!change("5000").contains("warning"));
+    assert!(change("5001").contains(r#""warning":"too many""#));
+    // It was so before.
+    assert!(!change("5002").contains("warning"));
+    assert!(!change("5000").contains("warning"));
 }
 
 #[test]
