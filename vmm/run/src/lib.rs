@@ -31,6 +31,7 @@ pub mod report;
 mod run;
 pub mod sandbox;
 mod start;
+mod summary;
 pub mod table;
 pub mod tracepoints;
 mod visible;

@@ -7,12 +7,10 @@ use std::sync::Arc;
 use std::thread::{Builder, available_parallelism};
 use std::time::{Duration, Instant};
 
-use causeway_mediator::backend::Attributes;
 use causeway_mediator::{OpenError, Quota, SessionSource};
 use causeway_testdev::{self as testdev, Counterpart, Mailboxes, RunContext, TestDevice};
 use causeway_vmm::console::ConsoleOutput;
 use causeway_vmm::event_loop::{self, Limits};
-use causeway_vmm::host::Host;
 use causeway_vmm::observer::VmObserver;
 use causeway_vmm::outcome::VmOutcome;
 use causeway_vmm::passthrough::DeviceSource;
@@ -24,17 +22,16 @@ use kvm_ioctls::Kvm;
 use crate::arguments::RunArguments;
 use crate::call_threads::CallThreads;
 use crate::configuration::{Run, RunSettings, unavailable};
-use crate::data_path::DataPath;
 use crate::ending::{RunCode, Verdict, explain, explain_counts, verdict};
-use crate::gpu::Isolation;
 use crate::host_limits::shortage_of;
 use crate::interactive::{self, Interactive};
 use crate::last_resort::{GRACE, watch_signals};
 use crate::passthrough;
 use crate::patience::Patience;
 use crate::progress::{Caption, Watch};
-use crate::report::{BackendReport, PhaseReport, RatioReport, Report, SCHEMA, VmReport};
+use crate::report::Report;
 use crate::start::{Later, Opened, Start, When};
+use crate::summary::{boot_us, report};
 use crate::table;
 use causeway_publisher::limits::LimitedGuest;
 use causeway_publisher::{Doors, Guest, PublishError, Published, Publisher, Snapshot};
@@ -279,44 +276,6 @@ fn watch(run: &Run, interactive: bool, extras: &Extras) -> Result<Watch, Failure
     })
 }
 
-/// Returns the report of a run without its VMs, whose outcome is not known yet. `gpu` is what the
-/// back end says about the GPU, if a VM was created.
-fn report(
-    run: &Run,
-    gpu: Option<Attributes>,
-    vmm_rss_bytes: u64,
-    (origin, host): (Origin, Host),
-) -> Report {
-    let (name, memory_bytes, compute_units) = match gpu {
-        Some(gpu) => (gpu.name, gpu.memory_bytes, gpu.compute_units),
-        None => (String::new(), u64::MAX, 0),
-    };
-    Report {
-        schema: SCHEMA,
-        causeway: env!("CARGO_PKG_VERSION"),
-        origin,
-        host,
-        backend: BackendReport {
-            name,
-            memory_bytes_per_vm: run.gpu.memory_bytes.min(memory_bytes),
-            compute_units,
-        },
-        guest: run.settings.guest.clone(),
-        outcome: "fail",
-        reason: String::new(),
-        data_path_exits: 0,
-        data_path: DataPath::Unmarked,
-        boot_us: None,
-        vmm_rss_bytes,
-        vmm_rss_bytes_per_vm: vmm_rss_bytes / u64::from(run.settings.vms),
-        vms: Vec::new(),
-        phases: Vec::new(),
-        ratios: Vec::new(),
-        tracepoints: None,
-        kernels: Vec::new(),
-    }
-}
-
 fn create(
     run: &Run,
     kvm: &Kvm,
@@ -455,44 +414,4 @@ fn interactive(
     raw.and_then(|raw| Interactive::start(raw, Arc::clone(vm.console())))
         .map(Some)
         .map_err(|e| Failure::new(Code::Crashed, "cannot connect the terminal to the guest", e))
-}
-
-fn boot_us(outcomes: &[VmOutcome], started: Instant) -> Option<u64> {
-    let first = outcomes.iter().filter_map(|o| o.first_instruction).min()?;
-    u64::try_from(first.duration_since(started).as_micros()).ok()
-}
-
-impl Report {
-    fn add(&mut self, vm: u32, run: &Run, outcome: &VmOutcome, reported: &testdev::Report) {
-        let worker = outcome.session.worker.as_ref();
-        self.vms.push(VmReport {
-            vm,
-            vcpus: run.settings.vcpus,
-            memory_bytes: outcome.memory_bytes,
-            result: run.promise.describe(&outcome.result),
-            at_timeout: outcome.at_timeout.clone(),
-            passed: run.promise.code(&outcome.result).is_none(),
-            program_status: run.promise.program_status(&outcome.result),
-            strays: outcome.strays,
-            kvm_exits: outcome.kvm_exits.clone(),
-            vmm_exits: outcome.vmm_exits.clone(),
-            program: reported.program.clone(),
-            data_path_exits: 0,
-            data_path: DataPath::Unmarked,
-            phases_refused: reported.phases_refused,
-            session: (&outcome.session).into(),
-            isolation: worker
-                .map_or(Isolation::None, |_| Isolation::Process)
-                .name(),
-            worker_rss_bytes: worker.map(|worker| worker.rss_bytes),
-            worker_restarts: worker.map(|worker| worker.restarts),
-            devices: outcome.devices.clone(),
-        });
-        let phases = reported.phases.iter().cloned();
-        self.phases
-            .extend(phases.map(|phase| PhaseReport { vm, phase }));
-        let figures = reported.figures.iter().cloned();
-        self.ratios
-            .extend(figures.map(|figure| RatioReport { vm, figure }));
-    }
 }
