@@ -42,7 +42,7 @@ mod usage;
 
 pub use chunk_slots::{CHUNK_BYTES, chunk_bytes};
 pub use device_slots::DEVICE_PLACEMENTS_MAX;
-pub use fault::{EmulationRetry, FaultError, FaultOutcome, Processor};
+pub use fault::{Apertures, EmulationRetry, FaultError, FaultOutcome, Processor};
 pub use lease::{Lease, LeasedMemory};
 pub use usage::{ApertureUse, Usage};
 

@@ -28,10 +28,10 @@ pub enum Outcome {
     Power(PowerEvent),
     /// Stop this virtual CPU, which has nothing more to do.
     Park,
-    /// Resolve the access by [`crate::aperture::Aperture::resolve`]: the guest accessed memory that
+    /// Resolve the access by [`crate::aperture::Apertures::resolve`]: the guest accessed memory that
     /// KVM cannot map.
     MemoryFault,
-    /// Run the instruction again or end the VM, as [`crate::aperture::Aperture::retry_emulation`]
+    /// Run the instruction again or end the VM, as [`crate::aperture::Apertures::retry_emulation`]
     /// says: KVM cannot emulate the instruction.
     EmulationFailure,
     /// End the VM: the guest got an exception for which it has no handler (a triple fault), by

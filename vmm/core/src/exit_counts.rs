@@ -16,7 +16,8 @@ const SAMPLE_TRIES: u32 = 16;
 pub struct VmExits {
     statistics: Arc<VmStatistics>,
     counters: Vec<Arc<ExitCounters>>,
-    doorbells: Option<Arc<Doorbells>>,
+    /// Those of each of the VM's GPUs.
+    doorbells: Vec<Arc<Doorbells>>,
 }
 
 /// How many exits KVM and the VMM have counted since the VM began. [`VmExits::sample`] takes a
@@ -38,16 +39,14 @@ impl VmExits {
         Self {
             statistics,
             counters,
-            doorbells: None,
+            doorbells: Vec::new(),
         }
     }
 
-    /// Returns these counters with that of the VM's `doorbells`.
-    pub fn with_doorbells(self, doorbells: &Arc<Doorbells>) -> Self {
-        Self {
-            doorbells: Some(Arc::clone(doorbells)),
-            ..self
-        }
+    /// Returns these counters with those of the VM's `doorbells`, of one GPU after the other.
+    pub fn with_doorbells<'a>(self, doorbells: impl IntoIterator<Item = &'a Arc<Doorbells>>) -> Self {
+        let doorbells = doorbells.into_iter().map(Arc::clone).collect();
+        Self { doorbells, ..self }
     }
 
     /// Returns the VMM's counters of each virtual CPU.
@@ -69,11 +68,7 @@ impl VmExits {
     pub fn sample(&self) -> ExitSample {
         let count = || {
             let vmm = counters::total(self.counters.iter().map(|c| &**c));
-            let doorbells = self.doorbells.as_ref();
-            (
-                vmm,
-                doorbells.and_then(|doorbells| doorbells.taken_by_kvm()),
-            )
+            (vmm, self.doorbells_taken())
         };
         let mut before = count();
         let mut tries = 0;
@@ -96,6 +91,14 @@ impl VmExits {
             }
             before = after;
         }
+    }
+
+    /// Returns how many stores to doorbells KVM has taken; `None` if that is not known of one GPU.
+    fn doorbells_taken(&self) -> Option<u64> {
+        if self.doorbells.is_empty() {
+            return None;
+        }
+        self.doorbells.iter().map(|it| it.taken_by_kvm()).sum()
     }
 
     /// Returns how far each of KVM's counters grew from sample `earlier` to sample `later`, by

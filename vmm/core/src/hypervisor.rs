@@ -36,6 +36,9 @@ pub const PASSTHROUGH_SLOT_FIRST: u32 = 400;
 /// Number of memory slots that are for passed-through devices. All slots of a VM together are fewer
 /// than the 509 that Linux before 5.12 has.
 pub const PASSTHROUGH_SLOTS: u32 = 100;
+/// Distance between the slot numbers of one GPU's aperture and those of the next. The slots of the
+/// first GPU leave Linux before 5.12 enough; a VM with several GPUs needs a later one.
+const SLOTS_PER_GPU: u32 = 512;
 
 /// A memory slot of KVM: it makes a range of this process's memory appear at guest-physical
 /// addresses.
@@ -125,6 +128,8 @@ pub struct KvmHypervisor {
     vm: Arc<VmFd>,
     /// Width of the stores that are events, in bytes.
     event_bytes: u32,
+    /// What is added to the numbers of memory slots.
+    slots_from: u32,
 }
 
 debug_by_name!(KvmHypervisor);
@@ -133,7 +138,11 @@ impl KvmHypervisor {
     /// Returns the interface to the memory slots and eventfds of `vm`. A registered eventfd is
     /// signalled by stores of 4 bytes.
     pub fn new(vm: Arc<VmFd>) -> Self {
-        Self { vm, event_bytes: 4 }
+        Self {
+            vm,
+            event_bytes: 4,
+            slots_from: 0,
+        }
     }
 
     /// Returns the same VM, but eventfds registered through it are signalled by stores of `bytes`
@@ -141,6 +150,15 @@ impl KvmHypervisor {
     pub fn with_events_of(self, bytes: u32) -> Self {
         Self {
             event_bytes: bytes,
+            ..self
+        }
+    }
+
+    /// Returns the same VM, but memory slots that are added through it have numbers that only the
+    /// GPU with this index uses. The first GPU, whose index is 0, has the usual numbers.
+    pub fn with_slots_of_gpu(self, index: u32) -> Self {
+        Self {
+            slots_from: index * SLOTS_PER_GPU,
             ..self
         }
     }
@@ -186,7 +204,7 @@ impl KvmHypervisor {
 impl MemorySlots for KvmHypervisor {
     unsafe fn set(&self, slot: Slot) -> io::Result<()> {
         let region = kvm_userspace_memory_region {
-            slot: slot.number,
+            slot: self.slots_from + slot.number,
             flags: if slot.read_only { KVM_MEM_READONLY } else { 0 },
             guest_phys_addr: slot.gpa,
             memory_size: slot.bytes,
@@ -199,7 +217,7 @@ impl MemorySlots for KvmHypervisor {
 
     fn delete(&self, number: u32) -> io::Result<()> {
         let region = kvm_userspace_memory_region {
-            slot: number,
+            slot: self.slots_from + number,
             ..Default::default()
         };
         // SAFETY: a region of size zero gives the guest no memory; it takes some away.

@@ -16,10 +16,13 @@ use crate::counters::{self, ExitCounters};
 use crate::statistics::{StatisticsError, VmStatistics};
 use crate::vcpu::Machine;
 
-/// Gives any thread the statistics of a running VM. [`crate::vm::Vm::observer`] makes it.
+/// Gives any thread the statistics of a running VM on one of its GPUs. [`crate::vm::Vm::observers`]
+/// makes it.
 #[derive(Clone)]
 pub struct VmObserver {
     pub(crate) name: String,
+    /// Index of the GPU among those of the VM.
+    pub(crate) gpu: usize,
     pub(crate) memory_bytes: u64,
     pub(crate) session: Weak<dyn GuestSession>,
     pub(crate) machine: Weak<Machine>,
@@ -75,7 +78,7 @@ impl VmObserver {
             ended: ended.is_some(),
             kvm,
             vmm_exits,
-            aperture: machine.aperture.usage(),
+            aperture: machine.apertures.0[self.gpu].usage(),
             session,
         })
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::iter::Sum;
 use std::time::Instant;
 
 use causeway_host_vfio::Address;
@@ -149,6 +150,16 @@ impl GpuWork {
     }
 }
 
+impl Sum for GpuWork {
+    fn sum<I: Iterator<Item = Self>>(parts: I) -> Self {
+        parts.fold(Self::default(), |all, part| Self {
+            command_buffers: all.command_buffers + part.command_buffers,
+            packets: all.packets + part.packets,
+            queued_units: all.queued_units + part.queued_units,
+        })
+    }
+}
+
 impl fmt::Display for GpuWork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -178,8 +189,8 @@ pub struct VmOutcome {
     pub first_instruction: Option<Instant>,
     /// When the VM ended.
     pub ended: Instant,
-    /// Counters of the VM's session in the mediator.
-    pub session: SessionReport,
+    /// Counters of the VM's sessions in the mediator, one for each of its GPUs.
+    pub sessions: Vec<SessionReport>,
     /// Numbers of the guest's stray accesses, by kind.
     pub strays: StrayCounts,
     /// The last lines that the guest wrote to its console, oldest first.

@@ -16,7 +16,10 @@ pub use config::{
     MsixCapability,
 };
 pub use decode::{DecodeError, Decoders, Follow};
-pub use layout::{BarAllocator, LOW_BASE, LOW_END, Layout, LayoutError, physical_address_bits};
+pub use layout::{
+    BarAllocator, FunctionBars, GPUS_MAX, LOW_BASE, LOW_END, Layout, LayoutError,
+    physical_address_bits,
+};
 pub use mechanism::{CONFIG_PORTS, CONFIG_PORTS_BYTES, PciBus};
 pub use msix::MsixTable;
 

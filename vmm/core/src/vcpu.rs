@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kvm_bindings::{KVM_MP_STATE_HALTED, KVM_MP_STATE_INIT_RECEIVED, KVM_MP_STATE_UNINITIALIZED};
 use kvm_ioctls::{VcpuExit, VcpuFd};
 
-use crate::aperture::{Aperture, EmulationRetry, FaultOutcome};
+use crate::aperture::{Apertures, EmulationRetry, FaultOutcome};
 use crate::bus::PowerEvent;
 use crate::console::Console;
 use crate::counters::{ExitCounters, ExitKey, KICKED};
@@ -22,7 +22,7 @@ use crate::vm::Attach;
 /// State that all virtual CPUs of a VM share.
 pub(crate) struct Machine {
     pub platform: Platform,
-    pub aperture: Arc<Aperture>,
+    pub apertures: Apertures,
     pub console: Arc<Console>,
     pub life: Lifecycle,
     /// Whether the machine has registers by which the guest can turn the machine off or reset it.
@@ -156,7 +156,7 @@ impl Runner<'_> {
         match outcome {
             Outcome::Continue => {
                 // The exit may have been a control batch that placed memory.
-                self.machine.aperture.prefault(self.vcpu.vcpu());
+                self.machine.apertures.prefault(self.vcpu.vcpu());
                 None
             }
             Outcome::End(0) => Some(End::ByExit(VmResult::Pass)),
@@ -168,7 +168,7 @@ impl Runner<'_> {
             Outcome::Park => Some(End::Parked),
             Outcome::MemoryFault => self.resolve(),
             Outcome::EmulationFailure => {
-                if self.machine.aperture.retry_emulation(&mut self.retry) {
+                if self.machine.apertures.retry_emulation(&mut self.retry) {
                     return None;
                 }
                 Some(self.crash(
@@ -215,14 +215,14 @@ impl Runner<'_> {
         }
     }
 
-    /// Resolves an access that KVM could not carry out, through the aperture.
+    /// Resolves an access that KVM could not carry out, through the apertures.
     fn resolve(&mut self) -> Option<End> {
         let (platform, counters) = (&self.machine.platform, &self.counters);
         let handle = |exit: VcpuExit<'_>| match exit::handle(exit, platform, counters) {
             Outcome::Continue => ControlFlow::Continue(()),
             other => ControlFlow::Break(other),
         };
-        match self.machine.aperture.resolve(self.vcpu.vcpu(), handle) {
+        match self.machine.apertures.resolve(self.vcpu.vcpu(), handle) {
             Ok(FaultOutcome::Resolved | FaultOutcome::Interrupted) => None,
             // Not a memory fault again: `resolve` reports those as errors. So this ends.
             Ok(FaultOutcome::Stopped(outcome)) => self.act(outcome),

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -35,8 +35,18 @@ mod processors;
 mod virtio;
 
 pub use attach::{Attach, AttachError, Bay};
-pub use config::{Boot, ConfigError, Image, Privilege, VCPUS_MAX, VMS_MAX, VmConfig};
+pub use build::VmGpu;
+pub use config::{Boot, ConfigError, GPUS_MAX, Image, Privilege, VCPUS_MAX, VMS_MAX, VmConfig};
 pub use error::VmError;
+
+/// Returns the name of a VM's session on the GPU with this index, as logs and monitors show it: that
+/// of the VM itself for the first GPU.
+fn gpu_name(vm: &str, gpu: usize) -> String {
+    match gpu {
+        0 => vm.to_owned(),
+        _ => format!("{vm}.gpu{gpu}"),
+    }
+}
 
 /// Pause between kicks of threads that have not ended yet.
 const KICK_PAUSE: Duration = Duration::from_millis(1);
@@ -60,8 +70,9 @@ pub struct StartError {
 /// [`Vm::new`] creates a VM, [`crate::event_loop::run_all`] runs it, and [`Vm::finish`] ends it.
 pub struct Vm {
     name: String,
-    // Order of dropping: the session takes its placements out of the aperture first.
-    session: Arc<dyn GuestSession>,
+    // Order of dropping: the sessions take their placements out of the apertures first.
+    /// One for each of the VM's GPUs.
+    sessions: Vec<Arc<dyn GuestSession>>,
     passed: PassthroughDevices,
     machine: Arc<Machine>,
     waiting: Vec<Vcpu>,
@@ -72,8 +83,8 @@ pub struct Vm {
     strays: Arc<StrayCounters>,
     console: Arc<Console>,
     ram: Arc<GuestRam>,
-    /// The session's counters when it was closed.
-    report: Option<SessionReport>,
+    /// The sessions' counters when they were closed; empty before.
+    reports: Vec<SessionReport>,
     /// How often a device was reset, or had an error.
     device_events: u64,
 }
@@ -86,9 +97,10 @@ impl Vm {
         &self.name
     }
 
-    /// Returns the attributes of the GPU (name, memory, …) that the VM's session uses.
-    pub fn gpu(&self) -> Attributes {
-        self.session.attributes()
+    /// Returns the attributes (name, memory, …) of each of the VM's GPUs.
+    pub fn gpus(&self) -> Vec<Attributes> {
+        let sessions = self.sessions.iter();
+        sessions.map(|session| session.attributes()).collect()
     }
 
     /// Returns the VM's serial console, which receives the guest's output and passes input to the
@@ -97,17 +109,28 @@ impl Vm {
         &self.console
     }
 
-    /// Returns an observer, through which any thread can read the VM's statistics as long as the VM
-    /// exists.
-    pub fn observer(&self) -> VmObserver {
-        VmObserver {
-            name: self.name.clone(),
-            memory_bytes: self.ram.bytes(),
-            session: Arc::downgrade(&self.session),
-            machine: Arc::downgrade(&self.machine),
-            statistics: Arc::downgrade(self.exits.statistics()),
-            counters: self.exits.counters().to_vec(),
-        }
+    /// Returns observers, through which any thread can read the VM's statistics as long as the VM
+    /// exists: one for each GPU. The first has the VM's own statistics, too; the others are named
+    /// after the VM and the index of their GPU: `vm0.gpu1`.
+    pub fn observers(&self) -> impl Iterator<Item = VmObserver> {
+        self.sessions.iter().enumerate().map(|(gpu, session)| {
+            let is_first = gpu == 0;
+            VmObserver {
+                name: gpu_name(&self.name, gpu),
+                gpu,
+                memory_bytes: if is_first { self.ram.bytes() } else { 0 },
+                session: Arc::downgrade(session),
+                machine: Arc::downgrade(&self.machine),
+                statistics: match is_first {
+                    true => Arc::downgrade(self.exits.statistics()),
+                    false => Weak::new(),
+                },
+                counters: match is_first {
+                    true => self.exits.counters().to_vec(),
+                    false => Vec::new(),
+                },
+            }
+        })
     }
 
     /// Returns whether and how the VM runs or has ended.
@@ -173,28 +196,29 @@ impl Vm {
     /// Asks all virtual CPUs to stop, and returns without waiting for them.
     pub(crate) fn stop(&self) {
         self.life().request_stop();
-        self.session.halt();
+        self.sessions.iter().for_each(|session| session.halt());
         for attached in &self.machine.attached {
             attached.wake();
         }
         self.threads.iter().for_each(kick::kick);
     }
 
-    /// Stops the VM if it has not ended, waits for its threads, and closes its session, which frees
-    /// its GPU memory and ends its work on the GPU. Returns the session's statistics at that time.
-    pub(crate) fn retire(&mut self) -> SessionReport {
+    /// Stops the VM if it has not ended, waits for its threads, and closes its sessions, which frees
+    /// its GPU memory and ends its work on the GPUs. Returns the sessions' statistics at that time.
+    pub(crate) fn retire(&mut self) -> &[SessionReport] {
         self.end_threads();
         // Somebody may wait for them.
         self.passed.release();
-        let session = &self.session;
-        self.report
-            .get_or_insert_with(|| {
-                let _wait = Wait::begin(format!("the GPU session of {} to close", self.name));
+        if self.reports.is_empty() {
+            let _wait = Wait::begin(format!("the GPU session of {} to close", self.name));
+            let close = |session: &Arc<dyn GuestSession>| {
                 let report = session.report();
                 session.close();
                 report
-            })
-            .clone()
+            };
+            self.reports = self.sessions.iter().map(close).collect();
+        }
+        &self.reports
     }
 
     /// Returns the descriptors of passed-through devices, each with the device's index. A
@@ -231,7 +255,8 @@ impl Vm {
 
     /// Stops the VM if it still runs. Returns how it ended, and its counters at that time.
     pub fn finish(mut self) -> VmOutcome {
-        let session = self.retire();
+        self.retire();
+        let sessions = std::mem::take(&mut self.reports);
         let never = VmResult::Error("the VM was stopped before its guest ended".to_owned());
         let result = self.life().verdict().unwrap_or(never);
         let statistics = self.exits.statistics();
@@ -243,7 +268,7 @@ impl Vm {
         self.states.sort_by_key(|state| state.vcpu);
         let at_timeout = (result == VmResult::Timeout).then(|| AtTimeout {
             vcpus: std::mem::take(&mut self.states),
-            gpu: GpuWork::of(&session.statistics),
+            gpu: sessions.iter().map(|it| GpuWork::of(&it.statistics)).sum(),
         });
         VmOutcome {
             name: self.name.clone(),
@@ -253,7 +278,7 @@ impl Vm {
             vmm_exits: counters::named(&vmm),
             first_instruction: self.life().first_entry(),
             ended: self.life().decided().unwrap_or_else(Instant::now),
-            session,
+            sessions,
             strays: self.strays.counts(),
             console_tail: self.console.finish(),
             memory_bytes: self.ram.bytes(),
@@ -286,6 +311,6 @@ impl Drop for Vm {
     fn drop(&mut self) {
         self.end_threads();
         self.passed.release();
-        self.session.close();
+        self.sessions.iter().for_each(|session| session.close());
     }
 }

@@ -185,7 +185,7 @@ mod tests {
         let part = Interval::begin(&exits);
         assert_eq!(part.until_now(&exits).kvm_doorbells, None);
         let doorbells = Arc::new(Doorbells::new(Arc::new(NoGuest)));
-        let exits = exits.with_doorbells(&doorbells);
+        let exits = exits.with_doorbells([&doorbells]);
         let event = EventFd::new(EFD_NONBLOCK).unwrap();
         doorbells.bind(0, &event).unwrap();
         // As KVM does at a store.

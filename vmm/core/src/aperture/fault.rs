@@ -3,6 +3,7 @@
 //! The numbers are those of `docs/decisions/0002-aperture-slots.md`.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kvm_ioctls::{VcpuExit, VcpuFd};
@@ -103,6 +104,42 @@ pub struct EmulationRetry {
     epoch: u64,
 }
 
+/// The apertures of one VM, one for each of its GPUs, the first GPU's first.
+pub struct Apertures(pub Vec<Arc<Aperture>>);
+
+debug_by_name!(Apertures);
+
+impl Apertures {
+    /// As [`Aperture::resolve`], for a guest's access that can go to any of the apertures: KVM does
+    /// not say where it goes.
+    ///
+    /// # Errors
+    /// As for [`Aperture::resolve`].
+    pub fn resolve<T>(
+        &self,
+        vcpu: &mut impl Processor,
+        handle: impl FnMut(VcpuExit<'_>) -> ControlFlow<T>,
+    ) -> Result<FaultOutcome<T>, FaultError> {
+        resolve_in(self.0.iter().map(|aperture| &**aperture), vcpu, handle)
+    }
+
+    /// As [`Aperture::retry_emulation`], for all apertures together.
+    pub fn retry_emulation(&self, last: &mut EmulationRetry) -> bool {
+        let epochs = self.0.iter().map(|aperture| aperture.await_slots());
+        let Some(epoch) = epochs.sum::<Option<u64>>() else {
+            return true;
+        };
+        epoch > std::mem::replace(&mut last.epoch, epoch)
+    }
+
+    /// As [`Aperture::prefault`], for all apertures.
+    pub fn prefault(&self, vcpu: &VcpuFd) {
+        for aperture in &self.0 {
+            aperture.prefault(vcpu);
+        }
+    }
+}
+
 impl Aperture {
     /// Carries out a guest's access to the aperture on which `KVM_RUN` failed with EFAULT (or
     /// exited with `KVM_EXIT_MEMORY_FAULT`). Deletes the aperture's memory slots for the time
@@ -123,11 +160,7 @@ impl Aperture {
         vcpu: &mut impl Processor,
         handle: impl FnMut(VcpuExit<'_>) -> ControlFlow<T>,
     ) -> Result<FaultOutcome<T>, FaultError> {
-        self.suspend()?; // F1
-        let outcome = finish_instruction(vcpu, handle);
-        vcpu.set_immediate_exit(false);
-        self.resume()?; // F4
-        outcome
+        resolve_in(std::iter::once(self), vcpu, handle)
     }
 
     /// Returns whether a virtual CPU must run an instruction again that KVM could not emulate.
@@ -139,14 +172,20 @@ impl Aperture {
     /// which belongs to the virtual CPU that asks. If the slots are deleted now, waits up to 10 ms
     /// for them.
     pub fn retry_emulation(&self, last: &mut EmulationRetry) -> bool {
+        let Some(epoch) = self.await_slots() else {
+            return true;
+        };
+        epoch > std::mem::replace(&mut last.epoch, epoch)
+    }
+
+    /// Waits up to 10 ms until the memory slots exist, if they are deleted for the time being.
+    /// Returns how often that has happened; `None` if they are still deleted.
+    fn await_slots(&self) -> Option<u64> {
         let mut state = self.state.lock();
         let suspended = |state: &mut State| state.slots.suspended();
         self.resumed
             .wait_while_for(&mut state, suspended, RESUME_WAIT);
-        if state.slots.suspended() {
-            return true;
-        }
-        state.epoch > std::mem::replace(&mut last.epoch, state.epoch)
+        (!state.slots.suspended()).then_some(state.epoch)
     }
 
     fn suspend(&self) -> Result<(), FaultError> {
@@ -162,6 +201,19 @@ impl Aperture {
         self.resumed.notify_all();
         resumed
     }
+}
+
+/// Carries out an access that goes to one of `apertures`, whose memory slots are down meanwhile.
+fn resolve_in<'a, T>(
+    mut apertures: impl Iterator<Item = &'a Aperture> + Clone,
+    vcpu: &mut impl Processor,
+    handle: impl FnMut(VcpuExit<'_>) -> ControlFlow<T>,
+) -> Result<FaultOutcome<T>, FaultError> {
+    apertures.clone().try_for_each(Aperture::suspend)?; // F1
+    let outcome = finish_instruction(vcpu, handle);
+    vcpu.set_immediate_exit(false);
+    apertures.try_for_each(Aperture::resume)?; // F4
+    outcome
 }
 
 /// Runs a vCPU until the instruction that it is at is complete.

@@ -17,7 +17,7 @@ use super::{DoorbellBar, GuestHost, Registers, VECTORS};
 use crate::bus::{MmioBus, StrayCounters};
 use crate::interrupts::{InterruptController, pci_line};
 use crate::pci::{
-    COMMAND_MEMORY, ConfigAccess, ConfigSpace, DecodeError, Decoders, Identity, Layout, MemoryBar,
+    COMMAND_MEMORY, ConfigAccess, ConfigSpace, DecodeError, Decoders, FunctionBars, Identity, MemoryBar,
     MsixCapability, MsixTable,
 };
 
@@ -62,7 +62,8 @@ debug_by_name!(CausewayFunction, Wiring<'_>);
 
 impl CausewayFunction {
     /// Returns the Causeway function through which the guest `host` uses `session`. Its BARs are on
-    /// `bus`, enabled at the addresses of `layout`, as firmware would leave them. `features` is the
+    /// `bus`, enabled at the addresses `bars`, as firmware would leave them, and end with the
+    /// guest-physical addresses, at `address_end`. `features` is the
     /// bit set of [`causeway_protocol::registers::features`] that the guest reads from the feature
     /// registers. `strays` counts the guest's stray accesses; the guest can read their number.
     /// Without `wiring` the guest has no interrupt controller: it must poll for pending interrupts.
@@ -72,7 +73,7 @@ impl CausewayFunction {
     /// hypervisor refuses memory slots or doorbells there; `Interrupts` if the interrupt controller
     /// cannot provide the function's interrupts.
     pub fn new(
-        layout: &Layout,
+        (bars, address_end): (FunctionBars, u64),
         host: Arc<GuestHost>,
         session: Arc<dyn GuestSession>,
         features: u64,
@@ -82,19 +83,19 @@ impl CausewayFunction {
     ) -> Result<Self, FunctionError> {
         let aperture = MemoryBar {
             index: BAR_APERTURE,
-            bytes: layout.aperture_bytes,
+            bytes: bars.aperture_bytes,
             wide: true,
             prefetchable: true,
         };
         let mut space = ConfigSpace::new(IDENTITY);
-        space.add_bar(REGISTERS, layout.registers);
-        space.add_bar(aperture, layout.aperture);
-        space.add_bar(DOORBELLS, layout.doorbells);
+        space.add_bar(REGISTERS, bars.registers);
+        space.add_bar(aperture, bars.aperture);
+        space.add_bar(DOORBELLS, bars.doorbells);
         let msix = space.add_msix(MSIX);
         space.set_command(COMMAND_MEMORY);
         let table = connect(&host, &mut space, wiring).map_err(FunctionError::Interrupts)?;
         let registers = Registers::new(Arc::clone(&host), session, features, strays);
-        let mut decoders = Decoders::new(bus, layout.address_end);
+        let mut decoders = Decoders::new(bus, address_end);
         decoders.add(REGISTERS, Arc::new(registers), Box::new(|_| Ok(())));
         let slots = Arc::clone(&host.aperture);
         decoders.add(

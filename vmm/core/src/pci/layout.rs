@@ -15,20 +15,23 @@ pub const LOW_BASE: u64 = 0xe000_0000;
 /// End of the guest-physical addresses for BARs with 32-bit addresses: from here on are interrupt
 /// controllers.
 pub const LOW_END: u64 = 0xfec0_0000;
+/// Bytes of 32-bit addresses that one Causeway function takes.
+const LOW_BYTES: u64 = 2 * BAR4_BYTES;
+/// Most GPUs of one VM, each a Causeway function of its own.
+pub const GPUS_MAX: u32 = 8;
 
-/// The guest-physical addresses of the Causeway function's BARs, and those that are free for other
-/// PCI functions.
+/// The guest-physical addresses of the BARs of a VM's Causeway functions, and those that are free
+/// for other PCI functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Guest-physical address of BAR 0, the registers.
-    pub registers: u64,
-    /// Guest-physical address of BAR 4, the doorbells.
-    pub doorbells: u64,
-    /// Guest-physical address of BAR 2, the aperture.
+    /// Guest-physical address of the first function's BAR 2, its aperture. Those of the others
+    /// follow.
     pub aperture: u64,
-    /// Size of the aperture in bytes, a power of two. It is smaller than requested if there was no
-    /// room for more.
+    /// Size of each aperture in bytes, a power of two. It is smaller than requested if there was
+    /// no room for more.
     pub aperture_bytes: u64,
+    /// Number of Causeway functions, one for each GPU of the VM.
+    functions: u32,
     /// End of the guest-physical addresses: one more than the highest address.
     pub address_end: u64,
     /// Start and end of the guest-physical addresses for 64-bit BARs of other PCI functions; `None`
@@ -36,7 +39,20 @@ pub struct Layout {
     pub high_window: Option<(u64, u64)>,
 }
 
-/// Why the Causeway function's BARs cannot be placed.
+/// The guest-physical addresses of the BARs of one Causeway function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FunctionBars {
+    /// Address of BAR 0, the registers.
+    pub registers: u64,
+    /// Address of BAR 4, the doorbells.
+    pub doorbells: u64,
+    /// Address of BAR 2, the aperture.
+    pub aperture: u64,
+    /// Size of the aperture in bytes, a power of two.
+    pub aperture_bytes: u64,
+}
+
+/// Why the BARs of the Causeway functions cannot be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// The requested size of the aperture is not a power of two, or it is too small.
@@ -62,14 +78,28 @@ pub enum LayoutError {
 }
 
 impl Layout {
-    /// Assigns guest-physical addresses to the BARs of the Causeway function. The guest has
+    /// Assigns guest-physical addresses to the BARs of a VM's only Causeway function. The guest has
     /// `address_bits` physical address bits, and its RAM ends at `ram_end`. If an aperture of
     /// `aperture_bytes` bytes does not fit, makes it smaller.
     ///
     /// # Errors
-    /// [`LayoutError::Size`] if `aperture_bytes` is not a power of two of at least 64 MiB, `NoRoom`
-    /// if even an aperture of 64 MiB does not fit.
+    /// As for [`Self::of`].
     pub fn new(address_bits: u32, ram_end: u64, aperture_bytes: u64) -> Result<Self, LayoutError> {
+        Self::of(1, address_bits, ram_end, aperture_bytes)
+    }
+
+    /// Assigns guest-physical addresses to the BARs of `functions` Causeway functions, 1 to
+    /// [`GPUS_MAX`]; otherwise as [`Self::new`]. All apertures have the same size.
+    ///
+    /// # Errors
+    /// [`LayoutError::Size`] if `aperture_bytes` is not a power of two of at least 64 MiB, `NoRoom`
+    /// if even apertures of 64 MiB do not fit.
+    pub fn of(
+        functions: u32,
+        address_bits: u32,
+        ram_end: u64,
+        aperture_bytes: u64,
+    ) -> Result<Self, LayoutError> {
         if !aperture_bytes.is_power_of_two() || aperture_bytes < APERTURE_BYTES_MIN {
             return Err(LayoutError::Size {
                 bytes: aperture_bytes,
@@ -81,7 +111,8 @@ impl Layout {
         let fits = |bytes: u64| {
             // A BAR is aligned to its size, so the highest place for it that fits is a multiple of
             // it.
-            let highest = (end & !(bytes - 1)).checked_sub(bytes)?;
+            let all = bytes.checked_mul(functions.into())?;
+            let highest = (end & !(bytes - 1)).checked_sub(all)?;
             let base = highest.min(APERTURE_BASE.next_multiple_of(bytes));
             (base >= lowest).then_some((base, bytes))
         };
@@ -94,13 +125,35 @@ impl Layout {
                 ram_end,
             })?;
         Ok(Self {
-            registers: LOW_BASE,
-            doorbells: LOW_BASE + BAR4_BYTES,
             aperture,
             aperture_bytes,
+            functions,
             address_end,
             high_window: None,
         })
+    }
+
+    /// Returns the addresses of each function's BARs, the first function first.
+    pub fn functions(&self) -> impl Iterator<Item = FunctionBars> {
+        let Self {
+            aperture,
+            aperture_bytes,
+            ..
+        } = *self;
+        (0..u64::from(self.functions)).map(move |index| {
+            let registers = LOW_BASE + index * LOW_BYTES;
+            FunctionBars {
+                registers,
+                doorbells: registers + BAR4_BYTES,
+                aperture: aperture + index * aperture_bytes,
+                aperture_bytes,
+            }
+        })
+    }
+
+    /// Returns the end of the guest-physical addresses of all apertures.
+    pub fn apertures_end(&self) -> u64 {
+        self.aperture + u64::from(self.functions) * self.aperture_bytes
     }
 
     /// Returns this layout with guest-physical addresses for 64-bit BARs of other PCI functions.
@@ -108,7 +161,7 @@ impl Layout {
     /// range is larger and less than 64 GiB is free above the aperture.
     pub fn with_high_window(self, ram_end: u64) -> Self {
         let end = MAPPED_END.min(self.address_end);
-        let above = (self.aperture + self.aperture_bytes, end);
+        let above = (self.apertures_end(), end);
         let below = (
             ram_end.max(4 << 30).next_multiple_of(2 << 20),
             self.aperture,
@@ -134,7 +187,8 @@ impl Layout {
 
     /// Returns an allocator of guest-physical addresses for 32-bit BARs of other PCI functions.
     pub fn low_bars(&self) -> BarAllocator {
-        BarAllocator(RangeAllocator::new(self.doorbells + BAR4_BYTES..LOW_END))
+        let taken = u64::from(self.functions) * LOW_BYTES;
+        BarAllocator(RangeAllocator::new(LOW_BASE + taken..LOW_END))
     }
 }
 
@@ -152,7 +206,8 @@ impl BarAllocator {
 
 const _: () = {
     assert!(LOW_BASE.is_multiple_of(BAR0_BYTES) && BAR0_BYTES <= BAR4_BYTES);
-    assert!(LOW_BASE.is_multiple_of(BAR4_BYTES) && LOW_BASE + 2 * BAR4_BYTES <= LOW_END);
+    assert!(LOW_BASE.is_multiple_of(BAR4_BYTES));
+    assert!(LOW_BASE + GPUS_MAX as u64 * LOW_BYTES <= LOW_END);
 };
 
 /// Returns the number of physical address bits of a guest whose CPUID leaves are `cpuid`: bits 7:0
@@ -218,12 +273,32 @@ mod tests {
         let layout = Layout::new(48, GIB, GIB).unwrap();
         let mut bars = layout.low_bars();
         let first = bars.place(0x1000).unwrap();
-        assert!(first >= layout.doorbells + BAR4_BYTES);
+        let own = layout.functions().next().unwrap();
+        assert!(first >= own.doorbells + BAR4_BYTES);
         let large = bars.place(1 << 24).unwrap();
         assert!(large.is_multiple_of(1 << 24) && large > first);
         assert_eq!(bars.place(1 << 29), None);
         assert_eq!(bars.place(0x1000), Some(first + 0x1000), "a gap is used");
         assert_eq!(bars.place(1 << 24), Some(large + (1 << 24)));
+    }
+
+    #[test]
+    fn functions_have_addresses_of_their_own() {
+        let layout = Layout::of(3, 48, GIB, 64 * GIB).unwrap();
+        let bars: Vec<_> = layout.functions().collect();
+        let apertures: Vec<u64> = bars.iter().map(|bars| bars.aperture / GIB).collect();
+        assert_eq!(apertures, [256, 320, 384]);
+        assert_eq!(layout.apertures_end(), 448 * GIB);
+        assert_eq!(bars[2].registers, LOW_BASE + 2 * LOW_BYTES);
+        assert_eq!(bars[2].doorbells, bars[2].registers + BAR4_BYTES);
+        let other = layout.low_bars().place(0x1000).unwrap();
+        assert!(other >= bars[2].doorbells + BAR4_BYTES);
+        let high = layout.with_high_window(GIB).high_bars().place(GIB);
+        assert_eq!(high, Some(448 * GIB));
+        // Where less fits, all have less.
+        let layout = Layout::of(8, 48, GIB, 64 * GIB).unwrap();
+        assert_eq!(layout.aperture_bytes, 32 * GIB);
+        assert_eq!(layout.apertures_end(), 512 * GIB);
     }
 
     #[test]

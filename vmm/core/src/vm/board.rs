@@ -7,10 +7,11 @@ use causeway_mediator::host::Host;
 use causeway_mediator::{GuestSession, SESSION_FEATURES};
 use causeway_protocol::boot::PORT_CONSOLE;
 
+use super::config::ConfigError;
 use super::error::VmError;
 use super::processors::Processors;
 use super::{Bay, Boot, VmConfig, virtio};
-use crate::aperture::Aperture;
+use crate::aperture::{Aperture, Apertures};
 use crate::bus::{GuestAddress, MmioBus, Port, PortBus, StrayCounters};
 use crate::console::{CONSOLE_BYTES, Console, ConsoleOutput};
 use crate::device::{CausewayFunction, Doorbells, GuestHost, Wiring};
@@ -21,26 +22,35 @@ use crate::linux::{KEYBOARD_COMMAND, POWER_PORTS, POWER_PORTS_BYTES, Power, SERI
 use crate::memory::GuestRam;
 use crate::passthrough::{PassthroughDevices, SlotNumbers, Surroundings};
 use crate::pci::{
-    BarAllocator, CONFIG_PORTS, CONFIG_PORTS_BYTES, Devices, LOW_END, PciBus, host_bridge,
+    BarAllocator, CONFIG_PORTS, CONFIG_PORTS_BYTES, Devices, FunctionBars, LOW_END, PciBus, host_bridge,
 };
 
-/// Number of the Causeway function's device on PCI bus 0.
+/// Number of the first Causeway function's device on PCI bus 0. Those of further GPUs are behind the
+/// other devices of the VM.
 const FUNCTION_DEVICE: usize = 1;
 
-/// The buses of a VM with all devices on them, and the VM's session.
+/// The buses of a VM with all devices on them, and the VM's sessions.
 pub(super) struct Board {
     pub ports: Arc<PortBus>,
     pub mmio: Arc<MmioBus>,
-    pub aperture: Arc<Aperture>,
-    pub session: Arc<dyn GuestSession>,
+    pub apertures: Apertures,
+    /// One for each GPU.
+    pub sessions: Vec<Arc<dyn GuestSession>>,
     pub strays: Arc<StrayCounters>,
     pub console: Arc<Console>,
     pub passed: PassthroughDevices,
 }
 
-/// Opens the session of the guest of a VMM.
+/// Opens the session of the guest of a VMM on the GPU with an index among those of the VM.
 pub(super) type OpenSession<'a> =
-    &'a mut dyn FnMut(Arc<dyn Host>) -> Result<Arc<dyn GuestSession>, VmError>;
+    &'a mut dyn FnMut(usize, Arc<dyn Host>) -> Result<Arc<dyn GuestSession>, VmError>;
+
+/// One GPU of a VM before it is on the bus.
+struct Gpu {
+    host: Arc<GuestHost>,
+    session: Arc<dyn GuestSession>,
+    bars: FunctionBars,
+}
 
 impl Board {
     pub fn new(
@@ -54,14 +64,14 @@ impl Board {
         let (ram, layout) = (&processors.ram, processors.layout);
         let strays = Arc::new(StrayCounters::default());
         let mmio = Arc::new(mmio_bus(ram, &strays)?);
-        let host = guest_host(processors, config.vms)?;
-        let session = open(host.clone())?;
-        let function = causeway_function(processors, &host, &session, &mmio, &strays)?;
+        let gpus = gpus(processors, config, open)?;
+        let (buses, first) = ((&mmio, &strays), FUNCTION_DEVICE);
+        let (one, further) = gpus.split_first().ok_or(ConfigError::Gpus(0))?;
         let console = serial_console(console, processors.interrupts.as_ref())?;
         let mut bars = layout.low_bars();
         let mut devices = Devices::default();
         devices[0] = Some(host_bridge());
-        devices[FUNCTION_DEVICE] = Some(Arc::new(function));
+        devices[first] = Some(causeway_function(processors, one, buses, first)?);
         let ports = match &config.boot {
             Boot::Bare { .. } => PortBus::new(Arc::clone(&strays)),
             // An operating system looks for devices that a PC may have. That is nothing to report.
@@ -72,14 +82,20 @@ impl Board {
             virtio::add(&mut devices, processors, &mmio, &mut bars, disks, name)?;
         }
         let passed = pass_through(&mut devices, processors, &mmio, &mut bars, config)?;
+        for gpu in further {
+            let place = devices.iter().position(Option::is_none);
+            let place = place.ok_or(VmError::Room)?;
+            devices[place] = Some(causeway_function(processors, gpu, buses, place)?);
+        }
         fill_ports(&ports, devices, Arc::clone(&console))?;
-        let exits = exits.clone().with_doorbells(&host.doorbells);
+        let hosts = gpus.iter().map(|gpu| &gpu.host);
+        let exits = exits.clone().with_doorbells(hosts.clone().map(|host| &host.doorbells));
         for attached in &config.attached {
             attached.attach(&Bay {
                 ports: &ports,
                 mmio: &mmio,
                 ram,
-                aperture: &host.aperture,
+                aperture: &one.host.aperture,
                 exits: &exits,
                 tsc_khz: processors.tsc_khz,
                 stop,
@@ -88,8 +104,8 @@ impl Board {
         Ok(Self {
             ports: Arc::new(ports),
             mmio,
-            aperture: Arc::clone(&host.aperture),
-            session,
+            apertures: Apertures(hosts.map(|host| Arc::clone(&host.aperture)).collect()),
+            sessions: gpus.iter().map(|gpu| Arc::clone(&gpu.session)).collect(),
             strays,
             console,
             passed,
@@ -97,28 +113,46 @@ impl Board {
     }
 }
 
-/// Creates the PCI function of the GPU.
+/// Opens the session of each of the VM's GPUs.
+fn gpus(
+    processors: &Processors,
+    config: &VmConfig,
+    open: OpenSession<'_>,
+) -> Result<Vec<Gpu>, VmError> {
+    let gpu = |(index, bars): (u32, FunctionBars)| {
+        let guests = config.vms * processors.layout.functions().count() as u32;
+        let host = guest_host(processors, guests, index)?;
+        let session = open(index as usize, host.clone())?;
+        Ok(Gpu {
+            host,
+            session,
+            bars,
+        })
+    };
+    (0..).zip(processors.layout.functions()).map(gpu).collect()
+}
+
+/// Creates the PCI function of a GPU, with this device number.
 fn causeway_function(
     processors: &Processors,
-    host: &Arc<GuestHost>,
-    session: &Arc<dyn GuestSession>,
-    mmio: &Arc<MmioBus>,
-    strays: &Arc<StrayCounters>,
-) -> Result<CausewayFunction, VmError> {
+    gpu: &Gpu,
+    (mmio, strays): (&Arc<MmioBus>, &Arc<StrayCounters>),
+    device: usize,
+) -> Result<Arc<CausewayFunction>, VmError> {
     let wiring = processors.interrupts.as_ref().map(|controller| Wiring {
         controller,
-        device: FUNCTION_DEVICE as u8,
+        device: device as u8,
     });
     let function = CausewayFunction::new(
-        &processors.layout,
-        Arc::clone(host),
-        Arc::clone(session),
-        session.attributes().features | SESSION_FEATURES,
+        (gpu.bars, processors.layout.address_end),
+        Arc::clone(&gpu.host),
+        Arc::clone(&gpu.session),
+        gpu.session.attributes().features | SESSION_FEATURES,
         Arc::clone(mmio),
         Arc::clone(strays),
         wiring,
     )?;
-    Ok(function)
+    Ok(Arc::new(function))
 }
 
 /// Puts the host devices that are passed through on the bus, behind all others.
@@ -150,12 +184,15 @@ fn pass_through(
     Ok(passed)
 }
 
-fn guest_host(processors: &Processors, vms: u32) -> Result<Arc<GuestHost>, VmError> {
+/// Returns what the session on the GPU with this index sees of the guest. This process has `guests`
+/// apertures.
+fn guest_host(processors: &Processors, guests: u32, gpu: u32) -> Result<Arc<GuestHost>, VmError> {
     let bytes = processors.layout.aperture_bytes;
-    let hypervisor = Arc::new(processors.hypervisor.clone());
+    let hypervisor = processors.hypervisor.clone();
+    let hypervisor = Arc::new(hypervisor.with_slots_of_gpu(gpu));
     let aperture = Aperture::new(bytes, hypervisor.clone())
         .map_err(|source| VmError::Aperture { bytes, source })?
-        .shared_among(vms);
+        .shared_among(guests);
     let doorbells = Doorbells::new(hypervisor);
     let ram = Arc::clone(&processors.ram);
     Ok(Arc::new(GuestHost::new(

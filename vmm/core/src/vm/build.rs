@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use causeway_mediator::backend::Attributes;
 use causeway_mediator::{OpenError, Quota, SessionSource};
 use kvm_ioctls::Kvm;
 
 use super::board::Board;
 use super::error::VmError;
 use super::processors::Processors;
-use super::{Boot, Vm, VmConfig};
+use super::{Boot, Vm, VmConfig, gpu_name};
 use crate::console::ConsoleOutput;
 use crate::exit::Platform;
 use crate::exit_counts::VmExits;
@@ -18,9 +19,20 @@ use crate::lifecycle::Lifecycle;
 use crate::statistics::{StatisticsError, VmStatistics};
 use crate::vcpu::{Machine, Vcpu};
 
+/// A GPU of a VM.
+#[derive(Clone, Copy)]
+pub struct VmGpu<'a> {
+    /// What opens the VM's session on the GPU.
+    pub sessions: &'a dyn SessionSource,
+    /// Limits of that session.
+    pub quota: Quota,
+}
+
+debug_by_name!(VmGpu<'_>);
+
 impl Vm {
-    /// Creates the VM that `config` describes, ready to run. Opens a session for it in `sessions`,
-    /// with the limits `quota`. The guest's console output goes to `console`.
+    /// Creates the VM that `config` describes, with one GPU, ready to run. Opens a session for it in
+    /// `sessions`, with the limits `quota`. The guest's console output goes to `console`.
     ///
     /// # Errors
     /// The variant of [`VmError`] that says what failed: an invalid configuration, too little
@@ -33,11 +45,13 @@ impl Vm {
         quota: Quota,
         console: impl Into<ConsoleOutput>,
     ) -> Result<Self, VmError> {
-        Self::new_unless(kvm, config, sessions, quota, console, &mut || false)
+        let gpu = VmGpu { sessions, quota };
+        Self::new_unless(kvm, config, &[gpu], console, &mut || false)
     }
 
-    /// As [`Self::new`], but gives up when `interrupted` returns true. This function calls it
-    /// before it starts, before it creates each virtual CPU, and while the session opens, which can
+    /// As [`Self::new`], with a Causeway function for each of `gpus`, 1 to [`GPUS_MAX`], in their
+    /// order; and gives up when `interrupted` returns true. This function calls it
+    /// before it starts, before it creates each virtual CPU, and while the sessions open, which can
     /// take long.
     ///
     /// # Errors
@@ -45,21 +59,21 @@ impl Vm {
     pub fn new_unless(
         kvm: &Kvm,
         config: &VmConfig,
-        sessions: &dyn SessionSource,
-        quota: Quota,
+        gpus: &[VmGpu<'_>],
         console: impl Into<ConsoleOutput>,
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<Self, VmError> {
-        config.check(u32::try_from(kvm.get_max_vcpus()).unwrap_or(u32::MAX))?;
-        let processors = Processors::new(kvm, config, interrupted)?;
+        config.check(gpus.len(), u32::try_from(kvm.get_max_vcpus()).unwrap_or(u32::MAX))?;
+        let processors = Processors::new(kvm, config, gpus.len() as u32, interrupted)?;
         processors.boot(config)?;
         let statistics = Arc::new(statistics(kvm, &processors)?);
         let counters = processors.vcpus.iter().map(|_| Arc::default()).collect();
         let exits = VmExits::new(statistics, counters);
         let stop = Arc::new(AtomicBool::new(false));
         let console = console.into();
-        let mut open = |host| {
-            let opened = sessions.open(host, quota, &config.name, interrupted);
+        let mut open = |index: usize, host| {
+            let (VmGpu { sessions, quota }, name) = (gpus[index], gpu_name(&config.name, index));
+            let opened = sessions.open(host, quota, &name, interrupted);
             opened.map_err(|e| match e {
                 OpenError::GivenUp { .. } => VmError::Interrupted,
                 e => e.into(),
@@ -73,10 +87,16 @@ impl Vm {
             config.vcpus,
             if config.vcpus == 1 { "" } else { "s" },
             config.memory_bytes >> 20,
-            vm.gpu().name
+            names_of(&vm.gpus())
         );
         Ok(vm)
     }
+}
+
+/// Returns the names of GPUs, separated by commas.
+fn names_of(gpus: &[Attributes]) -> String {
+    let names: Vec<&str> = gpus.iter().map(|gpu| &*gpu.name).collect();
+    names.join(", ")
 }
 
 /// Opens KVM's own count of exits. A KVM without statistics can run guests too; then reports have
@@ -107,7 +127,7 @@ fn assemble(
         has_power: matches!(config.boot, Boot::Linux(_)),
         attached: config.attached.clone(),
         console: Arc::clone(&board.console),
-        aperture: board.aperture,
+        apertures: board.apertures,
         life: Lifecycle::new(processors.vcpus.len(), stop).map_err(VmError::Event)?,
     });
     let vcpus = (0..).zip(processors.vcpus).zip(exits.counters());
@@ -119,7 +139,7 @@ fn assemble(
     });
     Ok(Vm {
         name: config.name.clone(),
-        session: board.session,
+        sessions: board.sessions,
         passed: board.passed,
         waiting: waiting.collect(),
         machine,
@@ -129,7 +149,7 @@ fn assemble(
         strays: board.strays,
         console: board.console,
         ram: processors.ram,
-        report: None,
+        reports: Vec::new(),
         device_events: 0,
     })
 }

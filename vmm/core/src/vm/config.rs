@@ -8,6 +8,7 @@ use super::attach::Attach;
 pub use crate::boot::Privilege;
 use crate::linux::Linux;
 use crate::passthrough::DeviceSource;
+pub use crate::pci::GPUS_MAX;
 
 /// Maximum number of virtual CPUs of one VM.
 pub const VCPUS_MAX: u32 = 64;
@@ -107,6 +108,9 @@ pub enum ConfigError {
         /// Number of VMs in the configuration.
         vms: u32,
     },
+    /// The VM has no GPU, or too many.
+    #[error("invalid number of GPUs {0}: a VM has 1 to {GPUS_MAX}")]
+    Gpus(usize),
     /// The guest's arguments are too long for the boot page.
     #[error(
         "the guest's arguments have {bytes} bytes, but at most {ARGUMENT_BYTES_MAX} fit: \
@@ -119,14 +123,17 @@ pub enum ConfigError {
 }
 
 impl VmConfig {
-    /// Checks the configuration as far as possible without creating anything. `vcpus_max` is the
-    /// maximum number of virtual CPUs that KVM allows.
+    /// Checks the configuration of a VM with this number of GPUs as far as possible without creating
+    /// anything. `vcpus_max` is the maximum number of virtual CPUs that KVM allows.
     ///
     /// # Errors
-    /// [`ConfigError::Vcpus`] if the number of virtual CPUs is zero, or more than `vcpus_max` or
+    /// [`ConfigError::Gpus`] if the VM has no GPU or more than [`GPUS_MAX`], `Vcpus` if the number of virtual CPUs is zero, or more than `vcpus_max` or
     /// [`VCPUS_MAX`]; `Index` if the VM's index is not below the number of VMs, or that number
     /// exceeds [`VMS_MAX`]; `Arguments` if a bare guest's arguments are too long.
-    pub fn check(&self, vcpus_max: u32) -> Result<(), ConfigError> {
+    pub fn check(&self, gpus: usize, vcpus_max: u32) -> Result<(), ConfigError> {
+        if !(1..=GPUS_MAX as usize).contains(&gpus) {
+            return Err(ConfigError::Gpus(gpus));
+        }
         let limit = vcpus_max.min(VCPUS_MAX);
         if !(1..=limit).contains(&self.vcpus) {
             return Err(ConfigError::Vcpus {
@@ -179,11 +186,13 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused_with_its_value() {
-        assert_eq!(config().check(8), Ok(()));
+        assert_eq!(config().check(1, 8), Ok(()));
+        assert_eq!(config().check(0, 8), Err(ConfigError::Gpus(0)));
+        assert_eq!(config().check(9, 8), Err(ConfigError::Gpus(9)));
         let spoiled = |spoil: fn(&mut VmConfig)| {
             let mut config = config();
             spoil(&mut config);
-            config.check(8).unwrap_err().to_string()
+            config.check(1, 8).unwrap_err().to_string()
         };
         assert!(spoiled(|c| c.vcpus = 0).starts_with("invalid number of virtual CPUs 0"));
         assert!(spoiled(|c| c.vcpus = 9).contains("1 to 8"));

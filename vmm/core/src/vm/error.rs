@@ -65,6 +65,9 @@ pub enum VmError {
     /// Two devices need the same addresses.
     #[error("two devices of the VM need the same addresses")]
     Bus(#[from] BusError),
+    /// PCI bus 0 has no place for the devices of the VM.
+    #[error("the guest's PCI bus has no place left for a GPU: give the VM fewer disks or devices")]
+    Room,
     /// The mediator does not open a session for the guest.
     #[error("cannot open a GPU session for the guest")]
     Session(#[from] OpenError),

@@ -45,10 +45,11 @@ pub(super) struct Processors {
 }
 
 impl Processors {
-    /// Gives up when `interrupted` returns true.
+    /// Leaves addresses for `gpus` Causeway functions. Gives up when `interrupted` returns true.
     pub fn new(
         kvm: &Kvm,
         config: &VmConfig,
+        gpus: u32,
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<Self, VmError> {
         give_up_if(interrupted)?;
@@ -78,7 +79,7 @@ impl Processors {
         let cpuid = supported_cpuid(kvm)?;
         let bits = physical_address_bits(cpuid.as_slice());
         let ram_end = ram.low_end().max(ram.high_end());
-        let mut layout = Layout::new(bits, ram_end, config.aperture_bytes)?;
+        let mut layout = Layout::of(gpus, bits, ram_end, config.aperture_bytes)?;
         if config.devices.is_some() {
             layout = layout.with_high_window(ram_end);
         }

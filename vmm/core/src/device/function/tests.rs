@@ -36,6 +36,7 @@ fn machine_with(wiring: Option<Wiring<'_>>) -> Machine {
     let fake = Arc::new(Fake::default());
     let layout = Layout::new(40, 8 << 20, 4 * GIB).unwrap();
     assert_eq!(layout.aperture, APERTURE);
+    let bars = layout.functions().next().unwrap();
     let aperture = Arc::new(Aperture::new(4 * GIB, Arc::clone(&fake) as _).unwrap());
     let doorbells = Arc::new(Doorbells::new(Arc::clone(&fake) as _));
     let ram = Arc::new(GuestRam::new("test", 8 << 20, false).unwrap());
@@ -45,7 +46,7 @@ fn machine_with(wiring: Option<Wiring<'_>>) -> Machine {
     bus.reserve(GuestAddress(0), 8 << 20, "ram").unwrap();
     let session = FakeSession::new(|_| Status::Ok);
     let function = CausewayFunction::new(
-        &layout,
+        (bars, layout.address_end),
         Arc::clone(&host),
         session,
         0,

@@ -33,7 +33,7 @@ pub fn dsdt(layout: &Layout) -> Sdt {
 }
 
 /// The root of PCI: one bus, reached by configuration mechanism #1; a window of 32-bit addresses,
-/// one for the aperture, and one for other large BARs if there may be any.
+/// one for the apertures, and one for other large BARs if there may be any.
 fn pci(layout: &Layout, code: &mut Vec<u8>) {
     let buses = AddressSpace::new_bus_number(0u16, 0);
     let mechanism = IO::new(CONFIG_PORTS, CONFIG_PORTS, 1, CONFIG_PORTS_BYTES as u8);
@@ -48,7 +48,7 @@ fn pci(layout: &Layout, code: &mut Vec<u8>) {
         let cacheable = AddressSpaceCacheable::NotCacheable;
         AddressSpace::<u64>::new_memory(cacheable, true, start, end - 1, None)
     };
-    let aperture = wide((layout.aperture, layout.aperture + layout.aperture_bytes));
+    let aperture = wide((layout.aperture, layout.apertures_end()));
     let high = layout.high_window.map(wide);
     let mut windows: Vec<&dyn Aml> = vec![&buses, &mechanism, &low, &aperture];
     windows.extend(high.as_ref().map(|window| window as &dyn Aml));
