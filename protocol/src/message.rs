@@ -57,6 +57,8 @@ pub const UNKNOWN_ATTRIBUTE: i32 = i32::MIN;
 pub const OUTPUT_BYTES: usize = 2040;
 /// Maximum number of kernel parameters that [`KernelReply::layout`] can describe.
 pub const PARAMETERS_MAX: usize = 128;
+/// Maximum number of GPUs of a run: what the bits of [`Export::gpus`] can name.
+pub const GPUS_MAX: u32 = 64;
 /// Length of an export token in bytes.
 pub const TOKEN_BYTES: usize = 32;
 

@@ -172,6 +172,8 @@ pub mod features {
     /// Launches can have up to [`crate::packet::PARAMETER_BYTES_MAX`] bytes of parameters (since
     /// 1.3).
     pub const LARGE_PARAMETERS: u64 = 1 << 19;
+    /// Exports name the GPUs that they are for (since 1.4).
+    pub const PEERS: u64 = 1 << 21;
 }
 
 /// Bits of [`Register::Status`].

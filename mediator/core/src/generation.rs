@@ -167,6 +167,7 @@ pub(crate) fn scope(status: Status) -> FaultScope {
         | Status::QuotaObjects
         | Status::AddressInUse
         | Status::BadToken
+        | Status::BadGpu
         | Status::Revoked
         | Status::BadModule
         | Status::NoKernel

@@ -7,12 +7,13 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use crate::backend::{Backend, Fault};
+use crate::gpus::Gpus;
 use crate::guest_session::{GivesUp, GuestSession, OpenError, SessionSource};
 use crate::host::Host;
 use crate::peers::Peers;
 use crate::quota::Quota;
 use crate::session::Session;
-use crate::session_inner::SessionInner;
+use crate::session_inner::{Device, SessionInner};
 use crate::share::{Exchange, Exports};
 use crate::shared::Shared;
 
@@ -21,8 +22,9 @@ use crate::shared::Shared;
 pub struct Mediator {
     backend: Arc<dyn Backend>,
     exchange: Arc<dyn Exchange>,
-    /// Sessions opened so far.
-    count: AtomicU64,
+    gpus: Gpus,
+    /// Sessions opened so far, on this mediator and those beside it.
+    count: Arc<AtomicU64>,
     /// Sessions that may still be open. A leaf lock.
     sessions: Mutex<Vec<Weak<SessionInner>>>,
     shared: Shared,
@@ -31,18 +33,45 @@ pub struct Mediator {
 impl Mediator {
     /// Creates a mediator that opens sessions on `backend`.
     pub fn new(backend: Arc<dyn Backend>) -> Arc<Self> {
-        Self::with_exchange(backend, Arc::<Exports>::default())
+        Self::on(backend, Gpus::default())
     }
 
-    /// Creates a mediator that opens sessions on `backend`. They export and import memory through
-    /// `exchange`. Sessions of several mediators can share memory if the mediators use the same
-    /// exchange.
-    pub fn with_exchange(backend: Arc<dyn Backend>, exchange: Arc<dyn Exchange>) -> Arc<Self> {
+    /// Creates a mediator that opens sessions on `backend`, which is the first of several GPUs:
+    /// [`Self::beside`] adds the others. `gpus` are all of them, as `backend` sees them.
+    pub fn on(backend: Arc<dyn Backend>, gpus: Gpus) -> Arc<Self> {
+        Self::with_exchange(backend, Arc::<Exports>::default(), gpus)
+    }
+
+    /// Creates a mediator that opens sessions on `backend`, one of the GPUs `gpus`. They export and
+    /// import memory through `exchange`. Sessions of several mediators can share memory if the
+    /// mediators use the same exchange.
+    pub fn with_exchange(
+        backend: Arc<dyn Backend>,
+        exchange: Arc<dyn Exchange>,
+        gpus: Gpus,
+    ) -> Arc<Self> {
+        Self::with(backend, exchange, gpus, Arc::default())
+    }
+
+    /// Creates a mediator for another of the GPUs of this one: `backend`, which sees `gpus`. Sessions
+    /// of both can share memory.
+    pub fn beside(&self, backend: Arc<dyn Backend>, gpus: Gpus) -> Arc<Self> {
+        let (exchange, count) = (Arc::clone(&self.exchange), Arc::clone(&self.count));
+        Self::with(backend, exchange, gpus, count)
+    }
+
+    fn with(
+        backend: Arc<dyn Backend>,
+        exchange: Arc<dyn Exchange>,
+        gpus: Gpus,
+        count: Arc<AtomicU64>,
+    ) -> Arc<Self> {
         let shared = Shared::new(backend.attributes().compute_units);
         let mediator = Arc::new(Self {
             backend,
             exchange,
-            count: AtomicU64::new(0),
+            gpus,
+            count,
             sessions: Mutex::default(),
             shared,
         });
@@ -72,8 +101,12 @@ impl Mediator {
     /// logs of both show the same number.
     pub fn open_as(&self, id: u64, host: Arc<dyn Host>, quota: Quota, name: &str) -> Arc<Session> {
         let (backend, exchange) = (Arc::clone(&self.backend), Arc::clone(&self.exchange));
-        let shared = self.shared.clone();
-        let inner = SessionInner::new(id, name, (backend, shared), Peers { host, exchange }, quota);
+        let device = Device {
+            backend,
+            gpus: self.gpus,
+            shared: self.shared.clone(),
+        };
+        let inner = SessionInner::new(id, name, device, Peers { host, exchange }, quota);
         let mut sessions = self.sessions.lock();
         sessions.retain(|session| session.strong_count() != 0);
         sessions.push(Arc::downgrade(&inner));

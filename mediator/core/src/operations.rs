@@ -14,7 +14,7 @@ mod sharing;
 use causeway_protocol::Access;
 use causeway_protocol::message::{
     AddressReply, Allocate, AllocateReply, Attributes, BusyReply, CommandBufferReply,
-    CreateCommandBuffer, CreateRecording, DeviceFacts, Empty, EncodeTensorMap, Export, FaultReport,
+    CreateCommandBuffer, CreateRecording, DeviceFacts, Empty, EncodeTensorMap, Export, FaultReport, GpusReply,
     GetKernel, GetKernelAt, GetVariable, HandleReply, HandleRequest, Hello, HelloReply, Import,
     KernelFacts, KernelNameAt, KernelNameReply, KernelReply, LoadModule, LoadModuleReply, MapCpu,
     MapGpu, Notify, NotifyReply, Opcode, OutputReply, RegisterRam, SetAccess, SpaceAddress, Status,
@@ -103,6 +103,7 @@ replies! {
     OutputReply: ;
     TensorMapReply: ;
     BusyReply: ;
+    GpusReply: ;
 }
 
 /// Executes a message whose framing and reserved fields were checked.
@@ -146,6 +147,7 @@ pub(crate) fn dispatch(
         Opcode::ReadOutput => call(body, previous, |r| session.read_output(r)),
         Opcode::EncodeTensorMap => call(body, previous, |r| session.encode_tensor_map(r)),
         Opcode::QueryBusy => call(body, previous, |r| session.query_busy(r)),
+        Opcode::QueryGpus => call(body, previous, |r| session.query_gpus(r)),
     }
 }
 

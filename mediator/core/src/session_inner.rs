@@ -9,6 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::backend::{Backend, Memory};
 use crate::command_buffer::{CommandBuffers, Doorbells, Rings};
 use crate::fence::FenceSignal;
+use crate::gpus::Gpus;
 use crate::generation::{Generation, StatusObserver};
 use crate::lease::Lease;
 use crate::loads::Loads;
@@ -32,7 +33,16 @@ pub const SESSION_FEATURES: u64 = features::CLIENTS
     | features::RECTANGLES
     | features::LAUNCH_OPTIONS
     | features::WORDS
-    | features::LARGE_PARAMETERS;
+    | features::LARGE_PARAMETERS
+    | features::PEERS;
+
+/// What a session is opened on.
+pub(crate) struct Device {
+    pub backend: Arc<dyn Backend>,
+    pub gpus: Gpus,
+    /// What all sessions on the back end share.
+    pub shared: Shared,
+}
 
 /// Everything that a session is made of. It outlives the VMM's [`crate::Session`] for the moment in
 /// which another session revokes an import.
@@ -40,6 +50,8 @@ pub(crate) struct SessionInner {
     pub id: u64,
     pub name: String,
     pub backend: Arc<dyn Backend>,
+    /// The GPUs of the run, of which the back end's is one.
+    pub gpus: Gpus,
     /// The VMM and other sessions, as used by the session's own threads and by callers that pass no
     /// [`Peers`].
     pub peers: Peers,
@@ -69,14 +81,19 @@ pub(crate) struct SessionInner {
 }
 
 impl SessionInner {
-    /// Creates a session that owns nothing, on a back end with what all its sessions share.
+    /// Creates a session that owns nothing.
     pub fn new(
         id: u64,
         name: &str,
-        (backend, shared): (Arc<dyn Backend>, Shared),
+        device: Device,
         peers: Peers,
         quota: Quota,
     ) -> Arc<Self> {
+        let Device {
+            backend,
+            gpus,
+            shared,
+        } = device;
         let signal = Arc::<FenceSignal>::default();
         let status = Arc::<StatusObserver>::default();
         let owners = Arc::<Owners>::default();
@@ -109,6 +126,7 @@ impl SessionInner {
             },
             account,
             backend,
+            gpus,
             counters,
             peers,
             epochs: std::array::from_fn(|_| AtomicU64::new(0)),

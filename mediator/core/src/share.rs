@@ -13,6 +13,7 @@ use causeway_protocol::message::{MemoryKind, Status, TOKEN_BYTES};
 use parking_lot::Mutex;
 
 use crate::backend::Memory;
+use crate::gpus::GpuSet;
 
 /// A token: the random secret by which an importer names an export.
 pub type TokenBytes = [u8; TOKEN_BYTES];
@@ -26,9 +27,11 @@ pub struct Offer {
     pub kind: MemoryKind,
     /// The widest access rights with which a session can import the memory.
     pub access: Access,
+    /// The GPUs whose sessions can import the memory.
+    pub gpus: GpuSet,
 }
 
-causeway_memory::debug_fields!(Offer { kind, access });
+causeway_memory::debug_fields!(Offer { kind, access, gpus });
 
 /// A session that has imported memory. The exchange calls it to take the import away when the
 /// export is withdrawn.
@@ -68,12 +71,13 @@ pub trait Exchange: Send + Sync {
     /// of [`Memory::export`] if the memory has to go to other processes.
     fn publish(&self, owner: u64, offer: Offer) -> Result<TokenBytes, Status>;
 
-    /// Returns the offer of the export that `token` names, for an import with the rights `access`.
+    /// Returns the offer of the export that `token` names, for an import with the rights `access` by
+    /// a session on GPU number `gpu`.
     ///
     /// # Errors
-    /// `BadToken` if no export has this token, `AccessDenied` if it does not allow `access`, or the
-    /// failure of [`crate::backend::Backend::import`].
-    fn fetch(&self, token: &TokenBytes, access: Access) -> Result<Offer, Status>;
+    /// `BadToken` if no export has this token, `AccessDenied` if it does not allow `access` or is
+    /// not for this GPU, or the failure of [`crate::backend::Backend::import`].
+    fn fetch(&self, token: &TokenBytes, access: Access, gpu: u32) -> Result<Offer, Status>;
 
     /// Records that `importer` has imported the export that `token` names, so that
     /// [`Self::withdraw`] can take the memory away again. Returns false if the export was withdrawn
@@ -138,13 +142,14 @@ impl Exchange for Exports {
         Ok(token)
     }
 
-    fn fetch(&self, token: &TokenBytes, access: Access) -> Result<Offer, Status> {
+    fn fetch(&self, token: &TokenBytes, access: Access, gpu: u32) -> Result<Offer, Status> {
         let exports = self.by_token.lock();
         let export = exports.get(token).ok_or(Status::BadToken)?;
-        if !export.offer.access.allows(access) {
+        let offer = &export.offer;
+        if !offer.access.allows(access) || !offer.gpus.contains(gpu) {
             return Err(Status::AccessDenied);
         }
-        Ok(export.offer.clone())
+        Ok(offer.clone())
     }
 
     fn register(&self, token: &TokenBytes, importer: Importer) -> bool {

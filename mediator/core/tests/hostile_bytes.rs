@@ -86,6 +86,7 @@ fn fields(opcode: Opcode) -> &'static [Field] {
         | Opcode::QueryFault
         | Opcode::QueryDevice
         | Opcode::QueryBusy
+        | Opcode::QueryGpus
         | Opcode::CreateSpace => &[],
         Opcode::DestroySpace => &[SPACE],
         Opcode::Allocate => &[Size, Small, Reserved],
@@ -95,7 +96,7 @@ fn fields(opcode: Opcode) -> &'static [Field] {
         Opcode::UnmapCpu => &[Zero, Address],
         Opcode::MapCpu => &[MEMORY, Access, Zero, Size],
         Opcode::SetAccess => &[SPACE, Access, Address],
-        Opcode::Export => &[MEMORY, Access],
+        Opcode::Export => &[MEMORY, Access, Zero],
         Opcode::Import => &[Token, Access],
         Opcode::Revoke => &[Token],
         Opcode::LoadModule => &[SPACE, Small, Zero, Size, Zero],

@@ -95,7 +95,7 @@ impl Exchange for Nobody {
         Err(Status::BackEnd)
     }
 
-    fn fetch(&self, _: &TokenBytes, _: Access) -> Result<Offer, Status> {
+    fn fetch(&self, _: &TokenBytes, _: Access, _: u32) -> Result<Offer, Status> {
         Err(Status::BadToken)
     }
 

@@ -17,7 +17,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 /// The first 32 bits of every datagram.
 pub(crate) const MAGIC: u32 = 0x4b57_5743;
 /// Version of this protocol, which changes whenever a datagram changes.
-pub(crate) const VERSION: u16 = 10;
+pub(crate) const VERSION: u16 = 11;
 /// Longest text of a fault, a refusal or a name, in bytes.
 pub(crate) const TEXT_BYTES_MAX: usize = 4096;
 /// Largest datagram in bytes: a control batch with what goes before it, or a report.
@@ -331,9 +331,11 @@ bodies! {
     }
 
     /// An export; its descriptor is beside the datagram.
-    Publish(32) {
+    Publish(40) {
         bytes: u64,
         memory: Memory,
+        /// The GPUs whose sessions can import it, by their numbers: bit `n` stands for GPU `n`.
+        gpus: u64,
     }
 
     /// What exported memory is.

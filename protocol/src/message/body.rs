@@ -191,7 +191,10 @@ structures! {
         pub allocation: u32,
         /// Maximum access rights of an import of this export, an [`crate::Access`]; not `None`.
         pub access: u32,
-    } = 8
+        /// The GPUs whose sessions can import the allocation, by their numbers: bit `n` stands for
+        /// GPU `n`. Zero stands for the GPU of this session (since 1.4).
+        pub gpus: u64,
+    } = 16
 
     /// The secret token of an export.
     pub struct Token {
@@ -313,6 +316,19 @@ structures! {
         /// [`crate::message::UNKNOWN_ATTRIBUTE`].
         pub attributes: [i32; DEVICE_ATTRIBUTES],
     } = 816
+
+    /// The GPUs of a run, as one of them sees them.
+    pub struct GpusReply {
+        /// Number of the session's own GPU, from 0.
+        pub gpu: u32,
+        /// Number of GPUs of the run, at most [`crate::message::GPUS_MAX`]. A guest has a function
+        /// for each of its GPUs, in the order of their numbers; it need not have all of them.
+        pub gpus: u32,
+        /// The GPUs that can be peers of the own one: their kernels can reach its memory, and its
+        /// kernels theirs, where an export allows it. Bit `n` stands for GPU `n`; the bit of the
+        /// own GPU is 0.
+        pub peers: u64,
+    } = 16
 
     /// How long a session has had work under way. The share of an interval comes from two replies.
     pub struct BusyReply {

@@ -4,8 +4,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::body::{
     AddressReply, Allocate, AllocateReply, Attributes, BusyReply, CommandBufferReply,
-    CreateCommandBuffer, CreateRecording, DeviceFacts, Empty, Export, FaultReport, HandleReply,
-    HandleRequest, Header, Hello, HelloReply, Import, MapCpu, MapGpu, Notify, NotifyReply,
+    CreateCommandBuffer, CreateRecording, DeviceFacts, Empty, Export, FaultReport, GpusReply,
+    HandleReply, HandleRequest, Header, Hello, HelloReply, Import, MapCpu, MapGpu, Notify, NotifyReply,
     RegisterRam, SetAccess, SpaceAddress, Token, Wait,
 };
 use super::code::{
@@ -159,6 +159,8 @@ opcodes! {
     EncodeTensorMap = 32, "encode_tensor_map", EncodeTensorMap => TensorMapReply;
     /// Return how long the session has had work under way on the GPU, for monitors (since 1.3).
     QueryBusy = 33, "query_busy", Empty => BusyReply;
+    /// Return the number of the session's GPU, and which other GPUs can be its peers (since 1.4).
+    QueryGpus = 35, "query_gpus", Empty => GpusReply;
 }
 
 /// All control operations, for tables and tests.

@@ -91,6 +91,20 @@ pub fn identities() -> Result<Vec<GpuIdentity>, SurveyError> {
     (0..Device::count(driver)?).map(identity).collect()
 }
 
+/// Returns whether each of two GPUs, given by their numbers, can reach the memory of the other one.
+/// False if the driver cannot tell. Creates no CUDA context.
+pub fn can_be_peers(one: u32, other: u32) -> bool {
+    let ask = || -> Result<bool, SurveyError> {
+        let driver = Driver::get()?;
+        let (one, other) = (Device::get(driver, one)?, Device::get(driver, other)?);
+        Ok(one.can_access(other)? && other.can_access(one)?)
+    };
+    ask().unwrap_or_else(|e| {
+        log::debug!("the driver does not tell whether GPUs {one} and {other} can be peers: {e}");
+        false
+    })
+}
+
 /// The reason for which the driver cannot be asked for its GPUs.
 #[derive(Debug, thiserror::Error)]
 pub enum SurveyError {

@@ -32,6 +32,8 @@ pub struct Config {
     /// Number of CPU cores that execute kernels, at least 1. `None` stands for all cores that this
     /// process may use.
     pub cores: Option<usize>,
+    /// Number of the device, from 0: tells devices of one host from each other.
+    pub device: u32,
     /// Size of the pages in which allocations get their memory. Small pages are for hosts that pass
     /// descriptors of allocations to processes they do not trust.
     pub host_pages: PageSize,
@@ -41,6 +43,7 @@ pub struct Config {
 #[derive(Debug)]
 pub struct Software {
     attributes: Attributes,
+    number: u32,
     device: Arc<Device>,
     host_pages: PageSize,
 }
@@ -53,7 +56,10 @@ impl Software {
         let cores = config.cores.unwrap_or_else(all_cores).max(1);
         let isa = Isa::detect();
         let attributes = Attributes {
-            name: format!("software, {cores} cores, {}", isa.name()),
+            name: match config.device {
+                0 => format!("software, {cores} cores, {}", isa.name()),
+                number => format!("software {number}, {cores} cores, {}", isa.name()),
+            },
             memory_bytes: config.memory_bytes,
             granularity_bytes: PAGE_BYTES,
             va: address::MAPPINGS,
@@ -75,6 +81,7 @@ impl Software {
         };
         Self {
             attributes,
+            number: config.device,
             device: Arc::new(device),
             host_pages: config.host_pages,
         }
@@ -117,7 +124,7 @@ impl Backend for Software {
     }
 
     fn device_facts(&self) -> DeviceFacts {
-        facts::of(&self.attributes)
+        facts::of(self.number, &self.attributes)
     }
 
     fn shares_time(&self) -> bool {

@@ -9,7 +9,8 @@ use causeway_mediator::backend::{Attributes, DeviceFacts};
 
 use crate::limits::{BLOCK_THREADS_MAX, CAPABILITY, SHARED_BYTES_MAX, SHARED_BYTES_USUAL};
 
-/// Identifies the software back end, like the UUID of a GPU.
+/// Identifies the first device of the software back end, like the UUID of a GPU. The last byte is
+/// another one for each other device.
 const UUID: [u8; 16] = *b"CausewaySoftware";
 /// Version of CUDA whose PTX and whose API the engine follows: 13.0.
 const CUDA_VERSION: u32 = 13_000;
@@ -59,8 +60,8 @@ const ATTRIBUTES: [(usize, i32); 48] = [
     (17, 0), (18, 0), (32, 0), (88, 0), (91, 0), (120, 0),
 ];
 
-/// Returns the facts about the device that `attributes` describes.
-pub(crate) fn of(attributes: &Attributes) -> DeviceFacts {
+/// Returns the facts about device number `device`, which `attributes` describes.
+pub(crate) fn of(device: u32, attributes: &Attributes) -> DeviceFacts {
     let mut facts = DeviceFacts::of(attributes);
     for number in 1..=LAST {
         facts.set(number, 0);
@@ -71,9 +72,12 @@ pub(crate) fn of(attributes: &Attributes) -> DeviceFacts {
     let number = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
     facts.set(10, number(attributes.warp_threads));
     facts.set(16, number(attributes.compute_units));
+    let mut uuid = UUID;
+    uuid[15] = uuid[15].wrapping_add(device as u8);
     DeviceFacts {
         name: format!("Causeway {}", attributes.name),
-        uuid: UUID,
+        uuid,
+        pci: [0, 0, device],
         capability: [9, 0],
         cuda_version: CUDA_VERSION,
         ..facts

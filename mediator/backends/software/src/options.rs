@@ -9,7 +9,12 @@ use crate::backend::Config;
 pub struct Options {
     /// Number of CPU cores that execute kernels; `None` stands for all that the process may use.
     pub cores: Option<usize>,
+    /// Number of the device, from 0. Devices with different numbers have separate memory.
+    pub device: u32,
 }
+
+/// Most devices of one host.
+const DEVICES: u32 = 64;
 
 impl Options {
     /// Returns the configuration of a back end with these options and `memory_bytes` bytes of
@@ -18,6 +23,7 @@ impl Options {
         Config {
             memory_bytes,
             cores: self.cores,
+            device: self.device,
             ..Config::default()
         }
     }
@@ -36,11 +42,11 @@ impl causeway_backend_options::Options for Options {
     }];
 
     fn new(device: Option<&str>) -> Result<Self, OptionError> {
-        match device {
-            None => Ok(Self::default()),
-            Some(text) => {
-                Err(Value::device(Self::BACK_END, text).invalid("this back end takes no device"))
-            }
-        }
+        let number =
+            device.map(|text| Value::device(Self::BACK_END, text).number(0..=DEVICES - 1));
+        Ok(Self {
+            device: number.transpose()?.unwrap_or(0),
+            ..Self::default()
+        })
     }
 }

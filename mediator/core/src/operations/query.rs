@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use causeway_protocol::message::{
-    Attributes, BusyReply, DeviceFacts, Empty, FaultReport, Hello, HelloReply, Status,
+    Attributes, BusyReply, DeviceFacts, Empty, FaultReport, GpusReply, Hello, HelloReply, Status,
     UNKNOWN_ATTRIBUTE, Wait,
 };
 use causeway_protocol::{VERSION_MAJOR, VERSION_MINOR};
@@ -104,6 +104,14 @@ impl ClientSession<'_> {
         Ok(BusyReply {
             clock_ns: u64::try_from(now.duration_since(origin).as_nanos()).unwrap_or(u64::MAX),
             busy_ns: self.counters.busy.times(now).busy_ns,
+        })
+    }
+
+    pub(super) fn query_gpus(&self, _: Empty) -> Result<GpusReply, Refusal> {
+        Ok(GpusReply {
+            gpu: self.gpus.own,
+            gpus: self.gpus.count,
+            peers: self.gpus.peers.bits(),
         })
     }
 

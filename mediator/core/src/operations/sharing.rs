@@ -19,6 +19,8 @@ impl ClientSession<'_> {
     pub(super) fn export(&self, request: Export) -> Result<Token, Refusal> {
         self.require(features::SHARING)?;
         let access = useful(access(request.access)?)?;
+        let gpus = self.gpus.wanted(request.gpus);
+        let gpus = gpus.map_err(|gpu| Refusal::with(Status::BadGpu, gpu))?;
         let mut state = self.lock();
         let entry = state.get_mut::<MemoryEntry>(request.allocation)?;
         let memory = entry.live()?.clone();
@@ -33,6 +35,7 @@ impl ClientSession<'_> {
             memory,
             kind,
             access,
+            gpus,
         };
         let token = self.peers.exchange.publish(self.id, offer)?;
         exports.push(OwnExport {
@@ -47,7 +50,7 @@ impl ClientSession<'_> {
         let epoch = self.epoch();
         let charge = self.account.charge(Resource::Allocations, 1)?;
         // Without the lock: a driver may take long to import memory of another process.
-        let offer = self.peers.exchange.fetch(&request.token, access)?;
+        let offer = self.peers.exchange.fetch(&request.token, access, self.gpus.own)?;
         let bytes = offer.memory.bytes();
         let import = import_number();
         let material = Material::Allocated(offer.kind);

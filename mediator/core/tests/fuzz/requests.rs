@@ -53,6 +53,7 @@ pub fn plausible(opcode: Opcode, random: &mut Random, known: &Known) -> Vec<u8> 
         | Opcode::QueryFault
         | Opcode::QueryDevice
         | Opcode::QueryBusy
+        | Opcode::QueryGpus
         | Opcode::CreateSpace => Vec::new(),
         Opcode::DestroySpace
         | Opcode::Free
@@ -71,6 +72,7 @@ pub fn plausible(opcode: Opcode, random: &mut Random, known: &Known) -> Vec<u8> 
         Opcode::Export => bytes(&Export {
             allocation: chosen.allocation,
             access: chosen.access,
+            gpus: random.below(3),
         }),
         Opcode::Import => bytes(&Import {
             token: known.token.token,

@@ -183,7 +183,16 @@ impl<S: GuestSession> Guest<S> {
     }
 
     pub fn export(&self, allocation: u32, access: u32) -> Result<Token, Refused> {
-        self.ask(Opcode::Export, &Export { allocation, access })
+        self.export_to(allocation, access, 0)
+    }
+
+    pub fn export_to(&self, allocation: u32, access: u32, gpus: u64) -> Result<Token, Refused> {
+        let request = Export {
+            allocation,
+            access,
+            gpus,
+        };
+        self.ask(Opcode::Export, &request)
     }
 
     pub fn import(&self, token: &Token, access: u32) -> Result<AllocateReply, Refused> {

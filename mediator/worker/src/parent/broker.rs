@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use causeway_mediator::GpuSet;
 use causeway_mediator::share::{TokenBytes, fresh_token};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
@@ -49,6 +50,8 @@ pub(super) struct Offer {
     pub bytes: u64,
     pub memory: Memory,
     access: Access,
+    /// The GPUs whose sessions can import the memory.
+    gpus: GpuSet,
     pub file: Arc<OwnedFd>,
 }
 
@@ -125,6 +128,7 @@ impl Broker {
             bytes: request.bytes,
             memory: request.memory,
             access,
+            gpus: GpuSet::from_bits(request.gpus),
             file: Arc::new(file),
         };
         let export = Export {
@@ -138,22 +142,25 @@ impl Broker {
     }
 
     /// Returns what the export that `token` names offers. Fails with `BadToken` if there is no such
-    /// export, and with `AccessDenied` if it does not allow imports with the rights `access`.
-    pub fn fetch(&self, token: &TokenBytes, access: Access) -> Result<Offer, Status> {
+    /// export, and with `AccessDenied` if it does not allow imports with the rights `access`, or by
+    /// sessions on GPU number `gpu`.
+    pub fn fetch(&self, token: &TokenBytes, access: Access, gpu: u32) -> Result<Offer, Status> {
         let table = self.table.lock();
-        let export = table.exports.get(token).ok_or(Status::BadToken)?;
-        if !export.offer.access.allows(access) {
+        let Export { offer, .. } = table.exports.get(token).ok_or(Status::BadToken)?;
+        if !offer.access.allows(access) || !offer.gpus.contains(gpu) {
             return Err(Status::AccessDenied);
         }
-        Ok(export.offer.clone())
+        Ok(offer.clone())
     }
 
-    /// Records `import` as an import of the export that `token` names. Returns false if the export
-    /// has been withdrawn or already has the maximum number of imports.
-    pub fn register(&self, token: &TokenBytes, import: Import) -> bool {
+    /// Records `import` as an import, on GPU number `gpu`, of the export that `token` names. Returns
+    /// false if the export has been withdrawn, is not for this GPU, or already has the maximum number
+    /// of imports.
+    pub fn register(&self, token: &TokenBytes, gpu: u32, import: Import) -> bool {
         match self.table.lock().exports.get_mut(token) {
             Some(export)
-                if export.importers.len() < IMPORTS_MAX
+                if export.offer.gpus.contains(gpu)
+                    && export.importers.len() < IMPORTS_MAX
                     && export.imports_of(import.owner) < IMPORTS_OF_ONE_MAX =>
             {
                 export.importers.push(import);

@@ -100,7 +100,7 @@ impl Worker {
                     handle: request.handle,
                     import: request.import,
                 };
-                answer_if(self.broker.register(&request.token, import))
+                answer_if(self.broker.register(&request.token, self.gpu, import))
             }
             Kind::Forget => {
                 let request: Registration = call.body()?;
@@ -168,7 +168,7 @@ impl Worker {
 
     fn fetch(&self, request: &Fetch) -> (Answer, Option<Arc<OwnedFd>>) {
         let access = Access::from_wire(request.access).ok_or(Status::BadAccess);
-        match access.and_then(|access| self.broker.fetch(&request.token, access)) {
+        match access.and_then(|access| self.broker.fetch(&request.token, access, self.gpu)) {
             Ok(offer) => {
                 let mut answer = Answer::new(Status::Ok as u32);
                 answer.value = offer.bytes;

@@ -22,10 +22,13 @@ use crate::DeviceUuid;
 pub type ImportDevice =
     dyn Fn(DeviceUuid, OwnedFd, u64) -> Result<Arc<dyn DeviceMemory>, MemoryError> + Send + Sync;
 
-/// What all workers of a VMM share.
+/// What all workers of a VMM on one GPU share.
 pub(super) struct Shared {
     pub starter: Arc<Starter>,
+    /// Shared with the workers on other GPUs, too.
     pub broker: Arc<Broker>,
+    /// Number of the GPU.
+    pub gpu: u32,
     pub partitions: Arc<Partitions>,
     pub import_device: Option<Arc<ImportDevice>>,
     pub leases: Arc<Leases>,

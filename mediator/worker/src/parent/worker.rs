@@ -69,6 +69,8 @@ pub(super) struct Worker {
     pub(super) first_limits: Quota,
     pub(super) guest: Guest,
     pub(super) broker: Arc<Broker>,
+    /// Number of the GPU that its session is on.
+    pub(super) gpu: u32,
     status: Mapping,
     pub(super) attributes: Attributes,
     /// Why it is lost.
@@ -144,6 +146,7 @@ impl Worker {
                 Arc::clone(&order.limits),
             ),
             broker: Arc::clone(&shared.broker),
+            gpu: shared.gpu,
             status,
             attributes: back_end.attributes,
             fault: OnceLock::new(),

@@ -10,6 +10,7 @@ use causeway_mediator::host::Host;
 use causeway_mediator::{GivesUp, GuestSession, LiveLimits, OpenError, Quota, SessionSource};
 use parking_lot::Mutex;
 
+use super::broker::Broker;
 use super::leases::Leases;
 use super::session::WorkerSession;
 use super::shared::{ImportDevice, Order, Shared};
@@ -18,11 +19,11 @@ use super::starter::{Program, Starter};
 use super::successor::Successor;
 use crate::bus_error;
 
-/// Opens sessions for a VMM, each in a worker process of its own. Sessions of one `Workers` can
-/// share memory with each other.
+/// Opens sessions for a VMM on one GPU, each in a worker process of its own. Sessions of one
+/// `Workers`, and of those that are made beside it, can share memory with each other.
 pub struct Workers {
     shared: Arc<Shared>,
-    sessions: AtomicU64,
+    sessions: Arc<AtomicU64>,
     /// Workers without a session, the oldest first.
     spares: Mutex<VecDeque<Spare>>,
     successor: Arc<Successor>,
@@ -31,7 +32,7 @@ pub struct Workers {
 causeway_memory::debug_fields!(Workers {});
 
 impl Workers {
-    /// Returns a source of sessions that starts `program` for each session, by a process that it
+    /// Returns a source of sessions on the only GPU, or the first of several, that starts `program` for each session, by a process that it
     /// starts now: later, this one may have given up what that takes. If `import_device` is `None`,
     /// guests cannot map device memory for their CPUs.
     ///
@@ -42,16 +43,41 @@ impl Workers {
     /// handler.
     pub fn new(program: &Program, import_device: Option<Arc<ImportDevice>>) -> io::Result<Self> {
         bus_error::survive()?;
+        Self::on(0, program, import_device, (Arc::default(), Arc::default()))
+    }
+
+    /// Returns a source of sessions as [`Self::new`] does, on another GPU, which has the number
+    /// `gpu`. Its sessions share memory with those of this one where exports name the GPU.
+    ///
+    /// # Errors
+    /// As for [`Self::new`].
+    pub fn beside(
+        &self,
+        gpu: u32,
+        program: &Program,
+        import_device: Option<Arc<ImportDevice>>,
+    ) -> io::Result<Self> {
+        let (broker, sessions) = (Arc::clone(&self.shared.broker), Arc::clone(&self.sessions));
+        Self::on(gpu, program, import_device, (broker, sessions))
+    }
+
+    fn on(
+        gpu: u32,
+        program: &Program,
+        import_device: Option<Arc<ImportDevice>>,
+        (broker, sessions): (Arc<Broker>, Arc<AtomicU64>),
+    ) -> io::Result<Self> {
         Ok(Self {
             shared: Arc::new(Shared {
                 starter: Starter::new(program)?,
-                broker: Arc::default(),
+                broker,
+                gpu,
                 partitions: Arc::default(),
                 import_device,
                 leases: Leases::new()?,
                 overdue: Arc::default(),
             }),
-            sessions: AtomicU64::new(0),
+            sessions,
             spares: Mutex::default(),
             successor: Arc::default(),
         })

@@ -3,6 +3,7 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use causeway_mediator::GpuSet;
 use causeway_mediator::backend::{Backend, BackendError, Exported};
 use causeway_mediator::share::{Exchange, Importer, Offer, TokenBytes};
 use causeway_protocol::Access;
@@ -52,6 +53,7 @@ impl Exchange for RemoteExchange {
                 pages: page_size(exported.pages),
                 access: offer.access.wire(),
             },
+            gpus: offer.gpus.bits(),
         };
         let file = exported.file.as_fd();
         let (answer, _) = self.calls.call(Kind::Publish, request.as_bytes(), &[file]);
@@ -59,7 +61,8 @@ impl Exchange for RemoteExchange {
         Ok(answer.token)
     }
 
-    fn fetch(&self, token: &TokenBytes, access: Access) -> Result<Offer, Status> {
+    /// The VMM knows the GPU of this worker.
+    fn fetch(&self, token: &TokenBytes, access: Access, gpu: u32) -> Result<Offer, Status> {
         let request = Fetch {
             token: *token,
             access: access.wire(),
@@ -81,6 +84,7 @@ impl Exchange for RemoteExchange {
             memory,
             kind,
             access,
+            gpus: GpuSet::only(gpu),
         })
     }
 

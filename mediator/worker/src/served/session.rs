@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use causeway_mediator::backend::Backend;
 use causeway_mediator::host::Host;
-use causeway_mediator::{Mediator, Peers, Quota, Session};
+use causeway_mediator::{Gpus, Mediator, Peers, Quota, Session};
 use causeway_memory::{Mapping, PAGE_BYTES, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::registers::status;
@@ -30,6 +30,8 @@ const SUPPLEMENT_BYTES_MAX: usize = 56 << 10;
 pub struct Equipment {
     /// The back end that executes the guest's GPU work.
     pub backend: Arc<dyn Backend>,
+    /// The GPUs of the run, of which the back end's is one.
+    pub gpus: Gpus,
     /// UUID of the GPU whose memory the guest can map for its CPUs. The VMM imports the memory
     /// through the GPU with this UUID. `None` if GPU memory cannot be mapped for CPUs.
     pub device: Option<DeviceUuid>,
@@ -81,7 +83,7 @@ impl Served {
         let page = page.map(0, PAGE_BYTES, Access::ReadWrite).map_err(failed)?;
         let backend = equipment.backend;
         let exchange = Arc::new(RemoteExchange::new(spare, Arc::clone(&backend)));
-        let mediator = Mediator::with_exchange(Arc::clone(&backend), exchange);
+        let mediator = Mediator::with_exchange(Arc::clone(&backend), exchange, equipment.gpus);
         let quota = Quota::from_limits(request.quota);
         let of_session: Arc<dyn Host> = Arc::clone(&host) as _;
         let session = mediator.open_as(request.session, of_session, quota, &name);

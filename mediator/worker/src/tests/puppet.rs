@@ -307,6 +307,7 @@ fn request(hands: &Hands, order: &Order) -> Vec<u8> {
                 pages: 0,
                 access,
             },
+            gpus: u64::MAX,
         }),
         Act::Withdraw => bytes_of(&Withdraw { token }),
         Act::Fetch => bytes_of(&Fetch {

@@ -66,6 +66,7 @@ pub fn equipment() -> Equipment {
     });
     Equipment {
         backend: Arc::new(software),
+        gpus: causeway_mediator::Gpus::default(),
         device: None,
         supplement: Box::new(|| b"added".to_vec()),
     }

@@ -113,6 +113,7 @@ fn exports_are_bounded_by_what_a_guest_may_allocate() {
     let request = Export {
         allocation: memory,
         access: READ,
+        gpus: 0,
     };
     let refused = ask::<_, Token>(&guest.session, Opcode::Export, &request);
     assert_eq!(refused.err(), Some((Status::QuotaObjects, 0)));

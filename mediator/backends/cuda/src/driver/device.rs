@@ -57,6 +57,17 @@ impl Device {
         Ok(uuid.bytes.map(|byte| byte.to_ne_bytes()[0]))
     }
 
+    /// Returns whether kernels of this GPU can reach memory of `other`.
+    pub(crate) fn can_access(self, other: Self) -> Result<bool, CudaError> {
+        let mut can = 0;
+        // SAFETY: stores an integer.
+        unsafe {
+            self.driver
+                .device_can_access_peer(&mut can, self.raw, other.raw)
+        }?;
+        Ok(can != 0)
+    }
+
     /// Returns the size of the GPU's memory in bytes.
     pub(crate) fn memory_bytes(self) -> Result<u64, CudaError> {
         let mut bytes = 0;

@@ -87,6 +87,9 @@ calls! { Table, table:
     device_get = "cuDeviceGet" (device: *mut CUdevice, ordinal: c_int);
     device_get_name = "cuDeviceGetName" (name: *mut c_char, bytes: c_int, device: CUdevice);
     device_get_uuid = "cuDeviceGetUuid_v2" (uuid: *mut CUuuid, device: CUdevice);
+    device_can_access_peer = "cuDeviceCanAccessPeer" (
+        can: *mut c_int, device: CUdevice, peer: CUdevice,
+    );
     device_total_mem = "cuDeviceTotalMem_v2" (bytes: *mut usize, device: CUdevice);
     device_get_attribute = "cuDeviceGetAttribute" (
         value: *mut c_int, attribute: c_uint, device: CUdevice,

@@ -52,6 +52,7 @@ fn worker_process() {
     let equip = || {
         Ok::<_, std::convert::Infallible>(Equipment {
             backend: open(),
+            gpus: causeway_mediator::Gpus::default(),
             device: None,
             supplement: Box::new(Vec::new),
         })

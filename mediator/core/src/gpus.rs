@@ -1,0 +1,132 @@
+//! The GPUs of a run, and which of them may reach the memory of which.
+//!
+//! GPUs of a run have numbers, from 0. Memory of one GPU can be reached by another only where the
+//! export that an importer uses names that other GPU (`docs/decisions/0033-peers.md`).
+
+use causeway_protocol::message::GPUS_MAX;
+
+/// A set of GPUs by their numbers, 0 to 63.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GpuSet(u64);
+
+impl GpuSet {
+    /// Returns the set in which GPU `n` is if bit `n` of `bits` is set.
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// Returns the set of one GPU; the empty set if `gpu` is 64 or more.
+    pub const fn only(gpu: u32) -> Self {
+        match 1u64.checked_shl(gpu) {
+            Some(bits) => Self(bits),
+            None => Self(0),
+        }
+    }
+
+    /// Returns the set of the first `count` GPUs, those with the numbers below it.
+    pub const fn first(count: u32) -> Self {
+        match 1u64.checked_shl(count) {
+            Some(end) => Self(end - 1),
+            None => Self(u64::MAX),
+        }
+    }
+
+    /// Returns the set as bits: bit `n` is set if GPU `n` is in it.
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// Returns whether GPU `gpu` is in the set.
+    pub const fn contains(self, gpu: u32) -> bool {
+        self.0 & Self::only(gpu).0 != 0
+    }
+
+    /// Returns the set without the GPUs of `others`.
+    pub const fn without(self, others: Self) -> Self {
+        Self(self.0 & !others.0)
+    }
+
+    /// Returns the set with the GPUs of `others`.
+    pub const fn with(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
+
+    /// Returns the lowest number in the set; `None` if it is empty.
+    pub fn lowest(self) -> Option<u32> {
+        (self.0 != 0).then(|| self.0.trailing_zeros())
+    }
+}
+
+/// The GPUs of a run, as a back end on one of them sees them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gpus {
+    /// Number of the back end's own GPU.
+    pub own: u32,
+    /// Number of GPUs of the run, 1 to 64.
+    pub count: u32,
+    /// The GPUs that can be peers of the own one: its kernels can reach their memory, and theirs its
+    /// memory. The own GPU is not in the set.
+    pub peers: GpuSet,
+}
+
+const _: () = assert!(GPUS_MAX == u64::BITS);
+
+impl Default for Gpus {
+    /// One GPU alone.
+    fn default() -> Self {
+        Self {
+            own: 0,
+            count: 1,
+            peers: GpuSet::default(),
+        }
+    }
+}
+
+impl Gpus {
+    /// Returns the GPUs that an export with the bits `asked` is for: the own GPU if `asked` is 0.
+    ///
+    /// # Errors
+    /// The number of a GPU that the run does not have, or that cannot be a peer of the own one.
+    pub fn wanted(&self, asked: u64) -> Result<GpuSet, u32> {
+        let own = GpuSet::only(self.own);
+        let wanted = match asked {
+            0 => own,
+            bits => GpuSet::from_bits(bits),
+        };
+        let possible = self.peers.with(own);
+        wanted.without(possible).lowest().map_or(Ok(wanted), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_export_is_for_gpus_that_can_be_peers() {
+        let gpus = Gpus {
+            own: 1,
+            count: 4,
+            peers: GpuSet::only(0).with(GpuSet::only(3)),
+        };
+        assert_eq!(gpus.wanted(0), Ok(GpuSet::only(1)));
+        assert_eq!(gpus.wanted(0b1011), Ok(GpuSet::from_bits(0b1011)));
+        assert_eq!(gpus.wanted(0b1000), Ok(GpuSet::only(3)));
+        assert_eq!(gpus.wanted(0b1100), Err(2), "no peer");
+        assert_eq!(gpus.wanted(1 << 63), Err(63), "no GPU");
+        assert_eq!(Gpus::default().wanted(0b10), Err(1));
+        assert_eq!(Gpus::default().wanted(1), Ok(GpuSet::only(0)));
+    }
+
+    #[test]
+    fn sets_have_numbers_up_to_63() {
+        assert_eq!(GpuSet::only(64), GpuSet::default());
+        assert!(!GpuSet::from_bits(u64::MAX).contains(64));
+        assert!(GpuSet::only(63).contains(63));
+        assert_eq!(GpuSet::first(0).bits(), 0);
+        assert_eq!(GpuSet::first(3).bits(), 0b111);
+        assert_eq!(GpuSet::first(64).bits(), u64::MAX);
+        assert_eq!(GpuSet::from_bits(0b1100).lowest(), Some(2));
+        assert_eq!(GpuSet::default().lowest(), None);
+    }
+}

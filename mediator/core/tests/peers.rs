@@ -1,0 +1,111 @@
+//! Memory of one GPU and sessions on others: only those that an export names may import it.
+
+mod rig;
+
+use causeway_mediator::{GpuSet, Gpus, GuestSession, Mediator, Quota};
+use causeway_mediator_testing::FakeBackend;
+use causeway_protocol::message::*;
+use rig::*;
+
+/// GPUs of the run.
+const GPUS: u32 = 3;
+/// A GPU that can be no peer of any other.
+const ALONE: u32 = 2;
+
+fn seen_by(own: u32) -> Gpus {
+    let others = GpuSet::first(GPUS).without(GpuSet::only(own));
+    let peers = match own {
+        ALONE => GpuSet::default(),
+        _ => others.without(GpuSet::only(ALONE)),
+    };
+    Gpus {
+        own,
+        count: GPUS,
+        peers,
+    }
+}
+
+/// Opens a session on each GPU.
+fn guests() -> [Guest; GPUS as usize] {
+    let first = Mediator::on(FakeBackend::new(), seen_by(0));
+    let open = |mediator: &Mediator| Guest::open(mediator, Quota::default());
+    [
+        open(&first),
+        open(&first.beside(FakeBackend::new(), seen_by(1))),
+        open(&first.beside(FakeBackend::new(), seen_by(2))),
+    ]
+}
+
+#[test]
+fn each_session_knows_its_gpu_and_its_peers() {
+    let numbers = guests().map(|guest| {
+        let reply: GpusReply = guest.ask(Opcode::QueryGpus, &Empty {}).unwrap();
+        (reply.gpu, reply.gpus, reply.peers)
+    });
+    assert_eq!(numbers, [(0, 3, 0b010), (1, 3, 0b001), (2, 3, 0)]);
+    let alone: GpusReply = Rig::new().guest.ask(Opcode::QueryGpus, &Empty {}).unwrap();
+    assert_eq!((alone.gpu, alone.gpus, alone.peers), (0, 1, 0));
+}
+
+#[test]
+fn without_a_right_no_other_gpu_gets_the_memory() {
+    let [owner, peer, _] = guests();
+    let memory = owner.memory(MemoryKind::Device, PAGE);
+    for gpus in [0, 0b001] {
+        let token = owner.export_to(memory, READ_WRITE, gpus).unwrap();
+        for access in [READ, READ_WRITE] {
+            let refused = peer.import(&token, access).unwrap_err().0;
+            assert_eq!(refused, Status::AccessDenied, "for GPUs {gpus:#b}");
+        }
+    }
+}
+
+#[test]
+fn an_export_for_a_peer_is_for_no_other_gpu_and_for_no_wider_right() {
+    let [owner, peer, alone] = guests();
+    let memory = owner.memory(MemoryKind::Device, PAGE);
+    let token = owner.export_to(memory, READ, 0b010).unwrap();
+    let import = peer.import(&token, READ).unwrap();
+    assert_eq!((import.size, import.access), (PAGE, READ));
+    let denied = Some((Status::AccessDenied, 0));
+    assert_eq!(peer.import(&token, READ_WRITE).err(), denied);
+    assert_eq!(alone.import(&token, READ).err(), denied);
+    // Nor is it for the owner's own GPU, which it does not name.
+    assert_eq!(owner.import(&token, READ).err(), denied);
+}
+
+#[test]
+fn an_export_to_a_gpu_that_cannot_be_a_peer_is_refused_with_its_number() {
+    let [owner, _, alone] = guests();
+    let memory = owner.memory(MemoryKind::Device, PAGE);
+    let refused = |guest: &Guest, memory, gpus| guest.export_to(memory, READ, gpus).unwrap_err();
+    assert_eq!(refused(&owner, memory, 0b110), (Status::BadGpu, ALONE));
+    assert_eq!(refused(&owner, memory, 0b011 | 1 << 63), (Status::BadGpu, 63));
+    let memory = alone.memory(MemoryKind::Device, PAGE);
+    assert_eq!(refused(&alone, memory, 0b101), (Status::BadGpu, 0));
+    // Refused exports leave nothing behind.
+    assert_eq!(alone.export(memory, READ).map(drop), Ok(()));
+}
+
+#[test]
+fn a_right_that_is_taken_back_ends_the_mappings_on_the_other_gpu() {
+    let [owner, peer, _] = guests();
+    let memory = owner.memory(MemoryKind::Device, PAGE);
+    let token = owner.export_to(memory, READ_WRITE, 0b010).unwrap();
+    let import = peer.import(&token, READ_WRITE).unwrap().handle;
+    let space = peer.space();
+    let mapped = peer.map_gpu(space, import, PAGE, READ_WRITE).unwrap();
+    assert_eq!(peer.revoke(&token).unwrap_err().0, Status::BadToken);
+    owner.revoke(&token).unwrap();
+    let gone = peer.set_access(space, mapped, READ).unwrap_err().0;
+    assert_eq!(gone, Status::BadRange);
+    let again = peer.map_gpu(space, import, PAGE, READ).unwrap_err().0;
+    assert_eq!(again, Status::Revoked);
+    assert_eq!(peer.import(&token, READ).unwrap_err().0, Status::BadToken);
+}
+
+#[test]
+fn sessions_on_several_gpus_have_different_numbers() {
+    let ids = guests().map(|guest| guest.session.id());
+    assert_eq!(ids, [1, 2, 3]);
+}
