@@ -64,13 +64,21 @@ fn device_window(address: u64, bytes: u64) -> Option<Window> {
 }
 
 impl PciTransport {
-    /// Finds the Causeway function on the PCI bus, and allocates RAM for the control area.
+    /// Finds the first Causeway function on the PCI bus, and allocates RAM for the control area.
     ///
     /// # Errors
     /// [`FindDeviceError::Find`] if there is no usable function, `OutOfReach` if the guest's page
     /// tables do not map its aperture, `NoRam` if no RAM is left for the control area.
     pub fn find(machine: &Machine) -> Result<Self, FindDeviceError> {
-        let found = pci::find(&IoPorts)?;
+        Self::find_nth(machine, 0)
+    }
+
+    /// As [`Self::find`], for GPU number `gpu` of the VM, counted from 0.
+    ///
+    /// # Errors
+    /// As for [`Self::find`].
+    pub fn find_nth(machine: &Machine, gpu: usize) -> Result<Self, FindDeviceError> {
+        let found = pci::find_nth(&IoPorts, gpu)?;
         let control = machine.ram().window(CONTROL_BYTES_MAX as usize);
         let control = control.ok_or(FindDeviceError::NoRam)?;
         Self::at(found, control)

@@ -18,6 +18,9 @@ pub type DeviceFacts = message::DeviceFacts;
 /// How long the session has had work under way on the GPU, and when that was read.
 pub type BusyTime = message::BusyReply;
 
+/// The number of the GPU of a session, how many the run has, and those that can be its peers.
+pub type GpuNumbers = message::GpusReply;
+
 /// Minor version of the protocol from which a fault report has a result of the CUDA driver API.
 const MINOR_OF_CUDA_RESULTS: u16 = 3;
 
@@ -169,6 +172,17 @@ impl<'t> Device<'t> {
     /// (`BadOpcode`).
     pub fn query_busy(&self) -> Result<BusyTime, QueryError> {
         self.call::<operation::QueryBusy>(&message::Empty {})
+            .map_err(|refusal| QueryError { refusal })
+    }
+
+    /// Asks the device for the number of the session's GPU, and for those that can be its peers. One
+    /// exit.
+    ///
+    /// # Errors
+    /// [`QueryError`] if the session is lost, or if the host is older than this message
+    /// (`BadOpcode`).
+    pub fn query_gpus(&self) -> Result<GpuNumbers, QueryError> {
+        self.call::<operation::QueryGpus>(&message::Empty {})
             .map_err(|refusal| QueryError { refusal })
     }
 

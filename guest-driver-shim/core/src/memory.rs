@@ -160,9 +160,20 @@ impl<'d> Allocation<'d> {
     /// [`ExportError`] if `access` exceeds the allocation's rights or a limit of the session is
     /// reached.
     pub fn export(&self, access: Access) -> Result<ExportToken, ExportError> {
+        self.export_to(access, 0)
+    }
+
+    /// Exports this allocation as [`Self::export`] does, to sessions on the GPUs that `gpus` names:
+    /// bit `n` stands for GPU number `n` of [`Device::query_gpus`](crate::Device::query_gpus). Their
+    /// kernels can then reach the memory. 0 stands for the GPU of this session. One exit.
+    ///
+    /// # Errors
+    /// As for [`Self::export`]; `BadGpu` if there is no such GPU, or it cannot be a peer.
+    pub fn export_to(&self, access: Access, gpus: u64) -> Result<ExportToken, ExportError> {
         let request = message::Export {
             allocation: self.handle(),
             access: access.wire(),
+            gpus,
         };
         self.object
             .device

@@ -96,20 +96,30 @@ pub enum FindError {
     },
 }
 
-/// Finds the Causeway function on PCI bus 0, and enables it to answer accesses to its BARs and to
+/// Finds the first Causeway function on PCI bus 0, and enables it to answer accesses to its BARs and to
 /// access memory.
 ///
 /// # Errors
 /// [`FindError::Absent`] if bus 0 has no such function; [`FindError::BarUnset`] if a BAR has no
 /// address.
 pub fn find(ports: &impl Ports) -> Result<DeviceBars, FindError> {
+    find_nth(ports, 0)
+}
+
+/// As [`find`], but finds the function of GPU number `gpu` of this machine, counted from 0. The
+/// functions are in the order of their device numbers.
+///
+/// # Errors
+/// As for [`find`]; [`FindError::Absent`] if there are no more than `gpu` functions.
+pub fn find_nth(ports: &impl Ports, gpu: usize) -> Result<DeviceBars, FindError> {
     let id = u32::from(DEVICE_ID) << 16 | u32::from(VENDOR_ID);
     let function = (0..32)
         .map(|device| PciAddress {
             device,
             function: 0,
         })
-        .find(|function| function.read(ports, 0) == id)
+        .filter(|function| function.read(ports, 0) == id)
+        .nth(gpu)
         .ok_or(FindError::Absent)?;
     let base = |bar| match function.bar(ports, bar) {
         Some(address) if address != 0 => Ok(address),

@@ -14,6 +14,7 @@ const NAMES: &[&str] = &[
     "stream",
     "sharing",
     "visible",
+    "peers",
     "hostile",
     "bench",
     "residue",

@@ -40,7 +40,7 @@ const fn with(arguments: &'static str, guest: Guest) -> Guest {
     }
 }
 
-const GUESTS: [Guest; 18] = {
+const GUESTS: [Guest; 19] = {
     use Purpose::{Benchmark, Product, Test};
     [
         guest(
@@ -68,6 +68,15 @@ const GUESTS: [Guest; 18] = {
             Product,
             "attacks the device in every way; with --vms 2, beside one that \
                computes, 10 s",
+        ),
+        with(
+            "mib=N,rounds=N",
+            guest(
+                "peers",
+                Product,
+                "with two --gpu: kernels of one GPU use memory of the other, and lose the right to; \
+                 1 s",
+            ),
         ),
         with(
             "rounds=N,mib=N",

@@ -18,7 +18,8 @@
 //! The references were compared with an NVIDIA H200 (driver 580): all cases agree within their
 //! rules.
 //!
-//! [`bench`] has the kernels for measuring, [`special`] those that misbehave or only take time,
+//! [`bench`] has the kernels for measuring, [`peers`] those that work on memory of another GPU,
+//! [`special`] those that misbehave or only take time,
 //! [`loops`] the loops of loads and stores whose speed in a guest is compared with the host's.
 #![no_std]
 
@@ -33,6 +34,7 @@ mod functions;
 mod geometry;
 pub mod line;
 pub mod loops;
+pub mod peers;
 mod random;
 mod rule;
 pub mod special;

@@ -223,6 +223,7 @@ fn named(target: &mut Target, other: &Device<'_>, spoils: &Spoils) {
     let export = message::Export {
         allocation: spoils.memory,
         access: 1,
+        gpus: 0,
     };
     bad_handle::<operation::Export>(target, other, &export, spoils.memory);
     let own = other.create_space().required("an address space");

@@ -241,7 +241,11 @@ fn cpu_mappings(target: &mut Target, device: &Device<'_>, allocation: u32, bytes
 
 fn sharing(target: &mut Target, device: &Device<'_>, allocation: u32) {
     use Status::{BadAccess, BadHandle, BadToken};
-    let export = |allocation, access| message::Export { allocation, access };
+    let export = |allocation, access| message::Export {
+        allocation,
+        access,
+        gpus: 0,
+    };
     refuse::<operation::Export>(target, device, &export(allocation, 0), BadAccess);
     refuse::<operation::Export>(target, device, &export(allocation, 2), BadAccess);
     refuse::<operation::Export>(target, device, &export(BOGUS, 1), BadHandle);

@@ -188,6 +188,7 @@ fn tokens(target: &mut Target, device: &Device<'_>) {
     let export = message::Export {
         allocation: memory.handle(),
         access: Access::Read.wire(),
+        gpus: 0,
     };
     exhaust::<operation::Export>(target, device, &export, &[Status::QuotaObjects]);
 }
