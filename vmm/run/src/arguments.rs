@@ -68,9 +68,9 @@ pub struct RunArguments {
     )]
     pub memory: u64,
     /// Back end, and limits of each VM on it: software, cuda, cuda:N, vfio:BDF or auto, then keys
-    /// after commas; --help lists the keys.
+    /// after commas; --help lists the keys. Given again, each VM has several GPUs.
     #[arg(long, value_name = "GPU", default_value = "software", long_help = crate::gpu::help())]
-    pub gpu: String,
+    pub gpu: Vec<String>,
     /// How worker processes are confined.
     #[command(flatten)]
     pub sandbox: SandboxArguments,

@@ -1,6 +1,5 @@
 //! The back end that `--gpu` names, in this process or in a worker process for each VM.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -8,7 +7,7 @@ use std::sync::Arc;
 
 use causeway_cuda::{Config as CudaConfig, Cuda, Visible};
 use causeway_mediator::backend::Backend;
-use causeway_mediator::{GivesUp, Mediator, SessionSource};
+use causeway_mediator::{GivesUp, GpuSet, Gpus, Mediator, SessionSource};
 use causeway_memory::PageSize;
 use causeway_sandbox::Sandbox;
 use causeway_software::{Config as SoftwareConfig, LaunchCount, Software};
@@ -19,15 +18,11 @@ use causeway_worker::{DeviceUuid, Equipment, ImportDevice, Program, Workers};
 
 use crate::configuration::{Run, unavailable};
 use crate::gpu::{Gpu, Isolation, Kind};
+use crate::kernel_counts::{summed, supplement, told};
 use crate::report::{KernelCount, KernelReport};
 use crate::sandbox;
 use crate::visible::{VisibleInVmm, VisibleMemory};
 use causeway_terminal::{Code, Failure};
-
-/// Maximum number of kernels whose counts a worker process sends to its VMM.
-const KERNELS_TOLD_MAX: usize = 256;
-/// Longest kernel name that a worker process sends, in bytes.
-const NAME_BYTES_MAX: usize = 128;
 
 /// Who uses a back end: VMs or client processes. Each user has one session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,18 +99,74 @@ pub struct Local {
 
 causeway_vmm::debug_by_name!(BackEnd, Local);
 
-impl BackEnd {
-    /// Opens the back end of `run` for its VMs: in this process, or in worker processes, each of
+/// The back ends of a run: one for each of its GPUs.
+pub struct BackEnds(Vec<BackEnd>);
+
+causeway_vmm::debug_by_name!(BackEnds);
+
+impl BackEnds {
+    /// Opens the back ends of `run` for its VMs: in this process, or in worker processes, each of
     /// which starts when its session is opened.
     ///
     /// # Errors
-    /// As for [`Self::open`].
+    /// As for [`BackEnd::open`].
     pub fn new(run: &Run) -> Result<Self, Failure> {
         let settings = &run.settings;
         let users = Users::Vms(settings.vms);
-        Self::open(&run.gpu, &settings.gpu, users, settings.sandbox)
+        let gpus: Vec<(&Gpu, &str)> = run.gpus().collect();
+        let mut opened: Vec<BackEnd> = Vec::new();
+        for number in 0..gpus.len() {
+            let device = Device {
+                gpus: &gpus,
+                number,
+            };
+            let first = opened.first();
+            opened.push(BackEnd::open_beside(first, device, users, settings.sandbox)?);
+        }
+        Ok(Self(opened))
     }
 
+    /// Returns what opens a session on each GPU, in their order.
+    pub fn sessions(&self) -> impl Iterator<Item = &dyn SessionSource> {
+        self.0.iter().map(BackEnd::sessions)
+    }
+
+    /// Returns the counts of each GPU kernel, summed over all VMs; none unless the back end is
+    /// software. `outcomes` are the results of the VMs, which contain what their worker processes
+    /// counted.
+    pub fn kernels(&self, outcomes: &[VmOutcome]) -> Vec<KernelReport> {
+        let inside = self.0.iter().filter_map(|back_end| match back_end {
+            BackEnd::Inside(local, _) => Some(local.launch_counts()),
+            BackEnd::Processes(_) => None,
+        });
+        let counts: Vec<KernelCount> = inside.flatten().map(KernelCount::from).collect();
+        summed(counts.into_iter().chain(told(outcomes)))
+    }
+}
+
+/// One of the GPUs of a run, which has a back end of its own.
+#[derive(Clone, Copy)]
+struct Device<'a> {
+    /// All GPUs, each with its text in the syntax of `--gpu`.
+    gpus: &'a [(&'a Gpu, &'a str)],
+    number: usize,
+}
+
+impl Device<'_> {
+    /// Returns the GPUs of the run as this one sees them: on the software back end, each can reach
+    /// the memory of all others.
+    fn on_software(self) -> Gpus {
+        let own = self.number as u32;
+        let count = self.gpus.len() as u32;
+        Gpus {
+            own,
+            count,
+            peers: GpuSet::first(count).without(GpuSet::only(own)),
+        }
+    }
+}
+
+impl BackEnd {
     /// Opens the back end `gpu` in this process for `users`, or prepares to start a worker process
     /// for each user. `gpu_text` is the value of `--gpu` from which `gpu` was parsed: worker
     /// processes get it as an argument, and failures name it. `sandbox` says how they confine
@@ -132,6 +183,21 @@ impl BackEnd {
         users: Users,
         sandbox: Sandbox,
     ) -> Result<Self, Failure> {
+        let only = Device {
+            gpus: &[(gpu, gpu_text)],
+            number: 0,
+        };
+        Self::open_beside(None, only, users, sandbox)
+    }
+
+    /// As [`Self::open`], for one of several GPUs. `first` is the back end of the first of them.
+    fn open_beside(
+        first: Option<&Self>,
+        device: Device<'_>,
+        users: Users,
+        sandbox: Sandbox,
+    ) -> Result<Self, Failure> {
+        let (gpu, gpu_text) = device.gpus[device.number];
         users.check(gpu)?;
         sandbox::check(sandbox, gpu, gpu_text)?;
         match gpu.isolation {
@@ -139,11 +205,19 @@ impl BackEnd {
                 let _wait = Wait::begin(format!("the driver of --gpu {gpu_text} to start"));
                 let local =
                     Local::open(gpu, users, 0, false).map_err(|e| unavailable(gpu_text, e))?;
-                let mediator = Mediator::new(Arc::clone(&local.backend));
+                let (backend, gpus) = (Arc::clone(&local.backend), device.on_software());
+                let mediator = match first {
+                    Some(Self::Inside(_, first)) => first.beside(backend, gpus),
+                    _ => Mediator::on(backend, gpus),
+                };
                 Ok(Self::Inside(local, mediator))
             }
             Isolation::Process => {
-                let mut arguments = vec!["worker", "--gpu", gpu_text, "--sandbox", sandbox.name()];
+                let number = device.number.to_string();
+                let mut arguments = vec!["worker", "--sandbox", sandbox.name(), "--number", &number];
+                for (_, text) in device.gpus {
+                    arguments.extend(["--gpu", text]);
+                }
                 let logs = causeway_terminal::log_arguments();
                 if users.host_pages() == PageSize::Small {
                     arguments.push("--seal");
@@ -160,10 +234,15 @@ impl BackEnd {
                     Users::Processes(_) => sandbox::confine_driver_thread(Sandbox::Off),
                 };
                 let import = import_device(gpu.kind, begin)?;
-                let workers = Workers::new(&program, import).map_err(|e| {
+                let workers = match first {
+                    Some(Self::Processes(first)) => {
+                        first.beside(device.number as u32, &program, import)
+                    }
+                    _ => Workers::new(&program, import),
+                };
+                workers.map(Self::Processes).map_err(|e| {
                     Failure::new(Code::Crashed, "cannot prepare to start worker processes", e)
-                })?;
-                Ok(Self::Processes(workers))
+                })
             }
         }
     }
@@ -202,18 +281,6 @@ impl BackEnd {
         }
     }
 
-    /// Returns the counts of each GPU kernel, summed over all VMs; none unless the back end is
-    /// software. `outcomes` are the results of the VMs, which contain what their worker processes
-    /// counted.
-    pub fn kernels(&self, outcomes: &[VmOutcome]) -> Vec<KernelReport> {
-        match self {
-            Self::Inside(local, _) => {
-                let counts = local.launch_counts().into_iter();
-                counts.map(KernelCount::from).map(Into::into).collect()
-            }
-            Self::Processes(_) => told(outcomes),
-        }
-    }
 }
 
 impl Drop for BackEnd {
@@ -274,16 +341,36 @@ impl Local {
     }
 }
 
-/// Opens the back end `gpu` for `users` in a worker process, and returns it as
-/// [`causeway_worker::serve`] needs it. `partition` is the number of the GPU's partition that the
-/// session holds, from 0; with key `sms` of CUDA, it decides which multiprocessors the session
+/// Opens the back end of GPU number `number` of `gpus` for `users` in a worker process, and returns
+/// it as [`causeway_worker::serve`] needs it. `partition` is the number of the GPU's partition that
+/// the session holds, from 0; with key `sms` of CUDA, it decides which multiprocessors the session
 /// gets.
 ///
 /// # Errors
 /// [`OpenError`] if the back end is not available on this host.
-pub fn equipment(gpu: &Gpu, users: Users, partition: u32) -> Result<Equipment, OpenError> {
+pub fn equipment(
+    gpus: &[Gpu],
+    number: usize,
+    users: Users,
+    partition: u32,
+) -> Result<Equipment, OpenError> {
+    let (gpu, with_texts) = (&gpus[number], gpus.iter().map(|gpu| (gpu, "")));
     let owns_output = gpu.isolation == Isolation::Process;
-    Ok(equipped(Local::open(gpu, users, partition, owns_output)?))
+    let local = Local::open(gpu, users, partition, owns_output)?;
+    let seen = Device {
+        gpus: &with_texts.collect::<Vec<_>>(),
+        number,
+    };
+    let mut seen = seen.on_software();
+    if let Kind::Cuda(options) = gpu.kind {
+        let is_peer = |other: u32| {
+            let other = gpus[other as usize].device();
+            causeway_cuda::can_be_peers(options.device, other)
+        };
+        let peers = (0..seen.count).filter(|it| seen.peers.contains(*it) && is_peer(*it));
+        seen.peers = peers.fold(GpuSet::default(), |all, it| all.with(GpuSet::only(it)));
+    }
+    Ok(equipped(local, seen))
 }
 
 /// Opens the back end `gpu` for one VM in this process, whose standard output stays as it is.
@@ -291,12 +378,14 @@ pub fn equipment(gpu: &Gpu, users: Users, partition: u32) -> Result<Equipment, O
 /// # Errors
 /// [`OpenError`] if the back end is not available on this host.
 pub fn equipment_here(gpu: &Gpu) -> Result<Equipment, OpenError> {
-    Ok(equipped(Local::open(gpu, Users::Vms(1), 0, false)?))
+    let local = Local::open(gpu, Users::Vms(1), 0, false)?;
+    Ok(equipped(local, Gpus::default()))
 }
 
-fn equipped(local: Local) -> Equipment {
+fn equipped(local: Local, gpus: Gpus) -> Equipment {
     Equipment {
         backend: Arc::clone(&local.backend),
+        gpus,
         device: local.device,
         supplement: Box::new(move || supplement(local.launch_counts())),
     }
@@ -364,38 +453,4 @@ pub fn settle_environment(gpu: &Gpu) -> std::io::Result<()> {
         .args(typed)
         .envs(wanted)
         .exec())
-}
-
-/// Encodes the counts of the kernels that took longest, for the VMM's report.
-fn supplement(mut counts: Vec<LaunchCount>) -> Vec<u8> {
-    counts.sort_by_key(|count| std::cmp::Reverse(count.busy_ns));
-    counts.retain(|count| count.kernel.len() <= NAME_BYTES_MAX);
-    counts.truncate(KERNELS_TOLD_MAX);
-    let counts: Vec<_> = counts.into_iter().map(KernelCount::from).collect();
-    serde_json::to_vec(&counts).unwrap_or_default()
-}
-
-/// Sums up by kernel what the worker processes of all VMs have sent. Workers are not trusted:
-/// counts that cannot be decoded are left out.
-fn told(outcomes: &[VmOutcome]) -> Vec<KernelReport> {
-    let workers = outcomes.iter().filter_map(|o| o.session.worker.as_ref());
-    let mut sums: BTreeMap<String, KernelCount> = BTreeMap::new();
-    for supplement in workers.flat_map(|worker| &worker.supplements) {
-        let counts = serde_json::from_slice::<Vec<KernelCount>>(supplement).unwrap_or_default();
-        for mut count in counts.into_iter().take(KERNELS_TOLD_MAX) {
-            count.name.retain(|c| !c.is_control());
-            let kept = count.name.floor_char_boundary(NAME_BYTES_MAX);
-            count.name.truncate(kept);
-            let sum = sums.entry(count.name.clone()).or_default();
-            for (sum, more) in [
-                (&mut sum.launches, count.launches),
-                (&mut sum.thread_instructions, count.thread_instructions),
-                (&mut sum.busy_ns, count.busy_ns),
-            ] {
-                *sum = sum.saturating_add(more);
-            }
-            sum.name = count.name;
-        }
-    }
-    sums.into_values().map(Into::into).collect()
 }

@@ -1,5 +1,7 @@
 //! The checked configuration of a run, made from its arguments.
 
+use std::iter;
+
 use causeway_host_vfio::Address;
 use causeway_publisher::MetricsPlaces;
 use causeway_sandbox::Sandbox;
@@ -12,6 +14,7 @@ use crate::ending::Promise;
 use crate::gpu::{Gpu, GpuError};
 use crate::passthrough;
 use crate::sandbox;
+use crate::several;
 use causeway_terminal as terminal;
 use causeway_terminal::{Code, Failure, TimeLimit, check_range};
 
@@ -36,6 +39,8 @@ pub struct Run {
     pub promise: Promise,
     /// The parsed `--gpu`: the back end, and the limits of each VM on it.
     pub gpu: Gpu,
+    /// The further GPUs of each VM, parsed, in the order of `further_gpus` of the settings.
+    pub further: Vec<Gpu>,
     /// PCI devices that are passed through: a list for each VM, in the order of the VMs; empty if
     /// no device is passed through.
     pub devices: Vec<Vec<Address>>,
@@ -66,6 +71,8 @@ pub struct RunSettings {
     pub timeout_s: TimeLimit,
     /// Back end and limits of each VM, in the syntax of `--gpu`.
     pub gpu: String,
+    /// Further GPUs of each VM, in the syntax of `--gpu`: others of the same back end.
+    pub further_gpus: Vec<String>,
     /// Whether worker processes confine themselves.
     pub sandbox: Sandbox,
     /// PCI devices to pass through: all to one VM, or one to each of several VMs.
@@ -91,6 +98,7 @@ impl RunSettings {
             vms: 1,
             timeout_s: TimeLimit::NONE,
             gpu: String::from("software"),
+            further_gpus: Vec::new(),
             sandbox: Sandbox::default(),
             devices: Vec::new(),
             tracepoints: false,
@@ -114,13 +122,20 @@ impl RunSettings {
             " MiB",
         )?;
         all_fit(self.vms, self.memory_mib, host_memory_mib())?;
-        let (gpu, chosen) = choose_gpu(&self.gpu)?;
-        sandbox::check(self.sandbox, &gpu, &chosen)?;
-        self.gpu = chosen;
+        let asked = iter::once(&self.gpu).chain(&self.further_gpus);
+        let mut chosen = several::choose(asked)?.into_iter();
+        let Some((gpu, text)) = chosen.next() else {
+            return Err(Failure::usage("--gpu names no GPU: this host has none"));
+        };
+        sandbox::check(self.sandbox, &gpu, &text)?;
+        self.gpu = text;
+        let further;
+        (further, self.further_gpus) = chosen.unzip();
         Ok(Run {
             promise: Promise::of(&self.boot, self.has_program),
             devices: passthrough::assign(&self.devices, self.vms, &gpu)?,
             gpu,
+            further,
             settings: self,
         })
     }
@@ -154,6 +169,14 @@ impl RunSettings {
 }
 
 impl Run {
+    /// Returns the GPUs of each VM, each with its text in the syntax of `--gpu`. There is at least
+    /// one.
+    pub fn gpus(&self) -> impl Iterator<Item = (&Gpu, &str)> {
+        let first = (&self.gpu, &*self.settings.gpu);
+        let texts = self.settings.further_gpus.iter().map(|text| &**text);
+        iter::once(first).chain(self.further.iter().zip(texts))
+    }
+
     /// Checks the arguments of `causeway run`, and reads the files that the guest boots.
     ///
     /// # Errors
@@ -165,6 +188,7 @@ impl Run {
             None => EMBEDDED_LIMIT,
             Some(_) => TimeLimit::NONE,
         };
+        let mut gpus = arguments.gpu.iter().cloned();
         let settings = RunSettings {
             has_program: arguments.program.is_some(),
             vcpus: arguments.vcpus,
@@ -173,7 +197,8 @@ impl Run {
             mailboxes: arguments.kernel.is_none() || arguments.mailboxes,
             vms: arguments.vms,
             timeout_s: arguments.timeout.unwrap_or(usual),
-            gpu: arguments.gpu.clone(),
+            gpu: gpus.next().unwrap_or_default(),
+            further_gpus: gpus.collect(),
             sandbox: arguments.sandbox.sandbox,
             devices: passthrough::parse(&arguments.vfio)?,
             tracepoints: arguments.tracepoints,

@@ -3,12 +3,14 @@
 use std::process::ExitCode;
 
 use causeway_init::NOT_RUN;
+use causeway_mediator::SessionReport;
 use causeway_vmm::outcome::{AtTimeout, VmOutcome, VmResult};
 use causeway_vmm::vcpu_state::VcpuState;
 use causeway_vmm::vm::Boot;
 
 use crate::configuration::Run;
 use crate::data_path::DataPath;
+use crate::gpu::Gpu;
 use crate::report::Report;
 use causeway_terminal as terminal;
 use causeway_terminal::Code;
@@ -269,8 +271,14 @@ pub fn explain(run: &Run, outcomes: &[VmOutcome]) {
 fn say_how(run: &Run, outcome: &VmOutcome) {
     let how = run.promise.describe(&outcome.result);
     terminal::say(&format!("causeway: {}: {how}", outcome.name));
-    if let Some(fault) = &outcome.session.fault {
-        terminal::say(&format!("  the guest lost its GPU session: {fault}"));
+    for (gpu, session) in outcome.sessions.iter().enumerate() {
+        if let Some(fault) = &session.fault {
+            let which = match outcome.sessions.len() {
+                1 => String::new(),
+                _ => format!(" on GPU {gpu}"),
+            };
+            terminal::say(&format!("  the guest lost its GPU session{which}: {fault}"));
+        }
     }
 }
 
@@ -286,10 +294,13 @@ fn explain_one(run: &Run, outcome: &VmOutcome) {
         say_how(run, outcome);
     }
     // A guest whose requests were refused most often exceeded its limits.
-    if matches!(outcome.result, VmResult::Fail { .. })
-        && outcome.session.statistics.failed_messages != 0
-    {
-        terminal::say(&limits(run, outcome));
+    if matches!(outcome.result, VmResult::Fail { .. }) {
+        let with_limits = run.gpus().zip(&outcome.sessions);
+        for ((gpu, text), session) in with_limits {
+            if session.statistics.failed_messages != 0 {
+                terminal::say(&limits(run, (gpu, text), session));
+            }
+        }
     }
     for line in outcome.console_tail.iter().rev().take(8).rev() {
         terminal::say(&format!("  {}| {line}", outcome.name));
@@ -311,19 +322,20 @@ fn doings(at_timeout: &AtTimeout) -> Vec<String> {
     lines
 }
 
-/// Returns a line with the limits of a guest, its use of the GPU, and the way to raise the limits.
-fn limits(run: &Run, outcome: &VmOutcome) -> String {
-    let quota = run.gpu.quota(run.settings.vms);
+/// Returns a line with the limits of a guest's session on `gpu`, its use of the GPU, and the way to
+/// raise the limits.
+fn limits(run: &Run, (gpu, text): (&Gpu, &str), session: &SessionReport) -> String {
+    let quota = gpu.quota(run.settings.vms);
     format!(
         "  {} requests were refused; the limits are {} MiB of GPU memory (peak use: {} MiB), {} \
          allocations and {} command buffers: raise them with --gpu \
          {},memory=MIB,allocations=N,queues=N",
-        outcome.session.statistics.failed_messages,
+        session.statistics.failed_messages,
         quota.memory_bytes >> 20,
-        outcome.session.statistics.memory_peak_bytes >> 20,
+        session.statistics.memory_peak_bytes >> 20,
         quota.allocations,
         quota.command_buffers,
-        run.settings.gpu.split(',').next().unwrap_or_default()
+        text.split(',').next().unwrap_or_default()
     )
 }
 

@@ -190,6 +190,16 @@ impl Gpu {
         }
     }
 
+    /// Returns the number of the device on its back end: that after the colon of `--gpu cuda:N` or
+    /// `software:N`, else 0.
+    pub const fn device(&self) -> u32 {
+        match self.kind {
+            Kind::Software(options) => options.device,
+            Kind::Cuda(options) => options.device,
+            Kind::Vfio(_) => 0,
+        }
+    }
+
     /// Returns the part of the device's time that VM number `vm` gets, counted from 0.
     pub fn compute(&self, vm: u32) -> Compute {
         self.compute.of(vm)
@@ -228,7 +238,9 @@ pub fn help() -> String {
     format!(
         "Back end, and limits of each VM on it: software, cuda, cuda:N (GPU number N), vfio:BDF \
          (memory of a PCI device, docs/vfio.md), or auto (cuda where there is a GPU, else \
-         software). Keys follow after commas, for example cuda:1,memory=2GiB.\n\nKeys of every \
+         software). Keys follow after commas, for example cuda:1,memory=2GiB.\n\nGiven again, \
+         each VM has several GPUs (docs/several-gpus.md), such as --gpu cuda:0 --gpu cuda:1, or \
+         --gpu cuda:all; software:0, software:1 and so on are devices without a GPU.\n\nKeys of every \
          back end:{}\nKeys of software:{}\nKeys of cuda (docs/cuda.md):{}\nKeys of vfio:{}\n",
         key_help(COMMON_KEYS),
         key_help(causeway_software::Options::KEYS),

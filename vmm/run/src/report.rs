@@ -34,6 +34,9 @@ pub struct Report {
     pub host: Host,
     /// The back end that executed the guests' GPU work.
     pub backend: BackendReport,
+    /// Those of the VMs' GPUs other than the first; absent with one GPU.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub further_backends: Vec<BackendReport>,
     /// Name of the guest program or kernel that ran in every VM.
     pub guest: String,
     /// `pass` if every VM passed, KVM and the VMM counted the same exits, and the data path had no
@@ -179,10 +182,41 @@ pub struct VmReport {
     /// PCI devices of the host that were passed through to the VM; absent if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<DeviceReport>,
+    /// What the VM did on its GPUs other than the first; absent with one GPU.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub further_gpus: Vec<GpuReport>,
+}
+
+/// What one VM did on one of its GPUs.
+#[derive(Debug, Serialize)]
+pub struct GpuReport {
+    /// Number of the GPU: the place of its `--gpu`, from 0.
+    pub gpu: u32,
+    /// What the mediator counted for the session on this GPU.
+    pub session: SessionCounts,
+    /// As for the first GPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker_rss_bytes: Option<u64>,
+    /// As for the first GPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker_restarts: Option<u64>,
+}
+
+impl GpuReport {
+    /// Returns what a session on GPU number `gpu` reports.
+    pub fn of(gpu: u32, session: &SessionReport) -> Self {
+        let worker = session.worker.as_ref();
+        Self {
+            gpu,
+            session: session.into(),
+            worker_rss_bytes: worker.map(|worker| worker.rss_bytes),
+            worker_restarts: worker.map(|worker| worker.restarts),
+        }
+    }
 }
 
 /// What the mediator counted for one session.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct SessionCounts {
     /// Counters and peaks of the session, by name. docs/observing.md explains each.
     #[serde(flatten)]

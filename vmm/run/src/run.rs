@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::{Builder, available_parallelism};
 use std::time::{Duration, Instant};
 
-use causeway_mediator::{OpenError, Quota, SessionSource};
+use causeway_mediator::{OpenError, Quota};
 use causeway_testdev::{self as testdev, Counterpart, Mailboxes, RunContext, TestDevice};
 use causeway_vmm::console::ConsoleOutput;
 use causeway_vmm::event_loop::{self, Limits};
@@ -15,14 +15,16 @@ use causeway_vmm::observer::VmObserver;
 use causeway_vmm::outcome::VmOutcome;
 use causeway_vmm::passthrough::DeviceSource;
 use causeway_vmm::signals::Signals;
-use causeway_vmm::vm::{Attach, Vm, VmConfig, VmError};
+use causeway_vmm::vm::{Attach, Vm, VmConfig, VmError, VmGpu};
 use causeway_vmm::waits::Wait;
 use kvm_ioctls::Kvm;
 
 use crate::arguments::RunArguments;
+use crate::back_end::BackEnds;
 use crate::call_threads::CallThreads;
 use crate::configuration::{Run, RunSettings, unavailable};
 use crate::ending::{RunCode, Verdict, explain, explain_counts, verdict};
+use crate::gpu::Gpu;
 use crate::host_limits::shortage_of;
 use crate::interactive::{self, Interactive};
 use crate::last_resort::{GRACE, watch_signals};
@@ -209,21 +211,23 @@ fn execute_in(
     let cpus = available_parallelism().map_or(1, usize::from);
     let cpus = u32::try_from(cpus).unwrap_or(u32::MAX);
     warn_of(run.settings.crowding(cpus).as_deref());
-    warn_of(run.gpu.shortage(run.settings.vms).as_deref());
+    for (gpu, _) in run.gpus() {
+        warn_of(gpu.shortage(run.settings.vms).as_deref());
+    }
     let mut patience = Patience::new(run.settings.timeout_s, signals);
     let Opened {
         kvm,
         host,
-        back_end,
+        back_ends,
         doors,
         trace,
         later,
         free,
     } = start.opened()?;
-    let (vms, test_devices) = create(run, &kvm, back_end.sessions(), extras, &mut patience)?;
+    let (vms, test_devices) = create(run, &kvm, &back_ends, extras, &mut patience)?;
     // Only now, because it does not concern a kernel that cannot boot.
     warn_of(run.settings.interpretation(|| host.kvm));
-    let attributes = vms.first().map(Vm::gpu);
+    let attributes = vms.first().map(Vm::gpus).unwrap_or_default();
     // Monitors get no answers after this value is dropped.
     let _publisher = publish(run, &vms, doors)?;
     let interactive = interactive(run, &free, &vms)?;
@@ -239,7 +243,7 @@ fn execute_in(
         outcomes.map_err(|e| Failure::new(Code::Crashed, "cannot continue to run the VMs", e))?;
     let mut report = Report {
         boot_us: boot_us(&outcomes, started),
-        kernels: back_end.kernels(&outcomes),
+        kernels: back_ends.kernels(&outcomes),
         tracepoints: trace.map(|trace| trace.report(&outcomes, run.settings.vcpus)),
         ..report(run, attributes, watch.finish(), (origin.ended(), host))
     };
@@ -279,13 +283,12 @@ fn watch(run: &Run, interactive: bool, extras: &Extras) -> Result<Watch, Failure
 fn create(
     run: &Run,
     kvm: &Kvm,
-    sessions: &dyn SessionSource,
+    back_ends: &BackEnds,
     extras: &Extras,
     patience: &mut Patience<'_>,
 ) -> Result<(Vec<Vm>, Vec<Arc<TestDevice>>), Failure> {
     let settings = &run.settings;
     let mailboxes = settings.mailboxes.then(Arc::<Mailboxes>::default);
-    let quota = run.gpu.quota(settings.vms);
     let create = |index| {
         let test_device = Arc::new(TestDevice::new(RunContext {
             vm: index,
@@ -312,11 +315,15 @@ fn create(
         };
         let console = console(run, &config.name);
         let _wait = Wait::begin(format!("the GPU session of {} to open", config.name));
-        let quota = Quota {
-            compute: run.gpu.compute(index),
-            ..quota
+        let gpu = |((gpu, _), sessions): ((&Gpu, _), _)| VmGpu {
+            sessions,
+            quota: Quota {
+                compute: gpu.compute(index),
+                ..gpu.quota(settings.vms)
+            },
         };
-        let vm = Vm::new_unless(kvm, &config, sessions, quota, console, &mut || {
+        let gpus: Vec<_> = run.gpus().zip(back_ends.sessions()).map(gpu).collect();
+        let vm = Vm::new_unless(kvm, &config, &gpus, console, &mut || {
             patience.ended()
         });
         let vm = vm.map_err(|e| match (e, patience.end()) {
@@ -366,8 +373,9 @@ fn console(run: &Run, name: &str) -> ConsoleOutput {
 
 /// Publishes the statistics of the VMs to monitors, and lets the user change their limits.
 fn publish(run: &Run, vms: &[Vm], doors: Doors) -> Result<Publisher, Failure> {
-    let observers: Vec<_> = vms.iter().map(Vm::observer).collect();
-    let gpu = run.settings.gpu.clone();
+    let observers: Vec<_> = vms.iter().flat_map(Vm::observers).collect();
+    let gpus: Vec<_> = run.gpus().map(|(_, text)| text).collect();
+    let gpu = gpus.join(" ");
     let known = observers.clone();
     let published = Published {
         look: Box::new(move || {

@@ -12,7 +12,7 @@ use causeway_vmm::kvm;
 use kvm_ioctls::Kvm;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::back_end::BackEnd;
+use crate::back_end::BackEnds;
 use crate::call_threads::{CallThreads, Pending};
 use crate::configuration::Run;
 use crate::gpu::{Isolation, Kind};
@@ -35,7 +35,7 @@ pub struct Start<'a> {
     run: &'a Run,
     free: CallThreads<'a>,
     opening: Pending<Result<(Kvm, Host), Failure>>,
-    processes: Option<BackEnd>,
+    processes: Option<BackEnds>,
     doors: Doors,
     trace: Option<Trace>,
     later: Option<Later<'a>>,
@@ -64,7 +64,7 @@ impl Later<'_> {
 pub struct Opened<'a> {
     pub kvm: Kvm,
     pub host: Host,
-    pub back_end: BackEnd,
+    pub back_ends: BackEnds,
     pub doors: Doors,
     pub trace: Option<Trace>,
     /// How the calling thread confines itself, if it has not done so.
@@ -92,7 +92,7 @@ impl<'a> Start<'a> {
         // By the thread that starts the virtual CPUs.
         let trace = run.settings.tracepoints.then(Trace::start);
         let processes = match run.gpu.isolation {
-            Isolation::Process => Some(BackEnd::new(run)?),
+            Isolation::Process => Some(BackEnds::new(run)?),
             Isolation::None => None,
         };
         let doors = doors.wait()?;
@@ -119,17 +119,17 @@ impl<'a> Start<'a> {
     pub fn opened(self) -> Result<Opened<'a>, Failure> {
         let run = self.run;
         let (kvm, host) = self.opening.wait()?;
-        let back_end = match (self.processes, run.gpu.kind) {
+        let back_ends = match (self.processes, run.gpu.kind) {
             (Some(processes), _) => processes,
             // Its driver is called by threads that it starts, too.
-            (None, Kind::Cuda(_)) => self.free.call(|| BackEnd::new(run))?,
+            (None, Kind::Cuda(_)) => self.free.call(|| BackEnds::new(run))?,
             // The threads that execute kernels have the rights of this one.
-            (None, Kind::Software(_) | Kind::Vfio(_)) => BackEnd::new(run)?,
+            (None, Kind::Software(_) | Kind::Vfio(_)) => BackEnds::new(run)?,
         };
         Ok(Opened {
             kvm,
             host,
-            back_end,
+            back_ends,
             doors: self.doors,
             trace: self.trace,
             later: self.later,

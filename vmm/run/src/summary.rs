@@ -10,31 +10,37 @@ use causeway_vmm::outcome::VmOutcome;
 
 use crate::configuration::Run;
 use crate::data_path::DataPath;
-use crate::gpu::Isolation;
-use crate::report::{BackendReport, PhaseReport, RatioReport, Report, SCHEMA, VmReport};
+use crate::gpu::{Gpu, Isolation};
+use crate::report::{
+    BackendReport, GpuReport, PhaseReport, RatioReport, Report, SCHEMA, SessionCounts, VmReport,
+};
 
-/// Returns the report of a run without its VMs, whose outcome is not known yet. `gpu` is what the
-/// back end says about the GPU, if a VM was created.
+/// Returns the report of a run without its VMs, whose outcome is not known yet. `gpus` are what the
+/// back ends say about the GPUs, if a VM was created.
 pub fn report(
     run: &Run,
-    gpu: Option<Attributes>,
+    gpus: Vec<Attributes>,
     vmm_rss_bytes: u64,
     (origin, host): (Origin, Host),
 ) -> Report {
-    let (name, memory_bytes, compute_units) = match gpu {
-        Some(gpu) => (gpu.name, gpu.memory_bytes, gpu.compute_units),
-        None => (String::new(), u64::MAX, 0),
+    let seen = |(gpu, limits): (Attributes, &Gpu)| BackendReport {
+        name: gpu.name,
+        memory_bytes_per_vm: limits.memory_bytes.min(gpu.memory_bytes),
+        compute_units: gpu.compute_units,
     };
+    let limits = run.gpus().map(|(gpu, _)| gpu);
+    let mut seen = gpus.into_iter().zip(limits).map(seen);
     Report {
         schema: SCHEMA,
         causeway: env!("CARGO_PKG_VERSION"),
         origin,
         host,
-        backend: BackendReport {
-            name,
-            memory_bytes_per_vm: run.gpu.memory_bytes.min(memory_bytes),
-            compute_units,
-        },
+        backend: seen.next().unwrap_or_else(|| BackendReport {
+            name: String::new(),
+            memory_bytes_per_vm: run.gpu.memory_bytes,
+            compute_units: 0,
+        }),
+        further_backends: seen.collect(),
         guest: run.settings.guest.clone(),
         outcome: "fail",
         reason: String::new(),
@@ -60,7 +66,9 @@ pub fn boot_us(outcomes: &[VmOutcome], started: Instant) -> Option<u64> {
 impl Report {
     /// Adds a VM that has ended, with what its guest has reported.
     pub fn add(&mut self, vm: u32, run: &Run, outcome: &VmOutcome, reported: &testdev::Report) {
-        let worker = outcome.session.worker.as_ref();
+        let mut sessions = outcome.sessions.iter();
+        let first = sessions.next();
+        let worker = first.and_then(|session| session.worker.as_ref());
         self.vms.push(VmReport {
             vm,
             vcpus: run.settings.vcpus,
@@ -76,13 +84,14 @@ impl Report {
             data_path_exits: 0,
             data_path: DataPath::Unmarked,
             phases_refused: reported.phases_refused,
-            session: (&outcome.session).into(),
+            session: first.map(SessionCounts::from).unwrap_or_default(),
             isolation: worker
                 .map_or(Isolation::None, |_| Isolation::Process)
                 .name(),
             worker_rss_bytes: worker.map(|worker| worker.rss_bytes),
             worker_restarts: worker.map(|worker| worker.restarts),
             devices: outcome.devices.clone(),
+            further_gpus: (1..).zip(sessions).map(|(gpu, it)| GpuReport::of(gpu, it)).collect(),
         });
         let phases = reported.phases.iter().cloned();
         self.phases

@@ -70,13 +70,19 @@ fn has_phases(report: &Report, vm: &VmReport) -> bool {
     report.phases.iter().any(|phase| phase.vm == vm.vm)
 }
 
+/// Returns a line about the back end; one for each GPU if there are several.
 fn backend(report: &Report) -> String {
-    format!(
-        "{} ({} compute units, {} MiB per VM)",
-        report.backend.name,
-        report.backend.compute_units,
-        report.backend.memory_bytes_per_vm >> 20
-    )
+    let line = |backend: &BackendReport| {
+        format!(
+            "{} ({} compute units, {} MiB per VM)",
+            backend.name,
+            backend.compute_units,
+            backend.memory_bytes_per_vm >> 20
+        )
+    };
+    let all = std::iter::once(&report.backend).chain(&report.further_backends);
+    let lines: Vec<String> = all.map(line).collect();
+    lines.join("\n")
 }
 
 /// Returns a line that says what one device that was passed through did: its BARs, interrupts and

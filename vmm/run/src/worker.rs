@@ -14,9 +14,12 @@ use causeway_terminal::{Code, Failure};
 /// Arguments of `causeway worker`, which a VMM passes to the worker processes that it starts.
 #[derive(Debug, Args)]
 pub struct WorkerArguments {
-    /// The value of `--gpu`, as given to `run` or `serve`.
+    /// The values of `--gpu`, as given to `run` or `serve`.
+    #[arg(long, required = true)]
+    pub gpu: Vec<String>,
+    /// Which of them this process is for, from 0.
     #[arg(long)]
-    pub gpu: String,
+    pub number: usize,
     /// Use 4 KiB pages for the session's memory, and seal its size, because the client process
     /// receives descriptors of the memory.
     #[arg(long)]
@@ -68,17 +71,23 @@ fn block_signals() -> Result<Signals, Failure> {
 /// be set up, or receives no valid request for a session.
 pub fn run(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
     let _signals = block_signals()?;
-    let gpu: Gpu = arguments
-        .gpu
-        .parse()
-        .map_err(|e: GpuError| Failure::usage(e.to_string()))?;
+    let parse = |text: &String| {
+        let parsed = text.parse();
+        parsed.map_err(|e: GpuError| Failure::usage(e.to_string()))
+    };
+    let gpus: Vec<Gpu> = arguments.gpu.iter().map(parse).collect::<Result<_, _>>()?;
+    let number = arguments.number;
+    let gpu = gpus.get(number).ok_or_else(|| {
+        let given = gpus.len();
+        Failure::usage(format!("invalid value {number} for --number: --gpu is given {given} times"))
+    })?;
     let users = match arguments.seal {
         true => Users::Processes(1),
         false => Users::Vms(1),
     };
     let confinement = sandbox::confinement(arguments.sandbox.sandbox, gpu.kind);
     causeway_worker::serve(arguments.parent, confinement, || {
-        back_end::equipment(&gpu, users, arguments.partition)
+        back_end::equipment(&gpus, number, users, arguments.partition)
     })
     .map_err(|e| Failure::new(Code::Crashed, "this worker process cannot serve a VM", e))?;
     Ok(Code::Gpu.into())
