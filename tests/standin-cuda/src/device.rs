@@ -52,6 +52,15 @@ extern "C" fn cuDeviceGetUuid_v2(uuid: Out<[u8; 16]>, device: i32) -> u32 {
     cuDeviceGetUuid(uuid, device)
 }
 
+/// No device is a peer of itself.
+#[unsafe(no_mangle)]
+extern "C" fn cuDeviceCanAccessPeer(can: Out<i32>, device: i32, peer: i32) -> u32 {
+    call(|driver| {
+        let (device, peer) = (driver.device(device)?, driver.device(peer)?);
+        can.set((device != peer && driver.settings.peers).into())
+    })
+}
+
 #[unsafe(no_mangle)]
 extern "C" fn cuDeviceTotalMem_v2(bytes: Out<usize>, device: i32) -> u32 {
     call(|driver| {

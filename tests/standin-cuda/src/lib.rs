@@ -32,6 +32,7 @@
 //! | variable (`CAUSEWAY_STANDIN_…`) | meaning | usually |
 //! |---|---|---|
 //! | `DEVICES` | number of devices, up to 16; with 0, `cuInit` says `NO_DEVICE` | 1 |
+//! | `PEERS` | 0 has no device reach the memory of another | 1 |
 //! | `DRIVER_VERSION` | version of the driver | 13000 |
 //! | `MEMORY` | bytes of memory of each device | 4 GiB |
 //! | `SMS` | multiprocessors | 132 |

@@ -12,6 +12,8 @@ use crate::attributes;
 pub(crate) struct Settings {
     /// Devices, 0 to 16.
     pub(crate) devices: usize,
+    /// Whether devices can reach each other's memory.
+    pub(crate) peers: bool,
     /// Version as `cuDriverGetVersion` tells it.
     pub(crate) driver_version: i32,
     /// Memory of each device in bytes.
@@ -63,6 +65,7 @@ impl Settings {
             .unwrap_or_else(|| number("SMS", 132) as u32);
         Self {
             devices: number("DEVICES", 1).min(16) as usize,
+            peers: number("PEERS", 1) != 0,
             driver_version: number("DRIVER_VERSION", 13000) as i32,
             memory_bytes: number("MEMORY", 4 << 30),
             multiprocessors: multiprocessors.max(1),

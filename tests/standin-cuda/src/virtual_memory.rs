@@ -242,6 +242,16 @@ extern "C" fn cuMemUnmap(address: u64, bytes: usize) -> u32 {
     })
 }
 
+/// Refuses a device that cannot reach memory at a place.
+fn check_peers(driver: &Driver, place: Option<Place>, device: usize) -> Answer {
+    match place {
+        Some(Place::Device(of)) if of != device && !driver.settings.peers => {
+            Err(Code::NOT_SUPPORTED)
+        }
+        _ => Ok(()),
+    }
+}
+
 #[unsafe(no_mangle)]
 extern "C" fn cuMemSetAccess(
     address: u64,
@@ -262,6 +272,9 @@ extern "C" fn cuMemSetAccess(
                 match location {
                     Location { kind: 1, id } => {
                         let device = driver.device(id)?;
+                        let mapping = state.addresses.mapping(*start);
+                        let place = mapping.map(|(_, it)| it.physical.properties.place);
+                        check_peers(driver, place, device)?;
                         state.addresses.set_access(driver, *start, device, access)?;
                     }
                     Location { kind: 3, .. } => state.addresses.set_host_access(*start, access)?,
