@@ -132,7 +132,7 @@ impl Rig {
         let cuda = Cuda::open(config).unwrap_or_else(|e| panic!("{e}: {e:?}"));
         let stop = Arc::<AtomicBool>::default();
         let space = cuda.create_space(Arc::clone(&stop)).unwrap();
-        let queue = space.create_queue().unwrap();
+        let queue = space.create_queue(0).unwrap();
         Self {
             cuda,
             space,
@@ -223,7 +223,7 @@ impl Rig {
 
     /// A queue in place of one that refuses work.
     pub fn renew_queue(&mut self) {
-        self.queue = self.space.create_queue().unwrap();
+        self.queue = self.space.create_queue(0).unwrap();
     }
 
     /// Polls until all is done.
