@@ -114,6 +114,14 @@ pub fn has_hung() -> bool {
     std::fs::remove_file(Path::new(&folder).join("hangs")).is_ok()
 }
 
+/// Returns the priorities of the stand-in's streams that have had kernels.
+pub fn priorities() -> Vec<i32> {
+    let folder = std::env::var_os("CAUSEWAY_STANDIN_STATE").expect("a folder of accounts");
+    let list = std::fs::read_to_string(Path::new(&folder).join("priorities"));
+    let list = list.unwrap_or_default();
+    list.lines().map(|line| line.parse().unwrap()).collect()
+}
+
 /// Memory with a mapping.
 pub struct Buffer {
     pub va: u64,
