@@ -172,6 +172,9 @@ pub mod features {
     /// Launches can have up to [`crate::packet::PARAMETER_BYTES_MAX`] bytes of parameters (since
     /// 1.3).
     pub const LARGE_PARAMETERS: u64 = 1 << 19;
+    /// Command buffers can have priorities; the reply to `hello` has the most urgent one (since
+    /// 1.4).
+    pub const PRIORITIES: u64 = 1 << 20;
     /// Exports name the GPUs that they are for (since 1.4).
     pub const PEERS: u64 = 1 << 21;
 }

@@ -162,7 +162,7 @@ const INTRODUCTION: &str = "\
 
 Generated from the crate `causeway-protocol`, and compared with it by a test. Little-endian,
 naturally aligned, no padding. Reserved fields are zero; a receiver refuses anything else. Version
-1.3.
+1.4.
 
 ";
 

@@ -68,7 +68,7 @@ impl Space for DoublerSpace {
         Ok(Arc::new(BuiltIn))
     }
 
-    fn create_queue(&self) -> Result<Box<dyn Queue>, BackendError> {
+    fn create_queue(&self, _priority: i32) -> Result<Box<dyn Queue>, BackendError> {
         let (mappings, stop) = (Arc::clone(&self.mappings), Arc::clone(&self.stop));
         let doubling = Doubling {
             mappings: Arc::clone(&mappings),

@@ -58,7 +58,7 @@ impl Rig {
         let parameters = [&numbers.to_le_bytes()[..], &length.to_le_bytes()].concat();
         let launch = Launch::new(&kernel, SHAPE, &parameters)?;
         self.space
-            .create_queue()
+            .create_queue(0)
             .unwrap()
             .submit(Work::Launch(launch))
     }

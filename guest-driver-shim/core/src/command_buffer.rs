@@ -7,6 +7,7 @@ use causeway_protocol::message::{
 use causeway_protocol::packet::{self, LaunchOptions, LaunchShape, UNIT_BYTES};
 use causeway_protocol::ring;
 
+use crate::control::{Batch, Ticket};
 use crate::device::Device;
 use crate::error::{CommandBufferError, Refusal, SubmitError, WaitError};
 use crate::fence::{Fence, Patience};
@@ -44,6 +45,20 @@ impl<'d> CommandBuffer<'d> {
     /// [`CommandBufferError`] if `units` is out of range or not a power of two, a limit of the
     /// session is reached, or no memory is left.
     pub fn new(space: &AddressSpace<'d>, units: u64) -> Result<Self, CommandBufferError> {
+        Self::with_priority(space, units, 0)
+    }
+
+    /// Creates a command buffer as [`Self::new`] does, whose work has a priority: a number from
+    /// [`Device::greatest_priority`], the most urgent, to 0. The device brings other numbers into
+    /// this range. If the device has no priorities, all command buffers have the same.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_priority(
+        space: &AddressSpace<'d>,
+        units: u64,
+        priority: i32,
+    ) -> Result<Self, CommandBufferError> {
         let device = space.device();
         let failed = |refusal| CommandBufferError { units, refusal };
         if !units.is_power_of_two() || !(ring::UNITS_MIN..=ring::UNITS_MAX).contains(&units) {
@@ -51,7 +66,7 @@ impl<'d> CommandBuffer<'d> {
             return Err(failed(Refusal::new(opcode, Status::BadMemory, 0)));
         }
         let length = ring::ring_bytes(units);
-        let (allocated, mapped, created) = request(space, length);
+        let (allocated, mapped, created) = request(space, length, priority);
         let memory = Allocation::from_reply(device, &allocated.map_err(failed)?);
         let (mapped, created) = (mapped.map_err(failed)?, created.map_err(failed)?);
         let mapping = CpuMapping::at(device, mapped.address, length).map_err(failed)?;
@@ -301,6 +316,7 @@ type Created = Reply<operation::CreateCommandBuffer>;
 fn request(
     space: &AddressSpace<'_>,
     length: u64,
+    priority: i32,
 ) -> (
     Reply<operation::Allocate>,
     Reply<operation::MapCpu>,
@@ -318,15 +334,45 @@ fn request(
         offset: 0,
         length,
     });
-    let create = batch.push::<operation::CreateCommandBuffer>(&message::CreateCommandBuffer {
-        space: space.handle(),
-        allocation: PREVIOUS,
-        offset: 0,
-        length,
-    });
+    let create = create(&mut batch, space, length, priority);
     let replies = batch.execute();
     let (allocated, mapped) = (replies.require(allocate), replies.require(map));
-    (allocated, mapped, replies.require(create))
+    let created = match create {
+        Create::Plain(ticket) => replies.require(ticket),
+        Create::Priority(ticket) => replies.require(ticket),
+    };
+    (allocated, mapped, created)
+}
+
+/// The message that creates a command buffer.
+enum Create {
+    Plain(Ticket<operation::CreateCommandBuffer>),
+    Priority(Ticket<operation::CreatePriorityCommandBuffer>),
+}
+
+/// Adds the message that creates a command buffer in the memory that was allocated before. A device
+/// without priorities does not know the other message.
+fn create(batch: &mut Batch<'_>, space: &AddressSpace<'_>, length: u64, priority: i32) -> Create {
+    let (allocation, offset) = (PREVIOUS, 0);
+    let space_handle = space.handle();
+    if priority == 0 || space.device().greatest_priority() == 0 {
+        let request = message::CreateCommandBuffer {
+            space: space_handle,
+            allocation,
+            offset,
+            length,
+        };
+        return Create::Plain(batch.push::<operation::CreateCommandBuffer>(&request));
+    }
+    let request = message::CreatePriorityCommandBuffer {
+        space: space_handle,
+        allocation,
+        offset,
+        length,
+        priority,
+        reserved: 0,
+    };
+    Create::Priority(batch.push::<operation::CreatePriorityCommandBuffer>(&request))
 }
 
 const _: () = assert!(size_of::<Unit>() == UNIT_BYTES);

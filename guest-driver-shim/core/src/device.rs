@@ -1,7 +1,7 @@
 //! The device: opening it, what it is, and what can be made from it.
 
 use causeway_protocol::message::{self, FaultReport, HelloReply, Operation, Status, operation};
-use causeway_protocol::registers::{self, CONTROL_IN_WINDOW, Register};
+use causeway_protocol::registers::{self, CONTROL_IN_WINDOW, Register, features};
 use causeway_protocol::{VERSION_MAJOR, VERSION_MINOR};
 
 use crate::control::{Batch, Control};
@@ -110,6 +110,17 @@ impl<'t> Device<'t> {
     #[must_use]
     pub const fn features(&self) -> u64 {
         self.hello.features
+    }
+
+    /// Returns the most urgent priority that a command buffer of the session can have: a negative
+    /// number; 0 if the device has no priorities, or the host speaks a version of the protocol
+    /// before 1.4.
+    #[must_use]
+    pub const fn greatest_priority(&self) -> i32 {
+        match self.features() & features::PRIORITIES {
+            0 => 0,
+            _ => self.hello.greatest_priority,
+        }
     }
 
     /// Returns the number that identifies this session in the mediator's logs.

@@ -9,6 +9,7 @@ use std::vec::Vec;
 
 use causeway_protocol::message::{self, Opcode, Parameter, Status};
 use causeway_protocol::packet;
+use causeway_protocol::registers::features;
 use causeway_protocol::ring;
 use zerocopy::FromBytes;
 
@@ -67,7 +68,7 @@ fn reply(opcode: Opcode, body: &mut [u8], handle: u32, aperture: &mut u64) -> An
                 log_bytes: 0,
             },
         ),
-        Opcode::CreateCommandBuffer => answer(
+        Opcode::CreateCommandBuffer | Opcode::CreatePriorityCommandBuffer => answer(
             body,
             &message::CommandBufferReply {
                 handle,
@@ -460,5 +461,44 @@ fn a_result_of_the_driver_is_read_only_from_hosts_that_tell_it() {
         });
         let device = Device::open(&fake).unwrap();
         assert_eq!(device.cuda_result(&report), told);
+    }
+}
+
+#[test]
+fn a_priority_is_asked_for_only_where_there_are_some() {
+    for (bits, minor, asked) in [
+        (features::PRIORITIES, 4, Some(-3)),
+        (features::PRIORITIES, 3, None),
+        (0, 4, None),
+    ] {
+        let seen = Arc::new(Mutex::new(None));
+        let inner = Arc::clone(&seen);
+        let mut aperture = 0;
+        let fake = FakeDevice::new(move |opcode, body| match opcode {
+            Opcode::Hello => answer(
+                body,
+                &message::HelloReply {
+                    major: 1,
+                    minor,
+                    greatest_priority: if minor < 4 { 0 } else { -5 },
+                    features: bits,
+                    ..message::HelloReply::default()
+                },
+            ),
+            _ => {
+                if opcode == Opcode::CreatePriorityCommandBuffer {
+                    let request = message::CreatePriorityCommandBuffer::read_from_prefix(body);
+                    *inner.lock().unwrap() = Some(request.unwrap().0.priority);
+                }
+                reply(opcode, body, 3, &mut aperture)
+            }
+        });
+        let device = Device::open(&fake).unwrap();
+        assert_eq!(device.greatest_priority(), asked.map_or(0, |_| -5));
+        let space = device.create_space().unwrap();
+        drop(CommandBuffer::with_priority(&space, 256, 0).unwrap());
+        assert_eq!(*seen.lock().unwrap(), None, "the priority of all");
+        drop(CommandBuffer::with_priority(&space, 256, -3).unwrap());
+        assert_eq!(*seen.lock().unwrap(), asked);
     }
 }

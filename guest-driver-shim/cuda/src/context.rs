@@ -30,8 +30,6 @@ const FLAGS: u32 = 0xff;
 const SCHEDULING: u32 = 7;
 const SPIN: u32 = 1;
 const BLOCKING_SYNC: u32 = 4;
-/// Priorities of streams: the lowest and the highest.
-pub(crate) const PRIORITIES: (i32, i32) = (0, -5);
 /// The version of the API that `cuCtxGetApiVersion` has told since CUDA 3.2.
 const API_VERSION: u32 = 3020;
 
@@ -370,9 +368,9 @@ extern "C" fn cuCtxSynchronize_v2(context: usize) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxGetStreamPriorityRange(least: Out<i32>, greatest: Out<i32>) -> u32 {
-    call_in_context(|_, _| {
-        least.set_if_wanted(PRIORITIES.0);
-        greatest.set_if_wanted(PRIORITIES.1);
+    call_in_context(|driver, _| {
+        least.set_if_wanted(0);
+        greatest.set_if_wanted(driver.priorities.greatest());
         Ok(())
     })
 }

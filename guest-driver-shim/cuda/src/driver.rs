@@ -18,6 +18,7 @@ use crate::host_function;
 use crate::memory::{FutureStorage, Memory};
 use crate::module::Modules;
 use crate::output::Output;
+use crate::priority::Priorities;
 use crate::process::Process;
 use crate::rings::Rings;
 use crate::session;
@@ -32,6 +33,8 @@ pub(crate) struct Driver {
     pub(crate) attributes: Attributes,
     /// Features of the session that the library uses.
     features: u64,
+    /// The priorities of streams.
+    pub(crate) priorities: Priorities,
     /// What identifies the device, and its CUDA device attributes.
     pub(crate) facts: Facts,
     /// All contexts of the process share one address space, so that they can share memory as CUDA
@@ -173,10 +176,12 @@ impl Driver {
         let space = device.create_space().map_err(|e| unavailable(&e))?;
         let space: &'static AddressSpace<'static> = Box::leak(Box::new(space));
         let rings = Rings::new(device, space)?;
+        let features = device.features() & !unused_features();
         Ok(Self {
             process: Process::current(),
             device,
-            features: device.features() & !unused_features(),
+            features,
+            priorities: Priorities::of(device, features),
             memory: Memory::new(device, space, &attributes, storage)?,
             attributes,
             facts,

@@ -90,15 +90,16 @@ impl Writing {
 }
 
 impl Ring {
-    /// Creates the command buffer in `space`.
+    /// Creates the command buffer in `space`, whose work has `priority`.
     pub(crate) fn new(
         device: &'static Device<'static>,
         space: &'static AddressSpace<'static>,
         index: u8,
+        priority: i32,
     ) -> Result<Self, Box<dyn Error>> {
         let memory = Buffer::new(device, space, 4096, MemoryKind::Host)?;
         let done = memory.fence(0)?;
-        let mut commands = CommandBuffer::new(space, UNITS)?;
+        let mut commands = CommandBuffer::with_priority(space, UNITS, priority)?;
         // A ring may wait for another one that a fault has stopped.
         commands.give_up_if(|| Driver::get().is_ok_and(|it| it.rings.glance(it).is_err()));
         Ok(Self {

@@ -18,13 +18,13 @@ use crate::driver::Driver;
 use crate::error::{Answer, Code};
 use crate::kernel::Kernel;
 use crate::ring::{Number, Ring};
+use crate::ring_choice::{Choice, Choices, RINGS_MAX};
 use crate::stream::Stream;
 
-/// Most rings. The low bits of a stream's handle say which is its own.
-pub(crate) const RINGS_MAX: usize = 8;
-/// Rings unless the environment says otherwise: each has a thread on the host while it is in use.
+/// Rings for streams of one kind of priority, with the first, unless the environment says otherwise:
+/// each has a thread on the host while it is in use.
 const RINGS_USUAL: usize = 4;
-/// Variable of the environment that says how many rings there may be, 1 to [`RINGS_MAX`].
+/// Variable of the environment that says how many these may be, 1 to [`RINGS_MAX`].
 const VARIABLE: &str = "CAUSEWAY_CUDA_RINGS";
 
 /// A piece of work that was submitted. The default is one that is done.
@@ -54,10 +54,7 @@ pub(crate) struct Rings {
 
 /// What is known when a ring is made.
 struct Making {
-    /// Rings there may be.
-    limit: usize,
-    /// Streams that have been given a ring of the others.
-    streams: usize,
+    choices: Choices,
     /// Whether rings have a thread for functions of the program.
     call_functions: bool,
 }
@@ -68,7 +65,7 @@ impl Rings {
         device: &'static Device<'static>,
         space: &'static AddressSpace<'static>,
     ) -> Answer<Self> {
-        let first = Ring::new(device, space, 0).map_err(|error| {
+        let first = Ring::new(device, space, 0, 0).map_err(|error| {
             log::error!("cannot create the ring of this process: {error}");
             Code::OUT_OF_MEMORY
         })?;
@@ -79,8 +76,7 @@ impl Rings {
             count: AtomicUsize::new(1),
             leading: AtomicU64::new(0),
             making: Mutex::new(Making {
-                limit: limit(std::env::var(VARIABLE).ok().as_deref()),
-                streams: 0,
+                choices: Choices::new(limit(std::env::var(VARIABLE).ok().as_deref())),
                 call_functions: false,
             }),
         })
@@ -119,27 +115,27 @@ impl Rings {
         !self.are_several()
     }
 
-    /// Returns the index of the ring for the next stream that waits for no other. Makes the ring,
-    /// unless there are as many as there may be.
-    pub(crate) fn assign(&self, driver: &'static Driver) -> u8 {
+    /// Returns the index of the ring for a new stream that waits for no other, whose ring is to have
+    /// `priority`. Makes the ring, unless there are as many as there may be.
+    pub(crate) fn assign(&self, driver: &'static Driver, priority: i32) -> u8 {
         let mut making = self.making.lock();
-        let others = making.limit - 1;
-        if others == 0 {
-            return 0;
-        }
-        let index = making.streams % others;
-        making.streams += 1;
-        if self.more[index].get().is_some() {
-            return index as u8 + 1;
-        }
-        match self.make(driver, index, making.call_functions) {
-            Ok(()) => index as u8 + 1,
-            Err(error) => {
-                log::debug!("streams share {} rings: {error}", index + 1);
-                making.limit = index + 1;
-                making.streams = 1;
-                u8::from(index > 0)
+        let mut choice = making.choices.choose(priority);
+        if let Choice::New(index) = choice {
+            match self.make(driver, index, priority, making.call_functions) {
+                Ok(()) => {
+                    making.choices.made(priority);
+                    choice = Choice::Made(index);
+                }
+                Err(error) => {
+                    log::debug!("streams share {} rings: {error}", index + 1);
+                    making.choices.stop();
+                    choice = making.choices.choose(priority);
+                }
             }
+        }
+        match choice {
+            Choice::Made(index) => index as u8 + 1,
+            Choice::First | Choice::New(_) => 0,
         }
     }
 
@@ -148,9 +144,10 @@ impl Rings {
         &self,
         driver: &'static Driver,
         index: usize,
+        priority: i32,
         call_functions: bool,
     ) -> Result<(), Box<dyn Error>> {
-        let ring = Ring::new(driver.device, driver.space, index as u8 + 1)?;
+        let ring = Ring::new(driver.device, driver.space, index as u8 + 1, priority)?;
         if call_functions {
             let started = ring.start_host_functions(driver);
             started.map_err(|_| "no thread for functions of the program")?;
@@ -186,7 +183,7 @@ impl Rings {
         let _making = self.making.lock();
         if self.bodies.get().is_none() {
             let made =
-                Ring::new(driver.device, driver.space, RINGS_MAX as u8).map_err(|error| {
+                Ring::new(driver.device, driver.space, RINGS_MAX as u8, 0).map_err(|error| {
                     log::error!("cannot create the ring for conditional nodes of graphs: {error}");
                     Code::OUT_OF_MEMORY
                 })?;
@@ -304,7 +301,7 @@ impl Rings {
     }
 }
 
-/// Returns how many rings there may be, or what the environment asks for.
+/// Returns how many rings of one kind there may be, with the first.
 fn limit(wanted: Option<&str>) -> usize {
     let Some(text) = wanted else {
         return RINGS_USUAL;

@@ -12,13 +12,14 @@ use parking_lot::Mutex;
 
 use crate::boundary::Out;
 use crate::capture::Membership;
-use crate::context::{self, Context, PRIORITIES};
+use crate::context::{self, Context};
 use crate::driver::{Driver, call_in_context, call_in_stream};
 use crate::error::{Answer, Code};
 use crate::graph::node::Kind;
 use crate::handles::{self, Handles};
 use crate::ring::{Number, Ring, Writing};
-use crate::rings::{RINGS_MAX, Submission};
+use crate::ring_choice::RINGS_MAX;
+use crate::rings::Submission;
 use crate::stream_attributes::Attributes;
 use crate::work::Work;
 
@@ -110,18 +111,12 @@ impl Stream {
             is_default: handle == LEGACY,
             ring: ring_of(handle),
             flags,
-            priority: AtomicI32::new(0),
+            priority: AtomicI32::new(priority),
             last: AtomicU64::new(0),
             capturing: AtomicBool::new(false),
             membership: Mutex::default(),
             attributes: Mutex::default(),
         }
-        .with_priority(priority)
-    }
-
-    fn with_priority(self, priority: i32) -> Self {
-        self.set_priority(priority);
-        self
     }
 
     /// Returns the legacy or the per-thread default stream of a context.
@@ -235,9 +230,10 @@ impl Stream {
         self.priority.load(Ordering::Relaxed)
     }
 
-    /// Sets the priority, which is brought into the range.
-    pub(crate) fn set_priority(&self, priority: i32) {
-        let priority = priority.clamp(PRIORITIES.1, PRIORITIES.0);
+    /// Sets the priority that the stream tells, brought into the range. Its work keeps the priority
+    /// of its ring, which the handle names.
+    pub(crate) fn set_priority(&self, driver: &Driver, priority: i32) {
+        let priority = driver.priorities.within(priority);
         self.priority.store(priority, Ordering::Relaxed);
     }
 
@@ -301,8 +297,14 @@ fn create(into: Out<usize>, flags: u32, priority: i32) -> u32 {
         if into.is_null() || flags & !NON_BLOCKING != 0 {
             return Err(Code::INVALID_VALUE);
         }
+        let priority = driver.priorities.within(priority);
         let ring = match flags {
-            NON_BLOCKING => driver.rings.assign(driver),
+            NON_BLOCKING => {
+                let of_ring = driver.priorities.of_ring(priority);
+                driver.rings.assign(driver, of_ring)
+            }
+            // Streams that wait for the default stream share its ring, whatever their priorities:
+            // their order is that of the ring.
             _ => 0,
         };
         let handle = handles::fresh() | usize::from(ring);

@@ -1,4 +1,5 @@
-//! Attributes of streams (`CUstreamAttrID`): kept for those who ask, and of no effect here.
+//! Attributes of streams (`CUstreamAttrID`): kept for those who ask, and of no effect here. A
+//! priority has its effect only if the stream is made with it.
 
 use std::collections::BTreeMap;
 
@@ -89,7 +90,10 @@ extern "C" fn cuStreamSetAttribute(stream: usize, attribute: u32, value: In<Valu
         let value = value.get()?;
         check_value(driver, attribute, &value)?;
         if attribute == PRIORITY {
-            stream.set_priority(i32::from_ne_bytes([value[0], value[1], value[2], value[3]]));
+            stream.set_priority(
+                driver,
+                i32::from_ne_bytes([value[0], value[1], value[2], value[3]]),
+            );
             return Ok(());
         }
         stream.attributes.lock().insert(attribute, value);
@@ -104,7 +108,7 @@ extern "C" fn cuStreamCopyAttributes(destination: usize, source: usize) -> u32 {
         let source = stream::find(driver, context, source)?;
         let copied = source.attributes.lock().clone();
         *destination.attributes.lock() = copied;
-        destination.set_priority(source.priority());
+        destination.set_priority(driver, source.priority());
         Ok(())
     })
 }

@@ -179,6 +179,7 @@ fn feature_names(bits: u64) -> Vec<&'static str> {
         (features::CLIENTS, "clients"),
         (features::CONTROL_WINDOW, "control_windows"),
         (features::NOTIFY, "interrupts"),
+        (features::PRIORITIES, "priorities"),
     ];
     let known = NAMES.iter().filter(|(bit, _)| bits & bit != 0);
     known.map(|(_, name)| *name).collect()

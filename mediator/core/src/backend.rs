@@ -86,6 +86,13 @@ pub trait Backend: Send + Sync {
         DeviceFacts::of(self.attributes())
     }
 
+    /// Returns the most urgent priority that a queue can have: a negative number, as CUDA counts
+    /// priorities, if the back end has `features::PRIORITIES`. The default implementation suits
+    /// back ends without priorities.
+    fn greatest_priority(&self) -> i32 {
+        0
+    }
+
     /// Allocates `bytes` bytes of memory of kind `kind`, filled with zeros. `bytes` is a multiple
     /// of [`Attributes::granularity_bytes`].
     ///

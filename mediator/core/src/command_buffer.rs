@@ -66,11 +66,12 @@ pub(crate) struct CommandBuffer {
     _charge: Charge,
 }
 
-/// Where the ring lies; checked by the caller.
+/// Where the ring lies, and the priority of its work; checked by the caller.
 pub(crate) struct Placement {
     pub memory: Arc<dyn Memory>,
     pub offset: u64,
     pub bytes: u64,
+    pub priority: i32,
 }
 
 impl CommandBuffer {
@@ -87,7 +88,7 @@ impl CommandBuffer {
     ) -> Result<Arc<Self>, Refusal> {
         let ring = Ring::new(&*placement.memory, placement.offset, placement.bytes)?;
         let ring = Arc::new(ring);
-        let mut queue = space.backend.create_queue()?;
+        let mut queue = space.backend.create_queue(placement.priority)?;
         let bell = Arc::new(Bell::new().map_err(|e| no_memory("an eventfd", &e))?);
         let doorbell = session.doorbells.bind(host, &bell, ring.place())?;
         generation.watch_bell(&bell);

@@ -14,11 +14,12 @@ mod sharing;
 use causeway_protocol::Access;
 use causeway_protocol::message::{
     AddressReply, Allocate, AllocateReply, Attributes, BusyReply, CommandBufferReply,
-    CreateCommandBuffer, CreateRecording, DeviceFacts, Empty, EncodeTensorMap, Export, FaultReport, GpusReply,
-    GetKernel, GetKernelAt, GetVariable, HandleReply, HandleRequest, Hello, HelloReply, Import,
-    KernelFacts, KernelNameAt, KernelNameReply, KernelReply, LoadModule, LoadModuleReply, MapCpu,
-    MapGpu, Notify, NotifyReply, Opcode, OutputReply, RegisterRam, SetAccess, SpaceAddress, Status,
-    TensorMapReply, Token, VariableReply, Wait,
+    CreateCommandBuffer, CreatePriorityCommandBuffer, CreateRecording, DeviceFacts, Empty,
+    EncodeTensorMap, Export, FaultReport, GetKernel, GetKernelAt, GetVariable, GpusReply,
+    HandleReply, HandleRequest, Hello, HelloReply, Import, KernelFacts, KernelNameAt,
+    KernelNameReply, KernelReply, LoadModule, LoadModuleReply, MapCpu, MapGpu, Notify, NotifyReply,
+    Opcode, OutputReply, RegisterRam, SetAccess, SpaceAddress, Status, TensorMapReply, Token,
+    VariableReply, Wait,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -73,6 +74,7 @@ requests! {
     LoadModule: space;
     GetKernel: module;
     CreateCommandBuffer: space allocation;
+    CreatePriorityCommandBuffer: space allocation;
     RegisterRam: ;
     Wait: space;
     CreateRecording: space;
@@ -133,6 +135,9 @@ pub(crate) fn dispatch(
         Opcode::UnloadModule => call(body, previous, |r| session.unload_module(r)),
         Opcode::GetKernel => call(body, previous, |r| session.get_kernel(r)),
         Opcode::CreateCommandBuffer => call(body, previous, |r| session.create_command_buffer(r)),
+        Opcode::CreatePriorityCommandBuffer => call(body, previous, |r| {
+            session.create_priority_command_buffer(r)
+        }),
         Opcode::DestroyCommandBuffer => call(body, previous, |r| session.destroy_command_buffer(r)),
         Opcode::RegisterRam => call(body, previous, |r| session.register_ram(r)),
         Opcode::Wait => call(body, previous, |r| session.wait(r)),

@@ -9,8 +9,8 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::backend::{Backend, Memory};
 use crate::command_buffer::{CommandBuffers, Doorbells, Rings};
 use crate::fence::FenceSignal;
-use crate::gpus::Gpus;
 use crate::generation::{Generation, StatusObserver};
+use crate::gpus::Gpus;
 use crate::lease::Lease;
 use crate::loads::Loads;
 use crate::notify::Notifier;
@@ -82,13 +82,7 @@ pub(crate) struct SessionInner {
 
 impl SessionInner {
     /// Creates a session that owns nothing.
-    pub fn new(
-        id: u64,
-        name: &str,
-        device: Device,
-        peers: Peers,
-        quota: Quota,
-    ) -> Arc<Self> {
+    pub fn new(id: u64, name: &str, device: Device, peers: Peers, quota: Quota) -> Arc<Self> {
         let Device {
             backend,
             gpus,

@@ -56,6 +56,8 @@ enum Field {
     Access,
     /// 32 bits: a small number.
     Small,
+    /// 32 bits: a priority.
+    Priority,
     /// 32 bits: zero, most of the time.
     Reserved,
     /// 64 bits: a size, at most a few MiB.
@@ -76,7 +78,9 @@ enum Field {
 
 /// The fields of an opcode's request, in order.
 fn fields(opcode: Opcode) -> &'static [Field] {
-    use Field::{Access, Address, Name, Of, Packets, Reserved, Size, Small, Token, Units, Zero};
+    use Field::{
+        Access, Address, Name, Of, Packets, Priority, Reserved, Size, Small, Token, Units, Zero,
+    };
     const SPACE: Field = Of(Opcode::CreateSpace);
     const MEMORY: Field = Of(Opcode::Allocate);
     const MODULE: Field = Of(Opcode::LoadModule);
@@ -108,6 +112,7 @@ fn fields(opcode: Opcode) -> &'static [Field] {
         Opcode::ReadOutput => &[SPACE],
         Opcode::EncodeTensorMap => &[SPACE, Small, Address, Small, Small],
         Opcode::CreateCommandBuffer => &[SPACE, MEMORY, Zero, Size],
+        Opcode::CreatePriorityCommandBuffer => &[SPACE, MEMORY, Zero, Size, Priority],
         Opcode::DestroyCommandBuffer => &[Of(Opcode::CreateCommandBuffer)],
         Opcode::RegisterRam => &[Zero, Size],
         Opcode::Wait => &[SPACE, Reserved, Address, Zero, Size],
@@ -151,9 +156,12 @@ impl Names {
                 remember(&mut self.tokens, token.map_or([0; 32], |(token, _)| token));
             }
             _ => {
-                // Ranges of RAM and imports are memory too.
-                let memory = matches!(opcode, Opcode::Import | Opcode::RegisterRam);
-                let kind = if memory { Opcode::Allocate } else { opcode };
+                let kind = match opcode {
+                    // Ranges of RAM and imports are memory too.
+                    Opcode::Import | Opcode::RegisterRam => Opcode::Allocate,
+                    Opcode::CreatePriorityCommandBuffer => Opcode::CreateCommandBuffer,
+                    other => other,
+                };
                 remember(self.handles.entry(kind.name()).or_default(), word as u32);
             }
         }
@@ -172,7 +180,11 @@ fn remember<T>(known: &mut Vec<T>, new: T) {
 fn random_message(random: &mut Random, names: &Names) -> Vec<u8> {
     // Command buffers need most of what else there is, so that few messages about them succeed.
     let opcode = match random.once_in(8) {
-        true => *random.pick(&[Opcode::CreateCommandBuffer, Opcode::DestroyCommandBuffer]),
+        true => *random.pick(&[
+            Opcode::CreateCommandBuffer,
+            Opcode::CreatePriorityCommandBuffer,
+            Opcode::DestroyCommandBuffer,
+        ]),
         false => *random.pick(OPCODES),
     };
     let mut bytes = message(opcode);
@@ -202,6 +214,7 @@ fn random_field(random: &mut Random, names: &Names, field: Field) -> Vec<u8> {
         }
         Field::Access => narrow(*random.pick(&[0, 1, 3])),
         Field::Small => narrow(*random.pick(&[0, 0, 1, 2, 8])),
+        Field::Priority => narrow(random.pick(&[0, -1, -5, -99, 7_i32]).cast_unsigned()),
         Field::Reserved => narrow(0),
         Field::Size => wide(*random.pick(&[8, 107, 4096, 20_480, 20_480, 69_632, 69_632, 1 << 20])),
         Field::Zero => wide(0),

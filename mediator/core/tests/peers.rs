@@ -80,7 +80,10 @@ fn an_export_to_a_gpu_that_cannot_be_a_peer_is_refused_with_its_number() {
     let memory = owner.memory(MemoryKind::Device, PAGE);
     let refused = |guest: &Guest, memory, gpus| guest.export_to(memory, READ, gpus).unwrap_err();
     assert_eq!(refused(&owner, memory, 0b110), (Status::BadGpu, ALONE));
-    assert_eq!(refused(&owner, memory, 0b011 | 1 << 63), (Status::BadGpu, 63));
+    assert_eq!(
+        refused(&owner, memory, 0b011 | 1 << 63),
+        (Status::BadGpu, 63)
+    );
     let memory = alone.memory(MemoryKind::Device, PAGE);
     assert_eq!(refused(&alone, memory, 0b101), (Status::BadGpu, 0));
     // Refused exports leave nothing behind.

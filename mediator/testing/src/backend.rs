@@ -40,6 +40,7 @@ pub struct FakeBackend {
     piece_ns: Arc<AtomicU64>,
     loads: Arc<Gate>,
     fetches: Arc<Gate>,
+    priorities: Arc<Mutex<Vec<i32>>>,
     load_bytes: AtomicU64,
     shares_time: AtomicBool,
     grace: Mutex<Duration>,
@@ -53,7 +54,8 @@ impl FakeBackend {
             | features::GUEST_RAM
             | features::SHARING
             | features::RECORDING
-            | features::DEVICE_VISIBLE;
+            | features::DEVICE_VISIBLE
+            | features::PRIORITIES;
         Self::with_features(all)
     }
 
@@ -79,6 +81,7 @@ impl FakeBackend {
             piece_ns: Arc::default(),
             loads: Arc::default(),
             fetches: Arc::default(),
+            priorities: Arc::default(),
             load_bytes: AtomicU64::new(0),
             shares_time: AtomicBool::new(false),
             grace: Mutex::default(),
@@ -187,6 +190,11 @@ impl FakeBackend {
         }
     }
 
+    /// Returns the priorities of all queues that were ever created, in that order.
+    pub fn priorities(&self) -> Vec<i32> {
+        self.priorities.lock().clone()
+    }
+
     /// Returns the numbers of live objects.
     pub fn live(&self) -> Live {
         *self.counts.lock()
@@ -236,6 +244,14 @@ impl fmt::Debug for FakeBackend {
 impl Backend for FakeBackend {
     fn attributes(&self) -> &Attributes {
         &self.attributes
+    }
+
+    /// As GPUs do.
+    fn greatest_priority(&self) -> i32 {
+        match self.attributes.features & features::PRIORITIES {
+            0 => 0,
+            _ => -5,
+        }
     }
 
     fn allocate(
@@ -295,6 +311,7 @@ impl Backend for FakeBackend {
             piece_ns: Arc::clone(&self.piece_ns),
             loads: Arc::clone(&self.loads),
             fetches: Arc::clone(&self.fetches),
+            priorities: Arc::clone(&self.priorities),
         }))
     }
 

@@ -34,6 +34,7 @@ pub(crate) struct FakeSpace {
     pub piece_ns: Arc<AtomicU64>,
     pub loads: Arc<Gate>,
     pub fetches: Arc<Gate>,
+    pub priorities: Arc<Mutex<Vec<i32>>>,
 }
 
 impl FakeSpace {
@@ -155,8 +156,9 @@ impl Space for FakeSpace {
         }))
     }
 
-    fn create_queue(&self) -> Result<Box<dyn Queue>, BackendError> {
+    fn create_queue(&self, priority: i32) -> Result<Box<dyn Queue>, BackendError> {
         self.failures.check("create_queue")?;
+        self.priorities.lock().push(priority);
         Ok(Box::new(FakeQueue {
             backlog: self.behind.backlog(&self.memory),
             failures: Arc::clone(&self.failures),

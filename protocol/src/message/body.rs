@@ -36,8 +36,9 @@ structures! {
         pub major: u16,
         /// Minor version: the smaller of the guest's and the host's.
         pub minor: u16,
-        /// Reserved: zero.
-        pub reserved: u32,
+        /// Most urgent priority of a command buffer, negative, if the session has the feature
+        /// [`crate::registers::features::PRIORITIES`] and uses version 1.4 or later; else zero.
+        pub greatest_priority: i32,
         /// Features of the session, a bit set of [`crate::registers::features`].
         pub features: u64,
         /// Number that identifies this session in the mediator's logs.
@@ -225,6 +226,25 @@ structures! {
         /// two (see [`crate::ring`]).
         pub length: u64,
     } = 24
+
+    /// Memory in which to create a command buffer, and the priority of its work.
+    pub struct CreatePriorityCommandBuffer {
+        /// Handle of the address space to which the GPU virtual addresses in the packets belong.
+        pub space: u32,
+        /// Handle of the memory, as in [`crate::message::CreateCommandBuffer`].
+        pub allocation: u32,
+        /// Offset of the command buffer in the memory, in bytes; page-aligned.
+        pub offset: u64,
+        /// Length in bytes, as in [`crate::message::CreateCommandBuffer`].
+        pub length: u64,
+        /// Priority as CUDA counts it: 0 is the least urgent, which other command buffers have,
+        /// and a smaller number is more urgent, down to
+        /// [`crate::message::HelloReply::greatest_priority`]. The device brings other numbers into
+        /// this range.
+        pub priority: i32,
+        /// Reserved: zero.
+        pub reserved: u32,
+    } = 32
 
     /// Handle and doorbell of the new command buffer.
     pub struct CommandBufferReply {

@@ -4,9 +4,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::body::{
     AddressReply, Allocate, AllocateReply, Attributes, BusyReply, CommandBufferReply,
-    CreateCommandBuffer, CreateRecording, DeviceFacts, Empty, Export, FaultReport, GpusReply,
-    HandleReply, HandleRequest, Header, Hello, HelloReply, Import, MapCpu, MapGpu, Notify, NotifyReply,
-    RegisterRam, SetAccess, SpaceAddress, Token, Wait,
+    CreateCommandBuffer, CreatePriorityCommandBuffer, CreateRecording, DeviceFacts, Empty, Export,
+    FaultReport, GpusReply, HandleReply, HandleRequest, Header, Hello, HelloReply, Import, MapCpu,
+    MapGpu, Notify, NotifyReply, RegisterRam, SetAccess, SpaceAddress, Token, Wait,
 };
 use super::code::{
     EncodeTensorMap, GetKernel, GetKernelAt, GetVariable, KernelFacts, KernelNameAt,
@@ -159,6 +159,11 @@ opcodes! {
     EncodeTensorMap = 32, "encode_tensor_map", EncodeTensorMap => TensorMapReply;
     /// Return how long the session has had work under way on the GPU, for monitors (since 1.3).
     QueryBusy = 33, "query_busy", Empty => BusyReply;
+    /// Create a command buffer as `create_command_buffer` does, whose work has a priority. The
+    /// device begins pending blocks of more urgent kernels first; it interrupts none. The session
+    /// must have the feature [`crate::registers::features::PRIORITIES`] (since 1.4).
+    CreatePriorityCommandBuffer = 34, "create_priority_command_buffer",
+        CreatePriorityCommandBuffer => CommandBufferReply;
     /// Return the number of the session's GPU, and which other GPUs can be its peers (since 1.4).
     QueryGpus = 35, "query_gpus", Empty => GpusReply;
 }

@@ -82,7 +82,7 @@ pub(crate) fn create(
         Code::OPERATING_SYSTEM
     })?;
     let counted = Counted(driver);
-    let queue = Queue::start(driver, device, multiprocessors)?;
+    let queue = Queue::start(driver, device, multiprocessors, 0)?;
     let default_stream = Stream::new((handle, device), queue, (true, true, 0));
     Ok(Arc::new(Context {
         handle,

@@ -263,6 +263,13 @@ impl Driver {
         }
     }
 
+    /// Notes that a stream of this priority has a kernel.
+    pub(crate) fn note_priority(&self, priority: i32) {
+        if let Err(e) = self.ledger.note_priority(priority) {
+            eprintln!("stand-in driver: cannot note a priority: {e}");
+        }
+    }
+
     /// All queues of a context, or of all contexts.
     pub(crate) fn queues(&self, context: Option<usize>) -> Vec<Arc<Queue>> {
         let state = self.state();

@@ -77,7 +77,17 @@ impl Ledger {
         let line = format!("{} {}\n", std::process::id(), others(&self.folder, slot)?);
         own.used[slot] += 1;
         write(&own.file, &own.used)?;
-        let list = self.folder.join("contexts");
+        self.append("contexts", &line)
+    }
+
+    /// Adds a line to the list of streams that have had a kernel: the priority.
+    pub(crate) fn note_priority(&self, priority: i32) -> io::Result<()> {
+        let _all = lock_all(&self.folder)?;
+        self.append("priorities", &format!("{priority}\n"))
+    }
+
+    fn append(&self, list: &str, line: &str) -> io::Result<()> {
+        let list = self.folder.join(list);
         let mut list = OpenOptions::new().create(true).append(true).open(list)?;
         list.write_all(line.as_bytes())
     }

@@ -44,7 +44,7 @@
 //! | `STRICT` | 1 ends the process when it copies pageable memory | 0 |
 //! | `HANG` | seconds for which `cuInit` does nothing first | 0 |
 //! | `HANG_LOAD`, `HANG_KERNEL`, `HANG_WORD` | seconds for which each load of a module but the first of a process, each kernel, or each copy of 8 bytes does nothing first; the file `hangs` in `STATE` tells that one does, as with `HANG` | 0 |
-//! | `STATE` | folder where processes account for device memory and contexts; the file `contexts` there has a line for each context ever made: the process, and how many contexts other processes had; those that share it share the devices | one per user |
+//! | `STATE` | folder where processes account for device memory and contexts; the file `contexts` there has a line for each context ever made: the process, and how many contexts other processes had; the file `priorities` has a line for each stream that has had a kernel: its priority; those that share the folder share the devices | one per user |
 //!
 //! A setting that makes no sense ends the process. Tests that count memory give themselves a
 //! `STATE` of their own.

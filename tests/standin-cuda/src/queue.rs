@@ -43,6 +43,7 @@ impl Queue {
         driver: &'static Driver,
         device: usize,
         multiprocessors: Multiprocessors,
+        priority: i32,
     ) -> Answer<Arc<Self>> {
         let queue = Arc::new(Self {
             progress: Mutex::default(),
@@ -52,6 +53,7 @@ impl Queue {
             driver,
             device,
             engine: driver.devices[device].space.queue_on(multiprocessors),
+            priority: Some(priority),
         };
         let own = Arc::clone(&queue);
         std::thread::Builder::new()

@@ -146,12 +146,13 @@ pub(crate) fn create_in(
     flags: u32,
     priority: i32,
 ) -> Answer<usize> {
-    let queue = Queue::start(driver, context.device, context.multiprocessors)?;
+    let priority = priority.clamp(PRIORITY_MIN, 0);
+    let queue = Queue::start(driver, context.device, context.multiprocessors, priority)?;
     let blocking = flags & NON_BLOCKING == 0;
     let made = Stream::new(
         (context.handle, context.device),
         queue,
-        (false, blocking, priority.clamp(PRIORITY_MIN, 0)),
+        (false, blocking, priority),
     );
     Ok(driver.state().streams.insert(Arc::new(made)))
 }

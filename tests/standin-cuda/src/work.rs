@@ -78,6 +78,8 @@ pub(crate) struct Executor {
     pub(crate) driver: &'static Driver,
     pub(crate) device: usize,
     pub(crate) engine: Box<dyn backend::Queue>,
+    /// The priority, until it is noted when a kernel is launched first. It has no other effect.
+    pub(crate) priority: Option<i32>,
 }
 
 impl Executor {
@@ -105,6 +107,9 @@ impl Executor {
                 parameters,
             } => {
                 driver.settings.hang_for(driver.settings.hang_kernel);
+                if let Some(priority) = self.priority.take() {
+                    driver.note_priority(priority);
+                }
                 let launch = backend::Launch::new(function, *shape, parameters)?;
                 let launch = launch.with_options(*options)?;
                 self.engine.submit(backend::Work::Launch(launch))

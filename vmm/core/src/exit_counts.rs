@@ -44,7 +44,10 @@ impl VmExits {
     }
 
     /// Returns these counters with those of the VM's `doorbells`, of one GPU after the other.
-    pub fn with_doorbells<'a>(self, doorbells: impl IntoIterator<Item = &'a Arc<Doorbells>>) -> Self {
+    pub fn with_doorbells<'a>(
+        self,
+        doorbells: impl IntoIterator<Item = &'a Arc<Doorbells>>,
+    ) -> Self {
         let doorbells = doorbells.into_iter().map(Arc::clone).collect();
         Self { doorbells, ..self }
     }

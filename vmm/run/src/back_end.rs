@@ -121,7 +121,12 @@ impl BackEnds {
                 number,
             };
             let first = opened.first();
-            opened.push(BackEnd::open_beside(first, device, users, settings.sandbox)?);
+            opened.push(BackEnd::open_beside(
+                first,
+                device,
+                users,
+                settings.sandbox,
+            )?);
         }
         Ok(Self(opened))
     }
@@ -214,7 +219,8 @@ impl BackEnd {
             }
             Isolation::Process => {
                 let number = device.number.to_string();
-                let mut arguments = vec!["worker", "--sandbox", sandbox.name(), "--number", &number];
+                let mut arguments =
+                    vec!["worker", "--sandbox", sandbox.name(), "--number", &number];
                 for (_, text) in device.gpus {
                     arguments.extend(["--gpu", text]);
                 }
@@ -280,7 +286,6 @@ impl BackEnd {
             Self::Processes(workers) => workers.await_prepared(gives_up),
         }
     }
-
 }
 
 impl Drop for BackEnd {

@@ -30,7 +30,10 @@ pub(crate) fn told(outcomes: &[VmOutcome]) -> impl Iterator<Item = KernelCount> 
         .flat_map(|worker| &worker.supplements)
         .flat_map(|supplement| {
             let counts = serde_json::from_slice::<Vec<KernelCount>>(supplement);
-            counts.unwrap_or_default().into_iter().take(KERNELS_TOLD_MAX)
+            counts
+                .unwrap_or_default()
+                .into_iter()
+                .take(KERNELS_TOLD_MAX)
         })
         .map(|mut count| {
             count.name.retain(|c| !c.is_control());

@@ -323,9 +323,7 @@ fn create(
             },
         };
         let gpus: Vec<_> = run.gpus().zip(back_ends.sessions()).map(gpu).collect();
-        let vm = Vm::new_unless(kvm, &config, &gpus, console, &mut || {
-            patience.ended()
-        });
+        let vm = Vm::new_unless(kvm, &config, &gpus, console, &mut || patience.ended());
         let vm = vm.map_err(|e| match (e, patience.end()) {
             (VmError::Interrupted, Some(end)) => end.failure(run, index),
             (e, _) => refused(run, e),

@@ -71,7 +71,10 @@ fn together(before: &[(Gpu, String)], gpu: &Gpu, text: &str) -> Result<(), Failu
              process for each, so that a fault on one leaves the others; leave isolation out"
         )));
     }
-    if before.iter().any(|(other, _)| other.device() == gpu.device()) {
+    if before
+        .iter()
+        .any(|(other, _)| other.device() == gpu.device())
+    {
         return Err(Failure::usage(format!(
             "--gpu {text} names a GPU that another --gpu names, too: each GPU can be given once, \
              such as cuda:0 and cuda:1"
@@ -108,10 +111,22 @@ mod tests {
         for (asked, words) in [
             (&["software", "cuda"][..], "--gpu software and --gpu cuda"),
             (&["vfio:0000:01:00.0", "software"], "of one back end"),
-            (&["software", "software:0"], "--gpu software:0 names a GPU that another"),
-            (&["cuda:1,memory=1G", "cuda:0", "cuda:1"], "--gpu cuda:1 names a GPU"),
-            (&["software", "software:1,isolation=process"], "give isolation=process to both"),
-            (&["cuda,isolation=none", "cuda:1,isolation=none"], "invalid value none"),
+            (
+                &["software", "software:0"],
+                "--gpu software:0 names a GPU that another",
+            ),
+            (
+                &["cuda:1,memory=1G", "cuda:0", "cuda:1"],
+                "--gpu cuda:1 names a GPU",
+            ),
+            (
+                &["software", "software:1,isolation=process"],
+                "give isolation=process to both",
+            ),
+            (
+                &["cuda,isolation=none", "cuda:1,isolation=none"],
+                "invalid value none",
+            ),
             (&["software:64"], "64"),
         ] {
             let message = chosen(asked).unwrap_err();
@@ -119,13 +134,20 @@ mod tests {
         }
         let many: Vec<String> = (0..=GPUS_MAX).map(|n| format!("software:{n}")).collect();
         let many: Vec<&str> = many.iter().map(|text| &**text).collect();
-        assert!(chosen(&many).unwrap_err().contains("software:8 is one GPU too many"));
+        assert!(
+            chosen(&many)
+                .unwrap_err()
+                .contains("software:8 is one GPU too many")
+        );
     }
 
     #[test]
     fn all_stands_for_each_gpu_of_the_host() {
         let texts = |text: &str, count| -> Vec<String> {
-            expand(text, || Ok(count)).into_iter().map(Result::unwrap).collect()
+            expand(text, || Ok(count))
+                .into_iter()
+                .map(Result::unwrap)
+                .collect()
         };
         assert_eq!(texts("cuda:all", 2), ["cuda:0", "cuda:1"]);
         assert_eq!(texts("cuda:all,memory=8G", 1), ["cuda:0,memory=8G"]);

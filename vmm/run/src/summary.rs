@@ -91,7 +91,10 @@ impl Report {
             worker_rss_bytes: worker.map(|worker| worker.rss_bytes),
             worker_restarts: worker.map(|worker| worker.restarts),
             devices: outcome.devices.clone(),
-            further_gpus: (1..).zip(sessions).map(|(gpu, it)| GpuReport::of(gpu, it)).collect(),
+            further_gpus: (1..)
+                .zip(sessions)
+                .map(|(gpu, it)| GpuReport::of(gpu, it))
+                .collect(),
         });
         let phases = reported.phases.iter().cloned();
         self.phases

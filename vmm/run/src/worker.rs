@@ -79,7 +79,9 @@ pub fn run(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
     let number = arguments.number;
     let gpu = gpus.get(number).ok_or_else(|| {
         let given = gpus.len();
-        Failure::usage(format!("invalid value {number} for --number: --gpu is given {given} times"))
+        Failure::usage(format!(
+            "invalid value {number} for --number: --gpu is given {given} times"
+        ))
     })?;
     let users = match arguments.seal {
         true => Users::Processes(1),

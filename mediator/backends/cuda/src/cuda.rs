@@ -64,6 +64,10 @@ impl Backend for Cuda {
         facts::of(&self.gpu, &self.attributes)
     }
 
+    fn greatest_priority(&self) -> i32 {
+        self.gpu.greatest_priority
+    }
+
     fn allocate(
         &self,
         kind: MemoryKind,

@@ -63,6 +63,8 @@ pub(crate) struct Gpu {
     pub(crate) taken_bytes: Arc<AtomicU64>,
     /// Number of multiprocessors that guests have.
     pub(crate) multiprocessors: u32,
+    /// The most urgent priority of a stream: a negative number, or 0 without priorities.
+    pub(crate) greatest_priority: i32,
 }
 
 impl Gpu {

@@ -46,4 +46,6 @@ pub use cuda::Cuda;
 pub use driver::{CudaError, LoadError, Native, NativeError};
 pub use options::Options;
 pub use support::{Attribute, Support};
-pub use survey::{GpuIdentity, GpuSurvey, Survey, SurveyError, Trials, can_be_peers, identities, survey};
+pub use survey::{
+    GpuIdentity, GpuSurvey, Survey, SurveyError, Trials, can_be_peers, identities, survey,
+};

@@ -73,6 +73,9 @@ pub(crate) fn open(config: &Config) -> Result<(Arc<Gpu>, Attributes), OpenError>
         let reserved = Addresses::reserve(&home, bytes, granularity_bytes);
         reserved.map_err(candidate.failed("reserving GPU addresses"))
     };
+    let greatest_priority = home
+        .greatest_priority()
+        .map_err(candidate.failed("asking for the priorities of streams"))?;
     let words = Words::load(&home).map_err(candidate.failed("loading its own kernels"))?;
     let maker = StreamMaker {
         context: Arc::clone(&home),
@@ -102,6 +105,7 @@ pub(crate) fn open(config: &Config) -> Result<(Arc<Gpu>, Attributes), OpenError>
         memory_bytes,
         taken_bytes: Arc::default(),
         multiprocessors,
+        greatest_priority,
     };
     let attributes = attributes(&gpu, &candidate.name);
     Ok((Arc::new(gpu), attributes))
@@ -235,6 +239,7 @@ fn features(gpu: &Gpu) -> u64 {
             features::COMPRESSION,
         ),
         (gpu.config.visible.is_some(), features::DEVICE_VISIBLE),
+        (gpu.greatest_priority != 0, features::PRIORITIES),
     ];
     let there = optional.into_iter().filter(|(is_there, _)| *is_there);
     there.fold(always, |all, (_, bit)| all | bit)

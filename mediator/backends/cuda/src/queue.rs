@@ -53,9 +53,9 @@ struct Marker {
 }
 
 impl CudaQueue {
-    /// Returns a queue of the address space `state`, with a stream of its own.
-    pub(crate) fn new(state: &Arc<SpaceState>) -> Result<Self, BackendError> {
-        let enqueuer = Enqueuer::new(state).map_err(|e| failed("create a stream", e))?;
+    /// Returns a queue of the address space `state`, with a stream of its own that has `priority`.
+    pub(crate) fn new(state: &Arc<SpaceState>, priority: i32) -> Result<Self, BackendError> {
+        let enqueuer = Enqueuer::new(state, priority).map_err(|e| failed("create a stream", e))?;
         Ok(Self {
             enqueuer,
             progress: state.deferred.register(),

@@ -36,7 +36,7 @@ pub(crate) fn record(
     state: &Arc<SpaceState>,
     work: &[Recorded],
 ) -> Result<CudaRecording, BackendError> {
-    let mut enqueuer = Enqueuer::new(state).map_err(|e| failed("create a stream", e))?;
+    let mut enqueuer = Enqueuer::new(state, 0).map_err(|e| failed("create a stream", e))?;
     let memory_work = || {
         work.iter().filter_map(|work| match work {
             Recorded::Launch(_) => None,
@@ -51,7 +51,7 @@ pub(crate) fn record(
         // Not every driver captures stores of a stream; a kernel does the same. What is at fault in
         // the work itself is so again.
         Err(_) if releases && state.maker.context.driver().poison().is_none() => {
-            enqueuer = Enqueuer::new(state).map_err(|e| failed("create a stream", e))?;
+            enqueuer = Enqueuer::new(state, 0).map_err(|e| failed("create a stream", e))?;
             enqueuer.refresh();
             enqueuer.store_by_kernels();
             capture(&mut enqueuer, work)

@@ -132,12 +132,12 @@ impl Space for CudaSpace {
         Ok(Arc::new(module::load(&self.state, image, reservation)?))
     }
 
-    fn create_queue(&self) -> Result<Box<dyn Queue>, BackendError> {
+    fn create_queue(&self, priority: i32) -> Result<Box<dyn Queue>, BackendError> {
         self.state.check_poison()?;
         if self.state.stop.load(Ordering::SeqCst) {
             return Err(refused(Status::DeviceLost, "the session has ended"));
         }
-        Ok(Box::new(CudaQueue::new(&self.state)?))
+        Ok(Box::new(CudaQueue::new(&self.state, priority)?))
     }
 
     fn record(&self, work: &[Recorded]) -> Result<Arc<dyn Recording>, BackendError> {

@@ -26,10 +26,10 @@ pub(crate) struct Enqueuer {
 }
 
 impl Enqueuer {
-    /// Returns an enqueuer with a new stream in the address space `state`.
-    pub(crate) fn new(state: &Arc<SpaceState>) -> Result<Self, CudaError> {
+    /// Returns an enqueuer with a new stream of this priority in the address space `state`.
+    pub(crate) fn new(state: &Arc<SpaceState>, priority: i32) -> Result<Self, CudaError> {
         Ok(Self {
-            stream: Arc::new(state.maker.stream()?),
+            stream: Arc::new(state.maker.stream_of(priority)?),
             state: Arc::clone(state),
             lookup: Lookup::default(),
             last: None,

@@ -64,7 +64,7 @@ fn kernel(c: &mut Criterion, name: &str) {
         .load_module(case.ptx.as_bytes(), &mut Reservation::unlimited())
         .expect("a module");
     let kernel = module.kernel(case.name).expect("a kernel");
-    let mut queue = space.create_queue().expect("a queue");
+    let mut queue = space.create_queue(0).expect("a queue");
     let mut parameters = [0; PARAMETER_BYTES_MAX];
     let count = case.parameters(&addresses, &mut parameters);
     let mut launch = || {

@@ -50,7 +50,7 @@ fn measure(case: &Case) -> Result<(), Failure> {
     }
     let module = space.load_module(case.ptx.as_bytes(), &mut Reservation::unlimited())?;
     let kernel = module.kernel(case.name).ok_or("no such kernel")?;
-    let mut queue = space.create_queue()?;
+    let mut queue = space.create_queue(0)?;
     let mut parameters = [0; PARAMETER_BYTES_MAX];
     let count = case.parameters(&addresses, &mut parameters);
     for _ in 0..LAUNCHES {

@@ -42,8 +42,7 @@ impl causeway_backend_options::Options for Options {
     }];
 
     fn new(device: Option<&str>) -> Result<Self, OptionError> {
-        let number =
-            device.map(|text| Value::device(Self::BACK_END, text).number(0..=DEVICES - 1));
+        let number = device.map(|text| Value::device(Self::BACK_END, text).number(0..=DEVICES - 1));
         Ok(Self {
             device: number.transpose()?.unwrap_or(0),
             ..Self::default()

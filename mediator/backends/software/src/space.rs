@@ -162,7 +162,8 @@ impl Space for SoftwareSpace {
         Ok(Arc::new(module::load(&self.state, image, reservation)?))
     }
 
-    fn create_queue(&self) -> Result<Box<dyn Queue>, BackendError> {
+    /// The engine has no priorities: the cores take blocks of kernels by the weights of sessions.
+    fn create_queue(&self, _priority: i32) -> Result<Box<dyn Queue>, BackendError> {
         Ok(self.queue_on(Multiprocessors::default()))
     }
 

@@ -71,7 +71,8 @@ impl Space for VfioSpace {
         Err(ModuleError::new(0, NO_KERNELS))
     }
 
-    fn create_queue(&self) -> Result<Box<dyn Queue>, BackendError> {
+    /// The CPU does the work: there are no priorities.
+    fn create_queue(&self, _priority: i32) -> Result<Box<dyn Queue>, BackendError> {
         let (mappings, stop) = (Arc::clone(&self.mappings), Arc::clone(&self.stop));
         Ok(Box::new(WorkQueue::new(mappings, stop, NoKernels)))
     }

@@ -60,11 +60,13 @@ pub trait Space: Send + Sync {
         reservation: &mut Reservation,
     ) -> Result<Arc<dyn Module>, ModuleError>;
 
-    /// Creates a queue that executes work in this address space.
+    /// Creates a queue that executes work in this address space, with a priority from
+    /// [`Backend::greatest_priority`](super::Backend::greatest_priority) to 0, the least urgent.
+    /// A back end without `features::PRIORITIES` gets 0.
     ///
     /// # Errors
     /// `NoMemory` if device or host have not enough memory, `BackEnd` if the driver fails.
-    fn create_queue(&self) -> Result<Box<dyn Queue>, BackendError>;
+    fn create_queue(&self, priority: i32) -> Result<Box<dyn Queue>, BackendError>;
 
     /// Creates a recording of `work`, which may be empty. Each
     /// [`Work::Replay`](super::Work::Replay) of the recording then submits the whole sequence at

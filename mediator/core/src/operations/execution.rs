@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use causeway_memory::PAGE_BYTES;
 use causeway_protocol::message::{
-    CommandBufferReply, CreateCommandBuffer, Empty, HandleRequest, LoadModule, MODULE_BYTES_MAX,
-    MemoryKind, Status,
+    CommandBufferReply, CreateCommandBuffer, CreatePriorityCommandBuffer, Empty, HandleRequest,
+    LoadModule, MODULE_BYTES_MAX, MemoryKind, Status,
 };
 use causeway_protocol::registers::features;
 use causeway_protocol::ring;
@@ -105,10 +105,35 @@ impl ClientSession<'_> {
         Ok(bytes.len() as u32)
     }
 
-    /// Creates queue, doorbell and thread without the session's lock.
     pub(super) fn create_command_buffer(
         &self,
         request: CreateCommandBuffer,
+    ) -> Result<CommandBufferReply, Refusal> {
+        self.start_command_buffer(request, 0)
+    }
+
+    /// Brings the priority into the device's range, as the CUDA driver does: a guest need not know
+    /// which device it has.
+    pub(super) fn create_priority_command_buffer(
+        &self,
+        request: CreatePriorityCommandBuffer,
+    ) -> Result<CommandBufferReply, Refusal> {
+        self.require(features::PRIORITIES)?;
+        let plain = CreateCommandBuffer {
+            space: request.space,
+            allocation: request.allocation,
+            offset: request.offset,
+            length: request.length,
+        };
+        let greatest = self.backend.greatest_priority().min(0);
+        self.start_command_buffer(plain, request.priority.clamp(greatest, 0))
+    }
+
+    /// Creates queue, doorbell and thread without the session's lock.
+    fn start_command_buffer(
+        &self,
+        request: CreateCommandBuffer,
+        priority: i32,
     ) -> Result<CommandBufferReply, Refusal> {
         let space = self.open_space(request.space)?;
         let memory = self.ring_memory(&request)?;
@@ -117,6 +142,7 @@ impl ClientSession<'_> {
             memory,
             offset: request.offset,
             bytes: request.length,
+            priority,
         };
         let buffer = CommandBuffer::start(
             &self.command_buffers,

@@ -25,6 +25,9 @@ static CLOCK_ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 /// Bytes of [`FaultReport::text`].
 const FAULT_TEXT_BYTES: usize = 232;
 
+/// Minor version of the protocol from which the reply to `hello` has a priority.
+const MINOR_OF_PRIORITIES: u16 = 4;
+
 impl ClientSession<'_> {
     pub(super) fn hello(&self, request: Hello) -> Result<HelloReply, Refusal> {
         if request.major != VERSION_MAJOR {
@@ -32,10 +35,15 @@ impl ClientSession<'_> {
             return Err(Refusal::with(Status::BadVersion, host));
         }
         self.lock().greeted |= self.client.bit();
+        // To an older guest the field is reserved.
+        let greatest_priority = match request.minor {
+            0..MINOR_OF_PRIORITIES => 0,
+            _ => self.backend.greatest_priority().min(0),
+        };
         Ok(HelloReply {
             major: VERSION_MAJOR,
             minor: VERSION_MINOR.min(request.minor),
-            reserved: 0,
+            greatest_priority,
             features: self.backend.attributes().features | SESSION_FEATURES,
             session: self.id,
         })

@@ -50,7 +50,10 @@ impl ClientSession<'_> {
         let epoch = self.epoch();
         let charge = self.account.charge(Resource::Allocations, 1)?;
         // Without the lock: a driver may take long to import memory of another process.
-        let offer = self.peers.exchange.fetch(&request.token, access, self.gpus.own)?;
+        let offer = self
+            .peers
+            .exchange
+            .fetch(&request.token, access, self.gpus.own)?;
         let bytes = offer.memory.bytes();
         let import = import_number();
         let material = Material::Allocated(offer.kind);

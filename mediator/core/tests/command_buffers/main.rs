@@ -3,6 +3,7 @@
 mod endings;
 mod faults;
 mod order;
+mod priorities;
 #[path = "../rig/mod.rs"]
 mod rig;
 mod rings;

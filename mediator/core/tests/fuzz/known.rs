@@ -56,7 +56,9 @@ impl Known {
             Opcode::Allocate | Opcode::Import | Opcode::RegisterRam => self.memories.extend(handle),
             Opcode::LoadModule => self.modules.extend(handle),
             Opcode::GetKernel | Opcode::GetKernelAt => self.kernels.extend(handle),
-            Opcode::CreateCommandBuffer => self.buffers.extend(handle),
+            Opcode::CreateCommandBuffer | Opcode::CreatePriorityCommandBuffer => {
+                self.buffers.extend(handle)
+            }
             Opcode::CreateRecording => self.recordings.extend(handle),
             Opcode::MapGpu | Opcode::MapCpu | Opcode::GetVariable => {
                 let reply = batch.reply::<AddressReply>(message);

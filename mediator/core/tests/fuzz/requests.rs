@@ -88,6 +88,14 @@ pub fn plausible(opcode: Opcode, random: &mut Random, known: &Known) -> Vec<u8> 
             offset: chosen.offset,
             length: RING_BYTES,
         }),
+        Opcode::CreatePriorityCommandBuffer => bytes(&CreatePriorityCommandBuffer {
+            space: chosen.space,
+            allocation: chosen.allocation,
+            offset: chosen.offset,
+            length: RING_BYTES,
+            priority: random.pick(&[0, -1, -5, i32::MIN, i32::MAX]),
+            reserved: 0,
+        }),
         Opcode::CreateRecording => recording(&chosen, random),
         Opcode::RegisterRam => bytes(&RegisterRam {
             address: random.pick(&[0, 4096, 1 << 20]),

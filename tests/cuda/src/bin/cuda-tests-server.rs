@@ -2,14 +2,16 @@
 
 use std::process::ExitCode;
 
-use causeway_run::worker::WorkerArguments;
+use causeway_run::worker::{StarterArguments, WorkerArguments};
 use causeway_serve::ServeArguments;
 use clap::Parser;
 
 #[derive(Parser)]
 enum Command {
     Serve(ServeArguments),
-    /// What the server starts itself as, for each client process.
+    /// What the server starts itself as, to start workers.
+    Starter(StarterArguments),
+    /// What that process starts for each client process.
     Worker(WorkerArguments),
 }
 
@@ -19,6 +21,7 @@ fn main() -> ExitCode {
             std::thread::spawn(end_with_input);
             causeway_serve::run(&arguments)
         }
+        Command::Starter(arguments) => causeway_run::worker::start_workers(&arguments),
         Command::Worker(arguments) => causeway_run::worker::run(&arguments),
     };
     result.unwrap_or_else(|failure| {

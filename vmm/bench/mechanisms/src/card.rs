@@ -150,7 +150,7 @@ impl Card {
         }
         Ok(Self {
             backend: Arc::clone(backend),
-            queue: space.create_queue()?,
+            queue: space.create_queue(0)?,
             space,
             kernels,
             _modules: modules,

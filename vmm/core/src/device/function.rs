@@ -17,8 +17,8 @@ use super::{DoorbellBar, GuestHost, Registers, VECTORS};
 use crate::bus::{MmioBus, StrayCounters};
 use crate::interrupts::{InterruptController, pci_line};
 use crate::pci::{
-    COMMAND_MEMORY, ConfigAccess, ConfigSpace, DecodeError, Decoders, FunctionBars, Identity, MemoryBar,
-    MsixCapability, MsixTable,
+    COMMAND_MEMORY, ConfigAccess, ConfigSpace, DecodeError, Decoders, FunctionBars, Identity,
+    MemoryBar, MsixCapability, MsixTable,
 };
 
 struct State {

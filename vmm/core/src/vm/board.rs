@@ -22,7 +22,8 @@ use crate::linux::{KEYBOARD_COMMAND, POWER_PORTS, POWER_PORTS_BYTES, Power, SERI
 use crate::memory::GuestRam;
 use crate::passthrough::{PassthroughDevices, SlotNumbers, Surroundings};
 use crate::pci::{
-    BarAllocator, CONFIG_PORTS, CONFIG_PORTS_BYTES, Devices, FunctionBars, LOW_END, PciBus, host_bridge,
+    BarAllocator, CONFIG_PORTS, CONFIG_PORTS_BYTES, Devices, FunctionBars, LOW_END, PciBus,
+    host_bridge,
 };
 
 /// Number of the first Causeway function's device on PCI bus 0. Those of further GPUs are behind the
@@ -89,7 +90,9 @@ impl Board {
         }
         fill_ports(&ports, devices, Arc::clone(&console))?;
         let hosts = gpus.iter().map(|gpu| &gpu.host);
-        let exits = exits.clone().with_doorbells(hosts.clone().map(|host| &host.doorbells));
+        let exits = exits
+            .clone()
+            .with_doorbells(hosts.clone().map(|host| &host.doorbells));
         for attached in &config.attached {
             attached.attach(&Bay {
                 ports: &ports,

@@ -63,7 +63,10 @@ impl Vm {
         console: impl Into<ConsoleOutput>,
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<Self, VmError> {
-        config.check(gpus.len(), u32::try_from(kvm.get_max_vcpus()).unwrap_or(u32::MAX))?;
+        config.check(
+            gpus.len(),
+            u32::try_from(kvm.get_max_vcpus()).unwrap_or(u32::MAX),
+        )?;
         let processors = Processors::new(kvm, config, gpus.len() as u32, interrupted)?;
         processors.boot(config)?;
         let statistics = Arc::new(statistics(kvm, &processors)?);

@@ -102,6 +102,18 @@ impl Context {
         }
     }
 
+    /// Returns the most urgent priority of a stream: a negative number, or 0 if all streams have
+    /// the same.
+    pub(crate) fn greatest_priority(&self) -> Result<i32, CudaError> {
+        let (mut least, mut greatest) = (0, 0);
+        // SAFETY: stores two numbers.
+        unsafe {
+            self.enter()?
+                .ctx_get_stream_priority_range(&mut least, &mut greatest)
+        }?;
+        Ok(greatest.min(0))
+    }
+
     /// Makes this context current for the thread, and returns the driver. Each wrapper calls this
     /// before a driver call that needs a context.
     pub(crate) fn enter(&self) -> Result<&'static Driver, CudaError> {

@@ -120,16 +120,22 @@ fn pointers(launch: &Launch<'_>) -> Vec<*mut c_void> {
 }
 
 impl StreamMaker {
-    /// Creates a stream. Its work has no order to that of other streams.
+    /// Creates a stream of the least urgent priority. Its work has no order to that of other
+    /// streams.
     pub(crate) fn stream(&self) -> Result<Stream, CudaError> {
+        self.stream_of(0)
+    }
+
+    /// Creates a stream whose pending blocks begin before those of streams with a larger number.
+    pub(crate) fn stream_of(&self, priority: i32) -> Result<Stream, CudaError> {
         // SAFETY: stores a new stream, in the context that is current or a green one that is live.
         let created = unsafe {
             Owned::create(&self.context, |driver, raw| match &self.green {
                 Some(green) => {
                     let _making = green.making.lock();
-                    driver.green_ctx_stream_create(raw, green.object.raw, NON_BLOCKING, 0)
+                    driver.green_ctx_stream_create(raw, green.object.raw, NON_BLOCKING, priority)
                 }
-                None => driver.stream_create(raw, NON_BLOCKING),
+                None => driver.stream_create(raw, NON_BLOCKING, priority),
             })
         };
         Ok(Stream {

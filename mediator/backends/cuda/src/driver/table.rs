@@ -163,7 +163,12 @@ calls! { Table, table:
         destination: CUdeviceptr, pitch: usize, value: c_uint, width: usize, height: usize,
         stream: CUstream,
     );
-    stream_create = "cuStreamCreate" (stream: *mut CUstream, flags: c_uint);
+    ctx_get_stream_priority_range = "cuCtxGetStreamPriorityRange" (
+        least: *mut c_int, greatest: *mut c_int,
+    );
+    stream_create = "cuStreamCreateWithPriority" (
+        stream: *mut CUstream, flags: c_uint, priority: c_int,
+    );
     stream_destroy = "cuStreamDestroy_v2" (stream: CUstream);
     stream_query = "cuStreamQuery" (stream: CUstream);
     stream_synchronize = "cuStreamSynchronize" (stream: CUstream);

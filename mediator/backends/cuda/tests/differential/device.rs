@@ -64,7 +64,7 @@ struct Buffer {
 impl Device {
     pub fn new(backend: Arc<dyn Backend>) -> Self {
         let space = backend.create_space(Arc::default()).unwrap();
-        let queue = space.create_queue().unwrap();
+        let queue = space.create_queue(0).unwrap();
         let (va, memory) = map(&*backend, &*space, MemoryKind::Host, STAGING_BYTES);
         let backing = memory.backing().expect("host memory has a backing");
         let (object, offset) = backing.host().expect("host memory is an object");

@@ -33,7 +33,7 @@ fn a_wild_pointer_poisons_the_process_and_everything_says_so() {
     let lost = |error: causeway_mediator::backend::BackendError| error.status;
     let space = rig.cuda.create_space(std::sync::Arc::default());
     assert_eq!(space.err().map(lost), Some(Status::DeviceLost));
-    let queue = rig.space.create_queue();
+    let queue = rig.space.create_queue(0);
     assert_eq!(queue.err().map(lost), Some(Status::DeviceLost));
     rig.load(special::PTX.as_bytes()).err().unwrap();
     rig.allocate(MemoryKind::Device, GRANULE).err().unwrap();

@@ -226,7 +226,7 @@ fn one_space_has_no_mappings_of_another() {
     rig.fill(memory.va, 64, 1).unwrap();
     rig.wait().unwrap();
     let other = rig.cuda.create_space(std::sync::Arc::default()).unwrap();
-    let mut queue = other.create_queue().unwrap();
+    let mut queue = other.create_queue(0).unwrap();
     let fill = queue.submit(Work::Memory(MemoryWork::Fill {
         destination: memory.va,
         bytes: 64,

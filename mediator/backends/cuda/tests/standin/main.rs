@@ -16,6 +16,7 @@ mod mapping;
 mod modules;
 mod opening;
 mod printing;
+mod priorities;
 mod pulse;
 mod racing;
 mod reading;

@@ -95,7 +95,7 @@ fn spaces_and_queues_load_nothing() {
     let rig = Rig::new();
     for _ in 0..2 {
         let space = rig.cuda.create_space(Arc::default()).unwrap();
-        let mut queue = space.create_queue().unwrap();
+        let mut queue = space.create_queue(0).unwrap();
         queue.finish().unwrap();
     }
     assert!(!has_hung(), "only opening loads");
@@ -320,7 +320,7 @@ fn variables_are_those_of_their_address_space() {
     let module = rig.load(COUNTER.as_bytes()).unwrap();
     let counter = module.variable("counter").unwrap();
     let other = rig.cuda.create_space(std::sync::Arc::default()).unwrap();
-    let mut queue = other.create_queue().unwrap();
+    let mut queue = other.create_queue(0).unwrap();
     let fill = causeway_mediator::backend::MemoryWork::Fill {
         destination: counter.address,
         bytes: 4,

@@ -110,7 +110,7 @@ fn without_a_process_of_their_own_kernels_cannot_print() {
 fn next(cuda: &Arc<Cuda>) -> Rig {
     let stop = Arc::default();
     let space = cuda.create_space(Arc::clone(&stop)).unwrap();
-    let queue = space.create_queue().unwrap();
+    let queue = space.create_queue(0).unwrap();
     Rig {
         cuda: Arc::clone(cuda),
         space,

@@ -14,7 +14,7 @@ use crate::support::{GRANULE, Rig, is_child};
 /// not.
 fn hammer(space: &dyn Space, address: &AtomicU64, end: &AtomicBool) -> (u64, u64) {
     let (mut mapped, mut gone) = (0, 0);
-    let mut queue = space.create_queue().unwrap();
+    let mut queue = space.create_queue(0).unwrap();
     while !end.load(Ordering::SeqCst) {
         let destination = address.load(Ordering::SeqCst);
         let fill = Work::Memory(MemoryWork::Fill {
@@ -29,7 +29,7 @@ fn hammer(space: &dyn Space, address: &AtomicU64, end: &AtomicBool) -> (u64, u64
                 assert_eq!(fault.status, Status::MemoryFault, "{fault}");
                 assert!(fault.text.starts_with("a fill"), "not by us: {fault}");
                 gone += 1;
-                queue = space.create_queue().unwrap();
+                queue = space.create_queue(0).unwrap();
             }
         }
     }

@@ -114,6 +114,14 @@ pub fn has_hung() -> bool {
     std::fs::remove_file(Path::new(&folder).join("hangs")).is_ok()
 }
 
+/// Returns the priorities of the stand-in's streams that have had kernels.
+pub fn priorities() -> Vec<i32> {
+    let folder = std::env::var_os("CAUSEWAY_STANDIN_STATE").expect("a folder of accounts");
+    let list = std::fs::read_to_string(Path::new(&folder).join("priorities"));
+    let list = list.unwrap_or_default();
+    list.lines().map(|line| line.parse().unwrap()).collect()
+}
+
 /// Memory with a mapping.
 pub struct Buffer {
     pub va: u64,
@@ -132,7 +140,7 @@ impl Rig {
         let cuda = Cuda::open(config).unwrap_or_else(|e| panic!("{e}: {e:?}"));
         let stop = Arc::<AtomicBool>::default();
         let space = cuda.create_space(Arc::clone(&stop)).unwrap();
-        let queue = space.create_queue().unwrap();
+        let queue = space.create_queue(0).unwrap();
         Self {
             cuda,
             space,
@@ -223,7 +231,7 @@ impl Rig {
 
     /// A queue in place of one that refuses work.
     pub fn renew_queue(&mut self) {
-        self.queue = self.space.create_queue().unwrap();
+        self.queue = self.space.create_queue(0).unwrap();
     }
 
     /// Polls until all is done.

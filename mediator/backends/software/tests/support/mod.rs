@@ -79,7 +79,7 @@ impl Device {
     pub fn on(backend: Arc<Software>) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let space = Arc::new(backend.space(Arc::clone(&stop)));
-        let queue = space.create_queue().unwrap();
+        let queue = space.create_queue(0).unwrap();
         let next = backend.attributes().va.start;
         Self {
             backend,

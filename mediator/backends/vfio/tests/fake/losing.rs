@@ -69,7 +69,7 @@ fn work_under_way_lets_go_before_the_device_is_given_back() {
     let va = map(&space);
     let (hardware, stopping) = (&rig.hardware, Arc::clone(&stop));
     std::thread::scope(|scope| {
-        let mut queue = space.create_queue().unwrap();
+        let mut queue = space.create_queue(0).unwrap();
         let ending = &stop;
         let working = scope.spawn(move || {
             while !ending.load(Ordering::SeqCst) {

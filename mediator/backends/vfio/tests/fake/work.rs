@@ -26,7 +26,7 @@ impl Desk {
         let rig = Rig::new(64 * PAGE);
         let stop = Arc::new(AtomicBool::new(false));
         let space = rig.backend.create_space(Arc::clone(&stop)).unwrap();
-        let queue = space.create_queue().unwrap();
+        let queue = space.create_queue(0).unwrap();
         Self {
             rig,
             space,

@@ -112,6 +112,26 @@ fn command_buffers(target: &mut Target, device: &Device<'_>, space: u32) {
     for (request, status) in cases {
         refuse::<operation::CreateCommandBuffer>(target, device, &request, status);
     }
+    priorities(target, device, &good);
+}
+
+/// A device without priorities refuses all of them; any other brings them into its range.
+fn priorities(target: &mut Target, device: &Device<'_>, good: &message::CreateCommandBuffer) {
+    let status = match device.greatest_priority() {
+        0 => Status::Unsupported,
+        _ => Status::BadHandle,
+    };
+    for priority in [0, i32::MIN, i32::MAX] {
+        let request = message::CreatePriorityCommandBuffer {
+            space: BOGUS,
+            allocation: good.allocation,
+            offset: good.offset,
+            length: good.length,
+            priority,
+            reserved: 0,
+        };
+        refuse::<operation::CreatePriorityCommandBuffer>(target, device, &request, status);
+    }
 }
 
 fn waits(target: &mut Target, device: &Device<'_>, space: u32) {

@@ -2,7 +2,9 @@
 
 use causeway_bare::{Machine, PciTransport, Phase, Totals};
 use causeway_guests::{Pipeline, Required};
-use causeway_shim::{AddressSpace, CommandBuffer, Device, Kernel, LaunchShape, Parameters, Patience};
+use causeway_shim::{
+    AddressSpace, CommandBuffer, Device, Kernel, LaunchShape, Parameters, Patience,
+};
 use causeway_testdev_records::PhasePath;
 
 /// Blocks and threads that keep any GPU of today busy.
@@ -20,8 +22,9 @@ pub const ONE: LaunchShape = LaunchShape {
 
 /// Finds the GPU with this place in the VM.
 pub fn find(machine: &Machine, place: usize) -> PciTransport {
-    PciTransport::find_nth(machine, place)
-        .required("finding the GPU: this guest needs two, such as --gpu software:0 --gpu software:1")
+    PciTransport::find_nth(machine, place).required(
+        "finding the GPU: this guest needs two, such as --gpu software:0 --gpu software:1",
+    )
 }
 
 /// Opens a session.
@@ -31,7 +34,10 @@ pub fn open(transport: &PciTransport) -> Device<'_> {
 
 /// Returns the number of a GPU in the run.
 pub fn number(transport: &PciTransport) -> u32 {
-    open(transport).query_gpus().required("the number of the GPU").gpu
+    open(transport)
+        .query_gpus()
+        .required("the number of the GPU")
+        .gpu
 }
 
 /// A session with a space and a command buffer.
@@ -75,7 +81,9 @@ impl<'d> Worker<'d> {
         work(&mut self.pipeline.commands);
         let value = self.pipeline.finish();
         self.pipeline.open();
-        self.pipeline.wait(value, Patience::SPIN).required("waiting for the GPU");
+        self.pipeline
+            .wait(value, Patience::SPIN)
+            .required("waiting for the GPU");
         let took = self.clock.now_ns() - start;
         if let (Some(begun), Some((_, bytes))) = (begun, phase) {
             begun.end(Totals {

@@ -75,7 +75,11 @@ impl<'d> Owner<'d> {
     /// Exports the memory to sessions on its own GPU only.
     pub fn keep_to_itself(&mut self) -> ExportToken {
         let nobody = self.memory.export_to(Access::Read, self.user | NO_GPU);
-        refused("an export to a GPU that there is not", nobody, Status::BadGpu);
+        refused(
+            "an export to a GPU that there is not",
+            nobody,
+            Status::BadGpu,
+        );
         self.memory.export(Access::ReadWrite).required("exporting")
     }
 
@@ -90,7 +94,10 @@ impl<'d> Owner<'d> {
     }
 
     fn export(&mut self, access: Access) -> ExportToken {
-        let token = self.memory.export_to(access, self.user).required("exporting");
+        let token = self
+            .memory
+            .export_to(access, self.user)
+            .required("exporting");
         self.token = Some(token);
         token
     }
@@ -104,7 +111,10 @@ impl<'d> Owner<'d> {
         let clock = self.machine.clock();
         clock.spin(LATE_US * 1_000);
         let later = self.first_word();
-        assert_eq!(later, first, "a store landed after the right was taken back");
+        assert_eq!(
+            later, first,
+            "a store landed after the right was taken back"
+        );
         assert_ne!(first, 0, "the user's kernel has stored nothing");
         self.store(0);
     }
@@ -131,7 +141,8 @@ impl<'d> Owner<'d> {
     fn store(&mut self, mask: u64) {
         let kernel = self.module.kernel(STORE_PATTERN).required(STORE_PATTERN);
         let values = [self.mapping.address(), self.words, mask];
-        self.worker.launch(SHAPE, &parameters(&kernel, &values), None);
+        self.worker
+            .launch(SHAPE, &parameters(&kernel, &values), None);
     }
 
     /// Returns the number of words that are not those of the pattern.
@@ -140,7 +151,8 @@ impl<'d> Owner<'d> {
         self.seen.cpu.store_u64(8, 0).required("the counter");
         let kernel = self.module.kernel(CHECK_PATTERN).required(CHECK_PATTERN);
         let values = [self.mapping.address(), self.words, mask, counter];
-        self.worker.launch(SHAPE, &parameters(&kernel, &values), None);
+        self.worker
+            .launch(SHAPE, &parameters(&kernel, &values), None);
         self.seen.cpu.load_u64(8).required("the counter")
     }
 

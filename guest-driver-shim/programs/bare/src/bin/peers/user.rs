@@ -61,8 +61,14 @@ impl<'a> User<'a> {
     pub fn reads(&mut self, token: ExportToken) {
         self.visit(&token, Access::Read, |visit| {
             let write = Access::ReadWrite;
-            let mapping = visit.imported.map_gpu(visit.worker.space, 0, visit.bytes, write);
-            refused("mapping read-only memory for writes", mapping, Status::AccessDenied);
+            let mapping = visit
+                .imported
+                .map_gpu(visit.worker.space, 0, visit.bytes, write);
+            refused(
+                "mapping read-only memory for writes",
+                mapping,
+                Status::AccessDenied,
+            );
             let mapping = visit.map(Access::Read);
             let wrong = visit.wrong(&mapping, 0, Some("loads of a peer's memory"));
             assert_eq!(wrong, 0, "words that are not the owner's");
@@ -155,7 +161,9 @@ impl<'a> User<'a> {
 
 impl<'v> Visit<'v> {
     fn map(&self, access: Access) -> GpuMapping<'v> {
-        let mapping = self.imported.map_gpu(self.worker.space, 0, self.bytes, access);
+        let mapping = self
+            .imported
+            .map_gpu(self.worker.space, 0, self.bytes, access);
         mapping.required("mapping memory of a peer")
     }
 
@@ -164,7 +172,12 @@ impl<'v> Visit<'v> {
     fn wrong(&mut self, mapping: &GpuMapping<'_>, mask: u64, name: Option<&str>) -> u64 {
         self.page.cpu.store_u64(0, 0).required("the page");
         let kernel = self.module.kernel(CHECK_PATTERN).required(CHECK_PATTERN);
-        let values = [mapping.address(), self.bytes / 8, mask, self.page.gpu.address()];
+        let values = [
+            mapping.address(),
+            self.bytes / 8,
+            mask,
+            self.page.gpu.address(),
+        ];
         let parameters = parameters(&kernel, &values);
         for _ in 0..PASSES {
             let phase = name.map(|name| (name, self.bytes));
@@ -179,7 +192,9 @@ impl<'v> Visit<'v> {
         let parameters = parameters(&kernel, &[mapping.address(), self.bytes / 8, USERS]);
         let name = "stores to a peer's memory";
         for _ in 0..PASSES {
-            let took = self.worker.launch(SHAPE, &parameters, Some((name, self.bytes)));
+            let took = self
+                .worker
+                .launch(SHAPE, &parameters, Some((name, self.bytes)));
             told(name, self.bytes, took);
         }
     }
