@@ -90,7 +90,7 @@ impl Recording for Charged<dyn Recording, RecordingCharges> {
     }
 }
 
-impl Memory for Charged<dyn Memory, Charge> {
+impl<C: Send + Sync + 'static> Memory for Charged<dyn Memory, C> {
     fn bytes(&self) -> u64 {
         self.inner.bytes()
     }

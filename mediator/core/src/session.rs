@@ -21,9 +21,6 @@ use crate::report::SessionReport;
 use crate::session_inner::SessionInner;
 use crate::statistics::{Activity, Counters};
 
-/// How often a revocation that waits looks again.
-const REVOCATION_PERIOD: Duration = Duration::from_micros(200);
-
 /// One guest's session in this process. Several threads may execute batches at the same time; the
 /// messages of these batches then interleave. Dropping the session closes it.
 pub struct Session {
@@ -80,17 +77,8 @@ impl Session {
         import: u64,
         patience: Duration,
     ) -> bool {
-        let Some(memory) = self.inner.take_import(peers, handle, import) else {
-            return true;
-        };
-        let begun = Instant::now();
-        while memory.strong_count() != 0 {
-            if begun.elapsed() >= patience {
-                return false;
-            }
-            std::thread::sleep(REVOCATION_PERIOD);
-        }
-        true
+        let taken = self.inner.take_import(peers, handle, import);
+        taken.is_none_or(|taken| taken.is_let_go(patience))
     }
 
     /// Executes `batch` for `client` as [`GuestSession::execute`] does, but reaches the VMM and

@@ -2,11 +2,13 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
+use causeway_protocol::message::Status;
 use causeway_protocol::registers::{CLIENTS, features};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::backend::{Backend, Memory};
+use crate::backend::{Backend, Fault, Memory};
 use crate::command_buffer::{CommandBuffers, Doorbells, Rings};
 use crate::fence::FenceSignal;
 use crate::generation::{Generation, StatusObserver};
@@ -19,11 +21,16 @@ use crate::owners::Owners;
 use crate::pace::Pace;
 use crate::peers::Peers;
 use crate::quota::{Account, Quota};
-use crate::share::Importing;
+use crate::share::{Importing, REVOCATION_PATIENCE};
 use crate::shared::Shared;
 use crate::state::State;
 use crate::statistics::Counters;
 use crate::watchdog::Watchdog;
+
+/// How often a revocation that waits looks again.
+const REVOCATION_PERIOD: Duration = Duration::from_micros(200);
+/// How long work of a lost session may take to end.
+const STOP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Features that every session has, whatever its back end: a bitwise OR of constants in
 /// [`features`].
@@ -166,7 +173,7 @@ impl SessionInner {
     /// Takes import number `import` away from the session and removes its mappings. Returns a weak
     /// reference to the memory, which running work may still use; `None` if `handle` does not name
     /// that import or it was already taken away.
-    pub fn take_import(&self, peers: &Peers, handle: u32, import: u64) -> Option<Weak<dyn Memory>> {
+    pub fn take_import(&self, peers: &Peers, handle: u32, import: u64) -> Option<Taken> {
         let mut state = self.lock();
         let same = |entry: &MemoryEntry| match entry.origin {
             Origin::Import { import: i, .. } => i == import,
@@ -178,12 +185,49 @@ impl SessionInner {
         // A mapping that will not go has ended this session, and kept the memory back.
         let _ = state.unmap_everywhere(&*peers.host, handle);
         let entry = state.get_mut::<MemoryEntry>(handle).ok()?;
-        entry.memory.take().map(|memory| Arc::downgrade(&memory))
+        let memory = Arc::downgrade(&entry.memory.take()?);
+        let generation = Arc::clone(&state.generation);
+        Some(Taken { memory, generation })
+    }
+}
+
+/// An import that was taken from a session, as far as work under way may still use it.
+pub(crate) struct Taken {
+    memory: Weak<dyn Memory>,
+    /// The generation whose work that is.
+    generation: Arc<Generation>,
+}
+
+impl Taken {
+    /// Waits until no work uses the memory any more, at most `patience`. Returns whether that is so.
+    pub fn is_let_go(&self, patience: Duration) -> bool {
+        let begun = Instant::now();
+        while self.memory.strong_count() != 0 {
+            if begun.elapsed() >= patience {
+                return false;
+            }
+            std::thread::sleep(REVOCATION_PERIOD);
+        }
+        true
     }
 }
 
 impl Importing for SessionInner {
     fn revoke_import(&self, handle: u32, import: u64) {
-        self.take_import(&self.peers, handle, import);
+        let Some(taken) = self.take_import(&self.peers, handle, import) else {
+            return;
+        };
+        if taken.is_let_go(REVOCATION_PATIENCE) {
+            return;
+        }
+        let text = "work went on using memory of another session after its export was revoked";
+        taken.generation.lose(Fault::new(Status::MemoryFault, text));
+        if !taken.is_let_go(STOP_PATIENCE) {
+            log::error!(
+                "{}: its work does not end, so it keeps memory of another session whose export was \
+                 revoked",
+                self.name
+            );
+        }
     }
 }

@@ -7,13 +7,19 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status, TOKEN_BYTES};
 use parking_lot::Mutex;
 
 use crate::backend::Memory;
+use crate::charged::Charged;
 use crate::gpus::GpuSet;
+
+/// How long a revocation waits for work under way that uses the memory, before the session with
+/// that work loses its device.
+pub const REVOCATION_PATIENCE: Duration = Duration::from_millis(250);
 
 /// A token: the random secret by which an importer names an export.
 pub type TokenBytes = [u8; TOKEN_BYTES];
@@ -21,7 +27,8 @@ pub type TokenBytes = [u8; TOKEN_BYTES];
 /// What an export offers to the sessions that import it.
 #[derive(Clone)]
 pub struct Offer {
-    /// The memory that is shared.
+    /// The memory that is shared. In the offer that [`Exchange::fetch`] returns, this is an object
+    /// of the importer's own: it exists as long as the importer or its work holds it.
     pub memory: Arc<dyn Memory>,
     /// Kind of the memory.
     pub kind: MemoryKind,
@@ -37,8 +44,9 @@ causeway_memory::debug_fields!(Offer { kind, access, gpus });
 /// export is withdrawn.
 pub trait Importing: Send + Sync {
     /// Takes import number `import`, which has the handle `handle`, away from the session. When
-    /// this returns, all mappings of the import have ended. Does nothing if the handle stands for
-    /// another object by now. Locks the session's state.
+    /// this returns, all mappings of the import have ended, and no work of the session uses the
+    /// memory: a session whose work goes on using it for longer than [`REVOCATION_PATIENCE`] is
+    /// lost. Does nothing if the handle stands for another object by now. Locks the session's state.
     fn revoke_import(&self, handle: u32, import: u64);
 }
 
@@ -149,7 +157,10 @@ impl Exchange for Exports {
         if !offer.access.allows(access) || !offer.gpus.contains(gpu) {
             return Err(Status::AccessDenied);
         }
-        Ok(offer.clone())
+        Ok(Offer {
+            memory: Charged::attach(Arc::clone(&offer.memory), ()),
+            ..offer.clone()
+        })
     }
 
     fn register(&self, token: &TokenBytes, importer: Importer) -> bool {

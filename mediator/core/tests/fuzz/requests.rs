@@ -72,7 +72,7 @@ pub fn plausible(opcode: Opcode, random: &mut Random, known: &Known) -> Vec<u8> 
         Opcode::Export => bytes(&Export {
             allocation: chosen.allocation,
             access: chosen.access,
-            gpus: random.below(3),
+            gpus: random.below(3) as u64,
         }),
         Opcode::Import => bytes(&Import {
             token: known.token.token,

@@ -2,7 +2,6 @@
 //! a time.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::calls::CallChannel;
 use super::process::end_now;
@@ -10,11 +9,9 @@ use super::session::Served;
 use crate::report;
 use crate::socket::{Datagram, Socket, SocketError, buffer};
 use crate::wire::{Executed, ForClient, Kind, ResetDone, RevokeImport, Sampled, SetLimits};
+use causeway_mediator::share::REVOCATION_PATIENCE;
 use causeway_mediator::{Client, GuestSession, LimitChange, Peers, Quota};
 use zerocopy::{FromBytes, IntoBytes};
-
-/// How long work may go on with memory that was revoked. The VMM waits less than twice as long.
-const REVOCATION_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Starts a thread that serves a channel.
 pub(super) fn start(served: &Arc<Served>, socket: Socket) {
