@@ -104,6 +104,16 @@ impl<'d> Fence<'d> {
         self.word.load_acquire(0).unwrap_or(u64::MAX)
     }
 
+    /// Returns whether the fence has reached `value`, with acquire ordering as [`Self::value`]. A
+    /// fence whose memory is gone has reached nothing: memory of a lost device leaves a hole in the
+    /// aperture, which reads all-ones.
+    #[inline]
+    #[must_use]
+    pub fn has_reached(&self, value: u64) -> bool {
+        let found = self.value();
+        found >= value && found != u64::MAX
+    }
+
     /// Stores `value` from the CPU, with release ordering.
     #[inline]
     pub fn store(&self, value: u64) {
@@ -131,13 +141,13 @@ impl<'d> Fence<'d> {
         let mut spins = patience.spins;
         loop {
             for _ in 0..SPINS_PER_FAULT_CHECK {
-                if self.value() >= value {
+                if self.has_reached(value) {
                     return Ok(());
                 }
                 core::hint::spin_loop();
             }
             if let Some((status, position)) = fault() {
-                return if self.value() >= value {
+                return if self.has_reached(value) {
                     Ok(())
                 } else {
                     Err(WaitError::Stopped { status, position })
@@ -173,7 +183,7 @@ impl<'d> Fence<'d> {
                     Err(error) => refused = Err(error),
                 }
             }
-            if self.value() >= value {
+            if self.has_reached(value) {
                 return Ok(());
             }
             // Before the refusal: a fault that loses the session is the reason that there is one.
@@ -198,7 +208,7 @@ impl<'d> Fence<'d> {
                 Sleeping::UntilInterrupt => transport.sleep(INTERRUPT_SLICE_NS.min(left_ns)),
             };
             // Before asking again, which is an exit.
-            if self.value() >= value {
+            if self.has_reached(value) {
                 return Ok(());
             }
             left_ns = left_ns.saturating_sub(slept_ns.max(1));

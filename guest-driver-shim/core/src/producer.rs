@@ -92,11 +92,13 @@ impl<R: RingMemory> Producer<R> {
 
     #[cold]
     fn decode_fault(&self, status: u64) -> (Status, u64) {
-        let status = u32::try_from(status).ok().and_then(Status::from_wire);
-        (
-            status.unwrap_or(Status::BackEnd),
-            self.ring.fault_position(),
-        )
+        let decoded = u32::try_from(status).ok().and_then(Status::from_wire);
+        let usual = match status {
+            // The ring's memory is gone: a hole of the aperture reads all-ones.
+            u64::MAX => Status::DeviceLost,
+            _ => Status::BackEnd,
+        };
+        (decoded.unwrap_or(usual), self.ring.fault_position())
     }
 
     /// Writes a packet of one unit. If the ring is full, first publishes the packets written so far

@@ -228,16 +228,20 @@ impl Ring {
     /// Returns the number of the last submission that the device has told to be finished. It tells
     /// only when it was asked to.
     pub(crate) fn finished(&self) -> Number {
-        self.done.value()
+        match self.done.value() {
+            // The memory is gone: a hole of the aperture reads all-ones.
+            u64::MAX => 0,
+            number => number,
+        }
     }
 
     /// Returns whether the device has finished the submission `number` and all before it.
     pub(crate) fn is_done(&self, driver: &Driver, number: Number) -> Answer<bool> {
-        if self.done.value() >= number {
+        if self.done.has_reached(number) {
             return Ok(true);
         }
         self.announce(driver, number)?;
-        match self.done.value() >= number {
+        match self.done.has_reached(number) {
             true => Ok(true),
             false => self.check(driver).map(|()| false),
         }
@@ -252,7 +256,7 @@ impl Ring {
     }
 
     fn reach(&self, driver: &Driver, number: Number) -> Answer {
-        if self.done.value() >= number {
+        if self.done.has_reached(number) {
             return Ok(());
         }
         // The ring may stand still until this very function returns.
@@ -309,7 +313,7 @@ impl Ring {
         let mut looks = LOOKS;
         while begun.elapsed() < NAPS {
             for _ in 0..looks {
-                if self.done.value() >= number {
+                if self.done.has_reached(number) {
                     return Ok(true);
                 }
                 std::hint::spin_loop();
@@ -339,7 +343,7 @@ impl Ring {
         let mut looked = Instant::now();
         while spun < spin_max {
             for _ in 0..LOOKS {
-                if self.done.value() >= number {
+                if self.done.has_reached(number) {
                     return Ok(true);
                 }
                 std::hint::spin_loop();

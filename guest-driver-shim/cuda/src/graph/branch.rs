@@ -116,7 +116,7 @@ impl<'d> Course<'d> {
         let submission = ring.submit_and_announce(driver, |writing| {
             waiting.drain(..).try_for_each(|kind| kind.write(writing))
         })?;
-        let is_done = || ring.fence().value() >= submission.number;
+        let is_done = || ring.fence().has_reached(submission.number);
         look_until(driver, || {
             (0..LOOKS).any(|_| {
                 std::hint::spin_loop();
