@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use causeway_mediator::backend::{Memory, Space};
 use causeway_protocol::Access;
@@ -40,12 +40,19 @@ pub(crate) struct Mapped {
     access: Vec<Access>,
     /// Rights of the host.
     host_access: Access,
+    /// The memory as each engine has seen it, which kernels under way hold.
+    seen: Vec<Weak<dyn Memory>>,
 }
 
 impl Mapped {
     /// Rights of a device.
     pub(crate) fn access(&self, device: usize) -> Access {
         self.access[device]
+    }
+
+    /// Returns the memory as kernels that began before now hold it.
+    pub(crate) fn seen(&self) -> &[Weak<dyn Memory>] {
+        &self.seen
     }
 
     /// Rights of the host.
@@ -106,6 +113,7 @@ impl Addresses {
             context,
             access: vec![Access::None; driver.devices.len()],
             host_access: Access::None,
+            seen: Vec::new(),
         };
         self.mappings.insert(start, mapped);
         Ok(())
@@ -209,6 +217,7 @@ fn grant(device: &Device, start: u64, mapped: &mut Mapped, index: usize, access:
         (Access::None, Access::None) => Ok(()),
         (Access::None, _) => {
             let memory = engine_memory(&mapped.physical, mapped.bytes);
+            mapped.seen.push(Arc::downgrade(&memory));
             device.space.map_at(start, &memory, 0, mapped.bytes, access)
         }
         (_, Access::None) => device.space.unmap_at(start),

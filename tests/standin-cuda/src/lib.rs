@@ -26,6 +26,8 @@
 //!   nested graphs.
 //! * All streams of a context that have no handle are the legacy default stream.
 //! * Imported memory counts for the process that made it.
+//! * A kernel that runs on while imported memory is unmapped is taken for one that uses it, and
+//!   faults. The engine would let it go on.
 //!
 //! # Environment
 //!

@@ -1,9 +1,11 @@
 //! Virtual memory (CUDA driver API, "Virtual Memory Management"), with every refusal that is
 //! documented there.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
+use causeway_mediator::backend::Memory;
 use causeway_protocol::Access;
 
 use crate::addresses::GRANULARITY;
@@ -16,6 +18,8 @@ use crate::structures::{AccessDescription, AllocationProperties, Location};
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
 const POSIX: u32 = 1;
+/// How long kernels may go on that do not use unmapped memory.
+const KERNELS_END: Duration = Duration::from_millis(20);
 /// `CU_MEM_HANDLE_TYPE_FABRIC`
 const FABRIC: u32 = 8;
 
@@ -236,10 +240,32 @@ extern "C" fn cuMemUnmap(address: u64, bytes: usize) -> u32 {
             .map(|start| state.addresses.unmap(driver, start))
             .collect();
         drop(state);
+        let imported = ended.iter().flatten().filter(|it| it.physical.imported);
+        let taken: Vec<_> = imported.flat_map(|it| it.seen().to_vec()).collect();
         // The last mapping of memory whose handle is released frees it: after the lock.
         drop(ended);
+        take_from_kernels(driver, &taken);
         Ok(())
     })
+}
+
+/// Ends the kernels that go on with memory of another process which was unmapped, as a GPU's page
+/// tables do. The engine does not know which kernels use it: a kernel that still runs after a moment
+/// is taken for one.
+fn take_from_kernels(driver: &Driver, taken: &[Weak<dyn Memory>]) {
+    let is_held = || taken.iter().any(|memory| memory.strong_count() != 0);
+    let wait = |limit: Duration| {
+        let begun = Instant::now();
+        while is_held() && begun.elapsed() < limit {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    wait(KERNELS_END);
+    if is_held() {
+        let text = "a kernel goes on with memory that was unmapped";
+        driver.fail(Code::ILLEGAL_ADDRESS, text);
+        wait(Duration::from_secs(10));
+    }
 }
 
 /// Refuses a device that cannot reach memory at a place.
