@@ -5,8 +5,8 @@ use causeway_guests::Required;
 use causeway_protocol::pci::{BAR_APERTURE, BAR_DOORBELLS, BAR_REGISTERS};
 use causeway_protocol::registers::{BAR0_BYTES, MAGIC, Register, doorbells::BAR4_BYTES};
 use causeway_shim::pci::{
-    BAR_FIRST, COMMAND, COMMAND_MASTER, COMMAND_MEMORY, CONFIG_ADDRESS, CONFIG_DATA, DeviceBars,
-    PciAddress, Ports,
+    self, BAR_FIRST, COMMAND, COMMAND_MASTER, COMMAND_MEMORY, CONFIG_ADDRESS, CONFIG_DATA,
+    DeviceBars, PciAddress, Ports,
 };
 use causeway_shim::{Access, MemoryKind, Transport};
 
@@ -88,7 +88,8 @@ fn transport_at(target: &Target, found: DeviceBars) -> PciTransport {
 /// Moves BAR 0, and checks that the device answers only at the new address.
 fn registers_elsewhere(target: &mut Target, found: &DeviceBars) {
     let function = found.function;
-    let address = found.registers + 0x40_0000;
+    // Behind the functions of all GPUs that a VM can have.
+    let address = found.registers + 0x800_0000;
     function.write(&PORTS, offset(BAR_REGISTERS), address as u32);
     let moved = transport_at(
         target,
@@ -152,9 +153,11 @@ fn registers_over_something(target: &mut Target, found: &DeviceBars) {
 /// Checks that the aperture moves together with the mappings in it.
 fn aperture_elsewhere(target: &mut Target, found: &DeviceBars) {
     let bytes = target.transport.aperture().bytes() as u64;
-    // Its own size lower or higher; the guest's page tables end at 512 GiB.
+    // Its own size lower or higher; the guest's page tables end at 512 GiB, and the aperture of
+    // another GPU is above this one.
     let up = found.aperture + bytes;
-    let address = if up + bytes <= 512 << 30 {
+    let neighbour = pci::find_nth(&PORTS, 1).ok();
+    let address = if neighbour.is_none() && up + bytes <= 512 << 30 {
         up
     } else {
         found.aperture - bytes
@@ -193,8 +196,39 @@ fn aperture_elsewhere(target: &mut Target, found: &DeviceBars) {
         );
         function.write(&PORTS, offset(BAR_APERTURE), found.aperture as u32);
         assert_eq!(mapping.load_u32(0), Ok(0xcafe_f00d), "and back");
+        if let Some(neighbour) = neighbour {
+            over_another_gpu(target, found, &neighbour);
+            assert_eq!(mapping.load_u32(0), Ok(0xcafe_f00d), "and back again");
+        }
     }
     target.survived();
+}
+
+/// Moves the BARs over those of another GPU. Either device may answer there; every access must end,
+/// and both devices must work when the BARs are back.
+fn over_another_gpu(target: &Target, found: &DeviceBars, neighbour: &DeviceBars) {
+    let function = found.function;
+    let moved = [
+        (BAR_REGISTERS, found.registers, neighbour.registers),
+        (BAR_DOORBELLS, found.doorbells, neighbour.doorbells),
+        (
+            BAR_APERTURE + 1,
+            found.aperture >> 32,
+            neighbour.aperture >> 32,
+        ),
+        (BAR_APERTURE, found.aperture, neighbour.aperture),
+    ];
+    let other = transport_at(target, *neighbour);
+    for (bar, _, address) in moved {
+        function.write(&PORTS, offset(bar), address as u32);
+        let _ = other.read_register(Register::Magic);
+        let _ = other.aperture().load_u32(0);
+    }
+    for (bar, address, _) in moved {
+        function.write(&PORTS, offset(bar), address as u32);
+    }
+    assert_eq!(target.transport.read_register(Register::Magic), MAGIC);
+    assert_eq!(other.read_register(Register::Magic), MAGIC, "the other GPU");
 }
 
 /// Accesses bytes and words, functions that do not exist, and overwrites every register of the

@@ -7,7 +7,7 @@ use causeway_shim::ExportToken;
 /// Longest time to wait for the other VM, in milliseconds.
 const WAIT_MS: u32 = 60_000;
 /// Most looks at a mailbox that has the mail of an earlier round.
-const LOOKS: u32 = 1_000_000;
+const LOOKS: u32 = 100_000_000;
 
 /// Tokens from the owner to the user.
 #[derive(Clone, Copy)]

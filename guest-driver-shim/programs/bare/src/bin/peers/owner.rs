@@ -151,8 +151,9 @@ impl<'d> Owner<'d> {
         self.seen.cpu.store_u64(8, 0).required("the counter");
         let kernel = self.module.kernel(CHECK_PATTERN).required(CHECK_PATTERN);
         let values = [self.mapping.address(), self.words, mask, counter];
+        let phase = Some(("the owner checks its memory", 8 * self.words));
         self.worker
-            .launch(SHAPE, &parameters(&kernel, &values), None);
+            .launch(SHAPE, &parameters(&kernel, &values), phase);
         self.seen.cpu.load_u64(8).required("the counter")
     }
 
