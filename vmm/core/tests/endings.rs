@@ -16,7 +16,7 @@ use causeway_testdev_records::{Mail, Panic, RecordHeader, RecordKind};
 use causeway_vmm::console::LineSink;
 use causeway_vmm::loader::LoadError;
 use causeway_vmm::outcome::VmResult;
-use causeway_vmm::vm::{ConfigError, Vm, VmConfig, VmError};
+use causeway_vmm::vm::{ConfigError, Vm, VmConfig, VmError, VmGpu};
 use support::{
     Guest, bare, config, header, kvm, run, run_for, run_guest, test_device, vm, vm_with_console,
 };
@@ -100,7 +100,11 @@ fn a_vm_is_given_up_at_any_virtual_cpu() {
         };
         let quota = Quota::default();
         let console: LineSink = Arc::new(|_: &str| {});
-        let made = Vm::new_unless(&kvm, &config, &*mediator, quota, console, &mut interrupted);
+        let gpu = VmGpu {
+            sessions: &*mediator,
+            quota,
+        };
+        let made = Vm::new_unless(&kvm, &config, &[gpu], console, &mut interrupted);
         let given_up = matches!(made, Err(VmError::Interrupted));
         assert_eq!((given_up, made.is_ok()), (calls <= 4, calls > 4), "{calls}");
         assert_eq!(called, calls.min(4));
@@ -205,8 +209,7 @@ fn a_vm_that_ends_gives_back_what_it_had_of_the_gpu_while_others_run_on() {
     let outcomes = run_for(vms, Duration::from_secs(1));
     assert_eq!(outcomes[0].result, VmResult::Pass);
     assert!(
-        outcomes[0]
-            .session
+        outcomes[0].sessions[0]
             .messages_by_name()
             .contains(&("create_space", 1))
     );

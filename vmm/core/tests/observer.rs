@@ -29,7 +29,7 @@ fn a_running_vm_is_seen_and_nothing_of_it_once_it_is_gone() {
     let print = |guest: Guest| guest.out8(PORT_CONSOLE, b'x');
     let guest = (0..5).fold(Guest::new(), |guest, _| print(guest)).forever();
     let vm = vm(&kvm, &config(guest.image())).unwrap();
-    let observer = vm.observer();
+    let observer = vm.observers().next().unwrap();
     let before = observer.observe().unwrap();
     assert_eq!((before.ran_for, before.ended), (None, false));
     assert!(before.vmm_exits.is_empty());
@@ -65,7 +65,7 @@ fn a_guest_that_is_watched_all_the_time_does_not_exit_for_it() {
     let mut config = config(guest.image());
     let device = with_test_device(&mut config);
     let vm = vm(&kvm, &config).unwrap();
-    let observer = vm.observer();
+    let observer = vm.observers().next().unwrap();
     let done = AtomicBool::new(false);
     let (outcome, looks) = std::thread::scope(|scope| {
         let looks = scope.spawn(|| looks(&observer, &done));

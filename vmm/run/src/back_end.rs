@@ -16,8 +16,9 @@ use causeway_vmm::outcome::VmOutcome;
 use causeway_vmm::waits::Wait;
 use causeway_worker::{DeviceUuid, Equipment, ImportDevice, Program, Workers};
 
-use crate::configuration::{Run, unavailable};
+use crate::configuration::Run;
 use crate::gpu::{Gpu, Isolation, Kind};
+use crate::gpus::unavailable;
 use crate::kernel_counts::{summed, supplement, told};
 use crate::report::{KernelCount, KernelReport};
 use crate::sandbox;

@@ -11,12 +11,11 @@ use causeway_vmm::vm::{Boot, VCPUS_MAX, VMS_MAX};
 use crate::arguments::RunArguments;
 use crate::boot;
 use crate::ending::Promise;
-use crate::gpu::{Gpu, GpuError};
+use crate::gpu::Gpu;
+use crate::gpus;
 use crate::passthrough;
 use crate::sandbox;
-use crate::several;
-use causeway_terminal as terminal;
-use causeway_terminal::{Code, Failure, TimeLimit, check_range};
+use causeway_terminal::{Failure, TimeLimit, check_range};
 
 /// Minimum RAM of a VM in MiB. With less, the embedded guests have no room for their images and
 /// buffers.
@@ -123,7 +122,7 @@ impl RunSettings {
         )?;
         all_fit(self.vms, self.memory_mib, host_memory_mib())?;
         let asked = iter::once(&self.gpu).chain(&self.further_gpus);
-        let mut chosen = several::choose(asked)?.into_iter();
+        let mut chosen = gpus::choose(asked)?.into_iter();
         let Some((gpu, text)) = chosen.next() else {
             return Err(Failure::usage("--gpu names no GPU: this host has none"));
         };
@@ -177,6 +176,13 @@ impl Run {
         iter::once(first).chain(self.further.iter().zip(texts))
     }
 
+    /// Returns the number of sessions of the run: one for each VM and GPU. They share the descriptors
+    /// and mappings that a process may have.
+    pub fn sessions(&self) -> u32 {
+        // At most 64 VMs with 8 GPUs each.
+        self.settings.vms * (1 + self.further.len() as u32)
+    }
+
     /// Checks the arguments of `causeway run`, and reads the files that the guest boots.
     ///
     /// # Errors
@@ -207,43 +213,6 @@ impl Run {
         };
         settings.check()
     }
-}
-
-/// Returns the failure of a command whose back end `gpu_text` (a value of `--gpu`) is not available
-/// on this host. `error` says why.
-pub fn unavailable(
-    gpu_text: &str,
-    error: impl std::error::Error + Send + Sync + 'static,
-) -> Failure {
-    let asked = format!("--gpu {gpu_text} is not available");
-    Failure::new(Code::Gpu, asked, error)
-}
-
-/// Parses `text`, the value of `--gpu`, and returns it parsed and as text. If the back end is
-/// `auto`, this function chooses a back end, puts it into both results, and prints the choice.
-///
-/// # Errors
-/// A usage failure if `text` is not a value of `--gpu`.
-pub fn choose_gpu(text: &str) -> Result<(Gpu, String), Failure> {
-    let mut found = None;
-    let chosen = Gpu::choose(text, || {
-        let gpus = causeway_cuda::identities();
-        found = Some(match &gpus {
-            Ok(gpus) if !gpus.is_empty() => gpus[0].name.clone(),
-            Ok(_) => String::from("no GPU found"),
-            Err(e) => e.to_string(),
-        });
-        gpus.is_ok_and(|gpus| !gpus.is_empty())
-    });
-    let gpu = chosen
-        .parse()
-        .map_err(|e: GpuError| Failure::usage(e.to_string()))?;
-    if let Some(found) = found {
-        terminal::say(&format!(
-            "causeway: --gpu {text} selects {chosen} on this host ({found})"
-        ));
-    }
-    Ok((gpu, chosen))
 }
 
 /// Refuses VMs that together have more RAM than the host.

@@ -325,7 +325,7 @@ fn doings(at_timeout: &AtTimeout) -> Vec<String> {
 /// Returns a line with the limits of a guest's session on `gpu`, its use of the GPU, and the way to
 /// raise the limits.
 fn limits(run: &Run, (gpu, text): (&Gpu, &str), session: &SessionReport) -> String {
-    let quota = gpu.quota(run.settings.vms);
+    let quota = gpu.quota(run.sessions());
     format!(
         "  {} requests were refused; the limits are {} MiB of GPU memory (peak use: {} MiB), {} \
          allocations and {} command buffers: raise them with --gpu \
@@ -393,7 +393,7 @@ mod tests {
             vmm_exits: BTreeMap::new(),
             first_instruction: None,
             ended: Instant::now(),
-            session: SessionReport::of(1, name),
+            sessions: vec![SessionReport::of(1, name)],
             strays: StrayCounts::default(),
             console_tail: Vec::new(),
             memory_bytes: 0,

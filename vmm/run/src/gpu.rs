@@ -180,8 +180,8 @@ impl Isolation {
 }
 
 impl Gpu {
-    /// Returns the limits of each VM if `vms` VMs share the back end, without its part of the
-    /// device's time ([`Self::compute`]).
+    /// Returns the limits of each VM if there are `vms` VMs, or sessions of VMs with several GPUs,
+    /// without its part of the device's time ([`Self::compute`]).
     pub fn quota(&self, vms: u32) -> Quota {
         Quota {
             memory_bytes: self.memory_bytes,

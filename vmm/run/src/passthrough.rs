@@ -150,7 +150,11 @@ mod tests {
     fn chosen(words: &[&str]) -> Result<Vec<Vec<Address>>, String> {
         let arguments = typed(words);
         let assigned = |addresses: Vec<Address>| {
-            assign(&addresses, arguments.vms, &arguments.gpu.parse().unwrap())
+            assign(
+                &addresses,
+                arguments.vms,
+                &arguments.gpu[0].parse().unwrap(),
+            )
         };
         parse(&arguments.vfio)
             .and_then(assigned)

@@ -376,6 +376,7 @@ pub(crate) mod tests {
                 compute_units: 2,
                 memory_bytes_per_vm: 1 << 30,
             },
+            further_backends: Vec::new(),
             guest: "test".to_owned(),
             outcome: "fail",
             reason: String::new(),
@@ -413,6 +414,7 @@ pub(crate) mod tests {
             worker_rss_bytes: None,
             worker_restarts: None,
             devices: Vec::new(),
+            further_gpus: Vec::new(),
         }
     }
 

@@ -22,9 +22,10 @@ use kvm_ioctls::Kvm;
 use crate::arguments::RunArguments;
 use crate::back_end::BackEnds;
 use crate::call_threads::CallThreads;
-use crate::configuration::{Run, RunSettings, unavailable};
+use crate::configuration::{Run, RunSettings};
 use crate::ending::{RunCode, Verdict, explain, explain_counts, verdict};
 use crate::gpu::Gpu;
+use crate::gpus::unavailable;
 use crate::host_limits::shortage_of;
 use crate::interactive::{self, Interactive};
 use crate::last_resort::{GRACE, watch_signals};
@@ -212,7 +213,7 @@ fn execute_in(
     let cpus = u32::try_from(cpus).unwrap_or(u32::MAX);
     warn_of(run.settings.crowding(cpus).as_deref());
     for (gpu, _) in run.gpus() {
-        warn_of(gpu.shortage(run.settings.vms).as_deref());
+        warn_of(gpu.shortage(run.sessions()).as_deref());
     }
     let mut patience = Patience::new(run.settings.timeout_s, signals);
     let Opened {
@@ -319,7 +320,7 @@ fn create(
             sessions,
             quota: Quota {
                 compute: gpu.compute(index),
-                ..gpu.quota(settings.vms)
+                ..gpu.quota(run.sessions())
             },
         };
         let gpus: Vec<_> = run.gpus().zip(back_ends.sessions()).map(gpu).collect();
@@ -338,8 +339,12 @@ fn refused(run: &Run, error: VmError) -> Failure {
     match error {
         VmError::Image(error) => not_an_image(run, error),
         VmError::Linux(error) => not_an_image(run, error),
-        VmError::Session(error @ OpenError::Unavailable { .. }) => {
-            unavailable(&run.settings.gpu, error)
+        VmError::Session {
+            gpu,
+            source: error @ OpenError::Unavailable { .. },
+        } => {
+            let text = run.gpus().nth(gpu).map_or("", |(_, text)| text);
+            unavailable(text, error)
         }
         VmError::PassThrough(error) => passthrough::unavailable(error),
         VmError::Config(error) => {

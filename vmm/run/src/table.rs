@@ -10,7 +10,7 @@ use causeway_vmm::passthrough::DeviceReport;
 use comfy_table::{CellAlignment, Row, Table, presets};
 
 use crate::data_path::DataPath;
-use crate::report::{KernelReport, PhaseReport, RatioReport, Report, VmReport};
+use crate::report::{BackendReport, KernelReport, PhaseReport, RatioReport, Report, VmReport};
 
 /// Returns the whole report as text for people, in lines of at most `width` characters if `width`
 /// is given.

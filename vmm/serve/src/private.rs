@@ -7,7 +7,7 @@ use causeway_mediator::GivesUp;
 use causeway_publisher::MetricsPlaces;
 use causeway_publisher::listener::Listener;
 use causeway_run::back_end::Users;
-use causeway_run::configuration::choose_gpu;
+use causeway_run::gpus::choose_gpu;
 use causeway_sandbox::Sandbox;
 use causeway_terminal::{Code, Failure, shown_path};
 use vmm_sys_util::eventfd::EventFd;

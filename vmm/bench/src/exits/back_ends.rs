@@ -2,7 +2,7 @@
 
 use super::omission::Omission;
 use causeway_run::back_end;
-use causeway_run::configuration::choose_gpu;
+use causeway_run::gpus::choose_gpu;
 use causeway_terminal::{Code, Failure};
 
 /// The back ends to measure, one after the other.

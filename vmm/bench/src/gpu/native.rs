@@ -9,8 +9,8 @@ use causeway_cuda::{GpuIdentity, Native};
 use causeway_testdev::Counterpart;
 
 use causeway_run::call_threads::CallThreads;
-use causeway_run::configuration::choose_gpu;
 use causeway_run::gpu::Kind;
+use causeway_run::gpus::choose_gpu;
 use causeway_terminal::{Code, Failure};
 
 /// Measures CUDA operations in this process, without a VM, for comparison with a guest's. A thread

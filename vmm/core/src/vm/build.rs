@@ -79,7 +79,7 @@ impl Vm {
             let opened = sessions.open(host, quota, &name, interrupted);
             opened.map_err(|e| match e {
                 OpenError::GivenUp { .. } => VmError::Interrupted,
-                e => e.into(),
+                source => VmError::Session { gpu: index, source },
             })
         };
         let board = Board::new(&processors, config, &mut open, console, &exits, &stop)?;

@@ -70,7 +70,12 @@ pub enum VmError {
     Room,
     /// The mediator does not open a session for the guest.
     #[error("cannot open a GPU session for the guest")]
-    Session(#[from] OpenError),
+    Session {
+        /// Index of the GPU among those of the VM.
+        gpu: usize,
+        /// Why not.
+        source: OpenError,
+    },
     /// The Causeway function cannot be created.
     #[error("cannot create the guest's Causeway device")]
     Function(#[from] FunctionError),

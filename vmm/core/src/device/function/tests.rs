@@ -15,6 +15,7 @@ use crate::device::Doorbells;
 use crate::hypervisor::fake::Fake;
 use crate::interrupts::fake::FakeChips;
 use crate::memory::GuestRam;
+use crate::pci::Layout;
 
 const GIB: u64 = 1 << 30;
 const APERTURE: u64 = 256 * GIB;

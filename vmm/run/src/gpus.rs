@@ -1,13 +1,51 @@
-//! Several `--gpu` of one run: the GPUs that each of its VMs has.
+//! The values of `--gpu`: a back end is chosen for `auto`, and several of them are the GPUs that each
+//! VM of a run has.
 
-use causeway_terminal::Failure;
+use causeway_terminal as terminal;
+use causeway_terminal::{Code, Failure};
 use causeway_vmm::vm::GPUS_MAX;
 
-use crate::configuration::choose_gpu;
-use crate::gpu::{Gpu, Isolation, Kind};
+use crate::gpu::{Gpu, GpuError, Isolation, Kind};
 
 /// What stands for all GPUs of the CUDA driver.
 const ALL: &str = "cuda:all";
+
+/// Returns the failure of a command whose back end `gpu_text` (a value of `--gpu`) is not available
+/// on this host. `error` says why.
+pub fn unavailable(
+    gpu_text: &str,
+    error: impl std::error::Error + Send + Sync + 'static,
+) -> Failure {
+    let asked = format!("--gpu {gpu_text} is not available");
+    Failure::new(Code::Gpu, asked, error)
+}
+
+/// Parses `text`, the value of `--gpu`, and returns it parsed and as text. If the back end is
+/// `auto`, this function chooses a back end, puts it into both results, and prints the choice.
+///
+/// # Errors
+/// A usage failure if `text` is not a value of `--gpu`.
+pub fn choose_gpu(text: &str) -> Result<(Gpu, String), Failure> {
+    let mut found = None;
+    let chosen = Gpu::choose(text, || {
+        let gpus = causeway_cuda::identities();
+        found = Some(match &gpus {
+            Ok(gpus) if !gpus.is_empty() => gpus[0].name.clone(),
+            Ok(_) => String::from("no GPU found"),
+            Err(e) => e.to_string(),
+        });
+        gpus.is_ok_and(|gpus| !gpus.is_empty())
+    });
+    let gpu = chosen
+        .parse()
+        .map_err(|e: GpuError| Failure::usage(e.to_string()))?;
+    if let Some(found) = found {
+        terminal::say(&format!(
+            "causeway: --gpu {text} selects {chosen} on this host ({found})"
+        ));
+    }
+    Ok((gpu, chosen))
+}
 
 /// Parses the values of all `--gpu`, which `asked` yields, and returns each GPU with its text.
 /// `cuda:all` stands for all GPUs of the host.
@@ -39,7 +77,7 @@ fn expand(
         Ok(count) => (0..count)
             .map(|number| Ok(format!("cuda:{number}{keys}")))
             .collect(),
-        Err(error) => vec![Err(crate::configuration::unavailable(text, error))],
+        Err(error) => vec![Err(unavailable(text, error))],
     }
 }
 
