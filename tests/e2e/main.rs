@@ -29,6 +29,7 @@ mod report;
 mod sandbox;
 mod serve;
 mod serving;
+mod several_gpus;
 mod shares;
 mod sharing;
 mod standin;
