@@ -69,7 +69,8 @@ def tinygrad_inference(small):
             attention = query.scaled_dot_product_attention(key, value, is_causal=True)
             values = values + attention.transpose(1, 2).reshape(batch, tokens, width).dot(out)
             values = values + values.layernorm().dot(up).gelu().dot(down)
-        return values.mean().realize()
+        # A kernel of its own, so that the sum is not a part of the last product.
+        return values.contiguous().mean().realize()
 
     inputs = Tensor.randn(batch, tokens, width).realize()
     return lambda: forward(inputs).item()
