@@ -180,6 +180,7 @@ fn feature_names(bits: u64) -> Vec<&'static str> {
         (features::CONTROL_WINDOW, "control_windows"),
         (features::NOTIFY, "interrupts"),
         (features::PRIORITIES, "priorities"),
+        (features::PEERS, "peers"),
     ];
     let known = NAMES.iter().filter(|(bit, _)| bits & bit != 0);
     known.map(|(_, name)| *name).collect()
