@@ -441,7 +441,10 @@ mod tests {
         for (text, part) in [
             ("", "unknown back end ``"),
             ("cude", "unknown back end `cude`"),
-            ("software:1", "invalid value 1 for --gpu software: "),
+            (
+                "software:64",
+                "invalid value 64 for --gpu software: 0 to 63",
+            ),
             ("cuda:x", "invalid value x for --gpu cuda: 0 to 255"),
             ("cuda:-1", "invalid value -1 for --gpu cuda: 0 to 255"),
             ("cuda:0:1", "invalid value 0:1 for --gpu cuda: 0 to 255"),
