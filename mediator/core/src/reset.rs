@@ -11,7 +11,7 @@ use crate::backend::Fault;
 use crate::client::Client;
 use crate::command_buffer::CommandBuffer;
 use crate::generation::Generation;
-use crate::object::{CommandBufferEntry, Object};
+use crate::object::{CommandBufferEntry, Object, Origin};
 use crate::peers::Peers;
 use crate::session_inner::SessionInner;
 use crate::state::State;
@@ -30,12 +30,14 @@ impl SessionInner {
             state.generation.end();
             let handles = state.handles(None);
             let remains = state.evict(&*peers.host, &handles);
+            self.leave_all(&state.generation, &remains);
             (remains, self.begin_generation(&mut state, closed))
         };
-        self.release(peers, &remains);
+        self.release(peers, remains);
         // No client is left that could lose anything. The flag is set for later resets.
         self.is_newly_poisoned();
-        drop((remains, generation));
+        drop(generation);
+        self.forget_left(peers);
         if closed {
             self.notifier.close();
         }
@@ -71,12 +73,22 @@ impl SessionInner {
             }
             Counters::add(&self.counters.counted.faults);
             state.generation.lose(fault.clone());
-            state.take_device_memory(&*self.peers.host)
+            let taken = state.take_device_memory(&*self.peers.host);
+            for (origin, memory) in &taken {
+                self.leave(&state.generation, origin, Some(memory));
+            }
+            taken
         };
-        for (origin, _) in &taken {
-            self.let_go(&self.peers, origin);
+        // As in `release`.
+        let (own, imported): (Vec<_>, Vec<_>) = taken
+            .into_iter()
+            .partition(|(origin, _)| matches!(origin, Origin::Own { .. }));
+        drop(imported);
+        for (origin, _) in &own {
+            self.withdraw_all(&self.peers, origin);
         }
-        drop(taken);
+        drop(own);
+        self.forget_left(&self.peers);
     }
 
     /// Destroys all objects that `client` owns. If the session is lost and no client owns an object
@@ -90,10 +102,12 @@ impl SessionInner {
             state.greeted &= !client.bit();
             self.notifier.forget(client);
             let handles = state.handles(Some(client));
-            state.evict(&*peers.host, &handles)
+            let remains = state.evict(&*peers.host, &handles);
+            self.leave_all(&state.generation, &remains);
+            remains
         };
         self.signal.notify();
-        self.release(peers, &remains);
+        self.release(peers, remains);
         let generation = {
             let mut state = self.lock();
             if self.is_newly_poisoned() && self.owners.bits() != 0 {
@@ -102,7 +116,8 @@ impl SessionInner {
             let over = state.generation.ended() && !state.closed && self.owners.bits() == 0;
             over.then(|| self.begin_generation(&mut state, false))
         };
-        drop((remains, generation));
+        drop(generation);
+        self.forget_left(peers);
     }
 
     /// Gives a client's work under way the grace that the back end asks for, before the work loses
@@ -131,17 +146,25 @@ impl SessionInner {
         }
     }
 
-    /// Joins the consumers of evicted objects, and ends exports and imports of evicted memory.
-    /// Called with no lock held.
-    fn release(&self, peers: &Peers, remains: &[Object]) {
-        for object in remains {
+    /// Joins the consumers of evicted objects, drops the objects, and ends the exports of evicted
+    /// memory. Called with no lock held.
+    fn release(&self, peers: &Peers, remains: Vec<Object>) {
+        for object in &remains {
             if let Object::CommandBuffer(CommandBufferEntry { buffer, .. }) = object {
                 buffer.join();
             }
         }
-        for object in remains {
+        let is_own = |object: &Object| match object {
+            Object::Memory(entry) => matches!(entry.origin, Origin::Own { .. }),
+            _ => false,
+        };
+        let (own, others): (Vec<_>, Vec<_>) = remains.into_iter().partition(is_own);
+        // First: the end of an export waits for its imports, and those may be among these, or belong
+        // to a session that ends at the same time and waits for these.
+        drop(others);
+        for object in &own {
             if let Object::Memory(entry) = object {
-                self.let_go(peers, &entry.origin);
+                self.withdraw_all(peers, &entry.origin);
             }
         }
     }

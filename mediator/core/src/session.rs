@@ -78,7 +78,8 @@ impl Session {
         patience: Duration,
     ) -> bool {
         let taken = self.inner.take_import(peers, handle, import);
-        taken.is_none_or(|taken| taken.is_let_go(patience))
+        let deadline = Instant::now() + patience;
+        taken.is_none_or(|taken| taken.is_let_go_by(deadline))
     }
 
     /// Executes `batch` for `client` as [`GuestSession::execute`] does, but reaches the VMM and

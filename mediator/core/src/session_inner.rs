@@ -2,35 +2,27 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
 
-use causeway_protocol::message::Status;
 use causeway_protocol::registers::{CLIENTS, features};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::backend::{Backend, Fault, Memory};
+use crate::backend::Backend;
 use crate::command_buffer::{CommandBuffers, Doorbells, Rings};
 use crate::fence::FenceSignal;
 use crate::generation::{Generation, StatusObserver};
 use crate::gpus::Gpus;
+use crate::imports::Left;
 use crate::lease::Lease;
 use crate::loads::Loads;
 use crate::notify::Notifier;
-use crate::object::{MemoryEntry, Origin};
 use crate::owners::Owners;
 use crate::pace::Pace;
 use crate::peers::Peers;
 use crate::quota::{Account, Quota};
-use crate::share::{Importing, REVOCATION_PATIENCE};
 use crate::shared::Shared;
 use crate::state::State;
 use crate::statistics::Counters;
 use crate::watchdog::Watchdog;
-
-/// How often a revocation that waits looks again.
-const REVOCATION_PERIOD: Duration = Duration::from_micros(200);
-/// How long work of a lost session may take to end.
-const STOP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Features that every session has, whatever its back end: a bitwise OR of constants in
 /// [`features`].
@@ -84,6 +76,8 @@ pub(crate) struct SessionInner {
     /// Loads of modules under way in all sessions on the back end.
     pub loads: Arc<Loads>,
     pub weak: Weak<SessionInner>,
+    /// Imports that it has given up, while work may still use their memory. A leaf lock.
+    pub left: Mutex<Left>,
     state: Mutex<State>,
 }
 
@@ -137,6 +131,7 @@ impl SessionInner {
             pace: Pace::default(),
             loads: shared.loads,
             weak: Weak::clone(weak),
+            left: Mutex::default(),
             state: Mutex::new(State::new(
                 Generation::new(Arc::clone(&signal), Arc::clone(&status)),
                 Arc::clone(&owners),
@@ -155,79 +150,5 @@ impl SessionInner {
     /// Returns the current generation.
     pub fn generation(&self) -> Arc<Generation> {
         Arc::clone(&self.lock().generation)
-    }
-
-    /// Deregisters memory that the session gives up from the exchange: an import, or all exports of
-    /// an allocation, as `origin` says. The caller must hold no lock.
-    pub fn let_go(&self, peers: &Peers, origin: &Origin) {
-        match origin {
-            Origin::Own { exports } => {
-                for export in exports {
-                    peers.exchange.withdraw(&export.token, self.id);
-                }
-            }
-            Origin::Import { token, import } => peers.exchange.forget(token, *import),
-        }
-    }
-
-    /// Takes import number `import` away from the session and removes its mappings. Returns a weak
-    /// reference to the memory, which running work may still use; `None` if `handle` does not name
-    /// that import or it was already taken away.
-    pub fn take_import(&self, peers: &Peers, handle: u32, import: u64) -> Option<Taken> {
-        let mut state = self.lock();
-        let same = |entry: &MemoryEntry| match entry.origin {
-            Origin::Import { import: i, .. } => i == import,
-            Origin::Own { .. } => false,
-        };
-        if !state.get::<MemoryEntry>(handle).is_ok_and(same) {
-            return None;
-        }
-        // A mapping that will not go has ended this session, and kept the memory back.
-        let _ = state.unmap_everywhere(&*peers.host, handle);
-        let entry = state.get_mut::<MemoryEntry>(handle).ok()?;
-        let memory = Arc::downgrade(&entry.memory.take()?);
-        let generation = Arc::clone(&state.generation);
-        Some(Taken { memory, generation })
-    }
-}
-
-/// An import that was taken from a session, as far as work under way may still use it.
-pub(crate) struct Taken {
-    memory: Weak<dyn Memory>,
-    /// The generation whose work that is.
-    generation: Arc<Generation>,
-}
-
-impl Taken {
-    /// Waits until no work uses the memory any more, at most `patience`. Returns whether that is so.
-    pub fn is_let_go(&self, patience: Duration) -> bool {
-        let begun = Instant::now();
-        while self.memory.strong_count() != 0 {
-            if begun.elapsed() >= patience {
-                return false;
-            }
-            std::thread::sleep(REVOCATION_PERIOD);
-        }
-        true
-    }
-}
-
-impl Importing for SessionInner {
-    fn revoke_import(&self, handle: u32, import: u64) {
-        let Some(taken) = self.take_import(&self.peers, handle, import) else {
-            return;
-        };
-        if taken.is_let_go(REVOCATION_PATIENCE) {
-            return;
-        }
-        let text = "work went on using memory of another session after its export was revoked";
-        taken.generation.lose(Fault::new(Status::MemoryFault, text));
-        if !taken.is_let_go(STOP_PATIENCE) {
-            log::error!(
-                "{}: its work does not end, so it keeps memory of another session whose export was \
-                 revoked",
-                self.name
-            );
-        }
     }
 }

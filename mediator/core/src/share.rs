@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status, TOKEN_BYTES};
@@ -16,10 +16,13 @@ use parking_lot::Mutex;
 use crate::backend::Memory;
 use crate::charged::Charged;
 use crate::gpus::GpuSet;
+pub use crate::imports::Taken;
 
 /// How long a revocation waits for work under way that uses the memory, before the session with
 /// that work loses its device.
 pub const REVOCATION_PATIENCE: Duration = Duration::from_millis(250);
+/// How long work of a lost session may take to end.
+const STOP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A token: the random secret by which an importer names an export.
 pub type TokenBytes = [u8; TOKEN_BYTES];
@@ -44,10 +47,13 @@ causeway_memory::debug_fields!(Offer { kind, access, gpus });
 /// export is withdrawn.
 pub trait Importing: Send + Sync {
     /// Takes import number `import`, which has the handle `handle`, away from the session. When
-    /// this returns, all mappings of the import have ended, and no work of the session uses the
-    /// memory: a session whose work goes on using it for longer than [`REVOCATION_PATIENCE`] is
-    /// lost. Does nothing if the handle stands for another object by now. Locks the session's state.
-    fn revoke_import(&self, handle: u32, import: u64);
+    /// this returns, all mappings of the import have ended. The result is what work under way may
+    /// still use; `None` if no work can. Locks the session's state.
+    fn take(&self, handle: u32, import: u64) -> Option<Taken>;
+
+    /// Makes the session lost, and asks its work to end, because the work has gone on with an import
+    /// that was taken from it.
+    fn lose(&self, taken: &Taken);
 }
 
 /// One import of an export, which the exchange revokes when the export is withdrawn: the session
@@ -101,6 +107,23 @@ pub trait Exchange: Send + Sync {
     /// importer has the memory mapped. The caller must hold no lock. Returns false if that session
     /// has no export with this token.
     fn withdraw(&self, token: &TokenBytes, owner: u64) -> bool;
+}
+
+/// Waits until no work uses what was taken from sessions. Sessions whose work goes on for longer than
+/// [`REVOCATION_PATIENCE`] are lost.
+fn await_work(taken: &[(Arc<dyn Importing>, Taken)]) {
+    let deadline = Instant::now() + REVOCATION_PATIENCE;
+    for (session, taken) in taken {
+        if !taken.is_let_go_by(deadline) {
+            session.lose(taken);
+        }
+    }
+    let deadline = Instant::now() + STOP_PATIENCE;
+    if !taken.iter().all(|(_, taken)| taken.is_let_go_by(deadline)) {
+        log::error!(
+            "work of a lost session does not end, so it keeps memory whose export was revoked"
+        );
+    }
 }
 
 /// Returns a new random token for an export.
@@ -189,12 +212,14 @@ impl Exchange for Exports {
         }
         let export = exports.remove(token);
         drop(exports);
-        for importer in export.into_iter().flat_map(|export| export.importers) {
+        let importers = export.into_iter().flat_map(|export| export.importers);
+        let taken = importers.filter_map(|importer| {
             // A session that cannot be upgraded has closed, and its mappings with it.
-            if let Some(session) = importer.session.upgrade() {
-                session.revoke_import(importer.handle, importer.import);
-            }
-        }
+            let session = importer.session.upgrade()?;
+            let taken = session.take(importer.handle, importer.import)?;
+            Some((session, taken))
+        });
+        await_work(&taken.collect::<Vec<_>>());
         true
     }
 }

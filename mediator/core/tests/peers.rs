@@ -2,9 +2,13 @@
 
 mod rig;
 
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
 use causeway_mediator::{GpuSet, Gpus, GuestSession, Mediator, Quota};
 use causeway_mediator_testing::FakeBackend;
 use causeway_protocol::message::*;
+use causeway_protocol::registers::status;
 use rig::*;
 
 /// GPUs of the run.
@@ -105,6 +109,91 @@ fn a_right_that_is_taken_back_ends_the_mappings_on_the_other_gpu() {
     let again = peer.map_gpu(space, import, PAGE, READ).unwrap_err().0;
     assert_eq!(again, Status::Revoked);
     assert_eq!(peer.import(&token, READ).unwrap_err().0, Status::BadToken);
+}
+
+#[test]
+fn memory_that_cpus_can_access_is_for_its_own_gpu_only() {
+    let [owner, ..] = guests();
+    let memory = owner.memory(MemoryKind::DeviceVisible, PAGE);
+    for gpus in [0b010, 0b011] {
+        let refused = owner.export_to(memory, READ, gpus).unwrap_err().0;
+        assert_eq!(refused, Status::BadMemory, "for GPUs {gpus:#b}");
+    }
+    assert!(owner.export(memory, READ).is_ok());
+}
+
+/// How long a revocation takes at least that waits for work which does not end.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// An owner, the token of its memory, and a session on another GPU that has mapped an import of it.
+/// Work of that session goes on using what is unmapped.
+fn used_by_work() -> (Arc<FakeBackend>, Guest, Token, Guest, u32) {
+    let first = Mediator::on(FakeBackend::new(), seen_by(0));
+    let backend = FakeBackend::new();
+    let peer = first.beside(Arc::clone(&backend) as _, seen_by(1));
+    let open = |mediator: &Mediator| Guest::open(mediator, Quota::default());
+    let (owner, peer) = (open(&first), open(&peer));
+    let memory = owner.memory(MemoryKind::Device, PAGE);
+    let token = owner.export_to(memory, READ_WRITE, 0b010).unwrap();
+    let import = peer.import(&token, READ_WRITE).unwrap().handle;
+    peer.map_gpu(peer.space(), import, PAGE, READ_WRITE)
+        .unwrap();
+    backend.use_unmapped(true);
+    (backend, owner, token, peer, import)
+}
+
+/// Revokes `token`, and checks that this waits until the session `peer` has lost its device.
+fn assert_revocation_waits(backend: &FakeBackend, owner: &Guest, token: &Token) {
+    let waited = std::thread::scope(|scope| {
+        // The work ends when it is asked to.
+        scope.spawn(|| {
+            std::thread::sleep(2 * PATIENCE);
+            backend.use_unmapped(false);
+        });
+        let begun = Instant::now();
+        owner.revoke(token).unwrap();
+        begun.elapsed()
+    });
+    assert!(waited >= PATIENCE, "it waited {waited:?}");
+}
+
+#[test]
+fn work_that_goes_on_with_what_is_taken_back_loses_its_device_and_no_other() {
+    let (backend, owner, token, peer, _) = used_by_work();
+    assert_revocation_waits(&backend, &owner, &token);
+    assert_eq!(peer.session.status_bits(), status::LOST);
+    assert_eq!(owner.session.status_bits(), status::READY);
+    assert_eq!(peer.session.report().statistics.faults, 1);
+}
+
+#[test]
+fn work_that_goes_on_with_an_import_that_was_freed_is_waited_for() {
+    let (backend, owner, token, peer, import) = used_by_work();
+    peer.free(import).unwrap();
+    assert_revocation_waits(&backend, &owner, &token);
+    assert_eq!(peer.session.status_bits(), status::LOST);
+}
+
+#[test]
+fn work_that_goes_on_after_a_reset_is_waited_for() {
+    let (backend, owner, token, peer, _) = used_by_work();
+    peer.session.reset();
+    assert_revocation_waits(&backend, &owner, &token);
+    // The next generation has nothing to do with it.
+    assert_eq!(peer.session.status_bits(), status::READY);
+}
+
+#[test]
+fn work_that_ends_soon_costs_nobody_the_device() {
+    let (backend, owner, token, peer, _) = used_by_work();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            backend.use_unmapped(false);
+        });
+        owner.revoke(&token).unwrap();
+    });
+    assert_eq!(peer.session.status_bits(), status::READY);
 }
 
 #[test]

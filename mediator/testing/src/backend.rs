@@ -23,7 +23,7 @@ use crate::gate::Gate;
 use crate::kernel::{FakeKernel, FakeLaunch};
 use crate::live::{Alive, Counts, Live};
 use crate::memory::{FakeMemory, SpaceMemory};
-use crate::space::FakeSpace;
+use crate::space::{FakeSpace, Used};
 
 /// A back end for tests. A module image is text: a line `kernel NAME` for each of its kernels,
 /// which the test has defined by [`FakeBackend::define`], a line `variable NAME BYTES` for each of
@@ -41,6 +41,7 @@ pub struct FakeBackend {
     loads: Arc<Gate>,
     fetches: Arc<Gate>,
     priorities: Arc<Mutex<Vec<i32>>>,
+    used: Used,
     load_bytes: AtomicU64,
     shares_time: AtomicBool,
     grace: Mutex<Duration>,
@@ -82,6 +83,7 @@ impl FakeBackend {
             loads: Arc::default(),
             fetches: Arc::default(),
             priorities: Arc::default(),
+            used: Used::default(),
             load_bytes: AtomicU64::new(0),
             shares_time: AtomicBool::new(false),
             grace: Mutex::default(),
@@ -108,6 +110,13 @@ impl FakeBackend {
     /// `None`.
     pub fn fail(&self, operation: &'static str, status: Option<Status>) {
         self.failures.set(operation, status);
+    }
+
+    /// Makes work of all address spaces go on using memory after its mappings have ended, or lets it
+    /// end: then the memory is let go.
+    pub fn use_unmapped(&self, used: bool) {
+        let before = std::mem::replace(&mut *self.used.lock(), used.then(Vec::new));
+        drop(before);
     }
 
     /// Makes queues keep their work until [`Self::catch_up`], or execute it at once again.
@@ -312,6 +321,7 @@ impl Backend for FakeBackend {
             loads: Arc::clone(&self.loads),
             fetches: Arc::clone(&self.fetches),
             priorities: Arc::clone(&self.priorities),
+            used: Arc::clone(&self.used),
         }))
     }
 

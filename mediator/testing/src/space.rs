@@ -35,7 +35,11 @@ pub(crate) struct FakeSpace {
     pub loads: Arc<Gate>,
     pub fetches: Arc<Gate>,
     pub priorities: Arc<Mutex<Vec<i32>>>,
+    pub used: Used,
 }
+
+/// Memory that work goes on using after its mappings have ended; `None` if no work does.
+pub(crate) type Used = Arc<Mutex<Option<Vec<Arc<dyn Memory>>>>>;
 
 impl FakeSpace {
     fn alive(&self, object: Live) -> Alive {
@@ -96,6 +100,9 @@ impl Space for FakeSpace {
         let removed = self.memory.mappings.lock().remove(&va);
         let mapping = removed.ok_or(error(Status::BackEnd, "not mapped"))?;
         self.va.lock().give(va, mapping.bytes);
+        if let Some(used) = self.used.lock().as_mut() {
+            used.push(Arc::clone(&mapping.memory));
+        }
         Ok(())
     }
 

@@ -70,11 +70,17 @@ impl ClientSession<'_> {
             let mut state = self.lock();
             state.unmap_everywhere(&*self.peers.host, handle)?;
             match state.remove(handle) {
-                Some(Object::Memory(entry)) => entry,
+                Some(Object::Memory(entry)) => {
+                    let memory = entry.memory.as_ref();
+                    self.leave(&state.generation, &entry.origin, memory);
+                    entry
+                }
                 _ => return Err(Refusal::bad_handle(handle)),
             }
         };
-        self.let_go(self.peers, &entry.origin);
+        self.withdraw_all(self.peers, &entry.origin);
+        drop(entry);
+        self.forget_left(self.peers);
         nothing()
     }
 

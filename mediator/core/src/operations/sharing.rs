@@ -3,11 +3,12 @@
 use std::sync::Weak;
 
 use causeway_protocol::Access;
-use causeway_protocol::message::{AllocateReply, Empty, Export, Import, Status, Token};
+use causeway_protocol::message::{AllocateReply, Empty, Export, Import, MemoryKind, Status, Token};
 use causeway_protocol::registers::features;
 
 use super::{access, nothing};
 use crate::client_session::ClientSession;
+use crate::gpus::GpuSet;
 use crate::object::{Material, MemoryEntry, Object, Origin, OwnExport};
 use crate::quota::Resource;
 use crate::refusal::Refusal;
@@ -30,6 +31,11 @@ impl ClientSession<'_> {
         let Material::Allocated(kind) = entry.material else {
             return Err(Refusal::new(Status::BadMemory));
         };
+        // CPUs see it through the driver of its own GPU.
+        let own = GpuSet::only(self.gpus.own);
+        if kind == MemoryKind::DeviceVisible && gpus != own {
+            return Err(Refusal::new(Status::BadMemory));
+        }
         let charge = self.account.charge(Resource::Objects, 1)?;
         let offer = Offer {
             memory,
