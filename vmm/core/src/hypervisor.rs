@@ -38,7 +38,7 @@ pub const PASSTHROUGH_SLOT_FIRST: u32 = 400;
 pub const PASSTHROUGH_SLOTS: u32 = 100;
 /// Distance between the slot numbers of one GPU's aperture and those of the next. The slots of the
 /// first GPU leave Linux before 5.12 enough; a VM with several GPUs needs a later one.
-const SLOTS_PER_GPU: u32 = 512;
+pub const SLOTS_PER_GPU: u32 = 512;
 
 /// A memory slot of KVM: it makes a range of this process's memory appear at guest-physical
 /// addresses.

@@ -210,13 +210,13 @@ impl Vm {
         // Somebody may wait for them.
         self.passed.release();
         if self.reports.is_empty() {
-            let _wait = Wait::begin(format!("the GPU session of {} to close", self.name));
-            let close = |session: &Arc<dyn GuestSession>| {
-                let report = session.report();
+            // All reports first: the end of one session takes memory from others.
+            self.reports = self.sessions.iter().map(|it| it.report()).collect();
+            for (gpu, session) in self.sessions.iter().enumerate() {
+                let name = gpu_name(&self.name, gpu);
+                let _wait = Wait::begin(format!("the GPU session of {name} to close"));
                 session.close();
-                report
-            };
-            self.reports = self.sessions.iter().map(close).collect();
+            }
         }
         &self.reports
     }

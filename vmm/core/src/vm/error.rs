@@ -65,6 +65,19 @@ pub enum VmError {
     /// Two devices need the same addresses.
     #[error("two devices of the VM need the same addresses")]
     Bus(#[from] BusError),
+    /// KVM has too few memory slots for the apertures of several GPUs.
+    #[error(
+        "this KVM gives a VM {slots} memory slots, and {gpus} GPUs need {wanted}: use Linux 5.12 or \
+         later, or give the VM one GPU"
+    )]
+    Slots {
+        /// Memory slots of a VM.
+        slots: u32,
+        /// GPUs of the VM.
+        gpus: u32,
+        /// Memory slots that they need.
+        wanted: u32,
+    },
     /// PCI bus 0 has no place for the devices of the VM.
     #[error("the guest's PCI bus has no place left for a GPU: give the VM fewer disks or devices")]
     Room,

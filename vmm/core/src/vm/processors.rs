@@ -13,7 +13,7 @@ use zerocopy::IntoBytes;
 use super::error::VmError;
 use super::{Boot, ConfigError, VmConfig};
 use crate::boot::{self, Features, Privilege};
-use crate::hypervisor::KvmHypervisor;
+use crate::hypervisor::{KvmHypervisor, SLOTS_PER_GPU};
 use crate::interrupts::InterruptController;
 use crate::kvm::{failed, supported_cpuid};
 use crate::linux::{self, Linux};
@@ -26,6 +26,20 @@ use crate::pci::{Layout, physical_address_bits};
 const KVM_TASK_STATE: usize = 0xfffb_d000;
 /// Offset of the spurious-interrupt vector register of a local APIC (Intel SDM volume 3, 11.9).
 const SPURIOUS_VECTOR: usize = 0xf0;
+
+/// Refuses several GPUs on a KVM with too few memory slots.
+fn check_slots(kvm: &Kvm, gpus: u32) -> Result<(), VmError> {
+    let slots = u32::try_from(kvm.get_nr_memslots()).unwrap_or(u32::MAX);
+    let wanted = gpus * SLOTS_PER_GPU;
+    match gpus > 1 && slots < wanted {
+        true => Err(VmError::Slots {
+            slots,
+            gpus,
+            wanted,
+        }),
+        false => Ok(()),
+    }
+}
 
 /// A VM with RAM and virtual CPUs, before it has devices.
 pub(super) struct Processors {
@@ -53,6 +67,7 @@ impl Processors {
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<Self, VmError> {
         give_up_if(interrupted)?;
+        check_slots(kvm, gpus)?;
         let ram = GuestRam::new(&config.name, config.memory_bytes, config.large_pages)?;
         let vm = Arc::new(kvm.create_vm().map_err(failed("KVM_CREATE_VM"))?);
         vm.set_tss_address(KVM_TASK_STATE)
