@@ -13,6 +13,7 @@ use crate::boot;
 use crate::ending::Promise;
 use crate::gpu::Gpu;
 use crate::gpus;
+use crate::host_limits::shortage_of;
 use crate::passthrough;
 use crate::sandbox;
 use causeway_terminal::{Failure, TimeLimit, check_range};
@@ -181,6 +182,18 @@ impl Run {
     pub fn sessions(&self) -> u32 {
         // At most 64 VMs with 8 GPUs each.
         self.settings.vms * (1 + self.further.len() as u32)
+    }
+
+    /// Returns a warning if all sessions that use all of their limits could need more file
+    /// descriptors or mappings than this process may have.
+    pub fn shortage(&self) -> Option<String> {
+        if self.further.is_empty() {
+            return self.gpu.shortage(self.settings.vms);
+        }
+        let sessions = self.sessions();
+        let quotas = (0..self.settings.vms).flat_map(|_| self.gpus());
+        let quotas: Vec<_> = quotas.map(|(gpu, _)| gpu.quota(sessions)).collect();
+        shortage_of(&quotas)
     }
 
     /// Checks the arguments of `causeway run`, and reads the files that the guest boots.
