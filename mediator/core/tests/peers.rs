@@ -5,6 +5,7 @@ mod rig;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use causeway_mediator::backend::Fault;
 use causeway_mediator::{GpuSet, Gpus, GuestSession, Mediator, Quota};
 use causeway_mediator_testing::FakeBackend;
 use causeway_protocol::message::*;
@@ -194,6 +195,70 @@ fn work_that_ends_soon_costs_nobody_the_device() {
         owner.revoke(&token).unwrap();
     });
     assert_eq!(peer.session.status_bits(), status::READY);
+}
+
+/// Mediators of two GPUs of which the first is `backend`.
+fn pair(backend: &Arc<FakeBackend>) -> [Arc<Mediator>; 2] {
+    let first = Mediator::on(Arc::clone(backend) as _, seen_by(0));
+    let second = first.beside(FakeBackend::new(), seen_by(1));
+    [first, second]
+}
+
+/// Exports memory of `owner` to all GPUs that can be peers, and maps an import of it in `peer`.
+/// Returns the token, the import, and the address space that it is mapped in.
+fn shared(owner: &Guest, peer: &Guest) -> (Token, u32, u32) {
+    let memory = owner.memory(MemoryKind::Device, PAGE);
+    let token = owner.export_to(memory, READ_WRITE, 0b011).unwrap();
+    let import = peer.import(&token, READ_WRITE).unwrap().handle;
+    let space = peer.space();
+    peer.map_gpu(space, import, PAGE, READ_WRITE).unwrap();
+    (token, import, space)
+}
+
+#[test]
+fn a_gpu_that_fails_takes_its_memory_from_the_other_and_nothing_else() {
+    let backend = FakeBackend::new();
+    let mediators = pair(&backend);
+    let [owner, peer] = mediators
+        .each_ref()
+        .map(|on| Guest::open(on, Quota::default()));
+    let (_, import, space) = shared(&owner, &peer);
+    shared(&peer, &owner);
+    backend.lose(&Fault::new(Status::DeviceLost, "the GPU is gone"));
+    assert_eq!(owner.session.status_bits(), status::LOST);
+    assert_eq!(peer.session.status_bits(), status::READY);
+    let gone = peer.map_gpu(space, import, PAGE, READ).unwrap_err().0;
+    assert_eq!(gone, Status::Revoked);
+    // After a reset both can share memory again.
+    owner.session.reset();
+    owner.hello();
+    shared(&peer, &owner);
+    shared(&owner, &peer);
+}
+
+#[test]
+fn two_that_take_rights_from_each_other_at_once_both_succeed() {
+    let mediators = pair(&FakeBackend::new());
+    let [one, other] = mediators
+        .each_ref()
+        .map(|on| Guest::open(on, Quota::default()));
+    for _ in 0..50 {
+        let (to_other, import, space) = shared(&one, &other);
+        let (to_one, back, own_space) = shared(&other, &one);
+        std::thread::scope(|scope| {
+            scope.spawn(|| one.revoke(&to_other).unwrap());
+            scope.spawn(|| other.revoke(&to_one).unwrap());
+        });
+        let gone = other.map_gpu(space, import, PAGE, READ).unwrap_err().0;
+        assert_eq!(gone, Status::Revoked);
+        let gone = one.map_gpu(own_space, back, PAGE, READ).unwrap_err().0;
+        assert_eq!(gone, Status::Revoked);
+        one.free(back).unwrap();
+        other.free(import).unwrap();
+    }
+    for guest in [&one, &other] {
+        assert_eq!(guest.session.status_bits(), status::READY);
+    }
 }
 
 #[test]
