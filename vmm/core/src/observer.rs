@@ -35,8 +35,11 @@ debug_by_name!(VmObserver);
 /// The statistics of a VM at one moment. All counters have counted since the VM was created.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VmObservation {
-    /// Name of the VM.
+    /// Name of the VM, or of one of its further GPUs.
     pub name: String,
+    /// Index of the GPU among those of the VM. The VM itself is observed with GPU 0: for others
+    /// there are no virtual CPUs, no RAM and no exits.
+    pub gpu: usize,
     /// Number of virtual CPUs.
     pub vcpus: u32,
     /// Size of the guest's RAM in bytes.
@@ -72,6 +75,7 @@ impl VmObserver {
         let first = machine.life.first_entry();
         Some(VmObservation {
             name: self.name.clone(),
+            gpu: self.gpu,
             vcpus: self.counters.len() as u32,
             memory_bytes: self.memory_bytes,
             ran_for: first.map(|first| until.saturating_duration_since(first)),

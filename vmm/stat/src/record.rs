@@ -26,6 +26,7 @@ pub struct Record<'a> {
     gpu: &'a str,
     own_bytes: u64,
     guest: &'a str,
+    gpu_index: usize,
     /// `runs` or `ended`.
     state: &'static str,
     ran_ns: u64,
@@ -74,6 +75,7 @@ impl<'a> Record<'a> {
             gpu: &process.gpu,
             own_bytes: process.own_bytes,
             guest: &guest.name,
+            gpu_index: guest.gpu_index,
             state: if guest.ended { "ended" } else { "runs" },
             ran_ns: guest.ran_ns,
             aperture: guest.aperture,

@@ -17,6 +17,7 @@ fn counts(counts: &[(&str, u64)]) -> BTreeMap<String, u64> {
 pub fn guest() -> Guest {
     Guest {
         name: "vm0".to_owned(),
+        gpu_index: 0,
         taken_ns: 100 * SECOND_NS,
         ran_ns: 10 * SECOND_NS,
         ended: false,
@@ -90,6 +91,16 @@ pub fn later() -> Guest {
         session.statistics.kernel_ns += 400_000_000;
     }
     guest
+}
+
+/// Returns the state of the VM of [`guest`] with its second GPU.
+pub fn further_gpu() -> Guest {
+    Guest {
+        name: "vm0.gpu1".to_owned(),
+        gpu_index: 1,
+        vm: None,
+        ..guest()
+    }
 }
 
 /// Returns an invented snapshot, for tests: a run with two VMs, one of which has ended and has no

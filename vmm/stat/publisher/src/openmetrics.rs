@@ -60,7 +60,7 @@ const GUESTS: [GuestGauge; 7] = [
     (
         "causeway_guest_running",
         "Whether the guest runs (1) or has ended (0).",
-        |guest| Some((!guest.ended).into()),
+        |guest| (guest.gpu_index == 0).then_some((!guest.ended).into()),
     ),
     (
         "causeway_aperture_size_bytes",
@@ -280,6 +280,26 @@ mod tests {
             !text.contains("causeway_gpu_launches_total{guest=\"vm1\"}"),
             "its session does not answer"
         );
+    }
+
+    #[test]
+    fn a_further_gpu_of_a_vm_is_no_further_vm() {
+        let mut snapshot = fixture::snapshot();
+        snapshot.guests.push(fixture::further_gpu());
+        let text = render(&snapshot);
+        let of_gpu = |line: &&str| line.contains("{guest=\"vm0.gpu1\"");
+        let series: Vec<_> = text.lines().filter(of_gpu).collect();
+        assert!(
+            series
+                .iter()
+                .any(|line| line.starts_with("causeway_gpu_launches"))
+        );
+        for name in ["causeway_vm_", "causeway_guest_running"] {
+            assert!(
+                !series.iter().any(|line| line.starts_with(name)),
+                "{series:?}"
+            );
+        }
     }
 
     #[test]

@@ -33,12 +33,16 @@ pub struct Snapshot {
     pub guests: Vec<Guest>,
 }
 
-/// State of a guest: a VM, or a client process of `serve`. Its counters start at zero when the
-/// guest starts.
+/// State of a guest on one of its GPUs. A guest is a VM, or a client process of `serve`. Its
+/// counters start at zero when the guest starts.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Guest {
-    /// Name of the guest, unique in its process: `vm0`, or `process1`.
+    /// Name of the guest, unique in its process: `vm0`, or `process1`. With a GPU other than the
+    /// first, its name has the GPU's index: `vm0.gpu1`.
     pub name: String,
+    /// Index of the GPU among those of the guest.
+    #[serde(default)]
+    pub gpu_index: usize,
     /// Time at which the snapshot was taken, in nanoseconds of the host's monotonic clock.
     pub taken_ns: u64,
     /// Time for which the guest has run, in nanoseconds: until now, or until its end if it has
@@ -46,7 +50,8 @@ pub struct Guest {
     pub ran_ns: u64,
     /// Whether the guest has ended while its process still runs.
     pub ended: bool,
-    /// Statistics that only VMs have; absent for a client process.
+    /// Statistics that only VMs have; absent for a client process, and with a GPU other than the
+    /// first.
     pub vm: Option<Vm>,
     /// How much of the guest's aperture is used.
     pub aperture: Aperture,
@@ -151,10 +156,11 @@ impl Guest {
     pub fn vm(seen: VmObservation) -> Self {
         Self {
             name: seen.name,
+            gpu_index: seen.gpu,
             taken_ns: monotonic_ns(),
             ran_ns: seen.ran_for.map_or(0, nanoseconds),
             ended: seen.ended,
-            vm: Some(Vm {
+            vm: (seen.gpu == 0).then_some(Vm {
                 vcpus: seen.vcpus,
                 memory_bytes: seen.memory_bytes,
                 kvm: seen.kvm,
@@ -176,6 +182,7 @@ impl Guest {
     ) -> Self {
         Self {
             name,
+            gpu_index: 0,
             taken_ns: monotonic_ns(),
             ran_ns: nanoseconds(since.elapsed()),
             ended: false,

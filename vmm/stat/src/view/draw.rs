@@ -30,7 +30,8 @@ pub fn draw(frame: &mut Frame<'_>, state: &State) {
         Constraint::Length(1),
     ])
     .areas(frame.area());
-    draw_head(frame, head, state, rows.len());
+    let guests = rows.iter().filter(|row| row.guest.gpu_index == 0);
+    draw_head(frame, head, state, guests.count());
     draw_table(frame, table, &rows, state.chosen());
     match rows.get(state.chosen()) {
         Some(row) => draw_detail(frame, detail, row),
@@ -101,7 +102,11 @@ fn draw_detail(frame: &mut Frame<'_>, area: Rect, row: &Row<'_>) {
 /// Returns the lines about exits: by reason, and those that reached the VMM.
 fn exits(row: &Row<'_>, width: usize) -> Vec<Line<'static>> {
     let (Some(vm), Some(rates)) = (&row.guest.vm, &row.rates.vm) else {
-        return vec![Line::styled("A process, not a VM: it has no exits.", QUIET)];
+        let why = match row.guest.gpu_index {
+            0 => "A process, not a VM: it has no exits.",
+            _ => "Exits are counted at the VM's GPU 0.",
+        };
+        return vec![Line::styled(why, QUIET)];
     };
     let mut lines = vec![Line::styled("Exits per second, by KVM's count", TITLE)];
     let total = rates.exits();
@@ -341,6 +346,24 @@ mod tests {
             &screen,
             &["No guests are running.", "does not answer", "0 guests"],
         );
+    }
+
+    #[test]
+    fn a_further_gpu_is_in_the_table_but_is_no_further_guest() {
+        let process = Snapshot {
+            guests: vec![fixture::guest(), fixture::further_gpu()],
+            ..fixture::snapshot()
+        };
+        let rates = process.guests.iter().map(|g| Rates::between(None, g));
+        let rates = rates.collect();
+        let seen = Observation {
+            processes: vec![(process, rates)],
+            troubles: Vec::new(),
+        };
+        let mut state = State::new(seen, Duration::from_secs(1));
+        state.step(true);
+        let screen = screen(&state, 80, 24);
+        assert_shows(&screen, &["stat: 1 guest ", "vm0.gpu1", "the VM's GPU 0."]);
     }
 
     #[test]
