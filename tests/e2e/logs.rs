@@ -61,7 +61,7 @@ fn a_file_gets_info_lines_beside_a_quiet_terminal_and_workers_write_to_it_too() 
     let log = std::fs::read_to_string(scratch.path("run.log")).unwrap();
     assert_told(&log, &MILESTONES);
     assert_told(&log, &["worker process ", " starts, for session 1"]);
-    assert_told(&log, &["starts: worker --gpu", "ended with code 0"]);
+    assert_told(&log, &["starts: worker --", "ended with code 0"]);
     for line in log.lines() {
         assert!(line.contains("Z causeway["), "{line}");
     }

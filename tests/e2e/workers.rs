@@ -242,8 +242,8 @@ fn fifty_vms_one_after_the_other_leave_nothing() {
 fn the_hidden_command_serves_nobody_who_did_not_start_it() {
     let scratch = Scratch::new();
     for words in [
-        &["worker", "--gpu", "software", "1", "0"][..],
-        &["worker", "--gpu", "software", "0", "0"],
+        &["worker", "--number", "0", "--gpu", "software", "1", "0"][..],
+        &["worker", "--number", "0", "--gpu", "software", "0", "0"],
     ] {
         let outcome = scratch.run(words);
         assert_eq!(outcome.code, 5, "{outcome:?}");
