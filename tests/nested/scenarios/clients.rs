@@ -12,15 +12,19 @@ use crate::report::{Phase, Report};
 
 /// The interpreter of the root file system.
 const PYTHON: &str = "/clients/venv/bin/python3";
-/// What a guest may take. Python and its compilers are slow in an emulated machine.
-const LIMIT_S: u64 = 1800;
+/// What a client's own tests may take. Python and its compilers are slow in an emulated machine.
+const TESTS_LIMIT_S: u64 = 1800;
+/// What other programs may take, some ten times what they do: a machine that stands still must not
+/// use up the time of all other tests.
+const LIMIT_S: u64 = 480;
 /// Variables of the programs, and few lines of the kernel: what it prints in a phase takes exits.
 const APPEND: &str = "CAUSEWAY_CUDA_WAITS=spin DEV=CUDA:PTX CACHELEVEL=0 PYTHONWARNINGS=ignore \
                       loglevel=3";
 
-/// Runs a script of `tests/clients/guest` in a guest, which must print `text`.
+/// Runs a script of `tests/clients/guest` in a guest, within `limit_s` seconds. It must print
+/// `text`.
 #[track_caller]
-fn runs(machine: &Lease, script: &[&str], files: &[&Path], text: &str) -> Report {
+fn runs(machine: &Lease, script: &[&str], files: &[&Path], text: &str, limit_s: u64) -> Report {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/clients/guest");
     let own = [scripts.join("phases.py"), scripts.join(script[0])];
     let mut places = vec![install(machine, "causeway-info")];
@@ -40,7 +44,7 @@ fn runs(machine: &Lease, script: &[&str], files: &[&Path], text: &str) -> Report
     }
     words.push("--");
     words.extend(script);
-    let (outcome, report) = run_within(LIMIT_S, machine, &words);
+    let (outcome, report) = run_within(limit_s, machine, &words);
     outcome.assert_code(0);
     assert!(outcome.text().contains(text), "{}", outcome.text());
     for line in outcome.text().lines().filter(|line| line.contains("run: ")) {
@@ -74,7 +78,7 @@ fn runs_without_exits(client: &str, script: &[&str], files: &[&Path], phases: &[
     let Some(machine) = machine_with_clients(client) else {
         return;
     };
-    let report = runs(&machine, script, files, "1000 sums are right");
+    let report = runs(&machine, script, files, "1000 sums are right", LIMIT_S);
     assert_data_stays_inside(&report);
     assert_eq!(report.0["data_path"], "none", "{}", report.0["phases"]);
     for name in phases {
@@ -154,7 +158,7 @@ fn tests_exit_for_requests_alone(client: &str, modules: &[&str], passed: u64) {
     };
     let script = [&["suite.py"], modules].concat();
     let text = format!("second run: {passed} passed");
-    let report = runs(&machine, &script, &[], &text);
+    let report = runs(&machine, &script, &[], &text, TESTS_LIMIT_S);
     let phases = ["first run", "second run"].map(|name| report.phase(name));
     let requests = |phase: Phase<'_>| phase.vmm("mmio:registers:control_doorbell");
     for phase in phases {
