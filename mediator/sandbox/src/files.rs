@@ -49,6 +49,7 @@ pub fn ruleset(profile: &Profile, scopes: BitFlags<Scope>) -> io::Result<Ruleset
             .add_rules(path_beneath_rules(&profile.write, write))?
             .add_rules(path_beneath_rules(&profile.sockets, AccessFs::RemoveFile))?
             .add_rules(path_beneath_rules(beside, AccessFs::RemoveDir))?
+            .add_rules(path_beneath_rules(&profile.divided, AccessFs::RemoveDir))?
             .add_rules(folders)
     };
     let mut pinned = pin(&profile.read);

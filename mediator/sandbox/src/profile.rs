@@ -88,6 +88,8 @@ pub struct Profile {
     /// Folders with sockets of the process: it may remove files in these and below them, and empty
     /// folders beside them.
     pub sockets: Vec<PathBuf>,
+    /// Folders in which it may remove empty folders.
+    pub divided: Vec<PathBuf>,
     /// A folder without a path, in which it may make files.
     pub folder: Option<BorrowedFd<'static>>,
     /// Whether a thread that is confined keeps the capabilities that it has.
@@ -110,6 +112,7 @@ impl Profile {
             rewrite: Vec::new(),
             write: writable(),
             sockets: Vec::new(),
+            divided: Vec::new(),
             folder: None,
             keeps_capabilities: false,
             calls: Calls::Computation,

@@ -19,6 +19,7 @@
 
 mod bus_error;
 mod event;
+mod memory_group;
 mod parent;
 mod report;
 mod served;
@@ -31,6 +32,7 @@ mod wire;
 /// The UUID of a GPU, which CUDA and Vulkan both report for it.
 pub type DeviceUuid = [u8; 16];
 
+pub use memory_group::{MemoryGroups, MemoryGroupsError};
 pub use parent::{ImportDevice, Program, WorkerSession, Workers, kill_workers};
 pub use served::{Confinement, Equipment, ServeError, serve};
 pub use starter::start_workers;

@@ -71,8 +71,8 @@ kinds! {
     /// A lease channel: its socket.
     NewLease = 9,
     // The socket of the process that starts workers, from the VMM.
-    /// The path of the workers' program, and its arguments, each ended by a zero byte. Sent once,
-    /// first.
+    /// The folder for groups of workers, or nothing; the bytes that each may use; the path of the
+    /// workers' program, and its arguments; each ended by a zero byte. Sent once, first.
     Program = 10,
     /// [`StartWorker`]; the worker's standard input.
     StartWorker = 11,

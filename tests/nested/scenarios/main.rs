@@ -27,4 +27,5 @@ mod report;
 mod roots;
 mod vfio;
 mod without_iommu;
+mod worker_groups;
 mod workloads;

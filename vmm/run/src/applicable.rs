@@ -157,7 +157,7 @@ mod tests {
 
     /// Each option with a value, and the kinds of guests that refuse it: `e` an embedded guest that
     /// takes no arguments, `a` one that does, `b` a bare guest of a file, `l` a Linux kernel.
-    const OPTIONS: [(&str, &[&str], &str); 27] = [
+    const OPTIONS: [(&str, &[&str], &str); 29] = [
         ("--guest", &["--guest", "compute"], "bl"),
         ("--kernel", &["--kernel", "x"], ""),
         ("--boot", &["--boot", "bare"], "ea"),
@@ -182,6 +182,8 @@ mod tests {
         ("--arguments", &["--arguments", "x"], "el"),
         ("--cpl", &["--cpl", "3"], "l"),
         ("--sandbox", &["--sandbox", "off"], ""),
+        ("--worker-cgroup", &["--worker-cgroup", "x"], ""),
+        ("--worker-memory", &["--worker-memory", "9"], ""),
         ("--small-pages", &["--small-pages"], ""),
         ("--mailboxes", &["--mailboxes"], "ea"),
         // Last, because it takes all words behind it.

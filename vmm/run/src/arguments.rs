@@ -11,6 +11,7 @@ use clap::{Args, ValueEnum};
 use crate::metrics::MetricsArguments;
 use crate::program::ProgramArguments;
 use crate::sandbox::SandboxArguments;
+use crate::worker_memory::WorkerMemoryArguments;
 use causeway_terminal::{TimeLimit, number};
 
 /// Arguments of `causeway run`, as the user typed them. [`crate::applicable`] refuses those that do
@@ -74,6 +75,9 @@ pub struct RunArguments {
     /// How worker processes are confined.
     #[command(flatten)]
     pub sandbox: SandboxArguments,
+    /// How much host memory worker processes may use.
+    #[command(flatten)]
+    pub worker_memory: WorkerMemoryArguments,
     /// Number of VMs. All use the back end of --gpu, each with a session of its own.
     #[arg(
         long,

@@ -14,7 +14,7 @@ use causeway_software::{Config as SoftwareConfig, LaunchCount, Software};
 use causeway_vfio_backend::Vfio;
 use causeway_vmm::outcome::VmOutcome;
 use causeway_vmm::waits::Wait;
-use causeway_worker::{DeviceUuid, Equipment, ImportDevice, Program, Workers};
+use causeway_worker::{DeviceUuid, Equipment, ImportDevice, MemoryGroups, Program, Workers};
 
 use crate::configuration::Run;
 use crate::gpu::{Gpu, Isolation, Kind};
@@ -115,11 +115,17 @@ impl BackEnds {
         let settings = &run.settings;
         let users = Users::Vms(settings.vms);
         let gpus: Vec<(&Gpu, &str)> = run.gpus().collect();
+        let groups = settings.worker_groups.as_ref();
+        if let Some(Err(e)) = groups.map(MemoryGroups::prepare) {
+            let what = "the value of --worker-cgroup cannot be used";
+            return Err(Failure::new(Code::Usage, what, e));
+        }
         let mut opened: Vec<BackEnd> = Vec::new();
         for number in 0..gpus.len() {
             let device = Device {
                 gpus: &gpus,
                 number,
+                groups,
             };
             let first = opened.first();
             opened.push(BackEnd::open_beside(
@@ -156,6 +162,8 @@ struct Device<'a> {
     /// All GPUs, each with its text in the syntax of `--gpu`.
     gpus: &'a [(&'a Gpu, &'a str)],
     number: usize,
+    /// What bounds the host memory of worker processes.
+    groups: Option<&'a MemoryGroups>,
 }
 
 impl Device<'_> {
@@ -192,6 +200,7 @@ impl BackEnd {
         let only = Device {
             gpus: &[(gpu, gpu_text)],
             number: 0,
+            groups: None,
         };
         Self::open_beside(None, only, users, sandbox)
     }
@@ -234,6 +243,7 @@ impl BackEnd {
                     arguments: arguments.into_iter().map(Into::into).chain(logs).collect(),
                     environment: environment(gpu.kind),
                     starter: vec!["starter".into()],
+                    groups: device.groups.cloned(),
                 };
                 let begin = match users {
                     Users::Vms(_) => sandbox::confine_driver_thread(sandbox),
@@ -366,6 +376,7 @@ pub fn equipment(
     let seen = Device {
         gpus: &with_texts.collect::<Vec<_>>(),
         number,
+        groups: None,
     };
     let mut seen = seen.on_software();
     if let Kind::Cuda(options) = gpu.kind {

@@ -7,6 +7,7 @@ use causeway_publisher::MetricsPlaces;
 use causeway_sandbox::Sandbox;
 use causeway_vmm::host::KvmKind;
 use causeway_vmm::vm::{Boot, VCPUS_MAX, VMS_MAX};
+use causeway_worker::MemoryGroups;
 
 use crate::arguments::RunArguments;
 use crate::boot;
@@ -16,6 +17,7 @@ use crate::gpus;
 use crate::host_limits::shortage_of;
 use crate::passthrough;
 use crate::sandbox;
+use crate::worker_memory;
 use causeway_terminal::{Failure, TimeLimit, check_range};
 
 /// Minimum RAM of a VM in MiB. With less, the embedded guests have no room for their images and
@@ -75,6 +77,8 @@ pub struct RunSettings {
     pub further_gpus: Vec<String>,
     /// Whether worker processes confine themselves.
     pub sandbox: Sandbox,
+    /// What bounds the host memory of worker processes.
+    pub worker_groups: Option<MemoryGroups>,
     /// PCI devices to pass through: all to one VM, or one to each of several VMs.
     pub devices: Vec<Address>,
     /// Whether KVM's tracepoints count exits, too.
@@ -100,6 +104,7 @@ impl RunSettings {
             gpu: String::from("software"),
             further_gpus: Vec::new(),
             sandbox: Sandbox::default(),
+            worker_groups: None,
             devices: Vec::new(),
             tracepoints: false,
             metrics: MetricsPlaces::default(),
@@ -128,6 +133,9 @@ impl RunSettings {
             return Err(Failure::usage("--gpu names no GPU: this host has none"));
         };
         sandbox::check(self.sandbox, &gpu, &text)?;
+        if let Some(groups) = &self.worker_groups {
+            worker_memory::check(groups, &gpu, &text)?;
+        }
         self.gpu = text;
         let further;
         (further, self.further_gpus) = chosen.unzip();
@@ -219,6 +227,7 @@ impl Run {
             gpu: gpus.next().unwrap_or_default(),
             further_gpus: gpus.collect(),
             sandbox: arguments.sandbox.sandbox,
+            worker_groups: arguments.worker_memory.groups()?,
             devices: passthrough::parse(&arguments.vfio)?,
             tracepoints: arguments.tracepoints,
             metrics: arguments.metrics.places()?,

@@ -38,6 +38,7 @@ pub mod table;
 pub mod tracepoints;
 mod visible;
 pub mod worker;
+pub mod worker_memory;
 
 pub use host_limits::shortage_of;
 pub use last_resort::{GRACE, watch_signals};

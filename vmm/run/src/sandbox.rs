@@ -55,10 +55,19 @@ pub(crate) fn confinement(sandbox: Sandbox, kind: Kind) -> Confinement {
     }
 }
 
+/// What a run removes at its end.
+#[derive(Debug, Default)]
+pub(crate) struct Own {
+    /// Folders of its sockets.
+    pub sockets: Vec<PathBuf>,
+    /// The folder of its workers' control groups.
+    pub groups: Option<PathBuf>,
+}
+
 /// Confines this thread, and those that it starts from now on, if `--sandbox` wants that: the whole
 /// process of `run`, if its other threads are confined, too. It has opened what it needs by then.
-/// Nothing is confined if these threads call CUDA's driver themselves. `sockets` are the folders of
-/// sockets that are removed at the end; `has_devices` says whether VMs have PCI devices of the
+/// Nothing is confined if these threads call CUDA's driver themselves. `own` is
+/// what is removed at the end; `has_devices` says whether VMs have PCI devices of the
 /// host.
 ///
 /// # Errors
@@ -67,14 +76,15 @@ pub(crate) fn confine_vmm(
     sandbox: Sandbox,
     gpu: &Gpu,
     has_devices: bool,
-    sockets: Vec<PathBuf>,
+    own: Own,
 ) -> Result<(), Failure> {
     let calls_driver = matches!(gpu.kind, Kind::Cuda(_)) && gpu.isolation == Isolation::None;
     if sandbox == Sandbox::Off || calls_driver {
         return Ok(());
     }
     let mut profile = Profile {
-        sockets,
+        sockets: own.sockets,
+        divided: own.groups.into_iter().collect(),
         folder: causeway_memory::large_page_folder(),
         ..Profile::computation()
     };
@@ -141,7 +151,13 @@ mod tests {
     #[test]
     fn a_thread_of_a_vmm_is_refused_what_a_worker_is() {
         let confined = std::thread::spawn(|| {
-            confine_vmm(Sandbox::Strict, &"cuda".parse().unwrap(), false, Vec::new()).unwrap();
+            confine_vmm(
+                Sandbox::Strict,
+                &"cuda".parse().unwrap(),
+                false,
+                Own::default(),
+            )
+            .unwrap();
             attempts::report()
         });
         let report = confined.join().unwrap();
@@ -167,7 +183,7 @@ mod tests {
         let opens = |has_devices, path: &'static str| {
             let confined = std::thread::spawn(move || {
                 let gpu = "software".parse().unwrap();
-                confine_vmm(Sandbox::Strict, &gpu, has_devices, Vec::new()).unwrap();
+                confine_vmm(Sandbox::Strict, &gpu, has_devices, Own::default()).unwrap();
                 let opened = std::fs::File::options().read(true).write(true).open(path);
                 opened.map_err(|e| e.kind())
             });
@@ -181,26 +197,38 @@ mod tests {
     }
 
     #[test]
-    fn a_vmm_removes_its_sockets_and_no_other_file() {
+    fn a_vmm_removes_its_sockets_and_groups_and_no_other_file() {
         let folder = std::env::temp_dir().join(format!("causeway-files-{}", std::process::id()));
         let (sockets, others) = (folder.join("sockets"), folder.join("others/more"));
         for folder in [&sockets, &others] {
             std::fs::create_dir_all(folder).unwrap();
             std::fs::write(folder.join("file"), "").unwrap();
         }
-        let own = vec![sockets.clone()];
+        let all = std::env::temp_dir().join(format!("causeway-divided-{}", std::process::id()));
+        let [groups, undivided] = ["groups", "others"].map(|name| all.join(name));
+        for group in [&groups, &undivided] {
+            std::fs::create_dir_all(group.join("empty")).unwrap();
+        }
+        let own = Own {
+            sockets: vec![sockets.clone()],
+            groups: Some(groups.clone()),
+        };
         let confined = std::thread::spawn(move || {
             confine_vmm(Sandbox::Strict, &"software".parse().unwrap(), false, own).unwrap();
             std::fs::remove_file(sockets.join("file")).unwrap();
             std::fs::remove_dir(&sockets).unwrap();
+            std::fs::remove_dir(groups.join("empty")).unwrap();
             let kind = |refused: std::io::Result<()>| refused.unwrap_err().kind();
             let refused = kind(std::fs::remove_file(others.join("file")));
+            assert_eq!(refused, ErrorKind::PermissionDenied);
+            let refused = kind(std::fs::remove_dir(undivided.join("empty")));
             assert_eq!(refused, ErrorKind::PermissionDenied);
             let refused = kind(std::fs::write(others.join("file"), "text"));
             assert_eq!(refused, ErrorKind::PermissionDenied);
         });
         let outcome = confined.join();
         std::fs::remove_dir_all(&folder).unwrap();
+        std::fs::remove_dir_all(&all).unwrap();
         outcome.unwrap();
     }
 

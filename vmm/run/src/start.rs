@@ -18,7 +18,7 @@ use crate::configuration::Run;
 use crate::gpu::{Isolation, Kind};
 use crate::passthrough;
 use crate::run::unpublished;
-use crate::sandbox::confine_vmm;
+use crate::sandbox::{Own, confine_vmm};
 use crate::tracepoints::Trace;
 
 /// When the thread that executes a run confines itself.
@@ -56,7 +56,12 @@ impl Later<'_> {
     pub fn confine(self) -> Result<(), Failure> {
         let Self { run, sockets } = self;
         let has_devices = !run.devices.is_empty();
-        confine_vmm(run.settings.sandbox, &run.gpu, has_devices, sockets)
+        let groups = run.settings.worker_groups.as_ref();
+        let own = Own {
+            sockets,
+            groups: groups.map(|groups| groups.folder.clone()),
+        };
+        confine_vmm(run.settings.sandbox, &run.gpu, has_devices, own)
     }
 }
 

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use rustix::process::{Signal, WaitOptions, pidfd_send_signal, waitpid};
 
 use super::starter::{Child, Starter};
+use crate::memory_group;
 use crate::socket::SocketError;
 
 /// Longest wait for a process that has closed its sockets, to learn how it ended.
@@ -114,6 +115,9 @@ impl Process {
             Ok(None) | Err(_) => return false,
         };
         if self.ended.set(status).is_ok() {
+            if let Some(group) = &self.child.group {
+                memory_group::remove(group);
+            }
             log::log!(self.level, "worker process {} {}", self.id(), how(status));
         }
         true
@@ -198,6 +202,7 @@ mod tests {
             arguments: vec!["-c".into(), script.into()],
             environment: Vec::new(),
             starter: vec![STARTER.into()],
+            groups: None,
         };
         let input = std::fs::File::open("/dev/null").unwrap();
         Process::start(&Starter::new(&program).unwrap(), (1, 0), input.into()).unwrap()

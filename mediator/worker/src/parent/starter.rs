@@ -1,6 +1,6 @@
 //! The VMM's side of the process that starts workers ([`crate::start_workers`]).
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,6 +15,7 @@ use zerocopy::IntoBytes;
 
 use super::channel::expect;
 use super::{descriptors, living};
+use crate::MemoryGroups;
 use crate::socket::{Socket, SocketError, buffer};
 use crate::wire::{Kind, StartWorker, WorkerStarted};
 
@@ -46,6 +47,8 @@ pub struct Program {
     /// Arguments with which the VMM's own executable calls [`crate::start_workers`]. One more is
     /// appended: the process ID (PID) of the VMM.
     pub starter: Vec<OsString>,
+    /// What bounds the host memory of each worker; `None` for nothing but its session's limits.
+    pub groups: Option<MemoryGroups>,
 }
 
 impl Program {
@@ -70,10 +73,14 @@ impl Program {
         command
     }
 
-    /// Returns the path and the arguments of all workers, each ended by a zero byte.
+    /// Returns the groups, the path and the arguments of all workers, each ended by a zero byte.
     fn words(&self) -> Vec<u8> {
         let vmm = OsString::from(process::id().to_string());
-        let words = [self.path.as_os_str()].into_iter();
+        let groups = self.groups.as_ref();
+        let folder = groups.map_or(OsStr::new(""), |groups| groups.folder.as_os_str());
+        let bytes = groups.map_or(0, |groups| groups.memory_max_bytes);
+        let bytes = OsString::from(bytes.to_string());
+        let words = [folder, &bytes, self.path.as_os_str()].into_iter();
         let words = words.chain(self.arguments.iter().map(OsString::as_os_str));
         let mut bytes = Vec::new();
         for word in words.chain([vmm.as_os_str()]) {
@@ -92,6 +99,8 @@ pub(super) struct Child {
     pub descriptor: Arc<OwnedFd>,
     /// `/proc/PID/status`; `None` if it could not be opened.
     pub status: Option<File>,
+    /// The folder of its control group, if it has one of its own.
+    pub group: Option<PathBuf>,
 }
 
 /// The process that starts workers. It is told once which program, so a VMM that a guest has taken
@@ -103,6 +112,7 @@ pub(super) struct Starter {
     /// `None` when it has ended.
     control: Mutex<Option<Socket>>,
     process: Mutex<process::Child>,
+    groups: Option<MemoryGroups>,
     _pidfd: Arc<OwnedFd>,
 }
 
@@ -124,6 +134,7 @@ impl Starter {
         Ok(Arc::new(Self {
             control: Mutex::new(Some(control)),
             process: Mutex::new(process),
+            groups: program.groups.clone(),
             _pidfd: living::register(pidfd),
         }))
     }
@@ -157,6 +168,10 @@ impl Starter {
             pid,
             descriptor: living::register(descriptor),
             status: descriptors.next().map(File::from),
+            group: self
+                .groups
+                .as_ref()
+                .map(|groups| groups.group_of(process::id(), started.pid)),
         })
     }
 
@@ -216,6 +231,7 @@ mod tests {
             arguments: Vec::new(),
             environment: Vec::new(),
             starter: vec![STARTER.into()],
+            groups: None,
         }
     }
 

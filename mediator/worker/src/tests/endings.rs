@@ -109,6 +109,7 @@ fn a_program_that_is_no_worker_is_told_with_how_it_ended() {
         arguments: Vec::new(),
         environment: Vec::new(),
         starter: vec![STARTER.into()],
+        groups: None,
     };
     let host = FakeHost::new(1 << 20, 1 << 20).unwrap();
     let workers = Workers::new(&program, None).unwrap();

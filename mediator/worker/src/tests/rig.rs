@@ -46,6 +46,7 @@ pub fn program(test: &str, word: &str) -> Program {
         arguments: arguments.map(Into::into).to_vec(),
         environment: Vec::new(),
         starter: vec![STARTER.into()],
+        groups: None,
     }
 }
 

@@ -19,6 +19,7 @@ const MOUNTS: &[(&str, &str)] = &[
     ("/proc", "proc"),
     ("/sys", "sysfs"),
     ("/sys/kernel/tracing", "tracefs"),
+    ("/sys/fs/cgroup", "cgroup2"),
     ("/dev", "devtmpfs"),
     ("/dev/shm", "tmpfs"),
     ("/dev/pts", "devpts"),
@@ -44,6 +45,9 @@ fn set_up() -> io::Result<Parked> {
             .or_else(|e| if e == Errno::BUSY { Ok(()) } else { Err(e) })
             .map_err(|e| io::Error::other(format!("cannot mount {kind} on {place}: {e}")))?;
     }
+    // A control group for the groups of worker processes.
+    fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+memory")?;
+    fs::create_dir("/sys/fs/cgroup/workers")?;
     for module in fs::read_to_string(MODULES_FILE)?.lines() {
         load(module).map_err(|e| io::Error::other(format!("cannot load {module}: {e}")))?;
     }

@@ -80,6 +80,7 @@ fn inside() -> (Arc<Cuda>, Guest<Session>) {
 fn in_worker() -> Guest<WorkerSession> {
     let test = "clients::worker_process";
     let program = Program {
+        groups: None,
         path: std::env::current_exe().unwrap(),
         arguments: [test, "--exact", "--nocapture", "--quiet", WORKER]
             .map(Into::into)
