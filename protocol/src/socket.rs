@@ -8,6 +8,10 @@
 //! Registers, batches and rings are the device's. What a VM would see in the aperture the client
 //! maps by descriptors that come with events, into a range of its own addresses; doorbells are
 //! eventfds.
+//!
+//! A server with several GPUs listens at one socket for each: that of the first has the path that
+//! the user chose, and that of GPU `N` has [`FURTHER`] and `N` behind it. A client finds out by
+//! `query_gpus` how many there are.
 
 use crate::wire::{structures, wire_enum};
 
@@ -19,6 +23,9 @@ pub const VERSION: u32 = 1;
 /// Name of the server's socket in the user's runtime directory (`XDG_RUNTIME_DIR`), where server
 /// and clients meet if they are told no other path.
 pub const DEFAULT_NAME: &str = "causeway-gpu.socket";
+
+/// What comes between the path of a server's socket and the number of a GPU other than the first.
+pub const FURTHER: &str = ".gpu";
 
 /// Longest reason for which a server refuses a client, in bytes.
 pub const REASON_BYTES_MAX: usize = 512;

@@ -23,9 +23,10 @@ use program::Program;
 /// Arguments of `causeway cuda`, as the user typed them.
 #[derive(Debug, Args)]
 pub struct CudaArguments {
-    /// Back end and the limits of each process of the program, as for `run`.
+    /// Back end and the limits of each process of the program, as for `run`. Given several times,
+    /// each is one more GPU.
     #[arg(long, value_name = "GPU", default_value = "software")]
-    pub gpu: String,
+    pub gpu: Vec<String>,
     /// How worker processes are confined.
     #[command(flatten)]
     pub sandbox: SandboxArguments,

@@ -120,22 +120,7 @@ impl BackEnds {
             let what = "the value of --worker-cgroup cannot be used";
             return Err(Failure::new(Code::Usage, what, e));
         }
-        let mut opened: Vec<BackEnd> = Vec::new();
-        for number in 0..gpus.len() {
-            let device = Device {
-                gpus: &gpus,
-                number,
-                groups,
-            };
-            let first = opened.first();
-            opened.push(BackEnd::open_beside(
-                first,
-                device,
-                users,
-                settings.sandbox,
-            )?);
-        }
-        Ok(Self(opened))
+        BackEnd::open_all(&gpus, users, (settings.sandbox, groups)).map(Self)
     }
 
     /// Returns what opens a session on each GPU, in their order.
@@ -203,6 +188,28 @@ impl BackEnd {
             groups: None,
         };
         Self::open_beside(None, only, users, sandbox)
+    }
+
+    /// As [`Self::open`], for each of several GPUs, which can be peers. `gpus` are they, each with
+    /// its text in the syntax of `--gpu`.
+    ///
+    /// # Errors
+    /// As for [`Self::open`].
+    pub fn open_all(
+        gpus: &[(&Gpu, &str)],
+        users: Users,
+        (sandbox, groups): (Sandbox, Option<&MemoryGroups>),
+    ) -> Result<Vec<Self>, Failure> {
+        let mut opened: Vec<Self> = Vec::new();
+        for number in 0..gpus.len() {
+            let device = Device {
+                gpus,
+                number,
+                groups,
+            };
+            opened.push(Self::open_beside(opened.first(), device, users, sandbox)?);
+        }
+        Ok(opened)
     }
 
     /// As [`Self::open`], for one of several GPUs. `first` is the back end of the first of them.

@@ -51,10 +51,9 @@ pub fn choose_gpu(text: &str) -> Result<(Gpu, String), Failure> {
 /// `cuda:all` stands for all GPUs of the host.
 ///
 /// # Errors
-/// A usage failure if a value is invalid, or a VM cannot have these GPUs together.
-pub(crate) fn choose<'a>(
-    asked: impl Iterator<Item = &'a String>,
-) -> Result<Vec<(Gpu, String)>, Failure> {
+/// A usage failure if a value is invalid, or a VM cannot have these GPUs together; a GPU failure
+/// if a value stands for all GPUs of a host that has no driver.
+pub fn choose<'a>(asked: impl Iterator<Item = &'a String>) -> Result<Vec<(Gpu, String)>, Failure> {
     let mut gpus: Vec<(Gpu, String)> = Vec::new();
     for text in asked.flat_map(|text| expand(text, || Ok(causeway_cuda::identities()?.len()))) {
         let (gpu, text) = choose_gpu(&text?)?;

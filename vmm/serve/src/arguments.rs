@@ -21,9 +21,11 @@ pub struct ServeArguments {
     /// CAUSEWAY_SOCKET is not set.
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// Back end and the limits of each client process, as for `run`.
+    /// Back end and the limits of each client process, as for `run`. Given several times, each is
+    /// one more GPU for every process, with a socket of its own: that of the second has `.gpu1`
+    /// behind its path.
     #[arg(long, value_name = "GPU", default_value = "software")]
-    pub gpu: String,
+    pub gpu: Vec<String>,
     /// How worker processes are confined.
     #[command(flatten)]
     pub sandbox: SandboxArguments,

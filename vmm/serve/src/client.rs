@@ -23,6 +23,8 @@ pub const APERTURE_BYTES: u64 = 64 << 30;
 pub struct Place {
     /// Name of the process, in logs and for monitors.
     pub name: String,
+    /// Number of its GPU.
+    pub gpu: usize,
     /// Limits of its session.
     pub quota: Quota,
     /// Where its session is opened.
@@ -34,6 +36,7 @@ pub struct Place {
 /// A connected client process.
 pub struct Client {
     name: String,
+    gpu: usize,
     socket: Arc<OwnedFd>,
     opening: Arc<Opening>,
     thread: JoinHandle<()>,
@@ -74,7 +77,7 @@ impl Client {
     /// # Errors
     /// The kernel's error, if it starts no thread.
     pub fn start(place: Place, socket: &Arc<OwnedFd>, ending: Ending) -> io::Result<Self> {
-        let name = place.name.clone();
+        let (name, gpu) = (place.name.clone(), place.gpu);
         let opening = Arc::<Opening>::default();
         let thread = {
             let (socket, opening, ending) =
@@ -88,11 +91,17 @@ impl Client {
         };
         Ok(Self {
             name,
+            gpu,
             socket: Arc::clone(socket),
             opening,
             thread,
             ending,
         })
+    }
+
+    /// Returns the number of the GPU that it uses over this connection.
+    pub const fn gpu(&self) -> usize {
+        self.gpu
     }
 
     /// Returns the socket of the process.
@@ -147,6 +156,7 @@ fn serve(place: Place, socket: &Arc<OwnedFd>, opening: &Opening) {
         quota,
         back_end,
         process_list,
+        ..
     } = place;
     let host = ClientHost::new(APERTURE_BYTES);
     let mut gives_up = || opening.is_unwanted.load(Ordering::SeqCst);

@@ -5,9 +5,7 @@ use std::thread::JoinHandle;
 
 use causeway_mediator::GivesUp;
 use causeway_publisher::MetricsPlaces;
-use causeway_publisher::listener::Listener;
 use causeway_run::back_end::Users;
-use causeway_run::gpus::choose_gpu;
 use causeway_sandbox::Sandbox;
 use causeway_terminal::{Code, Failure, shown_path};
 use vmm_sys_util::eventfd::EventFd;
@@ -24,36 +22,32 @@ pub struct PrivateServer {
 }
 
 impl PrivateServer {
-    /// Starts a server for up to `processes` client processes at a time, on the back end `gpu`, a
-    /// value of `--gpu`. Worker processes confine themselves as `sandbox` says. It listens at
+    /// Starts a server for up to `processes` client processes at a time, on the GPUs `gpus`,
+    /// values of `--gpu`. Worker processes confine themselves as `sandbox` says. It listens at
     /// `socket` when this function returns. The calling thread has blocked the signals that must
     /// not end this process. Returns `None` if `gives_up` returns true before the back end is
     /// ready.
     ///
     /// # Errors
-    /// A usage failure if `gpu` is invalid or the socket cannot be created; a GPU failure if the
+    /// A usage failure if one of `gpus` is invalid or the socket cannot be created; a GPU failure if the
     /// back end is not available; a failure with [`Code::Crashed`] if a system call fails.
     pub fn start(
         socket: &Path,
-        gpu: &str,
+        gpus: &[String],
         processes: u32,
         sandbox: Sandbox,
         gives_up: GivesUp<'_>,
     ) -> Result<Option<Self>, Failure> {
-        let (gpu, gpu_text) = choose_gpu(gpu)?;
+        let choice = Choice::parse(gpus, sandbox)?;
+        let gpu_text = choice.text();
         // Most programs are one process.
         let spares = Spares { first: 1, kept: 0 };
         let users = Users::Processes(processes);
-        let choice = Choice {
-            gpu,
-            gpu_text: gpu_text.clone(),
-            sandbox,
-        };
         let Some(mut server) = Server::new(choice, users, spares, gives_up)? else {
             return Ok(None);
         };
-        let listener = Listener::bind(socket).map_err(|e| {
-            let message = format!("cannot listen at {} (TMPDIR decides)", shown_path(socket));
+        let listeners = server.listen(socket).map_err(|(path, e)| {
+            let message = format!("cannot listen at {} (TMPDIR decides)", shown_path(&path));
             Failure::new(Code::Crashed, message, e)
         })?;
         let failed = |e| Failure::new(Code::Crashed, "cannot start a private server", e);
@@ -63,10 +57,10 @@ impl PrivateServer {
         let thread = std::thread::Builder::new().name("server".into());
         let thread = thread.spawn(move || {
             let _publisher = publisher;
-            if let Err(e) = server.serve(&listener, &mut stopped) {
+            if let Err(e) = server.serve(&listeners, &mut stopped) {
                 log::error!("cannot continue to serve client processes: {e}");
             }
-            drop(listener);
+            drop(listeners);
             server.end();
         });
         Ok(Some(Self {

@@ -3,13 +3,15 @@
 //! Each connection has a session, which ends with the connection. [`causeway_protocol::socket`]
 //! describes the messages.
 
+use std::ffi::OsString;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_mediator::{GivesUp, OpenError, Quota};
+use causeway_protocol::socket::FURTHER;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
 
@@ -20,12 +22,12 @@ use crate::ending::Ends;
 use crate::host::{ClientHost, borrow};
 use crate::processes::ProcessList;
 use crate::stop::Stop;
-use causeway_publisher::listener::Listener;
+use causeway_publisher::listener::{ListenError, Listener};
 use causeway_publisher::{Doors, MetricsPlaces, Published, Publisher};
 use causeway_run as run;
 use causeway_run::back_end::{BackEnd, Users};
 use causeway_run::gpu::{Gpu, Isolation};
-use causeway_run::gpus::{choose_gpu, unavailable};
+use causeway_run::gpus::{choose, unavailable};
 use causeway_sandbox::Sandbox;
 use causeway_terminal as terminal;
 use causeway_terminal::{Code, Failure, shown_path};
@@ -53,24 +55,45 @@ pub struct Spares {
 /// What the user chose for the sessions of a server.
 #[derive(Clone, Debug)]
 pub struct Choice {
-    /// The back end, and the limits of each session on it.
-    pub gpu: Gpu,
-    /// The value of `--gpu` from which `gpu` was parsed.
-    pub gpu_text: String,
+    /// The GPUs, of which there is at least one: the back end of each, and the limits of each
+    /// session on it, with the value of `--gpu` from which they were parsed.
+    pub gpus: Vec<(Gpu, String)>,
     /// How worker processes confine themselves.
     pub sandbox: Sandbox,
 }
 
 impl Choice {
-    fn open(&self, users: Users) -> Result<BackEnd, Failure> {
-        BackEnd::open(&self.gpu, &self.gpu_text, users, self.sandbox)
+    /// Parses the values of `--gpu`.
+    pub fn parse(asked: &[String], sandbox: Sandbox) -> Result<Self, Failure> {
+        let gpus = choose(asked.iter())?;
+        match gpus.is_empty() {
+            true => Err(Failure::usage("--gpu names no GPU: this host has none")),
+            false => Ok(Self { gpus, sandbox }),
+        }
+    }
+
+    /// Returns the GPUs as text.
+    pub fn text(&self) -> String {
+        let texts: Vec<&str> = self.gpus.iter().map(|(_, text)| &**text).collect();
+        texts.join(" ")
+    }
+
+    /// Returns where sessions run, which is the same for all GPUs.
+    fn isolation(&self) -> Isolation {
+        self.gpus[0].0.isolation
+    }
+
+    fn open(&self, users: Users) -> Result<Vec<BackEnd>, Failure> {
+        let gpus: Vec<(&Gpu, &str)> = self.gpus.iter().map(|(gpu, text)| (gpu, &**text)).collect();
+        BackEnd::open_all(&gpus, users, (self.sandbox, None))
     }
 }
 
 /// The server.
 pub struct Server {
-    back_end: Arc<BackEnd>,
-    gpu: Gpu,
+    /// One for each GPU.
+    back_ends: Vec<Arc<BackEnd>>,
+    gpus: Vec<Gpu>,
     processes: u32,
     /// Number of connections so far, from which client processes get their names.
     count: u64,
@@ -104,10 +127,12 @@ pub fn run(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
         ),
     ])?;
     let metrics = arguments.metrics.places()?;
-    let (gpu, gpu_text) = choose_gpu(&arguments.gpu)?;
+    let choice = Choice::parse(&arguments.gpu, arguments.sandbox.sandbox)?;
+    let gpu_text = choice.text();
     let mut signals = run::block_signals()?;
     run::raise_descriptor_limit();
-    if let Some(problem) = gpu.shortage(arguments.processes) {
+    let sessions = arguments.processes * choice.gpus.len() as u32;
+    if let Some(problem) = choice.gpus[0].0.shortage(sessions) {
         log::warn!("{problem}");
     }
     let users = Users::Processes(arguments.processes);
@@ -115,30 +140,26 @@ pub fn run(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
         first: arguments.spare_workers,
         kept: arguments.spare_workers,
     };
-    if spares.kept != 0 && gpu.isolation == Isolation::None {
+    if spares.kept != 0 && choice.isolation() == Isolation::None {
         return Err(Failure::usage(format!(
             "invalid value {} for --spare-workers: with --gpu {gpu_text}, sessions have no worker \
              processes; add isolation=process to --gpu",
             spares.kept
         )));
     }
-    let choice = Choice {
-        gpu,
-        gpu_text: gpu_text.clone(),
-        sandbox: arguments.sandbox.sandbox,
-    };
     let made = Server::new(choice, users, spares, &mut || signals.has_come())?;
     let Some(mut server) = made else {
         // As if the signal had come later.
         return Ok(ExitCode::SUCCESS);
     };
-    let listener =
-        Listener::bind(path).map_err(|e| Failure::usage_from("--socket", &shown_path(path), e))?;
+    let listeners = server
+        .listen(path)
+        .map_err(|(path, e)| Failure::usage_from("--socket", &shown_path(&path), e))?;
     let _publisher = server.publish(&gpu_text, &metrics)?;
     terminal::say(&invitation(&gpu_text, path));
-    let outcome = server.serve(&listener, &mut signals);
+    let outcome = server.serve(&listeners, &mut signals);
     // First no process can connect any more, then the connected ones are disconnected.
-    drop(listener);
+    drop(listeners);
     server.end();
     outcome.map_err(|e| failed(e.into()))?;
     Ok(ExitCode::SUCCESS)
@@ -150,7 +171,7 @@ fn invitation(gpu_text: &str, path: &Path) -> String {
     format!("causeway: serving {gpu_text} at {shown}; run programs with CAUSEWAY_SOCKET={shown}")
 }
 
-/// Opens a session in a worker process and closes it: only the first session of a worker process
+/// Opens a session on each GPU in a worker process and closes it: only the first session of a worker process
 /// shows whether the host has what the back end needs. Uses a back end of its own, because sessions
 /// are numbered.
 fn try_worker(
@@ -158,11 +179,15 @@ fn try_worker(
     users: Users,
     gives_up: GivesUp<'_>,
 ) -> Result<Result<(), OpenError>, Failure> {
-    let back_end = choice.open(users)?;
-    let host = ClientHost::new(APERTURE_BYTES);
-    let sessions = back_end.sessions();
-    let session = sessions.open(host, choice.gpu.quota(1), "trial", gives_up);
-    Ok(session.map(|session| session.close()))
+    for (back_end, (gpu, _)) in choice.open(users)?.iter().zip(&choice.gpus) {
+        let host = ClientHost::new(APERTURE_BYTES);
+        let sessions = back_end.sessions();
+        match sessions.open(host, gpu.quota(1), "trial", gives_up) {
+            Ok(session) => session.close(),
+            Err(error) => return Ok(Err(error)),
+        }
+    }
+    Ok(Ok(()))
 }
 
 /// Returns the failure of a server whose worker process cannot open a session.
@@ -188,24 +213,21 @@ impl Server {
         spares: Spares,
         gives_up: GivesUp<'_>,
     ) -> Result<Option<Self>, Failure> {
-        let back_end = choice.open(users)?;
-        if choice.gpu.isolation == Isolation::Process {
+        let back_ends = choice.open(users)?;
+        if choice.isolation() == Isolation::Process {
             let ready = match spares.first {
                 0 => try_worker(&choice, users, gives_up)?,
                 // The first shows as well whether the host has what the back end needs.
-                count => {
-                    back_end.prepare(count).map_err(failed)?;
-                    back_end.await_prepared(gives_up)
-                }
+                count => await_spares(&back_ends, count, gives_up)?,
             };
             match ready {
                 Err(OpenError::GivenUp { .. }) => return Ok(None),
-                ready => ready.map_err(|e| not_opened(&choice.gpu_text, e))?,
+                ready => ready.map_err(|e| not_opened(&choice.text(), e))?,
             }
         }
         Ok(Some(Self {
-            back_end: Arc::new(back_end),
-            gpu: choice.gpu,
+            back_ends: back_ends.into_iter().map(Arc::new).collect(),
+            gpus: choice.gpus.into_iter().map(|(gpu, _)| gpu).collect(),
             processes: users.count(),
             count: 0,
             served: Vec::new(),
@@ -217,6 +239,18 @@ impl Server {
             turned_away: 0,
             not_taken: 0,
         }))
+    }
+
+    /// Listens at `path` for processes that want the first GPU, and beside it for those that want
+    /// each of the others.
+    ///
+    /// # Errors
+    /// Why the server cannot listen, with the path of the socket.
+    pub fn listen(&self, path: &Path) -> Result<Vec<Listener>, (PathBuf, ListenError)> {
+        let paths = (0..self.gpus.len()).map(|gpu| socket_of(path, gpu));
+        paths
+            .map(|path| Listener::bind(&path).map_err(|e| (path, e)))
+            .collect()
     }
 
     /// Publishes the statistics of the processes to monitors, and lets the user change the limits
@@ -234,9 +268,9 @@ impl Server {
     }
 
     /// Accepts connections and removes ended ones until `stop` comes.
-    pub fn serve(&mut self, listener: &Listener, stop: &mut impl Stop) -> Result<(), Errno> {
+    pub fn serve(&mut self, listeners: &[Listener], stop: &mut impl Stop) -> Result<(), Errno> {
         loop {
-            let (connecting, gone) = self.wait(listener, stop)?;
+            let (connecting, gone) = self.wait(listeners, stop)?;
             if stop.has_come() {
                 return Ok(());
             }
@@ -246,15 +280,19 @@ impl Server {
             self.ends.take();
             self.reap();
             self.refill();
-            if connecting {
-                self.admit(listener);
+            for gpu in connecting {
+                self.admit(&listeners[gpu], gpu);
             }
         }
     }
 
-    /// Waits for an event. Returns whether a process connects, and which processes have
+    /// Waits for an event. Returns the GPUs to which a process connects, and which processes have
     /// disconnected.
-    fn wait(&mut self, listener: &Listener, stop: &impl Stop) -> Result<(bool, Vec<usize>), Errno> {
+    fn wait(
+        &mut self,
+        listeners: &[Listener],
+        stop: &impl Stop,
+    ) -> Result<(Vec<usize>, Vec<usize>), Errno> {
         let timeout = self.timeout();
         let connections = match self.paused_until {
             Some(_) => PollFlags::empty(),
@@ -263,8 +301,10 @@ impl Server {
         let mut polled = vec![
             PollFd::from_borrowed_fd(borrow(stop), PollFlags::IN),
             PollFd::from_borrowed_fd(borrow(self.ends.event()), PollFlags::IN),
-            PollFd::new(listener, connections),
         ];
+        let first = polled.len();
+        let waiting = listeners.iter();
+        polled.extend(waiting.map(|listener| PollFd::new(listener, connections)));
         let present = |(index, served): (usize, &Client)| (!served.is_leaving()).then_some(index);
         let watched: Vec<usize> = self.served.iter().enumerate().filter_map(present).collect();
         for index in &watched {
@@ -272,12 +312,13 @@ impl Server {
             polled.push(PollFd::from_borrowed_fd(socket, PollFlags::RDHUP));
         }
         retry_on_intr(|| poll(&mut polled, timeout.as_ref()))?;
-        let connecting = !polled[2].revents().is_empty();
-        let ended = |(index, polled): (&usize, &PollFd<'_>)| {
-            (!polled.revents().is_empty()).then_some(*index)
-        };
-        let gone = watched.iter().zip(&polled[3..]).filter_map(ended).collect();
-        Ok((connecting, gone))
+        let (connections, clients) = polled[first..].split_at(listeners.len());
+        let has_come = |polled: &PollFd<'_>| !polled.revents().is_empty();
+        let connecting = connections.iter().enumerate();
+        let connecting = connecting.filter_map(|(gpu, polled)| has_come(polled).then_some(gpu));
+        let gone = watched.iter().zip(clients);
+        let gone = gone.filter_map(|(index, polled)| has_come(polled).then_some(*index));
+        Ok((connecting.collect(), gone.collect()))
     }
 
     /// Returns the longest time to wait, and ends a pause that is over.
@@ -299,13 +340,15 @@ impl Server {
             return;
         }
         self.refill_at = None;
-        if let Err(e) = self.back_end.prepare(self.spares.kept) {
-            log::warn!("cannot start a worker process ahead of its session: {e}");
+        for back_end in &self.back_ends {
+            if let Err(e) = back_end.prepare(self.spares.kept) {
+                log::warn!("cannot start a worker process ahead of its session: {e}");
+            }
         }
     }
 
-    /// Accepts a connection, if one waits. A process that cannot be served is told why.
-    fn admit(&mut self, listener: &Listener) {
+    /// Accepts a connection to a GPU, if one waits. A process that cannot be served is told why.
+    fn admit(&mut self, listener: &Listener, gpu: usize) {
         let socket = match listener.accept() {
             Ok(socket) => Arc::new(socket),
             Err(e) => {
@@ -317,7 +360,8 @@ impl Server {
                 );
             }
         };
-        if self.served.len() >= self.processes as usize {
+        let of_gpu = self.served.iter().filter(|served| served.gpu() == gpu);
+        if of_gpu.count() >= self.processes as usize {
             let why = format!(
                 "as many processes as --processes of `causeway serve` allows, {}, are connected \
                  already",
@@ -327,7 +371,7 @@ impl Server {
             log::log!(level, "refused a client process: {why}");
             return connection::refuse(&socket, &why);
         }
-        match self.start(&socket) {
+        match self.start(&socket, gpu) {
             Ok(served) => {
                 self.served.push(served);
                 if self.spares.kept != 0 {
@@ -339,18 +383,20 @@ impl Server {
         }
     }
 
-    /// Starts the thread that opens a session for the process at `socket` and serves it: a driver
-    /// that hangs holds up no other process.
-    fn start(&mut self, socket: &Arc<OwnedFd>) -> std::io::Result<Client> {
+    /// Starts the thread that opens a session on a GPU for the process at `socket` and serves it: a
+    /// driver that hangs holds up no other process.
+    fn start(&mut self, socket: &Arc<OwnedFd>, gpu: usize) -> std::io::Result<Client> {
         self.count += 1;
+        let chosen = &self.gpus[gpu];
         let place = Place {
-            name: format!("process{}", self.count),
+            name: format!("process{}{}", self.count, suffix(gpu)),
+            gpu,
             quota: Quota {
                 // All processes are alike.
-                compute: self.gpu.compute(0),
-                ..self.gpu.quota(self.processes)
+                compute: chosen.compute(0),
+                ..chosen.quota(self.processes * self.gpus.len() as u32)
             },
-            back_end: Arc::clone(&self.back_end),
+            back_end: Arc::clone(&self.back_ends[gpu]),
             process_list: self.process_list.clone(),
         };
         Client::start(place, socket, self.ends.another())
@@ -372,6 +418,38 @@ impl Server {
         }
         self.served.drain(..).for_each(Client::join);
     }
+}
+
+/// Returns what names and paths of a GPU other than the first end with.
+fn suffix(gpu: usize) -> String {
+    match gpu {
+        0 => String::new(),
+        gpu => format!("{FURTHER}{gpu}"),
+    }
+}
+
+/// Returns where processes connect to a GPU of the server at `path`.
+fn socket_of(path: &Path, gpu: usize) -> PathBuf {
+    let mut path = OsString::from(path);
+    path.push(suffix(gpu));
+    path.into()
+}
+
+/// Starts `count` spare workers of each GPU, and waits until the first of each is ready.
+fn await_spares(
+    back_ends: &[BackEnd],
+    count: u32,
+    gives_up: GivesUp<'_>,
+) -> Result<Result<(), OpenError>, Failure> {
+    for back_end in back_ends {
+        back_end.prepare(count).map_err(failed)?;
+    }
+    for back_end in back_ends {
+        if let Err(error) = back_end.await_prepared(gives_up) {
+            return Ok(Err(error));
+        }
+    }
+    Ok(Ok(()))
 }
 
 /// Returns the log level of an event that has happened `times` times before, and increments
