@@ -19,8 +19,10 @@ pub(crate) struct MappedMemory<'d> {
 
 impl<'d> MappedMemory<'d> {
     /// Allocates `bytes` bytes (rounded up to pages), and maps them readable and writable: into the
-    /// address space with the handle `space`, if there is one, and for the CPU if `for_cpu` is
-    /// true. One exit.
+    /// address space that `space` names, if there is one, and for the CPU if `for_cpu` is true. One
+    /// exit.
+    ///
+    /// `space` is the handle of the address space, and the address there; a free one if that is 0.
     ///
     /// # Errors
     /// [`AllocateError`] if the device refuses to allocate or to map the memory. Nothing stays
@@ -29,7 +31,7 @@ impl<'d> MappedMemory<'d> {
         device: &'d Device<'d>,
         kind: MemoryKind,
         bytes: u64,
-        space: Option<u32>,
+        space: Option<(u32, u64)>,
         for_cpu: bool,
     ) -> Result<Self, AllocateError> {
         let length = bytes.next_multiple_of(PAGE_BYTES);
@@ -40,13 +42,13 @@ impl<'d> MappedMemory<'d> {
             kind: kind as u32,
             flags: 0,
         });
-        let gpu = space.map(|space| {
+        let gpu = space.map(|(space, address)| {
             let ticket = batch.push::<operation::MapGpu>(&message::MapGpu {
                 space,
                 allocation: PREVIOUS,
                 offset: 0,
                 length,
-                address: 0,
+                address,
                 access,
                 reserved: 0,
             });
@@ -108,7 +110,7 @@ impl<'d> Buffer<'d> {
         bytes: u64,
         kind: MemoryKind,
     ) -> Result<Self, AllocateError> {
-        let mapped = MappedMemory::new(device, kind, bytes, Some(space.handle()), true)?;
+        let mapped = MappedMemory::new(device, kind, bytes, Some((space.handle(), 0)), true)?;
         let (Some(gpu), Some(cpu)) = (mapped.gpu, mapped.cpu) else {
             unreachable!("both mappings were asked for")
         };

@@ -32,7 +32,7 @@ pub struct CommandBuffer<'d> {
     rung: u64,
     producer: Producer<RingWindow>,
     /// Whether to wait for room no longer.
-    gives_up: Option<fn() -> bool>,
+    gives_up: Option<(fn(usize) -> bool, usize)>,
     /// The ring's memory; dropped, hence freed, after the command buffer is destroyed.
     memory: Allocation<'d>,
 }
@@ -86,9 +86,9 @@ impl<'d> CommandBuffer<'d> {
 
     /// Sets a function that is asked from time to time while the ring is full: if it returns true,
     /// the ring makes no room any more. For a caller that knows of other faults than those of this
-    /// command buffer, such as those of one that this one waits for.
-    pub fn give_up_if(&mut self, gives_up: fn() -> bool) {
-        self.gives_up = Some(gives_up);
+    /// command buffer, such as those of one that this one waits for. The function gets `argument`.
+    pub fn give_up_if(&mut self, gives_up: fn(usize) -> bool, argument: usize) {
+        self.gives_up = Some((gives_up, argument));
     }
 
     /// Returns the handle that messages use for this command buffer.
@@ -252,7 +252,9 @@ impl<'d> CommandBuffer<'d> {
     /// so into the ring. One exit. Fails also if the caller gives up.
     #[cold]
     fn check_device(&self) -> Result<(), SubmitError> {
-        let gives_up = self.gives_up.is_some_and(|gives_up| gives_up());
+        let gives_up = self
+            .gives_up
+            .is_some_and(|(gives_up, argument)| gives_up(argument));
         match gives_up || self.object.device.is_lost() {
             false => Ok(()),
             true => Err(SubmitError::Stopped {

@@ -14,12 +14,13 @@ mod classes;
 mod error;
 mod piece;
 mod whole;
+mod window;
 
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Opcode, Status};
 
 use crate::device::{Device, ExportToken};
-use crate::error::{ExportError, FreeError, QueryError, Refusal};
+use crate::error::{AllocateError, ExportError, FreeError, QueryError, Refusal};
 use crate::memory::PAGE_BYTES;
 use crate::space::AddressSpace;
 use blocks::{Block, Blocks, TakeError, Taken};
@@ -28,6 +29,7 @@ pub use classes::GRANULE_BYTES;
 pub use error::{PoolError, PoolFreeError};
 use piece::Origin;
 pub use piece::Piece;
+use window::AddressWindow;
 
 /// Bytes of freed large pieces that a pool keeps, unless told otherwise.
 const KEPT_BYTES: u64 = 256 << 20;
@@ -63,6 +65,8 @@ impl<const BLOCKS: usize, const CHUNKS: usize> Default for PoolStorage<'_, BLOCK
 pub struct ExportedPiece {
     /// Token of the chunk's export.
     pub token: ExportToken,
+    /// GPU virtual address of the chunk in the address space of the pool.
+    pub chunk_address: u64,
     /// Offset of the piece in the chunk, in bytes.
     pub offset: u64,
     /// Size of the chunk in bytes.
@@ -77,6 +81,8 @@ pub struct Pool<'s, 'd> {
     device: &'d Device<'d>,
     space: u32,
     kind: MemoryKind,
+    /// Where chunks get their addresses; `None` if the device chooses them.
+    window: Option<AddressWindow>,
     /// Sizes of chunks are multiples of it.
     granularity_bytes: u64,
     chunk_bytes: u64,
@@ -114,6 +120,7 @@ impl<'s, 'd> Pool<'s, 'd> {
             device,
             space: space.handle(),
             kind,
+            window: None,
             granularity_bytes,
             chunk_bytes,
             kept_bytes: 0,
@@ -131,6 +138,21 @@ impl<'s, 'd> Pool<'s, 'd> {
     pub const fn keeping(mut self, bytes: u64) -> Self {
         self.kept_bytes_max = bytes;
         self
+    }
+
+    /// Makes the pool choose the addresses of its chunks, all of them from `first` to below `end`,
+    /// instead of leaving them to the device: what other pools and devices have does not lie there.
+    #[must_use]
+    pub const fn within(mut self, first: u64, end: u64) -> Self {
+        self.window = Some(AddressWindow::new(first, end));
+        self
+    }
+
+    /// Returns whether a chunk of the pool begins at `address`.
+    #[must_use]
+    pub fn has_chunk(&self, address: u64) -> bool {
+        let mut chunks = self.chunks.iter().flatten();
+        chunks.any(|chunk| chunk.address == address)
     }
 
     /// Allocates a piece of `bytes` bytes whose GPU virtual address is a multiple of `alignment`
@@ -202,13 +224,28 @@ impl<'s, 'd> Pool<'s, 'd> {
     /// # Errors
     /// [`ExportError`] if the device refuses.
     pub fn export(&self, piece: &Piece, access: Access) -> Result<ExportedPiece, ExportError> {
+        self.export_to(piece, access, 0)
+    }
+
+    /// Exports the chunk in which `piece` lies to sessions on the GPUs `gpus`, as
+    /// [`Allocation::export_to`](crate::Allocation::export_to) does. One exit.
+    ///
+    /// # Errors
+    /// [`ExportError`] if the device refuses.
+    pub fn export_to(
+        &self,
+        piece: &Piece,
+        access: Access,
+        gpus: u64,
+    ) -> Result<ExportedPiece, ExportError> {
         let chunk = self.chunks.get(piece.origin.chunk as usize);
         let Some(Some(chunk)) = chunk else {
             let refusal = Refusal::new(Opcode::Export, Status::BadHandle, piece.origin.chunk);
             return Err(ExportError { refusal });
         };
         Ok(ExportedPiece {
-            token: chunk.export(access)?,
+            token: chunk.export(access, gpus)?,
+            chunk_address: chunk.address,
             offset: piece.address.saturating_sub(chunk.address),
             chunk_bytes: chunk.bytes,
         })
@@ -325,19 +362,28 @@ impl<'s, 'd> Pool<'s, 'd> {
                 vacant(self).ok_or(PoolError::Chunks { capacity })?
             }
         };
-        let (device, space, kind) = (self.device, self.space, self.kind);
-        let new = || Chunk::new(device, space, kind, bytes);
-        let chunk = match new() {
+        let chunk = match self.new_chunk(bytes) {
             Err(error)
                 if error.status().is_shortage()
                     && self.trim_unless_kept().is_ok_and(|freed| freed != 0) =>
             {
-                new()
+                self.new_chunk(bytes)
             }
             chunk => chunk,
         };
         self.chunks[index] = Some(chunk.map_err(PoolError::Refused)?);
         Ok(index)
+    }
+
+    /// Allocates and maps a chunk, at an address of the window if there is one.
+    fn new_chunk(&mut self, bytes: u64) -> Result<Chunk<'d>, AllocateError> {
+        let (device, space, kind) = (self.device, self.space, self.kind);
+        let Some(window) = &mut self.window else {
+            return Chunk::new(device, (space, 0), kind, bytes);
+        };
+        window.place(bytes, |address| {
+            Chunk::new(device, (space, address), kind, bytes)
+        })
     }
 
     fn trim_unless_kept(&mut self) -> Result<u64, FreeError> {

@@ -1,6 +1,7 @@
 //! Contexts (CUDA driver API, "Context Management" and "Primary Context Management").
 //!
-//! A context is a name in this process: all contexts use one address space and the same rings.
+//! A context is a name in this process: all contexts of a device use one address space and the same
+//! rings.
 
 mod limits;
 mod primary;
@@ -14,9 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use parking_lot::Mutex;
 
 use crate::boundary::{In, Out};
-use crate::driver::{Driver, call, call_in_context, call_unless_faulted};
+use crate::driver::{Driver, call, call_in_context, call_of, call_on_unless_faulted};
 use crate::error::{Answer, Code};
-use crate::handles;
 use crate::host_function;
 use crate::stream::Stream;
 use crate::structures::ContextParameters;
@@ -36,6 +36,8 @@ const API_VERSION: u32 = 3020;
 /// A context.
 pub(crate) struct Context {
     pub(crate) handle: usize,
+    /// That of its device.
+    pub(crate) driver: &'static Driver,
     is_primary: bool,
     flags: AtomicU32,
     limits: Mutex<BTreeMap<u32, usize>>,
@@ -48,7 +50,7 @@ pub(crate) struct Context {
     users: AtomicU32,
 }
 
-/// All contexts of the process. Threads keep those that they have made current.
+/// All contexts of a device. Threads keep those that they have made current.
 #[derive(Default)]
 pub(crate) struct Contexts {
     table: BTreeMap<usize, Arc<Context>>,
@@ -80,6 +82,12 @@ pub(crate) fn with_current<T>(_: &Driver, call: impl FnOnce(Answer<&Context>) ->
     })
 }
 
+/// Returns the driver of the current context of the calling thread, if there is one.
+#[inline]
+pub(crate) fn current_driver() -> Option<&'static Driver> {
+    look(|current| current.map(|current| current.driver))
+}
+
 /// Returns why there is no current context.
 #[cold]
 fn no_context() -> Code {
@@ -89,25 +97,32 @@ fn no_context() -> Code {
         .unwrap_or(Code::INVALID_CONTEXT)
 }
 
-/// Returns the context of a handle.
-pub(crate) fn find(driver: &Driver, handle: usize) -> Answer<Arc<Context>> {
-    let found = driver.contexts.lock().table.get(&handle).cloned();
+/// Returns the context of a handle, of whatever device.
+pub(crate) fn find(driver: &'static Driver, handle: usize) -> Answer<Arc<Context>> {
+    let found = driver
+        .owner_of(handle)
+        .contexts
+        .lock()
+        .table
+        .get(&handle)
+        .cloned();
     found.ok_or(Code::INVALID_CONTEXT)
 }
 
 impl Contexts {
-    fn make(&mut self, is_primary: bool, flags: u32) -> Arc<Context> {
-        let made = Arc::new(Context::new(is_primary, flags));
+    fn make(&mut self, driver: &'static Driver, is_primary: bool, flags: u32) -> Arc<Context> {
+        let made = Arc::new(Context::new(driver, is_primary, flags));
         self.table.insert(made.handle, Arc::clone(&made));
         made
     }
 }
 
 impl Context {
-    fn new(is_primary: bool, flags: u32) -> Self {
-        let handle = handles::fresh();
+    fn new(driver: &'static Driver, is_primary: bool, flags: u32) -> Self {
+        let handle = driver.fresh_handle();
         Self {
             handle,
+            driver,
             is_primary,
             flags: AtomicU32::new(flags),
             limits: Mutex::default(),
@@ -116,6 +131,11 @@ impl Context {
             is_alive: AtomicBool::new(true),
             users: AtomicU32::new(1),
         }
+    }
+
+    /// Returns the number of its device.
+    fn device(&self) -> i32 {
+        self.driver.ordinal as i32
     }
 
     /// Returns whether the context has not been destroyed.
@@ -136,17 +156,9 @@ fn check_flags(flags: u32) -> Answer {
 }
 
 impl Driver {
-    /// Returns the index of a device, if there is such a one.
-    pub(crate) fn device_of(&self, ordinal: i32) -> Answer<usize> {
-        match ordinal {
-            0 => Ok(0),
-            _ => Err(Code::INVALID_DEVICE),
-        }
-    }
-
-    fn create_context(&self, flags: u32) -> Answer<Arc<Context>> {
+    fn create_context(&'static self, flags: u32) -> Answer<Arc<Context>> {
         check_flags(flags)?;
-        Ok(self.contexts.lock().make(false, flags))
+        Ok(self.contexts.lock().make(self, false, flags))
     }
 
     /// Ends a context after its work, with all that it has.
@@ -170,8 +182,7 @@ impl Driver {
 }
 
 fn create_current(context: Out<usize>, flags: u32, device: i32) -> u32 {
-    call_unless_faulted(|driver| {
-        driver.device_of(device)?;
+    call_on_unless_faulted(device, |driver| {
         if context.is_null() {
             return Err(Code::INVALID_VALUE);
         }
@@ -229,9 +240,9 @@ extern "C" fn cuCtxDestroy_v2(context: usize) -> u32 {
         if found.is_primary {
             return Err(Code::INVALID_CONTEXT);
         }
-        driver.tear_down(&found);
+        found.driver.tear_down(&found);
         leave(context)?;
-        driver.check_sticky()
+        found.driver.check_sticky()
     })
 }
 
@@ -246,7 +257,7 @@ fn leave(context: usize) -> Answer {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxSetCurrent(context: usize) -> u32 {
-    call_unless_faulted(|driver| {
+    call_of(context, |driver| {
         let found = match context {
             0 => None,
             handle => Some(find(driver, handle)?),
@@ -265,7 +276,7 @@ extern "C" fn cuCtxGetCurrent(context: Out<usize>) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxPushCurrent_v2(context: usize) -> u32 {
-    call_unless_faulted(|driver| {
+    call_of(context, |driver| {
         let found = find_given(driver, context)?;
         on_stack(|stack| stack.push(found))
     })
@@ -283,21 +294,22 @@ extern "C" fn cuCtxPopCurrent_v2(context: Out<usize>) -> u32 {
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxGetDevice(device: Out<i32>) -> u32 {
     call(|driver| {
-        with_current(driver, |current| current.map(drop))?;
-        device.set(0)
+        device.set(with_current(driver, |current| {
+            current.map(Context::device)
+        })?)
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxGetDevice_v2(device: Out<i32>, context: usize) -> u32 {
     call(|driver| {
-        with_given_or_current(driver, context, |context| context.map(drop))?;
-        device.set(0)
+        let of_context = |context: Answer<&Context>| context.map(Context::device);
+        device.set(with_given_or_current(driver, context, of_context)?)
     })
 }
 
 /// Returns the context of a handle, which is to be given.
-fn find_given(driver: &Driver, handle: usize) -> Answer<Arc<Context>> {
+fn find_given(driver: &'static Driver, handle: usize) -> Answer<Arc<Context>> {
     match handle {
         0 => Err(Code::INVALID_VALUE),
         handle => find(driver, handle),
@@ -306,7 +318,7 @@ fn find_given(driver: &Driver, handle: usize) -> Answer<Arc<Context>> {
 
 /// Calls `call` with the context of a handle, or with the current one if the handle is 0.
 fn with_given_or_current<T>(
-    driver: &Driver,
+    driver: &'static Driver,
     handle: usize,
     call: impl FnOnce(Answer<&Context>) -> T,
 ) -> T {
@@ -358,7 +370,7 @@ extern "C" fn cuCtxSynchronize() -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxSynchronize_v2(context: usize) -> u32 {
-    call_unless_faulted(|driver| {
+    call_of(context, |driver| {
         let handle = |context: Answer<&Context>| context.map(|context| context.handle);
         let context = with_given_or_current(driver, context, handle)?;
         driver.captures.check_none_in(context)?;

@@ -1,5 +1,5 @@
 //! Devices (CUDA driver API, "Device Management", "Version Management" and "Peer Context Memory
-//! Access"). There is one device, whose facts do not change.
+//! Access"). Facts of devices do not change.
 
 mod facts;
 mod peers;
@@ -7,7 +7,7 @@ mod peers;
 pub(crate) use facts::{Facts, query};
 
 use crate::boundary::{Out, Text};
-use crate::driver::{Driver, answer, call, call_in_context};
+use crate::driver::{Driver, answer, call, call_in_context, call_on};
 use crate::error::{Answer, Code};
 
 /// Version of the API that this library answers: CUDA 13.0.
@@ -46,21 +46,17 @@ extern "C" fn cuDriverGetVersion(version: Out<i32>) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDeviceGetCount(count: Out<i32>) -> u32 {
-    call(|_| count.set(1))
+    call(|_| count.set(Driver::all().len() as i32))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDeviceGet(device: Out<i32>, ordinal: i32) -> u32 {
-    call(|driver| {
-        driver.device_of(ordinal)?;
-        device.set(ordinal)
-    })
+    call_on(ordinal, |_| device.set(ordinal))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDeviceGetName(name: Out<u8>, room: i32, device: i32) -> u32 {
-    call(|driver| {
-        driver.device_of(device)?;
+    call_on(device, |driver| {
         let room = usize::try_from(room).map_err(|_| Code::INVALID_VALUE)?;
         name.set_text(driver.facts.name(), room).map(drop)
     })
@@ -82,10 +78,7 @@ pub(crate) fn uuid_text(uuid: [u8; 16]) -> String {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDeviceGetUuid(uuid: Out<[u8; 16]>, device: i32) -> u32 {
-    call(|driver| {
-        driver.device_of(device)?;
-        uuid.set(driver.facts.uuid())
-    })
+    call_on(device, |driver| uuid.set(driver.facts.uuid()))
 }
 
 #[unsafe(no_mangle)]
@@ -96,32 +89,26 @@ extern "C" fn cuDeviceGetUuid_v2(uuid: Out<[u8; 16]>, device: i32) -> u32 {
 /// Only Windows has such numbers.
 #[unsafe(no_mangle)]
 extern "C" fn cuDeviceGetLuid(_luid: Out<u64>, _mask: Out<u32>, device: i32) -> u32 {
-    call(|driver| {
-        driver.device_of(device)?;
-        Err(Code::NOT_SUPPORTED)
-    })
+    call_on(device, |_| Err(Code::NOT_SUPPORTED))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDeviceTotalMem_v2(bytes: Out<usize>, device: i32) -> u32 {
-    call(|driver| {
-        driver.device_of(device)?;
+    call_on(device, |driver| {
         bytes.set(driver.facts.memory_bytes() as usize)
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDeviceGetAttribute(value: Out<i32>, number: u32, device: i32) -> u32 {
-    call(|driver| {
-        driver.device_of(device)?;
+    call_on(device, |driver| {
         value.set(attribute(driver, number).ok_or(Code::INVALID_VALUE)?)
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDeviceComputeCapability(major: Out<i32>, minor: Out<i32>, device: i32) -> u32 {
-    call(|driver| {
-        driver.device_of(device)?;
+    call_on(device, |driver| {
         let [found_major, found_minor] = driver.facts.capability();
         major.set(found_major)?;
         minor.set(found_minor)
@@ -134,8 +121,7 @@ extern "C" fn cuDeviceGetProperties(properties: Out<[i32; 14]>, device: i32) -> 
     // Threads of a block, its dimensions, the grid's; shared and constant memory; threads of a
     // warp, pitch, registers, clock, alignment of textures.
     const NUMBERS: [u32; 14] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14];
-    call(|driver| {
-        driver.device_of(device)?;
+    call_on(device, |driver| {
         properties.set(NUMBERS.map(|number| attribute(driver, number).unwrap_or(0)))
     })
 }
@@ -143,8 +129,7 @@ extern "C" fn cuDeviceGetProperties(properties: Out<[i32; 14]>, device: i32) -> 
 /// Domain, bus and device number, as in `/sys/bus/pci`.
 #[unsafe(no_mangle)]
 extern "C" fn cuDeviceGetPCIBusId(text: Out<u8>, room: i32, device: i32) -> u32 {
-    call(|driver| {
-        driver.device_of(device)?;
+    call_on(device, |driver| {
         let room = usize::try_from(room).map_err(|_| Code::INVALID_VALUE)?;
         let [domain, bus, device] = driver.facts.pci();
         let id = format!("{domain:04x}:{bus:02x}:{device:02x}.0");
@@ -157,12 +142,11 @@ extern "C" fn cuDeviceGetPCIBusId(text: Out<u8>, room: i32, device: i32) -> u32 
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDeviceGetByPCIBusId(device: Out<i32>, id: Text) -> u32 {
-    call(|driver| {
+    call(|_| {
         let wanted = pci_address(&id.get()?).ok_or(Code::INVALID_VALUE)?;
-        if wanted != driver.facts.pci() {
-            return Err(Code::INVALID_DEVICE);
-        }
-        device.set(0)
+        let mut all = Driver::all().iter();
+        let found = all.find(|driver| driver.facts.pci() == wanted);
+        device.set(found.ok_or(Code::INVALID_DEVICE)?.ordinal as i32)
     })
 }
 
@@ -189,8 +173,7 @@ pub(crate) fn pci_address(text: &str) -> Option<[u32; 3]> {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDeviceGetExecAffinitySupport(supported: Out<i32>, _kind: u32, device: i32) -> u32 {
-    call(|driver| {
-        driver.device_of(device)?;
+    call_on(device, |_| {
         // No kind: a part of the multiprocessors is for clients of MPS alone.
         supported.set(0)
     })
@@ -227,10 +210,7 @@ extern "C" fn cuDeviceGetNvSciSyncAttributes(_attributes: usize, device: i32, _f
 }
 
 fn unsupported(device: i32) -> u32 {
-    call(|driver| {
-        driver.device_of(device)?;
-        Err(Code::NOT_SUPPORTED)
-    })
+    call_on(device, |_| Err(Code::NOT_SUPPORTED))
 }
 
 /// No other PCI device can write to memory of this one, so there is nothing to wait for.

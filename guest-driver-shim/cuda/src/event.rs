@@ -10,13 +10,15 @@ use parking_lot::Mutex;
 
 use crate::boundary::Out;
 use crate::capture::Captured;
-use crate::driver::{Driver, call_in_context, call_in_stream, call_unless_faulted};
+use crate::driver::{
+    Driver, call_about, call_in_context, call_of, call_with_current_stream, call_with_stream,
+};
 use crate::error::{Answer, Code};
 use crate::event_shared::{EventHandle, Record, SharedEvent};
 use crate::event_words::{EventWords, Word};
 use crate::graph::node::Kind;
 use crate::handles::Handles;
-use crate::host_function;
+use crate::host_function::{self, HostCall, HostWork};
 use crate::rings::Submission;
 use crate::stream::{self, Stream};
 use crate::work::Work;
@@ -33,6 +35,8 @@ const NAPS: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(1)
 
 /// An event.
 pub(crate) struct Event {
+    /// That of its device.
+    driver: &'static Driver,
     pub(crate) handle: usize,
     /// Handle of its context.
     context: usize,
@@ -117,12 +121,15 @@ impl Drop for Event {
     /// Work that was submitted may still store the time. With one ring that is harmless.
     fn drop(&mut self) {
         let page = self.shared.as_mut().and_then(SharedEvent::end);
+        // A forked child has no driver.
+        let driver = self.driver;
+        let is_usable = Driver::get().is_ok();
         if let Some(page) = page
-            && let Ok(driver) = Driver::get()
+            && is_usable
         {
             driver.memory.end_behind_work(driver, page);
         }
-        if let Ok(driver) = Driver::get()
+        if is_usable
             && let Some(word) = self.word.get_mut().take()
             && !driver.rings.may_reuse()
         {
@@ -152,9 +159,16 @@ pub(crate) fn find_given(driver: &Driver, handle: usize) -> Answer<Arc<Event>> {
 
 impl Events {
     /// Adds an event of a context. Returns its handle.
-    fn add(&self, context: usize, word: Option<Word>, shared: Option<SharedEvent>) -> usize {
-        let handle = crate::handles::fresh();
+    fn add(
+        &self,
+        driver: &'static Driver,
+        context: usize,
+        word: Option<Word>,
+        shared: Option<SharedEvent>,
+    ) -> usize {
+        let handle = driver.fresh_handle();
         let made = Event {
+            driver,
             handle,
             context,
             has_time: word.is_some(),
@@ -191,20 +205,20 @@ extern "C" fn cuEventCreate(event: Out<usize>, flags: u32) -> u32 {
             _ if driver.has(features::SHARING) => Some(SharedEvent::new(driver.space)?),
             _ => None,
         };
-        event.set(driver.events.add(context.handle, word, shared))
+        event.set(driver.events.add(driver, context.handle, word, shared))
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuEventDestroy_v2(event: usize) -> u32 {
-    call_in_context(|driver, _| {
+    call_about(event, |driver| {
         let removed = driver.events.table.lock().remove(event);
         removed.map(drop).ok_or(Code::INVALID_HANDLE)
     })
 }
 
 fn record(event: usize, stream: usize, flags: u32) -> u32 {
-    call_in_stream(stream, |driver, context| {
+    call_with_stream(stream, |driver, context| {
         if flags & !EXTERNAL != 0 {
             return Err(Code::INVALID_VALUE);
         }
@@ -261,7 +275,7 @@ extern "C" fn cuEventRecordWithFlags(event: usize, stream: usize, flags: u32) ->
 
 #[unsafe(no_mangle)]
 extern "C" fn cuEventQuery(event: usize) -> u32 {
-    call_unless_faulted(|driver| {
+    call_of(event, |driver| {
         let event = find(driver, event)?;
         let submission = event.submission()?;
         driver.captures.check_unsafe()?;
@@ -281,7 +295,7 @@ extern "C" fn cuEventQuery(event: usize) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuEventSynchronize(event: usize) -> u32 {
-    call_in_context(|driver, _| {
+    call_about(event, |driver| {
         let event = find(driver, event)?;
         let submission = event.submission()?;
         driver.captures.check_unsafe()?;
@@ -294,7 +308,7 @@ extern "C" fn cuEventSynchronize(event: usize) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuEventElapsedTime(milliseconds: Out<f32>, start: usize, end: usize) -> u32 {
-    call_in_context(|driver, _| {
+    call_about(start, |driver| {
         // As NVIDIA's driver answers.
         if milliseconds.is_null() {
             return Err(Code::INVALID_HANDLE);
@@ -322,12 +336,16 @@ fn elapsed_ms(start_ns: u64, end_ns: u64) -> f32 {
 /// Makes later work of a stream wait for an event.
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamWaitEvent(stream: usize, event: usize, flags: u32) -> u32 {
-    call_in_context(|driver, context| {
+    call_with_current_stream(stream, |driver, context| {
         if flags & !EXTERNAL != 0 {
             return Err(Code::INVALID_VALUE);
         }
         let stream = stream::find(driver, context, stream)?;
-        let event = find(driver, event)?;
+        let owner = driver.owner_of(event);
+        let event = find(owner, event)?;
+        if owner.ordinal != driver.ordinal {
+            return wait_across(driver, &stream, &event, flags);
+        }
         match (event.recorded(), stream.is_capturing()) {
             (_, true) if flags == EXTERNAL && event.shared.is_some() => Err(Code::NOT_SUPPORTED),
             (_, true) if flags == EXTERNAL => stream.note(Kind::Wait(event)),
@@ -344,6 +362,28 @@ extern "C" fn cuStreamWaitEvent(stream: usize, event: usize, flags: u32) -> u32 
             (Recorded::At(submission), false) => stream.follow(driver, submission),
         }
     })
+}
+
+/// Makes later work of a stream wait for an event of another device: a thread of the library waits
+/// for it, in the order of the stream.
+fn wait_across(driver: &'static Driver, stream: &Stream, event: &Event, flags: u32) -> Answer {
+    match event.recorded() {
+        _ if flags == EXTERNAL || event.shared.is_some() => Err(Code::NOT_SUPPORTED),
+        Recorded::Nowhere => Ok(()),
+        Recorded::In(_) => Err(Code::STREAM_CAPTURE_ISOLATION),
+        Recorded::At(_) if stream.is_capturing() => {
+            stream.invalidate_capture();
+            Err(Code::STREAM_CAPTURE_ISOLATION)
+        }
+        Recorded::At(submission) => {
+            let owner = event.driver;
+            if owner.rings.is_done(owner, submission)? {
+                return Ok(());
+            }
+            let work = HostWork::Await { owner, submission };
+            stream.submit(driver, Work::Host(HostCall::new(driver, work)?))
+        }
+    }
 }
 
 /// Returns the work that makes a record of an event of several processes.
@@ -419,7 +459,11 @@ extern "C" fn cuIpcOpenEventHandle(event: Out<usize>, handle: EventHandle) -> u3
             return Err(Code::INVALID_VALUE);
         }
         let shared = SharedEvent::open(driver.space, handle)?;
-        event.set(driver.events.add(context.handle, None, Some(shared)))
+        event.set(
+            driver
+                .events
+                .add(driver, context.handle, None, Some(shared)),
+        )
     })
 }
 

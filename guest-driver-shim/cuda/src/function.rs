@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::boundary::Out;
 use crate::device;
-use crate::driver::{Driver, call_in_context, call_unless_faulted};
+use crate::driver::{Driver, call_in_context, call_on_unless_faulted, call_unless_faulted};
 use crate::error::{Answer, Code};
 use crate::kernel::{self, Kernel, attribute};
 
@@ -173,26 +173,21 @@ extern "C" fn cuKernelGetAttribute(
     kernel: usize,
     device: i32,
 ) -> u32 {
-    call_unless_faulted(|driver| {
-        driver.device_of(device)?;
+    call_on_unless_faulted(device, |driver| {
         get_attribute(driver, into, attribute, kernel)
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuKernelSetAttribute(attribute: u32, value: i32, kernel: usize, device: i32) -> u32 {
-    call_unless_faulted(|driver| {
-        driver.device_of(device)?;
+    call_on_unless_faulted(device, |driver| {
         set_attribute(driver, kernel, attribute, value)
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuKernelSetCacheConfig(kernel: usize, configuration: u32, device: i32) -> u32 {
-    call_unless_faulted(|driver| {
-        driver.device_of(device)?;
-        set_cache(driver, kernel, configuration)
-    })
+    call_on_unless_faulted(device, |driver| set_cache(driver, kernel, configuration))
 }
 
 #[cfg(test)]

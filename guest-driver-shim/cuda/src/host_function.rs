@@ -18,10 +18,11 @@ use causeway_protocol::packet::Condition;
 use causeway_shim_linux::shim::{Buffer, Fence, Patience, SubmitError, WaitError, Window};
 use parking_lot::{Condvar, Mutex};
 
-use crate::driver::{Driver, call_in_context};
+use crate::driver::{Driver, call_with_current_stream};
 use crate::error::{Answer, Code};
 use crate::graph::plan::Branch;
 use crate::ring::Writing;
+use crate::rings::Submission;
 use crate::stream;
 use crate::work::Work;
 
@@ -78,6 +79,11 @@ pub(crate) enum HostWork {
         /// 4 or 8.
         bytes: u32,
         value: u64,
+    },
+    /// Waits until work of another device is done.
+    Await {
+        owner: &'static Driver,
+        submission: Submission,
     },
     /// Executes the graphs of a conditional node, in the ring for such graphs.
     Branch(Arc<Branch>),
@@ -219,11 +225,22 @@ fn perform(driver: &Driver, work: HostWork, result: Answer) {
             },
             Ok(()),
         ) => poll(driver, word, condition, (bytes, value)),
+        (HostWork::Await { owner, submission }, Ok(())) => {
+            let is_over =
+                || owner.rings.is_known_done(submission) || owner.rings.glance(owner).is_err();
+            let _ = look_until(driver, is_over);
+        }
         // Why it ended, if it did, the program's next call tells.
         (HostWork::Branch(branch), Ok(())) => {
             let _ = branch.run(driver);
         }
-        (HostWork::Function { .. } | HostWork::Wait { .. } | HostWork::Branch(_), Err(_)) => {}
+        (
+            HostWork::Function { .. }
+            | HostWork::Wait { .. }
+            | HostWork::Await { .. }
+            | HostWork::Branch(_),
+            Err(_),
+        ) => {}
     }
 }
 
@@ -257,7 +274,7 @@ extern "C" fn cuLaunchHostFunc(
     function: Option<HostFunction>,
     argument: usize,
 ) -> u32 {
-    call_in_context(|driver, context| {
+    call_with_current_stream(stream, |driver, context| {
         let function = function.ok_or(Code::INVALID_VALUE)?;
         let stream = stream::find(driver, context, stream)?;
         let work = HostWork::Function { function, argument };
@@ -272,7 +289,7 @@ extern "C" fn cuStreamAddCallback(
     argument: usize,
     flags: u32,
 ) -> u32 {
-    call_in_context(|driver, context| {
+    call_with_current_stream(stream, |driver, context| {
         let function = function.ok_or(Code::INVALID_VALUE)?;
         if flags != 0 {
             return Err(Code::INVALID_VALUE);

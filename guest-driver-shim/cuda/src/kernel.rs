@@ -15,6 +15,7 @@ use crate::boundary::In;
 use crate::device;
 use crate::driver::Driver;
 use crate::error::{Answer, Code};
+use crate::library;
 use crate::module::{self, Loaded};
 use crate::parameters::with_block;
 use crate::rings::Rings;
@@ -272,8 +273,11 @@ fn usual_attributes(driver: &Driver, kernel: &shim::Kernel<'_>) -> [i32; attribu
 ///
 /// A handle has the index of a slot and how often the slot was used before, so that a stale handle
 /// is found out. The bit [`MARK`] keeps handles of kernels apart from those of other objects.
-#[derive(Default)]
-pub(crate) struct Kernels(RwLock<Slots>);
+pub(crate) struct Kernels {
+    slots: RwLock<Slots>,
+    /// What all handles have besides: they tell the device.
+    handle_bits: usize,
+}
 
 #[derive(Default)]
 struct Slots {
@@ -298,9 +302,16 @@ const fn handle_of(index: usize, generation: usize) -> usize {
 }
 
 impl Kernels {
+    pub(crate) fn new(handle_bits: usize) -> Self {
+        Self {
+            slots: RwLock::default(),
+            handle_bits,
+        }
+    }
+
     /// Gives a kernel a handle.
     pub(crate) fn insert(&self, mut kernel: Kernel) -> Answer<usize> {
-        let mut table = self.0.write();
+        let mut table = self.slots.write();
         let index = match table.free.pop() {
             Some(index) => index,
             None if table.slots.len() >> INDEX_BITS == 0 => {
@@ -313,7 +324,7 @@ impl Kernels {
             None => return Err(Code::OUT_OF_MEMORY),
         };
         let slot = &mut table.slots[index];
-        kernel.function = handle_of(index, slot.generation);
+        kernel.function = handle_of(index, slot.generation) | self.handle_bits;
         let handle = kernel.function;
         slot.kernel = Some(Arc::new(kernel));
         Ok(handle)
@@ -323,7 +334,7 @@ impl Kernels {
     #[inline]
     pub(crate) fn get(&self, handle: usize) -> Answer<Arc<Kernel>> {
         let index = handle >> INDEX_SHIFT & ((1 << INDEX_BITS) - 1);
-        let table = self.0.read();
+        let table = self.slots.read();
         let slot = table.slots.get(index).ok_or(Code::INVALID_HANDLE)?;
         match &slot.kernel {
             Some(kernel) if kernel.function == handle => Ok(Arc::clone(kernel)),
@@ -333,7 +344,7 @@ impl Kernels {
 
     /// Ends the handles of a module's kernels.
     pub(crate) fn remove_module(&self, rings: &Rings, module: usize) {
-        let mut table = self.0.write();
+        let mut table = self.slots.write();
         let Slots { slots, free } = &mut *table;
         let mut ended = Vec::new();
         for (index, slot) in slots.iter_mut().enumerate() {
@@ -353,10 +364,14 @@ impl Kernels {
     }
 }
 
-/// Returns the kernel of a handle of a function or a kernel: both are the same here.
+/// Returns the kernel of a handle of a function or a kernel: both are the same here. A kernel of a
+/// library, which belongs to no context, is found from each device, which loads it for that.
 #[inline]
 pub(crate) fn find(driver: &Driver, handle: usize) -> Answer<Arc<Kernel>> {
-    driver.modules.kernels.get(handle)
+    match driver.owns(handle) {
+        true => driver.modules.kernels.get(handle),
+        false => library::kernel_on(driver, handle),
+    }
 }
 
 #[cfg(test)]
@@ -440,7 +455,7 @@ mod tests {
 
     #[test]
     fn forged_handles_find_nothing() {
-        let kernels = Kernels::default();
+        let kernels = Kernels::new(0);
         for handle in [0, 1, 16, MARK, MARK | 16, usize::MAX, handle_of(3, 7)] {
             assert_eq!(kernels.get(handle).err(), Some(Code::INVALID_HANDLE));
         }

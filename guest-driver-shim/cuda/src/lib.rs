@@ -69,6 +69,7 @@ mod stream_attributes;
 mod stream_memory;
 mod tensor_map;
 mod user_object;
+mod visible;
 mod waits;
 mod word;
 mod work;

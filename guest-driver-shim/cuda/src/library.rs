@@ -1,17 +1,18 @@
 //! Libraries of kernels, which belong to no context (CUDA driver API, "Library Management").
 //!
-//! The device gets the code of a library when a program first asks for a part of it.
+//! A device gets the code of a library when a program first asks for a part of it there.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use crate::boundary::{In, Out, Text};
-use crate::driver::{Driver, call_in_context, call_unless_faulted};
+use crate::driver::{Driver, call_in_context, call_of, call_unless_faulted};
 use crate::error::{Answer, Code};
-use crate::handles;
 use crate::image::{self, Image, Target};
 use crate::jit::Logs;
+use crate::kernel::Kernel;
 use crate::module::{self, Module, load, loads_early, read_file, target};
 
 /// A library.
@@ -22,31 +23,48 @@ pub(crate) struct Library {
     state: Mutex<State>,
 }
 
-enum State {
-    /// Nobody has asked for a part of it.
-    Waiting(Image),
-    /// The device has the code.
-    Ready(Arc<Module>),
+struct State {
+    /// The code, as long as a device may want it: a device alone wants it once.
+    image: Option<Image>,
+    /// The modules of the devices that have the code, by their numbers.
+    modules: BTreeMap<usize, Arc<Module>>,
 }
 
 impl Library {
-    /// Returns the module of this library, which the device loads if it has not done so.
+    /// Returns the module of this library on a device, which loads it if it has not done so.
     fn module(&self, driver: &'static Driver, logs: &Logs) -> Answer<Arc<Module>> {
         let mut state = self.state.lock();
-        let image = match &*state {
-            State::Ready(module) => return Ok(Arc::clone(module)),
-            State::Waiting(image) => image,
-        };
+        if let Some(module) = state.modules.get(&driver.ordinal) {
+            return Ok(Arc::clone(module));
+        }
+        let image = state.image.as_ref().ok_or(Code::INVALID_HANDLE)?;
         let loaded = load(driver, image, logs)?;
         let module = Module::new(driver, loaded, 0, self.handle);
-        *state = State::Ready(Arc::clone(&module));
+        state.modules.insert(driver.ordinal, Arc::clone(&module));
+        if Driver::all().len() == 1 {
+            state.image = None;
+        }
         Ok(module)
     }
 }
 
-fn find(driver: &Driver, handle: usize) -> Answer<Arc<Library>> {
-    let found = driver.modules.libraries.lock().get(handle);
+fn find(driver: &'static Driver, handle: usize) -> Answer<Arc<Library>> {
+    let found = driver.owner_of(handle).modules.libraries.lock().get(handle);
     found.ok_or(Code::INVALID_HANDLE)
+}
+
+/// Returns the kernel of a library that a handle of another device means, as `driver`'s device has
+/// it.
+#[cold]
+pub(crate) fn kernel_on(driver: &Driver, handle: usize) -> Answer<Arc<Kernel>> {
+    let driver = driver.lasting()?;
+    let known = driver.owner_of(handle).modules.kernels.get(handle)?;
+    if known.owner.library == 0 {
+        return Err(Code::INVALID_HANDLE);
+    }
+    let module = module_of(driver, known.owner.library)?;
+    let own = module.kernel(driver, &known.name_text())?;
+    driver.modules.kernels.get(own)
 }
 
 /// Returns the module of a library.
@@ -69,9 +87,12 @@ fn create(
     let image = image(&target)?.compiled(logs.compilation);
     image.check(&target)?;
     let library = Arc::new(Library {
-        handle: handles::fresh(),
+        handle: driver.fresh_handle(),
         kernels: image.entries().len(),
-        state: Mutex::new(State::Waiting(image)),
+        state: Mutex::new(State {
+            image: Some(image),
+            modules: BTreeMap::new(),
+        }),
     });
     if loads_early() || logs.wants_errors() {
         library.module(driver, logs)?;
@@ -136,11 +157,12 @@ extern "C" fn cuLibraryLoadFromFile(
 
 #[unsafe(no_mangle)]
 extern "C" fn cuLibraryUnload(library: usize) -> u32 {
-    call_unless_faulted(|driver| {
+    call_of(library, |driver| {
         let removed = driver.modules.libraries.lock().remove(library);
         let removed = removed.ok_or(Code::INVALID_HANDLE)?;
-        if let State::Ready(module) = &*removed.state.lock() {
-            module::unload(driver, module);
+        for (ordinal, module) in &removed.state.lock().modules {
+            let loaded_on = Driver::all().get(*ordinal).ok_or(Code::INVALID_HANDLE)?;
+            module::unload(loaded_on, module);
         }
         Ok(())
     })

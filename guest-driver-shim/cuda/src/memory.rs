@@ -10,6 +10,7 @@
 //! uses it again comes later. Only what the CPU reuses, and what goes back to the device, has to
 //! wait for the work before.
 
+mod across;
 mod batches;
 mod copy;
 mod current_pools;
@@ -40,6 +41,7 @@ mod transfer;
 mod virtual_memory;
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use causeway_shim_linux::shim::{AddressSpace, Allocation, Attributes, Device};
@@ -47,7 +49,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::boundary::Out;
 use crate::context::Context;
-use crate::driver::{Driver, call_in_context, call_unless_faulted};
+use crate::driver::{Driver, call_at, call_in_context};
 use crate::error::{Answer, Code};
 use crate::rings::{Marks, Submission};
 use device::DeviceMemory;
@@ -77,7 +79,7 @@ const USAGE_AGE: Duration = Duration::from_millis(10);
 /// Memory that the program has given up, each with the last submissions that may use it.
 type Retired = Mutex<VecDeque<(Marks, Allocation<'static>)>>;
 
-/// All memory of the process that CUDA knows.
+/// All memory of a device that CUDA knows.
 pub(crate) struct Memory {
     pub(crate) regions: Mutex<Regions>,
     device: Mutex<DeviceMemory>,
@@ -105,26 +107,47 @@ enum Place {
     },
     /// Only the CPU reaches it.
     Cpu(u64),
+    /// It is memory of another device, which this one does not reach.
+    Elsewhere(&'static Driver),
 }
 
+impl std::fmt::Debug for Driver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Driver({})", self.ordinal)
+    }
+}
+
+impl PartialEq for Driver {
+    fn eq(&self, other: &Self) -> bool {
+        self.ordinal == other.ordinal
+    }
+}
+
+impl Eq for Driver {}
+
 impl Memory {
-    /// Prepares memory of a process in `space`.
+    /// Prepares memory of a process in `space`. Handles have these bits. Device memory gets
+    /// addresses in `window`, if there is one.
     pub(crate) fn new(
-        device: &'static Device<'static>,
-        space: &'static AddressSpace<'static>,
+        (device, space): (&'static Device<'static>, &'static AddressSpace<'static>),
+        handle_bits: usize,
         attributes: &Attributes,
+        window: Option<Range<u64>>,
         storage: FutureStorage,
     ) -> Answer<Self> {
+        let guard = Guard::new(device, attributes, window.as_ref());
+        let mut pools = Pools::default();
+        pools.handle_bits = handle_bits;
         Ok(Self {
             regions: Mutex::default(),
-            device: Mutex::new(DeviceMemory::new(space, attributes, storage)?),
+            device: Mutex::new(DeviceMemory::new(space, attributes, window, storage)?),
             host: Mutex::new(HostMemory::new(device, space, attributes)),
             staging: Mutex::default(),
-            pools: Mutex::default(),
+            pools: Mutex::new(pools),
             stores: Stores::default(),
             retired: Retired::default(),
             graph_use: Mutex::default(),
-            guard: Guard::new(device, attributes),
+            guard,
             usage: Mutex::default(),
         })
     }
@@ -135,7 +158,12 @@ impl Memory {
         let end = address.checked_add(bytes).ok_or(Code::INVALID_VALUE)?;
         let regions = self.regions.lock();
         let Some((start, region)) = regions.find(address) else {
-            return self.place_unknown(&regions, address, end);
+            let place = self.place_unknown(&regions, address, end);
+            drop(regions);
+            return match Driver::all().len() {
+                ..2 => place,
+                _ => self.place_of_others(address, place),
+            };
         };
         if !regions.covers(address, bytes) {
             // Other memory of the program may follow on the last page.
@@ -182,6 +210,31 @@ impl Memory {
             }),
             false => Ok(Place::Cpu(address)),
         }
+    }
+
+    /// Finds out whether memory that is not this device's is another's. `place` is what it is
+    /// otherwise.
+    fn place_of_others(&self, address: u64, place: Answer<Place>) -> Answer<Place> {
+        let mut others = Driver::all().iter();
+        let owner = others.find(|other| other.memory.has(address));
+        match owner {
+            Some(owner) if !owner.memory.is_for_cpu(address) => Ok(Place::Elsewhere(owner)),
+            // As far as this device is concerned, it is memory of the process.
+            Some(_) => Ok(Place::Cpu(address)),
+            None => place,
+        }
+    }
+
+    /// Returns whether the program has memory of this device at an address.
+    pub(crate) fn has(&self, address: u64) -> bool {
+        self.regions.lock().find(address).is_some()
+    }
+
+    /// Returns whether the CPU reaches the memory at an address by the same.
+    fn is_for_cpu(&self, address: u64) -> bool {
+        let regions = self.regions.lock();
+        let found = regions.find(address);
+        found.is_some_and(|(start, region)| region.host == Some(start))
     }
 
     /// Allocates device memory.
@@ -416,7 +469,7 @@ extern "C" fn cuMemAllocPitch_v2(
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemFree_v2(address: u64) -> u32 {
-    call_unless_faulted(|driver| {
+    call_at(address, |driver| {
         driver.captures.check_unsafe()?;
         if address == 0 {
             return Ok(());
@@ -443,7 +496,7 @@ extern "C" fn cuMemGetInfo_v2(free: Out<usize>, all: Out<usize>) -> u32 {
 #[unsafe(no_mangle)]
 extern "C" fn cuMemGetAddressRange_v2(base: Out<u64>, bytes: Out<usize>, address: u64) -> u32 {
     call_in_context(|driver, _| {
-        let regions = driver.memory.regions.lock();
+        let regions = driver.owner_at(address).memory.regions.lock();
         let (start, region) = regions.find(address).ok_or(Code::NOT_FOUND)?;
         base.set_if_wanted(start);
         bytes.set_if_wanted(region.bytes as usize);

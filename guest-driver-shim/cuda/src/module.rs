@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 
 use crate::boundary::{In, Out, Text};
 use crate::context::Context;
-use crate::driver::{Driver, call, call_in_context, call_unless_faulted};
+use crate::driver::{Driver, call, call_about, call_in_context, call_of};
 use crate::error::{Answer, Code};
-use crate::handles::{self, Handles};
+use crate::handles::Handles;
 use crate::image::{self, Image, Target};
 use crate::jit::Logs;
 use crate::kernel::{Kernel, Kernels, Owner};
@@ -26,8 +26,7 @@ pub(crate) use variable::find as find_variable;
 /// `CU_MODULE_EAGER_LOADING` and `CU_MODULE_LAZY_LOADING`
 const LOADING_MODES: (u32, u32) = (1, 2);
 
-/// All code of the process.
-#[derive(Default)]
+/// All code of a device.
 pub(crate) struct Modules {
     pub(crate) table: Mutex<Handles<Module>>,
     pub(crate) libraries: Mutex<Handles<Library>>,
@@ -36,6 +35,16 @@ pub(crate) struct Modules {
 }
 
 impl Modules {
+    /// Returns an empty table. Handles of kernels have these bits.
+    pub(crate) fn new(handle_bits: usize) -> Self {
+        Self {
+            table: Mutex::default(),
+            libraries: Mutex::default(),
+            linkers: Mutex::default(),
+            kernels: Kernels::new(handle_bits),
+        }
+    }
+
     /// Unloads the modules of a context.
     pub(crate) fn end_of_context(&self, rings: &Rings, context: usize) {
         let ended = self
@@ -68,7 +77,7 @@ impl Module {
         library: usize,
     ) -> Arc<Self> {
         let owner = Owner {
-            module: handles::fresh(),
+            module: driver.fresh_handle(),
             context,
             library,
         };
@@ -184,7 +193,7 @@ extern "C" fn cuModuleLoadDataEx(
 
 #[unsafe(no_mangle)]
 extern "C" fn cuModuleUnload(module: usize) -> u32 {
-    call_in_context(|driver, _| {
+    call_about(module, |driver| {
         let module = find(driver, module)?;
         if module.owner.library != 0 {
             // It ends with its library.
@@ -206,7 +215,7 @@ extern "C" fn cuModuleGetLoadingMode(mode: Out<u32>) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuModuleGetFunction(function: Out<usize>, module: usize, name: Text) -> u32 {
-    call_unless_faulted(|driver| {
+    call_of(module, |driver| {
         let name = name.get()?;
         if function.is_null() || name.is_empty() {
             return Err(Code::INVALID_VALUE);
@@ -217,7 +226,7 @@ extern "C" fn cuModuleGetFunction(function: Out<usize>, module: usize, name: Tex
 
 #[unsafe(no_mangle)]
 extern "C" fn cuModuleGetFunctionCount(count: Out<u32>, module: usize) -> u32 {
-    call_in_context(|driver, _| {
+    call_about(module, |driver| {
         let module = find(driver, module)?;
         count.set(module.loaded.entries().len() as u32)
     })
@@ -225,7 +234,9 @@ extern "C" fn cuModuleGetFunctionCount(count: Out<u32>, module: usize) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuModuleEnumerateFunctions(functions: Out<usize>, room: u32, module: usize) -> u32 {
-    call_in_context(|driver, _| find(driver, module)?.enumerate(driver, functions, room))
+    call_about(module, |driver| {
+        find(driver, module)?.enumerate(driver, functions, room)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -235,7 +246,7 @@ extern "C" fn cuModuleGetGlobal_v2(
     module: usize,
     name: Text,
 ) -> u32 {
-    call_in_context(|driver, _| {
+    call_about(module, |driver| {
         let module = find(driver, module)?;
         find_variable(driver, &module, name, address, bytes)
     })

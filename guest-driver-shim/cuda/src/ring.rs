@@ -90,10 +90,11 @@ impl Writing {
 }
 
 impl Ring {
-    /// Creates the command buffer in `space`, whose work has `priority`.
+    /// Creates the command buffer in an address space of the device with number `ordinal`, whose
+    /// work has `priority`.
     pub(crate) fn new(
-        device: &'static Device<'static>,
-        space: &'static AddressSpace<'static>,
+        (device, space): (&'static Device<'static>, &'static AddressSpace<'static>),
+        ordinal: usize,
         index: u8,
         priority: i32,
     ) -> Result<Self, Box<dyn Error>> {
@@ -101,7 +102,11 @@ impl Ring {
         let done = memory.fence(0)?;
         let mut commands = CommandBuffer::with_priority(space, UNITS, priority)?;
         // A ring may wait for another one that a fault has stopped.
-        commands.give_up_if(|| Driver::get().is_ok_and(|it| it.rings.glance(it).is_err()));
+        let has_failed = |ordinal: usize| {
+            let driver = Driver::of_device(ordinal as i32);
+            driver.is_ok_and(|it| it.rings.glance(it).is_err())
+        };
+        commands.give_up_if(has_failed, ordinal);
         Ok(Self {
             index,
             device,

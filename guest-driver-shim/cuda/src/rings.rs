@@ -60,12 +60,13 @@ struct Making {
 }
 
 impl Rings {
-    /// Makes the first ring.
+    /// Makes the first ring of the device with number `ordinal`.
     pub(crate) fn new(
         device: &'static Device<'static>,
         space: &'static AddressSpace<'static>,
+        ordinal: usize,
     ) -> Answer<Self> {
-        let first = Ring::new(device, space, 0, 0).map_err(|error| {
+        let first = Ring::new((device, space), ordinal, 0, 0).map_err(|error| {
             log::error!("cannot create the ring of this process: {error}");
             Code::OUT_OF_MEMORY
         })?;
@@ -147,7 +148,12 @@ impl Rings {
         priority: i32,
         call_functions: bool,
     ) -> Result<(), Box<dyn Error>> {
-        let ring = Ring::new(driver.device, driver.space, index as u8 + 1, priority)?;
+        let ring = Ring::new(
+            (driver.device, driver.space),
+            driver.ordinal,
+            index as u8 + 1,
+            priority,
+        )?;
         if call_functions {
             let started = ring.start_host_functions(driver);
             started.map_err(|_| "no thread for functions of the program")?;
@@ -182,11 +188,16 @@ impl Rings {
         self.call_functions(driver)?;
         let _making = self.making.lock();
         if self.bodies.get().is_none() {
-            let made =
-                Ring::new(driver.device, driver.space, RINGS_MAX as u8, 0).map_err(|error| {
-                    log::error!("cannot create the ring for conditional nodes of graphs: {error}");
-                    Code::OUT_OF_MEMORY
-                })?;
+            let made = Ring::new(
+                (driver.device, driver.space),
+                driver.ordinal,
+                RINGS_MAX as u8,
+                0,
+            )
+            .map_err(|error| {
+                log::error!("cannot create the ring for conditional nodes of graphs: {error}");
+                Code::OUT_OF_MEMORY
+            })?;
             let _ = self.bodies.set(made);
         }
         Ok(())

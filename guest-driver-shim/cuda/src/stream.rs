@@ -13,10 +13,10 @@ use parking_lot::Mutex;
 use crate::boundary::Out;
 use crate::capture::Membership;
 use crate::context::{self, Context};
-use crate::driver::{Driver, call_in_context, call_in_stream};
+use crate::driver::{Driver, call_in_context, call_with_current_stream, call_with_stream};
 use crate::error::{Answer, Code};
 use crate::graph::node::Kind;
-use crate::handles::{self, Handles};
+use crate::handles::Handles;
 use crate::ring::{Number, Ring, Writing};
 use crate::ring_choice::RINGS_MAX;
 use crate::rings::Submission;
@@ -26,7 +26,7 @@ use crate::work::Work;
 /// Handle of the legacy default stream, as an alternative to 0.
 const LEGACY: usize = 1;
 /// Handle of the calling thread's own default stream.
-const PER_THREAD: usize = 2;
+pub(crate) const PER_THREAD: usize = 2;
 /// `CU_STREAM_NON_BLOCKING`
 const NON_BLOCKING: u32 = 1;
 
@@ -98,7 +98,7 @@ pub(crate) fn find_created(driver: &Driver, handle: usize) -> Answer<Arc<Stream>
 
 /// Returns the context of a stream that is no default stream.
 #[cold]
-pub(crate) fn context_of(driver: &Driver, handle: usize) -> Answer<Arc<Context>> {
+pub(crate) fn context_of(driver: &'static Driver, handle: usize) -> Answer<Arc<Context>> {
     let found = driver.streams.lock().table.get(handle);
     context::find(driver, found.ok_or(Code::INVALID_CONTEXT)?.context)
 }
@@ -128,7 +128,7 @@ impl Stream {
     /// Returns a stream of a context that there is not.
     #[cfg(test)]
     pub(crate) fn for_test(flags: u32) -> Self {
-        Self::new(7, handles::fresh(), flags, 0)
+        Self::new(7, crate::handles::fresh(), flags, 0)
     }
 
     /// Submits work, or notes it where the stream is being captured.
@@ -307,7 +307,7 @@ fn create(into: Out<usize>, flags: u32, priority: i32) -> u32 {
             // their order is that of the ring.
             _ => 0,
         };
-        let handle = handles::fresh() | usize::from(ring);
+        let handle = driver.fresh_handle() | usize::from(ring);
         let stream = Stream::new(context.handle, handle, flags, priority);
         driver.streams.lock().table.put(handle, Arc::new(stream));
         into.set(handle)
@@ -326,7 +326,7 @@ extern "C" fn cuStreamCreateWithPriority(stream: Out<usize>, flags: u32, priorit
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamDestroy_v2(stream: usize) -> u32 {
-    call_in_context(|driver, _| {
+    call_with_current_stream(stream, |driver, _| {
         // Its work goes on, as CUDA documents.
         let removed = driver.streams.lock().table.remove(stream);
         let removed = removed.ok_or(Code::INVALID_HANDLE)?;
@@ -340,7 +340,7 @@ extern "C" fn cuStreamDestroy_v2(stream: usize) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamSynchronize(stream: usize) -> u32 {
-    call_in_stream(stream, |driver, context| {
+    call_with_stream(stream, |driver, context| {
         let stream = find(driver, context, stream)?;
         driver.rings.wait(driver, stream.last_to_wait_for(driver)?)
     })
@@ -348,7 +348,7 @@ extern "C" fn cuStreamSynchronize(stream: usize) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamQuery(stream: usize) -> u32 {
-    call_in_stream(stream, |driver, context| {
+    call_with_stream(stream, |driver, context| {
         let stream = find(driver, context, stream)?;
         let last = stream.last_to_wait_for(driver)?;
         match driver.rings.is_done(driver, last)? {
@@ -360,23 +360,29 @@ extern "C" fn cuStreamQuery(stream: usize) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamGetFlags(stream: usize, flags: Out<u32>) -> u32 {
-    call_in_context(|driver, context| flags.set(find(driver, context, stream)?.flags))
+    call_with_current_stream(stream, |driver, context| {
+        flags.set(find(driver, context, stream)?.flags)
+    })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamGetPriority(stream: usize, priority: Out<i32>) -> u32 {
-    call_in_context(|driver, context| priority.set(find(driver, context, stream)?.priority()))
+    call_with_current_stream(stream, |driver, context| {
+        priority.set(find(driver, context, stream)?.priority())
+    })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamGetCtx(stream: usize, context: Out<usize>) -> u32 {
-    call_in_context(|driver, current| context.set(find(driver, current, stream)?.context))
+    call_with_current_stream(stream, |driver, current| {
+        context.set(find(driver, current, stream)?.context)
+    })
 }
 
 /// No stream is one of a green context.
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamGetCtx_v2(stream: usize, context: Out<usize>, green: Out<usize>) -> u32 {
-    call_in_context(|driver, current| {
+    call_with_current_stream(stream, |driver, current| {
         context.set_if_wanted(find(driver, current, stream)?.context);
         green.set_if_wanted(0);
         Ok(())
@@ -385,15 +391,15 @@ extern "C" fn cuStreamGetCtx_v2(stream: usize, context: Out<usize>, green: Out<u
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamGetDevice(stream: usize, device: Out<i32>) -> u32 {
-    call_in_context(|driver, context| {
+    call_with_current_stream(stream, |driver, context| {
         find(driver, context, stream)?;
-        device.set(0)
+        device.set(driver.ordinal as i32)
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamGetId(stream: usize, id: Out<u64>) -> u32 {
-    call_in_context(|driver, context| {
+    call_with_current_stream(stream, |driver, context| {
         let stream = find(driver, context, stream)?;
         // The default streams of different contexts have one handle.
         let context = (stream.context as u64) << 8;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::boundary::{In, Out};
 use crate::device;
-use crate::driver::{Driver, call_in_context};
+use crate::driver::{Driver, call_with_current_stream};
 use crate::error::{Answer, Code};
 use crate::stream::{self, Stream};
 
@@ -75,7 +75,7 @@ fn get(stream: &Stream, attribute: u32) -> Value {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamGetAttribute(stream: usize, attribute: u32, value: Out<Value>) -> u32 {
-    call_in_context(|driver, context| {
+    call_with_current_stream(stream, |driver, context| {
         check(attribute)?;
         let stream = stream::find(driver, context, stream)?;
         value.set(get(&stream, attribute))
@@ -84,7 +84,7 @@ extern "C" fn cuStreamGetAttribute(stream: usize, attribute: u32, value: Out<Val
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamSetAttribute(stream: usize, attribute: u32, value: In<Value>) -> u32 {
-    call_in_context(|driver, context| {
+    call_with_current_stream(stream, |driver, context| {
         check(attribute)?;
         let stream = stream::find(driver, context, stream)?;
         let value = value.get()?;
@@ -103,7 +103,7 @@ extern "C" fn cuStreamSetAttribute(stream: usize, attribute: u32, value: In<Valu
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamCopyAttributes(destination: usize, source: usize) -> u32 {
-    call_in_context(|driver, context| {
+    call_with_current_stream(destination, |driver, context| {
         let destination = stream::find(driver, context, destination)?;
         let source = stream::find(driver, context, source)?;
         let copied = source.attributes.lock().clone();

@@ -11,7 +11,7 @@ use causeway_protocol::packet::Condition;
 use causeway_protocol::registers::features;
 
 use crate::boundary::In;
-use crate::driver::{Driver, call_in_context};
+use crate::driver::{Driver, call_with_current_stream};
 use crate::error::{Answer, Code};
 use crate::host_function::{HostCall, HostWork};
 use crate::stream;
@@ -125,7 +125,7 @@ const fn condition(flags: u32) -> Condition {
 
 /// Submits one operation.
 fn submit(stream: usize, operation: u32, (address, value): (u64, u64), flags: u32) -> u32 {
-    call_in_context(|driver, context| {
+    call_with_current_stream(stream, |driver, context| {
         let stream = stream::find(driver, context, stream)?;
         let given = BatchOperation {
             operation,
@@ -168,7 +168,7 @@ extern "C" fn cuStreamBatchMemOp_v2(
     operations: In<BatchOperation>,
     flags: u32,
 ) -> u32 {
-    call_in_context(|driver, context| {
+    call_with_current_stream(stream, |driver, context| {
         let stream = stream::find(driver, context, stream)?;
         let operations = read(count, operations, flags)?;
         stream.submit(driver, batch(driver, &operations)?)

@@ -21,6 +21,7 @@ use causeway_sysfs::{Page, Registers};
 use parking_lot::Mutex;
 
 pub use aperture::Caching;
+pub(crate) use causeway_sysfs::FUNCTION_VARIABLE;
 pub use causeway_sysfs::{Bar, ClientState, Clients, NotUsable, PciFunction, PciFunctionError};
 pub use interrupt::Interrupts;
 

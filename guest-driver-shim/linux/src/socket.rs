@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use causeway_protocol::Access;
 use causeway_protocol::registers::{CONTROL_BYTES_MAX, Register};
@@ -43,6 +43,7 @@ pub(crate) enum ExchangeError {
 /// connection has a session of its own, which ends when the connection is closed.
 #[derive(Debug)]
 pub struct SocketTransport {
+    path: PathBuf,
     owner: Owner,
     aperture: ReservedRange,
     control: Area,
@@ -75,6 +76,7 @@ impl SocketTransport {
             source: source.into(),
         };
         Ok(Self {
+            path: path.to_owned(),
             owner: Owner::new(socket),
             aperture: ReservedRange::reserve(bytes).map_err(no_addresses)?,
             control: Area::new(CONTROL_BYTES_MAX as usize),
@@ -84,6 +86,11 @@ impl SocketTransport {
             }),
             doorbells: Mutex::default(),
         })
+    }
+
+    /// Returns the path of the socket.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Sends a request, applies the events before the reply, and returns the reply's argument. The

@@ -1,12 +1,14 @@
 //! The device of this process: behind a socket or as a PCI function.
 
+use std::ffi::OsString;
 use std::path::Path;
 
 use causeway_protocol::registers::Register;
+use causeway_protocol::socket::FURTHER;
 use causeway_shim::{ControlArea, Sleeping, Transport, Window};
 
 use crate::connect::{ConnectError, SOCKET_VARIABLE, default_socket};
-use crate::pci::{OpenPciError, PciFunctionError, PciTransport};
+use crate::pci::{FUNCTION_VARIABLE, OpenPciError, PciFunction, PciFunctionError, PciTransport};
 use crate::socket::SocketTransport;
 
 /// Why this process found no device.
@@ -52,6 +54,35 @@ impl LinuxTransport {
         match default_socket().filter(|path| is_absent && path.exists()) {
             Some(path) => connect(&path),
             None => Err(error.into()),
+        }
+    }
+
+    /// Opens the device of another GPU that this process has beside this one, which is the first:
+    /// the next PCI functions of this machine have numbers from 1, in the order of their addresses,
+    /// and so do the further sockets of the server. Returns `None` if there is no such GPU: there
+    /// never is one if the environment names the function.
+    ///
+    /// # Errors
+    /// As for [`Self::find`].
+    pub fn beside(&self, number: u32) -> Result<Option<Self>, FindError> {
+        match self {
+            Self::Socket(socket) => {
+                let mut path = OsString::from(socket.path());
+                path.push(format!("{FURTHER}{number}"));
+                let path = Path::new(&path);
+                Ok(match path.exists() {
+                    true => Some(Self::Socket(SocketTransport::connect(path)?)),
+                    false => None,
+                })
+            }
+            Self::Pci(_) if std::env::var_os(FUNCTION_VARIABLE).is_some() => Ok(None),
+            Self::Pci(_) => match PciFunction::all().into_iter().nth(number as usize) {
+                Some(function) => {
+                    let opened = PciTransport::open_function(function)?;
+                    Ok(Some(Self::Pci(opened)))
+                }
+                None => Ok(None),
+            },
         }
     }
 

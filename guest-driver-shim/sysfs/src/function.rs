@@ -12,7 +12,7 @@ use crate::registers::Registers;
 /// Where Linux lists PCI functions.
 const DEVICES: &str = "/sys/bus/pci/devices";
 /// Environment variable that names a function, where there are several.
-const FUNCTION_VARIABLE: &str = "CAUSEWAY_FUNCTION";
+pub const FUNCTION_VARIABLE: &str = "CAUSEWAY_FUNCTION";
 
 /// Why this process cannot use a Causeway function.
 #[derive(Debug, thiserror::Error)]

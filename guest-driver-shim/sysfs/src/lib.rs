@@ -10,5 +10,5 @@ mod function;
 mod registers;
 
 pub use clients::{ClientState, Clients, Page};
-pub use function::{Bar, NotUsable, PciFunction, PciFunctionError};
+pub use function::{Bar, FUNCTION_VARIABLE, NotUsable, PciFunction, PciFunctionError};
 pub use registers::Registers;

@@ -71,6 +71,24 @@ pub fn library() {
     make_current();
 }
 
+/// Does what [`library`] does, with devices on the software engine, of which each of `gpus` is a
+/// value of `--gpu`.
+///
+/// # Panics
+/// As [`library`].
+pub fn library_on(gpus: &'static [&'static str]) {
+    static STARTED: OnceLock<()> = OnceLock::new();
+    STARTED.get_or_init(|| {
+        let folder = serve_by(|socket| {
+            let socket = socket.to_path_buf();
+            std::thread::spawn(move || serve_gpus_at(&socket, gpus));
+        });
+        start();
+        std::fs::remove_dir_all(&folder).expect("the folder is this process's");
+    });
+    make_current();
+}
+
 /// Does what [`library`] does, but the socket stays until the process ends, for processes that the
 /// test starts: they call [`library_of_child`].
 ///
@@ -147,7 +165,18 @@ pub fn is_on_gpu() -> bool {
 /// # Panics
 /// If the server cannot start.
 pub fn serve_at(socket: &Path) {
-    let line = ["serve".as_ref(), "--socket".as_ref(), socket.as_os_str()];
+    serve_gpus_at(socket, &[]);
+}
+
+fn serve_gpus_at(socket: &Path, gpus: &[&str]) {
+    let mut line = vec![
+        OsStr::new("serve"),
+        OsStr::new("--socket"),
+        socket.as_os_str(),
+    ];
+    for gpu in gpus {
+        line.extend([OsStr::new("--gpu"), OsStr::new(gpu)]);
+    }
     let command = Command::parse_from(line);
     if let Err(failure) = causeway_serve::run(&command.serve) {
         panic!("the server failed: {}", failure.text());
@@ -160,14 +189,19 @@ pub fn serve_at(socket: &Path) {
 /// # Panics
 /// If the folder cannot be made.
 pub fn serve() -> PathBuf {
+    serve_by(|socket| match std::env::var_os(GPU) {
+        None => serve_within(socket),
+        Some(gpu) => serve_beside(socket, &gpu),
+    })
+}
+
+/// Starts a server by `start`, and initializes nothing. Returns the folder of the socket.
+fn serve_by(start: impl FnOnce(&Path)) -> PathBuf {
     let name = format!("causeway-cuda-tests-{}", std::process::id());
     let folder = std::env::temp_dir().join(name);
     std::fs::create_dir(&folder).expect("a folder for the socket");
     let socket = folder.join("socket");
-    match std::env::var_os(GPU) {
-        None => serve_within(&socket),
-        Some(gpu) => serve_beside(&socket, &gpu),
-    }
+    start(&socket);
     for _ in 0..1000 {
         if socket.exists() {
             break;

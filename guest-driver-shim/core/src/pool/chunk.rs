@@ -36,9 +36,10 @@ pub(super) enum Role {
 
 impl<'d> Chunk<'d> {
     /// Allocates and maps `bytes` bytes, a multiple of the device's granularity, in one batch.
+    /// `space` is the handle of the address space, and the address there; a free one if that is 0.
     pub fn new(
         device: &'d Device<'d>,
-        space: u32,
+        space: (u32, u64),
         kind: MemoryKind,
         bytes: u64,
     ) -> Result<Self, AllocateError> {
@@ -83,9 +84,10 @@ impl<'d> Chunk<'d> {
         self.role == Role::Whole && inside.is_some_and(|inside| inside < self.bytes)
     }
 
-    /// Exports the chunk's memory to other sessions. One exit.
-    pub fn export(&self, access: Access) -> Result<ExportToken, ExportError> {
-        self.allocation.export(access)
+    /// Exports the chunk's memory to other sessions on the GPUs `gpus`, bit `n` of which stands for
+    /// GPU `n`; to those on the own GPU if that is 0. One exit.
+    pub fn export(&self, access: Access, gpus: u64) -> Result<ExportToken, ExportError> {
+        self.allocation.export_to(access, gpus)
     }
 
     /// Frees the chunk's memory on the device, and returns its size in bytes. One exit.

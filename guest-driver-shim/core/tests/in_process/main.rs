@@ -258,7 +258,7 @@ fn a_full_ring_makes_no_room_for_one_who_gives_up() {
     let fences = Buffer::new(&device, &space, 4096, MemoryKind::Host).unwrap();
     let (awaited, written) = (fences.fence(0).unwrap(), fences.fence(8).unwrap());
     let mut commands = CommandBuffer::new(&space, 256).unwrap();
-    commands.give_up_if(|| GIVES_UP.load(Ordering::SeqCst));
+    commands.give_up_if(|_| GIVES_UP.load(Ordering::SeqCst), 0);
     commands.acquire(&awaited, 1).unwrap();
     let stopped = std::thread::scope(|threads| {
         let writer = threads.spawn(|| {

@@ -1,17 +1,16 @@
-//! The primary context of the device (CUDA driver API, "Primary Context Management").
+//! The primary context of each device (CUDA driver API, "Primary Context Management").
 
 use std::sync::atomic::Ordering;
 
 use super::check_flags;
 use crate::boundary::Out;
-use crate::driver::{call, call_unless_faulted};
+use crate::driver::{call_on, call_on_unless_faulted};
 use crate::error::Code;
 use crate::host_function;
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDevicePrimaryCtxRetain(context: Out<usize>, device: i32) -> u32 {
-    call_unless_faulted(|driver| {
-        driver.device_of(device)?;
+    call_on_unless_faulted(device, |driver| {
         if context.is_null() {
             return Err(Code::INVALID_VALUE);
         }
@@ -21,7 +20,7 @@ extern "C" fn cuDevicePrimaryCtxRetain(context: Out<usize>, device: i32) -> u32 
             Some(primary) => primary.handle,
             None => {
                 let flags = contexts.primary_flags;
-                let made = contexts.make(true, flags);
+                let made = contexts.make(driver, true, flags);
                 contexts.primary.insert(made).handle
             }
         };
@@ -32,8 +31,7 @@ extern "C" fn cuDevicePrimaryCtxRetain(context: Out<usize>, device: i32) -> u32 
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDevicePrimaryCtxRelease_v2(device: i32) -> u32 {
-    call(|driver| {
-        driver.device_of(device)?;
+    call_on(device, |driver| {
         host_function::refuse_within()?;
         let mut contexts = driver.contexts.lock();
         if contexts.retained == 0 {
@@ -52,8 +50,7 @@ extern "C" fn cuDevicePrimaryCtxRelease_v2(device: i32) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDevicePrimaryCtxReset_v2(device: i32) -> u32 {
-    call(|driver| {
-        driver.device_of(device)?;
+    call_on(device, |driver| {
         host_function::refuse_within()?;
         // Those that retain it still release it.
         let mut contexts = driver.contexts.lock();
@@ -68,8 +65,7 @@ extern "C" fn cuDevicePrimaryCtxReset_v2(device: i32) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDevicePrimaryCtxGetState(device: i32, flags: Out<u32>, active: Out<i32>) -> u32 {
-    call(|driver| {
-        driver.device_of(device)?;
+    call_on(device, |driver| {
         let contexts = driver.contexts.lock();
         let of_primary = contexts.primary.as_ref();
         let set = of_primary.map(|primary| primary.flags.load(Ordering::Relaxed));
@@ -80,8 +76,7 @@ extern "C" fn cuDevicePrimaryCtxGetState(device: i32, flags: Out<u32>, active: O
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDevicePrimaryCtxSetFlags_v2(device: i32, flags: u32) -> u32 {
-    call(|driver| {
-        driver.device_of(device)?;
+    call_on(device, |driver| {
         check_flags(flags)?;
         let mut contexts = driver.contexts.lock();
         contexts.primary_flags = flags;

@@ -31,9 +31,9 @@ extern "C" fn cuCtxDetach(context: usize) -> u32 {
         }
         // Another thread's context may end at the same time: only one of them sees the last user.
         if found.users.fetch_sub(1, Ordering::Relaxed) == 1 {
-            driver.tear_down(&found);
+            found.driver.tear_down(&found);
             leave(context)?;
         }
-        driver.check_sticky()
+        found.driver.check_sticky()
     })
 }

@@ -88,6 +88,7 @@ const SHARED_EVENTS: u32 = 125;
 const POSIX: i32 = 1;
 
 /// What the device is, as programs see it.
+#[derive(Clone)]
 pub(crate) struct Facts {
     facts: DeviceFacts,
 }

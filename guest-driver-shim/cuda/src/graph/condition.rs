@@ -92,7 +92,8 @@ impl Condition {
 
 impl Drop for Condition {
     fn drop(&mut self) {
-        if let Ok(driver) = Driver::get() {
+        if Driver::get().is_ok() {
+            let driver = self.context.driver;
             driver.conditions.known.lock().remove(&self.handle());
         }
     }

@@ -44,7 +44,10 @@ pub(crate) fn of_allocation(
         if access.location.kind != DEVICE || !matches!(access.flags, 0 | 1 | 3) {
             return Err(Code::INVALID_VALUE);
         }
-        driver.device_of(access.location.id)?;
+        // Memory of graphs is for their own device.
+        if Driver::of_device(access.location.id)?.ordinal != driver.ordinal {
+            return Err(Code::NOT_SUPPORTED);
+        }
     }
     let memory = NodeMemory::new(driver, context, (&given.pool, given.bytes as u64))?;
     given.address = memory.address;

@@ -4,12 +4,12 @@ use super::segments::Shape;
 use super::transfer::{self, Direction};
 use crate::boundary::{In, Out};
 use crate::context;
-use crate::driver::call_in_context;
+use crate::driver::call_with_current_stream;
 use crate::error::Code;
 use crate::stream;
 
 fn copy(shape: Shape, direction: Direction, stream: usize, waits: bool) -> u32 {
-    call_in_context(|driver, context| {
+    call_with_current_stream(stream, |driver, context| {
         let stream = stream::find(driver, context, stream)?;
         transfer::copy(driver, &stream, shape, direction, waits)
     })
@@ -51,8 +51,8 @@ fn copy_between(
     bytes: usize,
     stream: usize,
 ) -> u32 {
-    call_in_context(|driver, context| {
-        // All contexts share one address space. None given is the current one.
+    call_with_current_stream(stream, |driver, context| {
+        // Addresses tell their devices. No context given is the current one.
         for given in [to_context, from_context] {
             if given != 0 {
                 context::find(driver, given)?;
@@ -101,7 +101,7 @@ fn copy_batch(
     fail_index: Option<Out<usize>>,
     stream: usize,
 ) -> u32 {
-    call_in_context(|driver, context| {
+    call_with_current_stream(stream, |driver, context| {
         // The default streams take no batches.
         if count == 0 || stream <= 2 || !(1..=count).contains(&attributes_count) {
             return Err(Code::INVALID_VALUE);

@@ -1,7 +1,7 @@
 //! Which pools allocations come from that name none.
 
 use super::pool_kinds::PoolKind;
-use super::pools::Pools;
+use super::pools::{self, Pools};
 use crate::boundary::{In, Out};
 use crate::driver::call_unless_faulted;
 use crate::error::{Answer, Code};
@@ -14,7 +14,8 @@ fn with_kind(
     call: impl FnOnce(&mut Pools, PoolKind) -> Answer,
 ) -> u32 {
     call_unless_faulted(|driver| {
-        let kind = PoolKind::of(kind, location.get()?)?;
+        let (driver, location) = pools::place_of(driver, location.get()?)?;
+        let kind = PoolKind::of(kind, location)?;
         call(&mut driver.memory.pools.lock(), kind)
     })
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::ops::Range;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -56,10 +57,11 @@ pub(super) struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// Returns an empty pool in `space`.
+    /// Returns an empty pool in `space`, with addresses in `window`, if there is one.
     pub(super) fn new(
         space: &AddressSpace<'static>,
         attributes: &Attributes,
+        window: Option<Range<u64>>,
         storage: FutureStorage,
     ) -> Answer<Self> {
         let storage: &'static mut Storage = Box::leak(storage.wait()?);
@@ -71,8 +73,12 @@ impl DeviceMemory {
             log::warn!("cannot prepare device memory: {error}");
             Code::DEVICE_UNAVAILABLE
         })?;
+        let pool = pool.keeping(attributes.memory_bytes / 4);
         Ok(Self {
-            pool: pool.keeping(attributes.memory_bytes / 4),
+            pool: match window {
+                Some(window) => pool.within(window.start, window.end),
+                None => pool,
+            },
             used_bytes: 0,
             retired: VecDeque::new(),
             exports: BTreeMap::new(),

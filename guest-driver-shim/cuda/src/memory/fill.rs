@@ -4,7 +4,7 @@ use causeway_protocol::packet::{FillShape, ROWS_MAX};
 use causeway_protocol::registers::features;
 
 use super::Place;
-use crate::driver::{Driver, call_in_context};
+use crate::driver::{Driver, call_with_current_stream};
 use crate::error::{Answer, Code};
 use crate::stream;
 use crate::structures::FillNode;
@@ -53,7 +53,7 @@ impl Area {
 }
 
 fn fill(area: Area, element: Element, stream: usize, waits: bool) -> u32 {
-    call_in_context(|driver, context| {
+    call_with_current_stream(stream, |driver, context| {
         let stream = stream::find(driver, context, stream)?;
         if area.width == 0 || area.height == 0 {
             return Ok(());
@@ -157,7 +157,7 @@ fn check(driver: &Driver, area: Area, element: Element) -> Answer<bool> {
     }
     match driver.memory.place(area.start, bytes)? {
         Place::Gpu { host, .. } => Ok(host.is_some()),
-        Place::Cpu(_) => Err(wrong),
+        Place::Cpu(_) | Place::Elsewhere(_) => Err(wrong),
     }
 }
 

@@ -16,7 +16,7 @@ use super::pool_kinds::PoolKind;
 use super::regions::{Backing, Region, Regions};
 use crate::boundary::{In, Out};
 use crate::context::Context;
-use crate::driver::{Driver, call_unless_faulted};
+use crate::driver::{Driver, call_on_unless_faulted};
 use crate::error::{Answer, Code};
 use crate::structures::PoolProperties;
 
@@ -282,16 +282,14 @@ pub(super) fn free(regions: &mut Regions, address: u64) -> Option<Answer<Option<
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDeviceGetGraphMemAttribute(device: i32, attribute: u32, value: Out<u64>) -> u32 {
-    call_unless_faulted(|driver| {
-        driver.device_of(device)?;
+    call_on_unless_faulted(device, |driver| {
         value.set(driver.memory.graph_use.lock().attribute(attribute)?)
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDeviceSetGraphMemAttribute(device: i32, attribute: u32, value: In<u64>) -> u32 {
-    call_unless_faulted(|driver| {
-        driver.device_of(device)?;
+    call_on_unless_faulted(device, |driver| {
         let value = value.get()?;
         driver.memory.graph_use.lock().reset(attribute, value)
     })
@@ -299,8 +297,7 @@ extern "C" fn cuDeviceSetGraphMemAttribute(device: i32, attribute: u32, value: I
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDeviceGraphMemTrim(device: i32) -> u32 {
-    call_unless_faulted(|driver| {
-        driver.device_of(device)?;
+    call_on_unless_faulted(device, |driver| {
         driver.memory.graph_use.lock().cached = 0;
         driver.memory.device.lock().trim(driver)
     })

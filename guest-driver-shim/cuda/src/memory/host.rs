@@ -196,6 +196,7 @@ impl HostMemory {
         self.exports.insert(piece.host, token);
         Ok(ExportedPiece {
             token,
+            chunk_address: chunk.gpu,
             offset: piece.host - start,
             chunk_bytes: chunk.bytes,
         })

@@ -31,22 +31,32 @@ pub(crate) struct Advice {
 /// Where memory is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    Device,
+    /// The device with this number.
+    Device(i32),
     Host,
 }
 
 impl Target {
+    /// Returns the target of the device with a number. Managed memory is reached by its own alone.
+    fn of_device(driver: &Driver, number: i32) -> Answer<Self> {
+        let found = Driver::of_device(number)?;
+        let is_own = found.ordinal == driver.ordinal;
+        is_own
+            .then_some(Self::Device(number))
+            .ok_or(Code::INVALID_DEVICE)
+    }
+
     /// Returns the target of a device number, where -1 means the CPU.
     fn of_number(driver: &Driver, number: i32) -> Answer<Self> {
         match number {
             CPU => Ok(Self::Host),
-            number => driver.device_of(number).map(|_| Self::Device),
+            number => Self::of_device(driver, number),
         }
     }
 
     pub(super) fn of_location(driver: &Driver, location: Location) -> Answer<Self> {
         match location.kind {
-            DEVICE => driver.device_of(location.id).map(|_| Self::Device),
+            DEVICE => Self::of_device(driver, location.id),
             // The host, a node of it, or the one that the calling thread is on.
             2..=4 => Ok(Self::Host),
             _ => Err(Code::INVALID_VALUE),
@@ -55,14 +65,14 @@ impl Target {
 
     const fn number(self) -> i32 {
         match self {
-            Self::Device => 0,
+            Self::Device(number) => number,
             Self::Host => CPU,
         }
     }
 
     const fn kind(self) -> i32 {
         match self {
-            Self::Device => DEVICE,
+            Self::Device(_) => DEVICE,
             Self::Host => HOST,
         }
     }
@@ -89,14 +99,16 @@ impl Advice {
     fn number(&self, attribute: u32) -> Answer<i32> {
         let number = |target: Option<Target>| target.map_or(NONE, Target::number);
         let kind = |target: Option<Target>| target.map_or(0, Target::kind);
+        // The host has no number.
+        let device = |target: Option<Target>| target.map_or(0, |target| target.number().max(0));
         Ok(match attribute {
             1 => i32::from(self.is_read_mostly),
             2 => number(self.preferred),
             4 => number(self.prefetched),
             5 => kind(self.preferred),
             7 => kind(self.prefetched),
-            // There is one device, number 0, and the host has no number.
-            6 | 8 => 0,
+            6 => device(self.preferred),
+            8 => device(self.prefetched),
             _ => return Err(Code::INVALID_VALUE),
         })
     }
@@ -316,8 +328,8 @@ mod tests {
         assert_eq!(advice.number(2), Ok(NONE));
         advice.note(1, Target::Host).unwrap();
         advice.note(3, Target::Host).unwrap();
-        advice.note(5, Target::Device).unwrap();
-        advice.note(5, Target::Device).unwrap();
+        advice.note(5, Target::Device(0)).unwrap();
+        advice.note(5, Target::Device(0)).unwrap();
         assert_eq!(advice.number(1), Ok(1));
         assert_eq!((advice.number(2), advice.number(5)), (Ok(CPU), Ok(HOST)));
         let mut list = [7_i32; 2];
@@ -325,7 +337,7 @@ mod tests {
         assert_eq!(list, [0, NONE]);
         advice.note(2, Target::Host).unwrap();
         advice.note(4, Target::Host).unwrap();
-        advice.note(6, Target::Device).unwrap();
+        advice.note(6, Target::Device(0)).unwrap();
         assert_eq!(advice, Advice::default());
         assert_eq!(advice.note(7, Target::Host), Err(Code::INVALID_VALUE));
         assert_eq!(advice.number(9), Err(Code::INVALID_VALUE));

@@ -78,7 +78,7 @@ fn check(driver: &Driver, given: &AllocationProperties) -> Answer {
         return Err(Code::INVALID_VALUE);
     }
     match given.location {
-        Location { kind: DEVICE, id } => driver.device_of(id)?,
+        Location { kind: DEVICE, id } => Driver::of_device(id)?,
         Location { kind: 2..=4, .. } => return Err(Code::NOT_SUPPORTED),
         _ => return Err(Code::INVALID_VALUE),
     };

@@ -27,8 +27,8 @@ impl Value {
     }
 }
 
-/// Returns a `CUpointer_attribute` of an address.
-fn value(regions: &Regions, attribute: u32, address: u64) -> Answer<Value> {
+/// Returns a `CUpointer_attribute` of an address of the device with number `device`.
+fn value(regions: &Regions, device: usize, attribute: u32, address: u64) -> Answer<Value> {
     let found = regions.original(address).ok_or(Code::INVALID_VALUE)?;
     let (start, region) = found;
     let seen = regions.find(address).map_or(start, |(seen, _)| seen);
@@ -52,7 +52,7 @@ fn value(regions: &Regions, attribute: u32, address: u64) -> Answer<Value> {
         6 => Value::Byte(u8::from(region.host.is_some())),
         7 => Value::Wide(regions.number(address).ok_or(wrong)?),
         8 => Value::Byte(u8::from(is_managed)),
-        9 => Value::Narrow(0),
+        9 => Value::Narrow(device as u32),
         10 => Value::Byte(u8::from(matches!(
             region.backing,
             Backing::Piece { pool: 0, .. }
@@ -96,6 +96,7 @@ fn unknown(attribute: u32) -> Answer<Value> {
 #[unsafe(no_mangle)]
 extern "C" fn cuPointerGetAttribute(data: usize, attribute: u32, address: u64) -> u32 {
     call(|driver| {
+        let driver = driver.owner_at(address);
         // Neither a context nor work without faults is wanted, only that there has been a context.
         let is_without =
             context::with_current(driver, |found| matches!(found, Err(Code::INVALID_CONTEXT)));
@@ -107,7 +108,7 @@ extern "C" fn cuPointerGetAttribute(data: usize, attribute: u32, address: u64) -
         if is_without && !is_imported {
             return Err(Code::INVALID_VALUE);
         }
-        value(&regions, attribute, address)?.put(data)
+        value(&regions, driver.ordinal, attribute, address)?.put(data)
     })
 }
 
@@ -119,6 +120,7 @@ extern "C" fn cuPointerGetAttributes(
     address: u64,
 ) -> u32 {
     call_unless_faulted(|driver| {
+        let driver = driver.owner_at(address);
         if count == 0 {
             return Err(Code::INVALID_VALUE);
         }
@@ -126,7 +128,8 @@ extern "C" fn cuPointerGetAttributes(
         (0..count as usize).try_for_each(|index| {
             let attribute = attributes.get_at(index)?;
             // What does not apply to a pointer is as for a pointer that CUDA does not know.
-            let value = value(&regions, attribute, address).or_else(|_| unknown(attribute))?;
+            let value = value(&regions, driver.ordinal, attribute, address);
+            let value = value.or_else(|_| unknown(attribute))?;
             value.put(data.get_at(index)?)
         })
     })
@@ -137,7 +140,7 @@ extern "C" fn cuPointerGetAttributes(
 extern "C" fn cuPointerSetAttribute(value: In<u32>, attribute: u32, address: u64) -> u32 {
     call_in_context(|driver, _| {
         value.get()?;
-        let regions = driver.memory.regions.lock();
+        let regions = driver.owner_at(address).memory.regions.lock();
         match (attribute, regions.find(address)) {
             (6, Some(_)) => Ok(()),
             _ => Err(Code::INVALID_VALUE),
@@ -161,7 +164,8 @@ mod tests {
             backing: Backing::Registered(None),
         });
         for address in [0x1008, 0x9008] {
-            let told = |attribute| value(&regions, attribute, address);
+            let told = |attribute| value(&regions, 3, attribute, address);
+            assert_eq!(told(9), Ok(Value::Narrow(3)));
             assert_eq!(told(1), Ok(Value::Wide(7)));
             assert_eq!(told(2), Ok(Value::Narrow(1)));
             assert_eq!(told(3), Ok(Value::Wide(0x9008)));
@@ -169,6 +173,6 @@ mod tests {
             assert_eq!(told(12), Ok(Value::Wide(64)));
             assert_eq!(told(99), Err(Code::INVALID_VALUE));
         }
-        assert_eq!(value(&regions, 2, 0x1040), Err(Code::INVALID_VALUE));
+        assert_eq!(value(&regions, 0, 2, 0x1040), Err(Code::INVALID_VALUE));
     }
 }

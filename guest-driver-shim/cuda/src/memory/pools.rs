@@ -13,7 +13,9 @@ use super::regions::{Backing, Region};
 use super::stores::{Sharing, Stored};
 use crate::boundary::{In, Out};
 use crate::context::Context;
-use crate::driver::{Driver, call_in_context, call_unless_faulted};
+use crate::driver::{
+    Driver, call_of, call_on_unless_faulted, call_unless_faulted, call_with_current_stream,
+};
 use crate::error::{Answer, Code};
 use crate::graph::memory_nodes;
 use crate::handles;
@@ -44,6 +46,8 @@ struct Pool {
 /// All pools.
 #[derive(Default)]
 pub(super) struct Pools {
+    /// What handles of pools have besides: they tell the device.
+    pub(super) handle_bits: usize,
     table: BTreeMap<usize, Pool>,
     default: BTreeMap<PoolKind, usize>,
     /// From which `cuMemAllocAsync` allocates, where it is not the default pool.
@@ -52,7 +56,7 @@ pub(super) struct Pools {
 
 impl Pools {
     fn add(&mut self, kind: PoolKind, is_default: bool, sharing: Sharing) -> usize {
-        let handle = handles::fresh();
+        let handle = handles::fresh() | self.handle_bits;
         let pool = Pool {
             reuse: [1; 3],
             threshold_bytes: 0,
@@ -227,7 +231,7 @@ fn host_region(driver: &Driver, bytes: u64, (kind, pool): (PoolKind, usize)) -> 
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemAllocAsync(address: Out<u64>, bytes: usize, stream: usize) -> u32 {
-    call_in_context(|driver, context| {
+    call_with_current_stream(stream, |driver, context| {
         if address.is_null() {
             return Err(Code::INVALID_VALUE);
         }
@@ -243,7 +247,7 @@ extern "C" fn cuMemAllocFromPoolAsync(
     pool: usize,
     stream: usize,
 ) -> u32 {
-    call_in_context(|driver, context| {
+    call_with_current_stream(stream, |driver, context| {
         if address.is_null() {
             return Err(Code::INVALID_VALUE);
         }
@@ -253,14 +257,20 @@ extern "C" fn cuMemAllocFromPoolAsync(
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemFreeAsync(address: u64, stream: usize) -> u32 {
-    call_in_context(|driver, context| {
+    call_with_current_stream(stream, |driver, context| {
         let stream = stream::find(driver, context, stream)?;
         match address {
             0 => Ok(()),
             address if stream.is_capturing() => {
                 stream.note(memory_nodes::of_free(driver, address)?)
             }
-            address => driver.memory.free_behind_work(driver, address),
+            address => {
+                let owner = driver.owner_at(address);
+                if owner.ordinal != driver.ordinal {
+                    driver.wait_for(stream.end(driver))?;
+                }
+                owner.memory.free_behind_work(owner, address)
+            }
         }
     })
 }
@@ -283,7 +293,7 @@ extern "C" fn cuMemPoolCreate(into: Out<usize>, properties: In<PoolProperties>) 
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemPoolDestroy(pool: usize) -> u32 {
-    call_unless_faulted(|driver| {
+    call_of(pool, |driver| {
         let removed = driver.memory.pools.lock().remove(pool)?;
         if let Sharing::Exported { store, .. } = removed {
             store.trim(driver);
@@ -294,7 +304,7 @@ extern "C" fn cuMemPoolDestroy(pool: usize) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemPoolSetAttribute(pool: usize, attribute: u32, value: usize) -> u32 {
-    call_unless_faulted(|driver| {
+    call_of(pool, |driver| {
         let mut pools = driver.memory.pools.lock();
         let pool = pools.get(pool)?;
         // They say how the process that made the pool allocates from it.
@@ -314,7 +324,7 @@ extern "C" fn cuMemPoolSetAttribute(pool: usize, attribute: u32, value: usize) -
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemPoolGetAttribute(pool: usize, attribute: u32, value: usize) -> u32 {
-    call_unless_faulted(|driver| {
+    call_of(pool, |driver| {
         let mut pools = driver.memory.pools.lock();
         let pool = pools.get(pool)?;
         let wide = |bytes: u64| Out::<u64>::at(value).set(bytes);
@@ -331,7 +341,7 @@ extern "C" fn cuMemPoolGetAttribute(pool: usize, attribute: u32, value: usize) -
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemPoolTrimTo(pool: usize, _kept_bytes: usize) -> u32 {
-    call_unless_faulted(|driver| {
+    call_of(pool, |driver| {
         let (_, sharing) = driver.memory.pools.lock().sharing(pool)?;
         match sharing {
             Sharing::Private => driver.memory.device.lock().trim(driver),
@@ -351,7 +361,7 @@ extern "C" fn cuMemPoolSetAccess(
     descriptions: In<AccessDescription>,
     count: usize,
 ) -> u32 {
-    call_unless_faulted(|driver| {
+    call_of(pool, |driver| {
         let mut pools = driver.memory.pools.lock();
         let pool = pools.get(pool)?;
         (0..count).try_for_each(|index| {
@@ -359,7 +369,13 @@ extern "C" fn cuMemPoolSetAccess(
             if location.kind != 1 {
                 return Err(Code::NOT_SUPPORTED);
             }
-            driver.device_of(location.id)?;
+            if Driver::of_device(location.id)?.ordinal != driver.ordinal {
+                // Other devices reach no pools: this says that access stays none.
+                return match flags {
+                    0 => Ok(()),
+                    _ => Err(Code::NOT_SUPPORTED),
+                };
+            }
             match (flags, pool.kind) {
                 (READ_WRITE, _) | (0, PoolKind::Host) => pool.access = flags,
                 // A device cannot lose the memory of its own pools.
@@ -373,11 +389,19 @@ extern "C" fn cuMemPoolSetAccess(
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemPoolGetAccess(flags: Out<u32>, pool: usize, location: In<Location>) -> u32 {
-    call_unless_faulted(|driver| {
+    call_of(pool, |driver| {
         let mut pools = driver.memory.pools.lock();
         let pool = pools.get(pool)?;
         match (location.get()?, pool.kind) {
-            (Location { kind: 1, id: 0 }, _) => flags.set(pool.access.cast_unsigned()),
+            (Location { kind: 1, id }, _) => {
+                let found = Driver::of_device(id).map_err(|_| Code::INVALID_VALUE)?;
+                let is_own = found.ordinal == driver.ordinal;
+                flags.set(if is_own {
+                    pool.access.cast_unsigned()
+                } else {
+                    0
+                })
+            }
             // The host accesses its own memory.
             (Location { kind: 2..=4, .. }, PoolKind::Host | PoolKind::Managed(_)) => {
                 flags.set(READ_WRITE.cast_unsigned())
@@ -387,31 +411,43 @@ extern "C" fn cuMemPoolGetAccess(flags: Out<u32>, pool: usize, location: In<Loca
     })
 }
 
-/// Refuses another device than the one. Pools call it an invalid value.
-fn check_device(device: i32) -> Answer {
-    (device == 0).then_some(()).ok_or(Code::INVALID_VALUE)
+/// Returns the driver of the device at a location, and the location as that device calls it: number
+/// 0. Other places are those of `driver`'s device.
+pub(super) fn place_of(
+    driver: &'static Driver,
+    location: Location,
+) -> Answer<(&'static Driver, Location)> {
+    match location.kind {
+        1 => Ok((device_of(location.id)?, Location { id: 0, ..location })),
+        _ => Ok((driver, location)),
+    }
+}
+
+/// Returns the driver of a device. Pools call a number that none has an invalid value.
+fn device_of(number: i32) -> Answer<&'static Driver> {
+    let driver = Driver::of_device(number).map_err(|_| Code::INVALID_VALUE)?;
+    driver.check_sticky().map(|()| driver)
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDeviceGetDefaultMemPool(pool: Out<usize>, device: i32) -> u32 {
-    call_unless_faulted(|driver| {
-        driver.device_of(device)?;
+    call_on_unless_faulted(device, |driver| {
         pool.set(driver.memory.pools.lock().default_pool(PoolKind::Device))
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDeviceGetMemPool(pool: Out<usize>, device: i32) -> u32 {
-    call_unless_faulted(|driver| {
-        check_device(device)?;
+    call_unless_faulted(|_| {
+        let driver = device_of(device)?;
         pool.set(driver.memory.pools.lock().current_pool(PoolKind::Device))
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDeviceSetMemPool(device: i32, pool: usize) -> u32 {
-    call_unless_faulted(|driver| {
-        check_device(device)?;
+    call_unless_faulted(|_| {
+        let driver = device_of(device)?;
         let mut pools = driver.memory.pools.lock();
         pools.set_current(PoolKind::Device, pool)
     })

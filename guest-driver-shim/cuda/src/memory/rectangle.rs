@@ -3,7 +3,7 @@
 use super::segments::{Shape, Side};
 use super::transfer::{self, Direction};
 use crate::boundary::In;
-use crate::driver::{Driver, call_in_context};
+use crate::driver::{Driver, call_in_context, call_with_current_stream};
 use crate::error::{Answer, Code};
 use crate::stream;
 use crate::structures::{Copy2d, Copy3d, CopySide, CopySide2d};
@@ -73,7 +73,7 @@ pub(crate) fn copy_work(driver: &Driver, given: &Copy3d) -> Answer<Work> {
 }
 
 fn copy_box(parameters: In<Copy3d>, stream: usize, waits: bool) -> u32 {
-    call_in_context(|driver, context| {
+    call_with_current_stream(stream, |driver, context| {
         let given = parameters.get()?;
         let stream = stream::find(driver, context, stream)?;
         let extent = (given.width_bytes, given.height, given.depth);
@@ -157,7 +157,7 @@ extern "C" fn cuMemcpy3DAsync_v2(parameters: In<Copy3d>, stream: usize) -> u32 {
     copy_box(parameters, stream, false)
 }
 
-/// All contexts share one address space, so which is which does not matter.
+/// Addresses tell their devices, so which context is which does not matter.
 #[unsafe(no_mangle)]
 extern "C" fn cuMemcpy3DPeer(parameters: In<Copy3d>) -> u32 {
     copy_box(parameters, 0, true)

@@ -22,10 +22,18 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// Reserves addresses that the device chooses for its memory.
-    pub(super) fn new(device: &Device<'static>, attributes: &Attributes) -> Self {
-        let start = attributes.va_base;
-        let bytes = GUARD_BYTES.min(attributes.va_bytes / 4);
+    /// Reserves addresses that the device chooses for its memory, or the first of `window`, where it
+    /// has those of the program.
+    pub(super) fn new(
+        device: &Device<'static>,
+        attributes: &Attributes,
+        window: Option<&Range<u64>>,
+    ) -> Self {
+        let start = window.map_or(attributes.va_base, |window| window.start);
+        let bytes = match window {
+            None => GUARD_BYTES.min(attributes.va_bytes / 4),
+            Some(window) => GUARD_BYTES.min(window.end - window.start),
+        };
         let low = match reserve(start, bytes, libc::MAP_FIXED_NOREPLACE) {
             Ok(found) if found == start => start..start + bytes,
             Ok(found) => {

@@ -3,9 +3,9 @@
 use causeway_protocol::packet::ROWS_MAX;
 use causeway_protocol::registers::features;
 
-use super::Place;
 use super::pageable::{download, upload};
 use super::segments::{Segment, Shape};
+use super::{Place, across};
 use crate::boundary;
 use crate::driver::Driver;
 use crate::error::{Answer, Code};
@@ -29,7 +29,7 @@ pub(super) enum Direction {
 
 impl Direction {
     fn check(self, to: Place, from: Place) -> Answer {
-        let reached = |place| matches!(place, Place::Gpu { .. });
+        let reached = |place| matches!(place, Place::Gpu { .. } | Place::Elsewhere(_));
         let is_fine = match self {
             Self::Any => true,
             Self::DeviceToDevice => reached(to) && reached(from),
@@ -58,6 +58,9 @@ pub(super) fn copy(
     let place = |(start, bytes)| driver.memory.place_rows(start, bytes);
     let (to, from) = (place(to)?, place(from)?);
     direction.check(to, from)?;
+    if matches!(to, Place::Elsewhere(_)) || matches!(from, Place::Elsewhere(_)) {
+        return across::copy(driver, stream, shape, (to, from));
+    }
     let is_direct = matches!((to, from), (Place::Gpu { .. }, Place::Gpu { .. }));
     if stream.is_capturing() && (waits || !is_direct) {
         return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
@@ -76,6 +79,8 @@ pub(super) fn copy(
                 boundary::copy_bytes(row.to, row.from, row.bytes as usize);
             }
         }
+        // Handled above.
+        (Place::Elsewhere(_), _) | (_, Place::Elsewhere(_)) => return Err(Code::INVALID_VALUE),
     }
     match waits {
         true => driver.rings.lead(driver, stream.last()),
@@ -145,7 +150,7 @@ impl<'d> Sides<'d> {
             Reach::Staging => Ok((address, bytes)),
             Reach::Known => match self.driver.memory.place(address, bytes)? {
                 Place::Gpu { gpu, room, .. } => Ok((gpu, room)),
-                Place::Cpu(_) => Err(Code::INVALID_VALUE),
+                Place::Cpu(_) | Place::Elsewhere(_) => Err(Code::INVALID_VALUE),
             },
         }
     }

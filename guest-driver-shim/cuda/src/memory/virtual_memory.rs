@@ -234,7 +234,7 @@ extern "C" fn cuMemGetAccess(flags: Out<u64>, location: In<Location>, address: u
         if location.kind != DEVICE {
             return Err(Code::INVALID_DEVICE);
         }
-        driver.device_of(location.id)?;
+        Driver::of_device(location.id)?;
         let regions = driver.memory.regions.lock();
         let found = regions.find(address).map(|(_, region)| &region.backing);
         match found {

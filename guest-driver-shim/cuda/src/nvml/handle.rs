@@ -1,13 +1,16 @@
 //! Handles of devices (`nvmlDevice_t`), and the calls that find one.
 
 use crate::boundary::{Out, Text};
-use crate::device::{Facts, pci_address, uuid_text};
+use crate::device::{pci_address, uuid_text};
 
 use super::code::{Answer, Code};
-use super::library::{call, has_device, initialized};
+use super::library::{Monitored, call, devices, initialized};
 
-/// The address of this byte is the handle of the one device.
-static DEVICE: u8 = 0;
+/// Most devices that have handles.
+const DEVICES: usize = 64;
+
+/// The address of each byte is the handle of a device.
+static HANDLES: [u8; DEVICES] = [0; DEVICES];
 
 /// A handle as a caller passes it, which may be anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,30 +18,28 @@ static DEVICE: u8 = 0;
 pub(super) struct Handle(usize);
 
 impl Handle {
-    fn of_device() -> Self {
-        Self(&raw const DEVICE as usize)
+    pub(super) fn of(device: &Monitored) -> Self {
+        Self(HANDLES.as_ptr() as usize + device.index)
     }
 
-    /// Refuses a handle that is not the device's.
-    pub(super) fn check(self) -> Answer {
-        match self == Self::of_device() {
-            true => Ok(()),
-            false => Err(Code::INVALID_ARGUMENT),
-        }
+    /// Returns the device of a handle.
+    pub(super) fn device(self) -> Answer<&'static Monitored> {
+        let index = self.0.wrapping_sub(HANDLES.as_ptr() as usize);
+        devices().get(index).ok_or(Code::INVALID_ARGUMENT)
     }
 }
 
 /// Answers a call for a device.
-pub(super) fn device_call(device: Handle, answer: impl FnOnce(&'static Facts) -> Answer) -> u32 {
-    call(|facts| {
-        device.check()?;
-        answer(facts)
-    })
+pub(super) fn device_call(
+    device: Handle,
+    answer: impl FnOnce(&'static Monitored) -> Answer,
+) -> u32 {
+    call(|_| answer(device.device()?))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetCount_v2(count: Out<u32>) -> u32 {
-    initialized(|| Ok(count.set(u32::from(has_device()))?))
+    initialized(|| Ok(count.set(devices().len() as u32)?))
 }
 
 #[unsafe(no_mangle)]
@@ -48,9 +49,9 @@ extern "C" fn nvmlDeviceGetCount(count: Out<u32>) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: u32, device: Out<Handle>) -> u32 {
-    call(|_| match index {
-        0 => Ok(device.set(Handle::of_device())?),
-        _ => Err(Code::INVALID_ARGUMENT),
+    call(|devices| {
+        let found = devices.get(index as usize).ok_or(Code::INVALID_ARGUMENT)?;
+        Ok(device.set(Handle::of(found))?)
     })
 }
 
@@ -61,9 +62,9 @@ extern "C" fn nvmlDeviceGetHandleByIndex(index: u32, device: Out<Handle>) -> u32
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(id: Text, device: Out<Handle>) -> u32 {
-    call(|facts| {
+    call(|devices| {
         let wanted = pci_address(&id.get()?).ok_or(Code::INVALID_ARGUMENT)?;
-        found(wanted == facts.pci(), device)
+        found(devices.iter().find(|it| it.pci() == wanted), device)
     })
 }
 
@@ -75,33 +76,36 @@ extern "C" fn nvmlDeviceGetHandleByPciBusId(id: Text, device: Out<Handle>) -> u3
 /// Takes the UUID with `GPU-` before it, as NVML tells it, or without.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetHandleByUUID(uuid: Text, device: Out<Handle>) -> u32 {
-    call(|facts| {
-        let (given, own) = (uuid.get()?, uuid_text(facts.uuid()));
-        let is_own = given == own || Some(given.as_str()) == own.strip_prefix("GPU-");
-        found(is_own, device)
+    call(|devices| {
+        let given = uuid.get()?;
+        let is_named = |it: &&Monitored| {
+            let own = uuid_text(it.uuid());
+            given == own || Some(given.as_str()) == own.strip_prefix("GPU-")
+        };
+        found(devices.iter().find(is_named), device)
     })
 }
 
-/// The device has no serial number.
+/// No device has a serial number.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetHandleBySerial(serial: Text, device: Out<Handle>) -> u32 {
     call(|_| {
         serial.bytes()?;
-        found(false, device)
+        found(None, device)
     })
 }
 
-fn found(is_found: bool, device: Out<Handle>) -> Answer {
-    match is_found {
+fn found(found: Option<&Monitored>, device: Out<Handle>) -> Answer {
+    match found {
         _ if device.is_null() => Err(Code::INVALID_ARGUMENT),
-        true => Ok(device.set(Handle::of_device())?),
-        false => Err(Code::NOT_FOUND),
+        Some(found) => Ok(device.set(Handle::of(found))?),
+        None => Err(Code::NOT_FOUND),
     }
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetIndex(device: Handle, index: Out<u32>) -> u32 {
-    device_call(device, |_| Ok(index.set(0)?))
+    device_call(device, |device| Ok(index.set(device.index as u32)?))
 }
 
 #[cfg(test)]
@@ -109,11 +113,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_devices_handle_is_one() {
-        let own = Handle::of_device();
-        assert_eq!(own.check(), Ok(()));
-        for forged in [0, 1, own.0 + 1, usize::MAX] {
-            assert_eq!(Handle(forged).check(), Err(Code::INVALID_ARGUMENT));
+    fn a_forged_handle_is_none() {
+        let first = HANDLES.as_ptr() as usize;
+        for forged in [0, 1, first, first - 1, first + DEVICES, usize::MAX] {
+            assert_eq!(Handle(forged).device().err(), Some(Code::INVALID_ARGUMENT));
         }
     }
 }

@@ -1,11 +1,12 @@
 //! Whether the library is initialized, and what every call does first (NVML API Reference,
 //! "Initialization and Cleanup").
 
+use std::ops::Deref;
 use std::panic::AssertUnwindSafe;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use causeway_shim_linux::shim::Status;
+use causeway_shim_linux::shim::{GpuNumbers, Status};
 
 use crate::boundary::Out;
 use crate::device::{self, Facts};
@@ -22,8 +23,25 @@ const WITHOUT_ATTACHING: u32 = 2;
 /// How often the library was initialized and not shut down. No lock: a forked child could find it
 /// held.
 static INITIALIZATIONS: AtomicU32 = AtomicU32::new(0);
-/// What the device is, once it was found.
-static FACTS: OnceLock<Facts> = OnceLock::new();
+/// The devices, once they were found.
+static DEVICES: OnceLock<Vec<Monitored>> = OnceLock::new();
+
+/// A device as monitors see it.
+pub(super) struct Monitored {
+    /// Its place among all devices, which no environment changes.
+    pub(super) index: usize,
+    facts: Facts,
+    /// What the host calls it and its peers.
+    pub(super) gpus: GpuNumbers,
+}
+
+impl Deref for Monitored {
+    type Target = Facts;
+
+    fn deref(&self) -> &Facts {
+        &self.facts
+    }
+}
 
 /// Answers a call that needs nothing.
 pub(super) fn answer(call: impl FnOnce() -> Answer) -> u32 {
@@ -45,14 +63,17 @@ pub(super) fn initialized(call: impl FnOnce() -> Answer) -> u32 {
     })
 }
 
-/// Answers a call that needs a device. Without one, no argument can name it.
-pub(super) fn call(call: impl FnOnce(&'static Facts) -> Answer) -> u32 {
-    initialized(|| call(FACTS.get().ok_or(Code::INVALID_ARGUMENT)?))
+/// Answers a call that needs the devices. Without one, no argument can name it.
+pub(super) fn call(call: impl FnOnce(&'static [Monitored]) -> Answer) -> u32 {
+    initialized(|| match devices() {
+        [] => Err(Code::INVALID_ARGUMENT),
+        devices => call(devices),
+    })
 }
 
-/// Returns whether there is a device.
-pub(super) fn has_device() -> bool {
-    FACTS.get().is_some()
+/// Returns all devices.
+pub(super) fn devices() -> &'static [Monitored] {
+    DEVICES.get().map_or(&[], |devices| devices)
 }
 
 /// Returns the result of a call for which the device has no answer.
@@ -72,7 +93,7 @@ fn initialize(flags: u32) -> u32 {
             return Err(Code::INVALID_ARGUMENT);
         }
         if INITIALIZATIONS.load(Ordering::Acquire) == 0 {
-            match find_device() {
+            match find_devices() {
                 Err(Code::DRIVER_NOT_LOADED) if flags & WITHOUT_DEVICE != 0 => {}
                 found => found?,
             }
@@ -81,23 +102,37 @@ fn initialize(flags: u32) -> u32 {
     })
 }
 
-/// Asks the device what it is, and begins to measure how busy it is. What it said first is kept.
-fn find_device() -> Answer {
-    let asked = session::ask(|device| {
-        let attributes = device.attributes()?;
-        Ok(device::query(device, &attributes))
-    });
-    let facts = match asked {
-        Ok(facts) => facts.map_err(|_| Code::GPU_IS_LOST)?,
-        Err(Unanswered::Unopened(crate::error::Code::SYSTEM_DRIVER_MISMATCH)) => {
+/// Asks the devices what they are, and begins to measure how busy they are. What they said first is
+/// kept.
+fn find_devices() -> Answer {
+    let count = match session::count() {
+        Ok(count) => count,
+        Err(crate::error::Code::SYSTEM_DRIVER_MISMATCH) => {
             return Err(Code::LIB_RM_VERSION_MISMATCH);
         }
-        Err(Unanswered::Unopened(_)) => return Err(Code::DRIVER_NOT_LOADED),
-        Err(unanswered) => return Err(code_of(&unanswered)),
+        Err(_) => return Err(Code::DRIVER_NOT_LOADED),
     };
-    FACTS.get_or_init(|| facts);
-    usage::begin();
+    let found: Vec<Monitored> = (0..count).map(find_device).collect::<Answer<_>>()?;
+    DEVICES.get_or_init(|| found);
+    (0..count).for_each(usage::begin);
     Ok(())
+}
+
+/// Asks a device what it is.
+fn find_device(index: usize) -> Answer<Monitored> {
+    let asked = session::ask(index, |device| {
+        let attributes = device.attributes()?;
+        Ok((device::query(device, &attributes), session::numbers(device)))
+    });
+    match asked {
+        Ok((facts, gpus)) => Ok(Monitored {
+            index,
+            facts: facts.map_err(|_| Code::GPU_IS_LOST)?,
+            gpus,
+        }),
+        Err(Unanswered::Unopened(_)) => Err(Code::DRIVER_NOT_LOADED),
+        Err(unanswered) => Err(code_of(&unanswered)),
+    }
 }
 
 #[unsafe(no_mangle)]

@@ -62,13 +62,15 @@ impl From<Running> for Info {
     }
 }
 
-/// Lists the processes of this guest that have objects on the device, as far as this process may
+/// Lists the processes of this guest that have objects on a device, as far as this process may
 /// see them, and this process if it has initialized CUDA. How much memory another process holds,
 /// only that one knows.
-fn running() -> Vec<Running> {
-    let clients = session::clients();
+fn running(index: usize) -> Vec<Running> {
+    let clients = session::clients(index);
     let others = clients.iter().filter(|client| client.owns);
-    let own = Driver::get().ok().map(|driver| Running {
+    let drivers = Driver::get().map_or(&[][..], |_| Driver::all());
+    let own = drivers.iter().find(|driver| driver.index == index);
+    let own = own.map(|driver| Running {
         process: std::process::id(),
         bytes: driver.memory.held_bytes(),
     });
@@ -106,27 +108,32 @@ fn put<T: From<Running>>(all: &[Running], count: Out<u32>, infos: Out<T>) -> Ans
     Ok(())
 }
 
+/// Lists the processes that use a device in ways that there are not.
+const fn nobody(_: usize) -> [Running; 0] {
+    []
+}
+
 /// Defines the versions of a call that lists processes, with their structures.
 macro_rules! lists {
     ($($name:ident: $info:ty, $found:expr;)*) => {$(
         #[unsafe(no_mangle)]
         extern "C" fn $name(device: Handle, count: Out<u32>, infos: Out<$info>) -> u32 {
-            device_call(device, |_| put(&$found, count, infos))
+            device_call(device, |device| put(&$found(device.index), count, infos))
         }
     )*};
 }
 
 // Nothing draws on the device, and it has no multi-process service.
 lists! {
-    nvmlDeviceGetComputeRunningProcesses: InfoV1, running();
-    nvmlDeviceGetComputeRunningProcesses_v2: Info, running();
-    nvmlDeviceGetComputeRunningProcesses_v3: Info, running();
-    nvmlDeviceGetGraphicsRunningProcesses: InfoV1, [];
-    nvmlDeviceGetGraphicsRunningProcesses_v2: Info, [];
-    nvmlDeviceGetGraphicsRunningProcesses_v3: Info, [];
-    nvmlDeviceGetMPSComputeRunningProcesses: InfoV1, [];
-    nvmlDeviceGetMPSComputeRunningProcesses_v2: Info, [];
-    nvmlDeviceGetMPSComputeRunningProcesses_v3: Info, [];
+    nvmlDeviceGetComputeRunningProcesses: InfoV1, running;
+    nvmlDeviceGetComputeRunningProcesses_v2: Info, running;
+    nvmlDeviceGetComputeRunningProcesses_v3: Info, running;
+    nvmlDeviceGetGraphicsRunningProcesses: InfoV1, nobody;
+    nvmlDeviceGetGraphicsRunningProcesses_v2: Info, nobody;
+    nvmlDeviceGetGraphicsRunningProcesses_v3: Info, nobody;
+    nvmlDeviceGetMPSComputeRunningProcesses: InfoV1, nobody;
+    nvmlDeviceGetMPSComputeRunningProcesses_v2: Info, nobody;
+    nvmlDeviceGetMPSComputeRunningProcesses_v3: Info, nobody;
 }
 
 #[cfg(test)]

@@ -65,7 +65,7 @@ extern "C" fn nvmlSystemGetNVMLVersion(version: Out<u8>, room: u32) -> u32 {
 /// The version that `cuDriverGetVersion` gives once the driver is initialized.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlSystemGetCudaDriverVersion(version: Out<i32>) -> u32 {
-    call(|facts| Ok(version.set(device::version_on(facts))?))
+    call(|devices| Ok(version.set(device::version_on(&devices[0]))?))
 }
 
 #[unsafe(no_mangle)]

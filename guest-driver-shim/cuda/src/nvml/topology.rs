@@ -1,16 +1,22 @@
-//! What connects devices: there is one.
+//! What connects devices.
 
 use crate::boundary::Out;
 
 use super::code::Code;
 use super::handle::{Handle, device_call};
+use super::library::devices;
 
 /// `NVML_TOPOLOGY_INTERNAL`: nothing is between them.
 const INTERNAL: u32 = 0;
 /// Levels of the topology: multiples of ten up to the whole system.
 const LEVELS: [u32; 6] = [0, 10, 20, 30, 40, 50];
-/// `NVML_P2P_STATUS_NOT_SUPPORTED`
+/// `NVML_P2P_STATUS_OK` and `…_NOT_SUPPORTED`
+const PEER: u32 = 0;
 const NO_PEER: u32 = 5;
+/// `NVML_P2P_CAPS_INDEX_READ` and `…_WRITE`: the others, such as atomics, are not known.
+const ACCESS: std::ops::RangeInclusive<u32> = 0..=1;
+/// `NVML_TOPOLOGY_SYSTEM`: how the host connects its devices is not told.
+const SYSTEM: u32 = 50;
 /// Number of the last capability of a pair (`nvmlGpuP2PCapsIndex_t`).
 const LAST_CAPABILITY: u32 = 5;
 /// Bytes of an entry of `nvmlDeviceGetFieldValues`, and where its result is.
@@ -23,23 +29,39 @@ extern "C" fn nvmlDeviceGetTopologyCommonAncestor(
     other: Handle,
     level: Out<u32>,
 ) -> u32 {
-    device_call(device, |_| {
-        other.check()?;
-        Ok(level.set(INTERNAL)?)
+    device_call(device, |device| {
+        let is_same = other.device()?.index == device.index;
+        Ok(level.set(if is_same { INTERNAL } else { SYSTEM })?)
     })
 }
 
-/// There is no other device.
+/// All other devices are on the level of the system.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetTopologyNearestGpus(
     device: Handle,
     level: u32,
     count: Out<u32>,
-    _devices: Out<Handle>,
+    into: Out<Handle>,
 ) -> u32 {
-    device_call(device, |_| match LEVELS.contains(&level) {
-        true => Ok(count.set(0)?),
-        false => Err(Code::INVALID_ARGUMENT),
+    device_call(device, |device| {
+        if !LEVELS.contains(&level) {
+            return Err(Code::INVALID_ARGUMENT);
+        }
+        let others = devices().iter().filter(|other| other.index != device.index);
+        let near: Vec<_> = others.filter(|_| level == SYSTEM).collect();
+        let room = if near.is_empty() {
+            0
+        } else {
+            count.get()? as usize
+        };
+        count.set(near.len() as u32)?;
+        if into.is_null() {
+            return Ok(());
+        }
+        for (index, other) in near.iter().take(room).enumerate() {
+            into.set_at(index, Handle::of(other))?;
+        }
+        Ok(())
     })
 }
 
@@ -51,20 +73,22 @@ extern "C" fn nvmlDeviceGetP2PStatus(
     capability: u32,
     status: Out<u32>,
 ) -> u32 {
-    device_call(device, |_| {
-        other.check()?;
-        match capability <= LAST_CAPABILITY {
-            true => Ok(status.set(NO_PEER)?),
-            false => Err(Code::INVALID_ARGUMENT),
+    device_call(device, |device| {
+        let other = other.device()?;
+        if capability > LAST_CAPABILITY {
+            return Err(Code::INVALID_ARGUMENT);
         }
+        let reaches = device.gpus.peers >> other.gpus.gpu & 1 == 1;
+        let is_given = reaches && ACCESS.contains(&capability);
+        Ok(status.set(if is_given { PEER } else { NO_PEER })?)
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceOnSameBoard(device: Handle, other: Handle, is_same: Out<i32>) -> u32 {
-    device_call(device, |_| {
-        other.check()?;
-        Ok(is_same.set(1)?)
+    device_call(device, |device| {
+        let other = other.device()?;
+        Ok(is_same.set(i32::from(other.index == device.index))?)
     })
 }
 

@@ -1,5 +1,7 @@
 //! Memory in use, and how busy the device is.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use causeway_shim_linux::shim::BusyTime;
@@ -46,11 +48,12 @@ struct Measured {
     share: Option<u32>,
 }
 
-static MEASURED: Mutex<Option<Measured>> = Mutex::new(None);
+/// By the place of the device.
+static MEASURED: Mutex<BTreeMap<usize, Measured>> = Mutex::new(BTreeMap::new());
 
 /// Asks how much memory there is and how much of it is in use, by all processes of this guest.
-fn memory() -> Answer<Memory> {
-    let attributes = session::ask(|device| device.attributes()).map_err(|e| code_of(&e))?;
+fn memory(index: usize) -> Answer<Memory> {
+    let attributes = session::ask(index, |device| device.attributes()).map_err(|e| code_of(&e))?;
     let (total, used) = (attributes.memory_bytes, attributes.memory_used_bytes);
     Ok(Memory {
         total,
@@ -61,21 +64,21 @@ fn memory() -> Answer<Memory> {
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetMemoryInfo(device: Handle, info: Out<Memory>) -> u32 {
-    device_call(device, |_| match info.is_null() {
+    device_call(device, |device| match info.is_null() {
         true => Err(Code::INVALID_ARGUMENT),
-        false => Ok(info.set(memory()?)?),
+        false => Ok(info.set(memory(device.index)?)?),
     })
 }
 
 /// Nothing is reserved: the total is what the guest can use.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: Handle, info: Out<MemoryV2>) -> u32 {
-    device_call(device, |_| {
+    device_call(device, |device| {
         let version = Out::<u32>::at(info.address_of(0)?).get()?;
         if version != MEMORY_V2 {
             return Err(Code::ARGUMENT_VERSION_MISMATCH);
         }
-        let Memory { total, free, used } = memory()?;
+        let Memory { total, free, used } = memory(device.index)?;
         Ok(info.set(MemoryV2 {
             version,
             _padding: 0,
@@ -88,17 +91,19 @@ extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: Handle, info: Out<MemoryV2>) ->
 }
 
 /// Begins to measure, unless that was begun before. An old host cannot tell: nothing is measured.
-pub(super) fn begin() {
-    let first = ask().ok().map(Measured::since);
+pub(super) fn begin(index: usize) {
+    let Ok(first) = ask(index) else {
+        return;
+    };
     let mut measured = MEASURED.lock();
-    if measured.is_none() {
-        *measured = first;
-    }
+    measured
+        .entry(index)
+        .or_insert_with(|| Measured::since(first));
 }
 
-/// Asks how long the device was busy. Returns the number of the session, too.
-fn ask() -> Result<(u64, BusyTime), Unanswered> {
-    session::ask(|device| Ok((device.session(), device.query_busy()?)))
+/// Asks how long a device was busy. Returns the number of the session, too.
+fn ask(index: usize) -> Result<(u64, BusyTime), Unanswered> {
+    session::ask(index, |device| Ok((device.session(), device.query_busy()?)))
 }
 
 impl Measured {
@@ -143,13 +148,13 @@ fn percent(part: u64, whole: u64) -> u32 {
 
 /// Returns the share of time in which the guest had work under way, since the call before, or over
 /// [`PERIOD`] if this is the first call or the one before is not so long ago.
-fn busy_percent() -> Answer<u32> {
+fn busy_percent(index: usize) -> Answer<u32> {
     loop {
-        let asked = ask().map_err(|e| code_of(&e))?;
-        let taken = match &mut *MEASURED.lock() {
-            Some(measured) => measured.take(asked),
-            none => {
-                *none = Some(Measured::since(asked));
+        let asked = ask(index).map_err(|e| code_of(&e))?;
+        let taken = match MEASURED.lock().entry(index) {
+            Entry::Occupied(mut measured) => measured.get_mut().take(asked),
+            Entry::Vacant(none) => {
+                none.insert(Measured::since(asked));
                 Err(PERIOD)
             }
         };
@@ -164,9 +169,9 @@ fn busy_percent() -> Answer<u32> {
 /// written (`memory`) is not measured: 0.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetUtilizationRates(device: Handle, rates: Out<[u32; 2]>) -> u32 {
-    device_call(device, |_| match rates.is_null() {
+    device_call(device, |device| match rates.is_null() {
         true => Err(Code::INVALID_ARGUMENT),
-        false => Ok(rates.set([busy_percent()?, 0])?),
+        false => Ok(rates.set([busy_percent(device.index)?, 0])?),
     })
 }
 

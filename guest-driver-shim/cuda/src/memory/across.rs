@@ -1,0 +1,80 @@
+//! Copies between devices of which none reaches the other's memory: through memory of the host.
+//!
+//! They are done when the call returns. The work before them in the stream is done before, and so
+//! they have the place in its order that an asynchronous copy has.
+
+use super::Place;
+use super::segments::{Shape, Side};
+use super::staging::GROUP_BYTES;
+use super::transfer::{self, Direction, GROUP_COPIES};
+use crate::driver::Driver;
+use crate::error::{Answer, Code};
+use crate::stream::Stream;
+
+/// Most bytes that are copied as one.
+const PART_BYTES: u64 = 16 * GROUP_BYTES;
+
+/// Copies in the order of `stream`, which is one of `driver`'s device. `places` say what the
+/// destination and the source are for that device.
+pub(super) fn copy(
+    driver: &Driver,
+    stream: &Stream,
+    shape: Shape,
+    (to, from): (Place, Place),
+) -> Answer {
+    if stream.is_capturing() {
+        return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
+    }
+    stream.check_implicit(driver)?;
+    driver.wait_for(stream.end(driver))?;
+    let (to, from) = (End::of(driver, stream, to)?, End::of(driver, stream, from)?);
+    let mut staged = vec![0_u8; shape.bytes().min(PART_BYTES) as usize];
+    let start = staged.as_mut_ptr() as u64;
+    for part in shape.parts(PART_BYTES, GROUP_COPIES) {
+        let between = Side::dense(start, &part);
+        from.copy(Shape {
+            to: between,
+            ..part
+        })?;
+        to.copy(Shape {
+            from: between,
+            ..part
+        })?;
+    }
+    Ok(())
+}
+
+/// One side of such a copy: the device that reaches it, and a stream there.
+struct End<'a> {
+    driver: &'a Driver,
+    stream: &'a Stream,
+    /// What is used for a device that is not that of the copy's stream.
+    other: Option<Stream>,
+}
+
+impl<'a> End<'a> {
+    fn of(driver: &'a Driver, stream: &'a Stream, place: Place) -> Answer<Self> {
+        Ok(match place {
+            Place::Elsewhere(owner) => {
+                owner.check_sticky()?;
+                Self {
+                    driver: owner,
+                    stream,
+                    other: Some(Stream::default_of(0, false)),
+                }
+            }
+            _ => Self {
+                driver,
+                stream,
+                other: None,
+            },
+        })
+    }
+
+    /// Copies between memory of this side and memory of the host, and waits for that.
+    fn copy(&self, shape: Shape) -> Answer {
+        let stream = self.other.as_ref().unwrap_or(self.stream);
+        transfer::copy(self.driver, stream, shape, Direction::Any, false)?;
+        self.driver.wait_for(stream.last())
+    }
+}
