@@ -68,7 +68,9 @@ pub use fence::{Fence, Patience};
 pub use memory::{Allocation, CpuMapping, GpuMapping, PAGE_BYTES};
 pub use module::{Kernel, Module, Parameters, RamRange, Variable};
 pub use pace::Pace;
-pub use pool::{ExportedPiece, GRANULE_BYTES, Piece, Pool, PoolError, PoolFreeError, PoolStorage};
+pub use pool::{
+    ChunkPlace, ExportedPiece, GRANULE_BYTES, Piece, Pool, PoolError, PoolFreeError, PoolStorage,
+};
 pub use producer::{Producer, RingMemory, Unit};
 pub use recording::{RecordError, Recorder, Recording};
 pub use space::AddressSpace;

@@ -65,12 +65,21 @@ impl<const BLOCKS: usize, const CHUNKS: usize> Default for PoolStorage<'_, BLOCK
 pub struct ExportedPiece {
     /// Token of the chunk's export.
     pub token: ExportToken,
-    /// GPU virtual address of the chunk in the address space of the pool.
-    pub chunk_address: u64,
     /// Offset of the piece in the chunk, in bytes.
     pub offset: u64,
     /// Size of the chunk in bytes.
     pub chunk_bytes: u64,
+}
+
+/// A chunk of a pool: an allocation on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkPlace {
+    /// A number that no other chunk of the pool has, before or afterwards.
+    pub number: u64,
+    /// GPU virtual address of the chunk in the address space of the pool.
+    pub address: u64,
+    /// Size of the chunk in bytes.
+    pub bytes: u64,
 }
 
 /// A pool of memory from which small pieces are allocated without an exit for each. Only one CPU
@@ -92,6 +101,8 @@ pub struct Pool<'s, 'd> {
     kept_bytes_max: u64,
     /// Large pieces freed so far.
     gifts: u64,
+    /// Chunks made so far.
+    made: u64,
     blocks: Blocks<'s>,
     chunks: &'s mut [Option<Chunk<'d>>],
 }
@@ -127,6 +138,7 @@ impl<'s, 'd> Pool<'s, 'd> {
             keeps_all: false,
             kept_bytes_max: KEPT_BYTES,
             gifts: 0,
+            made: 0,
             blocks: Blocks::new(&mut storage.blocks),
             chunks: &mut storage.chunks,
         })
@@ -146,13 +158,6 @@ impl<'s, 'd> Pool<'s, 'd> {
     pub const fn within(mut self, first: u64, end: u64) -> Self {
         self.window = Some(AddressWindow::new(first, end));
         self
-    }
-
-    /// Returns whether a chunk of the pool begins at `address`.
-    #[must_use]
-    pub fn has_chunk(&self, address: u64) -> bool {
-        let mut chunks = self.chunks.iter().flatten();
-        chunks.any(|chunk| chunk.address == address)
     }
 
     /// Allocates a piece of `bytes` bytes whose GPU virtual address is a multiple of `alignment`
@@ -224,31 +229,50 @@ impl<'s, 'd> Pool<'s, 'd> {
     /// # Errors
     /// [`ExportError`] if the device refuses.
     pub fn export(&self, piece: &Piece, access: Access) -> Result<ExportedPiece, ExportError> {
-        self.export_to(piece, access, 0)
-    }
-
-    /// Exports the chunk in which `piece` lies to sessions on the GPUs `gpus`, as
-    /// [`Allocation::export_to`](crate::Allocation::export_to) does. One exit.
-    ///
-    /// # Errors
-    /// [`ExportError`] if the device refuses.
-    pub fn export_to(
-        &self,
-        piece: &Piece,
-        access: Access,
-        gpus: u64,
-    ) -> Result<ExportedPiece, ExportError> {
         let chunk = self.chunks.get(piece.origin.chunk as usize);
         let Some(Some(chunk)) = chunk else {
             let refusal = Refusal::new(Opcode::Export, Status::BadHandle, piece.origin.chunk);
             return Err(ExportError { refusal });
         };
         Ok(ExportedPiece {
-            token: chunk.export(access, gpus)?,
-            chunk_address: chunk.address,
+            token: chunk.export_to(access, 0)?,
             offset: piece.address.saturating_sub(chunk.address),
             chunk_bytes: chunk.bytes,
         })
+    }
+
+    /// Exports the chunk that contains `address` to sessions on the GPUs `gpus`, as
+    /// [`Allocation::export_to`](crate::Allocation::export_to) does. One exit. Returns `None` if no
+    /// chunk contains it.
+    ///
+    /// # Errors
+    /// [`ExportError`] if the device refuses.
+    pub fn export_chunk(
+        &self,
+        address: u64,
+        access: Access,
+        gpus: u64,
+    ) -> Result<Option<ExportToken>, ExportError> {
+        let chunk = self.chunk_with(address);
+        chunk.map(|chunk| chunk.export_to(access, gpus)).transpose()
+    }
+
+    /// Returns the chunk that contains `address`.
+    #[must_use]
+    pub fn chunk_at(&self, address: u64) -> Option<ChunkPlace> {
+        self.chunk_with(address).map(|chunk| ChunkPlace {
+            number: chunk.number,
+            address: chunk.address,
+            bytes: chunk.bytes,
+        })
+    }
+
+    fn chunk_with(&self, address: u64) -> Option<&Chunk<'d>> {
+        let contains = |chunk: &&Chunk<'d>| {
+            let inside = address.checked_sub(chunk.address);
+            inside.is_some_and(|inside| inside < chunk.bytes)
+        };
+        self.chunks.iter().flatten().find(contains)
     }
 
     /// Checks what is asked for. Returns the size in granules, and with what alignment may cost.
@@ -371,7 +395,10 @@ impl<'s, 'd> Pool<'s, 'd> {
             }
             chunk => chunk,
         };
-        self.chunks[index] = Some(chunk.map_err(PoolError::Refused)?);
+        let mut chunk = chunk.map_err(PoolError::Refused)?;
+        self.made += 1;
+        chunk.number = self.made;
+        self.chunks[index] = Some(chunk);
         Ok(index)
     }
 

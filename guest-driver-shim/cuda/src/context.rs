@@ -178,6 +178,7 @@ impl Driver {
         self.memory.end_of_context(self, context.handle);
         self.modules.end_of_context(&self.rings, context.handle);
         self.events.end_of_context(context.handle);
+        self.end_peers_of(context.handle);
     }
 }
 

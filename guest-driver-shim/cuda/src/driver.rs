@@ -40,6 +40,9 @@ pub(crate) struct Driver {
     pub(crate) index: usize,
     /// What the host calls the device and its peers.
     pub(crate) gpus: GpuNumbers,
+    /// Addresses of memory that the program allocates on this device, and on no other; `None` if
+    /// this is the one device.
+    pub(crate) window: Option<Range<u64>>,
     pub(crate) device: &'static Device<'static>,
     pub(crate) attributes: Attributes,
     /// Features of the session that the library uses.
@@ -345,6 +348,7 @@ impl Found {
             device,
             features,
             priorities: Priorities::of(device, features),
+            window: window.clone(),
             memory: Memory::new(
                 (device, space),
                 ordinal << ORDINAL_SHIFT,

@@ -22,6 +22,7 @@ mod host;
 mod ipc;
 mod managed;
 mod pageable;
+mod peers;
 mod physical;
 mod pinned;
 mod pointer;
@@ -42,6 +43,7 @@ mod virtual_memory;
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use causeway_shim_linux::shim::{AddressSpace, Allocation, Attributes, Device};
@@ -57,6 +59,7 @@ pub(crate) use device::FutureStorage;
 pub(crate) use fill::fill_work;
 use graph_memory::GraphUse;
 use host::HostMemory;
+use peers::Peers;
 use pools::Pools;
 pub(crate) use rectangle::copy_work;
 use regions::{Backing, Region, Regions};
@@ -91,6 +94,10 @@ pub(crate) struct Memory {
     retired: Retired,
     graph_use: Mutex<GraphUse>,
     guard: Guard,
+    /// What this device reaches of others.
+    peers: Mutex<Peers>,
+    /// The devices that have access to this one's memory: bit `n` stands for device `n`.
+    reached_by: AtomicU64,
     /// When the device was asked how much memory others use, and what it said.
     usage: Mutex<Option<(Instant, u64)>>,
 }
@@ -148,6 +155,8 @@ impl Memory {
             retired: Retired::default(),
             graph_use: Mutex::default(),
             guard,
+            peers: Mutex::default(),
+            reached_by: AtomicU64::new(0),
             usage: Mutex::default(),
         })
     }
@@ -162,7 +171,7 @@ impl Memory {
             drop(regions);
             return match Driver::all().len() {
                 ..2 => place,
-                _ => self.place_of_others(address, place),
+                _ => self.place_of_others(address, end, place),
             };
         };
         if !regions.covers(address, bytes) {
@@ -214,15 +223,36 @@ impl Memory {
 
     /// Finds out whether memory that is not this device's is another's. `place` is what it is
     /// otherwise.
-    fn place_of_others(&self, address: u64, place: Answer<Place>) -> Answer<Place> {
+    fn place_of_others(&self, address: u64, end: u64, place: Answer<Place>) -> Answer<Place> {
         let mut others = Driver::all().iter();
         let owner = others.find(|other| other.memory.has(address));
         match owner {
-            Some(owner) if !owner.memory.is_for_cpu(address) => Ok(Place::Elsewhere(owner)),
+            Some(owner) if !owner.memory.is_for_cpu(address) => {
+                let place = owner.memory.place(address, end - address)?;
+                let mut all = Driver::all().iter();
+                let own = all.find(|driver| std::ptr::eq(&raw const driver.memory, self));
+                match place {
+                    Place::Gpu { .. } if own.is_some_and(|own| own.reaches(owner, address)) => {
+                        Ok(place)
+                    }
+                    _ => Ok(Place::Elsewhere(owner)),
+                }
+            }
             // As far as this device is concerned, it is memory of the process.
             Some(_) => Ok(Place::Cpu(address)),
+            None if Driver::all()
+                .iter()
+                .any(|other| other.memory.keeps(address)) =>
+            {
+                Err(Code::INVALID_VALUE)
+            }
             None => place,
         }
+    }
+
+    /// Returns whether an address is kept for the device or for the program's mappings.
+    fn keeps(&self, address: u64) -> bool {
+        self.guard.contains(address) || self.regions.lock().is_reserved(address)
     }
 
     /// Returns whether the program has memory of this device at an address.
@@ -240,6 +270,7 @@ impl Memory {
     /// Allocates device memory.
     fn allocate(&self, driver: &Driver, context: &Context, bytes: u64) -> Answer<u64> {
         let piece = self.device.lock().allocate(driver, bytes, ALIGNMENT)?;
+        let start = piece.address();
         let region = Region {
             bytes,
             gpu: Some(piece.address()),
@@ -248,7 +279,9 @@ impl Memory {
             flags: 0,
             backing: Backing::Piece { piece, pool: 0 },
         };
-        Ok(self.regions.lock().insert(region))
+        let address = self.regions.lock().insert(region);
+        driver.show_to_peers(start);
+        Ok(address)
     }
 
     /// Frees what begins at an address, if it was allocated by `cuMemAlloc` and its like.
@@ -479,7 +512,9 @@ extern "C" fn cuMemFree_v2(address: u64) -> u32 {
         if driver.rings.are_several() {
             driver.rings.drain(driver)?;
         }
-        driver.memory.free(driver, address)
+        driver.memory.free(driver, address)?;
+        driver.hide_from_peers();
+        Ok(())
     })
 }
 

@@ -39,7 +39,7 @@ static SLOT: AtomicPtr<Slot> = AtomicPtr::new(std::ptr::null_mut());
 /// Why the device has no answer.
 pub(crate) enum Unanswered {
     /// It cannot be opened.
-    Unopened(Code),
+    Unopened,
     /// It refused the question.
     Refused(Status),
 }
@@ -79,13 +79,12 @@ pub(crate) fn ask<T>(
     question: impl Fn(&Device<'static>) -> Result<T, QueryError>,
 ) -> Result<T, Unanswered> {
     let mut slot = slot().lock();
-    let sessions = opened(&mut slot).map_err(Unanswered::Unopened)?;
-    let absent = Unanswered::Unopened(Code::NO_DEVICE);
-    let session = sessions.get_mut(index).ok_or(absent)?;
+    let sessions = opened(&mut slot).map_err(|_| Unanswered::Unopened)?;
+    let session = sessions.get_mut(index).ok_or(Unanswered::Unopened)?;
     let refused = |error: QueryError| Unanswered::Refused(error.status());
     match question(session.device) {
         Err(error) if error.status() == Status::DeviceLost && !session.is_claimed => {
-            session.reopen().map_err(Unanswered::Unopened)?;
+            session.reopen().map_err(|_| Unanswered::Unopened)?;
             question(session.device).map_err(refused)
         }
         answer => answer.map_err(refused),

@@ -9,7 +9,12 @@ use causeway_cuda_tests::library_on;
 
 const INVALID_VALUE: u32 = 1;
 const INVALID_DEVICE: u32 = 101;
+const INVALID_CONTEXT: u32 = 201;
+const PEER_ACCESS_UNSUPPORTED: u32 = 217;
 const INVALID_HANDLE: u32 = 400;
+const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
+const PEER_ACCESS_NOT_ENABLED: u32 = 705;
+const NOT_SUPPORTED: u32 = 801;
 
 /// Adds 1 to each of 32 words.
 const CODE: &str = "
@@ -35,12 +40,26 @@ unsafe extern "C" {
     fn cuDeviceGetCount(count: *mut i32) -> u32;
     fn cuDeviceGet(device: *mut i32, ordinal: i32) -> u32;
     fn cuDeviceGetUuid(uuid: *mut [u8; 16], device: i32) -> u32;
+    fn cuDeviceCanAccessPeer(can: *mut i32, device: i32, peer: i32) -> u32;
+    fn cuDeviceGetP2PAttribute(value: *mut i32, attribute: u32, from: i32, to: i32) -> u32;
+    fn cuCtxEnablePeerAccess(peer: usize, flags: u32) -> u32;
+    fn cuCtxDisablePeerAccess(peer: usize) -> u32;
+    fn cuStreamBeginCapture_v2(stream: usize, mode: u32) -> u32;
+    fn cuStreamEndCapture(stream: usize, graph: *mut usize) -> u32;
+    fn cuMemAddressReserve(at: *mut u64, bytes: usize, align: usize, hint: u64, flags: u64) -> u32;
+    fn cuMemAddressFree(address: u64, bytes: usize) -> u32;
+    fn cuMemCreate(handle: *mut u64, bytes: usize, given: *const [i32; 8], flags: u64) -> u32;
+    fn cuMemRelease(handle: u64) -> u32;
+    fn cuMemMap(address: u64, bytes: usize, offset: usize, handle: u64, flags: u64) -> u32;
+    fn cuMemUnmap(address: u64, bytes: usize) -> u32;
+    fn cuMemSetAccess(address: u64, bytes: usize, given: *const [i32; 3], count: usize) -> u32;
     fn cuDevicePrimaryCtxRetain(context: *mut usize, device: i32) -> u32;
     fn cuDevicePrimaryCtxGetState(device: i32, flags: *mut u32, active: *mut i32) -> u32;
     fn cuCtxCreate_v2(context: *mut usize, flags: u32, device: i32) -> u32;
     fn cuCtxDestroy_v2(context: usize) -> u32;
     fn cuCtxSetCurrent(context: usize) -> u32;
     fn cuCtxGetDevice(device: *mut i32) -> u32;
+    fn cuCtxSynchronize() -> u32;
     fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> u32;
     fn cuMemFree_v2(address: u64) -> u32;
     fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) -> u32;
@@ -258,7 +277,6 @@ fn memory_is_copied_between_devices() {
         assert_eq!(cuStreamCreate(&raw mut stream, 1), 0);
         let function = kernel();
         assert_eq!(launch(function, from, stream), 0);
-        fill(from + 4, 2, 1);
         assert_eq!(cuCtxSetCurrent(second), 0);
         fill(to, 0, 1);
         assert_eq!(cuMemcpyAsync(to, from, 4, stream), 0);
@@ -353,4 +371,112 @@ fn streams_and_events_are_of_a_device_and_wait_for_each_other() {
     }
     on(0);
     assert_eq!(words(from, 32), [50; 32]);
+}
+
+#[test]
+fn a_device_reaches_memory_of_another_once_a_context_has_access() {
+    const LARGE: usize = 80 << 20;
+    let first = on(0);
+    let before = allocate(128);
+    let (mut can, mut value) = (0, 7);
+    // SAFETY: pointers are valid for the calls; handles may be wrong.
+    unsafe {
+        for (device, peer, wanted) in [(0, 1, 1), (1, 0, 1), (1, 1, 0)] {
+            assert_eq!(cuDeviceCanAccessPeer(&raw mut can, device, peer), 0);
+            assert_eq!(can, wanted);
+        }
+        assert_eq!(cuDeviceCanAccessPeer(&raw mut can, 0, 2), INVALID_DEVICE);
+        assert_eq!(cuDeviceGetP2PAttribute(&raw mut value, 2, 0, 1), 0);
+        assert_eq!(value, 1);
+        assert_eq!(cuDeviceGetP2PAttribute(&raw mut value, 3, 0, 1), 0);
+        assert_eq!(value, 0);
+        assert_eq!(
+            cuDeviceGetP2PAttribute(&raw mut value, 2, 1, 1),
+            INVALID_DEVICE
+        );
+        assert_eq!(
+            cuDeviceGetP2PAttribute(&raw mut value, 9, 0, 1),
+            INVALID_VALUE
+        );
+        // A context of its own, so that other tests have no access by this one.
+        let (mut own, mut stream, mut graph) = (0, 0, 0);
+        assert_eq!(cuCtxCreate_v2(&raw mut own, 0, 1), 0);
+        assert_eq!(cuCtxEnablePeerAccess(first, 1), INVALID_VALUE);
+        assert_eq!(cuCtxEnablePeerAccess(0x1234, 0), INVALID_CONTEXT);
+        assert_eq!(cuCtxEnablePeerAccess(own, 0), PEER_ACCESS_UNSUPPORTED);
+        assert_eq!(cuCtxDisablePeerAccess(first), PEER_ACCESS_NOT_ENABLED);
+        assert_eq!(cuStreamCreate(&raw mut stream, 1), 0);
+        let mine = allocate(128);
+        // Without access, copies go through memory of the host, which no graph can do.
+        assert_eq!(cuStreamBeginCapture_v2(stream, 0), 0);
+        assert_ne!(cuMemcpyAsync(mine, before, 128, stream), 0);
+        cuStreamEndCapture(stream, &raw mut graph);
+        assert_eq!(cuCtxEnablePeerAccess(first, 0), 0);
+        assert_eq!(cuCtxEnablePeerAccess(first, 0), PEER_ACCESS_ALREADY_ENABLED);
+        assert_eq!(cuStreamBeginCapture_v2(stream, 0), 0);
+        assert_eq!(cuMemcpyAsync(mine, before, 128, stream), 0);
+        assert_eq!(cuStreamEndCapture(stream, &raw mut graph), 0);
+        let function = kernel();
+        // What was there before, what comes afterwards, and what has its address again.
+        let mut addresses = vec![before];
+        for _ in 0..3 {
+            assert_eq!(cuCtxSetCurrent(first), 0);
+            let large = allocate(LARGE);
+            addresses.push(large + LARGE as u64 - 128);
+            for address in &addresses {
+                fill(*address, 20, 32);
+            }
+            assert_eq!(cuCtxSynchronize(), 0);
+            assert_eq!(cuCtxSetCurrent(own), 0);
+            for address in &addresses {
+                assert_eq!(launch(function, *address, 0), 0);
+                fill(*address + 64, 5, 1);
+            }
+            assert_eq!(cuMemcpyDtoD_v2(mine, before, 128), 0);
+            assert_eq!(words(mine, 17)[15..], [21, 5]);
+            assert_eq!(cuCtxSetCurrent(first), 0);
+            for address in &addresses {
+                assert_eq!(words(*address, 17)[15..], [21, 5]);
+            }
+            addresses.pop();
+            assert_eq!(cuMemFree_v2(large), 0);
+        }
+        assert_eq!(cuCtxSetCurrent(own), 0);
+        assert_eq!(cuCtxDisablePeerAccess(first), 0);
+        assert_eq!(cuCtxDisablePeerAccess(first), PEER_ACCESS_NOT_ENABLED);
+        assert_eq!(cuMemsetD32_v2(before, 1, 1), INVALID_VALUE);
+        assert_eq!(cuCtxEnablePeerAccess(first, 0), 0);
+        fill(before, 1, 1);
+        // The access ends with its context.
+        assert_eq!(cuCtxDestroy_v2(own), 0);
+        on(1);
+        assert_eq!(cuMemsetD32_v2(before, 1, 1), INVALID_VALUE);
+    }
+}
+
+#[test]
+fn physical_memory_is_of_the_device_that_is_asked_for() {
+    const BYTES: usize = 2 << 20;
+    on(0);
+    let (mut handle, mut address) = (0, 0);
+    // SAFETY: pointers are valid for the calls; the memory is the test's.
+    unsafe {
+        let given = [1, 0, 1, 1, 0, 0, 0, 0];
+        assert_eq!(cuMemCreate(&raw mut handle, BYTES, &raw const given, 0), 0);
+        assert_eq!(cuMemAddressReserve(&raw mut address, BYTES, 0, 0, 0), 0);
+        assert_eq!(cuMemMap(address, BYTES, 0, handle, 0), 0);
+        assert_eq!(cuMemAddressFree(address, BYTES), INVALID_VALUE);
+        for (access, wanted) in [([1, 0, 3], NOT_SUPPORTED), ([1, 2, 3], 1), ([1, 1, 3], 0)] {
+            assert_eq!(cuMemSetAccess(address, BYTES, &raw const access, 1), wanted);
+        }
+        assert_eq!(attribute(9, address), 1);
+        on(1);
+        fill(address, 4, 32);
+        assert_eq!(launch(kernel(), address, 0), 0);
+        on(0);
+        assert_eq!(words(address, 32), [5; 32]);
+        assert_eq!(cuMemUnmap(address, BYTES), 0);
+        assert_eq!(cuMemRelease(handle), 0);
+        assert_eq!(cuMemAddressFree(address, BYTES), 0);
+    }
 }

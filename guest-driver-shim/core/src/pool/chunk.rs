@@ -20,6 +20,8 @@ pub(super) struct Chunk<'d> {
     pub bytes: u64,
     cpu: Option<CpuMapping<'d>>,
     pub role: Role,
+    /// A number that no other chunk of the pool has.
+    pub number: u64,
 }
 
 /// How a chunk is used.
@@ -54,6 +56,7 @@ impl<'d> Chunk<'d> {
             bytes,
             cpu: mapped.cpu,
             role: Role::Whole,
+            number: 0,
         })
     }
 
@@ -86,7 +89,7 @@ impl<'d> Chunk<'d> {
 
     /// Exports the chunk's memory to other sessions on the GPUs `gpus`, bit `n` of which stands for
     /// GPU `n`; to those on the own GPU if that is 0. One exit.
-    pub fn export(&self, access: Access, gpus: u64) -> Result<ExportToken, ExportError> {
+    pub fn export_to(&self, access: Access, gpus: u64) -> Result<ExportToken, ExportError> {
         self.allocation.export_to(access, gpus)
     }
 

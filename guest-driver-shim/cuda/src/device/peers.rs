@@ -3,12 +3,7 @@
 use crate::boundary::Out;
 use crate::context;
 use crate::driver::{Driver, call, call_in_context};
-use crate::error::{Answer, Code};
-
-/// `CUDA_ERROR_PEER_ACCESS_UNSUPPORTED`
-const UNSUPPORTED: Code = Code(217);
-/// `CUDA_ERROR_PEER_ACCESS_NOT_ENABLED`
-const NOT_ENABLED: Code = Code(705);
+use crate::error::Code;
 
 /// Numbers of `CUdevice_P2PAttribute`: relative performance, access, atomics, arrays, and atomics
 /// of a part of the operations.
@@ -51,26 +46,15 @@ extern "C" fn cuDeviceGetP2PAttribute(
 
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxEnablePeerAccess(peer: usize, flags: u32) -> u32 {
-    call_in_context(|driver, _| {
+    call_in_context(|driver, context| {
         if flags != 0 {
             return Err(Code::INVALID_VALUE);
         }
-        context::find(driver, peer)?;
-        Err(UNSUPPORTED)
+        driver.enable_peer(context, &*context::find(driver, peer)?)
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxDisablePeerAccess(peer: usize) -> u32 {
-    call_in_context(|driver, _| {
-        context::find(driver, peer)?;
-        Err(NOT_ENABLED)
-    })
-}
-
-impl Driver {
-    /// Returns whether kernels of this device can reach memory of `other`.
-    pub(crate) fn can_reach(&self, _other: &Self) -> bool {
-        false
-    }
+    call_in_context(|driver, context| driver.disable_peer(context, &*context::find(driver, peer)?))
 }

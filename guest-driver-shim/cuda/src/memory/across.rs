@@ -15,18 +15,27 @@ use crate::stream::Stream;
 const PART_BYTES: u64 = 16 * GROUP_BYTES;
 
 /// Copies in the order of `stream`, which is one of `driver`'s device. `places` say what the
-/// destination and the source are for that device.
+/// destination and the source are for that device. If `waits` holds, the work that the other devices
+/// got before is done before, too.
 pub(super) fn copy(
     driver: &Driver,
     stream: &Stream,
     shape: Shape,
     (to, from): (Place, Place),
+    waits: bool,
 ) -> Answer {
     if stream.is_capturing() {
         return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
     }
     stream.check_implicit(driver)?;
     driver.wait_for(stream.end(driver))?;
+    for place in [to, from] {
+        if let Place::Elsewhere(owner) = place
+            && waits
+        {
+            owner.rings.drain(owner)?;
+        }
+    }
     let (to, from) = (End::of(driver, stream, to)?, End::of(driver, stream, from)?);
     let mut staged = vec![0_u8; shape.bytes().min(PART_BYTES) as usize];
     let start = staged.as_mut_ptr() as u64;

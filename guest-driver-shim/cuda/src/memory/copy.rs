@@ -4,8 +4,8 @@ use super::segments::Shape;
 use super::transfer::{self, Direction};
 use crate::boundary::{In, Out};
 use crate::context;
-use crate::driver::call_with_current_stream;
-use crate::error::Code;
+use crate::driver::{Driver, call_with_current_stream};
+use crate::error::{Answer, Code};
 use crate::stream;
 
 fn copy(shape: Shape, direction: Direction, stream: usize, waits: bool) -> u32 {
@@ -45,23 +45,44 @@ copies! {
     cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2: DeviceToHost;
 }
 
+/// Copies between contexts. If `waits` holds, all work that their devices got before is done before,
+/// and the copy is done before all that they get afterwards, as CUDA documents. Otherwise the copy
+/// has its place in `stream` alone.
 fn copy_between(
     (destination, to_context): (u64, usize),
     (source, from_context): (u64, usize),
     bytes: usize,
     stream: usize,
+    waits: bool,
 ) -> u32 {
     call_with_current_stream(stream, |driver, context| {
-        // Addresses tell their devices. No context given is the current one.
-        for given in [to_context, from_context] {
-            if given != 0 {
-                context::find(driver, given)?;
-            }
-        }
+        let to = owner_of(driver, destination, to_context)?;
+        let from = owner_of(driver, source, from_context)?;
         let stream = stream::find(driver, context, stream)?;
         let shape = Shape::linear(destination, source, bytes as u64);
-        transfer::copy(driver, &stream, shape, Direction::DeviceToDevice, false)
+        let others = [to, from].into_iter();
+        let others: Vec<_> = others.filter(|it| it.ordinal != driver.ordinal).collect();
+        let across = waits && !others.is_empty();
+        if across {
+            others
+                .iter()
+                .try_for_each(|other| other.rings.drain(other))?;
+        }
+        transfer::copy(driver, &stream, shape, Direction::DeviceToDevice, false)?;
+        match across {
+            true => driver.wait_for(stream.last()),
+            false => Ok(()),
+        }
     })
+}
+
+/// Returns the driver of the device whose memory is at an address, and refuses a context that there
+/// is not. None given is the current one.
+fn owner_of(driver: &'static Driver, address: u64, given: usize) -> Answer<&'static Driver> {
+    if given != 0 {
+        context::find(driver, given)?;
+    }
+    Ok(driver.owner_at(address))
 }
 
 #[unsafe(no_mangle)]
@@ -72,7 +93,8 @@ extern "C" fn cuMemcpyPeer(
     from_context: usize,
     bytes: usize,
 ) -> u32 {
-    copy_between((destination, to_context), (source, from_context), bytes, 0)
+    let (to, from) = ((destination, to_context), (source, from_context));
+    copy_between(to, from, bytes, 0, true)
 }
 
 #[unsafe(no_mangle)]
@@ -84,12 +106,8 @@ extern "C" fn cuMemcpyPeerAsync(
     bytes: usize,
     stream: usize,
 ) -> u32 {
-    copy_between(
-        (destination, to_context),
-        (source, from_context),
-        bytes,
-        stream,
-    )
+    let (to, from) = ((destination, to_context), (source, from_context));
+    copy_between(to, from, bytes, stream, false)
 }
 
 /// Copies several ranges. Attributes are hints about order and place: every copy is made in the

@@ -7,8 +7,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use causeway_shim_linux::shim::{
-    Access, AddressSpace, Attributes, ExportedPiece, MemoryKind, Piece, Pool, PoolError,
-    PoolStorage, Status,
+    Access, AddressSpace, Attributes, ChunkPlace, ExportToken, ExportedPiece, MemoryKind, Piece,
+    Pool, PoolError, PoolStorage, Status,
 };
 
 use crate::driver::Driver;
@@ -241,6 +241,21 @@ impl DeviceMemory {
         })?;
         self.exports.insert(piece.address(), exported);
         Ok(exported)
+    }
+
+    /// Returns the chunk that contains an address.
+    pub(super) fn chunk_at(&self, address: u64) -> Option<ChunkPlace> {
+        self.pool.chunk_at(address)
+    }
+
+    /// Exports the chunk that contains an address to another GPU, for as long as it is the pool's.
+    /// Returns `None` if no chunk contains it, or the device refuses.
+    pub(super) fn export_to(&self, address: u64, gpu: u32) -> Option<ExportToken> {
+        let exported = self.pool.export_chunk(address, Access::ReadWrite, 1 << gpu);
+        exported.unwrap_or_else(|error| {
+            log::warn!("cannot export device memory to GPU {gpu}: {error}");
+            None
+        })
     }
 
     /// Returns how many bytes the pool has of the device, and how many of them pieces use.

@@ -196,7 +196,6 @@ impl HostMemory {
         self.exports.insert(piece.host, token);
         Ok(ExportedPiece {
             token,
-            chunk_address: chunk.gpu,
             offset: piece.host - start,
             chunk_bytes: chunk.bytes,
         })

@@ -10,9 +10,8 @@ use causeway_shim_linux::shim::{Access, Allocation, ExportToken, MemoryKind};
 use super::record_file;
 use super::reservations::{GRANULARITY, check_multiples};
 use crate::boundary::{In, Out};
-use crate::driver::{Driver, call_unless_faulted};
+use crate::driver::{Driver, call_of, call_unless_faulted};
 use crate::error::{Answer, Code};
-use crate::handles;
 use crate::structures::{AllocationProperties, Location};
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
@@ -39,8 +38,8 @@ pub(crate) struct Physical {
 pub(crate) struct Physicals(BTreeMap<u64, (u64, Arc<Physical>)>);
 
 impl Physicals {
-    fn add(&mut self, physical: Physical) -> u64 {
-        let handle = handles::fresh() as u64;
+    fn add(&mut self, driver: &Driver, physical: Physical) -> u64 {
+        let handle = driver.fresh_handle() as u64;
         self.0.insert(handle, (1, Arc::new(physical)));
         handle
     }
@@ -70,20 +69,20 @@ impl Physicals {
     }
 }
 
-/// Checks what memory is asked to be.
-fn check(driver: &Driver, given: &AllocationProperties) -> Answer {
+/// Checks what memory is asked to be. Returns the driver of the device that is to have it.
+fn check(given: &AllocationProperties) -> Answer<&'static Driver> {
     // Pinned memory (1) is the one kind; Windows handles and reserved bytes are not for Linux.
     let is_wrong = given.kind != 1 || given.flags[4..] != [0; 4];
     if is_wrong || given.flags[0] > 1 || given.flags[1] > 1 {
         return Err(Code::INVALID_VALUE);
     }
-    match given.location {
+    let driver = match given.location {
         Location { kind: DEVICE, id } => Driver::of_device(id)?,
         Location { kind: 2..=4, .. } => return Err(Code::NOT_SUPPORTED),
         _ => return Err(Code::INVALID_VALUE),
     };
     match given.handle_types {
-        0 | POSIX => Ok(()),
+        0 | POSIX => Ok(driver),
         8 => Err(Code::NOT_PERMITTED),
         _ => Err(Code::INVALID_VALUE),
     }
@@ -95,8 +94,8 @@ extern "C" fn cuMemGetAllocationGranularity(
     given: In<AllocationProperties>,
     option: u32,
 ) -> u32 {
-    call_unless_faulted(|driver| {
-        check(driver, &given.get()?)?;
+    call_unless_faulted(|_| {
+        check(&given.get()?)?;
         match option {
             0 | 1 => bytes.set(GRANULARITY as usize),
             _ => Err(Code::INVALID_VALUE),
@@ -111,9 +110,10 @@ extern "C" fn cuMemCreate(
     given: In<AllocationProperties>,
     flags: u64,
 ) -> u32 {
-    call_unless_faulted(|driver| {
+    call_unless_faulted(|_| {
         let given = given.get()?;
-        check(driver, &given)?;
+        let driver = check(&given)?;
+        driver.check_sticky()?;
         check_multiples(&[bytes as u64])?;
         if handle.is_null() || bytes == 0 || flags != 0 {
             return Err(Code::INVALID_VALUE);
@@ -130,13 +130,13 @@ extern "C" fn cuMemCreate(
             flags: given.flags,
             is_imported: false,
         };
-        handle.set(driver.memory.regions.lock().physicals.add(physical))
+        handle.set(driver.memory.regions.lock().physicals.add(driver, physical))
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemRelease(handle: u64) -> u32 {
-    call_unless_faulted(|driver| {
+    call_of(handle as usize, |driver| {
         let released = driver.memory.regions.lock().physicals.release(handle)?;
         // Mappings keep it. Without one, no work reaches it.
         drop(released);
@@ -149,14 +149,14 @@ extern "C" fn cuMemGetAllocationPropertiesFromHandle(
     into: Out<AllocationProperties>,
     handle: u64,
 ) -> u32 {
-    call_unless_faulted(|driver| {
+    call_of(handle as usize, |driver| {
         let physical = driver.memory.regions.lock().physicals.get(handle)?;
         into.set(AllocationProperties {
             kind: 1,
             handle_types: physical.handle_types,
             location: Location {
                 kind: DEVICE,
-                id: 0,
+                id: driver.ordinal as i32,
             },
             windows: 0,
             flags: physical.flags,
@@ -171,7 +171,7 @@ extern "C" fn cuMemExportToShareableHandle(
     kind: u32,
     flags: u64,
 ) -> u32 {
-    call_unless_faulted(|driver| {
+    call_of(handle as usize, |driver| {
         let physical = driver.memory.regions.lock().physicals.get(handle)?;
         let asked = physical.handle_types & POSIX != 0;
         if descriptor.is_null() || kind != POSIX || flags != 0 || !asked || physical.is_imported {
@@ -232,7 +232,7 @@ extern "C" fn cuMemImportFromShareableHandle(
             flags: [0; 8],
             is_imported: true,
         };
-        handle.set(driver.memory.regions.lock().physicals.add(physical))
+        handle.set(driver.memory.regions.lock().physicals.add(driver, physical))
     })
 }
 

@@ -113,6 +113,11 @@ impl Regions {
         self.regions.insert(start, (self.numbered, region));
     }
 
+    /// Returns all regions, by their addresses.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Region> {
+        self.regions.values().map(|(_, region)| region)
+    }
+
     /// Returns the region that contains an address, and where it begins.
     pub(crate) fn find(&self, address: u64) -> Option<(u64, &Region)> {
         let (start, (_, region)) = self.regions.range(..=address).next_back()?;

@@ -59,7 +59,7 @@ pub(super) fn copy(
     let (to, from) = (place(to)?, place(from)?);
     direction.check(to, from)?;
     if matches!(to, Place::Elsewhere(_)) || matches!(from, Place::Elsewhere(_)) {
-        return across::copy(driver, stream, shape, (to, from));
+        return across::copy(driver, stream, shape, (to, from), waits);
     }
     let is_direct = matches!((to, from), (Place::Gpu { .. }, Place::Gpu { .. }));
     if stream.is_capturing() && (waits || !is_direct) {

@@ -8,7 +8,7 @@ use super::physical::Physical;
 use super::regions::{Backing, Region, Regions};
 use super::reservations::{self, GRANULARITY, check_multiples};
 use crate::boundary::{In, Out};
-use crate::driver::{Driver, call_unless_faulted};
+use crate::driver::{Driver, call_at, call_of, call_unless_faulted};
 use crate::error::{Answer, Code};
 use crate::structures::{AccessDescription, Location};
 
@@ -56,7 +56,7 @@ impl Mapped {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemRetainAllocationHandle(into: Out<u64>, address: u64) -> u32 {
-    call_unless_faulted(|driver| {
+    call_at(address, |driver| {
         let mut regions = driver.memory.regions.lock();
         let found = regions.find(address).map(|(_, region)| region);
         let Some(Region {
@@ -91,7 +91,8 @@ extern "C" fn cuMemAddressReserve(
         }
         let alignment = alignment.max(GRANULARITY);
         let attributes = &driver.attributes;
-        let reserved = &mut driver.memory.regions.lock().reserved;
+        // Addresses are the process's, and the first device notes what is reserved.
+        let reserved = &mut Driver::get()?.memory.regions.lock().reserved;
         let start = reservations::reserve_addresses(attributes, reserved, bytes, alignment, hint)?;
         reserved.insert(start, bytes);
         address.set(start)
@@ -100,11 +101,12 @@ extern "C" fn cuMemAddressReserve(
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemAddressFree(address: u64, bytes: usize) -> u32 {
-    call_unless_faulted(|driver| {
-        let mut regions = driver.memory.regions.lock();
+    call_unless_faulted(|_| {
         let bytes = bytes as u64;
+        let is_mapped = is_in_use(address, bytes);
+        let mut regions = Driver::get()?.memory.regions.lock();
         let is_whole = regions.reserved.get(&address) == Some(&bytes);
-        if !is_whole || regions.overlaps(address, bytes) {
+        if !is_whole || is_mapped {
             return Err(Code::INVALID_VALUE);
         }
         regions.reserved.remove(&address);
@@ -115,24 +117,24 @@ extern "C" fn cuMemAddressFree(address: u64, bytes: usize) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemMap(address: u64, bytes: usize, offset: usize, handle: u64, flags: u64) -> u32 {
-    call_unless_faulted(|driver| {
+    call_of(handle as usize, |driver| {
         let bytes = bytes as u64;
         check_multiples(&[address])?;
         if bytes == 0 || flags != 0 {
             return Err(Code::INVALID_VALUE);
         }
-        let mut regions = driver.memory.regions.lock();
-        let physical = regions.physicals.get(handle)?;
+        let physical = driver.memory.regions.lock().physicals.get(handle)?;
         // An offset other than 0 is for a later version of the API.
         if offset != 0 || bytes > physical.bytes || check_multiples(&[bytes]).is_err() {
             return Err(Code::NOT_SUPPORTED);
         }
-        let (start, reserved) = regions.reservation(address).ok_or(Code::INVALID_VALUE)?;
+        let reservation = Driver::get()?.memory.regions.lock().reservation(address);
+        let (start, reserved) = reservation.ok_or(Code::INVALID_VALUE)?;
         let is_inside = bytes <= reserved - (address - start);
-        if !is_inside || regions.overlaps(address, bytes) {
+        if !is_inside || is_in_use(address, bytes) {
             return Err(Code::INVALID_VALUE);
         }
-        regions.insert_mapping(
+        driver.memory.regions.lock().insert_mapping(
             address,
             bytes,
             Mapped {
@@ -148,7 +150,7 @@ extern "C" fn cuMemMap(address: u64, bytes: usize, offset: usize, handle: u64, f
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemUnmap(address: u64, bytes: usize) -> u32 {
-    call_unless_faulted(|driver| {
+    call_at(address, |driver| {
         driver.rings.drain(driver)?;
         let mut regions = driver.memory.regions.lock();
         let starts = regions.whole_mappings(address, bytes as u64)?;
@@ -163,6 +165,12 @@ extern "C" fn cuMemUnmap(address: u64, bytes: usize) -> u32 {
         drop(ended);
         Ok(())
     })
+}
+
+/// Returns whether any device has memory in a range.
+fn is_in_use(start: u64, bytes: u64) -> bool {
+    let mut all = Driver::all().iter();
+    all.any(|driver| driver.memory.regions.lock().overlaps(start, bytes))
 }
 
 fn mapping_at(regions: &mut Regions, start: u64) -> Answer<(u64, &mut Mapped)> {
@@ -195,18 +203,18 @@ extern "C" fn cuMemSetAccess(
     descriptions: In<AccessDescription>,
     count: usize,
 ) -> u32 {
-    call_unless_faulted(|driver| {
+    call_at(address, |driver| {
         if count != 1 {
-            // There is one device.
+            // Each device reaches its own memory alone.
             return Err(Code::INVALID_VALUE);
         }
         let AccessDescription { location, flags } = descriptions.get()?;
         let access = rights(flags)?;
         match location {
-            Location {
-                kind: DEVICE,
-                id: 0,
-            } => {}
+            Location { kind: DEVICE, id } if id == driver.ordinal as i32 => {}
+            Location { kind: DEVICE, id } if Driver::of_device(id).is_ok() => {
+                return Err(Code::NOT_SUPPORTED);
+            }
             Location { kind: 2..=4, .. } => return Err(Code::NOT_SUPPORTED),
             _ => return Err(Code::INVALID_VALUE),
         };
@@ -229,7 +237,7 @@ extern "C" fn cuMemSetAccess(
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemGetAccess(flags: Out<u64>, location: In<Location>, address: u64) -> u32 {
-    call_unless_faulted(|driver| {
+    call_at(address, |driver| {
         let location = location.get()?;
         if location.kind != DEVICE {
             return Err(Code::INVALID_DEVICE);
@@ -238,6 +246,7 @@ extern "C" fn cuMemGetAccess(flags: Out<u64>, location: In<Location>, address: u
         let regions = driver.memory.regions.lock();
         let found = regions.find(address).map(|(_, region)| &region.backing);
         match found {
+            Some(Backing::Mapped(_)) if location.id != driver.ordinal as i32 => flags.set(0),
             Some(Backing::Mapped(mapped)) => flags.set(match mapped.access {
                 Access::None => 0,
                 Access::Read => 1,

@@ -79,7 +79,7 @@ pub(super) fn devices() -> &'static [Monitored] {
 /// Returns the result of a call for which the device has no answer.
 pub(super) fn code_of(unanswered: &Unanswered) -> Code {
     match unanswered {
-        Unanswered::Unopened(_) | Unanswered::Refused(Status::DeviceLost) => Code::GPU_IS_LOST,
+        Unanswered::Unopened | Unanswered::Refused(Status::DeviceLost) => Code::GPU_IS_LOST,
         // The host is older than the question.
         Unanswered::Refused(Status::BadOpcode) => Code::NOT_SUPPORTED,
         Unanswered::Refused(_) => Code::UNKNOWN,
@@ -130,7 +130,7 @@ fn find_device(index: usize) -> Answer<Monitored> {
             facts: facts.map_err(|_| Code::GPU_IS_LOST)?,
             gpus,
         }),
-        Err(Unanswered::Unopened(_)) => Err(Code::DRIVER_NOT_LOADED),
+        Err(Unanswered::Unopened) => Err(Code::DRIVER_NOT_LOADED),
         Err(unanswered) => Err(code_of(&unanswered)),
     }
 }
