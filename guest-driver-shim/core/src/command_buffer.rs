@@ -32,9 +32,16 @@ pub struct CommandBuffer<'d> {
     rung: u64,
     producer: Producer<RingWindow>,
     /// Whether to wait for room no longer.
-    gives_up: Option<(fn(usize) -> bool, usize)>,
+    gives_up: Option<GivesUp>,
     /// The ring's memory; dropped, hence freed, after the command buffer is destroyed.
     memory: Allocation<'d>,
+}
+
+/// A function that says whether a full ring makes no room any more, and what it gets.
+#[derive(Debug)]
+struct GivesUp {
+    asked: fn(usize) -> bool,
+    argument: usize,
 }
 
 impl<'d> CommandBuffer<'d> {
@@ -87,8 +94,8 @@ impl<'d> CommandBuffer<'d> {
     /// Sets a function that is asked from time to time while the ring is full: if it returns true,
     /// the ring makes no room any more. For a caller that knows of other faults than those of this
     /// command buffer, such as those of one that this one waits for. The function gets `argument`.
-    pub fn give_up_if(&mut self, gives_up: fn(usize) -> bool, argument: usize) {
-        self.gives_up = Some((gives_up, argument));
+    pub fn give_up_if(&mut self, asked: fn(usize) -> bool, argument: usize) {
+        self.gives_up = Some(GivesUp { asked, argument });
     }
 
     /// Returns the handle that messages use for this command buffer.
@@ -254,7 +261,8 @@ impl<'d> CommandBuffer<'d> {
     fn check_device(&self) -> Result<(), SubmitError> {
         let gives_up = self
             .gives_up
-            .is_some_and(|(gives_up, argument)| gives_up(argument));
+            .as_ref()
+            .is_some_and(|it| (it.asked)(it.argument));
         match gives_up || self.object.device.is_lost() {
             false => Ok(()),
             true => Err(SubmitError::Stopped {

@@ -515,7 +515,7 @@ fn windows(ranges: &[Range<u64>]) -> Vec<Option<Range<u64>>> {
     let mut chosen: Vec<Option<Range<u64>>> = Vec::new();
     for range in ranges {
         let bytes = (range.end - range.start) / 2 / (ranges.len() as u64 + 1);
-        let places = (1..=ranges.len() as u64).map(|place| {
+        let mut places = (1..=ranges.len() as u64).map(|place| {
             let start = range.start + place * bytes;
             start..start + bytes
         });
@@ -523,7 +523,7 @@ fn windows(ranges: &[Range<u64>]) -> Vec<Option<Range<u64>>> {
             let mut others = chosen.iter().flatten();
             others.all(|other| place.end <= other.start || other.end <= place.start)
         };
-        let free = places.filter(is_free).next();
+        let free = places.find(is_free);
         chosen.push(free);
     }
     chosen

@@ -14,7 +14,6 @@ const PEER_ACCESS_UNSUPPORTED: u32 = 217;
 const INVALID_HANDLE: u32 = 400;
 const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
 const PEER_ACCESS_NOT_ENABLED: u32 = 705;
-const NOT_SUPPORTED: u32 = 801;
 
 /// Adds 1 to each of 32 words.
 const CODE: &str = "
@@ -53,6 +52,13 @@ unsafe extern "C" {
     fn cuMemMap(address: u64, bytes: usize, offset: usize, handle: u64, flags: u64) -> u32;
     fn cuMemUnmap(address: u64, bytes: usize) -> u32;
     fn cuMemSetAccess(address: u64, bytes: usize, given: *const [i32; 3], count: usize) -> u32;
+    fn cuMemGetAccess(flags: *mut u64, location: *const [i32; 2], address: u64) -> u32;
+    fn nvmlInit_v2() -> u32;
+    fn nvmlDeviceGetCount_v2(count: *mut u32) -> u32;
+    fn nvmlDeviceGetHandleByIndex_v2(index: u32, device: *mut usize) -> u32;
+    fn nvmlDeviceGetIndex(device: usize, index: *mut u32) -> u32;
+    fn nvmlDeviceGetP2PStatus(device: usize, other: usize, number: u32, status: *mut u32) -> u32;
+    fn nvmlDeviceGetMemoryInfo(device: usize, info: *mut [u64; 3]) -> u32;
     fn cuDevicePrimaryCtxRetain(context: *mut usize, device: i32) -> u32;
     fn cuDevicePrimaryCtxGetState(device: i32, flags: *mut u32, active: *mut i32) -> u32;
     fn cuCtxCreate_v2(context: *mut usize, flags: u32, device: i32) -> u32;
@@ -466,17 +472,77 @@ fn physical_memory_is_of_the_device_that_is_asked_for() {
         assert_eq!(cuMemAddressReserve(&raw mut address, BYTES, 0, 0, 0), 0);
         assert_eq!(cuMemMap(address, BYTES, 0, handle, 0), 0);
         assert_eq!(cuMemAddressFree(address, BYTES), INVALID_VALUE);
-        for (access, wanted) in [([1, 0, 3], NOT_SUPPORTED), ([1, 2, 3], 1), ([1, 1, 3], 0)] {
+        for (access, wanted) in [([1, 2, 3], INVALID_VALUE), ([1, 1, 2], INVALID_VALUE)] {
             assert_eq!(cuMemSetAccess(address, BYTES, &raw const access, 1), wanted);
         }
+        let own = [1, 1, 3];
+        assert_eq!(cuMemSetAccess(address, BYTES, &raw const own, 1), 0);
         assert_eq!(attribute(9, address), 1);
         on(1);
         fill(address, 4, 32);
         assert_eq!(launch(kernel(), address, 0), 0);
         on(0);
         assert_eq!(words(address, 32), [5; 32]);
+        // The other device has no rights until it gets some.
+        assert_eq!(cuMemsetD32_v2(address, 1, 1), INVALID_VALUE);
+        let both = [[1, 0, 3], [1, 1, 3]];
+        assert_eq!(cuMemSetAccess(address, BYTES, both.as_ptr(), 2), 0);
+        let (mut rights, device) = (0, [1, 0]);
+        assert_eq!(
+            cuMemGetAccess(&raw mut rights, &raw const device, address),
+            0
+        );
+        assert_eq!(rights, 3);
+        assert_eq!(launch(kernel(), address, 0), 0);
+        assert_eq!(words(address, 32), [6; 32]);
+        let none = [1, 0, 0];
+        assert_eq!(cuMemSetAccess(address, BYTES, &raw const none, 1), 0);
+        assert_eq!(
+            cuMemGetAccess(&raw mut rights, &raw const device, address),
+            0
+        );
+        assert_eq!(rights, 0);
+        assert_eq!(cuMemsetD32_v2(address, 1, 1), INVALID_VALUE);
+        assert_eq!(cuMemSetAccess(address, BYTES, both.as_ptr(), 2), 0);
         assert_eq!(cuMemUnmap(address, BYTES), 0);
         assert_eq!(cuMemRelease(handle), 0);
         assert_eq!(cuMemAddressFree(address, BYTES), 0);
     }
+}
+
+#[test]
+fn monitors_see_all_devices() {
+    on(0);
+    let (mut count, mut index, mut status) = (0, 0, 9);
+    let mut devices = [0; 2];
+    let mut memory = [[0; 3]; 2];
+    // SAFETY: pointers are valid for the calls; the last handle is wrong.
+    unsafe {
+        assert_eq!(nvmlInit_v2(), 0);
+        assert_eq!(nvmlDeviceGetCount_v2(&raw mut count), 0);
+        assert_eq!(count, 2);
+        for (number, device) in (0..).zip(&mut devices) {
+            assert_eq!(nvmlDeviceGetHandleByIndex_v2(number, device), 0);
+            assert_eq!(nvmlDeviceGetIndex(*device, &raw mut index), 0);
+            assert_eq!(index, number);
+        }
+        let [first, second] = devices;
+        assert_eq!(nvmlDeviceGetHandleByIndex_v2(2, &raw mut devices[0]), 2);
+        assert_eq!(nvmlDeviceGetIndex(second + 1, &raw mut index), 2);
+        for (other, number, wanted) in [(second, 0, 0), (second, 3, 5), (first, 0, 5)] {
+            assert_eq!(
+                nvmlDeviceGetP2PStatus(first, other, number, &raw mut status),
+                0
+            );
+            assert_eq!(status, wanted);
+        }
+        on(1);
+        // More than other tests have at a time.
+        let large = allocate(600 << 20);
+        assert_eq!(nvmlDeviceGetMemoryInfo(first, &raw mut memory[0]), 0);
+        assert_eq!(nvmlDeviceGetMemoryInfo(second, &raw mut memory[1]), 0);
+        assert_eq!(cuMemFree_v2(large), 0);
+    }
+    let [first_used, second_used] = memory.map(|[_, _, used]| used);
+    assert!(first_used < 600 << 20 && second_used >= 600 << 20);
 }

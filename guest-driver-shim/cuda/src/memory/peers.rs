@@ -115,6 +115,7 @@ impl Driver {
     /// Returns whether this device reaches an address of another one's pool.
     pub(super) fn reaches(&self, owner: &Self, address: u64) -> bool {
         self.memory.peers.lock().has(owner, address)
+            || owner.memory.is_mapped_for(self.ordinal, address)
     }
 }
 
@@ -182,6 +183,16 @@ impl Peers {
 }
 
 impl super::Memory {
+    /// Returns whether the program has given another device rights to a mapping of this one's
+    /// memory.
+    fn is_mapped_for(&self, ordinal: usize, address: u64) -> bool {
+        let regions = self.regions.lock();
+        match regions.find(address).map(|(_, region)| &region.backing) {
+            Some(Backing::Mapped(mapped)) => mapped.is_reached_by(ordinal),
+            _ => false,
+        }
+    }
+
     /// Returns the addresses of all pieces of the device's pool.
     fn pieces(&self) -> Vec<u64> {
         let regions = self.regions.lock();

@@ -1,8 +1,9 @@
 //! Virtual memory (CUDA driver API, "Virtual Memory Management").
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use causeway_shim_linux::shim::{Access, GpuMapping};
+use causeway_shim_linux::shim::{Access, Allocation, GpuMapping};
 
 use super::physical::Physical;
 use super::regions::{Backing, Region, Regions};
@@ -23,6 +24,15 @@ pub(crate) struct Mapped {
     handle: u64,
     access: Access,
     mapping: Option<GpuMapping<'static>>,
+    /// The same for other devices that have rights, by their numbers.
+    peers: BTreeMap<usize, PeerMapping>,
+}
+
+/// A mapping for another device than the one that has the memory. A drop ends it.
+struct PeerMapping {
+    access: Access,
+    mapping: GpuMapping<'static>,
+    _memory: Allocation<'static>,
 }
 
 impl Mapped {
@@ -51,6 +61,58 @@ impl Mapped {
         }
         self.access = access;
         Ok(())
+    }
+
+    /// Gives another device rights to the mapping at `start`, or takes them.
+    fn set_peer_access(&mut self, peer: &'static Driver, start: u64, access: Access) -> Answer {
+        if access == Access::None {
+            self.peers.remove(&peer.ordinal);
+            return Ok(());
+        }
+        let refused = |error: &dyn std::fmt::Display| {
+            log::debug!(
+                "cannot give device {} access to {start:#x}: {error}",
+                peer.ordinal
+            );
+            Code::INVALID_VALUE
+        };
+        if let Some(known) = self.peers.get_mut(&peer.ordinal) {
+            let set = known.mapping.set_access(access);
+            set.map_err(|error| refused(&error))?;
+            known.access = access;
+            return Ok(());
+        }
+        let Physical { memory, bytes, .. } = &*self.physical;
+        // Rights may grow later.
+        let token = memory.export_to(Access::ReadWrite, 1 << peer.gpus.gpu);
+        let token = token.map_err(|error| refused(&error))?;
+        let memory = peer.device.import(&token, Access::ReadWrite);
+        let memory = memory.map_err(|error| refused(&error))?;
+        let mapping = peer.space.map_at(&memory, 0, *bytes, access, start);
+        let mapping = PeerMapping {
+            access,
+            mapping: mapping.map_err(|error| refused(&error))?,
+            _memory: memory,
+        };
+        self.peers.insert(peer.ordinal, mapping);
+        Ok(())
+    }
+
+    /// Returns the rights of the device with number `ordinal`, where `owner` is the one that has the
+    /// memory.
+    fn access_of(&self, owner: usize, ordinal: usize) -> Access {
+        match ordinal == owner {
+            true => self.access,
+            false => {
+                let peer = self.peers.get(&ordinal);
+                peer.map_or(Access::None, |peer| peer.access)
+            }
+        }
+    }
+
+    /// Returns whether another device has rights.
+    pub(super) fn is_reached_by(&self, ordinal: usize) -> bool {
+        self.peers.contains_key(&ordinal)
     }
 }
 
@@ -142,6 +204,7 @@ extern "C" fn cuMemMap(address: u64, bytes: usize, offset: usize, handle: u64, f
                 handle,
                 access: Access::None,
                 mapping: None,
+                peers: BTreeMap::new(),
             },
         );
         Ok(())
@@ -152,6 +215,10 @@ extern "C" fn cuMemMap(address: u64, bytes: usize, offset: usize, handle: u64, f
 extern "C" fn cuMemUnmap(address: u64, bytes: usize) -> u32 {
     call_at(address, |driver| {
         driver.rings.drain(driver)?;
+        for other in Driver::all() {
+            // Work of a device that has failed uses nothing any more.
+            let _ = other.rings.drain(other);
+        }
         let mut regions = driver.memory.regions.lock();
         let starts = regions.whole_mappings(address, bytes as u64)?;
         let mut ended = Vec::new();
@@ -204,35 +271,58 @@ extern "C" fn cuMemSetAccess(
     count: usize,
 ) -> u32 {
     call_at(address, |driver| {
-        if count != 1 {
-            // Each device reaches its own memory alone.
+        if count == 0 || count > Driver::all().len() {
             return Err(Code::INVALID_VALUE);
         }
-        let AccessDescription { location, flags } = descriptions.get()?;
-        let access = rights(flags)?;
-        match location {
-            Location { kind: DEVICE, id } if id == driver.ordinal as i32 => {}
-            Location { kind: DEVICE, id } if Driver::of_device(id).is_ok() => {
-                return Err(Code::NOT_SUPPORTED);
-            }
-            Location { kind: 2..=4, .. } => return Err(Code::NOT_SUPPORTED),
-            _ => return Err(Code::INVALID_VALUE),
-        };
-        if access != Access::ReadWrite {
-            // Work that was submitted may use the rights that go.
-            driver.rings.drain(driver)?;
-        }
-        let mut regions = driver.memory.regions.lock();
-        for start in regions.whole_mappings(address, bytes as u64)? {
-            let (bytes, mapped) = mapping_at(&mut regions, start)?;
-            mapped.set_access(driver, start, bytes, access)?;
-            let gpu = (access != Access::None).then_some(start);
-            if let Some((_, region)) = regions.find_mut(start) {
-                region.gpu = gpu;
-            }
-        }
-        Ok(())
+        let given = (0..count).map(|index| wanted(driver, descriptions.get_at(index)?));
+        let given: Vec<_> = given.collect::<Answer<_>>()?;
+        given.into_iter().try_for_each(|(device, access)| {
+            set_access(driver, address, bytes as u64, device, access)
+        })
     })
+}
+
+/// Returns what a description asks for: a device, which can reach memory of `owner`'s, and rights.
+fn wanted(owner: &Driver, description: AccessDescription) -> Answer<(&'static Driver, Access)> {
+    let AccessDescription { location, flags } = description;
+    let access = rights(flags)?;
+    let device = match location {
+        Location { kind: DEVICE, id } => Driver::of_device(id).map_err(|_| Code::INVALID_VALUE)?,
+        Location { kind: 2..=4, .. } => return Err(Code::NOT_SUPPORTED),
+        _ => return Err(Code::INVALID_VALUE),
+    };
+    match device.ordinal == owner.ordinal || device.can_reach(owner) {
+        true => Ok((device, access)),
+        false => Err(Code::NOT_SUPPORTED),
+    }
+}
+
+/// Gives a device rights to whole mappings of memory of `owner`'s device, or takes them.
+fn set_access(
+    owner: &'static Driver,
+    address: u64,
+    bytes: u64,
+    device: &'static Driver,
+    access: Access,
+) -> Answer {
+    if access != Access::ReadWrite {
+        // Work that was submitted may use the rights that go.
+        device.rings.drain(device)?;
+    }
+    let mut regions = owner.memory.regions.lock();
+    for start in regions.whole_mappings(address, bytes)? {
+        let (bytes, mapped) = mapping_at(&mut regions, start)?;
+        if device.ordinal != owner.ordinal {
+            mapped.set_peer_access(device, start, access)?;
+            continue;
+        }
+        mapped.set_access(owner, start, bytes, access)?;
+        let gpu = (access != Access::None).then_some(start);
+        if let Some((_, region)) = regions.find_mut(start) {
+            region.gpu = gpu;
+        }
+    }
+    Ok(())
 }
 
 #[unsafe(no_mangle)]
@@ -242,16 +332,17 @@ extern "C" fn cuMemGetAccess(flags: Out<u64>, location: In<Location>, address: u
         if location.kind != DEVICE {
             return Err(Code::INVALID_DEVICE);
         }
-        Driver::of_device(location.id)?;
+        let device = Driver::of_device(location.id)?.ordinal;
         let regions = driver.memory.regions.lock();
         let found = regions.find(address).map(|(_, region)| &region.backing);
         match found {
-            Some(Backing::Mapped(_)) if location.id != driver.ordinal as i32 => flags.set(0),
-            Some(Backing::Mapped(mapped)) => flags.set(match mapped.access {
-                Access::None => 0,
-                Access::Read => 1,
-                Access::ReadWrite => 3,
-            }),
+            Some(Backing::Mapped(mapped)) => {
+                flags.set(match mapped.access_of(driver.ordinal, device) {
+                    Access::None => 0,
+                    Access::Read => 1,
+                    Access::ReadWrite => 3,
+                })
+            }
             Some(Backing::Alias { .. }) | None => Err(Code::INVALID_VALUE),
             Some(_) => flags.set(3),
         }
