@@ -535,7 +535,7 @@ mod tests {
 
     #[test]
     fn devices_have_addresses_of_their_own() {
-        assert_eq!(windows(&[0x1000..0x9000]), [None]);
+        assert_eq!(windows(std::slice::from_ref(&(0x1000..0x9000))), [None]);
         let same = windows(&[0..0x1000, 0..0x1000, 0..0x1000]);
         let wanted = [0x200..0x400, 0x400..0x600, 0x600..0x800];
         assert_eq!(same, wanted.map(Some));

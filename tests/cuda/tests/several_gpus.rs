@@ -68,6 +68,8 @@ unsafe extern "C" {
     fn cuCtxSynchronize() -> u32;
     fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> u32;
     fn cuMemFree_v2(address: u64) -> u32;
+    fn cuMemAllocHost_v2(address: *mut u64, bytes: usize) -> u32;
+    fn cuMemFreeHost(address: u64) -> u32;
     fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) -> u32;
     fn cuMemcpyDtoD_v2(to: u64, from: u64, bytes: usize) -> u32;
     fn cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: usize) -> u32;
@@ -253,6 +255,24 @@ fn addresses_tell_the_device_and_memory_is_freed_from_any_context() {
         assert_eq!(cuMemFree_v2(on_first), INVALID_VALUE);
         assert_eq!(cuCtxSetCurrent(first), 0);
         assert_eq!(cuMemFree_v2(on_second), 0);
+    }
+}
+
+#[test]
+fn page_locked_memory_is_copied_and_freed_from_any_context() {
+    on(0);
+    let mut host = 0;
+    // SAFETY: the memory is the test's, and has the bytes.
+    unsafe {
+        assert_eq!(cuMemAllocHost_v2(&raw mut host, 128), 0);
+        on(1);
+        let memory = allocate(128);
+        fill(memory, 9, 32);
+        assert_eq!(cuMemcpyAsync(host, memory, 128, 0), 0);
+        assert_eq!(cuCtxSynchronize(), 0);
+        assert_eq!(std::slice::from_raw_parts(host as *const u32, 32), [9; 32]);
+        assert_eq!(cuMemFreeHost(host), 0);
+        assert_eq!(cuMemFreeHost(host), INVALID_VALUE);
     }
 }
 

@@ -40,6 +40,7 @@ impl MemoryHandle {
 #[unsafe(no_mangle)]
 extern "C" fn cuIpcGetMemHandle(into: Out<MemoryHandle>, address: u64) -> u32 {
     call_in_context(|driver, _| {
+        let driver = driver.owner_at(address);
         if into.is_null() {
             return Err(Code::INVALID_VALUE);
         }

@@ -50,6 +50,7 @@ extern "C" fn cuMemAllocHost_v2(into: Out<u64>, bytes: usize) -> u32 {
 #[unsafe(no_mangle)]
 extern "C" fn cuMemFreeHost(address: u64) -> u32 {
     call_in_context(|driver, _| {
+        let driver = driver.owner_at(address);
         driver.captures.check_unsafe()?;
         if address == 0 {
             return Ok(());
@@ -87,7 +88,7 @@ extern "C" fn cuMemHostGetDevicePointer_v2(pointer: Out<u64>, address: u64, flag
 #[unsafe(no_mangle)]
 extern "C" fn cuMemHostGetFlags(flags: Out<u32>, address: u64) -> u32 {
     call_in_context(|driver, _| {
-        let regions = driver.memory.regions.lock();
+        let regions = driver.owner_at(address).memory.regions.lock();
         let (_, region) = regions.find(address).ok_or(Code::INVALID_VALUE)?;
         match region.backing {
             Backing::Host(_) | Backing::Registered(_) => flags.set(region.flags),

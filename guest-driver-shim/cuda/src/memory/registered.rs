@@ -67,6 +67,7 @@ extern "C" fn cuMemHostRegister_v2(address: u64, bytes: usize, flags: u32) -> u3
 #[unsafe(no_mangle)]
 extern "C" fn cuMemHostUnregister(address: u64) -> u32 {
     call_in_context(|driver, _| {
+        let driver = driver.owner_at(address);
         let is_registered = |region: &Region| matches!(region.backing, Backing::Registered(_));
         let _replacing = REPLACING.lock();
         let mut regions = driver.memory.regions.lock();
