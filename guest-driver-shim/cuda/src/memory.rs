@@ -22,6 +22,7 @@ mod host;
 mod ipc;
 mod managed;
 mod pageable;
+mod peer_access;
 mod peers;
 mod physical;
 mod pinned;

@@ -1,0 +1,187 @@
+//! Access to memory of other devices: each chunk of a device's pool is mapped at its own
+//! address into the address spaces of the devices that have access to it.
+
+use std::sync::atomic::Ordering;
+
+use causeway_shim_linux::shim::{Access, ChunkPlace};
+
+use super::peers::{Mapped, Peers};
+use super::regions::Backing;
+use crate::context::Context;
+use crate::driver::Driver;
+use crate::error::{Answer, Code};
+
+impl Driver {
+    /// Returns whether kernels of this device can reach memory of `other`.
+    pub(crate) fn can_reach(&self, other: &Self) -> bool {
+        let is_peer = self.gpus.peers >> other.gpus.gpu & 1 == 1;
+        let all = &self.attributes;
+        let end = all.va_base.saturating_add(all.va_bytes);
+        let fits = |window: &std::ops::Range<u64>| all.va_base <= window.start && window.end <= end;
+        self.ordinal != other.ordinal && is_peer && other.window.as_ref().is_some_and(fits)
+    }
+
+    /// Gives a context of this device access to memory of another context's device.
+    pub(crate) fn enable_peer(&'static self, own: &Context, peer: &Context) -> Answer {
+        let owner = peer.driver;
+        if !self.can_reach(owner) {
+            return Err(Code::PEER_ACCESS_UNSUPPORTED);
+        }
+        let mut peers = self.memory.peers.lock();
+        let pair = (own.handle, peer.handle);
+        if peers.enabled.contains(&pair) {
+            return Err(Code::PEER_ACCESS_ALREADY_ENABLED);
+        }
+        peers.enabled.push(pair);
+        // Before the look: what is allocated from here on is mapped by who allocates it.
+        let bit = 1 << self.ordinal;
+        owner.memory.reached_by.fetch_or(bit, Ordering::SeqCst);
+        for address in owner.memory.pieces() {
+            peers.map(self, owner, address)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the access to another context's device from a context.
+    pub(crate) fn disable_peer(&'static self, own: &Context, peer: &Context) -> Answer {
+        let pair = (own.handle, peer.handle);
+        if !self.memory.peers.lock().enabled.contains(&pair) {
+            return Err(Code::PEER_ACCESS_NOT_ENABLED);
+        }
+        // Work that was submitted may use the access.
+        let drained = self.rings.drain(self);
+        self.memory.peers.lock().take(self, |known| *known == pair);
+        drained
+    }
+
+    /// Ends all access of and to a context, whose work has ended.
+    pub(crate) fn end_peers_of(&self, context: usize) {
+        for driver in Driver::all() {
+            let mut peers = driver.memory.peers.lock();
+            let ends = |(own, peer): &(usize, usize)| *own == context || *peer == context;
+            if peers.enabled.iter().any(ends) {
+                peers.take(driver, ends);
+            }
+        }
+    }
+
+    /// Maps a fresh piece of this device's memory for the devices that have access to it.
+    pub(super) fn show_to_peers(&self, address: u64) {
+        let reached_by = self.memory.reached_by.load(Ordering::SeqCst);
+        if reached_by != 0 {
+            self.show_to(reached_by, address);
+        }
+    }
+
+    #[cold]
+    fn show_to(&self, reached_by: u64, address: u64) {
+        let others = Driver::all().iter();
+        for other in others.filter(|other| reached_by >> other.ordinal & 1 == 1) {
+            let mapped = other.memory.peers.lock().map(other, self, address);
+            if mapped.is_err() {
+                log::warn!(
+                    "device {} does not reach memory at {address:#x} of device {}",
+                    other.ordinal,
+                    self.ordinal
+                );
+            }
+        }
+    }
+
+    /// Ends the mappings of memory that this device's pool has given back.
+    pub(super) fn hide_from_peers(&self) {
+        let reached_by = self.memory.reached_by.load(Ordering::SeqCst);
+        let others = Driver::all().iter();
+        for other in others.filter(|other| reached_by >> other.ordinal & 1 == 1) {
+            other.memory.peers.lock().forget_gone(self);
+        }
+    }
+
+    /// Returns whether this device reaches an address of another one's pool.
+    pub(super) fn reaches(&self, owner: &Self, address: u64) -> bool {
+        self.memory.peers.lock().has(owner, address)
+            || owner.memory.is_mapped_for(self.ordinal, address)
+    }
+}
+
+impl Peers {
+    /// Maps the chunk of `owner` that contains an address for `driver`'s device, unless it is.
+    fn map(&mut self, driver: &'static Driver, owner: &Driver, address: u64) -> Answer {
+        let Some(place) = owner.memory.device.lock().chunk_at(address) else {
+            return Ok(());
+        };
+        if self.mapped.contains_key(&(owner.ordinal, place.number)) {
+            return Ok(());
+        }
+        // Another chunk may have been there.
+        self.forget_gone(owner);
+        let token = owner
+            .memory
+            .device
+            .lock()
+            .export_to(address, driver.gpus.gpu);
+        let token = token.ok_or(Code::OUT_OF_MEMORY)?;
+        let refused = |error: &dyn std::fmt::Display| {
+            log::warn!("cannot map memory of device {}: {error}", owner.ordinal);
+            Code::OUT_OF_MEMORY
+        };
+        let access = Access::ReadWrite;
+        let memory = driver.device.import(&token, access);
+        let memory = memory.map_err(|error| refused(&error))?;
+        let space = driver.space;
+        let mapping = space.map_at(&memory, 0, place.bytes, access, place.address);
+        mapping.map_err(|error| refused(&error))?;
+        let mapped = Mapped::new(place, memory);
+        self.mapped.insert((owner.ordinal, place.number), mapped);
+        Ok(())
+    }
+
+    fn forget_gone(&mut self, owner: &Driver) {
+        let pool = owner.memory.device.lock();
+        self.mapped.retain(|(device, number), mapped| {
+            let is_there = |found: ChunkPlace| found.number == *number;
+            *device != owner.ordinal || pool.chunk_at(mapped.place.address).is_some_and(is_there)
+        });
+    }
+
+    /// Takes pairs of contexts out, and ends the mappings that no pair needs any more.
+    fn take(&mut self, driver: &Driver, ends: impl Fn(&(usize, usize)) -> bool) {
+        self.enabled.retain(|pair| !ends(pair));
+        let bit = 1_u64 << driver.ordinal;
+        for owner in Driver::all() {
+            if !self.enabled.iter().any(|(_, peer)| owner.owns(*peer)) {
+                owner.memory.reached_by.fetch_and(!bit, Ordering::SeqCst);
+                self.mapped
+                    .retain(|(device, _), _| *device != owner.ordinal);
+            }
+        }
+    }
+
+    fn has(&self, owner: &Driver, address: u64) -> bool {
+        let of_owner = (owner.ordinal, 0)..(owner.ordinal + 1, 0);
+        let mut mapped = self.mapped.range(of_owner).map(|(_, mapped)| mapped.place);
+        mapped.any(|place| (place.address..place.address + place.bytes).contains(&address))
+    }
+}
+
+impl super::Memory {
+    /// Returns whether the program has given another device rights to a mapping of this one's
+    /// memory.
+    fn is_mapped_for(&self, ordinal: usize, address: u64) -> bool {
+        let regions = self.regions.lock();
+        match regions.find(address).map(|(_, region)| &region.backing) {
+            Some(Backing::Mapped(mapped)) => mapped.is_reached_by(ordinal),
+            _ => false,
+        }
+    }
+
+    /// Returns the addresses of all pieces of the device's pool.
+    fn pieces(&self) -> Vec<u64> {
+        let regions = self.regions.lock();
+        let pieces = regions.all().filter_map(|region| match &region.backing {
+            Backing::Piece { piece, .. } => Some(piece.address()),
+            _ => None,
+        });
+        pieces.collect()
+    }
+}
