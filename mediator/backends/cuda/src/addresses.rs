@@ -23,16 +23,16 @@ pub(crate) struct Addresses {
 
 impl Addresses {
     /// Reserves `most` bytes of GPU addresses, or fewer if the driver has fewer, at a multiple of
-    /// `alignment`.
+    /// `alignment`; at `hint`, unless that is 0, if these are free and the driver wants to.
     ///
     /// # Errors
     /// The driver's error if it cannot reserve even 1 GiB.
     pub(crate) fn reserve(
         context: &Arc<Context>,
-        most: u64,
+        (most, hint): (u64, u64),
         alignment: u64,
     ) -> Result<Arc<Self>, CudaError> {
-        let reservation = Reservation::largest(context, most, LEAST_BYTES, alignment)?;
+        let reservation = Reservation::largest(context, (most, LEAST_BYTES), hint, alignment)?;
         Ok(Arc::new(Self {
             free: Mutex::new(VaAllocator::new(reservation.range())),
             reservation: Arc::new(reservation),

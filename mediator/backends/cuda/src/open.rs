@@ -20,6 +20,12 @@ use crate::repeats::Repeats;
 use crate::support::{Attribute, Support};
 use crate::words::Words;
 
+/// Where the addresses of sessions begin if the driver wants to: those of a program on several GPUs
+/// have to be the same on each, so that one can reach memory of another at its own address. It is
+/// far from programs and their libraries, whose addresses no GPU mapping may have (CUDA C++
+/// Programming Guide, "Unified Virtual Address Space").
+const USUAL_BASE: u64 = 1 << 44;
+
 /// GPU addresses to reserve for mappings of guests, in bytes; fewer if the driver has fewer.
 const ADDRESSES_BYTES: u64 = 512 << 30;
 /// Freed memory may be kept for reuse up to one `POOL_SHARE`th of the memory that guests can have,
@@ -69,8 +75,8 @@ pub(crate) fn open(config: &Config) -> Result<(Arc<Gpu>, Attributes), OpenError>
     };
     let granularity_bytes = Physical::granularity_bytes(&home, PhysicalOptions::EXPORTABLE)
         .map_err(candidate.failed("asking for the granularity of memory"))?;
-    let reserve = |bytes| {
-        let reserved = Addresses::reserve(&home, bytes, granularity_bytes);
+    let reserve = |bytes, hint| {
+        let reserved = Addresses::reserve(&home, (bytes, hint), granularity_bytes);
         reserved.map_err(candidate.failed("reserving GPU addresses"))
     };
     let greatest_priority = home
@@ -92,8 +98,8 @@ pub(crate) fn open(config: &Config) -> Result<(Arc<Gpu>, Attributes), OpenError>
         gate: Arc::default(),
         // Pieces of any size come and go there: twice as much as there is memory leaves room
         // between them.
-        aliases: reserve((memory_bytes * 2).next_power_of_two().max(8 << 30))?,
-        addresses: reserve(ADDRESSES_BYTES)?,
+        aliases: reserve((memory_bytes * 2).next_power_of_two().max(8 << 30), 0)?,
+        addresses: reserve(ADDRESSES_BYTES, USUAL_BASE)?,
         green,
         words: Arc::new(words),
         home,

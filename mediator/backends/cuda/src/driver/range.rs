@@ -24,10 +24,21 @@ impl Reservation {
         bytes: u64,
         alignment: u64,
     ) -> Result<Self, CudaError> {
+        Self::near(0, context, bytes, alignment)
+    }
+
+    /// As [`Self::new`], at `hint` if these addresses are free and the driver wants to.
+    fn near(
+        hint: u64,
+        context: &Arc<Context>,
+        bytes: u64,
+        alignment: u64,
+    ) -> Result<Self, CudaError> {
         let driver = context.enter()?;
+        let (room, aligned) = (bytes as usize, alignment as usize);
         let mut base = 0;
         // SAFETY: stores an address; a reservation touches nothing that exists.
-        unsafe { driver.mem_address_reserve(&mut base, bytes as usize, alignment as usize, 0, 0) }?;
+        unsafe { driver.mem_address_reserve(&mut base, room, aligned, hint, 0) }?;
         Ok(Self {
             context: Arc::clone(context),
             base,
@@ -35,20 +46,22 @@ impl Reservation {
         })
     }
 
-    /// Reserves `most` bytes of addresses at a multiple of `alignment`. If the driver has not as
+    /// Reserves `most` bytes of addresses at a multiple of `alignment`, at `hint` if it can. If the driver has not as
     /// many, halves the number until the reservation succeeds.
     ///
     /// # Errors
     /// The driver's error if it refuses the last number that is not below `least` bytes.
     pub(crate) fn largest(
         context: &Arc<Context>,
-        most: u64,
-        least: u64,
+        (most, least): (u64, u64),
+        hint: u64,
         alignment: u64,
     ) -> Result<Self, CudaError> {
         let mut bytes = most;
         loop {
-            match Self::new(context, bytes, alignment) {
+            let made = Self::near(hint, context, bytes, alignment)
+                .or_else(|_| Self::new(context, bytes, alignment));
+            match made {
                 Err(_) if bytes / 2 >= least => bytes /= 2,
                 outcome => return outcome,
             }
