@@ -1,4 +1,5 @@
-//! Copies between devices of which none reaches the other's memory: through memory of the host.
+//! Copies that the device of their stream cannot make, because it does not reach memory of another:
+//! by a device that reaches both sides, or else through memory of the host.
 //!
 //! They are done when the call returns. The work before them in the stream is done before, and so
 //! they have the place in its order that an asynchronous copy has.
@@ -36,6 +37,16 @@ pub(super) fn copy(
             owner.rings.drain(owner)?;
         }
     }
+    let mut others = [to, from].into_iter().filter_map(|place| match place {
+        Place::Elsewhere(owner) => Some(owner),
+        _ => None,
+    });
+    if let Some(other) = others.find(|other| reaches_all(other, &shape)) {
+        other.check_sticky()?;
+        let stream = Stream::default_of(0, false);
+        transfer::copy(other, &stream, shape, Direction::DeviceToDevice, false)?;
+        return other.wait_for(stream.last());
+    }
     let (to, from) = (End::of(driver, stream, to)?, End::of(driver, stream, from)?);
     let mut staged = vec![0_u8; shape.bytes().min(PART_BYTES) as usize];
     let start = staged.as_mut_ptr() as u64;
@@ -51,6 +62,14 @@ pub(super) fn copy(
         })?;
     }
     Ok(())
+}
+
+/// Returns whether a device reaches both sides of a copy.
+fn reaches_all(driver: &Driver, shape: &Shape) -> bool {
+    shape.spans().into_iter().all(|(start, bytes)| {
+        let place = driver.memory.place_rows(start, bytes);
+        matches!(place, Ok(Place::Gpu { .. }))
+    })
 }
 
 /// One side of such a copy: the device that reaches it, and a stream there.
