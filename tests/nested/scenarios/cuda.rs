@@ -41,23 +41,26 @@ fn bring(machine: &Lease, file: &Path, place: &str) {
     machine.write(place, 0o755, &content);
 }
 
-/// Compiles the program in C, against the library that the command brings.
+/// Compiles the program in C, once.
 fn compiled() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cuda-in-c");
-        let program = folder.join("vector_add");
-        let causeway = env!("CARGO_BIN_EXE_causeway");
-        let installed = ["cuda".as_ref(), "--install".as_ref(), folder.as_os_str()];
-        host(process::Command::new(causeway).args(installed));
-        let mut compiler = process::Command::new("cc");
-        compiler
-            .args(["-O2", "-Wall", "-Werror", "-o"])
-            .arg(&program);
-        compiler.arg(example("cuda/vector_add.c"));
-        host(compiler.arg("-L").arg(&folder).arg("-lcuda"));
-        program
-    })
+    PROGRAM.get_or_init(|| compile("vector_add"))
+}
+
+/// Compiles a program in C, against the library that the command brings.
+fn compile(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cuda-in-c-{name}"));
+    let program = folder.join(name);
+    let causeway = env!("CARGO_BIN_EXE_causeway");
+    let installed = ["cuda".as_ref(), "--install".as_ref(), folder.as_os_str()];
+    host(process::Command::new(causeway).args(installed));
+    let mut compiler = process::Command::new("cc");
+    compiler
+        .args(["-O2", "-Wall", "-Werror", "-o"])
+        .arg(&program);
+    compiler.arg(example(&format!("cuda/{name}.c")));
+    host(compiler.arg("-L").arg(&folder).arg("-lcuda"));
+    program
 }
 
 #[track_caller]
@@ -111,6 +114,43 @@ fn a_program_in_c_launches_and_copies_without_an_exit() {
     let (outcome, report) = runs(&machine, &sleeping);
     let slept = report.phase(PHASES[0]).kvm("mmio_exits");
     assert_ne!(slept, 0, "{}", outcome.text());
+}
+
+#[test]
+fn a_program_on_two_devices_copies_between_them_and_computes_with_a_peers_memory() {
+    let Some(machine) = machine("CUDA on two devices") else {
+        return;
+    };
+    let place = "/tmp/peers";
+    bring(&machine, &compile("peers"), place);
+    bring(&machine, &example("vector_add/src/vector_add.ptx"), PTX);
+    let gpus = [
+        "--gpu",
+        "software:0,memory=64",
+        "--gpu",
+        "software:1,memory=64",
+    ];
+    let words = [
+        &gpus[..],
+        &["--kernel", KERNEL, "--program", place, "--file", PTX],
+    ]
+    .concat();
+    let (outcome, _) = run(
+        &machine,
+        &[&words[..], &["--", "vector_add.ptx", "1"]].concat(),
+    );
+    outcome.assert_code(0);
+    for line in [
+        "2 devices, peers: yes",
+        "sums of a peer's vectors are right",
+    ] {
+        assert!(outcome.text().contains(line), "{}", outcome.text());
+    }
+    // With one function, the same program says what it lacks.
+    let one = [&words[2..], &["--", "vector_add.ptx", "1"]].concat();
+    let (outcome, _) = run(&machine, &one);
+    outcome.assert_code(1);
+    assert!(outcome.text().contains("there is 1"), "{}", outcome.text());
 }
 
 #[test]
