@@ -104,6 +104,32 @@ fn gpus_that_cannot_be_peers_are_named() {
 }
 
 #[test]
+fn doctor_tells_which_gpus_reach_each_others_memory() {
+    let found = |machine: &Machine| {
+        let outcome = machine.run(&["doctor", "--json"]);
+        let diagnosis: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+        let findings = diagnosis["findings"].as_array().unwrap().clone();
+        let mut pairs = findings.into_iter().filter(|it| it["name"] == "CUDA pairs");
+        let finding = pairs.next();
+        finding.map(|it| {
+            format!(
+                "{} {}",
+                it["state"].as_str().unwrap(),
+                it["found"].as_str().unwrap()
+            )
+        })
+    };
+    let three = "GPUs 0 and 1: yes, GPUs 0 and 2: yes, GPUs 1 and 2: yes";
+    assert_eq!(
+        found(&Machine::new().with("DEVICES", 3)),
+        Some(format!("yes {three}"))
+    );
+    let apart = Machine::new().with("DEVICES", 2).with("PEERS", 0);
+    assert_eq!(found(&apart).as_deref(), Some("no GPUs 0 and 1: no"));
+    assert_eq!(found(&Machine::new()), None);
+}
+
+#[test]
 fn a_gpu_that_there_is_not_ends_the_run_before_guests_start() {
     if !kvm("an absent second GPU") {
         return;

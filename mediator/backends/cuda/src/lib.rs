@@ -47,5 +47,5 @@ pub use driver::{CudaError, LoadError, Native, NativeError};
 pub use options::Options;
 pub use support::{Attribute, Support};
 pub use survey::{
-    GpuIdentity, GpuSurvey, Survey, SurveyError, Trials, can_be_peers, identities, survey,
+    GpuIdentity, GpuSurvey, Pair, Survey, SurveyError, Trials, can_be_peers, identities, survey,
 };

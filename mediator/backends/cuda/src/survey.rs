@@ -13,6 +13,17 @@ pub struct Survey {
     pub version: i32,
     /// What was found out about each GPU, in the driver's order.
     pub gpus: Vec<GpuSurvey>,
+    /// All pairs of them.
+    pub pairs: Vec<Pair>,
+}
+
+/// Two GPUs of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// Their numbers in the driver's order, the lower one first.
+    pub gpus: [u32; 2],
+    /// Whether the first can reach memory of the second, and the second that of the first.
+    pub reaches: [bool; 2],
 }
 
 /// What [`survey`] found out about one GPU.
@@ -54,9 +65,12 @@ pub fn survey() -> Result<Survey, SurveyError> {
     let driver = Driver::get()?;
     let count = Device::count(driver)?;
     let gpus: Result<_, CudaError> = (0..count).map(|index| gpu(driver, index)).collect();
+    let pairs = (0..count).flat_map(|one| (one + 1..count).map(move |other| [one, other]));
+    let pairs: Result<_, CudaError> = pairs.map(|gpus| pair(driver, gpus)).collect();
     Ok(Survey {
         version: driver.version(),
         gpus: gpus?,
+        pairs: pairs?,
     })
 }
 
@@ -114,6 +128,13 @@ pub enum SurveyError {
     /// A call of the driver failed.
     #[error(transparent)]
     Driver(#[from] CudaError),
+}
+
+fn pair(driver: &'static Driver, gpus: [u32; 2]) -> Result<Pair, CudaError> {
+    let [one, other] = gpus.map(|index| Device::get(driver, index));
+    let (one, other) = (one?, other?);
+    let reaches = [one.can_access(other)?, other.can_access(one)?];
+    Ok(Pair { gpus, reaches })
 }
 
 fn gpu(driver: &'static Driver, index: u32) -> Result<GpuSurvey, CudaError> {
