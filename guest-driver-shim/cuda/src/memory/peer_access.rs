@@ -36,10 +36,13 @@ impl Driver {
         // Before the look: what is allocated from here on is mapped by who allocates it.
         let bit = 1 << self.ordinal;
         owner.memory.reached_by.fetch_or(bit, Ordering::SeqCst);
-        for address in owner.memory.pieces() {
-            peers.map(self, owner, address)?;
+        let mut pieces = owner.memory.pieces().into_iter();
+        let mapped = pieces.try_for_each(|address| peers.map(self, owner, address));
+        if mapped.is_err() {
+            // A program that goes on without access can ask once more.
+            peers.take(self, |known| *known == pair);
         }
-        Ok(())
+        mapped
     }
 
     /// Takes the access to another context's device from a context.
