@@ -20,7 +20,7 @@
 
 #![allow(unsafe_code, reason = "the driver API is a C library")]
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::OnceLock;
@@ -79,9 +79,19 @@ pub fn library() {
 pub fn library_on(gpus: &'static [&'static str]) {
     static STARTED: OnceLock<()> = OnceLock::new();
     STARTED.get_or_init(|| {
-        let folder = serve_by(|socket| {
-            let socket = socket.to_path_buf();
-            std::thread::spawn(move || serve_gpus_at(&socket, gpus));
+        let folder = serve_by(|socket| match std::env::var_os(GPU) {
+            None => {
+                let socket = socket.to_path_buf();
+                std::thread::spawn(move || serve_gpus_at(&socket, gpus));
+            }
+            Some(back_end) => {
+                let numbered = |number: usize| {
+                    let mut gpu = back_end.clone();
+                    gpu.push(format!(":{number}"));
+                    gpu
+                };
+                serve_beside(socket, &(0..gpus.len()).map(numbered).collect::<Vec<_>>());
+            }
         });
         start();
         std::fs::remove_dir_all(&folder).expect("the folder is this process's");
@@ -191,7 +201,7 @@ fn serve_gpus_at(socket: &Path, gpus: &[&str]) {
 pub fn serve() -> PathBuf {
     serve_by(|socket| match std::env::var_os(GPU) {
         None => serve_within(socket),
-        Some(gpu) => serve_beside(socket, &gpu),
+        Some(gpu) => serve_beside(socket, &[gpu]),
     })
 }
 
@@ -220,13 +230,14 @@ fn serve_within(socket: &Path) {
     std::thread::spawn(move || serve_at(&socket));
 }
 
-/// Starts a server on the back end `gpu` as a process that ends with this one.
-fn serve_beside(socket: &Path, gpu: &OsStr) {
+/// Starts a server on the GPUs `gpus` as a process that ends with this one.
+fn serve_beside(socket: &Path, gpus: &[OsString]) {
     let program = std::env::current_exe().expect("this program has a path");
     let folder = program.parent().expect("cargo's folder for programs");
     let server = folder.with_file_name(SERVER);
     let mut child = std::process::Command::new(&server)
-        .args(["serve".as_ref(), "--gpu".as_ref(), gpu])
+        .arg("serve")
+        .args(gpus.iter().flat_map(|gpu| [OsStr::new("--gpu"), gpu]))
         .args(["--socket".as_ref(), socket.as_os_str()])
         .stdin(Stdio::piped())
         .spawn()

@@ -242,15 +242,18 @@ impl Server {
     }
 
     /// Listens at `path` for processes that want the first GPU, and beside it for those that want
-    /// each of the others.
+    /// each of the others. The first socket comes last: who sees it finds all.
     ///
     /// # Errors
     /// Why the server cannot listen, with the path of the socket.
     pub fn listen(&self, path: &Path) -> Result<Vec<Listener>, (PathBuf, ListenError)> {
-        let paths = (0..self.gpus.len()).map(|gpu| socket_of(path, gpu));
-        paths
+        let paths = (0..self.gpus.len()).rev();
+        let paths = paths.map(|gpu| socket_of(path, gpu));
+        let mut listeners = paths
             .map(|path| Listener::bind(&path).map_err(|e| (path, e)))
-            .collect()
+            .collect::<Result<Vec<_>, _>>()?;
+        listeners.reverse();
+        Ok(listeners)
     }
 
     /// Publishes the statistics of the processes to monitors, and lets the user change the limits
