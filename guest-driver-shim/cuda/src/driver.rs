@@ -84,8 +84,8 @@ pub(crate) fn answer(call: impl FnOnce() -> Answer) -> u32 {
     }
 }
 
-/// Answers a call that needs an initialized driver, but no context. It gets the driver of the current
-/// context, or else the first.
+/// Answers a call that needs an initialized driver, but no context. It gets the driver of the
+/// current context, or else the first.
 pub(crate) fn call(call: impl FnOnce(&'static Driver) -> Answer) -> u32 {
     answer(|| call(Driver::current()?))
 }
@@ -480,8 +480,8 @@ impl Driver {
         }
     }
 
-    /// Ends the process's use of the device with `code`, because a kernel or other work has faulted.
-    /// Returns the code with which it ended first.
+    /// Ends the process's use of the device with `code`, because a kernel or other work has
+    /// faulted. Returns the code with which it ended first.
     pub(crate) fn fail(&self, code: Code) -> Code {
         let first = self
             .sticky

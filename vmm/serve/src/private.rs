@@ -29,8 +29,8 @@ impl PrivateServer {
     /// ready.
     ///
     /// # Errors
-    /// A usage failure if one of `gpus` is invalid or the socket cannot be created; a GPU failure if the
-    /// back end is not available; a failure with [`Code::Crashed`] if a system call fails.
+    /// A usage failure if one of `gpus` is invalid or the socket cannot be created; a GPU failure if
+    /// the back end is not available; a failure with [`Code::Crashed`] if a system call fails.
     pub fn start(
         socket: &Path,
         gpus: &[String],

@@ -171,8 +171,8 @@ fn invitation(gpu_text: &str, path: &Path) -> String {
     format!("causeway: serving {gpu_text} at {shown}; run programs with CAUSEWAY_SOCKET={shown}")
 }
 
-/// Opens a session on each GPU in a worker process and closes it: only the first session of a worker process
-/// shows whether the host has what the back end needs. Uses a back end of its own, because sessions
+/// Opens a session on each GPU in a worker process and closes it: only the first session of a
+/// worker process shows whether the host has what the back end needs. Uses a back end of its own, because sessions
 /// are numbered.
 fn try_worker(
     choice: &Choice,

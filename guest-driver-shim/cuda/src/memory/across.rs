@@ -16,8 +16,8 @@ use crate::stream::Stream;
 const PART_BYTES: u64 = 16 * GROUP_BYTES;
 
 /// Copies in the order of `stream`, which is one of `driver`'s device. `places` say what the
-/// destination and the source are for that device. If `waits` holds, the work that the other devices
-/// got before is done before, too.
+/// destination and the source are for that device. If `waits` holds, this waits for
+/// earlier work of the other devices, too.
 pub(super) fn copy(
     driver: &Driver,
     stream: &Stream,

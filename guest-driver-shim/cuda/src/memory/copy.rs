@@ -45,9 +45,9 @@ copies! {
     cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2: DeviceToHost;
 }
 
-/// Copies between contexts. If `waits` holds, all work that their devices got before is done before,
-/// and the copy is done before all that they get afterwards, as CUDA documents. Otherwise the copy
-/// has its place in `stream` alone.
+/// Copies between contexts. If `waits` holds, the copy waits for all earlier work of their devices,
+/// and all later work of theirs waits for the copy, as CUDA documents. Otherwise only `stream`
+/// orders the copy.
 fn copy_between(
     (destination, to_context): (u64, usize),
     (source, from_context): (u64, usize),

@@ -22,8 +22,8 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// Reserves addresses that the device chooses for its memory, or the first of `window`, where it
-    /// has those of the program.
+    /// Reserves addresses for memory of the device: the first of `window`, from which the program's
+    /// allocations get their addresses. Without a window, the device chooses.
     pub(super) fn new(
         device: &Device<'static>,
         attributes: &Attributes,

@@ -98,8 +98,8 @@ impl Mapped {
         Ok(())
     }
 
-    /// Returns the rights of the device with number `ordinal`, where `owner` is the one that has the
-    /// memory.
+    /// Returns the rights of the device with number `ordinal` to memory of the device with number
+    /// `owner`.
     fn access_of(&self, owner: usize, ordinal: usize) -> Access {
         match ordinal == owner {
             true => self.access,

@@ -32,8 +32,9 @@ pub struct Workers {
 causeway_memory::debug_fields!(Workers {});
 
 impl Workers {
-    /// Returns a source of sessions on the only GPU, or the first of several, that starts `program` for each session, by a process that it
-    /// starts now: later, this one may have given up what that takes. If `import_device` is `None`,
+    /// Returns a source of sessions on the only GPU, or the first of several, that starts `program`
+    /// for each session, by a process that it starts now: later, this one may have given up what
+    /// that takes. If `import_device` is `None`,
     /// guests cannot map device memory for their CPUs.
     ///
     /// All these processes end when the thread ends that calls this.

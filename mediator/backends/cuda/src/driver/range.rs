@@ -46,8 +46,8 @@ impl Reservation {
         })
     }
 
-    /// Reserves `most` bytes of addresses at a multiple of `alignment`, at `hint` if it can. If the driver has not as
-    /// many, halves the number until the reservation succeeds.
+    /// Reserves `most` bytes of addresses at a multiple of `alignment`, at `hint` if it can. If the
+    /// driver has not as many, halves the number until the reservation succeeds.
     ///
     /// # Errors
     /// The driver's error if it refuses the last number that is not below `least` bytes.
