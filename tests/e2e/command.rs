@@ -172,6 +172,11 @@ impl Running {
         self.pid().as_raw_nonzero().get()
     }
 
+    /// Stops the process, and waits until it does nothing more.
+    pub fn stop(&self) {
+        stop(self.pid());
+    }
+
     /// Sends a signal.
     pub fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).unwrap();
@@ -235,6 +240,27 @@ impl Running {
             }
             std::thread::sleep(Duration::from_millis(2));
         }
+    }
+}
+
+/// Stops a process and waits until all its threads are stopped: until each has seen the signal, it
+/// still answers.
+#[track_caller]
+pub fn stop(process: Pid) {
+    kill_process(process, Signal::STOP).unwrap();
+    let tasks = format!("/proc/{}/task", process.as_raw_nonzero());
+    let is_stopped = || {
+        fs::read_dir(&tasks).unwrap().flatten().all(|task| {
+            let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            // The state follows the name, which is in parentheses.
+            stat.rsplit_once(") ")
+                .is_none_or(|(_, rest)| rest.starts_with('T'))
+        })
+    };
+    let begun = Instant::now();
+    while !is_stopped() {
+        assert!(begun.elapsed() < PATIENCE, "{process:?} does not stop");
+        std::thread::sleep(Duration::from_millis(2));
     }
 }
 

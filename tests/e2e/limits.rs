@@ -6,7 +6,7 @@ use causeway_protocol::message::Status;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::command::{Outcome, Running, Scratch, alone, kvm};
+use crate::command::{Outcome, Running, Scratch, alone, kvm, stop};
 use crate::serve::client::Client;
 use crate::serve::for_one_process;
 use crate::standin::Machine;
@@ -197,7 +197,7 @@ fn limits_of_a_vm_whose_session_is_in_a_worker_follow_it_to_the_next_worker() {
     assert_eq!(memory_limit(), 512 * MIB);
 
     let worker = workers(&running)[0];
-    rustix::process::kill_process(worker, Signal::STOP).unwrap();
+    stop(worker);
     let late = limit(&scratch, &running, "", &["memory=256MiB"]);
     assert_eq!(late.code, 0, "{late:?}");
     assert!(
@@ -248,7 +248,7 @@ fn every_guest_of_a_process_is_shown_and_changed() {
         ];
         unknown.assert_refused(USAGE, &told);
     }
-    running.signal(Signal::STOP);
+    running.stop();
     let silent = limit(&scratch, &running, "", &[]);
     silent.assert_refused(
         USAGE,

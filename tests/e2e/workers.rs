@@ -7,7 +7,7 @@ use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid,
 };
 
-use crate::command::{Running, Scratch, alone, kvm};
+use crate::command::{Running, Scratch, alone, kvm, stop};
 use crate::report;
 
 const GPU: [&str; 2] = ["--gpu", "software,isolation=process"];
@@ -206,7 +206,7 @@ fn signals_end_a_run_with_workers_at_once_even_if_one_hangs() {
         let scratch = Scratch::new();
         let running = losers(&scratch, 2);
         if hang {
-            kill_process(workers(&running)[0], Signal::STOP).unwrap();
+            stop(workers(&running)[0]);
         }
         let sent = Instant::now();
         running.signal(Signal::TERM);

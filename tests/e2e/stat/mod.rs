@@ -264,7 +264,7 @@ fn a_process_that_is_stopped_is_told_from_one_that_is_gone() {
     let scratch = Scratch::new();
     let running = start_exiting(&scratch, &[]);
     let pid = running.id().to_string();
-    running.signal(Signal::STOP);
+    running.stop();
     stat(&scratch, &[&pid, "--json"]).assert_refused(USAGE, &[&pid, "does not answer", "CONT"]);
     let all = stat(&scratch, &["--all", "--json", "--once"]);
     assert!(all.stderr.contains("does not answer"), "{all:?}");

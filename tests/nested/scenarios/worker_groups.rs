@@ -37,9 +37,9 @@ fn groups(machine: &Lease) -> Vec<(String, String, String)> {
     outcome.stdout.lines().filter_map(words).collect()
 }
 
-/// Waits for two groups with a process, none of which is `old`.
+/// Waits for two groups with a process, and returns their folders.
 #[track_caller]
-fn await_two(machine: &Lease, old: Option<&str>) -> [String; 2] {
+fn await_two(machine: &Lease) -> [String; 2] {
     let begun = Instant::now();
     loop {
         let found = groups(machine);
@@ -50,9 +50,8 @@ fn await_two(machine: &Lease, old: Option<&str>) -> [String; 2] {
             );
             assert_eq!(most, "201326592", "{group}");
         }
-        let folders = found.into_iter().map(|(group, ..)| group);
-        let new: Vec<_> = folders.filter(|group| old != Some(group)).collect();
-        if let Ok(two) = new.try_into() {
+        let folders: Vec<_> = found.into_iter().map(|(group, ..)| group).collect();
+        if let Ok(two) = folders.try_into() {
             return two;
         }
         assert!(begun.elapsed() < PATIENCE, "{:?}", groups(machine));
@@ -82,11 +81,17 @@ fn a_worker_that_needs_more_than_its_group_may_have_is_lost_alone() {
     let words = [&["run"], &LOSERS[..]].concat();
     let command = Command::new(CAUSEWAY, &words).limit(PATIENCE);
     let job = machine.start(&command);
-    let [first, second] = await_two(&machine, None);
-    // Guests compute at once; those that lose their device before that only reset it.
-    sleep(Duration::from_secs(2));
+    let [first, second] = await_two(&machine);
+    for computes in ["vm0| computing", "vm1| computing"] {
+        machine.wait_for_text(&command, job, computes);
+    }
     starve(&machine, &first);
-    let [..] = await_two(&machine, Some(&first));
+    // The rest of its life with another worker may be too short to be seen.
+    machine.wait_for_text(&command, job, "| lost after");
+    let alive = groups(&machine)
+        .into_iter()
+        .any(|(group, ..)| group == second);
+    assert!(alive, "the neighbour has lost its worker, too");
     starve(&machine, &second);
     let outcome = machine.finish(&command, job);
     outcome.assert_code(0);
