@@ -64,8 +64,8 @@ extern "C" fn cuDeviceCanAccessPeer(can: Out<i32>, device: i32, peer: i32) -> u3
 #[unsafe(no_mangle)]
 extern "C" fn cuDeviceTotalMem_v2(bytes: Out<usize>, device: i32) -> u32 {
     call(|driver| {
-        driver.device(device)?;
-        bytes.set(driver.settings.memory_bytes as usize)
+        let device = driver.device(device)?;
+        bytes.set(driver.settings.memory_bytes(device) as usize)
     })
 }
 
@@ -104,7 +104,7 @@ extern "C" fn cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) -> u32 {
     call_in_context(|driver, context| {
         let used = driver.ledger.used(context.device);
         let used = used.map_err(|_| Code::OPERATING_SYSTEM)?;
-        let bytes = driver.settings.memory_bytes;
+        let bytes = driver.settings.memory_bytes(context.device);
         free.set(bytes.saturating_sub(used) as usize)?;
         total.set(bytes as usize)
     })

@@ -251,7 +251,7 @@ impl Driver {
 
     /// Memory of a device, taken from what all processes share.
     pub(crate) fn charge(&'static self, device: usize, bytes: u64) -> Answer<Charge> {
-        let total = self.settings.memory_bytes;
+        let total = self.settings.memory_bytes(device);
         match self.ledger.take(device, bytes, total) {
             Ok(true) => Ok(Charge {
                 driver: self,

@@ -36,7 +36,7 @@
 //! | `DEVICES` | number of devices, up to 16; with 0, `cuInit` says `NO_DEVICE` | 1 |
 //! | `PEERS` | 0 has no device reach the memory of another | 1 |
 //! | `DRIVER_VERSION` | version of the driver | 13000 |
-//! | `MEMORY` | bytes of memory of each device | 4 GiB |
+//! | `MEMORY` | bytes of memory of each device, or a list by commas, whose last number is for all devices that follow | 4 GiB |
 //! | `SMS` | multiprocessors | 132 |
 //! | `UUID` | UUID of the first device, 32 hexadecimal digits | text |
 //! | `VULKAN` | how memory files are marked for a Vulkan driver to import them, 32 hexadecimal digits: [`Lavapipe`] | not |

@@ -16,8 +16,8 @@ pub(crate) struct Settings {
     pub(crate) peers: bool,
     /// Version as `cuDriverGetVersion` tells it.
     pub(crate) driver_version: i32,
-    /// Memory of each device in bytes.
-    pub(crate) memory_bytes: u64,
+    /// Memory of the devices in bytes, in their order. The last stands for all that follow.
+    memory_bytes: Vec<u64>,
     /// Multiprocessors of each device.
     pub(crate) multiprocessors: u32,
     /// UUID of device 0; others differ in their last byte.
@@ -67,7 +67,7 @@ impl Settings {
             devices: number("DEVICES", 1).min(16) as usize,
             peers: number("PEERS", 1) != 0,
             driver_version: number("DRIVER_VERSION", 13000) as i32,
-            memory_bytes: number("MEMORY", 4 << 30),
+            memory_bytes: numbers("MEMORY", 4 << 30),
             multiprocessors: multiprocessors.max(1),
             uuid: bytes("UUID").unwrap_or(*b"causeway-standin"),
             vulkan: bytes("VULKAN"),
@@ -85,6 +85,12 @@ impl Settings {
 }
 
 impl Settings {
+    /// Memory of a device in bytes.
+    pub(crate) fn memory_bytes(&self, device: usize) -> u64 {
+        let given = self.memory_bytes.get(device);
+        given.or(self.memory_bytes.last()).copied().unwrap_or(0)
+    }
+
     /// Does nothing for `time`. If that is any, the file `hangs` tells in the folder of accounts
     /// that it has begun.
     pub(crate) fn hang_for(&self, time: Duration) {
@@ -112,6 +118,19 @@ fn number(setting: &str, usual: u64) -> u64 {
         "" => usual,
         given => given.parse().unwrap_or_else(|_| refuse(setting, given)),
     }
+}
+
+/// Numbers between commas.
+fn numbers(setting: &str, usual: u64) -> Vec<u64> {
+    let given = text(setting);
+    if given.trim().is_empty() {
+        return vec![usual];
+    }
+    let parse = |part: &str| part.trim().parse();
+    let parsed = given
+        .split(',')
+        .map(|part| parse(part).unwrap_or_else(|_| refuse(setting, part)));
+    parsed.collect()
 }
 
 /// 16 bytes in hexadecimal digits, if the setting is made.

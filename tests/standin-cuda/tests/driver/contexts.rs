@@ -41,6 +41,7 @@ fn devices_are_what_the_environment_says() {
         ("CAUSEWAY_STANDIN_DRIVER_VERSION", "12020"),
         ("CAUSEWAY_STANDIN_ATTRIBUTES", "102=0,88=1"),
         ("CAUSEWAY_STANDIN_SMS", "40"),
+        ("CAUSEWAY_STANDIN_MEMORY", "1073741824,4294967296"),
         ("CAUSEWAY_STANDIN_UUID", "00112233445566778899aabbccddee00"),
     ];
     if !is_child("contexts::devices_are_what_the_environment_says", &settings) {
@@ -52,6 +53,8 @@ fn devices_are_what_the_environment_says() {
     ok!(sys::cuDeviceGetName(name.as_mut_ptr(), 64, 1));
     let name = unsafe { CStr::from_ptr(name.as_ptr()) };
     assert_eq!(name.to_str(), Ok("Causeway stand-in (no GPU)"));
+    let bytes = |device| made(|v| unsafe { sys::cuDeviceTotalMem_v2(v, device) });
+    assert_eq!([0, 1].map(bytes), [1 << 30, 4 << 30]);
     let uuid = made(|v| unsafe { sys::cuDeviceGetUuid_v2(v, 1) });
     assert_eq!(uuid.bytes[14].cast_unsigned(), 0xee);
     assert_eq!(uuid.bytes[15], 1, "the devices differ");
