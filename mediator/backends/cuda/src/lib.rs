@@ -35,6 +35,7 @@ mod pool;
 mod queue;
 mod recording;
 mod repeats;
+mod room;
 mod space;
 mod support;
 mod survey;
@@ -45,6 +46,7 @@ pub use config::{Config, ENVIRONMENT, OpenError, Sms, Visible};
 pub use cuda::Cuda;
 pub use driver::{CudaError, LoadError, Native, NativeError};
 pub use options::Options;
+pub use room::{Room, rooms};
 pub use support::{Attribute, Support};
 pub use survey::{
     GpuIdentity, GpuSurvey, Pair, Survey, SurveyError, Trials, can_be_peers, identities, survey,

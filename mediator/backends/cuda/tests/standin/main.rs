@@ -24,6 +24,7 @@ mod recording;
 mod reuse;
 #[path = "../../../../core/tests/rig/mod.rs"]
 mod rig;
+mod room;
 mod session;
 mod sharing;
 mod support;
