@@ -20,11 +20,25 @@ pub const ONE: LaunchShape = LaunchShape {
     shared_bytes: 0,
 };
 
+/// What a guest says that has one GPU.
+const NEEDS_TWO: &str =
+    "finding the GPU: this guest needs two, such as --gpu software:0 --gpu software:1";
+
 /// Finds the GPU with this place in the VM.
 pub fn find(machine: &Machine, place: usize) -> PciTransport {
-    PciTransport::find_nth(machine, place).required(
-        "finding the GPU: this guest needs two, such as --gpu software:0 --gpu software:1",
-    )
+    PciTransport::find_nth(machine, place).required(NEEDS_TWO)
+}
+
+/// Finds the GPU with this place in the VM; in a VM with one GPU, that one, if the run has others.
+pub fn find_or_only(machine: &Machine, place: usize) -> PciTransport {
+    let found = PciTransport::find_nth(machine, place);
+    if let Ok(found) = found {
+        return found;
+    }
+    let only = PciTransport::find(machine).required(NEEDS_TWO);
+    let of_run = open(&only).query_gpus().required("the number of the GPU");
+    assert!(of_run.gpus > 1, "{NEEDS_TWO}");
+    only
 }
 
 /// Opens a session.

@@ -1,7 +1,8 @@
 //! Memory of GPU 0, which kernels of GPU 1 reach where its owner allows it.
 //!
 //! A single VM, which has both GPUs, is owner and user of the memory. With more VMs, VM 0 is the
-//! owner, on GPU 0, and VM 1 the user, on GPU 1.
+//! owner, on its first GPU, and VM 1 the user, on its second; or each is on its only GPU, if those
+//! are different (`--gpu cuda:auto`).
 //!
 //! Arguments: `mib=N` of memory (default 16) and `rounds=N` of taking the right back while a kernel
 //! uses it (default 5), separated by a comma.
@@ -100,7 +101,7 @@ fn own(machine: &Machine, plan: Plan) {
 /// The user's part of two VMs.
 fn r#use(machine: &Machine, plan: Plan) {
     let mut memory = CaseMemory::new(machine);
-    let transport = gpu::find(machine, USER);
+    let transport = gpu::find_or_only(machine, USER);
     mail::tell_number(gpu::number(&transport));
     let mut user = User::new(machine, &transport, &mut memory, plan);
     user.is_refused(mail::take(Token::Own));

@@ -43,6 +43,10 @@ impl<'d> Owner<'d> {
         (plan, user): (Plan, u32),
     ) -> Self {
         let numbers = device.query_gpus().required("the number of the GPU");
+        assert_ne!(
+            numbers.gpu, user,
+            "GPU {user} is that of the owner and of the user: this guest needs two"
+        );
         assert!(numbers.gpus > user, "GPU {user} of {}", numbers.gpus);
         assert!(
             numbers.peers & 1 << user != 0,
