@@ -3,6 +3,7 @@
 use crate::command::{Scratch, alone, kvm};
 use crate::report::{self, Report};
 use crate::standin::Machine;
+use crate::stat::{await_published, end, records, stat};
 
 /// Rounds in which the right is taken back, and the bytes shared.
 const ARGUMENTS: [&str; 4] = ["--guest", "peers", "--arguments", "mib=4,rounds=3"];
@@ -101,6 +102,116 @@ fn gpus_that_cannot_be_peers_are_named() {
         outcome.code != 0 && outcome.stderr.contains(said),
         "{outcome:?}"
     );
+}
+
+/// Three devices, the second of which has most memory.
+fn three_gpus() -> Machine {
+    let memory_bytes = [2_u64 << 30, 4 << 30, 1 << 30].map(|bytes| bytes.to_string());
+    Machine::new()
+        .with("DEVICES", 3)
+        .with("MEMORY", memory_bytes.join(","))
+}
+
+#[test]
+fn auto_places_each_vm_on_a_gpu_with_room_and_says_where() {
+    if !kvm("placed VMs") {
+        return;
+    }
+    let words = ["--guest", "compute", "--vms", "3", "--gpu"];
+    let (outcome, report) = three_gpus().guests(&[&words[..], &["cuda:auto,memory=1G"]].concat());
+    outcome.assert_passed();
+    report.assert_exit_free();
+    let gpu_of = |vm: &serde_json::Value| vm["gpu"].as_u64().unwrap();
+    let vms = report.0["vms"].as_array().unwrap();
+    // Room for 1, 3 and 1 of them.
+    assert_eq!(vms.iter().map(gpu_of).collect::<Vec<_>>(), [1, 1, 0]);
+    assert!(vms.iter().all(|vm| vm.get("further_gpus").is_none()));
+    for line in [
+        "places vm2 on cuda:0 (",
+        "places vm0, vm1 on cuda:1 (Causeway stand-in (no GPU), 4096 MiB free)",
+    ] {
+        assert!(outcome.stderr.contains(line), "{outcome:?}");
+    }
+    let unused = &report.0["further_backends"][1]["name"];
+    assert_eq!(unused, "cuda:2,memory=1G, without a VM");
+}
+
+#[test]
+fn placed_vms_share_memory_by_the_numbers_of_the_hosts_gpus() {
+    if !kvm("peers that were placed") {
+        return;
+    }
+    let _alone = alone();
+    let machine = Machine::new().with("DEVICES", 2);
+    let gpus = ["--vms", "2", "--gpu", "cuda:auto,memory=256MiB"];
+    let (outcome, report) = machine.guests(&[&ARGUMENTS[..], &gpus].concat());
+    outcome.assert_passed();
+    assert_crossed(&report);
+    let vms = report.0["vms"].as_array().unwrap();
+    assert_eq!((&vms[0]["gpu"], &vms[1]["gpu"]), (&0.into(), &1.into()));
+}
+
+#[test]
+fn stat_says_where_placed_vms_are() {
+    if !kvm("placed VMs for stat") {
+        return;
+    }
+    let machine = Machine::new().with("DEVICES", 2);
+    let words = ["run", "--guest", "greedy", "--vms", "2", "--timeout", "300"];
+    let endless = ["--arguments", "seconds=200,steps=300"];
+    let gpu = ["--gpu", "cuda:auto,memory=1G"];
+    let running = machine.start(&[&words[..], &endless, &gpu].concat());
+    await_published(machine.scratch(), &running);
+    let pid = running.id().to_string();
+    let seen = records(&stat(machine.scratch(), &[&pid, "--json", "--once"]));
+    let places: Vec<_> = seen
+        .iter()
+        .map(|it| (it["guest"].as_str().unwrap(), it["gpu_number"].as_u64()))
+        .collect();
+    assert_eq!(places, [("vm0", Some(0)), ("vm1", Some(1))]);
+    assert_eq!(seen[0]["gpu"], "cuda:0,memory=1G cuda:1,memory=1G");
+    end(running);
+}
+
+#[test]
+fn vms_that_fit_nowhere_are_refused_with_what_is_free_where() {
+    let words = ["run", "--vms", "6", "--gpu", "cuda:auto,memory=1G"];
+    let outcome = three_gpus().run(&words);
+    assert_eq!(outcome.code, 2, "{outcome:?}");
+    for words in [
+        "--vms 6 with --gpu cuda:auto,memory=1G does not fit",
+        "cuda:0 has 2048 MiB free, room for 1",
+        "cuda:1 has 4096 MiB free, room for 3",
+        "cuda:2 has 1024 MiB free, room for 1",
+    ] {
+        assert!(outcome.stderr.contains(words), "{outcome:?}");
+    }
+}
+
+#[test]
+fn auto_goes_with_no_other_gpu_and_with_no_other_command() {
+    let refused = |words: &[&str], said: &str| {
+        let outcome = three_gpus().run(words);
+        assert!(
+            outcome.code == 2 && outcome.stderr.contains(said),
+            "{outcome:?}"
+        );
+    };
+    let both = ["run", "--gpu", "cuda:auto", "--gpu", "cuda:1"];
+    refused(&both, "--gpu cuda:auto and --gpu cuda:1 cannot be given");
+    let serve = ["serve", "--socket", "s", "--gpu", "cuda:auto"];
+    refused(&serve, "invalid value auto for --gpu cuda");
+    let bench = ["bench", "gpu", "--gpu", "cuda:auto"];
+    refused(&bench, "invalid value auto for --gpu cuda");
+}
+
+#[test]
+fn auto_without_a_driver_is_not_available() {
+    let machine = Machine::new().with("DEVICES", 0);
+    let outcome = machine.run(&["run", "--gpu", "cuda:auto"]);
+    assert_eq!(outcome.code, 8, "{outcome:?}");
+    let said = "--gpu cuda:auto is not available";
+    assert!(outcome.stderr.contains(said), "{outcome:?}");
 }
 
 #[test]

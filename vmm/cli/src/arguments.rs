@@ -9,6 +9,7 @@ use causeway_doctor::DoctorArguments;
 use causeway_limit::LimitArguments;
 use causeway_run::arguments::RunArguments;
 use causeway_run::initramfs::InitramfsArguments;
+use causeway_run::rooms::RoomsArguments;
 use causeway_run::worker::{StarterArguments, WorkerArguments};
 use causeway_serve::ServeArguments;
 use causeway_stat::StatArguments;
@@ -111,6 +112,9 @@ pub enum Command {
     /// Start the workers of a VMM. `run` and `serve` start this command; do not start it by hand.
     #[command(hide = true)]
     Starter(StarterArguments),
+    /// Print what GPUs have free. `run` starts this command; do not start it by hand.
+    #[command(hide = true)]
+    GpuRooms(RoomsArguments),
     /// Write a report for the process that started this one. Do not start it by hand.
     #[command(hide = true)]
     ReportKeeper {

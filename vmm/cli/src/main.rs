@@ -60,6 +60,7 @@ fn execute(command: Command, started: Instant) -> Result<ExitCode, Failure> {
         Command::Man(arguments) => manual::run(&arguments, Arguments::command()),
         Command::Worker(arguments) => causeway_run::worker::run(&arguments),
         Command::Starter(arguments) => causeway_run::worker::start_workers(&arguments),
+        Command::GpuRooms(arguments) => causeway_run::rooms::print(&arguments),
         Command::ReportKeeper { file } => causeway_terminal::keep_report(&file),
         Command::SocketKeeper { socket } => causeway_run::metrics::keep_socket(&socket),
         Command::TerminalKeeper => causeway_terminal::keep(),

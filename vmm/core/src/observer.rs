@@ -23,6 +23,8 @@ pub struct VmObserver {
     pub(crate) name: String,
     /// Index of the GPU among those of the VM.
     pub(crate) gpu: usize,
+    /// Number of the GPU in its run.
+    pub(crate) number: u32,
     pub(crate) memory_bytes: u64,
     pub(crate) session: Weak<dyn GuestSession>,
     pub(crate) machine: Weak<Machine>,
@@ -40,6 +42,8 @@ pub struct VmObservation {
     /// Index of the GPU among those of the VM. The VM itself is observed with GPU 0: for others
     /// there are no virtual CPUs, no RAM and no exits.
     pub gpu: usize,
+    /// Number of the GPU in its run, from 0.
+    pub gpu_number: u32,
     /// Number of virtual CPUs.
     pub vcpus: u32,
     /// Size of the guest's RAM in bytes.
@@ -76,6 +80,7 @@ impl VmObserver {
         Some(VmObservation {
             name: self.name.clone(),
             gpu: self.gpu,
+            gpu_number: self.number,
             vcpus: self.counters.len() as u32,
             memory_bytes: self.memory_bytes,
             ran_for: first.map(|first| until.saturating_duration_since(first)),

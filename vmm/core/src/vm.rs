@@ -73,6 +73,8 @@ pub struct Vm {
     // Order of dropping: the sessions take their placements out of the apertures first.
     /// One for each of the VM's GPUs.
     sessions: Vec<Arc<dyn GuestSession>>,
+    /// Numbers of these GPUs in their run.
+    gpu_numbers: Vec<u32>,
     passed: PassthroughDevices,
     machine: Arc<Machine>,
     waiting: Vec<Vcpu>,
@@ -118,6 +120,7 @@ impl Vm {
             VmObserver {
                 name: gpu_name(&self.name, gpu),
                 gpu,
+                number: self.gpu_numbers[gpu],
                 memory_bytes: if is_first { self.ram.bytes() } else { 0 },
                 session: Arc::downgrade(session),
                 machine: Arc::downgrade(&self.machine),

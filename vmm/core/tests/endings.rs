@@ -101,6 +101,7 @@ fn a_vm_is_given_up_at_any_virtual_cpu() {
         let quota = Quota::default();
         let console: LineSink = Arc::new(|_: &str| {});
         let gpu = VmGpu {
+            number: 0,
             sessions: &*mediator,
             quota,
         };

@@ -78,7 +78,8 @@ pub struct RunArguments {
     /// How much host memory worker processes may use.
     #[command(flatten)]
     pub worker_memory: WorkerMemoryArguments,
-    /// Number of VMs. All use the back end of --gpu, each with a session of its own.
+    /// Number of VMs. All use the GPUs of --gpu, or one each with cuda:auto, with sessions of their
+    /// own.
     #[arg(
         long,
         value_name = "N",

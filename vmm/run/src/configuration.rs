@@ -10,12 +10,14 @@ use causeway_vmm::vm::{Boot, VCPUS_MAX, VMS_MAX};
 use causeway_worker::MemoryGroups;
 
 use crate::arguments::RunArguments;
+use crate::auto::place_vms;
 use crate::boot;
 use crate::ending::Promise;
 use crate::gpu::Gpu;
 use crate::gpus;
 use crate::host_limits::shortage_of;
 use crate::passthrough;
+use crate::rooms;
 use crate::sandbox;
 use crate::worker_memory;
 use causeway_terminal::{Failure, TimeLimit, check_range};
@@ -75,6 +77,9 @@ pub struct RunSettings {
     pub gpu: String,
     /// Further GPUs of each VM, in the syntax of `--gpu`: others of the same back end.
     pub further_gpus: Vec<String>,
+    /// The number of the one GPU that each VM has, in the order of the VMs; `None` if each VM has
+    /// all GPUs.
+    pub placement: Option<Vec<u32>>,
     /// Whether worker processes confine themselves.
     pub sandbox: Sandbox,
     /// What bounds the host memory of worker processes.
@@ -103,6 +108,7 @@ impl RunSettings {
             timeout_s: TimeLimit::NONE,
             gpu: String::from("software"),
             further_gpus: Vec::new(),
+            placement: None,
             sandbox: Sandbox::default(),
             worker_groups: None,
             devices: Vec::new(),
@@ -117,18 +123,13 @@ impl RunSettings {
     /// A usage failure that names the option, if a value is out of range or if values contradict
     /// each other.
     pub fn check(mut self) -> Result<Run, Failure> {
-        check_range("--vcpus", self.vcpus.into(), 1..=VCPUS_MAX.into(), "")?;
-        check_range("--vms", self.vms.into(), 1..=VMS_MAX.into(), "")?;
-        let most_mib = MEMORY_MAX_MIB.min(host_memory_mib());
-        check_range(
-            "--memory",
-            self.memory_mib,
-            MEMORY_MIN_MIB..=most_mib,
-            " MiB",
-        )?;
-        all_fit(self.vms, self.memory_mib, host_memory_mib())?;
+        self.check_ranges()?;
         let asked = iter::once(&self.gpu).chain(&self.further_gpus);
-        let mut chosen = gpus::choose(asked)?.into_iter();
+        let chosen = match self.placement {
+            None => gpus::choose(asked)?,
+            Some(_) => gpus::choose_for_run(asked)?,
+        };
+        let mut chosen = chosen.into_iter();
         let Some((gpu, text)) = chosen.next() else {
             return Err(Failure::usage("--gpu names no GPU: this host has none"));
         };
@@ -145,6 +146,39 @@ impl RunSettings {
             gpu,
             further,
             settings: self,
+        })
+    }
+
+    fn check_ranges(&self) -> Result<(), Failure> {
+        check_range("--vcpus", self.vcpus.into(), 1..=VCPUS_MAX.into(), "")?;
+        check_range("--vms", self.vms.into(), 1..=VMS_MAX.into(), "")?;
+        let most_mib = MEMORY_MAX_MIB.min(host_memory_mib());
+        check_range(
+            "--memory",
+            self.memory_mib,
+            MEMORY_MIN_MIB..=most_mib,
+            " MiB",
+        )?;
+        all_fit(self.vms, self.memory_mib, host_memory_mib())
+    }
+
+    /// Returns the settings with all GPUs of the host, and one of them for each VM, if `gpu` is
+    /// `cuda:auto`. Asks the driver only if nothing else is wrong.
+    fn placed(self) -> Result<Self, Failure> {
+        self.check_ranges()?;
+        let asked: Vec<String> = iter::once(&self.gpu)
+            .chain(&self.further_gpus)
+            .cloned()
+            .collect();
+        let Some(placed) = place_vms(&asked, self.vms, rooms::ask)? else {
+            return Ok(self);
+        };
+        let mut gpus = placed.gpus.into_iter();
+        Ok(Self {
+            gpu: gpus.next().unwrap_or_default(),
+            further_gpus: gpus.collect(),
+            placement: Some(placed.of_vms),
+            ..self
         })
     }
 
@@ -177,19 +211,33 @@ impl RunSettings {
 }
 
 impl Run {
-    /// Returns the GPUs of each VM, each with its text in the syntax of `--gpu`. There is at least
-    /// one.
+    /// Returns the GPUs of the run, in the order of their numbers, each with its text in the syntax
+    /// of `--gpu`. There is at least one.
     pub fn gpus(&self) -> impl Iterator<Item = (&Gpu, &str)> {
         let first = (&self.gpu, &*self.settings.gpu);
         let texts = self.settings.further_gpus.iter().map(|text| &**text);
         iter::once(first).chain(self.further.iter().zip(texts))
     }
 
-    /// Returns the number of sessions of the run: one for each VM and GPU. They share the descriptors
-    /// and mappings that a process may have.
+    /// Returns the GPUs of VM number `vm`, counted from 0, in its order: each with its number in the
+    /// run, and its text.
+    pub fn gpus_of(&self, vm: u32) -> impl Iterator<Item = (u32, &Gpu, &str)> {
+        let placement = self.settings.placement.as_ref();
+        let only = placement.and_then(|of_vms| of_vms.get(vm as usize).copied());
+        let all = (0..).zip(self.gpus());
+        let all = all.map(|(number, (gpu, text))| (number, gpu, text));
+        all.filter(move |(number, ..)| only.is_none_or(|only| only == *number))
+    }
+
+    /// Returns the number of sessions of the run: one for each VM and GPU of it. They share the
+    /// descriptors and mappings that a process may have.
     pub fn sessions(&self) -> u32 {
         // At most 64 VMs with 8 GPUs each.
-        self.settings.vms * (1 + self.further.len() as u32)
+        let of_each = match self.settings.placement {
+            Some(_) => 1,
+            None => 1 + self.further.len() as u32,
+        };
+        self.settings.vms * of_each
     }
 
     /// Returns a warning if all sessions that use all of their limits could need more file
@@ -199,8 +247,8 @@ impl Run {
             return self.gpu.shortage(self.settings.vms);
         }
         let sessions = self.sessions();
-        let quotas = (0..self.settings.vms).flat_map(|_| self.gpus());
-        let quotas: Vec<_> = quotas.map(|(gpu, _)| gpu.quota(sessions)).collect();
+        let quotas = (0..self.settings.vms).flat_map(|vm| self.gpus_of(vm));
+        let quotas: Vec<_> = quotas.map(|(_, gpu, _)| gpu.quota(sessions)).collect();
         shortage_of(&quotas)
     }
 
@@ -233,7 +281,7 @@ impl Run {
             metrics: arguments.metrics.places()?,
             ..RunSettings::new(&guest, boot)
         };
-        settings.check()
+        settings.placed()?.check()
     }
 }
 

@@ -258,23 +258,23 @@ pub fn explain_counts(code: Option<RunCode>, report: &Report) {
 /// follow, unless a program ended with a status other than 0, because it has printed its own
 /// messages.
 pub fn explain(run: &Run, outcomes: &[VmOutcome]) {
-    for outcome in outcomes {
+    for (vm, outcome) in (0..).zip(outcomes) {
         match run.promise.code(&outcome.result) {
             None => {}
             // The program has printed its own messages.
-            Some(RunCode::Program(_)) => say_how(run, outcome),
-            Some(RunCode::Own(_)) => explain_one(run, outcome),
+            Some(RunCode::Program(_)) => say_how(run, vm, outcome),
+            Some(RunCode::Own(_)) => explain_one(run, vm, outcome),
         }
     }
 }
 
-fn say_how(run: &Run, outcome: &VmOutcome) {
+fn say_how(run: &Run, vm: u32, outcome: &VmOutcome) {
     let how = run.promise.describe(&outcome.result);
     terminal::say(&format!("causeway: {}: {how}", outcome.name));
-    for (gpu, session) in outcome.sessions.iter().enumerate() {
+    for ((gpu, ..), session) in run.gpus_of(vm).zip(&outcome.sessions) {
         if let Some(fault) = &session.fault {
-            let which = match outcome.sessions.len() {
-                1 => String::new(),
+            let which = match run.further.len() {
+                0 => String::new(),
                 _ => format!(" on GPU {gpu}"),
             };
             terminal::say(&format!("  the guest lost its GPU session{which}: {fault}"));
@@ -282,7 +282,7 @@ fn say_how(run: &Run, outcome: &VmOutcome) {
     }
 }
 
-fn explain_one(run: &Run, outcome: &VmOutcome) {
+fn explain_one(run: &Run, vm: u32, outcome: &VmOutcome) {
     if matches!(outcome.result, VmResult::Timeout) {
         terminal::say(&format!(
             "causeway: {}: the guest did not end within {} s: give it more time with --timeout",
@@ -291,12 +291,12 @@ fn explain_one(run: &Run, outcome: &VmOutcome) {
         let doings = outcome.at_timeout.iter().flat_map(doings);
         doings.for_each(|doing| terminal::say(&format!("  {}: {doing}", outcome.name)));
     } else {
-        say_how(run, outcome);
+        say_how(run, vm, outcome);
     }
     // A guest whose requests were refused most often exceeded its limits.
     if matches!(outcome.result, VmResult::Fail { .. }) {
-        let with_limits = run.gpus().zip(&outcome.sessions);
-        for ((gpu, text), session) in with_limits {
+        let with_limits = run.gpus_of(vm).zip(&outcome.sessions);
+        for ((_, gpu, text), session) in with_limits {
             if session.statistics.failed_messages != 0 {
                 terminal::say(&limits(run, (gpu, text), session));
             }

@@ -240,7 +240,8 @@ pub fn help() -> String {
          (memory of a PCI device, docs/vfio.md), or auto (cuda where there is a GPU, else \
          software). Keys follow after commas, for example cuda:1,memory=2GiB.\n\nGiven again, \
          each VM has several GPUs (docs/several-gpus.md), such as --gpu cuda:0 --gpu cuda:1, or \
-         --gpu cuda:all; software:0, software:1 and so on are devices without a GPU.\n\nKeys of every \
+         --gpu cuda:all; software:0, software:1 and so on are devices without a GPU. With \
+         cuda:auto, each VM of run has one GPU of the host, where there is room.\n\nKeys of every \
          back end:{}\nKeys of software:{}\nKeys of cuda (docs/cuda.md):{}\nKeys of vfio:{}\n",
         key_help(COMMON_KEYS),
         key_help(causeway_software::Options::KEYS),

@@ -1,6 +1,7 @@
 //! The values of `--gpu`: a back end is chosen for `auto`, and several of them are the GPUs that each
 //! VM of a run has.
 
+use causeway_protocol::message::GPUS_MAX as RUN_GPUS_MAX;
 use causeway_terminal as terminal;
 use causeway_terminal::{Code, Failure};
 use causeway_vmm::vm::GPUS_MAX;
@@ -54,6 +55,22 @@ pub fn choose_gpu(text: &str) -> Result<(Gpu, String), Failure> {
 /// A usage failure if a value is invalid, or a VM cannot have these GPUs together; a GPU failure
 /// if a value stands for all GPUs of a host that has no driver.
 pub fn choose<'a>(asked: impl Iterator<Item = &'a String>) -> Result<Vec<(Gpu, String)>, Failure> {
+    let chosen = choose_for_run(asked)?;
+    match chosen.get(GPUS_MAX as usize) {
+        None => Ok(chosen),
+        Some((_, text)) => Err(Failure::usage(format!(
+            "--gpu {text} is one GPU too many: a VM has {GPUS_MAX} at most"
+        ))),
+    }
+}
+
+/// As [`choose`], for a run whose VMs each have one of the GPUs: there can be more of them.
+///
+/// # Errors
+/// As for [`choose`].
+pub(crate) fn choose_for_run<'a>(
+    asked: impl Iterator<Item = &'a String>,
+) -> Result<Vec<(Gpu, String)>, Failure> {
     let mut gpus: Vec<(Gpu, String)> = Vec::new();
     for text in asked.flat_map(|text| expand(text, || Ok(causeway_cuda::identities()?.len()))) {
         let (gpu, text) = choose_gpu(&text?)?;
@@ -117,9 +134,9 @@ fn together(before: &[(Gpu, String)], gpu: &Gpu, text: &str) -> Result<(), Failu
              such as cuda:0 and cuda:1"
         )));
     }
-    if before.len() >= GPUS_MAX as usize {
+    if before.len() >= RUN_GPUS_MAX as usize {
         return Err(Failure::usage(format!(
-            "--gpu {text} is one GPU too many: a VM has {GPUS_MAX} at most"
+            "--gpu {text} is one GPU too many: a run has {RUN_GPUS_MAX} at most"
         )));
     }
     Ok(())

@@ -8,6 +8,7 @@
 
 mod applicable;
 pub mod arguments;
+mod auto;
 pub mod back_end;
 pub mod boot;
 pub mod call_threads;
@@ -27,9 +28,11 @@ mod last_resort;
 pub mod metrics;
 pub mod passthrough;
 mod patience;
+mod placement;
 pub mod program;
 pub mod progress;
 pub mod report;
+pub mod rooms;
 mod run;
 pub mod sandbox;
 mod start;

@@ -132,6 +132,9 @@ pub struct BackendReport {
 pub struct VmReport {
     /// Index of the VM in the run, from 0.
     pub vm: u32,
+    /// Number of the VM's first GPU: the place of its `--gpu`, from 0, or the number of the host's
+    /// GPU with `--gpu cuda:auto`.
+    pub gpu: u32,
     /// Number of virtual CPUs.
     pub vcpus: u32,
     /// Guest RAM in bytes.
@@ -396,6 +399,7 @@ pub(crate) mod tests {
     pub(crate) fn vm() -> VmReport {
         VmReport {
             vm: 0,
+            gpu: 0,
             vcpus: 1,
             memory_bytes: 64 << 20,
             result: "passed".to_owned(),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::thread::{Builder, available_parallelism};
 use std::time::{Duration, Instant};
 
+use causeway_mediator::backend::Attributes;
 use causeway_mediator::{OpenError, Quota};
 use causeway_testdev::{self as testdev, Counterpart, Mailboxes, RunContext, TestDevice};
 use causeway_vmm::console::ConsoleOutput;
@@ -226,7 +227,7 @@ fn execute_in(
     let (vms, test_devices) = create(run, &kvm, &back_ends, extras, &mut patience)?;
     // Only now, because it does not concern a kernel that cannot boot.
     warn_of(run.settings.interpretation(|| host.kvm));
-    let attributes = vms.first().map(Vm::gpus).unwrap_or_default();
+    let attributes = attributes(run, &vms);
     // Monitors get no answers after this value is dropped.
     let _publisher = publish(run, &vms, doors)?;
     let interactive = interactive(run, &free, &vms)?;
@@ -256,6 +257,17 @@ fn execute_in(
         guest_reports,
         report,
     })
+}
+
+/// Returns what VMs see of each GPU of the run; `None` for one that no VM has.
+fn attributes(run: &Run, vms: &[Vm]) -> Vec<Option<Attributes>> {
+    let mut seen: Vec<_> = run.gpus().map(|_| None).collect();
+    for (index, vm) in (0..).zip(vms) {
+        for ((number, ..), attributes) in run.gpus_of(index).zip(vm.gpus()) {
+            seen[number as usize].get_or_insert(attributes);
+        }
+    }
+    seen
 }
 
 fn warn_of(problem: Option<&str>) {
@@ -288,6 +300,7 @@ fn create(
 ) -> Result<(Vec<Vm>, Vec<Arc<TestDevice>>), Failure> {
     let settings = &run.settings;
     let mailboxes = settings.mailboxes.then(Arc::<Mailboxes>::default);
+    let sessions: Vec<_> = back_ends.sessions().collect();
     let create = |index| {
         let test_device = Arc::new(TestDevice::new(RunContext {
             vm: index,
@@ -314,26 +327,27 @@ fn create(
         };
         let console = console(run, &config.name);
         let _wait = Wait::begin(format!("the GPU session of {} to open", config.name));
-        let gpu = |((gpu, _), sessions): ((&Gpu, _), _)| VmGpu {
-            sessions,
+        let gpu = |(number, gpu, _): (u32, &Gpu, _)| VmGpu {
+            number,
+            sessions: sessions[number as usize],
             quota: Quota {
                 compute: gpu.compute(index),
                 ..gpu.quota(run.sessions())
             },
         };
-        let gpus: Vec<_> = run.gpus().zip(back_ends.sessions()).map(gpu).collect();
+        let gpus: Vec<_> = run.gpus_of(index).map(gpu).collect();
         let vm = Vm::new_unless(kvm, &config, &gpus, console, &mut || patience.ended());
         let vm = vm.map_err(|e| match (e, patience.end()) {
             (VmError::Interrupted, Some(end)) => end.failure(run, index),
-            (e, _) => refused(run, e),
+            (e, _) => refused(run, index, e),
         })?;
         Ok((vm, test_device))
     };
     (0..settings.vms).map(create).collect()
 }
 
-/// Returns the failure of a VM that cannot be created, with its exit code.
-fn refused(run: &Run, error: VmError) -> Failure {
+/// Returns the failure of VM number `vm`, which cannot be created, with its exit code.
+fn refused(run: &Run, vm: u32, error: VmError) -> Failure {
     match error {
         VmError::Image(error) => not_an_image(run, error),
         VmError::Linux(error) => not_an_image(run, error),
@@ -341,7 +355,7 @@ fn refused(run: &Run, error: VmError) -> Failure {
             gpu,
             source: error @ OpenError::Unavailable { .. },
         } => {
-            let text = run.gpus().nth(gpu).map_or("", |(_, text)| text);
+            let text = run.gpus_of(vm).nth(gpu).map_or("", |(.., text)| text);
             unavailable(text, error)
         }
         VmError::PassThrough(error) => passthrough::unavailable(error),

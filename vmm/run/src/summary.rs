@@ -16,20 +16,14 @@ use crate::report::{
 };
 
 /// Returns the report of a run without its VMs, whose outcome is not known yet. `gpus` are what the
-/// back ends say about the GPUs, if a VM was created.
+/// VMs see of the run's GPUs.
 pub fn report(
     run: &Run,
-    gpus: Vec<Attributes>,
+    gpus: Vec<Option<Attributes>>,
     vmm_rss_bytes: u64,
     (origin, host): (Origin, Host),
 ) -> Report {
-    let seen = |(gpu, limits): (Attributes, &Gpu)| BackendReport {
-        name: gpu.name,
-        memory_bytes_per_vm: limits.memory_bytes.min(gpu.memory_bytes),
-        compute_units: gpu.compute_units,
-    };
-    let limits = run.gpus().map(|(gpu, _)| gpu);
-    let mut seen = gpus.into_iter().zip(limits).map(seen);
+    let mut seen = gpus.into_iter().zip(run.gpus()).map(back_end);
     Report {
         schema: SCHEMA,
         causeway: env!("CARGO_PKG_VERSION"),
@@ -57,6 +51,22 @@ pub fn report(
     }
 }
 
+/// Returns the report on a GPU: what VMs see of it, if there are any.
+fn back_end((seen, (limits, text)): (Option<Attributes>, (&Gpu, &str))) -> BackendReport {
+    match seen {
+        Some(gpu) => BackendReport {
+            name: gpu.name,
+            memory_bytes_per_vm: limits.memory_bytes.min(gpu.memory_bytes),
+            compute_units: gpu.compute_units,
+        },
+        None => BackendReport {
+            name: format!("{text}, without a VM"),
+            memory_bytes_per_vm: limits.memory_bytes,
+            compute_units: 0,
+        },
+    }
+}
+
 /// Returns the time from `started` to the first instruction of a guest, in microseconds.
 pub fn boot_us(outcomes: &[VmOutcome], started: Instant) -> Option<u64> {
     let first = outcomes.iter().filter_map(|o| o.first_instruction).min()?;
@@ -71,6 +81,7 @@ impl Report {
         let worker = first.and_then(|session| session.worker.as_ref());
         self.vms.push(VmReport {
             vm,
+            gpu: run.gpus_of(vm).next().map_or(0, |(number, ..)| number),
             vcpus: run.settings.vcpus,
             memory_bytes: outcome.memory_bytes,
             result: run.promise.describe(&outcome.result),

@@ -39,8 +39,9 @@ pub fn render(report: &Report, width: Option<usize>) -> String {
     for vm in &report.vms {
         let _ = writeln!(
             out,
-            "VM {}: {}, {} stray accesses",
+            "VM {}{}: {}, {} stray accesses",
             vm.vm,
+            place(report, vm),
             vm.result,
             vm.strays.total()
         );
@@ -63,6 +64,14 @@ pub fn render(report: &Report, width: Option<usize>) -> String {
     }
     out.push_str(&verdict(report));
     out
+}
+
+/// Returns on which of the run's GPUs a VM is that has one of several.
+fn place(report: &Report, vm: &VmReport) -> String {
+    match report.further_backends.is_empty() || !vm.further_gpus.is_empty() {
+        true => String::new(),
+        false => format!(" on GPU {}", vm.gpu),
+    }
 }
 
 /// Returns whether the guest of `vm` marked phases.
@@ -410,7 +419,9 @@ fn duration(ns: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::GpuReport;
     use crate::report::tests::{phase, report, vm};
+    use causeway_mediator::SessionReport;
 
     fn last_lines(report: &Report) -> [String; 2] {
         let text = render(report, None);
@@ -522,6 +533,24 @@ mod tests {
         let text = render(&report, None);
         assert!(text.contains("exits of VM 1"), "{text}");
         assert!(!text.contains("exits of VM 0"), "{text}");
+    }
+
+    #[test]
+    fn a_vm_says_which_of_several_gpus_it_has() {
+        let mut report = report();
+        report.vms.push(VmReport { gpu: 1, ..vm() });
+        let line = "VM 0 on GPU 1: passed";
+        assert!(!render(&report, None).contains(line), "there is one");
+        report.further_backends.push(BackendReport {
+            name: "cuda".to_owned(),
+            compute_units: 1,
+            memory_bytes_per_vm: 1,
+        });
+        assert!(render(&report, None).contains(line));
+        report.vms[0]
+            .further_gpus
+            .push(GpuReport::of(1, &SessionReport::of(1, "vm0")));
+        assert!(render(&report, None).contains("VM 0: passed"), "it has all");
     }
 
     #[test]

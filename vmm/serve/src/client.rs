@@ -153,10 +153,10 @@ impl Client {
 fn serve(place: Place, socket: &Arc<OwnedFd>, opening: &Opening) {
     let Place {
         name,
+        gpu,
         quota,
         back_end,
         process_list,
-        ..
     } = place;
     let host = ClientHost::new(APERTURE_BYTES);
     let mut gives_up = || opening.is_unwanted.load(Ordering::SeqCst);
@@ -176,7 +176,7 @@ fn serve(place: Place, socket: &Arc<OwnedFd>, opening: &Opening) {
         return session.close();
     }
     log::info!("{name} has connected");
-    process_list.add(&name, &session, &host);
+    process_list.add((&name, gpu as u32), &session, &host);
     let mut connection = Connection::new(Arc::clone(socket), host, Arc::clone(&session));
     if let Err(e) = connection.serve() {
         log::warn!("closed the connection to a client process, whose session ends: {e}");

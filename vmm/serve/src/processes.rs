@@ -13,6 +13,8 @@ use causeway_publisher::{Guest, Snapshot};
 /// A client process. Its weak references are empty after it has disconnected.
 struct ServedProcess {
     name: String,
+    /// Number of its GPU.
+    gpu: u32,
     session: Weak<dyn GuestSession>,
     host: Weak<ClientHost>,
     since: Instant,
@@ -24,13 +26,20 @@ struct ServedProcess {
 pub struct ProcessList(Arc<Mutex<Vec<ServedProcess>>>);
 
 impl ProcessList {
-    /// Adds a client process with its session and aperture, and removes the processes that have
+    /// Adds a client process, given by its name and the number of its GPU, with its session and
+    /// aperture, and removes the processes that have
     /// disconnected.
-    pub fn add(&self, name: &str, session: &Arc<dyn GuestSession>, host: &Arc<ClientHost>) {
+    pub fn add(
+        &self,
+        (name, gpu): (&str, u32),
+        session: &Arc<dyn GuestSession>,
+        host: &Arc<ClientHost>,
+    ) {
         let mut list = self.0.lock();
         list.retain(|watched| watched.session.strong_count() != 0);
         list.push(ServedProcess {
             name: name.to_owned(),
+            gpu,
             session: Arc::downgrade(session),
             host: Arc::downgrade(host),
             since: Instant::now(),
@@ -40,18 +49,19 @@ impl ProcessList {
     /// Returns a snapshot with the current statistics of all client processes. `gpu` is the
     /// server's value of `--gpu`.
     pub fn look(&self, gpu: &str) -> Snapshot {
-        type Present = (String, Instant, Arc<dyn GuestSession>, Arc<ClientHost>);
+        type Present = (String, u32, Instant, Arc<dyn GuestSession>, Arc<ClientHost>);
         // Queried without the lock, because a worker process may answer slowly.
         let present: Vec<Present> = {
             let list = self.0.lock();
             let present = |w: &ServedProcess| {
                 let (session, host) = (w.session.upgrade()?, w.host.upgrade()?);
-                Some((w.name.clone(), w.since, session, host))
+                Some((w.name.clone(), w.gpu, w.since, session, host))
             };
             list.iter().filter_map(present).collect()
         };
-        let guest = |(name, since, session, host): Present| {
-            Guest::process(name, since, host.usage(), session.activity())
+        let guest = |(name, gpu, since, session, host): Present| Guest {
+            gpu_number: gpu,
+            ..Guest::process(name, since, host.usage(), session.activity())
         };
         Snapshot::of("serve", gpu, present.into_iter().map(guest).collect())
     }

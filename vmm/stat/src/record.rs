@@ -27,6 +27,7 @@ pub struct Record<'a> {
     own_bytes: u64,
     guest: &'a str,
     gpu_index: usize,
+    gpu_number: u32,
     /// `runs` or `ended`.
     state: &'static str,
     ran_ns: u64,
@@ -76,6 +77,7 @@ impl<'a> Record<'a> {
             own_bytes: process.own_bytes,
             guest: &guest.name,
             gpu_index: guest.gpu_index,
+            gpu_number: guest.gpu_number,
             state: if guest.ended { "ended" } else { "runs" },
             ran_ns: guest.ran_ns,
             aperture: guest.aperture,
@@ -129,6 +131,10 @@ mod tests {
         let record = serde_json::to_value(Record::new(&process, &later, &rates)).unwrap();
         assert_eq!(record["schema"], SCHEMA);
         assert_eq!(record["interval_ns"], 1_000_000_000);
+        assert_eq!(record["gpu_number"], 0);
+        let further = fixture::further_gpu();
+        let further = serde_json::to_value(Record::new(&process, &further, &rates)).unwrap();
+        assert_eq!(further["gpu_number"], 1);
         assert_eq!(
             (&record["pid"], &record["state"]),
             (&4711.into(), &"runs".into())

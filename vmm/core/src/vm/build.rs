@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use causeway_mediator::backend::Attributes;
 use causeway_mediator::{OpenError, Quota, SessionSource};
 use kvm_ioctls::Kvm;
 
@@ -22,6 +21,8 @@ use crate::vcpu::{Machine, Vcpu};
 /// A GPU of a VM.
 #[derive(Clone, Copy)]
 pub struct VmGpu<'a> {
+    /// Number of the GPU in its run, from 0.
+    pub number: u32,
     /// What opens the VM's session on the GPU.
     pub sessions: &'a dyn SessionSource,
     /// Limits of that session.
@@ -45,7 +46,11 @@ impl Vm {
         quota: Quota,
         console: impl Into<ConsoleOutput>,
     ) -> Result<Self, VmError> {
-        let gpu = VmGpu { sessions, quota };
+        let gpu = VmGpu {
+            number: 0,
+            sessions,
+            quota,
+        };
         Self::new_unless(kvm, config, &[gpu], console, &mut || false)
     }
 
@@ -75,30 +80,34 @@ impl Vm {
         let stop = Arc::new(AtomicBool::new(false));
         let console = console.into();
         let mut open = |index: usize, host| {
-            let (VmGpu { sessions, quota }, name) = (gpus[index], gpu_name(&config.name, index));
-            let opened = sessions.open(host, quota, &name, interrupted);
+            let (gpu, name) = (gpus[index], gpu_name(&config.name, index));
+            let opened = gpu.sessions.open(host, gpu.quota, &name, interrupted);
             opened.map_err(|e| match e {
                 OpenError::GivenUp { .. } => VmError::Interrupted,
                 source => VmError::Session { gpu: index, source },
             })
         };
         let board = Board::new(&processors, config, &mut open, console, &exits, &stop)?;
-        let vm = assemble(config, processors, board, exits, stop)?;
+        let numbers: Vec<u32> = gpus.iter().map(|gpu| gpu.number).collect();
+        let vm = assemble(config, processors, (board, numbers), exits, stop)?;
         log::info!(
             "{}: created, with {} virtual CPU{} and {} MiB, on {}",
             config.name,
             config.vcpus,
             if config.vcpus == 1 { "" } else { "s" },
             config.memory_bytes >> 20,
-            names_of(&vm.gpus())
+            names_of(&vm)
         );
         Ok(vm)
     }
 }
 
-/// Returns the names of GPUs, separated by commas.
-fn names_of(gpus: &[Attributes]) -> String {
-    let names: Vec<&str> = gpus.iter().map(|gpu| &*gpu.name).collect();
+/// Returns the numbers and names of the GPUs of a VM, separated by commas.
+fn names_of(vm: &Vm) -> String {
+    let gpus = vm.gpu_numbers.iter().zip(vm.gpus());
+    let names: Vec<String> = gpus
+        .map(|(number, gpu)| format!("GPU {number} ({})", gpu.name))
+        .collect();
     names.join(", ")
 }
 
@@ -118,7 +127,7 @@ fn statistics(kvm: &Kvm, processors: &Processors) -> Result<VmStatistics, Statis
 fn assemble(
     config: &VmConfig,
     processors: Processors,
-    board: Board,
+    (board, gpu_numbers): (Board, Vec<u32>),
     exits: VmExits,
     stop: Arc<AtomicBool>,
 ) -> Result<Vm, VmError> {
@@ -143,6 +152,7 @@ fn assemble(
     Ok(Vm {
         name: config.name.clone(),
         sessions: board.sessions,
+        gpu_numbers,
         passed: board.passed,
         waiting: waiting.collect(),
         machine,

@@ -18,6 +18,7 @@ pub fn guest() -> Guest {
     Guest {
         name: "vm0".to_owned(),
         gpu_index: 0,
+        gpu_number: 0,
         taken_ns: 100 * SECOND_NS,
         ran_ns: 10 * SECOND_NS,
         ended: false,
@@ -98,6 +99,7 @@ pub fn further_gpu() -> Guest {
     Guest {
         name: "vm0.gpu1".to_owned(),
         gpu_index: 1,
+        gpu_number: 1,
         vm: None,
         ..guest()
     }

@@ -50,7 +50,7 @@ const VMM: Family = Family(
 /// Name, help text and value of a gauge that guests have. The value is absent if a guest has none.
 type GuestGauge = (&'static str, &'static str, fn(&Guest) -> Option<u64>);
 
-const GUESTS: [GuestGauge; 7] = [
+const GUESTS: [GuestGauge; 8] = [
     ("causeway_vm_vcpus", "Virtual CPUs.", |guest| {
         Some(guest.vm.as_ref()?.vcpus.into())
     }),
@@ -76,6 +76,11 @@ const GUESTS: [GuestGauge; 7] = [
         "causeway_aperture_placements",
         "Mappings in the aperture.",
         |guest| Some(guest.aperture.placements),
+    ),
+    (
+        "causeway_guest_gpu_number",
+        "Number of the guest's GPU among those of the process, from 0.",
+        |guest| Some(guest.gpu_number.into()),
     ),
     (
         "causeway_gpu_lost",
@@ -270,6 +275,7 @@ mod tests {
             "causeway_gpu_memory_used_bytes{guest=\"vm0\"} 134217728",
             "causeway_gpu_queued_units{guest=\"vm0\"} 12",
             "causeway_guest_running{guest=\"vm1\"} 0",
+            "causeway_guest_gpu_number{guest=\"vm0\"} 0",
         ] {
             assert!(
                 text.lines().any(|known| known == line),

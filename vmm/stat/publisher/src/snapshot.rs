@@ -43,6 +43,9 @@ pub struct Guest {
     /// Index of the GPU among those of the guest.
     #[serde(default)]
     pub gpu_index: usize,
+    /// Number of the GPU among those of the process, from 0.
+    #[serde(default)]
+    pub gpu_number: u32,
     /// Time at which the snapshot was taken, in nanoseconds of the host's monotonic clock.
     pub taken_ns: u64,
     /// Time for which the guest has run, in nanoseconds: until now, or until its end if it has
@@ -157,6 +160,7 @@ impl Guest {
         Self {
             name: seen.name,
             gpu_index: seen.gpu,
+            gpu_number: seen.gpu_number,
             taken_ns: monotonic_ns(),
             ran_ns: seen.ran_for.map_or(0, nanoseconds),
             ended: seen.ended,
@@ -183,6 +187,7 @@ impl Guest {
         Self {
             name,
             gpu_index: 0,
+            gpu_number: 0,
             taken_ns: monotonic_ns(),
             ran_ns: nanoseconds(since.elapsed()),
             ended: false,

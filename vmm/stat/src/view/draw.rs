@@ -83,10 +83,11 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, rows: &[Row<'_>], chosen: usize
 
 fn draw_detail(frame: &mut Frame<'_>, area: Rect, row: &Row<'_>) {
     let title = format!(
-        " {} of process {}: {} on {}, {} ",
+        " {} of process {}: {} on {}{}, {} ",
         row.guest.name,
         row.process.pid,
         row.process.command,
+        which_gpu(row),
         row.process.gpu,
         duration(row.guest.ran_ns),
     );
@@ -97,6 +98,14 @@ fn draw_detail(frame: &mut Frame<'_>, area: Rect, row: &Row<'_>) {
     let [left, right] = Layout::horizontal(halves).spacing(2).areas(inner);
     frame.render_widget(Paragraph::new(exits(row, left.width.into())), left);
     frame.render_widget(Paragraph::new(session(row)), right);
+}
+
+/// Returns which of the GPUs of its process a guest has, if there are several.
+fn which_gpu(row: &Row<'_>) -> String {
+    match row.process.gpu.contains(' ') {
+        true => format!("GPU {} of ", row.guest.gpu_number),
+        false => String::new(),
+    }
 }
 
 /// Returns the lines about exits: by reason, and those that reached the VMM.
@@ -346,6 +355,28 @@ mod tests {
             &screen,
             &["No guests are running.", "does not answer", "0 guests"],
         );
+    }
+
+    #[test]
+    fn a_guest_says_which_of_several_gpus_it_has() {
+        let shown = |gpu: &str| {
+            let process = Snapshot {
+                gpu: gpu.to_owned(),
+                guests: vec![fixture::guest()],
+                ..fixture::snapshot()
+            };
+            let rates = vec![Rates::between(None, &process.guests[0])];
+            let seen = Observation {
+                processes: vec![(process, rates)],
+                troubles: Vec::new(),
+            };
+            screen(&State::new(seen, Duration::from_secs(1)), 80, 24)
+        };
+        assert_shows(
+            &shown("cuda:0 cuda:1"),
+            &["run on GPU 0 of cuda:0 cuda:1, "],
+        );
+        assert_shows(&shown("cuda:0"), &["run on cuda:0, "]);
     }
 
     #[test]
