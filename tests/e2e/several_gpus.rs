@@ -216,28 +216,30 @@ fn auto_without_a_driver_is_not_available() {
 
 #[test]
 fn doctor_tells_which_gpus_reach_each_others_memory() {
-    let found = |machine: &Machine| {
+    let found = |machine: &Machine| -> Vec<String> {
         let outcome = machine.run(&["doctor", "--json"]);
         let diagnosis: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
-        let findings = diagnosis["findings"].as_array().unwrap().clone();
-        let mut pairs = findings.into_iter().filter(|it| it["name"] == "CUDA pairs");
-        let finding = pairs.next();
-        finding.map(|it| {
-            format!(
-                "{} {}",
-                it["state"].as_str().unwrap(),
-                it["found"].as_str().unwrap()
-            )
-        })
+        let findings = diagnosis["findings"].as_array().unwrap();
+        let pairs = findings.iter().filter(|it| it["name"] == "CUDA pair");
+        let told = |it: &serde_json::Value| {
+            let [state, found] = ["state", "found"].map(|key| it[key].as_str().unwrap());
+            format!("{state} {found}")
+        };
+        pairs.map(told).collect()
     };
-    let three = "GPUs 0 and 1: yes, GPUs 0 and 2: yes, GPUs 1 and 2: yes";
-    assert_eq!(
-        found(&Machine::new().with("DEVICES", 3)),
-        Some(format!("yes {three}"))
-    );
-    let apart = Machine::new().with("DEVICES", 2).with("PEERS", 0);
-    assert_eq!(found(&apart).as_deref(), Some("no GPUs 0 and 1: no"));
-    assert_eq!(found(&Machine::new()), None);
+    let three = found(&Machine::new().with("DEVICES", 3));
+    assert_eq!(three.len(), 3, "{three:?}");
+    for (pair, gpus) in three.iter().zip(["0 and 1", "0 and 2", "1 and 2"]) {
+        let link = "peers; performance rank 0, atomics, as NVLink has them; ";
+        assert!(
+            pair.starts_with(&format!("yes GPUs {gpus}: {link}")),
+            "{pair}"
+        );
+    }
+    let apart = found(&Machine::new().with("DEVICES", 2).with("PEERS", 0));
+    let link = "no GPUs 0 and 1: no peers; performance rank 0, no atomics; ";
+    assert!(apart.len() == 1 && apart[0].starts_with(link), "{apart:?}");
+    assert_eq!(found(&Machine::new()), [""; 0]);
 }
 
 #[test]

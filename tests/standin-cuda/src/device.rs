@@ -61,6 +61,27 @@ extern "C" fn cuDeviceCanAccessPeer(can: Out<i32>, device: i32, peer: i32) -> u3
     })
 }
 
+/// Performance (0, the best rank), access, atomics, arrays, and atomics of a part of the operations.
+#[unsafe(no_mangle)]
+extern "C" fn cuDeviceGetP2PAttribute(
+    value: Out<i32>,
+    attribute: u32,
+    device: i32,
+    peer: i32,
+) -> u32 {
+    call(|driver| {
+        let (device, peer) = (driver.device(device)?, driver.device(peer)?);
+        if device == peer {
+            return Err(Code::INVALID_DEVICE);
+        }
+        match attribute {
+            1 => value.set(0),
+            2..=5 => value.set(driver.settings.peers.into()),
+            _ => Err(Code::INVALID_VALUE),
+        }
+    })
+}
+
 #[unsafe(no_mangle)]
 extern "C" fn cuDeviceTotalMem_v2(bytes: Out<usize>, device: i32) -> u32 {
     call(|driver| {

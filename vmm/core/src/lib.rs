@@ -23,6 +23,7 @@ mod lifecycle;
 pub mod linux;
 pub mod loader;
 pub mod memory;
+pub mod numa;
 pub mod observer;
 pub mod outcome;
 pub mod passthrough;

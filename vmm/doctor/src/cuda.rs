@@ -2,10 +2,13 @@
 //! Causeway.
 
 use causeway_cuda::{
-    Attribute, CudaError, GpuSurvey, LoadError, Pair, Survey, SurveyError, Trials, survey,
+    Attribute, CudaError, GpuSurvey, LoadError, Survey, SurveyError, Trials, survey,
 };
 
+use causeway_vmm::numa;
+
 use crate::check::Check;
+use crate::cuda_pairs;
 
 const NAME: &str = "CUDA";
 const MEANS_NO: &str = "--gpu cuda is not available; --gpu software is";
@@ -104,7 +107,7 @@ pub fn findings() -> Vec<Check> {
     let mut findings = vec![present(&survey), pageable(&survey)];
     findings.extend(ROWS.iter().map(|row| attribute(&survey, row)));
     findings.push(node(&survey));
-    findings.extend(peers(&survey.pairs));
+    findings.extend(cuda_pairs::findings(&survey));
     findings.extend([fabric(&survey), compressible(&survey), export(&survey)]);
     findings
 }
@@ -174,58 +177,30 @@ fn attribute(survey: &Survey, row: &Row) -> Check {
     }
 }
 
-/// Returns the finding about the NUMA node. Every value is good.
+/// Returns the finding about NUMA nodes. Every value is good.
 fn node(survey: &Survey) -> Check {
-    let found = value(survey, Attribute::HostNuma);
+    let gpu = |(index, gpu): (usize, &GpuSurvey)| {
+        let address = &gpu.pci_address;
+        format!(
+            "GPU {index} ({address}): {}",
+            shown_node(numa::of_device(address))
+        )
+    };
+    let gpus: Vec<String> = survey.gpus.iter().enumerate().map(gpu).collect();
+    let by_driver = value(survey, Attribute::HostNuma);
     Check::yes(
         "CUDA NUMA node",
-        found,
-        "the number of the host's NUMA node that is nearest to the GPU (-1: none)",
+        format!("{}; {by_driver}", gpus.join(", ")),
+        "the host's NUMA node that is nearest to each GPU, by sysfs and by the driver (-1: none)",
     )
 }
 
-/// Returns the finding about GPUs that reach each other's memory; `None` if there are no two.
-fn peers(pairs: &[Pair]) -> Option<Check> {
-    let shown = |pair: &Pair| {
-        let [one, other] = pair.gpus;
-        let how = match pair.reaches {
-            [true, true] => String::from("yes"),
-            [false, false] => String::from("no"),
-            [true, false] => format!("only GPU {one} that of GPU {other}"),
-            [false, true] => format!("only GPU {other} that of GPU {one}"),
-        };
-        format!("GPUs {one} and {other}: {how}")
-    };
-    let found: Vec<String> = pairs.iter().map(shown).collect();
-    let found = found.join(", ");
-    let name = "CUDA pairs";
-    let way_out = "use GPUs that are linked by NVLink, or behind one PCI Express root; `nvidia-smi \
-                   topo -m` shows the links";
-    let are_peers = pairs
-        .iter()
-        .filter(|pair| pair.reaches == [true; 2])
-        .count();
-    let check = match are_peers {
-        0 => Check::no(
-            name,
-            found,
-            "memory of one GPU is out of reach for the others, and copies between them go through \
-             memory of the host",
-            way_out,
-        ),
-        some if some < pairs.len() => Check::partly(
-            name,
-            found,
-            "only these GPUs of a guest can reach each other's memory, where its owner allows it",
-            way_out,
-        ),
-        _ => Check::yes(
-            name,
-            found,
-            "GPUs of a guest can reach each other's memory, where its owner allows it",
-        ),
-    };
-    (!pairs.is_empty()).then_some(check)
+/// Returns a NUMA node in words.
+pub(crate) fn shown_node(node: Option<u32>) -> String {
+    node.map_or_else(
+        || String::from("an unknown node"),
+        |node| format!("node {node}"),
+    )
 }
 
 /// Returns the finding about pageable memory access, the one attribute whose presence is a
@@ -314,28 +289,4 @@ fn export(survey: &Survey) -> Check {
             "run outside of a container that forbids system calls (ioctl) of the driver",
         ),
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::check::State;
-
-    #[test]
-    fn pairs_are_told_with_who_reaches_whom() {
-        let pair = |gpus, reaches| Pair { gpus, reaches };
-        assert!(peers(&[]).is_none());
-        let some = [
-            pair([0, 1], [true, true]),
-            pair([0, 2], [true, false]),
-            pair([1, 2], [false, true]),
-        ];
-        let check = peers(&some).unwrap();
-        assert_eq!(check.state, State::Partly);
-        let found = "GPUs 0 and 1: yes, GPUs 0 and 2: only GPU 0 that of GPU 2, \
-                     GPUs 1 and 2: only GPU 2 that of GPU 1";
-        assert_eq!(check.found, found);
-        assert_eq!(peers(&some[..1]).unwrap().state, State::Yes);
-        assert_eq!(peers(&some[1..]).unwrap().state, State::No);
-    }
 }

@@ -2,9 +2,11 @@
 
 mod check;
 mod cuda;
+mod cuda_pairs;
 mod gpu;
 mod kvm;
 mod memory;
+mod pci_path;
 mod processors;
 mod sandbox;
 mod vfio;

@@ -49,5 +49,6 @@ pub use options::Options;
 pub use room::{Room, rooms};
 pub use support::{Attribute, Support};
 pub use survey::{
-    GpuIdentity, GpuSurvey, Pair, Survey, SurveyError, Trials, can_be_peers, identities, survey,
+    GpuIdentity, GpuSurvey, Pair, Survey, SurveyError, Trials, Way, can_be_peers, identities,
+    survey,
 };

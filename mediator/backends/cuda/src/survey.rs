@@ -22,8 +22,20 @@ pub struct Survey {
 pub struct Pair {
     /// Their numbers in the driver's order, the lower one first.
     pub gpus: [u32; 2],
-    /// Whether the first can reach memory of the second, and the second that of the first.
-    pub reaches: [bool; 2],
+    /// The ways from the first to memory of the second, and from the second to that of the first.
+    pub ways: [Way; 2],
+}
+
+/// What the driver tells about the way from one GPU to the memory of another. `None` stands for what
+/// it does not tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// Whether kernels and copies can take it.
+    pub reaches: bool,
+    /// Rank among such ways by their performance: 0 is the best.
+    pub rank: Option<i32>,
+    /// Whether atomic operations work across.
+    pub has_atomics: Option<bool>,
 }
 
 /// What [`survey`] found out about one GPU.
@@ -31,6 +43,8 @@ pub struct Pair {
 pub struct GpuSurvey {
     /// Product name of the GPU, such as `NVIDIA H200`.
     pub name: String,
+    /// PCI address of the GPU, as sysfs names it.
+    pub pci_address: String,
     /// Size of the GPU's memory in bytes.
     pub memory_bytes: u64,
     /// Memory that no process uses, in bytes.
@@ -133,8 +147,21 @@ pub enum SurveyError {
 fn pair(driver: &'static Driver, gpus: [u32; 2]) -> Result<Pair, CudaError> {
     let [one, other] = gpus.map(|index| Device::get(driver, index));
     let (one, other) = (one?, other?);
-    let reaches = [one.can_access(other)?, other.can_access(one)?];
-    Ok(Pair { gpus, reaches })
+    let ways = [way(one, other)?, way(other, one)?];
+    Ok(Pair { gpus, ways })
+}
+
+fn way(from: Device, to: Device) -> Result<Way, CudaError> {
+    /// `CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK`
+    const RANK: u32 = 1;
+    /// `CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED`
+    const ATOMICS: u32 = 3;
+    let attribute = |number| from.peer_attribute(to, number).ok();
+    Ok(Way {
+        reaches: from.can_access(to)?,
+        rank: attribute(RANK),
+        has_atomics: attribute(ATOMICS).map(|value| value != 0),
+    })
 }
 
 fn gpu(driver: &'static Driver, index: u32) -> Result<GpuSurvey, CudaError> {
@@ -146,6 +173,7 @@ fn gpu(driver: &'static Driver, index: u32) -> Result<GpuSurvey, CudaError> {
     };
     Ok(GpuSurvey {
         name: device.name()?,
+        pci_address: device.pci_address()?,
         memory_bytes: device.memory_bytes()?,
         free_bytes: context.free_bytes()?,
         support: Support::query(device),

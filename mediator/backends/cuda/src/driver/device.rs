@@ -68,6 +68,31 @@ impl Device {
         Ok(can != 0)
     }
 
+    /// Returns the value of an attribute of the way from this GPU to the memory of `other`, given by
+    /// its number in `CUdevice_P2PAttribute`.
+    ///
+    /// # Errors
+    /// The driver's error if it does not know the attribute.
+    pub(crate) fn peer_attribute(self, other: Self, number: u32) -> Result<i32, CudaError> {
+        let mut value = 0;
+        // SAFETY: stores an integer; a number that the driver does not know is an error.
+        unsafe {
+            self.driver
+                .device_get_p2p_attribute(&mut value, number, self.raw, other.raw)
+        }?;
+        Ok(value)
+    }
+
+    /// Returns the PCI address of the GPU, as sysfs names it: `0000:01:00.0`.
+    pub(crate) fn pci_address(self) -> Result<String, CudaError> {
+        const DOMAIN: u32 = 50;
+        const BUS: u32 = 33;
+        const DEVICE: u32 = 34;
+        let [domain, bus, device] = [DOMAIN, BUS, DEVICE].map(|number| self.attribute(number));
+        // GPUs are functions with the number 0.
+        Ok(format!("{:04x}:{:02x}:{:02x}.0", domain?, bus?, device?))
+    }
+
     /// Returns the size of the GPU's memory in bytes.
     pub(crate) fn memory_bytes(self) -> Result<u64, CudaError> {
         let mut bytes = 0;

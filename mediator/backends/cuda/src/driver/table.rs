@@ -90,6 +90,9 @@ calls! { Table, table:
     device_can_access_peer = "cuDeviceCanAccessPeer" (
         can: *mut c_int, device: CUdevice, peer: CUdevice,
     );
+    device_get_p2p_attribute = "cuDeviceGetP2PAttribute" (
+        value: *mut c_int, attribute: c_uint, device: CUdevice, peer: CUdevice,
+    );
     device_total_mem = "cuDeviceTotalMem_v2" (bytes: *mut usize, device: CUdevice);
     device_get_attribute = "cuDeviceGetAttribute" (
         value: *mut c_int, attribute: c_uint, device: CUdevice,

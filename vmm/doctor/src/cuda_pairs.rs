@@ -1,0 +1,157 @@
+//! Findings about pairs of GPUs: which reach each other's memory, and by which way.
+
+use causeway_cuda::{Pair, Survey, Way};
+use causeway_vmm::numa;
+
+use crate::check::Check;
+use crate::cuda::shown_node;
+use crate::pci_path::{Path, path};
+
+const NAME: &str = "CUDA pair";
+const WAY_OUT: &str = "use GPUs that are linked by NVLink, or behind one PCI Express root; \
+                       `nvidia-smi topo -m` shows the links";
+
+/// What sysfs tells about a GPU of a pair.
+struct Place {
+    /// Its NUMA node.
+    node: Option<u32>,
+    /// Bridges between its root and itself.
+    path: Option<Path>,
+}
+
+/// Returns a finding for each pair of GPUs; none if there is one GPU.
+pub fn findings(survey: &Survey) -> Vec<Check> {
+    let place = |gpu: u32| {
+        let address = &survey.gpus[gpu as usize].pci_address;
+        Place {
+            node: numa::of_device(address),
+            path: path(address),
+        }
+    };
+    let finding = |pair: &Pair| finding(pair, &pair.gpus.map(place));
+    survey.pairs.iter().map(finding).collect()
+}
+
+fn finding(pair: &Pair, places: &[Place; 2]) -> Check {
+    let [one, other] = pair.gpus;
+    let (reaches, link) = (reaches(pair), link(&pair.ways));
+    let between = between(places);
+    let found = format!("GPUs {one} and {other}: {reaches}; {link}; {between}");
+    match pair.ways.map(|way| way.reaches) {
+        [true, true] => Check::yes(
+            NAME,
+            found,
+            "GPUs of a guest that reach each other's memory, where its owner allows it",
+        ),
+        [false, false] => Check::no(
+            NAME,
+            found,
+            "memory of one is out of reach for the other, and copies go through memory of the host",
+            WAY_OUT,
+        ),
+        _ => Check::partly(NAME, found, "Causeway takes them for no peers", WAY_OUT),
+    }
+}
+
+fn reaches(pair: &Pair) -> String {
+    let [one, other] = pair.gpus;
+    match pair.ways.map(|way| way.reaches) {
+        [true, true] => String::from("peers"),
+        [false, false] => String::from("no peers"),
+        [true, false] => format!("only GPU {one} reaches the other"),
+        [false, true] => format!("only GPU {other} reaches the other"),
+    }
+}
+
+/// Returns what the driver says about the link: once, if it is the same in both directions.
+fn link(ways: &[Way; 2]) -> String {
+    let shown = |way: &Way| {
+        let rank = way
+            .rank
+            .map_or_else(|| String::from("unknown"), |rank| rank.to_string());
+        let atomics = match way.has_atomics {
+            Some(true) => "atomics, as NVLink has them",
+            Some(false) => "no atomics",
+            None => "atomics unknown",
+        };
+        format!("performance rank {rank}, {atomics}")
+    };
+    let [there, back] = ways.each_ref().map(shown);
+    match there == back {
+        true => there,
+        false => format!("{there}, and back {back}"),
+    }
+}
+
+/// Returns what sysfs says about the places of both in the host.
+fn between([one, other]: &[Place; 2]) -> String {
+    let nodes = match one.node == other.node {
+        true => format!("both at {}", shown_node(one.node)),
+        false => format!("at {} and {}", shown_node(one.node), shown_node(other.node)),
+    };
+    let paths = one.path.as_ref().zip(other.path.as_ref());
+    match paths {
+        Some((one, other)) => format!("{}, {nodes}", one.meets(other)),
+        None => nodes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::State;
+
+    const WAY: Way = Way {
+        reaches: true,
+        rank: Some(0),
+        has_atomics: Some(true),
+    };
+    const NO_WAY: Way = Way {
+        reaches: false,
+        rank: None,
+        has_atomics: None,
+    };
+
+    fn shown(ways: [Way; 2], nodes: [Option<u32>; 2]) -> (State, String) {
+        let pair = Pair { gpus: [0, 2], ways };
+        let check = finding(&pair, &nodes.map(|node| Place { node, path: None }));
+        assert_eq!(check.how.is_none(), check.state == State::Yes);
+        (check.state, check.found)
+    }
+
+    #[test]
+    fn pairs_are_told_with_who_reaches_whom_and_how() {
+        let both = "GPUs 0 and 2: peers; performance rank 0, atomics, as NVLink has them; both at \
+                    node 1";
+        assert_eq!(
+            shown([WAY, WAY], [Some(1); 2]),
+            (State::Yes, both.to_owned())
+        );
+        let none = "GPUs 0 and 2: no peers; performance rank unknown, atomics unknown; both at \
+                    an unknown node";
+        assert_eq!(shown([NO_WAY; 2], [None; 2]), (State::No, none.to_owned()));
+        for (ways, reaches) in [
+            ([WAY, NO_WAY], "only GPU 0 reaches the other"),
+            ([NO_WAY, WAY], "only GPU 2 reaches the other"),
+        ] {
+            let (state, found) = shown(ways, [Some(0), Some(1)]);
+            assert_eq!(state, State::Partly);
+            assert!(
+                found.contains(reaches) && found.ends_with("at node 0 and node 1"),
+                "{found}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_link_that_differs_by_direction_is_told_for_both() {
+        let slow = Way {
+            rank: Some(1),
+            has_atomics: Some(false),
+            ..WAY
+        };
+        let (_, found) = shown([WAY, slow], [None; 2]);
+        let words = "rank 0, atomics, as NVLink has them, and back performance rank 1, no atomics;";
+        assert!(found.contains(words), "{found}");
+    }
+}
