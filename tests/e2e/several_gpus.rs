@@ -1,5 +1,7 @@
 //! VMs with several GPUs: kernels of one use memory of another where its owner allows it.
 
+use serde_json::Value;
+
 use crate::command::{Scratch, alone, kvm};
 use crate::report::{self, Report};
 use crate::standin::Machine;
@@ -45,6 +47,16 @@ fn on_software(gpus: [&str; 2], vms: &str) {
     for vm in report.0["vms"].as_array().unwrap() {
         assert_eq!(vm["further_gpus"][0]["gpu"], 1, "{vm}");
     }
+    let owner = &report.0["vms"][0]["session"];
+    let is_for_peer = |it: &Value| it["gpu"] == 1 && it["access"] == "read-write";
+    assert!(
+        owner["exported"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(is_for_peer),
+        "{owner}"
+    );
 }
 
 #[test]

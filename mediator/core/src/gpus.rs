@@ -51,6 +51,11 @@ impl GpuSet {
         Self(self.0 | others.0)
     }
 
+    /// Iterates over the numbers in the set, from the lowest.
+    pub fn iter(self) -> impl Iterator<Item = u32> {
+        (0..u64::BITS).filter(move |gpu| self.contains(*gpu))
+    }
+
     /// Returns the lowest number in the set; `None` if it is empty.
     pub fn lowest(self) -> Option<u32> {
         (self.0 != 0).then(|| self.0.trailing_zeros())

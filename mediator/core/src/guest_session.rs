@@ -10,6 +10,7 @@ use crate::client::Client;
 use crate::host::Host;
 use crate::quota::{LimitChange, LimitError, Quota};
 use crate::report::SessionReport;
+use crate::rights::Rights;
 use crate::statistics::Activity;
 
 /// Why a VMM could not open a session.
@@ -138,6 +139,9 @@ pub trait GuestSession: Send + Sync {
     /// Returns the session's statistics without disturbing its work; `None` if the session is in
     /// another process that does not answer within a fraction of a second.
     fn activity(&self) -> Option<Activity>;
+
+    /// Returns the rights to memory that the session has given to others, and has of others.
+    fn rights(&self) -> Rights;
 }
 
 /// Opens sessions for a VMM, in the VMM's own process or in worker processes.

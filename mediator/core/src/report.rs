@@ -3,6 +3,7 @@
 use causeway_protocol::{message, packet};
 
 use crate::quota::Resource;
+use crate::rights::{GrantReport, Rights};
 use crate::session_inner::SessionInner;
 use crate::statistics::{Activity, Statistics};
 
@@ -19,6 +20,8 @@ pub struct SessionReport {
     pub messages: [u64; message::Opcode::SLOTS],
     /// How many packets were executed, indexed by opcode.
     pub packets: [u64; packet::Opcode::SLOTS],
+    /// What it has exported and imported.
+    pub grants: GrantReport,
     /// The fault that lost the session; `None` if it is not lost.
     pub fault: Option<String>,
     /// The worker process that holds the session; `None` if the session is in the VMM's process.
@@ -48,6 +51,7 @@ impl Default for SessionReport {
             statistics: Statistics::default(),
             messages: [0; message::Opcode::SLOTS],
             packets: [0; packet::Opcode::SLOTS],
+            grants: GrantReport::default(),
             fault: None,
             worker: None,
         }
@@ -115,9 +119,15 @@ impl SessionInner {
             statistics: self.statistics(),
             messages: self.counters.by_message(),
             packets: self.counters.by_packet(),
+            grants: self.grants.report(),
             fault: fault.map(|fault| fault.to_string()),
             worker: None,
         }
+    }
+
+    /// Returns the rights that the session has given and has.
+    pub fn rights(&self) -> Rights {
+        self.peers.exchange.rights(self.id)
     }
 
     fn statistics(&self) -> Statistics {

@@ -18,6 +18,7 @@ use crate::lease::{LeaseOrder, Lender};
 use crate::peers::Peers;
 use crate::quota::{LimitChange, LimitError, Quota};
 use crate::report::SessionReport;
+use crate::rights::Rights;
 use crate::session_inner::SessionInner;
 use crate::statistics::{Activity, Counters};
 
@@ -229,6 +230,10 @@ impl GuestSession for Session {
 
     fn activity(&self) -> Option<Activity> {
         Some(self.inner.activity())
+    }
+
+    fn rights(&self) -> Rights {
+        self.inner.rights()
     }
 }
 

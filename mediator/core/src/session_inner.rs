@@ -19,6 +19,7 @@ use crate::owners::Owners;
 use crate::pace::Pace;
 use crate::peers::Peers;
 use crate::quota::{Account, Quota};
+use crate::rights::Grants;
 use crate::shared::Shared;
 use crate::state::State;
 use crate::statistics::Counters;
@@ -56,6 +57,8 @@ pub(crate) struct SessionInner {
     pub peers: Peers,
     pub account: Arc<Account>,
     pub counters: Arc<Counters>,
+    /// What it has exported and imported so far.
+    pub grants: Grants,
     pub signal: Arc<FenceSignal>,
     /// Calls the observer of the device register `Status` when it changes.
     pub status: Arc<StatusObserver>,
@@ -123,6 +126,7 @@ impl SessionInner {
             backend,
             gpus,
             counters,
+            grants: Grants::default(),
             peers,
             epochs: std::array::from_fn(|_| AtomicU64::new(0)),
             interrupted: AtomicBool::new(false),

@@ -17,6 +17,7 @@ use crate::backend::Memory;
 use crate::charged::Charged;
 use crate::gpus::GpuSet;
 pub use crate::imports::Taken;
+use crate::rights::{Party, Rights, RightsOf, SeenExport};
 
 /// How long a revocation waits for work under way that uses the memory, before the session with
 /// that work loses its device.
@@ -39,6 +40,9 @@ pub struct Offer {
     pub access: Access,
     /// The GPUs whose sessions can import the memory.
     pub gpus: GpuSet,
+    /// Number of the GPU that has the memory; `None` in the offer that a worker process fetches,
+    /// because its VMM counts imports.
+    pub home: Option<u32>,
 }
 
 causeway_memory::debug_fields!(Offer { kind, access, gpus });
@@ -63,6 +67,8 @@ pub trait Importing: Send + Sync {
 pub struct Importer {
     /// The session that holds the import. If it no longer exists, there is nothing to revoke.
     pub session: Weak<dyn Importing>,
+    /// That session's number, and the number of its GPU.
+    pub party: Party,
     /// Handle of the import in that session.
     pub handle: u32,
     /// Number that tells this import from a later one with the same handle: handles are reused, but
@@ -107,6 +113,10 @@ pub trait Exchange: Send + Sync {
     /// importer has the memory mapped. The caller must hold no lock. Returns false if that session
     /// has no export with this token.
     fn withdraw(&self, token: &TokenBytes, owner: u64) -> bool;
+
+    /// Returns the rights that session number `session` has given and has. An exchange of a worker
+    /// process knows none: its VMM does.
+    fn rights(&self, session: u64) -> Rights;
 }
 
 /// Waits until no work uses what was taken from sessions. Sessions whose work goes on for longer than
@@ -221,5 +231,28 @@ impl Exchange for Exports {
         });
         await_work(&taken.collect::<Vec<_>>());
         true
+    }
+
+    fn rights(&self, session: u64) -> Rights {
+        let mut rights = RightsOf::new(session);
+        for Export {
+            owner,
+            offer,
+            importers,
+        } in self.by_token.lock().values()
+        {
+            let owner = Party {
+                session: *owner,
+                gpu: offer.home.unwrap_or_default(),
+            };
+            let seen = SeenExport {
+                owner,
+                access: offer.access,
+                gpus: offer.gpus,
+                bytes: offer.memory.bytes(),
+            };
+            rights.add(seen, importers.iter().map(|importer| importer.party));
+        }
+        rights.rights()
     }
 }

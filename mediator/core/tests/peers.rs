@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_mediator::backend::Fault;
-use causeway_mediator::{GpuSet, Gpus, GuestSession, Mediator, Quota};
+use causeway_mediator::rights::{GivenRight, HeldRight, RightCount};
+use causeway_mediator::{GpuSet, Gpus, GuestSession, Mediator, Quota, Rights};
 use causeway_mediator_testing::FakeBackend;
+use causeway_protocol::Access;
 use causeway_protocol::message::*;
 use causeway_protocol::registers::status;
 use rig::*;
@@ -50,6 +52,43 @@ fn each_session_knows_its_gpu_and_its_peers() {
     assert_eq!(numbers, [(0, 3, 0b010), (1, 3, 0b001), (2, 3, 0)]);
     let alone: GpusReply = Rig::new().guest.ask(Opcode::QueryGpus, &Empty {}).unwrap();
     assert_eq!((alone.gpu, alone.gpus, alone.peers), (0, 1, 0));
+}
+
+#[test]
+fn what_is_given_and_held_is_told_while_it_stands_and_counted_for_good() {
+    let [owner, peer, _] = guests();
+    let memory = owner.memory(MemoryKind::Device, PAGE);
+    let token = owner.export_to(memory, READ_WRITE, 0b011).unwrap();
+    let import = peer.import(&token, READ).unwrap().handle;
+    let given = |gpu, imports| GivenRight {
+        gpu,
+        access: Access::ReadWrite,
+        exports: 1,
+        bytes: PAGE,
+        imports,
+    };
+    let held = HeldRight {
+        gpu: 0,
+        access: Access::ReadWrite,
+        imports: 1,
+        bytes: PAGE,
+    };
+    assert_eq!(owner.session.rights().given, [given(0, 0), given(1, 1)]);
+    assert_eq!(owner.session.rights().held, []);
+    assert_eq!(peer.session.rights().held, [held]);
+    peer.free(import).unwrap();
+    assert_eq!(owner.session.rights().given, [given(0, 0), given(1, 0)]);
+    assert_eq!(peer.session.rights(), Rights::default());
+    owner.revoke(&token).unwrap();
+    assert_eq!(owner.session.rights(), Rights::default());
+    let count = |gpu| RightCount {
+        gpu,
+        access: Access::ReadWrite,
+        count: 1,
+        bytes: PAGE,
+    };
+    assert_eq!(owner.session.report().grants.exported, [count(0), count(1)]);
+    assert_eq!(peer.session.report().grants.imported, [count(0)]);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
+use causeway_mediator::rights::Rights;
 use causeway_mediator::share::{Exchange, Importer, Offer, TokenBytes};
 use causeway_mediator::{GuestSession, Peers};
 use causeway_protocol::Access;
@@ -107,6 +108,10 @@ impl Exchange for Nobody {
 
     fn withdraw(&self, _: &TokenBytes, _: u64) -> bool {
         false
+    }
+
+    fn rights(&self, _: u64) -> Rights {
+        Rights::default()
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use causeway_mediator::backend::{Attributes, Fault};
 use causeway_mediator::{
-    Activity, Client, GuestSession, InForce, LimitChange, LimitError, LiveLimits, Quota,
+    Activity, Client, GuestSession, InForce, LimitChange, LimitError, LiveLimits, Quota, Rights,
     SessionReport,
 };
 use causeway_protocol::message::Status;
@@ -137,6 +137,10 @@ impl GuestSession for FakeSession {
         self.check_limits(change)?;
         self.limits.change(change);
         Ok(InForce::AtOnce)
+    }
+
+    fn rights(&self) -> Rights {
+        Rights::default()
     }
 
     fn activity(&self) -> Option<Activity> {

@@ -46,7 +46,7 @@ pub(crate) fn from_wire(
         messages: wire.messages,
         packets: wire.packets,
         fault: fault.as_ref().map(ToString::to_string),
-        worker: None,
+        ..SessionReport::default()
     };
     Some((report, fault, supplement.to_vec()))
 }

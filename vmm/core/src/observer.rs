@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use causeway_mediator::{Activity, GuestSession};
+use causeway_mediator::{Activity, GuestSession, Rights};
 
 use crate::aperture::ApertureUse;
 use crate::counters::{self, ExitCounters};
@@ -64,6 +64,8 @@ pub struct VmObservation {
     /// Statistics of the VM's session; `None` if a worker process has the session and does not
     /// answer.
     pub session: Option<Activity>,
+    /// Rights to memory that the VM has given to others by exports, and has by imports.
+    pub rights: Rights,
 }
 
 impl VmObserver {
@@ -71,7 +73,9 @@ impl VmObserver {
     /// about ten microseconds, or up to a fraction of a second if a worker process does not answer.
     pub fn observe(&self) -> Option<VmObservation> {
         // First, since it may be waited for: counts and times are to be of one moment.
-        let session = self.session.upgrade()?.activity();
+        let session = self.session.upgrade()?;
+        let (activity, rights) = (session.activity(), session.rights());
+        drop(session);
         let machine = self.machine.upgrade()?;
         let (vmm_exits, kvm) = (self.vmm_exits(), self.kvm());
         let ended = machine.life.decided();
@@ -88,7 +92,8 @@ impl VmObserver {
             kvm,
             vmm_exits,
             aperture: machine.apertures.0[self.gpu].usage(),
-            session,
+            session: activity,
+            rights,
         })
     }
 

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use causeway_mediator::SessionReport;
 use causeway_mediator::statistics::Kind;
+use causeway_mediator::{SessionReport, rights};
+use causeway_publisher::rights::RightCount;
 use causeway_software::LaunchCount;
 use causeway_testdev::{CountedExits, EndedBy, Figure, Phase};
 use causeway_vmm::bus::StrayCounts;
@@ -228,6 +229,14 @@ pub struct SessionCounts {
     pub messages: BTreeMap<&'static str, u64>,
     /// Number of packets by operation. No packet causes an exit.
     pub packets: BTreeMap<&'static str, u64>,
+    /// Rights to memory that the session has given by exports, for each GPU that they were for;
+    /// absent if it has given none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub exported: Vec<RightCount>,
+    /// Rights to memory that the session has had by imports, by the GPU that had the memory; absent
+    /// if it has had none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub imported: Vec<RightCount>,
     /// Text of the fault that ended the session; absent if no fault ended it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
@@ -243,9 +252,15 @@ impl From<&SessionReport> for SessionCounts {
             statistics: totals.map(|(s, value)| (s.name, value)).collect(),
             messages: report.messages_by_name().into_iter().collect(),
             packets: report.packets_by_name().into_iter().collect(),
+            exported: counts(&report.grants.exported),
+            imported: counts(&report.grants.imported),
             fault: report.fault.clone(),
         }
     }
+}
+
+fn counts(counts: &[rights::RightCount]) -> Vec<RightCount> {
+    counts.iter().map(RightCount::from).collect()
 }
 
 /// What was counted in one phase of a guest's run.

@@ -61,6 +61,7 @@ impl ProcessList {
         };
         let guest = |(name, gpu, since, session, host): Present| Guest {
             gpu_number: gpu,
+            rights: (&session.rights()).into(),
             ..Guest::process(name, since, host.usage(), session.activity())
         };
         Snapshot::of("serve", gpu, present.into_iter().map(guest).collect())

@@ -7,6 +7,7 @@ use causeway_mediator::statistics::Kind;
 use serde::Serialize;
 
 use super::rates::{Rates, SessionRates, VmRates};
+use causeway_publisher::rights::Rights;
 use causeway_publisher::snapshot::{Aperture, Guest, Session, Snapshot, Vm};
 
 /// Name and version of the format of each line (docs/observing.md). Fields may be added; if the
@@ -34,6 +35,7 @@ pub struct Record<'a> {
     aperture: Aperture,
     vm: Option<VmRecord<'a>>,
     session: Option<SessionRecord>,
+    rights: &'a Rights,
 }
 
 #[derive(Debug, Serialize)]
@@ -87,6 +89,7 @@ impl<'a> Record<'a> {
                 busy_share: rates.busy_share(),
                 per_s: rates.session.map(|rates| counters(&rates)),
             }),
+            rights: &guest.rights,
         }
     }
 }
@@ -147,6 +150,8 @@ mod tests {
         assert_eq!(record["session"]["kernel_ns"], 2_650_000_000_u64);
         assert_eq!(record["session"]["per_s"]["launches"], 1500.0);
         assert_eq!(record["aperture"]["used_bytes"], 64 << 20);
+        assert_eq!(record["rights"]["given"][1]["access"], "read-write");
+        assert_eq!(record["rights"]["held"][0]["bytes"], 8 << 20);
     }
 
     #[test]

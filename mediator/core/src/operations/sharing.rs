@@ -12,6 +12,7 @@ use crate::gpus::GpuSet;
 use crate::object::{Material, MemoryEntry, Object, Origin, OwnExport};
 use crate::quota::Resource;
 use crate::refusal::Refusal;
+use crate::rights::Party;
 use crate::share::{Importer, Importing, Offer, TokenBytes, import_number};
 
 impl ClientSession<'_> {
@@ -37,13 +38,16 @@ impl ClientSession<'_> {
             return Err(Refusal::new(Status::BadMemory));
         }
         let charge = self.account.charge(Resource::Objects, 1)?;
+        let bytes = memory.bytes();
         let offer = Offer {
             memory,
             kind,
             access,
             gpus,
+            home: Some(self.gpus.own),
         };
         let token = self.peers.exchange.publish(self.id, offer)?;
+        self.grants.export(gpus, access, bytes);
         exports.push(OwnExport {
             token,
             _charge: charge,
@@ -60,7 +64,7 @@ impl ClientSession<'_> {
             .peers
             .exchange
             .fetch(&request.token, access, self.gpus.own)?;
-        let bytes = offer.memory.bytes();
+        let (bytes, right, home) = (offer.memory.bytes(), offer.access, offer.home);
         let import = import_number();
         let material = Material::Allocated(offer.kind);
         let token = request.token;
@@ -70,6 +74,10 @@ impl ClientSession<'_> {
         let handle = state.insert(Object::Memory(entry))?;
         let importer = Importer {
             session: Weak::clone(&self.weak) as Weak<dyn Importing>,
+            party: Party {
+                session: self.id,
+                gpu: self.gpus.own,
+            },
             handle,
             import,
         };
@@ -77,6 +85,9 @@ impl ClientSession<'_> {
         if !self.peers.exchange.register(&token, importer) {
             state.remove(handle);
             return Err(Refusal::new(Status::BadToken));
+        }
+        if let Some(gpu) = home {
+            self.grants.import(gpu, right, bytes);
         }
         Ok(AllocateReply {
             handle,

@@ -8,8 +8,9 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use causeway_mediator::GpuSet;
+use causeway_mediator::rights::{Party, RightsOf, SeenExport};
 use causeway_mediator::share::{TokenBytes, fresh_token};
+use causeway_mediator::{self as mediator, GpuSet};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 use parking_lot::Mutex;
@@ -37,7 +38,7 @@ struct Table {
 }
 
 struct Export {
-    owner: u64,
+    owner: Party,
     offer: Offer,
     /// The memory object; `None` for memory of a device, whose descriptors say nothing of it.
     object: Option<ObjectKey>,
@@ -67,16 +68,26 @@ pub(super) trait Importer: Send + Sync {
 /// An import of a worker. A worker that no longer exists imports nothing.
 pub(super) struct Import {
     pub worker: Weak<dyn Importer>,
-    /// Number of the worker.
-    pub owner: u64,
+    /// Number of the worker, and the number of its GPU.
+    pub party: Party,
     pub handle: u32,
     pub import: u64,
 }
 
 impl Export {
+    fn seen(&self) -> SeenExport {
+        let offer = &self.offer;
+        SeenExport {
+            owner: self.owner,
+            access: offer.access,
+            gpus: offer.gpus,
+            bytes: offer.bytes,
+        }
+    }
+
     /// Returns how many imports of it a worker has.
     fn imports_of(&self, worker: u64) -> usize {
-        let own = |import: &&Import| import.owner == worker;
+        let own = |import: &&Import| import.party.session == worker;
         self.importers.iter().filter(own).count()
     }
 }
@@ -100,7 +111,7 @@ impl Broker {
     }
 
     /// Makes the memory behind `file`, which `request` describes, available to the other workers as
-    /// an export of worker number `owner`. `object` is the memory object and its size; `None` for
+    /// an export of worker `owner`. `object` is the memory object and its size; `None` for
     /// memory of a device. Returns the token of the export.
     ///
     /// Fails with `QuotaObjects` if the worker already has `most` exports: each uses a file
@@ -108,7 +119,7 @@ impl Broker {
     /// worker has exported this memory object.
     pub fn publish(
         &self,
-        owner: u64,
+        owner: Party,
         most: u64,
         request: &Publish,
         file: OwnedFd,
@@ -121,7 +132,7 @@ impl Broker {
         if own.count() as u64 >= most {
             return Err(Status::QuotaObjects);
         }
-        if object.is_some_and(|object| !table.origins.add(object, owner, token)) {
+        if object.is_some_and(|object| !table.origins.add(object, owner.session, token)) {
             return Err(Status::AccessDenied);
         }
         let offer = Offer {
@@ -153,20 +164,20 @@ impl Broker {
         Ok(offer.clone())
     }
 
-    /// Records `import` as an import, on GPU number `gpu`, of the export that `token` names. Returns
-    /// false if the export has been withdrawn, is not for this GPU, or already has the maximum number
-    /// of imports.
-    pub fn register(&self, token: &TokenBytes, gpu: u32, import: Import) -> bool {
+    /// Records `import` as an import of the export that `token` names. Returns the export;
+    /// `None` if it has been withdrawn, is not for the worker's GPU, or has as many imports as it
+    /// may.
+    pub fn register(&self, token: &TokenBytes, import: Import) -> Option<SeenExport> {
         match self.table.lock().exports.get_mut(token) {
             Some(export)
-                if export.offer.gpus.contains(gpu)
+                if export.offer.gpus.contains(import.party.gpu)
                     && export.importers.len() < IMPORTS_MAX
-                    && export.imports_of(import.owner) < IMPORTS_OF_ONE_MAX =>
+                    && export.imports_of(import.party.session) < IMPORTS_OF_ONE_MAX =>
             {
                 export.importers.push(import);
-                true
+                Some(export.seen())
             }
-            _ => false,
+            _ => None,
         }
     }
 
@@ -184,6 +195,19 @@ impl Broker {
         Some(Rights { access, bytes })
     }
 
+    /// Returns the rights to memory that worker number `worker` has given to others, and has of
+    /// others.
+    pub fn rights_between(&self, worker: u64) -> mediator::Rights {
+        let mut rights = RightsOf::new(worker);
+        for export in self.table.lock().exports.values() {
+            rights.add(
+                export.seen(),
+                export.importers.iter().map(|import| import.party),
+            );
+        }
+        rights.rights()
+    }
+
     /// Removes the record that worker number `owner` holds import number `import` of the export
     /// that `token` names. Returns the memory object.
     pub fn forget(&self, token: &TokenBytes, owner: u64, import: u64) -> Option<ObjectKey> {
@@ -191,7 +215,7 @@ impl Broker {
         let export = table.exports.get_mut(token)?;
         export
             .importers
-            .retain(|known| (known.owner, known.import) != (owner, import));
+            .retain(|known| (known.party.session, known.import) != (owner, import));
         export.object
     }
 
@@ -200,7 +224,7 @@ impl Broker {
     /// this token. The caller must hold no lock.
     pub fn withdraw(&self, token: &TokenBytes, owner: u64) -> Result<Option<ObjectKey>, Unknown> {
         let mut table = self.table.lock();
-        let own = |export: &Export| export.owner == owner;
+        let own = |export: &Export| export.owner.session == owner;
         if !table.exports.get(token).is_some_and(own) {
             return Err(Unknown);
         }
@@ -216,10 +240,14 @@ impl Broker {
     /// records of the imports that this worker holds. The caller must hold no lock.
     pub fn withdraw_all(&self, owner: u64) {
         let mut table = self.table.lock();
-        let own = table.exports.extract_if(|_, export| export.owner == owner);
+        let own = table
+            .exports
+            .extract_if(|_, export| export.owner.session == owner);
         let own: Vec<_> = own.map(|(_, export)| export).collect();
         for export in table.exports.values_mut() {
-            export.importers.retain(|import| import.owner != owner);
+            export
+                .importers
+                .retain(|import| import.party.session != owner);
         }
         drop(table);
         own.into_iter().for_each(revoke);

@@ -4,6 +4,8 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use causeway_mediator::GpuSet;
+use causeway_mediator::rights::Party;
 use causeway_mediator::share::TokenBytes;
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
@@ -96,11 +98,16 @@ impl Worker {
                 let request: Registration = call.body()?;
                 let import = Import {
                     worker: self.weak.clone(),
-                    owner: self.number,
+                    party: self.party(),
                     handle: request.handle,
                     import: request.import,
                 };
-                answer_if(self.broker.register(&request.token, self.gpu, import))
+                let registered = self.broker.register(&request.token, import);
+                if let Some(export) = registered {
+                    let grants = &self.grants;
+                    grants.import(export.owner.gpu, export.access, export.bytes);
+                }
+                answer_if(registered.is_some())
             }
             Kind::Forget => {
                 let request: Registration = call.body()?;
@@ -120,8 +127,15 @@ impl Worker {
         Ok((answer, None))
     }
 
+    fn party(&self) -> Party {
+        Party {
+            session: self.number,
+            gpu: self.gpu,
+        }
+    }
+
     fn publish(&self, request: &Publish, file: OwnedFd) -> Result<TokenBytes, Status> {
-        let (made_of, ..) = request.memory.checked().ok_or(Status::BadMemory)?;
+        let (made_of, _, access) = request.memory.checked().ok_or(Status::BadMemory)?;
         let (number, most) = (self.number, self.limits.quota().allocations);
         let object = match made_of {
             MemoryKind::Host => {
@@ -130,7 +144,9 @@ impl Worker {
             }
             _ => None,
         };
-        let published = self.broker.publish(number, most, request, file, object);
+        let published = self
+            .broker
+            .publish(self.party(), most, request, file, object);
         if let (Err(_), Some((object, _))) = (&published, object) {
             self.guest.end_export(object);
         }
@@ -140,6 +156,10 @@ impl Worker {
         {
             let _ = self.broker.withdraw(token, number);
             return Err(Status::DeviceLost);
+        }
+        if published.is_ok() {
+            let gpus = GpuSet::from_bits(request.gpus);
+            self.grants.export(gpus, access, request.bytes);
         }
         published
     }

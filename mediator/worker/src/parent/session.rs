@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use causeway_mediator::backend::{Attributes, Fault};
 use causeway_mediator::{
     Activity, Client, GivesUp, GuestSession, InForce, LimitChange, LimitError, Mediator, OpenError,
-    Quota, Session, SessionReport, Statistics, WorkerReport,
+    Quota, Rights, Session, SessionReport, Statistics, WorkerReport,
 };
 use causeway_protocol::message::Status;
 use causeway_protocol::registers::status;
@@ -359,6 +359,7 @@ impl GuestSession for WorkerSession {
         let mut statistics = account.total.statistics;
         self.add_known(&mut statistics);
         SessionReport {
+            grants: self.order.grants.report(),
             worker: Some(account.workers),
             statistics,
             ..account.total
@@ -421,6 +422,14 @@ impl GuestSession for WorkerSession {
         drop(monitored);
         self.add_known(&mut activity.statistics);
         Some(activity)
+    }
+
+    /// The VMM's own account: workers are not asked.
+    fn rights(&self) -> Rights {
+        let worker = self.worker().map(|worker| worker.number);
+        worker.map_or_else(Rights::default, |number| {
+            self.shared.broker.rights_between(number)
+        })
     }
 }
 

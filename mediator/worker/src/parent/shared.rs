@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use causeway_mediator::host::Host;
+use causeway_mediator::rights::Grants;
 use causeway_mediator::{LiveLimits, OpenError};
 use causeway_memory::{DeviceMemory, MemoryError};
 
@@ -44,6 +45,8 @@ pub(super) struct Order {
     pub host: Arc<dyn Host>,
     /// The limits that the VMM has set, which its own account of the worker keeps to.
     pub limits: Arc<LiveLimits>,
+    /// What the session's workers have exported and imported.
+    pub grants: Arc<Grants>,
     /// The session's part of the device's time.
     pub membership: Membership,
 }

@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use causeway_mediator::backend::{Attributes, Fault};
+use causeway_mediator::rights::Grants;
 use causeway_mediator::{Client, GivesUp, LiveLimits, OpenError, Quota};
 use causeway_memory::{Mapping, PAGE_BYTES, PageSize, SharedMemory};
 use causeway_protocol::Access;
@@ -61,6 +62,8 @@ pub(super) struct Worker {
     monitor: Mutex<Option<MonitorChannel>>,
     /// Limits of the session, as the VMM has set them.
     pub(super) limits: Arc<LiveLimits>,
+    /// What it exports and imports is counted here.
+    pub(super) grants: Arc<Grants>,
     /// Whether the worker has still to be told that they have changed.
     is_untold: AtomicBool,
     /// Locked while the worker is told of the lender.
@@ -136,6 +139,7 @@ impl Worker {
             channels: Mutex::default(),
             monitor: Mutex::default(),
             limits: Arc::clone(&order.limits),
+            grants: Arc::clone(&order.grants),
             is_untold: AtomicBool::new(false),
             lending: Mutex::default(),
             first_limits,

@@ -175,6 +175,7 @@ impl Workers {
             name: name.to_owned(),
             host,
             limits: Arc::new(LiveLimits::new(&quota)),
+            grants: Arc::default(),
             membership: self.shared.leases.join(quota.compute),
         };
         let shared = (Arc::clone(&self.shared), Arc::clone(&self.successor));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use causeway_mediator::GpuSet;
 use causeway_mediator::backend::{Backend, BackendError, Exported};
+use causeway_mediator::rights::Rights;
 use causeway_mediator::share::{Exchange, Importer, Offer, TokenBytes};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
@@ -85,6 +86,7 @@ impl Exchange for RemoteExchange {
             kind,
             access,
             gpus: GpuSet::only(gpu),
+            home: None,
         })
     }
 
@@ -113,5 +115,9 @@ impl Exchange for RemoteExchange {
         let request = Withdraw { token: *token };
         let (answer, _) = self.calls.call(Kind::Withdraw, request.as_bytes(), &[]);
         status(answer.outcome).is_ok()
+    }
+
+    fn rights(&self, _session: u64) -> Rights {
+        Rights::default()
     }
 }

@@ -1,7 +1,9 @@
 //! Memory between workers.
 
-use causeway_mediator::{GuestSession, Quota};
+use causeway_mediator::rights::{GivenRight, HeldRight, RightCount};
+use causeway_mediator::{GuestSession, Quota, Rights};
 use causeway_mediator_testing::ask;
+use causeway_protocol::Access;
 use causeway_protocol::message::{Export, Opcode, Status, Token};
 use causeway_protocol::registers::status;
 use rustix::process::{Signal, test_kill_process};
@@ -27,13 +29,46 @@ fn an_import_is_the_same_memory_until_it_is_taken_back() {
     assert_eq!(&seen, b"across");
 
     assert_eq!(importer.revoke(&token), Err((Status::BadToken, 0)));
+    let given = GivenRight {
+        gpu: 0,
+        access: Access::Read,
+        exports: 1,
+        bytes: PAGE,
+        imports: 1,
+    };
+    let held = HeldRight {
+        gpu: 0,
+        access: Access::Read,
+        imports: 1,
+        bytes: PAGE,
+    };
+    assert_eq!(owner.session.rights().given, [given]);
+    assert_eq!(importer.session.rights().held, [held]);
     owner.revoke(&token).unwrap();
+    for guest in [&owner, &importer] {
+        assert_eq!(guest.session.rights(), Rights::default());
+    }
     assert!(importer.host.placements().is_empty(), "it is still mapped");
     let gone = importer.map_cpu(import, 0, PAGE, READ);
     assert_eq!(gone, Err((Status::Revoked, 0)));
     let late = importer.import(&token, READ);
     assert_eq!(late, Err((Status::BadToken, 0)));
     importer.works();
+    let count = RightCount {
+        gpu: 0,
+        access: Access::Read,
+        count: 1,
+        bytes: PAGE,
+    };
+    // Counted also after another worker has taken the place of the first.
+    for guest in [&owner, &importer] {
+        guest.signal(Signal::KILL);
+        let is_lost = || guest.session.status_bits() == status::LOST;
+        eventually("loss", is_lost);
+        guest.session.reset();
+    }
+    assert_eq!(owner.session.report().grants.exported, [count]);
+    assert_eq!(importer.session.report().grants.imported, [count]);
 }
 
 #[test]

@@ -19,8 +19,9 @@ pub const PATIENCE: Duration = Duration::from_secs(1);
 /// Longest time to wait for a change of limits. Each worker process that does not answer takes a
 /// moment of it.
 const CHANGE_PATIENCE: Duration = Duration::from_secs(10);
-/// Longest answer in bytes. A guest takes about 4 KiB, and a process has at most 64 guests.
-const ANSWER_BYTES_MAX: usize = 1 << 20;
+/// Longest answer in bytes. A guest takes about 4 KiB, and up to 16 KiB more if it has given rights
+/// to 64 GPUs and has rights of as many; a process has at most 64 guests.
+const ANSWER_BYTES_MAX: usize = 2 << 20;
 const PIECE_BYTES: usize = 16 << 10;
 
 /// Why a process has sent no usable answer.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use causeway_mediator::Statistics;
 
+use super::rights::{Given, Held, Right, Rights};
 use super::snapshot::{Aperture, Guest, SCHEMA, Session, Snapshot, Vm};
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -66,6 +67,31 @@ pub fn guest() -> Guest {
             },
             lost: false,
         }),
+        rights: rights(),
+    }
+}
+
+/// Memory for GPU 1, twice, of which one is imported; and an import of memory of GPU 1.
+fn rights() -> Rights {
+    let given = |access, exports, bytes, imports| Given {
+        gpu: 1,
+        access,
+        exports,
+        bytes,
+        imports,
+    };
+    let held = Held {
+        gpu: 1,
+        access: Right::Read,
+        imports: 1,
+        bytes: 8 << 20,
+    };
+    Rights {
+        given: vec![
+            given(Right::Read, 1, 2 << 20, 0),
+            given(Right::ReadWrite, 2, 4 << 20, 1),
+        ],
+        held: vec![held],
     }
 }
 
@@ -112,6 +138,7 @@ pub fn snapshot() -> Snapshot {
         name: "vm1".to_owned(),
         ended: true,
         session: None,
+        rights: Rights::default(),
         ..guest()
     };
     Snapshot {

@@ -18,6 +18,7 @@ pub mod limits;
 pub mod listener;
 mod openmetrics;
 mod publisher;
+pub mod rights;
 pub mod runtime;
 pub mod snapshot;
 mod socket_keeper;

@@ -9,6 +9,7 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
+use super::rights::{Right, Rights};
 use super::snapshot::{Guest, Snapshot, Vm};
 use MetricType::{Counter, Gauge, Info};
 
@@ -45,6 +46,17 @@ const VMM: Family = Family(
     "causeway_vm_user_exits",
     Counter,
     "Exits that reached the VMM, by reason, device and register.",
+);
+
+const GIVEN: Family = Family(
+    "causeway_gpu_rights_given_bytes",
+    Gauge,
+    "Memory that exports give to guests on a GPU (peer), by right.",
+);
+const HELD: Family = Family(
+    "causeway_gpu_rights_held_bytes",
+    Gauge,
+    "Memory of guests on a GPU (peer) that imports reach, by right.",
 );
 
 /// Name, help text and value of a gauge that guests have. The value is absent if a guest has none.
@@ -119,7 +131,14 @@ impl Collector for SnapshotCollector {
             let value = |guest: &Guest| Some(*guest.session.as_ref()?.statistics.values()[i]);
             each(encoder, &Family(&name, kind, statistic.help), guests, value)?;
         }
-        Ok(())
+        rights(encoder, &GIVEN, guests, |rights| {
+            let given = rights.given.iter();
+            given.map(|it| (it.gpu, it.access, it.bytes)).collect()
+        })?;
+        rights(encoder, &HELD, guests, |rights| {
+            let held = rights.held.iter();
+            held.map(|it| (it.gpu, it.access, it.bytes)).collect()
+        })
     }
 }
 
@@ -167,6 +186,28 @@ fn named(
         for (name, count) in counts.into_iter().flatten() {
             let labels = [("guest", guest.name.as_str()), (label, name)];
             sample(&mut metric, family, &labels, *count)?;
+        }
+    }
+    Ok(())
+}
+
+/// Encodes a family of rights, which are given by GPU, right and bytes.
+fn rights(
+    encoder: &mut DescriptorEncoder<'_>,
+    family: &Family<'_>,
+    guests: &[Guest],
+    of: impl Fn(&Rights) -> Vec<(u32, Right, u64)>,
+) -> fmt::Result {
+    let mut metric = begin(encoder, family)?;
+    for guest in guests {
+        for (gpu, access, bytes) in of(&guest.rights) {
+            let gpu = gpu.to_string();
+            let labels = [
+                ("guest", guest.name.as_str()),
+                ("peer", &gpu),
+                ("access", access.name()),
+            ];
+            sample(&mut metric, family, &labels, bytes)?;
         }
     }
     Ok(())
@@ -255,7 +296,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(families.len(), 4 + GUESTS.len() + STATISTICS.len());
+        assert_eq!(families.len(), 6 + GUESTS.len() + STATISTICS.len());
     }
 
     #[test]
@@ -276,6 +317,9 @@ mod tests {
             "causeway_gpu_queued_units{guest=\"vm0\"} 12",
             "causeway_guest_running{guest=\"vm1\"} 0",
             "causeway_guest_gpu_number{guest=\"vm0\"} 0",
+            "causeway_gpu_rights_given_bytes{guest=\"vm0\",peer=\"1\",\
+             access=\"read-write\"} 4194304",
+            "causeway_gpu_rights_held_bytes{guest=\"vm0\",peer=\"1\",access=\"read\"} 8388608",
         ] {
             assert!(
                 text.lines().any(|known| known == line),

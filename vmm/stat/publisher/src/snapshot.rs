@@ -9,6 +9,8 @@ use causeway_vmm::observer::VmObservation;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
+use crate::rights::Rights;
+
 /// Name and version of the snapshot's format. New fields may be added in the same version; if the
 /// meaning of a field changes, the version after the slash grows.
 pub const SCHEMA: &str = "causeway.snapshot/1";
@@ -60,6 +62,9 @@ pub struct Guest {
     pub aperture: Aperture,
     /// Statistics of the guest's session; absent if its worker process does not answer.
     pub session: Option<Session>,
+    /// Rights to memory that the guest has given to others, and has of others.
+    #[serde(default)]
+    pub rights: Rights,
 }
 
 /// Statistics that only VMs have: virtual CPUs, RAM and exits.
@@ -172,6 +177,7 @@ impl Guest {
             }),
             aperture: seen.aperture,
             session: seen.session.map(Session::from),
+            rights: (&seen.rights).into(),
         }
     }
 
@@ -194,6 +200,7 @@ impl Guest {
             vm: None,
             aperture,
             session: session.map(Session::from),
+            rights: Rights::default(),
         }
     }
 }

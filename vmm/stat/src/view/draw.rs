@@ -10,6 +10,7 @@ use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row as TableRow, Table, 
 use super::state::{Row, State};
 use crate::columns::{COLUMNS, COUNT, texts};
 use crate::text::{bytes, duration, figure, fit, part, seconds};
+use causeway_publisher::rights::{Right, Rights};
 
 /// Maximum number of lines of the table while a guest is shown below it.
 const TABLE_LINES_MAX: u16 = 12;
@@ -210,7 +211,21 @@ fn session(row: &Row<'_>) -> Vec<Line<'static>> {
         let line = value("faults / refused", &text);
         lines.push(line.style(Style::new().fg(Color::Yellow)));
     }
+    lines.extend(rights(&row.guest.rights));
     lines
+}
+
+/// Returns a line for each right that a guest has given to others, and has of others. They may not
+/// fit on a small terminal.
+fn rights(rights: &Rights) -> impl Iterator<Item = Line<'static>> {
+    let line = |name: String, access: Right, of: u64| {
+        value(&name, &format!("{} {}", bytes(of as f64), access.name()))
+    };
+    let given = rights.given.iter();
+    let given = given.map(move |it| line(format!("for GPU {}", it.gpu), it.access, it.bytes));
+    let held = rights.held.iter();
+    let held = held.map(move |it| line(format!("of GPU {}", it.gpu), it.access, it.bytes));
+    given.chain(held)
 }
 
 /// Returns a line with a name, a rate, and a bar for its share of the total.
@@ -324,6 +339,17 @@ mod tests {
         // The most frequent reason is the first.
         let line = |text: &str| screen.iter().position(|line| line.starts_with(text));
         assert!(line("irq").unwrap() < line("io ").unwrap());
+    }
+
+    #[test]
+    fn rights_to_memory_follow_if_there_is_room() {
+        let state = State::new(seen(), Duration::from_secs(1));
+        let shown = [
+            "for GPU 1        2 MiB read",
+            "for GPU 1        4 MiB read-write",
+            "of GPU 1         8 MiB read",
+        ];
+        assert_shows(&screen(&state, 80, 30), &shown);
     }
 
     #[test]
