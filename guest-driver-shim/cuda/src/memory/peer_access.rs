@@ -23,12 +23,15 @@ impl Driver {
 
     /// Gives a context of this device access to memory of another context's device.
     pub(crate) fn enable_peer(&'static self, own: &Context, peer: &Context) -> Answer {
-        let owner = peer.driver;
+        self.enable(peer.driver, (own.handle, peer.handle))
+    }
+
+    /// Gives this device access to memory of `owner`, for `pair`.
+    fn enable(&'static self, owner: &'static Self, pair: (usize, usize)) -> Answer {
         if !self.can_reach(owner) {
             return Err(Code::PEER_ACCESS_UNSUPPORTED);
         }
         let mut peers = self.memory.peers.lock();
-        let pair = (own.handle, peer.handle);
         if peers.enabled.contains(&pair) {
             return Err(Code::PEER_ACCESS_ALREADY_ENABLED);
         }
@@ -47,7 +50,10 @@ impl Driver {
 
     /// Takes the access to another context's device from a context.
     pub(crate) fn disable_peer(&'static self, own: &Context, peer: &Context) -> Answer {
-        let pair = (own.handle, peer.handle);
+        self.disable((own.handle, peer.handle))
+    }
+
+    fn disable(&'static self, pair: (usize, usize)) -> Answer {
         if !self.memory.peers.lock().enabled.contains(&pair) {
             return Err(Code::PEER_ACCESS_NOT_ENABLED);
         }
@@ -55,6 +61,30 @@ impl Driver {
         let drained = self.rings.drain(self);
         self.memory.peers.lock().take(self, |known| *known == pair);
         drained
+    }
+
+    /// Gives this device access to memory of a pool of `owner`, or takes it. The pool's memory lies
+    /// among that of others in chunks, which are mapped as wholes: so kernels that reach for memory
+    /// of other pools do not fault either.
+    pub(super) fn open_pool(
+        &'static self,
+        owner: &'static Self,
+        pool: usize,
+        opens: bool,
+    ) -> Answer {
+        let changed = match opens {
+            true => self.enable(owner, (pool, pool)),
+            false => self.disable((pool, pool)),
+        };
+        match changed {
+            Err(Code::PEER_ACCESS_ALREADY_ENABLED | Code::PEER_ACCESS_NOT_ENABLED) => Ok(()),
+            changed => changed,
+        }
+    }
+
+    /// Returns whether this device has access to memory of a pool of another device.
+    pub(super) fn reaches_pool(&self, pool: usize) -> bool {
+        self.memory.peers.lock().enabled.contains(&(pool, pool))
     }
 
     /// Ends all access of and to a context, whose work has ended.

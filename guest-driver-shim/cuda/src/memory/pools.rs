@@ -118,14 +118,13 @@ impl Pools {
         self.table.get_mut(&handle).ok_or(Code::INVALID_VALUE)
     }
 
-    /// Takes out a pool. Returns how it was shared.
-    fn remove(&mut self, handle: usize) -> Answer<Sharing> {
+    /// Takes out a pool.
+    fn remove(&mut self, handle: usize) -> Answer<Pool> {
         if self.get(handle)?.is_default {
             return Err(Code::INVALID_VALUE);
         }
         self.current.retain(|_, current| *current != handle);
-        let removed = self.table.remove(&handle).ok_or(Code::INVALID_VALUE)?;
-        Ok(removed.sharing)
+        self.table.remove(&handle).ok_or(Code::INVALID_VALUE)
     }
 
     /// Counts memory that was allocated.
@@ -174,7 +173,9 @@ fn allocate(
     };
     let context = context.handle;
     let region = Region { context, ..region };
-    Ok(driver.memory.regions.lock().insert(region))
+    let address = driver.memory.regions.lock().insert(region);
+    driver.show_to_peers(address);
+    Ok(address)
 }
 
 /// Returns the region of memory that other processes may use.
@@ -295,8 +296,15 @@ extern "C" fn cuMemPoolCreate(into: Out<usize>, properties: In<PoolProperties>) 
 extern "C" fn cuMemPoolDestroy(pool: usize) -> u32 {
     call_of(pool, |driver| {
         let removed = driver.memory.pools.lock().remove(pool)?;
-        if let Sharing::Exported { store, .. } = removed {
+        if let Sharing::Exported { store, .. } = removed.sharing {
             store.trim(driver);
+        }
+        // Other devices go on to reach what is still allocated.
+        if removed.used_bytes == 0 {
+            for device in Driver::all() {
+                // One that has failed reaches nothing any more.
+                let _ = device.open_pool(driver, pool, false);
+            }
         }
         Ok(())
     })
@@ -362,45 +370,68 @@ extern "C" fn cuMemPoolSetAccess(
     count: usize,
 ) -> u32 {
     call_of(pool, |driver| {
-        let mut pools = driver.memory.pools.lock();
-        let pool = pools.get(pool)?;
+        // Refused also if nothing is asked of it.
+        driver.memory.pools.lock().get(pool)?;
         (0..count).try_for_each(|index| {
             let AccessDescription { location, flags } = descriptions.get_at(index)?;
             if location.kind != 1 {
                 return Err(Code::NOT_SUPPORTED);
             }
-            if Driver::of_device(location.id)?.ordinal != driver.ordinal {
-                // Other devices reach no pools: this says that access stays none.
-                return match flags {
-                    0 => Ok(()),
-                    _ => Err(Code::NOT_SUPPORTED),
-                };
+            let device = Driver::of_device(location.id)?;
+            match device.ordinal == driver.ordinal {
+                true => set_own_access(driver, pool, flags),
+                false => set_access_of(device, driver, pool, flags),
             }
-            match (flags, pool.kind) {
-                (READ_WRITE, _) | (0, PoolKind::Host) => pool.access = flags,
-                // A device cannot lose the memory of its own pools.
-                (0, _) => return Err(Code::INVALID_DEVICE),
-                _ => return Err(Code::INVALID_VALUE),
-            }
-            Ok(())
         })
     })
 }
 
+/// Sets the access of a pool's own device.
+fn set_own_access(driver: &Driver, pool: usize, flags: i32) -> Answer {
+    let mut pools = driver.memory.pools.lock();
+    let pool = pools.get(pool)?;
+    match (flags, pool.kind) {
+        (READ_WRITE, _) | (0, PoolKind::Host) => pool.access = flags,
+        // A device cannot lose the memory of its own pools.
+        (0, _) => return Err(Code::INVALID_DEVICE),
+        _ => return Err(Code::INVALID_VALUE),
+    }
+    Ok(())
+}
+
+/// Sets the access of another `device` to a pool of `owner`.
+fn set_access_of(
+    device: &'static Driver,
+    owner: &'static Driver,
+    pool: usize,
+    flags: i32,
+) -> Answer {
+    let (kind, sharing) = owner.memory.pools.lock().sharing(pool)?;
+    match (flags, kind, sharing) {
+        (0 | READ_WRITE, PoolKind::Device, Sharing::Private) => {
+            device.open_pool(owner, pool, flags != 0)
+        }
+        // Its access stays none.
+        (0, ..) => Ok(()),
+        (READ_WRITE, ..) => Err(Code::NOT_SUPPORTED),
+        _ => Err(Code::INVALID_VALUE),
+    }
+}
+
 #[unsafe(no_mangle)]
-extern "C" fn cuMemPoolGetAccess(flags: Out<u32>, pool: usize, location: In<Location>) -> u32 {
-    call_of(pool, |driver| {
+extern "C" fn cuMemPoolGetAccess(flags: Out<u32>, handle: usize, location: In<Location>) -> u32 {
+    call_of(handle, |driver| {
         let mut pools = driver.memory.pools.lock();
-        let pool = pools.get(pool)?;
+        let pool = pools.get(handle)?;
         match (location.get()?, pool.kind) {
             (Location { kind: 1, id }, _) => {
                 let found = Driver::of_device(id).map_err(|_| Code::INVALID_VALUE)?;
-                let is_own = found.ordinal == driver.ordinal;
-                flags.set(if is_own {
-                    pool.access.cast_unsigned()
-                } else {
-                    0
-                })
+                let access = match found.ordinal == driver.ordinal {
+                    true => pool.access,
+                    false if found.reaches_pool(handle) => READ_WRITE,
+                    false => 0,
+                };
+                flags.set(access.cast_unsigned())
             }
             // The host accesses its own memory.
             (Location { kind: 2..=4, .. }, PoolKind::Host | PoolKind::Managed(_)) => {
