@@ -202,11 +202,19 @@ impl Nodes {
     /// Returns the nodes of this host, and what the calling thread may use of them.
     pub fn of_host() -> Self {
         let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+        let cpus = field(&status, "Cpus_allowed_list:");
+        let nodes = field(&status, "Mems_allowed_list:");
+        Self::of(Path::new("/sys"), cpus, nodes)
+    }
+
+    /// Returns the nodes that the sysfs at this path shows, to a process that may use these
+    /// processors and the memory of these nodes, both lists such as `0-3,8`.
+    pub fn of(sysfs: &Path, cpus: &str, nodes: &str) -> Self {
         Self {
-            sysfs: PathBuf::from("/sys"),
+            sysfs: sysfs.to_owned(),
             allowed: Allowed {
-                cpus: field(&status, "Cpus_allowed_list:"),
-                nodes: field(&status, "Mems_allowed_list:"),
+                cpus: cpus.to_owned(),
+                nodes: nodes.to_owned(),
             },
         }
     }
@@ -286,10 +294,10 @@ pub fn of_device(address: &str) -> Option<u32> {
 }
 
 /// Returns the value of a field of `/proc/PID/status`; an empty one if there is none.
-fn field(status: &str, name: &str) -> String {
+fn field<'a>(status: &'a str, name: &str) -> &'a str {
     let mut lines = status.lines();
     let value = lines.find_map(|line| line.strip_prefix(name));
-    value.unwrap_or_default().trim().to_owned()
+    value.unwrap_or_default().trim()
 }
 
 /// Returns the bytes that a node has free or can free, by its `meminfo`.

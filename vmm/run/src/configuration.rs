@@ -6,6 +6,7 @@ use causeway_host_vfio::Address;
 use causeway_publisher::MetricsPlaces;
 use causeway_sandbox::Sandbox;
 use causeway_vmm::host::KvmKind;
+use causeway_vmm::numa::{Node, Nodes};
 use causeway_vmm::vm::{Boot, VCPUS_MAX, VMS_MAX};
 use causeway_worker::MemoryGroups;
 
@@ -16,6 +17,7 @@ use crate::ending::Promise;
 use crate::gpu::Gpu;
 use crate::gpus;
 use crate::host_limits::shortage_of;
+use crate::numa::{self, Numa};
 use crate::passthrough;
 use crate::rooms;
 use crate::sandbox;
@@ -48,6 +50,8 @@ pub struct Run {
     /// PCI devices that are passed through: a list for each VM, in the order of the VMs; empty if
     /// no device is passed through.
     pub devices: Vec<Vec<Address>>,
+    /// The NUMA node of each VM, in the order of the VMs; empty if VMs are not placed.
+    pub nodes: Vec<Node>,
 }
 
 /// The settings of a run, in the units of the command's options.
@@ -80,6 +84,8 @@ pub struct RunSettings {
     /// The number of the one GPU that each VM has, in the order of the VMs; `None` if each VM has
     /// all GPUs.
     pub placement: Option<Vec<u32>>,
+    /// On which NUMA nodes the VMs are; `None` leaves that to the host's kernel.
+    pub numa: Option<Numa>,
     /// Whether worker processes confine themselves.
     pub sandbox: Sandbox,
     /// What bounds the host memory of worker processes.
@@ -109,6 +115,7 @@ impl RunSettings {
             gpu: String::from("software"),
             further_gpus: Vec::new(),
             placement: None,
+            numa: None,
             sandbox: Sandbox::default(),
             worker_groups: None,
             devices: Vec::new(),
@@ -140,13 +147,19 @@ impl RunSettings {
         self.gpu = text;
         let further;
         (further, self.further_gpus) = chosen.unzip();
-        Ok(Run {
+        let numa = self.numa;
+        let mut run = Run {
             promise: Promise::of(&self.boot, self.has_program),
             devices: passthrough::assign(&self.devices, self.vms, &gpu)?,
             gpu,
             further,
+            nodes: Vec::new(),
             settings: self,
-        })
+        };
+        if let Some(numa) = numa {
+            run.nodes = run.place(numa)?;
+        }
+        Ok(run)
     }
 
     fn check_ranges(&self) -> Result<(), Failure> {
@@ -211,6 +224,20 @@ impl RunSettings {
 }
 
 impl Run {
+    /// Finds the NUMA node of each VM.
+    fn place(&self, numa: Numa) -> Result<Vec<Node>, Failure> {
+        let first = |vm| self.gpus_of(vm).next().map(|(_, gpu, text)| (gpu, text));
+        let gpus: Vec<_> = (0..self.settings.vms).filter_map(first).collect();
+        let host = Nodes::of_host();
+        numa::place(
+            numa,
+            &gpus,
+            self.settings.memory_mib,
+            &host,
+            rooms::ask_addresses,
+        )
+    }
+
     /// Returns the GPUs of the run, in the order of their numbers, each with its text in the syntax
     /// of `--gpu`. There is at least one.
     pub fn gpus(&self) -> impl Iterator<Item = (&Gpu, &str)> {
@@ -227,6 +254,19 @@ impl Run {
         let all = (0..).zip(self.gpus());
         let all = all.map(|(number, (gpu, text))| (number, gpu, text));
         all.filter(move |(number, ..)| only.is_none_or(|only| only == *number))
+    }
+
+    /// Returns the NUMA node of VM number `vm`, counted from 0; `None` if VMs are not placed.
+    pub fn node_of(&self, vm: u32) -> Option<&Node> {
+        self.nodes.get(vm as usize)
+    }
+
+    /// Returns the NUMA node of the VMs that have GPU number `gpu`, which is the same for all of
+    /// them; `None` if VMs are not placed, or none has the GPU.
+    pub fn node_of_users(&self, gpu: u32) -> Option<&Node> {
+        let has = |vm: &u32| self.gpus_of(*vm).any(|(number, ..)| number == gpu);
+        let user = (0..self.settings.vms).find(has)?;
+        self.node_of(user)
     }
 
     /// Returns the number of sessions of the run: one for each VM and GPU of it. They share the
@@ -274,6 +314,7 @@ impl Run {
             timeout_s: arguments.timeout.unwrap_or(usual),
             gpu: gpus.next().unwrap_or_default(),
             further_gpus: gpus.collect(),
+            numa: arguments.numa,
             sandbox: arguments.sandbox.sandbox,
             worker_groups: arguments.worker_memory.groups()?,
             devices: passthrough::parse(&arguments.vfio)?,

@@ -319,6 +319,7 @@ fn create(
             boot: settings.boot.clone(),
             aperture_bytes: APERTURE_BYTES,
             large_pages: !settings.small_pages,
+            node: run.node_of(index).cloned(),
             devices: extras
                 .devices
                 .clone()

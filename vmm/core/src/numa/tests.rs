@@ -31,13 +31,7 @@ impl Sysfs {
     }
 
     fn nodes(&self, cpus: &str, nodes: &str) -> Nodes {
-        Nodes {
-            sysfs: self.0.clone(),
-            allowed: Allowed {
-                cpus: cpus.to_owned(),
-                nodes: nodes.to_owned(),
-            },
-        }
+        Nodes::of(&self.0, cpus, nodes)
     }
 }
 
