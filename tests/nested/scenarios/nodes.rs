@@ -144,9 +144,13 @@ fn each_vm_is_on_the_node_of_its_gpu() {
         let vmm = processes(&machine, "run")[0];
         let threads = threads(&machine);
         for (vm, node) in [("vm0", NODE_OF_PROCESSOR_1), ("vm1", NODE_OF_PROCESSOR_0)] {
-            let vcpu = format!("{vm}/vcpu0");
-            let vcpu = threads.iter().find(|thread| thread.name == vcpu).unwrap();
-            assert_eq!((vcpu.process, &vcpu.cpus), (vmm, &processor(node)), "{vm}");
+            // Its virtual CPU, and what answers its worker's calls.
+            for name in ["vcpu0", "calls"] {
+                let name = format!("{vm}/{name}");
+                let found = threads.iter().find(|thread| thread.name == name);
+                let found = found.map(|thread| (thread.process, &*thread.cpus));
+                assert_eq!(found, Some((vmm, &*processor(node))), "{name}");
+            }
             assert_bound(&machine, vmm, node, &format!("memfd:{vm}"));
         }
         // The VMM serves both.
@@ -157,11 +161,10 @@ fn each_vm_is_on_the_node_of_its_gpu() {
         let mut nodes = Vec::new();
         for worker in processes(&machine, "worker") {
             let own: Vec<_> = threads.iter().filter(|it| it.process == worker).collect();
-            let node = own[0].cpus.parse().unwrap();
-            assert!(
-                own.iter().all(|thread| thread.cpus == processor(node)),
-                "{own:?}"
-            );
+            let is_on = |node: &u32| own.iter().all(|it| it.cpus == processor(*node));
+            let mut nodes_of_vms = [NODE_OF_PROCESSOR_0, NODE_OF_PROCESSOR_1].into_iter();
+            let node = nodes_of_vms.find(is_on);
+            let node = node.unwrap_or_else(|| panic!("on no node: {own:?}"));
             let policy = format!("prefer:{node}");
             let there = pages(&machine, worker, &policy, "heap");
             assert!(

@@ -146,16 +146,17 @@ impl Node {
             }
         };
         let policy = MemoryPolicy::of_this_thread().map_err(fail("get_mempolicy"))?;
-        let of_affinity = |e: rustix::io::Errno| fail("sched_setaffinity")(e.into());
+        let cpus = sched_getaffinity(None).map_err(io::Error::from);
         let home = Visit {
-            cpus: sched_getaffinity(None).map_err(of_affinity)?,
+            cpus: cpus.map_err(fail("sched_getaffinity"))?,
             policy,
             _of_one_thread: PhantomData,
         };
         let mut cpus = CpuSet::new();
         self.cpus.iter().for_each(|cpu| cpus.set(*cpu));
         // From here on, a drop of `home` undoes what was done.
-        sched_setaffinity(None, &cpus).map_err(of_affinity)?;
+        let moved = sched_setaffinity(None, &cpus).map_err(io::Error::from);
+        moved.map_err(fail("sched_setaffinity"))?;
         let prefer = MemoryPolicy::prefers(self.number).and_then(|policy| policy.apply());
         prefer.map_err(fail("set_mempolicy"))?;
         Ok(home)

@@ -195,18 +195,6 @@ impl RunSettings {
         })
     }
 
-    /// Returns a warning if the VMs have many more virtual CPUs than the `cpus` CPUs of the host.
-    pub fn crowding(&self, cpus: u32) -> Option<String> {
-        let vcpus = self.vms.saturating_mul(self.vcpus);
-        (vcpus >= cpus.saturating_mul(VCPUS_PER_CPU_MANY)).then(|| {
-            format!(
-                "{vcpus} virtual CPUs share {cpus} CPUs of this host, so guests run slowly, above \
-                 all those whose virtual CPUs wait for each other: choose fewer with --vms or \
-                 --vcpus"
-            )
-        })
-    }
-
     /// Returns a warning if the VMs boot a Linux kernel and the host's KVM interprets it. `kvm`
     /// finds out its kind, and is called for Linux kernels only, because that takes milliseconds.
     pub fn interpretation(&self, kvm: impl FnOnce() -> KvmKind) -> Option<&'static str> {
@@ -278,6 +266,28 @@ impl Run {
             None => 1 + self.further.len() as u32,
         };
         self.settings.vms * of_each
+    }
+
+    /// Returns a warning if the VMs have many more virtual CPUs than the `cpus` CPUs of the host, or
+    /// than their NUMA node has.
+    pub fn crowding(&self, cpus: u32) -> Option<String> {
+        let RunSettings { vms, vcpus, .. } = self.settings;
+        let crowded = |vms: u32, cpus: u32, of: &str| {
+            let vcpus = vms.saturating_mul(vcpus);
+            (vcpus >= cpus.saturating_mul(VCPUS_PER_CPU_MANY)).then(|| {
+                format!(
+                    "{vcpus} virtual CPUs share {cpus} CPUs of {of}, so guests run slowly, above \
+                     all those whose virtual CPUs wait for each other: choose fewer with --vms or \
+                     --vcpus"
+                )
+            })
+        };
+        let mut nodes = numa::by_node(&self.nodes).into_iter();
+        let on_a_node = nodes.find_map(|(node, vms)| {
+            let of = format!("NUMA node {}", node.number());
+            crowded(vms.len() as u32, node.cpus(), &of)
+        });
+        on_a_node.or_else(|| crowded(vms, cpus, "this host"))
     }
 
     /// Returns a warning if all sessions that use all of their limits could need more file
@@ -414,12 +424,27 @@ mod tests {
     fn many_virtual_cpus_for_each_cpu_are_warned_of() {
         let warning = |vms: &str, vcpus: &str, cpus| {
             let run = check(&["--vms", vms, "--vcpus", vcpus, "--memory", "32"]);
-            run.unwrap().settings.crowding(cpus)
+            run.unwrap().crowding(cpus)
         };
         assert_eq!(warning("1", "7", 2), None);
         assert_eq!(warning("2", "4", 16), None);
         let text = warning("2", "4", 2).unwrap();
-        assert!(text.starts_with("8 virtual CPUs share 2 CPUs"), "{text}");
+        let words = "8 virtual CPUs share 2 CPUs of this host";
+        assert!(text.starts_with(words), "{text}");
+    }
+
+    #[test]
+    fn many_virtual_cpus_for_each_cpu_of_a_node_are_warned_of() {
+        let sysfs = numa::tests::Sysfs::new("crowding");
+        let mut run = check(&["--vms", "3", "--vcpus", "2", "--memory", "32"]).unwrap();
+        let on = |gpus: [&str; 3]| sysfs.nodes("gpu", &gpus).unwrap();
+        // Node 1 has one CPU, and 4 virtual CPUs on it.
+        run.nodes = on(["cuda:0", "cuda:1", "cuda:0"]);
+        let text = run.crowding(64).unwrap();
+        let words = "4 virtual CPUs share 1 CPUs of NUMA node 1";
+        assert!(text.starts_with(words), "{text}");
+        run.nodes = on(["cuda:1", "cuda:0", "cuda:1"]);
+        assert_eq!(run.crowding(64), None);
     }
 
     #[test]

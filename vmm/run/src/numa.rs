@@ -135,7 +135,7 @@ fn of_gpu(host: &Nodes, text: &str, address: &str) -> Result<Node, Failure> {
 }
 
 /// Returns each node that has VMs, in the order of their first VMs, with the numbers of its VMs.
-fn by_node(nodes: &[Node]) -> Vec<(&Node, Vec<u32>)> {
+pub(crate) fn by_node(nodes: &[Node]) -> Vec<(&Node, Vec<u32>)> {
     let mut found: Vec<(&Node, Vec<u32>)> = Vec::new();
     for (vm, node) in (0..).zip(nodes) {
         match found
@@ -182,7 +182,7 @@ fn plural(count: u32) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::error::Error;
     use std::fs;
     use std::path::PathBuf;
@@ -192,10 +192,10 @@ mod tests {
     /// A made-up sysfs: node 0 has 2 processors and 300 MiB, and node 1 has one processor and
     /// 600 MiB. Device 0000:01:00.0 is on node 1, 0000:02:00.0 on node 0, 0000:03:00.0 on node 7,
     /// and 0000:04:00.0 on none.
-    struct Sysfs(PathBuf);
+    pub struct Sysfs(PathBuf);
 
     impl Sysfs {
-        fn new(test: &str) -> Self {
+        pub fn new(test: &str) -> Self {
             let name = format!("causeway-run-numa-{}-{test}", std::process::id());
             let sysfs = Self(std::env::temp_dir().join(name));
             let node = "devices/system/node";
@@ -221,7 +221,7 @@ mod tests {
         }
 
         /// The nodes of VMs whose first GPUs these are.
-        fn nodes(&self, numa: &str, gpus: &[&str]) -> Result<Vec<Node>, String> {
+        pub fn nodes(&self, numa: &str, gpus: &[&str]) -> Result<Vec<Node>, String> {
             let parsed: Vec<Gpu> = gpus.iter().map(|text| text.parse().unwrap()).collect();
             let gpus: Vec<(&Gpu, &str)> = parsed.iter().zip(gpus.iter().copied()).collect();
             let host = Nodes::of(&self.0, "0-2", "0-1");
