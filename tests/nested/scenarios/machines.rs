@@ -58,8 +58,8 @@ pub fn machine_with_devices(test: &str) -> Option<Lease> {
     shared(test, &shape, contents)
 }
 
-/// Another one, with several NUMA nodes, and the stand-in CUDA driver in the folder [`STANDIN`]: its
-/// devices have the addresses of PCI devices near these nodes.
+/// Another one, with several NUMA nodes, and the stand-in CUDA driver in the folder [`STANDIN`]:
+/// its devices have the addresses of PCI ports near these nodes.
 #[track_caller]
 pub fn machine_with_nodes(test: &str) -> Option<Lease> {
     let shape = Shape {

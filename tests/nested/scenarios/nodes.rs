@@ -17,9 +17,10 @@ const TERMINATED: i32 = 143;
 const SPINNING: [u8; 2] = [0xeb, 0xfe];
 const IMAGE: &str = "/tmp/spinning";
 
-/// The command with the stand-in driver, whose devices have the addresses of ports near nodes: devices
-/// 0 and 2 are on nodes 1 and 0, the host does not tell that of device 4, and device 6 is on the node
-/// without processors. The others are there for the sake of their numbers, and have no memory.
+/// The command with the stand-in driver, whose devices have the addresses of ports near nodes:
+/// devices 0 and 2 are on nodes 1 and 0, the host does not tell that of device 4, and device 6 is
+/// on the node without processors. The others are there for the sake of their numbers, and have no
+/// memory.
 fn command(words: &[&str]) -> Command {
     Command::new(CAUSEWAY, words)
         .limit(PATIENCE)

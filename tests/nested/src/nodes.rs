@@ -10,8 +10,8 @@ pub const WITHOUT_PROCESSORS: u32 = 2;
 /// Memory of [`WITHOUT_PROCESSORS`], in MiB. The other two have half of the rest each.
 const SMALL_MIB: u32 = 256;
 
-/// PCI roots: the bus of each, on which device 0 is a port, and its node; `None` stands for a root of
-/// which the firmware does not tell. The bus behind the port has the next number.
+/// PCI roots: the bus of each, on which device 0 is a port, and its node; `None` stands for a root
+/// of which the firmware does not tell. The bus behind the port has the next number.
 pub const ROOTS: [(u32, Option<u32>); 4] = [
     (1, Some(NODE_OF_PROCESSOR_1)),
     (3, Some(NODE_OF_PROCESSOR_0)),

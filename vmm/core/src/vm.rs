@@ -166,7 +166,8 @@ impl Vm {
     ///
     /// # Errors
     /// [`StartError`] if the Linux kernel refuses a thread, a handler for the signal that
-    /// interrupts such threads, or the VM's NUMA node. Threads that were started before run until the VM is stopped.
+    /// interrupts such threads, or the VM's NUMA node. Threads that were started before run until
+    /// the VM is stopped.
     pub(crate) fn start(&mut self, gate: &Arc<RwLock<()>>) -> Result<(), StartError> {
         let name = &self.name;
         let failed = |vcpu, source| StartError::Thread {

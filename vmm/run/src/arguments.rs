@@ -73,8 +73,8 @@ pub struct RunArguments {
     /// after commas; --help lists the keys. Given again, each VM has several GPUs.
     #[arg(long, value_name = "GPU", default_value = "software", long_help = crate::gpu::help())]
     pub gpu: Vec<String>,
-    /// Where on a host with several NUMA nodes each VM is: gpu for the node of its first GPU, or the
-    /// number of a node. Its RAM comes from there, and its threads and worker processes run there
+    /// NUMA node of the host on which each VM is: gpu for that of its first GPU, or the number of a
+    /// node. Its RAM comes from there, and its threads and worker processes run there
     /// (docs/several-gpus.md). By default, the host's kernel decides.
     #[arg(long, value_name = "NODE")]
     pub numa: Option<Numa>,

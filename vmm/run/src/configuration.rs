@@ -268,8 +268,8 @@ impl Run {
         self.settings.vms * of_each
     }
 
-    /// Returns a warning if the VMs have many more virtual CPUs than the `cpus` CPUs of the host, or
-    /// than their NUMA node has.
+    /// Returns a warning if the VMs have many more virtual CPUs than the `cpus` CPUs of the host,
+    /// or than their NUMA node has.
     pub fn crowding(&self, cpus: u32) -> Option<String> {
         let RunSettings { vms, vcpus, .. } = self.settings;
         let crowded = |vms: u32, cpus: u32, of: &str| {

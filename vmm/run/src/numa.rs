@@ -41,8 +41,8 @@ impl Numa {
 }
 
 /// Finds the node of each VM, in the order of the VMs, and prints it. `gpus` has the first GPU of
-/// each VM, with its text in the syntax of `--gpu`; each VM has `memory_mib` MiB of RAM. `host` tells
-/// about nodes; `addresses` returns the PCI addresses of the driver's GPUs, in their order.
+/// each VM, with its text in the syntax of `--gpu`; each VM has `memory_mib` MiB of RAM. `host`
+/// tells about nodes; `addresses` returns the PCI addresses of the driver's GPUs, in their order.
 ///
 /// # Errors
 /// A usage failure if a node cannot be used, if a GPU has none, or if VMs do not fit; a GPU failure
