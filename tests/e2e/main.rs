@@ -21,6 +21,7 @@ mod interactive;
 mod limits;
 mod logs;
 mod measure;
+mod numa;
 mod origin;
 mod output;
 mod parsed_report;

@@ -44,6 +44,7 @@ pub fn run_guest(
         },
         aperture_bytes: 1 << 30,
         large_pages: false,
+        node: None,
         devices: None,
         attached: vec![test_device.clone()],
     };

@@ -13,12 +13,14 @@
 mod backing;
 mod debug;
 mod mapping;
+mod node;
 mod object;
 mod ranges;
 mod window;
 
 pub use backing::{Backing, DeviceMapping, DeviceMemory};
 pub use mapping::{Mapping, RangeError};
+pub use node::MemoryPolicy;
 pub use object::{
     MemoryError, PageSize, SharedMemory, check_range, huge_pages_available, large_page_folder,
 };

@@ -78,6 +78,19 @@ pub enum MemoryError {
         /// Reason that the device's driver gives.
         reason: String,
     },
+    /// The kernel does not place memory on a NUMA node.
+    #[error(
+        "cannot place {bytes} bytes of memory on NUMA node {node} by mbind(2), which containers \
+         forbid without CAP_SYS_NICE"
+    )]
+    Node {
+        /// Number of bytes to place.
+        bytes: u64,
+        /// Number of the node.
+        node: u32,
+        /// The kernel's error.
+        source: io::Error,
+    },
     /// The kernel has no pages for the address range.
     #[error("the host's Linux kernel cannot allocate pages for {bytes} bytes of mapped memory")]
     Populate {

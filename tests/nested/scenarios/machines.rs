@@ -23,6 +23,11 @@ pub const GENERIC_KERNEL: &str = "/guest/generic/boot/vmlinuz";
 /// An initramfs whose first program says [`causeway_nested::FIRST_WORD`] and turns the machine off.
 pub const FIRST_WORD_INITRAMFS: &str = "/guest/first-word";
 
+/// Where a machine with several NUMA nodes has the stand-in CUDA driver.
+pub const STANDIN: &str = "/standin";
+/// Where that driver's processes account for memory.
+pub const STANDIN_STATE: &str = "/standin/state";
+
 /// A root file system with CUDA clients, where the host has an image.
 pub const CLIENTS_ROOT: &str = "/guest/clients.img";
 
@@ -51,6 +56,23 @@ pub fn machine_with_devices(test: &str) -> Option<Lease> {
         ..Shape::default()
     };
     shared(test, &shape, contents)
+}
+
+/// Another one, with several NUMA nodes, and the stand-in CUDA driver in the folder [`STANDIN`]:
+/// its devices have the addresses of PCI ports near these nodes.
+#[track_caller]
+pub fn machine_with_nodes(test: &str) -> Option<Lease> {
+    let shape = Shape {
+        has_nodes: true,
+        ..shape()
+    };
+    shared(test, &shape, || {
+        let driver = causeway_standin_cuda::directory().join("libcuda.so.1");
+        let place = format!("{STANDIN}/libcuda.so.1");
+        // Workers can write to the folder only if it is there when they start.
+        let state = format!("{STANDIN_STATE}/here");
+        Ok(contents()?.file(&place, &driver).bytes(&state, Vec::new()))
+    })
 }
 
 /// Another one, with the root file system of CUDA clients, which is large; if the host has none,

@@ -18,6 +18,7 @@ mod linux;
 mod lives;
 mod machines;
 mod mechanisms;
+mod nodes;
 mod patches;
 mod phases;
 mod programs;

@@ -21,6 +21,7 @@ use crate::devices;
 use crate::doorbell;
 use crate::log::Log;
 use crate::machine::Shape;
+use crate::nodes;
 use crate::requirements::Requirements;
 
 /// A running emulator. It is killed when this is dropped, or when the process ends in whatever way.
@@ -183,6 +184,7 @@ fn arguments(requirements: &Requirements, shape: &Shape, files: &Files) -> Vec<S
         Some(doorbell) => (devices::arguments(*doorbell), devices::KERNEL_WORDS),
         None => (Vec::new(), ""),
     };
+    let nodes = shape.has_nodes.then(|| nodes::arguments(shape.memory_mib));
     let words = [
         ("-machine", "q35".to_owned()),
         ("-accel", "tcg,thread=multi".to_owned()),
@@ -210,6 +212,7 @@ fn arguments(requirements: &Requirements, shape: &Shape, files: &Files) -> Vec<S
     let pairs = words
         .into_iter()
         .chain(devices)
+        .chain(nodes.into_iter().flatten())
         .flat_map(|(flag, value)| [flag.to_owned(), value]);
     flags.into_iter().chain(pairs).collect()
 }

@@ -16,6 +16,7 @@ mod emulator;
 mod link;
 mod log;
 mod machine;
+pub mod nodes;
 mod requirements;
 mod shared;
 

@@ -32,6 +32,8 @@ pub struct Shape {
     pub memory_mib: u32,
     /// Whether it has an IOMMU, and the [devices](crate::devices) that are to be handed out.
     pub has_iommu: bool,
+    /// Whether it has the [NUMA nodes](crate::nodes) in place of one; then it has two processors.
+    pub has_nodes: bool,
 }
 
 impl Default for Shape {
@@ -40,6 +42,7 @@ impl Default for Shape {
             cpus: 2,
             memory_mib: 3072,
             has_iommu: false,
+            has_nodes: false,
         }
     }
 }

@@ -15,6 +15,7 @@ fn machine(test: &str) -> Option<Lease> {
         cpus: 1,
         memory_mib: 512,
         has_iommu: true,
+        has_nodes: false,
     };
     shared(test, &shape, contents)
 }

@@ -112,7 +112,8 @@ pub enum Command {
     /// Start the workers of a VMM. `run` and `serve` start this command; do not start it by hand.
     #[command(hide = true)]
     Starter(StarterArguments),
-    /// Print what GPUs have free. `run` starts this command; do not start it by hand.
+    /// Print what GPUs have free, or where they are. `run` starts this command; do not start it by
+    /// hand.
     #[command(hide = true)]
     GpuRooms(RoomsArguments),
     /// Write a report for the process that started this one. Do not start it by hand.

@@ -53,6 +53,9 @@ pub enum RamCreateError {
         /// Why the host cannot provide the memory.
         source: MemoryError,
     },
+    /// The kernel does not place the memory on a NUMA node.
+    #[error("cannot place guest memory as --numa says (leave that out to do without)")]
+    Node(#[source] MemoryError),
 }
 
 /// One contiguous range of guest RAM, backed by a shared memory object of its own.
@@ -141,6 +144,16 @@ impl GuestRam {
             .transpose()
             .map_err(fail)?;
         Ok(Self { low, high })
+    }
+
+    /// Lets all RAM that nobody has touched yet come from NUMA node `node` only.
+    ///
+    /// # Errors
+    /// [`RamCreateError::Node`] if the kernel refuses.
+    pub fn bind_to_node(&self, node: u32) -> Result<(), RamCreateError> {
+        let mut regions = self.regions();
+        let bound = regions.try_for_each(|region| region.mapping.bind_to_node(node));
+        bound.map_err(RamCreateError::Node)
     }
 
     /// Returns the end of the RAM that begins at address zero: 3 GiB at most.

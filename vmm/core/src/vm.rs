@@ -19,6 +19,7 @@ use crate::exit_counts::VmExits;
 use crate::kick;
 use crate::lifecycle::Lifecycle;
 use crate::memory::GuestRam;
+use crate::numa::{Node, VisitError};
 use crate::observer::VmObserver;
 use crate::outcome::{AtTimeout, GpuWork, VmOutcome, VmResult};
 use crate::passthrough::PassthroughDevices;
@@ -53,16 +54,22 @@ const KICK_PAUSE: Duration = Duration::from_millis(1);
 /// Events of devices that are logged as warnings: a guest may be able to bring them about at will.
 const DEVICE_WARNINGS_MAX: u64 = 8;
 
-/// Why a VM cannot be started: the thread of a virtual CPU cannot be created.
+/// Why a VM cannot be started.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot start the thread of virtual CPU {vcpu} of {name}")]
-pub struct StartError {
-    /// Name of the VM.
-    pub name: String,
-    /// Index of the virtual CPU whose thread cannot be started.
-    pub vcpu: u32,
-    /// The Linux kernel's error.
-    pub source: io::Error,
+pub enum StartError {
+    /// The thread of a virtual CPU cannot be created.
+    #[error("cannot start the thread of virtual CPU {vcpu} of {name}")]
+    Thread {
+        /// Name of the VM.
+        name: String,
+        /// Index of the virtual CPU whose thread cannot be started.
+        vcpu: u32,
+        /// The Linux kernel's error.
+        source: io::Error,
+    },
+    /// The kernel refuses to start them on the VM's NUMA node.
+    #[error(transparent)]
+    Node(#[from] VisitError),
 }
 
 /// A virtual machine. Dropping this value stops the VM and frees all its resources.
@@ -85,6 +92,8 @@ pub struct Vm {
     strays: Arc<StrayCounters>,
     console: Arc<Console>,
     ram: Arc<GuestRam>,
+    /// Where its virtual CPUs run, if that was asked for.
+    node: Option<Node>,
     /// The sessions' counters when they were closed; empty before.
     reports: Vec<SessionReport>,
     /// How often a device was reset, or had an error.
@@ -156,16 +165,19 @@ impl Vm {
     /// Starts the VM: one thread for each virtual CPU, which runs it as soon as `gate` can be read.
     ///
     /// # Errors
-    /// [`StartError`] if the Linux kernel refuses a thread, or a handler for the signal that
-    /// interrupts such threads. Threads that were started before run until the VM is stopped.
+    /// [`StartError`] if the Linux kernel refuses a thread, a handler for the signal that
+    /// interrupts such threads, or the VM's NUMA node. Threads that were started before run until
+    /// the VM is stopped.
     pub(crate) fn start(&mut self, gate: &Arc<RwLock<()>>) -> Result<(), StartError> {
         let name = &self.name;
-        let failed = |vcpu, source| StartError {
+        let failed = |vcpu, source| StartError::Thread {
             name: name.clone(),
             vcpu,
             source,
         };
         kick::install_handler().map_err(|e| failed(0, e))?;
+        // The threads stay where they are started.
+        let _visit = self.node.as_ref().map(Node::visit).transpose()?;
         for vcpu in self.waiting.drain(..) {
             let index = vcpu.index;
             // Linux shows 15 bytes of a thread's name.

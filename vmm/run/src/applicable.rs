@@ -157,7 +157,7 @@ mod tests {
 
     /// Each option with a value, and the kinds of guests that refuse it: `e` an embedded guest that
     /// takes no arguments, `a` one that does, `b` a bare guest of a file, `l` a Linux kernel.
-    const OPTIONS: [(&str, &[&str], &str); 29] = [
+    const OPTIONS: [(&str, &[&str], &str); 30] = [
         ("--guest", &["--guest", "compute"], "bl"),
         ("--kernel", &["--kernel", "x"], ""),
         ("--boot", &["--boot", "bare"], "ea"),
@@ -172,6 +172,7 @@ mod tests {
         ("--vcpus", &["--vcpus", "2"], ""),
         ("--memory", &["--memory", "64"], ""),
         ("--gpu", &["--gpu", "software"], ""),
+        ("--numa", &["--numa", "0"], ""),
         ("--vms", &["--vms", "2"], ""),
         ("--timeout", &["--timeout", "5"], ""),
         ("--json", &["--json", "x"], ""),

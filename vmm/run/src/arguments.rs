@@ -9,6 +9,7 @@ use causeway_vmm::vm::{VCPUS_MAX, VMS_MAX};
 use clap::{Args, ValueEnum};
 
 use crate::metrics::MetricsArguments;
+use crate::numa::Numa;
 use crate::program::ProgramArguments;
 use crate::sandbox::SandboxArguments;
 use crate::worker_memory::WorkerMemoryArguments;
@@ -72,6 +73,11 @@ pub struct RunArguments {
     /// after commas; --help lists the keys. Given again, each VM has several GPUs.
     #[arg(long, value_name = "GPU", default_value = "software", long_help = crate::gpu::help())]
     pub gpu: Vec<String>,
+    /// NUMA node of the host on which each VM is: gpu for that of its first GPU, or the number of a
+    /// node. Its RAM comes from there, and its threads and worker processes run there
+    /// (docs/several-gpus.md). By default, the host's kernel decides.
+    #[arg(long, value_name = "NODE")]
+    pub numa: Option<Numa>,
     /// How worker processes are confined.
     #[command(flatten)]
     pub sandbox: SandboxArguments,

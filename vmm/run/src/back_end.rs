@@ -12,6 +12,7 @@ use causeway_memory::PageSize;
 use causeway_sandbox::Sandbox;
 use causeway_software::{Config as SoftwareConfig, LaunchCount, Software};
 use causeway_vfio_backend::Vfio;
+use causeway_vmm::numa::Node;
 use causeway_vmm::outcome::VmOutcome;
 use causeway_vmm::waits::Wait;
 use causeway_worker::{DeviceUuid, Equipment, ImportDevice, MemoryGroups, Program, Workers};
@@ -98,7 +99,7 @@ pub struct Local {
     device: Option<DeviceUuid>,
 }
 
-causeway_vmm::debug_by_name!(BackEnd, Local);
+causeway_vmm::debug_by_name!(BackEnd, Local, Conditions<'_>);
 
 /// The back ends of a run: one for each of its GPUs.
 pub struct BackEnds(Vec<BackEnd>);
@@ -120,7 +121,12 @@ impl BackEnds {
             let what = "the value of --worker-cgroup cannot be used";
             return Err(Failure::new(Code::Usage, what, e));
         }
-        BackEnd::open_all(&gpus, users, (settings.sandbox, groups)).map(Self)
+        let conditions = Conditions {
+            sandbox: settings.sandbox,
+            groups,
+            node_of: &|gpu| run.node_of_users(gpu),
+        };
+        BackEnd::open_all(&gpus, users, conditions).map(Self)
     }
 
     /// Returns what opens a session on each GPU, in their order.
@@ -139,6 +145,18 @@ impl BackEnds {
         let counts: Vec<KernelCount> = inside.flatten().map(KernelCount::from).collect();
         summed(counts.into_iter().chain(told(outcomes)))
     }
+}
+
+/// How what serves VMs or processes is confined, bounded and placed.
+#[derive(Clone, Copy)]
+pub struct Conditions<'a> {
+    /// Whether worker processes confine themselves.
+    pub sandbox: Sandbox,
+    /// What bounds their host memory.
+    pub groups: Option<&'a MemoryGroups>,
+    /// Returns the NUMA node of the VMs that have the GPU with this number. Threads and processes
+    /// that execute their work run there.
+    pub node_of: &'a dyn Fn(u32) -> Option<&'a Node>,
 }
 
 /// One of the GPUs of a run, which has a back end of its own.
@@ -194,12 +212,15 @@ impl BackEnd {
     /// its text in the syntax of `--gpu`.
     ///
     /// # Errors
-    /// As for [`Self::open`].
+    /// As for [`Self::open`]; a failure with [`Code::Crashed`] if the kernel refuses a NUMA node.
     pub fn open_all(
         gpus: &[(&Gpu, &str)],
         users: Users,
-        (sandbox, groups): (Sandbox, Option<&MemoryGroups>),
+        conditions: Conditions<'_>,
     ) -> Result<Vec<Self>, Failure> {
+        let Conditions {
+            sandbox, groups, ..
+        } = conditions;
         let mut opened: Vec<Self> = Vec::new();
         for number in 0..gpus.len() {
             let device = Device {
@@ -207,6 +228,13 @@ impl BackEnd {
                 number,
                 groups,
             };
+            // Threads and processes that are started meanwhile stay there.
+            let node = (conditions.node_of)(number as u32);
+            let visit = node.map(Node::visit).transpose();
+            let _visit = visit.map_err(|e| {
+                let what = "cannot place what executes the work of VMs on their NUMA node";
+                Failure::new(Code::Crashed, what, e)
+            })?;
             opened.push(Self::open_beside(opened.first(), device, users, sandbox)?);
         }
         Ok(opened)

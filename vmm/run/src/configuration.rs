@@ -6,6 +6,7 @@ use causeway_host_vfio::Address;
 use causeway_publisher::MetricsPlaces;
 use causeway_sandbox::Sandbox;
 use causeway_vmm::host::KvmKind;
+use causeway_vmm::numa::{Node, Nodes};
 use causeway_vmm::vm::{Boot, VCPUS_MAX, VMS_MAX};
 use causeway_worker::MemoryGroups;
 
@@ -16,6 +17,7 @@ use crate::ending::Promise;
 use crate::gpu::Gpu;
 use crate::gpus;
 use crate::host_limits::shortage_of;
+use crate::numa::{self, Numa};
 use crate::passthrough;
 use crate::rooms;
 use crate::sandbox;
@@ -48,6 +50,8 @@ pub struct Run {
     /// PCI devices that are passed through: a list for each VM, in the order of the VMs; empty if
     /// no device is passed through.
     pub devices: Vec<Vec<Address>>,
+    /// The NUMA node of each VM, in the order of the VMs; empty if VMs are not placed.
+    pub nodes: Vec<Node>,
 }
 
 /// The settings of a run, in the units of the command's options.
@@ -80,6 +84,8 @@ pub struct RunSettings {
     /// The number of the one GPU that each VM has, in the order of the VMs; `None` if each VM has
     /// all GPUs.
     pub placement: Option<Vec<u32>>,
+    /// On which NUMA nodes the VMs are; `None` leaves that to the host's kernel.
+    pub numa: Option<Numa>,
     /// Whether worker processes confine themselves.
     pub sandbox: Sandbox,
     /// What bounds the host memory of worker processes.
@@ -109,6 +115,7 @@ impl RunSettings {
             gpu: String::from("software"),
             further_gpus: Vec::new(),
             placement: None,
+            numa: None,
             sandbox: Sandbox::default(),
             worker_groups: None,
             devices: Vec::new(),
@@ -140,13 +147,19 @@ impl RunSettings {
         self.gpu = text;
         let further;
         (further, self.further_gpus) = chosen.unzip();
-        Ok(Run {
+        let numa = self.numa;
+        let mut run = Run {
             promise: Promise::of(&self.boot, self.has_program),
             devices: passthrough::assign(&self.devices, self.vms, &gpu)?,
             gpu,
             further,
+            nodes: Vec::new(),
             settings: self,
-        })
+        };
+        if let Some(numa) = numa {
+            run.nodes = run.place(numa)?;
+        }
+        Ok(run)
     }
 
     fn check_ranges(&self) -> Result<(), Failure> {
@@ -182,18 +195,6 @@ impl RunSettings {
         })
     }
 
-    /// Returns a warning if the VMs have many more virtual CPUs than the `cpus` CPUs of the host.
-    pub fn crowding(&self, cpus: u32) -> Option<String> {
-        let vcpus = self.vms.saturating_mul(self.vcpus);
-        (vcpus >= cpus.saturating_mul(VCPUS_PER_CPU_MANY)).then(|| {
-            format!(
-                "{vcpus} virtual CPUs share {cpus} CPUs of this host, so guests run slowly, above \
-                 all those whose virtual CPUs wait for each other: choose fewer with --vms or \
-                 --vcpus"
-            )
-        })
-    }
-
     /// Returns a warning if the VMs boot a Linux kernel and the host's KVM interprets it. `kvm`
     /// finds out its kind, and is called for Linux kernels only, because that takes milliseconds.
     pub fn interpretation(&self, kvm: impl FnOnce() -> KvmKind) -> Option<&'static str> {
@@ -211,6 +212,20 @@ impl RunSettings {
 }
 
 impl Run {
+    /// Finds the NUMA node of each VM.
+    fn place(&self, numa: Numa) -> Result<Vec<Node>, Failure> {
+        let first = |vm| self.gpus_of(vm).next().map(|(_, gpu, text)| (gpu, text));
+        let gpus: Vec<_> = (0..self.settings.vms).filter_map(first).collect();
+        let host = Nodes::of_host();
+        numa::place(
+            numa,
+            &gpus,
+            self.settings.memory_mib,
+            &host,
+            rooms::ask_addresses,
+        )
+    }
+
     /// Returns the GPUs of the run, in the order of their numbers, each with its text in the syntax
     /// of `--gpu`. There is at least one.
     pub fn gpus(&self) -> impl Iterator<Item = (&Gpu, &str)> {
@@ -229,6 +244,19 @@ impl Run {
         all.filter(move |(number, ..)| only.is_none_or(|only| only == *number))
     }
 
+    /// Returns the NUMA node of VM number `vm`, counted from 0; `None` if VMs are not placed.
+    pub fn node_of(&self, vm: u32) -> Option<&Node> {
+        self.nodes.get(vm as usize)
+    }
+
+    /// Returns the NUMA node of the VMs that have GPU number `gpu`, which is the same for all of
+    /// them; `None` if VMs are not placed, or none has the GPU.
+    pub fn node_of_users(&self, gpu: u32) -> Option<&Node> {
+        let has = |vm: &u32| self.gpus_of(*vm).any(|(number, ..)| number == gpu);
+        let user = (0..self.settings.vms).find(has)?;
+        self.node_of(user)
+    }
+
     /// Returns the number of sessions of the run: one for each VM and GPU of it. They share the
     /// descriptors and mappings that a process may have.
     pub fn sessions(&self) -> u32 {
@@ -238,6 +266,28 @@ impl Run {
             None => 1 + self.further.len() as u32,
         };
         self.settings.vms * of_each
+    }
+
+    /// Returns a warning if the VMs have many more virtual CPUs than the `cpus` CPUs of the host,
+    /// or than their NUMA node has.
+    pub fn crowding(&self, cpus: u32) -> Option<String> {
+        let RunSettings { vms, vcpus, .. } = self.settings;
+        let crowded = |vms: u32, cpus: u32, of: &str| {
+            let vcpus = vms.saturating_mul(vcpus);
+            (vcpus >= cpus.saturating_mul(VCPUS_PER_CPU_MANY)).then(|| {
+                format!(
+                    "{vcpus} virtual CPUs share {cpus} CPUs of {of}, so guests run slowly, above \
+                     all those whose virtual CPUs wait for each other: choose fewer with --vms or \
+                     --vcpus"
+                )
+            })
+        };
+        let mut nodes = numa::by_node(&self.nodes).into_iter();
+        let on_a_node = nodes.find_map(|(node, vms)| {
+            let of = format!("NUMA node {}", node.number());
+            crowded(vms.len() as u32, node.cpus(), &of)
+        });
+        on_a_node.or_else(|| crowded(vms, cpus, "this host"))
     }
 
     /// Returns a warning if all sessions that use all of their limits could need more file
@@ -274,6 +324,7 @@ impl Run {
             timeout_s: arguments.timeout.unwrap_or(usual),
             gpu: gpus.next().unwrap_or_default(),
             further_gpus: gpus.collect(),
+            numa: arguments.numa,
             sandbox: arguments.sandbox.sandbox,
             worker_groups: arguments.worker_memory.groups()?,
             devices: passthrough::parse(&arguments.vfio)?,
@@ -373,12 +424,27 @@ mod tests {
     fn many_virtual_cpus_for_each_cpu_are_warned_of() {
         let warning = |vms: &str, vcpus: &str, cpus| {
             let run = check(&["--vms", vms, "--vcpus", vcpus, "--memory", "32"]);
-            run.unwrap().settings.crowding(cpus)
+            run.unwrap().crowding(cpus)
         };
         assert_eq!(warning("1", "7", 2), None);
         assert_eq!(warning("2", "4", 16), None);
         let text = warning("2", "4", 2).unwrap();
-        assert!(text.starts_with("8 virtual CPUs share 2 CPUs"), "{text}");
+        let words = "8 virtual CPUs share 2 CPUs of this host";
+        assert!(text.starts_with(words), "{text}");
+    }
+
+    #[test]
+    fn many_virtual_cpus_for_each_cpu_of_a_node_are_warned_of() {
+        let sysfs = numa::tests::Sysfs::new("crowding");
+        let mut run = check(&["--vms", "3", "--vcpus", "2", "--memory", "32"]).unwrap();
+        let on = |gpus: [&str; 3]| sysfs.nodes("gpu", &gpus).unwrap();
+        // Node 1 has one CPU, and 4 virtual CPUs on it.
+        run.nodes = on(["cuda:0", "cuda:1", "cuda:0"]);
+        let text = run.crowding(64).unwrap();
+        let words = "4 virtual CPUs share 1 CPUs of NUMA node 1";
+        assert!(text.starts_with(words), "{text}");
+        run.nodes = on(["cuda:1", "cuda:0", "cuda:1"]);
+        assert_eq!(run.crowding(64), None);
     }
 
     #[test]

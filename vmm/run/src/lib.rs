@@ -26,6 +26,7 @@ mod interactive;
 mod kernel_counts;
 mod last_resort;
 pub mod metrics;
+pub mod numa;
 pub mod passthrough;
 mod patience;
 mod placement;

@@ -136,6 +136,9 @@ pub struct VmReport {
     /// Number of the VM's first GPU: the place of its `--gpu`, from 0, or the number of the host's
     /// GPU with `--gpu cuda:auto`.
     pub gpu: u32,
+    /// Number of the host's NUMA node on which the VM is; absent without `--numa`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub numa_node: Option<u32>,
     /// Number of virtual CPUs.
     pub vcpus: u32,
     /// Guest RAM in bytes.
@@ -415,6 +418,7 @@ pub(crate) mod tests {
         VmReport {
             vm: 0,
             gpu: 0,
+            numa_node: None,
             vcpus: 1,
             memory_bytes: 64 << 20,
             result: "passed".to_owned(),

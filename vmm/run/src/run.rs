@@ -212,7 +212,7 @@ fn execute_in(
 ) -> Result<RunOutcome, Failure> {
     let cpus = available_parallelism().map_or(1, usize::from);
     let cpus = u32::try_from(cpus).unwrap_or(u32::MAX);
-    warn_of(run.settings.crowding(cpus).as_deref());
+    warn_of(run.crowding(cpus).as_deref());
     warn_of(run.shortage().as_deref());
     let mut patience = Patience::new(run.settings.timeout_s, signals);
     let Opened {
@@ -319,6 +319,7 @@ fn create(
             boot: settings.boot.clone(),
             aperture_bytes: APERTURE_BYTES,
             large_pages: !settings.small_pages,
+            node: run.node_of(index).cloned(),
             devices: extras
                 .devices
                 .clone()

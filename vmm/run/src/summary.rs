@@ -6,6 +6,7 @@ use causeway_mediator::backend::Attributes;
 use causeway_terminal::Origin;
 use causeway_testdev as testdev;
 use causeway_vmm::host::Host;
+use causeway_vmm::numa::Node;
 use causeway_vmm::outcome::VmOutcome;
 
 use crate::configuration::Run;
@@ -82,6 +83,7 @@ impl Report {
         self.vms.push(VmReport {
             vm,
             gpu: run.gpus_of(vm).next().map_or(0, |(number, ..)| number),
+            numa_node: run.node_of(vm).map(Node::number),
             vcpus: run.settings.vcpus,
             memory_bytes: outcome.memory_bytes,
             result: run.promise.describe(&outcome.result),

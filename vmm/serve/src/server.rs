@@ -25,7 +25,7 @@ use crate::stop::Stop;
 use causeway_publisher::listener::{ListenError, Listener};
 use causeway_publisher::{Doors, MetricsPlaces, Published, Publisher};
 use causeway_run as run;
-use causeway_run::back_end::{BackEnd, Users};
+use causeway_run::back_end::{BackEnd, Conditions, Users};
 use causeway_run::gpu::{Gpu, Isolation};
 use causeway_run::gpus::{choose, unavailable};
 use causeway_sandbox::Sandbox;
@@ -85,7 +85,12 @@ impl Choice {
 
     fn open(&self, users: Users) -> Result<Vec<BackEnd>, Failure> {
         let gpus: Vec<(&Gpu, &str)> = self.gpus.iter().map(|(gpu, text)| (gpu, &**text)).collect();
-        BackEnd::open_all(&gpus, users, (self.sandbox, None))
+        let conditions = Conditions {
+            sandbox: self.sandbox,
+            groups: None,
+            node_of: &|_| None,
+        };
+        BackEnd::open_all(&gpus, users, conditions)
     }
 }
 

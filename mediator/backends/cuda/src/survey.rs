@@ -95,6 +95,8 @@ pub struct GpuIdentity {
     pub name: String,
     /// UUID of the GPU. Vulkan reports the same UUID for the same GPU.
     pub uuid: [u8; 16],
+    /// PCI address of the GPU, as sysfs names it.
+    pub pci_address: String,
     /// Newest version of CUDA that the driver supports, as 1000 times the major number plus 10
     /// times the minor number: 12040 for CUDA 12.4.
     pub driver_version: i32,
@@ -113,6 +115,7 @@ pub fn identities() -> Result<Vec<GpuIdentity>, SurveyError> {
         Ok(GpuIdentity {
             name: device.name()?,
             uuid: device.uuid()?,
+            pci_address: device.pci_address()?,
             driver_version: driver.version(),
         })
     };

@@ -15,6 +15,7 @@ use crate::exit::Platform;
 use crate::exit_counts::VmExits;
 use crate::kvm;
 use crate::lifecycle::Lifecycle;
+use crate::numa::Node;
 use crate::statistics::{StatisticsError, VmStatistics};
 use crate::vcpu::{Machine, Vcpu};
 
@@ -72,6 +73,8 @@ impl Vm {
             gpus.len(),
             u32::try_from(kvm.get_max_vcpus()).unwrap_or(u32::MAX),
         )?;
+        // Threads that devices and sessions start now stay there.
+        let _visit = config.node.as_ref().map(Node::visit).transpose()?;
         let processors = Processors::new(kvm, config, gpus.len() as u32, interrupted)?;
         processors.boot(config)?;
         let statistics = Arc::new(statistics(kvm, &processors)?);
@@ -91,12 +94,19 @@ impl Vm {
         let numbers: Vec<u32> = gpus.iter().map(|gpu| gpu.number).collect();
         let vm = assemble(config, processors, (board, numbers), exits, stop)?;
         log::info!(
-            "{}: created, with {} virtual CPU{} and {} MiB, on {}",
+            "{}: created, with {} virtual CPU{} and {} MiB, on {}{}",
             config.name,
             config.vcpus,
             if config.vcpus == 1 { "" } else { "s" },
             config.memory_bytes >> 20,
-            names_of(&vm)
+            names_of(&vm),
+            config
+                .node
+                .as_ref()
+                .map_or_else(String::new, |node| format!(
+                    ", on NUMA node {}",
+                    node.number()
+                ))
         );
         Ok(vm)
     }
@@ -158,6 +168,7 @@ fn assemble(
         machine,
         threads: Vec::new(),
         states: Vec::new(),
+        node: config.node.clone(),
         exits,
         strays: board.strays,
         console: board.console,

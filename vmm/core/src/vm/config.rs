@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::attach::Attach;
 pub use crate::boot::Privilege;
 use crate::linux::Linux;
+use crate::numa::Node;
 use crate::passthrough::DeviceSource;
 pub use crate::pci::GPUS_MAX;
 
@@ -37,6 +38,9 @@ pub struct VmConfig {
     pub aperture_bytes: u64,
     /// Whether guest RAM uses 2 MiB pages where the host can provide them.
     pub large_pages: bool,
+    /// NUMA node of the host from which guest RAM comes, and on which the threads of the VM run;
+    /// `None` leaves both to the host's kernel.
+    pub node: Option<Node>,
     /// Host devices that are passed through to the VM; `None` if there are none. With such devices,
     /// a bare guest gets interrupt controllers, which it does not have otherwise.
     pub devices: Option<Arc<dyn DeviceSource>>,
@@ -179,6 +183,7 @@ mod tests {
             boot: bare(""),
             aperture_bytes: 1 << 30,
             large_pages: false,
+            node: None,
             devices: None,
             attached: Vec::new(),
         }

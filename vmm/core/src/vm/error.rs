@@ -14,6 +14,7 @@ use crate::kvm::CallError;
 use crate::linux;
 use crate::loader::LoadError;
 use crate::memory::RamCreateError;
+use crate::numa::VisitError;
 use crate::passthrough::PassThroughError;
 use crate::pci::LayoutError;
 use crate::statistics::StatisticsError;
@@ -31,6 +32,9 @@ pub enum VmError {
     /// Guest RAM cannot be created.
     #[error(transparent)]
     Memory(#[from] RamCreateError),
+    /// The kernel refuses to move threads and memory to the VM's NUMA node.
+    #[error(transparent)]
+    Node(#[from] VisitError),
     /// The image of the bare guest cannot be loaded.
     #[error("cannot load the guest image")]
     Image(#[from] LoadError),

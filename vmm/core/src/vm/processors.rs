@@ -69,6 +69,9 @@ impl Processors {
         give_up_if(interrupted)?;
         check_slots(kvm, gpus)?;
         let ram = GuestRam::new(&config.name, config.memory_bytes, config.large_pages)?;
+        if let Some(node) = &config.node {
+            ram.bind_to_node(node.number())?;
+        }
         let vm = Arc::new(kvm.create_vm().map_err(failed("KVM_CREATE_VM"))?);
         vm.set_tss_address(KVM_TASK_STATE)
             .map_err(failed("KVM_SET_TSS_ADDR"))?;

@@ -238,6 +238,7 @@ pub fn config(image: Arc<[u8]>) -> VmConfig {
         boot: bare(image),
         aperture_bytes: 1 << 30,
         large_pages: false,
+        node: None,
         devices: None,
         attached: vec![Arc::new(TestDevice::default())],
     }
