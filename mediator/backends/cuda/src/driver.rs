@@ -39,7 +39,7 @@ pub(crate) use library::Driver;
 pub use library::LoadError;
 pub(crate) use link::{LinkInput, LinkOptions, link};
 pub(crate) use module::{JitFailure, KernelHandle, LoadedModule};
-pub use native::{Native, NativeError};
+pub use native::{Native, NativeError, NativePeers};
 use object::Owned;
 pub(crate) use physical::{Physical, PhysicalOptions};
 pub(crate) use range::{MappedRange, Reservation};

@@ -44,7 +44,7 @@ mod work;
 
 pub use config::{Config, ENVIRONMENT, OpenError, Sms, Visible};
 pub use cuda::Cuda;
-pub use driver::{CudaError, LoadError, Native, NativeError};
+pub use driver::{CudaError, LoadError, Native, NativeError, NativePeers};
 pub use options::Options;
 pub use room::{Room, rooms};
 pub use support::{Attribute, Support};

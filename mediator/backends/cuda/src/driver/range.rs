@@ -7,7 +7,7 @@ use causeway_protocol::Access;
 use cudarc::driver::sys::{CUmemAccess_flags, CUmemAccessDesc};
 use log::Level;
 
-use super::{Context, CudaError, Driver, Physical};
+use super::{Context, CudaError, Device, Driver, Physical};
 
 /// A range of GPU addresses that the driver has reserved: memory appears there only through
 /// [`Reservation::map`].
@@ -129,10 +129,14 @@ impl MappedRange {
 
     /// Changes the rights that the GPU has in this range to `access`.
     pub(crate) fn set_access(&self, access: Access) -> Result<(), CudaError> {
-        let context = self.physical.context();
-        let driver = context.enter()?;
+        self.set_access_of(self.physical.context().device(), access)
+    }
+
+    /// Changes the rights that `device`, this GPU or a peer, has in this range to `access`.
+    pub(crate) fn set_access_of(&self, device: Device, access: Access) -> Result<(), CudaError> {
+        let driver = self.physical.context().enter()?;
         let access = CUmemAccessDesc {
-            location: context.device().location(),
+            location: device.location(),
             flags: match access {
                 Access::None => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE,
                 Access::Read => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ,
