@@ -125,7 +125,7 @@ fn checked_run(arguments: &GpuArguments, lines: Lines) -> Result<Run, Failure> {
         ..RunSettings::new("bench", boot)
     };
     let run = settings.check()?;
-    lines.check(&run)?;
+    lines.check_memory(&run)?;
     Ok(run)
 }
 

@@ -54,7 +54,7 @@ impl NativeGpu {
     /// end is not CUDA. The identity is that of the first GPU.
     ///
     /// # Errors
-    /// A GPU failure if a GPU does not exist or cannot be used.
+    /// A GPU failure if a GPU does not exist or cannot be used, or two GPUs cannot be peers.
     pub fn open(run: &Run, lines: Lines) -> Result<Option<(Arc<Self>, GpuIdentity)>, Failure> {
         let devices: Vec<u32> = run
             .gpus()
@@ -79,6 +79,7 @@ impl NativeGpu {
                 gpus.len()
             )));
         }
+        lines.check_peers(&devices)?;
         let identity = gpus[*first as usize].clone();
         let native = Measured::open(&devices, lines).map_err(|e| {
             Failure::new(
@@ -101,7 +102,7 @@ impl NativeGpu {
 }
 
 /// Returns the driver's number of a GPU; `None` if its back end is not CUDA.
-pub fn device_of(kind: Kind) -> Option<u32> {
+fn device_of(kind: Kind) -> Option<u32> {
     match kind {
         Kind::Cuda(causeway_cuda::Options { device, .. }) => Some(device),
         Kind::Software(_) | Kind::Vfio(_) => None,

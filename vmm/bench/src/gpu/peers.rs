@@ -2,16 +2,19 @@
 
 use causeway_bench_workloads::{LINES, Line, PEER_LINES, PeerWork, copy_sizes};
 use causeway_run::configuration::Run;
+use causeway_run::gpu::Gpu;
 use causeway_terminal::{Failure, check_range};
 use causeway_testdev::PHASES_MAX;
 
-use super::native::device_of;
 use crate::arguments::GpuArguments;
 
 /// Memory that two GPUs share, unless `--mib` says otherwise.
 const USUAL_MIB: u64 = 256;
 /// Most memory that two GPUs share.
 const MOST_MIB: u64 = 64 << 10;
+
+/// Memory of each GPU for modules, fences and pages, in MiB.
+const SPARE_MIB: u64 = 16;
 
 /// The lines of a benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,41 +89,43 @@ impl Lines {
         PEER_LINES.iter().map(of_line).sum()
     }
 
-    /// Refuses two GPUs that cannot be peers, or whose limits are too low.
+    /// Refuses two GPUs with too little memory for the lines.
     ///
     /// # Errors
-    /// A GPU failure for the former, a usage failure for the latter.
-    pub fn check(self, run: &Run) -> Result<(), Failure> {
+    /// A usage failure that names the GPU.
+    pub fn check_memory(self, run: &Run) -> Result<(), Failure> {
         let Self::OfTwo { mib } = self else {
             return Ok(());
         };
-        let gpus: Vec<_> = run.gpus().collect();
-        for (gpu, text) in &gpus {
-            let limit_mib = gpu.memory_bytes >> 20;
-            if limit_mib < 2 * mib + SPARE_MIB {
-                let most = limit_mib.saturating_sub(SPARE_MIB) / 2;
-                return Err(Failure::usage(format!(
-                    "--gpu {text} has {limit_mib} MiB for each VM, and --peer needs twice the {mib} \
-                     MiB of --mib and {SPARE_MIB} MiB more: choose --mib {most} or less, or a \
-                     larger memory= of --gpu"
-                )));
+        let limit_mib = |gpu: &Gpu| gpu.memory_bytes >> 20;
+        let small = run
+            .gpus()
+            .find(|(gpu, _)| limit_mib(gpu) < 2 * mib + SPARE_MIB);
+        small.map_or(Ok(()), |(gpu, text)| {
+            let limit_mib = limit_mib(gpu);
+            let most = limit_mib.saturating_sub(SPARE_MIB) / 2;
+            Err(Failure::usage(format!(
+                "--gpu {text} has {limit_mib} MiB for each VM, and --peer needs twice the {mib} \
+                 MiB of --mib and {SPARE_MIB} MiB more: choose --mib {most} or less, or a larger \
+                 memory= of --gpu"
+            )))
+        })
+    }
+
+    /// Refuses two GPUs of the driver, with these numbers, that cannot be peers.
+    ///
+    /// # Errors
+    /// A GPU failure that names both.
+    pub fn check_peers(self, devices: &[u32]) -> Result<(), Failure> {
+        match (self, devices) {
+            (Self::OfTwo { .. }, &[one, other]) if !causeway_cuda::can_be_peers(one, other) => {
+                Err(Failure::gpu(format!(
+                    "--gpu cuda:{one} and --gpu cuda:{other} cannot be peers, so neither reaches \
+                     memory of the other: choose GPUs that can, which `causeway doctor` shows for \
+                     each pair"
+                )))
             }
-        }
-        let devices = gpus.iter().map(|(gpu, _)| device_of(gpu.kind));
-        let devices: Option<Vec<u32>> = devices.collect();
-        let (&[(_, one), (_, other)], Some(&[first, second])) = (&gpus[..], devices.as_deref())
-        else {
-            return Ok(());
-        };
-        match causeway_cuda::can_be_peers(first, second) {
-            true => Ok(()),
-            false => Err(Failure::gpu(format!(
-                "--gpu {one} and --gpu {other} cannot be peers, so neither reaches memory of the \
-                 other: choose GPUs that can, which `causeway doctor` shows for each pair"
-            ))),
+            _ => Ok(()),
         }
     }
 }
-
-/// Memory of each GPU for modules, fences and pages, in MiB.
-const SPARE_MIB: u64 = 16;
