@@ -6,6 +6,7 @@
 //! possible without a virtual machine.
 
 mod peers;
+mod trial;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,6 +25,7 @@ use super::{
 };
 
 pub use peers::NativePeers;
+pub use trial::{PairTrial, Speed, TrialError, try_pairs};
 
 /// Number of kernels in the graph, the same as in the recordings of guests.
 const GRAPH_KERNELS: u32 = 100;

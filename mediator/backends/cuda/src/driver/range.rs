@@ -7,7 +7,7 @@ use causeway_protocol::Access;
 use cudarc::driver::sys::{CUmemAccess_flags, CUmemAccessDesc};
 use log::Level;
 
-use super::{Context, CudaError, Device, Driver, Physical};
+use super::{Context, CudaError, Device, Driver, Physical, PhysicalOptions};
 
 /// A range of GPU addresses that the driver has reserved: memory appears there only through
 /// [`Reservation::map`].
@@ -106,6 +106,23 @@ pub(crate) struct MappedRange {
 }
 
 impl MappedRange {
+    /// Allocates at least `bytes` bytes of the GPU of `context`, and maps them for it at a multiple
+    /// of `alignment`.
+    pub(crate) fn allocate(
+        context: &Arc<Context>,
+        bytes: u64,
+        alignment: u64,
+    ) -> Result<Self, CudaError> {
+        let options = PhysicalOptions::EXPORTABLE;
+        let granularity = Physical::granularity_bytes(context, options)?;
+        let bytes = bytes.next_multiple_of(granularity);
+        let physical = Arc::new(Physical::create(context, bytes, options)?);
+        let reservation = Arc::new(Reservation::new(context, bytes, alignment)?);
+        let mapped = Self::new(&reservation, reservation.range().start, &physical)?;
+        mapped.set_access(Access::ReadWrite)?;
+        Ok(mapped)
+    }
+
     fn new(
         reservation: &Arc<Reservation>,
         address: u64,

@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 use super::{ALIGNMENT, NativeError, PinnedBuffer, load};
 use crate::driver::stream::Launch;
 use crate::driver::{
-    Context, CudaError, Device, Driver, KernelHandle, LoadedModule, MappedRange, Physical,
-    PhysicalOptions, Reservation, Stream, StreamMaker,
+    Context, CudaError, Device, Driver, KernelHandle, LoadedModule, MappedRange, Stream,
+    StreamMaker,
 };
 
 /// Runs the native side of `causeway bench gpu --peer`, in this process.
@@ -195,8 +195,8 @@ impl Gpu {
         let module = load(&context, peers::PTX)?;
         let kernel = |name| module.function(name);
         Ok(Self {
-            shared: mapped(&context, bytes)?,
-            own: mapped(&context, bytes)?,
+            shared: MappedRange::allocate(&context, bytes, ALIGNMENT)?,
+            own: MappedRange::allocate(&context, bytes, ALIGNMENT)?,
             page: PinnedBuffer::new(&context, 4096)?,
             store: kernel(peers::STORE_PATTERN)?,
             check: kernel(peers::CHECK_PATTERN)?,
@@ -238,18 +238,6 @@ impl Gpu {
         self.stream.synchronize()?;
         Ok(self.page.load(0) == 0)
     }
-}
-
-/// Returns at least `bytes` bytes of the GPU of `context`, mapped for it.
-fn mapped(context: &Arc<Context>, bytes: u64) -> Result<MappedRange, CudaError> {
-    let options = PhysicalOptions::EXPORTABLE;
-    let bytes = bytes.next_multiple_of(Physical::granularity_bytes(context, options)?);
-    let physical = Arc::new(Physical::create(context, bytes, options)?);
-    let reservation = Arc::new(Reservation::new(context, bytes, ALIGNMENT)?);
-    let mapped = reservation.map(reservation.range().start, &physical);
-    let mapped = mapped.expect("a reservation of the size of the memory has room for it")?;
-    mapped.set_access(Access::ReadWrite)?;
-    Ok(mapped)
 }
 
 /// Returns the parameter block of a kernel whose parameters are 64-bit numbers.
