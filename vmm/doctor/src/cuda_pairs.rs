@@ -74,7 +74,13 @@ fn copies(pair: &Pair, measured: &PairLink) -> String {
         }
         links::Way::Unknown { reason } => format!("not measured ({reason})"),
     };
-    format!("copies {}, and back {}", shown(0), shown(1))
+    match &measured.ways {
+        [
+            links::Way::Unknown { reason: there },
+            links::Way::Unknown { reason: back },
+        ] if there == back => format!("copies not measured: {there}"),
+        _ => format!("copies {}, and back {}", shown(0), shown(1)),
+    }
 }
 
 fn judged(pair: &Pair, found: String) -> Check {
@@ -212,17 +218,25 @@ mod tests {
         let found = finding(&pair, &links, &places).found;
         let words = "peers; copies not measured: the driver took more than 30 s; performance";
         assert!(found.contains(words), "{found}");
-        let reason = String::from("no memory");
-        let unknown = links::Way::Unknown { reason };
-        links.pairs.push(PairLink {
-            gpus: [0, 2],
-            link: None,
-            ways: [unknown.clone(), unknown],
-        });
-        let check = finding(&pair, &links, &places);
-        let words = "peers; copies not measured (no memory), and back not measured (no memory);";
-        assert!(check.found.contains(words), "{}", check.found);
-        assert_eq!(check.pair.as_ref(), links.pairs.first());
+        let unknown = |reason: &str| links::Way::Unknown {
+            reason: reason.to_owned(),
+        };
+        for (back, words) in [
+            ("no memory", "peers; copies not measured: no memory; perf"),
+            (
+                "no time",
+                "copies not measured (no memory), and back not measured (no time);",
+            ),
+        ] {
+            links.pairs = vec![PairLink {
+                gpus: [0, 2],
+                link: None,
+                ways: [unknown("no memory"), unknown(back)],
+            }];
+            let check = finding(&pair, &links, &places);
+            assert!(check.found.contains(words), "{}", check.found);
+            assert_eq!(check.pair.as_ref(), links.pairs.first());
+        }
     }
 
     #[test]

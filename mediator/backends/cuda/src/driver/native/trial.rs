@@ -52,8 +52,12 @@ pub struct Speed {
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum TrialError {
     /// One of them has too little memory free.
-    #[error("GPU memory: {free_mib} MiB are free, and a trial wants {wanted_mib} MiB", wanted_mib = FREE_BYTES >> 20)]
+    #[error("GPU {gpu} has {free_mib} MiB free, and a trial wants {wanted_mib} MiB")]
     Memory {
+        /// Its number.
+        gpu: u32,
+        /// What it must have free, in MiB.
+        wanted_mib: u64,
         /// What it has free, in MiB.
         free_mib: u64,
     },
@@ -85,14 +89,14 @@ pub fn try_pairs(mut tell: impl FnMut(PairTrial)) -> Result<(), LoadError> {
     let gpus: Vec<_> = (0..count).map(open).collect();
     let pairs = (0..count).flat_map(|one| (one + 1..count).map(move |other| [one, other]));
     for numbers in pairs {
-        let [one, other] = numbers.map(|number| &gpus[number as usize]);
-        let way = |from: &_, to: &_| match begun.elapsed() < ALL {
+        let [one, other] = numbers.map(|number| (number, &gpus[number as usize]));
+        let way = |from, to| match begun.elapsed() < ALL {
             true => way(from, to),
             false => Err(TrialError::Time),
         };
         tell(PairTrial {
             gpus: numbers,
-            link: nvml.as_ref().and_then(|nvml| link(nvml, [one, other])),
+            link: nvml.as_ref().and_then(|nvml| link(nvml, [one.1, other.1])),
             ways: [way(one, other), way(other, one)],
         });
     }
@@ -109,16 +113,8 @@ fn link(nvml: &Nvml, gpus: [&Opened; 2]) -> Option<&'static str> {
 }
 
 /// Times copies from memory of one GPU to that of another.
-fn way(from: &Opened, to: &Opened) -> Result<Speed, TrialError> {
-    let (from, to) = (from.as_ref(), to.as_ref());
-    let (from, to) = (from.map_err(Clone::clone)?, to.map_err(Clone::clone)?);
-    for gpu in [from, to] {
-        let free_bytes = gpu.free_bytes()?;
-        if free_bytes < FREE_BYTES {
-            let free_mib = free_bytes >> 20;
-            return Err(TrialError::Memory { free_mib });
-        }
-    }
+fn way(from: (u32, &Opened), to: (u32, &Opened)) -> Result<Speed, TrialError> {
+    let (from, to) = (with_room(from)?, with_room(to)?);
     let stream = stream(from)?;
     if from.device().can_access(to.device())? {
         let [source, target] = [from, to].map(|gpu| MappedRange::allocate(gpu, BYTES, ALIGNMENT));
@@ -132,6 +128,20 @@ fn way(from: &Opened, to: &Opened) -> Result<Speed, TrialError> {
     speed(&stream, to, [at.address, end.address], |bytes| {
         stream.copy_to_peer((end.address, to), at.address, bytes)
     })
+}
+
+/// Returns the context of a GPU, given with its number, if it has memory for a trial.
+fn with_room<'g>((gpu, opened): (u32, &'g Opened)) -> Result<&'g Arc<Context>, TrialError> {
+    let context = opened.as_ref().map_err(Clone::clone)?;
+    let free_bytes = context.free_bytes()?;
+    if free_bytes < FREE_BYTES {
+        return Err(TrialError::Memory {
+            gpu,
+            free_mib: free_bytes >> 20,
+            wanted_mib: FREE_BYTES >> 20,
+        });
+    }
+    Ok(context)
 }
 
 /// Times `copy`, which copies bytes from the first address to the second, and checks that it does.
