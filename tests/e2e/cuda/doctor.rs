@@ -164,3 +164,17 @@ fn pairs_without_memory_for_a_trial_are_told_with_what_is_free() {
     assert!(text(&found, "found").contains(words), "{found}");
     assert_eq!(found["state"], "yes", "{found}");
 }
+
+#[test]
+fn nvml_tells_the_link_where_it_is_installed() {
+    for (nvlink, words) in [
+        (1, "peers, linked by NVLink; copies "),
+        (0, "peers, linked by PCI Express of one NUMA node; copies "),
+    ] {
+        let machine = Machine::new().with("DEVICES", 2).with_nvml();
+        let found = pair(&machine.with("NVLINK", nvlink));
+        assert!(text(&found, "found").contains(words), "{found}");
+    }
+    let without = pair(&Machine::new().with("DEVICES", 2));
+    assert!(without["pair"]["link"].is_null(), "{without}");
+}
