@@ -131,7 +131,7 @@ fn way(from: (u32, &Opened), to: (u32, &Opened)) -> Result<Speed, TrialError> {
 }
 
 /// Returns the context of a GPU, given with its number, if it has memory for a trial.
-fn with_room<'g>((gpu, opened): (u32, &'g Opened)) -> Result<&'g Arc<Context>, TrialError> {
+fn with_room((gpu, opened): (u32, &Opened)) -> Result<&Arc<Context>, TrialError> {
     let context = opened.as_ref().map_err(Clone::clone)?;
     let free_bytes = context.free_bytes()?;
     if free_bytes < FREE_BYTES {
