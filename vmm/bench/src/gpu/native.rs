@@ -18,7 +18,7 @@ use causeway_terminal::{Code, Failure};
 /// Measures CUDA operations in this process, without a VM, for comparison with a guest's. A thread
 /// of its own calls the driver: the threads of guests, which ask for it, are confined.
 pub struct NativeGpu {
-    native: Arc<Measured>,
+    native: Measured,
     thread: CallThreads<'static>,
     failed: AtomicBool,
 }
@@ -26,19 +26,24 @@ pub struct NativeGpu {
 causeway_vmm::debug_by_name!(NativeGpu);
 
 /// What is measured.
+#[derive(Clone)]
 enum Measured {
-    One(Native),
-    Two(NativePeers),
+    One(Arc<Native>),
+    Two(Arc<NativePeers>),
 }
 
 impl Measured {
     fn open(devices: &[u32], lines: Lines) -> Result<Self, NativeError> {
-        match (devices, lines) {
+        let native = match (devices, lines) {
             (&[one, other], Lines::OfTwo { mib }) => {
-                NativePeers::open([one, other], mib << 20).map(Self::Two)
+                Self::Two(Arc::new(NativePeers::open([one, other], mib << 20)?))
             }
-            _ => Native::open(devices.first().copied().unwrap_or(0)).map(Self::One),
-        }
+            _ => {
+                let device = devices.first().copied().unwrap_or(0);
+                Self::One(Arc::new(Native::open(device)?))
+            }
+        };
+        Ok(native)
     }
 
     fn measure(&self, line: Line, n: u32, bytes: u64) -> Result<Option<Duration>, NativeError> {
@@ -93,7 +98,7 @@ impl NativeGpu {
             Failure::new(Code::Crashed, what, e)
         })?;
         let native = Self {
-            native: Arc::new(native),
+            native,
             thread,
             failed: AtomicBool::new(false),
         };
@@ -111,7 +116,7 @@ fn device_of(kind: Kind) -> Option<u32> {
 
 impl Counterpart for NativeGpu {
     fn measure(&self, line: Line, operations: u32, bytes: u64) -> Option<Duration> {
-        let native = Arc::clone(&self.native);
+        let native = self.native.clone();
         let measure = move || native.measure(line, operations, bytes);
         match self.thread.call(measure) {
             Ok(time) => time,
