@@ -4,8 +4,8 @@
 use core::fmt;
 
 use causeway_bare::{Phase, Totals, compare, singles, ticks};
-use causeway_bench_workloads::{LINES, Line, PEER_LINES};
 use causeway_bench_workloads::singles::{SINGLES_MIN, fill, timer_cost};
+use causeway_bench_workloads::{LINES, Line, PEER_LINES};
 use causeway_testdev_records::{PhasePath, SINGLES_MAX};
 
 use crate::Bench;

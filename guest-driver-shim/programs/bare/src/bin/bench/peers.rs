@@ -55,8 +55,7 @@ struct Memory<'d> {
 
 /// Measures all lines of two GPUs that share `bytes` bytes of each.
 pub fn measure(machine: &Machine, selection: Selection, bytes: u64) {
-    let transports =
-        [0, 1].map(|place| PciTransport::find_nth(machine, place).required(NEEDS_TWO));
+    let transports = [0, 1].map(|place| PciTransport::find_nth(machine, place).required(NEEDS_TWO));
     let devices = transports.each_ref().map(open);
     let spaces = devices
         .each_ref()
@@ -112,7 +111,11 @@ fn open(transport: &PciTransport) -> Device<'_> {
 }
 
 /// Imports `memory` of the other GPU to that with this place.
-fn shared<'d>(devices: &'d [Device<'d>; 2], memory: &Allocation<'_>, user: usize) -> Allocation<'d> {
+fn shared<'d>(
+    devices: &'d [Device<'d>; 2],
+    memory: &Allocation<'_>,
+    user: usize,
+) -> Allocation<'d> {
     let numbers = devices[user].query_gpus();
     let number = numbers.required("the number of the GPU").gpu;
     let token = memory.export_to(Access::ReadWrite, 1 << number);
