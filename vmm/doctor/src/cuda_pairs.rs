@@ -11,6 +11,8 @@ use crate::pci_path::{Path, path};
 const NAME: &str = "CUDA pair";
 const WAY_OUT: &str = "use GPUs that are linked by NVLink, or behind one PCI Express root; \
                        `nvidia-smi topo -m` shows the links";
+const RIGHT: &str = "give guests only one of these GPUs; or start the host without an IOMMU \
+                     (`iommu=off`), which the CUDA programming guide wants for peers";
 
 /// What sysfs tells about a GPU of a pair.
 struct Place {
@@ -52,7 +54,16 @@ fn finding(pair: &Pair, links: &Links, places: &[Place; 2]) -> Check {
     };
     let (link, between) = (link(&pair.ways), between(places));
     let found = format!("GPUs {one} and {other}: {reaches}{by}; {copies}; {link}; {between}");
-    let check = judged(pair, found);
+    let is_wrong = |way: &links::Way| matches!(way, links::Way::Unknown { wrong: true, .. });
+    let check = match measured.is_some_and(|measured| measured.ways.iter().any(is_wrong)) {
+        true => Check::no(
+            NAME,
+            found,
+            "guests get wrong data from memory of a peer",
+            RIGHT,
+        ),
+        false => judged(pair, found),
+    };
     Check {
         pair: measured.cloned(),
         ..check
@@ -72,12 +83,12 @@ fn copies(pair: &Pair, measured: &PairLink) -> String {
             };
             format!("{gb_per_s:.1} GB/s{by}, {latency_us:.1} µs for 4 bytes")
         }
-        links::Way::Unknown { reason } => format!("not measured ({reason})"),
+        links::Way::Unknown { reason, .. } => format!("not measured ({reason})"),
     };
     match &measured.ways {
         [
-            links::Way::Unknown { reason: there },
-            links::Way::Unknown { reason: back },
+            links::Way::Unknown { reason: there, .. },
+            links::Way::Unknown { reason: back, .. },
         ] if there == back => format!("copies not measured: {there}"),
         _ => format!("copies {}, and back {}", shown(0), shown(1)),
     }
@@ -218,23 +229,30 @@ mod tests {
         let found = finding(&pair, &links, &places).found;
         let words = "peers; copies not measured: the driver took more than 30 s; performance";
         assert!(found.contains(words), "{found}");
-        let unknown = |reason: &str| links::Way::Unknown {
+        let unknown = |reason: &str, wrong| links::Way::Unknown {
             reason: reason.to_owned(),
+            wrong,
         };
-        for (back, words) in [
-            ("no memory", "peers; copies not measured: no memory; perf"),
+        for (back, wrong, words) in [
+            (
+                "no memory",
+                false,
+                "peers; copies not measured: no memory; perf",
+            ),
             (
                 "no time",
+                true,
                 "copies not measured (no memory), and back not measured (no time);",
             ),
         ] {
             links.pairs = vec![PairLink {
                 gpus: [0, 2],
                 link: None,
-                ways: [unknown("no memory"), unknown(back)],
+                ways: [unknown("no memory", false), unknown(back, wrong)],
             }];
             let check = finding(&pair, &links, &places);
             assert!(check.found.contains(words), "{}", check.found);
+            assert_eq!(check.state == State::No, wrong);
             assert_eq!(check.pair.as_ref(), links.pairs.first());
         }
     }

@@ -7,7 +7,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use causeway_cuda::{PairTrial, try_pairs};
+use causeway_cuda::{PairTrial, TrialError, try_pairs};
 use causeway_terminal as terminal;
 use causeway_terminal::{Code, Failure};
 use serde::{Deserialize, Serialize};
@@ -43,6 +43,9 @@ pub enum Way {
     Unknown {
         /// Why.
         reason: String,
+        /// Whether copies brought wrong data.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        wrong: bool,
     },
 }
 
@@ -58,6 +61,7 @@ impl From<PairTrial> for PairLink {
                 },
                 Err(error) => Way::Unknown {
                     reason: error.to_string(),
+                    wrong: matches!(error, TrialError::Content),
                 },
             }),
         }
@@ -175,7 +179,8 @@ mod tests {
             latency_us: 9.0,
         };
         let reason = String::from("no memory");
-        assert_eq!(pair.ways, [speed, Way::Unknown { reason }]);
+        let wrong = false;
+        assert_eq!(pair.ways, [speed, Way::Unknown { reason, wrong }]);
         assert!(links.end.contains("signal: 11"), "{links:?}");
     }
 

@@ -65,7 +65,7 @@ pub enum TrialError {
     #[error("no time: all pairs together have {} s", ALL.as_secs())]
     Time,
     /// Copies have brought something else than what was there.
-    #[error("copies that bring WRONG DATA: see whether the host's IOMMU or ACS is in their way")]
+    #[error("copies bring WRONG DATA")]
     Content,
     /// A call of the driver failed.
     #[error("the driver: {0}")]
