@@ -481,6 +481,29 @@ mod tests {
     }
 
     #[test]
+    fn lines_of_two_gpus_tell_which_does_what_how_fast() {
+        let sample = |line, operations, bytes| Sample {
+            line,
+            operations,
+            bytes,
+            ..sample(4000, Some(1000))
+        };
+        let of = |sample| LineReport::of(&[&sample], None, &[], None).unwrap();
+        let copy = of(sample(Line::CopyTo1At0, 1, 8000));
+        let peers = copy.peers.unwrap();
+        assert_eq!((peers.user, peers.owner), (1, 0));
+        assert_eq!(peers.guest_gb_per_s, Some(2.0));
+        assert_eq!(peers.native_gb_per_s, Some(8.0));
+        let loads = of(sample(Line::FollowWithin1, 4, 0));
+        let peers = loads.peers.unwrap();
+        assert_eq!((peers.user, peers.owner), (1, 1));
+        assert_eq!((peers.guest_gb_per_s, peers.native_gb_per_s), (None, None));
+        assert_eq!(loads.guest.median_ns, 1000.0);
+        assert_eq!(loads.guest_single.reason(), Some(NotTimed::OfMany));
+        assert!(of(sample(Line::Pipelined, 10, 0)).peers.is_none());
+    }
+
+    #[test]
     fn exits_are_summed_over_phases_and_both_counts_are_kept() {
         let phases = [phase(20, 20), phase(0, 10)];
         let exits = ExitReport::of(&phases.each_ref());
