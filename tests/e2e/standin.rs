@@ -52,6 +52,17 @@ impl Machine {
         self.variable(&name, value.to_string())
     }
 
+    /// NVML is installed, and tells of the same devices.
+    pub fn with_nvml(self) -> Self {
+        let folder = self.scratch.path("nvml");
+        fs::create_dir_all(&folder).unwrap();
+        let library = causeway_standin_cuda::library().unwrap();
+        std::os::unix::fs::symlink(library, folder.join("libnvidia-ml.so.1")).unwrap();
+        let driver = causeway_standin_cuda::directory();
+        let folders = std::env::join_paths([driver, folder]).unwrap();
+        self.variable("LD_LIBRARY_PATH", folders)
+    }
+
     /// Any other variable of the environment.
     pub fn variable(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.environment.push((name.to_owned(), value.into()));

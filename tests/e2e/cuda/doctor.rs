@@ -122,3 +122,59 @@ fn a_driver_that_will_not_do_is_reported_with_the_way_out() {
         assert!(text(driver, "how").contains(how), "{driver}");
     }
 }
+
+/// The finding about the one pair of a machine with two GPUs.
+fn pair(machine: &Machine) -> Value {
+    let outcome = machine.run(&["doctor", "--json"]);
+    let diagnosis: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let findings = diagnosis["findings"].as_array().unwrap();
+    finding(findings, "CUDA pair").clone()
+}
+
+#[test]
+fn copies_between_two_gpus_are_measured_whether_they_are_peers_or_not() {
+    for (peers, reaches, way) in [
+        (1, "GPUs 0 and 1: peers;", "GB/s, "),
+        (
+            0,
+            "GPUs 0 and 1: no peers;",
+            "GB/s through memory of the host, ",
+        ),
+    ] {
+        let machine = Machine::new().with("DEVICES", 2).with("PEERS", peers);
+        let found = pair(&machine);
+        let said = text(&found, "found");
+        assert!(said.contains(reaches), "{said}");
+        assert_eq!(said.matches(way).count(), 2, "{said}");
+        assert_eq!(found["pair"]["gpus"], serde_json::json!([0, 1]));
+        for way in found["pair"]["ways"].as_array().unwrap() {
+            assert!(way["gb_per_s"].as_f64() > Some(0.0), "{found}");
+            assert!(way["latency_us"].as_f64() > Some(0.0), "{found}");
+        }
+        assert_eq!(machine.used_bytes(), 0);
+    }
+}
+
+#[test]
+fn pairs_without_memory_for_a_trial_are_told_with_what_is_free() {
+    let machine = Machine::new().with("DEVICES", 2);
+    let machine = machine.with("MEMORY", format!("{},{}", 4_u64 << 30, 128 << 20));
+    let found = pair(&machine);
+    let words = "peers; copies not measured: GPU 1 has 128 MiB free, and a trial wants 256 MiB;";
+    assert!(text(&found, "found").contains(words), "{found}");
+    assert_eq!(found["state"], "yes", "{found}");
+}
+
+#[test]
+fn nvml_tells_the_link_where_it_is_installed() {
+    for (nvlink, words) in [
+        (1, "peers, linked by NVLink; copies "),
+        (0, "peers, linked by PCI Express of one NUMA node; copies "),
+    ] {
+        let machine = Machine::new().with("DEVICES", 2).with_nvml();
+        let found = pair(&machine.with("NVLINK", nvlink));
+        assert!(text(&found, "found").contains(words), "{found}");
+    }
+    let without = pair(&Machine::new().with("DEVICES", 2));
+    assert!(without["pair"]["link"].is_null(), "{without}");
+}

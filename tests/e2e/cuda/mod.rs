@@ -4,6 +4,7 @@
 //! The stand-in computes on the host's cores. Nothing here says how fast anything is.
 
 mod bench;
+mod bench_peers;
 mod choice;
 mod doctor;
 mod guests;

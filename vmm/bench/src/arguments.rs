@@ -10,7 +10,7 @@ use causeway_terminal::{TimeLimit, number};
 /// Subcommands of `causeway bench`.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// Time GPU operations in a guest and natively on the host, in turn.
+    /// Time operations of a GPU, or of two, in a guest and natively on the host, in turn.
     Gpu(GpuArguments),
     /// Run the same workloads by each way to virtualize a GPU, and compare their VM exits and
     /// times.
@@ -22,9 +22,22 @@ pub enum BenchCommand {
 /// Arguments of `causeway bench gpu`, as the user typed them.
 #[derive(Debug, Args)]
 pub struct GpuArguments {
-    /// Back end and limits, as for `run`.
+    /// Back end and limits, as for `run`. Give it twice with --peer.
     #[arg(long, value_name = "GPU", default_value = "auto")]
-    pub gpu: String,
+    pub gpu: Vec<String>,
+    /// Measure what each of two GPUs does with memory of the other: stores, loads and copies.
+    #[arg(long)]
+    pub peer: bool,
+    /// Memory that each GPU shares with the other, and so the size of the largest copy, in MiB, or
+    /// with suffix M or G, 1 MiB to 64 GiB; each needs twice as much. The default is 256.
+    #[arg(
+        long,
+        value_name = "SIZE",
+        requires = "peer",
+        allow_hyphen_values = true,
+        value_parser = parse_size_mib
+    )]
+    pub mib: Option<u64>,
     /// Number of samples of each operation, 1 to 200.
     #[arg(
         long,

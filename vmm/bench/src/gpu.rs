@@ -1,8 +1,10 @@
 //! `causeway bench gpu`: one VM whose guest times GPU operations. After each sample, the host times
-//! the same operation natively. Then each side is measured alone.
+//! the same operation natively. Then each side is measured alone. With `--peer`, the operations are
+//! those of two GPUs.
 
 mod alone;
 pub mod native;
+mod peers;
 mod report;
 mod table;
 
@@ -10,7 +12,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use causeway_bench_workloads::LINES;
 use causeway_cuda::GpuIdentity;
 use causeway_testdev::Counterpart;
 use causeway_vmm::signals::Signals;
@@ -26,6 +27,7 @@ use causeway_run::{Extras, RunOutcome, block_signals, execute};
 use causeway_terminal as terminal;
 use causeway_terminal::{Failure, Origin, ReportFile};
 use native::NativeGpu;
+use peers::Lines;
 use report::{BenchReport, DeviceReport, LineReport, SCHEMA};
 
 /// Runs `causeway bench gpu`, prints the table, and returns the exit code.
@@ -35,10 +37,11 @@ use report::{BenchReport, DeviceReport, LineReport, SCHEMA};
 /// written.
 pub fn run(arguments: &GpuArguments) -> Result<ExitCode, Failure> {
     let (origin, begun) = (Origin::now(), Instant::now());
-    let run = checked_run(arguments)?;
+    let lines = Lines::of(arguments)?;
+    let run = checked_run(arguments, lines)?;
     let mut signals = block_signals()?;
     let report_file = ReportFile::prepare(arguments.json.as_deref())?;
-    let (finished, identity) = in_turn(&run, &mut signals)?;
+    let (finished, identity) = in_turn(&run, lines, &mut signals)?;
     let disagree = finished.report.disagreements().next().is_some();
     let mut code = exit_code(run.promise, &finished.outcomes, disagree);
     explain(&run, &finished.outcomes);
@@ -48,7 +51,7 @@ pub fn run(arguments: &GpuArguments) -> Result<ExitCode, Failure> {
     if let (None, Some(_), Some(reported)) = (code, &identity, reported) {
         let limit = run.settings.timeout_s.duration();
         let deadline = limit.map(|limit| begun + limit);
-        match alone.measure(&run, reported, &mut signals, deadline) {
+        match alone.measure((&run, lines), reported, &mut signals, deadline) {
             Ok(end) => code = end,
             Err(failure) => failed = Some(failure),
         }
@@ -72,9 +75,13 @@ pub fn run(arguments: &GpuArguments) -> Result<ExitCode, Failure> {
 
 /// Measures guest and host in turn, or the guest alone if the host runs nothing natively on this
 /// back end: then there is no identity of a GPU.
-fn in_turn(run: &Run, signals: &mut Signals) -> Result<(RunOutcome, Option<GpuIdentity>), Failure> {
+fn in_turn(
+    run: &Run,
+    lines: Lines,
+    signals: &mut Signals,
+) -> Result<(RunOutcome, Option<GpuIdentity>), Failure> {
     let wait = Wait::begin("the GPU's driver to start");
-    let (native, identity) = NativeGpu::open(run.gpu.kind)?.unzip();
+    let (native, identity) = NativeGpu::open(run, lines)?.unzip();
     drop(wait);
     if native.is_none() {
         terminal::say(
@@ -92,10 +99,13 @@ fn in_turn(run: &Run, signals: &mut Signals) -> Result<(RunOutcome, Option<GpuId
 }
 
 /// Returns a run of the embedded guest `bench`.
-fn checked_run(arguments: &GpuArguments) -> Result<Run, Failure> {
+fn checked_run(arguments: &GpuArguments, lines: Lines) -> Result<Run, Failure> {
     let mut guest = format!("repetitions={}", arguments.repetitions);
+    if let Lines::OfTwo { mib } = lines {
+        guest.push_str(&format!(",peers={mib}"));
+    }
     if let Some(line) = &arguments.only {
-        let names: Vec<&str> = LINES.iter().map(|line| line.name()).collect();
+        let names: Vec<&str> = lines.all().iter().map(|line| line.name()).collect();
         if !names.contains(&line.as_str()) {
             let known = names.join("; ");
             return Err(Failure::usage(format!(
@@ -106,13 +116,17 @@ fn checked_run(arguments: &GpuArguments) -> Result<Run, Failure> {
         guest.push_str(line);
     }
     let boot = boot::embedded("bench", &guest, PrivilegeLevel::User)?;
+    let mut gpus = arguments.gpu.iter().cloned();
     let settings = RunSettings {
-        gpu: arguments.gpu.clone(),
+        gpu: gpus.next().unwrap_or_default(),
+        further_gpus: gpus.collect(),
         memory_mib: arguments.memory,
         timeout_s: arguments.timeout,
         ..RunSettings::new("bench", boot)
     };
-    settings.check()
+    let run = settings.check()?;
+    lines.check_memory(&run)?;
+    Ok(run)
 }
 
 fn report(
@@ -126,17 +140,25 @@ fn report(
     let outcome = finished.outcomes.into_iter().next()?;
     let reported = finished.guest_reports.into_iter().next()?;
     let version = identity.map(|gpu| gpu.driver_version);
+    let driver = version.map(|v| format!("CUDA {}.{}", v / 1000, v % 1000 / 10));
+    let gpus = run.gpus().map(|(gpu, _)| gpu.memory_bytes);
+    let backends = std::iter::once(&finished.report.backend);
+    let backends = backends.chain(&finished.report.further_backends);
+    let mut devices = backends
+        .zip(gpus)
+        .map(|(backend, memory_bytes)| DeviceReport {
+            name: backend.name.clone(),
+            driver: driver.clone(),
+            compute_units: backend.compute_units,
+            memory_bytes,
+        });
     Some(BenchReport {
         schema: SCHEMA,
         causeway: env!("CARGO_PKG_VERSION"),
         origin: origin.ended(),
+        device: devices.next()?,
+        peer: devices.next(),
         host: finished.report.host,
-        device: DeviceReport {
-            name: finished.report.backend.name,
-            driver: version.map(|v| format!("CUDA {}.{}", v / 1000, v % 1000 / 10)),
-            compute_units: finished.report.backend.compute_units,
-            memory_bytes: run.gpu.memory_bytes,
-        },
         passed,
         result: outcome.result.to_string(),
         lines: LineReport::all(&reported, &finished.report.phases, alone),

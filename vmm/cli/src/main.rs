@@ -61,6 +61,7 @@ fn execute(command: Command, started: Instant) -> Result<ExitCode, Failure> {
         Command::Worker(arguments) => causeway_run::worker::run(&arguments),
         Command::Starter(arguments) => causeway_run::worker::start_workers(&arguments),
         Command::GpuRooms(arguments) => causeway_run::rooms::print(&arguments),
+        Command::GpuLinks => causeway_doctor::print_links(),
         Command::ReportKeeper { file } => causeway_terminal::keep_report(&file),
         Command::SocketKeeper { socket } => causeway_run::metrics::keep_socket(&socket),
         Command::TerminalKeeper => causeway_terminal::keep(),

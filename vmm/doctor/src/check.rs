@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::links::PairLink;
+
 /// Whether the host has the property that was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -28,6 +30,9 @@ pub struct Check {
     /// How to enable or improve the property, unless nothing needs to be done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub how: Option<String>,
+    /// What was measured, if the property is of a pair of GPUs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pair: Option<PairLink>,
 }
 
 impl Check {
@@ -40,6 +45,7 @@ impl Check {
             found: found.into(),
             means: means.into(),
             how: None,
+            pair: None,
         }
     }
 

@@ -5,6 +5,7 @@ mod cuda;
 mod cuda_pairs;
 mod gpu;
 mod kvm;
+mod links;
 mod memory;
 mod pci_path;
 mod processors;
@@ -22,6 +23,7 @@ use causeway_terminal as terminal;
 use causeway_terminal::{Code, Failure};
 
 use check::{Check, State};
+pub use links::print as print_links;
 
 /// Arguments of `causeway doctor`, as the user typed them.
 #[derive(Debug, Args)]

@@ -36,3 +36,20 @@ extern "C" __global__ void count_up(volatile word *memory, volatile word *told, 
         *told = number;
     }
 }
+
+// Stores to each word the index of the word that is `distance` words further, from the end on to the beginning.
+extern "C" __global__ void link_words(word *memory, word words, word distance)
+{
+    word stride = (word)gridDim.x * blockDim.x;
+    for (word i = (word)blockIdx.x * blockDim.x + threadIdx.x; i < words; i += stride)
+        memory[i] = (i + distance) % words;
+}
+
+// Follows `steps` links from word `first` on: each load needs the result of the one before. Stores where it ends.
+extern "C" __global__ void follow_links(const volatile word *memory, word first, word steps, word *end)
+{
+    word at = first;
+    for (word step = 0; step < steps; step++)
+        at = memory[at];
+    *end = at;
+}

@@ -44,7 +44,9 @@ mod work;
 
 pub use config::{Config, ENVIRONMENT, OpenError, Sms, Visible};
 pub use cuda::Cuda;
-pub use driver::{CudaError, LoadError, Native, NativeError};
+pub use driver::{
+    CudaError, LoadError, Native, NativeError, NativePeers, PairTrial, Speed, TrialError, try_pairs,
+};
 pub use options::Options;
 pub use room::{Room, rooms};
 pub use support::{Attribute, Support};

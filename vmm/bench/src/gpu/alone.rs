@@ -10,13 +10,13 @@ use std::time::Instant;
 use causeway_bench_workloads::Line;
 use causeway_run::configuration::Run;
 use causeway_run::ending::{RunCode, exit_code, explain};
-use causeway_run::gpu::Kind;
 use causeway_run::report::PhaseReport;
 use causeway_run::{Extras, execute};
 use causeway_testdev::{Counterpart, Report};
 use causeway_vmm::signals::Signals;
 
 use super::native::NativeGpu;
+use super::peers::Lines;
 use causeway_terminal::{Code, Failure, TimeLimit};
 
 /// Number of samples that are not counted, because they warm up pages, clocks and caches. As many
@@ -65,7 +65,7 @@ impl Alone {
     /// A failure if the guest cannot run, or the GPU cannot be used.
     pub fn measure(
         &mut self,
-        run: &Run,
+        (run, lines): (&Run, Lines),
         in_turn: &Report,
         signals: &mut Signals,
         deadline: Option<Instant>,
@@ -84,18 +84,18 @@ impl Alone {
         if code.is_some() {
             return Ok(code);
         }
-        let end = self.measure_host(run.gpu.kind, in_turn, signals, deadline)?;
+        let end = self.measure_host((&run, lines), in_turn, signals, deadline)?;
         Ok(end.map(RunCode::Own))
     }
 
     fn measure_host(
         &mut self,
-        kind: Kind,
+        (run, lines): (&Run, Lines),
         in_turn: &Report,
         signals: &mut Signals,
         deadline: Option<Instant>,
     ) -> Result<Option<Code>, Failure> {
-        let Some((native, _)) = NativeGpu::open(kind)? else {
+        let Some((native, _)) = NativeGpu::open(run, lines)? else {
             return Ok(None);
         };
         for wanted in wanted(in_turn) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use causeway_bench_workloads::singles::timer_cost;
-use causeway_bench_workloads::{LINES, Line};
+use causeway_bench_workloads::{LINES, Line, PEER_LINES, PeerLine, PeerWork};
 use causeway_run::report::{EmulatedExits, PhaseReport};
 use causeway_testdev::{EndedBy, Figure, Report, Sample, Singles as SingleRecord};
 use causeway_vmm::host::Host;
@@ -33,6 +33,9 @@ pub struct BenchReport {
     pub host: Host,
     /// The GPU, or the software back end, that the guest used.
     pub device: DeviceReport,
+    /// The second GPU; absent without `--peer`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer: Option<DeviceReport>,
     /// Whether the guest passed, and KVM and the VMM counted the same exits in every phase.
     pub passed: bool,
     /// How the guest ended, as text for people.
@@ -69,6 +72,9 @@ pub struct LineReport {
     pub bytes: u64,
     /// Number of operations in each sample. All times are those of one operation.
     pub operations: u32,
+    /// Which GPU does what with memory of which; absent without `--peer`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peers: Option<PeerReport>,
     /// Times of one operation in the guest, in turn with the host.
     pub guest: Distribution,
     /// Times of one operation on the host, in turn with the guest; absent if the host cannot run
@@ -88,6 +94,39 @@ pub struct LineReport {
     /// The less favourable of the ratios alone and in turn, which summaries quote; absent unless
     /// both were measured.
     pub quoted: Option<Quoted>,
+}
+
+/// What a line of two GPUs measures, and how fast that is.
+#[derive(Debug, Serialize)]
+pub struct PeerReport {
+    /// The place of the `--gpu` that does the work, 0 or 1.
+    pub user: usize,
+    /// The place of the `--gpu` that has the memory.
+    pub owner: usize,
+    /// Bytes per nanosecond (GB/s) in the guest: alone if that was measured, else in turn; absent
+    /// for dependent loads.
+    pub guest_gb_per_s: Option<f64>,
+    /// The same on the host; absent if the host has no times, too.
+    pub native_gb_per_s: Option<f64>,
+}
+
+impl PeerReport {
+    /// `times` are those of the guest and of the host that figures come from.
+    fn of(
+        line: Line,
+        bytes: u64,
+        (guest, native): (&Distribution, Option<&Distribution>),
+    ) -> Option<Self> {
+        let PeerLine { user, owner, .. } = line.peers()?;
+        let rate = |times: &Distribution| bytes as f64 / times.median_ns;
+        let rate = |times: &Distribution| (bytes != 0).then(|| rate(times));
+        Some(Self {
+            user,
+            owner,
+            guest_gb_per_s: rate(guest),
+            native_gb_per_s: native.and_then(rate),
+        })
+    }
 }
 
 /// Times of one line while the other side's process held no context on the GPU.
@@ -129,7 +168,7 @@ impl LineReport {
     /// with the host. `alone` has those that each side took alone.
     pub fn all(reported: &Report, phases: &[PhaseReport], alone: &Alone) -> Vec<Self> {
         let mut lines = Vec::new();
-        for line in LINES {
+        for line in LINES.iter().chain(PEER_LINES) {
             let mut by_bytes: BTreeMap<u64, Vec<&Sample>> = BTreeMap::new();
             for sample in reported.samples.iter().filter(|s| s.line == *line) {
                 by_bytes.entry(sample.bytes).or_default().push(sample);
@@ -169,6 +208,14 @@ impl LineReport {
         let native_times = repeated.map(|singles| (&singles.native_ns[..], native_timer_ns()));
         let ratio_alone = alone.as_ref().and_then(|alone| alone.guest_over_native);
         Some(Self {
+            peers: PeerReport::of(
+                first.line,
+                first.bytes,
+                match &alone {
+                    Some(alone) => (&alone.guest, alone.native.as_ref()),
+                    None => (&guest, native.as_ref()),
+                },
+            ),
             line: first.line.name(),
             what: first.line.doc().trim(),
             path: phases.first().map_or("control", |phase| phase.phase.path),
@@ -250,7 +297,11 @@ impl Side {
 
 /// Returns whether many operations of this line have one end.
 const fn has_one_end(line: Line) -> bool {
-    matches!(line, Line::Pipelined | Line::Recorded | Line::RecordedGraph)
+    let is_chain = match line.peers() {
+        Some(peers) => matches!(peers.work, PeerWork::Follow),
+        None => false,
+    };
+    is_chain || matches!(line, Line::Pipelined | Line::Recorded | Line::RecordedGraph)
 }
 
 /// Returns the times of single operations that a guest has reported for a line at one size.
@@ -427,6 +478,29 @@ mod tests {
             2e6,
             "samples are of one operation"
         );
+    }
+
+    #[test]
+    fn lines_of_two_gpus_tell_which_does_what_how_fast() {
+        let sample = |line, operations, bytes| Sample {
+            line,
+            operations,
+            bytes,
+            ..sample(4000, Some(1000))
+        };
+        let of = |sample| LineReport::of(&[&sample], None, &[], None).unwrap();
+        let copy = of(sample(Line::CopyTo1At0, 1, 8000));
+        let peers = copy.peers.unwrap();
+        assert_eq!((peers.user, peers.owner), (1, 0));
+        assert_eq!(peers.guest_gb_per_s, Some(2.0));
+        assert_eq!(peers.native_gb_per_s, Some(8.0));
+        let loads = of(sample(Line::FollowWithin1, 4, 0));
+        let peers = loads.peers.unwrap();
+        assert_eq!((peers.user, peers.owner), (1, 1));
+        assert_eq!((peers.guest_gb_per_s, peers.native_gb_per_s), (None, None));
+        assert_eq!(loads.guest.median_ns, 1000.0);
+        assert_eq!(loads.guest_single.reason(), Some(NotTimed::OfMany));
+        assert!(of(sample(Line::Pipelined, 10, 0)).peers.is_none());
     }
 
     #[test]

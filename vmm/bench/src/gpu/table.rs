@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use causeway_run::table::{self, aligned};
 use comfy_table::Table;
 
-use super::report::{BenchReport, LineReport};
-use causeway_bench_medians::figures::{dash, ratio, time};
+use super::report::{BenchReport, LineReport, PeerReport};
+use causeway_bench_medians::figures::{dash, ratio, short, time};
 use causeway_bench_medians::{Distribution, Ratio, Singles, timers};
 
 const COLUMNS: [&str; 11] = [
@@ -23,16 +23,33 @@ const COLUMNS: [&str; 11] = [
     "exits per op",
 ];
 
+/// Column before which a table of two GPUs has those of [`RATES`].
+const RATES_AT: usize = 2;
+const RATES: [&str; 2] = ["GB/s guest", "GB/s native"];
+
 /// Returns the whole report of `bench gpu` as text for people.
 pub fn render(report: &BenchReport) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
+    for (number, device) in [Some(&report.device), report.peer.as_ref()]
+        .iter()
+        .flatten()
+        .enumerate()
+    {
+        if report.peer.is_some() {
+            let _ = write!(out, "GPU {number}: ");
+        }
+        let _ = writeln!(
+            out,
+            "{} ({} compute units, {} MiB)",
+            device.name,
+            device.compute_units,
+            device.memory_bytes >> 20
+        );
+    }
     let _ = writeln!(
         out,
-        "{} ({} compute units, {} MiB)\n{}\n{}\n",
-        report.device.name,
-        report.device.compute_units,
-        report.device.memory_bytes >> 20,
+        "{}\n{}\n",
         report.host,
         report.origin.line(report.causeway)
     );
@@ -52,6 +69,12 @@ pub fn render(report: &BenchReport) -> String {
         let native = line.native_single.as_ref();
         native.into_iter().chain([&line.guest_single])
     });
+    if report.peer.is_some() {
+        let _ = writeln!(
+            out,
+            "GB/s are bytes by median time, alone if that was measured"
+        );
+    }
     if let Some(timers) = timers(singles) {
         let _ = writeln!(out, "{timers} of these operations");
     }
@@ -88,7 +111,7 @@ fn lines(lines: &[LineReport]) -> Table {
     let shown = |of: Option<Ratio>| of.map_or_else(dash, ratio);
     let row = |line: &LineReport| {
         let alone = line.alone.as_ref();
-        [
+        let mut cells = vec![
             line.line.to_owned(),
             size(line.bytes),
             median(alone.map(|alone| &alone.guest)),
@@ -102,9 +125,22 @@ fn lines(lines: &[LineReport]) -> Table {
                 alone.native_single.as_ref()
             })),
             format!("{:.3}", line.exits.user_space_per_operation),
-        ]
+        ];
+        cells.splice(RATES_AT..RATES_AT, line.peers.iter().flat_map(rates));
+        cells
     };
-    aligned(COLUMNS, lines.iter().map(row), 1..COLUMNS.len())
+    let mut columns = COLUMNS.to_vec();
+    if lines.iter().any(|line| line.peers.is_some()) {
+        columns.splice(RATES_AT..RATES_AT, RATES);
+    }
+    let count = columns.len();
+    aligned(columns, lines.iter().map(row), 1..count)
+}
+
+/// Returns the cells of the columns [`RATES`].
+fn rates(peers: &PeerReport) -> [String; 2] {
+    let rates = [peers.guest_gb_per_s, peers.native_gb_per_s];
+    rates.map(|rate| rate.map_or_else(dash, short))
 }
 
 /// Returns the 99th percentile of single operations, or why there is none.

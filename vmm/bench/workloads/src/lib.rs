@@ -20,7 +20,8 @@ mod mechanism;
 pub mod singles;
 mod workloads;
 
-pub use causeway_kernels::line::{LINES, Line};
+pub use causeway_kernels::line::{LINES, Line, PEER_LINES, PeerLine, PeerWork};
+pub use causeway_kernels::peers::copy_sizes;
 pub use device::{DeviceMemory, Exclusion};
 pub use kernel::{KERNELS, Kernel};
 pub use mechanism::{MECHANISMS, Mechanism, MechanismKind, Shape};

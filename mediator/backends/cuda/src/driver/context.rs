@@ -132,6 +132,11 @@ impl Context {
         self.device.driver
     }
 
+    /// Returns the driver's handle of this context.
+    pub(super) fn raw(&self) -> CUcontext {
+        self.raw
+    }
+
     /// Returns the GPU of this context.
     pub(crate) fn device(&self) -> Device {
         self.device

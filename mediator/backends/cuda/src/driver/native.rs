@@ -5,6 +5,9 @@
 //! stream of its own and a context that spins while it waits. So the comparison is with what is
 //! possible without a virtual machine.
 
+mod peers;
+mod trial;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,6 +23,9 @@ use super::{
     Context, CudaError, Device, Driver, ExecutableGraph, KernelHandle, LoadError, LoadedModule,
     Physical, PhysicalOptions, Reservation, Stream, StreamMaker,
 };
+
+pub use peers::NativePeers;
+pub use trial::{PairTrial, Speed, TrialError, try_pairs};
 
 /// Number of kernels in the graph, the same as in the recordings of guests.
 const GRAPH_KERNELS: u32 = 100;
@@ -45,6 +51,9 @@ pub enum NativeError {
         /// The driver's error.
         source: CudaError,
     },
+    /// Memory of a GPU does not have what was stored to it.
+    #[error("memory of a GPU does not have what kernels or copies of the host stored to it")]
+    Content,
 }
 
 /// Runs the native side of `causeway bench gpu`: CUDA without a virtual machine, in this process.
@@ -80,12 +89,7 @@ impl Native {
             green: None,
         };
         let stream = maker.stream()?;
-        let mut image = bench::PTX.as_bytes().to_vec();
-        image.push(0);
-        let module = LoadedModule::load(&context, &image).map_err(|e| NativeError::Module {
-            log: e.log,
-            source: e.error,
-        })?;
+        let module = load(&context, bench::PTX)?;
         let function = |name| module.function(name);
         let (nothing, echo) = (function(bench::NOTHING)?, function(bench::ECHO)?);
         let graph = ExecutableGraph::capture(&stream, || {
@@ -131,6 +135,8 @@ impl Native {
             Line::FirstWrite => return Ok(first_writes(n, bytes)),
             Line::AllocateAndWrite => parts.allocations_written(n, bytes),
             Line::EchoDevice | Line::EchoHost | Line::EchoMixed => parts.echoes(n),
+            // Of two GPUs: [`NativePeers`].
+            _ => return Ok(None),
         };
         taken.map(Some)
     }
@@ -142,6 +148,16 @@ impl Native {
     pub fn free_bytes(&self) -> Result<u64, CudaError> {
         self.parts.lock().context.free_bytes()
     }
+}
+
+/// Loads the PTX text `ptx`.
+fn load(context: &Arc<Context>, ptx: &str) -> Result<LoadedModule, NativeError> {
+    let mut image = ptx.as_bytes().to_vec();
+    image.push(0);
+    LoadedModule::load(context, &image).map_err(|e| NativeError::Module {
+        log: e.log,
+        source: e.error,
+    })
 }
 
 impl Parts {

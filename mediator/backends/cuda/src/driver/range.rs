@@ -7,7 +7,7 @@ use causeway_protocol::Access;
 use cudarc::driver::sys::{CUmemAccess_flags, CUmemAccessDesc};
 use log::Level;
 
-use super::{Context, CudaError, Driver, Physical};
+use super::{Context, CudaError, Device, Driver, Physical, PhysicalOptions};
 
 /// A range of GPU addresses that the driver has reserved: memory appears there only through
 /// [`Reservation::map`].
@@ -106,6 +106,23 @@ pub(crate) struct MappedRange {
 }
 
 impl MappedRange {
+    /// Allocates at least `bytes` bytes of the GPU of `context`, and maps them for it at a multiple
+    /// of `alignment`.
+    pub(crate) fn allocate(
+        context: &Arc<Context>,
+        bytes: u64,
+        alignment: u64,
+    ) -> Result<Self, CudaError> {
+        let options = PhysicalOptions::EXPORTABLE;
+        let granularity = Physical::granularity_bytes(context, options)?;
+        let bytes = bytes.next_multiple_of(granularity);
+        let physical = Arc::new(Physical::create(context, bytes, options)?);
+        let reservation = Arc::new(Reservation::new(context, bytes, alignment)?);
+        let mapped = Self::new(&reservation, reservation.range().start, &physical)?;
+        mapped.set_access(Access::ReadWrite)?;
+        Ok(mapped)
+    }
+
     fn new(
         reservation: &Arc<Reservation>,
         address: u64,
@@ -129,10 +146,14 @@ impl MappedRange {
 
     /// Changes the rights that the GPU has in this range to `access`.
     pub(crate) fn set_access(&self, access: Access) -> Result<(), CudaError> {
-        let context = self.physical.context();
-        let driver = context.enter()?;
+        self.set_access_of(self.physical.context().device(), access)
+    }
+
+    /// Changes the rights that `device`, this GPU or a peer, has in this range to `access`.
+    pub(crate) fn set_access_of(&self, device: Device, access: Access) -> Result<(), CudaError> {
+        let driver = self.physical.context().enter()?;
         let access = CUmemAccessDesc {
-            location: context.device().location(),
+            location: device.location(),
             flags: match access {
                 Access::None => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE,
                 Access::Read => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ,

@@ -226,6 +226,23 @@ impl Stream {
         unsafe { driver.memcpy_async(destination, source, bytes as usize, self.object.raw) }
     }
 
+    /// Copies `bytes` bytes to memory of the GPU of another context, also where this one does not
+    /// reach it: the driver then takes the way through memory of the host.
+    pub(crate) fn copy_to_peer(
+        &self,
+        (destination, theirs): (u64, &Context),
+        source: u64,
+        bytes: u64,
+    ) -> Result<(), CudaError> {
+        let driver = self.context().enter()?;
+        let (to, from) = (theirs.raw(), self.context().raw());
+        // SAFETY: as for `copy`; both contexts are live.
+        unsafe {
+            let stream = self.object.raw;
+            driver.memcpy_peer_async(destination, to, source, from, bytes as usize, stream)
+        }
+    }
+
     /// Fills `bytes` bytes with the low `width` bytes (1, 2 or 4) of `pattern`, at an address that
     /// the caller knows to be mapped.
     pub(crate) fn fill(

@@ -144,6 +144,10 @@ calls! { Table, table:
     memcpy_async = "cuMemcpyAsync" (
         destination: CUdeviceptr, source: CUdeviceptr, bytes: usize, stream: CUstream,
     );
+    memcpy_peer_async = "cuMemcpyPeerAsync" (
+        destination: CUdeviceptr, their_context: CUcontext, source: CUdeviceptr,
+        context: CUcontext, bytes: usize, stream: CUstream,
+    );
     memset_d8_async = "cuMemsetD8Async" (
         destination: CUdeviceptr, value: u8, count: usize, stream: CUstream,
     );

@@ -4,8 +4,8 @@
 use core::fmt;
 
 use causeway_bare::{Phase, Totals, compare, singles, ticks};
-use causeway_bench_workloads::Line;
 use causeway_bench_workloads::singles::{SINGLES_MIN, fill, timer_cost};
+use causeway_bench_workloads::{LINES, Line, PEER_LINES};
 use causeway_testdev_records::{PhasePath, SINGLES_MAX};
 
 use crate::Bench;
@@ -21,6 +21,7 @@ const SINGLES_NS: u64 = 2_000_000_000;
 #[derive(Clone, Copy)]
 pub struct Selection {
     repetitions: u32,
+    peers_mib: Option<u32>,
     only: Option<&'static str>,
 }
 
@@ -31,7 +32,7 @@ impl fmt::Display for BadArgument<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "`{}` is none of repetitions=N (1 to 200) and only=TEXT",
+            "`{}` is none of repetitions=N (1 to 200), peers=MIB and only=TEXT",
             self.0
         )
     }
@@ -43,6 +44,7 @@ impl Selection {
     pub fn parse(text: &str) -> Result<Self, BadArgument<'_>> {
         let mut selection = Self {
             repetitions: REPETITIONS,
+            peers_mib: None,
             only: None,
         };
         let mut rest = text;
@@ -56,13 +58,20 @@ impl Selection {
             if word.is_empty() {
                 continue;
             }
-            let number = word
-                .strip_prefix("repetitions=")
-                .and_then(|n| n.parse().ok());
-            let number = number.filter(|n| (1..=200).contains(n));
-            selection.repetitions = number.ok_or(BadArgument(word))?;
+            let pair = word.split_once('=').ok_or(BadArgument(word))?;
+            let number: u32 = pair.1.parse().map_err(|_| BadArgument(word))?;
+            match (pair.0, number) {
+                ("repetitions", 1..=200) => selection.repetitions = number,
+                ("peers", 1..) => selection.peers_mib = Some(number),
+                _ => return Err(BadArgument(word)),
+            }
         }
         Ok(selection)
+    }
+
+    /// Returns how much memory two GPUs share, in MiB, if they are to be measured.
+    pub fn peers_mib(&self) -> Option<u64> {
+        self.peers_mib.map(u64::from)
     }
 
     /// Returns whether the arguments ask for `line`.
@@ -73,7 +82,7 @@ impl Selection {
 
 /// Returns the name of a line, as the table shows it.
 fn known(name: &str) -> Option<&'static str> {
-    let lines = causeway_bench_workloads::LINES.iter();
+    let lines = LINES.iter().chain(PEER_LINES);
     lines.map(|line| line.name()).find(|known| *known == name)
 }
 

@@ -1,8 +1,9 @@
 //! Times operations of a guest with the GPU. The host repeats each sample natively for comparison.
 //!
-//! Arguments: `repetitions=N` (default 101), and `only=TEXT` to take only the lines whose name
-//! contains the text. Lines that the device does not support (for example without CPU-visible
-//! device memory) are left out, with a message on the console.
+//! Arguments: `repetitions=N` (default 101), `peers=MIB` to time what two GPUs do with this much
+//! memory of each other instead of the lines of one GPU, and `only=TEXT` to take only the line with
+//! this name. Lines that the device does not support (for example without CPU-visible device
+//! memory) are left out, with a message on the console.
 #![no_std]
 #![no_main]
 
@@ -12,6 +13,7 @@ mod echo;
 mod launches;
 mod line;
 mod multiprocessors;
+mod peers;
 mod ram;
 
 use causeway_bare::{Machine, println};
@@ -37,6 +39,16 @@ fn run(machine: &Machine) {
     if machine.cpu() != 0 {
         return;
     }
+    let selection = Selection::parse(machine.arguments()).required("the arguments");
+    match selection.peers_mib() {
+        Some(mib) => peers::measure(machine, selection, mib << 20),
+        None => measure(machine, selection),
+    }
+    println!("all lines are measured");
+}
+
+/// Measures the lines of one GPU.
+fn measure(machine: &Machine, selection: Selection) {
     let (_, device) = open(machine);
     let space = device.create_space().required("an address space");
     let mut memory = CaseMemory::new(machine);
@@ -45,7 +57,7 @@ fn run(machine: &Machine) {
         machine: *machine,
         device,
         space: &space,
-        selection: Selection::parse(machine.arguments()).required("the arguments"),
+        selection,
         pipeline: Pipeline::new(device, &space, 4096),
         module: &module,
     };
@@ -55,5 +67,4 @@ fn run(machine: &Machine) {
     ram::measure(&mut bench);
     echo::measure(&mut bench);
     multiprocessors::count(&mut bench);
-    println!("all lines are measured");
 }

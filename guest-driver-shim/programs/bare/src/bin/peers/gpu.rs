@@ -2,6 +2,7 @@
 
 use causeway_bare::{Machine, PciTransport, Phase, Totals};
 use causeway_guests::{Pipeline, Required};
+use causeway_kernels::peers::{BLOCKS_MAX, THREADS};
 use causeway_shim::{
     AddressSpace, CommandBuffer, Device, Kernel, LaunchShape, Parameters, Patience,
 };
@@ -9,8 +10,8 @@ use causeway_testdev_records::PhasePath;
 
 /// Blocks and threads that keep any GPU of today busy.
 pub const SHAPE: LaunchShape = LaunchShape {
-    grid: [528, 1, 1],
-    block: [256, 1, 1],
+    grid: [BLOCKS_MAX, 1, 1],
+    block: [THREADS, 1, 1],
     shared_bytes: 0,
 };
 /// One thread.
