@@ -23,6 +23,10 @@ extern "C" fn cuDeviceGetCount(count: Out<i32>) -> u32 {
 extern "C" fn cuDeviceGet(device: Out<i32>, ordinal: i32) -> u32 {
     call(|driver| {
         let found = driver.device(ordinal)?;
+        let found = match driver.settings.reversed {
+            true => driver.settings.devices - 1 - found,
+            false => found,
+        };
         device.set(found as i32)
     })
 }

@@ -35,6 +35,7 @@
 //! |---|---|---|
 //! | `DEVICES` | number of devices, up to 16; with 0, `cuInit` says `NO_DEVICE` | 1 |
 //! | `PEERS` | 0 has no device reach the memory of another | 1 |
+//! | `REVERSED` | 1 counts devices from the one with the highest PCI address, unless `CUDA_DEVICE_ORDER` is `PCI_BUS_ID` | 0 |
 //! | `NVLINK` | 1 has NVML say that devices are linked by NVLink, for tests that give the library its name | 0 |
 //! | `DRIVER_VERSION` | version of the driver | 13000 |
 //! | `MEMORY` | bytes of memory of each device, or a list by commas, whose last number is for all devices that follow | 4 GiB |

@@ -16,6 +16,9 @@ pub(crate) struct Settings {
     pub(crate) peers: bool,
     /// Whether NVML says that devices are linked by NVLink.
     pub(crate) nvlink: bool,
+    /// Whether devices are counted from the one with the highest PCI address, where the program
+    /// does not ask for the order of PCI addresses (`CUDA_DEVICE_ORDER`).
+    pub(crate) reversed: bool,
     /// Version as `cuDriverGetVersion` tells it.
     pub(crate) driver_version: i32,
     /// Memory of the devices in bytes, in their order. The last stands for all that follow.
@@ -69,6 +72,8 @@ impl Settings {
             devices: number("DEVICES", 1).min(16) as usize,
             peers: number("PEERS", 1) != 0,
             nvlink: number("NVLINK", 0) != 0,
+            reversed: number("REVERSED", 0) != 0
+                && std::env::var("CUDA_DEVICE_ORDER").as_deref() != Ok("PCI_BUS_ID"),
             driver_version: number("DRIVER_VERSION", 13000) as i32,
             memory_bytes: numbers("MEMORY", 4 << 30),
             multiprocessors: multiprocessors.max(1),

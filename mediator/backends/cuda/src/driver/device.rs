@@ -1,6 +1,7 @@
 //! GPUs, and what the driver tells about them.
 
 use std::ffi::{CStr, c_char, c_int};
+use std::sync::OnceLock;
 
 use cudarc::driver::sys::{CUdevice, CUmemLocation, CUmemLocationType, CUuuid};
 
@@ -22,11 +23,35 @@ impl Device {
         Ok(u32::try_from(count).unwrap_or(0))
     }
 
-    /// Returns GPU number `index`, counted from 0.
+    /// Returns GPU number `index`, counted from 0 in the order of PCI addresses: a VMM and its
+    /// workers mean the same GPU by it. If the user has chosen among GPUs (`CUDA_VISIBLE_DEVICES`),
+    /// their order is the user's.
     ///
     /// # Errors
     /// The driver's error if it has no such GPU.
     pub(crate) fn get(driver: &'static Driver, index: u32) -> Result<Self, CudaError> {
+        static ORDER: OnceLock<Vec<u32>> = OnceLock::new();
+        // Without an order, the driver's is as good as any.
+        let order = ORDER.get_or_init(|| Self::order(driver).unwrap_or_default());
+        let place = order.get(index as usize).copied();
+        Self::at(driver, place.unwrap_or(index))
+    }
+
+    /// Returns the places that GPUs have in the driver's order, which may be by their speed, in the
+    /// order of their PCI addresses.
+    fn order(driver: &'static Driver) -> Result<Vec<u32>, CudaError> {
+        if std::env::var_os("CUDA_VISIBLE_DEVICES").is_some() {
+            return Ok(Vec::new());
+        }
+        let places = 0..Self::count(driver)?;
+        let places = places.map(|place| Ok((Self::at(driver, place)?.pci_address()?, place)));
+        let mut places: Vec<_> = places.collect::<Result<_, CudaError>>()?;
+        places.sort();
+        Ok(places.into_iter().map(|(_, place)| place).collect())
+    }
+
+    /// Returns the GPU at a place in the driver's order.
+    fn at(driver: &'static Driver, index: u32) -> Result<Self, CudaError> {
         let mut raw = 0;
         // A number that no `int` can have is one that no GPU has.
         let ordinal = c_int::try_from(index).unwrap_or(c_int::MAX);
