@@ -14,6 +14,8 @@ pub(crate) struct Settings {
     pub(crate) devices: usize,
     /// Whether devices can reach each other's memory.
     pub(crate) peers: bool,
+    /// Whether there is an IMEX channel.
+    pub(crate) fabric: bool,
     /// Version as `cuDriverGetVersion` tells it.
     pub(crate) driver_version: i32,
     /// Memory of the devices in bytes, in their order. The last stands for all that follow.
@@ -66,6 +68,7 @@ impl Settings {
         Self {
             devices: number("DEVICES", 1).min(16) as usize,
             peers: number("PEERS", 1) != 0,
+            fabric: number("FABRIC", 0) != 0,
             driver_version: number("DRIVER_VERSION", 13000) as i32,
             memory_bytes: numbers("MEMORY", 4 << 30),
             multiprocessors: multiprocessors.max(1),
