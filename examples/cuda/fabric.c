@@ -10,9 +10,9 @@
        causeway cuda --gpu cuda:0,fabric=export -- ./fabric 64 export /shared/handle
        causeway cuda --gpu cuda:0,fabric=import -- ./fabric 64 import /shared/handle
 
-   The exporter writes the handle to the file, and waits until the importer has written to the memory
-   and removed the file. It also runs on NVIDIA's driver. What it needs of cuda.h stands here, so that it can be
-   built without NVIDIA's toolkit. */
+   The exporter writes the handle to the file, and waits until the importer has written to the
+   memory and removed the file. It also runs on NVIDIA's driver. What it needs of cuda.h stands
+   here, so that it can be built without NVIDIA's toolkit. */
 
 #include <stdint.h>
 #include <stdio.h>
@@ -180,11 +180,12 @@ int main(int count, char **arguments) {
     CUcontext context;
     const char *part = count == 4 ? arguments[2] : "alone";
     int is_exporter = !strcmp(part, "export"), is_importer = !strcmp(part, "import");
-    if ((count != 2 && !is_exporter && !is_importer) || atoi(arguments[1]) < 2 || atoi(arguments[1]) % 2 != 0) {
+    int mib = count < 2 ? 0 : atoi(arguments[1]);
+    if ((count != 2 && !is_exporter && !is_importer) || mib < 2 || mib % 2 != 0) {
         fprintf(stderr, "usage: fabric EVEN_MIB [export|import FILE]\n");
         return 2;
     }
-    size_t bytes = (size_t)atoi(arguments[1]) << 20;
+    size_t bytes = (size_t)mib << 20;
     CHECK(cuInit(0));
     CHECK(cuDeviceGetAttribute(&supported, FABRIC_SUPPORTED, 0));
     printf("HANDLE_TYPE_FABRIC_SUPPORTED is %d\n", supported);

@@ -6,24 +6,27 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use crate::command::{Outcome, kvm};
+use crate::command::{Outcome, Scratch, kvm};
 use crate::standin::Machine;
 
 const GPU: i32 = 8;
 const NOT_PERMITTED: i32 = 800;
 
-/// `examples/cuda/fabric.c`, linked with a library that is only a name; `None` without a compiler.
+/// `examples/cuda/fabric.c`, built as it says itself; `None` without a compiler.
 fn program() -> Option<&'static Path> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+        let own = format!("fabric-{}", std::process::id());
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(own);
+        let install = ["cuda", "--install", folder.to_str().unwrap()];
+        let installed = Scratch::new().run(&install);
+        assert_eq!(installed.code, 0, "{installed:?}");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/cuda/fabric.c");
-        let path = folder.join(format!("fabric-{}", std::process::id()));
+        let path = folder.join("fabric");
         let mut command = Command::new("cc");
         command.args(["-Wall", "-Wextra", "-Werror", "-O1", "-o"]);
-        command.arg(&path).arg(source);
-        let library = causeway_standin_cuda::directory().join("libcuda.so.1");
-        let status = command.arg(library).status().ok()?;
+        command.args([&path, &source]).arg("-L").arg(&folder);
+        let status = command.arg("-lcuda").status().ok()?;
         assert!(status.success(), "the example does not compile");
         Some(path)
     });
