@@ -1,5 +1,5 @@
-//! Fabric handles: memory of one machine in another, where both operators allow it. The machines are
-//! commands that share the stand-in driver's folder of accounts.
+//! Fabric handles: memory of one machine in another, where both operators allow it. The machines
+//! are commands that share the stand-in driver's folder of accounts.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

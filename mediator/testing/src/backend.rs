@@ -51,15 +51,16 @@ pub struct FakeBackend {
 }
 
 impl FakeBackend {
-    /// Creates a back end with 1 GiB of memory, no kernels, and all features but compression and
-    /// fabric handles.
+    /// Creates a back end with 1 GiB of memory, no kernels, and all features but compression.
     pub fn new() -> Arc<Self> {
         let all = features::KERNELS
             | features::GUEST_RAM
             | features::SHARING
             | features::RECORDING
             | features::DEVICE_VISIBLE
-            | features::PRIORITIES;
+            | features::PRIORITIES
+            | features::FABRIC_EXPORT
+            | features::FABRIC_IMPORT;
         Self::with_features(all)
     }
 
@@ -315,7 +316,7 @@ impl Backend for FakeBackend {
         if shared.bytes() != bytes {
             return Err(error(Status::BadMemory, "of another size"));
         }
-        self.memory(shared, 0, bytes, 0)
+        self.memory(shared, 0, bytes, bytes)
     }
 
     fn find_fabric(&self, handle: &FabricBytes) -> Result<(), BackendError> {
