@@ -47,10 +47,9 @@ impl PhysicalOptions {
 
     /// Returns these options for memory that can be imported by a fabric handle, too.
     pub(crate) fn with_fabric(self, fabric: bool) -> Self {
-        Self {
-            handles: self.handles | u32::from(fabric) * FABRIC_HANDLE,
-            ..self
-        }
+        let more = u32::from(fabric) * FABRIC_HANDLE;
+        let handles = self.handles | more;
+        Self { handles, ..self }
     }
 }
 
