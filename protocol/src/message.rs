@@ -61,6 +61,8 @@ pub const PARAMETERS_MAX: usize = 128;
 pub const GPUS_MAX: u32 = 64;
 /// Length of an export token in bytes.
 pub const TOKEN_BYTES: usize = 32;
+/// Length of a fabric handle in bytes (`CUmemFabricHandle`).
+pub const FABRIC_HANDLE_BYTES: usize = 64;
 
 /// Maximum size of a recording in bytes. A packet has at least 64 bytes, so a recording has at most
 /// 16,384 packets.
@@ -92,6 +94,10 @@ pub mod allocate_flags {
     /// Allocates memory that the GPU may store compressed. The session must have the feature
     /// [`crate::registers::features::COMPRESSION`].
     pub const COMPRESSIBLE: u32 = 1 << 0;
+    /// Allocates memory whose fabric handle the message `export_fabric` returns. Only GPU memory
+    /// that CPUs cannot access has one. The session must have the feature
+    /// [`crate::registers::features::FABRIC_EXPORT`] (since 1.4).
+    pub const FABRIC: u32 = 1 << 1;
 }
 
 wire_enum! {

@@ -177,6 +177,11 @@ pub mod features {
     pub const PRIORITIES: u64 = 1 << 20;
     /// Exports name the GPUs that they are for (since 1.4).
     pub const PEERS: u64 = 1 << 21;
+    /// Memory can have fabric handles, by which other machines of an NVLink fabric import it (since
+    /// 1.4).
+    pub const FABRIC_EXPORT: u64 = 1 << 22;
+    /// Memory of other processes and machines can be imported by its fabric handle (since 1.4).
+    pub const FABRIC_IMPORT: u64 = 1 << 23;
 }
 
 /// Bits of [`Register::Status`].

@@ -15,6 +15,7 @@ mod data_path;
 mod doctor;
 mod ending;
 mod exits;
+mod fabric;
 mod guests;
 mod host_limits;
 mod interactive;

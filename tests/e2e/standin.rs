@@ -63,6 +63,14 @@ impl Machine {
         self.variable("LD_LIBRARY_PATH", folders)
     }
 
+    /// Another machine whose driver shares accounts with this one's: both are of one fabric.
+    pub fn beside(&self) -> Self {
+        Self::new()
+            .with("FABRIC", 1)
+            .with("STATE", self.state.display())
+            .variable("CAUSEWAY_SANDBOX_WRITABLE", &self.state)
+    }
+
     /// Any other variable of the environment.
     pub fn variable(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.environment.push((name.to_owned(), value.into()));

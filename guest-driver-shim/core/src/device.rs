@@ -39,6 +39,17 @@ impl core::fmt::Debug for ExportToken {
     }
 }
 
+/// A handle by which all machines of an NVLink fabric can import memory (`CUmemFabricHandle`).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct FabricHandle(pub [u8; message::FABRIC_HANDLE_BYTES]);
+
+impl core::fmt::Debug for FabricHandle {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        // Who knows it can use the memory.
+        f.write_str("FabricHandle(…)")
+    }
+}
+
 /// An open device with a session. Several CPUs or threads may use it at once.
 #[derive(Debug)]
 pub struct Device<'t> {

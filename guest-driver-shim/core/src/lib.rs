@@ -57,7 +57,9 @@ pub use causeway_protocol::packet::{
 pub use clock::{Clock, ticks};
 pub use command_buffer::CommandBuffer;
 pub use control::{Batch, Replies, Ticket};
-pub use device::{Attributes, BusyTime, Device, DeviceFacts, ExportToken, GpuNumbers, KernelFacts};
+pub use device::{
+    Attributes, BusyTime, Device, DeviceFacts, ExportToken, FabricHandle, GpuNumbers, KernelFacts,
+};
 pub use error::{
     AllocateError, CommandBufferError, ExportError, FencePlaceError, FreeError, ImportError,
     KernelError, KernelIndexError, KernelName, MapError, ModuleError, OpenError, ParameterError,

@@ -1,9 +1,11 @@
 //! Allocations and how CPU and GPU see them.
 
 use causeway_protocol::Access;
-use causeway_protocol::message::{self, AllocateReply, MemoryKind, Opcode, Status, operation};
+use causeway_protocol::message::{
+    self, AllocateReply, MemoryKind, Opcode, Status, allocate_flags, operation,
+};
 
-use crate::device::{Device, ExportToken};
+use crate::device::{Device, ExportToken, FabricHandle};
 use crate::error::{
     AllocateError, ExportError, FreeError, ImportError, MapError, Refusal, RegisterError,
     RemapError,
@@ -22,10 +24,29 @@ impl Device<'_> {
     /// [`AllocateError`] if a limit of the session is reached, or the device has no memory left or
     /// does not offer memory of this kind.
     pub fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<Allocation<'_>, AllocateError> {
+        self.allocate_with(bytes, kind, 0)
+    }
+
+    /// Allocates `bytes` bytes of GPU memory as [`Self::allocate`] does, for which there is
+    /// [`Allocation::fabric_handle`]. One exit.
+    ///
+    /// # Errors
+    /// As for [`Self::allocate`]; `Unsupported` without the feature
+    /// [`FABRIC_EXPORT`](causeway_protocol::registers::features::FABRIC_EXPORT).
+    pub fn allocate_for_fabric(&self, bytes: u64) -> Result<Allocation<'_>, AllocateError> {
+        self.allocate_with(bytes, MemoryKind::Device, allocate_flags::FABRIC)
+    }
+
+    fn allocate_with(
+        &self,
+        bytes: u64,
+        kind: MemoryKind,
+        flags: u32,
+    ) -> Result<Allocation<'_>, AllocateError> {
         let request = message::Allocate {
             size: bytes,
             kind: kind as u32,
-            flags: 0,
+            flags,
         };
         self.call::<operation::Allocate>(&request)
             .map(|reply| Allocation::from_reply(self, &reply))
@@ -73,6 +94,40 @@ impl Device<'_> {
         self.call::<operation::Import>(&request)
             .map(|reply| Allocation::from_reply(self, &reply))
             .map_err(|refusal| ImportError { access, refusal })
+    }
+
+    /// Imports memory of `bytes` bytes by its fabric handle. It counts as memory of this session. One
+    /// exit.
+    ///
+    /// # Errors
+    /// [`ImportError`] with `BadToken` if no memory has this handle now, `BadMemory` if it has
+    /// another size, `Unsupported` without the feature
+    /// [`FABRIC_IMPORT`](causeway_protocol::registers::features::FABRIC_IMPORT), or if a limit of
+    /// the session is reached.
+    pub fn import_fabric(
+        &self,
+        handle: &FabricHandle,
+        bytes: u64,
+    ) -> Result<Allocation<'_>, ImportError> {
+        self.ask_fabric(handle, bytes)
+            .map(|reply| Allocation::from_reply(self, &reply))
+    }
+
+    /// Looks whether memory has this fabric handle now, without importing it. One exit.
+    ///
+    /// # Errors
+    /// As for [`Self::import_fabric`].
+    pub fn find_fabric(&self, handle: &FabricHandle) -> Result<(), ImportError> {
+        self.ask_fabric(handle, 0).map(drop)
+    }
+
+    fn ask_fabric(&self, handle: &FabricHandle, size: u64) -> Result<AllocateReply, ImportError> {
+        let handle = handle.0;
+        self.call::<operation::ImportFabric>(&message::ImportFabric { handle, size })
+            .map_err(|refusal| ImportError {
+                access: Access::ReadWrite,
+                refusal,
+            })
     }
 
     /// Ends the export of this session that has this token. When the function returns, the sessions
@@ -179,6 +234,25 @@ impl<'d> Allocation<'d> {
             .device
             .call::<operation::Export>(&request)
             .map(|reply| ExportToken(reply.token))
+            .map_err(|refusal| ExportError { refusal })
+    }
+
+    /// Returns the handle by which all machines of the fabric can import this allocation, which
+    /// [`Device::allocate_for_fabric`] made. Nothing takes back what it gives: who has imported the
+    /// memory keeps it after [`Self::free`]. One exit.
+    ///
+    /// # Errors
+    /// [`ExportError`] with `BadMemory` if the allocation was made otherwise, `Unsupported` without
+    /// the feature.
+    pub fn fabric_handle(&self) -> Result<FabricHandle, ExportError> {
+        let request = message::HandleRequest {
+            handle: self.handle(),
+            reserved: 0,
+        };
+        self.object
+            .device
+            .call::<operation::ExportFabric>(&request)
+            .map(|reply| FabricHandle(reply.handle))
             .map_err(|refusal| ExportError { refusal })
     }
 

@@ -64,11 +64,24 @@ impl Missing {
             log_at_end();
             CALLED.lock().push(self);
             log::warn!(
-                "{} is not implemented: the program gets CUDA_ERROR_NOT_SUPPORTED (801)",
-                self.name
+                "{} is not implemented{}: the program gets CUDA_ERROR_NOT_SUPPORTED (801)",
+                self.name,
+                reason(self.name)
             );
         }
         driver::call(|_| Err(Code::NOT_SUPPORTED))
+    }
+}
+
+/// Returns why a function will stay without an implementation, if there is a reason that the program's
+/// user should know.
+fn reason(name: &str) -> &'static str {
+    match name.starts_with("cuMulticast") {
+        true => {
+            ", because multicast objects belong to several GPUs, and a mistake with one can put all \
+             of them out of service for everybody"
+        }
+        false => "",
     }
 }
 

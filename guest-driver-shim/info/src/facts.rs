@@ -181,6 +181,8 @@ fn feature_names(bits: u64) -> Vec<&'static str> {
         (features::NOTIFY, "interrupts"),
         (features::PRIORITIES, "priorities"),
         (features::PEERS, "peers"),
+        (features::FABRIC_EXPORT, "fabric_export"),
+        (features::FABRIC_IMPORT, "fabric_import"),
     ];
     let known = NAMES.iter().filter(|(bit, _)| bits & bit != 0);
     known.map(|(_, name)| *name).collect()

@@ -24,7 +24,7 @@ use causeway_protocol::message::MemoryKind;
 pub use causeway_protocol::packet::{CopyShape, FillShape, LaunchOptions, LaunchShape};
 pub use error::{BackendError, ModuleError, cause};
 pub use facts::DeviceFacts;
-pub use memory::{AllocateOptions, Exported, Memory};
+pub use memory::{AllocateOptions, Exported, FabricBytes, Memory};
 pub use module::{Kernel, Module, Variable};
 pub use pulse::{Pieces, Pulse};
 pub use queue::{Queue, Recording};
@@ -117,6 +117,35 @@ pub trait Backend: Send + Sync {
     /// * `NoMemory` if this process has no free addresses or file descriptors left.
     /// * `BackEnd` if the driver fails.
     fn import(&self, exported: Exported) -> Result<Arc<dyn Memory>, BackendError>;
+
+    /// Makes memory of `bytes` bytes usable that `handle` names, of another process or machine or of
+    /// this process. The content of the memory does not change. Called only if the back end has
+    /// `features::FABRIC_IMPORT`; `bytes` is a multiple of [`Attributes::granularity_bytes`]. The
+    /// default implementation suits back ends without such handles.
+    ///
+    /// # Errors
+    /// * `BadToken` if the device reaches no memory with this handle.
+    /// * `BadMemory` if the memory does not have exactly `bytes` bytes.
+    /// * `NoMemory` if this process has no free addresses left.
+    /// * `BackEnd` if the driver fails.
+    fn import_fabric(
+        &self,
+        handle: &FabricBytes,
+        bytes: u64,
+    ) -> Result<Arc<dyn Memory>, BackendError> {
+        let _ = (handle, bytes);
+        Err(memory::no_fabric())
+    }
+
+    /// Looks whether the device reaches memory with the fabric handle `handle`. Nothing of it is
+    /// kept.
+    ///
+    /// # Errors
+    /// As for [`Self::import_fabric`].
+    fn find_fabric(&self, handle: &FabricBytes) -> Result<(), BackendError> {
+        let _ = handle;
+        Err(memory::no_fabric())
+    }
 
     /// Lets the GPU use `bytes` bytes of guest RAM, from byte `offset` of the object `ram`, like an
     /// allocation of kind [`MemoryKind::Host`].

@@ -10,7 +10,8 @@ use causeway_memory::Backing;
 use causeway_protocol::message::{KERNEL_ATTRIBUTES, Parameter};
 
 use crate::backend::{
-    BackendError, Exported, Fault, Kernel, LaunchOptions, LaunchShape, Memory, Recording,
+    BackendError, Exported, FabricBytes, Fault, Kernel, LaunchOptions, LaunchShape, Memory,
+    Recording,
 };
 use crate::quota::Charge;
 
@@ -101,6 +102,10 @@ impl<C: Send + Sync + 'static> Memory for Charged<dyn Memory, C> {
 
     fn export(&self) -> Result<Exported, BackendError> {
         self.inner.export()
+    }
+
+    fn fabric_handle(&self) -> Result<FabricBytes, BackendError> {
+        self.inner.fabric_handle()
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -55,7 +55,7 @@ impl SessionInner {
         let mut state = self.lock();
         let same = |entry: &MemoryEntry| match entry.origin {
             Origin::Import { import: i, .. } => i == import,
-            Origin::Own { .. } => false,
+            Origin::Own { .. } | Origin::Fabric => false,
         };
         if !state.get::<MemoryEntry>(handle).is_ok_and(same) {
             let left = self.left.lock();

@@ -91,8 +91,15 @@ impl Material {
 
 /// Where the session has memory from.
 pub(crate) enum Origin {
-    Own { exports: Vec<OwnExport> },
-    Import { token: TokenBytes, import: u64 },
+    Own {
+        exports: Vec<OwnExport>,
+    },
+    Import {
+        token: TokenBytes,
+        import: u64,
+    },
+    /// Another process or machine, by a fabric handle.
+    Fabric,
 }
 
 impl Default for Origin {

@@ -2,6 +2,7 @@
 //! request, with handles already resolved, and returns the reply.
 
 mod execution;
+mod fabric;
 mod guest_memory;
 mod mapping;
 mod memory;
@@ -15,11 +16,11 @@ use causeway_protocol::Access;
 use causeway_protocol::message::{
     AddressReply, Allocate, AllocateReply, Attributes, BusyReply, CommandBufferReply,
     CreateCommandBuffer, CreatePriorityCommandBuffer, CreateRecording, DeviceFacts, Empty,
-    EncodeTensorMap, Export, FaultReport, GetKernel, GetKernelAt, GetVariable, GpusReply,
-    HandleReply, HandleRequest, Hello, HelloReply, Import, KernelFacts, KernelNameAt,
-    KernelNameReply, KernelReply, LoadModule, LoadModuleReply, MapCpu, MapGpu, Notify, NotifyReply,
-    Opcode, OutputReply, RegisterRam, SetAccess, SpaceAddress, Status, TensorMapReply, Token,
-    VariableReply, Wait,
+    EncodeTensorMap, Export, FabricHandle, FaultReport, GetKernel, GetKernelAt, GetVariable,
+    GpusReply, HandleReply, HandleRequest, Hello, HelloReply, Import, ImportFabric, KernelFacts,
+    KernelNameAt, KernelNameReply, KernelReply, LoadModule, LoadModuleReply, MapCpu, MapGpu,
+    Notify, NotifyReply, Opcode, OutputReply, RegisterRam, SetAccess, SpaceAddress, Status,
+    TensorMapReply, Token, VariableReply, Wait,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -70,6 +71,7 @@ requests! {
     SetAccess: space;
     Export: allocation;
     Import: ;
+    ImportFabric: ;
     Token: ;
     LoadModule: space;
     GetKernel: module;
@@ -94,6 +96,7 @@ replies! {
     AllocateReply: handle;
     AddressReply: ;
     Token: ;
+    FabricHandle: ;
     LoadModuleReply: handle;
     KernelReply: handle;
     CommandBufferReply: handle;
@@ -153,6 +156,8 @@ pub(crate) fn dispatch(
         Opcode::EncodeTensorMap => call(body, previous, |r| session.encode_tensor_map(r)),
         Opcode::QueryBusy => call(body, previous, |r| session.query_busy(r)),
         Opcode::QueryGpus => call(body, previous, |r| session.query_gpus(r)),
+        Opcode::ExportFabric => call(body, previous, |r| session.export_fabric(r)),
+        Opcode::ImportFabric => call(body, previous, |r| session.import_fabric(r)),
     }
 }
 
@@ -164,7 +169,8 @@ fn call<Q: Request, P: Reply>(
     let mut request: Q = decode::request(body)?;
     request.resolve(previous)?;
     let reply = operation(request)?;
-    if let Some(handle) = reply.created() {
+    // A question may have no object for an answer.
+    if let Some(handle) = reply.created().filter(|handle| *handle != 0) {
         previous.set(handle);
     }
     decode::reply(body, &reply);

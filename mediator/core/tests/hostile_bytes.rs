@@ -20,7 +20,7 @@ mod seeded;
 
 use std::collections::BTreeMap;
 
-use causeway_protocol::message::{Header, OPCODES, Opcode, PREVIOUS};
+use causeway_protocol::message::{Header, OPCODES, Opcode, PREVIOUS, allocate_flags};
 use causeway_protocol::packet::{
     self, CopyRange, CopyRect, CopyShape, Fence, Fill, FillRect, FillShape, Launch, LaunchOptions,
     LaunchShape, RectSide, Replay, UNIT_BYTES,
@@ -72,6 +72,10 @@ enum Field {
     Units,
     /// 32 bytes that an export gave.
     Token,
+    /// 64 bytes that `export_fabric` gave.
+    Fabric,
+    /// 32 bits: options of an allocation.
+    Flags,
     /// 32 bits: the length of a name; 64 bits: the name.
     Name,
 }
@@ -79,7 +83,8 @@ enum Field {
 /// The fields of an opcode's request, in order.
 fn fields(opcode: Opcode) -> &'static [Field] {
     use Field::{
-        Access, Address, Name, Of, Packets, Priority, Reserved, Size, Small, Token, Units, Zero,
+        Access, Address, Fabric, Flags, Name, Of, Packets, Priority, Reserved, Size, Small, Token,
+        Units, Zero,
     };
     const SPACE: Field = Of(Opcode::CreateSpace);
     const MEMORY: Field = Of(Opcode::Allocate);
@@ -93,7 +98,7 @@ fn fields(opcode: Opcode) -> &'static [Field] {
         | Opcode::QueryGpus
         | Opcode::CreateSpace => &[],
         Opcode::DestroySpace => &[SPACE],
-        Opcode::Allocate => &[Size, Small, Reserved],
+        Opcode::Allocate => &[Size, Small, Flags],
         Opcode::Free => &[MEMORY],
         Opcode::MapGpu => &[SPACE, MEMORY, Zero, Size, Zero, Access],
         Opcode::UnmapGpu => &[SPACE, Reserved, Address],
@@ -103,6 +108,8 @@ fn fields(opcode: Opcode) -> &'static [Field] {
         Opcode::Export => &[MEMORY, Access, Zero],
         Opcode::Import => &[Token, Access],
         Opcode::Revoke => &[Token],
+        Opcode::ExportFabric => &[MEMORY],
+        Opcode::ImportFabric => &[Fabric, Size],
         Opcode::LoadModule => &[SPACE, Small, Zero, Size, Zero],
         Opcode::UnloadModule => &[MODULE],
         Opcode::GetKernel | Opcode::GetVariable => &[MODULE, Name],
@@ -128,6 +135,7 @@ struct Names {
     handles: BTreeMap<&'static str, Vec<u32>>,
     addresses: Vec<u64>,
     tokens: Vec<[u8; 32]>,
+    fabric: Vec<[u8; 64]>,
     /// Messages that succeeded, by opcode.
     succeeded: BTreeMap<&'static str, u64>,
 }
@@ -155,10 +163,17 @@ impl Names {
                 let token = <[u8; 32]>::read_from_prefix(body);
                 remember(&mut self.tokens, token.map_or([0; 32], |(token, _)| token));
             }
+            Opcode::ExportFabric => {
+                let handle = <[u8; 64]>::read_from_prefix(body);
+                remember(
+                    &mut self.fabric,
+                    handle.map_or([0; 64], |(handle, _)| handle),
+                );
+            }
             _ => {
                 let kind = match opcode {
                     // Ranges of RAM and imports are memory too.
-                    Opcode::Import | Opcode::RegisterRam => Opcode::Allocate,
+                    Opcode::Import | Opcode::ImportFabric | Opcode::RegisterRam => Opcode::Allocate,
                     Opcode::CreatePriorityCommandBuffer => Opcode::CreateCommandBuffer,
                     other => other,
                 };
@@ -223,6 +238,9 @@ fn random_field(random: &mut Random, names: &Names, field: Field) -> Vec<u8> {
         Field::Packets => wide(control::PACKETS + 32 * (random.word() % 4)),
         Field::Units => wide(*random.pick(&[64, 128, 4096, 1 << 20, 2 << 20])),
         Field::Name => [narrow(1), wide(u64::from(b'k'))].concat(),
+        Field::Flags => narrow(*random.pick(&[0, allocate_flags::FABRIC])),
+        Field::Fabric if names.fabric.is_empty() => vec![0; 64],
+        Field::Fabric => random.pick(&names.fabric).to_vec(),
         Field::Token if names.tokens.is_empty() => vec![0; 32],
         Field::Token => random.pick(&names.tokens).to_vec(),
     }

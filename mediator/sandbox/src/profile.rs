@@ -58,6 +58,10 @@ const NULL: &str = "/dev/null";
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "dri"];
 const DEVICE_NAMES: &str = "nvidia";
 
+/// IMEX channels. Who opens one can give memory of a GPU to, and have memory of, all machines of an
+/// NVLink fabric that have the channel.
+const FABRIC_CHANNELS: &str = "nvidia-caps-imex-channels";
+
 /// Files of the process itself that drivers write. NVIDIA's gives names to its threads, each from
 /// another thread, for which the C library writes `/proc/self/task/*/comm`; where it may not,
 /// `cuInit` fails. Nothing there reaches further than the process.
@@ -135,6 +139,15 @@ impl Profile {
             ..Self::computation()
         }
     }
+
+    /// Returns this profile with the channels by which memory is shared with other machines of an
+    /// NVLink fabric. Without them, the driver refuses that, whoever has taken the process over.
+    #[must_use]
+    pub fn with_fabric(mut self) -> Self {
+        let channels = Path::new("/dev").join(FABRIC_CHANNELS);
+        self.devices.push(channels);
+        self
+    }
 }
 
 /// The folders in which the libraries of drivers really are that `folders` have by links.
@@ -161,20 +174,33 @@ fn listed(paths: &OsStr) -> Vec<PathBuf> {
 fn devices() -> Vec<PathBuf> {
     let entries = std::fs::read_dir("/dev").into_iter().flatten().flatten();
     let of_gpu = entries
-        .filter(|entry| {
-            entry
-                .file_name()
-                .to_string_lossy()
-                .starts_with(DEVICE_NAMES)
-        })
+        .filter(|entry| is_of_gpu(&entry.file_name().to_string_lossy()))
         .map(|entry| entry.path());
     let fixed = DEVICES.iter().map(|name| PathBuf::from("/dev").join(name));
     fixed.chain(of_gpu).collect()
 }
 
+/// Returns whether every process that uses a GPU needs the entry `name` of `/dev`.
+fn is_of_gpu(name: &str) -> bool {
+    name.starts_with(DEVICE_NAMES) && name != FABRIC_CHANNELS
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn channels_of_a_fabric_are_only_for_those_that_are_to_share_memory() {
+        for name in ["nvidia0", "nvidiactl", "nvidia-uvm", "nvidia-caps"] {
+            assert!(is_of_gpu(name), "{name}");
+        }
+        for name in ["nvidia-caps-imex-channels", "kvm", "sda"] {
+            assert!(!is_of_gpu(name), "{name}");
+        }
+        let channels = PathBuf::from("/dev/nvidia-caps-imex-channels");
+        assert!(!Profile::driver().devices.contains(&channels));
+        assert!(Profile::driver().with_fabric().devices.contains(&channels));
+    }
 
     #[test]
     fn libraries_are_found_behind_links() {

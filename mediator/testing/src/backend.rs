@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use causeway_mediator::backend::{
-    AllocateOptions, Attributes, Backend, BackendError, Exported, Fault, LossObserver, Memory,
-    Space,
+    AllocateOptions, Attributes, Backend, BackendError, Exported, FabricBytes, Fault, LossObserver,
+    Memory, Space,
 };
 use causeway_mediator::va::VaAllocator;
 use causeway_memory::{PageSize, SharedMemory};
@@ -45,6 +45,8 @@ pub struct FakeBackend {
     load_bytes: AtomicU64,
     shares_time: AtomicBool,
     grace: Mutex<Duration>,
+    /// Memory with fabric handles, as long as somebody has it.
+    fabric: Mutex<HashMap<FabricBytes, Weak<SharedMemory>>>,
     loss: OnceLock<LossObserver>,
 }
 
@@ -56,7 +58,9 @@ impl FakeBackend {
             | features::SHARING
             | features::RECORDING
             | features::DEVICE_VISIBLE
-            | features::PRIORITIES;
+            | features::PRIORITIES
+            | features::FABRIC_EXPORT
+            | features::FABRIC_IMPORT;
         Self::with_features(all)
     }
 
@@ -87,6 +91,7 @@ impl FakeBackend {
             load_bytes: AtomicU64::new(0),
             shares_time: AtomicBool::new(false),
             grace: Mutex::default(),
+            fabric: Mutex::default(),
             loss: OnceLock::new(),
         })
     }
@@ -221,6 +226,16 @@ impl FakeBackend {
         bytes: u64,
         counted: u64,
     ) -> Result<Arc<dyn Memory>, BackendError> {
+        self.memory_on_fabric(shared, (offset, bytes), counted, None)
+    }
+
+    fn memory_on_fabric(
+        &self,
+        shared: Arc<SharedMemory>,
+        (offset, bytes): (u64, u64),
+        counted: u64,
+        fabric: Option<FabricBytes>,
+    ) -> Result<Arc<dyn Memory>, BackendError> {
         let mapping = shared
             .map(offset, bytes, Access::ReadWrite)
             .map_err(|e| error(Status::NoMemory, &e.to_string()))?;
@@ -237,8 +252,17 @@ impl FakeBackend {
             offset,
             bytes,
             mapping,
+            fabric,
             _alive,
         }))
+    }
+}
+
+impl FakeBackend {
+    /// Memory that has a fabric handle now.
+    fn on_fabric(&self, handle: &FabricBytes) -> Result<Arc<SharedMemory>, BackendError> {
+        let found = self.fabric.lock().get(handle).and_then(Weak::upgrade);
+        found.ok_or_else(|| error(Status::BadToken, "of no memory"))
     }
 }
 
@@ -267,12 +291,36 @@ impl Backend for FakeBackend {
         &self,
         _: MemoryKind,
         bytes: u64,
-        _: AllocateOptions,
+        options: AllocateOptions,
     ) -> Result<Arc<dyn Memory>, BackendError> {
         self.failures.check("allocate")?;
         let shared = SharedMemory::new("fake", bytes, PageSize::Small)
             .map_err(|e| error(Status::NoMemory, &e.to_string()))?;
-        self.memory(Arc::new(shared), 0, bytes, bytes)
+        let shared = Arc::new(shared);
+        let handle = options.fabric.then(|| {
+            let mut fabric = self.fabric.lock();
+            let mut handle = [0; size_of::<FabricBytes>()];
+            handle[..8].copy_from_slice(&(fabric.len() as u64 + 1).to_le_bytes());
+            fabric.insert(handle, Arc::downgrade(&shared));
+            handle
+        });
+        self.memory_on_fabric(shared, (0, bytes), bytes, handle)
+    }
+
+    fn import_fabric(
+        &self,
+        handle: &FabricBytes,
+        bytes: u64,
+    ) -> Result<Arc<dyn Memory>, BackendError> {
+        let shared = self.on_fabric(handle)?;
+        if shared.bytes() != bytes {
+            return Err(error(Status::BadMemory, "of another size"));
+        }
+        self.memory(shared, 0, bytes, bytes)
+    }
+
+    fn find_fabric(&self, handle: &FabricBytes) -> Result<(), BackendError> {
+        self.on_fabric(handle).map(drop)
     }
 
     fn import(&self, exported: Exported) -> Result<Arc<dyn Memory>, BackendError> {

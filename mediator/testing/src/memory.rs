@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use causeway_mediator::backend::{BackendError, Exported, Fault, Memory};
+use causeway_mediator::backend::{BackendError, Exported, FabricBytes, Fault, Memory};
 use causeway_memory::{Backing, Mapping, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
@@ -24,6 +24,7 @@ pub(crate) struct FakeMemory {
     pub offset: u64,
     pub bytes: u64,
     pub mapping: Mapping,
+    pub fabric: Option<FabricBytes>,
     pub _alive: Alive,
 }
 
@@ -48,6 +49,11 @@ impl Memory for FakeMemory {
             offset: self.offset,
             pages: self.shared.pages(),
         })
+    }
+
+    fn fabric_handle(&self) -> Result<FabricBytes, BackendError> {
+        let refused = || error(Status::BadMemory, "was allocated without a fabric handle");
+        self.fabric.ok_or_else(refused)
     }
 
     fn as_any(&self) -> &dyn Any {

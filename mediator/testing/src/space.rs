@@ -58,6 +58,7 @@ impl FakeSpace {
             offset: 0,
             bytes: PAGE_BYTES,
             mapping,
+            fabric: None,
             _alive: self.alive(Live::default()),
         };
         let address = self.va.lock().place(None, PAGE_BYTES)?;

@@ -1,6 +1,6 @@
 //! Structures of messages, except those about code.
 
-use super::{DEVICE_ATTRIBUTES, TOKEN_BYTES};
+use super::{DEVICE_ATTRIBUTES, FABRIC_HANDLE_BYTES, TOKEN_BYTES};
 use crate::wire::structures;
 
 structures! {
@@ -212,6 +212,22 @@ structures! {
         /// Reserved: zero.
         pub reserved: u32,
     } = 40
+
+    /// A handle by which other machines of the NVLink fabric can import memory.
+    pub struct FabricHandle {
+        /// The handle as the GPU's driver made it (`CUmemFabricHandle`).
+        pub handle: [u8; FABRIC_HANDLE_BYTES],
+    } = 64
+
+    /// Names memory by its fabric handle.
+    pub struct ImportFabric {
+        /// The handle, as its owner's driver made it.
+        pub handle: [u8; FABRIC_HANDLE_BYTES],
+        /// Size of the memory in bytes, which its owner knows: a multiple of the granularity of
+        /// allocations. Another one is refused (`BadMemory`). Zero imports nothing, and only asks
+        /// whether memory has this handle now: handle, rights and size of the reply are zero then.
+        pub size: u64,
+    } = 72
 
     /// Memory in which to create a command buffer.
     pub struct CreateCommandBuffer {

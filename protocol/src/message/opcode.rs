@@ -5,8 +5,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::body::{
     AddressReply, Allocate, AllocateReply, Attributes, BusyReply, CommandBufferReply,
     CreateCommandBuffer, CreatePriorityCommandBuffer, CreateRecording, DeviceFacts, Empty, Export,
-    FaultReport, GpusReply, HandleReply, HandleRequest, Header, Hello, HelloReply, Import, MapCpu,
-    MapGpu, Notify, NotifyReply, RegisterRam, SetAccess, SpaceAddress, Token, Wait,
+    FabricHandle, FaultReport, GpusReply, HandleReply, HandleRequest, Header, Hello, HelloReply,
+    Import, ImportFabric, MapCpu, MapGpu, Notify, NotifyReply, RegisterRam, SetAccess,
+    SpaceAddress, Token, Wait,
 };
 use super::code::{
     EncodeTensorMap, GetKernel, GetKernelAt, GetVariable, KernelFacts, KernelNameAt,
@@ -166,6 +167,15 @@ opcodes! {
         CreatePriorityCommandBuffer => CommandBufferReply;
     /// Return the number of the session's GPU, and which other GPUs can be its peers (since 1.4).
     QueryGpus = 35, "query_gpus", Empty => GpusReply;
+    /// Return the fabric handle of an allocation of this session that was made with
+    /// [`crate::message::allocate_flags::FABRIC`]. Whoever has the handle, on any machine of the
+    /// NVLink fabric, may import the memory; neither `revoke` nor `free` takes that back. The
+    /// session must have the feature [`crate::registers::features::FABRIC_EXPORT`] (since 1.4).
+    ExportFabric = 36, "export_fabric", HandleRequest => FabricHandle;
+    /// Get access to memory of another process or machine by its fabric handle. The memory counts as
+    /// memory of this session. The session must have the feature
+    /// [`crate::registers::features::FABRIC_IMPORT`] (since 1.4).
+    ImportFabric = 37, "import_fabric", ImportFabric => AllocateReply;
 }
 
 /// All control operations, for tables and tests.

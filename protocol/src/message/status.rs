@@ -79,8 +79,8 @@ statuses! {
     NoMemory = 16, "out of memory or of address space";
     /// The GPU virtual address is in use or outside the address space.
     AddressInUse = 17, "the address is taken or outside the address space";
-    /// No export has this token.
-    BadToken = 18, "no such export token";
+    /// No export has this token, or no memory that the device reaches has this fabric handle.
+    BadToken = 18, "no such export token or fabric handle";
     /// The handle is an import, and the owner of the memory has revoked the export.
     Revoked = 19, "the export was revoked by its owner";
     /// The back end refused the module image; the log says where and why. Detail: the line of the

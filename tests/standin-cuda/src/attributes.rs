@@ -11,6 +11,8 @@ pub(crate) const HOST_POINTERS: i32 = 91;
 pub(crate) const READ_ONLY_REGISTER: i32 = 113;
 /// `CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED`
 pub(crate) const POSIX_HANDLES: i32 = 103;
+/// `CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED`
+pub(crate) const FABRIC_HANDLES: i32 = 128;
 /// `CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED`
 pub(crate) const VIRTUAL_MEMORY: i32 = 102;
 /// `CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED`
@@ -89,7 +91,7 @@ fn is_supported(attribute: i32) -> bool {
     // host memory.
     let host = matches!(attribute, 91..=94 | 99 | 113 | 122 | 123);
     // Virtual memory, POSIX handles, compression, RDMA; fabric handles, which creation then
-    // refuses; multicast query.
+    // refuses without a channel; multicast query.
     let memory = matches!(attribute, 102 | 103 | 107 | 110 | 116 | 128 | 141);
     basic || host || memory
 }

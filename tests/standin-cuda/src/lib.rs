@@ -15,7 +15,8 @@
 //! * After a fault of a kernel every call answers its error, in all contexts, until the process
 //!   ends.
 //! * `cuMemMap` takes no offset; ranges are unmapped, and given rights, by whole mappings.
-//! * Fabric handles are said to be supported, and refused with `NOT_PERMITTED`.
+//! * Fabric handles are said to be supported, and refused with `NOT_PERMITTED` without an IMEX
+//!   channel (`FABRIC`).
 //! * A pointer that is neither the device's nor registered is pageable memory of the host, and
 //!   copied as such.
 //!
@@ -37,6 +38,7 @@
 //! | `PEERS` | 0 has no device reach the memory of another | 1 |
 //! | `REVERSED` | 1 counts devices from the one with the highest PCI address, unless `CUDA_DEVICE_ORDER` is `PCI_BUS_ID` | 0 |
 //! | `NVLINK` | 1 has NVML say that devices are linked by NVLink, for tests that give the library its name | 0 |
+//! | `FABRIC` | 1 is an IMEX channel: all processes that share `STATE` are machines of a fabric | 0 |
 //! | `DRIVER_VERSION` | version of the driver | 13000 |
 //! | `MEMORY` | bytes of memory of each device, or a list by commas, whose last number is for all devices that follow | 4 GiB |
 //! | `SMS` | multiprocessors | 132 |
@@ -75,6 +77,7 @@ mod copy;
 mod device;
 mod driver;
 mod event;
+mod fabric;
 mod function;
 mod graph;
 mod green;

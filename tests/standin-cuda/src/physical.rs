@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,6 +19,7 @@ use causeway_memory::Mapping;
 use causeway_protocol::Access;
 
 use crate::driver::{Charge, lock};
+use crate::fabric::{self, Handle, Named};
 
 /// Bytes of freed memory that are kept to be handed out again.
 const KEPT_BYTES_MAX: u64 = 64 << 20;
@@ -60,6 +62,8 @@ pub(crate) struct Physical {
     shared: AtomicBool,
     /// Another process created it: as on an H200, it cannot be exported again.
     pub(crate) imported: bool,
+    /// Its name on the fabric, if it was made to have one.
+    named: Option<Named>,
     _charge: Option<Charge>,
 }
 
@@ -96,6 +100,34 @@ impl Physical {
         Ok(Self::of(memory, properties, charge))
     }
 
+    /// Memory as [`Self::create`] makes it, whose handle finds it in `folder`.
+    pub(crate) fn create_for_fabric(
+        folder: &Path,
+        bytes: u64,
+        properties: Properties,
+        header: Option<Header>,
+        charge: Option<Charge>,
+    ) -> io::Result<Self> {
+        let name = name(properties, header);
+        let (file, named) = Named::create(folder, &name)?;
+        let memory = Memory::in_file(file, bytes, header)?;
+        let mut physical = Self::of(memory, properties, charge);
+        physical.named = Some(named);
+        // Others find it at any time, so its content is never handed out again.
+        physical.shared.store(true, Ordering::Relaxed);
+        Ok(physical)
+    }
+
+    /// Memory that has a fabric handle; `None` if none has it now.
+    pub(crate) fn import_fabric(folder: &Path, handle: &Handle) -> Option<Self> {
+        Self::import_file(fabric::open(folder, handle)?)
+    }
+
+    /// The handle that finds this memory; `None` if it was not made to have one.
+    pub(crate) fn fabric_handle(&self) -> Option<Handle> {
+        self.named.as_ref().map(Named::handle)
+    }
+
     /// Memory that another process, or this one, has exported; `None` if the file is none of ours.
     pub(crate) fn import(descriptor: i32) -> Option<Self> {
         // SAFETY: duplicates whatever descriptor this is, or fails.
@@ -105,6 +137,10 @@ impl Physical {
         }
         // SAFETY: fresh from the kernel, owned by nobody else.
         let file = File::from(unsafe { OwnedFd::from_raw_fd(copy) });
+        Self::import_file(file)
+    }
+
+    fn import_file(file: File) -> Option<Self> {
         let (properties, start) = described(&file)?;
         let bytes = file.metadata().ok()?.len().checked_sub(start)?;
         let memory = Memory::map(file, start, bytes).ok()?;
@@ -122,6 +158,7 @@ impl Physical {
             references: AtomicUsize::new(1),
             shared: AtomicBool::new(false),
             imported: false,
+            named: None,
             _charge: charge,
         }
     }
@@ -194,13 +231,7 @@ fn kept(bytes: u64) -> Option<Memory> {
 
 impl Memory {
     fn fresh(bytes: u64, properties: Properties, header: Option<Header>) -> io::Result<Self> {
-        let place = match properties.place {
-            Place::Device(device) => format!("d{device}"),
-            Place::HostNuma(node) => format!("n{node}"),
-        };
-        let start = header.map_or(0, |_| HEADER_BYTES);
-        let (types, flags) = (properties.handle_types, properties.flags);
-        let name = format!("{NAME}:{place}:{types}:{flags}:{start}\0");
+        let name = name(properties, header) + "\0";
         let open = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         // SAFETY: the name ends in NUL.
         let descriptor = unsafe { libc::memfd_create(name.as_ptr().cast(), open) };
@@ -209,6 +240,12 @@ impl Memory {
         }
         // SAFETY: fresh from the kernel, owned by nobody else.
         let file = File::from(unsafe { OwnedFd::from_raw_fd(descriptor) });
+        Self::in_file(file, bytes, header)
+    }
+
+    /// Memory with garbage in it, in a file that is empty.
+    fn in_file(file: File, bytes: u64, header: Option<Header>) -> io::Result<Self> {
+        let start = header.map_or(0, |_| HEADER_BYTES);
         file.set_len(start + bytes)?;
         if let Some(header) = header {
             file.write_all_at(&(start + bytes).to_ne_bytes(), 0)?;
@@ -266,10 +303,25 @@ impl Drop for Memory {
     }
 }
 
+/// The name of a file with such memory, which tells importers what it is.
+fn name(properties: Properties, header: Option<Header>) -> String {
+    let place = match properties.place {
+        Place::Device(device) => format!("d{device}"),
+        Place::HostNuma(node) => format!("n{node}"),
+    };
+    let start = header.map_or(0, |_| HEADER_BYTES);
+    let (types, flags) = (properties.handle_types, properties.flags);
+    format!("{NAME}:{place}:{types}:{flags}:{start}")
+}
+
 /// What the name of a file tells, and where memory begins in it.
 fn described(file: &File) -> Option<(Properties, u64)> {
     let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
-    let name = link.to_str()?.strip_prefix("/memfd:")?;
+    let name = link.to_str()?;
+    let name = match name.strip_prefix("/memfd:") {
+        Some(name) => name,
+        None => name.rsplit('/').next()?,
+    };
     let mut parts = name.trim_end_matches(" (deleted)").split(':');
     if parts.next()? != NAME {
         return None;

@@ -19,6 +19,8 @@ pub(crate) struct Settings {
     /// Whether devices are counted from the one with the highest PCI address, where the program
     /// does not ask for the order of PCI addresses (`CUDA_DEVICE_ORDER`).
     pub(crate) reversed: bool,
+    /// Whether there is an IMEX channel.
+    pub(crate) fabric: bool,
     /// Version as `cuDriverGetVersion` tells it.
     pub(crate) driver_version: i32,
     /// Memory of the devices in bytes, in their order. The last stands for all that follow.
@@ -74,6 +76,7 @@ impl Settings {
             nvlink: number("NVLINK", 0) != 0,
             reversed: number("REVERSED", 0) != 0
                 && std::env::var("CUDA_DEVICE_ORDER").as_deref() != Ok("PCI_BUS_ID"),
+            fabric: number("FABRIC", 0) != 0,
             driver_version: number("DRIVER_VERSION", 13000) as i32,
             memory_bytes: numbers("MEMORY", 4 << 30),
             multiprocessors: multiprocessors.max(1),

@@ -105,10 +105,9 @@ extern "C" fn cuMemCreate(
         if handle.is_null() || bytes == 0 || flags != 0 {
             return Err(Code::INVALID_VALUE);
         }
-        // The attribute says yes, but there is no IMEX channel, as on the machine that this was
-        // seen on.
-        if properties.handle_types & FABRIC != 0 {
-            return Err(Code::NOT_PERMITTED);
+        let is_for_fabric = properties.handle_types & FABRIC != 0;
+        if is_for_fabric {
+            check_fabric(driver)?;
         }
         if properties.handle_types & POSIX != 0 {
             driver.supports(attributes::POSIX_HANDLES)?;
@@ -117,10 +116,25 @@ extern "C" fn cuMemCreate(
             Place::Device(device) => Some(driver.charge(device, bytes)?),
             Place::HostNuma(_) => None,
         };
-        let made = Physical::create(bytes, properties, driver.settings.vulkan, charge);
+        let header = driver.settings.vulkan;
+        let folder = &driver.settings.state;
+        let made = match is_for_fabric {
+            true => Physical::create_for_fabric(folder, bytes, properties, header, charge),
+            false => Physical::create(bytes, properties, header, charge),
+        };
         let made = Arc::new(made.map_err(|_| Code::OUT_OF_MEMORY)?);
         handle.set(driver.state().physical.insert(made) as u64)
     })
+}
+
+/// Without an IMEX channel, the attribute says yes and calls say no, as on the machine that this was
+/// seen on.
+fn check_fabric(driver: &Driver) -> Answer {
+    driver.supports(attributes::FABRIC_HANDLES)?;
+    match driver.settings.fabric {
+        true => Ok(()),
+        false => Err(Code::NOT_PERMITTED),
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -344,8 +358,15 @@ extern "C" fn cuMemExportToShareableHandle(
 ) -> u32 {
     call_unless_faulted(|driver| {
         let physical = find(&driver.state(), handle)?;
-        let asked = physical.properties.handle_types & POSIX != 0;
-        if descriptor.is_null() || kind != POSIX || flags != 0 || !asked || physical.imported {
+        let asked = physical.properties.handle_types & kind != 0;
+        if descriptor.is_null() || flags != 0 || !asked || physical.imported {
+            return Err(Code::INVALID_VALUE);
+        }
+        if kind == FABRIC {
+            let handle = physical.fabric_handle().ok_or(Code::INVALID_VALUE)?;
+            return Out::at(descriptor.address_of(0)?).set(handle);
+        }
+        if kind != POSIX {
             return Err(Code::INVALID_VALUE);
         }
         let exported = physical.export().map_err(|_| Code::OPERATING_SYSTEM)?;
@@ -353,7 +374,7 @@ extern "C" fn cuMemExportToShareableHandle(
     })
 }
 
-/// The descriptor itself is the "pointer"; it stays the caller's.
+/// A descriptor is the "pointer" itself; it stays the caller's.
 #[unsafe(no_mangle)]
 extern "C" fn cuMemImportFromShareableHandle(
     handle: Out<u64>,
@@ -361,11 +382,22 @@ extern "C" fn cuMemImportFromShareableHandle(
     kind: u32,
 ) -> u32 {
     call_unless_faulted(|driver| {
-        let descriptor = i32::try_from(descriptor).map_err(|_| Code::INVALID_VALUE)?;
-        if handle.is_null() || kind != POSIX {
+        if handle.is_null() {
             return Err(Code::INVALID_VALUE);
         }
-        let imported = Physical::import(descriptor).ok_or(Code::INVALID_VALUE)?;
+        let imported = match kind {
+            POSIX => {
+                let descriptor = i32::try_from(descriptor).map_err(|_| Code::INVALID_VALUE)?;
+                Physical::import(descriptor)
+            }
+            FABRIC => {
+                check_fabric(driver)?;
+                let name = In::at(descriptor).get()?;
+                Physical::import_fabric(&driver.settings.state, &name)
+            }
+            _ => None,
+        };
+        let imported = imported.ok_or(Code::INVALID_VALUE)?;
         handle.set(driver.state().physical.insert(Arc::new(imported)) as u64)
     })
 }

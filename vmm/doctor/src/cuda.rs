@@ -256,11 +256,10 @@ fn fabric(survey: &Survey) -> Check {
         survey,
         ("CUDA fabric handle", Some(Attribute::Fabric)),
         |trials| &trials.fabric,
-        "memory could be shared with other machines; Causeway does not do so",
+        "guests may share memory with other machines, with --gpu cuda,fabric=both",
         (
             "memory cannot be shared with other machines; nothing else needs it",
-            "on machines with an NVLink fabric: start nvidia-imex and create an IMEX channel \
-             (nvidia-modprobe -c 0), which NOT_PERMITTED says is missing",
+            causeway_cuda::FABRIC_WAY_OUT,
         ),
     )
 }

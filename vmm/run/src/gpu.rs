@@ -355,6 +355,7 @@ mod tests {
             sms: Some(32),
             single_launches: false,
             context_per_space: false,
+            fabric: causeway_cuda::Fabric::default(),
         };
         assert_eq!(gpu.kind, Kind::Cuda(options));
         assert_eq!(
@@ -431,6 +432,7 @@ mod tests {
             "sms=N",
             "launches=gathered|single",
             "contexts=one|each",
+            "fabric=no|export|import|both",
             "bar=N",
         ] {
             assert!(help.contains(key), "{key}: {help}");
@@ -455,6 +457,10 @@ mod tests {
             (
                 "cuda,launches=fast",
                 "invalid value fast for --gpu launches: gathered or single",
+            ),
+            (
+                "cuda,fabric=yes",
+                "invalid value yes for --gpu fabric: no or export or import or both",
             ),
             (
                 "software,contexts=one",

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use causeway_cuda::Fabric;
 use causeway_sandbox::{Profile, Sandbox, confine_thread};
 use causeway_terminal::{Code, Failure};
 use causeway_worker::Confinement;
@@ -50,6 +51,9 @@ pub(crate) fn confinement(sandbox: Sandbox, kind: Kind) -> Confinement {
         sandbox,
         profile: match kind {
             Kind::Software(_) => Profile::computation(),
+            Kind::Cuda(options) if options.fabric != Fabric::default() => {
+                Profile::driver().with_fabric()
+            }
             Kind::Cuda(_) | Kind::Vfio(_) => Profile::driver(),
         },
     }
@@ -230,6 +234,18 @@ mod tests {
         std::fs::remove_dir_all(&folder).unwrap();
         std::fs::remove_dir_all(&all).unwrap();
         outcome.unwrap();
+    }
+
+    #[test]
+    fn workers_reach_the_channels_of_a_fabric_only_if_guests_are_to_use_it() {
+        let channels = PathBuf::from("/dev/nvidia-caps-imex-channels");
+        let reaches = |text: &str| {
+            let gpu: Gpu = text.parse().unwrap();
+            let profile = confinement(Sandbox::On, gpu.kind).profile;
+            profile.devices.contains(&channels)
+        };
+        assert!(!reaches("cuda") && !reaches("cuda,fabric=no") && !reaches("software"));
+        assert!(reaches("cuda,fabric=export") && reaches("cuda,fabric=import"));
     }
 
     #[test]

@@ -36,7 +36,7 @@ const COMMON: [(u32, i32); 16] = [
 
 /// Attributes of things that this library does not do, whatever the GPU can, with the values that
 /// say so.
-const ABSENT: [(u32, u32); 24] = [
+const ABSENT: [(u32, u32); 23] = [
     // The guest's process has the device for itself: compute mode "default".
     (20, 20),
     // Sizes of textures and surfaces.
@@ -63,8 +63,6 @@ const ABSENT: [(u32, u32); 24] = [
     (116, 121),
     // DMA-BUF.
     (124, 124),
-    // Fabric handles.
-    (128, 128),
     // NUMA memory, multicast, other APIs, decompression, memory of the host by `cuMemCreate`.
     (130, 130),
     (132, 133),
@@ -84,6 +82,8 @@ const POOL_HANDLES: (u32, u32) = (119, 115);
 const HOST_NODE: u32 = 134;
 /// `CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED`
 const SHARED_EVENTS: u32 = 125;
+/// `CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED`
+const FABRIC_HANDLES: u32 = 128;
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
 const POSIX: i32 = 1;
 
@@ -106,8 +106,7 @@ pub(crate) fn query(device: &Device<'_>, attributes: &Attributes) -> Answer<Fact
             return Err(Code::DEVICE_UNAVAILABLE);
         }
     };
-    let shares = device.features() & features::SHARING != 0;
-    Ok(Facts::new(facts, shares))
+    Ok(Facts::new(facts, device.features()))
 }
 
 /// Returns what can be known of a device whose host speaks a protocol before 1.3.
@@ -137,9 +136,11 @@ fn of_old_host(attributes: &Attributes) -> DeviceFacts {
 }
 
 impl Facts {
-    /// Notes what the host says, and what this library makes of it. `shares` says whether processes
-    /// can share memory.
-    fn new(mut facts: DeviceFacts, shares: bool) -> Self {
+    /// Notes what the host says, and what this library makes of it. `features` are those of the
+    /// session.
+    fn new(mut facts: DeviceFacts, features: u64) -> Self {
+        let shares = features & features::SHARING != 0;
+        let has_fabric = features & (features::FABRIC_EXPORT | features::FABRIC_IMPORT) != 0;
         for (first, last) in ABSENT {
             for value in &mut facts.attributes[first as usize - 1..last as usize] {
                 // What the host does not know stays unknown.
@@ -165,6 +166,11 @@ impl Facts {
         let (pool_handles, pools) = POOL_HANDLES;
         if shares && !matches!(facts.attributes[pools as usize - 1], UNKNOWN_ATTRIBUTE | 0) {
             facts.attributes[pool_handles as usize - 1] = POSIX;
+        }
+        // What the driver of the host has does not count, but what its operator allows.
+        let fabric = &mut facts.attributes[FABRIC_HANDLES as usize - 1];
+        if *fabric != UNKNOWN_ATTRIBUTE {
+            *fabric = i32::from(has_fabric);
         }
         let events = &mut facts.attributes[SHARED_EVENTS as usize - 1];
         if *events != UNKNOWN_ATTRIBUTE {
@@ -238,10 +244,14 @@ mod tests {
         facts.attributes[134 - 1] = -1;
         facts.attributes[149 - 1] = UNKNOWN_ATTRIBUTE;
         facts.attributes[95 - 1] = UNKNOWN_ATTRIBUTE;
-        let unshared = Facts::new(facts, false);
+        let unshared = Facts::new(facts, 0);
+        assert_eq!(unshared.attribute(128), Some(0), "fabric handles");
         assert_eq!(unshared.attribute(119), Some(0), "pools of others");
         assert_eq!(unshared.attribute(125), Some(0), "events of others");
-        let facts = Facts::new(facts, true);
+        let all = features::SHARING | features::FABRIC_IMPORT;
+        let facts = Facts::new(facts, all);
+        assert_eq!(facts.attribute(128), Some(1), "fabric handles");
+        assert_eq!(facts.attribute(132), Some(0), "multicast");
         assert_eq!(facts.attribute(119), Some(1), "pools of others");
         assert_eq!(facts.attribute(125), Some(1), "events of others");
         assert_eq!(facts.attribute(1), Some(7));
@@ -269,7 +279,7 @@ mod tests {
             ..Attributes::default()
         };
         attributes.name[..4].copy_from_slice(b"some");
-        let facts = Facts::new(of_old_host(&attributes), true);
+        let facts = Facts::new(of_old_host(&attributes), features::SHARING);
         assert_eq!(facts.name(), "some");
         assert_eq!(facts.capability(), [7, 0]);
         assert_eq!(facts.cuda_version(), 12_040);

@@ -3,9 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::IntoRawFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use causeway_shim_linux::shim::{Access, Allocation, ExportToken, MemoryKind};
+use causeway_protocol::registers::features;
+use causeway_shim_linux::shim::{
+    Access, Allocation, ExportToken, FabricHandle, MemoryKind, Refusal, Status,
+};
 
 use super::record_file;
 use super::reservations::{GRANULARITY, check_multiples};
@@ -16,6 +19,8 @@ use crate::structures::{AllocationProperties, Location};
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
 const POSIX: u32 = 1;
+/// `CU_MEM_HANDLE_TYPE_FABRIC`
+const FABRIC: u32 = 8;
 /// `CU_MEM_LOCATION_TYPE_DEVICE`
 const DEVICE: i32 = 1;
 /// How the content of an exported descriptor begins.
@@ -25,12 +30,89 @@ const EXPORT_BYTES: usize = 8 + 32 + 8;
 
 /// Physical memory of `cuMemCreate`.
 pub(crate) struct Physical {
-    pub(super) memory: Allocation<'static>,
-    pub(super) bytes: u64,
+    /// The memory and its size in bytes. Of a fabric handle, neither is known before the first
+    /// mapping: the handle does not tell the size, and the device wants to know it for its quotas.
+    memory: OnceLock<(Allocation<'static>, u64)>,
     handle_types: u32,
     flags: [u8; 8],
-    /// Another process created it, so it cannot be exported again.
-    is_imported: bool,
+    origin: Origin,
+}
+
+/// Who created memory. What another process created cannot be exported again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Own,
+    Descriptor,
+    Fabric(FabricHandle),
+}
+
+impl Physical {
+    /// Returns the memory; fails if it has a fabric handle and was never mapped.
+    pub(super) fn memory(&self) -> Answer<&Allocation<'static>> {
+        let known = self.memory.get().map(|(memory, _)| memory);
+        known.ok_or(Code::INVALID_VALUE)
+    }
+
+    /// Returns the size of the memory, of which `bytes` bytes are about to be mapped. Memory of a
+    /// fabric handle is imported if this is its first mapping, which must be of all of it.
+    pub(super) fn bytes_to_map(&self, driver: &'static Driver, bytes: u64) -> Answer<u64> {
+        if let (None, Origin::Fabric(handle)) = (self.memory.get(), &self.origin) {
+            let memory = driver.device.import_fabric(handle, bytes);
+            let memory = memory.map_err(|error| fabric_refusal(error.refusal))?;
+            // Another thread may have been faster: then this import ends.
+            let _ = self.memory.set((memory, bytes));
+        }
+        let known = self.memory.get().map(|(_, bytes)| *bytes);
+        known.ok_or(Code::INVALID_VALUE)
+    }
+
+    /// Returns the memory for another device, `peer`, which has or gets rights to it.
+    pub(super) fn for_peer(&self, peer: &'static Driver) -> Answer<Allocation<'static>> {
+        let (memory, bytes) = self.memory.get().ok_or(Code::INVALID_VALUE)?;
+        let refused = |error: &dyn std::fmt::Display| {
+            log::debug!(
+                "cannot share physical memory with device {}: {error}",
+                peer.ordinal
+            );
+            Code::INVALID_VALUE
+        };
+        if let Origin::Fabric(handle) = &self.origin {
+            // Its owner has given it to all devices, and this one cannot pass it on.
+            let imported = peer.device.import_fabric(handle, *bytes);
+            return imported.map_err(|error| fabric_refusal(error.refusal));
+        }
+        // Rights may grow later.
+        let token = memory.export_to(Access::ReadWrite, 1 << peer.gpus.gpu);
+        let token = token.map_err(|error| refused(&error))?;
+        let memory = peer.device.import(&token, Access::ReadWrite);
+        memory.map_err(|error| refused(&error))
+    }
+
+    fn is_own(&self) -> bool {
+        self.origin == Origin::Own
+    }
+}
+
+/// Returns what a driver answers where the device refuses a fabric handle.
+fn fabric_refusal(refusal: Refusal) -> Code {
+    log::debug!("the device refuses a fabric handle: {refusal}");
+    match refusal.status {
+        Status::Unsupported | Status::AccessDenied => Code::NOT_PERMITTED,
+        status if status.is_shortage() => Code::OUT_OF_MEMORY,
+        _ => Code::INVALID_VALUE,
+    }
+}
+
+/// Refuses fabric handles where the device does not have the feature, as a driver does without an
+/// IMEX channel.
+fn check_fabric(driver: &Driver, feature: u64) -> Answer {
+    match driver.device.features() & feature {
+        0 => {
+            log::debug!("--gpu of the host does not allow this use of fabric handles");
+            Err(Code::NOT_PERMITTED)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Physical memory by its handles, with how often each is to be released.
@@ -83,7 +165,10 @@ fn check(given: &AllocationProperties) -> Answer<&'static Driver> {
     };
     match given.handle_types {
         0 | POSIX => Ok(driver),
-        8 => Err(Code::NOT_PERMITTED),
+        types if types & !(POSIX | FABRIC) == 0 => {
+            check_fabric(driver, features::FABRIC_EXPORT)?;
+            Ok(driver)
+        }
         _ => Err(Code::INVALID_VALUE),
     }
 }
@@ -118,17 +203,20 @@ extern "C" fn cuMemCreate(
         if handle.is_null() || bytes == 0 || flags != 0 {
             return Err(Code::INVALID_VALUE);
         }
-        let memory = driver.device.allocate(bytes as u64, MemoryKind::Device);
+        let bytes = bytes as u64;
+        let memory = match given.handle_types & FABRIC {
+            0 => driver.device.allocate(bytes, MemoryKind::Device),
+            _ => driver.device.allocate_for_fabric(bytes),
+        };
         let memory = memory.map_err(|error| {
             log::debug!("cannot create physical memory: {error}");
             Code::OUT_OF_MEMORY
         })?;
         let physical = Physical {
-            memory,
-            bytes: bytes as u64,
+            memory: (memory, bytes).into(),
             handle_types: given.handle_types,
             flags: given.flags,
-            is_imported: false,
+            origin: Origin::Own,
         };
         handle.set(driver.memory.regions.lock().physicals.add(driver, physical))
     })
@@ -164,6 +252,7 @@ extern "C" fn cuMemGetAllocationPropertiesFromHandle(
     })
 }
 
+/// Puts a descriptor or a fabric handle.
 #[unsafe(no_mangle)]
 extern "C" fn cuMemExportToShareableHandle(
     descriptor: Out<i32>,
@@ -173,15 +262,24 @@ extern "C" fn cuMemExportToShareableHandle(
 ) -> u32 {
     call_of(handle as usize, |driver| {
         let physical = driver.memory.regions.lock().physicals.get(handle)?;
-        let asked = physical.handle_types & POSIX != 0;
-        if descriptor.is_null() || kind != POSIX || flags != 0 || !asked || physical.is_imported {
+        let asked = physical.handle_types & kind != 0;
+        if descriptor.is_null() || flags != 0 || !asked || !physical.is_own() {
             return Err(Code::INVALID_VALUE);
         }
-        let token = physical.memory.export(Access::ReadWrite).map_err(|error| {
+        let memory = physical.memory()?;
+        if kind == FABRIC {
+            let handle = memory.fabric_handle();
+            let handle = handle.map_err(|error| fabric_refusal(error.refusal))?;
+            return Out::at(descriptor.address_of(0)?).set(handle.0);
+        }
+        if kind != POSIX {
+            return Err(Code::INVALID_VALUE);
+        }
+        let token = memory.export(Access::ReadWrite).map_err(|error| {
             log::debug!("cannot export physical memory: {error}");
             Code::OUT_OF_MEMORY
         })?;
-        let record = record(&token, physical.bytes);
+        let record = record(&token, physical.bytes_to_map(driver, 0)?);
         let file = record_file::make(&record).map_err(|_| Code::OPERATING_SYSTEM)?;
         descriptor.set(file.into_raw_fd())
     })
@@ -204,7 +302,8 @@ fn exported(record: &[u8; EXPORT_BYTES]) -> Option<(ExportToken, u64)> {
     (magic == MAGIC).then_some((ExportToken(*token), bytes))
 }
 
-/// The descriptor itself is the "pointer"; it stays the caller's.
+/// A descriptor is the "pointer" itself; it stays the caller's. Of memory by a fabric handle, the size
+/// is known with its first mapping: until then, the owner can free it.
 #[unsafe(no_mangle)]
 extern "C" fn cuMemImportFromShareableHandle(
     handle: Out<u64>,
@@ -212,8 +311,12 @@ extern "C" fn cuMemImportFromShareableHandle(
     kind: u32,
 ) -> u32 {
     call_unless_faulted(|driver| {
-        if handle.is_null() || kind != POSIX {
+        if handle.is_null() || !matches!(kind, POSIX | FABRIC) {
             return Err(Code::INVALID_VALUE);
+        }
+        if kind == FABRIC {
+            let physical = of_fabric(driver, In::at(descriptor))?;
+            return handle.set(driver.memory.regions.lock().physicals.add(driver, physical));
         }
         let record = record_file::read(descriptor)?;
         let (token, bytes) = exported(&record).ok_or(Code::INVALID_VALUE)?;
@@ -226,13 +329,26 @@ extern "C" fn cuMemImportFromShareableHandle(
             return Err(Code::INVALID_VALUE);
         }
         let physical = Physical {
-            memory,
-            bytes,
+            memory: (memory, bytes).into(),
             handle_types: POSIX,
             flags: [0; 8],
-            is_imported: true,
+            origin: Origin::Descriptor,
         };
         handle.set(driver.memory.regions.lock().physicals.add(driver, physical))
+    })
+}
+
+/// Returns memory that a fabric handle names, if the device finds it.
+fn of_fabric(driver: &Driver, handle: In<[u8; 64]>) -> Answer<Physical> {
+    check_fabric(driver, features::FABRIC_IMPORT)?;
+    let handle = FabricHandle(handle.get()?);
+    let found = driver.device.find_fabric(&handle);
+    found.map_err(|error| fabric_refusal(error.refusal))?;
+    Ok(Physical {
+        memory: OnceLock::new(),
+        handle_types: FABRIC,
+        flags: [0; 8],
+        origin: Origin::Fabric(handle),
     })
 }
 

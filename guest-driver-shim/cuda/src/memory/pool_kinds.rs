@@ -57,7 +57,8 @@ impl PoolKind {
 
     /// Returns the kind of a pool that is to be made.
     pub(super) fn of_properties(given: &PoolProperties) -> Answer<Self> {
-        // A fabric handle is known, and not supported.
+        // A fabric handle is known, and not supported: pools cut their memory from chunks, and a
+        // handle would give all of a chunk, with what other allocations have there.
         if !matches!(given.handle_types, 0 | POSIX | 8) {
             return Err(Code::INVALID_VALUE);
         }

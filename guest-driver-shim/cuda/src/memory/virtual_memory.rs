@@ -45,7 +45,7 @@ impl Mapped {
         match (self.mapping, access) {
             (None, Access::None) => {}
             (None, access) => {
-                let memory = &self.physical.memory;
+                let memory = self.physical.memory()?;
                 let mapping = driver.space.map_at(memory, 0, bytes, access, start);
                 self.mapping = Some(mapping.map_err(|error| refused(&error))?);
             }
@@ -64,7 +64,12 @@ impl Mapped {
     }
 
     /// Gives another device rights to the mapping at `start`, or takes them.
-    fn set_peer_access(&mut self, peer: &'static Driver, start: u64, access: Access) -> Answer {
+    fn set_peer_access(
+        &mut self,
+        peer: &'static Driver,
+        (start, bytes): (u64, u64),
+        access: Access,
+    ) -> Answer {
         if access == Access::None {
             self.peers.remove(&peer.ordinal);
             return Ok(());
@@ -82,13 +87,8 @@ impl Mapped {
             known.access = access;
             return Ok(());
         }
-        let Physical { memory, bytes, .. } = &*self.physical;
-        // Rights may grow later.
-        let token = memory.export_to(Access::ReadWrite, 1 << peer.gpus.gpu);
-        let token = token.map_err(|error| refused(&error))?;
-        let memory = peer.device.import(&token, Access::ReadWrite);
-        let memory = memory.map_err(|error| refused(&error))?;
-        let mapping = peer.space.map_at(&memory, 0, *bytes, access, start);
+        let memory = self.physical.for_peer(peer)?;
+        let mapping = peer.space.map_at(&memory, 0, bytes, access, start);
         let mapping = PeerMapping {
             access,
             mapping: mapping.map_err(|error| refused(&error))?,
@@ -187,7 +187,7 @@ extern "C" fn cuMemMap(address: u64, bytes: usize, offset: usize, handle: u64, f
         }
         let physical = driver.memory.regions.lock().physicals.get(handle)?;
         // An offset other than 0 is for a later version of the API.
-        if offset != 0 || bytes > physical.bytes || check_multiples(&[bytes]).is_err() {
+        if offset != 0 || check_multiples(&[bytes]).is_err() {
             return Err(Code::NOT_SUPPORTED);
         }
         let reservation = Driver::get()?.memory.regions.lock().reservation(address);
@@ -195,6 +195,9 @@ extern "C" fn cuMemMap(address: u64, bytes: usize, offset: usize, handle: u64, f
         let is_inside = bytes <= reserved - (address - start);
         if !is_inside || is_in_use(address, bytes) {
             return Err(Code::INVALID_VALUE);
+        }
+        if bytes > physical.bytes_to_map(driver, bytes)? {
+            return Err(Code::NOT_SUPPORTED);
         }
         driver.memory.regions.lock().insert_mapping(
             address,
@@ -313,7 +316,7 @@ fn set_access(
     for start in regions.whole_mappings(address, bytes)? {
         let (bytes, mapped) = mapping_at(&mut regions, start)?;
         if device.ordinal != owner.ordinal {
-            mapped.set_peer_access(device, start, access)?;
+            mapped.set_peer_access(device, (start, bytes), access)?;
             continue;
         }
         mapped.set_access(owner, start, bytes, access)?;

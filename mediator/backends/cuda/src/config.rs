@@ -28,6 +28,22 @@ pub struct Sms {
     pub group: u32,
 }
 
+/// What guests may do with fabric handles, by which memory is shared with other machines of an NVLink
+/// fabric. The default is nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fabric {
+    /// Whether guests get handles of their memory. Nobody but the driver knows who uses one, and
+    /// nobody takes back what it gives.
+    pub export: bool,
+    /// Whether guests import memory by handles that they have got, or guess.
+    pub import: bool,
+}
+
+/// What to do on a machine whose driver refuses fabric handles.
+pub const FABRIC_WAY_OUT: &str = "on machines with an NVLink fabric: start nvidia-imex and create \
+                                  an IMEX channel (nvidia-modprobe -c 0), which NOT_PERMITTED says \
+                                  is missing";
+
 /// Says which GPU [`crate::Cuda`] opens, and how. The default is all of GPU 0, with no GPU memory
 /// visible to CPUs.
 #[derive(Clone, Default)]
@@ -41,6 +57,8 @@ pub struct Config {
     /// The function that makes GPU memory visible to CPUs. With `None`, allocations of CPU-visible
     /// GPU memory are refused.
     pub visible: Option<Visible>,
+    /// What guests may do with fabric handles.
+    pub fabric: Fabric,
     /// Whether each address space has a CUDA context of its own, instead of the GPU's primary
     /// context. Contexts take turns on the GPU, so the back end's own work (filling freed memory
     /// with zeros) does not wait for a guest's kernel that does not end. Each context takes GPU
@@ -144,6 +162,17 @@ pub enum OpenError {
         /// Number of the group that the configuration asks for, from 0. Each open session uses one
         /// group.
         group: u32,
+    },
+    /// The configuration asks for fabric handles, which the driver refuses.
+    #[error(
+        "{gpu} cannot share memory with other machines: {reason}; {FABRIC_WAY_OUT}; or leave \
+         fabric= of --gpu out"
+    )]
+    Fabric {
+        /// Name of the GPU.
+        gpu: String,
+        /// What the driver says.
+        reason: String,
     },
     /// A call of the driver failed for another reason.
     #[error("cannot open {gpu}: {doing} failed")]

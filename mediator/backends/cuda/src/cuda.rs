@@ -5,7 +5,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use causeway_mediator::backend::{
-    AllocateOptions, Attributes, Backend, BackendError, DeviceFacts, Exported, Memory, Space,
+    AllocateOptions, Attributes, Backend, BackendError, DeviceFacts, Exported, FabricBytes, Memory,
+    Space,
 };
 use causeway_memory::SharedMemory;
 use causeway_protocol::message::MemoryKind;
@@ -40,6 +41,7 @@ impl Cuda {
     /// * [`OpenError::Attribute`]: the GPU lacks an attribute that the back end needs.
     /// * [`OpenError::Memory`], [`OpenError::Multiprocessors`], [`OpenError::Group`]: the GPU has
     ///   less than the configuration asks for.
+    /// * [`OpenError::Fabric`]: the driver gives memory of the GPU no fabric handles.
     /// * [`OpenError::Driver`]: a call of the driver failed for another reason.
     pub fn open(config: &Config) -> Result<Arc<Self>, OpenError> {
         let (gpu, attributes) = open::open(config)?;
@@ -89,6 +91,19 @@ impl Backend for Cuda {
                 Arc::new(GpuMemory::import(&self.gpu, &exported)?)
             }
         })
+    }
+
+    fn import_fabric(
+        &self,
+        handle: &FabricBytes,
+        bytes: u64,
+    ) -> Result<Arc<dyn Memory>, BackendError> {
+        let memory = GpuMemory::import_fabric(&self.gpu, handle, bytes)?;
+        Ok(Arc::new(memory))
+    }
+
+    fn find_fabric(&self, handle: &FabricBytes) -> Result<(), BackendError> {
+        GpuMemory::find_fabric(&self.gpu, handle)
     }
 
     fn register_ram(

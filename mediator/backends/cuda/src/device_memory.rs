@@ -11,10 +11,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use causeway_mediator::backend::{AllocateOptions, BackendError, Exported, Memory};
+use causeway_mediator::backend::{AllocateOptions, BackendError, Exported, FabricBytes, Memory};
 use causeway_memory::{Backing, DeviceMemory, PageSize};
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
+use parking_lot::Mutex;
 
 use crate::addresses::Placement;
 use crate::driver::{CudaError, Event, Physical, PhysicalOptions, WaitOutcome, code};
@@ -38,7 +39,7 @@ pub(crate) struct Chunk {
     scrubbed: Event,
     /// The gate for the guests' work, closed while scrubbing takes too long.
     gate: Arc<Gate>,
-    compressible: bool,
+    options: AllocateOptions,
     /// The memory as CPUs can map it, if it is visible to them.
     visible: Option<Arc<dyn DeviceMemory>>,
     /// Dropped last: the memory is taken until then.
@@ -76,15 +77,16 @@ impl Chunk {
         gpu: &Gpu,
         kind: MemoryKind,
         bytes: u64,
-        compressible: bool,
+        options: AllocateOptions,
     ) -> Result<Self, BackendError> {
         let what = || format!("allocate {bytes} bytes on the GPU");
-        let options = PhysicalOptions {
-            compressible,
+        let wanted = PhysicalOptions {
+            compressible: options.compressible,
             ..PhysicalOptions::EXPORTABLE
         };
+        let wanted = wanted.with_fabric(options.fabric);
         let taken = MemoryAccount::new(gpu, bytes);
-        let create = || Physical::create(&gpu.home, bytes, options);
+        let create = || Physical::create(&gpu.home, bytes, wanted);
         let physical = match create() {
             // Memory that the pool keeps must not make a request fail.
             Err(error) if error.code == code::CUDA_ERROR_OUT_OF_MEMORY && gpu.chunks.purge() => {
@@ -105,7 +107,7 @@ impl Chunk {
             scrubbed: Event::new(&gpu.home).map_err(|e| failed(what(), e))?,
             gate: Arc::clone(&gpu.gate),
             physical,
-            compressible,
+            options,
             visible,
             _taken: taken,
         };
@@ -151,6 +153,8 @@ enum Body {
     /// Memory of another process, the descriptor by which it was imported, and the memory as CPUs
     /// can map it.
     Imported(Arc<Physical>, OwnedFd, Option<Arc<dyn DeviceMemory>>),
+    /// Memory that was imported by a fabric handle.
+    Fabric(Arc<Physical>),
 }
 
 /// An allocation of GPU memory, of this process or imported from another.
@@ -162,6 +166,9 @@ pub(crate) struct GpuMemory {
     body: Option<Body>,
     bytes: u64,
     exported: AtomicBool,
+    /// The fabric handle, once the driver was asked for it: once, since what the driver keeps for
+    /// one is not known, and no quota counts it.
+    fabric: Mutex<Option<FabricBytes>>,
 }
 
 impl GpuMemory {
@@ -177,29 +184,20 @@ impl GpuMemory {
         bytes: u64,
         options: AllocateOptions,
     ) -> Result<Self, BackendError> {
-        let compressible = options.compressible;
-        if compressible && !gpu.support.has(Attribute::Compression) {
+        if options.compressible && !gpu.support.has(Attribute::Compression) {
             return Err(lacks(Attribute::Compression));
         }
         let visible = kind == MemoryKind::DeviceVisible;
-        let suits = |chunk: &Chunk| {
-            chunk.compressible == compressible && chunk.visible.is_some() == visible
-        };
+        let suits = |chunk: &Chunk| chunk.options == options && chunk.visible.is_some() == visible;
         let chunk = match gpu.chunks.take(bytes, suits) {
             Some(chunk) => chunk,
-            None => Chunk::create(gpu, kind, bytes, compressible)?,
+            None => Chunk::create(gpu, kind, bytes, options)?,
         };
         let what = || format!("fill {bytes} bytes of GPU memory with zeros");
         if !chunk.settle().map_err(|e| failed(what(), e))? {
             return Err(refused(Status::DeviceLost, what()));
         }
-        Ok(Self {
-            gpu: Arc::downgrade(gpu),
-            kind,
-            body: Some(Body::Own(chunk)),
-            bytes,
-            exported: AtomicBool::new(false),
-        })
+        Ok(Self::of(gpu, kind, bytes, Body::Own(chunk)))
     }
 
     /// Imports GPU memory that another process exported.
@@ -220,32 +218,78 @@ impl GpuMemory {
         let physical = Arc::new(physical);
         // Whether it is as large as it is said to be shows only when it is mapped.
         let mapped = gpu.aliases.place(None, &physical, Access::None);
-        drop(mapped.map_err(|error| match error.status {
-            Status::NoMemory => error,
-            _ => BackendError {
-                status: Status::BadMemory,
-                ..error
-            },
-        })?);
+        drop(mapped.map_err(as_bad_size)?);
         let file = || duplicate(&exported.file);
         let visible = match exported.kind {
             MemoryKind::DeviceVisible => Some(gpu.show(file()?, bytes)?),
             MemoryKind::Device | MemoryKind::Host => None,
         };
-        Ok(Self {
+        let body = Body::Imported(physical, file()?, visible);
+        Ok(Self::of(gpu, exported.kind, bytes, body))
+    }
+
+    /// Imports memory of `bytes` bytes, a multiple of the granularity, by its fabric handle.
+    ///
+    /// # Errors
+    /// * `BadToken`: the driver finds no memory by this handle.
+    /// * `BadMemory`: the memory has another size.
+    /// * `NoMemory`: the process has no GPU addresses left.
+    pub(crate) fn import_fabric(
+        gpu: &Arc<Gpu>,
+        handle: &FabricBytes,
+        bytes: u64,
+    ) -> Result<Self, BackendError> {
+        let what = || format!("import {bytes} bytes of GPU memory by a fabric handle");
+        let other_size = || refused(Status::BadMemory, what());
+        let more = bytes.checked_add(gpu.granularity_bytes);
+        let more = more.filter(|_| bytes != 0).ok_or_else(other_size)?;
+        let import = |bytes| {
+            let physical = Physical::import_fabric(&gpu.home, handle, bytes);
+            physical.map(Arc::new).map_err(not_found)
+        };
+        let physical = import(bytes)?;
+        // The driver tells no size. A mapping that is too long fails; one that is too short may
+        // not, and would keep memory that the session's quota does not count.
+        let as_long = gpu.aliases.place(None, &physical, Access::ReadWrite);
+        drop(as_long.map_err(as_bad_size)?);
+        let longer = gpu.aliases.place(None, &import(more)?, Access::None);
+        match longer.map_err(as_bad_size) {
+            Ok(_) => Err(other_size()),
+            Err(error) if error.status != Status::BadMemory => Err(error),
+            Err(_) => Ok(Self::of(
+                gpu,
+                MemoryKind::Device,
+                bytes,
+                Body::Fabric(physical),
+            )),
+        }
+    }
+
+    /// Looks whether the driver finds memory by a fabric handle.
+    ///
+    /// # Errors
+    /// `BadToken`: it finds none.
+    pub(crate) fn find_fabric(gpu: &Gpu, handle: &FabricBytes) -> Result<(), BackendError> {
+        let found = Physical::import_fabric(&gpu.home, handle, gpu.granularity_bytes);
+        found.map(drop).map_err(not_found)
+    }
+
+    fn of(gpu: &Arc<Gpu>, kind: MemoryKind, bytes: u64, body: Body) -> Self {
+        Self {
             gpu: Arc::downgrade(gpu),
-            kind: exported.kind,
-            body: Some(Body::Imported(physical, file()?, visible)),
+            kind,
+            exported: AtomicBool::new(!matches!(body, Body::Own(_))),
+            body: Some(body),
             bytes,
-            exported: AtomicBool::new(true),
-        })
+            fabric: Mutex::default(),
+        }
     }
 
     /// Returns the memory without an address; `None` only while the allocation is dropped.
     pub(crate) fn physical(&self) -> Option<&Arc<Physical>> {
         match self.body.as_ref()? {
             Body::Own(chunk) => Some(&chunk.physical),
-            Body::Imported(physical, ..) => Some(physical),
+            Body::Imported(physical, ..) | Body::Fabric(physical) => Some(physical),
         }
     }
 
@@ -254,6 +298,7 @@ impl GpuMemory {
         match self.body.as_ref()? {
             Body::Own(chunk) => chunk.visible.as_ref(),
             Body::Imported(.., visible) => visible.as_ref(),
+            Body::Fabric(_) => None,
         }
     }
 
@@ -268,9 +313,35 @@ impl GpuMemory {
         let what = || format!("export {} bytes of GPU memory", self.bytes);
         match &self.body {
             None => Err(refused(Status::BackEnd, what())),
+            Some(Body::Fabric(_)) => Err(refused(Status::Unsupported, what())),
             Some(Body::Imported(_, file, _)) => duplicate(file),
             Some(Body::Own(chunk)) => chunk.physical.export().map_err(|e| failed(what(), e)),
         }
+    }
+}
+
+/// Returns an error of a mapping as that of an import: memory that cannot be mapped is not what it was
+/// said to be, unless this process is to blame.
+fn as_bad_size(error: BackendError) -> BackendError {
+    match error.status {
+        Status::NoMemory | Status::DeviceLost => error,
+        _ => BackendError {
+            status: Status::BadMemory,
+            ..error
+        },
+    }
+}
+
+/// Returns the error for a fabric handle that the driver refuses. Which of several errors it answers
+/// to one that is unknown, of another fabric or of memory that was freed is its own business.
+fn not_found(source: CudaError) -> BackendError {
+    let error = failed("find GPU memory by a fabric handle", source);
+    match error.status {
+        Status::NoMemory | Status::DeviceLost => error,
+        _ => BackendError {
+            status: Status::BadToken,
+            ..error
+        },
     }
 }
 
@@ -300,6 +371,24 @@ impl Memory for GpuMemory {
             offset: 0,
             pages: PageSize::Large,
         })
+    }
+
+    fn fabric_handle(&self) -> Result<FabricBytes, BackendError> {
+        let what = || format!("export {} bytes of GPU memory to the fabric", self.bytes);
+        let chunk = match &self.body {
+            Some(Body::Own(chunk)) if chunk.options.fabric => chunk,
+            _ => return Err(refused(Status::BadMemory, what())),
+        };
+        let mut known = self.fabric.lock();
+        if let Some(handle) = *known {
+            return Ok(handle);
+        }
+        let handle = chunk.physical.fabric_handle();
+        let handle = handle.map_err(|e| failed(what(), e))?;
+        // From now on, other machines may write the memory after its owner has freed it.
+        self.exported.store(true, Ordering::SeqCst);
+        *known = Some(handle);
+        Ok(handle)
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -3,6 +3,7 @@
 use causeway_mediator::backend::{Attributes, DeviceFacts};
 use causeway_protocol::message::DEVICE_ATTRIBUTES;
 
+use crate::config::Fabric;
 use crate::gpu::Gpu;
 
 /// Numbers of `CUdevice_attribute`.
@@ -13,6 +14,8 @@ mod attribute {
     pub(super) const PCI_DOMAIN: usize = 50;
     pub(super) const CAPABILITY_MAJOR: usize = 75;
     pub(super) const CAPABILITY_MINOR: usize = 76;
+    pub(super) const FABRIC: usize = 128;
+    pub(super) const MULTICAST: usize = 132;
 }
 
 /// Asks the driver for all that it tells about `gpu`, whose limits for guests are `attributes`.
@@ -42,5 +45,9 @@ pub(crate) fn of(gpu: &Gpu, attributes: &Attributes) -> DeviceFacts {
     // Guests may have a part of the GPU.
     let multiprocessors = i32::try_from(gpu.multiprocessors).unwrap_or(i32::MAX);
     facts.set(attribute::MULTIPROCESSORS, multiprocessors);
+    let has_fabric = gpu.config.fabric != Fabric::default();
+    facts.set(attribute::FABRIC, i32::from(has_fabric));
+    // Guests make no objects that belong to several GPUs (docs/decisions/0038-fabric-handles.md).
+    facts.set(attribute::MULTICAST, 0);
     facts
 }

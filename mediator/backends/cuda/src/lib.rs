@@ -42,7 +42,7 @@ mod survey;
 mod words;
 mod work;
 
-pub use config::{Config, ENVIRONMENT, OpenError, Sms, Visible};
+pub use config::{Config, ENVIRONMENT, FABRIC_WAY_OUT, Fabric, OpenError, Sms, Visible};
 pub use cuda::Cuda;
 pub use driver::{
     CudaError, LoadError, Native, NativeError, NativePeers, PairTrial, Speed, TrialError, try_pairs,

@@ -6,7 +6,7 @@ use causeway_mediator::backend::Attributes;
 use causeway_protocol::registers::features;
 
 use crate::addresses::Addresses;
-use crate::config::{Config, OpenError, Sms};
+use crate::config::{Config, Fabric, OpenError, Sms};
 use crate::driver::{
     Context, CudaError, Device, Driver, GreenContext, Groups, Physical, PhysicalOptions,
     StreamMaker,
@@ -66,6 +66,7 @@ pub(crate) fn open(config: &Config) -> Result<(Arc<Gpu>, Attributes), OpenError>
     let memory_bytes = memory(&candidate, config.memory_bytes)?;
     let home =
         Context::primary(candidate.device).map_err(candidate.failed("creating a context"))?;
+    check_fabric(&candidate, &home, config.fabric)?;
     let (green, multiprocessors) = match config.sms {
         None => (None, candidate.support.count(Attribute::Multiprocessors)),
         Some(sms) => {
@@ -73,7 +74,8 @@ pub(crate) fn open(config: &Config) -> Result<(Arc<Gpu>, Attributes), OpenError>
             (Some(Arc::new(green)), count)
         }
     };
-    let granularity_bytes = Physical::granularity_bytes(&home, PhysicalOptions::EXPORTABLE)
+    let widest = PhysicalOptions::EXPORTABLE.with_fabric(config.fabric != Fabric::default());
+    let granularity_bytes = Physical::granularity_bytes(&home, widest)
         .map_err(candidate.failed("asking for the granularity of memory"))?;
     let reserve = |bytes, hint| {
         let reserved = Addresses::reserve(&home, (bytes, hint), granularity_bytes);
@@ -122,6 +124,31 @@ fn capture_output() -> Option<Arc<Output>> {
     Output::capture()
         .inspect_err(|e| log::warn!("kernels of guests cannot print, because no pipe is left: {e}"))
         .ok()
+}
+
+/// Refuses a GPU whose memory gets no fabric handles, if guests are to use some: before there is a
+/// guest that would be told, not the operator. An attribute that says yes does not suffice: without
+/// an IMEX channel, the driver refuses all the same.
+fn check_fabric(
+    candidate: &Candidate,
+    home: &Arc<Context>,
+    wanted: Fabric,
+) -> Result<(), OpenError> {
+    if wanted == Fabric::default() {
+        return Ok(());
+    }
+    let refused = |reason| OpenError::Fabric {
+        gpu: candidate.name.clone(),
+        reason,
+    };
+    let attribute = Attribute::Fabric;
+    if !candidate.support.has(attribute) {
+        return Err(refused(format!("{} is 0", attribute.name())));
+    }
+    let options = PhysicalOptions::EXPORTABLE.with_fabric(true);
+    let tried = Physical::granularity_bytes(home, options)
+        .and_then(|bytes| Physical::create(home, bytes, options));
+    tried.map(drop).map_err(|error| refused(error.to_string()))
 }
 
 fn find(driver: &'static Driver, index: u32) -> Result<Candidate, OpenError> {
@@ -246,6 +273,8 @@ fn features(gpu: &Gpu) -> u64 {
         ),
         (gpu.config.visible.is_some(), features::DEVICE_VISIBLE),
         (gpu.greatest_priority != 0, features::PRIORITIES),
+        (gpu.config.fabric.export, features::FABRIC_EXPORT),
+        (gpu.config.fabric.import, features::FABRIC_IMPORT),
     ];
     let there = optional.into_iter().filter(|(is_there, _)| *is_there);
     there.fold(always, |all, (_, bit)| all | bit)

@@ -2,7 +2,7 @@
 
 use causeway_backend_options::{Key, OptionError, Value};
 
-use crate::config::{Config, Sms, Visible};
+use crate::config::{Config, Fabric, Sms, Visible};
 
 /// The options of this back end, as `--gpu cuda[:N],KEY=VALUE,…` sets them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,6 +18,20 @@ pub struct Options {
     /// Whether each address space has a CUDA context of its own. Otherwise, all address spaces of a
     /// VM share one context.
     pub context_per_space: bool,
+    /// What guests may do with fabric handles.
+    pub fabric: Fabric,
+}
+
+/// The values of `fabric=`.
+const FABRIC: [(&str, Fabric); 4] = [
+    ("no", fabric(false, false)),
+    ("export", fabric(true, false)),
+    ("import", fabric(false, true)),
+    ("both", fabric(true, true)),
+];
+
+const fn fabric(export: bool, import: bool) -> Fabric {
+    Fabric { export, import }
 }
 
 impl Options {
@@ -33,6 +47,7 @@ impl Options {
             visible,
             single_launches: self.single_launches,
             context_per_space: self.context_per_space,
+            fabric: self.fabric,
             ..Config::default()
         }
     }
@@ -67,6 +82,16 @@ impl causeway_backend_options::Options for Options {
             about: "one CUDA context for all address spaces of a VM, or one for each; default: one",
             set: |options, value| {
                 options.context_per_space = value.choice(&[("one", false), ("each", true)])?;
+                Ok(())
+            },
+        },
+        Key {
+            name: "fabric",
+            values: "no|export|import|both",
+            about: "whether VMs give memory to, and use memory of, other machines of the NVLink \
+                    fabric, which nobody takes back (docs/several-gpus.md); default: no",
+            set: |options, value| {
+                options.fabric = value.choice(&FABRIC)?;
                 Ok(())
             },
         },

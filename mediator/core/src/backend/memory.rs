@@ -4,9 +4,12 @@ use std::any::Any;
 use std::os::fd::OwnedFd;
 
 use causeway_memory::{Backing, PageSize};
-use causeway_protocol::message::MemoryKind;
+use causeway_protocol::message::{FABRIC_HANDLE_BYTES, MemoryKind, Status};
 
 use super::BackendError;
+
+/// A handle by which machines of an NVLink fabric name memory, as the device's driver made it.
+pub type FabricBytes = [u8; FABRIC_HANDLE_BYTES];
 
 /// Memory of an allocation, of an import or of registered guest RAM. The memory is freed when no
 /// handle, mapping, running work or other session holds it any more.
@@ -30,6 +33,16 @@ pub trait Memory: Send + Sync + Any {
     /// descriptor left, `BackEnd` if the driver fails.
     fn export(&self) -> Result<Exported, BackendError>;
 
+    /// Returns the handle by which all machines of the fabric can import the memory, until it is
+    /// freed; the same each time. The default implementation suits back ends without such handles.
+    ///
+    /// # Errors
+    /// `BadMemory` if the memory was not allocated with [`AllocateOptions::fabric`], `Unsupported`
+    /// if the device has no such handles, `BackEnd` if the driver fails.
+    fn fabric_handle(&self) -> Result<FabricBytes, BackendError> {
+        Err(no_fabric())
+    }
+
     /// Returns `self` as [`Any`], so that the back end can downcast it to its own type.
     fn as_any(&self) -> &dyn Any;
 }
@@ -40,6 +53,17 @@ pub struct AllocateOptions {
     /// Whether the device may store the memory compressed. Can be true only if the back end has
     /// `features::COMPRESSION`.
     pub compressible: bool,
+    /// Whether the memory can have a fabric handle ([`Memory::fabric_handle`]). Can be true only if
+    /// the back end has `features::FABRIC_EXPORT`.
+    pub fabric: bool,
+}
+
+/// Returns the error of a back end whose memory has no fabric handles.
+pub(super) fn no_fabric() -> BackendError {
+    BackendError::new(
+        Status::Unsupported,
+        "memory of this back end has no fabric handles",
+    )
 }
 
 /// Memory that one process exports and another one imports: a file descriptor, and a description of

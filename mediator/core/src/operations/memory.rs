@@ -21,6 +21,9 @@ impl ClientSession<'_> {
     pub(super) fn allocate(&self, request: Allocate) -> Result<AllocateReply, Refusal> {
         let kind = MemoryKind::from_wire(request.kind).ok_or(Refusal::new(Status::BadMemory))?;
         let options = self.options(request.flags)?;
+        // CPUs see memory through a driver that knows no such handles.
+        let has_handle = kind == MemoryKind::Device;
+        refuse_if(options.fabric && !has_handle, Status::BadMemory)?;
         refuse_if(request.size == 0, Status::BadRange)?;
         let granularity = self.backend.attributes().granularity_bytes;
         // A size that cannot be rounded up is more than any quota.
@@ -31,12 +34,12 @@ impl ClientSession<'_> {
         let charge = self.account.charge(Resource::MemoryBytes, bytes)?;
         let memory = self.backend.allocate(kind, bytes, options)?;
         let memory = Charged::attach(memory, charge);
-        self.own(&epoch, memory, Material::Allocated(kind), slot)
+        self.own_memory(&epoch, memory, Material::Allocated(kind), slot)
     }
 
     /// Returns the options that the flags of a request ask for, if the device has them.
     fn options(&self, flags: u32) -> Result<AllocateOptions, Refusal> {
-        let unknown = flags & !allocate_flags::COMPRESSIBLE;
+        let unknown = flags & !(allocate_flags::COMPRESSIBLE | allocate_flags::FABRIC);
         if unknown != 0 {
             let field = HEADER_BYTES + std::mem::offset_of!(Allocate, flags);
             let offset = field as u32 + unknown.trailing_zeros() / 8;
@@ -46,7 +49,14 @@ impl ClientSession<'_> {
         if compressible {
             self.require(features::COMPRESSION)?;
         }
-        Ok(AllocateOptions { compressible })
+        let fabric = flags & allocate_flags::FABRIC != 0;
+        if fabric {
+            self.require(features::FABRIC_EXPORT)?;
+        }
+        Ok(AllocateOptions {
+            compressible,
+            fabric,
+        })
     }
 
     pub(super) fn register_ram(&self, request: RegisterRam) -> Result<AllocateReply, Refusal> {
@@ -61,7 +71,7 @@ impl ClientSession<'_> {
         let (ram, offset) = self.peers.host.ram(request.address, request.length)?;
         let memory = self.backend.register_ram(ram, offset, request.length)?;
         let memory = Charged::attach(memory, charge);
-        self.own(&epoch, memory, Material::GuestRam, slot)
+        self.own_memory(&epoch, memory, Material::GuestRam, slot)
     }
 
     pub(super) fn free(&self, request: HandleRequest) -> Result<Empty, Refusal> {
@@ -85,21 +95,26 @@ impl ClientSession<'_> {
     }
 
     /// Creates a handle for new memory of this session.
-    fn own(
+    fn own_memory(
         &self,
         epoch: &Epoch,
         memory: Arc<dyn Memory>,
         material: Material,
         slot: Charge,
     ) -> Result<AllocateReply, Refusal> {
-        let bytes = memory.bytes();
         let access = Access::ReadWrite;
         let entry = MemoryEntry::new(memory, material, access, Origin::default(), slot);
+        self.own(epoch, entry)
+    }
+
+    /// Creates a handle for memory that no other session can take away.
+    pub(super) fn own(&self, epoch: &Epoch, entry: MemoryEntry) -> Result<AllocateReply, Refusal> {
+        let (access, size) = (entry.access.wire(), entry.bytes);
         let handle = self.lock_within(epoch)?.insert(Object::Memory(entry))?;
         Ok(AllocateReply {
             handle,
-            access: access.wire(),
-            size: bytes,
+            access,
+            size,
         })
     }
 }

@@ -59,10 +59,16 @@ pub fn plausible(opcode: Opcode, random: &mut Random, known: &Known) -> Vec<u8> 
         | Opcode::Free
         | Opcode::UnloadModule
         | Opcode::DestroyCommandBuffer
-        | Opcode::DestroyRecording => bytes(&HandleRequest {
-            handle: known.any(random),
-            reserved: 0,
-        }),
+        | Opcode::DestroyRecording
+        | Opcode::ExportFabric => by_handle(known.any(random)),
+        Opcode::ImportFabric => {
+            let mut handle = [0; FABRIC_HANDLE_BYTES];
+            handle[0] = random.below(4) as u8;
+            bytes(&ImportFabric {
+                handle,
+                size: random.pick(&[0, 4096, 8192, 4097, u64::MAX]),
+            })
+        }
         Opcode::Allocate => allocate(&chosen, random),
         Opcode::MapGpu => map_gpu(&chosen, random),
         Opcode::MapCpu => map_cpu(&chosen),
@@ -155,7 +161,7 @@ fn allocate(chosen: &Choice, random: &mut Random) -> Vec<u8> {
     bytes(&Allocate {
         size: chosen.length,
         kind: random.pick(&[0, 1, 2, 2, 2]),
-        flags: random.pick(&[0, 0, 0, 0, 1]),
+        flags: random.pick(&[0, 0, 0, 0, 1, 2, 2]),
     })
 }
 

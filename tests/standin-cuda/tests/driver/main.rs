@@ -7,6 +7,7 @@
 )]
 
 mod contexts;
+mod fabric;
 mod graphs;
 mod host;
 mod modules;

@@ -53,7 +53,10 @@ fn what_the_gpu_lacks_is_refused_by_its_name() {
         return;
     }
     let rig = Rig::new();
-    let compressible = AllocateOptions { compressible: true };
+    let compressible = AllocateOptions {
+        compressible: true,
+        ..AllocateOptions::default()
+    };
     let device = rig.cuda.allocate(MemoryKind::Device, GRANULE, compressible);
     let host = rig.allocate(MemoryKind::Host, GRANULE);
     for (refused, name) in [
@@ -72,7 +75,10 @@ fn compressible_memory_is_like_any_other() {
         return;
     }
     let mut rig = Rig::new();
-    let compressible = AllocateOptions { compressible: true };
+    let compressible = AllocateOptions {
+        compressible: true,
+        ..AllocateOptions::default()
+    };
     for _ in 0..3 {
         let memory = rig.cuda.allocate(MemoryKind::Device, GRANULE, compressible);
         let buffer = rig.map(memory.unwrap(), causeway_protocol::Access::ReadWrite);

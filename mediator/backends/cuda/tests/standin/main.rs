@@ -5,6 +5,7 @@
 //! test after the other, and says of what needs the stand-in that it is skipped.
 
 mod clients;
+mod fabric;
 mod faults;
 mod gather;
 mod hostile;

@@ -59,7 +59,7 @@ fn allocations(target: &mut Target, device: &Device<'_>) {
     refuse::<operation::Allocate>(target, device, &request(0, 2), Status::BadRange);
     // Flags without a meaning, by the offset of the byte in the message; then one that the device
     // may not have.
-    for (flags, offset) in [(2, 28), (0x100, 29), (1 << 31, 31), (u32::MAX, 28)] {
+    for (flags, offset) in [(4, 28), (0x100, 29), (1 << 31, 31), (u32::MAX, 28)] {
         let flagged = message::Allocate {
             flags,
             ..request(4096, 2)
@@ -75,11 +75,43 @@ fn allocations(target: &mut Target, device: &Device<'_>) {
         };
         refuse::<operation::Allocate>(target, device, &flagged, Status::Unsupported);
     }
+    fabric(target, device);
     for kind in [3, 77, u32::MAX] {
         refuse::<operation::Allocate>(target, device, &request(4096, kind), Status::BadMemory);
     }
     for size in [1 << 45, u64::MAX - 4096, u64::MAX] {
         refuse::<operation::Allocate>(target, device, &request(size, 2), Status::QuotaBytes);
+    }
+}
+
+/// Asks for memory of other machines, and for handles by which others would have the guest's.
+fn fabric(target: &mut Target, device: &Device<'_>) {
+    let has = |feature| device.features() & feature != 0;
+    let unless = |feature, status| match has(feature) {
+        true => status,
+        false => Status::Unsupported,
+    };
+    let wanted = unless(features::FABRIC_EXPORT, Status::BadMemory);
+    // Memory that CPUs access has no handle.
+    let flagged = message::Allocate {
+        size: 4096,
+        kind: MemoryKind::Host as u32,
+        flags: allocate_flags::FABRIC,
+    };
+    refuse::<operation::Allocate>(target, device, &flagged, wanted);
+    let wanted = unless(features::FABRIC_EXPORT, Status::BadHandle);
+    let handle = message::HandleRequest {
+        handle: BOGUS,
+        reserved: 0,
+    };
+    refuse::<operation::ExportFabric>(target, device, &handle, wanted);
+    let wanted = unless(features::FABRIC_IMPORT, Status::BadToken);
+    for byte in [0, 1, 0xff] {
+        let guessed = message::ImportFabric {
+            handle: [byte; message::FABRIC_HANDLE_BYTES],
+            size: 0,
+        };
+        refuse::<operation::ImportFabric>(target, device, &guessed, wanted);
     }
 }
 
