@@ -306,8 +306,12 @@ fn what_the_device_cannot_do_is_unsupported() {
         allocate(allocate_flags::COMPRESSIBLE),
         Err((Status::Unsupported, 0))
     );
+    assert_eq!(
+        allocate(allocate_flags::FABRIC),
+        Err((Status::Unsupported, 0))
+    );
     // Head, size and kind come before the flags.
-    assert_eq!(allocate(2), Err((Status::ReservedNotZero, 28)));
+    assert_eq!(allocate(4), Err((Status::ReservedNotZero, 28)));
     assert_eq!(allocate(1 << 31 | 1), Err((Status::ReservedNotZero, 31)));
     let backend = FakeBackend::with_features(features::COMPRESSION);
     let rig = Rig::on(backend, Quota::default());
