@@ -7,7 +7,7 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use causeway_mediator::share::{Exchange, Importer, Offer, TokenBytes};
-use causeway_mediator::{GuestSession, Peers};
+use causeway_mediator::{Gpus, GuestSession, Peers};
 use causeway_protocol::Access;
 
 use causeway_protocol::message::*;
@@ -95,7 +95,7 @@ impl Exchange for Nobody {
         Err(Status::BackEnd)
     }
 
-    fn fetch(&self, _: &TokenBytes, _: Access, _: u32) -> Result<Offer, Status> {
+    fn fetch(&self, _: &TokenBytes, _: Access, _: &Gpus) -> Result<Offer, Status> {
         Err(Status::BadToken)
     }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use causeway_mediator::backend::{
     AllocateOptions, Attributes, Backend, BackendError, Exported, Fault, LossObserver, Memory,
-    Space,
+    Place, Space,
 };
 use causeway_mediator::va::VaAllocator;
 use causeway_memory::{PageSize, SharedMemory};
@@ -219,7 +219,7 @@ impl FakeBackend {
         shared: Arc<SharedMemory>,
         offset: u64,
         bytes: u64,
-        counted: u64,
+        (counted, place): (u64, Place),
     ) -> Result<Arc<dyn Memory>, BackendError> {
         let mapping = shared
             .map(offset, bytes, Access::ReadWrite)
@@ -237,6 +237,7 @@ impl FakeBackend {
             offset,
             bytes,
             mapping,
+            place,
             _alive,
         }))
     }
@@ -272,7 +273,7 @@ impl Backend for FakeBackend {
         self.failures.check("allocate")?;
         let shared = SharedMemory::new("fake", bytes, PageSize::Small)
             .map_err(|e| error(Status::NoMemory, &e.to_string()))?;
-        self.memory(Arc::new(shared), 0, bytes, bytes)
+        self.memory(Arc::new(shared), 0, bytes, (bytes, Place::Own))
     }
 
     fn import(&self, exported: Exported) -> Result<Arc<dyn Memory>, BackendError> {
@@ -282,11 +283,12 @@ impl Backend for FakeBackend {
             bytes,
             offset,
             pages,
+            place,
             ..
         } = exported;
         let shared = SharedMemory::adopt(file, pages)
             .map_err(|e| error(Status::BadMemory, &e.to_string()))?;
-        self.memory(Arc::new(shared), offset, bytes, 0)
+        self.memory(Arc::new(shared), offset, bytes, (0, place))
     }
 
     fn register_ram(
@@ -296,7 +298,7 @@ impl Backend for FakeBackend {
         bytes: u64,
     ) -> Result<Arc<dyn Memory>, BackendError> {
         self.failures.check("register_ram")?;
-        self.memory(ram, offset, bytes, 0)
+        self.memory(ram, offset, bytes, (0, Place::Host))
     }
 
     fn create_space(&self, stop: Arc<AtomicBool>) -> Result<Arc<dyn Space>, BackendError> {

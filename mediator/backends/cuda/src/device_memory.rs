@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use causeway_mediator::backend::{AllocateOptions, BackendError, Exported, Memory};
+use causeway_mediator::backend::{AllocateOptions, BackendError, Exported, Memory, Place};
 use causeway_memory::{Backing, DeviceMemory, PageSize};
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
@@ -157,6 +157,7 @@ enum Body {
 pub(crate) struct GpuMemory {
     gpu: Weak<Gpu>,
     kind: MemoryKind,
+    place: Place,
     /// The only owner of the memory, so that a chunk is freed before it is counted as free. Taken
     /// out only by `drop`.
     body: Option<Body>,
@@ -196,6 +197,7 @@ impl GpuMemory {
         Ok(Self {
             gpu: Arc::downgrade(gpu),
             kind,
+            place: Place::Own,
             body: Some(Body::Own(chunk)),
             bytes,
             exported: AtomicBool::new(false),
@@ -207,7 +209,8 @@ impl GpuMemory {
     /// # Errors
     /// * `BadMemory`: the descriptor is not GPU memory of the size that `exported` states.
     /// * `Unsupported`: the memory cannot be made visible to CPUs, but should be.
-    /// * `NoMemory`: the process has no descriptors or GPU addresses left.
+    /// * `NoMemory`: the process has no descriptors or GPU addresses left, or the GPU that the
+    ///   memory is on has too little for a context.
     pub(crate) fn import(gpu: &Arc<Gpu>, exported: &Exported) -> Result<Self, BackendError> {
         let bytes = exported.bytes;
         let what = || format!("import {bytes} bytes of GPU memory");
@@ -215,7 +218,11 @@ impl GpuMemory {
         if exported.offset != 0 || !whole {
             return Err(refused(Status::BadMemory, what()));
         }
-        let physical = Physical::import(&gpu.home, &exported.file, bytes)
+        let context = match exported.place {
+            Place::Apart { gpu: home } => gpu.others.context(home)?,
+            Place::Host | Place::Own | Place::Peer => Arc::clone(&gpu.home),
+        };
+        let physical = Physical::import(&context, &exported.file, bytes)
             .map_err(|source| refused(Status::BadMemory, what()).because(source))?;
         let physical = Arc::new(physical);
         // Whether it is as large as it is said to be shows only when it is mapped.
@@ -235,6 +242,7 @@ impl GpuMemory {
         Ok(Self {
             gpu: Arc::downgrade(gpu),
             kind: exported.kind,
+            place: exported.place,
             body: Some(Body::Imported(physical, file()?, visible)),
             bytes,
             exported: AtomicBool::new(true),
@@ -289,6 +297,10 @@ impl Memory for GpuMemory {
         self.visible().cloned().map(Backing::Device)
     }
 
+    fn place(&self) -> Place {
+        self.place
+    }
+
     fn export(&self) -> Result<Exported, BackendError> {
         let file = self.descriptor()?;
         // From now on, another process may write the memory after its owner has freed it.
@@ -299,6 +311,7 @@ impl Memory for GpuMemory {
             file,
             offset: 0,
             pages: PageSize::Large,
+            place: Place::Own,
         })
     }
 

@@ -18,6 +18,8 @@ pub struct Options {
     /// Whether each address space has a CUDA context of its own. Otherwise, all address spaces of a
     /// VM share one context.
     pub context_per_space: bool,
+    /// Whether no other GPU shall be a peer of this one, whatever the driver says.
+    pub apart: bool,
 }
 
 impl Options {
@@ -67,6 +69,16 @@ impl causeway_backend_options::Options for Options {
             about: "one CUDA context for all address spaces of a VM, or one for each; default: one",
             set: |options, value| {
                 options.context_per_space = value.choice(&[("one", false), ("each", true)])?;
+                Ok(())
+            },
+        },
+        Key {
+            name: "peers",
+            values: "yes|no",
+            about: "whether kernels of other GPUs of the run may reach its memory, and its kernels \
+                    theirs, where the driver lets them, or copies only; default: yes",
+            set: |options, value| {
+                options.apart = value.choice(&[("yes", false), ("no", true)])?;
                 Ok(())
             },
         },

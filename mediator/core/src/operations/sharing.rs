@@ -42,6 +42,7 @@ impl ClientSession<'_> {
             kind,
             access,
             gpus,
+            home: self.gpus.own,
         };
         let token = self.peers.exchange.publish(self.id, offer)?;
         exports.push(OwnExport {
@@ -59,7 +60,7 @@ impl ClientSession<'_> {
         let offer = self
             .peers
             .exchange
-            .fetch(&request.token, access, self.gpus.own)?;
+            .fetch(&request.token, access, &self.gpus)?;
         let bytes = offer.memory.bytes();
         let import = import_number();
         let material = Material::Allocated(offer.kind);

@@ -52,6 +52,8 @@ pub(super) struct Offer {
     access: Access,
     /// The GPUs whose sessions can import the memory.
     gpus: GpuSet,
+    /// Number of the owner's GPU, which decides how others reach the memory.
+    pub home: u32,
     pub file: Arc<OwnedFd>,
 }
 
@@ -100,7 +102,7 @@ impl Broker {
     }
 
     /// Makes the memory behind `file`, which `request` describes, available to the other workers as
-    /// an export of worker number `owner`. `object` is the memory object and its size; `None` for
+    /// an export of worker number `owner`, which is on GPU number `home`. `object` is the memory object and its size; `None` for
     /// memory of a device. Returns the token of the export.
     ///
     /// Fails with `QuotaObjects` if the worker already has `most` exports: each uses a file
@@ -108,7 +110,7 @@ impl Broker {
     /// worker has exported this memory object.
     pub fn publish(
         &self,
-        owner: u64,
+        (owner, home): (u64, u32),
         most: u64,
         request: &Publish,
         file: OwnedFd,
@@ -129,6 +131,7 @@ impl Broker {
             memory: request.memory,
             access,
             gpus: GpuSet::from_bits(request.gpus),
+            home,
             file: Arc::new(file),
         };
         let export = Export {

@@ -130,7 +130,8 @@ impl Worker {
             }
             _ => None,
         };
-        let published = self.broker.publish(number, most, request, file, object);
+        let owner = (number, self.gpu);
+        let published = self.broker.publish(owner, most, request, file, object);
         if let (Err(_), Some((object, _))) = (&published, object) {
             self.guest.end_export(object);
         }
@@ -173,6 +174,7 @@ impl Worker {
                 let mut answer = Answer::new(Status::Ok as u32);
                 answer.value = offer.bytes;
                 answer.memory = offer.memory;
+                answer.gpu = offer.home;
                 (answer, Some(offer.file))
             }
             Err(status) => (Answer::new(status as u32), None),

@@ -127,6 +127,11 @@ impl Context {
         Ok(driver)
     }
 
+    /// Returns the driver's handle of this context.
+    pub(super) fn raw(&self) -> CUcontext {
+        self.raw
+    }
+
     /// Returns the driver of this process.
     pub(crate) fn driver(&self) -> &'static Driver {
         self.device.driver
