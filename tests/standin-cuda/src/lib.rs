@@ -34,7 +34,7 @@
 //! | variable (`CAUSEWAY_STANDIN_…`) | meaning | usually |
 //! |---|---|---|
 //! | `DEVICES` | number of devices, up to 16; with 0, `cuInit` says `NO_DEVICE` | 1 |
-//! | `PEERS` | 0 has no device reach the memory of another | 1 |
+//! | `PEERS` | 0 has no device reach the memory of another: kernels and `cuMemSetAccess` are refused, and copies but `cuMemcpyPeerAsync` and `cuMemcpy3DPeerAsync` | 1 |
 //! | `DRIVER_VERSION` | version of the driver | 13000 |
 //! | `MEMORY` | bytes of memory of each device, or a list by commas, whose last number is for all devices that follow | 4 GiB |
 //! | `SMS` | multiprocessors | 132 |
@@ -65,6 +65,7 @@
     reason = "names and arguments are those of cuda.h"
 )]
 
+mod across;
 mod addresses;
 mod attributes;
 mod capture;

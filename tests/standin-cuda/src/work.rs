@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use causeway_mediator::backend::{self, Fault, Kernel, LaunchOptions, LaunchShape, MemoryWork};
 use causeway_protocol::message::Status;
 
+use crate::across::Across;
 use crate::copy::Staging;
 use crate::driver::{Driver, lock};
 use crate::error::Code;
@@ -36,6 +37,7 @@ pub(crate) enum Work {
         /// 1, 2 or 4.
         width: u32,
     },
+    Across(Across),
     /// Copies or fills rows; the device reaches all of them.
     Rows(MemoryWork),
     Write {
@@ -143,6 +145,7 @@ impl Executor {
                     pattern: *pattern,
                     width: *width,
                 })),
+            Work::Across(copy) => copy.execute(driver),
             Work::Rows(work) => self.engine.submit(backend::Work::Memory(*work)),
             Work::Write {
                 address,

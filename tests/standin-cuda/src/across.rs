@@ -1,0 +1,128 @@
+//! Copies from the memory of one context to that of another (CUDA driver API, "Memory Management":
+//! `cuMemcpyPeerAsync`, `cuMemcpy3DPeerAsync`): through memory of the host, whether or not the devices
+//! can reach each other's memory.
+
+use std::sync::Arc;
+
+use causeway_mediator::backend::{self, CopyShape, Fault, MemoryWork};
+use causeway_protocol::packet::RectSide;
+use causeway_software::Multiprocessors;
+
+use crate::boundary::In;
+use crate::copy::{Staging, staged};
+use crate::driver::{Driver, call_in_context};
+use crate::error::{Answer, Code};
+use crate::rectangle::shape_of;
+use crate::stream;
+use crate::structures::Copy3d;
+use crate::work::Work;
+
+/// Most bytes that are in the host's memory at a time.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// A copy whose sides are reached by the devices of two contexts.
+#[derive(Clone)]
+pub(crate) struct Across {
+    /// Devices of destination and source.
+    devices: [usize; 2],
+    shape: CopyShape,
+    staging: Arc<Staging>,
+}
+
+impl Across {
+    /// Copies piece by piece.
+    pub(crate) fn execute(&self, driver: &Driver) -> Result<(), Fault> {
+        let queue = |device: usize| {
+            let space = &driver.devices[device].space;
+            space.queue_on(Multiprocessors::default())
+        };
+        let [mut to, mut from] = self.devices.map(queue);
+        let CopyShape {
+            destination,
+            source,
+            width,
+            ..
+        } = self.shape;
+        let held = self.staging.start();
+        for (to_row, from_row) in self.shape.rows() {
+            for at in (0..width).step_by(PIECE_BYTES as usize) {
+                let bytes = PIECE_BYTES.min(width - at);
+                let copy = |destination, source| {
+                    backend::Work::Memory(MemoryWork::Copy {
+                        destination,
+                        source,
+                        bytes,
+                    })
+                };
+                from.submit(copy(held, source.address + from_row + at))?;
+                to.submit(copy(destination.address + to_row + at, held))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The device of a context.
+fn device_of(driver: &Driver, context: usize) -> Answer<usize> {
+    let found = driver.state().contexts.get(context);
+    found
+        .map(|context| context.device)
+        .ok_or(Code::INVALID_CONTEXT)
+}
+
+fn copy(shape: CopyShape, [to, from]: [usize; 2], stream: usize) -> u32 {
+    call_in_context(|driver, context| {
+        let devices = [device_of(driver, to)?, device_of(driver, from)?];
+        let [to_bytes, from_bytes] = shape.extents().ok_or(Code::INVALID_VALUE)?;
+        driver.check_device_range(devices[0], shape.destination.address, to_bytes)?;
+        driver.check_device_range(devices[1], shape.source.address, from_bytes)?;
+        let stream = stream::find(driver, context, stream)?;
+        if stream.capture().is_some() {
+            return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
+        }
+        let staging = staged(driver, PIECE_BYTES)?;
+        let work = Work::Across(Across {
+            devices,
+            shape,
+            staging,
+        });
+        stream.submit(driver, work).map(drop)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemcpyPeerAsync(
+    destination: u64,
+    to: usize,
+    source: u64,
+    from: usize,
+    bytes: usize,
+    stream: usize,
+) -> u32 {
+    let row = |address| RectSide {
+        address,
+        pitch: 0,
+        rows: 1,
+    };
+    let shape = CopyShape {
+        destination: row(destination),
+        source: row(source),
+        width: bytes as u64,
+        height: 1,
+        depth: 1,
+    };
+    copy(shape, [to, from], stream)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemcpy3DPeerAsync(parameters: In<Copy3d>, stream: usize) -> u32 {
+    let given = match parameters.get() {
+        Ok(given) => given,
+        Err(code) => return code.0,
+    };
+    let contexts = [given.destination.reserved, given.source.reserved];
+    match shape_of(&given) {
+        Ok(shape) => copy(shape, contexts.map(|it| it as usize), stream),
+        Err(code) => code.0,
+    }
+}
