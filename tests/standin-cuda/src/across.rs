@@ -70,10 +70,11 @@ fn device_of(driver: &Driver, context: usize) -> Answer<usize> {
         .ok_or(Code::INVALID_CONTEXT)
 }
 
-fn copy(shape: CopyShape, [to, from]: [usize; 2], stream: usize) -> u32 {
+/// Copies rows that go over as many bytes as `extents` says, at destination and source.
+fn copy(shape: CopyShape, extents: Option<[u64; 2]>, [to, from]: [usize; 2], stream: usize) -> u32 {
     call_in_context(|driver, context| {
         let devices = [device_of(driver, to)?, device_of(driver, from)?];
-        let [to_bytes, from_bytes] = shape.extents().ok_or(Code::INVALID_VALUE)?;
+        let [to_bytes, from_bytes] = extents.ok_or(Code::INVALID_VALUE)?;
         driver.check_device_range(devices[0], shape.destination.address, to_bytes)?;
         driver.check_device_range(devices[1], shape.source.address, from_bytes)?;
         let stream = stream::find(driver, context, stream)?;
@@ -111,7 +112,7 @@ extern "C" fn cuMemcpyPeerAsync(
         height: 1,
         depth: 1,
     };
-    copy(shape, [to, from], stream)
+    copy(shape, Some([shape.width; 2]), [to, from], stream)
 }
 
 #[unsafe(no_mangle)]
@@ -122,7 +123,10 @@ extern "C" fn cuMemcpy3DPeerAsync(parameters: In<Copy3d>, stream: usize) -> u32 
     };
     let contexts = [given.destination.reserved, given.source.reserved];
     match shape_of(&given) {
-        Ok(shape) => copy(shape, contexts.map(|it| it as usize), stream),
+        Ok(shape) => {
+            let contexts = contexts.map(|it| it as usize);
+            copy(shape, shape.extents(), contexts, stream)
+        }
         Err(code) => code.0,
     }
 }
