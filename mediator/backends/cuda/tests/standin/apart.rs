@@ -7,7 +7,7 @@ use causeway_cuda::{Config, Cuda};
 use causeway_kernels::special;
 use causeway_mediator::backend::{
     AllocateOptions, Backend, CopyShape, Crossed, Exported, Fault, Memory, MemoryWork, Place,
-    Queue, Recorded, Work,
+    Recorded, Work,
 };
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
