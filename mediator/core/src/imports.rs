@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use causeway_memory::Backing;
 use causeway_protocol::message::Status;
 
-use crate::backend::{BackendError, Exported, Fault, Memory, Place};
+use crate::backend::{BackendError, Exported, Fault, Memory};
 use crate::generation::Generation;
 use crate::object::{MemoryEntry, Object, Origin};
 use crate::peers::Peers;
@@ -22,36 +22,6 @@ use crate::share::{Importing, TokenBytes};
 
 /// How often a revocation that waits looks again.
 const PERIOD: Duration = Duration::from_micros(200);
-
-/// Memory of this process that a session has imported. Each import is an object of its own: it
-/// exists as long as the session or its work holds it.
-pub(crate) struct Imported {
-    pub memory: Arc<dyn Memory>,
-    /// Where it is, as the importing session sees it.
-    pub place: Place,
-}
-
-impl Memory for Imported {
-    fn bytes(&self) -> u64 {
-        self.memory.bytes()
-    }
-
-    fn backing(&self) -> Option<Backing> {
-        self.memory.backing()
-    }
-
-    fn place(&self) -> Place {
-        self.place
-    }
-
-    fn export(&self) -> Result<Exported, BackendError> {
-        self.memory.export()
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self.memory.as_any()
-    }
-}
 
 /// An import that a session no longer has, as far as work under way may still use its memory.
 #[derive(Clone)]

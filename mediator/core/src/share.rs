@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use crate::backend::Memory;
 use crate::gpus::{GpuSet, Gpus};
-use crate::imports::Imported;
+use crate::imported::Imported;
 pub use crate::imports::Taken;
 
 /// How long a revocation waits for work under way that uses the memory, before the session with

@@ -2,65 +2,17 @@
 //! `cuMemcpyPeerAsync`, `cuMemcpy3DPeerAsync`): through memory of the host, whether or not the devices
 //! can reach each other's memory.
 
-use std::sync::Arc;
-
-use causeway_mediator::backend::{self, CopyShape, Fault, MemoryWork};
+use causeway_mediator::backend::CopyShape;
 use causeway_protocol::packet::RectSide;
-use causeway_software::Multiprocessors;
 
 use crate::boundary::In;
-use crate::copy::{Staging, staged};
+use crate::copy::staged;
 use crate::driver::{Driver, call_in_context};
 use crate::error::{Answer, Code};
 use crate::rectangle::shape_of;
 use crate::stream;
 use crate::structures::Copy3d;
-use crate::work::Work;
-
-/// Most bytes that are in the host's memory at a time.
-const PIECE_BYTES: u64 = 1 << 20;
-
-/// A copy whose sides are reached by the devices of two contexts.
-#[derive(Clone)]
-pub(crate) struct Across {
-    /// Devices of destination and source.
-    devices: [usize; 2],
-    shape: CopyShape,
-    staging: Arc<Staging>,
-}
-
-impl Across {
-    /// Copies piece by piece.
-    pub(crate) fn execute(&self, driver: &Driver) -> Result<(), Fault> {
-        let queue = |device: usize| {
-            let space = &driver.devices[device].space;
-            space.queue_on(Multiprocessors::default())
-        };
-        let [mut to, mut from] = self.devices.map(queue);
-        let CopyShape {
-            destination,
-            source,
-            width,
-            ..
-        } = self.shape;
-        let held = self.staging.start();
-        for (to_row, from_row) in self.shape.rows() {
-            for at in (0..width).step_by(PIECE_BYTES as usize) {
-                let bytes = PIECE_BYTES.min(width - at);
-                let copy = |destination, source| {
-                    backend::Work::Memory(MemoryWork::Copy {
-                        destination,
-                        source,
-                        bytes,
-                    })
-                };
-                from.submit(copy(held, source.address + from_row + at))?;
-                to.submit(copy(destination.address + to_row + at, held))?;
-            }
-        }
-        Ok(())
-    }
-}
+use crate::work::{Across, PIECE_BYTES, Work};
 
 /// The device of a context.
 fn device_of(driver: &Driver, context: usize) -> Answer<usize> {
