@@ -133,8 +133,8 @@ structures! {
     pub struct MapGpu {
         /// Handle of the address space.
         pub space: u32,
-        /// Handle of the memory: an allocation, an import or registered RAM. A mapping of memory of a
-        /// GPU that cannot be a peer ([`GpusReply::copies`]) is for copy packets between it and
+        /// Handle of the memory: an allocation, an import or registered RAM. A mapping of memory of
+        /// a GPU that cannot be a peer ([`GpusReply::copies`]) is for copy packets between it and
         /// memory of the session's own GPU. Anything else that uses it is a memory fault: kernels,
         /// fills, fences, timestamps, and copies of recordings.
         pub allocation: u32,
@@ -353,9 +353,9 @@ structures! {
         /// kernels theirs, where an export allows it. Bit `n` stands for GPU `n`; the bit of the
         /// own GPU is 0.
         pub peers: u64,
-        /// The GPUs that cannot be peers of the own one. Where an export allows it, copies of theirs
-        /// reach its memory, and copies of the own GPU theirs, through memory of the host; kernels
-        /// do not. Bits as in `peers`.
+        /// The GPUs that cannot be peers of the own one. Where an export allows it, copies of
+        /// theirs reach its memory, and copies of the own GPU theirs, through memory of the host;
+        /// kernels do not. Bits as in `peers`.
         pub copies: u64,
     } = 24
 

@@ -1,6 +1,6 @@
 //! Copies from the memory of one context to that of another (CUDA driver API, "Memory Management":
-//! `cuMemcpyPeerAsync`, `cuMemcpy3DPeerAsync`): through memory of the host, whether or not the devices
-//! can reach each other's memory.
+//! `cuMemcpyPeerAsync`, `cuMemcpy3DPeerAsync`): through memory of the host, whether or not the
+//! devices can reach each other's memory.
 
 use causeway_mediator::backend::CopyShape;
 use causeway_protocol::packet::RectSide;

@@ -1,5 +1,5 @@
-//! Copies from one device to another: at once where a device reaches memory of the other, else piece
-//! by piece through a buffer.
+//! Copies from one device to another: at once where a device reaches memory of the other, else
+//! piece by piece through a buffer.
 
 use std::time::Instant;
 

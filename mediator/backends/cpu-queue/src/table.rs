@@ -41,8 +41,9 @@ causeway_memory::debug_fields!(Entry {
 
 impl Entry {
     /// Returns the mapping of `bytes` bytes of `memory`, beginning at byte `offset`, at GPU virtual
-    /// address `start`: memory of the own device. `access` says what kernels, copies and fills may do with it. Returns `None`
-    /// if `bytes` is 0, if `memory` has no such range, or if the addresses overflow.
+    /// address `start`: memory of the own device. `access` says what kernels, copies and fills may
+    /// do with it. Returns `None` if `bytes` is 0, if `memory` has no such range, or if the
+    /// addresses overflow.
     pub fn new(
         start: u64,
         memory: Arc<dyn MappedMemory>,

@@ -368,8 +368,8 @@ pub(crate) fn prepared<'a>(launch: &backend::Launch<'a>) -> Result<&'a CudaKerne
 }
 
 fn no_way() -> Fault {
-    let text = "a copy goes from or to memory of a GPU that cannot be a peer of this one: the other \
-                side must be memory of the session's own GPU";
+    let text = "a copy goes from or to memory of a GPU that cannot be a peer of this one: the \
+                other side must be memory of the session's own GPU";
     let fault = Fault::new(Status::MemoryFault, text);
     fault.with_cuda_result(code::CUDA_ERROR_ILLEGAL_ADDRESS)
 }

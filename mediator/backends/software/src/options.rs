@@ -46,8 +46,8 @@ impl causeway_backend_options::Options for Options {
         Key {
             name: "peers",
             values: "yes|no",
-            about: "whether kernels of other devices of the VM may reach its memory, and its kernels \
-                    theirs, or copies only; default: yes",
+            about: "whether kernels of other devices of the VM may reach its memory, and its \
+                    kernels theirs, or copies only; default: yes",
             set: |options, value| {
                 options.apart = value.choice(&[("yes", false), ("no", true)])?;
                 Ok(())

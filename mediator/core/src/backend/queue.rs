@@ -100,8 +100,8 @@ pub trait Queue: Send {
         Usage::default()
     }
 
-    /// Returns what copies between GPUs have moved since the last call, as far as they are done. The
-    /// default suits back ends whose sessions have one GPU.
+    /// Returns what copies between GPUs have moved since the last call, as far as they are done.
+    /// The default suits back ends whose sessions have one GPU.
     fn take_crossed(&mut self) -> Crossed {
         Crossed::default()
     }

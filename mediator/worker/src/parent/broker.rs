@@ -102,8 +102,8 @@ impl Broker {
     }
 
     /// Makes the memory behind `file`, which `request` describes, available to the other workers as
-    /// an export of worker number `owner`, which is on GPU number `home`. `object` is the memory object and its size; `None` for
-    /// memory of a device. Returns the token of the export.
+    /// an export of worker number `owner`, which is on GPU number `home`. `object` is the memory
+    /// object and its size; `None` for memory of a device. Returns the token of the export.
     ///
     /// Fails with `QuotaObjects` if the worker already has `most` exports: each uses a file
     /// descriptor of the VMM, which must not run out of them. Fails with `AccessDenied` if another

@@ -1,5 +1,5 @@
-//! The user of memory of a GPU that cannot be a peer: copies reach it, through the host's memory, and
-//! kernels do not.
+//! The user of memory of a GPU that cannot be a peer: copies reach it, through the host's memory,
+//! and kernels do not.
 
 use causeway_bare::println;
 use causeway_guests::Required;
@@ -59,7 +59,11 @@ impl User<'_> {
             let ours = ours.mapping.address();
             visit.copy(theirs, ours);
             for _ in 0..WAITING {
-                let copied = visit.worker.pipeline.commands.copy(theirs, ours, visit.bytes);
+                let copied = visit
+                    .worker
+                    .pipeline
+                    .commands
+                    .copy(theirs, ours, visit.bytes);
                 copied.required("copying");
             }
             let value = visit.worker.pipeline.finish();

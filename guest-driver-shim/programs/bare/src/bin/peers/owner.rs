@@ -107,8 +107,8 @@ impl<'d> Owner<'d> {
         token
     }
 
-    /// Takes the right back while the user's kernel, or copies, store to the memory. No store may land
-    /// afterwards.
+    /// Takes the right back while the user's kernel, or copies, store to the memory. No store may
+    /// land afterwards.
     pub fn takes_back(&mut self) {
         let token = self.token.take().required("an export");
         self.device.revoke(&token).required("revoking");

@@ -168,7 +168,12 @@ impl<'a> User<'a> {
     }
 
     /// Opens the device, imports the memory, does `work`, and resets the device.
-    pub fn visit(&mut self, token: &ExportToken, access: Access, work: impl FnOnce(&mut Visit<'_>)) {
+    pub fn visit(
+        &mut self,
+        token: &ExportToken,
+        access: Access,
+        work: impl FnOnce(&mut Visit<'_>),
+    ) {
         {
             let device = open(self.transport);
             let space = device.create_space().required("an address space");
