@@ -16,12 +16,62 @@ const CROSSING: [&str; 4] = [
     "copies to a peer's memory",
     "copies of a peer's memory",
 ];
+/// The same where the GPUs cannot be peers.
+const COPYING: [&str; 2] = [
+    "copies of memory of a GPU that is no peer",
+    "copies to memory of a GPU that is no peer",
+];
+/// Bytes shared.
+const BYTES: u64 = 4 << 20;
 
 /// Checks that memory crossed, without an exit.
 fn assert_crossed(report: &Report) {
+    assert_measured(report, &CROSSING);
+    let [direct, staged] = moved(report);
+    assert!(
+        direct >= 8 * BYTES && staged == 0,
+        "{direct} and {staged} bytes"
+    );
+}
+
+/// Checks that memory was copied through the host, without an exit.
+fn assert_copied(report: &Report) {
+    assert_measured(report, &COPYING);
+    let [direct, staged] = moved(report);
+    assert!(
+        staged >= 8 * BYTES && direct == 0,
+        "{direct} and {staged} bytes"
+    );
+}
+
+/// Bytes that sessions have copied directly and through the host, each in some time.
+fn moved(report: &Report) -> [u64; 2] {
+    let of = |session: &serde_json::Value, name: &str| {
+        let [bytes, ns] = ["bytes", "ns"].map(|unit| {
+            let value = &session[format!("{name}_{unit}")];
+            value.as_u64().unwrap_or_else(|| panic!("{session}"))
+        });
+        assert_eq!(bytes == 0, ns == 0, "{session}");
+        bytes
+    };
+    let vms = report.0["vms"].as_array().unwrap();
+    let sessions = vms.iter().flat_map(|vm| {
+        let further = vm["further_gpus"].as_array();
+        let further = further.into_iter().flatten();
+        further.map(|it| &it["session"]).chain([&vm["session"]])
+    });
+    sessions.fold([0; 2], |[direct, staged], session| {
+        [
+            direct + of(session, "direct"),
+            staged + of(session, "staged"),
+        ]
+    })
+}
+
+fn assert_measured(report: &Report, phases: &[&str]) {
     assert_eq!(report.outcome(), "pass", "{}", report.0);
     report.assert_exit_free();
-    for name in CROSSING {
+    for &name in phases {
         let mut data = report.phases().filter(|phase| phase.is_data());
         assert!(data.any(|phase| phase.name() == name), "no phase {name}");
         let ratios = report.0["ratios"].as_array().unwrap();
@@ -32,7 +82,8 @@ fn assert_crossed(report: &Report) {
     }
 }
 
-fn on_software(gpus: [&str; 2], vms: &str) {
+/// Runs the guest on two devices, and checks the report by `check`.
+fn on_software(gpus: [&str; 2], vms: &str, check: fn(&Report)) {
     if !kvm("peers") {
         return;
     }
@@ -41,7 +92,7 @@ fn on_software(gpus: [&str; 2], vms: &str) {
     let gpus = ["--gpu", gpus[0], "--gpu", gpus[1], "--vms", vms];
     let (outcome, report) = report::run(&scratch, &[&ARGUMENTS[..], &gpus].concat());
     outcome.assert_passed();
-    assert_crossed(&report);
+    check(&report);
     let name = report.0["further_backends"][0]["name"].as_str().unwrap();
     assert!(name.starts_with("software 1, "), "{name}");
     for vm in report.0["vms"].as_array().unwrap() {
@@ -61,12 +112,12 @@ fn on_software(gpus: [&str; 2], vms: &str) {
 
 #[test]
 fn one_vm_uses_memory_of_one_software_device_by_another() {
-    on_software(["software:0", "software:1"], "1");
+    on_software(["software:0", "software:1"], "1", assert_crossed);
 }
 
 #[test]
 fn two_vms_share_memory_across_software_devices() {
-    on_software(["software:0", "software:1"], "2");
+    on_software(["software:0", "software:1"], "2", assert_crossed);
 }
 
 #[test]
@@ -75,45 +126,69 @@ fn two_vms_share_memory_across_software_devices_in_worker_processes() {
         "software:0,isolation=process",
         "software:1,isolation=process",
     ];
-    on_software(isolated, "2");
+    // The user's worker ends when a right is taken back under its kernel, and its counts with it.
+    on_software(isolated, "2", |report| assert_measured(report, &CROSSING));
 }
 
-fn on_standin(vms: &str) {
+#[test]
+fn one_vm_copies_where_software_devices_cannot_be_peers() {
+    on_software(["software:0,peers=no", "software:1"], "1", assert_copied);
+}
+
+#[test]
+fn two_vms_copy_where_software_devices_cannot_be_peers() {
+    on_software(["software:0", "software:1,peers=no"], "2", assert_copied);
+}
+
+#[test]
+fn two_vms_copy_in_worker_processes_of_devices_that_cannot_be_peers() {
+    let isolated = [
+        "software:0,isolation=process,peers=no",
+        "software:1,isolation=process",
+    ];
+    on_software(isolated, "2", assert_copied);
+}
+
+/// Runs the guest on two GPUs of `machine`, whose keys are `keys`, and checks the report.
+fn on_standin(machine: &Machine, keys: &str, vms: &str, check: fn(&Report)) {
     if !kvm("peers on CUDA") {
         return;
     }
     let _alone = alone();
-    let machine = Machine::new().with("DEVICES", 2);
-    let gpus = ["cuda:0,memory=256MiB", "cuda:1,memory=256MiB"];
-    let gpus = ["--gpu", gpus[0], "--gpu", gpus[1], "--vms", vms];
+    let gpus = [0, 1].map(|gpu| format!("cuda:{gpu},memory=256MiB{keys}"));
+    let gpus = ["--gpu", &gpus[0], "--gpu", &gpus[1], "--vms", vms];
     let (outcome, report) = machine.guests(&[&ARGUMENTS[..], &gpus].concat());
     outcome.assert_passed();
-    assert_crossed(&report);
+    check(&report);
+}
+
+fn two_gpus() -> Machine {
+    Machine::new().with("DEVICES", 2)
 }
 
 #[test]
 fn one_vm_uses_memory_of_one_gpu_by_another() {
-    on_standin("1");
+    on_standin(&two_gpus(), "", "1", assert_crossed);
 }
 
 #[test]
 fn two_vms_share_memory_across_gpus() {
-    on_standin("2");
+    on_standin(&two_gpus(), "", "2", assert_crossed);
 }
 
 #[test]
-fn gpus_that_cannot_be_peers_are_named() {
-    if !kvm("no peers on CUDA") {
-        return;
-    }
-    let machine = Machine::new().with("DEVICES", 2).with("PEERS", 0);
-    let gpus = ["--gpu", "cuda:all,memory=256MiB"];
-    let (outcome, _) = machine.guests(&[&ARGUMENTS[..], &gpus].concat());
-    let said = "GPU 1 cannot be a peer of GPU 0";
-    assert!(
-        outcome.code != 0 && outcome.stderr.contains(said),
-        "{outcome:?}"
-    );
+fn one_vm_copies_where_gpus_cannot_be_peers() {
+    on_standin(&two_gpus().with("PEERS", 0), "", "1", assert_copied);
+}
+
+#[test]
+fn two_vms_copy_where_gpus_cannot_be_peers() {
+    on_standin(&two_gpus().with("PEERS", 0), "", "2", assert_copied);
+}
+
+#[test]
+fn gpus_that_could_be_peers_copy_if_they_are_not_to_be() {
+    on_standin(&two_gpus(), ",peers=no", "2", assert_copied);
 }
 
 /// Three devices, the second of which has most memory.

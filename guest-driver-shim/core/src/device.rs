@@ -18,7 +18,7 @@ pub type DeviceFacts = message::DeviceFacts;
 /// How long the session has had work under way on the GPU, and when that was read.
 pub type BusyTime = message::BusyReply;
 
-/// The number of the GPU of a session, how many the run has, and those that can be its peers.
+/// The number of the GPU of a session, how many the run has, and how they reach its memory.
 pub type GpuNumbers = message::GpusReply;
 
 /// Minor version of the protocol from which a fault report has a result of the CUDA driver API.
@@ -197,8 +197,8 @@ impl<'t> Device<'t> {
             .map_err(|refusal| QueryError { refusal })
     }
 
-    /// Asks the device for the number of the session's GPU, and for those that can be its peers. One
-    /// exit.
+    /// Asks the device for the number of the session's GPU, for the GPUs that can be its peers, and
+    /// for those that reach its memory by copies only. One exit.
     ///
     /// # Errors
     /// [`QueryError`] if the session is lost, or if the host is older than this message

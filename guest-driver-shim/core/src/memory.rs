@@ -220,10 +220,11 @@ impl<'d> Allocation<'d> {
 
     /// Exports this allocation as [`Self::export`] does, to sessions on the GPUs that `gpus` names:
     /// bit `n` stands for GPU number `n` of [`Device::query_gpus`](crate::Device::query_gpus). Their
-    /// kernels can then reach the memory. 0 stands for the GPU of this session. One exit.
+    /// kernels can then reach the memory; on GPUs that cannot be peers, only their copies can, from
+    /// and to memory of their own GPU. 0 stands for the GPU of this session. One exit.
     ///
     /// # Errors
-    /// As for [`Self::export`]; `BadGpu` if there is no such GPU, or it cannot be a peer.
+    /// As for [`Self::export`]; `BadGpu` if there is no such GPU.
     pub fn export_to(&self, access: Access, gpus: u64) -> Result<ExportToken, ExportError> {
         let request = message::Export {
             allocation: self.handle(),

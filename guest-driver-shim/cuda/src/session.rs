@@ -161,6 +161,7 @@ pub(crate) fn numbers(device: &Device<'static>) -> GpuNumbers {
         gpu: 0,
         gpus: 1,
         peers: 0,
+        copies: 0,
     };
     device.query_gpus().unwrap_or(alone)
 }

@@ -3,6 +3,7 @@
 //! The mediator validates handles, ranges, rights, quotas and alignment before it calls a back end.
 //! The back end checks the *GPU addresses in work* itself.
 
+mod crossed;
 mod error;
 mod facts;
 mod memory;
@@ -22,9 +23,10 @@ use causeway_memory::SharedMemory;
 use causeway_protocol::message::MemoryKind;
 
 pub use causeway_protocol::packet::{CopyShape, FillShape, LaunchOptions, LaunchShape};
+pub use crossed::{Crossed, Moved, NoWay, Way};
 pub use error::{BackendError, ModuleError, cause};
 pub use facts::DeviceFacts;
-pub use memory::{AllocateOptions, Exported, FabricBytes, Memory};
+pub use memory::{AllocateOptions, Exported, FabricBytes, Memory, Place};
 pub use module::{Kernel, Module, Variable};
 pub use pulse::{Pieces, Pulse};
 pub use queue::{Queue, Recording};
@@ -108,7 +110,7 @@ pub trait Backend: Send + Sync {
     ) -> Result<Arc<dyn Memory>, BackendError>;
 
     /// Makes memory that another process exported usable in this process. The content of the memory
-    /// does not change.
+    /// does not change. Its place ([`Memory::place`]) is the one that `exported` states.
     ///
     /// # Errors
     /// * `BadMemory` if the descriptor does not lead to memory of the kind and size that `exported`

@@ -10,7 +10,7 @@ use causeway_memory::Backing;
 use causeway_protocol::message::{KERNEL_ATTRIBUTES, Parameter};
 
 use crate::backend::{
-    BackendError, Exported, FabricBytes, Fault, Kernel, LaunchOptions, LaunchShape, Memory,
+    BackendError, Exported, FabricBytes, Fault, Kernel, LaunchOptions, LaunchShape, Memory, Place,
     Recording,
 };
 use crate::quota::Charge;
@@ -98,6 +98,10 @@ impl<C: Send + Sync + 'static> Memory for Charged<dyn Memory, C> {
 
     fn backing(&self) -> Option<Backing> {
         self.inner.backing()
+    }
+
+    fn place(&self) -> Place {
+        self.inner.place()
     }
 
     fn export(&self) -> Result<Exported, BackendError> {

@@ -1,9 +1,12 @@
 //! The GPUs of a run, and which of them may reach the memory of which.
 //!
 //! GPUs of a run have numbers, from 0. Memory of one GPU can be reached by another only where the
-//! export that an importer uses names that other GPU (`docs/decisions/0033-peers.md`).
+//! export that an importer uses names that other GPU (`docs/decisions/0033-peers.md`). GPUs that
+//! cannot be peers reach it by copies only (`docs/decisions/0037-copies-without-peers.md`).
 
-use causeway_protocol::message::GPUS_MAX;
+use causeway_protocol::message::{GPUS_MAX, MemoryKind};
+
+use crate::backend::Place;
 
 /// A set of GPUs by their numbers, 0 to 63.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,18 +91,37 @@ impl Default for Gpus {
 }
 
 impl Gpus {
+    /// Returns the GPUs that cannot be peers of the own one: copies of theirs reach its memory, and
+    /// copies of the own GPU theirs.
+    pub fn apart(&self) -> GpuSet {
+        let beside = GpuSet::first(self.count).without(GpuSet::only(self.own));
+        beside.without(self.peers)
+    }
+
     /// Returns the GPUs that an export with the bits `asked` is for: the own GPU if `asked` is 0.
     ///
     /// # Errors
-    /// The number of a GPU that the run does not have, or that cannot be a peer of the own one.
+    /// The number of a GPU that the run does not have.
     pub fn wanted(&self, asked: u64) -> Result<GpuSet, u32> {
-        let own = GpuSet::only(self.own);
         let wanted = match asked {
-            0 => own,
+            0 => GpuSet::only(self.own),
             bits => GpuSet::from_bits(bits),
         };
-        let possible = self.peers.with(own);
-        wanted.without(possible).lowest().map_or(Ok(wanted), Err)
+        let absent = wanted.without(GpuSet::first(self.count));
+        absent.lowest().map_or(Ok(wanted), Err)
+    }
+
+    /// Returns where memory of kind `kind` is that a session on GPU number `home` has allocated, as
+    /// a session on the own GPU sees it.
+    pub fn place_of(&self, home: u32, kind: MemoryKind) -> Place {
+        match kind {
+            MemoryKind::Host => Place::Host,
+            MemoryKind::Device | MemoryKind::DeviceVisible if home == self.own => Place::Own,
+            MemoryKind::Device | MemoryKind::DeviceVisible if self.peers.contains(home) => {
+                Place::Peer
+            }
+            MemoryKind::Device | MemoryKind::DeviceVisible => Place::Apart { gpu: home },
+        }
     }
 }
 
@@ -108,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_export_is_for_gpus_that_can_be_peers() {
+    fn an_export_is_for_gpus_of_the_run() {
         let gpus = Gpus {
             own: 1,
             count: 4,
@@ -117,10 +139,28 @@ mod tests {
         assert_eq!(gpus.wanted(0), Ok(GpuSet::only(1)));
         assert_eq!(gpus.wanted(0b1011), Ok(GpuSet::from_bits(0b1011)));
         assert_eq!(gpus.wanted(0b1000), Ok(GpuSet::only(3)));
-        assert_eq!(gpus.wanted(0b1100), Err(2), "no peer");
+        assert_eq!(gpus.wanted(0b1100), Ok(GpuSet::from_bits(0b1100)));
+        assert_eq!(gpus.wanted(0b11_0001), Err(4));
         assert_eq!(gpus.wanted(1 << 63), Err(63), "no GPU");
         assert_eq!(Gpus::default().wanted(0b10), Err(1));
         assert_eq!(Gpus::default().wanted(1), Ok(GpuSet::only(0)));
+    }
+
+    #[test]
+    fn memory_of_a_gpu_that_is_no_peer_is_apart_unless_it_is_the_hosts() {
+        let gpus = Gpus {
+            own: 1,
+            count: 4,
+            peers: GpuSet::only(0),
+        };
+        assert_eq!(gpus.apart(), GpuSet::from_bits(0b1100));
+        let device = |home| gpus.place_of(home, MemoryKind::Device);
+        assert_eq!([device(1), device(0)], [Place::Own, Place::Peer]);
+        assert_eq!(device(2), Place::Apart { gpu: 2 });
+        // No run has it.
+        assert_eq!(device(63), Place::Apart { gpu: 63 });
+        assert_eq!(gpus.place_of(2, MemoryKind::Host), Place::Host);
+        assert_eq!(Gpus::default().apart(), GpuSet::default());
     }
 
     #[test]

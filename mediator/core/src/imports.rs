@@ -4,13 +4,15 @@
 //! freed it, was reset, or had it taken away. So a revocation always finds those that it must wait
 //! for.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use causeway_memory::Backing;
 use causeway_protocol::message::Status;
 
-use crate::backend::{Fault, Memory};
+use crate::backend::{BackendError, Exported, Fault, Memory};
 use crate::generation::Generation;
 use crate::object::{MemoryEntry, Object, Origin};
 use crate::peers::Peers;
@@ -152,15 +154,15 @@ impl Memory for Nothing {
         match *self {}
     }
 
-    fn backing(&self) -> Option<causeway_memory::Backing> {
+    fn backing(&self) -> Option<Backing> {
         match *self {}
     }
 
-    fn export(&self) -> Result<crate::backend::Exported, crate::backend::BackendError> {
+    fn export(&self) -> Result<Exported, BackendError> {
         match *self {}
     }
 
-    fn as_any(&self) -> &dyn std::any::Any {
+    fn as_any(&self) -> &dyn Any {
         match *self {}
     }
 }

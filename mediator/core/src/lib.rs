@@ -37,6 +37,7 @@ pub mod gpus;
 mod guest_session;
 mod handles;
 pub mod host;
+mod imported;
 mod imports;
 mod lease;
 pub mod linked;

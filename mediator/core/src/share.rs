@@ -14,8 +14,8 @@ use causeway_protocol::message::{MemoryKind, Status, TOKEN_BYTES};
 use parking_lot::Mutex;
 
 use crate::backend::Memory;
-use crate::charged::Charged;
-use crate::gpus::GpuSet;
+use crate::gpus::{GpuSet, Gpus};
+use crate::imported::Imported;
 pub use crate::imports::Taken;
 use crate::rights::{Party, Rights, RightsOf, SeenExport};
 
@@ -32,7 +32,8 @@ pub type TokenBytes = [u8; TOKEN_BYTES];
 #[derive(Clone)]
 pub struct Offer {
     /// The memory that is shared. In the offer that [`Exchange::fetch`] returns, this is an object
-    /// of the importer's own: it exists as long as the importer or its work holds it.
+    /// of the importer's own: it exists as long as the importer or its work holds it, and its place
+    /// is as the importer sees it.
     pub memory: Arc<dyn Memory>,
     /// Kind of the memory.
     pub kind: MemoryKind,
@@ -40,12 +41,16 @@ pub struct Offer {
     pub access: Access,
     /// The GPUs whose sessions can import the memory.
     pub gpus: GpuSet,
-    /// Number of the GPU that has the memory; `None` in the offer that a worker process fetches,
-    /// because its VMM counts imports.
-    pub home: Option<u32>,
+    /// Number of the GPU whose session exports it.
+    pub home: u32,
 }
 
-causeway_memory::debug_fields!(Offer { kind, access, gpus });
+causeway_memory::debug_fields!(Offer {
+    kind,
+    access,
+    gpus,
+    home
+});
 
 /// A session that has imported memory. The exchange calls it to take the import away when the
 /// export is withdrawn.
@@ -92,12 +97,12 @@ pub trait Exchange: Send + Sync {
     fn publish(&self, owner: u64, offer: Offer) -> Result<TokenBytes, Status>;
 
     /// Returns the offer of the export that `token` names, for an import with the rights `access` by
-    /// a session on GPU number `gpu`.
+    /// a session on the own GPU of `gpus`.
     ///
     /// # Errors
     /// `BadToken` if no export has this token, `AccessDenied` if it does not allow `access` or is
     /// not for this GPU, or the failure of [`crate::backend::Backend::import`].
-    fn fetch(&self, token: &TokenBytes, access: Access, gpu: u32) -> Result<Offer, Status>;
+    fn fetch(&self, token: &TokenBytes, access: Access, gpus: &Gpus) -> Result<Offer, Status>;
 
     /// Records that `importer` has imported the export that `token` names, so that
     /// [`Self::withdraw`] can take the memory away again. Returns false if the export was withdrawn
@@ -183,15 +188,19 @@ impl Exchange for Exports {
         Ok(token)
     }
 
-    fn fetch(&self, token: &TokenBytes, access: Access, gpu: u32) -> Result<Offer, Status> {
+    fn fetch(&self, token: &TokenBytes, access: Access, gpus: &Gpus) -> Result<Offer, Status> {
         let exports = self.by_token.lock();
         let export = exports.get(token).ok_or(Status::BadToken)?;
         let offer = &export.offer;
-        if !offer.access.allows(access) || !offer.gpus.contains(gpu) {
+        if !offer.access.allows(access) || !offer.gpus.contains(gpus.own) {
             return Err(Status::AccessDenied);
         }
+        let memory = Imported {
+            memory: Arc::clone(&offer.memory),
+            place: gpus.place_of(offer.home, offer.kind),
+        };
         Ok(Offer {
-            memory: Charged::attach(Arc::clone(&offer.memory), ()),
+            memory: Arc::new(memory),
             ..offer.clone()
         })
     }
@@ -243,7 +252,7 @@ impl Exchange for Exports {
         {
             let owner = Party {
                 session: *owner,
-                gpu: offer.home.unwrap_or_default(),
+                gpu: offer.home,
             };
             let seen = SeenExport {
                 owner,

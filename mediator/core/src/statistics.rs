@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use causeway_protocol::{message, packet};
 
+use crate::backend::{Crossed, Moved};
 use crate::busy::BusyClock;
 
 /// How a statistic changes while its session runs.
@@ -95,6 +96,14 @@ statistics! {
     fills: Counter as "fills",
     /// Bytes that copies and fills were asked to write.
     written_bytes: Counter as "written_bytes",
+    /// Bytes that copies from or to memory of a peer GPU have moved, without those of replays.
+    direct_bytes: Counter as "direct_copied_bytes",
+    /// Time that the device took for these copies.
+    direct_ns: Counter as "direct_copy_seconds",
+    /// Bytes that copies have moved through the host's memory, from or to a GPU that is no peer.
+    staged_bytes: Counter as "staged_copied_bytes",
+    /// Time that the device took for these copies.
+    staged_ns: Counter as "staged_copy_seconds",
     /// Times that the consumer of a command buffer went to sleep.
     sleeps: Counter as "consumer_sleeps",
     /// Times that a consumer that waited for packets found its processor taken by another thread.
@@ -224,6 +233,20 @@ impl Counters {
     pub fn use_device(&self, used_ns: u64) {
         let counted = &self.counted.device_ns;
         counted.fetch_add(used_ns, Ordering::Relaxed);
+    }
+
+    /// Counts what copies between GPUs have moved.
+    pub fn cross(&self, crossed: Crossed) {
+        let counted = &self.counted;
+        for (bytes, time, moved) in [
+            (&counted.direct_bytes, &counted.direct_ns, crossed.direct),
+            (&counted.staged_bytes, &counted.staged_ns, crossed.staged),
+        ] {
+            if moved != Moved::default() {
+                bytes.fetch_add(moved.bytes, Ordering::Relaxed);
+                time.fetch_add(moved.ns, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Counts a wait for a turn on the device.

@@ -47,11 +47,13 @@ fn guests() -> [Guest; GPUS as usize] {
 fn each_session_knows_its_gpu_and_its_peers() {
     let numbers = guests().map(|guest| {
         let reply: GpusReply = guest.ask(Opcode::QueryGpus, &Empty {}).unwrap();
-        (reply.gpu, reply.gpus, reply.peers)
+        (reply.gpu, reply.gpus, reply.peers, reply.copies)
     });
-    assert_eq!(numbers, [(0, 3, 0b010), (1, 3, 0b001), (2, 3, 0)]);
+    let expected = [(0, 3, 0b010, 0b100), (1, 3, 0b001, 0b100), (2, 3, 0, 0b011)];
+    assert_eq!(numbers, expected);
     let alone: GpusReply = Rig::new().guest.ask(Opcode::QueryGpus, &Empty {}).unwrap();
-    assert_eq!((alone.gpu, alone.gpus, alone.peers), (0, 1, 0));
+    assert_eq!((alone.gpu, alone.gpus), (0, 1));
+    assert_eq!((alone.peers, alone.copies), (0, 0));
 }
 
 #[test]
@@ -119,19 +121,48 @@ fn an_export_for_a_peer_is_for_no_other_gpu_and_for_no_wider_right() {
 }
 
 #[test]
-fn an_export_to_a_gpu_that_cannot_be_a_peer_is_refused_with_its_number() {
-    let [owner, _, alone] = guests();
+fn an_export_to_a_gpu_that_there_is_not_is_refused_with_its_number() {
+    let [owner, ..] = guests();
     let memory = owner.memory(MemoryKind::Device, PAGE);
-    let refused = |guest: &Guest, memory, gpus| guest.export_to(memory, READ, gpus).unwrap_err();
-    assert_eq!(refused(&owner, memory, 0b110), (Status::BadGpu, ALONE));
-    assert_eq!(
-        refused(&owner, memory, 0b011 | 1 << 63),
-        (Status::BadGpu, 63)
-    );
-    let memory = alone.memory(MemoryKind::Device, PAGE);
-    assert_eq!(refused(&alone, memory, 0b101), (Status::BadGpu, 0));
+    for (gpus, absent) in [(0b1110, GPUS), (0b011 | 1 << 63, 63)] {
+        let refused = owner.export_to(memory, READ, gpus).unwrap_err();
+        assert_eq!(refused, (Status::BadGpu, absent));
+    }
     // Refused exports leave nothing behind.
-    assert_eq!(alone.export(memory, READ).map(drop), Ok(()));
+    assert_eq!(owner.export(memory, READ).map(drop), Ok(()));
+}
+
+/// Imports memory of kind `kind` of `owner` on the GPU of `user`, and says whether more than copies
+/// reach it there.
+fn is_reached(owner: &Guest, user: &Guest, kind: MemoryKind, gpus: u64) -> bool {
+    let memory = owner.memory(kind, PAGE);
+    let token = owner.export_to(memory, READ, gpus).unwrap();
+    let import = user.import(&token, READ).unwrap().handle;
+    let space = user.space();
+    let address = user.map_gpu(space, import, PAGE, READ).unwrap();
+    let wait = Wait {
+        space,
+        reserved: 0,
+        address,
+        value: 0,
+        timeout_ns: 0,
+    };
+    match user.ask::<_, Empty>(Opcode::Wait, &wait) {
+        Ok(_) => true,
+        Err((Status::BadRange, _)) => false,
+        Err(other) => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn memory_of_a_gpu_that_cannot_be_a_peer_is_for_copies_only() {
+    let [owner, peer, alone] = guests();
+    assert!(is_reached(&owner, &peer, MemoryKind::Device, 0b010));
+    assert!(is_reached(&owner, &owner, MemoryKind::Device, 0));
+    assert!(!is_reached(&owner, &alone, MemoryKind::Device, 0b110));
+    assert!(!is_reached(&alone, &peer, MemoryKind::Device, 0b011));
+    // Every GPU reaches memory of the host.
+    assert!(is_reached(&owner, &alone, MemoryKind::Host, 0b100));
 }
 
 #[test]

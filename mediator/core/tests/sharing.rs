@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use causeway_mediator::rights::Rights;
 use causeway_mediator::share::{Exchange, Importer, Offer, TokenBytes};
-use causeway_mediator::{GuestSession, Peers};
+use causeway_mediator::{Gpus, GuestSession, Peers};
 use causeway_protocol::Access;
 
 use causeway_protocol::message::*;
@@ -96,7 +96,7 @@ impl Exchange for Nobody {
         Err(Status::BackEnd)
     }
 
-    fn fetch(&self, _: &TokenBytes, _: Access, _: u32) -> Result<Offer, Status> {
+    fn fetch(&self, _: &TokenBytes, _: Access, _: &Gpus) -> Result<Offer, Status> {
         Err(Status::BadToken)
     }
 

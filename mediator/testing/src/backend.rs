@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use causeway_mediator::backend::{
     AllocateOptions, Attributes, Backend, BackendError, Exported, FabricBytes, Fault, LossObserver,
-    Memory, Space,
+    Memory, Place, Space,
 };
 use causeway_mediator::va::VaAllocator;
 use causeway_memory::{PageSize, SharedMemory};
@@ -224,7 +224,7 @@ impl FakeBackend {
         shared: Arc<SharedMemory>,
         offset: u64,
         bytes: u64,
-        counted: u64,
+        counted: (u64, Place),
     ) -> Result<Arc<dyn Memory>, BackendError> {
         self.memory_on_fabric(shared, (offset, bytes), counted, None)
     }
@@ -233,7 +233,7 @@ impl FakeBackend {
         &self,
         shared: Arc<SharedMemory>,
         (offset, bytes): (u64, u64),
-        counted: u64,
+        (counted, place): (u64, Place),
         fabric: Option<FabricBytes>,
     ) -> Result<Arc<dyn Memory>, BackendError> {
         let mapping = shared
@@ -253,6 +253,7 @@ impl FakeBackend {
             bytes,
             mapping,
             fabric,
+            place,
             _alive,
         }))
     }
@@ -304,7 +305,7 @@ impl Backend for FakeBackend {
             fabric.insert(handle, Arc::downgrade(&shared));
             handle
         });
-        self.memory_on_fabric(shared, (0, bytes), bytes, handle)
+        self.memory_on_fabric(shared, (0, bytes), (bytes, Place::Own), handle)
     }
 
     fn import_fabric(
@@ -316,7 +317,7 @@ impl Backend for FakeBackend {
         if shared.bytes() != bytes {
             return Err(error(Status::BadMemory, "of another size"));
         }
-        self.memory(shared, 0, bytes, bytes)
+        self.memory(shared, 0, bytes, (bytes, Place::Own))
     }
 
     fn find_fabric(&self, handle: &FabricBytes) -> Result<(), BackendError> {
@@ -330,11 +331,12 @@ impl Backend for FakeBackend {
             bytes,
             offset,
             pages,
+            place,
             ..
         } = exported;
         let shared = SharedMemory::adopt(file, pages)
             .map_err(|e| error(Status::BadMemory, &e.to_string()))?;
-        self.memory(Arc::new(shared), offset, bytes, 0)
+        self.memory(Arc::new(shared), offset, bytes, (0, place))
     }
 
     fn register_ram(
@@ -344,7 +346,7 @@ impl Backend for FakeBackend {
         bytes: u64,
     ) -> Result<Arc<dyn Memory>, BackendError> {
         self.failures.check("register_ram")?;
-        self.memory(ram, offset, bytes, 0)
+        self.memory(ram, offset, bytes, (0, Place::Host))
     }
 
     fn create_space(&self, stop: Arc<AtomicBool>) -> Result<Arc<dyn Space>, BackendError> {

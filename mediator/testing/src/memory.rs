@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use causeway_mediator::backend::{BackendError, Exported, FabricBytes, Fault, Memory};
+use causeway_mediator::backend::{BackendError, Exported, FabricBytes, Fault, Memory, Place};
 use causeway_memory::{Backing, Mapping, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
@@ -25,6 +25,7 @@ pub(crate) struct FakeMemory {
     pub bytes: u64,
     pub mapping: Mapping,
     pub fabric: Option<FabricBytes>,
+    pub place: Place,
     pub _alive: Alive,
 }
 
@@ -40,6 +41,10 @@ impl Memory for FakeMemory {
         })
     }
 
+    fn place(&self) -> Place {
+        self.place
+    }
+
     fn export(&self) -> Result<Exported, BackendError> {
         let file = self.shared.file().try_clone_to_owned();
         Ok(Exported {
@@ -48,6 +53,7 @@ impl Memory for FakeMemory {
             file: file.map_err(|e| error(Status::NoMemory, &e.to_string()))?,
             offset: self.offset,
             pages: self.shared.pages(),
+            place: Place::Own,
         })
     }
 
@@ -79,12 +85,12 @@ pub(crate) struct SpaceMemory {
 
 impl SpaceMemory {
     /// Calls `touch` for each piece of `[va, va + bytes)` with the mapping, the offset in it, and
-    /// the piece.
+    /// the piece. Only copies reach what is apart.
     fn pieces(
         &self,
-        va: u64,
-        bytes: usize,
+        (va, bytes): (u64, usize),
         wanted: Access,
+        is_copy: bool,
         mut touch: impl FnMut(&Mapping, u64, std::ops::Range<usize>) -> bool,
     ) -> Result<(), Fault> {
         let mappings = self.mappings.lock();
@@ -100,7 +106,8 @@ impl SpaceMemory {
                     .filter(|left| *left != 0)?;
                 let memory = mapping.memory.as_any().downcast_ref::<FakeMemory>()?;
                 let end = bytes.min(done + usize::try_from(left).unwrap_or(usize::MAX));
-                let allowed = mapping.access.allows(wanted);
+                let is_apart = matches!(mapping.memory.place(), Place::Apart { .. });
+                let allowed = mapping.access.allows(wanted) && (is_copy || !is_apart);
                 (allowed && touch(&memory.mapping, mapping.offset + inside, done..end))
                     .then_some(end)
             });
@@ -113,16 +120,26 @@ impl SpaceMemory {
     }
 
     pub fn read(&self, va: u64, into: &mut [u8]) -> Result<(), Fault> {
-        self.pieces(va, into.len(), Access::Read, |mapping, offset, piece| {
+        self.load(va, into, false)
+    }
+
+    pub fn write(&self, va: u64, from: &[u8]) -> Result<(), Fault> {
+        self.store(va, from, false)
+    }
+
+    fn load(&self, va: u64, into: &mut [u8], is_copy: bool) -> Result<(), Fault> {
+        let range = (va, into.len());
+        self.pieces(range, Access::Read, is_copy, |mapping, offset, piece| {
             mapping.read(offset, &mut into[piece]).is_ok()
         })
     }
 
-    pub fn write(&self, va: u64, from: &[u8]) -> Result<(), Fault> {
+    fn store(&self, va: u64, from: &[u8], is_copy: bool) -> Result<(), Fault> {
+        let range = (va, from.len());
         self.pieces(
-            va,
-            from.len(),
+            range,
             Access::ReadWrite,
+            is_copy,
             |mapping, offset, piece| mapping.write(offset, &from[piece]).is_ok(),
         )
     }
@@ -132,8 +149,8 @@ impl SpaceMemory {
         let mut done = 0;
         while done < bytes {
             let piece = (bytes - done).min(4096) as usize;
-            self.read(source + done, &mut buffer[..piece])?;
-            self.write(destination + done, &buffer[..piece])?;
+            self.load(source + done, &mut buffer[..piece], true)?;
+            self.store(destination + done, &buffer[..piece], true)?;
             done += piece as u64;
         }
         Ok(())

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use causeway_mediator::backend::{
-    BackendError, Memory, Module, ModuleError, Queue, Recorded, Recording, Reservation, Space,
-    TensorMapAnswer, Usage, Variable,
+    BackendError, Memory, Module, ModuleError, Place, Queue, Recorded, Recording, Reservation,
+    Space, TensorMapAnswer, Usage, Variable,
 };
 use causeway_mediator::va::VaAllocator;
 use causeway_memory::{MemoryError, PAGE_BYTES, PageSize, SharedMemory};
@@ -59,6 +59,7 @@ impl FakeSpace {
             bytes: PAGE_BYTES,
             mapping,
             fabric: None,
+            place: Place::Own,
             _alive: self.alive(Live::default()),
         };
         let address = self.va.lock().place(None, PAGE_BYTES)?;

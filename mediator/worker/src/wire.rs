@@ -391,7 +391,7 @@ bodies! {
     }
 
     /// How a call went.
-    Answer(72) {
+    Answer(80) {
         /// [`Outcome`], or a status of the protocol for sharing calls.
         outcome: u32,
         /// Number of the operating system's error, where there is one.
@@ -400,6 +400,9 @@ bodies! {
         value: u64,
         token: [u8; TOKEN_BYTES],
         memory: Memory,
+        /// The GPU whose session exported memory that was fetched.
+        gpu: u32,
+        reserved: u32,
     }
 }
 

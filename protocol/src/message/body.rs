@@ -133,7 +133,10 @@ structures! {
     pub struct MapGpu {
         /// Handle of the address space.
         pub space: u32,
-        /// Handle of the memory: an allocation, an import or registered RAM.
+        /// Handle of the memory: an allocation, an import or registered RAM. A mapping of memory of
+        /// a GPU that cannot be a peer ([`GpusReply::copies`]) is for copy packets between it and
+        /// memory of the session's own GPU. Anything else that uses it is a memory fault: kernels,
+        /// fills, fences, timestamps, and copies of recordings.
         pub allocation: u32,
         /// Offset of the range in the memory, in bytes; page-aligned.
         pub offset: u64,
@@ -193,7 +196,9 @@ structures! {
         /// Maximum access rights of an import of this export, an [`crate::Access`]; not `None`.
         pub access: u32,
         /// The GPUs whose sessions can import the allocation, by their numbers: bit `n` stands for
-        /// GPU `n`. Zero stands for the GPU of this session (since 1.4).
+        /// GPU `n`. Zero stands for the GPU of this session (since 1.4). What those that cannot be
+        /// its peers reach by copies only ([`GpusReply::copies`]) is memory of the device; they use
+        /// host memory like the GPU of this session.
         pub gpus: u64,
     } = 16
 
@@ -364,7 +369,11 @@ structures! {
         /// kernels theirs, where an export allows it. Bit `n` stands for GPU `n`; the bit of the
         /// own GPU is 0.
         pub peers: u64,
-    } = 16
+        /// The GPUs that cannot be peers of the own one. Where an export allows it, copies of
+        /// theirs reach its memory, and copies of the own GPU theirs, through memory of the host;
+        /// kernels do not. Bits as in `peers`.
+        pub copies: u64,
+    } = 24
 
     /// How long a session has had work under way. The share of an interval comes from two replies.
     pub struct BusyReply {

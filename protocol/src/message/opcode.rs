@@ -165,7 +165,7 @@ opcodes! {
     /// must have the feature [`crate::registers::features::PRIORITIES`] (since 1.4).
     CreatePriorityCommandBuffer = 34, "create_priority_command_buffer",
         CreatePriorityCommandBuffer => CommandBufferReply;
-    /// Return the number of the session's GPU, and which other GPUs can be its peers (since 1.4).
+    /// Return the number of the session's GPU, and how the other GPUs reach its memory (since 1.4).
     QueryGpus = 35, "query_gpus", Empty => GpusReply;
     /// Return the fabric handle of an allocation of this session that was made with
     /// [`crate::message::allocate_flags::FABRIC`]. Whoever has the handle, on any machine of the

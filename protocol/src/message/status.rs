@@ -118,7 +118,6 @@ statuses! {
     NotInModule = 34, "the module has no such variable or kernel";
     /// A kernel, a copy or a replay took longer than the session's limit (since 1.3).
     Overdue = 35, "work took longer than the session's limit";
-    /// The run has no GPU with this number, or it cannot be a peer of the session's GPU. Detail: the
-    /// number.
-    BadGpu = 36, "no such GPU, or it cannot be a peer of this one";
+    /// The run has no GPU with this number. Detail: the number.
+    BadGpu = 36, "no such GPU";
 }

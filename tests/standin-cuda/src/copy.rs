@@ -47,6 +47,11 @@ impl Staging {
             range: Some(range),
         }))
     }
+
+    /// Address at which all devices reach it.
+    pub(crate) fn start(&self) -> u64 {
+        self.start
+    }
 }
 
 impl Drop for Staging {
@@ -184,7 +189,7 @@ fn uses_staging(work: &Work) -> bool {
     )
 }
 
-fn staged(driver: &'static Driver, bytes: u64) -> Answer<Arc<Staging>> {
+pub(crate) fn staged(driver: &'static Driver, bytes: u64) -> Answer<Arc<Staging>> {
     Staging::new(driver, bytes)
 }
 

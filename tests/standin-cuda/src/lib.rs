@@ -35,7 +35,7 @@
 //! | variable (`CAUSEWAY_STANDIN_…`) | meaning | usually |
 //! |---|---|---|
 //! | `DEVICES` | number of devices, up to 16; with 0, `cuInit` says `NO_DEVICE` | 1 |
-//! | `PEERS` | 0 has no device reach the memory of another | 1 |
+//! | `PEERS` | 0 has no device reach the memory of another: kernels and `cuMemSetAccess` are refused, and copies but `cuMemcpyPeerAsync` and `cuMemcpy3DPeerAsync` | 1 |
 //! | `REVERSED` | 1 counts devices from the one with the highest PCI address, unless `CUDA_DEVICE_ORDER` is `PCI_BUS_ID` | 0 |
 //! | `NVLINK` | 1 has NVML say that devices are linked by NVLink, for tests that give the library its name | 0 |
 //! | `FABRIC` | 1 is an IMEX channel: all processes that share `STATE` are machines of a fabric | 0 |
@@ -69,6 +69,7 @@
     reason = "names and arguments are those of cuda.h"
 )]
 
+mod across;
 mod addresses;
 mod attributes;
 mod capture;

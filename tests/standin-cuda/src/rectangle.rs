@@ -36,15 +36,20 @@ fn reached(driver: &Driver, context: &Context, address: u64, bytes: u64) -> Answ
     }
 }
 
-fn copy(driver: &Driver, context: &Context, given: &Copy3d) -> Answer<Work> {
+/// The rows that a call asks for.
+pub(crate) fn shape_of(given: &Copy3d) -> Answer<CopyShape> {
     let number = |value: u64| u32::try_from(value).map_err(|_| Code::INVALID_VALUE);
-    let mut shape = CopyShape {
+    Ok(CopyShape {
         destination: side(&given.destination)?,
         source: side(&given.source)?,
         width: given.width_bytes,
         height: number(given.height)?,
         depth: number(given.depth)?,
-    };
+    })
+}
+
+fn copy(driver: &Driver, context: &Context, given: &Copy3d) -> Answer<Work> {
+    let mut shape = shape_of(given)?;
     let [to, from] = shape.extents().ok_or(Code::INVALID_VALUE)?;
     let (destination, source) = (&mut shape.destination, &mut shape.source);
     destination.address = reached(driver, context, destination.address, to)?;

@@ -4,8 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use causeway_mediator::backend::{self, Fault, Kernel, LaunchOptions, LaunchShape, MemoryWork};
+use causeway_mediator::backend::{
+    self, CopyShape, Fault, Kernel, LaunchOptions, LaunchShape, MemoryWork,
+};
 use causeway_protocol::message::Status;
+use causeway_software::Multiprocessors;
 
 use crate::copy::Staging;
 use crate::driver::{Driver, lock};
@@ -36,6 +39,7 @@ pub(crate) enum Work {
         /// 1, 2 or 4.
         width: u32,
     },
+    Across(Across),
     /// Copies or fills rows; the device reaches all of them.
     Rows(MemoryWork),
     Write {
@@ -55,6 +59,52 @@ pub(crate) enum Work {
     Stamp(Arc<AtomicU64>),
     Host(HostCall),
     Sequence(Vec<Work>),
+}
+
+/// Most bytes that are in the host's memory at a time.
+pub(crate) const PIECE_BYTES: u64 = 1 << 20;
+
+/// A copy whose sides are reached by the devices of two contexts.
+#[derive(Clone)]
+pub(crate) struct Across {
+    /// Devices of destination and source.
+    pub(crate) devices: [usize; 2],
+    pub(crate) shape: CopyShape,
+    /// For [`PIECE_BYTES`].
+    pub(crate) staging: Arc<Staging>,
+}
+
+impl Across {
+    /// Copies piece by piece.
+    fn execute(&self, driver: &Driver) -> Result<(), Fault> {
+        let queue = |device: usize| {
+            let space = &driver.devices[device].space;
+            space.queue_on(Multiprocessors::default())
+        };
+        let [mut to, mut from] = self.devices.map(queue);
+        let CopyShape {
+            destination,
+            source,
+            width,
+            ..
+        } = self.shape;
+        let held = self.staging.start();
+        for (to_row, from_row) in self.shape.rows() {
+            for at in (0..width).step_by(PIECE_BYTES as usize) {
+                let bytes = PIECE_BYTES.min(width - at);
+                let copy = |destination, source| {
+                    backend::Work::Memory(MemoryWork::Copy {
+                        destination,
+                        source,
+                        bytes,
+                    })
+                };
+                from.submit(copy(held, source.address + from_row + at))?;
+                to.submit(copy(destination.address + to_row + at, held))?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// How the word at an address is compared with a value (`CUstreamWaitValue_flags`).
@@ -143,6 +193,7 @@ impl Executor {
                     pattern: *pattern,
                     width: *width,
                 })),
+            Work::Across(copy) => copy.execute(driver),
             Work::Rows(work) => self.engine.submit(backend::Work::Memory(*work)),
             Work::Write {
                 address,

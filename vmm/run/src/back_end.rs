@@ -170,15 +170,22 @@ struct Device<'a> {
 }
 
 impl Device<'_> {
-    /// Returns the GPUs of the run as this one sees them: on the software back end, each can reach
-    /// the memory of all others.
-    fn on_software(self) -> Gpus {
-        let own = self.number as u32;
-        let count = self.gpus.len() as u32;
+    /// Returns the GPUs of the run as this one sees them. Two can be peers if the keys of neither
+    /// say otherwise, and `can_be_peers`, which is called with their numbers on the back end.
+    fn seen(self, can_be_peers: impl Fn(u32, u32) -> bool) -> Gpus {
+        let (own, _) = self.gpus[self.number];
+        let is_peer = |other: &Gpu| {
+            let apart = own.is_apart() || other.is_apart();
+            !apart && can_be_peers(own.device(), other.device())
+        };
+        let others = (0..)
+            .zip(self.gpus)
+            .filter(|(n, _)| *n != self.number as u32);
+        let peers = others.filter(|(_, (gpu, _))| is_peer(gpu));
         Gpus {
-            own,
-            count,
-            peers: GpuSet::first(count).without(GpuSet::only(own)),
+            own: self.number as u32,
+            count: self.gpus.len() as u32,
+            peers: peers.fold(GpuSet::default(), |all, (n, _)| all.with(GpuSet::only(n))),
         }
     }
 }
@@ -253,9 +260,9 @@ impl BackEnd {
         match gpu.isolation {
             Isolation::None => {
                 let _wait = Wait::begin(format!("the driver of --gpu {gpu_text} to start"));
-                let local =
-                    Local::open(gpu, users, 0, false).map_err(|e| unavailable(gpu_text, e))?;
-                let (backend, gpus) = (Arc::clone(&local.backend), device.on_software());
+                let local = Local::open((gpu, Vec::new()), users, 0, false)
+                    .map_err(|e| unavailable(gpu_text, e))?;
+                let (backend, gpus) = (Arc::clone(&local.backend), device.seen(|_, _| true));
                 let mediator = match first {
                     Some(Self::Inside(_, first)) => first.beside(backend, gpus),
                     _ => Mediator::on(backend, gpus),
@@ -343,10 +350,16 @@ impl Drop for BackEnd {
 }
 
 impl Local {
-    /// Opens the back end for `users`. `partition` is the number of the GPU's partition that they
+    /// Opens the back end for `users`. `devices` are the numbers of the run's GPUs on the back end,
+    /// if they have worker processes. `partition` is the number of the GPU's partition that they
     /// get, from 0. `owns_output` says whether nothing else writes to the process's standard
     /// output, so that it can take what kernels print.
-    fn open(gpu: &Gpu, users: Users, partition: u32, owns_output: bool) -> Result<Self, OpenError> {
+    fn open(
+        (gpu, devices): (&Gpu, Vec<u32>),
+        users: Users,
+        partition: u32,
+        owns_output: bool,
+    ) -> Result<Self, OpenError> {
         let host_pages = users.host_pages();
         match gpu.kind {
             Kind::Software(options) => {
@@ -366,6 +379,7 @@ impl Local {
                 let cuda = Cuda::open(&CudaConfig {
                     host_pages,
                     captures_output: owns_output,
+                    devices_of_run: devices,
                     ..options.config(gpu.memory_bytes, partition, visible)
                 })?;
                 Ok(Self {
@@ -407,21 +421,17 @@ pub fn equipment(
 ) -> Result<Equipment, OpenError> {
     let (gpu, with_texts) = (&gpus[number], gpus.iter().map(|gpu| (gpu, "")));
     let owns_output = gpu.isolation == Isolation::Process;
-    let local = Local::open(gpu, users, partition, owns_output)?;
-    let seen = Device {
+    let devices = gpus.iter().map(Gpu::device).collect();
+    let local = Local::open((gpu, devices), users, partition, owns_output)?;
+    let device = Device {
         gpus: &with_texts.collect::<Vec<_>>(),
         number,
         groups: None,
     };
-    let mut seen = seen.on_software();
-    if let Kind::Cuda(options) = gpu.kind {
-        let is_peer = |other: u32| {
-            let other = gpus[other as usize].device();
-            causeway_cuda::can_be_peers(options.device, other)
-        };
-        let peers = (0..seen.count).filter(|it| seen.peers.contains(*it) && is_peer(*it));
-        seen.peers = peers.fold(GpuSet::default(), |all, it| all.with(GpuSet::only(it)));
-    }
+    let seen = match gpu.kind {
+        Kind::Cuda(_) => device.seen(causeway_cuda::can_be_peers),
+        Kind::Software(_) | Kind::Vfio(_) => device.seen(|_, _| true),
+    };
     Ok(equipped(local, seen))
 }
 
@@ -430,7 +440,7 @@ pub fn equipment(
 /// # Errors
 /// [`OpenError`] if the back end is not available on this host.
 pub fn equipment_here(gpu: &Gpu) -> Result<Equipment, OpenError> {
-    let local = Local::open(gpu, Users::Vms(1), 0, false)?;
+    let local = Local::open((gpu, Vec::new()), Users::Vms(1), 0, false)?;
     Ok(equipped(local, Gpus::default()))
 }
 

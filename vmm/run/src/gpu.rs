@@ -200,6 +200,15 @@ impl Gpu {
         }
     }
 
+    /// Returns whether no other GPU shall be a peer of this one (key `peers`).
+    pub const fn is_apart(&self) -> bool {
+        match self.kind {
+            Kind::Software(options) => options.apart,
+            Kind::Cuda(options) => options.apart,
+            Kind::Vfio(_) => true,
+        }
+    }
+
     /// Returns the part of the device's time that VM number `vm` gets, counted from 0.
     pub fn compute(&self, vm: u32) -> Compute {
         self.compute.of(vm)
@@ -356,6 +365,7 @@ mod tests {
             single_launches: false,
             context_per_space: false,
             fabric: causeway_cuda::Fabric::default(),
+            apart: false,
         };
         assert_eq!(gpu.kind, Kind::Cuda(options));
         assert_eq!(
@@ -433,6 +443,7 @@ mod tests {
             "launches=gathered|single",
             "contexts=one|each",
             "fabric=no|export|import|both",
+            "peers=yes|no",
             "bar=N",
         ] {
             assert!(help.contains(key), "{key}: {help}");
@@ -480,6 +491,15 @@ mod tests {
                  queues, weight, share, timeout, requests, isolation",
             ),
             ("vfio:0000:00:03.0,isolation=process", "gives access to all"),
+            (
+                "software:1,peers=maybe",
+                "invalid value maybe for --gpu peers: yes or no",
+            ),
+            ("cuda,peers=0", "invalid value 0 for --gpu peers: yes or no"),
+            (
+                "vfio:0000:00:03.0,peers=no",
+                "unknown key `peers` for --gpu vfio",
+            ),
             ("cuda,bar=1", "unknown key `bar` for --gpu cuda"),
             ("software,speed=11", "`speed`"),
             ("software,memory", "the key `memory` of --gpu has no value"),

@@ -11,6 +11,7 @@
 compile_error!("transfers are written for x86-64 Linux");
 
 pub mod clock;
+mod crossing;
 mod mapped;
 mod mappings;
 mod memory;

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use causeway_mediator::backend::{BackendError, Exported, Memory};
+use causeway_mediator::backend::{BackendError, Exported, Memory, Place};
 use causeway_memory::{Backing, Mapping, MemoryError, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
@@ -99,12 +99,19 @@ impl MappedMemory for HostMemory {
 /// Makes a [`HostMemory`] available to the mediator, as a [`Memory`]. The host memory lives until
 /// all handles of it are dropped.
 #[derive(Debug)]
-pub struct HostHandle(Arc<HostMemory>);
+pub struct HostHandle {
+    memory: Arc<HostMemory>,
+    place: Place,
+}
 
 impl HostHandle {
-    /// Wraps `memory` in a handle for the mediator.
-    pub fn share(memory: HostMemory) -> Arc<dyn Memory> {
-        Arc::new(Self(Arc::new(memory)))
+    /// Wraps `memory` in a handle for the mediator, as memory that is at `place`: the host's memory
+    /// stands for that of devices, too.
+    pub fn share(memory: HostMemory, place: Place) -> Arc<dyn Memory> {
+        Arc::new(Self {
+            memory: Arc::new(memory),
+            place,
+        })
     }
 
     /// Allocates `bytes` bytes of zeroed memory in pages of size `pages`, and returns a handle of
@@ -115,9 +122,9 @@ impl HostHandle {
     /// allocation.
     pub fn allocate(bytes: u64, pages: PageSize) -> Result<Arc<dyn Memory>, BackendError> {
         let memory = HostMemory::allocate(bytes, pages);
-        Ok(Self::share(memory.map_err(|e| {
-            refused(Status::NoMemory, format!("allocate {bytes} bytes"), e)
-        })?))
+        let memory =
+            memory.map_err(|e| refused(Status::NoMemory, format!("allocate {bytes} bytes"), e));
+        Ok(Self::share(memory?, Place::Host))
     }
 
     /// Maps `bytes` bytes of the guest RAM `ram`, beginning at byte `offset`, and returns a handle
@@ -134,7 +141,7 @@ impl HostHandle {
             let context = format!("register {bytes} bytes of guest RAM");
             refused(Status::NoMemory, context, e)
         })?;
-        Ok(Self::share(memory))
+        Ok(Self::share(memory, Place::Host))
     }
 
     /// Maps host memory that another process exported, and returns a handle of it. The memory stays
@@ -151,13 +158,13 @@ impl HostHandle {
         };
         let shared = SharedMemory::adopt(exported.file, exported.pages).map_err(not_memory)?;
         let memory = HostMemory::register(Arc::new(shared), offset, bytes).map_err(not_memory)?;
-        Ok(Self::share(memory))
+        Ok(Self::share(memory, exported.place))
     }
 
     /// Returns the host memory behind `handle`; `None` if `handle` is not a [`HostHandle`].
     pub fn memory_of(handle: &Arc<dyn Memory>) -> Option<Arc<HostMemory>> {
         let handle = handle.as_any().downcast_ref::<Self>()?;
-        Some(Arc::clone(&handle.0))
+        Some(Arc::clone(&handle.memory))
     }
 }
 
@@ -167,19 +174,23 @@ fn refused(status: Status, context: String, source: MemoryError) -> BackendError
 
 impl Memory for HostHandle {
     fn bytes(&self) -> u64 {
-        self.0.mapping.bytes()
+        self.memory.mapping.bytes()
     }
 
     fn backing(&self) -> Option<Backing> {
-        let (memory, offset) = self.0.shared.as_ref()?;
+        let (memory, offset) = self.memory.shared.as_ref()?;
         Some(Backing::Host {
             memory: Arc::clone(memory),
             offset: *offset,
         })
     }
 
+    fn place(&self) -> Place {
+        self.place
+    }
+
     fn export(&self) -> Result<Exported, BackendError> {
-        let (shared, offset) = self.0.shared.as_ref().ok_or_else(|| {
+        let (shared, offset) = self.memory.shared.as_ref().ok_or_else(|| {
             BackendError::new(
                 Status::Unsupported,
                 "export memory that another part of the process has mapped",
@@ -195,6 +206,7 @@ impl Memory for HostHandle {
             })?,
             offset: *offset,
             pages: shared.pages(),
+            place: self.place,
         })
     }
 

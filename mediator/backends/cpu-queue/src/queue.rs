@@ -6,11 +6,12 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use causeway_mediator::backend::{
-    Fault, Launch, MemoryWork, Progress, Queue, Recorded, Recording, Usage, Work,
+    Crossed, Fault, Launch, MemoryWork, Progress, Queue, Recorded, Recording, Usage, Work,
 };
 use causeway_protocol::message::Status;
 
 use crate::clock;
+use crate::crossing::Crossing;
 use crate::mappings::Mappings;
 use crate::transfer;
 
@@ -81,6 +82,7 @@ pub struct WorkQueue<K> {
     kernels: K,
     /// What work has taken since the queue was last asked.
     usage: Usage,
+    crossing: Crossing,
     /// Processor cores that a launch may use.
     units: u64,
     /// The fault that ended the queue.
@@ -96,6 +98,7 @@ impl<K: Kernels> WorkQueue<K> {
             stop,
             kernels,
             usage: Usage::default(),
+            crossing: Crossing::default(),
             units: u64::MAX,
             fault: None,
         }
@@ -130,14 +133,17 @@ impl<K: Kernels> WorkQueue<K> {
         written
     }
 
-    fn write(&self, work: MemoryWork) -> Result<(), Fault> {
-        let (mappings, stop) = (&self.mappings, &self.stop);
+    fn write(&mut self, work: MemoryWork) -> Result<(), Fault> {
+        let (mappings, stop, crossing) = (&self.mappings, &self.stop, &mut self.crossing);
         match work {
             MemoryWork::Copy {
                 destination,
                 source,
                 bytes,
-            } => transfer::copy(&mappings.table(), destination, source, bytes, stop),
+            } => {
+                let places = (destination, source);
+                transfer::copy(&mappings.table(), places, bytes, stop, crossing)
+            }
             MemoryWork::Fill {
                 destination,
                 bytes,
@@ -147,7 +153,9 @@ impl<K: Kernels> WorkQueue<K> {
                 let pattern = (pattern, width);
                 transfer::fill(&mappings.table(), destination, bytes, pattern, stop)
             }
-            MemoryWork::CopyRect(shape) => transfer::copy_rect(&mappings.table(), shape, stop),
+            MemoryWork::CopyRect(shape) => {
+                transfer::copy_rect(&mappings.table(), shape, stop, crossing)
+            }
             MemoryWork::FillRect(shape) => transfer::fill_rect(&mappings.table(), shape, stop),
             MemoryWork::Release { address, value } => self.store(address, value, "fence release"),
             MemoryWork::ReleaseHalf { address, value } => self
@@ -164,8 +172,11 @@ impl<K: Kernels> WorkQueue<K> {
                 "the recording belongs to another back end",
             ));
         };
+        self.crossing.is_replay = true;
         let mut pieces = recording.work.iter();
-        pieces.try_for_each(|piece| self.execute(&piece.as_work()))
+        let done = pieces.try_for_each(|piece| self.execute(&piece.as_work()));
+        self.crossing.is_replay = false;
+        done
     }
 
     /// Stores a word that the guest may wait for. No snapshot of the mappings outlives the store,
@@ -209,6 +220,10 @@ impl<K: Kernels> Queue for WorkQueue<K> {
 
     fn take_usage(&mut self) -> Usage {
         std::mem::take(&mut self.usage)
+    }
+
+    fn take_crossed(&mut self) -> Crossed {
+        self.crossing.take()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use causeway_mediator::backend::Memory;
+use causeway_mediator::backend::{Memory, Place};
 use causeway_protocol::Access;
 
 use crate::mapped::{Caching, MappedMemory};
@@ -17,10 +17,12 @@ pub struct Entry {
     /// Address of the first byte in this process. It is valid as long as a [`Table`] with this
     /// entry exists.
     pub host: u64,
-    /// What kernels, copies and fills may do with the mapping.
+    /// What kernels may do with the mapping.
     pub access: Access,
-    /// Whether copies and fills may write the mapping, even if kernels may not.
-    is_filled_by_copies: bool,
+    /// What copies and fills may do with it.
+    copied: Access,
+    /// Where the memory is, as the address space's device sees it.
+    place: Place,
     /// How CPUs access the memory.
     caching: Caching,
     /// Keeps the memory alive.
@@ -39,8 +41,9 @@ causeway_memory::debug_fields!(Entry {
 
 impl Entry {
     /// Returns the mapping of `bytes` bytes of `memory`, beginning at byte `offset`, at GPU virtual
-    /// address `start`. `access` says what kernels, copies and fills may do with it. Returns `None`
-    /// if `bytes` is 0, if `memory` has no such range, or if the addresses overflow.
+    /// address `start`: memory of the own device. `access` says what kernels, copies and fills may
+    /// do with it. Returns `None` if `bytes` is 0, if `memory` has no such range, or if the
+    /// addresses overflow.
     pub fn new(
         start: u64,
         memory: Arc<dyn MappedMemory>,
@@ -58,19 +61,32 @@ impl Entry {
             end,
             host,
             access,
-            is_filled_by_copies: false,
+            copied: access,
+            place: Place::Own,
             caching: memory.caching(),
             _memory: memory,
             _account: None,
         })
     }
 
-    /// Returns the mapping with the mediator's account.
+    /// Returns the mapping with the mediator's account, which says where the memory is. Kernels do
+    /// not reach what is apart.
     pub(crate) fn on_account(self, account: Arc<dyn Memory>) -> Self {
-        Self {
+        let mut entry = Self {
+            place: account.place(),
             _account: Some(account),
             ..self
-        }
+        };
+        entry.set_access(entry.copied);
+        entry
+    }
+
+    fn set_access(&mut self, access: Access) {
+        self.copied = access;
+        self.access = match self.place {
+            Place::Apart { .. } => Access::None,
+            Place::Host | Place::Own | Place::Peer => access,
+        };
     }
 
     /// Returns the mapping with the right for copies and fills to write it, whatever kernels may
@@ -78,7 +94,7 @@ impl Entry {
     #[must_use]
     pub fn filled_by_copies(self) -> Self {
         Self {
-            is_filled_by_copies: true,
+            copied: Access::ReadWrite,
             ..self
         }
     }
@@ -99,6 +115,8 @@ pub(crate) struct HostRange {
     pub left: u64,
     /// Whether CPUs access the memory through their caches.
     pub caching: Caching,
+    /// Where the memory is.
+    pub place: Place,
 }
 
 impl HostRange {
@@ -108,6 +126,7 @@ impl HostRange {
             at: self.at + offset,
             left: self.left - offset,
             caching: self.caching,
+            place: self.place,
         }
     }
 }
@@ -167,7 +186,7 @@ impl Table {
     pub fn with_access(&self, start: u64, access: Access) -> Option<Self> {
         let index = self.position(start)?;
         let mut entries = self.entries.clone();
-        entries[index].access = access;
+        entries[index].set_access(access);
         Some(Self { entries })
     }
 
@@ -186,11 +205,11 @@ impl Table {
     #[inline]
     pub(crate) fn reach(&self, address: u64, wanted: Access) -> Option<HostRange> {
         let entry = &self.entries[self.find(address)?];
-        let is_allowed = entry.allows(wanted) || entry.is_filled_by_copies;
-        is_allowed.then(|| HostRange {
+        entry.copied.allows(wanted).then(|| HostRange {
             at: entry.host + (address - entry.start),
             left: entry.end - address,
             caching: entry.caching,
+            place: entry.place,
         })
     }
 

@@ -7,10 +7,11 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use causeway_mediator::backend::{CopyShape, Fault, FillShape, MemoryWork};
+use causeway_mediator::backend::{CopyShape, Fault, FillShape, MemoryWork, Place};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 
+use crate::crossing::Crossing;
 use crate::mapped::Caching;
 use crate::table::{HostRange, Table};
 use crate::uncached;
@@ -23,10 +24,10 @@ const CHUNK_BYTES: u64 = 1 << 20;
 /// Copies `bytes` bytes; returns early, without an error, when `stop` is set.
 pub(crate) fn copy(
     table: &Table,
-    destination: u64,
-    source: u64,
+    (destination, source): (u64, u64),
     bytes: u64,
     stop: &AtomicBool,
+    crossing: &mut Crossing,
 ) -> Result<(), Fault> {
     let mut done = 0;
     while done < bytes && !stop.load(Ordering::Relaxed) {
@@ -34,9 +35,11 @@ pub(crate) fn copy(
         let from = reach(table, source, done, Access::Read, "copy", left)?;
         let to = reach(table, destination, done, Access::ReadWrite, "copy", left)?;
         let count = left.min(from.left).min(to.left);
-        // SAFETY: both ranges lie within mappings that the table keeps alive, with the rights
-        // needed.
-        unsafe { copy_reached(&from, &to, count) };
+        crossing.pass((from.place, to.place), count, |buffer| {
+            // SAFETY: both ranges lie within mappings that the table keeps alive, with the rights
+            // needed.
+            unsafe { copy_through(buffer, &from, &to, count) };
+        })?;
         done += count;
     }
     Ok(())
@@ -54,6 +57,7 @@ pub(crate) fn fill(
     while done < bytes && !stop.load(Ordering::Relaxed) {
         let left = (bytes - done).min(CHUNK_BYTES);
         let to = reach(table, destination, done, Access::ReadWrite, "fill", left)?;
+        refuse_apart(&to, "fill", destination.wrapping_add(done), left)?;
         let count = left.min(to.left);
         // SAFETY: the range lies within a mapping that the table keeps alive, with the right to
         // write.
@@ -64,29 +68,36 @@ pub(crate) fn fill(
 }
 
 /// Copies rows, each side of which lies in one mapping; returns early when `stop` is set.
-pub(crate) fn copy_rect(table: &Table, shape: CopyShape, stop: &AtomicBool) -> Result<(), Fault> {
+pub(crate) fn copy_rect(
+    table: &Table,
+    shape: CopyShape,
+    stop: &AtomicBool,
+    crossing: &mut Crossing,
+) -> Result<(), Fault> {
     let work = MemoryWork::CopyRect(shape);
     let from = work.read().unwrap_or((0, u64::MAX));
     let from = whole(table, from, Access::Read, "copy of rows")?;
     let to = whole(table, work.written(), Access::ReadWrite, "copy of rows")?;
-    for (to_row, from_row) in shape.rows() {
-        for part in parts(shape.width) {
-            if stop.load(Ordering::Relaxed) {
-                return Ok(());
+    crossing.pass((from.place, to.place), shape.bytes(), |mut buffer| {
+        for (to_row, from_row) in shape.rows() {
+            for part in parts(shape.width) {
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                let (from, to) = (from.behind(from_row + part.0), to.behind(to_row + part.0));
+                // SAFETY: all rows lie within the mappings that were found, which the table keeps
+                // alive, with the rights needed.
+                unsafe { copy_through(buffer.as_deref_mut(), &from, &to, part.1) };
             }
-            let (from, to) = (from.behind(from_row + part.0), to.behind(to_row + part.0));
-            // SAFETY: all rows lie within the mappings that were found, which the table keeps
-            // alive, with the rights needed.
-            unsafe { copy_reached(&from, &to, part.1) };
         }
-    }
-    Ok(())
+    })
 }
 
 /// Fills rows that lie in one mapping; returns early when `stop` is set.
 pub(crate) fn fill_rect(table: &Table, shape: FillShape, stop: &AtomicBool) -> Result<(), Fault> {
     let range = MemoryWork::FillRect(shape).written();
     let to = whole(table, range, Access::ReadWrite, "fill of rows")?;
+    refuse_apart(&to, "fill of rows", range.0, range.1)?;
     for row in shape.rows() {
         for part in parts(shape.width) {
             if stop.load(Ordering::Relaxed) {
@@ -103,6 +114,14 @@ pub(crate) fn fill_rect(table: &Table, shape: FillShape, stop: &AtomicBool) -> R
         }
     }
     Ok(())
+}
+
+/// Refuses a range that only copies reach.
+fn refuse_apart(to: &HostRange, what: &'static str, address: u64, bytes: u64) -> Result<(), Fault> {
+    match to.place {
+        Place::Apart { .. } => Err(outside(what, Access::ReadWrite, address, bytes)),
+        Place::Host | Place::Own | Place::Peer => Ok(()),
+    }
 }
 
 /// Divides a row: returns offset and size of each part.
@@ -235,6 +254,33 @@ fn outside(what: &'static str, wanted: Access, address: u64, bytes: u64) -> Faul
     .with_cuda_result(ILLEGAL_ADDRESS)
 }
 
+/// Copies through `buffer`, if there is one, piece by piece.
+///
+/// # Safety
+/// As for [`copy_reached`].
+unsafe fn copy_through(buffer: Option<&mut [u8]>, from: &HostRange, to: &HostRange, bytes: u64) {
+    let Some(buffer) = buffer else {
+        // SAFETY: by this function's contract.
+        return unsafe { copy_reached(from, to, bytes) };
+    };
+    let room = buffer.len() as u64;
+    let held = HostRange {
+        at: buffer.as_mut_ptr() as u64,
+        left: room,
+        caching: Caching::Cached,
+        place: Place::Host,
+    };
+    for offset in (0..bytes).step_by(buffer.len()) {
+        let piece = room.min(bytes - offset);
+        // SAFETY: by this function's contract, and `piece` bytes fit the buffer, which nobody else
+        // uses.
+        unsafe {
+            copy_reached(&from.behind(offset), &held, piece);
+            copy_reached(&held, &to.behind(offset), piece);
+        }
+    }
+}
+
 /// # Safety
 /// `bytes` bytes at `from` can be read, and at `to` be written. Others may write both meanwhile.
 unsafe fn copy_reached(from: &HostRange, to: &HostRange, bytes: u64) {
@@ -341,19 +387,47 @@ mod tests {
         let (table, memory) = table();
         let stop = AtomicBool::new(false);
         memory.mapping().write((2 << 20) - 2, b"abcd").unwrap();
-        copy(&table, 0x10_0000, 0x30_0000 - 2, 4, &stop).unwrap();
+        copy(
+            &table,
+            (0x10_0000, 0x30_0000 - 2),
+            4,
+            &stop,
+            &mut Crossing::default(),
+        )
+        .unwrap();
         let mut found = [0; 4];
         memory.mapping().read(0, &mut found).unwrap();
         assert_eq!(&found, b"abcd");
-        let fault = copy(&table, 0x30_0000, 0x10_0000, 4, &stop).unwrap_err();
+        let fault = copy(
+            &table,
+            (0x30_0000, 0x10_0000),
+            4,
+            &stop,
+            &mut Crossing::default(),
+        )
+        .unwrap_err();
         assert_eq!(fault.status, Status::MemoryFault);
         assert!(
             fault.text.contains("store of 4 bytes at 0x300000"),
             "{fault}"
         );
-        let fault = copy(&table, 0x10_0000, 0x40_0000 - 8, 16, &stop).unwrap_err();
+        let fault = copy(
+            &table,
+            (0x10_0000, 0x40_0000 - 8),
+            16,
+            &stop,
+            &mut Crossing::default(),
+        )
+        .unwrap_err();
         assert!(fault.text.contains("at 0x400000"), "{fault}");
-        copy(&table, u64::MAX - 1, 0x10_0000, 16, &stop).unwrap_err();
+        copy(
+            &table,
+            (u64::MAX - 1, 0x10_0000),
+            16,
+            &stop,
+            &mut Crossing::default(),
+        )
+        .unwrap_err();
     }
 
     fn copied(
@@ -381,7 +455,7 @@ mod tests {
         let stop = AtomicBool::new(false);
         memory.mapping().write(0, b"abcd..efgh..ijkl").unwrap();
         let shape = copied((0x10_1000, 8), (0x10_0000, 6), (4, 3, 1));
-        copy_rect(&table, shape, &stop).unwrap();
+        copy_rect(&table, shape, &stop, &mut Crossing::default()).unwrap();
         let mut found = [0; 20];
         memory.mapping().read(0x1000, &mut found).unwrap();
         assert_eq!(&found, b"abcd\0\0\0\0efgh\0\0\0\0ijkl");
@@ -407,13 +481,19 @@ mod tests {
         let (table, memory) = table();
         let stop = AtomicBool::new(false);
         let refused = |to, from, size| {
-            let fault = copy_rect(&table, copied(to, from, size), &stop).unwrap_err();
+            let fault = copy_rect(
+                &table,
+                copied(to, from, size),
+                &stop,
+                &mut Crossing::default(),
+            )
+            .unwrap_err();
             assert_eq!(fault.status, Status::MemoryFault);
             fault.text
         };
         // Its last byte is the last of the mapping; then one byte further, and far behind.
         let fine = copied((0x10_0000, 64), (0x30_0000 - 104, 96), (8, 2, 1));
-        copy_rect(&table, fine, &stop).unwrap();
+        copy_rect(&table, fine, &stop, &mut Crossing::default()).unwrap();
         let text = refused((0x10_0000, 64), (0x30_0000 - 103, 96), (8, 2, 1));
         assert!(text.contains("at 0x300000"), "{text}");
         refused((0x10_0000, 64), (0x2f_ff00, 1 << 30), (8, 2, 1));
@@ -427,7 +507,7 @@ mod tests {
         stop.store(true, Ordering::Relaxed);
         memory.mapping().write(0x1000, b"never").unwrap();
         let stopped = copied((0x10_0000, 64), (0x10_1000, 96), (8, 2, 1));
-        copy_rect(&table, stopped, &stop).unwrap();
+        copy_rect(&table, stopped, &stop, &mut Crossing::default()).unwrap();
         memory.mapping().read(0, &mut found).unwrap();
         assert_eq!(found, [0; 8]);
     }

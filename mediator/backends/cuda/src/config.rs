@@ -71,6 +71,11 @@ pub struct Config {
     /// becomes a pipe, and guests get what their kernels print. Otherwise, modules with kernels
     /// that print are refused.
     pub captures_output: bool,
+    /// The GPUs of the run, by their numbers there: the number of each in the driver's order. A
+    /// session that imports memory of one that cannot be a peer of its own GPU
+    /// ([`Place::Apart`](causeway_mediator::backend::Place::Apart)) gets a CUDA context there, too.
+    /// May be empty if there are no others.
+    pub devices_of_run: Vec<u32>,
     /// Page size of host memory. Small pages are for processes that pass descriptors of that memory
     /// to programs which Causeway does not trust.
     pub host_pages: PageSize,

@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use causeway_mediator::backend::{AllocateOptions, BackendError, Exported, FabricBytes, Memory};
+use causeway_mediator::backend::{
+    AllocateOptions, BackendError, Exported, FabricBytes, Memory, Place,
+};
 use causeway_memory::{Backing, DeviceMemory, PageSize};
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
@@ -161,6 +163,7 @@ enum Body {
 pub(crate) struct GpuMemory {
     gpu: Weak<Gpu>,
     kind: MemoryKind,
+    place: Place,
     /// The only owner of the memory, so that a chunk is freed before it is counted as free. Taken
     /// out only by `drop`.
     body: Option<Body>,
@@ -197,7 +200,7 @@ impl GpuMemory {
         if !chunk.settle().map_err(|e| failed(what(), e))? {
             return Err(refused(Status::DeviceLost, what()));
         }
-        Ok(Self::of(gpu, kind, bytes, Body::Own(chunk)))
+        Ok(Self::of(gpu, (kind, Place::Own), bytes, Body::Own(chunk)))
     }
 
     /// Imports GPU memory that another process exported.
@@ -205,7 +208,8 @@ impl GpuMemory {
     /// # Errors
     /// * `BadMemory`: the descriptor is not GPU memory of the size that `exported` states.
     /// * `Unsupported`: the memory cannot be made visible to CPUs, but should be.
-    /// * `NoMemory`: the process has no descriptors or GPU addresses left.
+    /// * `NoMemory`: the process has no descriptors or GPU addresses left, or the GPU that the
+    ///   memory is on has too little for a context.
     pub(crate) fn import(gpu: &Arc<Gpu>, exported: &Exported) -> Result<Self, BackendError> {
         let bytes = exported.bytes;
         let what = || format!("import {bytes} bytes of GPU memory");
@@ -213,7 +217,11 @@ impl GpuMemory {
         if exported.offset != 0 || !whole {
             return Err(refused(Status::BadMemory, what()));
         }
-        let physical = Physical::import(&gpu.home, &exported.file, bytes)
+        let context = match exported.place {
+            Place::Apart { gpu: home } => gpu.others.context(home)?,
+            Place::Host | Place::Own | Place::Peer => Arc::clone(&gpu.home),
+        };
+        let physical = Physical::import(&context, &exported.file, bytes)
             .map_err(|source| refused(Status::BadMemory, what()).because(source))?;
         let physical = Arc::new(physical);
         // Whether it is as large as it is said to be shows only when it is mapped.
@@ -225,7 +233,7 @@ impl GpuMemory {
             MemoryKind::Device | MemoryKind::Host => None,
         };
         let body = Body::Imported(physical, file()?, visible);
-        Ok(Self::of(gpu, exported.kind, bytes, body))
+        Ok(Self::of(gpu, (exported.kind, exported.place), bytes, body))
     }
 
     /// Imports memory of `bytes` bytes, a multiple of the granularity, by its fabric handle.
@@ -258,7 +266,7 @@ impl GpuMemory {
             Err(error) if error.status != Status::BadMemory => Err(error),
             Err(_) => Ok(Self::of(
                 gpu,
-                MemoryKind::Device,
+                (MemoryKind::Device, Place::Own),
                 bytes,
                 Body::Fabric(physical),
             )),
@@ -274,10 +282,11 @@ impl GpuMemory {
         found.map(drop).map_err(not_found)
     }
 
-    fn of(gpu: &Arc<Gpu>, kind: MemoryKind, bytes: u64, body: Body) -> Self {
+    fn of(gpu: &Arc<Gpu>, (kind, place): (MemoryKind, Place), bytes: u64, body: Body) -> Self {
         Self {
             gpu: Arc::downgrade(gpu),
             kind,
+            place,
             exported: AtomicBool::new(!matches!(body, Body::Own(_))),
             body: Some(body),
             bytes,
@@ -360,6 +369,10 @@ impl Memory for GpuMemory {
         self.visible().cloned().map(Backing::Device)
     }
 
+    fn place(&self) -> Place {
+        self.place
+    }
+
     fn export(&self) -> Result<Exported, BackendError> {
         let file = self.descriptor()?;
         // From now on, another process may write the memory after its owner has freed it.
@@ -370,6 +383,7 @@ impl Memory for GpuMemory {
             file,
             offset: 0,
             pages: PageSize::Large,
+            place: Place::Own,
         })
     }
 

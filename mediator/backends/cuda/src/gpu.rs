@@ -17,6 +17,7 @@ use crate::gate::Gate;
 use crate::guest_ram::GuestRams;
 use crate::host_memory::HostChunk;
 use crate::host_registration::Registrar;
+use crate::others::Others;
 use crate::output::Output;
 use crate::pool::Pool;
 use crate::repeats::Repeats;
@@ -50,6 +51,8 @@ pub(crate) struct Gpu {
     /// The primary context, in which the back end's own work is done.
     pub(crate) home: Arc<Context>,
     pub(crate) device: Device,
+    /// The other GPUs of the run.
+    pub(crate) others: Others,
     pub(crate) support: Support,
     /// The configuration with which the GPU was opened.
     pub(crate) config: Config,

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use causeway_mediator::backend::{BackendError, Exported, Memory};
+use causeway_mediator::backend::{BackendError, Exported, Memory, Place};
 use causeway_memory::{Backing, MemoryError, PAGE_BYTES, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
@@ -196,6 +196,10 @@ impl Memory for HostMemory {
         })
     }
 
+    fn place(&self) -> Place {
+        Place::Host
+    }
+
     fn export(&self) -> Result<Exported, BackendError> {
         let file = self.shared.file().try_clone_to_owned();
         let file = file.map_err(|e| {
@@ -209,6 +213,7 @@ impl Memory for HostMemory {
             file,
             offset: self.offset,
             pages: self.shared.pages(),
+            place: Place::Host,
         })
     }
 

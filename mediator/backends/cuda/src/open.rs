@@ -14,6 +14,7 @@ use crate::driver::{
 use crate::gpu::Gpu;
 use crate::guest_ram::GuestRams;
 use crate::host_registration::has_same_addresses;
+use crate::others::Others;
 use crate::output::Output;
 use crate::pool::Pool;
 use crate::repeats::Repeats;
@@ -106,6 +107,7 @@ pub(crate) fn open(config: &Config) -> Result<(Arc<Gpu>, Attributes), OpenError>
         words: Arc::new(words),
         home,
         device: candidate.device,
+        others: Others::new(config.devices_of_run.clone()),
         support: candidate.support.clone(),
         config: config.clone(),
         granularity_bytes,

@@ -20,6 +20,8 @@ pub struct Options {
     pub context_per_space: bool,
     /// What guests may do with fabric handles.
     pub fabric: Fabric,
+    /// Whether no other GPU shall be a peer of this one, whatever the driver says.
+    pub apart: bool,
 }
 
 /// The values of `fabric=`.
@@ -92,6 +94,16 @@ impl causeway_backend_options::Options for Options {
                     fabric, which nobody takes back (docs/several-gpus.md); default: no",
             set: |options, value| {
                 options.fabric = value.choice(&FABRIC)?;
+                Ok(())
+            },
+        },
+        Key {
+            name: "peers",
+            values: "yes|no",
+            about: "whether kernels of other GPUs of the run may reach its memory, and its kernels \
+                    theirs, where the driver lets them, or copies only; default: yes",
+            set: |options, value| {
+                options.apart = value.choice(&[("yes", false), ("no", true)])?;
                 Ok(())
             },
         },

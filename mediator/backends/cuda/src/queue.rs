@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use causeway_mediator::backend::{
-    BackendError, Fault, Launch, LaunchOptions, Progress as HowFar, Pulse, Queue, Work,
+    BackendError, Crossed, Fault, Launch, LaunchOptions, Progress as HowFar, Pulse, Queue, Work,
 };
 
 use crate::ahead::Ahead;
@@ -291,6 +291,12 @@ impl Queue for CudaQueue {
         }
         self.idle();
         Ok(HowFar::Idle)
+    }
+
+    fn take_crossed(&mut self) -> Crossed {
+        // An error is noticed elsewhere.
+        let _ = self.enqueuer.crossings().look();
+        self.enqueuer.crossings().take()
     }
 
     fn set_pulse(&mut self, pulse: &Arc<Pulse>) {

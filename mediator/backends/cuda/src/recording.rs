@@ -36,7 +36,7 @@ pub(crate) fn record(
     state: &Arc<SpaceState>,
     work: &[Recorded],
 ) -> Result<CudaRecording, BackendError> {
-    let mut enqueuer = Enqueuer::new(state, 0).map_err(|e| failed("create a stream", e))?;
+    let mut enqueuer = Enqueuer::for_recording(state).map_err(|e| failed("create a stream", e))?;
     let memory_work = || {
         work.iter().filter_map(|work| match work {
             Recorded::Launch(_) => None,
@@ -51,7 +51,7 @@ pub(crate) fn record(
         // Not every driver captures stores of a stream; a kernel does the same. What is at fault in
         // the work itself is so again.
         Err(_) if releases && state.maker.context.driver().poison().is_none() => {
-            enqueuer = Enqueuer::new(state, 0).map_err(|e| failed("create a stream", e))?;
+            enqueuer = Enqueuer::for_recording(state).map_err(|e| failed("create a stream", e))?;
             enqueuer.refresh();
             enqueuer.store_by_kernels();
             capture(&mut enqueuer, work)
@@ -88,6 +88,7 @@ fn uses(work: &MemoryWork) -> impl Iterator<Item = Use> + use<> {
         address,
         bytes,
         access,
+        may_be_apart: false,
         what: "recorded work",
     };
     let read = work.read().map(|range| one(range, Access::Read));

@@ -88,8 +88,8 @@ impl Space for CudaSpace {
     /// Memory of the device is unmapped at once and may then be reused; work under way that still
     /// uses it faults. The exception is a queue that stays in the middle of a submission, as it
     /// does when the driver waits for the GPU: it may rely on addresses that it has looked up, so
-    /// the memory stays mapped until that work is done. Host memory always stays mapped for as long
-    /// as work under way might use it.
+    /// the memory stays mapped until that work is done. Host memory, and memory that only copies
+    /// reach, always stays mapped for as long as work under way might use it.
     fn unmap(&self, va: u64) -> Result<(), BackendError> {
         let state = &self.state;
         let mapping = state.table.remove(va).ok_or_else(|| no_mapping(va))?;
@@ -98,7 +98,7 @@ impl Space for CudaSpace {
             true => Duration::ZERO,
             false => SUBMISSION_PATIENCE,
         };
-        let unmapped = mapping.is_device() && state.deferred.await_submissions(patience);
+        let unmapped = mapping.goes_at_once() && state.deferred.await_submissions(patience);
         if unmapped {
             mapping.unmap_device();
         } else {

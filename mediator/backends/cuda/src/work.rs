@@ -2,17 +2,46 @@
 
 use std::sync::Arc;
 
-use causeway_mediator::backend::{self, Fault, MemoryWork, Work};
+use causeway_mediator::backend::{self, CopyShape, Fault, MemoryWork, Place, Way, Work};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 
-use crate::driver::{CudaError, Launch, Stream, code};
+use crate::crossings::Crossings;
+use crate::driver::{Context, CudaError, Launch, Stream, code};
 use crate::error;
 use crate::module::CudaKernel;
 use crate::recording::CudaRecording;
 use crate::space::lookup::{Lookup, Standing, Use};
 use crate::space::state::SpaceState;
 use crate::support::Attribute;
+
+/// A kind of work that writes memory.
+#[derive(Clone, Copy)]
+struct Kind {
+    /// Its name for messages.
+    name: &'static str,
+    /// Whether it may use memory that only copies reach.
+    is_copy: bool,
+}
+
+const COPY: Kind = Kind::copy("a copy");
+const COPY_OF_ROWS: Kind = Kind::copy("a copy of rows");
+const FILL: Kind = Kind::other("a fill");
+const FILL_OF_ROWS: Kind = Kind::other("a fill of rows");
+const RELEASE: Kind = Kind::other("a fence release");
+const TIMESTAMP: Kind = Kind::other("a timestamp");
+
+impl Kind {
+    const fn copy(name: &'static str) -> Self {
+        let is_copy = true;
+        Self { name, is_copy }
+    }
+
+    const fn other(name: &'static str) -> Self {
+        let is_copy = false;
+        Self { name, is_copy }
+    }
+}
 
 /// Checks the addresses of work and puts the work into a stream. Used by one thread at a time.
 pub(crate) struct Enqueuer {
@@ -23,6 +52,9 @@ pub(crate) struct Enqueuer {
     last: Option<Arc<str>>,
     /// Whether the GPU stores fences without a kernel.
     stream_stores: bool,
+    /// Whether work is recorded: then it reaches only what kernels reach, and is not measured.
+    is_recording: bool,
+    crossings: Crossings,
 }
 
 impl Enqueuer {
@@ -34,7 +66,22 @@ impl Enqueuer {
             lookup: Lookup::default(),
             last: None,
             stream_stores: state.gpu.support.has(Attribute::StreamStores64),
+            is_recording: false,
+            crossings: Crossings::default(),
         })
+    }
+
+    /// As [`Self::new`], for work that is recorded in its stream.
+    pub(crate) fn for_recording(state: &Arc<SpaceState>) -> Result<Self, CudaError> {
+        Ok(Self {
+            is_recording: true,
+            ..Self::new(state, 0)?
+        })
+    }
+
+    /// Returns what copies between GPUs are under way, and have moved.
+    pub(crate) fn crossings(&mut self) -> &mut Crossings {
+        &mut self.crossings
     }
 
     /// Makes fences be stored by a kernel from now on, not by the stream.
@@ -74,16 +121,9 @@ impl Enqueuer {
                 pattern,
                 width,
             } => self.fill(destination, bytes, pattern, width),
-            MemoryWork::CopyRect(shape) => {
-                let what = "a copy of rows";
-                let from = work.read().unwrap_or((0, u64::MAX));
-                self.check_one_mapping(what, from, Access::Read)?;
-                self.check_one_mapping(what, work.written(), Access::ReadWrite)?;
-                let copied = self.stream.copy_rect(&shape);
-                copied.map_err(|e| self.address_fault(&e))
-            }
+            MemoryWork::CopyRect(shape) => self.copy_rect(&shape, &work),
             MemoryWork::FillRect(shape) => {
-                self.check_one_mapping("a fill of rows", work.written(), Access::ReadWrite)?;
+                self.check_one_mapping(FILL_OF_ROWS, work.written(), Access::ReadWrite)?;
                 let filled = self.stream.fill_rect(&shape);
                 filled.map_err(|e| self.address_fault(&e))
             }
@@ -102,7 +142,7 @@ impl Enqueuer {
     /// bytes of the range lie in the first mapping.
     fn check(
         &mut self,
-        what: &'static str,
+        kind: Kind,
         address: u64,
         bytes: u64,
         access: Access,
@@ -111,7 +151,8 @@ impl Enqueuer {
             address,
             bytes,
             access,
-            what,
+            may_be_apart: kind.is_copy && !self.is_recording,
+            what: kind.name,
         };
         self.lookup.check(&self.state.table, &wanted)
     }
@@ -120,14 +161,15 @@ impl Enqueuer {
     /// than one mapping: nothing says that one call of the driver may.
     fn check_one_mapping(
         &mut self,
-        what: &'static str,
+        kind: Kind,
         (address, bytes): (u64, u64),
         access: Access,
     ) -> Result<(), Fault> {
-        let first = self.check(what, address, bytes, access)?;
+        let first = self.check(kind, address, bytes, access)?;
         if first == bytes {
             return Ok(());
         }
+        let what = kind.name;
         let text = format!("{what}: {address:#x}+{bytes:#x} goes over more than one mapping");
         let fault = Fault::new(Status::MemoryFault, text);
         Err(fault.with_cuda_result(code::CUDA_ERROR_ILLEGAL_ADDRESS))
@@ -161,29 +203,84 @@ impl Enqueuer {
     }
 
     fn copy(&mut self, destination: u64, source: u64, bytes: u64) -> Result<(), Fault> {
-        let what = "a copy";
-        let readable = self.check(what, source, bytes, Access::Read)?;
-        let writable = self.check(what, destination, bytes, Access::ReadWrite)?;
-        let mut piece = readable.min(writable);
+        self.check(COPY, source, bytes, Access::Read)?;
+        self.check(COPY, destination, bytes, Access::ReadWrite)?;
         let mut done = 0;
         // One call for each pair of mappings: nothing says that a call may go over the end of one.
         while done < bytes {
             let (to, from) = (destination + done, source + done);
-            let copied = self.stream.copy(to, from, piece);
-            copied.map_err(|e| self.address_fault(&e))?;
-            done += piece;
             let table = &self.state.table;
-            let runs = [
-                bytes - done,
-                self.lookup.run(table, source + done),
-                self.lookup.run(table, destination + done),
-            ];
-            piece = runs.into_iter().min().unwrap_or(0);
+            let (writable, to_place) = self.lookup.run(table, to);
+            let (readable, from_place) = self.lookup.run(table, from);
+            let piece = (bytes - done).min(writable).min(readable);
             if piece == 0 {
                 break;
             }
+            self.pass(
+                (to_place, from_place),
+                piece,
+                |stream, contexts| match contexts {
+                    None => stream.copy(to, from, piece),
+                    Some([at_to, at_from]) => {
+                        stream.copy_across((to, at_to), (from, at_from), piece)
+                    }
+                },
+            )?;
+            done += piece;
         }
-        self.complete(done, bytes, what)
+        self.complete(done, bytes, COPY)
+    }
+
+    fn copy_rect(&mut self, shape: &CopyShape, work: &MemoryWork) -> Result<(), Fault> {
+        let from = work.read().unwrap_or((0, u64::MAX));
+        self.check_one_mapping(COPY_OF_ROWS, from, Access::Read)?;
+        self.check_one_mapping(COPY_OF_ROWS, work.written(), Access::ReadWrite)?;
+        let table = &self.state.table;
+        let (_, to_place) = self.lookup.run(table, shape.destination.address);
+        let (_, from_place) = self.lookup.run(table, shape.source.address);
+        self.pass(
+            (to_place, from_place),
+            shape.bytes(),
+            |stream, contexts| match contexts {
+                None => stream.copy_rect(shape),
+                Some([at_to, at_from]) => stream.copy_rect_across(shape, at_to, at_from),
+            },
+        )
+    }
+
+    /// Calls `copy`, which puts a copy between memory at two places into the stream: with the
+    /// contexts of destination and source, if neither GPU reaches the other's memory.
+    fn pass(
+        &mut self,
+        (to, from): (Place, Place),
+        bytes: u64,
+        copy: impl FnOnce(&Stream, Option<[&Context; 2]>) -> Result<(), CudaError>,
+    ) -> Result<(), Fault> {
+        let way = Way::between(to, from).map_err(|_| no_way())?;
+        let contexts = match way {
+            Some(Way::Staged) => Some([self.context_at(to)?, self.context_at(from)?]),
+            Some(Way::Direct) | None => None,
+        };
+        let contexts = contexts
+            .as_ref()
+            .map(|pair| pair.each_ref().map(|it| &**it));
+        let stream = &self.stream;
+        let copied = match way.filter(|_| !self.is_recording) {
+            None => copy(stream, contexts),
+            Some(way) => {
+                let crossings = &mut self.crossings;
+                crossings.measure(stream, (way, bytes), || copy(stream, contexts))
+            }
+        };
+        copied.map_err(|e| self.address_fault(&e))
+    }
+
+    /// Returns the context in which memory at a place is mapped.
+    fn context_at(&self, place: Place) -> Result<Arc<Context>, Fault> {
+        match place {
+            Place::Apart { gpu } => self.state.gpu.others.existing(gpu).ok_or_else(no_way),
+            Place::Host | Place::Own | Place::Peer => Ok(Arc::clone(self.stream.context())),
+        }
     }
 
     fn fill(
@@ -193,35 +290,35 @@ impl Enqueuer {
         pattern: u32,
         width: u32,
     ) -> Result<(), Fault> {
-        let what = "a fill";
-        let mut piece = self.check(what, destination, bytes, Access::ReadWrite)?;
+        let mut piece = self.check(FILL, destination, bytes, Access::ReadWrite)?;
         let mut done = 0;
         while done < bytes && piece != 0 {
             let filled = self.stream.fill(destination + done, piece, pattern, width);
             filled.map_err(|e| self.address_fault(&e))?;
             done += piece;
-            let run = self.lookup.run(&self.state.table, destination + done);
+            let (run, _) = self.lookup.run(&self.state.table, destination + done);
             piece = run.min(bytes - done);
         }
-        self.complete(done, bytes, what)
+        self.complete(done, bytes, FILL)
     }
 
     /// Refuses work of which a part was unmapped after it was checked.
-    fn complete(&self, done: u64, bytes: u64, what: &str) -> Result<(), Fault> {
+    fn complete(&self, done: u64, bytes: u64, kind: Kind) -> Result<(), Fault> {
         if done == bytes {
             return Ok(());
         }
         Err(Fault::new(
             Status::MemoryFault,
             format!(
-                "{what} was stopped after {done:#x} of {bytes:#x} bytes: \
-                 another thread unmapped its memory meanwhile"
+                "{} was stopped after {done:#x} of {bytes:#x} bytes: \
+                 another thread unmapped its memory meanwhile",
+                kind.name
             ),
         ))
     }
 
     fn release(&mut self, address: u64, value: u64) -> Result<(), Fault> {
-        self.check("a fence release", address, 8, Access::ReadWrite)?;
+        self.check(RELEASE, address, 8, Access::ReadWrite)?;
         let released = if self.stream_stores {
             self.stream.write_value(address, value)
         } else {
@@ -232,7 +329,7 @@ impl Enqueuer {
     }
 
     fn release_half(&mut self, address: u64, value: u32) -> Result<(), Fault> {
-        self.check("a fence release", address, 4, Access::ReadWrite)?;
+        self.check(RELEASE, address, 4, Access::ReadWrite)?;
         let released = if self.stream_stores {
             self.stream.write_value32(address, value)
         } else {
@@ -243,7 +340,7 @@ impl Enqueuer {
     }
 
     fn timestamp(&mut self, address: u64) -> Result<(), Fault> {
-        self.check("a timestamp", address, 8, Access::ReadWrite)?;
+        self.check(TIMESTAMP, address, 8, Access::ReadWrite)?;
         let words = &self.state.words;
         let stamped = words.timestamp(&self.stream, address);
         stamped.map_err(|e| self.address_fault(&e))
@@ -268,6 +365,13 @@ pub(crate) fn prepared<'a>(launch: &backend::Launch<'a>) -> Result<&'a CudaKerne
     let function = function.ok_or_else(foreign)?;
     function.allow_dynamic(launch.shape().shared_bytes)?;
     Ok(function)
+}
+
+fn no_way() -> Fault {
+    let text = "a copy goes from or to memory of a GPU that cannot be a peer of this one: the \
+                other side must be memory of the session's own GPU";
+    let fault = Fault::new(Status::MemoryFault, text);
+    fault.with_cuda_result(code::CUDA_ERROR_ILLEGAL_ADDRESS)
 }
 
 fn foreign() -> Fault {

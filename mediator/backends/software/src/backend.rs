@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use causeway_cpu_queue::{HostHandle, HostMemory};
 use causeway_mediator::backend::{
-    AllocateOptions, Attributes, Backend, BackendError, DeviceFacts, Exported, Memory, Space,
+    AllocateOptions, Attributes, Backend, BackendError, DeviceFacts, Exported, Memory, Place, Space,
 };
 use causeway_memory::{Mapping, PAGE_BYTES, PageSize, SharedMemory};
 use causeway_protocol::message::{MemoryKind, Status};
@@ -103,7 +103,7 @@ impl Software {
     /// end. `owner` must keep `mapping` valid, and is dropped with the memory. The memory does not
     /// count towards [`Config::memory_bytes`].
     pub fn wrap(mapping: Mapping, owner: Box<dyn Any + Send + Sync>) -> Arc<dyn Memory> {
-        HostHandle::share(HostMemory::over(mapping, owner))
+        HostHandle::share(HostMemory::over(mapping, owner), Place::Own)
     }
 
     /// Returns what all address spaces of this back end share.
@@ -134,7 +134,7 @@ impl Backend for Software {
     /// Every kind of memory is the host's memory here.
     fn allocate(
         &self,
-        _kind: MemoryKind,
+        kind: MemoryKind,
         bytes: u64,
         _options: AllocateOptions,
     ) -> Result<Arc<dyn Memory>, BackendError> {
@@ -148,7 +148,11 @@ impl Backend for Software {
         let memory = HostMemory::allocate(bytes, self.host_pages).map_err(|e| {
             BackendError::new(Status::NoMemory, format!("allocate {bytes} bytes")).because(e)
         })?;
-        Ok(HostHandle::share(memory.charged(charge)))
+        let place = match kind {
+            MemoryKind::Host => Place::Host,
+            MemoryKind::Device | MemoryKind::DeviceVisible => Place::Own,
+        };
+        Ok(HostHandle::share(memory.charged(charge), place))
     }
 
     /// The memory counts as the exporter's, not as the device's.

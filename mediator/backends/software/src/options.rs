@@ -11,6 +11,8 @@ pub struct Options {
     pub cores: Option<usize>,
     /// Number of the device, from 0. Devices with different numbers have separate memory.
     pub device: u32,
+    /// Whether no other device can be a peer of this one.
+    pub apart: bool,
 }
 
 /// Most devices of one host.
@@ -31,15 +33,27 @@ impl Options {
 
 impl causeway_backend_options::Options for Options {
     const BACK_END: &'static str = "software";
-    const KEYS: &'static [Key<Self>] = &[Key {
-        name: "cores",
-        values: "N",
-        about: "number of CPU cores that execute GPU kernels of all VMs; default: all",
-        set: |options, value| {
-            options.cores = Some(value.number(1..=1024)? as usize);
-            Ok(())
+    const KEYS: &'static [Key<Self>] = &[
+        Key {
+            name: "cores",
+            values: "N",
+            about: "number of CPU cores that execute GPU kernels of all VMs; default: all",
+            set: |options, value| {
+                options.cores = Some(value.number(1..=1024)? as usize);
+                Ok(())
+            },
         },
-    }];
+        Key {
+            name: "peers",
+            values: "yes|no",
+            about: "whether kernels of other devices of the VM may reach its memory, and its \
+                    kernels theirs, or copies only; default: yes",
+            set: |options, value| {
+                options.apart = value.choice(&[("yes", false), ("no", true)])?;
+                Ok(())
+            },
+        },
+    ];
 
     fn new(device: Option<&str>) -> Result<Self, OptionError> {
         let number = device.map(|text| Value::device(Self::BACK_END, text).number(0..=DEVICES - 1));

@@ -25,6 +25,12 @@ pub trait Memory: Send + Sync + Any {
     /// cannot access this memory.
     fn backing(&self) -> Option<Backing>;
 
+    /// Returns where the memory is, as the session sees it that has it. The default suits memory
+    /// of the session's own GPU.
+    fn place(&self) -> Place {
+        Place::Own
+    }
+
     /// Returns a descriptor of this memory, with its kind, size and place, by which another process
     /// can import the memory ([`Backend::import`](super::Backend::import)).
     ///
@@ -45,6 +51,24 @@ pub trait Memory: Send + Sync + Any {
 
     /// Returns `self` as [`Any`], so that the back end can downcast it to its own type.
     fn as_any(&self) -> &dyn Any;
+}
+
+/// Where memory is, as a session on one of the GPUs of a run sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Place {
+    /// In the host's memory, which kernels and copies of every GPU reach.
+    Host,
+    /// On the session's own GPU.
+    #[default]
+    Own,
+    /// On another GPU, a peer: kernels and copies reach it.
+    Peer,
+    /// On a GPU that cannot be a peer. Only copies reach it, through the host's memory, and only
+    /// from and to memory of the session's own GPU.
+    Apart {
+        /// Number of that GPU in the run.
+        gpu: u32,
+    },
 }
 
 /// Options of an allocation that a guest chooses in addition to its kind and size.
@@ -81,4 +105,6 @@ pub struct Exported {
     pub offset: u64,
     /// Page size of the memory object; ignored for memory of a device.
     pub pages: PageSize,
+    /// Where the memory is, as the importer sees it; [`Place::Own`] where it is exported.
+    pub place: Place,
 }

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use super::{Fault, Progress, Pulse, Usage, Work};
+use super::{Crossed, Fault, Progress, Pulse, Usage, Work};
 
 /// A sequence of work that a replay submits as a whole. A queue keeps the `Arc` of a recording
 /// until the replay is done: the session is charged for the recording and its kernels until the
@@ -98,5 +98,11 @@ pub trait Queue: Send {
     /// fault. Only for a queue that does not run behind: by this, sessions share out the device.
     fn take_usage(&mut self) -> Usage {
         Usage::default()
+    }
+
+    /// Returns what copies between GPUs have moved since the last call, as far as they are done.
+    /// The default suits back ends whose sessions have one GPU.
+    fn take_crossed(&mut self) -> Crossed {
+        Crossed::default()
     }
 }

@@ -18,6 +18,10 @@ pub trait Space: Send + Sync {
     /// caller has checked that all numbers are multiples of 4 KiB, that the range is within the
     /// memory, and that `wanted - offset` is a multiple of the granularity.
     ///
+    /// Of memory that is apart ([`Place::Apart`](super::Place::Apart)), only copies outside of
+    /// recordings use the mapping. To all other work, and to [`Self::load_u64`], the addresses are
+    /// not mapped.
+    ///
     /// # Errors
     /// * `AddressInUse` if `wanted` is not free.
     /// * `Unsupported` if the memory cannot have these rights.

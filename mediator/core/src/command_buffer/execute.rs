@@ -76,6 +76,7 @@ impl Drop for Executor {
         if self.queue.runs_behind() && !self.queue.close() {
             self.burst.leak();
         }
+        self.counters.cross(self.queue.take_crossed());
     }
 }
 
@@ -110,6 +111,7 @@ impl Executor {
     /// wait for fences, because a GPU that writes a fence wakes no thread of the host.
     pub fn progress(&mut self) -> Result<Progress, Fault> {
         let progress = self.queue.poll()?;
+        self.counters.cross(self.queue.take_crossed());
         if progress == Progress::Busy && self.lease.is_stopping() && self.queue.is_near_end()? {
             self.lease.near_end();
         }
@@ -159,6 +161,9 @@ impl Executor {
     fn submit_behind(&mut self, kind: UnderWay, work: Work<'_>) -> Result<(), Fault> {
         self.burst.begin(kind);
         self.queue.submit(work)?;
+        if kind == UnderWay::Memory {
+            self.counters.cross(self.queue.take_crossed());
+        }
         if kind > UnderWay::Words && self.lease.is_metered() && !self.lease.is_hurried() {
             while !self.queue.has_room(false)? && !self.bell.stopped() {
                 std::thread::sleep(LEASE_LOOK_BUSY);
@@ -258,6 +263,7 @@ impl Executor {
     }
 
     fn take_usage(&mut self) -> Usage {
+        self.counters.cross(self.queue.take_crossed());
         let usage = self.queue.take_usage();
         if usage.busy_ns != 0 {
             self.counters.use_device(self.turns.device_ns(usage));

@@ -120,6 +120,7 @@ impl ClientSession<'_> {
             gpu: self.gpus.own,
             gpus: self.gpus.count,
             peers: self.gpus.peers.bits(),
+            copies: self.gpus.apart().bits(),
         })
     }
 

@@ -44,7 +44,7 @@ impl ClientSession<'_> {
             kind,
             access,
             gpus,
-            home: Some(self.gpus.own),
+            home: self.gpus.own,
         };
         let token = self.peers.exchange.publish(self.id, offer)?;
         self.grants.export(gpus, access, bytes);
@@ -63,7 +63,7 @@ impl ClientSession<'_> {
         let offer = self
             .peers
             .exchange
-            .fetch(&request.token, access, self.gpus.own)?;
+            .fetch(&request.token, access, &self.gpus)?;
         let (bytes, right, home) = (offer.memory.bytes(), offer.access, offer.home);
         let import = import_number();
         let material = Material::Allocated(offer.kind);
@@ -86,9 +86,7 @@ impl ClientSession<'_> {
             state.remove(handle);
             return Err(Refusal::new(Status::BadToken));
         }
-        if let Some(gpu) = home {
-            self.grants.import(gpu, right, bytes);
-        }
+        self.grants.import(home, right, bytes);
         Ok(AllocateReply {
             handle,
             access: access.wire(),

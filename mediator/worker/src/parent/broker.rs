@@ -53,6 +53,8 @@ pub(super) struct Offer {
     access: Access,
     /// The GPUs whose sessions can import the memory.
     gpus: GpuSet,
+    /// Number of the owner's GPU, which decides how others reach the memory.
+    pub home: u32,
     pub file: Arc<OwnedFd>,
 }
 
@@ -140,6 +142,7 @@ impl Broker {
             memory: request.memory,
             access,
             gpus: GpuSet::from_bits(request.gpus),
+            home: owner.gpu,
             file: Arc::new(file),
         };
         let export = Export {

@@ -193,6 +193,7 @@ impl Worker {
                 let mut answer = Answer::new(Status::Ok as u32);
                 answer.value = offer.bytes;
                 answer.memory = offer.memory;
+                answer.gpu = offer.home;
                 (answer, Some(offer.file))
             }
             Err(status) => (Answer::new(status as u32), None),

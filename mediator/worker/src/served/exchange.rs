@@ -3,10 +3,10 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use causeway_mediator::GpuSet;
 use causeway_mediator::backend::{Backend, BackendError, Exported};
 use causeway_mediator::rights::Rights;
 use causeway_mediator::share::{Exchange, Importer, Offer, TokenBytes};
+use causeway_mediator::{GpuSet, Gpus};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 use zerocopy::IntoBytes;
@@ -62,8 +62,8 @@ impl Exchange for RemoteExchange {
         Ok(answer.token)
     }
 
-    /// The VMM knows the GPU of this worker.
-    fn fetch(&self, token: &TokenBytes, access: Access, gpu: u32) -> Result<Offer, Status> {
+    /// The VMM knows the GPU of this worker, and that of the owner.
+    fn fetch(&self, token: &TokenBytes, access: Access, gpus: &Gpus) -> Result<Offer, Status> {
         let request = Fetch {
             token: *token,
             access: access.wire(),
@@ -79,14 +79,15 @@ impl Exchange for RemoteExchange {
             file: file.ok_or(Status::NoMemory)?,
             offset: memory.offset,
             pages: page_size_from_wire(memory.pages),
+            place: gpus.place_of(answer.gpu, kind),
         };
         let memory = self.backend.import(exported).map_err(|e| failed(&e))?;
         Ok(Offer {
             memory,
             kind,
             access,
-            gpus: GpuSet::only(gpu),
-            home: None,
+            gpus: GpuSet::only(gpus.own),
+            home: answer.gpu,
         })
     }
 

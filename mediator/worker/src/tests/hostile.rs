@@ -80,7 +80,7 @@ const CALLS: [(Kind, usize, usize); 11] = [
     (Kind::Remove, 8, 0),
     (Kind::BindDoorbell, 16, 2),
     (Kind::UnbindDoorbell, 8, 0),
-    (Kind::Publish, 32, 1),
+    (Kind::Publish, 40, 1),
     (Kind::Fetch, 40, 0),
     (Kind::Register, 48, 0),
     (Kind::Forget, 48, 0),

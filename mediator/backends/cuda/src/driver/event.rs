@@ -35,10 +35,29 @@ unsafe impl Sync for Event {}
 impl Event {
     /// Returns an event that has happened.
     pub(crate) fn new(context: &Arc<Context>) -> Result<Self, CudaError> {
+        Self::with(context, NO_TIMING)
+    }
+
+    /// Returns an event that has happened, and that notes when it does.
+    pub(crate) fn timed(context: &Arc<Context>) -> Result<Self, CudaError> {
+        Self::with(context, 0)
+    }
+
+    fn with(context: &Arc<Context>, flags: u32) -> Result<Self, CudaError> {
         // SAFETY: stores a new event.
         let created =
-            unsafe { Owned::create(context, |driver, raw| driver.event_create(raw, NO_TIMING)) };
+            unsafe { Owned::create(context, |driver, raw| driver.event_create(raw, flags)) };
         created.map(Self)
+    }
+
+    /// Returns how long after `begin` this event has happened, in nanoseconds. Both were recorded,
+    /// have happened, and note when.
+    pub(crate) fn ns_since(&self, begin: &Self) -> Result<u64, CudaError> {
+        let driver = self.0.context.enter()?;
+        let mut milliseconds = 0.0;
+        // SAFETY: both events are live; stores a number.
+        unsafe { driver.event_elapsed_time(&mut milliseconds, begin.0.raw, self.0.raw) }?;
+        Ok((f64::from(milliseconds.max(0.0)) * 1e6) as u64)
     }
 
     /// Returns whether the GPU has done all work before the place at which the event was recorded.

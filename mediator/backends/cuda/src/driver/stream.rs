@@ -12,8 +12,8 @@ use causeway_mediator::backend::{
 };
 use causeway_protocol::message::Parameter;
 use cudarc::driver::sys::{
-    CUDA_MEMCPY3D, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig,
-    CUmemorytype, CUstream_st,
+    CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUlaunchAttribute, CUlaunchAttributeID,
+    CUlaunchAttributeValue, CUlaunchConfig, CUmemorytype, CUstream_st,
 };
 
 use super::{Context, CudaError, Event, ExecutableGraph, GreenContext, KernelHandle, Owned};
@@ -226,21 +226,19 @@ impl Stream {
         unsafe { driver.memcpy_async(destination, source, bytes as usize, self.object.raw) }
     }
 
-    /// Copies `bytes` bytes to memory of the GPU of another context, also where this one does not
-    /// reach it: the driver then takes the way through memory of the host.
-    pub(crate) fn copy_to_peer(
+    /// Copies `bytes` bytes between addresses that the caller knows to be mapped: `destination` and
+    /// `source` for the GPUs of the contexts beside them. The driver takes the way through the host
+    /// where neither GPU reaches the other's memory.
+    pub(crate) fn copy_across(
         &self,
-        (destination, theirs): (u64, &Context),
-        source: u64,
+        (destination, to): (u64, &Context),
+        (source, from): (u64, &Context),
         bytes: u64,
     ) -> Result<(), CudaError> {
         let driver = self.context().enter()?;
-        let (to, from) = (theirs.raw(), self.context().raw());
-        // SAFETY: as for `copy`; both contexts are live.
-        unsafe {
-            let stream = self.object.raw;
-            driver.memcpy_peer_async(destination, to, source, from, bytes as usize, stream)
-        }
+        let (to, from, bytes) = (to.raw(), from.raw(), bytes as usize);
+        // SAFETY: as for `copy`; the contexts are live, and stay so while memory is mapped in them.
+        unsafe { driver.memcpy_peer_async(destination, to, source, from, bytes, self.object.raw) }
     }
 
     /// Fills `bytes` bytes with the low `width` bytes (1, 2 or 4) of `pattern`, at an address that
@@ -298,6 +296,47 @@ impl Stream {
         };
         // SAFETY: as for `copy`; the driver has read the structure when it returns.
         unsafe { driver.memcpy3d_async(&raw const copy, self.object.raw) }
+    }
+
+    /// Copies rows as [`Self::copy_across`] does, between the GPUs of the contexts `to` and `from`.
+    pub(crate) fn copy_rect_across(
+        &self,
+        shape: &CopyShape,
+        to: &Context,
+        from: &Context,
+    ) -> Result<(), CudaError> {
+        let driver = self.context().enter()?;
+        let (destination, source) = (shape.destination, shape.source);
+        let device = CUmemorytype::CU_MEMORYTYPE_DEVICE;
+        let copy = CUDA_MEMCPY3D_PEER {
+            srcXInBytes: 0,
+            srcY: 0,
+            srcZ: 0,
+            srcLOD: 0,
+            srcMemoryType: device,
+            srcHost: std::ptr::null(),
+            srcDevice: source.address,
+            srcArray: std::ptr::null_mut(),
+            srcContext: from.raw(),
+            srcPitch: source.pitch as usize,
+            srcHeight: source.rows as usize,
+            dstXInBytes: 0,
+            dstY: 0,
+            dstZ: 0,
+            dstLOD: 0,
+            dstMemoryType: device,
+            dstHost: std::ptr::null_mut(),
+            dstDevice: destination.address,
+            dstArray: std::ptr::null_mut(),
+            dstContext: to.raw(),
+            dstPitch: destination.pitch as usize,
+            dstHeight: destination.rows as usize,
+            WidthInBytes: shape.width as usize,
+            Height: shape.height as usize,
+            Depth: shape.depth as usize,
+        };
+        // SAFETY: as for `copy_across`; the driver has read the structure when it returns.
+        unsafe { driver.memcpy3d_peer_async(&raw const copy, self.object.raw) }
     }
 
     /// Fills rows at addresses that the caller knows to be mapped.

@@ -7,9 +7,9 @@
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
 use cudarc::driver::sys::{
-    CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUcontext, CUdevResource, CUdevResourceDesc, CUdevice,
-    CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUgreenCtx,
-    CUlaunchConfig, CUlinkState, CUmemAccessDesc, CUmemAllocationProp,
+    CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUcontext, CUdevResource,
+    CUdevResourceDesc, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec,
+    CUgraphNode, CUgreenCtx, CUlaunchConfig, CUlinkState, CUmemAccessDesc, CUmemAllocationProp,
     CUmemGenericAllocationHandle, CUmodule, CUstream, CUuuid,
 };
 
@@ -145,8 +145,8 @@ calls! { Table, table:
         destination: CUdeviceptr, source: CUdeviceptr, bytes: usize, stream: CUstream,
     );
     memcpy_peer_async = "cuMemcpyPeerAsync" (
-        destination: CUdeviceptr, their_context: CUcontext, source: CUdeviceptr,
-        context: CUcontext, bytes: usize, stream: CUstream,
+        destination: CUdeviceptr, destination_context: CUcontext, source: CUdeviceptr,
+        source_context: CUcontext, bytes: usize, stream: CUstream,
     );
     memset_d8_async = "cuMemsetD8Async" (
         destination: CUdeviceptr, value: u8, count: usize, stream: CUstream,
@@ -158,6 +158,9 @@ calls! { Table, table:
         destination: CUdeviceptr, value: c_uint, count: usize, stream: CUstream,
     );
     memcpy3d_async = "cuMemcpy3DAsync_v2" (copy: *const CUDA_MEMCPY3D, stream: CUstream);
+    memcpy3d_peer_async = "cuMemcpy3DPeerAsync" (
+        copy: *const CUDA_MEMCPY3D_PEER, stream: CUstream,
+    );
     memset_d2d8_async = "cuMemsetD2D8Async" (
         destination: CUdeviceptr, pitch: usize, value: u8, width: usize, height: usize,
         stream: CUstream,
@@ -190,6 +193,9 @@ calls! { Table, table:
     event_create = "cuEventCreate" (event: *mut CUevent, flags: c_uint);
     event_record = "cuEventRecord" (event: CUevent, stream: CUstream);
     event_query = "cuEventQuery" (event: CUevent);
+    event_elapsed_time = "cuEventElapsedTime" (
+        milliseconds: *mut f32, begin: CUevent, end: CUevent,
+    );
     event_destroy = "cuEventDestroy_v2" (event: CUevent);
     module_load_data_ex = "cuModuleLoadDataEx" (
         module: *mut CUmodule, image: *const c_void, count: c_uint, options: *mut c_uint,

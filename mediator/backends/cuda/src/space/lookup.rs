@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use causeway_mediator::backend::Fault;
+use causeway_mediator::backend::{Fault, Place};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 
@@ -22,6 +22,8 @@ pub(crate) struct Use {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
     pub(crate) access: Access,
+    /// Whether the work may use memory that only copies reach.
+    pub(crate) may_be_apart: bool,
     /// The kind of work for messages, such as "a copy".
     pub(crate) what: &'static str,
 }
@@ -73,17 +75,21 @@ impl Lookup {
             if !span.access.allows(wanted.access) {
                 return Err(memory_fault(wanted, at, "is not mapped with that right"));
             }
+            if matches!(span.place, Place::Apart { .. }) && !wanted.may_be_apart {
+                let why = "is memory of a GPU that cannot be a peer: only copy packets reach it";
+                return Err(memory_fault(wanted, at, why));
+            }
             first = first.or(Some(span.end.min(end) - wanted.address));
             at = span.end;
         }
         Ok(first.unwrap_or(0))
     }
 
-    /// Returns how many bytes from `address` lie in the mapping that contains it; 0 if the address
-    /// is not mapped.
-    pub(crate) fn run(&mut self, table: &Table, address: u64) -> u64 {
+    /// Returns how many bytes from `address` lie in the mapping that contains it, and where their
+    /// memory is; 0 bytes if the address is not mapped.
+    pub(crate) fn run(&mut self, table: &Table, address: u64) -> (u64, Place) {
         self.span(table, address)
-            .map_or(0, |span| span.end - address)
+            .map_or_else(Default::default, |span| (span.end - address, span.place))
     }
 }
 
@@ -150,6 +156,7 @@ mod tests {
             address,
             bytes,
             access,
+            may_be_apart: false,
             what: "a copy",
         }
     }

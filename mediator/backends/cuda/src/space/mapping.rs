@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-use causeway_mediator::backend::{BackendError, Memory};
+use causeway_mediator::backend::{BackendError, Memory, Place};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 use parking_lot::Mutex;
@@ -86,9 +86,17 @@ impl Mapping {
         }
     }
 
-    /// Returns whether this is device memory, which can be unmapped while work still uses it.
-    pub(super) fn is_device(&self) -> bool {
-        matches!(self.kind, Kind::Device { .. })
+    /// Returns where the memory is.
+    pub(super) fn place(&self) -> Place {
+        let memory = self.memory.as_ref();
+        memory.map_or(Place::Own, |memory| memory.place())
+    }
+
+    /// Returns whether this is device memory that can be unmapped while work still uses it: where
+    /// kernels could use it for ever. What only copies reach is kept until those are done.
+    pub(super) fn goes_at_once(&self) -> bool {
+        let is_apart = matches!(self.place(), Place::Apart { .. });
+        matches!(self.kind, Kind::Device { .. }) && !is_apart
     }
 
     /// Removes device memory from the GPU's page tables now. Host memory stays mapped until this is

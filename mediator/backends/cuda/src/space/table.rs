@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use causeway_mediator::backend::BackendError;
+use causeway_mediator::backend::{BackendError, Place};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 use parking_lot::Mutex;
@@ -18,6 +18,8 @@ pub(crate) struct Span {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) access: Access,
+    /// Where the memory is.
+    pub(crate) place: Place,
 }
 
 impl Span {
@@ -79,7 +81,12 @@ impl Table {
         if overlaps(&entries, start, end) {
             return Err(taken());
         }
-        let span = Span { start, end, access };
+        let span = Span {
+            start,
+            end,
+            access,
+            place: mapping.place(),
+        };
         entries.insert(start, Entry { span, mapping });
         Ok(())
     }
@@ -120,13 +127,16 @@ impl Table {
         entry.span.contains(address).then_some(entry.span)
     }
 
-    /// Returns the mapping that contains `bytes` bytes from `address` and can be read, with the
+    /// Returns the mapping that contains `bytes` bytes from `address` and can be read by more than
+    /// copies, with the
     /// offset of `address` in it; `None` if no mapping does.
     pub(crate) fn find_readable(&self, address: u64, bytes: u64) -> Option<(Arc<Mapping>, u64)> {
         let end = address.checked_add(bytes)?;
         let entries = self.entries.lock();
         let (start, entry) = entries.range(..=address).next_back()?;
-        let readable = end <= entry.span.end && entry.span.access.allows(Access::Read);
+        let Span { access, place, .. } = entry.span;
+        let is_reached = access.allows(Access::Read) && !matches!(place, Place::Apart { .. });
+        let readable = end <= entry.span.end && is_reached;
         readable.then(|| (Arc::clone(&entry.mapping), address - start))
     }
 

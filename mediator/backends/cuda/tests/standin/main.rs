@@ -4,6 +4,7 @@
 //! With `CAUSEWAY_GPU_TESTS=1`, the same program tests the back end on the system's driver, one
 //! test after the other, and says of what needs the stand-in that it is skipped.
 
+mod apart;
 mod clients;
 mod fabric;
 mod faults;

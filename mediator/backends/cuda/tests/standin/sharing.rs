@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use causeway_mediator::backend::{Backend, Exported};
+use causeway_mediator::backend::{Backend, Exported, Place};
 use causeway_memory::PageSize;
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
@@ -20,6 +20,7 @@ fn exported(kind: MemoryKind, file: OwnedFd, bytes: u64) -> Exported {
         file,
         offset: 0,
         pages: PageSize::Small,
+        place: Place::Own,
     }
 }
 

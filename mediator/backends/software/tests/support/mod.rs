@@ -96,13 +96,18 @@ impl Device {
             .backend
             .allocate(MemoryKind::Device, bytes, AllocateOptions::default())
             .unwrap();
-        let va = self.next;
-        self.next += DISTANCE;
-        self.space.map(Some(va), &memory, 0, bytes, access).unwrap();
+        let va = self.map(&memory, access);
         let backing = memory.backing().unwrap();
         let (shared, offset) = backing.host().unwrap();
         let view = shared.map(offset, bytes, Access::ReadWrite).unwrap();
         Buffer { va, memory, view }
+    }
+
+    /// Maps memory behind what is mapped so far.
+    pub fn map(&mut self, memory: &Arc<dyn Memory>, access: Access) -> u64 {
+        let (va, bytes) = (self.next, memory.bytes());
+        self.next += DISTANCE;
+        self.space.map(Some(va), memory, 0, bytes, access).unwrap()
     }
 
     pub fn load(&self, ptx: &str) -> Result<Arc<dyn Module>, ModuleError> {

@@ -55,6 +55,25 @@ pub fn number(transport: &PciTransport) -> u32 {
         .gpu
 }
 
+/// How one GPU of the run reaches memory of another.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// By kernels and copies.
+    Peer,
+    /// By copies only.
+    Copies,
+}
+
+/// Returns how a GPU and GPU number `other` reach each other's memory.
+pub fn way(transport: &PciTransport, other: u32) -> Way {
+    let numbers = open(transport).query_gpus();
+    let numbers = numbers.required("how GPUs reach each other");
+    match numbers.copies & 1 << other {
+        0 => Way::Peer,
+        _ => Way::Copies,
+    }
+}
+
 /// A session with a space and a command buffer.
 pub struct Worker<'d> {
     pub space: &'d AddressSpace<'d>,

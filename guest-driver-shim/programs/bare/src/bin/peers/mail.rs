@@ -15,6 +15,8 @@ pub enum Token {
     Own,
     ReadOnly,
     ReadWrite,
+    /// For a kernel that must not use the memory.
+    Touched,
     Last,
     /// Of a round, from 1.
     Round(u32),
@@ -25,13 +27,18 @@ pub enum Token {
 pub enum Word {
     Read,
     Written,
+    Touched,
     Faulted,
     Counting(u32),
     TakenBack(u32),
 }
 
-/// Mailbox with the number of the user's GPU.
-const NUMBER: u32 = 15;
+/// Who has a GPU, and the mailbox with its number.
+#[derive(Clone, Copy)]
+pub enum Who {
+    Owner = 14,
+    User = 15,
+}
 
 impl Token {
     /// Returns mailbox and round.
@@ -42,6 +49,7 @@ impl Token {
             Self::ReadWrite => (2, 1),
             Self::Last => (3, 1),
             Self::Round(round) => (4, round),
+            Self::Touched => (5, 1),
         }
     }
 }
@@ -54,6 +62,7 @@ impl Word {
             Self::Faulted => (10, 1),
             Self::Counting(round) => (11, round),
             Self::TakenBack(round) => (12, round),
+            Self::Touched => (13, 1),
         }
     }
 }
@@ -78,16 +87,16 @@ pub fn hear(word: Word) {
     collect(word.place());
 }
 
-/// Sends the number of the user's GPU to the owner.
-pub fn tell_number(gpu: u32) {
+/// Sends the number of one's GPU to the other VM.
+pub fn tell_number(own: Who, gpu: u32) {
     let mut content = [0; 32];
     content[..4].copy_from_slice(&gpu.to_le_bytes());
-    deliver((NUMBER, 1), &content);
+    deliver((own as u32, 1), &content);
 }
 
-/// Waits for the number of the user's GPU.
-pub fn number_of_user() -> u32 {
-    let [a, b, c, d, ..] = collect((NUMBER, 1));
+/// Waits for the number of the other VM's GPU.
+pub fn number_of(other: Who) -> u32 {
+    let [a, b, c, d, ..] = collect((other as u32, 1));
     u32::from_le_bytes([a, b, c, d])
 }
 

@@ -4,11 +4,14 @@
 //! owner, on its first GPU, and VM 1 the user, on its second; or each is on its only GPU, if those
 //! are different (`--gpu cuda:auto`).
 //!
+//! Where the two GPUs cannot be peers, copies do what kernels may not.
+//!
 //! Arguments: `mib=N` of memory (default 16) and `rounds=N` of taking the right back while a kernel
 //! uses it (default 5), separated by a comma.
 #![no_std]
 #![no_main]
 
+mod copies;
 mod gpu;
 mod mail;
 mod owner;
@@ -17,7 +20,8 @@ mod user;
 use causeway_bare::{Machine, println};
 use causeway_guests::{CaseMemory, Required};
 
-use mail::{Token, Word};
+use gpu::Way;
+use mail::{Token, Who, Word};
 use owner::Owner;
 use user::User;
 
@@ -51,33 +55,40 @@ fn run(machine: &Machine) {
 fn alone(machine: &Machine, plan: Plan) {
     let mut memory = CaseMemory::new(machine);
     let (of_owner, of_user) = (gpu::find(machine, OWNER), gpu::find(machine, USER));
+    let way = gpu::way(&of_user, gpu::number(&of_owner));
     let device = gpu::open(&of_owner);
     let space = device.create_space().required("an address space");
     let user = gpu::number(&of_user);
     let mut owner = Owner::new(machine, &device, &space, &mut memory, (plan, user));
     let mut memory = CaseMemory::new(machine);
-    let mut user = User::new(machine, &of_user, &mut memory, plan);
+    let mut user = User::new(machine, &of_user, &mut memory, (plan, way));
     user.is_refused(owner.keep_to_itself());
-    user.reads(owner.show());
+    user.takes(&owner.show());
     owner.is_unchanged();
-    user.writes(owner.share());
+    user.gives(&owner.share());
     owner.has_been_written();
     for _ in 0..plan.rounds {
         let token = owner.share();
-        user.loses(token, || owner.takes_back());
+        user.is_stopped(&token, || owner.takes_back());
     }
-    user.writes_what_it_may_only_read(owner.show());
+    if way == Way::Copies {
+        user.touches(&owner.share());
+        owner.is_unchanged();
+    }
+    user.goes_too_far(&owner.show());
     owner.is_well();
-    println!("peers: one VM, {} rounds", plan.rounds);
+    println!("peers: one VM, {} rounds{}", plan.rounds, by(way));
 }
 
 /// The owner's part of two VMs.
 fn own(machine: &Machine, plan: Plan) {
     let mut memory = CaseMemory::new(machine);
     let transport = gpu::find(machine, OWNER);
+    mail::tell_number(Who::Owner, gpu::number(&transport));
+    let user = mail::number_of(Who::User);
+    let way = gpu::way(&transport, user);
     let device = gpu::open(&transport);
     let space = device.create_space().required("an address space");
-    let user = mail::number_of_user();
     let mut owner = Owner::new(machine, &device, &space, &mut memory, (plan, user));
     mail::send(Token::Own, owner.keep_to_itself());
     mail::send(Token::ReadOnly, owner.show());
@@ -92,32 +103,50 @@ fn own(machine: &Machine, plan: Plan) {
         owner.takes_back();
         mail::tell(Word::TakenBack(round));
     }
+    if way == Way::Copies {
+        mail::send(Token::Touched, owner.share());
+        mail::hear(Word::Touched);
+        owner.is_unchanged();
+    }
     mail::send(Token::Last, owner.show());
     mail::hear(Word::Faulted);
     owner.is_well();
-    println!("peers: owner, {} rounds", plan.rounds);
+    println!("peers: owner, {} rounds{}", plan.rounds, by(way));
 }
 
 /// The user's part of two VMs.
 fn r#use(machine: &Machine, plan: Plan) {
     let mut memory = CaseMemory::new(machine);
     let transport = gpu::find_or_only(machine, USER);
-    mail::tell_number(gpu::number(&transport));
-    let mut user = User::new(machine, &transport, &mut memory, plan);
+    mail::tell_number(Who::User, gpu::number(&transport));
+    let way = gpu::way(&transport, mail::number_of(Who::Owner));
+    let mut user = User::new(machine, &transport, &mut memory, (plan, way));
     user.is_refused(mail::take(Token::Own));
-    user.reads(mail::take(Token::ReadOnly));
+    user.takes(&mail::take(Token::ReadOnly));
     mail::tell(Word::Read);
-    user.writes(mail::take(Token::ReadWrite));
+    user.gives(&mail::take(Token::ReadWrite));
     mail::tell(Word::Written);
     for round in 1..=plan.rounds {
-        user.loses(mail::take(Token::Round(round)), || {
+        user.is_stopped(&mail::take(Token::Round(round)), || {
             mail::tell(Word::Counting(round));
             mail::hear(Word::TakenBack(round));
         });
     }
-    user.writes_what_it_may_only_read(mail::take(Token::Last));
+    if way == Way::Copies {
+        user.touches(&mail::take(Token::Touched));
+        mail::tell(Word::Touched);
+    }
+    user.goes_too_far(&mail::take(Token::Last));
     mail::tell(Word::Faulted);
-    println!("peers: user, {} rounds", plan.rounds);
+    println!("peers: user, {} rounds{}", plan.rounds, by(way));
+}
+
+/// How the memory was reached, for the end.
+fn by(way: Way) -> &'static str {
+    match way {
+        Way::Peer => "",
+        Way::Copies => ", by copies",
+    }
 }
 
 fn arguments(text: &str) -> Option<Plan> {

@@ -49,10 +49,11 @@ impl<'d> Owner<'d> {
         );
         assert!(numbers.gpus > user, "GPU {user} of {}", numbers.gpus);
         assert!(
-            numbers.peers & 1 << user != 0,
-            "GPU {user} cannot be a peer of GPU {}: peers are {:#b}",
+            (numbers.peers | numbers.copies) & 1 << user != 0,
+            "GPU {user} does not reach memory of GPU {}: peers are {:#b}, those by copies {:#b}",
             numbers.gpu,
-            numbers.peers
+            numbers.peers,
+            numbers.copies
         );
         let memory = device.allocate(plan.bytes, MemoryKind::Device);
         let memory: Allocation<'d> = memory.required("memory of the GPU");
@@ -106,8 +107,8 @@ impl<'d> Owner<'d> {
         token
     }
 
-    /// Takes the right back while the user's kernel stores to the memory. No store may land
-    /// afterwards.
+    /// Takes the right back while the user's kernel, or copies, store to the memory. No store may
+    /// land afterwards.
     pub fn takes_back(&mut self) {
         let token = self.token.take().required("an export");
         self.device.revoke(&token).required("revoking");
@@ -119,7 +120,7 @@ impl<'d> Owner<'d> {
             later, first,
             "a store landed after the right was taken back"
         );
-        assert_ne!(first, 0, "the user's kernel has stored nothing");
+        assert_ne!(first, 0, "the user has stored nothing");
         self.store(0);
     }
 

@@ -9,28 +9,29 @@ use causeway_shim::{
 };
 
 use super::Plan;
-use super::gpu::{ONE, SHAPE, Worker, open, parameters};
+use super::gpu::{ONE, SHAPE, Way, Worker, open, parameters};
 use super::owner::USERS;
 
 /// How often the memory is stored, loaded and copied for the figures.
-const PASSES: u64 = 4;
+pub const PASSES: u64 = 4;
 
 pub struct User<'a> {
     machine: Machine,
     transport: &'a PciTransport,
     kernels: &'a mut CaseMemory,
     plan: Plan,
+    way: Way,
 }
 
 /// What a visit to the device has: the import and the user's own objects.
-struct Visit<'v> {
-    device: &'v Device<'v>,
-    worker: Worker<'v>,
-    module: &'v Module<'v>,
+pub struct Visit<'v> {
+    pub device: &'v Device<'v>,
+    pub worker: Worker<'v>,
+    pub module: &'v Module<'v>,
     imported: &'v Allocation<'v>,
     /// A page of host memory.
     page: &'v Buffer<'v>,
-    bytes: u64,
+    pub bytes: u64,
 }
 
 impl<'a> User<'a> {
@@ -38,13 +39,46 @@ impl<'a> User<'a> {
         machine: &Machine,
         transport: &'a PciTransport,
         kernels: &'a mut CaseMemory,
-        plan: Plan,
+        (plan, way): (Plan, Way),
     ) -> Self {
         Self {
             machine: *machine,
             transport,
             kernels,
             plan,
+            way,
+        }
+    }
+
+    /// Checks that the memory has the owner's pattern, and that it cannot be written.
+    pub fn takes(&mut self, token: &ExportToken) {
+        match self.way {
+            Way::Peer => self.reads(token),
+            Way::Copies => self.copies_out(token),
+        }
+    }
+
+    /// Gives the memory the user's pattern.
+    pub fn gives(&mut self, token: &ExportToken) {
+        match self.way {
+            Way::Peer => self.writes(token),
+            Way::Copies => self.copies_in(token),
+        }
+    }
+
+    /// Writes the memory while `meanwhile` sees to it that the owner takes the right back.
+    pub fn is_stopped(&mut self, token: &ExportToken, meanwhile: impl FnOnce()) {
+        match self.way {
+            Way::Peer => self.loses(token, meanwhile),
+            Way::Copies => self.loses_what_it_copies_to(token, meanwhile),
+        }
+    }
+
+    /// Writes what it may only read: a fault.
+    pub fn goes_too_far(&mut self, token: &ExportToken) {
+        match self.way {
+            Way::Peer => self.writes_what_it_may_only_read(token),
+            Way::Copies => self.copies_into_what_it_may_only_read(token),
         }
     }
 
@@ -58,17 +92,9 @@ impl<'a> User<'a> {
     }
 
     /// Reads the memory, which must have the owner's pattern, and cannot write it.
-    pub fn reads(&mut self, token: ExportToken) {
-        self.visit(&token, Access::Read, |visit| {
-            let write = Access::ReadWrite;
-            let mapping = visit
-                .imported
-                .map_gpu(visit.worker.space, 0, visit.bytes, write);
-            refused(
-                "mapping read-only memory for writes",
-                mapping,
-                Status::AccessDenied,
-            );
+    fn reads(&mut self, token: &ExportToken) {
+        self.visit(token, Access::Read, |visit| {
+            visit.cannot_map_for_writes();
             let mapping = visit.map(Access::Read);
             let wrong = visit.wrong(&mapping, 0, Some("loads of a peer's memory"));
             assert_eq!(wrong, 0, "words that are not the owner's");
@@ -76,11 +102,11 @@ impl<'a> User<'a> {
     }
 
     /// Writes a pattern by kernels and by copies, and says how fast.
-    pub fn writes(&mut self, token: ExportToken) {
-        self.visit(&token, Access::ReadWrite, |visit| {
+    fn writes(&mut self, token: &ExportToken) {
+        self.visit(token, Access::ReadWrite, |visit| {
             let mapping = visit.map(Access::ReadWrite);
             visit.copies(&mapping);
-            visit.stores(&mapping);
+            visit.measure_stores(&mapping);
             let wrong = visit.wrong(&mapping, USERS, None);
             assert_eq!(wrong, 0, "words that do not read back");
         });
@@ -88,8 +114,8 @@ impl<'a> User<'a> {
 
     /// Stores to the memory again and again, while `meanwhile` sees to it that the owner takes the
     /// right back. That costs this session its device, which is reset.
-    pub fn loses(&mut self, token: ExportToken, meanwhile: impl FnOnce()) {
-        self.visit(&token, Access::ReadWrite, |visit| {
+    fn loses(&mut self, token: &ExportToken, meanwhile: impl FnOnce()) {
+        self.visit(token, Access::ReadWrite, |visit| {
             let mapping = visit.map(Access::ReadWrite);
             let page = visit.page;
             for offset in [0, 8] {
@@ -117,8 +143,8 @@ impl<'a> User<'a> {
     }
 
     /// Stores to memory that it may only read: a fault.
-    pub fn writes_what_it_may_only_read(&mut self, token: ExportToken) {
-        self.visit(&token, Access::Read, |visit| {
+    fn writes_what_it_may_only_read(&mut self, token: &ExportToken) {
+        self.visit(token, Access::Read, |visit| {
             let mapping = visit.map(Access::Read);
             let kernel = visit.module.kernel(STORE_PATTERN).required(STORE_PATTERN);
             let values = [mapping.address(), visit.bytes / 8, USERS];
@@ -142,7 +168,12 @@ impl<'a> User<'a> {
     }
 
     /// Opens the device, imports the memory, does `work`, and resets the device.
-    fn visit(&mut self, token: &ExportToken, access: Access, work: impl FnOnce(&mut Visit<'_>)) {
+    pub fn visit(
+        &mut self,
+        token: &ExportToken,
+        access: Access,
+        work: impl FnOnce(&mut Visit<'_>),
+    ) {
         {
             let device = open(self.transport);
             let space = device.create_space().required("an address space");
@@ -163,16 +194,26 @@ impl<'a> User<'a> {
 }
 
 impl<'v> Visit<'v> {
-    fn map(&self, access: Access) -> GpuMapping<'v> {
+    pub fn map(&self, access: Access) -> GpuMapping<'v> {
         let mapping = self
             .imported
             .map_gpu(self.worker.space, 0, self.bytes, access);
-        mapping.required("mapping memory of a peer")
+        mapping.required("mapping memory of another GPU")
+    }
+
+    /// Checks that what was imported for reading is not mapped for writes.
+    pub fn cannot_map_for_writes(&self) {
+        let (space, write) = (self.worker.space, Access::ReadWrite);
+        refused(
+            "mapping read-only memory for writes",
+            self.imported.map_gpu(space, 0, self.bytes, write),
+            Status::AccessDenied,
+        );
     }
 
     /// Returns the number of words that are not those of the pattern, with a figure for the loads
     /// if they have a name.
-    fn wrong(&mut self, mapping: &GpuMapping<'_>, mask: u64, name: Option<&str>) -> u64 {
+    pub fn wrong(&mut self, mapping: &GpuMapping<'_>, mask: u64, name: Option<&str>) -> u64 {
         self.page.cpu.store_u64(0, 0).required("the page");
         let kernel = self.module.kernel(CHECK_PATTERN).required(CHECK_PATTERN);
         let values = [
@@ -190,16 +231,28 @@ impl<'v> Visit<'v> {
         self.page.cpu.load_u64(0).required("the page")
     }
 
-    fn stores(&mut self, mapping: &GpuMapping<'_>) {
-        let kernel = self.module.kernel(STORE_PATTERN).required(STORE_PATTERN);
-        let parameters = parameters(&kernel, &[mapping.address(), self.bytes / 8, USERS]);
+    /// Stores the pattern with the bits of `mask` inverted.
+    pub fn store(&mut self, mapping: &GpuMapping<'_>, mask: u64) {
+        self.store_in_phase(mapping, mask, None);
+    }
+
+    fn measure_stores(&mut self, mapping: &GpuMapping<'_>) {
         let name = "stores to a peer's memory";
         for _ in 0..PASSES {
-            let took = self
-                .worker
-                .launch(SHAPE, &parameters, Some((name, self.bytes)));
+            let took = self.store_in_phase(mapping, USERS, Some((name, self.bytes)));
             told(name, self.bytes, took);
         }
+    }
+
+    fn store_in_phase(
+        &mut self,
+        mapping: &GpuMapping<'_>,
+        mask: u64,
+        phase: Option<(&str, u64)>,
+    ) -> u64 {
+        let kernel = self.module.kernel(STORE_PATTERN).required(STORE_PATTERN);
+        let parameters = parameters(&kernel, &[mapping.address(), self.bytes / 8, mask]);
+        self.worker.launch(SHAPE, &parameters, phase)
     }
 
     /// Copies memory of the own GPU to the peer's, and back.
@@ -227,6 +280,6 @@ impl<'v> Visit<'v> {
 }
 
 /// Reports how fast memory was moved.
-fn told(name: &str, bytes: u64, took_ns: u64) {
+pub fn told(name: &str, bytes: u64, took_ns: u64) {
     figure(name, bytes as f64 / took_ns.max(1) as f64, "GB/s");
 }

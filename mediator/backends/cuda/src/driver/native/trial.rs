@@ -126,7 +126,7 @@ fn way(from: (u32, &Opened), to: (u32, &Opened)) -> Result<Speed, TrialError> {
     let [source, target] = [from, to].map(|gpu| DeviceBuffer::new(gpu, BYTES));
     let (at, end) = (source?, target?);
     speed(&stream, to, [at.address, end.address], |bytes| {
-        stream.copy_to_peer((end.address, to), at.address, bytes)
+        stream.copy_across((end.address, to), (at.address, from), bytes)
     })
 }
 
