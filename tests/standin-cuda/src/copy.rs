@@ -232,64 +232,6 @@ fn transfer(to: u64, from: u64, bytes: u64, client: u64) {
     }
 }
 
-/// Copies from memory of one context's device to that of another's, whether one reaches the other or
-/// not: always through memory of the host, and done when the call returns.
-fn copy_across(
-    (to, destination): (usize, u64),
-    (from, source): (usize, u64),
-    bytes: u64,
-    stream: usize,
-) -> u32 {
-    call_in_context(|driver, current| {
-        if bytes == 0 {
-            return Ok(());
-        }
-        let context = |handle| {
-            driver
-                .state()
-                .contexts
-                .get(handle)
-                .ok_or(Code::INVALID_CONTEXT)
-        };
-        let (to, from) = (context(to)?, context(from)?);
-        let earlier = stream::find(driver, current, stream)?;
-        earlier.check_not_capturing()?;
-        earlier.queue.end().wait();
-        let of_device =
-            |context: &Context, address| match driver.reach(context.device, address, bytes)? {
-                Reached::Device(address) => Ok(address),
-                Reached::Pageable(_) => Err(Code::INVALID_VALUE),
-            };
-        let (source, destination) = (of_device(&from, source)?, of_device(&to, destination)?);
-        let stage = staged(driver, bytes)?;
-        let half = |context: &Context, destination, source| {
-            let staging = Some(Arc::clone(&stage));
-            let work = Work::Copy {
-                destination,
-                source,
-                bytes,
-                staging,
-            };
-            context.default_stream.submit(driver, work)
-        };
-        half(&from, stage.start, source)?.wait();
-        half(&to, destination, stage.start)?.wait();
-        driver.check_sticky()
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuMemcpyPeerAsync(
-    destination: u64,
-    to: usize,
-    source: u64,
-    from: usize,
-    bytes: usize,
-    stream: usize,
-) -> u32 {
-    copy_across((to, destination), (from, source), bytes as u64, stream)
-}
-
 macro_rules! copies {
     ($($name:ident, $name_async:ident: $direction:ident;)*) => {
         $(
