@@ -192,7 +192,12 @@ pub fn kill_with_workers(running: &Running) {
             assert!(Instant::now() < deadline, "{pid:?} is left");
             std::thread::sleep(Duration::from_millis(2));
         };
-        assert!(status.terminating_signal().is_some(), "{status:?}");
+        // It may see the end of its socket before the signal reaches it.
+        let has_left = status.exit_status() == Some(0);
+        assert!(
+            has_left || status.terminating_signal().is_some(),
+            "{status:?}"
+        );
     }
 }
 

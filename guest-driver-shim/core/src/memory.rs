@@ -96,8 +96,8 @@ impl Device<'_> {
             .map_err(|refusal| ImportError { access, refusal })
     }
 
-    /// Imports memory of `bytes` bytes by its fabric handle. It counts as memory of this session. One
-    /// exit.
+    /// Imports memory of `bytes` bytes by its fabric handle. It counts as memory of this session.
+    /// One exit.
     ///
     /// # Errors
     /// [`ImportError`] with `BadToken` if no memory has this handle now, `BadMemory` if it has

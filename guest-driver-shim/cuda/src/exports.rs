@@ -73,8 +73,8 @@ impl Missing {
     }
 }
 
-/// Returns why a function will stay without an implementation, if there is a reason that the program's
-/// user should know.
+/// Returns why a function will stay without an implementation, if there is a reason that the
+/// program's user should know.
 fn reason(name: &str) -> &'static str {
     match name.starts_with("cuMulticast") {
         true => {

@@ -120,8 +120,8 @@ pub trait Backend: Send + Sync {
     /// * `BackEnd` if the driver fails.
     fn import(&self, exported: Exported) -> Result<Arc<dyn Memory>, BackendError>;
 
-    /// Makes memory of `bytes` bytes usable that `handle` names, of another process or machine or of
-    /// this process. The content of the memory does not change. Called only if the back end has
+    /// Makes memory of `bytes` bytes usable that `handle` names, of another process or machine or
+    /// of this process. The content of the memory does not change. Called only if the back end has
     /// `features::FABRIC_IMPORT`; `bytes` is a multiple of [`Attributes::granularity_bytes`]. The
     /// default implementation suits back ends without such handles.
     ///

@@ -172,8 +172,8 @@ opcodes! {
     /// NVLink fabric, may import the memory; neither `revoke` nor `free` takes that back. The
     /// session must have the feature [`crate::registers::features::FABRIC_EXPORT`] (since 1.4).
     ExportFabric = 36, "export_fabric", HandleRequest => FabricHandle;
-    /// Get access to memory of another process or machine by its fabric handle. The memory counts as
-    /// memory of this session. The session must have the feature
+    /// Get access to memory of another process or machine by its fabric handle. The memory counts
+    /// as memory of this session. The session must have the feature
     /// [`crate::registers::features::FABRIC_IMPORT`] (since 1.4).
     ImportFabric = 37, "import_fabric", ImportFabric => AllocateReply;
 }

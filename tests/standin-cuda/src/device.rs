@@ -65,7 +65,8 @@ extern "C" fn cuDeviceCanAccessPeer(can: Out<i32>, device: i32, peer: i32) -> u3
     })
 }
 
-/// Performance (0, the best rank), access, atomics, arrays, and atomics of a part of the operations.
+/// Performance (0, the best rank), access, atomics, arrays, and atomics of a part of the
+/// operations.
 #[unsafe(no_mangle)]
 extern "C" fn cuDeviceGetP2PAttribute(
     value: Out<i32>,

@@ -127,8 +127,8 @@ extern "C" fn cuMemCreate(
     })
 }
 
-/// Without an IMEX channel, the attribute says yes and calls say no, as on the machine that this was
-/// seen on.
+/// Without an IMEX channel, the attribute says yes and calls say no, as on the machine that this
+/// was seen on.
 fn check_fabric(driver: &Driver) -> Answer {
     driver.supports(attributes::FABRIC_HANDLES)?;
     match driver.settings.fabric {

@@ -116,8 +116,8 @@ pub enum Command {
     /// hand.
     #[command(hide = true)]
     GpuRooms(RoomsArguments),
-    /// Print how fast pairs of GPUs copy to each other. `doctor` starts this command; do not start it
-    /// by hand.
+    /// Print how fast pairs of GPUs copy to each other. `doctor` starts this command; do not start
+    /// it by hand.
     #[command(hide = true)]
     GpuLinks,
     /// Write a report for the process that started this one. Do not start it by hand.

@@ -22,8 +22,8 @@ struct Place {
     path: Option<Path>,
 }
 
-/// Returns a finding for each pair of GPUs, with what is measured between them; none if there is one
-/// GPU.
+/// Returns a finding for each pair of GPUs, with what is measured between them; none if there is
+/// one GPU.
 pub fn findings(survey: &Survey) -> Vec<Check> {
     let place = |gpu: u32| {
         let address = &survey.gpus[gpu as usize].pci_address;

@@ -234,8 +234,8 @@ impl Run {
         iter::once(first).chain(self.further.iter().zip(texts))
     }
 
-    /// Returns the GPUs of VM number `vm`, counted from 0, in its order: each with its number in the
-    /// run, and its text.
+    /// Returns the GPUs of VM number `vm`, counted from 0, in its order: each with its number in
+    /// the run, and its text.
     pub fn gpus_of(&self, vm: u32) -> impl Iterator<Item = (u32, &Gpu, &str)> {
         let placement = self.settings.placement.as_ref();
         let only = placement.and_then(|of_vms| of_vms.get(vm as usize).copied());

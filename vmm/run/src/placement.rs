@@ -24,13 +24,13 @@ impl FreeGpu {
 /// larger GPUs.
 const CONTEXT_BYTES: u64 = 512 << 20;
 
-/// Places VMs, each of which takes `vm_bytes` of a GPU's memory, and returns the index of the GPU of
-/// each: that which has room for the most further VMs. Where several have room for as many, it is
-/// the one whose VMs have the least weight together, then the first. `weights` are those of the
+/// Places VMs, each of which takes `vm_bytes` of a GPU's memory, and returns the index of the GPU
+/// of each: that which has room for the most further VMs. Where several have room for as many, it
+/// is the one whose VMs have the least weight together, then the first. `weights` are those of the
 /// VMs.
 ///
-/// Room is counted in VMs, not in bytes, because GPUs of one kind never have the very same number of
-/// bytes free, and weights would never count.
+/// Room is counted in VMs, not in bytes, because GPUs of one kind never have the very same number
+/// of bytes free, and weights would never count.
 ///
 /// Returns `None` if the VMs do not fit.
 pub(crate) fn place(vm_bytes: u64, weights: &[u32], gpus: &[FreeGpu]) -> Option<Vec<usize>> {

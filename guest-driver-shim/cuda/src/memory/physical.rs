@@ -302,8 +302,8 @@ fn exported(record: &[u8; EXPORT_BYTES]) -> Option<(ExportToken, u64)> {
     (magic == MAGIC).then_some((ExportToken(*token), bytes))
 }
 
-/// A descriptor is the "pointer" itself; it stays the caller's. Of memory by a fabric handle, the size
-/// is known with its first mapping: until then, the owner can free it.
+/// A descriptor is the "pointer" itself; it stays the caller's. Of memory by a fabric handle, the
+/// size is known with its first mapping: until then, the owner can free it.
 #[unsafe(no_mangle)]
 extern "C" fn cuMemImportFromShareableHandle(
     handle: Out<u64>,

@@ -59,7 +59,8 @@ pub const STEPS: u32 = 4096;
 /// multiple of it.
 pub const DISTANCE: u64 = 4099;
 
-/// Returns where `steps` links of the distance [`DISTANCE`] lead from word `first` of `words` words.
+/// Returns where `steps` links of the distance [`DISTANCE`] lead from word `first` of `words`
+/// words.
 pub const fn end_of_links(first: u64, steps: u64, words: u64) -> u64 {
     (first + steps * DISTANCE) % words
 }

@@ -28,8 +28,8 @@ pub struct Sms {
     pub group: u32,
 }
 
-/// What guests may do with fabric handles, by which memory is shared with other machines of an NVLink
-/// fabric. The default is nothing.
+/// What guests may do with fabric handles, by which memory is shared with other machines of an
+/// NVLink fabric. The default is nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fabric {
     /// Whether guests get handles of their memory. Nobody but the driver knows who uses one, and

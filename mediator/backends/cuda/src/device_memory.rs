@@ -329,8 +329,8 @@ impl GpuMemory {
     }
 }
 
-/// Returns an error of a mapping as that of an import: memory that cannot be mapped is not what it was
-/// said to be, unless this process is to blame.
+/// Returns an error of a mapping as that of an import: memory that cannot be mapped is not what it
+/// was said to be, unless this process is to blame.
 fn as_bad_size(error: BackendError) -> BackendError {
     match error.status {
         Status::NoMemory | Status::DeviceLost => error,
@@ -341,8 +341,9 @@ fn as_bad_size(error: BackendError) -> BackendError {
     }
 }
 
-/// Returns the error for a fabric handle that the driver refuses. Which of several errors it answers
-/// to one that is unknown, of another fabric or of memory that was freed is its own business.
+/// Returns the error for a fabric handle that the driver refuses. Which of several errors it
+/// answers to one that is unknown, of another fabric or of memory that was freed is its own
+/// business.
 fn not_found(source: CudaError) -> BackendError {
     let error = failed("find GPU memory by a fabric handle", source);
     match error.status {

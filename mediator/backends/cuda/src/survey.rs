@@ -26,8 +26,8 @@ pub struct Pair {
     pub ways: [Way; 2],
 }
 
-/// What the driver tells about the way from one GPU to the memory of another. `None` stands for what
-/// it does not tell.
+/// What the driver tells about the way from one GPU to the memory of another. `None` stands for
+/// what it does not tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way {
     /// Whether kernels and copies can take it.

@@ -34,8 +34,8 @@ impl ClientSession<'_> {
         Ok(FabricHandle { handle })
     }
 
-    /// The memory counts for the importer: it exists as long as the import, whatever its owner does,
-    /// and its owner may be a session of this host that has freed it.
+    /// The memory counts for the importer: it exists as long as the import, whatever its owner
+    /// does, and its owner may be a session of this host that has freed it.
     pub(super) fn import_fabric(&self, request: ImportFabric) -> Result<AllocateReply, Refusal> {
         self.require(features::FABRIC_IMPORT)?;
         if request.size == 0 {

@@ -137,7 +137,8 @@ mod tests {
             held: Vec::new(),
         };
         let text = serde_json::to_string(&rights).unwrap();
-        let wanted = r#"{"given":[{"gpu":1,"access":"read-write","exports":2,"bytes":8192,"imports":3}],"held":[]}"#;
+        let given = r#"{"gpu":1,"access":"read-write","exports":2,"bytes":8192,"imports":3}"#;
+        let wanted = format!(r#"{{"given":[{given}],"held":[]}}"#);
         assert_eq!(text, wanted);
         assert_eq!(serde_json::from_str::<Rights>(&text).unwrap(), rights);
         for right in [Right::None, Right::Read, Right::ReadWrite] {

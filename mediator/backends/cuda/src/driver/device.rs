@@ -93,8 +93,8 @@ impl Device {
         Ok(can != 0)
     }
 
-    /// Returns the value of an attribute of the way from this GPU to the memory of `other`, given by
-    /// its number in `CUdevice_P2PAttribute`.
+    /// Returns the value of an attribute of the way from this GPU to the memory of `other`, given
+    /// by its number in `CUdevice_P2PAttribute`.
     ///
     /// # Errors
     /// The driver's error if it does not know the attribute.

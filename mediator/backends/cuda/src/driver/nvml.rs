@@ -1,5 +1,5 @@
-//! NVML, the management library of NVIDIA's driver, for what the CUDA driver does not tell: by which
-//! link two GPUs are connected. It is loaded at run time, and nothing needs it.
+//! NVML, the management library of NVIDIA's driver, for what the CUDA driver does not tell: by
+//! which link two GPUs are connected. It is loaded at run time, and nothing needs it.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 

@@ -60,8 +60,8 @@ pub(crate) struct Physical {
     bytes: u64,
 }
 
-/// Returns the properties as the driver reads them. As a Rust value they are incomplete: their handle
-/// types are a set, but an enumeration in cudarc.
+/// Returns the properties as the driver reads them. As a Rust value they are incomplete: their
+/// handle types are a set, but an enumeration in cudarc.
 fn properties(context: &Context, options: PhysicalOptions) -> MaybeUninit<CUmemAllocationProp> {
     let mut properties = MaybeUninit::new(CUmemAllocationProp {
         type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -141,8 +141,8 @@ impl Physical {
         })
     }
 
-    /// Imports memory of any process of the fabric by its handle. Whether it has `bytes` bytes shows
-    /// only when it is mapped.
+    /// Imports memory of any process of the fabric by its handle. Whether it has `bytes` bytes
+    /// shows only when it is mapped.
     pub(crate) fn import_fabric(
         context: &Arc<Context>,
         handle: &FabricBytes,
