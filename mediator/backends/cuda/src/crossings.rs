@@ -1,6 +1,7 @@
 //! How much copies from one GPU to another have moved, and how long the GPU took for that.
 //!
-//! Each of these copies has an event before it and one behind it, which note when they happen.
+//! Each copy that is measured has an event before it and one behind it, which note when they
+//! happen.
 
 use std::collections::VecDeque;
 
@@ -11,6 +12,18 @@ use crate::driver::{CudaError, Event, Stream};
 /// Most copies under way that are measured. What begins while there are as many does not count:
 /// the driver takes about a thousand submissions.
 const MEASURED_MAX: usize = 1024;
+
+/// Smallest copy from or to memory of a peer that is measured. Two events take about a microsecond
+/// of the queue's thread, which smaller copies would feel.
+const DIRECT_BYTES_MIN: u64 = 1 << 20;
+
+/// Returns whether a copy is measured.
+pub(crate) fn is_measured(way: Way, bytes: u64) -> bool {
+    match way {
+        Way::Direct => bytes >= DIRECT_BYTES_MIN,
+        Way::Staged => true,
+    }
+}
 
 /// The copies from one GPU to another of one queue.
 #[derive(Default)]
