@@ -97,6 +97,9 @@ pub(crate) struct Memory {
     guard: Guard,
     /// What this device reaches of others.
     peers: Mutex<Peers>,
+    /// Held while memory of another device is mapped for a copy, or for good. Taken before
+    /// `peers`.
+    borrowing: Mutex<()>,
     /// The devices that have access to this one's memory: bit `n` stands for device `n`.
     reached_by: AtomicU64,
     /// When the device was asked how much memory others use, and what it said.
@@ -157,6 +160,7 @@ impl Memory {
             graph_use: Mutex::default(),
             guard,
             peers: Mutex::default(),
+            borrowing: Mutex::default(),
             reached_by: AtomicU64::new(0),
             usage: Mutex::default(),
         })

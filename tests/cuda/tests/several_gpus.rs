@@ -335,6 +335,19 @@ fn memory_is_copied_between_devices() {
         check(1);
         assert_eq!(cuMemcpyDtoD_v2(to, from, 4 * COUNT), 0);
         check(1);
+        // Large copies map the other side for a moment; the device has no access afterwards.
+        assert_eq!(cuMemsetD32_v2(from, 3, 1), INVALID_VALUE);
+        let copies = (0..4).map(|_| {
+            std::thread::spawn(move || {
+                on(1);
+                for _ in 0..5 {
+                    assert_eq!(cuMemcpyDtoD_v2(to, from, 4 * COUNT), 0);
+                }
+            })
+        });
+        let copies: Vec<_> = copies.collect();
+        copies.into_iter().for_each(|copy| copy.join().unwrap());
+        check(1);
         // In the order of a stream of the source's device.
         assert_eq!(cuCtxSetCurrent(first), 0);
         let mut stream = 0;

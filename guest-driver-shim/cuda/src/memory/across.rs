@@ -7,13 +7,16 @@
 use super::Place;
 use super::segments::{Shape, Side};
 use super::staging::GROUP_BYTES;
-use super::transfer::{self, Direction, GROUP_COPIES};
+use super::transfer::{self, Direction, GROUP_COPIES, Sides};
 use crate::driver::Driver;
 use crate::error::{Answer, Code};
 use crate::stream::Stream;
 
 /// Most bytes that are copied as one.
 const PART_BYTES: u64 = 16 * GROUP_BYTES;
+/// Fewest bytes for which memory of the other device is mapped for the time of a copy. That takes
+/// some requests, in which a copy through memory of the host moves a few MiB.
+const BORROWED_BYTES_MIN: u64 = 8 << 20;
 
 /// Copies in the order of `stream`, which is one of `driver`'s device. `places` say what the
 /// destination and the source are for that device. If `waits` holds, this waits for
@@ -47,6 +50,11 @@ pub(super) fn copy(
         transfer::copy(other, &stream, shape, Direction::DeviceToDevice, false)?;
         return other.wait_for(stream.last());
     }
+    if shape.bytes() >= BORROWED_BYTES_MIN
+        && let Some(done) = copy_borrowed(driver.lasting()?, &shape, (to, from))
+    {
+        return done;
+    }
     let (to, from) = (End::of(driver, stream, to)?, End::of(driver, stream, from)?);
     let mut staged = vec![0_u8; shape.bytes().min(PART_BYTES) as usize];
     let start = staged.as_mut_ptr() as u64;
@@ -62,6 +70,27 @@ pub(super) fn copy(
         })?;
     }
     Ok(())
+}
+
+/// Copies between memory of the device and a chunk of another one that it may reach, but does not:
+/// that is mapped meanwhile. Returns `None` if it cannot be.
+fn copy_borrowed(driver: &'static Driver, shape: &Shape, places: (Place, Place)) -> Option<Answer> {
+    let [to, from] = shape.spans();
+    let (owner, range, sides) = match places {
+        (Place::Elsewhere(owner), Place::Gpu { host: None, .. }) => {
+            (owner, to, Sides::to_gpu(driver))
+        }
+        (Place::Gpu { host: None, .. }, Place::Elsewhere(owner)) => {
+            (owner, from, Sides::from_gpu(driver))
+        }
+        _ => return None,
+    };
+    owner.check_sticky().ok()?;
+    driver.with_borrowed(owner, range, || {
+        let stream = Stream::default_of(0, false);
+        transfer::direct(sides, &stream, *shape)?;
+        driver.wait_for(stream.last())
+    })
 }
 
 /// Returns whether a device reaches both sides of a copy.

@@ -185,13 +185,13 @@ fn fill(piece: Shape, stage: Stage) {
 /// Returns the device's copy of a piece out of staging memory.
 fn to_device(driver: &Driver, piece: Shape, stage: Stage) -> Answer<Work> {
     let from = Side::dense(stage.gpu, &piece);
-    Sides::from_staging(driver).work(Shape { from, ..piece })
+    Sides::from_gpu(driver).work(Shape { from, ..piece })
 }
 
 /// Returns the device's copy of a piece into staging memory.
 fn from_device(driver: &Driver, piece: Shape, stage: Stage) -> Answer<Work> {
     let to = Side::dense(stage.gpu, &piece);
-    Sides::to_staging(driver).work(Shape { to, ..piece })
+    Sides::to_gpu(driver).work(Shape { to, ..piece })
 }
 
 #[cfg(test)]

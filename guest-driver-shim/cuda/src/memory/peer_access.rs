@@ -31,6 +31,7 @@ impl Driver {
         if !self.can_reach(owner) {
             return Err(Code::PEER_ACCESS_UNSUPPORTED);
         }
+        let _none_borrows = self.memory.borrowing.lock();
         let mut peers = self.memory.peers.lock();
         if peers.enabled.contains(&pair) {
             return Err(Code::PEER_ACCESS_ALREADY_ENABLED);
@@ -59,6 +60,7 @@ impl Driver {
         }
         // Work that was submitted may use the access.
         let drained = self.rings.drain(self);
+        let _none_borrows = self.memory.borrowing.lock();
         self.memory.peers.lock().take(self, |known| *known == pair);
         drained
     }
@@ -90,6 +92,7 @@ impl Driver {
     /// Ends all access of and to a context, whose work has ended.
     pub(crate) fn end_peers_of(&self, context: usize) {
         for driver in Driver::all() {
+            let _none_borrows = driver.memory.borrowing.lock();
             let mut peers = driver.memory.peers.lock();
             let ends = |(own, peer): &(usize, usize)| *own == context || *peer == context;
             if peers.enabled.iter().any(ends) {
@@ -110,6 +113,7 @@ impl Driver {
     fn show_to(&self, reached_by: u64, address: u64) {
         let others = Driver::all().iter();
         for other in others.filter(|other| reached_by >> other.ordinal & 1 == 1) {
+            let _none_borrows = other.memory.borrowing.lock();
             let mapped = other.memory.peers.lock().map(other, self, address);
             if mapped.is_err() {
                 log::warn!(
@@ -130,6 +134,32 @@ impl Driver {
         }
     }
 
+    /// Maps memory of `owner` for one copy of this device, which does not reach it: the chunk with
+    /// these bytes. `copy` makes the copy. Returns `None` if it cannot be mapped.
+    pub(super) fn with_borrowed(
+        &'static self,
+        owner: &'static Self,
+        (start, bytes): (u64, u64),
+        copy: impl FnOnce() -> Answer,
+    ) -> Option<Answer> {
+        if !self.can_reach(owner) {
+            return None;
+        }
+        // What is mapped for another copy is none of this one's, and ends with that.
+        let _alone = self.memory.borrowing.lock();
+        let place = owner.memory.device.lock().chunk_at(start)?;
+        if place.address + place.bytes - start < bytes {
+            return None;
+        }
+        // A context may have got access since somebody looked.
+        let is_mapped = self.memory.peers.lock().has(owner, start);
+        let _borrowed = match is_mapped {
+            true => None,
+            false => Some(import(self, owner, place).ok()?),
+        };
+        Some(copy())
+    }
+
     /// Returns whether this device reaches an address of another one's pool.
     pub(super) fn reaches(&self, owner: &Self, address: u64) -> bool {
         self.memory.peers.lock().has(owner, address)
@@ -148,23 +178,7 @@ impl Peers {
         }
         // Another chunk may have been there.
         self.forget_gone(owner);
-        let token = owner
-            .memory
-            .device
-            .lock()
-            .export_to(address, driver.gpus.gpu);
-        let token = token.ok_or(Code::OUT_OF_MEMORY)?;
-        let refused = |error: &dyn std::fmt::Display| {
-            log::warn!("cannot map memory of device {}: {error}", owner.ordinal);
-            Code::OUT_OF_MEMORY
-        };
-        let access = Access::ReadWrite;
-        let memory = driver.device.import(&token, access);
-        let memory = memory.map_err(|error| refused(&error))?;
-        let space = driver.space;
-        let mapping = space.map_at(&memory, 0, place.bytes, access, place.address);
-        mapping.map_err(|error| refused(&error))?;
-        let mapped = Mapped::new(place, memory);
+        let mapped = import(driver, owner, place)?;
         self.mapped.insert((owner.ordinal, place.number), mapped);
         Ok(())
     }
@@ -195,6 +209,26 @@ impl Peers {
         let mut mapped = self.mapped.range(of_owner).map(|(_, mapped)| mapped.place);
         mapped.any(|place| (place.address..place.address + place.bytes).contains(&address))
     }
+}
+
+/// Exports a chunk of `owner` to the device of `driver`, and maps it there at its own address. What
+/// is mapped for copies is held off: see [`Driver::with_borrowed`].
+fn import(driver: &'static Driver, owner: &Driver, place: ChunkPlace) -> Answer<Mapped> {
+    let pool = &owner.memory.device;
+    let token = pool.lock().export_to(place.address, driver.gpus.gpu);
+    let token = token.ok_or(Code::OUT_OF_MEMORY)?;
+    let refused = |error: &dyn std::fmt::Display| {
+        log::warn!("cannot map memory of device {}: {error}", owner.ordinal);
+        Code::OUT_OF_MEMORY
+    };
+    let access = Access::ReadWrite;
+    let memory = driver.device.import(&token, access);
+    let memory = memory.map_err(|error| refused(&error))?;
+    let mapping = driver
+        .space
+        .map_at(&memory, 0, place.bytes, access, place.address);
+    mapping.map_err(|error| refused(&error))?;
+    Ok(Mapped::new(place, memory, (owner.device, token)))
 }
 
 impl super::Memory {

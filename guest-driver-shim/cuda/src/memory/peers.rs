@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shim_linux::shim::{Allocation, ChunkPlace};
+use causeway_shim_linux::shim::{Allocation, ChunkPlace, Device, ExportToken};
 
 /// What contexts of a device have access to, and what is mapped for that.
 #[derive(Default)]
@@ -14,18 +14,34 @@ pub(super) struct Peers {
     pub(super) mapped: BTreeMap<(usize, u64), Mapped>,
 }
 
-/// A chunk of another device. A drop ends the mapping.
+/// A chunk of another device. A drop ends the mapping, and the export for it.
 pub(super) struct Mapped {
     pub(super) place: ChunkPlace,
-    _memory: Allocation<'static>,
+    memory: Option<Allocation<'static>>,
+    owner: &'static Device<'static>,
+    token: ExportToken,
 }
 
 impl Mapped {
-    /// Keeps what was imported and mapped.
-    pub(super) const fn new(place: ChunkPlace, memory: Allocation<'static>) -> Self {
+    /// Keeps what was imported and mapped, by an export of `owner`.
+    pub(super) const fn new(
+        place: ChunkPlace,
+        memory: Allocation<'static>,
+        (owner, token): (&'static Device<'static>, ExportToken),
+    ) -> Self {
         Self {
             place,
-            _memory: memory,
+            memory: Some(memory),
+            owner,
+            token,
         }
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        drop(self.memory.take());
+        // The export has ended with the chunk, if that is gone.
+        let _ = self.owner.revoke(&self.token);
     }
 }

@@ -67,10 +67,10 @@ pub(super) fn copy(
     }
     match (to, from) {
         (Place::Gpu { host: None, .. }, Place::Gpu { host: None, .. }) => {
-            direct(driver, stream, shape)?;
+            direct(Sides::known(driver), stream, shape)?;
         }
         (Place::Gpu { .. }, Place::Gpu { .. }) if waits => direct_awaited(driver, stream, shape)?,
-        (Place::Gpu { .. }, Place::Gpu { .. }) => direct(driver, stream, shape)?,
+        (Place::Gpu { .. }, Place::Gpu { .. }) => direct(Sides::known(driver), stream, shape)?,
         (Place::Gpu { .. }, Place::Cpu(_)) => upload(driver, stream, shape)?,
         (Place::Cpu(_), Place::Gpu { .. }) => download(driver, stream, shape)?,
         (Place::Cpu(_), Place::Cpu(_)) => {
@@ -107,8 +107,8 @@ pub(super) fn work_of(driver: &Driver, shape: Shape, direction: Direction) -> An
 enum Reach {
     /// As CUDA knows: addresses are those of the process.
     Known,
-    /// Staging memory: addresses are those of the GPU.
-    Staging,
+    /// Addresses are those of the GPU.
+    ByGpu,
 }
 
 /// How the GPU reaches both sides of a copy.
@@ -128,18 +128,18 @@ impl<'d> Sides<'d> {
         }
     }
 
-    /// The source is staging memory.
-    pub(super) const fn from_staging(driver: &'d Driver) -> Self {
+    /// The source is given by the GPU's addresses: staging memory, or that of another device.
+    pub(super) const fn from_gpu(driver: &'d Driver) -> Self {
         Self {
-            from: Reach::Staging,
+            from: Reach::ByGpu,
             ..Self::known(driver)
         }
     }
 
-    /// The destination is staging memory.
-    pub(super) const fn to_staging(driver: &'d Driver) -> Self {
+    /// The destination is given by the GPU's addresses.
+    pub(super) const fn to_gpu(driver: &'d Driver) -> Self {
         Self {
-            to: Reach::Staging,
+            to: Reach::ByGpu,
             ..Self::known(driver)
         }
     }
@@ -147,7 +147,7 @@ impl<'d> Sides<'d> {
     /// Returns the GPU's address of a range, and how many bytes from there have the same mapping.
     fn reach(&self, side: Reach, address: u64, bytes: u64) -> Answer<(u64, u64)> {
         match side {
-            Reach::Staging => Ok((address, bytes)),
+            Reach::ByGpu => Ok((address, bytes)),
             Reach::Known => match self.driver.memory.place(address, bytes)? {
                 Place::Gpu { gpu, room, .. } => Ok((gpu, room)),
                 Place::Cpu(_) | Place::Elsewhere(_) => Err(Code::INVALID_VALUE),
@@ -227,8 +227,9 @@ fn submit(driver: &Driver, stream: &Stream, mut parts: Vec<Work>) -> Answer {
     }
 }
 
-fn direct(driver: &Driver, stream: &Stream, shape: Shape) -> Answer {
-    let sides = Sides::known(driver);
+/// Copies between memory that the GPU reaches.
+pub(super) fn direct(sides: Sides<'_>, stream: &Stream, shape: Shape) -> Answer {
+    let driver = sides.driver;
     for part in shape.parts(u64::MAX, ROWS_MAX) {
         if let Some(work) = sides.rectangle(&part) {
             stream.submit(driver, work)?;
@@ -251,7 +252,7 @@ fn direct_awaited(driver: &Driver, stream: &Stream, shape: Shape) -> Answer {
     let submission = match work {
         Some(work) => stream.submit_awaited(driver, &work)?,
         None => {
-            direct(driver, stream, shape)?;
+            direct(Sides::known(driver), stream, shape)?;
             stream.last()
         }
     };
