@@ -97,8 +97,8 @@ pub(crate) struct Memory {
     guard: Guard,
     /// What this device reaches of others.
     peers: Mutex<Peers>,
-    /// Held while memory of another device is mapped for a copy, or for good. Taken before
-    /// `peers`.
+    /// Held while memory of another device is mapped or unmapped, and during a copy for which it is
+    /// mapped. Taken before `peers`.
     borrowing: Mutex<()>,
     /// The devices that have access to this one's memory: bit `n` stands for device `n`.
     reached_by: AtomicU64,

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use crate::gpus::GpuSet;
 
 /// The rights to memory that one session has given to others, and has of others, at one moment.
-/// Whoever has none of these reaches only memory of its own.
+/// A session without any reaches only memory of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
     /// What its exports give, by GPU and right: two entries for each GPU of the run at most.
@@ -48,8 +48,8 @@ pub struct HeldRight {
 /// A party to an export: a session, and the number of its GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Party {
-    /// What the exchange tells the session by. Numbers of different exchanges mean nothing to each
-    /// other.
+    /// Number by which the exchange knows the session. Numbers of different exchanges are
+    /// unrelated.
     pub session: u64,
     /// Number of the session's GPU.
     pub gpu: u32,

@@ -141,7 +141,7 @@ impl Profile {
     }
 
     /// Returns this profile with the channels by which memory is shared with other machines of an
-    /// NVLink fabric. Without them, the driver refuses that, whoever has taken the process over.
+    /// NVLink fabric. Without them, the driver refuses that, even to a process that was taken over.
     #[must_use]
     pub fn with_fabric(mut self) -> Self {
         let channels = Path::new("/dev").join(FABRIC_CHANNELS);

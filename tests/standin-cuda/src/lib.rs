@@ -35,9 +35,9 @@
 //! | variable (`CAUSEWAY_STANDIN_…`) | meaning | usually |
 //! |---|---|---|
 //! | `DEVICES` | number of devices, up to 16; with 0, `cuInit` says `NO_DEVICE` | 1 |
-//! | `PEERS` | 0 has no device reach the memory of another: kernels and `cuMemSetAccess` are refused, and copies but `cuMemcpyPeerAsync` and `cuMemcpy3DPeerAsync` | 1 |
+//! | `PEERS` | 0 lets no device reach the memory of another: kernels and `cuMemSetAccess` are refused, and copies but `cuMemcpyPeerAsync` and `cuMemcpy3DPeerAsync` | 1 |
 //! | `REVERSED` | 1 counts devices from the one with the highest PCI address, unless `CUDA_DEVICE_ORDER` is `PCI_BUS_ID` | 0 |
-//! | `NVLINK` | 1 has NVML say that devices are linked by NVLink, for tests that give the library its name | 0 |
+//! | `NVLINK` | 1 makes NVML say that devices are linked by NVLink, for tests that give the library its name | 0 |
 //! | `FABRIC` | 1 is an IMEX channel: all processes that share `STATE` are machines of a fabric | 0 |
 //! | `DRIVER_VERSION` | version of the driver | 13000 |
 //! | `MEMORY` | bytes of memory of each device, or a list by commas, whose last number is for all devices that follow | 4 GiB |

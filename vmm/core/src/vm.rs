@@ -67,7 +67,7 @@ pub enum StartError {
         /// The Linux kernel's error.
         source: io::Error,
     },
-    /// The kernel refuses to start them on the VM's NUMA node.
+    /// The kernel refuses to start the threads on the VM's NUMA node.
     #[error(transparent)]
     Node(#[from] VisitError),
 }

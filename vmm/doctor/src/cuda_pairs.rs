@@ -107,7 +107,12 @@ fn judged(pair: &Pair, found: String) -> Check {
             "memory of one is out of reach for the other, and copies go through memory of the host",
             WAY_OUT,
         ),
-        _ => Check::partly(NAME, found, "Causeway takes them for no peers", WAY_OUT),
+        _ => Check::partly(
+            NAME,
+            found,
+            "Causeway does not treat them as peers",
+            WAY_OUT,
+        ),
     }
 }
 

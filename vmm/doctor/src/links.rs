@@ -20,7 +20,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// What was measured between two GPUs.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct PairLink {
-    /// Their numbers in the driver's order.
+    /// Their numbers counted by PCI address.
     pub gpus: [u32; 2],
     /// The link between them in words; absent if NVML is absent, or does not tell.
     pub link: Option<String>,
@@ -95,7 +95,7 @@ pub fn print() -> Result<ExitCode, Failure> {
     printed.map(|()| ExitCode::SUCCESS)
 }
 
-/// Has a process of its own measure all pairs of GPUs, for half a minute at most.
+/// Starts a process that measures all pairs of GPUs, and returns what it tells within 30 s.
 pub fn ask() -> Links {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("causeway").arg("gpu-links");

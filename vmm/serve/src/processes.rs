@@ -27,8 +27,7 @@ pub struct ProcessList(Arc<Mutex<Vec<ServedProcess>>>);
 
 impl ProcessList {
     /// Adds a client process, given by its name and the number of its GPU, with its session and
-    /// aperture, and removes the processes that have
-    /// disconnected.
+    /// aperture. Removes the processes that have disconnected.
     pub fn add(
         &self,
         (name, gpu): (&str, u32),

@@ -211,8 +211,8 @@ impl Peers {
     }
 }
 
-/// Exports a chunk of `owner` to the device of `driver`, and maps it there at its own address. What
-/// is mapped for copies is held off: see [`Driver::with_borrowed`].
+/// Exports a chunk of `owner` to the device of `driver`, and maps it there at its own address. The
+/// caller holds `borrowing`, so that no copy has the chunk mapped meanwhile.
 fn import(driver: &'static Driver, owner: &Driver, place: ChunkPlace) -> Answer<Mapped> {
     let pool = &owner.memory.device;
     let token = pool.lock().export_to(place.address, driver.gpus.gpu);

@@ -252,7 +252,7 @@ extern "C" fn cuMemGetAllocationPropertiesFromHandle(
     })
 }
 
-/// Puts a descriptor or a fabric handle.
+/// Stores a file descriptor, or the 64 bytes of a fabric handle, at the address in `descriptor`.
 #[unsafe(no_mangle)]
 extern "C" fn cuMemExportToShareableHandle(
     descriptor: Out<i32>,

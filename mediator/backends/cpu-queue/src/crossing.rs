@@ -39,7 +39,10 @@ impl Crossing {
                 return Ok(());
             }
             Ok(Some(Way::Staged)) if self.is_replay => {
-                return Err(refused("a recording copies", "a copy packet could"));
+                return Err(refused(
+                    "a recording copies",
+                    "submit a copy packet that is not recorded",
+                ));
             }
             Ok(Some(way)) => way,
             Err(_) => {

@@ -48,7 +48,7 @@ pub const FABRIC_WAY_OUT: &str = "on machines with an NVLink fabric: start nvidi
 /// visible to CPUs.
 #[derive(Clone, Default)]
 pub struct Config {
-    /// Number of the GPU, from 0, in the driver's order.
+    /// Number of the GPU, from 0, counted by PCI address.
     pub device: u32,
     /// Most memory that guests may allocate, in bytes. `None` means all memory of the GPU.
     pub memory_bytes: Option<u64>,
@@ -71,7 +71,7 @@ pub struct Config {
     /// becomes a pipe, and guests get what their kernels print. Otherwise, modules with kernels
     /// that print are refused.
     pub captures_output: bool,
-    /// The GPUs of the run, by their numbers there: the number of each in the driver's order. A
+    /// The GPUs of the run, by their numbers there: the number of each counted by PCI address. A
     /// session that imports memory of one that cannot be a peer of its own GPU
     /// ([`Place::Apart`](causeway_mediator::backend::Place::Apart)) gets a CUDA context there, too.
     /// May be empty if there are no others.

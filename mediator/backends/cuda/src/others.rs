@@ -15,7 +15,7 @@ use crate::error::{failed, refused};
 
 /// Contexts on other GPUs of the run, by the numbers of the GPUs in it.
 pub(crate) struct Others {
-    /// Numbers in the driver's order.
+    /// Numbers counted by PCI address.
     devices: Vec<u32>,
     /// Each exists as long as memory is imported that needs it: it takes some hundred MiB of its
     /// GPU, which no quota counts. A leaf lock.
@@ -23,7 +23,7 @@ pub(crate) struct Others {
 }
 
 impl Others {
-    /// Returns the GPUs with the numbers `devices` in the driver's order, without contexts.
+    /// Returns the GPUs with the numbers `devices` counted by PCI address, without contexts.
     pub(crate) fn new(devices: Vec<u32>) -> Self {
         Self {
             devices,
@@ -48,6 +48,11 @@ impl Others {
         let created = Device::get(driver, device).and_then(Context::primary);
         let created = created.map_err(|e| failed(what(), e))?;
         let mut contexts = self.contexts.lock();
+        // Another thread may have been faster. All imports hold the same one, so that it is found
+        // for as long as any needs it.
+        if let Some(context) = contexts.get(&gpu).and_then(Weak::upgrade) {
+            return Ok(context);
+        }
         contexts.insert(gpu, Arc::downgrade(&created));
         Ok(created)
     }

@@ -15,7 +15,7 @@ pub struct Room {
     pub groups: Option<u32>,
 }
 
-/// Asks the driver what each GPU has free, in the driver's order. `sms` is the number of
+/// Asks the driver what each GPU has free, counted by PCI address. `sms` is the number of
 /// multiprocessors that each user wants for itself. A GPU on which no context can be created has
 /// nothing free.
 ///

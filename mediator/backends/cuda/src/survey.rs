@@ -11,7 +11,7 @@ pub struct Survey {
     /// Newest version of CUDA that the driver supports, as 1000 times the major number plus 10
     /// times the minor number: 12040 for CUDA 12.4.
     pub version: i32,
-    /// What was found out about each GPU, in the driver's order.
+    /// What was found out about each GPU, counted by PCI address.
     pub gpus: Vec<GpuSurvey>,
     /// All pairs of them.
     pub pairs: Vec<Pair>,
@@ -20,7 +20,7 @@ pub struct Survey {
 /// Two GPUs of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// Their numbers in the driver's order, the lower one first.
+    /// Their numbers counted by PCI address, the lower one first.
     pub gpus: [u32; 2],
     /// The ways from the first to memory of the second, and from the second to that of the first.
     pub ways: [Way; 2],
@@ -102,7 +102,7 @@ pub struct GpuIdentity {
     pub driver_version: i32,
 }
 
-/// Returns the identities of all GPUs, in the driver's order. Creates no CUDA context, so it takes
+/// Returns the identities of all GPUs, counted by PCI address. Creates no CUDA context, so it takes
 /// no GPU memory.
 ///
 /// # Errors

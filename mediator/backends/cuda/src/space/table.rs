@@ -127,9 +127,8 @@ impl Table {
         entry.span.contains(address).then_some(entry.span)
     }
 
-    /// Returns the mapping that contains `bytes` bytes from `address` and can be read by more than
-    /// copies, with the
-    /// offset of `address` in it; `None` if no mapping does.
+    /// Returns the mapping that contains `bytes` bytes from `address`, with the offset of `address`
+    /// in it; `None` if no mapping does, or if it cannot be read, or by copies only.
     pub(crate) fn find_readable(&self, address: u64, bytes: u64) -> Option<(Arc<Mapping>, u64)> {
         let end = address.checked_add(bytes)?;
         let entries = self.entries.lock();

@@ -30,7 +30,7 @@ const WORDS: [u32; 2] = [0x5ca1_ab1e, 0x0ddb_a11e];
 /// What was found out about a pair of GPUs.
 #[derive(Debug)]
 pub struct PairTrial {
-    /// Their numbers in the driver's order, the lower one first.
+    /// Their numbers counted by PCI address, the lower one first.
     pub gpus: [u32; 2],
     /// The link between them in words; `None` if the host has no NVML that tells.
     pub link: Option<&'static str>,
@@ -72,8 +72,8 @@ pub enum TrialError {
     Driver(#[from] CudaError),
 }
 
-/// Tries all pairs of GPUs, in the driver's order, and hands each to `tell` at once. Takes 10 s at
-/// most, or a little more, and 128 MiB of each GPU.
+/// Tries all pairs of GPUs, counted by PCI address, and hands each to `tell` at once. Takes 10 s at
+/// most, or a little more, and 64 MiB of each GPU of a pair.
 ///
 /// Creates a context on each GPU, and the driver starts threads for that: call this in a process
 /// that ends soon.
