@@ -466,16 +466,6 @@ impl Driver {
         others.find(|other| other.memory.has(address)).copied()
     }
 
-    /// Waits for the work of all other devices of the program, which may use memory of the host
-    /// that is about to be freed.
-    pub(crate) fn drain_others(&self) {
-        let others = Self::all().iter();
-        for other in others.filter(|other| other.ordinal != self.ordinal) {
-            // One that has failed works no more.
-            let _ = other.rings.drain(other);
-        }
-    }
-
     /// Returns whether the session has a feature
     /// ([`features`](causeway_protocol::registers::features)).
     pub(crate) const fn has(&self, feature: u64) -> bool {

@@ -243,7 +243,8 @@ impl Memory {
                     _ => Ok(Place::Elsewhere(owner)),
                 }
             }
-            Some(owner) => Ok(self.place_of_host(owner, address, end)),
+            // As far as this device is concerned, it is memory of the process.
+            Some(_) => Ok(Place::Cpu(address)),
             None if Driver::all()
                 .iter()
                 .any(|other| other.memory.keeps(address)) =>
@@ -251,23 +252,6 @@ impl Memory {
                 Err(Code::INVALID_VALUE)
             }
             None => place,
-        }
-    }
-
-    /// Finds out what memory for CPUs is for this device, which another one has.
-    fn place_of_host(&self, owner: &Driver, address: u64, end: u64) -> Place {
-        let mut all = Driver::all().iter();
-        let own = all.find(|driver| std::ptr::eq(&raw const driver.memory, self));
-        let host = &owner.memory.host;
-        match owner.memory.place(address, end - address) {
-            Ok(place @ Place::Gpu { gpu, .. })
-                if gpu == address
-                    && own.is_some_and(|own| host.lock().is_shared_with(own.ordinal, address)) =>
-            {
-                place
-            }
-            // As far as this device is concerned, it is memory of the process.
-            _ => Place::Cpu(address),
         }
     }
 
@@ -357,7 +341,6 @@ impl Memory {
         };
         match taken.backing {
             Backing::Managed { piece, pool, .. } | Backing::Pooled { piece, pool } => {
-                driver.drain_others();
                 self.pools.lock().note_freed(pool, piece.bytes());
                 self.host.lock().retire(driver, piece);
             }
@@ -376,14 +359,10 @@ impl Memory {
             }
             Backing::Graph(freed) => freed.give_back(driver),
             Backing::Managed { piece, pool, .. } | Backing::Pooled { piece, pool } => {
-                driver.drain_others();
                 self.pools.lock().note_freed(pool, piece.bytes());
                 self.host.lock().free(piece);
             }
-            Backing::Host(piece) => {
-                driver.drain_others();
-                self.host.lock().free(piece);
-            }
+            Backing::Host(piece) => self.host.lock().free(piece),
             Backing::Stored(stored) => {
                 self.pools.lock().note_freed(stored.pool, stored.bytes());
                 stored.give_back(driver);

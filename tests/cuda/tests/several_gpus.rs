@@ -72,8 +72,6 @@ unsafe extern "C" {
     fn cuMemFree_v2(address: u64) -> u32;
     fn cuMemAllocHost_v2(address: *mut u64, bytes: usize) -> u32;
     fn cuMemFreeHost(address: u64) -> u32;
-    fn cuMemAllocManaged(address: *mut u64, bytes: usize, flags: u32) -> u32;
-    fn cuMemHostGetDevicePointer_v2(pointer: *mut u64, address: u64, flags: u32) -> u32;
     fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) -> u32;
     fn cuMemcpyDtoD_v2(to: u64, from: u64, bytes: usize) -> u32;
     fn cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: usize) -> u32;
@@ -277,40 +275,6 @@ fn page_locked_memory_is_copied_and_freed_from_any_context() {
         assert_eq!(std::slice::from_raw_parts(host as *const u32, 32), [9; 32]);
         assert_eq!(cuMemFreeHost(host), 0);
         assert_eq!(cuMemFreeHost(host), INVALID_VALUE);
-    }
-}
-
-#[test]
-fn kernels_of_every_device_reach_memory_of_the_host() {
-    on(0);
-    let (mut locked, mut managed, mut pointer) = (0, 0, 0);
-    // SAFETY: the memory is the test's, and has the bytes.
-    unsafe {
-        assert_eq!(cuMemAllocHost_v2(&raw mut locked, 128), 0);
-        assert_eq!(cuMemAllocManaged(&raw mut managed, 4 << 20, 1), 0);
-        for start in [locked, managed] {
-            std::slice::from_raw_parts_mut(start as *mut u32, 32).fill(0);
-        }
-        for device in [1, 0, 1] {
-            on(device);
-            let function = kernel();
-            assert_eq!(launch(function, locked, 0), 0);
-            assert_eq!(launch(function, managed, 0), 0);
-            assert_eq!(cuCtxSynchronize(), 0);
-            assert_eq!(cuMemHostGetDevicePointer_v2(&raw mut pointer, locked, 0), 0);
-            assert_eq!(pointer, locked);
-        }
-        for start in [locked, managed] {
-            assert_eq!(std::slice::from_raw_parts(start as *const u32, 32), [3; 32]);
-        }
-        // Fills and copies of device 1.
-        fill(locked, 8, 16);
-        assert_eq!(cuMemcpyAsync(managed, locked, 128, 0), 0);
-        assert_eq!(cuCtxSynchronize(), 0);
-        let copied = std::slice::from_raw_parts(managed as *const u32, 32);
-        assert_eq!(copied[15..17], [8, 3]);
-        assert_eq!(cuMemFreeHost(locked), 0);
-        assert_eq!(cuMemFree_v2(managed), 0);
     }
 }
 

@@ -60,9 +60,6 @@ pub(super) struct HostMemory {
 
 /// An allocation with its mappings for CPU and GPU.
 pub(super) struct Chunk {
-    /// Its imports by other devices, which reach it at the same address, by their numbers. Dropped
-    /// before the memory itself.
-    elsewhere: Vec<(usize, Allocation<'static>)>,
     memory: Allocation<'static>,
     pub(super) host: u64,
     pub(super) gpu: u64,
@@ -129,10 +126,7 @@ impl HostMemory {
 
     /// Adds a chunk, and takes its first bytes.
     fn add(&mut self, bytes: u64, chunk_bytes: u64) -> Answer<u64> {
-        let mut chunk = self.chunk(chunk_bytes)?;
-        if self.divides {
-            chunk.elsewhere = self.share(&chunk);
-        }
+        let chunk = self.chunk(chunk_bytes)?;
         let (host, bounds) = (chunk.host, chunk.bounds());
         if bytes < chunk.bytes {
             self.free.give(host + bytes, chunk.bytes - bytes, bounds);
@@ -219,33 +213,11 @@ impl HostMemory {
         let bytes = memory.bytes();
         let (host, gpu) = self.map_for_both(&memory, bytes)?;
         Ok(Chunk {
-            elsewhere: Vec::new(),
             memory,
             host,
             gpu,
             bytes,
         })
-    }
-
-    /// Maps a chunk for the other devices of the program at the CPU's address, as CUDA promises of
-    /// page-locked memory. Kernels of devices that refuse do not reach it.
-    fn share(&self, chunk: &Chunk) -> Vec<(usize, Allocation<'static>)> {
-        if chunk.gpu != chunk.host {
-            return Vec::new();
-        }
-        let others = Driver::all().iter();
-        let others = others.filter(|other| !std::ptr::eq(other.device, self.device));
-        let shared = others.filter_map(|other| Some((other.ordinal, show_to(other, chunk)?)));
-        shared.collect()
-    }
-
-    /// Returns whether the device with number `ordinal`, another one, reaches the memory at an
-    /// address.
-    pub(super) fn is_shared_with(&self, ordinal: usize, address: u64) -> bool {
-        let found = self.chunks.range(..=address).next_back();
-        let chunk = found.map(|(_, chunk)| chunk);
-        let chunk = chunk.filter(|chunk| address - chunk.host < chunk.bytes);
-        chunk.is_some_and(|chunk| chunk.elsewhere.iter().any(|(other, _)| *other == ordinal))
     }
 
     /// Maps memory of the host for the CPU, and for the GPU at the same address if possible.
@@ -300,23 +272,4 @@ impl HostMemory {
             Code::OUT_OF_MEMORY
         })
     }
-}
-
-/// Maps a chunk of another device's for `other`'s at the CPU's address. Returns the import, whose
-/// drop ends the mapping.
-fn show_to(other: &Driver, chunk: &Chunk) -> Option<Allocation<'static>> {
-    let refused = |error: &dyn std::fmt::Display| {
-        let Chunk { host, .. } = chunk;
-        log::debug!("device {} does not reach {host:#x}: {error}", other.ordinal);
-    };
-    let access = Access::ReadWrite;
-    let token = chunk.memory.export_to(access, 1 << other.gpus.gpu);
-    let token = token.inspect_err(|error| refused(error)).ok()?;
-    let memory = other.device.import(&token, access);
-    let memory = memory.inspect_err(|error| refused(error)).ok()?;
-    let mapped = other
-        .space
-        .map_at(&memory, 0, chunk.bytes, access, chunk.host);
-    mapped.inspect_err(|error| refused(error)).ok()?;
-    Some(memory)
 }

@@ -71,7 +71,6 @@ extern "C" fn cuMemHostGetDevicePointer_v2(pointer: Out<u64>, address: u64, flag
         if pointer.is_null() || flags != 0 {
             return Err(Code::INVALID_VALUE);
         }
-        let driver = driver.owner_at(address);
         let regions = driver.memory.regions.lock();
         let found = regions.find(address);
         let found = found.filter(|(_, region)| region.host.is_some());
