@@ -100,6 +100,8 @@ pub(crate) struct Memory {
     /// Held while memory of another device is mapped or unmapped, and during a copy for which it is
     /// mapped. Taken before `peers`.
     borrowing: Mutex<()>,
+    /// Exports to this device that are to end. A leaf lock.
+    ended_exports: Mutex<peers::Ended>,
     /// The devices that have access to this one's memory: bit `n` stands for device `n`.
     reached_by: AtomicU64,
     /// When the device was asked how much memory others use, and what it said.
@@ -161,6 +163,7 @@ impl Memory {
             guard,
             peers: Mutex::default(),
             borrowing: Mutex::default(),
+            ended_exports: Mutex::default(),
             reached_by: AtomicU64::new(0),
             usage: Mutex::default(),
         })

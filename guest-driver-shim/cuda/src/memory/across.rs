@@ -51,7 +51,7 @@ pub(super) fn copy(
         return other.wait_for(stream.last());
     }
     if shape.bytes() >= BORROWED_BYTES_MIN
-        && let Some(done) = copy_borrowed(driver.lasting()?, &shape, (to, from))
+        && let Some(done) = copy_borrowed(driver.lasting()?, stream, &shape, (to, from))
     {
         return done;
     }
@@ -74,7 +74,12 @@ pub(super) fn copy(
 
 /// Copies between memory of the device and a chunk of another one that it may reach, but does not:
 /// that is mapped meanwhile. Returns `None` if it cannot be.
-fn copy_borrowed(driver: &'static Driver, shape: &Shape, places: (Place, Place)) -> Option<Answer> {
+fn copy_borrowed(
+    driver: &'static Driver,
+    stream: &Stream,
+    shape: &Shape,
+    places: (Place, Place),
+) -> Option<Answer> {
     let [to, from] = shape.spans();
     let (owner, range, sides) = match places {
         (Place::Elsewhere(owner), Place::Gpu { host: None, .. }) => {
@@ -87,8 +92,7 @@ fn copy_borrowed(driver: &'static Driver, shape: &Shape, places: (Place, Place))
     };
     owner.check_sticky().ok()?;
     driver.with_borrowed(owner, range, || {
-        let stream = Stream::default_of(0, false);
-        transfer::direct(sides, &stream, *shape)?;
+        transfer::direct(sides, stream, *shape)?;
         driver.wait_for(stream.last())
     })
 }

@@ -219,6 +219,8 @@ fn import(driver: &'static Driver, owner: &Driver, place: ChunkPlace) -> Answer<
     let token = token.ok_or(Code::OUT_OF_MEMORY)?;
     let refused = |error: &dyn std::fmt::Display| {
         log::warn!("cannot map memory of device {}: {error}", owner.ordinal);
+        // No work can use it.
+        let _ = owner.device.revoke(&token);
         Code::OUT_OF_MEMORY
     };
     let access = Access::ReadWrite;
@@ -228,7 +230,7 @@ fn import(driver: &'static Driver, owner: &Driver, place: ChunkPlace) -> Answer<
         .space
         .map_at(&memory, 0, place.bytes, access, place.address);
     mapping.map_err(|error| refused(&error))?;
-    Ok(Mapped::new(place, memory, (owner.device, token)))
+    Ok(Mapped::new(place, memory, driver, (owner.device, token)))
 }
 
 impl super::Memory {

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use causeway_shim_linux::shim::{Allocation, ChunkPlace, Device, ExportToken};
 
+use crate::driver::Driver;
+use crate::rings::Marks;
+
 /// What contexts of a device have access to, and what is mapped for that.
 #[derive(Default)]
 pub(super) struct Peers {
@@ -14,26 +17,34 @@ pub(super) struct Peers {
     pub(super) mapped: BTreeMap<(usize, u64), Mapped>,
 }
 
-/// A chunk of another device. A drop ends the mapping, and the export for it.
+/// A chunk of another device. A drop ends the mapping; its export ends once the device's work has
+/// that was under way, since the owner would not wait long for it.
 pub(super) struct Mapped {
     pub(super) place: ChunkPlace,
     memory: Option<Allocation<'static>>,
-    owner: &'static Device<'static>,
-    token: ExportToken,
+    driver: &'static Driver,
+    export: Export,
 }
 
+/// An export of a chunk: the device of its owner, and its token.
+pub(super) type Export = (&'static Device<'static>, ExportToken);
+
+/// Exports whose mappings have ended, each with the last submissions that may use the memory.
+pub(super) type Ended = Vec<(Marks, Export)>;
+
 impl Mapped {
-    /// Keeps what was imported and mapped, by an export of `owner`.
+    /// Keeps what was imported and mapped for the device of `driver`.
     pub(super) const fn new(
         place: ChunkPlace,
         memory: Allocation<'static>,
-        (owner, token): (&'static Device<'static>, ExportToken),
+        driver: &'static Driver,
+        export: Export,
     ) -> Self {
         Self {
             place,
             memory: Some(memory),
-            owner,
-            token,
+            driver,
+            export,
         }
     }
 }
@@ -41,7 +52,18 @@ impl Mapped {
 impl Drop for Mapped {
     fn drop(&mut self) {
         drop(self.memory.take());
-        // The export has ended with the chunk, if that is gone.
-        let _ = self.owner.revoke(&self.token);
+        let (driver, (owner, token)) = (self.driver, &self.export);
+        let marks = driver.rings.marks();
+        driver.rings.ask(driver, &marks);
+        let mut ended = driver.memory.ended_exports.lock();
+        ended.push((marks, (*owner, *token)));
+        ended.retain(|(marks, (owner, token))| {
+            let is_over = driver.rings.are_reached(marks);
+            if is_over {
+                // It has ended with the chunk, if that is gone.
+                let _ = owner.revoke(token);
+            }
+            !is_over
+        });
     }
 }

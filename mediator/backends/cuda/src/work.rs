@@ -236,8 +236,11 @@ impl Enqueuer {
         self.check_one_mapping(COPY_OF_ROWS, from, Access::Read)?;
         self.check_one_mapping(COPY_OF_ROWS, work.written(), Access::ReadWrite)?;
         let table = &self.state.table;
-        let (_, to_place) = self.lookup.run(table, shape.destination.address);
-        let (_, from_place) = self.lookup.run(table, shape.source.address);
+        let (to_bytes, to_place) = self.lookup.run(table, shape.destination.address);
+        let (from_bytes, from_place) = self.lookup.run(table, shape.source.address);
+        if to_bytes == 0 || from_bytes == 0 {
+            return self.complete(0, shape.bytes(), COPY_OF_ROWS);
+        }
         self.pass(
             (to_place, from_place),
             shape.bytes(),

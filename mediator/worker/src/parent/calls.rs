@@ -135,7 +135,15 @@ impl Worker {
     }
 
     fn publish(&self, request: &Publish, file: OwnedFd) -> Result<TokenBytes, Status> {
-        let (made_of, _, access) = request.memory.checked().ok_or(Status::BadMemory)?;
+        let (made_of, kind, access) = request.memory.checked().ok_or(Status::BadMemory)?;
+        // Its session has checked that. A worker that was taken over has not.
+        let is_for_others = GpuSet::from_bits(request.gpus) != GpuSet::only(self.gpu);
+        let is_visible = [made_of, kind].contains(&MemoryKind::DeviceVisible);
+        // Only a software back end has memory of a device that is made of host memory.
+        let is_of_device = made_of != MemoryKind::Host && kind == MemoryKind::Host;
+        if is_visible && is_for_others || is_of_device {
+            return Err(Status::BadMemory);
+        }
         let (number, most) = (self.number, self.limits.quota().allocations);
         let object = match made_of {
             MemoryKind::Host => {

@@ -6,11 +6,12 @@ use std::process::Command;
 use std::sync::Arc;
 
 use causeway_mediator::host::{Host, RingPlace};
+use causeway_mediator::share::TokenBytes;
 use causeway_mediator::{GuestSession, Quota};
 use causeway_mediator_testing::FakeHost;
 use causeway_memory::{Backing, PageSize, SharedMemory};
 use causeway_protocol::Access;
-use causeway_protocol::message::Status;
+use causeway_protocol::message::{MemoryKind, Status};
 use causeway_protocol::registers::status;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -93,6 +94,28 @@ fn what_an_owner_that_ends_has_exported_is_gone_and_nobodys() {
         is_done(importer.tell(Act::Place, PAGE)),
         "it counts as its own"
     );
+}
+
+#[test]
+fn memory_is_published_as_what_it_is() {
+    let [owner] = puppets();
+    owner.export(2 * PAGE, Access::ReadWrite);
+    let host = MemoryKind::Host as u32;
+    for (made_of, kind) in [
+        // Visible to CPUs by the driver of another GPU.
+        (MemoryKind::DeviceVisible, MemoryKind::DeviceVisible),
+        (MemoryKind::Host, MemoryKind::DeviceVisible),
+        // On a GPU, and given out as memory of the host, which all GPUs reach.
+        (MemoryKind::Device, MemoryKind::Host),
+    ] {
+        let mut changed = TokenBytes::default();
+        changed[0] = (host ^ made_of as u32) as u8;
+        changed[1] = (host ^ kind as u32) as u8;
+        let published = owner.act(Act::Publish, PAGE, Access::ReadWrite, changed);
+        let refused = Status::BadMemory as u32;
+        assert_eq!(published.outcome, refused, "{made_of:?} {kind:?}");
+    }
+    assert!(is_done(owner.tell(Act::Place, PAGE)));
 }
 
 #[test]
