@@ -101,7 +101,7 @@ pub(crate) struct Memory {
     /// mapped. Taken before `peers`.
     borrowing: Mutex<()>,
     /// Exports to this device that are to end. A leaf lock.
-    ended_exports: Mutex<peers::Ended>,
+    ended_exports: Mutex<peers::EndedExports>,
     /// The devices that have access to this one's memory: bit `n` stands for device `n`.
     reached_by: AtomicU64,
     /// When the device was asked how much memory others use, and what it said.

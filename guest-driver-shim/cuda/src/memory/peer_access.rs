@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use causeway_shim_linux::shim::{Access, ChunkPlace};
+use causeway_shim_linux::shim::{Access, ChunkPlace, Device, ExportToken};
 
 use super::peers::{Mapped, Peers};
 use super::regions::Backing;
@@ -230,7 +230,27 @@ fn import(driver: &'static Driver, owner: &Driver, place: ChunkPlace) -> Answer<
         .space
         .map_at(&memory, 0, place.bytes, access, place.address);
     mapping.map_err(|error| refused(&error))?;
-    Ok(Mapped::new(place, memory, driver, (owner.device, token)))
+    let exporter = owner.device;
+    let end = move || end_export(driver, (exporter, token));
+    Ok(Mapped::new(place, memory, end))
+}
+
+/// Ends an export to the device of `driver` whose mapping has ended. Work that was submitted may
+/// still use the memory, and the owner would not wait long for that: so later, if there is some.
+fn end_export(driver: &'static Driver, (owner, token): (&'static Device<'static>, ExportToken)) {
+    let marks = driver.rings.marks();
+    driver.rings.ask(driver, &marks);
+    let end = move || {
+        let is_over = driver.rings.are_reached(&marks);
+        if is_over {
+            // It has ended with the chunk, if that is gone.
+            let _ = owner.revoke(&token);
+        }
+        is_over
+    };
+    let mut ended = driver.memory.ended_exports.lock();
+    ended.push(Box::new(end));
+    ended.retain_mut(|end| !end());
 }
 
 impl super::Memory {

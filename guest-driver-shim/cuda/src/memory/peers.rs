@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shim_linux::shim::{Allocation, ChunkPlace, Device, ExportToken};
-
-use crate::driver::Driver;
-use crate::rings::Marks;
+use causeway_shim_linux::shim::{Allocation, ChunkPlace};
 
 /// What contexts of a device have access to, and what is mapped for that.
 #[derive(Default)]
@@ -17,34 +14,28 @@ pub(super) struct Peers {
     pub(super) mapped: BTreeMap<(usize, u64), Mapped>,
 }
 
-/// A chunk of another device. A drop ends the mapping; its export ends once the device's work has
-/// that was under way, since the owner would not wait long for it.
+/// A chunk of another device. A drop ends the mapping, and then its export.
 pub(super) struct Mapped {
     pub(super) place: ChunkPlace,
     memory: Option<Allocation<'static>>,
-    driver: &'static Driver,
-    export: Export,
+    end_export: Option<Box<dyn FnOnce() + Send + Sync>>,
 }
 
-/// An export of a chunk: the device of its owner, and its token.
-pub(super) type Export = (&'static Device<'static>, ExportToken);
-
-/// Exports whose mappings have ended, each with the last submissions that may use the memory.
-pub(super) type Ended = Vec<(Marks, Export)>;
+/// Exports whose mappings have ended. Each call ends one if no work can use it any more, and tells
+/// whether it has.
+pub(super) type EndedExports = Vec<Box<dyn FnMut() -> bool + Send>>;
 
 impl Mapped {
-    /// Keeps what was imported and mapped for the device of `driver`.
-    pub(super) const fn new(
+    /// Keeps what was imported and mapped. `end_export` is called when that has ended.
+    pub(super) fn new(
         place: ChunkPlace,
         memory: Allocation<'static>,
-        driver: &'static Driver,
-        export: Export,
+        end_export: impl FnOnce() + Send + Sync + 'static,
     ) -> Self {
         Self {
             place,
             memory: Some(memory),
-            driver,
-            export,
+            end_export: Some(Box::new(end_export)),
         }
     }
 }
@@ -52,18 +43,8 @@ impl Mapped {
 impl Drop for Mapped {
     fn drop(&mut self) {
         drop(self.memory.take());
-        let (driver, (owner, token)) = (self.driver, &self.export);
-        let marks = driver.rings.marks();
-        driver.rings.ask(driver, &marks);
-        let mut ended = driver.memory.ended_exports.lock();
-        ended.push((marks, (*owner, *token)));
-        ended.retain(|(marks, (owner, token))| {
-            let is_over = driver.rings.are_reached(marks);
-            if is_over {
-                // It has ended with the chunk, if that is gone.
-                let _ = owner.revoke(token);
-            }
-            !is_over
-        });
+        if let Some(end_export) = self.end_export.take() {
+            end_export();
+        }
     }
 }
