@@ -78,8 +78,8 @@ impl Missing {
 fn reason(name: &str) -> &'static str {
     match name.starts_with("cuMulticast") {
         true => {
-            ", because multicast objects belong to several GPUs, and a mistake with one can put all \
-             of them out of service for everybody"
+            ", because multicast objects belong to several GPUs, and a mistake with one can put \
+             all of them out of service for everybody"
         }
         false => "",
     }

@@ -168,8 +168,8 @@ opcodes! {
     /// Return the number of the session's GPU, and how the other GPUs reach its memory (since 1.4).
     QueryGpus = 35, "query_gpus", Empty => GpusReply;
     /// Return the fabric handle of an allocation of this session that was made with
-    /// [`crate::message::allocate_flags::FABRIC`]. Whoever has the handle, on any machine of the
-    /// NVLink fabric, may import the memory; neither `revoke` nor `free` takes that back. The
+    /// [`crate::message::allocate_flags::FABRIC`]. Every process that has the handle, on any machine
+    /// of the NVLink fabric, can import the memory. Neither `revoke` nor `free` takes that back. The
     /// session must have the feature [`crate::registers::features::FABRIC_EXPORT`] (since 1.4).
     ExportFabric = 36, "export_fabric", HandleRequest => FabricHandle;
     /// Get access to memory of another process or machine by its fabric handle. The memory counts

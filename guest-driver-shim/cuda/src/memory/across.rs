@@ -72,8 +72,8 @@ pub(super) fn copy(
     Ok(())
 }
 
-/// Copies between memory of the device and a chunk of another one that it may reach, but does not:
-/// that is mapped meanwhile. Returns `None` if it cannot be.
+/// Copies between memory of the device and a chunk of another one that it may reach, but does not.
+/// Maps the chunk for the time of the copy. Returns `None` if the chunk cannot be mapped.
 fn copy_borrowed(
     driver: &'static Driver,
     stream: &Stream,

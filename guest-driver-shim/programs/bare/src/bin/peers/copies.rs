@@ -77,7 +77,7 @@ impl User<'_> {
         });
     }
 
-    /// Has a kernel store to the memory, which is a fault.
+    /// Launches a kernel that stores to the memory, which is a fault.
     pub fn touches(&mut self, token: &ExportToken) {
         self.visit(token, Access::ReadWrite, |visit| {
             let theirs = visit.map(Access::ReadWrite);

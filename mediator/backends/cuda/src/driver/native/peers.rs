@@ -1,8 +1,8 @@
 //! The native side of `causeway bench gpu --peer`: what two GPUs do with memory of each other in a
 //! plain CUDA program, whose memory is mapped for both (`cuMemMap`, `cuMemSetAccess`).
 //!
-//! As in the guest, memory has other content before each sample than it is to get, and the GPU that
-//! has it looks at all of it afterwards.
+//! As in the guest, each sample writes other content than the memory had before. The GPU that has
+//! the memory then checks all of it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
