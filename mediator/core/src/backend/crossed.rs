@@ -25,7 +25,7 @@ pub struct Crossed {
 }
 
 /// The way of a copy from one GPU to another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
     /// From or to memory of a peer.
     Direct,
