@@ -7,7 +7,10 @@ use crate::boundary::{In, Out, Text};
 use crate::driver::{Driver, call_in_context, lock};
 use crate::error::{Answer, Code};
 use crate::image::{cubin, inspect};
-use crate::module::{BETWEEN_TEXTS, Logs, check_text, explain, load_text, text_of};
+use crate::module::{BETWEEN_TEXTS, Logs, check_text, explain, load_text, text_of, version_of};
+
+/// The earliest version of PTX that the driver's linker takes.
+const LINKED_VERSION_MIN: (u32, u32) = (3, 1);
 
 /// What has been given to a linker so far.
 pub(crate) struct Linker {
@@ -77,6 +80,12 @@ extern "C" fn cuLinkAddData_v2(
         };
         // What a text lacks may be in another one, so that all are compiled together.
         check_text(driver, &text)?;
+        if version_of(&text).is_some_and(|version| version < LINKED_VERSION_MIN) {
+            let refusal =
+                "ptxas fatal   : 'Compile only(-c)' requires PTX ISA .version 3.1 or later";
+            linker.logs.write(refusal)?;
+            return Err(Code::INVALID_PTX);
+        }
         linker.texts.push(text);
         Ok(())
     })

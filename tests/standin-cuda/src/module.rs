@@ -134,23 +134,28 @@ pub(crate) fn explain(error: &ModuleError) -> String {
     )
 }
 
+/// Returns the word behind the first `name`.
+fn directive<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    let rest = text.split(name).nth(1)?;
+    rest.split_whitespace().next()
+}
+
+/// Returns the version of PTX that text is written in.
+pub(crate) fn version_of(text: &str) -> Option<(u32, u32)> {
+    let (major, minor) = directive(text, ".version")?.split_once('.')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
 /// Refuses text for a later driver or another device before it is parsed.
 pub(crate) fn check_text(driver: &Driver, text: &str) -> Answer {
-    let directive = |name: &str| {
-        let rest = text.split(name).nth(1)?;
-        rest.split_whitespace().next()
-    };
-    let Some(version) = directive(".version") else {
+    if directive(text, ".version").is_none() {
         // An image that is no PTX at all.
         return Err(Code::INVALID_IMAGE);
-    };
-    let version = version
-        .split_once('.')
-        .and_then(|(major, minor)| Some((major.parse::<u32>().ok()?, minor.parse::<u32>().ok()?)));
-    if version.is_some_and(|version| version > PTX_VERSION_MAX) {
+    }
+    if version_of(text).is_some_and(|version| version > PTX_VERSION_MAX) {
         return Err(Code::UNSUPPORTED_PTX_VERSION);
     }
-    let target = directive(".target").and_then(|target| target.strip_prefix("sm_"));
+    let target = directive(text, ".target").and_then(|target| target.strip_prefix("sm_"));
     let digits = target.map(|target| target.trim_end_matches(|c: char| !c.is_ascii_digit()));
     let target =
         digits.and_then(|target| target.split([',', 'a', 'f']).next()?.parse::<i32>().ok());

@@ -9,6 +9,7 @@
 mod elf;
 mod fatbin;
 mod refusal;
+mod version;
 
 use causeway_mediator::backend::ModuleError;
 use causeway_mediator::linked::{self, Linked};
@@ -16,6 +17,7 @@ use causeway_mediator::linked::{self, Linked};
 pub(crate) use elf::Cubin;
 use fatbin::Fatbin;
 pub(crate) use refusal::refused;
+pub(crate) use version::raise as raise_version;
 
 /// PTX, at most, in bytes. The driver's compiler takes 200 to 330 times the text in memory, and
 /// cannot be interrupted.

@@ -5,7 +5,7 @@ use causeway_mediator::backend::{ModuleError, Reservation};
 use parking_lot::Mutex;
 
 use crate::driver::{JitFailure, LinkInput, LinkOptions, LoadedModule, code, link};
-use crate::image::{Cubin, Image, Inputs, refused};
+use crate::image::{Cubin, Image, Inputs, raise_version, refused};
 use crate::space::state::SpaceState;
 
 /// What begins the message to a session that has too little memory left.
@@ -20,7 +20,8 @@ pub(super) fn load(
     match image {
         Image::Cubin(cubin) => load_cubin(state, &cubin, reservation),
         Image::Linked(inputs) => load_linked(state, &inputs, reservation),
-        Image::Ptx(text) => {
+        Image::Ptx(mut text) => {
+            raise_version(&mut text);
             let inputs = [LinkInput::Ptx(&text)];
             let linked = link(&state.maker.context, &inputs, LinkOptions::default());
             let linked = linked.map_err(|f| jit_error(&f, state))?;

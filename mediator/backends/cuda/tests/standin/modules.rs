@@ -60,6 +60,20 @@ fn text_cubins_and_fat_binaries_run_and_variables_stay() {
     }
 }
 
+/// The driver's linker refuses text before 3.1; the driver itself loads it.
+#[test]
+fn text_of_old_versions_is_loaded() {
+    if !is_child("modules::text_of_old_versions_is_loaded", &[]) {
+        return;
+    }
+    let rig = Rig::new();
+    for version in ["1.4", "2.3", "3.0", "3.1"] {
+        let text = COUNTER.replacen("7.0", version, 1);
+        let module = rig.load(format!("// old\n{text}").as_bytes());
+        assert_eq!(module.unwrap().kernels(), ["count"], "{version}");
+    }
+}
+
 #[test]
 fn what_the_driver_takes_for_a_module_is_reserved_before() {
     const TEST: &str = "modules::what_the_driver_takes_for_a_module_is_reserved_before";
