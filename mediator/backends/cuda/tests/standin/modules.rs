@@ -67,8 +67,10 @@ fn text_of_old_versions_is_loaded() {
         return;
     }
     let rig = Rig::new();
+    // No version before 6.0 has a later target.
+    let text = COUNTER.replacen("sm_70", "sm_20", 1);
     for version in ["1.4", "2.3", "3.0", "3.1"] {
-        let text = COUNTER.replacen("7.0", version, 1);
+        let text = text.replacen("7.0", version, 1);
         let module = rig.load(format!("// old\n{text}").as_bytes());
         assert_eq!(module.unwrap().kernels(), ["count"], "{version}");
     }
@@ -199,7 +201,11 @@ fn links_that_fail_say_why() {
     let rig = Rig::new();
     let (caller, called) = (CALLER.as_bytes(), CALLED.as_bytes());
     let lacking = rig.load(&several(0, &[caller, caller])).err().unwrap();
-    assert!(lacking.reason.contains("twice"), "{lacking}");
+    let word = match is_on_standin() {
+        true => "twice",
+        false => "Multiple definition",
+    };
+    assert!(lacking.reason.contains(word), "{lacking}");
     let bad = CALLED.replace("add.s32", "add.nonsense");
     let bad = rig.load(&several(0, &[caller, bad.as_bytes()])).err();
     let bad = bad.unwrap();
