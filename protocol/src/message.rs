@@ -59,6 +59,8 @@ pub const OUTPUT_BYTES: usize = 2040;
 pub const PARAMETERS_MAX: usize = 128;
 /// Maximum number of GPUs of a run: what the bits of [`Export::gpus`] can name.
 pub const GPUS_MAX: u32 = 64;
+/// What stands for a rank of `query_gpus` that is not known.
+pub const UNKNOWN_RANK: u8 = u8::MAX;
 /// Length of an export token in bytes.
 pub const TOKEN_BYTES: usize = 32;
 /// Length of a fabric handle in bytes (`CUmemFabricHandle`).

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use causeway_protocol::message::{GPUS_MAX, UNKNOWN_RANK};
 use causeway_shim_linux::shim::{Device, GpuNumbers, OpenError, QueryError, Status};
 use causeway_shim_linux::{ClientState, LinuxTransport};
 use parking_lot::Mutex;
@@ -162,6 +163,8 @@ pub(crate) fn numbers(device: &Device<'static>) -> GpuNumbers {
         gpus: 1,
         peers: 0,
         copies: 0,
+        atomics: 0,
+        ranks: [UNKNOWN_RANK; GPUS_MAX as usize],
     };
     device.query_gpus().unwrap_or(alone)
 }

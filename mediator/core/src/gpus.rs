@@ -4,7 +4,7 @@
 //! export that an importer uses names that other GPU (`docs/decisions/0033-peers.md`). GPUs that
 //! cannot be peers reach it by copies only (`docs/decisions/0037-copies-without-peers.md`).
 
-use causeway_protocol::message::{GPUS_MAX, MemoryKind};
+use causeway_protocol::message::{GPUS_MAX, MemoryKind, UNKNOWN_RANK};
 
 use crate::backend::Place;
 
@@ -75,6 +75,21 @@ pub struct Gpus {
     /// The GPUs that can be peers of the own one: its kernels can reach their memory, and theirs its
     /// memory. The own GPU is not in the set.
     pub peers: GpuSet,
+    /// The peers with which atomic operations work across in both directions.
+    pub atomics: GpuSet,
+    /// Ranks of the ways to memory of the GPUs, by performance: 0 is the best. `UNKNOWN_RANK` of
+    /// the protocol where it is not known, and for GPUs that are no peers.
+    pub ranks: [u8; GPUS_MAX as usize],
+}
+
+/// What links two GPUs that can be peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Whether atomic operations work across in both directions, as over NVLink.
+    pub has_atomics: bool,
+    /// Rank of the way from the first GPU to the second among all of the host; `None` if it is not
+    /// known.
+    pub rank: Option<u8>,
 }
 
 const _: () = assert!(GPUS_MAX == u64::BITS);
@@ -86,11 +101,25 @@ impl Default for Gpus {
             own: 0,
             count: 1,
             peers: GpuSet::default(),
+            atomics: GpuSet::default(),
+            ranks: [UNKNOWN_RANK; GPUS_MAX as usize],
         }
     }
 }
 
 impl Gpus {
+    /// Adds GPU `gpu`, below 64, to the peers of the own one.
+    pub fn add_peer(&mut self, gpu: u32, link: Link) {
+        let only = GpuSet::only(gpu);
+        self.peers = self.peers.with(only);
+        if link.has_atomics {
+            self.atomics = self.atomics.with(only);
+        }
+        if let (Some(rank), Some(place)) = (link.rank, self.ranks.get_mut(gpu as usize)) {
+            *place = rank;
+        }
+    }
+
     /// Returns the GPUs that cannot be peers of the own one: copies of theirs reach its memory, and
     /// copies of the own GPU theirs.
     pub fn apart(&self) -> GpuSet {
@@ -135,6 +164,7 @@ mod tests {
             own: 1,
             count: 4,
             peers: GpuSet::only(0).with(GpuSet::only(3)),
+            ..Gpus::default()
         };
         assert_eq!(gpus.wanted(0), Ok(GpuSet::only(1)));
         assert_eq!(gpus.wanted(0b1011), Ok(GpuSet::from_bits(0b1011)));
@@ -152,6 +182,7 @@ mod tests {
             own: 1,
             count: 4,
             peers: GpuSet::only(0),
+            ..Gpus::default()
         };
         assert_eq!(gpus.apart(), GpuSet::from_bits(0b1100));
         let device = |home| gpus.place_of(home, MemoryKind::Device);

@@ -67,7 +67,7 @@ mod watchdog;
 pub use arbiter::Compute;
 pub use busy::Bursts;
 pub use client::Client;
-pub use gpus::{GpuSet, Gpus};
+pub use gpus::{GpuSet, Gpus, Link};
 pub use guest_session::{GivesUp, GuestSession, InForce, OpenError, SessionSource};
 pub use lease::{LeaseOrder, LeaseReport, Lender};
 pub use mediator::Mediator;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use causeway_mediator::backend::Fault;
 use causeway_mediator::rights::{GivenRight, HeldRight, RightCount};
-use causeway_mediator::{GpuSet, Gpus, GuestSession, Mediator, Quota, Rights};
+use causeway_mediator::{GpuSet, Gpus, GuestSession, Link, Mediator, Quota, Rights};
 use causeway_mediator_testing::FakeBackend;
 use causeway_protocol::Access;
 use causeway_protocol::message::*;
@@ -25,11 +25,19 @@ fn seen_by(own: u32) -> Gpus {
         ALONE => GpuSet::default(),
         _ => others.without(GpuSet::only(ALONE)),
     };
-    Gpus {
+    let mut gpus = Gpus {
         own,
         count: GPUS,
-        peers,
+        ..Gpus::default()
+    };
+    for peer in peers.iter() {
+        let link = Link {
+            has_atomics: own == 0,
+            rank: (own == 1).then_some(3),
+        };
+        gpus.add_peer(peer, link);
     }
+    gpus
 }
 
 /// Opens a session on each GPU.
@@ -51,6 +59,15 @@ fn each_session_knows_its_gpu_and_its_peers() {
     });
     let expected = [(0, 3, 0b010, 0b100), (1, 3, 0b001, 0b100), (2, 3, 0, 0b011)];
     assert_eq!(numbers, expected);
+    let links = guests().map(|guest| {
+        let reply: GpusReply = guest.ask(Opcode::QueryGpus, &Empty {}).unwrap();
+        (
+            reply.atomics,
+            [reply.ranks[0], reply.ranks[1], reply.ranks[63]],
+        )
+    });
+    const NO: u8 = UNKNOWN_RANK;
+    assert_eq!(links, [(0b010, [NO; 3]), (0, [3, NO, NO]), (0, [NO; 3])]);
     let alone: GpusReply = Rig::new().guest.ask(Opcode::QueryGpus, &Empty {}).unwrap();
     assert_eq!((alone.gpu, alone.gpus), (0, 1));
     assert_eq!((alone.peers, alone.copies), (0, 0));

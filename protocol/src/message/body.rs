@@ -373,7 +373,14 @@ structures! {
         /// theirs reach its memory, and copies of the own GPU theirs, through memory of the host;
         /// kernels do not. Bits as in `peers`.
         pub copies: u64,
-    } = 24
+        /// The peers with which atomic operations of kernels work across the link in both
+        /// directions, as over NVLink, and not over PCI Express. Bits as in `peers`.
+        pub atomics: u64,
+        /// Ranks of the ways from the own GPU to memory of each peer, by their performance: 0 is the
+        /// best way of the host. [`crate::message::UNKNOWN_RANK`] if it is not known, or the GPU is
+        /// no peer. Byte `n` stands for GPU `n`.
+        pub ranks: [u8; crate::message::GPUS_MAX as usize],
+    } = 96
 
     /// How long a session has had work under way. The share of an interval comes from two replies.
     pub struct BusyReply {

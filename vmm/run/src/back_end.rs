@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use causeway_cuda::{Config as CudaConfig, Cuda, Visible};
 use causeway_mediator::backend::Backend;
-use causeway_mediator::{GivesUp, GpuSet, Gpus, Mediator, SessionSource};
+use causeway_mediator::{GivesUp, Gpus, Link, Mediator, SessionSource};
 use causeway_memory::PageSize;
 use causeway_sandbox::Sandbox;
 use causeway_software::{Config as SoftwareConfig, LaunchCount, Software};
@@ -159,6 +159,12 @@ pub struct Conditions<'a> {
     pub node_of: &'a dyn Fn(u32) -> Option<&'a Node>,
 }
 
+/// What links devices of the software back end.
+const SAME_HOST: Link = Link {
+    has_atomics: true,
+    rank: Some(0),
+};
+
 /// One of the GPUs of a run, which has a back end of its own.
 #[derive(Clone, Copy)]
 struct Device<'a> {
@@ -171,22 +177,23 @@ struct Device<'a> {
 
 impl Device<'_> {
     /// Returns the GPUs of the run as this one sees them. Two can be peers if the keys of neither
-    /// say otherwise, and `can_be_peers`, which is called with their numbers on the back end.
-    fn seen(self, can_be_peers: impl Fn(u32, u32) -> bool) -> Gpus {
+    /// say otherwise, and `link_of`, which is called with their numbers on the back end, knows
+    /// their link.
+    fn seen(self, link_of: impl Fn(u32, u32) -> Option<Link>) -> Gpus {
         let (own, _) = self.gpus[self.number];
-        let is_peer = |other: &Gpu| {
-            let apart = own.is_apart() || other.is_apart();
-            !apart && can_be_peers(own.device(), other.device())
-        };
-        let others = (0..)
-            .zip(self.gpus)
-            .filter(|(n, _)| *n != self.number as u32);
-        let peers = others.filter(|(_, (gpu, _))| is_peer(gpu));
-        Gpus {
+        let mut seen = Gpus {
             own: self.number as u32,
             count: self.gpus.len() as u32,
-            peers: peers.fold(GpuSet::default(), |all, (n, _)| all.with(GpuSet::only(n))),
+            ..Gpus::default()
+        };
+        for (number, (other, _)) in (0..).zip(self.gpus) {
+            let is_apart = number == seen.own || own.is_apart() || other.is_apart();
+            let link = (!is_apart).then(|| link_of(own.device(), other.device()));
+            if let Some(link) = link.flatten() {
+                seen.add_peer(number, link);
+            }
         }
+        seen
     }
 }
 
@@ -262,7 +269,10 @@ impl BackEnd {
                 let _wait = Wait::begin(format!("the driver of --gpu {gpu_text} to start"));
                 let local = Local::open((gpu, Vec::new()), users, 0, false)
                     .map_err(|e| unavailable(gpu_text, e))?;
-                let (backend, gpus) = (Arc::clone(&local.backend), device.seen(|_, _| true));
+                let (backend, gpus) = (
+                    Arc::clone(&local.backend),
+                    device.seen(|_, _| Some(SAME_HOST)),
+                );
                 let mediator = match first {
                     Some(Self::Inside(_, first)) => first.beside(backend, gpus),
                     _ => Mediator::on(backend, gpus),
@@ -429,8 +439,8 @@ pub fn equipment(
         groups: None,
     };
     let seen = match gpu.kind {
-        Kind::Cuda(_) => device.seen(causeway_cuda::can_be_peers),
-        Kind::Software(_) | Kind::Vfio(_) => device.seen(|_, _| true),
+        Kind::Cuda(_) => device.seen(causeway_cuda::link_of),
+        Kind::Software(_) | Kind::Vfio(_) => device.seen(|_, _| Some(SAME_HOST)),
     };
     Ok(equipped(local, seen))
 }

@@ -1,14 +1,18 @@
 //! Access of devices to each other's memory (CUDA driver API, "Peer Context Memory Access").
 
+use causeway_protocol::message::UNKNOWN_RANK;
+
 use crate::boundary::Out;
 use crate::context;
 use crate::driver::{Driver, call, call_in_context};
 use crate::error::Code;
 
-/// Numbers of `CUdevice_P2PAttribute`: relative performance, access, atomics, arrays, and atomics
-/// of a part of the operations.
-const LAST_ATTRIBUTE: u32 = 5;
+/// Numbers of `CUdevice_P2PAttribute`: relative performance, access, atomics; then arrays, and
+/// whether atomics are only of a part of the operations.
+const RANK: u32 = 1;
 const ACCESS: u32 = 2;
+const ATOMICS: u32 = 3;
+const LAST_ATTRIBUTE: u32 = 5;
 
 /// No device is a peer of itself.
 #[unsafe(no_mangle)]
@@ -17,6 +21,12 @@ extern "C" fn cuDeviceCanAccessPeer(can: Out<i32>, device: i32, peer: i32) -> u3
         let (device, peer) = (Driver::of_device(device)?, Driver::of_device(peer)?);
         can.set(i32::from(device.can_reach(peer)))
     })
+}
+
+/// Returns the rank of a way; 0, the best, where it is not known.
+fn rank(reaches: bool, told: Option<u8>) -> i32 {
+    let told = told.filter(|rank| reaches && *rank != UNKNOWN_RANK);
+    told.map_or(0, i32::from)
 }
 
 /// Two different devices are wanted.
@@ -35,12 +45,15 @@ extern "C" fn cuDeviceGetP2PAttribute(
             return Err(Code::INVALID_DEVICE);
         }
         let (source, destination) = (Driver::of_device(source)?, Driver::of_device(destination)?);
-        match attribute {
-            ACCESS => value.set(i32::from(source.can_reach(destination))),
-            // What pairs can do besides is not known.
-            1..=LAST_ATTRIBUTE => value.set(0),
-            _ => Err(Code::INVALID_VALUE),
-        }
+        let reaches = source.can_reach(destination);
+        let peer = destination.gpus.gpu;
+        value.set(match attribute {
+            RANK => rank(reaches, source.gpus.ranks.get(peer as usize).copied()),
+            ACCESS => i32::from(reaches),
+            ATOMICS => i32::from(reaches && source.gpus.atomics >> peer & 1 == 1),
+            ..=LAST_ATTRIBUTE if attribute != 0 => 0,
+            _ => return Err(Code::INVALID_VALUE),
+        })
     })
 }
 

@@ -13,8 +13,10 @@ const LEVELS: [u32; 6] = [0, 10, 20, 30, 40, 50];
 /// `NVML_P2P_STATUS_OK` and `…_NOT_SUPPORTED`
 const PEER: u32 = 0;
 const NO_PEER: u32 = 5;
-/// `NVML_P2P_CAPS_INDEX_READ` and `…_WRITE`: the others, such as atomics, are not known.
-const ACCESS: std::ops::RangeInclusive<u32> = 0..=1;
+/// `NVML_P2P_CAPS_INDEX_READ`, `…_WRITE` and `…_ATOMICS`: the others are not known.
+const READ: u32 = 0;
+const WRITE: u32 = 1;
+const ATOMICS: u32 = 3;
 /// `NVML_TOPOLOGY_SYSTEM`: how the host connects its devices is not told.
 const SYSTEM: u32 = 50;
 /// Number of the last capability of a pair (`nvmlGpuP2PCapsIndex_t`).
@@ -78,8 +80,12 @@ extern "C" fn nvmlDeviceGetP2PStatus(
         if capability > LAST_CAPABILITY {
             return Err(Code::INVALID_ARGUMENT);
         }
-        let reaches = device.gpus.peers >> other.gpus.gpu & 1 == 1;
-        let is_given = reaches && ACCESS.contains(&capability);
+        let able = match capability {
+            READ | WRITE => device.gpus.peers,
+            ATOMICS => device.gpus.atomics,
+            _ => 0,
+        };
+        let is_given = able >> other.gpus.gpu & 1 == 1;
         Ok(status.set(if is_given { PEER } else { NO_PEER })?)
     })
 }

@@ -53,6 +53,5 @@ pub use options::Options;
 pub use room::{Room, rooms};
 pub use support::{Attribute, Support};
 pub use survey::{
-    GpuIdentity, GpuSurvey, Pair, Survey, SurveyError, Trials, Way, can_be_peers, identities,
-    survey,
+    GpuIdentity, GpuSurvey, Pair, Survey, SurveyError, Trials, Way, identities, link_of, survey,
 };

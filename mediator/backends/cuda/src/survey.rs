@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use causeway_mediator::Link;
+
 use crate::driver::{Context, CudaError, Device, Driver, LoadError, Physical, PhysicalOptions};
 use crate::support::Support;
 
@@ -122,17 +124,17 @@ pub fn identities() -> Result<Vec<GpuIdentity>, SurveyError> {
     (0..Device::count(driver)?).map(identity).collect()
 }
 
-/// Returns whether each of two GPUs, given by their numbers, can reach the memory of the other one.
-/// False if the driver cannot tell. Creates no CUDA context.
-pub fn can_be_peers(one: u32, other: u32) -> bool {
-    let ask = || -> Result<bool, SurveyError> {
-        let driver = Driver::get()?;
-        let (one, other) = (Device::get(driver, one)?, Device::get(driver, other)?);
-        Ok(one.can_access(other)? && other.can_access(one)?)
-    };
-    ask().unwrap_or_else(|e| {
+/// Returns what links two GPUs, given by their numbers, each of which can reach the memory of the
+/// other one; `None` if they cannot, or if the driver does not tell. Creates no CUDA context.
+pub fn link_of(one: u32, other: u32) -> Option<Link> {
+    let ask = || -> Result<[Way; 2], SurveyError> { Ok(pair(Driver::get()?, [one, other])?.ways) };
+    let ways = ask().inspect_err(|e| {
         log::debug!("the driver does not tell whether GPUs {one} and {other} can be peers: {e}");
-        false
+    });
+    let ways = ways.ok()?;
+    ways.iter().all(|way| way.reaches).then(|| Link {
+        has_atomics: ways.iter().all(|way| way.has_atomics == Some(true)),
+        rank: ways[0].rank.and_then(|rank| u8::try_from(rank).ok()),
     })
 }
 

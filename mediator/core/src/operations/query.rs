@@ -121,6 +121,8 @@ impl ClientSession<'_> {
             gpus: self.gpus.count,
             peers: self.gpus.peers.bits(),
             copies: self.gpus.apart().bits(),
+            atomics: self.gpus.atomics.bits(),
+            ranks: self.gpus.ranks,
         })
     }
 

@@ -118,7 +118,7 @@ impl Lines {
     /// A GPU failure that names both.
     pub fn check_peers(self, devices: &[u32]) -> Result<(), Failure> {
         match (self, devices) {
-            (Self::OfTwo { .. }, &[one, other]) if !causeway_cuda::can_be_peers(one, other) => {
+            (Self::OfTwo { .. }, &[one, other]) if causeway_cuda::link_of(one, other).is_none() => {
                 Err(Failure::gpu(format!(
                     "--gpu cuda:{one} and --gpu cuda:{other} cannot be peers, so neither reaches \
                      memory of the other: choose GPUs that can, which `causeway doctor` shows for \
