@@ -81,6 +81,16 @@ class Setup(Packages):
         native.prefix, native.results = [], self.work / "results/native"
         return native
 
+    def nvrtc(self):
+        """Where the environment has NVRTC: tinygrad looks only where a system would have it, and
+        writes PTX itself if there is none."""
+        libraries = "venv/lib/*/site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.*"
+        found = next(self.work.glob(libraries), None)
+        if not found:
+            return {}
+        headers = found.parents[2] / "cuda_runtime"
+        return {"NVRTC_PATH": str(found), "CUDA_PATH": str(headers)}
+
     def start(self, name, command, directory, environment, limit_s):
         """Runs a command behind the prefix. Returns its exit status, -1 after the limit."""
         log = self.results / f"{name}.log"
@@ -144,7 +154,9 @@ class Unittest:
         lines.touch()
         command = [setup.python, HERE / "run_unittest.py", lines, module]
         directory = setup.work / self.directory
-        status = setup.start(name, command, directory, self.environment, self.limit_s)
+        compiler = setup.nvrtc() if self.environment.get("DEV") == "CUDA" else {}
+        environment = {**compiler, **self.environment}
+        status = setup.start(name, command, directory, environment, self.limit_s)
         return unittest_results(module, lines.read_text(encoding="utf-8"), status)
 
 
