@@ -197,8 +197,9 @@ impl<'t> Device<'t> {
             .map_err(|refusal| QueryError { refusal })
     }
 
-    /// Asks the device for the number of the session's GPU, for the GPUs that can be its peers, with
-    /// what is known of their links, and for those that reach its memory by copies only. One exit.
+    /// Asks the device for the number of the session's GPU, for the GPUs that can be its peers,
+    /// with what is known of their links, and for those that reach its memory by copies only. One
+    /// exit.
     ///
     /// # Errors
     /// [`QueryError`] if the session is lost, or if the host is older than this message

@@ -376,9 +376,9 @@ structures! {
         /// The peers with which atomic operations of kernels work across the link in both
         /// directions, as over NVLink, and not over PCI Express. Bits as in `peers`.
         pub atomics: u64,
-        /// Ranks of the ways from the own GPU to memory of each peer, by their performance: 0 is the
-        /// best way of the host. [`crate::message::UNKNOWN_RANK`] if it is not known, or the GPU is
-        /// no peer. Byte `n` stands for GPU `n`.
+        /// Ranks of the ways from the own GPU to memory of each peer, by their performance: 0 is
+        /// the best way of the host. [`crate::message::UNKNOWN_RANK`] if it is not known, or the
+        /// GPU is no peer. Byte `n` stands for GPU `n`.
         pub ranks: [u8; crate::message::GPUS_MAX as usize],
     } = 96
 

@@ -95,7 +95,7 @@ impl Crossings {
         let is_timed = self.under_way.len() < TIMED_MAX && rate.is_due(period(way, bytes));
         if !is_timed {
             copy()?;
-            rate.untimed_bytes += bytes;
+            rate.untimed_bytes = rate.untimed_bytes.saturating_add(bytes);
             return Ok(());
         }
         let events = match self.spare.pop() {

@@ -1,5 +1,5 @@
-//! The version of PTX text. The driver's linker wants 3.1 or later, and the text of older modules is
-//! valid there, too.
+//! The version of PTX text. The driver's linker wants 3.1 or later, and the text of older modules
+//! is valid there, too.
 
 /// The directive that PTX begins with (PTX ISA, "PTX Module Directives").
 const DIRECTIVE: &[u8] = b".version";
