@@ -10,6 +10,7 @@
 //! | [`float32`] | `.f32` add, sub, mul, fma, div, sqrt, rcp in any rounding mode; `.ftz`, `.sat` |
 //! | [`float64`] | the same for `.f64` |
 //! | [`float16`] | `.f16`, `.bf16`, pairs: add … fma, min, max, neg, abs, `.ftz`, `.sat`, `.relu` |
+//! | [`float8`] | cvt between pairs of `.e4m3` or `.e5m2` and `.f32` or `.f16`; `.relu` |
 //! | [`compare`] | min, max, `.NaN`, `.xorsign.abs`, copysign, testp |
 //! | [`convert`] | cvt between floats and integers of any size, cvt.pack, tf32 |
 //! | [`integer`] | high products, 24-bit, sad, dp4a, dp2a, carries, saturation, division |
@@ -23,6 +24,7 @@ pub mod convert;
 pub mod float16;
 pub mod float32;
 pub mod float64;
+pub mod float8;
 pub mod format;
 pub mod integer;
 

@@ -316,3 +316,31 @@ fn forms_that_would_need_registers_of_another_size_are_refused() {
         assert!(device.load(&kernel(before, body)).is_err(), "{body}");
     }
 }
+
+#[test]
+fn small_floats_that_are_not_supported_are_refused_by_name() {
+    let device = Device::new(1);
+    for body in [
+        // Forms of PTX.
+        "cvt.rn.satfinite.e2m1x2.f32 %h1, %f1, %f2;",
+        "cvt.rn.satfinite.e2m3x2.f32 %h1, %f1, %f2;",
+        "cvt.rn.f16x2.e3m2x2 %r1, %h1;",
+        "cvt.rz.ue8m0x2.bf16x2 %h1, %r1;",
+        "cvt.rn.satfinite.e4m3x2.bf16x2 %h1, %r1;",
+        "cvt.rs.satfinite.e4m3x4.f32 %r1, {%f1, %f2, %f3, %f4}, %r2;",
+        // Not forms of PTX.
+        "cvt.rn.e4m3x2.f32 %h1, %f1, %f2;",
+        "cvt.rz.satfinite.e4m3x2.f32 %h1, %f1, %f2;",
+        "cvt.satfinite.e5m2x2.f16x2 %h1, %r1;",
+        "cvt.rn.satfinite.ftz.e5m2x2.f32 %h1, %f1, %f2;",
+        "cvt.rn.satfinite.e5m2x2.e4m3x2 %h1, %h2;",
+        "cvt.rn.satfinite.f16x2.e4m3x2 %r1, %h1;",
+        "cvt.rn.f32.e4m3x2 %f1, %h1;",
+    ] {
+        let error = device.load(&kernel("", body)).err().expect(body);
+        let wanted = "is not supported by the software back end";
+        assert!(error.reason.contains(wanted), "{error}");
+    }
+    let error = device.load(&kernel("", "cvt.rn %h1, %f1;")).err().unwrap();
+    assert!(error.reason.contains("has no type"), "{error}");
+}

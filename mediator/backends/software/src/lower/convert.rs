@@ -1,10 +1,12 @@
 //! `cvt`: between integers and floats of all sizes (PTX ISA, "cvt").
 
 mod float;
+mod float8;
 mod integer;
 mod step;
 
 use float::{between_floats, finish_float, from_integer, to_integer};
+use float8::{Type, from_pair, to_pair};
 use integer::{between_integers, saturating};
 use step::{ConversionStep, Modifiers, decode, encode, encode_rounding, integer, step_with};
 
@@ -37,7 +39,13 @@ pub(super) fn convert(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     if form.flag("tf32") {
         return to_tf32(cx, form, &modifiers);
     }
-    let (to, from) = (form.scalar()?, form.scalar()?);
+    let (to, from) = match (Type::next(&mut form)?, Type::next(&mut form)?) {
+        (Type::Scalar(to), Type::Scalar(from)) => (to, from),
+        (Type::Scalar(to), Type::Pair(from)) => {
+            return from_pair(cx, &form, to, from, &modifiers);
+        }
+        (Type::Pair(to), from) => return to_pair(cx, &form, to, from, &modifiers),
+    };
     if matches!(to, T::F16x2 | T::BF16x2) {
         return pair(cx, form, to, &modifiers);
     }

@@ -38,8 +38,16 @@ impl<'a> Form<'a> {
 
     /// Takes the next modifier that is a type.
     pub(super) fn scalar(&mut self) -> Result<ScalarType> {
-        self.scalar_if_any()
-            .ok_or_else(|| self.refuse("has no type"))
+        self.scalar_if_any().ok_or_else(|| self.without_type())
+    }
+
+    /// Returns the refusal of an instruction of which no modifier is a known type. One that is left
+    /// may be a type of PTX, such as `.e2m1x2`; the refusal names it.
+    pub(super) fn without_type(&self) -> Refusal {
+        match self.done() {
+            Err(refusal) => refusal,
+            Ok(()) => self.refuse("has no type"),
+        }
     }
 
     /// Takes the next modifier that is a type; refuses types that are not one of `supported`.

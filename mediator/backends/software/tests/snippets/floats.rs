@@ -188,6 +188,54 @@ fn halves() {
 }
 
 #[test]
+fn pairs_of_8_bit_floats() {
+    let (nan, infinity) = (f(f32::NAN), f(f32::INFINITY));
+    for (form, input, want) in [
+        ("cvt.rn.satfinite.e4m3x2.f32", [f(1.0), f(-2.0)], 0x38c0),
+        ("cvt.rn.satfinite.e4m3x2.f32", [infinity, nan], 0x7e7f),
+        ("cvt.rn.satfinite.relu.e4m3x2.f32", [f(-1.0), nan], 0x007f),
+        (
+            "cvt.rn.satfinite.relu.e4m3x2.f32",
+            [f(500.0), f(-0.0)],
+            0x7e00,
+        ),
+        ("cvt.rn.satfinite.e5m2x2.f32", [f(1.0), f(-2.0)], 0x3cc0),
+        ("cvt.rn.satfinite.e5m2x2.f32", [infinity, nan], 0x7b7f),
+        (
+            "cvt.rn.satfinite.relu.e5m2x2.f32",
+            [f(1e6), f(-2.0)],
+            0x7b00,
+        ),
+    ] {
+        let load = "mov.b32 %f1, %r1; mov.b32 %f2, %r2;";
+        let body = format!("{load} {form} %h1, %f1, %f2; cvt.u32.u16 %r4, %h1;");
+        assert_eq!(compute(&body, [input[0], input[1], 0]), want, "{form}");
+    }
+    for (form, input, want) in [
+        ("cvt.rn.satfinite.e4m3x2.f16x2", 0x3c00_c000, 0x38c0),
+        ("cvt.rn.satfinite.e4m3x2.f16x2", 0xfc00_fe00, 0xfe7f),
+        ("cvt.rn.satfinite.relu.e4m3x2.f16x2", 0x3c00_c000, 0x3800),
+        ("cvt.rn.satfinite.e5m2x2.f16x2", 0x3c00_c000, 0x3cc0),
+        ("cvt.rn.satfinite.e5m2x2.f16x2", 0xfc00_fe00, 0xfb7f),
+        ("cvt.rn.satfinite.relu.e5m2x2.f16x2", 0xc000_3c00, 0x003c),
+    ] {
+        let body = format!("{form} %h1, %r1; cvt.u32.u16 %r4, %h1;");
+        assert_eq!(compute(&body, [input, 0, 0]), want, "{form}");
+    }
+    for (form, input, want) in [
+        ("cvt.rn.f16x2.e4m3x2", 0x38c0, 0x3c00_c000),
+        ("cvt.rn.f16x2.e4m3x2", 0xff01, 0x7fff_1800),
+        ("cvt.rn.relu.f16x2.e4m3x2", 0xc0ff, 0x0000_7fff),
+        ("cvt.rn.f16x2.e5m2x2", 0x3cc0, 0x3c00_c000),
+        ("cvt.rn.f16x2.e5m2x2", 0xfcfd, 0xfc00_7fff),
+        ("cvt.rn.relu.f16x2.e5m2x2", 0x3cfc, 0x3c00_0000),
+    ] {
+        let body = format!("cvt.u16.u32 %h1, %r1; {form} %r4, %h1;");
+        assert_eq!(compute(&body, [input, 0, 0]), want, "{form}");
+    }
+}
+
+#[test]
 fn comparisons_ordered_and_unordered() {
     let value = |name: &str| match name {
         "lt" => (1.0, 2.0),
