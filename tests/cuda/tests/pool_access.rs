@@ -4,19 +4,13 @@
 #![allow(unsafe_code, reason = "the driver API is a C library")]
 
 mod code;
+mod two_devices;
 
-use std::ffi::c_void;
-use std::ptr::null;
-
-use causeway_cuda_tests::library_on;
-use code::{
-    HEAD, cuCtxSetCurrent, cuCtxSynchronize, cuLaunchKernel, cuMemcpyDtoH_v2, cuModuleGetFunction,
-    cuModuleLoadData,
-};
+use code::cuMemcpyDtoH_v2;
+use two_devices::{ILLEGAL_ADDRESS, kernel, on, store};
 
 const INVALID_VALUE: u32 = 1;
 const NOT_SUPPORTED: u32 = 801;
-const ILLEGAL_ADDRESS: u32 = 700;
 /// `CU_MEM_LOCATION_TYPE_DEVICE`
 const DEVICE: i32 = 1;
 /// `CU_MEM_LOCATION_TYPE_HOST`
@@ -26,55 +20,13 @@ const READ_WRITE: i32 = 3;
 /// More than a chunk of the library's pool.
 const LARGE_BYTES: usize = 80 << 20;
 
-/// Stores 7 to an address.
-const STORE: &str = "
-.visible .entry store(.param .u64 at)
-{
-    .reg .u64 %a<2>;
-    .reg .u32 %r<2>;
-    ld.param.u64 %a0, [at];
-    mov.u32 %r0, 7;
-    st.global.u32 [%a0], %r0;
-    ret;
-}
-\0";
-
 unsafe extern "C" {
-    fn cuDevicePrimaryCtxRetain(context: *mut usize, device: i32) -> u32;
     fn cuMemPoolCreate(pool: *mut usize, properties: *const [i32; 22]) -> u32;
     fn cuMemPoolDestroy(pool: usize) -> u32;
     fn cuMemPoolSetAccess(pool: usize, list: *const [i32; 3], count: usize) -> u32;
     fn cuMemPoolGetAccess(flags: *mut i32, pool: usize, location: *const [i32; 2]) -> u32;
     fn cuMemAllocFromPoolAsync(address: *mut u64, bytes: usize, pool: usize, stream: usize) -> u32;
     fn cuMemFreeAsync(address: u64, stream: usize) -> u32;
-}
-
-/// Makes the primary context of a device current.
-fn on(device: i32) {
-    library_on(&["software:0", "software:1"]);
-    let mut context = 0;
-    // SAFETY: the pointer is valid for the call.
-    let retained = unsafe { cuDevicePrimaryCtxRetain(&raw mut context, device) };
-    assert_eq!((retained, cuCtxSetCurrent(context)), (0, 0));
-}
-
-fn kernel() -> usize {
-    let (mut module, mut function) = (0, 0);
-    let code = format!("{HEAD}{STORE}");
-    let loaded = cuModuleLoadData(&raw mut module, code.as_ptr().cast());
-    assert_eq!(loaded, 0);
-    let found = cuModuleGetFunction(&raw mut function, module, c"store".as_ptr());
-    assert_eq!(found, 0);
-    function
-}
-
-/// Stores 7 by a kernel of the current device, and returns how that ended.
-fn store(function: usize, address: u64) -> u32 {
-    let parameters = [(&raw const address).cast::<c_void>()];
-    let pointers = parameters.as_ptr();
-    let launched = cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, 0, pointers, null());
-    assert_eq!(launched, 0);
-    cuCtxSynchronize()
 }
 
 fn word(address: u64) -> u32 {
