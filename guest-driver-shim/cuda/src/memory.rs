@@ -28,6 +28,7 @@ mod physical;
 mod pinned;
 mod pointer;
 mod pointer_data;
+mod pool_access;
 mod pool_kinds;
 mod pool_sharing;
 mod pools;
