@@ -61,6 +61,8 @@ pub const PARAMETERS_MAX: usize = 128;
 pub const GPUS_MAX: u32 = 64;
 /// What stands for a rank of `query_gpus` that is not known.
 pub const UNKNOWN_RANK: u8 = u8::MAX;
+/// Number of ranks in the answer to `query_gpus`.
+pub const GPU_RANKS: usize = GPUS_MAX as usize;
 /// Length of an export token in bytes.
 pub const TOKEN_BYTES: usize = 32;
 /// Length of a fabric handle in bytes (`CUmemFabricHandle`).

@@ -98,11 +98,11 @@ statistics! {
     written_bytes: Counter as "written_bytes",
     /// Bytes that copies from or to memory of a peer GPU have moved, without those of replays.
     direct_bytes: Counter as "direct_copied_bytes",
-    /// Time that the device took for these copies.
+    /// Time that the device took for these copies; on a GPU, that of short ones is estimated.
     direct_ns: Counter as "direct_copy_seconds",
     /// Bytes that copies have moved through the host's memory, from or to a GPU that is no peer.
     staged_bytes: Counter as "staged_copied_bytes",
-    /// Time that the device took for these copies.
+    /// Time that the device took for these copies; on a GPU, that of short ones is estimated.
     staged_ns: Counter as "staged_copy_seconds",
     /// Times that the consumer of a command buffer went to sleep.
     sleeps: Counter as "consumer_sleeps",

@@ -1,6 +1,6 @@
 //! Structures of messages, except those about code.
 
-use super::{DEVICE_ATTRIBUTES, FABRIC_HANDLE_BYTES, TOKEN_BYTES};
+use super::{DEVICE_ATTRIBUTES, FABRIC_HANDLE_BYTES, GPU_RANKS, TOKEN_BYTES};
 use crate::wire::structures;
 
 structures! {
@@ -377,9 +377,9 @@ structures! {
         /// directions, as over NVLink, and not over PCI Express. Bits as in `peers`.
         pub atomics: u64,
         /// Ranks of the ways from the own GPU to memory of each peer, by their performance: 0 is
-        /// the best way of the host. [`crate::message::UNKNOWN_RANK`] if it is not known, or the
+        /// the best rank, which several can have. [`crate::message::UNKNOWN_RANK`] if it is not known, or the
         /// GPU is no peer. Byte `n` stands for GPU `n`.
-        pub ranks: [u8; crate::message::GPUS_MAX as usize],
+        pub ranks: [u8; GPU_RANKS],
     } = 96
 
     /// How long a session has had work under way. The share of an interval comes from two replies.

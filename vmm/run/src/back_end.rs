@@ -159,8 +159,9 @@ pub struct Conditions<'a> {
     pub node_of: &'a dyn Fn(u32) -> Option<&'a Node>,
 }
 
-/// What links devices of the software back end.
-const SAME_HOST: Link = Link {
+/// What links devices of the software back end: all of their memory is the host's. (A VFIO device is
+/// always alone.)
+const SAME_MEMORY: Link = Link {
     has_atomics: true,
     rank: Some(0),
 };
@@ -271,7 +272,7 @@ impl BackEnd {
                     .map_err(|e| unavailable(gpu_text, e))?;
                 let (backend, gpus) = (
                     Arc::clone(&local.backend),
-                    device.seen(|_, _| Some(SAME_HOST)),
+                    device.seen(|_, _| Some(SAME_MEMORY)),
                 );
                 let mediator = match first {
                     Some(Self::Inside(_, first)) => first.beside(backend, gpus),
@@ -440,7 +441,7 @@ pub fn equipment(
     };
     let seen = match gpu.kind {
         Kind::Cuda(_) => device.seen(causeway_cuda::link_of),
-        Kind::Software(_) | Kind::Vfio(_) => device.seen(|_, _| Some(SAME_HOST)),
+        Kind::Software(_) | Kind::Vfio(_) => device.seen(|_, _| Some(SAME_MEMORY)),
     };
     Ok(equipped(local, seen))
 }

@@ -7,12 +7,13 @@ use crate::context;
 use crate::driver::{Driver, call, call_in_context};
 use crate::error::Code;
 
-/// Numbers of `CUdevice_P2PAttribute`: relative performance, access, atomics; then arrays, and
-/// whether atomics are only of a part of the operations.
+/// Numbers of `CUdevice_P2PAttribute`: relative performance, access, atomics, arrays, and whether
+/// atomics are only of a part of the operations.
 const RANK: u32 = 1;
 const ACCESS: u32 = 2;
 const ATOMICS: u32 = 3;
-const LAST_ATTRIBUTE: u32 = 5;
+const ARRAYS: u32 = 4;
+const PARTIAL_ATOMICS: u32 = 5;
 
 /// No device is a peer of itself.
 #[unsafe(no_mangle)]
@@ -51,7 +52,7 @@ extern "C" fn cuDeviceGetP2PAttribute(
             RANK => rank(reaches, source.gpus.ranks.get(peer as usize).copied()),
             ACCESS => i32::from(reaches),
             ATOMICS => i32::from(reaches && source.gpus.atomics >> peer & 1 == 1),
-            ..=LAST_ATTRIBUTE if attribute != 0 => 0,
+            ARRAYS | PARTIAL_ATOMICS => 0,
             _ => return Err(Code::INVALID_VALUE),
         })
     })
@@ -70,4 +71,17 @@ extern "C" fn cuCtxEnablePeerAccess(peer: usize, flags: u32) -> u32 {
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxDisablePeerAccess(peer: usize) -> u32 {
     call_in_context(|driver, context| driver.disable_peer(context, &*context::find(driver, peer)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_that_are_not_known_are_the_best() {
+        assert_eq!(rank(true, Some(3)), 3);
+        assert_eq!(rank(false, Some(3)), 0);
+        assert_eq!(rank(true, Some(UNKNOWN_RANK)), 0);
+        assert_eq!(rank(true, None), 0);
+    }
 }

@@ -14,11 +14,11 @@ use crate::driver::{CudaError, Event, Stream};
 /// Most copies under way that are timed: the driver takes about a thousand submissions.
 const TIMED_MAX: usize = 1024;
 
-/// Most copies of about one size of which one is timed.
+/// The largest period: of 64 copies of about one size, at least one is timed.
 const PERIOD_MAX: u64 = 64;
 
-/// Returns of how many copies of `bytes` bytes one is timed: so many that events take about a
-/// hundredth of the time of all.
+/// Returns the number of copies of `bytes` bytes of which one is timed. The two events then take
+/// about a hundredth of the time of all, and more where [`PERIOD_MAX`] is the limit.
 const fn period(way: Way, bytes: u64) -> u64 {
     let always: u64 = match way {
         Way::Direct => 256 << 20,
@@ -53,7 +53,7 @@ struct Rate {
     last: Option<Moved>,
     /// Copies until the next that is timed.
     untimed_left: u64,
-    /// Bytes of copies that were not timed, and do not count yet.
+    /// Bytes of copies behind the last one that is timed. The GPU may not have done them.
     untimed_bytes: u64,
 }
 
@@ -61,6 +61,8 @@ struct Timed {
     events: [Event; 2],
     way: Way,
     bytes: u64,
+    /// Bytes of the copies of about its size since the timed one before it.
+    untimed_before: u64,
 }
 
 impl Rate {
@@ -71,15 +73,12 @@ impl Rate {
         due
     }
 
-    /// Returns what copies that were not timed have moved, as fast as the last timed one.
-    fn take_untimed(&mut self) -> Option<Moved> {
-        let Moved { bytes, ns } = self.last?;
-        let untimed = std::mem::take(&mut self.untimed_bytes);
-        let ns = u128::from(untimed) * u128::from(ns) / u128::from(bytes.max(1));
-        Some(Moved {
-            bytes: untimed,
-            ns: u64::try_from(ns).unwrap_or(u64::MAX),
-        })
+    /// Returns what copies of `bytes` bytes in all have moved, as fast as the last timed one.
+    fn estimated(&self, bytes: u64) -> Option<Moved> {
+        let last = self.last?;
+        let ns = u128::from(bytes) * u128::from(last.ns) / u128::from(last.bytes.max(1));
+        let ns = u64::try_from(ns).unwrap_or(u64::MAX);
+        Some(Moved { bytes, ns })
     }
 }
 
@@ -105,38 +104,52 @@ impl Crossings {
                 Event::timed(stream.context())?,
             ],
         };
+        let untimed_before = std::mem::take(&mut rate.untimed_bytes);
         stream.record(&events[0])?;
         copy()?;
         stream.record(&events[1])?;
-        self.under_way.push_back(Timed { events, way, bytes });
+        self.under_way.push_back(Timed {
+            events,
+            way,
+            bytes,
+            untimed_before,
+        });
         Ok(())
     }
 
-    /// Counts the timed copies that the GPU has done.
+    /// Counts the timed copies that the GPU has done, and those before them.
     pub(crate) fn look(&mut self) -> Result<(), CudaError> {
         while let Some(Timed { events, .. }) = self.under_way.front() {
             if !events[1].has_happened()? {
                 break;
             }
             let ns = events[1].ns_since(&events[0])?;
-            if let Some(Timed { events, way, bytes }) = self.under_way.pop_front() {
-                let moved = Moved { bytes, ns };
-                self.sizes.entry(size(way, bytes)).or_default().last = Some(moved);
-                self.crossed.add(way, moved);
-                self.spare.push(events);
+            if let Some(timed) = self.under_way.pop_front() {
+                let (way, bytes) = (timed.way, timed.bytes);
+                let rate = self.sizes.entry(size(way, bytes)).or_default();
+                rate.last = Some(Moved { bytes, ns });
+                let before = rate.estimated(timed.untimed_before);
+                self.crossed.add(way, Moved { bytes, ns });
+                self.crossed.add(way, before.unwrap_or_default());
+                self.spare.push(timed.events);
             }
         }
         Ok(())
     }
 
-    /// Returns what was counted since the last call. Copies that were not timed count once a timed
-    /// one of about their size has ended.
-    pub(crate) fn take(&mut self) -> Crossed {
+    /// Counts all copies: the GPU has done everything that was put into the stream.
+    pub(crate) fn idle(&mut self) -> Result<(), CudaError> {
+        self.look()?;
         for ((way, _), rate) in &mut self.sizes {
-            if let Some(moved) = rate.take_untimed() {
-                self.crossed.add(*way, moved);
-            }
+            let bytes = std::mem::take(&mut rate.untimed_bytes);
+            let moved = rate.estimated(bytes);
+            self.crossed.add(*way, moved.unwrap_or_default());
         }
+        Ok(())
+    }
+
+    /// Returns what was counted since the last call.
+    pub(crate) fn take(&mut self) -> Crossed {
         std::mem::take(&mut self.crossed)
     }
 }
@@ -172,19 +185,15 @@ mod tests {
     }
 
     #[test]
-    fn copies_that_are_not_timed_count_as_the_last_that_was() {
-        let mut rate = Rate {
-            untimed_bytes: 3 * MIB,
-            ..Rate::default()
-        };
-        assert!(rate.take_untimed().is_none(), "nothing is known yet");
+    fn copies_that_are_not_timed_take_as_long_as_the_last_that_was() {
+        let mut rate = Rate::default();
+        assert!(rate.estimated(3 * MIB).is_none(), "nothing is known yet");
         rate.last = Some(Moved {
             bytes: 2 * MIB,
             ns: 1000,
         });
-        let moved = rate.take_untimed().unwrap();
+        let moved = rate.estimated(3 * MIB).unwrap();
         assert_eq!((moved.bytes, moved.ns), (3 * MIB, 1500));
-        let moved = rate.take_untimed().unwrap();
-        assert_eq!((moved.bytes, moved.ns), (0, 0));
+        assert_eq!(rate.estimated(u64::MAX).unwrap().bytes, u64::MAX);
     }
 }

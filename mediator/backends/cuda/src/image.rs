@@ -17,7 +17,7 @@ use causeway_mediator::linked::{self, Linked};
 pub(crate) use elf::Cubin;
 use fatbin::Fatbin;
 pub(crate) use refusal::refused;
-pub(crate) use version::raise as raise_version;
+pub(crate) use version::raised as raised_version;
 
 /// PTX, at most, in bytes. The driver's compiler takes 200 to 330 times the text in memory, and
 /// cannot be interrupted.

@@ -103,6 +103,8 @@ impl CudaQueue {
         self.marker.behind = None;
         self.ahead.idle();
         self.marks.idle();
+        // An error is noticed elsewhere.
+        let _ = self.enqueuer.crossings().idle();
         self.complete(self.progress.submitted());
     }
 

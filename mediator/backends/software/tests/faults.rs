@@ -341,6 +341,9 @@ fn small_floats_that_are_not_supported_are_refused_by_name() {
         let wanted = "is not supported by the software back end";
         assert!(error.reason.contains(wanted), "{error}");
     }
+    let body = "cvt.rn.satfinite.e2m1x2.f32 %h1, %f1, %f2;";
+    let error = device.load(&kernel("", body)).err().unwrap();
+    assert!(error.reason.contains("with modifier `.e2m1x2`"), "{error}");
     let error = device.load(&kernel("", "cvt.rn %h1, %f1;")).err().unwrap();
     assert!(error.reason.contains("has no type"), "{error}");
 }

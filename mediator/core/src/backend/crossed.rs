@@ -10,7 +10,8 @@ pub struct Moved {
     /// Bytes.
     pub bytes: u64,
     /// Time that the device took for these bytes, in nanoseconds: from the moment at which it had
-    /// done all work before a copy in its queue, to the end of the copy.
+    /// done all work before a copy in its queue, to the end of the copy. A back end may estimate
+    /// that of short copies.
     pub ns: u64,
 }
 

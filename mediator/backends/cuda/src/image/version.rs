@@ -1,23 +1,22 @@
-//! The version of PTX text. The driver's linker wants 3.1 or later, and the text of older modules
-//! is valid there, too.
+//! The version of PTX text. The driver's linker wants 3.1 or later, and the driver itself takes any.
+//!
+//! Text that says 3.1 instead of its own version takes as much memory, so the linker's result tells
+//! how much that is. Its meaning may differ: in 1.x, `div.f32` and `cvt` have other defaults. Some
+//! old text is not valid as 3.1 at all, such as registers outside of functions.
 
 /// The directive that PTX begins with (PTX ISA, "PTX Module Directives").
 const DIRECTIVE: &[u8] = b".version";
 
-/// Makes text of a version before 3.1 say 3.1. All these versions have three characters, so that
-/// nothing else moves. Other text stays as it is.
-pub(crate) fn raise(text: &mut [u8]) {
+/// Returns a copy of text of a version before 3.1 that says 3.1; `None` if the text is of a later
+/// version. All these versions have three characters, so that nothing else moves.
+pub(crate) fn raised(text: &[u8]) -> Option<Vec<u8>> {
     const LEAST: &[u8] = b"3.1";
-    let Some(at) = version_at(text) else {
-        return;
-    };
-    let Some(version) = text.get_mut(at..at + LEAST.len()) else {
-        return;
-    };
-    let is_old = matches!(&*version, [b'1'..=b'2', b'.', b'0'..=b'9'] | b"3.0");
-    if is_old {
-        version.copy_from_slice(LEAST);
-    }
+    let at = version_at(text)?;
+    let behind = at + LEAST.len();
+    let version = text.get(at..behind)?;
+    let is_old = matches!(version, [b'1'..=b'2', b'.', b'0'..=b'9'] | b"3.0");
+    let goes_on = text.get(behind).is_some_and(u8::is_ascii_digit);
+    (is_old && !goes_on).then(|| [&text[..at], LEAST, &text[behind..]].concat())
 }
 
 /// Returns where the version stands of text that begins with it.
@@ -46,12 +45,6 @@ fn space(text: &[u8], mut at: usize) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn raised(text: &str) -> String {
-        let mut text = text.as_bytes().to_vec();
-        raise(&mut text);
-        String::from_utf8(text).unwrap()
-    }
-
     #[test]
     fn versions_before_3_1_are_raised() {
         for (text, wanted) in [
@@ -62,12 +55,12 @@ mod tests {
                 "// of .version 2.0\n /**/.version 3.1 ",
             ),
         ] {
-            assert_eq!(raised(text), wanted);
+            assert_eq!(raised(text.as_bytes()).unwrap(), wanted.as_bytes());
         }
     }
 
     #[test]
-    fn other_text_stays() {
+    fn other_text_is_not() {
         for text in [
             "",
             "/",
@@ -80,11 +73,12 @@ mod tests {
             ".version 3.1",
             ".version 9.0",
             ".version 10.0",
+            ".version 2.35",
             ".versions 1.4",
             ".target sm_10 .version 1.4",
             ".version /* 1.4 */ 7.0 // 1.4",
         ] {
-            assert_eq!(raised(text), text);
+            assert_eq!(raised(text.as_bytes()), None, "{text}");
         }
     }
 }

@@ -5,7 +5,7 @@ use causeway_mediator::backend::{ModuleError, Reservation};
 use parking_lot::Mutex;
 
 use crate::driver::{JitFailure, LinkInput, LinkOptions, LoadedModule, code, link};
-use crate::image::{Cubin, Image, Inputs, raise_version, refused};
+use crate::image::{Cubin, Image, Inputs, raised_version, refused};
 use crate::space::state::SpaceState;
 
 /// What begins the message to a session that has too little memory left.
@@ -20,12 +20,14 @@ pub(super) fn load(
     match image {
         Image::Cubin(cubin) => load_cubin(state, &cubin, reservation),
         Image::Linked(inputs) => load_linked(state, &inputs, reservation),
-        Image::Ptx(mut text) => {
-            raise_version(&mut text);
-            let inputs = [LinkInput::Ptx(&text)];
+        Image::Ptx(text) => {
+            let raised = raised_version(&text);
+            let inputs = [LinkInput::Ptx(raised.as_ref().unwrap_or(&text))];
             let linked = link(&state.maker.context, &inputs, LinkOptions::default());
             let linked = linked.map_err(|f| jit_error(&f, state))?;
             match Cubin::parse(&linked) {
+                // What was linked tells only how much memory the text takes.
+                Ok(cubin) if raised.is_some() => load_as(state, &text, &cubin, reservation),
                 Ok(cubin) => load_cubin(state, &cubin, reservation),
                 Err(error) => {
                     log::warn!(
@@ -83,9 +85,19 @@ fn load_cubin(
     cubin: &Cubin<'_>,
     reservation: &mut Reservation,
 ) -> Result<(LoadedModule, u64), ModuleError> {
+    load_as(state, cubin.bytes, cubin, reservation)
+}
+
+/// Loads `image`, which takes as much memory as `cubin`.
+fn load_as(
+    state: &SpaceState,
+    image: &[u8],
+    cubin: &Cubin<'_>,
+    reservation: &mut Reservation,
+) -> Result<(LoadedModule, u64), ModuleError> {
     let bytes = check_bytes(state, cubin)?;
     reservation.memory(bytes, MODULE_TAKES)?;
-    let loaded = LoadedModule::load(&state.maker.context, cubin.bytes);
+    let loaded = LoadedModule::load(&state.maker.context, image);
     Ok((loaded.map_err(|f| jit_error(&f, state))?, bytes))
 }
 

@@ -67,10 +67,18 @@ fn text_of_old_versions_is_loaded() {
         return;
     }
     let rig = Rig::new();
-    // No version before 6.0 has a later target.
-    let text = COUNTER.replacen("sm_70", "sm_20", 1);
-    for version in ["1.4", "2.3", "3.0", "3.1"] {
-        let text = text.replacen("7.0", version, 1);
+    for (version, target) in [
+        ("1.4", "sm_13"),
+        ("2.3", "sm_20"),
+        ("3.0", "sm_20"),
+        ("3.1", "sm_20"),
+    ] {
+        let text = COUNTER.replacen("7.0", version, 1);
+        let text = text.replacen("sm_70", target, 1);
+        let text = match version {
+            "1.4" => text.replacen(".address_size 64", "", 1),
+            _ => text,
+        };
         let module = rig.load(format!("// old\n{text}").as_bytes());
         assert_eq!(module.unwrap().kernels(), ["count"], "{version}");
     }

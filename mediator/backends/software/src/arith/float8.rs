@@ -9,7 +9,7 @@ crate::modifiers::modifiers! {
         /// `.e4m3`: 4 bits of exponent, 3 of fraction. It has no infinities; of the codes with the
         /// largest exponent, only the one with all bits set is NaN.
         E4M3 = "e4m3x2",
-        /// `.e5m2`: 5 bits of exponent, 2 of fraction; the upper half of an f16.
+        /// `.e5m2`: 5 bits of exponent, 2 of fraction; the upper byte of an f16.
         E5M2 = "e5m2x2",
     }
 }
