@@ -1,6 +1,7 @@
 //! Memory of a GPU that cannot be a peer of the session's: copies reach it, and nothing else does.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use causeway_cuda::{Config, Cuda};
@@ -13,7 +14,8 @@ use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
 use causeway_protocol::packet::RectSide;
 
-use crate::support::{Buffer, GRANULE, Rig, is_child, visible};
+use crate::faults::endless;
+use crate::support::{Buffer, GRANULE, Rig, host, is_child, visible};
 
 /// Two devices that cannot be peers.
 const SETTINGS: [(&str, &str); 2] = [
@@ -330,4 +332,29 @@ fn memory_of_a_peer_is_copied_directly_and_counted_so() {
     let crossed = pair.crossed();
     assert_eq!((crossed.direct.bytes, crossed.staged.bytes), (GRANULE, 0));
     assert_ne!(crossed.direct.ns, 0);
+}
+
+/// Of short copies, only the first has events here.
+#[test]
+fn copies_without_events_count_when_they_are_done() {
+    const TEST: &str = "apart::copies_without_events_count_when_they_are_done";
+    if !is_child(TEST, &SETTINGS[..1]) {
+        return;
+    }
+    let mut pair = Pair::new();
+    let peers = import(&pair.rig, &pair.own, Place::Peer);
+    let theirs = pair.rig.map(peers, Access::ReadWrite);
+    let ours = pair.own_buffer();
+    pair.submit(copy(theirs.va, ours.va, 4096)).unwrap();
+    assert_eq!(pair.crossed().direct.bytes, 4096);
+    let flag = endless(&mut pair.rig);
+    for _ in 0..3 {
+        pair.submit(copy(theirs.va, ours.va, 4096)).unwrap();
+        assert_eq!(pair.rig.queue.take_crossed().direct.bytes, 0, "not done");
+    }
+    let end = host(&flag.memory);
+    end.0.store_u64(0, 1, Ordering::Release).unwrap();
+    let direct = pair.crossed().direct;
+    assert_eq!(direct.bytes, 3 * 4096);
+    assert_ne!(direct.ns, 0);
 }

@@ -53,7 +53,7 @@ fn a_trap_is_a_fault_of_the_kernel() {
 }
 
 /// Starts a kernel that ends only when told to.
-fn endless(rig: &mut Rig) -> Buffer {
+pub fn endless(rig: &mut Rig) -> Buffer {
     let flag = rig.buffer(MemoryKind::Host, GRANULE);
     // The module may go: what is under way keeps what it needs.
     let module = rig.load(special::PTX.as_bytes()).unwrap();
