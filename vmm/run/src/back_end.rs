@@ -159,8 +159,8 @@ pub struct Conditions<'a> {
     pub node_of: &'a dyn Fn(u32) -> Option<&'a Node>,
 }
 
-/// What links devices of the software back end: all of their memory is the host's. (A VFIO device is
-/// always alone.)
+/// What links devices of the software back end: all of their memory is the host's. (A VFIO device
+/// is always alone.)
 const SAME_MEMORY: Link = Link {
     has_atomics: true,
     rank: Some(0),
