@@ -377,8 +377,8 @@ structures! {
         /// directions, as over NVLink, and not over PCI Express. Bits as in `peers`.
         pub atomics: u64,
         /// Ranks of the ways from the own GPU to memory of each peer, by their performance: 0 is
-        /// the best rank, which several can have. [`crate::message::UNKNOWN_RANK`] if it is not known, or the
-        /// GPU is no peer. Byte `n` stands for GPU `n`.
+        /// the best rank, which several can have. [`crate::message::UNKNOWN_RANK`] if it is not
+        /// known, or the GPU is no peer. Byte `n` stands for GPU `n`.
         pub ranks: [u8; GPU_RANKS],
     } = 96
 

@@ -1,5 +1,7 @@
 //! The back end that `--gpu` names, in this process or in a worker process for each VM.
 
+mod seen;
+
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -7,7 +9,7 @@ use std::sync::Arc;
 
 use causeway_cuda::{Config as CudaConfig, Cuda, Visible};
 use causeway_mediator::backend::Backend;
-use causeway_mediator::{GivesUp, Gpus, Link, Mediator, SessionSource};
+use causeway_mediator::{GivesUp, Gpus, Mediator, SessionSource};
 use causeway_memory::PageSize;
 use causeway_sandbox::Sandbox;
 use causeway_software::{Config as SoftwareConfig, LaunchCount, Software};
@@ -25,6 +27,7 @@ use crate::report::{KernelCount, KernelReport};
 use crate::sandbox;
 use crate::visible::{VisibleInVmm, VisibleMemory};
 use causeway_terminal::{Code, Failure};
+use seen::{Device, SAME_MEMORY};
 
 /// Who uses a back end: VMs or client processes. Each user has one session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,45 +160,6 @@ pub struct Conditions<'a> {
     /// Returns the NUMA node of the VMs that have the GPU with this number. Threads and processes
     /// that execute their work run there.
     pub node_of: &'a dyn Fn(u32) -> Option<&'a Node>,
-}
-
-/// What links devices of the software back end: all of their memory is the host's. (A VFIO device
-/// is always alone.)
-const SAME_MEMORY: Link = Link {
-    has_atomics: true,
-    rank: Some(0),
-};
-
-/// One of the GPUs of a run, which has a back end of its own.
-#[derive(Clone, Copy)]
-struct Device<'a> {
-    /// All GPUs, each with its text in the syntax of `--gpu`.
-    gpus: &'a [(&'a Gpu, &'a str)],
-    number: usize,
-    /// What bounds the host memory of worker processes.
-    groups: Option<&'a MemoryGroups>,
-}
-
-impl Device<'_> {
-    /// Returns the GPUs of the run as this one sees them. Two can be peers if the keys of neither
-    /// say otherwise, and `link_of`, which is called with their numbers on the back end, knows
-    /// their link.
-    fn seen(self, link_of: impl Fn(u32, u32) -> Option<Link>) -> Gpus {
-        let (own, _) = self.gpus[self.number];
-        let mut seen = Gpus {
-            own: self.number as u32,
-            count: self.gpus.len() as u32,
-            ..Gpus::default()
-        };
-        for (number, (other, _)) in (0..).zip(self.gpus) {
-            let is_apart = number == seen.own || own.is_apart() || other.is_apart();
-            let link = (!is_apart).then(|| link_of(own.device(), other.device()));
-            if let Some(link) = link.flatten() {
-                seen.add_peer(number, link);
-            }
-        }
-        seen
-    }
 }
 
 impl BackEnd {

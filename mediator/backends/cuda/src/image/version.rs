@@ -1,4 +1,5 @@
-//! The version of PTX text. The driver's linker wants 3.1 or later, and the driver itself takes any.
+//! The version of PTX text. The driver's linker wants 3.1 or later, and the driver itself takes
+//! any.
 //!
 //! Text that says 3.1 instead of its own version takes as much memory, so the linker's result tells
 //! how much that is. Its meaning may differ: in 1.x, `div.f32` and `cvt` have other defaults. Some

@@ -61,6 +61,15 @@ impl Pair {
     }
 
     /// Maps the import with these rights.
+    /// Returns peers, with a buffer of the other's memory and one of the own.
+    fn of_peers() -> (Self, Buffer, Buffer) {
+        let pair = Self::new();
+        let peers = import(&pair.rig, &pair.own, Place::Peer);
+        let theirs = pair.rig.map(peers, Access::ReadWrite);
+        let ours = pair.own_buffer();
+        (pair, theirs, ours)
+    }
+
     fn map(&self, access: Access) -> u64 {
         self.rig.map(Arc::clone(&self.imported), access).va
     }
@@ -323,10 +332,7 @@ fn memory_of_a_peer_is_copied_directly_and_counted_so() {
     if !is_child(name, &SETTINGS[..1]) {
         return;
     }
-    let mut pair = Pair::new();
-    let peers = import(&pair.rig, &pair.own, Place::Peer);
-    let theirs = pair.rig.map(peers, Access::ReadWrite);
-    let ours = pair.own_buffer();
+    let (mut pair, theirs, ours) = Pair::of_peers();
     pair.submit(copy(theirs.va, ours.va, GRANULE)).unwrap();
     pair.rig.fill(theirs.va, 8, 5).unwrap();
     let crossed = pair.crossed();
@@ -341,10 +347,7 @@ fn copies_without_events_count_when_they_are_done() {
     if !is_child(TEST, &SETTINGS[..1]) {
         return;
     }
-    let mut pair = Pair::new();
-    let peers = import(&pair.rig, &pair.own, Place::Peer);
-    let theirs = pair.rig.map(peers, Access::ReadWrite);
-    let ours = pair.own_buffer();
+    let (mut pair, theirs, ours) = Pair::of_peers();
     pair.submit(copy(theirs.va, ours.va, 4096)).unwrap();
     assert_eq!(pair.crossed().direct.bytes, 4096);
     let flag = endless(&mut pair.rig);
