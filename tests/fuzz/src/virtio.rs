@@ -14,7 +14,7 @@ use causeway_vmm::hypervisor::IoEvents;
 use causeway_vmm::interrupts::{InterruptChips, InterruptController, MsiMessage};
 use causeway_vmm::memory::GuestRam;
 use causeway_vmm::pci::Layout;
-use causeway_vmm::virtio::{Block, DiskImage, Surroundings, VirtioFunction};
+use causeway_vmm::virtio::{Block, Device, DiskImage, Surroundings, VirtioFunction};
 use vmm_sys_util::eventfd::EventFd;
 
 /// Bytes that describe one descriptor of an input.
@@ -98,7 +98,8 @@ impl Disk {
             events: &(Arc::new(NoEvents) as Arc<dyn IoEvents>),
         };
         let block = Box::new(Block::new(Arc::new(image)));
-        let function = VirtioFunction::new(3, "fuzz", block, surroundings).expect("a thread");
+        let function =
+            VirtioFunction::new(3, "fuzz", Device::Here(block), surroundings).expect("a thread");
         ram.write(WITNESS, &WITNESS_BYTES).expect("RAM");
         Self {
             ram,

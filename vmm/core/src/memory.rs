@@ -233,7 +233,7 @@ impl GuestRam {
         Ok(RamView {
             // SAFETY: the view keeps RAM, and lends what is made here for no longer than it lives.
             memory: unsafe { self.lend() }?,
-            _ram: Arc::clone(self),
+            ram: Arc::clone(self),
         })
     }
 
@@ -295,7 +295,7 @@ impl GuestRam {
 #[derive(Debug)]
 pub struct RamView {
     memory: GuestMemoryMmap,
-    _ram: Arc<GuestRam>,
+    ram: Arc<GuestRam>,
 }
 
 impl RamView {
@@ -303,6 +303,11 @@ impl RamView {
     /// view.
     pub(crate) fn memory(&self) -> &GuestMemoryMmap {
         &self.memory
+    }
+
+    /// Returns the RAM itself, whose memory objects another process can map.
+    pub(crate) fn ram(&self) -> &GuestRam {
+        &self.ram
     }
 }
 

@@ -5,7 +5,9 @@
 //! |---|---|
 //! | [`VirtioFunction`] | the PCI function: configuration space, capabilities, BAR |
 //! | transport | the registers in the BAR; the life of a driver: reset, features, queues, run |
-//! | worker | the device's thread: takes requests from all queues, gives them back, interrupts |
+//! | thread | the device's thread: told when a driver begins and ends |
+//! | worker | what it does: takes requests from all queues, gives them back, interrupts |
+//! | [`vhost_user`] | what it does if another process takes the requests |
 //! | ring, chain | what the guest writes in its memory, copied once and checked |
 //! | [`Block`], [`Entropy`] | what is done with a request |
 //!
@@ -23,13 +25,15 @@ mod function;
 mod interrupts;
 mod registers;
 mod ring;
+mod thread;
 mod transport;
+pub mod vhost_user;
 mod worker;
 
 #[cfg(test)]
 mod driver;
 
 pub use block::{Block, DiskError, DiskImage, Holder, SECTOR_BYTES};
-pub use device::VirtioDevice;
+pub use device::{Device, Kind, QUEUES_MAX, VirtioDevice};
 pub use entropy::Entropy;
 pub use function::{Surroundings, VirtioError, VirtioFunction};

@@ -111,6 +111,7 @@ fn linux(
         initramfs,
         command_line,
         disks: disk::open_all(&arguments.disk, arguments.vms)?.into(),
+        processes: Arc::from([]),
     })
 }
 

@@ -17,6 +17,7 @@ use super::{BootProtocol, Kernel, acpi, power, processor};
 use crate::memory::GuestRam;
 use crate::pci::Layout;
 use crate::virtio::DiskImage;
+use crate::virtio::vhost_user::ProcessSource;
 
 /// A Linux system to boot in a VM: a kernel, its command line, an initramfs and disks.
 #[derive(Clone, Debug)]
@@ -29,6 +30,9 @@ pub struct Linux {
     pub command_line: String,
     /// Disk images, in the order of the guest's `/dev/vda`, `/dev/vdb`, …
     pub disks: Arc<[Arc<DiskImage>]>,
+    /// Virtio devices whose requests other processes execute, in the order in which the guest finds
+    /// them, behind the disks. Each VM that is built connects to them once.
+    pub processes: Arc<[Arc<dyn ProcessSource>]>,
 }
 
 /// Why a Linux system cannot be loaded into guest memory.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use vm_memory::{Bytes, GuestAddress};
 
-use super::device::VirtioDevice;
+use super::device::{Device, VirtioDevice};
 use super::function::{Surroundings, VirtioFunction};
 use super::registers::Structure;
 use super::ring::QUEUE_SIZE;
@@ -66,6 +66,10 @@ pub struct Machine {
 
 impl Machine {
     pub fn new(device: Box<dyn VirtioDevice>) -> Self {
+        Self::of(Device::Here(device))
+    }
+
+    pub fn of(device: Device) -> Self {
         let layout = Layout::new(40, RAM_BYTES, 1 << 30).unwrap();
         let mut bars = layout.low_bars();
         let bar = bars.clone().place(super::registers::BAR_BYTES).unwrap();

@@ -4,13 +4,13 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::device::{QUEUES_MAX, VirtioDevice};
+use super::device::{Device, QUEUES_MAX};
 use super::interrupts::{Interrupts, vectors};
 use super::registers::{
     BAR, BAR_BYTES, CAPABILITY_VENDOR, CAPABILITY_WINDOW, COMMON_BYTES, NOTIFY_STRIDE, Structure,
 };
+use super::thread::Shared;
 use super::transport::Transport;
-use super::worker::Shared;
 use crate::bus::{BusDevice, MmioBus};
 use crate::device::{DoorbellPlaces, Doorbells};
 use crate::hypervisor::IoEvents;
@@ -91,8 +91,8 @@ debug_by_name!(VirtioFunction, Surroundings<'_>);
 
 impl VirtioFunction {
     /// Returns `device` as a PCI function that has device number `number` on the guest's bus 0. Its
-    /// BAR has an address already, as firmware would leave it. Starts a thread called `thread`,
-    /// which executes the device's requests.
+    /// BAR has an address already, as firmware would leave it. A thread called `thread`
+    /// executes the device's requests, or has another process execute them.
     ///
     /// # Errors
     /// [`VirtioError::Room`] if no address is free for the BAR, `Host` if the host refuses a
@@ -104,7 +104,7 @@ impl VirtioFunction {
     pub fn new(
         number: u8,
         thread: &str,
-        device: Box<dyn VirtioDevice>,
+        device: Device,
         at: Surroundings<'_>,
     ) -> Result<Self, VirtioError> {
         let (kind, configuration_bytes) = (device.kind(), device.configuration().len());

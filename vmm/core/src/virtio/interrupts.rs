@@ -7,6 +7,7 @@ use super::registers::{NO_VECTOR, interrupt_status};
 use crate::interrupts::{InterruptController, LineInterrupt};
 use crate::pci::MsixTable;
 use parking_lot::Mutex;
+use vmm_sys_util::eventfd::EventFd;
 
 /// The interrupts of one virtio function: one for each queue, and one for changes of the device's
 /// configuration.
@@ -100,6 +101,20 @@ impl Interrupts {
             state.status |= source.status();
             self.drive(&state);
         }
+    }
+
+    /// Returns a duplicate of the event (an eventfd) that interrupts the guest because of `source`
+    /// without this process; `None` if the driver has enabled no MSI-X vector for `source`.
+    ///
+    /// # Errors
+    /// The kernel's error if no descriptor is left.
+    pub fn event(&self, source: Source) -> io::Result<Option<EventFd>> {
+        let vector = usize::from(self.vector(source));
+        if !self.table.is_enabled() {
+            return Ok(None);
+        }
+        let duplicate = |events: &[&EventFd]| events.get(vector).map(|event| event.try_clone());
+        self.table.with_events(duplicate).transpose()
     }
 
     /// Returns the value of the interrupt status register and clears the register, which ends the

@@ -123,6 +123,15 @@ impl Ring {
         Ok(Self { queue })
     }
 
+    /// Returns where the queue is, for another process that serves it.
+    pub fn place(&self) -> RingPlace {
+        let queue = &self.queue;
+        RingPlace {
+            size: queue.size(),
+            parts: [queue.desc_table(), queue.avail_ring(), queue.used_ring()],
+        }
+    }
+
     /// Takes the next request from the ring that the driver writes; `None` if the ring is empty.
     ///
     /// # Errors

@@ -9,23 +9,16 @@ use parking_lot::Mutex;
 use virtio_bindings::virtio_config::{
     VIRTIO_CONFIG_S_ACKNOWLEDGE, VIRTIO_CONFIG_S_DRIVER, VIRTIO_CONFIG_S_DRIVER_OK,
     VIRTIO_CONFIG_S_FAILED, VIRTIO_CONFIG_S_FEATURES_OK, VIRTIO_CONFIG_S_NEEDS_RESET,
-    VIRTIO_F_VERSION_1,
 };
-use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 use vmm_sys_util::eventfd::EventFd;
 
-use super::device::VirtioDevice;
+use super::device::{Device, EVENT_INDEX, VERSION_1};
 use super::interrupts::Source;
 use super::registers::{Common, NOTIFY_STRIDE, Structure};
 use super::ring::{Ring, RingError, RingPlace};
-use super::worker::{Shared, Worker};
+use super::thread::{DeviceThread, Shared};
 use crate::bus::{AccessResult, BusDevice, Refusal, Response};
 use crate::device::Doorbells;
-
-const VERSION_1: u64 = 1 << VIRTIO_F_VERSION_1;
-const EVENT_INDEX: u64 = 1 << VIRTIO_RING_F_EVENT_IDX;
-/// Features of the transport.
-const TRANSPORT_FEATURES: u64 = VERSION_1 | EVENT_INDEX | 1 << VIRTIO_RING_F_INDIRECT_DESC;
 
 const FEATURES_OK: u8 = VIRTIO_CONFIG_S_FEATURES_OK as u8;
 const DRIVER_OK: u8 = VIRTIO_CONFIG_S_DRIVER_OK as u8;
@@ -80,20 +73,20 @@ pub struct Transport {
     /// Signalled by notifications, by number of the queue.
     kicks: Vec<EventFd>,
     shared: Arc<Shared>,
-    worker: Worker,
+    thread: DeviceThread,
     state: Mutex<State>,
 }
 
 impl Transport {
-    /// Returns the registers of `device` in their state after a reset, and starts a thread called
-    /// `thread` that executes the device's requests. For each queue, binds an event that wakes the
+    /// Returns the registers of `device` in their state after a reset, and prepares a thread called
+    /// `thread` for the device. For each queue, binds an event that wakes the
     /// thread to the queue's doorbell in `notifications`.
     ///
     /// # Errors
     /// The kernel's error if no thread or descriptor is left.
     pub fn new(
         thread: &str,
-        device: Box<dyn VirtioDevice>,
+        device: Device,
         notifications: Arc<Doorbells>,
         shared: Arc<Shared>,
     ) -> io::Result<Self> {
@@ -106,10 +99,10 @@ impl Transport {
         }
         Ok(Self {
             name: device.kind().name,
-            features: device.features() | TRANSPORT_FEATURES,
+            features: device.features(),
             configuration: device.configuration().to_vec(),
             notifications,
-            worker: Worker::new(thread, device, &kicks, Arc::clone(&shared))?,
+            thread: device.start(thread, &kicks, Arc::clone(&shared))?,
             kicks,
             shared,
             state: Mutex::new(State::fresh(queues.into())),
@@ -203,7 +196,7 @@ impl Transport {
                 return self.shared.require_reset();
             }
         };
-        if !self.worker.begin(rings, state.driver_features) {
+        if !self.thread.begin(rings, state.driver_features) {
             self.shared.require_reset();
         }
     }
@@ -222,7 +215,7 @@ impl Transport {
     /// Resets the device for its driver. Afterwards the device touches no guest memory.
     fn reset(&self, state: &mut State) {
         if state.status & DRIVER_OK != 0 {
-            self.worker.end();
+            self.thread.end();
         }
         *state = State::fresh(state.queues.len());
         for kick in &self.kicks {

@@ -79,8 +79,8 @@ impl Board {
             Boot::Linux(_) => pc_ports()?,
         };
         if let Boot::Linux(linux) = &config.boot {
-            let (disks, name) = (&linux.disks, &config.name);
-            virtio::add(&mut devices, processors, &mmio, &mut bars, disks, name)?;
+            let name = &config.name;
+            virtio::add(&mut devices, processors, &mmio, &mut bars, linux, name)?;
         }
         let passed = pass_through(&mut devices, processors, &mmio, &mut bars, config)?;
         for gpu in further {

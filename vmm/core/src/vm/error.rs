@@ -19,6 +19,7 @@ use crate::passthrough::PassThroughError;
 use crate::pci::LayoutError;
 use crate::statistics::StatisticsError;
 use crate::virtio::VirtioError;
+use crate::virtio::vhost_user::ProcessError;
 
 /// Why a VM cannot be created. Anything already created for it has been freed.
 #[derive(Debug, thiserror::Error)]
@@ -99,6 +100,9 @@ pub enum VmError {
     /// A virtio device cannot be created.
     #[error("cannot create the guest's virtio devices")]
     Virtio(#[from] VirtioError),
+    /// The process that is to serve a virtio device does not.
+    #[error("cannot connect a device of the guest to the process that serves it")]
+    Process(#[from] ProcessError),
     /// An optional device cannot be added.
     #[error(transparent)]
     Attach(#[from] AttachError),

@@ -6,24 +6,25 @@ use super::error::VmError;
 use super::processors::Processors;
 use crate::bus::MmioBus;
 use crate::hypervisor::IoEvents;
+use crate::linux::Linux;
 use crate::pci::{BarAllocator, Devices};
-use crate::virtio::{
-    Block, DiskImage, Entropy, Surroundings, VirtioDevice, VirtioError, VirtioFunction,
-};
+use crate::virtio::vhost_user::ProcessError;
+use crate::virtio::{Block, Device, Entropy, Surroundings, VirtioError, VirtioFunction};
 
-/// Device number of the source of random numbers on PCI bus 0; disks follow it in their order.
+/// Device number of the source of random numbers on PCI bus 0; disks follow it in their order, then
+/// devices that other processes serve.
 const ENTROPY_DEVICE: u8 = 2;
 /// Width of the stores that notify a virtio device.
 const NOTIFICATION_BYTES: u32 = 2;
 
-/// Puts a source of random numbers and `disks` on PCI bus 0 of the VM called `name`. Does nothing
-/// without an interrupt controller.
+/// Puts the virtio devices of `linux` and a source of random numbers on PCI bus 0 of the VM called
+/// `name`. Does nothing without an interrupt controller.
 pub(super) fn add(
     devices: &mut Devices,
     processors: &Processors,
     bus: &Arc<MmioBus>,
     bars: &mut BarAllocator,
-    disks: &[Arc<DiskImage>],
+    linux: &Linux,
     name: &str,
 ) -> Result<(), VmError> {
     let Some(controller) = &processors.interrupts else {
@@ -31,11 +32,8 @@ pub(super) fn add(
     };
     let events = processors.hypervisor.clone();
     let events: Arc<dyn IoEvents> = Arc::new(events.with_events_of(NOTIFICATION_BYTES));
-    let entropy: (&str, Box<dyn VirtioDevice>) = ("rng", Box::new(Entropy));
-    let disks = disks
-        .iter()
-        .map(|disk| ("disk", Box::new(Block::new(Arc::clone(disk))) as _));
-    for (number, (kind, device)) in (ENTROPY_DEVICE..).zip([entropy].into_iter().chain(disks)) {
+    for (number, source) in (ENTROPY_DEVICE..).zip(sources(linux)) {
+        let (kind, device) = source?;
         let surroundings = Surroundings {
             bus,
             bars,
@@ -57,4 +55,21 @@ pub(super) fn add(
         )?));
     }
     Ok(())
+}
+
+/// Returns each device with what its thread is called.
+fn sources(
+    linux: &Linux,
+) -> impl Iterator<Item = Result<(&'static str, Device), ProcessError>> + '_ {
+    let entropy = Device::Here(Box::new(Entropy));
+    let disks = linux.disks.iter().map(|disk| {
+        let disk = Block::new(Arc::clone(disk));
+        Ok(("disk", Device::Here(Box::new(disk))))
+    });
+    let processes = linux.processes.iter().map(|source| {
+        let process = source.connect()?;
+        Ok(("outside", Device::Process(Box::new(process))))
+    });
+    let entropy = std::iter::once(Ok(("rng", entropy)));
+    entropy.chain(disks).chain(processes)
 }

@@ -5,7 +5,7 @@ use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 use super::*;
 use crate::bus;
 use crate::virtio::chain::Chain;
-use crate::virtio::device::{Kind, ServeError};
+use crate::virtio::device::{Kind, ServeError, VirtioDevice};
 use crate::virtio::driver::*;
 use crate::virtio::registers::NO_VECTOR;
 use crate::virtio::ring::QUEUE_SIZE;

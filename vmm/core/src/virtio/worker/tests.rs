@@ -1,9 +1,11 @@
 //! When a device stops touching its driver's memory.
 
 use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+use vmm_sys_util::eventfd::EFD_NONBLOCK;
 
 use super::*;
 use crate::interrupts::LINE_FIRST;
@@ -14,6 +16,7 @@ use crate::virtio::device::Kind;
 use crate::virtio::driver::{
     DATA, DESCRIPTORS, DEVICE_RING, DRIVER_RING, RAM_BYTES, WRITE, write_descriptor,
 };
+use crate::virtio::interrupts::Interrupts;
 use crate::virtio::ring::{QUEUE_SIZE, RingPlace};
 
 /// A device that says when it has a request, and then waits until it may go on.
@@ -50,7 +53,7 @@ impl VirtioDevice for Slow {
 }
 
 struct Rig {
-    worker: Worker,
+    worker: DeviceThread,
     kick: EventFd,
     shared: Arc<Shared>,
     begun: Receiver<u16>,
@@ -72,7 +75,7 @@ fn rig() -> Rig {
         begun: send_begun,
         go_on: Mutex::new(may_go_on),
     });
-    let worker = Worker::new(
+    let worker = start(
         "test",
         device,
         std::slice::from_ref(&kick),
@@ -136,7 +139,7 @@ fn the_end_of_a_driver_waits_for_one_request_and_no_more() {
     assert_eq!(rig.begun.recv().unwrap(), 0);
     std::thread::scope(|scope| {
         let ending = scope.spawn(|| rig.worker.end());
-        while !rig.worker.wake.waiting.load(Ordering::Acquire) {
+        while !rig.worker.is_called() {
             std::thread::yield_now();
         }
         assert!(!ending.is_finished() && !rig.is_written(0));

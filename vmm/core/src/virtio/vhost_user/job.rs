@@ -1,0 +1,221 @@
+//! The thread of a device that another process serves: it tells the process of drivers, and notices
+//! the end of the process.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::TryRecvError;
+
+use event_manager::{EventManager, EventOps, Events, MutEventSubscriber, SubscriberOps};
+use vmm_sys_util::epoll::EventSet;
+use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
+
+use super::conversation::Queue;
+use super::{DeviceProcess, ProcessError};
+use crate::virtio::interrupts::Source;
+use crate::virtio::ring::Ring;
+use crate::virtio::thread::{Command, DeviceThread, Job, Orders, Shared};
+
+const COMMAND: u32 = 0;
+/// Event of the connection: it ends, since a process has nothing to say by itself.
+const CONNECTION: u32 = 1;
+/// Event of the first queue's interrupts; those of the other queues follow.
+const CALL: u32 = 2;
+
+/// Prepares a thread called `name` that makes `process` serve the queues whose notifications signal
+/// `kicks`.
+///
+/// # Errors
+/// The kernel's error if no descriptor is left.
+pub fn start(
+    name: &str,
+    process: DeviceProcess,
+    kicks: &[EventFd],
+    shared: Arc<Shared>,
+) -> io::Result<DeviceThread> {
+    let copies = kicks.iter().map(EventFd::try_clone);
+    let kicks = copies.collect::<Result<Vec<_>, _>>()?;
+    let calls = kicks
+        .iter()
+        .map(|_| EventFd::new(EFD_NONBLOCK | EFD_CLOEXEC));
+    let calls = calls.collect::<Result<_, _>>()?;
+    DeviceThread::new(name, |orders| {
+        Ok(Remote {
+            process,
+            kicks,
+            calls,
+            served: Vec::new(),
+            orders,
+            shared,
+            is_lost: false,
+            over: false,
+        })
+    })
+}
+
+struct Remote {
+    process: DeviceProcess,
+    kicks: Vec<EventFd>,
+    /// Signalled by the process for queues whose interrupts KVM cannot raise by itself, because the
+    /// driver uses the pin.
+    calls: Vec<EventFd>,
+    /// Queues that the process serves.
+    served: Vec<usize>,
+    orders: Orders,
+    shared: Arc<Shared>,
+    /// The process is given up.
+    is_lost: bool,
+    over: bool,
+}
+
+impl Job for Remote {
+    fn run(self: Box<Self>) {
+        let (name, shared) = (self.name(), Arc::clone(&self.shared));
+        if let Err(e) = self.watch() {
+            log::error!(
+                "the guest's device {name} stops for good, because its thread cannot wait for \
+                 events: {e:?}"
+            );
+            shared.require_reset();
+        }
+    }
+}
+
+impl Remote {
+    fn name(&self) -> &'static str {
+        self.process.description.kind.name
+    }
+
+    fn watch(self) -> Result<(), event_manager::Error> {
+        let mut manager = EventManager::new_with_capacity(self.calls.len() + 2)?;
+        let id = manager.add_subscriber(self);
+        while !manager.subscriber_mut(id)?.over {
+            manager.run()?;
+        }
+        Ok(())
+    }
+
+    fn obey(&mut self, ops: &mut EventOps) {
+        self.orders.wake.waiting.store(false, Ordering::Release);
+        loop {
+            match self.orders.commands.try_recv() {
+                Ok(Command::Begin { .. }) if self.is_lost => self.shared.require_reset(),
+                Ok(Command::Begin { rings, features }) => {
+                    if let Err(e) = self.begin(&rings, features) {
+                        self.give_up(&e, ops);
+                    }
+                }
+                Ok(Command::End(done)) => {
+                    if let Err(e) = self.end() {
+                        self.give_up(&e, ops);
+                    }
+                    // The waiting thread may have given up.
+                    let _ = done.send(());
+                }
+                Err(TryRecvError::Empty) => return,
+                Err(TryRecvError::Disconnected) => {
+                    self.over = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Hands guest RAM and the driver's queues to the process.
+    fn begin(&mut self, rings: &[Option<Ring>], features: u64) -> Result<(), ProcessError> {
+        let places = rings.iter().enumerate();
+        let places = places.filter_map(|(queue, ring)| Some((queue, ring.as_ref()?.place())));
+        let queues: io::Result<Vec<_>> = places
+            .map(|(number, place)| {
+                Ok(Queue {
+                    number,
+                    place,
+                    kick: self.kicks[number].try_clone()?,
+                    call: self.call(number)?,
+                })
+            })
+            .collect();
+        let queues = queues.map_err(|source| ProcessError::Host {
+            process: self.process.description.process.clone(),
+            source,
+        })?;
+        self.served = queues.iter().map(|queue| queue.number).collect();
+        let ram = self.shared.ram.ram();
+        self.process.serve(&queues, features, ram)
+    }
+
+    /// Returns the event by which the process interrupts the guest for a queue.
+    fn call(&self, queue: usize) -> io::Result<EventFd> {
+        let event = self.shared.interrupts.event(Source::Queue(queue as u16))?;
+        event.map_or_else(|| self.calls[queue].try_clone(), Ok)
+    }
+
+    /// Takes the queues back. Afterwards the process touches no guest memory, if it keeps to the
+    /// protocol.
+    fn end(&mut self) -> Result<(), ProcessError> {
+        match std::mem::take(&mut self.served) {
+            served if served.is_empty() => Ok(()),
+            served => self.process.stop(&served),
+        }
+    }
+
+    /// Leaves the process alone from now on.
+    fn give_up(&mut self, why: &ProcessError, ops: &mut EventOps) {
+        log::error!(
+            "the guest's device {name} stops for good: {why}; the VM goes on without it",
+            name = self.name(),
+            why = crate::error_chain::chain(why)
+        );
+        self.is_lost = true;
+        self.served.clear();
+        let _ = self.process.stream.shutdown(std::net::Shutdown::Both);
+        if let Err(e) = ops.remove(Events::empty(&self.process.stream)) {
+            log::debug!("{}: {e:?}", self.name());
+        }
+        self.shared.require_reset();
+    }
+
+    fn lost(&self) -> ProcessError {
+        let process = &self.process.description.process;
+        ProcessError::Ended(process.clone())
+    }
+}
+
+impl MutEventSubscriber for Remote {
+    fn process(&mut self, events: Events, ops: &mut EventOps) {
+        match events.data() {
+            COMMAND => {
+                let _ = self.orders.wake.event.read(); // Fails if another read was first.
+                self.obey(ops);
+            }
+            CONNECTION if self.is_lost => {}
+            CONNECTION => self.give_up(&self.lost(), ops),
+            event => {
+                let queue = (event - CALL) as usize;
+                if let Some(call) = self.calls.get(queue) {
+                    let _ = call.read();
+                }
+                self.shared.interrupts.raise(Source::Queue(queue as u16));
+            }
+        }
+    }
+
+    fn init(&mut self, ops: &mut EventOps) {
+        let command = Events::with_data(&self.orders.wake.event, COMMAND, EventSet::IN);
+        let hang_up = EventSet::IN | EventSet::READ_HANG_UP;
+        let connection = Events::with_data(&self.process.stream, CONNECTION, hang_up);
+        let calls = (CALL..).zip(&self.calls);
+        let calls = calls.map(|(event, call)| Events::with_data(call, event, EventSet::IN));
+        for events in [command, connection].into_iter().chain(calls) {
+            if let Err(e) = ops.add(events) {
+                log::error!(
+                    "the guest's device {name} stops for good, because its thread cannot watch an \
+                     event: {e:?}",
+                    name = self.name()
+                );
+                self.shared.require_reset();
+                self.over = true;
+            }
+        }
+    }
+}
