@@ -1,15 +1,26 @@
 //! What the init is to do: a file of the initramfs.
 //!
 //! The file is a sequence of `key=value` records, each ended by a zero byte, so that values can be
-//! any words that a process can be given. Keys: `module` (path of a kernel module; in the order in
-//! which they are loaded), `root` (block device with the root file system; at most once), `library`
-//! (folder in which the program's dynamic linker looks for libraries, in order), `program` (path of
-//! the program; exactly once), `argument` (of the program, in order).
+//! any words that a process can be given.
+//!
+//! | key | value | how often |
+//! |---|---|---|
+//! | `module` | path of a kernel module | any number, in the order in which they are loaded |
+//! | `root` | the root file system, as [`Root`] says | at most once |
+//! | `share` | a folder of the host, as [`Share`] says | any number |
+//! | `library` | folder in which the program's dynamic linker looks first | any number, in order |
+//! | `environment` | `NAME=VALUE` | any number |
+//! | `folder` | folder in which the program starts | at most once |
+//! | `user` | as [`User`] says | at most once |
+//! | `program` | path of the program, or its name in `PATH` | once |
+//! | `argument` | of the program | any number, in order |
 
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+
+use crate::sources::{Root, Share, User};
 
 /// Folder of a guest in which programs find what the initramfs brings beside a root file system:
 /// files, and libraries in [`LIBRARIES`].
@@ -19,7 +30,11 @@ pub const LIBRARIES: &str = "/run/causeway/lib";
 
 const MODULE: &str = "module";
 const ROOT: &str = "root";
+const SHARE: &str = "share";
 const LIBRARY: &str = "library";
+const ENVIRONMENT: &str = "environment";
+const FOLDER: &str = "folder";
+const USER: &str = "user";
 const PROGRAM: &str = "program";
 const ARGUMENT: &str = "argument";
 
@@ -29,12 +44,20 @@ const ARGUMENT: &str = "argument";
 pub struct Configuration {
     /// Paths of the Linux kernel modules to load, in this order.
     pub modules: Vec<PathBuf>,
-    /// Block device with the root file system of the program. Without one, the program runs in the
-    /// initramfs. With one, it starts in [`FILES`].
-    pub root: Option<PathBuf>,
+    /// The root file system of the program. Without one, the program runs in the initramfs.
+    pub root: Option<Root>,
+    /// Folders of the host, each of which is mounted in the root.
+    pub shares: Vec<Share>,
     /// Folders in which the program's dynamic linker looks for libraries before all others.
     pub libraries: Vec<PathBuf>,
-    /// Path of the program to run, in the guest.
+    /// Variables of the program's environment, as `NAME=VALUE`.
+    pub environment: Vec<OsString>,
+    /// Folder in which the program starts; by default [`FILES`] if a disk is the root, else the
+    /// root's own folder.
+    pub folder: Option<PathBuf>,
+    /// User as which the program runs, instead of root.
+    pub user: Option<User>,
+    /// Path of the program to run, in the guest; or its name, which is looked up in `PATH`.
     pub program: PathBuf,
     /// Arguments of the program, without its name.
     pub arguments: Vec<OsString>,
@@ -56,7 +79,7 @@ pub enum ConfigurationError {
     /// A record has no key, or an unknown one.
     #[error(
         "invalid record `{record}` in {path}, the file of the initramfs that says what /init runs: \
-         a record must begin with module=, root=, library=, program= or argument=; build the \
+         a record must be KEY=VALUE, with a key and a value that this /init knows; build the \
          initramfs again with `causeway initramfs`",
         path = Configuration::PATH
     )]
@@ -71,25 +94,19 @@ pub enum ConfigurationError {
         path = Configuration::PATH
     )]
     Truncated,
-    /// The file names more than one root file system.
+    /// The file has too many records of a key, or too few.
     #[error(
-        "{path}, the file of the initramfs that says what /init runs, names {count} root file \
-         systems instead of one at most: build the initramfs again with `causeway initramfs`",
+        "{path}, the file of the initramfs that says what /init runs, has {count} records of \
+         {key}= instead of {wanted}: build the initramfs again with `causeway initramfs`",
         path = Configuration::PATH
     )]
-    Roots {
-        /// Number of root file systems that the file names.
+    Count {
+        /// The key.
+        key: &'static str,
+        /// Number of its records in the file.
         count: usize,
-    },
-    /// The file names no program, or more than one.
-    #[error(
-        "{path}, the file of the initramfs that says what /init runs, names {count} programs \
-         instead of one: build the initramfs again with `causeway initramfs`",
-        path = Configuration::PATH
-    )]
-    Programs {
-        /// Number of programs that the file names.
-        count: usize,
+        /// How many there may be.
+        wanted: &'static str,
     },
 }
 
@@ -111,10 +128,22 @@ impl Configuration {
             record(MODULE, module.as_os_str());
         }
         if let Some(root) = &self.root {
-            record(ROOT, root.as_os_str());
+            record(ROOT, &root.render());
+        }
+        for share in &self.shares {
+            record(SHARE, &share.render());
         }
         for folder in &self.libraries {
             record(LIBRARY, folder.as_os_str());
+        }
+        for variable in &self.environment {
+            record(ENVIRONMENT, variable);
+        }
+        if let Some(folder) = &self.folder {
+            record(FOLDER, folder.as_os_str());
+        }
+        if let Some(user) = &self.user {
+            record(USER, OsStr::new(&user.to_string()));
         }
         record(PROGRAM, self.program.as_os_str());
         for argument in &self.arguments {
@@ -127,40 +156,54 @@ impl Configuration {
     ///
     /// # Errors
     /// [`ConfigurationError::Truncated`] if the last record does not end with a zero byte, `Record`
-    /// if a record has no known key, `Roots` if the file names several root file systems,
-    /// `Programs` unless it names exactly one program.
+    /// if a record has no known key or an invalid value, `Count` if there are several roots,
+    /// folders or users, or not exactly one program.
     pub fn parse(bytes: &[u8]) -> Result<Self, ConfigurationError> {
         let mut read = Self::default();
-        let (mut roots, mut programs) = (Vec::new(), Vec::new());
+        let mut single = Single::default();
         for record in bytes.split_inclusive(|byte| *byte == 0) {
             let record = record
                 .strip_suffix(&[0])
                 .ok_or(ConfigurationError::Truncated)?;
-            let unknown = || ConfigurationError::Record {
-                record: String::from_utf8_lossy(record).into_owned(),
-            };
-            let equals = record.iter().position(|byte| *byte == b'=');
-            let (key, value) = record.split_at(equals.ok_or_else(unknown)?);
-            let value = OsString::from_vec(value[1..].to_vec());
-            match std::str::from_utf8(key) {
-                Ok(MODULE) => read.modules.push(value.into()),
-                Ok(ROOT) => roots.push(value.into()),
-                Ok(LIBRARY) => read.libraries.push(value.into()),
-                Ok(PROGRAM) => programs.push(value.into()),
-                Ok(ARGUMENT) => read.arguments.push(value),
-                _ => return Err(unknown()),
-            }
+            read.take(record, &mut single)
+                .ok_or_else(|| ConfigurationError::Record {
+                    record: String::from_utf8_lossy(record).into_owned(),
+                })?;
         }
-        let count = roots.len();
-        read.root = roots.pop();
-        if !roots.is_empty() {
-            return Err(ConfigurationError::Roots { count });
-        }
-        let count = programs.len();
-        let [program]: [PathBuf; 1] = programs
-            .try_into()
-            .map_err(|_| ConfigurationError::Programs { count })?;
+        read.root = at_most_one(ROOT, single.roots)?;
+        read.folder = at_most_one(FOLDER, single.folders)?;
+        read.user = at_most_one(USER, single.users)?;
+        let count = single.programs.len();
+        let [program]: [PathBuf; 1] =
+            single
+                .programs
+                .try_into()
+                .map_err(|_| ConfigurationError::Count {
+                    key: PROGRAM,
+                    count,
+                    wanted: "one",
+                })?;
         Ok(Self { program, ..read })
+    }
+
+    /// Takes over one record. Returns `None` if it is not valid.
+    fn take(&mut self, record: &[u8], single: &mut Single) -> Option<()> {
+        let equals = record.iter().position(|byte| *byte == b'=')?;
+        let (key, value) = (&record[..equals], &record[equals + 1..]);
+        let value = OsString::from_vec(value.to_vec());
+        match std::str::from_utf8(key).ok()? {
+            MODULE => self.modules.push(value.into()),
+            ROOT => single.roots.push(Root::parse(&value)?),
+            SHARE => self.shares.push(Share::parse(&value)?),
+            LIBRARY => self.libraries.push(value.into()),
+            ENVIRONMENT => self.environment.push(value),
+            FOLDER => single.folders.push(value.into()),
+            USER => single.users.push(value.to_str()?.parse().ok()?),
+            PROGRAM => single.programs.push(value.into()),
+            ARGUMENT => self.arguments.push(value),
+            _ => return None,
+        }
+        Some(())
     }
 
     pub(crate) fn read() -> Result<Self, ConfigurationError> {
@@ -170,16 +213,41 @@ impl Configuration {
     }
 }
 
+/// Records of which a file has one at most.
+#[derive(Default)]
+struct Single {
+    roots: Vec<Root>,
+    folders: Vec<PathBuf>,
+    users: Vec<User>,
+    programs: Vec<PathBuf>,
+}
+
+fn at_most_one<T>(key: &'static str, mut found: Vec<T>) -> Result<Option<T>, ConfigurationError> {
+    match found.len() {
+        0 | 1 => Ok(found.pop()),
+        count => Err(ConfigurationError::Count {
+            key,
+            count,
+            wanted: "one at most",
+        }),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sources::Layer;
 
     #[test]
     fn any_words_come_back_as_they_were() {
         let configuration = Configuration {
             modules: vec!["/lib/a.ko".into(), "/lib/b=c.ko".into()],
-            root: Some("/dev/vda1".into()),
+            root: Some(Root::Share(Share::new("root", true), Layer::Memory)),
+            shares: vec![Share::new("data", false), Share::new("tools", true)],
             libraries: vec![LIBRARIES.into(), "/opt/my libraries".into()],
+            environment: vec!["A=b=c".into(), "B=".into()],
+            folder: Some("/work here".into()),
+            user: Some("1000:100".parse().unwrap()),
             program: "/bin/my program".into(),
             arguments: ["", "two\nlines", "key=value", "program=/bin/sh"]
                 .map(OsString::from)
@@ -194,13 +262,22 @@ mod tests {
     #[test]
     fn odd_files_are_refused_with_what_is_wrong() {
         let refused = |bytes: &[u8]| Configuration::parse(bytes).unwrap_err().to_string();
-        assert!(refused(b"").contains("0 programs"));
-        assert!(refused(b"argument=x\0").contains("0 programs"));
-        assert!(refused(b"program=/a\0program=/b\0").contains("2 programs"));
-        assert!(refused(b"root=/a\0root=/b\0program=/c\0").contains("2 root file systems"));
+        assert!(refused(b"").contains("0 records of program="));
+        assert!(refused(b"argument=x\0").contains("0 records of program="));
+        assert!(refused(b"program=/a\0program=/b\0").contains("2 records of program="));
+        for key in ["root", "folder", "user"] {
+            let value = if key == "user" { "1" } else { "/dev/a" };
+            let twice = format!("{key}={value}\0{key}={value}\0program=/c\0");
+            let message = refused(twice.as_bytes());
+            assert!(
+                message.contains(&format!("2 records of {key}=")),
+                "{message}"
+            );
+        }
+        assert!(refused(b"share=\0program=/a\0").contains("`share=`"));
         assert!(refused(b"program=/a").contains("cut off"));
         assert!(refused(b"colour=red\0").contains("`colour=red`"));
         assert!(refused(b"\0").contains("``"));
-        assert!(refused(b"\xff\xff=\0").contains("must begin with module="));
+        assert!(refused(b"\xff\xff=\0").contains("must be KEY=VALUE"));
     }
 }

@@ -2,8 +2,8 @@
 //! initramfs`).
 //!
 //! It mounts what programs expect, loads the modules that it was given, changes to the root file
-//! system of a disk if one was named, hands the Causeway function to `uio_pci_generic`, runs the
-//! program on the console, marks its begin and end for the host's
+//! system of a disk or of a folder of the host if one was named, mounts other folders of the host,
+//! hands the Causeway function to `uio_pci_generic`, runs the program on the console, marks its begin and end for the host's
 //! counts of exits, resets clients of the device whose processes have died, and ends the VM with
 //! the program's exit status. What it is to do stands in one file of the initramfs
 //! ([`Configuration`]).
@@ -20,9 +20,12 @@ mod mounts;
 mod port;
 mod processes;
 mod root;
+mod shares;
+mod sources;
 
 pub use configuration::{Configuration, ConfigurationError, FILES, LIBRARIES};
 pub use end::{NOT_RUN, Status};
+pub use sources::{Layer, Root, Share, User, UserError};
 
 use causeway_sysfs::{Clients, PciFunction};
 use causeway_testdev_records::Mark;
@@ -53,9 +56,7 @@ pub fn run() -> ! {
 
 fn carry_out(configuration: &Configuration) -> Status {
     modules::load_all(&configuration.modules);
-    if let Some(device) = &configuration.root
-        && let Err(error) = root::enter(device)
-    {
+    if let Err(error) = mount_sources(configuration) {
         say(&error.to_string());
         return Status::NotRun;
     }
@@ -68,6 +69,14 @@ fn carry_out(configuration: &Configuration) -> Status {
         }
     };
     counted(|| processes::run(configuration, reap))
+}
+
+/// Changes to the root file system that the program is to have, and mounts the shares there.
+fn mount_sources(configuration: &Configuration) -> Result<(), Box<dyn std::error::Error>> {
+    if let Some(root) = &configuration.root {
+        root::enter(root)?;
+    }
+    Ok(shares::mount_all(&configuration.shares)?)
 }
 
 /// Calls `program`, and marks its begin and end, between which the host counts exits. What was

@@ -3,8 +3,9 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,8 @@ use crate::end::Status;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Variable with the folders in which dynamic linkers look for libraries first (ld.so(8)).
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+/// Folders in which programs lie.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Time between two looks at processes that are about to end.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -46,14 +49,26 @@ pub(crate) fn run(configuration: &Configuration, died: impl Fn()) -> Status {
 
 fn start(configuration: &Configuration) -> io::Result<Pid> {
     let mut command = Command::new(&configuration.program);
-    let folder = configuration.root.as_ref().map_or("/", |_| FILES);
+    let usual = configuration.root.as_ref().map_or("/", |_| FILES);
+    let folder = configuration.folder.as_deref();
+    let folder = folder.unwrap_or(Path::new(usual));
     command.args(&configuration.arguments).current_dir(folder);
     let libraries = library_path(&configuration.libraries, std::env::var_os(LIBRARY_PATH));
     command.envs(libraries.map(|path| (LIBRARY_PATH, path)));
-    for (name, value) in [("PATH", "/bin:/sbin:/usr/bin:/usr/sbin"), ("HOME", "/")] {
+    for (name, value) in [("PATH", PATH), ("HOME", "/")] {
         if std::env::var_os(name).is_none() || name == "PATH" {
             command.env(name, value);
         }
+    }
+    command.envs(configuration.environment.iter().filter_map(|variable| {
+        let bytes = variable.as_bytes();
+        let equals = bytes.iter().position(|byte| *byte == b'=')?;
+        let (name, value) = (&bytes[..equals], &bytes[equals + 1..]);
+        Some((OsStr::from_bytes(name), OsStr::from_bytes(value)))
+    }));
+    if let Some(user) = configuration.user {
+        // Also takes the groups that the user is not a member of.
+        command.gid(user.group).uid(user.user);
     }
     // SAFETY: two system calls and no memory, as is right between fork and exec.
     unsafe { command.pre_exec(lead_the_console) };

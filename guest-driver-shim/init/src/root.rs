@@ -1,6 +1,6 @@
-//! The root file system of the program, on a disk.
+//! The root file system of the program, on a disk or in a folder of the host.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,9 +11,18 @@ use rustix::process::chroot;
 
 use crate::configuration::FILES;
 use crate::mounts;
+use crate::shares;
+use crate::sources::{Layer, Root};
 
 /// Where the root file system is mounted before it becomes the root.
 const NEW_ROOT: &str = "/new-root";
+/// Where a root is mounted that stays as it is, below what the guest writes.
+const LOWER: &str = "/lower";
+/// Where a file system in memory is mounted that takes what the guest writes, and the folders in it
+/// that overlayfs needs.
+const UPPER: &str = "/upper";
+const UPPER_CONTENT: &str = "/upper/content";
+const UPPER_WORK: &str = "/upper/work";
 /// Folder for what a running system keeps in memory, with its options there.
 const RUN: (&str, &CStr) = ("/run", c"mode=755");
 /// Likewise, of a root that cannot be written to: programs expect that they can write there.
@@ -41,19 +50,28 @@ pub(crate) enum RootError {
         kinds: Vec<String>,
         source: io::Error,
     },
+    /// The folder of the host is not mounted.
+    #[error("cannot mount the folder of the host that is to be the root: {0}")]
+    Share(shares::ShareError),
+    /// No layer in memory is mounted over the root.
+    #[error(
+        "cannot put a writable layer in memory over the root file system of {root} (the guest's \
+         kernel needs overlayfs: CONFIG_OVERLAY_FS, or its module overlay): {source}"
+    )]
+    Layer { root: String, source: io::Error },
     /// The root file system lacks a folder, and it cannot be made.
     #[error(
-        "cannot put {folder} into the root file system of {device}, which must have this folder if \
-         the disk is read-only: {source}"
+        "cannot put {folder} into the root file system of {root}, which must have this folder if \
+         it is read-only: {source}"
     )]
     Folder {
-        device: String,
+        root: String,
         folder: &'static str,
         source: io::Error,
     },
     /// The mounted file system does not become the root.
-    #[error("cannot change to the root file system of {device}: {source}")]
-    Change { device: String, source: io::Error },
+    #[error("cannot change to the root file system of {root}: {source}")]
+    Change { root: String, source: io::Error },
 }
 
 /// Returns how the advice for a disk that does not exist ends.
@@ -67,32 +85,71 @@ fn or_one_of(present: &[String]) -> String {
     }
 }
 
-/// Makes the file system on `device` the root of this process, and of those that it starts. It is
-/// writable if the disk is. What init has mounted, and the files of the initramfs in [`FILES`],
-/// have the same paths in it as before.
-pub(crate) fn enter(device: &Path) -> Result<(), RootError> {
-    let name = || device.display().to_string();
-    if !device.exists() {
-        let (device, present) = (name(), block_devices());
-        return Err(RootError::Missing { device, present });
-    }
-    let is_read_only = mount_root(device)?;
+/// Makes `root` the root of this process, and of those that it starts. It is writable if its source
+/// is, or has a layer in memory. What init has mounted, and the files of the initramfs in
+/// [`FILES`], have the same paths in it as before.
+pub(crate) fn enter(root: &Root) -> Result<(), RootError> {
+    let is_read_only = match root.layer() {
+        Layer::None => mount_source(root, NEW_ROOT, false)?,
+        Layer::Memory => {
+            mount_source(root, LOWER, true)?;
+            add_layer().map_err(|source| RootError::Layer {
+                root: root.to_string(),
+                source,
+            })?;
+            false
+        }
+    };
+    let name = || root.to_string();
     let kept = mounts::folders().map(|folder| (folder, Kept::Moved));
     let temporary = is_read_only.then_some(TEMPORARY);
     let memory = [RUN].into_iter().chain(temporary);
     let memory = memory.map(|(folder, options)| (folder, Kept::Memory(options)));
     for (folder, how) in kept.chain(memory).chain([(FILES, Kept::Shared)]) {
         keep(folder, how).map_err(|source| RootError::Folder {
-            device: name(),
+            root: name(),
             folder,
             source,
         })?;
     }
     let changed = change();
     changed.map_err(|source| RootError::Change {
-        device: name(),
+        root: name(),
         source,
     })
+}
+
+/// Mounts the root's source at `place`, only for reading if `read_only` is set. Returns whether it
+/// is mounted like that.
+fn mount_source(root: &Root, place: &str, read_only: bool) -> Result<bool, RootError> {
+    match root {
+        Root::Device(device, _) => mount_device(device, place, read_only),
+        Root::Share(share, _) => {
+            let read_only = read_only || share.read_only;
+            let mounted = shares::mount_at(share, Path::new(place), read_only);
+            mounted.map(|()| read_only).map_err(RootError::Share)
+        }
+    }
+}
+
+/// Mounts what is at [`LOWER`] as the new root, with a layer in memory that takes what is written.
+fn add_layer() -> io::Result<()> {
+    for folder in [UPPER, NEW_ROOT] {
+        fs::create_dir_all(folder)?;
+    }
+    mount("tmpfs", UPPER, "tmpfs", MountFlags::empty(), c"mode=755")?;
+    for folder in [UPPER_CONTENT, UPPER_WORK] {
+        fs::create_dir_all(folder)?;
+    }
+    let options = format!("lowerdir={LOWER},upperdir={UPPER_CONTENT},workdir={UPPER_WORK}");
+    let options = CString::new(options)?;
+    Ok(mount(
+        "overlay",
+        NEW_ROOT,
+        "overlay",
+        MountFlags::empty(),
+        &*options,
+    )?)
 }
 
 /// How a folder of the initramfs gets into the new root.
@@ -134,22 +191,29 @@ fn change() -> io::Result<()> {
     std::env::set_current_dir("/")
 }
 
-/// Mounts the device as the first file system of the kernel's that fits. Returns whether it is
-/// mounted read-only, as the disk is.
-fn mount_root(device: &Path) -> Result<bool, RootError> {
+/// Mounts the device at `place` as the first file system of the kernel's that fits, only for reading
+/// if `read_only` is set or the disk is so. Returns whether it is mounted like that.
+fn mount_device(device: &Path, place: &str, read_only: bool) -> Result<bool, RootError> {
+    if !device.exists() {
+        return Err(RootError::Missing {
+            device: device.display().to_string(),
+            present: block_devices(),
+        });
+    }
     let failed = |kinds: &[String], error: io::Error| RootError::Mount {
         device: device.display().to_string(),
         kinds: kinds.to_vec(),
         source: error,
     };
-    fs::create_dir_all(NEW_ROOT).map_err(|e| failed(&[], e))?;
+    fs::create_dir_all(place).map_err(|e| failed(&[], e))?;
     let table = fs::read_to_string("/proc/filesystems").map_err(|e| failed(&[], e))?;
     let kinds = on_disks(&table);
     let mut last = Errno::NODEV;
+    // The kernel would name the file systems that it is not.
+    let ways = [MountFlags::SILENT, MountFlags::SILENT | MountFlags::RDONLY];
     for kind in &kinds {
-        // The kernel would name the file systems that it is not.
-        for flags in [MountFlags::SILENT, MountFlags::SILENT | MountFlags::RDONLY] {
-            match mount(device, NEW_ROOT, kind.as_str(), flags, c"") {
+        for flags in &ways[usize::from(read_only)..] {
+            match mount(device, place, kind.as_str(), *flags, c"") {
                 Ok(()) => return Ok(flags.contains(MountFlags::RDONLY)),
                 Err(error @ (Errno::ROFS | Errno::ACCESS)) => last = error,
                 Err(error) => {

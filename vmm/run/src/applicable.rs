@@ -18,15 +18,42 @@ pub enum Guest<'a> {
 
 /// Options that only Linux kernels have. `--file`, `--module`, `--root` and `--` belong to
 /// `--program`.
-const OF_LINUX: [&str; 8] = [
+const OF_LINUX: [&str; 14] = [
     "--initramfs",
     "--program",
+    "--rootfs",
     "--append",
     "--disk",
+    "--share",
+    "--virtiofsd",
     "--file",
     "--module",
     "--root",
+    "--env",
+    "--cwd",
+    "--user",
     "--",
+];
+/// Options that belong to the program of `--program` or `--rootfs`.
+const OF_PROGRAM: [&str; 6] = ["--file", "--module", "--env", "--cwd", "--user", "--"];
+/// Pairs of options that both say what a Linux guest runs.
+const EITHER: [(&str, &str, &str); 4] = [
+    (
+        "--program",
+        "--initramfs",
+        "--program makes an initramfs itself",
+    ),
+    (
+        "--rootfs",
+        "--initramfs",
+        "--rootfs makes an initramfs itself",
+    ),
+    (
+        "--rootfs",
+        "--program",
+        "name the program of the root file system behind --",
+    ),
+    ("--rootfs", "--root", "both name the root file system"),
 ];
 
 /// Refuses options that contradict each other whatever the VMs boot: `--kernel` with `--guest`, two
@@ -41,20 +68,33 @@ pub fn refuse_contradictions(arguments: &RunArguments) -> Result<(), Failure> {
             "--guest cannot be used with --kernel: boot either an embedded guest or a file",
         ));
     }
-    if given("--program") && given("--initramfs") {
+    for (one, other, why) in EITHER {
+        if given(one) && given(other) {
+            return Err(Failure::usage(format!(
+                "{one} cannot be used with {other}: {why}"
+            )));
+        }
+    }
+    if given("--virtiofsd") && !given("--share") && !given("--rootfs") {
         return Err(Failure::usage(
-            "--program cannot be used with --initramfs: --program makes an initramfs itself",
+            "--virtiofsd has nothing to serve: add --share DIR or --rootfs DIR",
         ));
     }
-    let mut of_program = ["--file", "--module", "--root", "--"].into_iter();
-    match of_program.find(|name| given(name)) {
-        Some(name) if !given("--program") => Err(Failure::usage(format!(
-            "{} belongs to a program: name the program with --program, and its Linux kernel with \
-             --kernel",
-            in_words(name)
-        ))),
+    if given("--root") && !given("--program") {
+        return Err(without_program("--root"));
+    }
+    match OF_PROGRAM.iter().find(|name| given(name)) {
+        Some(name) if !arguments.has_program() => Err(without_program(name)),
         _ => Ok(()),
     }
+}
+
+fn without_program(option: &str) -> Failure {
+    Failure::usage(format!(
+        "{} belongs to a program: name the program with --program, and its Linux kernel with \
+         --kernel",
+        in_words(option)
+    ))
 }
 
 /// Refuses options that have no effect on `guest`. [`refuse_contradictions`] comes first.
@@ -137,6 +177,12 @@ fn is_given(arguments: &RunArguments, name: &str) -> bool {
         "--boot" => arguments.boot.is_some(),
         "--initramfs" => arguments.initramfs.is_some(),
         "--program" => arguments.program.is_some(),
+        "--rootfs" => arguments.rootfs.is_some(),
+        "--share" => !arguments.share.is_empty(),
+        "--virtiofsd" => arguments.virtiofsd.is_some(),
+        "--env" => !more.environment.is_empty(),
+        "--cwd" => more.folder.is_some(),
+        "--user" => more.user.is_some(),
         "--append" => arguments.append.is_some(),
         "--disk" => !arguments.disk.is_empty(),
         "--file" => !more.files.is_empty(),
@@ -157,7 +203,7 @@ mod tests {
 
     /// Each option with a value, and the kinds of guests that refuse it: `e` an embedded guest that
     /// takes no arguments, `a` one that does, `b` a bare guest of a file, `l` a Linux kernel.
-    const OPTIONS: [(&str, &[&str], &str); 30] = [
+    const OPTIONS: [(&str, &[&str], &str); 36] = [
         ("--guest", &["--guest", "compute"], "bl"),
         ("--kernel", &["--kernel", "x"], ""),
         ("--boot", &["--boot", "bare"], "ea"),
@@ -166,6 +212,12 @@ mod tests {
         ("--file", &["--file", "x"], "eab"),
         ("--module", &["--module", "x"], "eab"),
         ("--root", &["--root", "x"], "eab"),
+        ("--rootfs", &["--rootfs", "x"], "eab"),
+        ("--share", &["--share", "x"], "eab"),
+        ("--virtiofsd", &["--virtiofsd", "x"], "eab"),
+        ("--env", &["--env", "x=y"], "eab"),
+        ("--cwd", &["--cwd", "x"], "eab"),
+        ("--user", &["--user", "7"], "eab"),
         ("--append", &["--append", "x"], "eab"),
         ("--disk", &["--disk", "x"], "eab"),
         ("--vfio", &["--vfio", "00:03.0"], ""),
@@ -192,11 +244,13 @@ mod tests {
     ];
 
     /// Pairs of options that no guest takes together.
-    const CONTRADICTIONS: [(&str, &str); 2] =
-        [("--guest", "--kernel"), ("--initramfs", "--program")];
-
-    /// Options that a Linux kernel takes only with `--program`.
-    const OF_PROGRAM: [&str; 4] = ["--file", "--module", "--root", "--"];
+    const CONTRADICTIONS: [(&str, &str); 5] = [
+        ("--guest", "--kernel"),
+        ("--initramfs", "--program"),
+        ("--initramfs", "--rootfs"),
+        ("--program", "--rootfs"),
+        ("--root", "--rootfs"),
+    ];
 
     fn verdict(kind: char, words: &[&str]) -> Result<(), String> {
         let (first, guest): (&[&str], _) = match kind {
@@ -218,10 +272,14 @@ mod tests {
     /// Returns whether a guest of this kind takes these options together.
     fn is_accepted(kind: char, options: [&(&str, &[&str], &str); 2]) -> bool {
         let has = |name| options.iter().any(|option| option.0 == name);
-        let program = has("--program");
+        let (program, root) = (has("--program"), has("--rootfs"));
         let alone = |option: &(&str, _, &str)| {
-            let lacks_program = kind == 'l' && OF_PROGRAM.contains(&option.0) && !program;
-            !option.2.contains(kind) && !lacks_program
+            let lacks = match option.0 {
+                "--root" => !program,
+                "--virtiofsd" => !has("--share") && !root,
+                name => OF_PROGRAM.contains(&name) && !program && !root,
+            };
+            !option.2.contains(kind) && !(kind == 'l' && lacks)
         };
         options.iter().all(|option| alone(option))
             && !CONTRADICTIONS

@@ -38,7 +38,21 @@ pub struct RunArguments {
     /// command ends with its exit status (docs/guests.md).
     #[arg(long, value_name = "FILE")]
     pub program: Option<PathBuf>,
-    /// Files, kernel modules and arguments for the program of --program.
+    /// Root file system of a Linux guest, in which it runs the program behind --: a folder, such as
+    /// an unpacked container image, or the raw image of a disk without partitions. What the guest
+    /// writes stays in its memory; with ,rw after the name, it changes the folder or image
+    /// (docs/guests.md).
+    #[arg(long, value_name = "DIR|IMAGE[,rw]")]
+    pub rootfs: Option<OsString>,
+    /// Folder of the host that a Linux guest shares, by virtiofsd. The guest mounts it on /TAG; by
+    /// default, TAG is the folder's name. With ,ro, the guest can only read. Can be given several
+    /// times.
+    #[arg(long, value_name = "DIR[:TAG][,ro]")]
+    pub share: Vec<OsString>,
+    /// The virtiofsd for --share and --rootfs; by default the one in PATH or /usr/libexec.
+    #[arg(long, value_name = "FILE")]
+    pub virtiofsd: Option<PathBuf>,
+    /// Files, kernel modules and arguments for the program of --program or --rootfs.
     #[command(flatten)]
     pub more: ProgramArguments,
     /// Text to add to the command line of a Linux kernel.
@@ -124,6 +138,13 @@ pub struct RunArguments {
     /// Use 4 KiB pages for guest RAM instead of 2 MiB pages, for comparison.
     #[arg(long)]
     pub small_pages: bool,
+}
+
+impl RunArguments {
+    /// Returns whether the guest runs a program by an initramfs that this command makes.
+    pub fn has_program(&self) -> bool {
+        self.program.is_some() || self.rootfs.is_some()
+    }
 }
 
 /// Parses the value of an option that is a size, and returns it in MiB. For options of clap.

@@ -1,18 +1,23 @@
 //! Chooses what a VM boots: an embedded guest, a bare guest, or a Linux kernel with its initramfs
 //! and command line.
 
+use std::ffi::OsString;
 use std::io::{Error, Read};
 use std::path::Path;
 use std::sync::Arc;
 
 use causeway_vmm::linux::{BootProtocol, COMMAND_LINE, Kernel, Linux};
+use causeway_vmm::virtio::vhost_user::ProcessSource;
 use causeway_vmm::vm::{Boot, Image, Privilege};
 
 use crate::applicable::{Guest, refuse_contradictions, refuse_others};
 use crate::arguments::{BootChoice, PrivilegeLevel, RunArguments};
 use crate::disk;
 use crate::guests;
-use crate::program;
+use crate::program::{self, Sources};
+use crate::rootfs::RootSource;
+use crate::share::{self, SharedFolder};
+use crate::virtiofsd::Server;
 use causeway_initramfs::is_linux_program;
 use causeway_terminal::{Code, Failure, shown_path};
 
@@ -94,14 +99,23 @@ fn linux(
     image: &[u8],
     arguments: &RunArguments,
 ) -> Result<Linux, Failure> {
-    let initramfs = match (&arguments.program, &arguments.initramfs) {
+    let root = arguments.rootfs.as_deref().map(RootSource::parse);
+    let root = root.transpose()?;
+    let shares = share::parse_all(&arguments.share)?;
+    let initramfs = match (program_of(root.as_ref(), arguments)?, &arguments.initramfs) {
         (Some(program), _) => {
             let kernel = program::Kernel { path, image };
-            program::initramfs(program, &arguments.more, Some(kernel))?.into()
+            let sources = Sources {
+                root: root.as_ref().map(RootSource::root),
+                shares: shares.iter().map(|it| it.share.clone()).collect(),
+            };
+            program::initramfs(program, &arguments.more, sources, Some(kernel))?.into()
         }
         (None, Some(path)) => read_initramfs(path)?,
         (None, None) => Arc::from([]),
     };
+    let disks = root.as_ref().and_then(RootSource::disk).into_iter();
+    let disks: Vec<_> = disks.chain(arguments.disk.iter().cloned()).collect();
     let command_line = command_line(arguments);
     kernel
         .check_command_line(&command_line)
@@ -110,14 +124,58 @@ fn linux(
         kernel,
         initramfs,
         command_line,
-        disks: disk::open_all(&arguments.disk, arguments.vms)?.into(),
-        processes: Arc::from([]),
+        disks: disk::open_all(&disks, arguments.vms)?.into(),
+        processes: servers(root.as_ref(), shares, arguments)?,
     })
+}
+
+/// Returns the program that the initramfs runs, with its arguments: that of `--program`, or the one
+/// behind `--` in a root of `--rootfs`.
+fn program_of<'a>(
+    root: Option<&RootSource>,
+    arguments: &'a RunArguments,
+) -> Result<Option<(&'a Path, &'a [OsString])>, Failure> {
+    let words = &arguments.more.program_arguments[..];
+    let Some(root) = root else {
+        let program = arguments.program.as_deref();
+        return Ok(program.map(|program| (program, words)));
+    };
+    let (program, words) = words.split_first().ok_or_else(|| {
+        Failure::usage("--rootfs needs a program: add -- PROGRAM ARGUMENTS, such as -- /bin/sh")
+    })?;
+    root.check_program(program)?;
+    Ok(Some((Path::new(program), words)))
+}
+
+/// Returns what serves the folders of a guest: its root first.
+fn servers(
+    root: Option<&RootSource>,
+    shares: Vec<SharedFolder>,
+    arguments: &RunArguments,
+) -> Result<Arc<[Arc<dyn ProcessSource>]>, Failure> {
+    let (named, sandbox) = (arguments.virtiofsd.as_deref(), arguments.sandbox.sandbox);
+    let root = root.and_then(RootSource::folder).cloned();
+    if let Some(folder) = root.iter().chain(&shares).find(|it| !it.share.read_only)
+        && arguments.vms > 1
+    {
+        return Err(Failure::usage(format!(
+            "{} cannot be shared by --vms {}: several VMs would write to it; add ,ro to --share, \
+             or leave out ,rw of --rootfs",
+            shown_path(&folder.folder),
+            arguments.vms
+        )));
+    }
+    let servers = root.into_iter().chain(shares).map(|folder| {
+        let server = Server::new(folder, named, sandbox)
+            .map_err(|e| Failure::new(Code::Usage, "cannot serve a folder to the guest", e))?;
+        Ok(Arc::new(server) as Arc<dyn ProcessSource>)
+    });
+    servers.collect()
 }
 
 fn command_line(arguments: &RunArguments) -> String {
     let mut command_line = COMMAND_LINE.to_owned();
-    if arguments.program.is_some() {
+    if arguments.has_program() {
         // The console shows the program's output only.
         command_line.push_str(" quiet");
     }

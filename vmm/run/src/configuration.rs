@@ -315,7 +315,7 @@ impl Run {
         };
         let mut gpus = arguments.gpu.iter().cloned();
         let settings = RunSettings {
-            has_program: arguments.program.is_some(),
+            has_program: arguments.has_program(),
             vcpus: arguments.vcpus,
             memory_mib: arguments.memory,
             small_pages: arguments.small_pages,

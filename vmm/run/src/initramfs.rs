@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::boot;
-use crate::program::{self, Kernel, ProgramArguments};
+use crate::program::{self, Kernel, ProgramArguments, Sources};
 use causeway_terminal as terminal;
 use causeway_terminal::{Code, Failure};
 use causeway_terminal::{OutputFile, shown_path};
@@ -60,7 +60,12 @@ pub fn run(arguments: &InitramfsArguments) -> Result<ExitCode, Failure> {
     let kernel = kernel
         .zip(image.as_deref())
         .map(|(path, image)| Kernel { path, image });
-    let archive = program::initramfs(&arguments.program, &arguments.more, kernel)?;
+    let archive = program::initramfs(
+        (&arguments.program, &arguments.more.program_arguments),
+        &arguments.more,
+        Sources::default(),
+        kernel,
+    )?;
     match place {
         None => terminal::print_bytes(&archive)?,
         Some(place) => {

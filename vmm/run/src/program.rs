@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use causeway_init::FILES;
+use causeway_init::{FILES, Layer, Root, Share, User};
 use causeway_initramfs::{
     FileMapping, KernelModule, ModuleFolder, Workload, WorkloadError, release_of,
 };
@@ -29,7 +29,17 @@ pub struct ProgramArguments {
     /// system, and files of --file lie in /run/causeway, in which the program starts.
     #[arg(long, value_name = "DEVICE")]
     pub root: Option<PathBuf>,
-    /// Arguments that the program gets.
+    /// Variable for the environment of the program. Can be given several times.
+    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = variable)]
+    pub environment: Vec<OsString>,
+    /// Folder of the guest in which the program starts.
+    #[arg(long = "cwd", value_name = "DIR")]
+    pub folder: Option<PathBuf>,
+    /// User of the guest as which the program runs, by number, instead of root. Without GID, the
+    /// group has the same number.
+    #[arg(long, value_name = "UID[:GID]")]
+    pub user: Option<User>,
+    /// Arguments that the program gets; with --rootfs, the program and its arguments.
     #[arg(last = true, value_name = "ARGUMENTS")]
     pub program_arguments: Vec<OsString>,
 }
@@ -44,20 +54,40 @@ pub struct Kernel<'a> {
     pub image: &'a [u8],
 }
 
-/// Builds the initramfs of a guest that runs `program`. It contains the modules of `--module`, and
-/// those that are found for `kernel`, if given.
+/// What a guest's program gets from outside of the initramfs.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// Its root file system, instead of the initramfs.
+    pub root: Option<Root>,
+    /// Folders of the host.
+    pub shares: Vec<Share>,
+}
+
+/// Takes a variable that has a name. For options of clap.
+fn variable(text: &str) -> Result<OsString, String> {
+    match text.split_once('=') {
+        Some((name, _)) if !name.is_empty() => Ok(text.into()),
+        _ => Err(String::from("write NAME=VALUE")),
+    }
+}
+
+/// Builds the initramfs of a guest that runs `program` with `program_arguments`. It contains the
+/// modules of `--module`, and those that are found for `kernel`, if given.
 ///
 /// # Errors
 /// An image failure if `program` cannot be read or is not a program that a guest can run; a usage
 /// failure if a file or module in `arguments` cannot be read, or its path in the guest is invalid.
 pub fn initramfs(
-    program: &Path,
+    (program, program_arguments): (&Path, &[OsString]),
     arguments: &ProgramArguments,
+    sources: Sources,
     kernel: Option<Kernel>,
 ) -> Result<Vec<u8>, Failure> {
-    let root = arguments.root.as_deref();
-    root.map_or(Ok(()), check_root)?;
-    let folder = root.map_or("/", |_| FILES);
+    let device = arguments.root.as_deref();
+    device.map_or(Ok(()), check_root)?;
+    let device = device.map(|device| Root::Device(device.to_owned(), Layer::None));
+    let root = sources.root.or(device);
+    let folder = root.as_ref().map_or("/", |_| FILES);
     let files = arguments.files.iter().map(|text| {
         FileMapping::parse(text, folder)
             .map_err(|e| Failure::usage_from("--file", &text.to_string_lossy(), e))
@@ -66,12 +96,18 @@ pub fn initramfs(
         KernelModule::new(path)
             .map_err(|e| Failure::usage_from("--module", &path.to_string_lossy(), e))
     });
-    let mut modules = kernel.map_or_else(Vec::new, |kernel| modules_of(kernel, root.is_some()));
+    let has_shares = !sources.shares.is_empty();
+    let modules = kernel.map(|kernel| modules_of(kernel, root.as_ref(), has_shares));
+    let mut modules = modules.unwrap_or_default();
     modules.extend(given.collect::<Result<Vec<_>, _>>()?);
     let workload = Workload {
         program: program.to_owned(),
-        root: arguments.root.clone(),
-        arguments: arguments.program_arguments.clone(),
+        root,
+        shares: sources.shares,
+        environment: arguments.environment.clone(),
+        folder: arguments.folder.clone(),
+        user: arguments.user,
+        arguments: program_arguments.to_vec(),
         files: files.collect::<Result<_, _>>()?,
         modules,
     };
@@ -93,9 +129,9 @@ fn check_root(device: &Path) -> Result<(), Failure> {
 /// Module by which programs on Linux get interrupts of the GPU's function.
 const INTERRUPT_MODULE: &str = "uio_pci_generic";
 
-/// Finds the modules of a kernel, with those for a root on a disk if there is one. Guests also run
-/// without modules.
-fn modules_of(kernel: Kernel, has_root: bool) -> Vec<KernelModule> {
+/// Finds the modules of a kernel, with those for a root and for folders of the host if there are
+/// any. Guests also run without modules.
+fn modules_of(kernel: Kernel, root: Option<&Root>, has_shares: bool) -> Vec<KernelModule> {
     let Some(release) = release_of(kernel.image) else {
         return Vec::new();
     };
@@ -108,7 +144,7 @@ fn modules_of(kernel: Kernel, has_root: bool) -> Vec<KernelModule> {
         );
         return Vec::new();
     };
-    let modules = folder.wanted(has_root).unwrap_or_else(|e| {
+    let modules = folder.wanted(root, has_shares).unwrap_or_else(|e| {
         log::warn!(
             "cannot read the modules of Linux kernel {release}, so the guest gets only those of \
              --module: {e}"

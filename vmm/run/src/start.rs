@@ -9,6 +9,7 @@ use causeway_sandbox::{Sandbox, make_room};
 use causeway_terminal::{Code, Failure};
 use causeway_vmm::host::Host;
 use causeway_vmm::kvm;
+use causeway_vmm::vm::Boot;
 use kvm_ioctls::Kvm;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -158,6 +159,12 @@ fn open(run: &Run) -> Result<(Kvm, Host), Failure> {
     let kvm =
         kvm::open().map_err(|e| Failure::new(Code::Kvm, "cannot use KVM, which guests need", e))?;
     passthrough::check(run)?;
+    if let Boot::Linux(linux) = &run.settings.boot {
+        let mut processes = linux.processes.iter();
+        let prepared = processes.try_for_each(|it| it.prepare(run.settings.vms));
+        prepared
+            .map_err(|e| Failure::new(Code::Crashed, "cannot serve a device of the guest", e))?;
+    }
     // What takes long. If it fails, the first VM says so.
     let _ = kvm::supported_cpuid(&kvm);
     Ok((kvm, Host::probe()))

@@ -5,6 +5,8 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use causeway_init::{Layer, Root};
+
 use crate::guest_path::{GuestPath, GuestPathError};
 use crate::modinfo;
 
@@ -13,7 +15,11 @@ const FOLDERS: [&str; 2] = ["lib/modules", "usr/lib/modules"];
 /// Modules that guests need, unless they are built into the kernel.
 const WANTED: [&str; 4] = ["uio_pci_generic", "virtio_pci", "virtio_blk", "virtio_rng"];
 /// Modules for a root file system on a disk, of the kind that most disks have.
-const FOR_ROOT: [&str; 1] = ["ext4"];
+const FOR_DISK_ROOT: [&str; 1] = ["ext4"];
+/// Modules for folders of the host.
+const FOR_SHARES: [&str; 1] = ["virtiofs"];
+/// Modules for a root whose changes stay in memory.
+const FOR_LAYER: [&str; 1] = ["overlay"];
 /// Largest list of dependencies, in bytes.
 const LIST_BYTES_MAX: u64 = 16 << 20;
 /// Largest module whose dependencies are read from its file, in bytes.
@@ -83,15 +89,26 @@ impl ModuleFolder {
         self.folder.join("modules.dep")
     }
 
-    /// Returns the modules that guests need for Causeway and virtio, and for a root file system on
-    /// a disk if there is one, each after the modules that it needs itself. Modules that this
-    /// kernel does not have are left out.
+    /// Returns the modules that guests need for Causeway and virtio, and for a root file system and
+    /// folders of the host if there are any, each after the modules that it needs itself. Modules
+    /// that this kernel does not have are left out.
     ///
     /// # Errors
     /// As for [`Self::named`].
-    pub fn wanted(&self, has_root: bool) -> io::Result<Vec<KernelModule>> {
-        let for_root = FOR_ROOT.iter().filter(|_| has_root);
-        let names: Vec<&str> = WANTED.iter().chain(for_root).copied().collect();
+    pub fn wanted(&self, root: Option<&Root>, has_shares: bool) -> io::Result<Vec<KernelModule>> {
+        let is_on_disk = matches!(root, Some(Root::Device(..)));
+        let is_shared = has_shares || matches!(root, Some(Root::Share(..)));
+        let has_layer = root.is_some_and(|root| root.layer() == Layer::Memory);
+        let optional = [
+            (is_on_disk, FOR_DISK_ROOT),
+            (is_shared, FOR_SHARES),
+            (has_layer, FOR_LAYER),
+        ];
+        let optional = optional.into_iter().filter(|(is_needed, _)| *is_needed);
+        let names: Vec<&str> = WANTED
+            .into_iter()
+            .chain(optional.flat_map(|(_, names)| names))
+            .collect();
         self.named(&names)
     }
 
@@ -290,7 +307,7 @@ nonsense without a colon
         std::fs::create_dir_all(&modules).unwrap();
         std::fs::write(modules.join("modules.dep"), LIST).unwrap();
         let found = ModuleFolder::find(&tree.join("boot/vmlinuz"), "1.2.3").unwrap();
-        let wanted = found.wanted(false).unwrap();
+        let wanted = found.wanted(None, false).unwrap();
         std::fs::remove_dir_all(&tree).unwrap();
         assert_eq!(wanted[0].host, modules.join("kernel/drivers/uio/uio.ko"));
         assert_eq!(
@@ -343,7 +360,7 @@ nonsense without a colon
         tree.module("drivers/char/virtio-rng.ko", "virtio_blk");
         tree.module("drivers/block/virtio_blk.ko", "virtio_rng");
         tree.module("drivers/net/unreadable.ko.txt", "");
-        let wanted = tree.found().wanted(false).unwrap();
+        let wanted = tree.found().wanted(None, false).unwrap();
         let names: Vec<String> = wanted
             .iter()
             .map(|m| name_of(&m.guest.to_string()))
@@ -373,20 +390,20 @@ nonsense without a colon
         let tree = Tree::new("provided");
         tree.module("drivers/uio/uio.ko", "");
         let folder = tree.found();
-        assert!(!folder.provides("uio_pci_generic", &folder.wanted(false).unwrap()));
+        assert!(!folder.provides("uio_pci_generic", &folder.wanted(None, false).unwrap()));
         let list = tree.0.join("usr/lib/modules/1.2.3/modules.builtin");
         std::fs::write(&list, "kernel/drivers/uio/uio_pci_generic.ko\n").unwrap();
         assert!(folder.provides("uio_pci_generic", &[]));
         std::fs::remove_file(&list).unwrap();
         tree.module("drivers/uio/uio_pci_generic.ko", "uio");
-        assert!(folder.provides("uio_pci_generic", &folder.wanted(false).unwrap()));
+        assert!(folder.provides("uio_pci_generic", &folder.wanted(None, false).unwrap()));
     }
 
     #[test]
     fn compressed_modules_without_a_list_need_depmod() {
         let tree = Tree::new("compressed");
         tree.module("drivers/uio/uio_pci_generic.ko.xz", "uio");
-        let message = tree.found().wanted(false).unwrap_err().to_string();
+        let message = tree.found().wanted(None, false).unwrap_err().to_string();
         let way_out = format!("run `depmod -b {} 1.2.3`", tree.0.join("usr").display());
         assert!(message.contains(&way_out), "{message}");
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use causeway_init::{Configuration, FILES, LIBRARIES};
+use causeway_init::{Configuration, FILES, LIBRARIES, Layer, Root, Share, User};
 
 use crate::archive::ArchiveError;
 use crate::contents::Contents;
@@ -69,11 +69,18 @@ impl FileMapping {
 #[derive(Clone, Debug, Default)]
 pub struct Workload {
     /// Path of the program on the host, which is copied into the guest with the libraries that it
-    /// needs. With a root, path of the program there.
+    /// needs. With a root, path of the program there, or its name if the root is not a plain disk.
     pub program: PathBuf,
-    /// Block device of the guest with the program's root file system. Without one, the program's
-    /// root is the initramfs.
-    pub root: Option<PathBuf>,
+    /// The program's root file system. Without one, its root is the initramfs.
+    pub root: Option<Root>,
+    /// Folders of the host that the guest mounts.
+    pub shares: Vec<Share>,
+    /// Variables of the program's environment, as `NAME=VALUE`.
+    pub environment: Vec<OsString>,
+    /// Folder in which the program starts, instead of the usual one.
+    pub folder: Option<PathBuf>,
+    /// User as which the program runs, instead of root.
+    pub user: Option<User>,
     /// Arguments of the program, without its name.
     pub arguments: Vec<OsString>,
     /// Files of the host that are copied into the guest for the program.
@@ -180,7 +187,11 @@ impl Workload {
         let mut contents = Contents::new()?;
         let (program, links) = match self.root {
             None => self.add_program(&mut contents)?,
-            Some(_) => (GuestPath::new(&self.program)?, Links::default()),
+            Some(Root::Device(_, Layer::None)) => {
+                let path = GuestPath::new(&self.program)?;
+                (path.to_path(), Links::default())
+            }
+            Some(_) => (self.program.clone(), Links::default()),
         };
         let mut modules = Vec::new();
         for module in &self.modules {
@@ -195,7 +206,11 @@ impl Workload {
             modules,
             root: self.root.clone(),
             libraries: self.add_libraries(&mut contents, &links)?,
-            program: program.to_path(),
+            shares: self.shares.clone(),
+            environment: self.environment.clone(),
+            folder: self.folder.clone(),
+            user: self.user,
+            program,
             arguments: self.arguments.clone(),
         };
         let path = GuestPath::new(Configuration::PATH)?;
@@ -205,7 +220,7 @@ impl Workload {
     }
 
     /// Adds the program. Returns its path in the guest, and which libraries it needs.
-    fn add_program(&self, contents: &mut Contents) -> Result<(GuestPath, Links), WorkloadError> {
+    fn add_program(&self, contents: &mut Contents) -> Result<(PathBuf, Links), WorkloadError> {
         let host = &self.program;
         let guest = GuestPath::in_folder(PROGRAM_FOLDER, host.file_name().unwrap_or_default())?;
         let image = contents.read("program", host)?.content;
@@ -215,7 +230,7 @@ impl Workload {
         })?;
         // Whatever its rights are on the host: it was named as what is to run.
         contents.archive.file(&guest, 0o755, image)?;
-        Ok((guest, links))
+        Ok((guest.to_path(), links))
     }
 
     /// Adds the libraries of the program. Returns their folders in the guest.
@@ -433,7 +448,7 @@ mod tests {
         let in_guest = |text: &OsStr| FileMapping::parse(text, FILES).unwrap();
         let mut workload = Workload {
             program: "/usr/bin/python3".into(),
-            root: Some("/dev/vda1".into()),
+            root: Some(Root::Device("/dev/vda1".into(), Layer::None)),
             files: vec![in_guest(data.as_os_str())],
             ..Workload::default()
         };

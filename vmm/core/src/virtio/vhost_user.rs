@@ -23,6 +23,7 @@ use super::device::Kind;
 use conversation::{greet, within_limit};
 
 mod conversation;
+mod devices;
 mod job;
 
 pub(super) use job::start;
@@ -106,14 +107,25 @@ pub enum ProcessError {
         /// The kernel's error.
         source: std::io::Error,
     },
+    /// The process does not start.
+    #[error(transparent)]
+    Start(Box<dyn std::error::Error + Send + Sync>),
     /// The process has ended, or has closed the connection.
     #[error("{0} has ended")]
     Ended(String),
 }
 
-/// Starts, or finds, the processes of devices. A VM asks it once, when it is built.
+/// Starts, or finds, the processes of one device in several VMs.
 pub trait ProcessSource: fmt::Debug + Send + Sync {
-    /// Returns the connection to a process that serves one device of one VM.
+    /// Starts a process for each of `vms` VMs, and connects to it. Called once, while this process
+    /// may still start others.
+    ///
+    /// # Errors
+    /// Why there is a process too few. Those that were started end.
+    fn prepare(&self, vms: u32) -> Result<(), ProcessError>;
+
+    /// Returns the connection to a process that serves the device of one VM. A VM asks for it once,
+    /// when it is built.
     ///
     /// # Errors
     /// Why there is none.

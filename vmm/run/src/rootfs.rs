@@ -1,0 +1,184 @@
+//! The root file system of a Linux guest's program: `--rootfs DIR|IMAGE[,rw]`.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use causeway_init::{Layer, Root, Share};
+use causeway_initramfs::{ProgramError, check_program};
+use causeway_terminal::{Code, Failure, shown_path};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+
+use crate::share::SharedFolder;
+
+/// Behind the name of a root that the guest changes.
+const WRITABLE: &[u8] = b",rw";
+/// Tag of the folder that is the root. No folder of `--share` has it: `causeway` is taken.
+const TAG: &str = "causeway-root";
+/// The disk of an image: it is the first one.
+const DEVICE: &str = "/dev/vda";
+/// Folders in which the guest looks for programs, in the order of its `PATH`.
+const PROGRAMS: [&str; 6] = [
+    "usr/local/sbin",
+    "usr/local/bin",
+    "usr/sbin",
+    "usr/bin",
+    "sbin",
+    "bin",
+];
+/// Largest program that is looked at before the guest boots, in bytes.
+const PROGRAM_BYTES_MAX: u64 = 1 << 30;
+
+/// A root file system, as it was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RootSource {
+    /// A folder of the host.
+    Folder(SharedFolder, Layer),
+    /// The image of a disk without partitions.
+    Image(PathBuf, Layer),
+}
+
+impl RootSource {
+    /// Reads the value of `--rootfs`.
+    ///
+    /// # Errors
+    /// A usage failure if it is neither a folder nor a file.
+    pub fn parse(text: &OsStr) -> Result<Self, Failure> {
+        let bytes = text.as_bytes();
+        let (path, layer) = match bytes.strip_suffix(WRITABLE) {
+            Some(path) => (path, Layer::None),
+            None => (bytes, Layer::Memory),
+        };
+        let path = Path::new(OsStr::from_bytes(path));
+        let refuse = |error| Failure::usage_from("--rootfs", &text.to_string_lossy(), error);
+        let metadata = path.metadata().map_err(refuse)?;
+        if metadata.is_dir() {
+            let share = Share::new(TAG, layer == Layer::Memory);
+            let folder = SharedFolder::new(path, share).map_err(refuse)?;
+            return Ok(Self::Folder(folder, layer));
+        }
+        match metadata.is_file() {
+            true => Ok(Self::Image(path.to_owned(), layer)),
+            false => Err(refuse(io::Error::other(
+                "it is neither a folder nor the image of a disk",
+            ))),
+        }
+    }
+
+    /// Returns what the guest's first process makes its root.
+    pub fn root(&self) -> Root {
+        match self {
+            Self::Folder(folder, layer) => Root::Share(folder.share.clone(), *layer),
+            Self::Image(_, layer) => Root::Device(DEVICE.into(), *layer),
+        }
+    }
+
+    /// Returns the folder that has to be served, if it is one.
+    pub fn folder(&self) -> Option<&SharedFolder> {
+        match self {
+            Self::Folder(folder, _) => Some(folder),
+            Self::Image(..) => None,
+        }
+    }
+
+    /// Returns the value of `--disk` for the image, if it is one.
+    pub fn disk(&self) -> Option<OsString> {
+        let Self::Image(path, layer) = self else {
+            return None;
+        };
+        let mut disk = path.clone().into_os_string();
+        if *layer == Layer::Memory {
+            disk.push(",ro");
+        }
+        Some(disk)
+    }
+
+    /// Refuses a program that this root does not have, or that cannot run: before a guest boots
+    /// that could only say so. Only folders can be looked into.
+    ///
+    /// # Errors
+    /// An image failure that names the program, and what is wrong with it.
+    pub fn check_program(&self, program: &OsStr) -> Result<(), Failure> {
+        let Self::Folder(folder, _) = self else {
+            return Ok(());
+        };
+        let root = &folder.folder;
+        let places = match program.as_bytes().contains(&b'/') {
+            true => vec![PathBuf::from(program)],
+            false => PROGRAMS
+                .map(|place| Path::new(place).join(program))
+                .to_vec(),
+        };
+        let found = places.iter().find_map(|place| open_inside(root, place));
+        let Some(file) = found else {
+            return Err(Failure::image(format!(
+                "{} of --rootfs has no program {}: name one that it has behind --",
+                shown_path(root),
+                program.display()
+            )));
+        };
+        check_interpreter(root, program, file)
+    }
+}
+
+/// Opens a file as a process whose root is `root` finds it.
+fn open_inside(root: &Path, path: &Path) -> Option<OwnedFd> {
+    let root = rustix::fs::openat(
+        CWD,
+        root,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    );
+    // A pipe would wait for a writer.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    openat2(
+        root.ok()?,
+        path,
+        flags,
+        Mode::empty(),
+        ResolveFlags::IN_ROOT,
+    )
+    .ok()
+}
+
+/// Refuses a program for another processor, and one whose dynamic linker the root does not have.
+fn check_interpreter(root: &Path, program: &OsStr, file: OwnedFd) -> Result<(), Failure> {
+    use std::io::Read;
+    let mut image = Vec::new();
+    let file = std::fs::File::from(file);
+    // What cannot be read here, the guest may be able to run.
+    if file
+        .take(PROGRAM_BYTES_MAX)
+        .read_to_end(&mut image)
+        .is_err()
+    {
+        return Ok(());
+    }
+    let refused = |error: ProgramError| {
+        let message = format!(
+            "the program {} of {} cannot run in a guest",
+            program.display(),
+            shown_path(root)
+        );
+        Failure::new(Code::Image, message, error)
+    };
+    let interpreter = match check_program(&image) {
+        Ok(links) => links.interpreter,
+        Err(ProgramError::Script { interpreter }) => Some(interpreter.into()),
+        Err(error) => return Err(refused(error)),
+    };
+    match interpreter {
+        Some(interpreter) if open_inside(root, Path::new(&interpreter)).is_none() => {
+            Err(Failure::image(format!(
+                "the program {} of --rootfs needs the interpreter {}, which {} does not have: put \
+                 it there, or name another program behind --",
+                program.display(),
+                Path::new(&interpreter).display(),
+                shown_path(root)
+            )))
+        }
+        _ => Ok(()),
+    }
+}
