@@ -15,6 +15,7 @@ const PACKAGES: &[(&str, &[&str])] = &[
             "stream",
             "sharing",
             "disk",
+            "files",
             "processes",
             "console",
             "interrupts",

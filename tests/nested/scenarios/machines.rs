@@ -136,6 +136,12 @@ fn contents() -> Result<Contents, ContentsError> {
     if let Some(kernel) = generic_kernel() {
         contents = contents.kernel("/guest/generic", &kernel)?;
     }
+    if let Some(program) = std::env::var_os(crate::shares::VARIABLE) {
+        contents = contents.program("virtiofsd", Path::new(&program))?;
+        for name in ["cp", "mkdir", "rm"] {
+            contents = contents.program(name, &Path::new("/bin").join(name))?;
+        }
+    }
     Ok(contents)
 }
 

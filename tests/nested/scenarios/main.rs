@@ -26,6 +26,7 @@ mod programs;
 #[allow(dead_code)] // Other tests ask more of it.
 mod report;
 mod roots;
+mod shares;
 mod vfio;
 mod without_iommu;
 mod worker_groups;

@@ -103,7 +103,7 @@ impl Contents {
             let release = modules.release();
             let place = format!("{folder}/lib/modules/{release}/modules.dep");
             self.files.insert(place, modules.list());
-            for module in modules.wanted(true)? {
+            for module in modules.all_wanted()? {
                 let place = format!("{folder}{}", module.guest);
                 self.files.insert(place, module.host);
             }

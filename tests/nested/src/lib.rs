@@ -27,7 +27,7 @@ pub use contents::{Contents, ContentsError, first_word_initramfs};
 pub use link::{Job, RequestError};
 pub use machine::{BootError, Machine, Shape};
 pub use requirements::{Missing, Requirements};
-pub use shared::{Lease, shared};
+pub use shared::{Lease, is_required, shared};
 
 /// Path of a dynamic program for guests that uses CUDA by way of cudarc: `examples/cuda`.
 pub const CUDA_CLIENT: &str = env!("NESTED_CUDA_CLIENT");

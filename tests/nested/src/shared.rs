@@ -27,6 +27,12 @@ impl std::fmt::Debug for Lease {
     }
 }
 
+/// Returns whether a test that cannot have what it needs must fail instead of being skipped.
+#[must_use]
+pub fn is_required() -> bool {
+    std::env::var_os(REQUIRE_VARIABLE).is_some()
+}
+
 /// Lends the shared machine, which is booted if there is none, or none of this shape, or if it has
 /// ended. `contents` says what is in it; it must be the same for all tests of a process.
 ///
@@ -45,8 +51,7 @@ pub fn shared(
     let requirements = match Requirements::find() {
         Ok(requirements) => requirements,
         Err(missing) => {
-            let required = std::env::var_os(REQUIRE_VARIABLE).is_some();
-            assert!(!required, "{REQUIRE_VARIABLE} is set, but {missing}");
+            assert!(!is_required(), "{REQUIRE_VARIABLE} is set, but {missing}");
             eprintln!("skipped: no emulated machine ({test}): {missing}");
             return None;
         }

@@ -182,3 +182,89 @@ fn check_interpreter(root: &Path, program: &OsStr, file: OwnedFd) -> Result<(), 
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    /// A root that goes with its test.
+    struct Tree(PathBuf);
+
+    impl Tree {
+        /// Makes a root with this test's own program as `/usr/bin/app`, behind a link as well, and
+        /// with a script whose interpreter is missing.
+        fn new(test: &str) -> Self {
+            let name = format!("causeway-root-{test}-{}", std::process::id());
+            let root = std::env::temp_dir().join(name);
+            fs::create_dir_all(root.join("usr/bin")).unwrap();
+            fs::copy("/proc/self/exe", root.join("usr/bin/app")).unwrap();
+            // As a process in the root sees it: this host has no such file.
+            symlink("/usr/bin", root.join("bin")).unwrap();
+            fs::write(root.join("usr/bin/script"), "#!/opt/missing\n").unwrap();
+            fs::write(root.join("usr/bin/text"), "no program").unwrap();
+            symlink("../../../../../../etc/passwd", root.join("usr/bin/out")).unwrap();
+            Self(root)
+        }
+
+        fn check(&self, program: &str) -> Result<(), String> {
+            let source = RootSource::parse(self.0.as_os_str()).unwrap();
+            let checked = source.check_program(OsStr::new(program));
+            checked.map_err(|failure| failure.text())
+        }
+    }
+
+    impl Drop for Tree {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_program_is_looked_for_as_in_the_guest_and_refused_without_its_interpreter() {
+        let tree = Tree::new("programs");
+        for (program, part) in [
+            ("nothing", "has no program nothing"),
+            ("/usr/bin/out", "has no program /usr/bin/out"),
+            ("script", "interpreter /opt/missing"),
+            ("text", "not an ELF executable"),
+            ("app", "interpreter /lib64/ld-linux"),
+        ] {
+            let message = tree.check(program).unwrap_err();
+            assert!(message.contains(part), "{program}: {message}");
+        }
+        let linker = tree.0.join("lib64/ld-linux-x86-64.so.2");
+        fs::create_dir(linker.parent().unwrap()).unwrap();
+        fs::write(linker, "").unwrap();
+        for program in ["app", "/bin/app", "/usr/bin/app"] {
+            assert_eq!(tree.check(program), Ok(()), "{program}");
+        }
+    }
+
+    #[test]
+    fn a_root_stays_as_it_is_unless_rw_stands_behind_its_name() {
+        let tree = Tree::new("kinds");
+        let with = |path: &Path, suffix: &str| {
+            let mut text = path.as_os_str().to_owned();
+            text.push(suffix);
+            RootSource::parse(&text).map_err(|failure| failure.text())
+        };
+        let root = |suffix| with(&tree.0, suffix).unwrap().root();
+        assert_eq!(root(""), Root::Share(Share::new(TAG, true), Layer::Memory));
+        assert_eq!(root(",rw"), Root::Share(Share::new(TAG, false), Layer::None));
+        let image = tree.0.join("usr/bin/text");
+        let [kept, changed] = ["", ",rw"].map(|suffix| with(&image, suffix).unwrap());
+        let shown = image.display();
+        assert_eq!(kept.disk(), Some(format!("{shown},ro").into()));
+        assert_eq!(changed.disk(), Some(image.clone().into()));
+        assert_eq!(kept.root(), Root::Device(DEVICE.into(), Layer::Memory));
+        for (path, part) in [
+            (tree.0.join("gone"), "No such file"),
+            (PathBuf::from("/dev/null"), "neither a folder nor"),
+        ] {
+            let message = with(&path, "").unwrap_err();
+            assert!(message.contains(part), "{message}");
+        }
+    }
+}

@@ -112,6 +112,15 @@ impl ModuleFolder {
         self.named(&names)
     }
 
+    /// Returns the modules that guests with any root and folders of the host need.
+    ///
+    /// # Errors
+    /// As for [`Self::named`].
+    pub fn all_wanted(&self) -> io::Result<Vec<KernelModule>> {
+        let names = [&WANTED[..], &FOR_DISK_ROOT, &FOR_SHARES, &FOR_LAYER];
+        self.named(&names.concat())
+    }
+
     /// Returns the modules called `names`, each after the modules that it needs itself. Modules
     /// that this kernel does not have are left out.
     ///
