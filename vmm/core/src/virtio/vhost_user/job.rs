@@ -150,13 +150,28 @@ impl Remote {
         event.map_or_else(|| self.calls[queue].try_clone(), Ok)
     }
 
+    /// Interrupts the guest for a queue, if the process has signalled that queue's event and serves
+    /// the queue.
+    fn interrupt(&self, queue: usize) {
+        let is_signalled = self.calls.get(queue).is_some_and(|call| call.read().is_ok());
+        if is_signalled && self.served.contains(&queue) {
+            self.shared.interrupts.raise(Source::Queue(queue as u16));
+        }
+    }
+
     /// Takes the queues back. Afterwards the process touches no guest memory, if it keeps to the
     /// protocol.
     fn end(&mut self) -> Result<(), ProcessError> {
-        match std::mem::take(&mut self.served) {
-            served if served.is_empty() => Ok(()),
-            served => self.process.stop(&served),
+        let served = std::mem::take(&mut self.served);
+        if served.is_empty() {
+            return Ok(());
         }
+        let stopped = self.process.stop(&served);
+        // Interrupts of this driver that wait are not for the next one.
+        for call in &self.calls {
+            let _ = call.read(); // Fails unless one waits.
+        }
+        stopped
     }
 
     /// Leaves the process alone from now on.
@@ -190,13 +205,7 @@ impl MutEventSubscriber for Remote {
             }
             CONNECTION if self.is_lost => {}
             CONNECTION => self.give_up(&self.lost(), ops),
-            event => {
-                let queue = (event - CALL) as usize;
-                if let Some(call) = self.calls.get(queue) {
-                    let _ = call.read();
-                }
-                self.shared.interrupts.raise(Source::Queue(queue as u16));
-            }
+            event => self.interrupt((event - CALL) as usize),
         }
     }
 
