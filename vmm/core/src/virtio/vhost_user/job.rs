@@ -45,6 +45,7 @@ pub fn start(
             kicks,
             calls,
             served: Vec::new(),
+            has_driver: false,
             orders,
             shared,
             is_lost: false,
@@ -61,6 +62,8 @@ struct Remote {
     calls: Vec<EventFd>,
     /// Queues that the process serves.
     served: Vec<usize>,
+    /// A driver uses the device.
+    has_driver: bool,
     orders: Orders,
     shared: Arc<Shared>,
     /// The process is given up.
@@ -101,11 +104,13 @@ impl Remote {
             match self.orders.commands.try_recv() {
                 Ok(Command::Begin { .. }) if self.is_lost => self.shared.require_reset(),
                 Ok(Command::Begin { rings, features }) => {
+                    self.has_driver = true;
                     if let Err(e) = self.begin(&rings, features) {
                         self.give_up(&e, ops);
                     }
                 }
                 Ok(Command::End(done)) => {
+                    self.has_driver = false;
                     if let Err(e) = self.end() {
                         self.give_up(&e, ops);
                     }
@@ -187,7 +192,11 @@ impl Remote {
         if let Err(e) = ops.remove(Events::empty(&self.process.stream)) {
             log::debug!("{}: {e:?}", self.name());
         }
-        self.shared.require_reset();
+        // Without a driver, nobody would read the interrupt status and end the interrupt. The next
+        // driver is asked for a reset when it begins.
+        if self.has_driver {
+            self.shared.require_reset();
+        }
     }
 
     fn lost(&self) -> ProcessError {
