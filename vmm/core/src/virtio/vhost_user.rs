@@ -130,15 +130,16 @@ pub struct DeviceProcess {
     offered: u64,
     /// Features that the process has beside them: none, or that of the protocol.
     own: u64,
-    /// Dropped with the connection.
-    _life: Box<dyn Send>,
+    /// Dropped with the device, or when the process is given up.
+    life: Option<Box<dyn Send>>,
 }
 
 debug_by_name!(DeviceProcess);
 
 impl DeviceProcess {
     /// Returns the device that the process at the other end of `stream` serves. `life` is dropped
-    /// with the device, such as what ends the process.
+    /// with the device, or as soon as the process is given up. It ends the process if it can,
+    /// because a process that does not answer may go on to write to guest memory.
     ///
     /// # Errors
     /// [`ProcessError`] if the process does not answer in time, or lacks what the
@@ -164,7 +165,7 @@ impl DeviceProcess {
             stream,
             offered,
             own,
-            _life: life,
+            life: Some(life),
         })
     }
 

@@ -189,6 +189,8 @@ impl Remote {
         self.is_lost = true;
         self.served.clear();
         let _ = self.process.stream.shutdown(std::net::Shutdown::Both);
+        // Before a reset is done: the process may go on to write to guest memory.
+        self.process.life = None;
         if let Err(e) = ops.remove(Events::empty(&self.process.stream)) {
             log::debug!("{}: {e:?}", self.name());
         }
