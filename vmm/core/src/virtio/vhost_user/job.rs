@@ -158,8 +158,8 @@ impl Remote {
     /// Interrupts the guest for a queue, if the process has signalled that queue's event and serves
     /// the queue.
     fn interrupt(&self, queue: usize) {
-        let is_signalled = self.calls.get(queue).is_some_and(|call| call.read().is_ok());
-        if is_signalled && self.served.contains(&queue) {
+        let signals = self.calls.get(queue).map(EventFd::read);
+        if matches!(signals, Some(Ok(_))) && self.served.contains(&queue) {
             self.shared.interrupts.raise(Source::Queue(queue as u16));
         }
     }
