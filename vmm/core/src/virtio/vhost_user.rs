@@ -7,8 +7,15 @@
 //!
 //! | who waits | for how long |
 //! |---|---|
-//! | the run's start, for the first messages ([`DeviceProcess::connect`]) | [`Description::patience`] |
-//! | a virtual CPU that resets the device, for the process to let go of the queues | the same |
+//! | the run's start, for the first messages ([`DeviceProcess::connect`]) | the patience |
+//! | a virtual CPU that resets the device, for the process to take queues and let go | twice |
+//!
+//! The patience is [`Description::patience`].
+//!
+//! The process gets the event of the MSI-X vector that a queue has when the driver begins, and
+//! keeps it: a driver that chooses another vector later, or disables MSI-X, must reset the device
+//! before the queue interrupts it there. A queue without a vector interrupts by way of this
+//! process, which follows such changes.
 //!
 //! A process that does not answer in time, or ends, is given up: the device asks for a reset until
 //! the VM ends. The VM goes on.
