@@ -4,18 +4,19 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use proptest::prelude::*;
 use vm_memory::{Bytes, GuestAddress};
 
 use super::device::{Device, VirtioDevice};
 use super::function::{Surroundings, VirtioFunction};
-use super::registers::Structure;
+use super::registers::{BAR_BYTES, Structure};
 use super::ring::QUEUE_SIZE;
 use crate::bus::{self, MmioBus};
 use crate::hypervisor::IoEvents;
 use crate::hypervisor::fake::Fake;
 use crate::interrupts::fake::FakeChips;
 use crate::memory::{GuestRam, RamView};
-use crate::pci::{ConfigAccess, Layout};
+use crate::pci::{COMMAND_MEMORY, ConfigAccess, Layout};
 
 pub const RAM_BYTES: u64 = 8 << 20;
 /// Guest-physical address of the descriptor table of the test driver's queue.
@@ -34,6 +35,9 @@ pub const EVENT_INDEX: u64 = 1 << 29;
 /// Value of the device status register once the driver has started to use the device.
 pub const RUNNING: u8 = 0xf;
 pub const NEEDS_RESET: u8 = 0x40;
+
+/// PCI capability ID of MSI-X.
+const CAPABILITY_MSIX: u8 = 0x11;
 
 /// A descriptor as a driver writes it: guest-physical address, length in bytes, flags, and index of
 /// the next descriptor.
@@ -70,9 +74,14 @@ impl Machine {
     }
 
     pub fn of(device: Device) -> Self {
+        Self::with_thread("test", device)
+    }
+
+    /// The same, with a name for the thread of the device by which a test finds it.
+    pub fn with_thread(thread: &str, device: Device) -> Self {
         let layout = Layout::new(40, RAM_BYTES, 1 << 30).unwrap();
         let mut bars = layout.low_bars();
-        let bar = bars.clone().place(super::registers::BAR_BYTES).unwrap();
+        let bar = bars.clone().place(BAR_BYTES).unwrap();
         let ram = Arc::new(GuestRam::new("test", RAM_BYTES, false).unwrap());
         let bus = Arc::new(MmioBus::new(Arc::default()));
         bus.reserve(bus::GuestAddress(0), RAM_BYTES, "ram").unwrap();
@@ -86,7 +95,7 @@ impl Machine {
             controller: &chips.controller(),
             events: &events,
         };
-        let function = VirtioFunction::new(3, "test", device, surroundings).unwrap();
+        let function = VirtioFunction::new(3, thread, device, surroundings).unwrap();
         Self {
             function,
             bus,
@@ -111,6 +120,24 @@ impl Machine {
         let address = self.bar + structure.offset() + offset;
         let hit = self.bus.write(bus::GuestAddress(address), bytes);
         assert_eq!(hit.result, Ok(()), "{structure:?} {offset:#x}");
+    }
+
+    /// Stores what `stores` say, wherever that is, and then gives the function its addresses back.
+    pub fn store_all(&self, stores: &[Store]) {
+        for &(config, offset, width, value) in stores {
+            let bytes = &value.to_le_bytes()[..width];
+            if config {
+                let offset = (offset & 0xff) as u8 & !3;
+                self.function.write_config(offset, &bytes[..width.min(4)]);
+            } else {
+                let address = bus::GuestAddress(self.bar + offset);
+                let _ = self.bus.write(address, bytes);
+            }
+        }
+        let base = self.bar as u32;
+        self.function.write_config(0x10, &base.to_le_bytes());
+        let command = COMMAND_MEMORY.to_le_bytes();
+        self.function.write_config(4, &command);
     }
 
     pub fn config<const N: usize>(&self, offset: u8) -> [u8; N] {
@@ -221,6 +248,18 @@ impl Machine {
         self.store(Structure::Notify, 0, &[0; 2]);
     }
 
+    /// Enables MSI-X (or disables it), in the message control register of its capability.
+    pub fn enable_messages(&self, enable: bool) {
+        let [mut at] = self.config(0x34);
+        while let [id, next] = self.config(at)
+            && id != CAPABILITY_MSIX
+        {
+            at = next;
+        }
+        let control = if enable { 0x80 } else { 0 };
+        self.function.write_config(at + 2, &[0, control]);
+    }
+
     /// Waits until the device has answered the next request. Returns the index of the request's
     /// first descriptor, and the number of bytes that the device has written.
     pub fn answer(&mut self) -> (u32, u32) {
@@ -250,4 +289,26 @@ pub fn wait_for(what: &str, mut come: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "waited in vain for {what}");
         std::thread::sleep(Duration::from_micros(200));
     }
+}
+
+/// A store of a guest that has lost its way: to configuration space or else to the BAR, the offset,
+/// the number of bytes, and the value.
+pub type Store = (bool, u64, usize, u64);
+
+/// Generates stores that find registers often.
+pub fn store_anywhere() -> impl Strategy<Value = Store> {
+    let offset = prop_oneof![
+        4 => 0u64..0x40,
+        1 => (0u64..6, 0u64..0x20).prop_map(|(page, offset)| page * 0x1000 + offset),
+        1 => 0u64..BAR_BYTES,
+    ];
+    let value = prop_oneof![
+        Just(0u64),
+        Just(u64::MAX),
+        0u64..0x100,
+        any::<u64>(),
+        prop::sample::select(vec![DESCRIPTORS, DRIVER_RING, DEVICE_RING]),
+    ];
+    let width = prop::sample::select(vec![1usize, 2, 4, 8]);
+    (prop::bool::weighted(0.2), offset, width, value)
 }

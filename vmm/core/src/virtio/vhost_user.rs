@@ -7,8 +7,15 @@
 //!
 //! | who waits | for how long |
 //! |---|---|
-//! | the run's start, for the first messages ([`DeviceProcess::connect`]) | [`Description::patience`] |
-//! | a virtual CPU that resets the device, for the process to let go of the queues | the same |
+//! | the run's start, for the first messages ([`DeviceProcess::connect`]) | the patience |
+//! | a virtual CPU that resets the device, for the process to take queues and let go | twice |
+//!
+//! The patience is [`Description::patience`].
+//!
+//! The process gets the event of the MSI-X vector that a queue has when the driver begins, and
+//! keeps it: a driver that chooses another vector later, or disables MSI-X, must reset the device
+//! before the queue interrupts it there. A queue without a vector interrupts by way of this
+//! process, which follows such changes.
 //!
 //! A process that does not answer in time, or ends, is given up: the device asks for a reset until
 //! the VM ends. The VM goes on.
@@ -142,15 +149,16 @@ pub struct DeviceProcess {
     offered: u64,
     /// Features that the process has beside them: none, or that of the protocol.
     own: u64,
-    /// Dropped with the connection.
-    _life: Box<dyn Send>,
+    /// Dropped with the device, or when the process is given up.
+    life: Option<Box<dyn Send>>,
 }
 
 debug_by_name!(DeviceProcess);
 
 impl DeviceProcess {
     /// Returns the device that the process at the other end of `stream` serves. `life` is dropped
-    /// with the device, such as what ends the process.
+    /// with the device, or as soon as the process is given up. It ends the process if it can,
+    /// because a process that does not answer may go on to write to guest memory.
     ///
     /// # Errors
     /// [`ProcessError`] if the process does not answer in time, or lacks what the
@@ -176,7 +184,7 @@ impl DeviceProcess {
             stream,
             offered,
             own,
-            _life: life,
+            life: Some(life),
         })
     }
 

@@ -288,44 +288,16 @@ fn registers_take_their_own_width_only() {
     }
 }
 
-/// A store of a guest that has lost its way: to the BAR or to configuration space.
-fn store() -> impl Strategy<Value = (bool, u64, usize, u64)> {
-    let offset = prop_oneof![
-        4 => 0u64..0x40,
-        1 => (0u64..6, 0u64..0x20).prop_map(|(page, offset)| page * 0x1000 + offset),
-        1 => 0u64..BAR_BYTES,
-    ];
-    let value = prop_oneof![
-        Just(0u64),
-        Just(u64::MAX),
-        0u64..0x100,
-        any::<u64>(),
-        prop::sample::select(vec![DESCRIPTORS, DRIVER_RING, DEVICE_RING]),
-    ];
-    let width = prop::sample::select(vec![1usize, 2, 4, 8]);
-    (prop::bool::weighted(0.2), offset, width, value)
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     /// Whatever a guest stores, the next driver that keeps the rules is served.
     #[test]
     fn no_sequence_of_stores_keeps_the_next_driver_out(
-        stores in prop::collection::vec(store(), 1..60)
+        stores in prop::collection::vec(store_anywhere(), 1..60)
     ) {
         let mut machine = machine();
-        for (config, offset, width, value) in stores {
-            let bytes = &value.to_le_bytes()[..width];
-            if config {
-                let offset = (offset & 0xff) as u8 & !3;
-                machine.function.write_config(offset, &bytes[..width.min(4)]);
-            } else {
-                let _ = machine.bus.write(GuestAddress(machine.bar + offset), bytes);
-            }
-        }
-        machine.function.write_config(0x10, &(machine.bar as u32).to_le_bytes());
-        machine.function.write_config(4, &COMMAND_MEMORY.to_le_bytes());
+        machine.store_all(&stores);
         machine.start(0);
         machine.submit(&[(DATA, 8, true)]);
         prop_assert_eq!(machine.answer(), (0, 8));

@@ -164,13 +164,14 @@ pub fn within_limit<R>(
     })?;
     let process = process.to_owned();
     match talked {
-        Ok(result) => Ok(result),
         Err(Failure::Lacks(error)) => Err(error),
-        Err(Failure::Protocol(_)) if was_late => Err(ProcessError::Silent {
+        // The connection has ended, even if the last answer came at that moment.
+        _ if was_late => Err(ProcessError::Silent {
             process,
             step,
             limit,
         }),
+        Ok(result) => Ok(result),
         Err(Failure::Protocol(source)) => Err(ProcessError::Protocol {
             process,
             step,

@@ -45,6 +45,7 @@ pub fn start(
             kicks,
             calls,
             served: Vec::new(),
+            has_driver: false,
             orders,
             shared,
             is_lost: false,
@@ -61,6 +62,8 @@ struct Remote {
     calls: Vec<EventFd>,
     /// Queues that the process serves.
     served: Vec<usize>,
+    /// A driver uses the device.
+    has_driver: bool,
     orders: Orders,
     shared: Arc<Shared>,
     /// The process is given up.
@@ -101,11 +104,13 @@ impl Remote {
             match self.orders.commands.try_recv() {
                 Ok(Command::Begin { .. }) if self.is_lost => self.shared.require_reset(),
                 Ok(Command::Begin { rings, features }) => {
+                    self.has_driver = true;
                     if let Err(e) = self.begin(&rings, features) {
                         self.give_up(&e, ops);
                     }
                 }
                 Ok(Command::End(done)) => {
+                    self.has_driver = false;
                     if let Err(e) = self.end() {
                         self.give_up(&e, ops);
                     }
@@ -150,13 +155,28 @@ impl Remote {
         event.map_or_else(|| self.calls[queue].try_clone(), Ok)
     }
 
+    /// Interrupts the guest for a queue, if the process has signalled that queue's event and serves
+    /// the queue.
+    fn interrupt(&self, queue: usize) {
+        let signals = self.calls.get(queue).map(EventFd::read);
+        if matches!(signals, Some(Ok(_))) && self.served.contains(&queue) {
+            self.shared.interrupts.raise(Source::Queue(queue as u16));
+        }
+    }
+
     /// Takes the queues back. Afterwards the process touches no guest memory, if it keeps to the
     /// protocol.
     fn end(&mut self) -> Result<(), ProcessError> {
-        match std::mem::take(&mut self.served) {
-            served if served.is_empty() => Ok(()),
-            served => self.process.stop(&served),
+        let served = std::mem::take(&mut self.served);
+        if served.is_empty() {
+            return Ok(());
         }
+        let stopped = self.process.stop(&served);
+        // Interrupts of this driver that wait are not for the next one.
+        for call in &self.calls {
+            let _ = call.read(); // Fails unless one waits.
+        }
+        stopped
     }
 
     /// Leaves the process alone from now on.
@@ -169,10 +189,16 @@ impl Remote {
         self.is_lost = true;
         self.served.clear();
         let _ = self.process.stream.shutdown(std::net::Shutdown::Both);
+        // Before a reset is done: the process may go on to write to guest memory.
+        self.process.life = None;
         if let Err(e) = ops.remove(Events::empty(&self.process.stream)) {
             log::debug!("{}: {e:?}", self.name());
         }
-        self.shared.require_reset();
+        // Without a driver, nobody would read the interrupt status and end the interrupt. The next
+        // driver is asked for a reset when it begins.
+        if self.has_driver {
+            self.shared.require_reset();
+        }
     }
 
     fn lost(&self) -> ProcessError {
@@ -190,13 +216,7 @@ impl MutEventSubscriber for Remote {
             }
             CONNECTION if self.is_lost => {}
             CONNECTION => self.give_up(&self.lost(), ops),
-            event => {
-                let queue = (event - CALL) as usize;
-                if let Some(call) = self.calls.get(queue) {
-                    let _ = call.read();
-                }
-                self.shared.interrupts.raise(Source::Queue(queue as u16));
-            }
+            event => self.interrupt((event - CALL) as usize),
         }
     }
 
