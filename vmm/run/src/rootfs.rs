@@ -252,7 +252,10 @@ mod tests {
         };
         let root = |suffix| with(&tree.0, suffix).unwrap().root();
         assert_eq!(root(""), Root::Share(Share::new(TAG, true), Layer::Memory));
-        assert_eq!(root(",rw"), Root::Share(Share::new(TAG, false), Layer::None));
+        assert_eq!(
+            root(",rw"),
+            Root::Share(Share::new(TAG, false), Layer::None)
+        );
         let image = tree.0.join("usr/bin/text");
         let [kept, changed] = ["", ",rw"].map(|suffix| with(&image, suffix).unwrap());
         let shown = image.display();

@@ -429,4 +429,14 @@ mod tests {
         };
         assert_eq!((release.written(), release.read()), ((0x1000, 8), None));
     }
+
+    #[test]
+    fn a_launch_is_cooperative_if_its_flag_says_so() {
+        let with = |flags| LaunchOptions {
+            flags,
+            ..LaunchOptions::default()
+        };
+        assert!(is_cooperative(&with(launch_flags::COOPERATIVE)));
+        assert!(!is_cooperative(&with(0)));
+    }
 }

@@ -151,13 +151,18 @@ impl Process {
     pub fn rss_bytes(&self) -> Option<u64> {
         let mut status = [0; STATUS_BYTES_MAX];
         let length = self.child.status.as_ref()?.read_at(&mut status, 0).ok()?;
-        let status = String::from_utf8_lossy(&status[..length]);
-        let kib = |field: &str| -> Option<u64> {
-            let line = status.lines().find_map(|line| line.strip_prefix(field))?;
-            line.trim().strip_suffix("kB")?.trim().parse().ok()
-        };
-        Some((kib("RssAnon:")? + kib("RssFile:")?) << 10)
+        resident_bytes(&String::from_utf8_lossy(&status[..length]))
     }
+}
+
+/// Returns the resident memory in bytes, without shared memory, that a process's status tells
+/// (proc(5), "/proc/pid/status").
+fn resident_bytes(status: &str) -> Option<u64> {
+    let kib = |field: &str| -> Option<u64> {
+        let line = status.lines().find_map(|line| line.strip_prefix(field))?;
+        line.trim().strip_suffix("kB")?.trim().parse().ok()
+    };
+    Some((kib("RssAnon:")? + kib("RssFile:")?) << 10)
 }
 
 /// Returns the end of a sentence that says how a process ended.
@@ -195,6 +200,13 @@ mod tests {
     use super::*;
     use crate::parent::starter::Program;
     use crate::tests::rig::STARTER;
+
+    #[test]
+    fn resident_memory_is_that_of_the_process_and_of_files() {
+        let status = "Name:\tx\nRssAnon:\t   12 kB\nRssFile:\t    5 kB\nRssShmem:\t  9 kB\n";
+        assert_eq!(resident_bytes(status), Some(17 << 10));
+        assert_eq!(resident_bytes("RssAnon:\t12 kB\n"), None);
+    }
 
     fn run(script: &str) -> Process {
         let program = Program {

@@ -1,6 +1,6 @@
 //! Workers that end, are ended, or do not want to.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_mediator::{GuestSession, OpenError, Quota, SessionSource};
 use causeway_mediator_testing::{FakeHost, ask};
@@ -213,12 +213,14 @@ fn a_halted_session_gives_its_callers_back_whatever_its_worker_does() {
     let guest = Guest::open(&workers());
     let space = guest.space();
     let (address, _memory) = guest.buffer(space, PAGE);
+    let begun = Instant::now();
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| guest.wait(space, address, 1, LONG));
         std::thread::sleep(Duration::from_millis(20));
         guest.session.interrupt();
         let outcome = waiter.join().unwrap();
         assert_eq!(outcome, Err((Status::TimedOut, 0)));
+        assert!(begun.elapsed() < LONG, "it was interrupted");
         guest.stop();
         let stuck = scope.spawn(|| guest.try_space());
         std::thread::sleep(Duration::from_millis(20));
