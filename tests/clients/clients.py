@@ -13,6 +13,7 @@ import urllib.request
 import venv
 
 import results
+from cuda_core_tests import CudaCore
 from pycuda_tests import Pycuda
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -73,6 +74,8 @@ class Setup(Packages):
         self.results = self.work / "results"
         shutil.rmtree(self.results, ignore_errors=True)
         gpu = ["--gpu", options.gpu] if options.gpu else []
+        self.has_machine_code = (options.gpu or "").startswith("cuda")
+        self.given_python, self.cuda_python = options.python, options.cuda_python
         self.prefix = [options.binary.resolve(), "cuda", "--processes", "16", *gpu, "--"]
 
     def native(self):
@@ -268,4 +271,5 @@ LONG_CLIENTS = [
     Repository("tinygrad-ptx-all", TINYGRAD_TESTS, 200, {"DEV": "CUDA:PTX"}, "tinygrad-repository"),
     Unittest("numba-cuda-all", None, 80, {}, "."),
     Pycuda(Missing),
+    CudaCore(Missing),
 ]

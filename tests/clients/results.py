@@ -47,7 +47,8 @@ def recorded(part, path, status):
     ending = "the time limit" if status == -1 else f"exit status {status}"
     for test, (result, _) in tests.items():
         if result == "started":
-            tests[test] = ("failed", f"ended the process: {ending}")
+            why = f": {ending}" if status else ""
+            tests[test] = ("failed", f"ended the process{why}")
     if status != 0 or not tests:
         tests[part] = ("failed", f"the module ended with {ending} and {len(tests)} results")
     return tests
