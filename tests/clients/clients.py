@@ -2,7 +2,6 @@
 
 import copy
 import hashlib
-import json
 import os
 import pathlib
 import re
@@ -13,6 +12,8 @@ import tarfile
 import urllib.request
 import venv
 
+import results
+from cuda_core_tests import CudaCore
 from pycuda_tests import Pycuda
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -73,6 +74,8 @@ class Setup(Packages):
         self.results = self.work / "results"
         shutil.rmtree(self.results, ignore_errors=True)
         gpu = ["--gpu", options.gpu] if options.gpu else []
+        self.has_machine_code = (options.gpu or "").startswith("cuda")
+        self.given_python, self.cuda_python = options.python, options.cuda_python
         self.prefix = [options.binary.resolve(), "cuda", "--processes", "16", *gpu, "--"]
 
     def native(self):
@@ -157,21 +160,7 @@ class Unittest:
         compiler = setup.nvrtc() if self.environment.get("DEV") == "CUDA" else {}
         environment = {**compiler, **self.environment}
         status = setup.start(name, command, directory, environment, self.limit_s)
-        return unittest_results(module, lines.read_text(encoding="utf-8"), status)
-
-
-def unittest_results(module, text, status):
-    """Returns test -> (result, reason), with a failure for what ended the process."""
-    tests = {}
-    for line in map(json.loads, text.splitlines()):
-        tests[line["test"]] = (line["result"], line.get("reason", ""))
-    ending = "the time limit" if status == -1 else f"exit status {status}"
-    for test, (result, _) in tests.items():
-        if result == "started":
-            tests[test] = ("failed", f"ended the process: {ending}")
-    if status != 0 or not tests:
-        tests[module] = ("failed", f"the module ended with {ending} and {len(tests)} results")
-    return tests
+        return results.recorded(module, lines, status)
 
 
 class Cudarc:
@@ -282,4 +271,5 @@ LONG_CLIENTS = [
     Repository("tinygrad-ptx-all", TINYGRAD_TESTS, 200, {"DEV": "CUDA:PTX"}, "tinygrad-repository"),
     Unittest("numba-cuda-all", None, 80, {}, "."),
     Pycuda(Missing),
+    CudaCore(Missing),
 ]

@@ -1,10 +1,29 @@
 """Compares results with what is expected, or with native ones, and prints a table."""
 
 import json
+import re
+
+
+class Expected:
+    """What is known of the failures of a client: tests by name, and how many say what."""
+
+    def __init__(self):
+        self.tests, self.patterns = {}, []
+
+    def add(self, test, reason):
+        number, many, pattern = test.partition(" tests: ")
+        if many:
+            self.patterns.append((int(number), re.compile(pattern)))
+        else:
+            self.tests[test] = reason
 
 
 def expected_failures(path):
-    """Reads lines `CLIENT TEST<tab>REASON`. Returns client -> test -> reason."""
+    """Reads lines `CLIENT TEST<tab>REASON`. Returns client -> what is expected.
+
+    In place of one TEST there may be `NUMBER tests: PATTERN`: so many more tests of the client fail
+    for whose name and message, with a space between them, the regular expression is found.
+    """
     expected = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if not line or line.startswith("#"):
@@ -13,25 +32,61 @@ def expected_failures(path):
         client, space, test = name.partition(" ")
         if not (tab and space and test and reason):
             raise ValueError(f"{path}:{number}: not CLIENT TEST<tab>REASON: {line}")
-        expected.setdefault(client, {})[test] = reason
+        expected.setdefault(client, Expected()).add(test, reason)
     return expected
 
 
+def recorded(part, path, status):
+    """Returns test -> (result, reason) of the lines that a run of tests wrote.
+
+    A test that ended the process failed, and so did the part if its exit status is not 0.
+    """
+    tests = {}
+    for line in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
+        tests[line["test"]] = (line["result"], line.get("reason", ""))
+    ending = "the time limit" if status == -1 else f"exit status {status}"
+    for test, (result, _) in tests.items():
+        if result == "started":
+            why = f": {ending}" if status else ""
+            tests[test] = ("failed", f"ended the process{why}")
+    if status != 0 or not tests:
+        tests[part] = ("failed", f"the module ended with {ending} and {len(tests)} results")
+    return tests
+
+
 def problems_of(client, tests, expected):
-    """Returns a line for each way in which a client's tests differ from what is expected."""
+    """Compares a client's tests with what is expected.
+
+    Returns a line for each way in which they differ, and how many failures are expected.
+    """
     lines = []
     for test, (result, reason) in sorted(tests.items()):
-        if result == "failed" and test not in expected:
-            lines.append(f"{client.name} {test} fails: {' '.join(reason.split())[:400]}")
-        if result != "failed" and test in expected:
+        if result != "failed" and test in expected.tests:
             lines.append(f"{client.name} {test} is expected to fail, but is {result}")
-    for test in sorted(set(expected) - set(tests)):
+    for test in sorted(set(expected.tests) - set(tests)):
         lines.append(f"{client.name} {test} is expected to fail, but is not run")
+    failed = {test: one_line(reason) for test, (result, reason) in sorted(tests.items())
+              if result == "failed"}
+    unknown = {test: reason for test, reason in failed.items() if test not in expected.tests}
+    known = len(failed) - len(unknown)
+    for number, pattern in expected.patterns:
+        found = [test for test, reason in unknown.items() if pattern.search(f"{test} {reason}")]
+        for test in found:
+            del unknown[test]
+        if len(found) != number:
+            lines.append(f"{client.name}: {number} tests are expected to fail with "
+                         f"{pattern.pattern}, but these {len(found)} do: {', '.join(found)}")
+        known += min(number, len(found))
+    lines += [f"{client.name} {test} fails: {reason}" for test, reason in unknown.items()]
     skipped = sum(result == "skipped" for result, _ in tests.values())
     if skipped > client.skips_max:
         most = client.skips_max
         lines.append(f"{client.name} skips {skipped} tests, but at most {most} are known")
-    return lines
+    return lines, known
+
+
+def one_line(reason):
+    return " ".join(reason.split())[:400]
 
 
 def report(chosen, outcomes, expected):
@@ -39,16 +94,14 @@ def report(chosen, outcomes, expected):
     problems = 0
     rows = [("client", "passed", "expected to fail", "unexpected", "skipped")]
     for client in chosen:
-        tests, known = outcomes[client.name], expected.get(client.name, {})
-        lines = problems_of(client, tests, known)
+        tests, known = outcomes[client.name], expected.get(client.name, Expected())
+        lines, as_expected = problems_of(client, tests, known)
         problems += len(lines)
         for line in lines:
             print(f"error: {line}")
         counts = {"passed": 0, "failed": 0, "skipped": 0}
         for result, _ in tests.values():
             counts[result] += 1
-        failed = [test for test, (result, _) in tests.items() if result == "failed"]
-        as_expected = sum(test in known for test in failed)
         rows.append((client.name, counts["passed"], as_expected, len(lines), counts["skipped"]))
     print_table(rows)
     return problems
@@ -65,7 +118,7 @@ def compare(chosen, native, ours, path):
         there, here = (passed_tests(outcomes[client.name]) for outcomes in (native, ours))
         lost = {test: ours[client.name].get(test, ("", "not run"))[1] for test in there - here}
         for test, reason in sorted(lost.items()):
-            print(f"{client.name} {test} fails here only: {' '.join(reason.split())[:400]}")
+            print(f"{client.name} {test} fails here only: {one_line(reason)}")
         total = len(native[client.name])
         counts = f"{len(there)} of {total}", f"{len(here)} of {len(ours[client.name])}"
         rows.append((client.name, *counts, len(lost), len(here - there)))

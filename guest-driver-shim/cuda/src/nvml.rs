@@ -7,6 +7,7 @@
 //! NVML API Reference.
 
 mod absent;
+mod affinity;
 mod code;
 mod handle;
 mod identity;

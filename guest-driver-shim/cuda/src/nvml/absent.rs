@@ -66,8 +66,6 @@ of_device! {
     nvmlDeviceGetConfComputeMemSizeInfo
     nvmlDeviceGetConfComputeProtectedMemoryUsage
     nvmlDeviceGetCoolerInfo
-    nvmlDeviceGetCpuAffinity
-    nvmlDeviceGetCpuAffinityWithinScope
     nvmlDeviceGetCreatableVgpus
     nvmlDeviceGetCurrPcieLinkGeneration
     nvmlDeviceGetCurrPcieLinkWidth
@@ -131,7 +129,6 @@ of_device! {
     nvmlDeviceGetMaxPcieLinkWidth
     nvmlDeviceGetMemClkMinMaxVfOffset
     nvmlDeviceGetMemClkVfOffset
-    nvmlDeviceGetMemoryAffinity
     nvmlDeviceGetMemoryErrorCounter
     nvmlDeviceGetMemoryLimits_v1
     nvmlDeviceGetMigDeviceHandleByIndex
@@ -141,7 +138,6 @@ of_device! {
     nvmlDeviceGetMinorNumber
     nvmlDeviceGetModuleId
     nvmlDeviceGetMultiGpuBoard
-    nvmlDeviceGetNumFans
     nvmlDeviceGetNumGpuCores
     nvmlDeviceGetNumaNodeId
     nvmlDeviceGetNvLinkCapability
@@ -318,7 +314,6 @@ of_system! {
     nvmlSystemGetConfComputeState
     nvmlSystemGetHicVersion
     nvmlSystemGetNvlinkBwMode
-    nvmlSystemGetTopologyGpuSet
     nvmlSystemRegisterEvents
     nvmlSystemSetConfComputeGpusReadyState
     nvmlSystemSetConfComputeKeyRotationThresholdInfo

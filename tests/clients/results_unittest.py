@@ -1,0 +1,73 @@
+"""Tests of results.py: python3 -m unittest discover -s tests/clients -p '*_unittest.py'"""
+
+import pathlib
+import tempfile
+import types
+import unittest
+
+import results
+
+CLIENT = types.SimpleNamespace(name="client", skips_max=1)
+
+
+def expected(*lines):
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "expected.txt"
+        path.write_text("".join(f"client {line}\n" for line in lines), encoding="utf-8")
+        return results.expected_failures(path)["client"]
+
+
+class Expectations(unittest.TestCase):
+    def test_failures_of_listed_tests_are_expected(self):
+        tests = {"a": ("failed", "no"), "b": ("passed", "")}
+        self.assertEqual(results.problems_of(CLIENT, tests, expected("a\twhy")), ([], 1))
+
+    def test_a_listed_test_that_passes_or_does_not_run_is_a_problem(self):
+        lines, known = results.problems_of(CLIENT, {"a": ("passed", "")}, expected("a\tw", "b\tw"))
+        self.assertEqual((len(lines), known), (2, 0))
+
+    def test_a_pattern_stands_for_its_number_of_failures(self):
+        tests = {name: ("failed", "no\n runtime") for name in "abc"}
+        known = expected("c\twhy", "2 tests: ^. no runtime\twhy")
+        self.assertEqual(results.problems_of(CLIENT, tests, known), ([], 3))
+
+    def test_more_or_fewer_failures_of_a_pattern_are_a_problem(self):
+        tests = {name: ("failed", "no runtime") for name in "abc"}
+        for number, known in ((2, 2), (4, 3)):
+            text = expected(f"{number} tests: no runtime\twhy")
+            lines, count = results.problems_of(CLIENT, tests, text)
+            self.assertEqual((len(lines), count), (1, known))
+            self.assertIn("a, b, c", lines[0])
+
+    def test_an_unknown_failure_and_too_many_skips_are_problems(self):
+        tests = {"a": ("failed", "no"), "b": ("skipped", ""), "c": ("skipped", "")}
+        self.assertEqual(len(results.problems_of(CLIENT, tests, results.Expected())[0]), 2)
+
+    def test_a_line_without_a_reason_is_refused(self):
+        with self.assertRaises(ValueError):
+            expected("a")
+
+
+class Records(unittest.TestCase):
+    def recorded(self, text, status):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "lines.json"
+            path.write_text(text, encoding="utf-8")
+            return results.recorded("part", path, status)
+
+    def test_a_test_that_ended_its_process_failed_and_so_did_the_part(self):
+        tests = self.recorded('{"test": "a", "result": "started"}\n', -1)
+        self.assertEqual(tests["a"], ("failed", "ended the process: the time limit"))
+        self.assertEqual(tests["part"][0], "failed")
+
+    def test_the_last_line_of_a_test_counts(self):
+        lines = ('{"test": "a", "result": "started"}\n'
+                 '{"test": "a", "result": "passed", "reason": ""}\n')
+        self.assertEqual(self.recorded(lines, 0), {"a": ("passed", "")})
+
+    def test_a_part_without_results_failed(self):
+        self.assertEqual(self.recorded("", 0)["part"][0], "failed")
+
+
+if __name__ == "__main__":
+    unittest.main()
