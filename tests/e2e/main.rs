@@ -29,6 +29,7 @@ mod parsed_report;
 mod programs;
 mod report;
 mod sandbox;
+mod schema;
 mod serve;
 mod serving;
 mod several_gpus;

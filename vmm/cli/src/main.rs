@@ -3,6 +3,8 @@
 mod arguments;
 mod completions;
 mod manual;
+#[cfg(test)]
+mod schemas;
 mod usage_error;
 
 use std::process::ExitCode;
