@@ -12,6 +12,7 @@ mod command_line;
 mod cuda;
 mod cuda_programs;
 mod data_path;
+mod description;
 mod doctor;
 mod ending;
 mod exits;

@@ -1,10 +1,13 @@
-//! docs/schema: JSON schemas of reports, which are made from the types of this program. To write
-//! them again: `CAUSEWAY_BLESS=1 cargo test -p causeway schemas`.
+//! docs/schema: JSON schemas of reports and of description files, which are made from the types
+//! and options of this program. To write them again: `CAUSEWAY_BLESS=1 cargo test -p causeway
+//! schemas`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+
+use crate::arguments::Arguments;
 
 /// Returns the schemas, each with the name of its file.
 fn schemas() -> Vec<(String, Value)> {
@@ -14,7 +17,11 @@ fn schemas() -> Vec<(String, Value)> {
         causeway_stat::schema(),
     ];
     let reports = reports.into_iter().chain(causeway_bench::schemas());
-    reports.map(|schema| (file_name(&schema), schema)).collect()
+    let named = reports.map(|schema| (file_name(&schema), schema));
+    let config = causeway_run::description::schema(&Arguments::parser());
+    named
+        .chain([(String::from("config.json"), config)])
+        .collect()
 }
 
 /// Returns `bench-gpu.json` for the schema of `causeway.bench-gpu/1`.
