@@ -3,11 +3,13 @@
 use serde_json::Value;
 
 use crate::command::{Scratch, kvm};
+use crate::schema;
 
 fn findings(scratch: &Scratch) -> Vec<Value> {
     let outcome = scratch.run(&["doctor", "--json"]);
     let diagnosis: Value = serde_json::from_str(&outcome.stdout).unwrap();
     assert_eq!(diagnosis["schema"], "causeway.doctor/1");
+    schema::assert_valid(&diagnosis);
     assert!(diagnosis["host"].is_object());
     diagnosis["findings"].as_array().unwrap().clone()
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::command::{Scratch, alone, kvm};
 use crate::origin::assert_origin;
+use crate::schema;
 
 const CHANGED: i32 = 1;
 const USAGE: i32 = 2;
@@ -50,6 +51,7 @@ fn every_workload_is_measured_by_every_mechanism_and_exits_as_often_as_it_must()
     outcome.assert_passed();
     let report = report(&scratch, "a.json");
     assert_eq!(report["schema"], "causeway.bench-exits/1");
+    schema::assert_valid(&report);
     assert_eq!(report["passed"], true);
     let figure = "user_space_per_operation";
     for (workload, count) in exits(&report, "mediated", figure) {
@@ -175,6 +177,7 @@ fn a_comparison_ends_as_its_verdict_says_and_writes_it() {
         );
         let written = report(&scratch, "c.json");
         assert_eq!(written["schema"], "causeway.bench-exits-compare/1");
+        schema::assert_valid(&written);
         assert_eq!(written["verdict"], verdict, "{written}");
         assert_eq!(written["changes"].as_array().map(Vec::len), Some(changes));
         assert_eq!(written["before"]["revision"], "0123456789ab");

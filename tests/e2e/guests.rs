@@ -5,6 +5,7 @@ use causeway_kernels::CASES;
 use crate::bare_images::{elf, exit, print, store_loop};
 use crate::command::{Scratch, alone, kvm};
 use crate::report;
+use crate::schema;
 
 #[test]
 fn compute_verifies_every_kernel_and_its_data_path_never_exits() {
@@ -132,6 +133,7 @@ fn the_report_goes_to_standard_output_in_place_of_the_table() {
     outcome.assert_passed();
     let report: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
     assert_eq!(report["schema"], "causeway.report/1");
+    schema::assert_valid(&report);
     assert_eq!(report["guest"], image.as_str());
 }
 

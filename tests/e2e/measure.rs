@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::command::{Outcome, Scratch, alone, kvm};
+use crate::schema;
 use crate::visible;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/gpu/measure");
@@ -62,6 +63,7 @@ fn the_script_for_a_gpu_runs_through_on_the_stand_in() {
         let text = std::fs::read_to_string(scratch.path("results").join(file)).unwrap();
         let report: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert!(report["schema"].is_string(), "{file}: {text}");
+        schema::assert_valid(&report);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Runs that write a JSON report.
 
 use crate::command::{Outcome, Scratch};
+use crate::schema;
 
 pub use crate::parsed_report::Report;
 
@@ -26,5 +27,7 @@ pub fn words<'a>(words: &[&'a str]) -> Vec<&'a str> {
 pub fn read(scratch: &Scratch, outcome: &Outcome) -> Report {
     let text = std::fs::read_to_string(scratch.path("report.json"));
     let text = text.unwrap_or_else(|error| panic!("no report: {error}: {outcome:?}"));
-    Report::parse(&text)
+    let report = Report::parse(&text);
+    schema::assert_valid(&report.0);
+    report
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::command::{Scratch, alone, kvm};
 use crate::origin::assert_origin;
+use crate::schema;
 use crate::standin::{Machine, NAME};
 
 #[test]
@@ -35,6 +36,7 @@ fn every_line_is_measured_in_the_guest_and_natively_and_the_data_path_never_exit
     outcome.assert_passed();
     let report = machine.json("b.json");
     assert_eq!(report["schema"], "causeway.bench-gpu/1");
+    schema::assert_valid(&report);
     assert_origin(&report, &words);
     assert_eq!(report["passed"], true);
     assert_eq!(report["device"]["driver"], "CUDA 13.0");
@@ -255,6 +257,7 @@ fn lives_leave_nothing_although_some_are_cut_short() {
         let report = machine.json("l.json");
         assert_origin(&report, &words);
         assert_eq!(report["schema"], "causeway.bench-lives/1");
+        schema::assert_valid(&report);
         assert_eq!(
             (&report["lives"], &report["failed"]),
             (&12.into(), &0.into())

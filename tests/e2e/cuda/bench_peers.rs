@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::command::{Outcome, alone, kvm};
 use crate::origin::assert_origin;
+use crate::schema;
 use crate::standin::Machine;
 
 const MIB: u64 = 1 << 20;
@@ -19,6 +20,7 @@ fn run(machine: &Machine, gpus: [&str; 2]) -> (Outcome, Value) {
     let report = machine.json("p.json");
     assert_origin(&report, &words);
     assert_eq!(report["schema"], "causeway.bench-gpu/1");
+    schema::assert_valid(&report);
     assert_eq!(report["passed"], true);
     for device in ["device", "peer"] {
         assert!(report[device]["name"].is_string(), "{device}: {report}");

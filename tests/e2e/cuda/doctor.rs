@@ -2,12 +2,14 @@
 
 use serde_json::Value;
 
+use crate::schema;
 use crate::standin::{Machine, NAME};
 
 fn findings(machine: &Machine) -> Vec<Value> {
     let outcome = machine.run(&["doctor", "--json"]);
     let diagnosis: Value = serde_json::from_str(&outcome.stdout).unwrap();
     assert_eq!(diagnosis["schema"], "causeway.doctor/1");
+    schema::assert_valid(&diagnosis);
     let findings = diagnosis["findings"].as_array().unwrap().clone();
     let table = machine.run(&["doctor"]).stdout;
     for finding in &findings {

@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::bare_images::elf;
 use crate::command::{Outcome, Running, Scratch, kvm};
 use crate::report;
+use crate::schema;
 use crate::workers::await_output;
 
 /// What the command ends with when an argument is at fault.
@@ -75,6 +76,7 @@ pub fn records(outcome: &Outcome) -> Vec<Value> {
     let records: Vec<Value> = lines.map(|l| serde_json::from_str(l).unwrap()).collect();
     for record in &records {
         assert_eq!(record["schema"], "causeway.stat/1");
+        schema::assert_valid(record);
     }
     records
 }

@@ -25,6 +25,9 @@ mod report;
 mod table;
 mod text_file;
 
+#[cfg(feature = "schema")]
+pub use compare::schema as comparison_schema;
+
 use super::arguments::ExitsArguments;
 use alone::Part;
 use back_ends::BackEnds;
@@ -44,6 +47,12 @@ use report::ExitsReport;
 
 /// Name of the embedded guest.
 const GUEST: &str = "mechanisms";
+
+/// Returns the JSON schema of reports.
+#[cfg(feature = "schema")]
+pub fn schema() -> serde_json::Value {
+    causeway_terminal::schema_of::<ExitsReport>(report::SCHEMA)
+}
 
 /// Runs `causeway bench exits` on each back end and prints the tables. If a back end does not
 /// succeed, later ones are not measured, and its exit code is returned.

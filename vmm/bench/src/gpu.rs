@@ -30,6 +30,12 @@ use native::NativeGpu;
 use peers::Lines;
 use report::{BenchReport, DeviceReport, LineReport, SCHEMA};
 
+/// Returns the JSON schema of reports.
+#[cfg(feature = "schema")]
+pub fn schema() -> serde_json::Value {
+    terminal::schema_of::<BenchReport>(SCHEMA)
+}
+
 /// Runs `causeway bench gpu`, prints the table, and returns the exit code.
 ///
 /// # Errors

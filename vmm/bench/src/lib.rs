@@ -11,6 +11,17 @@ pub use arguments::BenchCommand;
 
 use causeway_terminal::Failure;
 
+/// Returns the JSON schemas of all reports, each with its title.
+#[cfg(feature = "schema")]
+pub fn schemas() -> [serde_json::Value; 4] {
+    [
+        gpu::schema(),
+        exits::schema(),
+        exits::comparison_schema(),
+        lives::schema(),
+    ]
+}
+
 /// Runs the benchmark that `command` names, prints its report, and returns the exit code.
 ///
 /// # Errors

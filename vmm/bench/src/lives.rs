@@ -27,11 +27,16 @@ const GRACE: Duration = Duration::from_secs(20);
 
 /// The report.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct LivesReport {
+    /// Name and version of this format.
+    #[cfg_attr(feature = "schema", schemars(extend("const" = SCHEMA)))]
     schema: &'static str,
+    /// Version of Causeway that made the report.
     causeway: &'static str,
     #[serde(flatten)]
     origin: Origin,
+    /// The machine on which the benchmark ran.
     host: Host,
     /// Number of VMs.
     lives: u32,
@@ -54,7 +59,14 @@ struct LivesReport {
     processes_left: usize,
     /// Number of files in /dev/shm at the end beyond those at the beginning.
     shared_files_left: usize,
+    /// Whether no VM failed, nothing is left, and no signal ended the benchmark.
     passed: bool,
+}
+
+/// Returns the JSON schema of reports.
+#[cfg(feature = "schema")]
+pub fn schema() -> serde_json::Value {
+    terminal::schema_of::<LivesReport>(SCHEMA)
 }
 
 /// State of the host that VMs can change.

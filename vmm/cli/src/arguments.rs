@@ -8,16 +8,19 @@ use causeway_cuda_command::CudaArguments;
 use causeway_doctor::DoctorArguments;
 use causeway_limit::LimitArguments;
 use causeway_run::arguments::RunArguments;
+use causeway_run::description::{self, Described};
 use causeway_run::initramfs::InitramfsArguments;
 use causeway_run::rooms::RoomsArguments;
 use causeway_run::worker::{StarterArguments, WorkerArguments};
 use causeway_serve::ServeArguments;
 use causeway_stat::StatArguments;
-use causeway_terminal::LogSettings;
+use causeway_terminal::{Failure, LogSettings};
+use clap::error::ErrorKind;
 use clap::{ArgAction, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::completions::CompletionsArguments;
 use crate::manual::ManualArguments;
+use crate::usage_error;
 
 /// Mediated pass-through GPU virtualization: guests on KVM use a shared GPU, and their data path
 /// causes no VM exits.
@@ -59,7 +62,45 @@ impl From<LogArguments> for LogSettings {
     }
 }
 
+/// Why a command line is not carried out.
+#[derive(Debug)]
+pub enum Refusal {
+    /// It asks for help or the version, which are printed, also where it is only the beginning of a
+    /// command line.
+    Help(clap::Error),
+    /// It has a mistake.
+    Failure(Failure),
+}
+
 impl Arguments {
+    /// Parses the words that the user typed, the first of which is the name of the program, with
+    /// what the file of `run --config` says.
+    ///
+    /// # Errors
+    /// What is wrong with the words or the file, or a request for help or the version.
+    pub fn parse(typed: Vec<OsString>) -> Result<Self, Refusal> {
+        let command = Self::parser();
+        let completed = description::complete(&command, typed).map_err(Refusal::Failure)?;
+        let described = completed.described;
+        let mut arguments =
+            Self::try_parse_words(completed.words).map_err(|e| match is_help(e.kind()) {
+                true => Refusal::Help(e),
+                false => Refusal::Failure(described.explain_words(usage_error::failure(&e))),
+            })?;
+        if let Command::Run(run) = &mut arguments.command {
+            run.described = described;
+        }
+        Ok(arguments)
+    }
+
+    /// Returns what a description file has brought about.
+    pub fn described(&self) -> Described {
+        match &self.command {
+            Command::Run(run) => run.described.clone(),
+            _ => Described::default(),
+        }
+    }
+
     /// Parses `words`, the first of which is the name of the program.
     ///
     /// # Errors
@@ -67,9 +108,23 @@ impl Arguments {
     pub fn try_parse_words(
         words: impl IntoIterator<Item = impl Into<OsString> + Clone>,
     ) -> Result<Self, clap::Error> {
-        let matches = take_negative_numbers(Self::command()).try_get_matches_from(words)?;
+        let matches = Self::parser().try_get_matches_from(words)?;
         Self::from_arg_matches(&matches)
     }
+
+    /// Returns what the parser of the command line knows of this command.
+    pub fn parser() -> clap::Command {
+        take_negative_numbers(Self::command())
+    }
+}
+
+fn is_help(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    )
 }
 
 /// Makes all options take negative numbers as values, so that the message about them says what is

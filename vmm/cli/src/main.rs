@@ -3,6 +3,8 @@
 mod arguments;
 mod completions;
 mod manual;
+#[cfg(test)]
+mod schemas;
 mod usage_error;
 
 use std::process::ExitCode;
@@ -10,34 +12,25 @@ use std::time::Instant;
 
 use causeway_terminal::Failure;
 use clap::CommandFactory;
-use clap::error::ErrorKind;
 
-use arguments::{Arguments, Command};
+use arguments::{Arguments, Command, Refusal};
 
 fn main() -> ExitCode {
     let started = causeway_run::progress::process_start(Instant::now());
-    let arguments = match Arguments::try_parse_words(std::env::args_os()) {
+    let arguments = match Arguments::parse(std::env::args_os().collect()) {
         Ok(arguments) => arguments,
-        // Help and version are printed, also where the command line is only its beginning.
-        Err(e) if is_help(e.kind()) => e.exit(),
-        Err(e) => return end(usage_error::failure(&e)),
+        Err(Refusal::Help(help)) => help.exit(),
+        Err(Refusal::Failure(failure)) => return end(failure),
     };
     causeway_terminal::set_revision(arguments::REVISION);
+    let described = arguments.described();
     let result = causeway_terminal::start_logging(arguments.logs.into())
+        .map_err(|failure| described.explain(failure))
         .and_then(|()| execute(arguments.command, started));
     match result {
         Ok(code) => code,
         Err(failure) => end(failure),
     }
-}
-
-fn is_help(kind: ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::DisplayHelp
-            | ErrorKind::DisplayVersion
-            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
-    )
 }
 
 /// Prints why the command fails, and returns its exit code.

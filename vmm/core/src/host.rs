@@ -8,6 +8,7 @@ use serde::Serialize;
 
 /// How KVM on this host runs guest code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum KvmKind {
     /// KVM uses Intel's VMX on a physical machine.
@@ -41,6 +42,7 @@ impl KvmKind {
 
 /// The machine on which the VMM runs, as reports describe it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Host {
     /// How KVM runs guest code on this host.
     pub kvm: KvmKind,

@@ -121,6 +121,7 @@ impl fmt::Display for VmResult {
 
 /// What a VM did when the time limit ended it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AtTimeout {
     /// What the virtual CPUs did, in their order.
     pub vcpus: Vec<VcpuState>,
@@ -130,6 +131,7 @@ pub struct AtTimeout {
 
 /// What a guest's GPU work has come to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GpuWork {
     /// Number of command buffers; 0 if the session was lost.
     pub command_buffers: u64,

@@ -12,6 +12,7 @@ const RESET_VECTOR: u64 = 0xfff0;
 /// The x86 registers of a virtual CPU at the moment its guest crashed, as the VM's report shows
 /// them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Registers {
     /// Instruction pointer.
     pub rip: u64,

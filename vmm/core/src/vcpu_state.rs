@@ -10,6 +10,7 @@ use crate::counters::ExitCounters;
 
 /// What a virtual CPU did when it was stopped, or when it stopped by itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct VcpuState {
     /// Number of the virtual CPU, from 0.
     pub vcpu: u32,
@@ -28,6 +29,7 @@ pub struct VcpuState {
 
 /// Whether a virtual CPU executes instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Doing {
     /// It executes instructions.

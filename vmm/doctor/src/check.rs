@@ -6,6 +6,7 @@ use crate::links::PairLink;
 
 /// Whether the host has the property that was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum State {
     /// The host has the property.
@@ -18,6 +19,7 @@ pub enum State {
 
 /// What a check found out about one property of the host.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Check {
     /// Name of the property.
     pub name: &'static str,

@@ -33,10 +33,20 @@ pub struct DoctorArguments {
     pub json: bool,
 }
 
+/// Name and version of the format. Fields may be added; if the meaning of a field changes, so does
+/// the number.
+const SCHEMA: &str = "causeway.doctor/1";
+
+/// What `--json` prints.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct Diagnosis {
+    /// Name and version of this format.
+    #[cfg_attr(feature = "schema", schemars(extend("const" = SCHEMA)))]
     schema: &'static str,
+    /// The machine on which the command ran.
     host: Host,
+    /// What was found out, in the order of the table.
     findings: Vec<Check>,
 }
 
@@ -55,7 +65,7 @@ pub fn run(arguments: &DoctorArguments) -> Result<ExitCode, Failure> {
     findings.extend(vfio::findings());
     findings.extend(gpu::findings());
     let diagnosis = Diagnosis {
-        schema: "causeway.doctor/1",
+        schema: SCHEMA,
         host: Host::probe(),
         findings,
     };
@@ -71,6 +81,12 @@ pub fn run(arguments: &DoctorArguments) -> Result<ExitCode, Failure> {
         true => Code::Kvm.into(),
         false => ExitCode::SUCCESS,
     })
+}
+
+/// Returns the JSON schema of findings.
+#[cfg(feature = "schema")]
+pub fn schema() -> serde_json::Value {
+    terminal::schema_of::<Diagnosis>(SCHEMA)
 }
 
 fn table(diagnosis: &Diagnosis) -> String {

@@ -19,6 +19,7 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// What was measured between two GPUs.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PairLink {
     /// Their numbers counted by PCI address.
     pub gpus: [u32; 2],
@@ -30,6 +31,7 @@ pub struct PairLink {
 
 /// Copies in one direction: how fast they are, or why that was not measured.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Way {
     /// Measured.

@@ -203,7 +203,7 @@ mod tests {
 
     /// Each option with a value, and the kinds of guests that refuse it: `e` an embedded guest that
     /// takes no arguments, `a` one that does, `b` a bare guest of a file, `l` a Linux kernel.
-    const OPTIONS: [(&str, &[&str], &str); 36] = [
+    const OPTIONS: [(&str, &[&str], &str); 38] = [
         ("--guest", &["--guest", "compute"], "bl"),
         ("--kernel", &["--kernel", "x"], ""),
         ("--boot", &["--boot", "bare"], "ea"),
@@ -239,6 +239,8 @@ mod tests {
         ("--worker-memory", &["--worker-memory", "9"], ""),
         ("--small-pages", &["--small-pages"], ""),
         ("--mailboxes", &["--mailboxes"], "ea"),
+        ("--config", &["--config", "x"], ""),
+        ("--print-config", &["--print-config"], ""),
         // Last, because it takes all words behind it.
         ("--", &["--", "x"], "eab"),
     ];

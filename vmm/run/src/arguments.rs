@@ -8,6 +8,7 @@ use causeway_backend_options::{SIZE_FORM, size_mib};
 use causeway_vmm::vm::{VCPUS_MAX, VMS_MAX};
 use clap::{Args, ValueEnum};
 
+use crate::description::Described;
 use crate::metrics::MetricsArguments;
 use crate::numa::Numa;
 use crate::program::ProgramArguments;
@@ -138,6 +139,17 @@ pub struct RunArguments {
     /// Use 4 KiB pages for guest RAM instead of 2 MiB pages, for comparison.
     #[arg(long)]
     pub small_pages: bool,
+    /// File in TOML format that describes the run: its keys are options without their dashes, as in
+    /// memory = "2G". Options that are typed, too, win. Relative paths in the file begin at its
+    /// folder (docs/guests.md, "A description file").
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Print the options of this run as such a file, with defaults, and run nothing.
+    #[arg(long)]
+    pub print_config: bool,
+    /// What --config and --print-config have brought about.
+    #[arg(skip)]
+    pub described: Described,
 }
 
 impl RunArguments {

@@ -7,6 +7,7 @@ use crate::report::{PhaseReport, Report, VmReport};
 
 /// Whether the data path of a VM, or of all VMs of a run, had exits to user space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum DataPath {
     /// Every guest marked phases of the data path, and neither KVM nor the VMM counted an exit in

@@ -15,6 +15,7 @@ pub mod call_threads;
 mod compute;
 pub mod configuration;
 pub mod data_path;
+pub mod description;
 mod disk;
 pub mod ending;
 pub mod gpu;

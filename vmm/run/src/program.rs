@@ -33,7 +33,7 @@ pub struct ProgramArguments {
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = variable)]
     pub environment: Vec<OsString>,
     /// Folder of the guest in which the program starts.
-    #[arg(long = "cwd", value_name = "DIR")]
+    #[arg(long = "cwd", value_name = "FOLDER")]
     pub folder: Option<PathBuf>,
     /// User of the guest as which the program runs, by number, instead of root. Without GID, the
     /// group has the same number.

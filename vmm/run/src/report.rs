@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use causeway_mediator::statistics::Kind;
+use causeway_mediator::statistics::{Kind, Statistic};
 use causeway_mediator::{SessionReport, rights};
 use causeway_publisher::rights::RightCount;
 use causeway_software::LaunchCount;
@@ -23,8 +23,10 @@ pub const SCHEMA: &str = "causeway.report/1";
 
 /// Report of a whole run, as `--json` writes it.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Report {
     /// Name and version of this format: always [`SCHEMA`].
+    #[cfg_attr(feature = "schema", schemars(extend("const" = SCHEMA)))]
     pub schema: &'static str,
     /// Version of Causeway that made the report.
     pub causeway: &'static str,
@@ -75,6 +77,7 @@ pub struct Report {
 
 /// What the back end counted for one GPU kernel, over all of its launches.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct KernelReport {
     /// Counts of the kernel.
     #[serde(flatten)]
@@ -85,6 +88,7 @@ pub struct KernelReport {
 
 /// Counts of one GPU kernel, which the back end keeps and worker processes send to their VMM.
 #[derive(Debug, Default, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct KernelCount {
     /// Name of the kernel in its module.
     pub name: String,
@@ -118,6 +122,7 @@ impl From<KernelCount> for KernelReport {
 
 /// The back end of a run, as the guests see it.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BackendReport {
     /// Name of the back end and its device.
     pub name: String,
@@ -130,6 +135,7 @@ pub struct BackendReport {
 
 /// What one VM did, and how it ended.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct VmReport {
     /// Index of the VM in the run, from 0.
     pub vm: u32,
@@ -196,6 +202,7 @@ pub struct VmReport {
 
 /// What one VM did on one of its GPUs.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GpuReport {
     /// Number of the GPU: the place of its `--gpu`, from 0.
     pub gpu: u32,
@@ -224,9 +231,11 @@ impl GpuReport {
 
 /// What the mediator counted for one session.
 #[derive(Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionCounts {
     /// Counters and peaks of the session, by name. docs/observing.md explains each.
     #[serde(flatten)]
+    #[cfg_attr(feature = "schema", schemars(schema_with = "totals"))]
     pub statistics: BTreeMap<&'static str, u64>,
     /// Number of control messages by operation.
     pub messages: BTreeMap<&'static str, u64>,
@@ -247,10 +256,8 @@ pub struct SessionCounts {
 
 impl From<&SessionReport> for SessionCounts {
     fn from(report: &SessionReport) -> Self {
-        let totals = report.statistics.iter().filter(|(statistic, _)| {
-            // All packets together are the sum of `packets`, which has them by operation.
-            matches!(statistic.kind, Kind::Counter | Kind::Peak) && statistic.name != "packets"
-        });
+        let totals = report.statistics.iter();
+        let totals = totals.filter(|(statistic, _)| is_total(statistic));
         Self {
             statistics: totals.map(|(s, value)| (s.name, value)).collect(),
             messages: report.messages_by_name().into_iter().collect(),
@@ -262,12 +269,30 @@ impl From<&SessionReport> for SessionCounts {
     }
 }
 
+/// Returns whether a statistic is worth reporting at the end of a session.
+fn is_total(statistic: &Statistic) -> bool {
+    // All packets together are the sum of `packets`, which has them by operation.
+    matches!(statistic.kind, Kind::Counter | Kind::Peak) && statistic.name != "packets"
+}
+
+/// Returns the JSON schema of reports.
+#[cfg(feature = "schema")]
+pub fn schema() -> serde_json::Value {
+    causeway_terminal::schema_of::<Report>(SCHEMA)
+}
+
+#[cfg(feature = "schema")]
+fn totals(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    causeway_publisher::schema::statistics_schema(is_total)
+}
+
 fn counts(counts: &[rights::RightCount]) -> Vec<RightCount> {
     counts.iter().map(RightCount::from).collect()
 }
 
 /// What was counted in one phase of a guest's run.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PhaseReport {
     /// Index of the VM in the run, from 0.
     pub vm: u32,
@@ -278,6 +303,7 @@ pub struct PhaseReport {
 
 /// One figure that a guest reported to the test device.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RatioReport {
     /// Index of the VM in the run, from 0.
     pub vm: u32,

@@ -20,6 +20,7 @@ use causeway_vmm::vm::{Attach, Vm, VmConfig, VmError, VmGpu};
 use causeway_vmm::waits::Wait;
 use kvm_ioctls::Kvm;
 
+use crate::applicable::refuse_contradictions;
 use crate::arguments::RunArguments;
 use crate::back_end::BackEnds;
 use crate::call_threads::CallThreads;
@@ -57,13 +58,26 @@ pub struct RunOutcome {
     pub report: Report,
 }
 
-/// Runs the guests that `arguments` describe, prints the report, and returns the exit code.
-/// `started` is when this process was started, for the boot time in the report.
+/// Runs the guests that `arguments` describe, prints the report, and returns the exit code. With
+/// `--print-config`, prints the arguments as a description file and runs nothing. `started` is when
+/// this process was started, for the boot time in the report.
 ///
 /// # Errors
 /// A failure, with the exit code of the command, if an argument is invalid, if KVM, the back end or
-/// a device is not available, if a VM cannot be created, or if the report cannot be written.
+/// a device is not available, if a VM cannot be created, or if the report cannot be written. If the
+/// argument is from a description file, the message names its place there.
 pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failure> {
+    let described = &arguments.described;
+    let ended = match arguments.print_config {
+        true => refuse_contradictions(arguments)
+            .and_then(|()| terminal::print_results(described.text()))
+            .map(|()| ExitCode::SUCCESS),
+        false => run_guests(arguments, started),
+    };
+    ended.map_err(|failure| described.explain(failure))
+}
+
+fn run_guests(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failure> {
     let run = Run::check(arguments)?;
     terminal::refuse_same_file(&[
         ("--json", arguments.json.as_deref()),

@@ -13,6 +13,7 @@ const KVM_EXITS: &str = "exits";
 
 /// What KVM's tracepoints counted for all VMs of a run, over their whole lives.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum TracepointReport {
     /// The tracepoints were counted.
@@ -26,6 +27,7 @@ pub enum TracepointReport {
 
 /// Counts of exits by three witnesses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Witness {
     /// Exits from guests, by the tracepoint `kvm:kvm_exit`. Zero on a KVM that never passes it.
     pub kvm_exit: u64,

@@ -23,6 +23,12 @@ use causeway_terminal::{Code, Failure};
 use record::Record;
 use sampler::{Observation, Sampler};
 
+/// Returns the JSON schema of a line of `--json`.
+#[cfg(feature = "schema")]
+pub fn schema() -> serde_json::Value {
+    terminal::schema_of::<Record<'_>>(record::SCHEMA)
+}
+
 /// Prints or shows statistics of running guests until the user stops the command or the last
 /// process ends.
 ///

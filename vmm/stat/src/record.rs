@@ -16,44 +16,71 @@ pub const SCHEMA: &str = "causeway.stat/1";
 
 /// One line of `causeway stat --json`: a guest over one interval.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Record<'a> {
+    /// Name and version of this format.
+    #[cfg_attr(feature = "schema", schemars(extend("const" = SCHEMA)))]
     schema: &'static str,
     /// When the interval ended, in milliseconds since 1970.
     time_unix_ms: u64,
     /// Length of the interval in nanoseconds.
     interval_ns: u64,
+    /// Process ID of the process that runs the guest.
     pid: u32,
+    /// What the process is: `run` or `serve`.
     command: &'a str,
+    /// What `--gpu` of the process chose.
     gpu: &'a str,
+    /// Memory of the process beyond guest and GPU memory, in bytes.
     own_bytes: u64,
+    /// Name of the guest.
     guest: &'a str,
+    /// Which of the guest's GPUs this is about, from 0.
     gpu_index: usize,
+    /// Which of the process's GPUs that is, from 0.
     gpu_number: u32,
     /// `runs` or `ended`.
     state: &'static str,
+    /// Time since the guest's first instruction, or since the process that is served connected, in
+    /// nanoseconds.
     ran_ns: u64,
+    /// How much of the guest's aperture is used.
     aperture: Aperture,
+    /// Statistics that only VMs have; null for a process that is served, and for a further GPU of a
+    /// VM.
     vm: Option<VmRecord<'a>>,
+    /// Statistics of the session; null if it does not answer.
     session: Option<SessionRecord>,
+    /// Rights to memory that the guest has given to others, and has of others.
     rights: &'a Rights,
 }
 
+/// Statistics of a VM.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct VmRecord<'a> {
+    /// Number of virtual CPUs.
     vcpus: u32,
+    /// Guest RAM in bytes.
     memory_bytes: u64,
-    /// KVM's exits in all and by reason, per second; null on a KVM that keeps no statistics.
+    /// All exits by KVM's count, per second; null on a KVM that keeps no statistics.
     exits_per_s: Option<f64>,
+    /// These exits by reason, without reasons that did not occur.
     exits_by_reason_per_s: BTreeMap<&'a str, f64>,
+    /// Exits that reached the VMM, by reason, device and register, per second, without those that
+    /// did not occur.
     vmm_exits_per_s: BTreeMap<&'a str, f64>,
     /// All of KVM's counters, per second.
     kvm_per_s: &'a Option<BTreeMap<String, f64>>,
     /// All of KVM's counters since the guest began.
     kvm: &'a Option<BTreeMap<String, u64>>,
+    /// Exits that reached the VMM since the guest began.
     vmm_exits: &'a BTreeMap<String, u64>,
 }
 
+/// Statistics of a session.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct SessionRecord {
     #[serde(flatten)]
     now: Session,

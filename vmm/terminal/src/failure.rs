@@ -131,6 +131,16 @@ impl Failure {
         Self::new(Code::Image, message, source)
     }
 
+    /// Returns this failure with `place` in front of its message: the file and the line where the
+    /// mistake is.
+    #[must_use]
+    pub fn at(self, place: &str) -> Self {
+        Self {
+            message: format!("{place}: {}", self.message),
+            ..self
+        }
+    }
+
     /// Returns the message and all its causes in one line, separated by colons. Control characters
     /// in it, for example of file names, are escaped.
     pub fn text(&self) -> String {

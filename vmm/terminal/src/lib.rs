@@ -16,6 +16,8 @@ mod output_file;
 mod raw;
 mod report_file;
 mod report_keeper;
+#[cfg(feature = "schema")]
+mod schema;
 mod time;
 mod values;
 
@@ -32,5 +34,7 @@ pub use output_file::{OutputFile, refuse_same_file};
 pub use raw::{KEEPER, RawTerminal, keep};
 pub use report_file::ReportFile;
 pub use report_keeper::{ReportKeeper, keep_report};
+#[cfg(feature = "schema")]
+pub use schema::schema_of;
 pub use time::utc_text;
 pub use values::{TimeLimit, number};

@@ -21,6 +21,7 @@ pub fn set_revision(revision: &'static str) {
 
 /// Where a report comes from. Reports have these fields among their own.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Origin {
     /// When the command started, in UTC, in the format of RFC 3339: `2026-01-31T23:59:59Z`.
     pub time: String,
@@ -45,6 +46,7 @@ pub struct Origin {
 /// Load averages of the host over 1, 5 and 15 minutes: the mean number of threads that ran, waited
 /// for a processor, or waited for a disk (proc(5), `/proc/loadavg`).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Load(pub [f64; 3]);
 
 impl Origin {

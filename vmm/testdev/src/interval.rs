@@ -20,6 +20,7 @@ const KVM_MMIO_EXITS: &str = "mmio_exits";
 
 /// Exits that were counted in a part of a guest's run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CountedExits {
     /// Duration of the part in nanoseconds.
     pub duration_ns: u64,

@@ -35,6 +35,7 @@ pub const PHASES_MAX: usize = 4096;
 
 /// What was counted and timed in one phase of a guest's run, after the phase has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Phase {
     /// Name of the phase.
     pub name: String,
@@ -67,6 +68,7 @@ pub struct Phase {
 
 /// What ended a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum EndedBy {
     /// A mark or record of the guest.

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 /// A figure that a guest has reported.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Figure {
     /// Name of the figure.
     pub name: String,

@@ -17,6 +17,7 @@ const TAIL: f64 = 0.025;
 
 /// Median, confidence interval and extremes of the times that an operation took.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Distribution {
     /// Median time in nanoseconds.
     pub median_ns: f64,
@@ -62,6 +63,7 @@ impl Distribution {
 
 /// Median of the ratios of pairs of values, with its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Ratio {
     /// Median of the ratios: for each pair, the first value divided by the second.
     pub median: f64,
@@ -106,6 +108,7 @@ impl Ratio {
 
 /// The less favourable of the ratios that were measured alone and in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Quoted {
     /// The greater of both.
     #[serde(flatten)]

@@ -15,6 +15,7 @@ const OVER_TIMER_MIN: f64 = 10.0;
 
 /// Times of single operations.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Singles {
     /// The operations were timed one by one.
@@ -28,6 +29,7 @@ pub enum Singles {
 
 /// Times of single operations, in nanoseconds. Each contains what its timer takes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SingleTimes {
     /// Number of operations.
     pub operations: usize,
@@ -44,6 +46,7 @@ pub struct SingleTimes {
 
 /// Why single operations were not timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum NotTimed {
     /// Operations are iterations of a loop, which take less time than the timer.

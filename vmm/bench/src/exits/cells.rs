@@ -19,6 +19,7 @@ const STEADY: f64 = 2.0;
 
 /// Results of one cell of the table: a workload at one size by one mechanism.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CellReport {
     /// Name of the workload.
     pub workload: &'static str,
@@ -59,6 +60,7 @@ pub struct CellReport {
 
 /// Results of a cell that was measured alone.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AloneReport {
     /// Times of one operation.
     pub time: Distribution,

@@ -23,6 +23,12 @@ use reports::{Cell, Report, printable, read};
 /// program differ by as much, depending on the addresses of its code and memory.
 const CLOSE: f64 = 0.1;
 
+/// Returns the JSON schema of comparisons.
+#[cfg(feature = "schema")]
+pub fn schema() -> serde_json::Value {
+    terminal::schema_of::<Comparison>(SCHEMA)
+}
+
 /// Compares the two reports of `--compare`, prints their differences, and writes them to the file
 /// `json`, if given. Returns the exit code, which is like that of diff(1): 0 if nothing changed
 /// beyond noise, 1 if something did.

@@ -20,6 +20,7 @@ pub enum KvmCounts {
 
 /// VM exits during all samples of a cell.
 #[derive(Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExitReport {
     /// Number of operations during which exits were counted.
     pub operations: u64,

@@ -10,6 +10,7 @@ pub const EVERYTHING: &str = "everything";
 /// Cells of the table that were not measured, and the reason. A cell is a workload at one size by
 /// one mechanism.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Omission {
     /// Name of the mechanism, or `all`.
     pub mechanism: &'static str,

@@ -32,8 +32,10 @@ const NO_SAMPLE: &str = "no sample of this cell could be taken";
 
 /// Report of `causeway bench exits` for one back end, as `--json` writes it.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExitsReport {
     /// Name and version of this format: always [`SCHEMA`].
+    #[cfg_attr(feature = "schema", schemars(extend("const" = SCHEMA)))]
     pub schema: &'static str,
     /// Version of Causeway that made the report.
     pub causeway: &'static str,
@@ -78,6 +80,7 @@ pub struct ExitsReport {
 
 /// An error in counts or samples, which makes the benchmark fail.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Problem {
     /// Name of the phase, which is the name of its cell.
     pub phase: String,

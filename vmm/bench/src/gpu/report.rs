@@ -21,8 +21,10 @@ pub const SCHEMA: &str = "causeway.bench-gpu/1";
 
 /// Report of `causeway bench gpu`, as `--json` writes it.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BenchReport {
     /// Name and version of this format: always [`SCHEMA`].
+    #[cfg_attr(feature = "schema", schemars(extend("const" = SCHEMA)))]
     pub schema: &'static str,
     /// Version of Causeway that made the report.
     pub causeway: &'static str,
@@ -48,6 +50,7 @@ pub struct BenchReport {
 
 /// The device that the guest used, as the back end describes it.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeviceReport {
     /// Name of the back end and its device.
     pub name: String,
@@ -61,6 +64,7 @@ pub struct DeviceReport {
 
 /// One line of the table: an operation at one size, in the guest and on the host.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LineReport {
     /// Short name of the operation.
     pub line: &'static str,
@@ -98,6 +102,7 @@ pub struct LineReport {
 
 /// What a line of two GPUs measures, and how fast that is.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PeerReport {
     /// The place of the `--gpu` that does the work, 0 or 1.
     pub user: usize,
@@ -131,6 +136,7 @@ impl PeerReport {
 
 /// Times of one line while the other side's process held no context on the GPU.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AloneReport {
     /// Times of one operation in the guest.
     pub guest: Distribution,
@@ -148,6 +154,7 @@ pub struct AloneReport {
 
 /// VM exits during the samples of one line.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExitReport {
     /// Number of operations during which exits were counted.
     pub operations: u64,

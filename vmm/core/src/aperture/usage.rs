@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// How much of an aperture was used at the moment when this value was made.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ApertureUse {
     /// Size of the aperture in bytes.
     pub bytes: u64,

@@ -26,6 +26,7 @@ pub struct StrayCounters {
 
 /// Numbers of stray accesses of one guest so far, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StrayCounts {
     /// Number of loads from addresses of the aperture at which nothing is mapped.
     pub hole_reads: u64,

@@ -6,6 +6,7 @@ use super::interrupts::Mode;
 
 /// The report on a device that was passed through to a VM.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeviceReport {
     /// The device's PCI address on the host, such as `0000:00:03.0`.
     pub address: String,
@@ -48,6 +49,7 @@ pub struct DeviceReport {
 
 /// The report on a memory BAR of a passed-through device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BarReport {
     /// Number of the BAR, 0 to 5.
     pub bar: usize,
@@ -69,6 +71,7 @@ pub struct BarReport {
 
 /// A part of a BAR that the guest reaches without an exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MappedRange {
     /// Offset of the part in the BAR.
     pub offset: u64,
@@ -78,6 +81,7 @@ pub struct MappedRange {
 
 /// The report on the interrupts of a passed-through device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct InterruptReport {
     /// The best kind of interrupt that the guest has enabled: `none`, `INTx`, `MSI` or `MSI-X`,
     /// from worst to best.

@@ -20,6 +20,8 @@ mod openmetrics;
 mod publisher;
 pub mod rights;
 pub mod runtime;
+#[cfg(feature = "schema")]
+pub mod schema;
 pub mod snapshot;
 mod socket_keeper;
 

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// The rights to memory that a guest, on one of its GPUs, has given to others and has of others.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Rights {
     /// What its exports give, by GPU and right.
     pub given: Vec<Given>,
@@ -15,6 +16,7 @@ pub struct Rights {
 
 /// What exports of a guest give to guests on one GPU.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Given {
     /// Number of the GPU whose guests may import the memory.
     pub gpu: u32,
@@ -30,6 +32,7 @@ pub struct Given {
 
 /// What a guest has of others by its imports.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Held {
     /// Number of the GPU that has the memory.
     pub gpu: u32,
@@ -43,6 +46,7 @@ pub struct Held {
 
 /// How many exports or imports a guest has made over its life, with one right for, or of, one GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RightCount {
     /// Number of the GPU.
     pub gpu: u32,
@@ -56,6 +60,7 @@ pub struct RightCount {
 
 /// A right to memory.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Right {
     /// None.

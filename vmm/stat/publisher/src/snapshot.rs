@@ -82,9 +82,11 @@ pub struct Vm {
 
 /// Statistics of a session, as the mediator returns them.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Session {
     /// Counters and current values of the session, by name. docs/observing.md explains each.
     #[serde(flatten, with = "statistics")]
+    #[cfg_attr(feature = "schema", schemars(schema_with = "every_statistic"))]
     pub statistics: Statistics,
     /// Whether a fault has ended the guest's session, and the guest has not reset the device since.
     pub lost: bool,
@@ -94,6 +96,11 @@ impl From<Activity> for Session {
     fn from(Activity { statistics, lost }: Activity) -> Self {
         Self { statistics, lost }
     }
+}
+
+#[cfg(feature = "schema")]
+fn every_statistic(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    crate::schema::statistics_schema(|_| true)
 }
 
 /// Statistics as fields by their names.

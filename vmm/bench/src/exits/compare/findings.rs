@@ -15,8 +15,10 @@ pub const SCHEMA: &str = "causeway.bench-exits-compare/1";
 
 /// What `--compare` writes as JSON.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Comparison {
     /// Name and version of this format: always [`SCHEMA`].
+    #[cfg_attr(feature = "schema", schemars(extend("const" = SCHEMA)))]
     pub schema: &'static str,
     /// Version of Causeway that compared the reports.
     pub causeway: &'static str,
@@ -36,6 +38,7 @@ pub struct Comparison {
 
 /// One of the two reports.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Source {
     /// Path of the file, as it was typed.
     pub file: String,
@@ -49,6 +52,7 @@ pub struct Source {
 
 /// Whether two reports differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// Nothing changed beyond noise.
@@ -61,6 +65,7 @@ pub enum Verdict {
 
 /// Differences between two reports.
 #[derive(Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Findings {
     /// What differs between hosts and settings of the two runs.
     pub settings: Vec<Setting>,
@@ -76,6 +81,7 @@ pub struct Findings {
 
 /// A property of the host or of the run that differs.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Setting {
     /// Name of the property.
     pub name: &'static str,
@@ -87,6 +93,7 @@ pub struct Setting {
 
 /// What identifies a cell in both reports.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CellName {
     /// Name of the workload.
     pub workload: String,
@@ -98,6 +105,7 @@ pub struct CellName {
 
 /// What has changed of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Figure {
     /// Median time of one operation, in nanoseconds.
@@ -110,6 +118,7 @@ pub enum Figure {
 
 /// A change of a cell.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Change {
     /// The cell.
     #[serde(flatten)]
@@ -124,6 +133,7 @@ pub struct Change {
 
 /// A cell whose times cannot be compared.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NotCompared {
     /// The cell.
     #[serde(flatten)]
@@ -134,6 +144,7 @@ pub struct NotCompared {
 
 /// A cell that only one report has.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OnlyInOne {
     /// The cell.
     #[serde(flatten)]
