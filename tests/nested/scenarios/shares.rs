@@ -50,7 +50,7 @@ fn what_a_guest_writes_is_in_the_folder_and_back_without_an_exit() {
     assert_data_stays_inside(&report);
     // The machine sees them all, byte for byte, and makes others for the guest.
     let own = |order: &str, seed: &str| {
-        let words = [order, FOLDER, &files, seed];
+        let words = ["--host", order, FOLDER, &files, seed];
         machine.run(&Command::new(&program, &words)).assert_code(0);
     };
     own("check", "3");

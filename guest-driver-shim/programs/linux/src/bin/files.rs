@@ -1,5 +1,6 @@
 //! Writes and checks files of a shared folder, each pass as a phase of the data path: its arguments
-//! are orders, which are carried out one after the other.
+//! are orders, which are carried out one after the other. On a host, which has no phases, the first
+//! argument is `--host`.
 //!
 //! | order | what it does |
 //! |---|---|
@@ -23,9 +24,14 @@ const PIECE_BYTES: usize = 1 << 20;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let mut rest = &words[..];
+    let (mut rest, mut marks) = (&words[..], counted as Marks);
+    if let [first, behind @ ..] = rest
+        && first == "--host"
+    {
+        (rest, marks) = (behind, uncounted);
+    }
     while let [order, behind @ ..] = rest {
-        match obey(order, behind) {
+        match obey(order, behind, marks) {
             Ok(taken) => rest = &behind[taken..],
             Err(e) => {
                 println!("files: {order}: {e}");
@@ -38,7 +44,7 @@ fn main() -> ExitCode {
 }
 
 /// Carries out an order, and returns how many words belong to it.
-fn obey(order: &str, words: &[String]) -> io::Result<usize> {
+fn obey(order: &str, words: &[String], marks: Marks) -> io::Result<usize> {
     match (order, words) {
         ("refuse", [folder, ..]) => refuse(Path::new(folder)).map(|()| 1),
         ("hold", [folder, ..]) => hold(Path::new(folder)).map(|()| 1),
@@ -51,7 +57,7 @@ fn obey(order: &str, words: &[String]) -> io::Result<usize> {
                 "fetch" => fetch,
                 _ => return Err(io::Error::other("there is no such order")),
             };
-            counted(order, count, || work(path, count, seed)).map(|()| 3)
+            marks(order, count, &mut || work(path, count, seed)).map(|()| 3)
         }
         _ => Err(io::Error::other(
             "there is no such order, or it has too few words",
@@ -63,8 +69,19 @@ fn number(text: &str) -> io::Result<u64> {
     text.parse().map_err(io::Error::other)
 }
 
+/// How work with a name and a number of operations is marked.
+type Marks = fn(&str, u64, &mut dyn FnMut() -> io::Result<()>) -> io::Result<()>;
+
+fn uncounted(_: &str, _: u64, work: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+    work()
+}
+
 /// Calls `work` in a phase of the data path with `operations` operations.
-fn counted(name: &str, operations: u64, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+fn counted(
+    name: &str,
+    operations: u64,
+    work: &mut dyn FnMut() -> io::Result<()>,
+) -> io::Result<()> {
     // What was printed before must not be sent by interrupts in the phase.
     io::stdout().flush()?;
     let phase = Phase::begin(PhasePath::Data, name).map_err(io::Error::other)?;
