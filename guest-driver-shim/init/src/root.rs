@@ -191,8 +191,8 @@ fn change() -> io::Result<()> {
     std::env::set_current_dir("/")
 }
 
-/// Mounts the device at `place` as the first file system of the kernel's that fits, only for reading
-/// if `read_only` is set or the disk is so. Returns whether it is mounted like that.
+/// Mounts the device at `place` as the first file system of the kernel's that fits, only for
+/// reading if `read_only` is set or the disk is so. Returns whether it is mounted like that.
 fn mount_device(device: &Path, place: &str, read_only: bool) -> Result<bool, RootError> {
     if !device.exists() {
         return Err(RootError::Missing {

@@ -23,7 +23,8 @@ unsafe extern "C" {
 /// result.
 macro_rules! answers {
     ($code:expr, $call:expr) => {
-        // SAFETY: the pointers are valid, by the macro's contract; null pointers are refused before they are used.
+        // SAFETY: the pointers are valid, by the macro's contract; null pointers are refused before
+        // they are used.
         assert_eq!(unsafe { $call }, $code, "{}", stringify!($call))
     };
 }

@@ -281,7 +281,7 @@ mod tests {
                 "--virtiofsd" => !has("--share") && !root,
                 name => OF_PROGRAM.contains(&name) && !program && !root,
             };
-            !option.2.contains(kind) && !(kind == 'l' && lacks)
+            !(option.2.contains(kind) || kind == 'l' && lacks)
         };
         options.iter().all(|option| alone(option))
             && !CONTRADICTIONS

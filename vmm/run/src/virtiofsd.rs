@@ -70,7 +70,7 @@ pub enum ServerError {
         /// What it said itself.
         said: String,
         /// What the connection to it showed.
-        source: ProcessError,
+        source: Box<ProcessError>,
     },
 }
 
@@ -148,7 +148,7 @@ impl Server {
             folder: self.shared.folder.clone(),
             sandbox,
             said: text_of(said),
-            source,
+            source: Box::new(source),
         })
     }
 
