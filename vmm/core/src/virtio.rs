@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`VirtioFunction`] | the PCI function: configuration space, capabilities, BAR |
 //! | transport | the registers in the BAR; the life of a driver: reset, features, queues, run |
+//! | executor | who executes a device's requests: this process or another one |
 //! | thread | the device's thread: told when a driver begins and ends |
 //! | worker | what it does: takes requests from all queues, gives them back, interrupts |
 //! | [`vhost_user`] | what it does if another process takes the requests |
@@ -21,6 +22,7 @@ mod block;
 mod chain;
 mod device;
 mod entropy;
+mod executor;
 mod function;
 mod interrupts;
 mod registers;
@@ -34,6 +36,7 @@ mod worker;
 mod driver;
 
 pub use block::{Block, DiskError, DiskImage, Holder, SECTOR_BYTES};
-pub use device::{Device, Kind, QUEUES_MAX, VirtioDevice};
+pub use device::{Kind, QUEUES_MAX, VirtioDevice};
 pub use entropy::Entropy;
+pub use executor::Device;
 pub use function::{Surroundings, VirtioError, VirtioFunction};

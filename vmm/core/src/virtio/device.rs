@@ -1,17 +1,10 @@
-//! Virtio devices, of this process or of another one, and what their transport needs from them.
-
-use std::io;
-use std::sync::Arc;
+//! The trait of virtio devices, and what their transport needs from them.
 
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 use vm_memory::GuestMemoryMmap;
-use vmm_sys_util::eventfd::EventFd;
 
 use super::chain::Chain;
-use super::thread::{DeviceThread, Shared};
-use super::vhost_user::{self, DeviceProcess};
-use super::worker;
 
 /// The feature of all devices that keep to version 1 of the specification or later.
 pub const VERSION_1: u64 = 1 << VIRTIO_F_VERSION_1;
@@ -87,65 +80,4 @@ pub trait VirtioDevice: Send {
         request: &Chain,
         memory: &GuestMemoryMmap,
     ) -> Result<u32, ServeError>;
-}
-
-/// A virtio device with what executes the requests of its guest.
-pub enum Device {
-    /// A thread of this process does.
-    Here(Box<dyn VirtioDevice>),
-    /// Another process does.
-    Process(Box<DeviceProcess>),
-}
-
-debug_by_name!(Device);
-
-impl Device {
-    /// Returns the device's type.
-    pub(super) fn kind(&self) -> Kind {
-        match self {
-            Self::Here(device) => device.kind(),
-            Self::Process(process) => process.description().kind,
-        }
-    }
-
-    /// Returns all feature bits that the device offers.
-    pub(super) fn features(&self) -> u64 {
-        match self {
-            Self::Here(device) => device.features() | TRANSPORT_FEATURES,
-            Self::Process(process) => process.features(),
-        }
-    }
-
-    /// Returns the device's configuration structure, which is constant.
-    pub(super) fn configuration(&self) -> &[u8] {
-        match self {
-            Self::Here(device) => device.configuration(),
-            Self::Process(process) => &process.description().configuration,
-        }
-    }
-
-    /// Returns the device's number of queues.
-    pub(super) fn queues(&self) -> u16 {
-        match self {
-            Self::Here(device) => device.queues(),
-            Self::Process(process) => process.description().queues,
-        }
-    }
-
-    /// Prepares the device's thread, called `thread`. Signals of `kicks[n]` say that there are
-    /// requests in queue n.
-    ///
-    /// # Errors
-    /// The kernel's error if no descriptor is left.
-    pub(super) fn start(
-        self,
-        thread: &str,
-        kicks: &[EventFd],
-        shared: Arc<Shared>,
-    ) -> io::Result<DeviceThread> {
-        match self {
-            Self::Here(device) => worker::start(thread, device, kicks, shared),
-            Self::Process(process) => vhost_user::start(thread, *process, kicks, shared),
-        }
-    }
 }

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use vm_memory::{Bytes, GuestAddress};
 
-use super::device::{Device, VirtioDevice};
+use super::device::VirtioDevice;
+use super::executor::Device;
 use super::function::{Surroundings, VirtioFunction};
 use super::registers::{BAR_BYTES, Structure};
 use super::ring::QUEUE_SIZE;

@@ -4,7 +4,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::device::{Device, QUEUES_MAX};
+use super::device::QUEUES_MAX;
+use super::executor::Device;
 use super::interrupts::{Interrupts, vectors};
 use super::registers::{
     BAR, BAR_BYTES, CAPABILITY_VENDOR, CAPABILITY_WINDOW, COMMON_BYTES, NOTIFY_STRIDE, Structure,

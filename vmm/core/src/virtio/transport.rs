@@ -12,7 +12,8 @@ use virtio_bindings::virtio_config::{
 };
 use vmm_sys_util::eventfd::EventFd;
 
-use super::device::{Device, EVENT_INDEX, VERSION_1};
+use super::device::{EVENT_INDEX, VERSION_1};
+use super::executor::Device;
 use super::interrupts::Source;
 use super::registers::{Common, NOTIFY_STRIDE, Structure};
 use super::ring::{Ring, RingError, RingPlace};

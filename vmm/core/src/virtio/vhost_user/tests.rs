@@ -16,8 +16,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::*;
-use crate::virtio::device::{Device, VERSION_1};
+use crate::virtio::device::VERSION_1;
 use crate::virtio::driver::Machine;
+use crate::virtio::executor::Device;
 use crate::virtio::registers::Structure;
 
 /// A feature of the device, as a driver knows them.
