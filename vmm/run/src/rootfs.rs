@@ -15,7 +15,7 @@ use crate::share::SharedFolder;
 
 /// Behind the name of a root that the guest changes.
 const WRITABLE: &[u8] = b",rw";
-/// Tag of the folder that is the root. No folder of `--share` has it: `causeway` is taken.
+/// Tag of the folder that is the root. No folder of `--share` may have one that begins like this.
 const TAG: &str = "causeway-root";
 /// The disk of an image: it is the first one.
 const DEVICE: &str = "/dev/vda";

@@ -11,8 +11,13 @@ use causeway_terminal::{Failure, shown_path};
 const READ_ONLY: &[u8] = b",ro";
 /// Maximum number of shares of a VM: each has a process.
 const SHARES_MAX: usize = 16;
-/// Folders of a guest's root that a share would hide.
-const TAKEN: [&str; 6] = ["causeway", "dev", "init", "proc", "run", "sys"];
+/// Folders of a guest's root that a share would hide: what init mounts, and where programs and
+/// their libraries lie.
+const TAKEN: [&str; 11] = [
+    "bin", "dev", "etc", "init", "lib", "lib64", "proc", "run", "sbin", "sys", "usr",
+];
+/// How the names of folders and shares of this command itself begin.
+const OWN: &str = "causeway";
 
 /// A folder of the host that guests share.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,6 +106,7 @@ fn divide(bytes: &[u8]) -> (&Path, Option<&str>) {
 
 fn check_tag(text: &OsStr, tag: &str) -> Result<(), Failure> {
     let wrong = match tag {
+        tag if tag.starts_with(OWN) => "is for what this command itself puts into guests",
         tag if TAKEN.contains(&tag) => "would hide a folder that every guest needs",
         tag if Share::is_tag(tag) => return Ok(()),
         _ => "must have 1 to 36 letters, digits, `.`, `_` or `-`, and no `.` at its beginning",
@@ -178,6 +184,8 @@ mod tests {
             (&["data:.x"], "write DIR:TAG"),
             (&["proc"], "every guest needs"),
             (&["data:dev"], "every guest needs"),
+            (&["data:bin,ro"], "every guest needs"),
+            (&["data:causeway-root"], "this command itself"),
             (&["data", "link,ro"], "another tag"),
         ] {
             let message = folders.parse(texts).unwrap_err();
