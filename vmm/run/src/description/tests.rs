@@ -92,6 +92,8 @@ fn example(key: Key<'_>) -> (String, Vec<OsString>) {
     let one = choice.unwrap_or_else(|| match &*name {
         "vcpus" | "vms" | "timeout" | "memory" | "worker-memory" | "numa" => String::from("7"),
         "metrics" => String::from("127.0.0.1:9400"),
+        "env" => String::from("NAME=\"a\",b"),
+        "user" => String::from("7:8"),
         _ => format!("/a \"{name}\",b"),
     });
     let quoted = one.to_toml_value();
@@ -236,13 +238,16 @@ fn relative_paths_of_the_host_begin_at_the_folder_of_the_file() {
     ] {
         assert!(paths.iter().any(|other| other == path), "{path}");
     }
-    for other in ["root", "append", "gpu", "guest", "program-arguments"] {
+    for path in ["share", "rootfs", "virtiofsd"] {
+        assert!(paths.iter().any(|other| other == path), "{path}");
+    }
+    for other in ["root", "cwd", "append", "gpu", "guest", "program-arguments"] {
         assert!(!paths.iter().any(|path| path == other), "{other}");
     }
-    // What the parser takes for a path is one.
+    // What the parser takes for a path is one, but for those in the guest.
     let known = keys(built.find_subcommand("run").unwrap());
     let hinted = known.filter(|key| key.argument().get_value_hint() == ValueHint::AnyPath);
-    for key in hinted.filter(|key| key.name() != "root") {
+    for key in hinted.filter(|key| !["root", "cwd"].contains(&&*key.name())) {
         assert!(key.holds_paths(), "{key:?}");
     }
     let folder = Folder::new("relative");
