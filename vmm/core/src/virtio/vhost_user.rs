@@ -47,6 +47,9 @@ pub struct Description {
     pub kind: Kind,
     /// Feature bits that the guest may be offered if the process has them, 0 to 23.
     pub features: u64,
+    /// Feature bits that the guest is offered by this process, and of which the other process does
+    /// not learn: those that say what the configuration structure has.
+    pub own_features: u64,
     /// The device's configuration structure.
     pub configuration: Vec<u8>,
     /// Number of queues of the device, 1 to [`super::QUEUES_MAX`].

@@ -47,6 +47,7 @@ impl DeviceProcess {
         ram: &GuestRam,
     ) -> Result<(), ProcessError> {
         let (frontend, own) = (&mut self.frontend, self.own);
+        let features = features & !self.description.own_features;
         within_limit(&self.stream, self.description.limit(), |at| {
             *at = "SET_FEATURES";
             frontend.set_features(features | own)?;
@@ -112,7 +113,8 @@ pub fn greet(
             offered: has,
         }));
     }
-    let offered = has & (description.features & DEVICE_FEATURES | TRANSPORT_FEATURES);
+    let offered = has & (description.features & DEVICE_FEATURES | TRANSPORT_FEATURES)
+        | description.own_features;
     if has & PROTOCOL_FEATURES == 0 {
         return Ok((offered, 0));
     }
