@@ -53,6 +53,15 @@ pub struct RunArguments {
     /// The virtiofsd for --share and --rootfs; by default the one in PATH or /usr/libexec.
     #[arg(long, value_name = "FILE")]
     pub virtiofsd: Option<PathBuf>,
+    /// Network of a Linux guest, by passt, as a program of this user's would have it: with
+    /// forward=HOST:GUEST after a comma, a TCP port of this host leads to one of the guest, with
+    /// forward-udp= a UDP port; with loopback, the guest reaches what listens on this host's
+    /// loopback address (docs/guests.md).
+    #[arg(long, value_name = "user[,KEY=VALUE]...")]
+    pub net: Option<String>,
+    /// The passt for --net; by default the one in PATH.
+    #[arg(long, value_name = "FILE")]
+    pub passt: Option<PathBuf>,
     /// Files, kernel modules and arguments for the program of --program or --rootfs.
     #[command(flatten)]
     pub more: ProgramArguments,
