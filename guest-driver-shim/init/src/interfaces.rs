@@ -72,12 +72,11 @@ pub(crate) fn start(network: &Network, root: Option<&Root>) -> Result<(), Networ
             source,
         }
     };
+    start_loopback().map_err(refused("start the loopback beside the link"))?;
     let kernel = Kernel::open().map_err(refused("ask for the addresses"))?;
-    for name in [LOOPBACK, &interface] {
-        let started = number(name).and_then(|number| kernel.start(number));
-        started.map_err(refused("start the link"))?;
-    }
     let number = number(&interface).map_err(refused("read the number"))?;
+    let started = kernel.start(number);
+    started.map_err(refused("start the link"))?;
     if let Some((address, bits)) = network.address {
         let set = kernel.set_address(number, address, bits);
         set.map_err(refused("set the address"))?;
@@ -92,6 +91,14 @@ pub(crate) fn start(network: &Network, root: Option<&Root>) -> Result<(), Networ
         }
         None => Ok(()),
     }
+}
+
+/// Starts the interface by which processes of a machine reach each other.
+///
+/// # Errors
+/// The kernel's error.
+pub fn start_loopback() -> io::Result<()> {
+    Kernel::open()?.start(number(LOOPBACK)?)
 }
 
 /// Returns the name of the interface with a hardware address.

@@ -27,6 +27,7 @@ mod sources;
 
 pub use configuration::{Configuration, ConfigurationError, FILES, LIBRARIES};
 pub use end::{NOT_RUN, Status};
+pub use interfaces::start_loopback;
 pub use network::{Mac, MacError, Network, address_of};
 pub use sources::{Layer, Root, Share, User, UserError};
 

@@ -31,6 +31,8 @@ pub const STANDIN_STATE: &str = "/standin/state";
 /// A root file system with CUDA clients, where the host has an image.
 pub const CLIENTS_ROOT: &str = "/guest/clients.img";
 
+/// Users of the machine: passt is nobody.
+const USERS: &str = "root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n";
 /// How long a run may take.
 const LIMIT_S: u64 = 480;
 /// Names the image with CUDA clients.
@@ -141,6 +143,12 @@ fn contents() -> Result<Contents, ContentsError> {
         for name in ["cp", "mkdir", "rm"] {
             contents = contents.program(name, &Path::new("/bin").join(name))?;
         }
+    }
+    if let Some(tree) = std::env::var_os(crate::network::VARIABLE) {
+        let tree = Path::new(&tree);
+        contents = contents
+            .program_of(tree, "passt", &tree.join("usr/bin/passt"))?
+            .bytes("/etc/passwd", USERS.as_bytes().to_vec());
     }
     Ok(contents)
 }

@@ -18,6 +18,7 @@ mod linux;
 mod lives;
 mod machines;
 mod mechanisms;
+mod network;
 mod nodes;
 mod patches;
 mod phases;

@@ -37,6 +37,8 @@ const FORWARDS_MAX: usize = 64;
 /// What `--net` says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserNetwork {
+    /// The value itself, for messages.
+    text: String,
     tcp: Vec<Forward>,
     udp: Vec<Forward>,
     /// The guest reaches what listens on this host's loopback address.
@@ -95,7 +97,10 @@ impl UserNetwork {
         if words.next() != Some("user") {
             return Err(NetError::Kind);
         }
-        let mut network = Self::default();
+        let mut network = Self {
+            text: text.to_owned(),
+            ..Self::default()
+        };
         for word in words {
             match word.split_once('=') {
                 Some(("forward", ports)) => network.tcp.push(forward(ports)?),
@@ -213,7 +218,7 @@ impl Service for Passt {
             command,
             input: input.into(),
             stream,
-            what: String::from("a network"),
+            what: format!("--net {}", self.network.text),
         };
         start.serving(Description::of_network(self.name(), MAC.0, MTU))
     }

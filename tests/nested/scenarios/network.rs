@@ -1,0 +1,118 @@
+//! Guests with a network, by passt.
+
+use causeway_nested::{Command, Lease};
+
+use crate::leftovers;
+use crate::machines::{
+    KERNEL, assert_data_stays_inside, install, machine, refused, run, run_command,
+};
+
+/// Names the folder with a file system tree that has passt (`usr/bin/passt`) and its libraries.
+pub const VARIABLE: &str = "CAUSEWAY_NESTED_PASST";
+/// Ends a process at once.
+const KILL: i32 = 9;
+/// How many datagrams a guest exchanges.
+const DATAGRAMS: &str = "1000";
+/// How many MiB go there and back.
+const MIB: &str = "8";
+
+/// The machine with passt in it, and the place of the program `packets`; if the host has no passt,
+/// what is skipped and why is printed.
+fn machine_with_passt(test: &str) -> Option<(Lease, String)> {
+    if std::env::var_os(VARIABLE).is_none() {
+        let why = format!("{VARIABLE} must name a tree (tests/nested/newer-emulator makes one)");
+        assert!(!causeway_nested::is_required(), "no passt: {why}");
+        eprintln!("skipped: no passt ({test}): {why}");
+        return None;
+    }
+    let machine = machine(test)?;
+    let program = install(&machine, "packets");
+    Some((machine, program))
+}
+
+/// What runs `packets` in a guest with a network.
+fn guest<'a>(program: &'a str, net: &'a str, orders: &[&'a str]) -> Vec<&'a str> {
+    let words = ["--kernel", KERNEL, "--program", program, "--net", net, "--"];
+    [&words, orders].concat()
+}
+
+#[test]
+fn a_guest_reaches_the_loopback_address_if_it_may_and_no_packet_is_an_exit() {
+    let Some((machine, program)) = machine_with_passt("a guest's packets") else {
+        return;
+    };
+    let echo = Command::new(&program, &["--host", "echo", "7"]);
+    let echoing = machine.start(&echo);
+    machine.wait_for_text(&echo, echoing, "port 7 listens");
+    let orders = [
+        "nameserver",
+        "10.0.2.3",
+        "exchange",
+        "10.0.2.2:7",
+        DATAGRAMS,
+        "stream",
+        "10.0.2.2:7",
+        MIB,
+    ];
+    let (outcome, report) = run(&machine, &guest(&program, "user,loopback", &orders));
+    outcome.assert_code(0);
+    assert_data_stays_inside(&report);
+    // A guest that may not reach it gets no answer.
+    let orders = ["unreachable", "10.0.2.2:7"];
+    let (outcome, _) = run(&machine, &guest(&program, "user", &orders));
+    outcome.assert_code(0);
+    machine.signal(echoing, KILL, false);
+    machine.finish(&echo, echoing);
+}
+
+#[test]
+fn a_port_of_the_host_leads_to_one_of_the_guest() {
+    let Some((machine, program)) = machine_with_passt("a forwarded port") else {
+        return;
+    };
+    let words = guest(&program, "user,forward=8080:80", &["answer", "80"]);
+    leftovers::after_a_first(&machine, || {
+        let command = run_command(&words);
+        let running = machine.start(&command);
+        machine.wait_for_text(&command, running, "port 80 listens");
+        // Another guest cannot have the same port.
+        let taken = ["forward=8080:80", "passt"];
+        refused(&machine, &words, 5, &taken);
+        let visit = ["--host", "stream", "127.0.0.1:8080", "1"];
+        machine.run(&Command::new(&program, &visit)).assert_code(0);
+        machine.finish(&command, running).assert_code(0);
+    });
+}
+
+#[test]
+fn a_killed_vmm_leaves_no_network_behind() {
+    let Some((machine, program)) = machine_with_passt("a killed VMM with a network") else {
+        return;
+    };
+    let words = guest(&program, "user,forward=8080:80", &["answer", "80"]);
+    leftovers::after_a_first(&machine, || {
+        let command = run_command(&words);
+        let running = machine.start(&command);
+        machine.wait_for_text(&command, running, "port 80 listens");
+        machine.signal(running, KILL, false);
+        machine.finish(&command, running);
+    });
+}
+
+#[test]
+fn what_cannot_be_a_network_is_told_before_a_guest_boots() {
+    let Some((machine, program)) = machine_with_passt("networks that cannot be") else {
+        return;
+    };
+    let with = |words: &[&str], code, parts: &[&str]| {
+        let first = ["--kernel", KERNEL, "--program", &program];
+        refused(&machine, &[&first[..], words].concat(), code, parts);
+    };
+    with(&["--net", "bridge"], 2, &["bridge", "write user"]);
+    let twice = ["--net", "user,forward=1:1", "--vms", "2"];
+    with(&twice, 2, &["--vms 2", "leave out forward="]);
+    let missing = ["--net", "user", "--passt", "/nowhere"];
+    with(&missing, 5, &["/nowhere", "--passt"]);
+    let other = ["--net", "user", "--passt", "/bin/setpriv"];
+    with(&other, 5, &["/bin/setpriv", "--net user"]);
+}
