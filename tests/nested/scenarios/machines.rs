@@ -33,6 +33,10 @@ pub const CLIENTS_ROOT: &str = "/guest/clients.img";
 
 /// Users of the machine: passt is nobody.
 const USERS: &str = "root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n";
+/// Where a machine has a Debian for guests, once it is mounted; its image is in a file beside it.
+pub const DEBIAN_ROOT: &str = "/guest/debian";
+/// Names that image.
+const DEBIAN_VARIABLE: &str = "CAUSEWAY_NESTED_DEBIAN";
 /// How long a run may take.
 const LIMIT_S: u64 = 480;
 /// Names the image with CUDA clients.
@@ -97,6 +101,37 @@ pub fn machine_with_clients(test: &str) -> Option<Lease> {
     };
     shared(test, &shape, || {
         Ok(contents()?.file(CLIENTS_ROOT, Path::new(&image)))
+    })
+}
+
+/// Another one, with a Debian in an image; if the host has none, what is skipped and why is
+/// printed.
+#[track_caller]
+pub fn machine_with_debian(test: &str) -> Option<Lease> {
+    let image = std::env::var_os(DEBIAN_VARIABLE);
+    let served = std::env::var_os(crate::shares::VARIABLE);
+    let (Some(image), Some(_)) = (image, served) else {
+        let why = format!(
+            "{DEBIAN_VARIABLE} must name an image (tests/nested/debian-root makes one), and {} \
+             must name a virtiofsd",
+            crate::shares::VARIABLE
+        );
+        assert!(!causeway_nested::is_required(), "no Debian: {why}");
+        eprintln!("skipped: no Debian ({test}): {why}");
+        return None;
+    };
+    let shape = Shape {
+        // With two, guests of two virtual CPUs die or stand still (docs/nested.md).
+        cpus: 1,
+        ..shape()
+    };
+    shared(test, &shape, || {
+        let mut contents = contents()?.module("loop");
+        for name in ["mount", "ls"] {
+            contents = contents.program(name, &Path::new("/bin").join(name))?;
+        }
+        contents = contents.program("cksum", Path::new("/usr/bin/cksum"))?;
+        Ok(contents.file(&format!("{DEBIAN_ROOT}.img"), Path::new(&image)))
     })
 }
 

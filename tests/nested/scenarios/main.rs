@@ -8,6 +8,7 @@ mod boot_time;
 mod clients;
 mod console;
 mod cuda;
+mod debian;
 mod disks;
 #[path = "../../e2e/bare_images.rs"]
 #[allow(dead_code)] // Other tests make more of it.
