@@ -169,6 +169,7 @@ fn contents() -> Result<Contents, ContentsError> {
         .kernel("/guest/cloud", &cloud)?
         .module("vfio_iommu_type1")
         .module("vfio_pci")
+        .module("vhost_vsock")
         .bytes(FIRST_WORD_INITRAMFS, first_word_initramfs()?);
     if let Some(kernel) = generic_kernel() {
         contents = contents.kernel("/guest/generic", &kernel)?;

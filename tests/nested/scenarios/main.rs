@@ -30,6 +30,7 @@ mod report;
 mod roots;
 mod shares;
 mod vfio;
+mod vsock;
 mod without_iommu;
 mod worker_groups;
 mod workloads;

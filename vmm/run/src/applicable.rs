@@ -18,7 +18,7 @@ pub enum Guest<'a> {
 
 /// Options that only Linux kernels have. `--file`, `--module`, `--root` and `--` belong to
 /// `--program`.
-const OF_LINUX: [&str; 16] = [
+const OF_LINUX: [&str; 17] = [
     "--initramfs",
     "--program",
     "--rootfs",
@@ -28,6 +28,7 @@ const OF_LINUX: [&str; 16] = [
     "--virtiofsd",
     "--net",
     "--passt",
+    "--vsock",
     "--file",
     "--module",
     "--root",
@@ -189,6 +190,7 @@ fn is_given(arguments: &RunArguments, name: &str) -> bool {
         "--virtiofsd" => arguments.virtiofsd.is_some(),
         "--net" => arguments.net.is_some(),
         "--passt" => arguments.passt.is_some(),
+        "--vsock" => arguments.vsock.is_some(),
         "--env" => !more.environment.is_empty(),
         "--cwd" => more.folder.is_some(),
         "--user" => more.user.is_some(),
@@ -212,7 +214,7 @@ mod tests {
 
     /// Each option with a value, and the kinds of guests that refuse it: `e` an embedded guest that
     /// takes no arguments, `a` one that does, `b` a bare guest of a file, `l` a Linux kernel.
-    const OPTIONS: [(&str, &[&str], &str); 40] = [
+    const OPTIONS: [(&str, &[&str], &str); 41] = [
         ("--guest", &["--guest", "compute"], "bl"),
         ("--kernel", &["--kernel", "x"], ""),
         ("--boot", &["--boot", "bare"], "ea"),
@@ -226,6 +228,7 @@ mod tests {
         ("--virtiofsd", &["--virtiofsd", "x"], "eab"),
         ("--net", &["--net", "user"], "eab"),
         ("--passt", &["--passt", "x"], "eab"),
+        ("--vsock", &["--vsock", "3"], "eab"),
         ("--env", &["--env", "x=y"], "eab"),
         ("--cwd", &["--cwd", "x"], "eab"),
         ("--user", &["--user", "7"], "eab"),

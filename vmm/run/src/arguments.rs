@@ -62,6 +62,11 @@ pub struct RunArguments {
     /// The passt for --net; by default the one in PATH.
     #[arg(long, value_name = "FILE")]
     pub passt: Option<PathBuf>,
+    /// Sockets between a Linux guest and this host (AF_VSOCK): CID is the guest's address, 3 or
+    /// more, which no other VM of this host may have. Several VMs have addresses in a row. The
+    /// host's kernel serves them (/dev/vhost-vsock).
+    #[arg(long, value_name = "CID")]
+    pub vsock: Option<u32>,
     /// Files, kernel modules and arguments for the program of --program or --rootfs.
     #[command(flatten)]
     pub more: ProgramArguments,

@@ -20,6 +20,7 @@ use crate::program::{self, Sources};
 use crate::rootfs::RootSource;
 use crate::share::{self, SharedFolder};
 use crate::virtiofsd::Server;
+use crate::vsock::Vsock;
 use causeway_initramfs::is_linux_program;
 use causeway_terminal::{Code, Failure, shown_path};
 
@@ -114,6 +115,7 @@ fn linux(
                 root: root.as_ref().map(RootSource::root),
                 shares: shares.iter().map(|it| it.share.clone()).collect(),
                 network: network.is_some().then(UserNetwork::addresses),
+                has_vsock: arguments.vsock.is_some(),
             };
             program::initramfs(program, &arguments.more, sources, Some(kernel))?.into()
         }
@@ -153,8 +155,8 @@ fn program_of<'a>(
     Ok(Some((Path::new(program), words)))
 }
 
-/// Returns what serves the devices of a guest in other processes: folders, its root first, and its
-/// network.
+/// Returns what serves the devices of a guest outside of this process: folders, its root first, its
+/// network, and its sockets.
 fn processes(
     root: Option<&RootSource>,
     shares: Vec<SharedFolder>,
@@ -166,6 +168,9 @@ fn processes(
         let passt = Passt::new(network, arguments.passt.as_deref())
             .map_err(|e| Failure::new(Code::Usage, "cannot give the guest a network", e))?;
         all.push(Arc::new(Processes::of(passt)));
+    }
+    if let Some(cid) = arguments.vsock {
+        all.push(Arc::new(Vsock::new(cid, arguments.vms)?));
     }
     Ok(all.into())
 }

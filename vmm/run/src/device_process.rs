@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use causeway_vmm::virtio::Device;
 use causeway_vmm::virtio::vhost_user::{Description, DeviceProcess, ProcessError, ProcessSource};
 use parking_lot::Mutex;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
@@ -152,8 +153,9 @@ impl<S: Service> ProcessSource for Processes<S> {
         Ok(())
     }
 
-    fn connect(&self) -> Result<DeviceProcess, ProcessError> {
+    fn connect(&self) -> Result<Device, ProcessError> {
         let ready = self.ready.lock().pop();
+        let ready = ready.map(|process| Device::Process(Box::new(process)));
         ready.ok_or_else(|| ProcessError::Ended(self.service.name()))
     }
 }

@@ -47,6 +47,7 @@ pub mod table;
 pub mod tracepoints;
 mod virtiofsd;
 mod visible;
+mod vsock;
 pub mod worker;
 pub mod worker_memory;
 

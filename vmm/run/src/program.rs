@@ -63,6 +63,8 @@ pub struct Sources {
     pub shares: Vec<Share>,
     /// Its network.
     pub network: Option<Network>,
+    /// Whether it has sockets that lead to the host.
+    pub has_vsock: bool,
 }
 
 /// Takes a variable that has a name. For options of clap.
@@ -102,6 +104,7 @@ pub fn initramfs(
         root: root.as_ref(),
         has_shares: !sources.shares.is_empty(),
         has_network: sources.network.is_some(),
+        has_vsock: sources.has_vsock,
     };
     let modules = kernel.map(|kernel| modules_of(kernel, &needs));
     let mut modules = modules.unwrap_or_default();

@@ -20,6 +20,8 @@ const FOR_DISK_ROOT: [&str; 1] = ["ext4"];
 const FOR_SHARES: [&str; 1] = ["virtiofs"];
 /// Modules for a network.
 const FOR_NETWORK: [&str; 1] = ["virtio_net"];
+/// Modules for sockets that lead to the host.
+const FOR_VSOCK: [&str; 1] = ["vmw_vsock_virtio_transport"];
 /// Modules for a root whose changes stay in memory.
 const FOR_LAYER: [&str; 1] = ["overlay"];
 /// Largest list of dependencies, in bytes.
@@ -60,6 +62,8 @@ pub struct Needs<'a> {
     pub has_shares: bool,
     /// It has a network.
     pub has_network: bool,
+    /// It has sockets that lead to the host.
+    pub has_vsock: bool,
 }
 
 /// The folder with the kernel modules for one release of the kernel.
@@ -117,6 +121,7 @@ impl ModuleFolder {
             (is_on_disk, FOR_DISK_ROOT),
             (is_shared, FOR_SHARES),
             (needs.has_network, FOR_NETWORK),
+            (needs.has_vsock, FOR_VSOCK),
             (has_layer, FOR_LAYER),
         ];
         let optional = optional.into_iter().filter(|(is_needed, _)| *is_needed);
@@ -127,8 +132,8 @@ impl ModuleFolder {
         self.named(&names)
     }
 
-    /// Returns the modules that guests need that have any root, folders of the host and a
-    /// network.
+    /// Returns the modules that guests need that have any root, folders of the host, a
+    /// network and sockets.
     ///
     /// # Errors
     /// As for [`Self::named`].
@@ -138,6 +143,7 @@ impl ModuleFolder {
             &FOR_DISK_ROOT,
             &FOR_SHARES,
             &FOR_NETWORK,
+            &FOR_VSOCK,
             &FOR_LAYER,
         ];
         self.named(&names.concat())

@@ -1,14 +1,15 @@
 //! Exchanges packets with others, each pass as a phase of the data path, by these orders. ADDRESS
-//! is an IP address and a port, such as `10.0.2.2:7`.
+//! is an IP address and a port, such as `10.0.2.2:7`; for `stream` also `vsock:CID:PORT`.
 //!
 //! | order | what it does |
 //! |---|---|
 //! | `exchange ADDRESS COUNT` | sends COUNT datagrams of up to 1,400 bytes, one after the other, and checks that each comes back as it was |
-//! | `stream ADDRESS MIB` | sends so much by TCP, and checks what comes back meanwhile |
+//! | `stream ADDRESS MIB` | sends so much over a connection, and checks what comes back meanwhile |
 //! | `answer PORT` | sends back what one TCP connection to a port of the guest brings |
+//! | `answer-vsock PORT` | the same for a connection of AF_VSOCK |
 //! | `unreachable ADDRESS` | checks that there is no TCP connection to it within 5 s |
 //! | `nameserver ADDRESS` | checks who is asked for names |
-//! | `echo PORT` | sends back what datagrams and TCP connections bring to a port of the loopback address, until it is killed |
+//! | `echo PORT` | sends back what datagrams and TCP connections bring to a port of the loopback address, and connections of AF_VSOCK to the same port, until it is killed |
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -18,6 +19,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use causeway_linux_programs::orders::{Marks, carry_out, number, pattern, unknown};
+use vsock::{VMADDR_CID_ANY, VsockListener, VsockStream};
 
 /// Longest datagram in bytes: it fits into one packet everywhere.
 const DATAGRAM_BYTES_MAX: u64 = 1400;
@@ -49,7 +51,15 @@ fn obey(order: &str, words: &[String], marks: Marks) -> io::Result<usize> {
             let port = number(port)? as u16;
             let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?;
             println!("packets: port {port} listens");
-            marks(order, 1, &mut || give_back(listener.accept()?.0)).map(|()| 1)
+            let mut accepted = || give_back(Stream::Tcp(listener.accept()?.0));
+            marks(order, 1, &mut accepted).map(|()| 1)
+        }
+        ("answer-vsock", [port, ..]) => {
+            let port = number(port)? as u32;
+            let listener = VsockListener::bind_with_cid_port(VMADDR_CID_ANY, port)?;
+            println!("packets: port {port} listens");
+            let mut accepted = || give_back(Stream::Vsock(listener.accept()?.0));
+            marks(order, 1, &mut accepted).map(|()| 1)
         }
         ("unreachable", [address, ..]) => unreachable(address).map(|()| 1),
         ("nameserver", [address, ..]) => nameserver(address).map(|()| 1),
@@ -104,11 +114,71 @@ fn stream(address: &str, pieces: u64) -> io::Result<()> {
         .map_err(|_| wrong(String::from("the sender panicked")))?
 }
 
+/// A connection of either family.
+enum Stream {
+    Tcp(TcpStream),
+    Vsock(VsockStream),
+}
+
+impl Stream {
+    fn connect(address: &str) -> io::Result<Self> {
+        let Some(address) = address.strip_prefix("vsock:") else {
+            return TcpStream::connect(address).map(Self::Tcp);
+        };
+        let (cid, port) = address.split_once(':').ok_or_else(unknown)?;
+        let (cid, port) = (number(cid)? as u32, number(port)? as u32);
+        VsockStream::connect_with_cid_port(cid, port).map(Self::Vsock)
+    }
+
+    fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.set_read_timeout(limit),
+            Self::Vsock(stream) => stream.set_read_timeout(limit),
+        }
+    }
+
+    fn try_clone(&self) -> io::Result<Self> {
+        match self {
+            Self::Tcp(stream) => stream.try_clone().map(Self::Tcp),
+            Self::Vsock(stream) => stream.try_clone().map(Self::Vsock),
+        }
+    }
+
+    fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.shutdown(how),
+            Self::Vsock(stream) => stream.shutdown(how),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(into),
+            Self::Vsock(stream) => stream.read(into),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(from),
+            Self::Vsock(stream) => stream.write(from),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(()) // Neither family keeps anything back.
+    }
+}
+
 /// Connects to what may not listen yet.
-fn connected(address: &str) -> io::Result<TcpStream> {
+fn connected(address: &str) -> io::Result<Stream> {
     let begun = Instant::now();
     loop {
-        match TcpStream::connect(address) {
+        match Stream::connect(address) {
             Err(_) if begun.elapsed() < PATIENCE => thread::sleep(Duration::from_millis(50)),
             made => {
                 let stream = made?;
@@ -127,7 +197,7 @@ fn unreachable(address: &str) -> io::Result<()> {
     }
 }
 
-fn give_back(mut stream: TcpStream) -> io::Result<()> {
+fn give_back(mut stream: Stream) -> io::Result<()> {
     let mut back = stream.try_clone()?;
     io::copy(&mut stream, &mut back)?;
     back.shutdown(Shutdown::Both)
@@ -145,6 +215,14 @@ fn nameserver(address: &str) -> io::Result<()> {
 fn echo(port: u16) -> io::Result<()> {
     let datagrams = UdpSocket::bind((Ipv4Addr::LOCALHOST, port))?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+    // A host without AF_VSOCK has the rest.
+    if let Ok(listener) = VsockListener::bind_with_cid_port(VMADDR_CID_ANY, port.into()) {
+        thread::spawn(move || {
+            for stream in listener.incoming().filter_map(Result::ok) {
+                thread::spawn(|| give_back(Stream::Vsock(stream)));
+            }
+        });
+    }
     println!("packets: port {port} listens");
     thread::spawn(move || -> io::Result<()> {
         let mut found = [0; 1 << 16];
@@ -155,7 +233,7 @@ fn echo(port: u16) -> io::Result<()> {
     });
     for stream in listener.incoming() {
         let stream = stream?;
-        thread::spawn(|| give_back(stream));
+        thread::spawn(|| give_back(Stream::Tcp(stream)));
     }
     Ok(())
 }
