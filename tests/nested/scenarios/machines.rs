@@ -166,10 +166,12 @@ fn contents() -> Result<Contents, ContentsError> {
         .program("causeway", Path::new(env!("CARGO_BIN_EXE_causeway")))?
         .program("sh", Path::new("/bin/sh"))?
         .program("setpriv", Path::new("/usr/bin/setpriv"))?
+        .program("ip", Path::new("/sbin/ip"))?
         .kernel("/guest/cloud", &cloud)?
         .module("vfio_iommu_type1")
         .module("vfio_pci")
         .module("vhost_vsock")
+        .module("vhost_net")
         .bytes(FIRST_WORD_INITRAMFS, first_word_initramfs()?);
     if let Some(kernel) = generic_kernel() {
         contents = contents.kernel("/guest/generic", &kernel)?;

@@ -1,11 +1,12 @@
-//! Guests with a network, by passt.
+//! Guests with a network, by passt or on a tap device.
 
 use causeway_nested::{Command, Lease};
 
 use crate::leftovers;
 use crate::machines::{
-    KERNEL, assert_data_stays_inside, install, machine, refused, run, run_command,
+    KERNEL, REPORT, assert_data_stays_inside, install, machine, refused, run, run_command, shell,
 };
+use crate::report::Report;
 
 /// Names the folder with a file system tree that has passt (`usr/bin/passt`) and its libraries.
 pub const VARIABLE: &str = "CAUSEWAY_NESTED_PASST";
@@ -115,4 +116,47 @@ fn what_cannot_be_a_network_is_told_before_a_guest_boots() {
     with(&missing, 5, &["/nowhere", "--passt"]);
     let other = ["--net", "user", "--passt", "/bin/setpriv"];
     with(&other, 5, &["/bin/setpriv", "--net user"]);
+}
+
+/// Makes a tap device of this name, with the address 192.168.7.1.
+fn make_tap(machine: &Lease, name: &str) {
+    let made = format!(
+        "ip tuntap add dev {name} mode tap && ip address add 192.168.7.1/24 dev {name} && \
+         ip link set {name} up"
+    );
+    machine.run(&shell(&made)).assert_code(0);
+}
+
+#[test]
+fn a_guest_on_a_tap_device_and_its_host_reach_each_other_without_an_exit() {
+    let Some(machine) = machine("a tap device") else {
+        return;
+    };
+    let program = install(&machine, "packets");
+    make_tap(&machine, "tap7");
+    let net = "tap=tap7,address=192.168.7.2/24,gateway=192.168.7.1,nameserver=192.168.7.1";
+    let words = guest(
+        &program,
+        net,
+        &["nameserver", "192.168.7.1", "answer", "80"],
+    );
+    let command = run_command(&words);
+    let running = machine.start(&command);
+    machine.wait_for_text(&command, running, "port 80 listens");
+    // Nobody else has its packets.
+    refused(&machine, &words, 5, &["tap7", "in use by another VM"]);
+    let visit = ["--host", "stream", "192.168.7.2:80", MIB];
+    machine.run(&Command::new(&program, &visit)).assert_code(0);
+    machine.finish(&command, running).assert_code(0);
+    let text = machine.read(REPORT).expect("the run has written it");
+    assert_data_stays_inside(&Report::parse(&String::from_utf8_lossy(&text)));
+    machine.run(&shell("ip link delete tap7")).assert_code(0);
+    refused(
+        &machine,
+        &words,
+        5,
+        &["no tap device tap7", "ip tuntap add dev tap7"],
+    );
+    let loopback = guest(&program, "tap=lo", &["answer", "80"]);
+    refused(&machine, &loopback, 5, &["no tap device lo"]);
 }

@@ -53,13 +53,13 @@ pub struct RunArguments {
     /// The virtiofsd for --share and --rootfs; by default the one in PATH or /usr/libexec.
     #[arg(long, value_name = "FILE")]
     pub virtiofsd: Option<PathBuf>,
-    /// Network of a Linux guest, by passt, as a program of this user's would have it: with
-    /// forward=HOST:GUEST after a comma, a TCP port of this host leads to one of the guest, with
-    /// forward-udp= a UDP port; with loopback, the guest reaches what listens on this host's
-    /// loopback address (docs/guests.md).
-    #[arg(long, value_name = "user[,KEY=VALUE]...")]
+    /// Network of a Linux guest: user, by passt, as a program of this user's would have it, with
+    /// ports of this host that lead to the guest (forward=HOST:GUEST after a comma); or tap=NAME,
+    /// an interface on a tap device of this host, with the guest's address (address=ADDRESS/BITS
+    /// after a comma). docs/guests.md has all keys.
+    #[arg(long, value_name = "user|tap=NAME[,KEY=VALUE]...")]
     pub net: Option<String>,
-    /// The passt for --net; by default the one in PATH.
+    /// The passt for --net user; by default the one in PATH.
     #[arg(long, value_name = "FILE")]
     pub passt: Option<PathBuf>,
     /// Sockets between a Linux guest and this host (AF_VSOCK): CID is the guest's address, 3 or

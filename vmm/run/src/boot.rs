@@ -15,7 +15,7 @@ use crate::arguments::{BootChoice, PrivilegeLevel, RunArguments};
 use crate::device_process::Processes;
 use crate::disk;
 use crate::guests;
-use crate::net::{Passt, UserNetwork};
+use crate::net::Net;
 use crate::program::{self, Sources};
 use crate::rootfs::RootSource;
 use crate::share::{self, SharedFolder};
@@ -106,7 +106,7 @@ fn linux(
     let root = root.transpose()?;
     let shares = share::parse_all(&arguments.share)?;
     let network = arguments.net.as_deref();
-    let network = network.map(|text| UserNetwork::parse(text, arguments.vms));
+    let network = network.map(|text| Net::parse(text, arguments.vms));
     let network = network.transpose()?;
     let initramfs = match (program_of(root.as_ref(), arguments)?, &arguments.initramfs) {
         (Some(program), _) => {
@@ -114,7 +114,7 @@ fn linux(
             let sources = Sources {
                 root: root.as_ref().map(RootSource::root),
                 shares: shares.iter().map(|it| it.share.clone()).collect(),
-                network: network.is_some().then(UserNetwork::addresses),
+                network: network.as_ref().map(Net::addresses),
                 has_vsock: arguments.vsock.is_some(),
             };
             program::initramfs(program, &arguments.more, sources, Some(kernel))?.into()
@@ -160,14 +160,12 @@ fn program_of<'a>(
 fn processes(
     root: Option<&RootSource>,
     shares: Vec<SharedFolder>,
-    network: Option<UserNetwork>,
+    network: Option<Net>,
     arguments: &RunArguments,
 ) -> Result<Arc<[Arc<dyn ProcessSource>]>, Failure> {
     let mut all = servers(root, shares, arguments)?;
     if let Some(network) = network {
-        let passt = Passt::new(network, arguments.passt.as_deref())
-            .map_err(|e| Failure::new(Code::Usage, "cannot give the guest a network", e))?;
-        all.push(Arc::new(Processes::of(passt)));
+        all.push(network.source(arguments.passt.as_deref())?);
     }
     if let Some(cid) = arguments.vsock {
         all.push(Arc::new(Vsock::new(cid, arguments.vms)?));

@@ -2,7 +2,7 @@
 
 use causeway_terminal::Failure;
 use causeway_vmm::virtio::Device;
-use causeway_vmm::virtio::vhost_kernel::{CID_MIN, VsockDevice};
+use causeway_vmm::virtio::vhost_kernel::{CID_MIN, KernelDevice};
 use causeway_vmm::virtio::vhost_user::{ProcessError, ProcessSource};
 use parking_lot::Mutex;
 
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 #[derive(Debug)]
 pub struct Vsock {
     first: u32,
-    ready: Mutex<Vec<VsockDevice>>,
+    ready: Mutex<Vec<KernelDevice>>,
 }
 
 /// Why the guests have no sockets.
@@ -51,7 +51,7 @@ impl ProcessSource for Vsock {
         // VMs are built in their order, and each takes the last one.
         let opened = cids.rev().map(|cid| {
             let failed = |source| ProcessError::Start(Box::new(VsockError { cid, source }));
-            VsockDevice::open(cid).map_err(failed)
+            KernelDevice::vsock(cid).map_err(failed)
         });
         *self.ready.lock() = opened.collect::<Result<_, _>>()?;
         Ok(())
@@ -60,7 +60,7 @@ impl ProcessSource for Vsock {
     fn connect(&self) -> Result<Device, ProcessError> {
         let ready = self.ready.lock().pop();
         let device = ready.ok_or_else(|| ProcessError::Ended(String::from("vhost-vsock")))?;
-        Ok(Device::Kernel(Box::new(device)))
+        Ok(Device::Kernel(device))
     }
 }
 

@@ -9,7 +9,7 @@ use vmm_sys_util::eventfd::EventFd;
 use super::device::{Kind, TRANSPORT_FEATURES, VirtioDevice};
 use super::outside::{self, BackEnd};
 use super::thread::{DeviceThread, Shared};
-use super::vhost_kernel::VsockDevice;
+use super::vhost_kernel::KernelDevice;
 use super::vhost_user::{Description, DeviceProcess};
 use super::worker;
 
@@ -20,7 +20,7 @@ pub enum Device {
     /// Another process does.
     Process(Box<DeviceProcess>),
     /// The host's kernel does.
-    Kernel(Box<VsockDevice>),
+    Kernel(KernelDevice),
 }
 
 debug_by_name!(Device);
@@ -31,7 +31,7 @@ impl Device {
         match self {
             Self::Here(device) => Ok(&**device),
             Self::Process(process) => Err(process.description()),
-            Self::Kernel(kernel) => Err(kernel.description()),
+            Self::Kernel(kernel) => Err(kernel.back_end().description()),
         }
     }
 
@@ -46,7 +46,7 @@ impl Device {
         match self {
             Self::Here(device) => device.features() | TRANSPORT_FEATURES,
             Self::Process(process) => process.features(),
-            Self::Kernel(kernel) => kernel.features(),
+            Self::Kernel(kernel) => kernel.back_end().features(),
         }
     }
 
@@ -78,7 +78,7 @@ impl Device {
         match self {
             Self::Here(device) => worker::start(thread, device, kicks, shared),
             Self::Process(process) => outside::start(thread, process, kicks, shared),
-            Self::Kernel(kernel) => outside::start(thread, kernel, kicks, shared),
+            Self::Kernel(kernel) => outside::start(thread, kernel.into_back_end(), kicks, shared),
         }
     }
 }

@@ -1,54 +1,85 @@
 //! Virtio devices whose requests the host's kernel executes (vhost, `include/uapi/linux/vhost.h`):
-//! sockets between guest and host (`/dev/vhost-vsock`).
+//! sockets between guest and host (`/dev/vhost-vsock`), and network interfaces on a tap device
+//! (`/dev/vhost-net`).
 //!
 //! As with another process, neither a notification nor an interrupt comes to this process. The
 //! kernel reads and writes guest RAM by this process's mapping of it.
 
 use std::os::unix::net::UnixStream;
 
-use vhost::vhost_kern::vsock::Vsock;
-use vhost::vsock::VhostVsock;
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
-use virtio_bindings::virtio_ids::VIRTIO_ID_VSOCK;
 use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
 
-use super::device::{Kind, TRANSPORT_FEATURES, VERSION_1};
+use super::device::{TRANSPORT_FEATURES, VERSION_1};
 use super::outside::{BackEnd, Queue};
 use super::ring::QUEUE_SIZE;
-use super::vhost_user::{Description, PATIENCE, ProcessError};
+use super::vhost_user::{Description, ProcessError};
 use crate::memory::{GuestRam, RamView};
 
-/// Sockets can keep the borders of messages: `VIRTIO_VSOCK_F_SEQPACKET` (Virtual I/O Device Version
-/// 1.2, 5.10.3).
-const MESSAGES: u64 = 1 << 1;
-/// The first queues are the kernel's. In the last one, a VMM would tell the driver that its
-/// connections are lost because the VM has moved.
-const KERNEL_QUEUES: usize = 2;
-/// Smallest address that a guest can have; those below have a meaning of their own.
-pub const CID_MIN: u32 = 3;
+mod net;
+mod tap;
+mod vsock;
 
-/// Sockets between a guest and its host, which the host's kernel serves.
-pub struct VsockDevice {
+pub use tap::{Tap, TapError};
+pub use vsock::CID_MIN;
+
+/// Operations that differ by device.
+const START: &str = "to start the device";
+const STOP: &str = "to stop the device";
+
+/// What the crate checks addresses of queues against: the guest's RAM while a driver runs.
+type Memory = GuestMemoryAtomic<GuestMemoryMmap>;
+
+/// Returns what has no address until a driver runs.
+fn no_memory() -> Memory {
+    Memory::new(GuestMemoryMmap::default())
+}
+
+/// A device of a guest that the host's kernel serves.
+pub struct KernelDevice(Box<dyn BackEnd>);
+
+debug_by_name!(KernelDevice);
+
+impl KernelDevice {
+    pub(super) fn back_end(&self) -> &dyn BackEnd {
+        &*self.0
+    }
+
+    pub(super) fn into_back_end(self) -> Box<dyn BackEnd> {
+        self.0
+    }
+}
+
+/// A descriptor of the kernel's by which it is told what to serve.
+trait Handle: Send + 'static {
+    /// What takes the operations that all devices have.
+    type Vhost: VhostBackend;
+    /// Number of the device's queues that the kernel serves: the first ones.
+    const QUEUES: usize;
+
+    /// Returns what takes the operations that all devices have.
+    fn vhost(&self) -> &Self::Vhost;
+
+    /// Makes the kernel serve queues that have been handed over, for a driver that has accepted
+    /// `features`.
+    fn start(&self, features: u64) -> Result<(), vhost::Error>;
+
+    /// Makes the kernel let go of guest memory.
+    fn stop(&self) -> Result<(), vhost::Error>;
+}
+
+struct Served<H> {
     description: Description,
-    kernel: Vsock<GuestMemoryAtomic<GuestMemoryMmap>>,
-    /// What the crate checks addresses of queues against: the guest's RAM while a driver runs.
-    memory: GuestMemoryAtomic<GuestMemoryMmap>,
+    handle: H,
+    memory: Memory,
     features: u64,
 }
 
-debug_by_name!(VsockDevice);
-
-impl VsockDevice {
-    /// Opens `/dev/vhost-vsock`, and takes the address `cid` for a guest: [`CID_MIN`] or more.
-    ///
-    /// # Errors
-    /// [`ProcessError::Kernel`] if the device is not there or not permitted, or the address is
-    /// taken; `OldVersion` if the kernel is too old.
-    pub fn open(cid: u32) -> Result<Self, ProcessError> {
-        let description = Description::of_vsock(cid);
+impl<H: Handle> Served<H> {
+    /// Makes this process the owner of `handle`, which checks addresses against `memory`.
+    fn new(description: Description, handle: H, memory: Memory) -> Result<Self, ProcessError> {
         let at = |step| refused(&description, step);
-        let memory = GuestMemoryAtomic::new(GuestMemoryMmap::default());
-        let kernel = Vsock::new(memory.clone()).map_err(at("open /dev/vhost-vsock"))?;
+        let kernel = handle.vhost();
         kernel.set_owner().map_err(at("VHOST_SET_OWNER"))?;
         let has = kernel.get_features().map_err(at("VHOST_GET_FEATURES"))?;
         if has & VERSION_1 == 0 {
@@ -57,19 +88,18 @@ impl VsockDevice {
                 offered: has,
             });
         }
-        let set = kernel.set_guest_cid(cid.into());
-        set.map_err(at("VHOST_VSOCK_SET_GUEST_CID"))?;
+        let of_kernel = has & (description.features | TRANSPORT_FEATURES);
         Ok(Self {
-            features: has & (description.features | TRANSPORT_FEATURES),
+            features: of_kernel | description.own_features,
             description,
-            kernel,
+            handle,
             memory,
         })
     }
 
     fn hand_over(&self, queue: &Queue) -> Result<(), ProcessError> {
         let at = |step| refused(&self.description, step);
-        let (number, size, kernel) = (queue.number, queue.place.size, &self.kernel);
+        let (number, size, kernel) = (queue.number, queue.place.size, self.handle.vhost());
         let [desc_table_addr, avail_ring_addr, used_ring_addr] = queue.place.parts;
         let places = VringConfigData {
             queue_max_size: QUEUE_SIZE,
@@ -93,7 +123,7 @@ impl VsockDevice {
     }
 }
 
-impl BackEnd for VsockDevice {
+impl<H: Handle> BackEnd for Served<H> {
     fn description(&self) -> &Description {
         &self.description
     }
@@ -112,18 +142,19 @@ impl BackEnd for VsockDevice {
             lock.replace(ram.memory().clone());
         }
         let at = |step| refused(&self.description, step);
-        let set = self.kernel.set_features(features);
+        let of_kernel = features & !self.description.own_features;
+        let set = self.handle.vhost().set_features(of_kernel);
         set.map_err(at("VHOST_SET_FEATURES"))?;
-        let set = self.kernel.set_mem_table(&regions(ram.ram()));
+        let set = self.handle.vhost().set_mem_table(&regions(ram.ram()));
         set.map_err(at("VHOST_SET_MEM_TABLE"))?;
-        let mut own = queues.iter().filter(|queue| queue.number < KERNEL_QUEUES);
+        let mut own = queues.iter().filter(|queue| queue.number < H::QUEUES);
         own.try_for_each(|queue| self.hand_over(queue))?;
-        self.kernel.start().map_err(at("VHOST_VSOCK_SET_RUNNING"))
+        self.handle.start(features).map_err(at(START))
     }
 
     fn stop(&mut self, _: &[usize]) -> Result<(), ProcessError> {
-        let stopped = self.kernel.stop();
-        stopped.map_err(refused(&self.description, "VHOST_VSOCK_SET_RUNNING"))?;
+        let stopped = self.handle.stop();
+        stopped.map_err(refused(&self.description, STOP))?;
         if let Ok(lock) = self.memory.lock() {
             lock.replace(GuestMemoryMmap::default());
         }
@@ -136,8 +167,8 @@ impl BackEnd for VsockDevice {
 
     fn give_up(&mut self) {
         // What cannot be stopped now ends with the descriptor, and that with the VM.
-        if let Err(e) = self.kernel.stop() {
-            log::debug!("vhost-vsock does not stop: {e}");
+        if let Err(e) = self.handle.stop() {
+            log::debug!("{} does not stop: {e}", self.description.process);
         }
     }
 }
@@ -162,44 +193,4 @@ fn regions(ram: &GuestRam) -> Vec<VhostUserMemoryRegionInfo> {
         ..VhostUserMemoryRegionInfo::default()
     });
     regions.collect()
-}
-
-impl Description {
-    /// Returns sockets between the host and a guest that has the address `cid`.
-    fn of_vsock(cid: u32) -> Self {
-        Self {
-            process: String::from("vhost-vsock of the host's kernel"),
-            kind: Kind {
-                id: VIRTIO_ID_VSOCK as u16,
-                class: (0x02, 0x80),
-                name: "virtio-vsock",
-            },
-            features: MESSAGES,
-            own_features: 0,
-            configuration: u64::from(cid).to_le_bytes().to_vec(),
-            queues: KERNEL_QUEUES as u16 + 1,
-            patience: PATIENCE,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_guest_reads_its_address_and_has_a_queue_that_the_kernel_has_not() {
-        let it = Description::of_vsock(0x1234_5678);
-        assert_eq!(it.configuration, [0x78, 0x56, 0x34, 0x12, 0, 0, 0, 0]);
-        assert_eq!((it.kind.id, it.queues), (19, 3));
-    }
-
-    #[test]
-    fn a_host_without_the_device_is_told_with_the_file() {
-        if std::path::Path::new("/dev/vhost-vsock").exists() {
-            return;
-        }
-        let error = VsockDevice::open(CID_MIN).map(|_| ()).unwrap_err();
-        assert!(error.to_string().contains("/dev/vhost-vsock"), "{error}");
-    }
 }
