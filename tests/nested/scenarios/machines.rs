@@ -159,7 +159,7 @@ fn generic_kernel() -> Option<PathBuf> {
     std::env::var_os(GENERIC_VARIABLE).map(PathBuf::from)
 }
 
-fn contents() -> Result<Contents, ContentsError> {
+pub fn contents() -> Result<Contents, ContentsError> {
     let cloud = Requirements::find().map(|requirements| requirements.kernel);
     let cloud = cloud.expect("they were there a moment ago");
     let mut contents = Contents::default()

@@ -4,6 +4,7 @@
 //! `docs/nested.md` says how they work and how to add one.
 
 mod bare;
+mod beside_qemu;
 mod boot_time;
 mod clients;
 mod console;

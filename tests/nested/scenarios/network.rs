@@ -160,3 +160,57 @@ fn a_guest_on_a_tap_device_and_its_host_reach_each_other_without_an_exit() {
     let loopback = guest(&program, "tap=lo", &["answer", "80"]);
     refused(&machine, &loopback, 5, &["no tap device lo"]);
 }
+
+/// Runs of a guest with a folder and a network, one after the other.
+const RUNS: u64 = 100;
+/// Each of so many is killed.
+const KILLED_OF: u64 = 5;
+/// The longest life of those in milliseconds: as long as the others take.
+const LIFE_MS: u64 = 4000;
+
+#[test]
+#[ignore = "takes ten minutes: run it by name"]
+fn a_hundred_runs_of_which_some_are_killed_leave_nothing() {
+    let Some((machine, program)) = machine_with_passt("a hundred runs") else {
+        return;
+    };
+    let files = install(&machine, "files");
+    let folder = "rm -rf /tmp/many; mkdir /tmp/many";
+    let net = "user,forward=8080:80";
+    let words = [
+        "--kernel",
+        KERNEL,
+        "--program",
+        &files,
+        "--share",
+        "/tmp/many:data",
+        "--net",
+        net,
+        "--vsock",
+        "7",
+        "--",
+        "write",
+        "/data",
+        "20",
+        "1",
+    ];
+    let run_once = |number: u64| {
+        machine.run(&shell(folder)).assert_code(0);
+        // A number that looks like chance, and is the same each time.
+        let life_ms = (number * 0x9e37_79b9 >> 7) % LIFE_MS;
+        match number % KILLED_OF {
+            0 => leftovers::kill_after(&machine, &words, life_ms),
+            _ => {
+                let outcome = machine.run(&leftovers::plain(&words));
+                outcome.assert_code(0);
+            }
+        }
+        machine.run(&shell("rm -rf /tmp/many")).assert_code(0);
+    };
+    let before = leftovers::after_a_first(&machine, || run_once(1));
+    for number in 0..RUNS {
+        run_once(number);
+        leftovers::assert_nothing_left(&machine, &before);
+    }
+    drop(program);
+}
