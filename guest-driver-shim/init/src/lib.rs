@@ -3,10 +3,10 @@
 //!
 //! It mounts what programs expect, loads the modules that it was given, changes to the root file
 //! system of a disk or of a folder of the host if one was named, mounts other folders of the host,
-//! starts the network, hands the Causeway function to `uio_pci_generic`, runs the program on the console, marks its
-//! begin and end for the host's counts of exits, resets clients of the device whose processes have
-//! died, and ends the VM with the program's exit status. What it is to do stands in one file of the
-//! initramfs ([`Configuration`]).
+//! starts the network, hands the Causeway function to `uio_pci_generic`, runs the program on the
+//! console, marks its begin and end for the host's counts of exits, resets clients of the device
+//! whose processes have died, and ends the VM with the program's exit status. What it is to do
+//! stands in one file of the initramfs ([`Configuration`]).
 //!
 //! The kernel panics if its first process ends: nothing here does, whatever is missing. What goes
 //! wrong is said on the console, in lines that begin with `causeway-init: `.

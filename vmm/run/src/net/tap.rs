@@ -1,4 +1,4 @@
-//! An interface on a tap device of this host: `--net tap=NAME[,KEY=VALUE]...`, by the host's kernel.
+//! An interface on a tap device of this host, by its kernel: `--net tap=NAME[,KEY=VALUE]...`.
 
 use std::net::Ipv4Addr;
 

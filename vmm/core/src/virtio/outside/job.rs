@@ -22,8 +22,8 @@ const CONNECTION: u32 = 1;
 /// Event of the first queue's interrupts; those of the other queues follow.
 const CALL: u32 = 2;
 
-/// Prepares a thread called `name` that makes `back_end` serve the queues whose notifications signal
-/// `kicks`.
+/// Prepares a thread called `name` that makes `back_end` serve the queues whose notifications
+/// signal `kicks`.
 ///
 /// # Errors
 /// The kernel's error if no descriptor is left.
@@ -57,8 +57,8 @@ pub fn start(
 struct Remote {
     back_end: Box<dyn BackEnd>,
     kicks: Vec<EventFd>,
-    /// Signalled by the back end for queues whose interrupts KVM cannot raise by itself, because the
-    /// driver uses the pin.
+    /// Signalled by the back end for queues whose interrupts KVM cannot raise by itself, because
+    /// the driver uses the pin.
     calls: Vec<EventFd>,
     /// Queues that the back end serves.
     served: Vec<usize>,
@@ -154,8 +154,8 @@ impl Remote {
         event.map_or_else(|| self.calls[queue].try_clone(), Ok)
     }
 
-    /// Interrupts the guest for a queue, if the back end has signalled that queue's event and serves
-    /// the queue.
+    /// Interrupts the guest for a queue, if the back end has signalled that queue's event and
+    /// serves the queue.
     fn interrupt(&self, queue: usize) {
         let signals = self.calls.get(queue).map(EventFd::read);
         if matches!(signals, Some(Ok(_))) && self.served.contains(&queue) {
