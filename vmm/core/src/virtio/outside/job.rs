@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::TryRecvError;
 
-use event_manager::{EventManager, EventOps, Events, MutEventSubscriber, SubscriberOps};
+use event_manager::{EventOps, Events, MutEventSubscriber};
 use vmm_sys_util::epoll::EventSet;
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 use super::{BackEnd, Queue};
 use crate::virtio::interrupts::Source;
 use crate::virtio::ring::Ring;
-use crate::virtio::thread::{Command, DeviceThread, Job, Orders, Shared};
+use crate::virtio::thread::{Command, DeviceThread, Orders, Shared, Watcher};
 use crate::virtio::vhost_user::ProcessError;
 
 const COMMAND: u32 = 0;
@@ -71,33 +71,25 @@ struct Remote {
     over: bool,
 }
 
-impl Job for Remote {
-    fn run(self: Box<Self>) {
-        let (name, shared) = (self.name(), Arc::clone(&self.shared));
-        if let Err(e) = self.watch() {
-            log::error!(
-                "the guest's device {name} stops for good, because its thread cannot wait for \
-                 events: {e:?}"
-            );
-            shared.require_reset();
-        }
-    }
-}
-
-impl Remote {
+impl Watcher for Remote {
     fn name(&self) -> &'static str {
         self.back_end.description().kind.name
     }
 
-    fn watch(self) -> Result<(), event_manager::Error> {
-        let mut manager = EventManager::new_with_capacity(self.calls.len() + 2)?;
-        let id = manager.add_subscriber(self);
-        while !manager.subscriber_mut(id)?.over {
-            manager.run()?;
-        }
-        Ok(())
+    fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
+    fn events(&self) -> usize {
+        self.calls.len() + 2
+    }
+
+    fn is_over(&self) -> bool {
+        self.over
+    }
+}
+
+impl Remote {
     fn obey(&mut self, ops: &mut EventOps) {
         self.orders.wake.waiting.store(false, Ordering::Release);
         loop {
