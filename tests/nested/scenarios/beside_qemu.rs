@@ -13,6 +13,8 @@ use crate::{leftovers, network, shares};
 
 /// Runs of each, in turn.
 const ROUNDS: usize = 5;
+/// Ratios up to here are those of the same processes at another time.
+const NOISE: f64 = 1.05;
 /// The initramfs of QEMU's guests. Those of Causeway have the same, which the command makes.
 const INITRAMFS: &str = "/guest/measured.cpio";
 const ROOT: &str = "/tmp/measured-root";
@@ -72,7 +74,7 @@ fn guests_with_folders_and_network_are_no_slower_than_in_qemu() {
         let (own, others) = (of(&own), of(&others));
         let ratio = own.as_secs_f64() / others.as_secs_f64();
         println!("{what}: causeway {own:.2?}, QEMU {others:.2?}, {ratio:.2} of its time");
-        if ratio > 1.0 {
+        if ratio > NOISE {
             slower.push(what);
         }
     }
