@@ -14,7 +14,7 @@ use causeway_vmm::pause::RunState;
 use causeway_vmm::pause_switch::Standing;
 use serde::{Deserialize, Serialize};
 
-use crate::http::Refusal;
+use crate::http::{Action, Refusal};
 use crate::snapshot::make_printable;
 pub use pausable::Pausable;
 use request::{PauseRequest, StopRequest, read};
@@ -23,21 +23,6 @@ use request::{PauseRequest, StopRequest, read};
 pub const SCHEMA: &str = "causeway.control/1";
 /// Name and version of the format of [`ErrorAnswer`].
 pub const ERROR_SCHEMA: &str = "causeway.control-error/1";
-
-/// What a client wants of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// `PUT /pause`.
-    Pause,
-    /// `PUT /resume`.
-    Resume,
-    /// `PUT /stop`.
-    Stop,
-    /// `PUT /add-disk`, which is always refused.
-    AddDisk,
-    /// `PUT /remove-disk`, which is always refused.
-    RemoveDisk,
-}
 
 /// The answer to each request that is carried out: how the run stands afterwards.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]

@@ -3,8 +3,6 @@
 
 use httparse::Status;
 
-use crate::control::Action;
-
 /// Maximum length of a request in bytes: its request line with all header fields, and its body.
 pub const REQUEST_BYTES_MAX: usize = 8 << 10;
 /// Maximum length of the body of a request in bytes.
@@ -79,6 +77,21 @@ impl Resource {
     const fn needs_body(self) -> bool {
         matches!(self, Self::Limits)
     }
+}
+
+/// What a client wants of a run, at its control socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// `PUT /pause`.
+    Pause,
+    /// `PUT /resume`.
+    Resume,
+    /// `PUT /stop`.
+    Stop,
+    /// `PUT /add-disk`, which is always refused.
+    AddDisk,
+    /// `PUT /remove-disk`, which is always refused.
+    RemoveDisk,
 }
 
 /// A monitor's request, judged by the bytes received so far: unfinished, valid or refused.

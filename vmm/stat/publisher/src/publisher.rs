@@ -22,9 +22,9 @@ use rustix::io::Errno;
 use serde::Serialize;
 
 use super::connection::{Connection, Question};
-use super::control::{self, Action, Control, ControlError};
+use super::control::{self, Control, ControlError};
 use super::door::{Door, MetricsPlaces};
-use super::http::{self, Refusal, Request, Resource};
+use super::http::{self, Action, Refusal, Request, Resource};
 use super::limits::{LimitedGuest, Limits};
 use super::openmetrics;
 use super::runtime::{ProcessSocket, SocketError};
