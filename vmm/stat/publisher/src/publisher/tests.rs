@@ -229,6 +229,11 @@ fn a_pause_that_takes_long_is_answered_in_time_and_one_that_nobody_awaits_is_for
     drop(gone);
     let (status, seen) = rig.control(&request("PUT /pause", ""));
     assert_eq!((status, &seen["vms"][0]["state"]), (202, &"pausing".into()));
+    // What else is asked for does not wait.
+    rig.vms[0].set(RunState::Paused);
+    let (status, seen) = rig.control(&request("PUT /resume", r#"{"vm":"vm0"}"#));
+    assert_eq!((status, &seen["vms"][0]["state"]), (200, &"running".into()));
+    assert_eq!(seen["vms"][1]["state"], "pausing");
     let (status, seen) = rig.control(&request("PUT /resume", ""));
     assert_eq!((status, &seen["vms"][0]["state"]), (200, &"running".into()));
 }
