@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::bare_images::elf;
 use crate::command::{Outcome, Running, Scratch, kvm};
 use crate::schema;
-use crate::stat::{as_nobody, end, start_exiting};
+use crate::stat::{as_nobody, end, records, start_exiting, stat};
 
 const USAGE: i32 = 2;
 const IMAGE: i32 = 4;
@@ -160,6 +160,12 @@ fn vms_stand_still_while_they_are_paused() {
     let still = exits(&scratch);
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(exits(&scratch), still);
+    let pid = running.id().to_string();
+    for record in records(&stat(&scratch, &[&pid, "--json", "--once"])) {
+        assert_eq!(record["state"], "paused");
+    }
+    let table = stat(&scratch, &[&pid, "--once"]).stdout;
+    assert!(table.contains(" pause "), "{table}");
     // A pause of what is paused changes nothing.
     let again = answer(&scratch, &["pause", "--vm", "vm0"]);
     assert_eq!(again["vms"][0]["pauses"], 1);
