@@ -7,6 +7,7 @@ mod bare;
 mod boot_time;
 mod clients;
 mod console;
+mod control;
 mod cuda;
 mod disks;
 #[path = "../../e2e/bare_images.rs"]
