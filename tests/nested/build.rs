@@ -1,5 +1,5 @@
-//! Builds the agent, and the first program of guests, as static programs, and a CUDA program as a
-//! dynamic one, and names them for the harness.
+//! Builds the agent, and the first program of guests, as static programs, and a CUDA program and
+//! `compute` as dynamic ones, and names them for the harness.
 
 use causeway_guest_build::{dynamic_program, repository, static_linux};
 
@@ -18,4 +18,6 @@ fn main() {
     }
     let client = dynamic_program(&repository(), "causeway-example-cuda", "cuda_vector_add");
     println!("cargo::rustc-env=NESTED_CUDA_CLIENT={}", client.display());
+    let compute = dynamic_program(&repository(), "causeway-linux-programs", "compute");
+    println!("cargo::rustc-env=NESTED_COMPUTE={}", compute.display());
 }

@@ -8,6 +8,7 @@
 //! | `module` | path of a kernel module | any number, in the order in which they are loaded |
 //! | `root` | the root file system, as [`Root`] says | at most once |
 //! | `share` | a folder of the host, as [`Share`] says | any number |
+//! | `network` | a network interface, as [`Network`] says | at most once |
 //! | `library` | folder in which the program's dynamic linker looks first | any number, in order |
 //! | `environment` | `NAME=VALUE` | any number |
 //! | `folder` | folder in which the program starts | at most once |
@@ -20,6 +21,7 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use crate::network::Network;
 use crate::sources::{Root, Share, User};
 
 /// Folder of a guest in which programs find what the initramfs brings beside a root file system:
@@ -31,6 +33,7 @@ pub const LIBRARIES: &str = "/run/causeway/lib";
 const MODULE: &str = "module";
 const ROOT: &str = "root";
 const SHARE: &str = "share";
+const NETWORK: &str = "network";
 const LIBRARY: &str = "library";
 const ENVIRONMENT: &str = "environment";
 const FOLDER: &str = "folder";
@@ -48,6 +51,8 @@ pub struct Configuration {
     pub root: Option<Root>,
     /// Folders of the host, each of which is mounted in the root.
     pub shares: Vec<Share>,
+    /// The network interface to start.
+    pub network: Option<Network>,
     /// Folders in which the program's dynamic linker looks for libraries before all others.
     pub libraries: Vec<PathBuf>,
     /// Variables of the program's environment, as `NAME=VALUE`.
@@ -133,6 +138,9 @@ impl Configuration {
         for share in &self.shares {
             record(SHARE, &share.render());
         }
+        if let Some(network) = &self.network {
+            record(NETWORK, &network.render());
+        }
         for folder in &self.libraries {
             record(LIBRARY, folder.as_os_str());
         }
@@ -157,7 +165,7 @@ impl Configuration {
     /// # Errors
     /// [`ConfigurationError::Truncated`] if the last record does not end with a zero byte, `Record`
     /// if a record has no known key or an invalid value, `Count` if there are several roots,
-    /// folders or users, or not exactly one program.
+    /// networks, folders or users, or not exactly one program.
     pub fn parse(bytes: &[u8]) -> Result<Self, ConfigurationError> {
         let mut read = Self::default();
         let mut single = Single::default();
@@ -171,6 +179,7 @@ impl Configuration {
                 })?;
         }
         read.root = at_most_one(ROOT, single.roots)?;
+        read.network = at_most_one(NETWORK, single.networks)?;
         read.folder = at_most_one(FOLDER, single.folders)?;
         read.user = at_most_one(USER, single.users)?;
         let count = single.programs.len();
@@ -195,6 +204,7 @@ impl Configuration {
             MODULE => self.modules.push(value.into()),
             ROOT => single.roots.push(Root::parse(&value)?),
             SHARE => self.shares.push(Share::parse(&value)?),
+            NETWORK => single.networks.push(Network::parse(&value)?),
             LIBRARY => self.libraries.push(value.into()),
             ENVIRONMENT => self.environment.push(value),
             FOLDER => single.folders.push(value.into()),
@@ -217,6 +227,7 @@ impl Configuration {
 #[derive(Default)]
 struct Single {
     roots: Vec<Root>,
+    networks: Vec<Network>,
     folders: Vec<PathBuf>,
     users: Vec<User>,
     programs: Vec<PathBuf>,
@@ -236,6 +247,7 @@ fn at_most_one<T>(key: &'static str, mut found: Vec<T>) -> Result<Option<T>, Con
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::network::Mac;
     use crate::sources::Layer;
 
     #[test]
@@ -244,6 +256,12 @@ mod tests {
             modules: vec!["/lib/a.ko".into(), "/lib/b=c.ko".into()],
             root: Some(Root::Share(Share::new("root", true), Layer::Memory)),
             shares: vec![Share::new("data", false), Share::new("tools", true)],
+            network: Some(Network {
+                mac: Mac([2, 0, 0, 0, 0, 1]),
+                address: Some(("10.0.2.15".parse().unwrap(), 24)),
+                gateway: None,
+                nameserver: None,
+            }),
             libraries: vec![LIBRARIES.into(), "/opt/my libraries".into()],
             environment: vec!["A=b=c".into(), "B=".into()],
             folder: Some("/work here".into()),
@@ -265,8 +283,12 @@ mod tests {
         assert!(refused(b"").contains("0 records of program="));
         assert!(refused(b"argument=x\0").contains("0 records of program="));
         assert!(refused(b"program=/a\0program=/b\0").contains("2 records of program="));
-        for key in ["root", "folder", "user"] {
-            let value = if key == "user" { "1" } else { "/dev/a" };
+        for key in ["root", "network", "folder", "user"] {
+            let value = match key {
+                "user" => "1",
+                "network" => "02:00:00:00:00:01,-,-,-",
+                _ => "/dev/a",
+            };
             let twice = format!("{key}={value}\0{key}={value}\0program=/c\0");
             let message = refused(twice.as_bytes());
             assert!(

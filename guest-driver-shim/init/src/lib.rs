@@ -3,10 +3,10 @@
 //!
 //! It mounts what programs expect, loads the modules that it was given, changes to the root file
 //! system of a disk or of a folder of the host if one was named, mounts other folders of the host,
-//! hands the Causeway function to `uio_pci_generic`, runs the program on the console, marks its
-//! begin and end for the host's counts of exits, resets clients of the device whose processes have
-//! died, and ends the VM with the program's exit status. What it is to do stands in one file of the
-//! initramfs ([`Configuration`]).
+//! starts the network, hands the Causeway function to `uio_pci_generic`, runs the program on the
+//! console, marks its begin and end for the host's counts of exits, resets clients of the device
+//! whose processes have died, and ends the VM with the program's exit status. What it is to do
+//! stands in one file of the initramfs ([`Configuration`]).
 //!
 //! The kernel panics if its first process ends: nothing here does, whatever is missing. What goes
 //! wrong is said on the console, in lines that begin with `causeway-init: `.
@@ -15,8 +15,10 @@ mod configuration;
 mod console;
 mod driver;
 mod end;
+mod interfaces;
 mod modules;
 mod mounts;
+mod network;
 mod port;
 mod processes;
 mod root;
@@ -25,6 +27,8 @@ mod sources;
 
 pub use configuration::{Configuration, ConfigurationError, FILES, LIBRARIES};
 pub use end::{NOT_RUN, Status};
+pub use interfaces::start_loopback;
+pub use network::{Mac, MacError, Network, address_of};
 pub use sources::{Layer, Root, Share, User, UserError};
 
 use causeway_sysfs::{Clients, PciFunction};
@@ -57,6 +61,12 @@ pub fn run() -> ! {
 fn carry_out(configuration: &Configuration) -> Status {
     modules::load_all(&configuration.modules);
     if let Err(error) = mount_sources(configuration) {
+        say(&error.to_string());
+        return Status::NotRun;
+    }
+    if let Some(network) = &configuration.network
+        && let Err(error) = interfaces::start(network, configuration.root.as_ref())
+    {
         say(&error.to_string());
         return Status::NotRun;
     }

@@ -16,6 +16,7 @@ const PACKAGES: &[(&str, &[&str])] = &[
             "sharing",
             "disk",
             "files",
+            "packets",
             "processes",
             "console",
             "interrupts",

@@ -56,12 +56,17 @@ pub fn after_a_first(machine: &Lease, run: impl FnOnce()) -> Survey {
     assert_nothing_left(machine, &but_for_memory)
 }
 
+/// `causeway run` without a report, which would be left.
+pub fn plain(words: &[&str]) -> Command {
+    let words: Vec<&str> = ["run"].iter().chain(words).copied().collect();
+    Command::new(CAUSEWAY, &words)
+}
+
 /// Starts a run, lets it work for a while, and kills its first process alone. What others had of it
 /// may be there for some time yet.
 #[track_caller]
 pub fn kill_after(machine: &Lease, words: &[&str], milliseconds: u64) {
-    let words: Vec<&str> = ["run"].iter().chain(words).copied().collect();
-    let command = Command::new(CAUSEWAY, &words);
+    let command = plain(words);
     let job = machine.start(&command);
     sleep(Duration::from_millis(milliseconds));
     machine.signal(job, KILL, false);

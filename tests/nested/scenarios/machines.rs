@@ -31,6 +31,12 @@ pub const STANDIN_STATE: &str = "/standin/state";
 /// A root file system with CUDA clients, where the host has an image.
 pub const CLIENTS_ROOT: &str = "/guest/clients.img";
 
+/// Users of the machine: passt is nobody.
+const USERS: &str = "root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n";
+/// Where a machine has a Debian for guests, once it is mounted; its image is in a file beside it.
+pub const DEBIAN_ROOT: &str = "/guest/debian";
+/// Names that image.
+const DEBIAN_VARIABLE: &str = "CAUSEWAY_NESTED_DEBIAN";
 /// How long a run may take.
 const LIMIT_S: u64 = 480;
 /// Names the image with CUDA clients.
@@ -98,6 +104,37 @@ pub fn machine_with_clients(test: &str) -> Option<Lease> {
     })
 }
 
+/// Another one, with a Debian in an image; if the host has none, what is skipped and why is
+/// printed.
+#[track_caller]
+pub fn machine_with_debian(test: &str) -> Option<Lease> {
+    let image = std::env::var_os(DEBIAN_VARIABLE);
+    let served = std::env::var_os(crate::shares::VARIABLE);
+    let (Some(image), Some(_)) = (image, served) else {
+        let why = format!(
+            "{DEBIAN_VARIABLE} must name an image (tests/nested/debian-root makes one), and {} \
+             must name a virtiofsd",
+            crate::shares::VARIABLE
+        );
+        assert!(!causeway_nested::is_required(), "no Debian: {why}");
+        eprintln!("skipped: no Debian ({test}): {why}");
+        return None;
+    };
+    let shape = Shape {
+        // With two, guests of two virtual CPUs die or stand still (docs/nested.md).
+        cpus: 1,
+        ..shape()
+    };
+    shared(test, &shape, || {
+        let mut contents = contents()?.module("loop");
+        for name in ["mount", "ls"] {
+            contents = contents.program(name, &Path::new("/bin").join(name))?;
+        }
+        contents = contents.program("cksum", Path::new("/usr/bin/cksum"))?;
+        Ok(contents.file(&format!("{DEBIAN_ROOT}.img"), Path::new(&image)))
+    })
+}
+
 /// Large enough for a guest of 3 GiB. What is not used costs the host nothing.
 pub fn shape() -> Shape {
     Shape {
@@ -122,16 +159,19 @@ fn generic_kernel() -> Option<PathBuf> {
     std::env::var_os(GENERIC_VARIABLE).map(PathBuf::from)
 }
 
-fn contents() -> Result<Contents, ContentsError> {
+pub fn contents() -> Result<Contents, ContentsError> {
     let cloud = Requirements::find().map(|requirements| requirements.kernel);
     let cloud = cloud.expect("they were there a moment ago");
     let mut contents = Contents::default()
         .program("causeway", Path::new(env!("CARGO_BIN_EXE_causeway")))?
         .program("sh", Path::new("/bin/sh"))?
         .program("setpriv", Path::new("/usr/bin/setpriv"))?
+        .program("ip", Path::new("/sbin/ip"))?
         .kernel("/guest/cloud", &cloud)?
         .module("vfio_iommu_type1")
         .module("vfio_pci")
+        .module("vhost_vsock")
+        .module("vhost_net")
         .bytes(FIRST_WORD_INITRAMFS, first_word_initramfs()?);
     if let Some(kernel) = generic_kernel() {
         contents = contents.kernel("/guest/generic", &kernel)?;
@@ -141,6 +181,12 @@ fn contents() -> Result<Contents, ContentsError> {
         for name in ["cp", "mkdir", "rm"] {
             contents = contents.program(name, &Path::new("/bin").join(name))?;
         }
+    }
+    if let Some(tree) = std::env::var_os(crate::network::VARIABLE) {
+        let tree = Path::new(&tree);
+        contents = contents
+            .program_of(tree, "passt", &tree.join("usr/bin/passt"))?
+            .bytes("/etc/passwd", USERS.as_bytes().to_vec());
     }
     Ok(contents)
 }

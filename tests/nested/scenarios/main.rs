@@ -4,11 +4,13 @@
 //! `docs/nested.md` says how they work and how to add one.
 
 mod bare;
+mod beside_qemu;
 mod boot_time;
 mod clients;
 mod console;
 mod control;
 mod cuda;
+mod debian;
 mod disks;
 #[path = "../../e2e/bare_images.rs"]
 #[allow(dead_code)] // Other tests make more of it.
@@ -19,6 +21,7 @@ mod linux;
 mod lives;
 mod machines;
 mod mechanisms;
+mod network;
 mod nodes;
 mod patches;
 mod phases;
@@ -29,6 +32,7 @@ mod report;
 mod roots;
 mod shares;
 mod vfio;
+mod vsock;
 mod without_iommu;
 mod worker_groups;
 mod workloads;

@@ -16,6 +16,10 @@ use rustix::fs::{MemfdFlags, memfd_create};
 const AGENT: &str = env!("NESTED_AGENT");
 /// The first program of guests whose boot is timed.
 const FIRST_WORD: &str = env!("NESTED_FIRST_WORD");
+/// The loader of a Debian's file system tree.
+const LOADER: &str = "usr/lib64/ld-linux-x86-64.so.2";
+/// Its libraries.
+const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 /// What the agent's port needs, then KVM.
 const MODULES: &[&str] = &[
     "virtio_pci",
@@ -41,7 +45,7 @@ pub enum ContentsError {
     Libraries {
         /// Which.
         program: PathBuf,
-        /// What `ldd` said.
+        /// What the command that lists them said.
         message: String,
     },
     /// A file's place in the machine.
@@ -75,6 +79,32 @@ impl Contents {
         self.files
             .insert(format!("/bin/{name}"), program.to_owned());
         Ok(self)
+    }
+
+    /// Adds a program as `/bin/NAME` that lies in the file system tree of another Debian, whose
+    /// libraries this host does not have. It runs with the loader and the libraries of that tree.
+    ///
+    /// # Errors
+    /// [`ContentsError`], if the libraries are not all there.
+    pub fn program_of(
+        mut self,
+        tree: &Path,
+        name: &str,
+        program: &Path,
+    ) -> Result<Self, ContentsError> {
+        let loader = tree.join(LOADER);
+        let folder = format!("/opt/{name}");
+        for library in libraries_by(&loader, &tree.join(LIBRARIES), program)? {
+            let file = library.file_name().unwrap_or_default().display();
+            self = self.file(&format!("{folder}/{file}"), &library);
+        }
+        let script = format!(
+            "#!/bin/sh\nexec {folder}/loader --library-path {folder} {folder}/program \"$@\"\n"
+        );
+        Ok(self
+            .file(&format!("{folder}/loader"), &loader)
+            .file(&format!("{folder}/program"), program)
+            .bytes(&format!("/bin/{name}"), script.into_bytes()))
     }
 
     /// Adds a file of the host's at a place of the machine's.
@@ -173,12 +203,28 @@ fn read(path: &Path) -> Result<Vec<u8>, ContentsError> {
 /// The libraries and the loader of a program, as the host's loader finds them; none if it is
 /// static.
 fn libraries(program: &Path) -> Result<Vec<PathBuf>, ContentsError> {
+    listed(program, Command::new("ldd").arg(program))
+}
+
+/// The libraries of a program, as `loader` finds them in `folder`.
+fn libraries_by(
+    loader: &Path,
+    folder: &Path,
+    program: &Path,
+) -> Result<Vec<PathBuf>, ContentsError> {
+    let mut command = Command::new(loader);
+    command.arg("--library-path").arg(folder);
+    listed(program, command.arg("--list").arg(program))
+}
+
+/// The libraries of a program that a command lists.
+fn listed(program: &Path, command: &mut Command) -> Result<Vec<PathBuf>, ContentsError> {
     let failed = |message: String| ContentsError::Libraries {
         program: program.to_owned(),
         message,
     };
-    let output = Command::new("ldd").arg(program).output();
-    let output = output.map_err(|error| failed(format!("ldd: {error}")))?;
+    let output = command.output();
+    let output = output.map_err(|error| failed(format!("{command:?}: {error}")))?;
     let said = String::from_utf8_lossy(&output.stdout);
     let complaint = String::from_utf8_lossy(&output.stderr);
     let is_static =
@@ -187,7 +233,7 @@ fn libraries(program: &Path) -> Result<Vec<PathBuf>, ContentsError> {
         return Ok(Vec::new());
     }
     if !output.status.success() || said.contains("not found") {
-        return Err(failed(format!("ldd says {said}{complaint}")));
+        return Err(failed(format!("{command:?} says {said}{complaint}")));
     }
     Ok(said.lines().filter_map(library).collect())
 }

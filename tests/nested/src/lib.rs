@@ -31,3 +31,6 @@ pub use shared::{Lease, is_required, shared};
 
 /// Path of a dynamic program for guests that uses CUDA by way of cudarc: `examples/cuda`.
 pub const CUDA_CLIENT: &str = env!("NESTED_CUDA_CLIENT");
+
+/// Path of `compute` for Linux guests as a dynamic program: others are static.
+pub const DYNAMIC_COMPUTE: &str = env!("NESTED_COMPUTE");

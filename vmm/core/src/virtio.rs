@@ -5,10 +5,11 @@
 //! |---|---|
 //! | [`VirtioFunction`] | the PCI function: configuration space, capabilities, BAR |
 //! | transport | the registers in the BAR; the life of a driver: reset, features, queues, run |
-//! | executor | who executes a device's requests: this process or another one |
+//! | executor | who executes a device's requests: this process, another one, or the kernel |
 //! | thread | the device's thread: told when a driver begins and ends |
 //! | worker | what it does: takes requests from all queues, gives them back, interrupts |
-//! | [`vhost_user`] | what it does if another process takes the requests |
+//! | outside | what it does if the requests are taken elsewhere |
+//! | [`vhost_user`], [`vhost_kernel`] | by another process, or by the host's kernel |
 //! | ring, chain | what the guest writes in its memory, copied once and checked |
 //! | [`Block`], [`Entropy`] | what is done with a request |
 //!
@@ -25,10 +26,12 @@ mod entropy;
 mod executor;
 mod function;
 mod interrupts;
+mod outside;
 mod registers;
 mod ring;
 mod thread;
 mod transport;
+pub mod vhost_kernel;
 pub mod vhost_user;
 mod worker;
 

@@ -18,7 +18,7 @@ pub enum Guest<'a> {
 
 /// Options that only Linux kernels have. `--file`, `--module`, `--root` and `--` belong to
 /// `--program`.
-const OF_LINUX: [&str; 14] = [
+const OF_LINUX: [&str; 17] = [
     "--initramfs",
     "--program",
     "--rootfs",
@@ -26,6 +26,9 @@ const OF_LINUX: [&str; 14] = [
     "--disk",
     "--share",
     "--virtiofsd",
+    "--net",
+    "--passt",
+    "--vsock",
     "--file",
     "--module",
     "--root",
@@ -78,6 +81,11 @@ pub fn refuse_contradictions(arguments: &RunArguments) -> Result<(), Failure> {
     if given("--virtiofsd") && !given("--share") && !given("--rootfs") {
         return Err(Failure::usage(
             "--virtiofsd has nothing to serve: add --share DIR or --rootfs DIR",
+        ));
+    }
+    if given("--passt") && !given("--net") {
+        return Err(Failure::usage(
+            "--passt has nothing to serve: add --net user",
         ));
     }
     if given("--root") && !given("--program") {
@@ -180,6 +188,9 @@ fn is_given(arguments: &RunArguments, name: &str) -> bool {
         "--rootfs" => arguments.rootfs.is_some(),
         "--share" => !arguments.share.is_empty(),
         "--virtiofsd" => arguments.virtiofsd.is_some(),
+        "--net" => arguments.net.is_some(),
+        "--passt" => arguments.passt.is_some(),
+        "--vsock" => arguments.vsock.is_some(),
         "--env" => !more.environment.is_empty(),
         "--cwd" => more.folder.is_some(),
         "--user" => more.user.is_some(),
@@ -203,7 +214,7 @@ mod tests {
 
     /// Each option with a value, and the kinds of guests that refuse it: `e` an embedded guest that
     /// takes no arguments, `a` one that does, `b` a bare guest of a file, `l` a Linux kernel.
-    const OPTIONS: [(&str, &[&str], &str); 39] = [
+    const OPTIONS: [(&str, &[&str], &str); 42] = [
         ("--guest", &["--guest", "compute"], "bl"),
         ("--kernel", &["--kernel", "x"], ""),
         ("--boot", &["--boot", "bare"], "ea"),
@@ -215,6 +226,9 @@ mod tests {
         ("--rootfs", &["--rootfs", "x"], "eab"),
         ("--share", &["--share", "x"], "eab"),
         ("--virtiofsd", &["--virtiofsd", "x"], "eab"),
+        ("--net", &["--net", "user"], "eab"),
+        ("--passt", &["--passt", "x"], "eab"),
+        ("--vsock", &["--vsock", "3"], "eab"),
         ("--env", &["--env", "x=y"], "eab"),
         ("--cwd", &["--cwd", "x"], "eab"),
         ("--user", &["--user", "7"], "eab"),
@@ -280,6 +294,7 @@ mod tests {
             let lacks = match option.0 {
                 "--root" => !program,
                 "--virtiofsd" => !has("--share") && !root,
+                "--passt" => !has("--net"),
                 name => OF_PROGRAM.contains(&name) && !program && !root,
             };
             !(option.2.contains(kind) || kind == 'l' && lacks)

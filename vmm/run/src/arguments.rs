@@ -53,6 +53,20 @@ pub struct RunArguments {
     /// The virtiofsd for --share and --rootfs; by default the one in PATH or /usr/libexec.
     #[arg(long, value_name = "FILE")]
     pub virtiofsd: Option<PathBuf>,
+    /// Network of a Linux guest: user, by passt, as a program of this user's would have it, with
+    /// ports of this host that lead to the guest (forward=HOST:GUEST after a comma); or tap=NAME,
+    /// an interface on a tap device of this host, with the guest's address (address=ADDRESS/BITS
+    /// after a comma). docs/guests.md has all keys.
+    #[arg(long, value_name = "user|tap=NAME[,KEY=VALUE]...")]
+    pub net: Option<String>,
+    /// The passt for --net user; by default the one in PATH.
+    #[arg(long, value_name = "FILE")]
+    pub passt: Option<PathBuf>,
+    /// Sockets between a Linux guest and this host (AF_VSOCK): CID is the guest's address, 3 or
+    /// more, which no other VM of this host may have. Several VMs have addresses in a row. The
+    /// host's kernel serves them (/dev/vhost-vsock).
+    #[arg(long, value_name = "CID")]
+    pub vsock: Option<u32>,
     /// Files, kernel modules and arguments for the program of --program or --rootfs.
     #[command(flatten)]
     pub more: ProgramArguments,

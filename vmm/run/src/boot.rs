@@ -12,12 +12,15 @@ use causeway_vmm::vm::{Boot, Image, Privilege};
 
 use crate::applicable::{Guest, refuse_contradictions, refuse_others};
 use crate::arguments::{BootChoice, PrivilegeLevel, RunArguments};
+use crate::device_process::Processes;
 use crate::disk;
 use crate::guests;
+use crate::net::Net;
 use crate::program::{self, Sources};
 use crate::rootfs::RootSource;
 use crate::share::{self, SharedFolder};
 use crate::virtiofsd::Server;
+use crate::vsock::Vsock;
 use causeway_initramfs::is_linux_program;
 use causeway_terminal::{Code, Failure, shown_path};
 
@@ -102,12 +105,17 @@ fn linux(
     let root = arguments.rootfs.as_deref().map(RootSource::parse);
     let root = root.transpose()?;
     let shares = share::parse_all(&arguments.share)?;
+    let network = arguments.net.as_deref();
+    let network = network.map(|text| Net::parse(text, arguments.vms));
+    let network = network.transpose()?;
     let initramfs = match (program_of(root.as_ref(), arguments)?, &arguments.initramfs) {
         (Some(program), _) => {
             let kernel = program::Kernel { path, image };
             let sources = Sources {
                 root: root.as_ref().map(RootSource::root),
                 shares: shares.iter().map(|it| it.share.clone()).collect(),
+                network: network.as_ref().map(Net::addresses),
+                has_vsock: arguments.vsock.is_some(),
             };
             program::initramfs(program, &arguments.more, sources, Some(kernel))?.into()
         }
@@ -125,7 +133,7 @@ fn linux(
         initramfs,
         command_line,
         disks: disk::open_all(&disks, arguments.vms)?.into(),
-        processes: servers(root.as_ref(), shares, arguments)?,
+        processes: processes(root.as_ref(), shares, network, arguments)?,
     })
 }
 
@@ -147,12 +155,30 @@ fn program_of<'a>(
     Ok(Some((Path::new(program), words)))
 }
 
+/// Returns what serves the devices of a guest outside of this process: folders, its root first, its
+/// network, and its sockets.
+fn processes(
+    root: Option<&RootSource>,
+    shares: Vec<SharedFolder>,
+    network: Option<Net>,
+    arguments: &RunArguments,
+) -> Result<Arc<[Arc<dyn ProcessSource>]>, Failure> {
+    let mut all = servers(root, shares, arguments)?;
+    if let Some(network) = network {
+        all.push(network.source(arguments.passt.as_deref())?);
+    }
+    if let Some(cid) = arguments.vsock {
+        all.push(Arc::new(Vsock::new(cid, arguments.vms)?));
+    }
+    Ok(all.into())
+}
+
 /// Returns what serves the folders of a guest: its root first.
 fn servers(
     root: Option<&RootSource>,
     shares: Vec<SharedFolder>,
     arguments: &RunArguments,
-) -> Result<Arc<[Arc<dyn ProcessSource>]>, Failure> {
+) -> Result<Vec<Arc<dyn ProcessSource>>, Failure> {
     let (named, sandbox) = (arguments.virtiofsd.as_deref(), arguments.sandbox.sandbox);
     let root = root.and_then(RootSource::folder).cloned();
     if let Some(folder) = root.iter().chain(&shares).find(|it| !it.share.read_only)
@@ -168,7 +194,7 @@ fn servers(
     let servers = root.into_iter().chain(shares).map(|folder| {
         let server = Server::new(folder, named, sandbox)
             .map_err(|e| Failure::new(Code::Usage, "cannot serve a folder to the guest", e))?;
-        Ok(Arc::new(server) as Arc<dyn ProcessSource>)
+        Ok(Arc::new(Processes::of(server)) as Arc<dyn ProcessSource>)
     });
     servers.collect()
 }

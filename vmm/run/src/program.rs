@@ -3,9 +3,9 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use causeway_init::{FILES, Layer, Root, Share, User};
+use causeway_init::{FILES, Layer, Network, Root, Share, User};
 use causeway_initramfs::{
-    FileMapping, KernelModule, ModuleFolder, Workload, WorkloadError, release_of,
+    FileMapping, KernelModule, ModuleFolder, Needs, Workload, WorkloadError, release_of,
 };
 use clap::Args;
 
@@ -61,6 +61,10 @@ pub struct Sources {
     pub root: Option<Root>,
     /// Folders of the host.
     pub shares: Vec<Share>,
+    /// Its network.
+    pub network: Option<Network>,
+    /// Whether it has sockets that lead to the host.
+    pub has_vsock: bool,
 }
 
 /// Takes a variable that has a name. For options of clap.
@@ -96,14 +100,20 @@ pub fn initramfs(
         KernelModule::new(path)
             .map_err(|e| Failure::usage_from("--module", &path.to_string_lossy(), e))
     });
-    let has_shares = !sources.shares.is_empty();
-    let modules = kernel.map(|kernel| modules_of(kernel, root.as_ref(), has_shares));
+    let needs = Needs {
+        root: root.as_ref(),
+        has_shares: !sources.shares.is_empty(),
+        has_network: sources.network.is_some(),
+        has_vsock: sources.has_vsock,
+    };
+    let modules = kernel.map(|kernel| modules_of(kernel, &needs));
     let mut modules = modules.unwrap_or_default();
     modules.extend(given.collect::<Result<Vec<_>, _>>()?);
     let workload = Workload {
         program: program.to_owned(),
         root,
         shares: sources.shares,
+        network: sources.network,
         environment: arguments.environment.clone(),
         folder: arguments.folder.clone(),
         user: arguments.user,
@@ -129,9 +139,8 @@ fn check_root(device: &Path) -> Result<(), Failure> {
 /// Module by which programs on Linux get interrupts of the GPU's function.
 const INTERRUPT_MODULE: &str = "uio_pci_generic";
 
-/// Finds the modules of a kernel, with those for a root and for folders of the host if there are
-/// any. Guests also run without modules.
-fn modules_of(kernel: Kernel, root: Option<&Root>, has_shares: bool) -> Vec<KernelModule> {
+/// Finds the modules of a kernel for a guest. Guests also run without modules.
+fn modules_of(kernel: Kernel, needs: &Needs) -> Vec<KernelModule> {
     let Some(release) = release_of(kernel.image) else {
         return Vec::new();
     };
@@ -144,7 +153,7 @@ fn modules_of(kernel: Kernel, root: Option<&Root>, has_shares: bool) -> Vec<Kern
         );
         return Vec::new();
     };
-    let modules = folder.wanted(root, has_shares).unwrap_or_else(|e| {
+    let modules = folder.wanted(needs).unwrap_or_else(|e| {
         log::warn!(
             "cannot read the modules of Linux kernel {release}, so the guest gets only those of \
              --module: {e}"

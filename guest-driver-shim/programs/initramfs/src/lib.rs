@@ -25,7 +25,7 @@ pub use guest_path::{GuestPath, GuestPathError};
 pub use kernel::release_of;
 pub use links::Links;
 pub use modinfo::ModuleFileError;
-pub use modules::{KernelModule, ModuleFolder};
+pub use modules::{KernelModule, ModuleFolder, Needs};
 pub use workload::{FileMapping, MappingError, Workload, WorkloadError};
 
 pub use causeway_embedded::INIT;

@@ -18,6 +18,10 @@ const WANTED: [&str; 4] = ["uio_pci_generic", "virtio_pci", "virtio_blk", "virti
 const FOR_DISK_ROOT: [&str; 1] = ["ext4"];
 /// Modules for folders of the host.
 const FOR_SHARES: [&str; 1] = ["virtiofs"];
+/// Modules for a network.
+const FOR_NETWORK: [&str; 1] = ["virtio_net"];
+/// Modules for sockets that lead to the host.
+const FOR_VSOCK: [&str; 1] = ["vmw_vsock_virtio_transport"];
 /// Modules for a root whose changes stay in memory.
 const FOR_LAYER: [&str; 1] = ["overlay"];
 /// Largest list of dependencies, in bytes.
@@ -47,6 +51,19 @@ impl KernelModule {
             guest: GuestPath::in_folder("/lib/modules", name)?,
         })
     }
+}
+
+/// For what a guest needs modules, beside Causeway and virtio's disks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Needs<'a> {
+    /// The root file system of its program.
+    pub root: Option<&'a Root>,
+    /// It mounts folders of the host.
+    pub has_shares: bool,
+    /// It has a network.
+    pub has_network: bool,
+    /// It has sockets that lead to the host.
+    pub has_vsock: bool,
 }
 
 /// The folder with the kernel modules for one release of the kernel.
@@ -89,19 +106,22 @@ impl ModuleFolder {
         self.folder.join("modules.dep")
     }
 
-    /// Returns the modules that guests need for Causeway and virtio, and for a root file system and
-    /// folders of the host if there are any, each after the modules that it needs itself. Modules
-    /// that this kernel does not have are left out.
+    /// Returns the modules that guests need for Causeway and virtio, and for what else `needs`
+    /// names, each after the modules that it needs itself. Modules that this kernel does not have
+    /// are left out.
     ///
     /// # Errors
     /// As for [`Self::named`].
-    pub fn wanted(&self, root: Option<&Root>, has_shares: bool) -> io::Result<Vec<KernelModule>> {
+    pub fn wanted(&self, needs: &Needs) -> io::Result<Vec<KernelModule>> {
+        let root = needs.root;
         let is_on_disk = matches!(root, Some(Root::Device(..)));
-        let is_shared = has_shares || matches!(root, Some(Root::Share(..)));
+        let is_shared = needs.has_shares || matches!(root, Some(Root::Share(..)));
         let has_layer = root.is_some_and(|root| root.layer() == Layer::Memory);
         let optional = [
             (is_on_disk, FOR_DISK_ROOT),
             (is_shared, FOR_SHARES),
+            (needs.has_network, FOR_NETWORK),
+            (needs.has_vsock, FOR_VSOCK),
             (has_layer, FOR_LAYER),
         ];
         let optional = optional.into_iter().filter(|(is_needed, _)| *is_needed);
@@ -112,12 +132,20 @@ impl ModuleFolder {
         self.named(&names)
     }
 
-    /// Returns the modules that guests with any root and folders of the host need.
+    /// Returns the modules that guests need that have any root, folders of the host, a
+    /// network and sockets.
     ///
     /// # Errors
     /// As for [`Self::named`].
     pub fn all_wanted(&self) -> io::Result<Vec<KernelModule>> {
-        let names = [&WANTED[..], &FOR_DISK_ROOT, &FOR_SHARES, &FOR_LAYER];
+        let names = [
+            &WANTED[..],
+            &FOR_DISK_ROOT,
+            &FOR_SHARES,
+            &FOR_NETWORK,
+            &FOR_VSOCK,
+            &FOR_LAYER,
+        ];
         self.named(&names.concat())
     }
 
@@ -316,7 +344,7 @@ nonsense without a colon
         std::fs::create_dir_all(&modules).unwrap();
         std::fs::write(modules.join("modules.dep"), LIST).unwrap();
         let found = ModuleFolder::find(&tree.join("boot/vmlinuz"), "1.2.3").unwrap();
-        let wanted = found.wanted(None, false).unwrap();
+        let wanted = found.wanted(&Needs::default()).unwrap();
         std::fs::remove_dir_all(&tree).unwrap();
         assert_eq!(wanted[0].host, modules.join("kernel/drivers/uio/uio.ko"));
         assert_eq!(
@@ -369,7 +397,7 @@ nonsense without a colon
         tree.module("drivers/char/virtio-rng.ko", "virtio_blk");
         tree.module("drivers/block/virtio_blk.ko", "virtio_rng");
         tree.module("drivers/net/unreadable.ko.txt", "");
-        let wanted = tree.found().wanted(None, false).unwrap();
+        let wanted = tree.found().wanted(&Needs::default()).unwrap();
         let names: Vec<String> = wanted
             .iter()
             .map(|m| name_of(&m.guest.to_string()))
@@ -399,20 +427,30 @@ nonsense without a colon
         let tree = Tree::new("provided");
         tree.module("drivers/uio/uio.ko", "");
         let folder = tree.found();
-        assert!(!folder.provides("uio_pci_generic", &folder.wanted(None, false).unwrap()));
+        assert!(!folder.provides(
+            "uio_pci_generic",
+            &folder.wanted(&Needs::default()).unwrap()
+        ));
         let list = tree.0.join("usr/lib/modules/1.2.3/modules.builtin");
         std::fs::write(&list, "kernel/drivers/uio/uio_pci_generic.ko\n").unwrap();
         assert!(folder.provides("uio_pci_generic", &[]));
         std::fs::remove_file(&list).unwrap();
         tree.module("drivers/uio/uio_pci_generic.ko", "uio");
-        assert!(folder.provides("uio_pci_generic", &folder.wanted(None, false).unwrap()));
+        assert!(folder.provides(
+            "uio_pci_generic",
+            &folder.wanted(&Needs::default()).unwrap()
+        ));
     }
 
     #[test]
     fn compressed_modules_without_a_list_need_depmod() {
         let tree = Tree::new("compressed");
         tree.module("drivers/uio/uio_pci_generic.ko.xz", "uio");
-        let message = tree.found().wanted(None, false).unwrap_err().to_string();
+        let message = tree
+            .found()
+            .wanted(&Needs::default())
+            .unwrap_err()
+            .to_string();
         let way_out = format!("run `depmod -b {} 1.2.3`", tree.0.join("usr").display());
         assert!(message.contains(&way_out), "{message}");
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use causeway_init::{Configuration, FILES, LIBRARIES, Layer, Root, Share, User};
+use causeway_init::{Configuration, FILES, LIBRARIES, Layer, Network, Root, Share, User};
 
 use crate::archive::ArchiveError;
 use crate::contents::Contents;
@@ -75,6 +75,8 @@ pub struct Workload {
     pub root: Option<Root>,
     /// Folders of the host that the guest mounts.
     pub shares: Vec<Share>,
+    /// The network interface that the guest starts.
+    pub network: Option<Network>,
     /// Variables of the program's environment, as `NAME=VALUE`.
     pub environment: Vec<OsString>,
     /// Folder in which the program starts, instead of the usual one.
@@ -207,6 +209,7 @@ impl Workload {
             root: self.root.clone(),
             libraries: self.add_libraries(&mut contents, &links)?,
             shares: self.shares.clone(),
+            network: self.network,
             environment: self.environment.clone(),
             folder: self.folder.clone(),
             user: self.user,

@@ -4,6 +4,7 @@
 //! `causeway serve`, where they only print.
 
 pub mod interrupts;
+pub mod orders;
 pub mod passed;
 pub mod platform;
 #[path = "../../workloads/workloads.rs"]

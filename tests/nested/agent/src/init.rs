@@ -7,8 +7,8 @@ use std::process::Command;
 
 use causeway_nested_agent::MODULES_FILE;
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, mount};
-use rustix::process::{WaitOptions, wait};
+use rustix::mount::{MountFlags, mount, mount_bind_recursive, mount_move};
+use rustix::process::{WaitOptions, chroot, wait};
 use rustix::system::{RebootCommand, finit_module, reboot};
 
 use crate::parked::{self, Parked};
@@ -45,6 +45,8 @@ fn set_up() -> io::Result<Parked> {
             .or_else(|e| if e == Errno::BUSY { Ok(()) } else { Err(e) })
             .map_err(|e| io::Error::other(format!("cannot mount {kind} on {place}: {e}")))?;
     }
+    leave_the_initramfs()?;
+    causeway_init::start_loopback()?;
     // A control group for the groups of worker processes.
     fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+memory")?;
     fs::create_dir("/sys/fs/cgroup/workers")?;
@@ -57,6 +59,18 @@ fn set_up() -> io::Result<Parked> {
     }
     shutdowns::watch();
     parked::park().map_err(|e| io::Error::other(format!("cannot make VMs that are parked: {e}")))
+}
+
+/// Makes the root a mount that processes can leave, as the root of a usual system is: those that
+/// confine themselves change to one of their own (pivot_root(2)), which an initramfs refuses.
+fn leave_the_initramfs() -> io::Result<()> {
+    const ROOT: &str = "/root-of-machine";
+    fs::create_dir_all(ROOT)?;
+    mount_bind_recursive("/", ROOT)?;
+    std::env::set_current_dir(ROOT)?;
+    mount_move(".", "/")?;
+    chroot(".")?;
+    std::env::set_current_dir("/")
 }
 
 /// A module that is loaded already is as good.

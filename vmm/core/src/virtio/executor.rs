@@ -1,4 +1,5 @@
-//! Who executes the requests of a virtio device: a thread of this process, or another process.
+//! Who executes the requests of a virtio device: a thread of this process, another process, or the
+//! host's kernel.
 
 use std::io;
 use std::sync::Arc;
@@ -6,8 +7,10 @@ use std::sync::Arc;
 use vmm_sys_util::eventfd::EventFd;
 
 use super::device::{Kind, TRANSPORT_FEATURES, VirtioDevice};
+use super::outside::{self, BackEnd};
 use super::thread::{DeviceThread, Shared};
-use super::vhost_user::{self, DeviceProcess};
+use super::vhost_kernel::KernelDevice;
+use super::vhost_user::{Description, DeviceProcess};
 use super::worker;
 
 /// A virtio device with what executes the requests of its guest.
@@ -16,17 +19,26 @@ pub enum Device {
     Here(Box<dyn VirtioDevice>),
     /// Another process does.
     Process(Box<DeviceProcess>),
+    /// The host's kernel does.
+    Kernel(KernelDevice),
 }
 
 debug_by_name!(Device);
 
 impl Device {
+    /// Returns what says how the guest sees the device.
+    fn described(&self) -> Result<&dyn VirtioDevice, &Description> {
+        match self {
+            Self::Here(device) => Ok(&**device),
+            Self::Process(process) => Err(process.description()),
+            Self::Kernel(kernel) => Err(kernel.back_end().description()),
+        }
+    }
+
     /// Returns the device's type.
     pub(super) fn kind(&self) -> Kind {
-        match self {
-            Self::Here(device) => device.kind(),
-            Self::Process(process) => process.description().kind,
-        }
+        let kind = |it: &Description| it.kind;
+        self.described().map_or_else(kind, VirtioDevice::kind)
     }
 
     /// Returns all feature bits that the device offers.
@@ -34,23 +46,22 @@ impl Device {
         match self {
             Self::Here(device) => device.features() | TRANSPORT_FEATURES,
             Self::Process(process) => process.features(),
+            Self::Kernel(kernel) => kernel.back_end().features(),
         }
     }
 
     /// Returns the device's configuration structure, which is constant.
     pub(super) fn configuration(&self) -> &[u8] {
-        match self {
-            Self::Here(device) => device.configuration(),
-            Self::Process(process) => &process.description().configuration,
+        match self.described() {
+            Ok(device) => device.configuration(),
+            Err(description) => &description.configuration,
         }
     }
 
     /// Returns the device's number of queues.
     pub(super) fn queues(&self) -> u16 {
-        match self {
-            Self::Here(device) => device.queues(),
-            Self::Process(process) => process.description().queues,
-        }
+        let queues = |it: &Description| it.queues;
+        self.described().map_or_else(queues, VirtioDevice::queues)
     }
 
     /// Prepares the device's thread, called `thread`. Signals of `kicks[n]` say that there are
@@ -66,7 +77,8 @@ impl Device {
     ) -> io::Result<DeviceThread> {
         match self {
             Self::Here(device) => worker::start(thread, device, kicks, shared),
-            Self::Process(process) => vhost_user::start(thread, *process, kicks, shared),
+            Self::Process(process) => outside::start(thread, process, kicks, shared),
+            Self::Kernel(kernel) => outside::start(thread, kernel.into_back_end(), kicks, shared),
         }
     }
 }

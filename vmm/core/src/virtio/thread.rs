@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
+use event_manager::{EventManager, MutEventSubscriber, SubscriberOps as _};
 use parking_lot::Mutex;
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
@@ -49,6 +50,43 @@ pub enum Command {
 pub trait Job: Send {
     /// Runs on the thread.
     fn run(self: Box<Self>);
+}
+
+/// What the thread of a device does if all it does is an answer to an event.
+pub trait Watcher: MutEventSubscriber + Send {
+    /// Returns what the device is called in messages.
+    fn name(&self) -> &'static str;
+
+    /// Returns what the thread shares with the function.
+    fn shared(&self) -> &Arc<Shared>;
+
+    /// Returns how many events it waits for at most.
+    fn events(&self) -> usize;
+
+    /// Returns whether it has been told to end.
+    fn is_over(&self) -> bool;
+}
+
+impl<W: Watcher> Job for W {
+    fn run(self: Box<Self>) {
+        let (name, shared) = (self.name(), Arc::clone(self.shared()));
+        if let Err(e) = watch(*self) {
+            log::error!(
+                "the guest's device {name} stops for good, because its thread cannot wait for \
+                 events: {e:?}"
+            );
+            shared.require_reset();
+        }
+    }
+}
+
+fn watch(watcher: impl Watcher) -> Result<(), event_manager::Error> {
+    let mut manager = EventManager::new_with_capacity(watcher.events())?;
+    let id = manager.add_subscriber(watcher);
+    while !manager.subscriber_mut(id)?.is_over() {
+        manager.run()?;
+    }
+    Ok(())
 }
 
 /// What a [`Job`] needs to hear of commands.

@@ -27,13 +27,11 @@ use std::time::Duration;
 use vhost::vhost_user::Frontend;
 
 use super::device::Kind;
+use super::executor::Device;
 use conversation::{greet, within_limit};
 
 mod conversation;
 mod devices;
-mod job;
-
-pub(super) use job::start;
 
 /// The usual [`Description::patience`].
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -47,6 +45,9 @@ pub struct Description {
     pub kind: Kind,
     /// Feature bits that the guest may be offered if the process has them, 0 to 23.
     pub features: u64,
+    /// Feature bits that the guest is offered by this process, and of which the other process does
+    /// not learn: those that say what the configuration structure has.
+    pub own_features: u64,
     /// The device's configuration structure.
     pub configuration: Vec<u8>,
     /// Number of queues of the device, 1 to [`super::QUEUES_MAX`].
@@ -114,6 +115,16 @@ pub enum ProcessError {
         /// The kernel's error.
         source: std::io::Error,
     },
+    /// The host's kernel does not serve the device.
+    #[error("{device} refuses {step}")]
+    Kernel {
+        /// What the device is called.
+        device: String,
+        /// What failed: a file that was to be opened, or an operation by the kernel's name.
+        step: &'static str,
+        /// The kernel's error.
+        source: vhost::Error,
+    },
     /// The process does not start.
     #[error(transparent)]
     Start(Box<dyn std::error::Error + Send + Sync>),
@@ -122,7 +133,7 @@ pub enum ProcessError {
     Ended(String),
 }
 
-/// Starts, or finds, the processes of one device in several VMs.
+/// Starts, or finds, what executes the requests of one device in several VMs.
 pub trait ProcessSource: fmt::Debug + Send + Sync {
     /// Starts a process for each of `vms` VMs, and connects to it. Called once, while this process
     /// may still start others.
@@ -131,12 +142,11 @@ pub trait ProcessSource: fmt::Debug + Send + Sync {
     /// Why there is a process too few. Those that were started end.
     fn prepare(&self, vms: u32) -> Result<(), ProcessError>;
 
-    /// Returns the connection to a process that serves the device of one VM. A VM asks for it once,
-    /// when it is built.
+    /// Returns the device of one VM. A VM asks for it once, when it is built.
     ///
     /// # Errors
     /// Why there is none.
-    fn connect(&self) -> Result<DeviceProcess, ProcessError>;
+    fn connect(&self) -> Result<Device, ProcessError>;
 }
 
 /// The connection to a process that executes the requests of one virtio device.
@@ -186,15 +196,6 @@ impl DeviceProcess {
             own,
             life: Some(life),
         })
-    }
-
-    pub(super) fn description(&self) -> &Description {
-        &self.description
-    }
-
-    /// Returns the features that the guest is offered, with those of queues.
-    pub(super) fn features(&self) -> u64 {
-        self.offered
     }
 }
 

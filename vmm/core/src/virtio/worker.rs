@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::TryRecvError;
 
-use event_manager::{EventManager, EventOps, Events, MutEventSubscriber, SubscriberOps};
+use event_manager::{EventOps, Events, MutEventSubscriber};
 use vmm_sys_util::epoll::EventSet;
 use vmm_sys_util::eventfd::EventFd;
 
 use super::device::{ServeError, VirtioDevice};
 use super::interrupts::Source;
 use super::ring::{Ring, RingError};
-use super::thread::{Command, DeviceThread, Job, Orders, Shared};
+use super::thread::{Command, DeviceThread, Orders, Shared, Watcher};
 
 const COMMAND: u32 = 0;
 /// Event of the first queue; those of the other queues follow.
@@ -57,29 +57,25 @@ struct Worker {
     over: bool,
 }
 
-impl Job for Worker {
-    fn run(self: Box<Self>) {
-        let (name, shared) = (self.device.kind().name, Arc::clone(&self.shared));
-        if let Err(e) = self.watch() {
-            log::error!(
-                "the guest's device {name} stops for good, because its thread cannot wait for \
-                 events: {e:?}"
-            );
-            shared.require_reset();
-        }
+impl Watcher for Worker {
+    fn name(&self) -> &'static str {
+        self.device.kind().name
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    fn events(&self) -> usize {
+        self.kicks.len() + 1
+    }
+
+    fn is_over(&self) -> bool {
+        self.over
     }
 }
 
 impl Worker {
-    fn watch(self) -> Result<(), event_manager::Error> {
-        let mut manager = EventManager::new_with_capacity(self.kicks.len() + 1)?;
-        let id = manager.add_subscriber(self);
-        while !manager.subscriber_mut(id)?.over {
-            manager.run()?;
-        }
-        Ok(())
-    }
-
     fn obey(&mut self) {
         self.orders.wake.waiting.store(false, Ordering::Release);
         loop {

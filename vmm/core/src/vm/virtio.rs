@@ -12,7 +12,7 @@ use crate::virtio::vhost_user::ProcessError;
 use crate::virtio::{Block, Device, Entropy, Surroundings, VirtioError, VirtioFunction};
 
 /// Device number of the source of random numbers on PCI bus 0; disks follow it in their order, then
-/// devices that other processes serve.
+/// devices that are served outside of this process.
 const ENTROPY_DEVICE: u8 = 2;
 /// Width of the stores that notify a virtio device.
 const NOTIFICATION_BYTES: u32 = 2;
@@ -67,8 +67,8 @@ fn sources(
         Ok(("disk", Device::Here(Box::new(disk))))
     });
     let processes = linux.processes.iter().map(|source| {
-        let process = source.connect()?;
-        Ok(("outside", Device::Process(Box::new(process))))
+        let device = source.connect()?;
+        Ok(("outside", device))
     });
     let entropy = std::iter::once(Ok(("rng", entropy)));
     entropy.chain(disks).chain(processes)

@@ -90,7 +90,9 @@ fn example(key: Key<'_>) -> (String, Vec<OsString>) {
     let choices = key.argument().get_possible_values();
     let choice = choices.first().map(|choice| choice.get_name().to_owned());
     let one = choice.unwrap_or_else(|| match &*name {
-        "vcpus" | "vms" | "timeout" | "memory" | "worker-memory" | "numa" => String::from("7"),
+        "vcpus" | "vms" | "vsock" | "timeout" | "memory" | "worker-memory" | "numa" => {
+            String::from("7")
+        }
         "metrics" => String::from("127.0.0.1:9400"),
         "env" => String::from("NAME=\"a\",b"),
         "user" => String::from("7:8"),

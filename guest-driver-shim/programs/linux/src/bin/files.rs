@@ -1,6 +1,5 @@
-//! Writes and checks files of a shared folder, each pass as a phase of the data path: its arguments
-//! are orders, which are carried out one after the other. On a host, which has no phases, the first
-//! argument is `--host`.
+//! Writes and checks files of a shared folder, each pass as a phase of the data path, by these
+//! orders.
 //!
 //! | order | what it does |
 //! |---|---|
@@ -16,31 +15,14 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use causeway_shim_linux::{Phase, PhasePath, Totals};
+use causeway_linux_programs::orders::{Marks, carry_out, number, pattern, unknown};
 
 /// Longest small file in bytes.
 const FILE_BYTES_MAX: u64 = 600;
 const PIECE_BYTES: usize = 1 << 20;
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let (mut rest, mut marks) = (&words[..], counted as Marks);
-    if let [first, behind @ ..] = rest
-        && first == "--host"
-    {
-        (rest, marks) = (behind, uncounted);
-    }
-    while let [order, behind @ ..] = rest {
-        match obey(order, behind, marks) {
-            Ok(taken) => rest = &behind[taken..],
-            Err(e) => {
-                println!("files: {order}: {e}");
-                return ExitCode::FAILURE;
-            }
-        }
-        println!("files: {order}: done");
-    }
-    ExitCode::SUCCESS
+    carry_out("files", obey)
 }
 
 /// Carries out an order, and returns how many words belong to it.
@@ -55,42 +37,12 @@ fn obey(order: &str, words: &[String], marks: Marks) -> io::Result<usize> {
                 "check" => check,
                 "send" => send,
                 "fetch" => fetch,
-                _ => return Err(io::Error::other("there is no such order")),
+                _ => return Err(unknown()),
             };
             marks(order, count, &mut || work(path, count, seed)).map(|()| 3)
         }
-        _ => Err(io::Error::other(
-            "there is no such order, or it has too few words",
-        )),
+        _ => Err(unknown()),
     }
-}
-
-fn number(text: &str) -> io::Result<u64> {
-    text.parse().map_err(io::Error::other)
-}
-
-/// How work with a name and a number of operations is marked.
-type Marks = fn(&str, u64, &mut dyn FnMut() -> io::Result<()>) -> io::Result<()>;
-
-fn uncounted(_: &str, _: u64, work: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
-    work()
-}
-
-/// Calls `work` in a phase of the data path with `operations` operations.
-fn counted(
-    name: &str,
-    operations: u64,
-    work: &mut dyn FnMut() -> io::Result<()>,
-) -> io::Result<()> {
-    // What was printed before must not be sent by interrupts in the phase.
-    io::stdout().flush()?;
-    let phase = Phase::begin(PhasePath::Data, name).map_err(io::Error::other)?;
-    work()?;
-    let totals = Totals {
-        operations,
-        ..Totals::default()
-    };
-    phase.end(totals).map_err(io::Error::other)
 }
 
 fn file_of(folder: &Path, number: u64) -> PathBuf {
@@ -101,11 +53,6 @@ fn file_of(folder: &Path, number: u64) -> PathBuf {
 fn content(number: u64, seed: u64) -> Vec<u8> {
     let bytes = (number.wrapping_mul(37) + seed) % (FILE_BYTES_MAX + 1);
     pattern(seed.wrapping_add(number << 20), bytes as usize)
-}
-
-fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
-    let byte = |at: u64| (at.wrapping_add(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
-    (0..bytes as u64).map(byte).collect()
 }
 
 fn write(folder: &Path, count: u64, seed: u64) -> io::Result<()> {

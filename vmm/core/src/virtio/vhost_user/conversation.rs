@@ -9,12 +9,12 @@ use std::time::Duration;
 use vhost::vhost_user::message::VhostUserHeaderFlag;
 use vhost::vhost_user::{Frontend, VhostUserFrontend, VhostUserProtocolFeatures as Protocol};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
-use vmm_sys_util::eventfd::EventFd;
 
 use super::{Description, DeviceProcess, ProcessError};
-use crate::memory::GuestRam;
+use crate::memory::{GuestRam, RamView};
 use crate::virtio::device::{TRANSPORT_FEATURES, VERSION_1};
-use crate::virtio::ring::{QUEUE_SIZE, RingPlace};
+use crate::virtio::outside::{BackEnd, Queue};
+use crate::virtio::ring::QUEUE_SIZE;
 
 /// The feature that says that the process has features of the protocol, too (not of virtio).
 const PROTOCOL_FEATURES: u64 = 1 << 30;
@@ -26,32 +26,28 @@ const DEVICE_FEATURES: u64 = (1 << 24) - 1;
 /// is mapped here. Not zero, because some take zero for no address.
 const ADDRESS_BASE: u64 = 1 << 46;
 
-/// A queue that is handed over.
-pub struct Queue {
-    /// Number of the queue.
-    pub number: usize,
-    /// Where it lies in guest RAM.
-    pub place: RingPlace,
-    /// Signalled by KVM when the driver notifies the queue.
-    pub kick: EventFd,
-    /// Signalled by the process to interrupt the guest.
-    pub call: EventFd,
-}
+impl BackEnd for DeviceProcess {
+    fn description(&self) -> &Description {
+        &self.description
+    }
 
-impl DeviceProcess {
-    /// Makes the process serve `queues` of a driver that has accepted `features`.
-    pub(super) fn serve(
+    fn features(&self) -> u64 {
+        self.offered
+    }
+
+    fn serve(
         &mut self,
         queues: &[Queue],
         features: u64,
-        ram: &GuestRam,
+        ram: &RamView,
     ) -> Result<(), ProcessError> {
         let (frontend, own) = (&mut self.frontend, self.own);
+        let features = features & !self.description.own_features;
         within_limit(&self.stream, self.description.limit(), |at| {
             *at = "SET_FEATURES";
             frontend.set_features(features | own)?;
             *at = "SET_MEM_TABLE";
-            frontend.set_mem_table(&regions(ram))?;
+            frontend.set_mem_table(&regions(ram.ram()))?;
             let mut all = queues.iter();
             all.try_for_each(|queue| hand_over(frontend, queue, at))?;
             if own != 0 {
@@ -63,8 +59,7 @@ impl DeviceProcess {
         })
     }
 
-    /// Makes the process let go of queues, by their numbers.
-    pub(super) fn stop(&mut self, queues: &[usize]) -> Result<(), ProcessError> {
+    fn stop(&mut self, queues: &[usize]) -> Result<(), ProcessError> {
         let (frontend, own) = (&mut self.frontend, self.own);
         within_limit(&self.stream, self.description.limit(), |at| {
             for queue in queues {
@@ -77,6 +72,15 @@ impl DeviceProcess {
             }
             Ok(())
         })
+    }
+
+    fn connection(&self) -> Option<&UnixStream> {
+        Some(&self.stream)
+    }
+
+    fn give_up(&mut self) {
+        let _ = self.stream.shutdown(Shutdown::Both);
+        self.life = None;
     }
 }
 
@@ -112,7 +116,8 @@ pub fn greet(
             offered: has,
         }));
     }
-    let offered = has & (description.features & DEVICE_FEATURES | TRANSPORT_FEATURES);
+    let offered = has & (description.features & DEVICE_FEATURES | TRANSPORT_FEATURES)
+        | description.own_features;
     if has & PROTOCOL_FEATURES == 0 {
         return Ok((offered, 0));
     }

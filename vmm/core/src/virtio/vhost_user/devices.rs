@@ -1,6 +1,7 @@
 //! Devices that other processes serve, as the guest sees them.
 
-use virtio_bindings::virtio_ids::VIRTIO_ID_FS;
+use virtio_bindings::virtio_ids::{VIRTIO_ID_FS, VIRTIO_ID_NET};
+use virtio_bindings::virtio_net::{VIRTIO_NET_F_MAC, VIRTIO_NET_F_MRG_RXBUF, VIRTIO_NET_F_MTU};
 
 use super::{Description, PATIENCE};
 use crate::virtio::device::Kind;
@@ -9,6 +10,9 @@ use crate::virtio::device::Kind;
 const TAG_BYTES: usize = 36;
 /// Queues of a file system: one for what cannot wait, and this many for all else.
 const REQUEST_QUEUES: u16 = 1;
+/// Bytes between the hardware address and the MTU in a network's configuration (the same, 5.1.4):
+/// its status and its number of pairs of queues, without a meaning here.
+const UNUSED_BYTES: usize = 4;
 
 impl Description {
     /// Returns a file system that the guest mounts by `tag`. `process` is what the process is
@@ -29,8 +33,30 @@ impl Description {
                 name: "virtio-fs",
             },
             features: 0,
+            own_features: 0,
             configuration,
             queues: 1 + REQUEST_QUEUES,
+            patience: PATIENCE,
+        }
+    }
+
+    /// Returns a network interface with the hardware address `mac`, whose packets have up to `mtu`
+    /// bytes without their Ethernet header. `process` is what the process is called in messages.
+    pub fn of_network(process: String, mac: [u8; 6], mtu: u16) -> Self {
+        let mut configuration = mac.to_vec();
+        configuration.extend_from_slice(&[0; UNUSED_BYTES]);
+        configuration.extend_from_slice(&mtu.to_le_bytes());
+        Self {
+            process,
+            kind: Kind {
+                id: VIRTIO_ID_NET as u16,
+                class: (0x02, 0x00),
+                name: "virtio-net",
+            },
+            features: 1 << VIRTIO_NET_F_MRG_RXBUF,
+            own_features: 1 << VIRTIO_NET_F_MAC | 1 << VIRTIO_NET_F_MTU,
+            configuration,
+            queues: 2,
             patience: PATIENCE,
         }
     }
@@ -46,5 +72,15 @@ mod tests {
         assert_eq!(&it.configuration[..5], b"data\0");
         assert_eq!(it.configuration[TAG_BYTES..], [1, 0, 0, 0]);
         assert_eq!((it.configuration.len(), it.queues), (40, 2));
+    }
+
+    #[test]
+    fn a_network_has_its_address_and_mtu_where_drivers_read_them() {
+        let mac = [2, 3, 4, 5, 6, 7];
+        let it = Description::of_network(String::from("test"), mac, 0x1234);
+        assert_eq!(&it.configuration[..6], &mac);
+        assert_eq!(it.configuration[10..], [0x34, 0x12]);
+        // Bits 5 and 3: drivers read an address and an MTU.
+        assert_eq!((it.own_features, it.queues), (1 << 5 | 1 << 3, 2));
     }
 }

@@ -23,6 +23,8 @@ use crate::virtio::registers::Structure;
 
 /// A feature of the device, as a driver knows them.
 const FEATURE: u64 = 1 << 3;
+/// A feature of the device that the back end has no part in.
+const OWN_FEATURE: u64 = 1 << 4;
 
 fn description(queues: u16, patience: Duration) -> Description {
     Description {
@@ -33,6 +35,7 @@ fn description(queues: u16, patience: Duration) -> Description {
             name: "elsewhere",
         },
         features: FEATURE,
+        own_features: 0,
         configuration: vec![7; 4],
         queues,
         patience,

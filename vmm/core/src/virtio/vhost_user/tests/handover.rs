@@ -161,6 +161,23 @@ fn only_features_that_the_driver_accepts_are_set() {
 }
 
 #[test]
+fn the_process_does_not_learn_of_features_that_it_has_no_part_in() {
+    let (back_end, stream) = Scripted::start(USUAL, |_| scripted::Answer::Proper);
+    let with_own = Description {
+        own_features: OWN_FEATURE,
+        ..description(1, PATIENCE)
+    };
+    let process = DeviceProcess::connect(stream, with_own, Box::new(())).unwrap();
+    let mut machine = machine(process);
+    assert_eq!(machine.features(), VERSION_1 | FEATURE | OWN_FEATURE);
+    let told = begin(&back_end, &mut machine, FEATURE | OWN_FEATURE, &[0]);
+    let [set] = &told.of(FrontendReq::SET_FEATURES).collect::<Vec<_>>()[..] else {
+        panic!("features are set once")
+    };
+    assert_eq!(set.u64(0), VERSION_1 | FEATURE | PROTOCOL);
+}
+
+#[test]
 fn of_the_protocol_only_what_the_front_end_knows_is_chosen() {
     for (has, chosen) in [(u64::MAX, MQ | REPLY_ACK), (REPLY_ACK | 1 << 9, REPLY_ACK)] {
         let offer = Offer {

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use vhost::vhost_user::message::FrontendReq;
 use vmm_sys_util::eventfd::EventFd;
 
-use super::conversation::Queue;
 use super::scripted::{Answer, MQ, Message, Offer, REPLY_ACK, Scripted, USUAL, reply};
 use super::*;
 use crate::memory::GuestRam;
 use crate::virtio::driver::{
     DESCRIPTORS, DEVICE_RING, DRIVER_RING, NEEDS_RESET, RAM_BYTES, RUNNING,
 };
+use crate::virtio::outside::{BackEnd as _, Queue};
 use crate::virtio::ring::{QUEUE_SIZE, RingPlace};
 
 /// Long enough for the answers that do come, on a busy machine, too.
@@ -51,6 +51,7 @@ fn only(
 /// Makes the process serve a queue without a driver, and then stop.
 fn serve_and_stop(mut process: DeviceProcess) -> Result<(), ProcessError> {
     let ram = Arc::new(GuestRam::new("test", RAM_BYTES, false).unwrap());
+    let ram = ram.view().unwrap();
     let event = || EventFd::new(libc::EFD_NONBLOCK).unwrap();
     let queue = Queue {
         number: 1,

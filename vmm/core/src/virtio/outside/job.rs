@@ -1,35 +1,35 @@
-//! The thread of a device that another process serves: it tells the process of drivers, and notices
-//! the end of the process.
+//! The thread of a device that is served outside of this process: it tells the back end of drivers,
+//! and notices its end.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::TryRecvError;
 
-use event_manager::{EventManager, EventOps, Events, MutEventSubscriber, SubscriberOps};
+use event_manager::{EventOps, Events, MutEventSubscriber};
 use vmm_sys_util::epoll::EventSet;
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
-use super::conversation::Queue;
-use super::{DeviceProcess, ProcessError};
+use super::{BackEnd, Queue};
 use crate::virtio::interrupts::Source;
 use crate::virtio::ring::Ring;
-use crate::virtio::thread::{Command, DeviceThread, Job, Orders, Shared};
+use crate::virtio::thread::{Command, DeviceThread, Orders, Shared, Watcher};
+use crate::virtio::vhost_user::ProcessError;
 
 const COMMAND: u32 = 0;
-/// Event of the connection: it ends, since a process has nothing to say by itself.
+/// Event of the connection: it ends, since a back end has nothing to say by itself.
 const CONNECTION: u32 = 1;
 /// Event of the first queue's interrupts; those of the other queues follow.
 const CALL: u32 = 2;
 
-/// Prepares a thread called `name` that makes `process` serve the queues whose notifications signal
-/// `kicks`.
+/// Prepares a thread called `name` that makes `back_end` serve the queues whose notifications
+/// signal `kicks`.
 ///
 /// # Errors
 /// The kernel's error if no descriptor is left.
 pub fn start(
     name: &str,
-    process: DeviceProcess,
+    back_end: Box<dyn BackEnd>,
     kicks: &[EventFd],
     shared: Arc<Shared>,
 ) -> io::Result<DeviceThread> {
@@ -41,7 +41,7 @@ pub fn start(
     let calls = calls.collect::<Result<_, _>>()?;
     DeviceThread::new(name, |orders| {
         Ok(Remote {
-            process,
+            back_end,
             kicks,
             calls,
             served: Vec::new(),
@@ -55,49 +55,41 @@ pub fn start(
 }
 
 struct Remote {
-    process: DeviceProcess,
+    back_end: Box<dyn BackEnd>,
     kicks: Vec<EventFd>,
-    /// Signalled by the process for queues whose interrupts KVM cannot raise by itself, because the
-    /// driver uses the pin.
+    /// Signalled by the back end for queues whose interrupts KVM cannot raise by itself, because
+    /// the driver uses the pin.
     calls: Vec<EventFd>,
-    /// Queues that the process serves.
+    /// Queues that the back end serves.
     served: Vec<usize>,
     /// A driver uses the device.
     has_driver: bool,
     orders: Orders,
     shared: Arc<Shared>,
-    /// The process is given up.
+    /// The back end is given up.
     is_lost: bool,
     over: bool,
 }
 
-impl Job for Remote {
-    fn run(self: Box<Self>) {
-        let (name, shared) = (self.name(), Arc::clone(&self.shared));
-        if let Err(e) = self.watch() {
-            log::error!(
-                "the guest's device {name} stops for good, because its thread cannot wait for \
-                 events: {e:?}"
-            );
-            shared.require_reset();
-        }
+impl Watcher for Remote {
+    fn name(&self) -> &'static str {
+        self.back_end.description().kind.name
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    fn events(&self) -> usize {
+        self.calls.len() + 2
+    }
+
+    fn is_over(&self) -> bool {
+        self.over
     }
 }
 
 impl Remote {
-    fn name(&self) -> &'static str {
-        self.process.description.kind.name
-    }
-
-    fn watch(self) -> Result<(), event_manager::Error> {
-        let mut manager = EventManager::new_with_capacity(self.calls.len() + 2)?;
-        let id = manager.add_subscriber(self);
-        while !manager.subscriber_mut(id)?.over {
-            manager.run()?;
-        }
-        Ok(())
-    }
-
     fn obey(&mut self, ops: &mut EventOps) {
         self.orders.wake.waiting.store(false, Ordering::Release);
         loop {
@@ -126,7 +118,7 @@ impl Remote {
         }
     }
 
-    /// Hands guest RAM and the driver's queues to the process.
+    /// Hands guest RAM and the driver's queues to the back end.
     fn begin(&mut self, rings: &[Option<Ring>], features: u64) -> Result<(), ProcessError> {
         let places = rings.iter().enumerate();
         let places = places.filter_map(|(queue, ring)| Some((queue, ring.as_ref()?.place())));
@@ -141,22 +133,21 @@ impl Remote {
             })
             .collect();
         let queues = queues.map_err(|source| ProcessError::Host {
-            process: self.process.description.process.clone(),
+            process: self.back_end.description().process.clone(),
             source,
         })?;
         self.served = queues.iter().map(|queue| queue.number).collect();
-        let ram = self.shared.ram.ram();
-        self.process.serve(&queues, features, ram)
+        self.back_end.serve(&queues, features, &self.shared.ram)
     }
 
-    /// Returns the event by which the process interrupts the guest for a queue.
+    /// Returns the event by which the back end interrupts the guest for a queue.
     fn call(&self, queue: usize) -> io::Result<EventFd> {
         let event = self.shared.interrupts.event(Source::Queue(queue as u16))?;
         event.map_or_else(|| self.calls[queue].try_clone(), Ok)
     }
 
-    /// Interrupts the guest for a queue, if the process has signalled that queue's event and serves
-    /// the queue.
+    /// Interrupts the guest for a queue, if the back end has signalled that queue's event and
+    /// serves the queue.
     fn interrupt(&self, queue: usize) {
         let signals = self.calls.get(queue).map(EventFd::read);
         if matches!(signals, Some(Ok(_))) && self.served.contains(&queue) {
@@ -164,14 +155,14 @@ impl Remote {
         }
     }
 
-    /// Takes the queues back. Afterwards the process touches no guest memory, if it keeps to the
+    /// Takes the queues back. Afterwards the back end touches no guest memory, if it keeps to the
     /// protocol.
     fn end(&mut self) -> Result<(), ProcessError> {
         let served = std::mem::take(&mut self.served);
         if served.is_empty() {
             return Ok(());
         }
-        let stopped = self.process.stop(&served);
+        let stopped = self.back_end.stop(&served);
         // Interrupts of this driver that wait are not for the next one.
         for call in &self.calls {
             let _ = call.read(); // Fails unless one waits.
@@ -179,7 +170,7 @@ impl Remote {
         stopped
     }
 
-    /// Leaves the process alone from now on.
+    /// Leaves the back end alone from now on.
     fn give_up(&mut self, why: &ProcessError, ops: &mut EventOps) {
         log::error!(
             "the guest's device {name} stops for good: {why}; the VM goes on without it",
@@ -188,10 +179,10 @@ impl Remote {
         );
         self.is_lost = true;
         self.served.clear();
-        let _ = self.process.stream.shutdown(std::net::Shutdown::Both);
-        // Before a reset is done: the process may go on to write to guest memory.
-        self.process.life = None;
-        if let Err(e) = ops.remove(Events::empty(&self.process.stream)) {
+        // Before a reset is done: the back end may go on to write to guest memory.
+        self.back_end.give_up();
+        let watched = self.back_end.connection().map(Events::empty);
+        if let Some(Err(e)) = watched.map(|connection| ops.remove(connection)) {
             log::debug!("{}: {e:?}", self.name());
         }
         // Without a driver, nobody would read the interrupt status and end the interrupt. The next
@@ -202,8 +193,7 @@ impl Remote {
     }
 
     fn lost(&self) -> ProcessError {
-        let process = &self.process.description.process;
-        ProcessError::Ended(process.clone())
+        ProcessError::Ended(self.back_end.description().process.clone())
     }
 }
 
@@ -223,10 +213,11 @@ impl MutEventSubscriber for Remote {
     fn init(&mut self, ops: &mut EventOps) {
         let command = Events::with_data(&self.orders.wake.event, COMMAND, EventSet::IN);
         let hang_up = EventSet::IN | EventSet::READ_HANG_UP;
-        let connection = Events::with_data(&self.process.stream, CONNECTION, hang_up);
+        let connection = self.back_end.connection();
+        let connection = connection.map(|it| Events::with_data(it, CONNECTION, hang_up));
         let calls = (CALL..).zip(&self.calls);
         let calls = calls.map(|(event, call)| Events::with_data(call, event, EventSet::IN));
-        for events in [command, connection].into_iter().chain(calls) {
+        for events in [command].into_iter().chain(connection).chain(calls) {
             if let Err(e) = ops.add(events) {
                 log::error!(
                     "the guest's device {name} stops for good, because its thread cannot watch an \

@@ -1,0 +1,196 @@
+//! Virtio devices whose requests the host's kernel executes (vhost, `include/uapi/linux/vhost.h`):
+//! sockets between guest and host (`/dev/vhost-vsock`), and network interfaces on a tap device
+//! (`/dev/vhost-net`).
+//!
+//! As with another process, neither a notification nor an interrupt comes to this process. The
+//! kernel reads and writes guest RAM by this process's mapping of it.
+
+use std::os::unix::net::UnixStream;
+
+use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
+use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
+
+use super::device::{TRANSPORT_FEATURES, VERSION_1};
+use super::outside::{BackEnd, Queue};
+use super::ring::QUEUE_SIZE;
+use super::vhost_user::{Description, ProcessError};
+use crate::memory::{GuestRam, RamView};
+
+mod net;
+mod tap;
+mod vsock;
+
+pub use tap::{Tap, TapError};
+pub use vsock::CID_MIN;
+
+/// Operations that differ by device.
+const START: &str = "to start the device";
+const STOP: &str = "to stop the device";
+
+/// What the crate checks addresses of queues against: the guest's RAM while a driver runs.
+type Memory = GuestMemoryAtomic<GuestMemoryMmap>;
+
+/// Returns what has no address until a driver runs.
+fn no_memory() -> Memory {
+    Memory::new(GuestMemoryMmap::default())
+}
+
+/// A device of a guest that the host's kernel serves.
+pub struct KernelDevice(Box<dyn BackEnd>);
+
+debug_by_name!(KernelDevice);
+
+impl KernelDevice {
+    pub(super) fn back_end(&self) -> &dyn BackEnd {
+        &*self.0
+    }
+
+    pub(super) fn into_back_end(self) -> Box<dyn BackEnd> {
+        self.0
+    }
+}
+
+/// A descriptor of the kernel's by which it is told what to serve.
+trait Handle: Send + 'static {
+    /// What takes the operations that all devices have.
+    type Vhost: VhostBackend;
+    /// Number of the device's queues that the kernel serves: the first ones.
+    const QUEUES: usize;
+
+    /// Returns what takes the operations that all devices have.
+    fn vhost(&self) -> &Self::Vhost;
+
+    /// Makes the kernel serve queues that have been handed over, for a driver that has accepted
+    /// `features`.
+    fn start(&self, features: u64) -> Result<(), vhost::Error>;
+
+    /// Makes the kernel let go of guest memory.
+    fn stop(&self) -> Result<(), vhost::Error>;
+}
+
+struct Served<H> {
+    description: Description,
+    handle: H,
+    memory: Memory,
+    features: u64,
+}
+
+impl<H: Handle> Served<H> {
+    /// Makes this process the owner of `handle`, which checks addresses against `memory`.
+    fn new(description: Description, handle: H, memory: Memory) -> Result<Self, ProcessError> {
+        let at = |step| refused(&description, step);
+        let kernel = handle.vhost();
+        kernel.set_owner().map_err(at("VHOST_SET_OWNER"))?;
+        let has = kernel.get_features().map_err(at("VHOST_GET_FEATURES"))?;
+        if has & VERSION_1 == 0 {
+            return Err(ProcessError::OldVersion {
+                process: description.process,
+                offered: has,
+            });
+        }
+        let of_kernel = has & (description.features | TRANSPORT_FEATURES);
+        Ok(Self {
+            features: of_kernel | description.own_features,
+            description,
+            handle,
+            memory,
+        })
+    }
+
+    fn hand_over(&self, queue: &Queue) -> Result<(), ProcessError> {
+        let at = |step| refused(&self.description, step);
+        let (number, size, kernel) = (queue.number, queue.place.size, self.handle.vhost());
+        let [desc_table_addr, avail_ring_addr, used_ring_addr] = queue.place.parts;
+        let places = VringConfigData {
+            queue_max_size: QUEUE_SIZE,
+            queue_size: size,
+            flags: 0,
+            desc_table_addr,
+            used_ring_addr,
+            avail_ring_addr,
+            log_addr: None,
+        };
+        let set = kernel.set_vring_num(number, size);
+        set.map_err(at("VHOST_SET_VRING_NUM"))?;
+        let set = kernel.set_vring_addr(number, &places);
+        set.map_err(at("VHOST_SET_VRING_ADDR"))?;
+        let set = kernel.set_vring_base(number, 0);
+        set.map_err(at("VHOST_SET_VRING_BASE"))?;
+        let set = kernel.set_vring_call(number, &queue.call);
+        set.map_err(at("VHOST_SET_VRING_CALL"))?;
+        let set = kernel.set_vring_kick(number, &queue.kick);
+        set.map_err(at("VHOST_SET_VRING_KICK"))
+    }
+}
+
+impl<H: Handle> BackEnd for Served<H> {
+    fn description(&self) -> &Description {
+        &self.description
+    }
+
+    fn features(&self) -> u64 {
+        self.features
+    }
+
+    fn serve(
+        &mut self,
+        queues: &[Queue],
+        features: u64,
+        ram: &RamView,
+    ) -> Result<(), ProcessError> {
+        if let Ok(lock) = self.memory.lock() {
+            lock.replace(ram.memory().clone());
+        }
+        let at = |step| refused(&self.description, step);
+        let of_kernel = features & !self.description.own_features;
+        let set = self.handle.vhost().set_features(of_kernel);
+        set.map_err(at("VHOST_SET_FEATURES"))?;
+        let set = self.handle.vhost().set_mem_table(&regions(ram.ram()));
+        set.map_err(at("VHOST_SET_MEM_TABLE"))?;
+        let mut own = queues.iter().filter(|queue| queue.number < H::QUEUES);
+        own.try_for_each(|queue| self.hand_over(queue))?;
+        self.handle.start(features).map_err(at(START))
+    }
+
+    fn stop(&mut self, _: &[usize]) -> Result<(), ProcessError> {
+        let stopped = self.handle.stop();
+        stopped.map_err(refused(&self.description, STOP))?;
+        if let Ok(lock) = self.memory.lock() {
+            lock.replace(GuestMemoryMmap::default());
+        }
+        Ok(())
+    }
+
+    fn connection(&self) -> Option<&UnixStream> {
+        None
+    }
+
+    fn give_up(&mut self) {
+        // What cannot be stopped now ends with the descriptor, and that with the VM.
+        if let Err(e) = self.handle.stop() {
+            log::debug!("{} does not stop: {e}", self.description.process);
+        }
+    }
+}
+
+fn refused<'a>(
+    description: &'a Description,
+    step: &'static str,
+) -> impl FnOnce(vhost::Error) -> ProcessError + 'a {
+    move |source| ProcessError::Kernel {
+        device: description.process.clone(),
+        step,
+        source,
+    }
+}
+
+/// Returns guest RAM as the kernel finds it: by this process's addresses.
+fn regions(ram: &GuestRam) -> Vec<VhostUserMemoryRegionInfo> {
+    let regions = ram.regions().map(|region| VhostUserMemoryRegionInfo {
+        guest_phys_addr: region.base(),
+        memory_size: region.bytes(),
+        userspace_addr: region.host().as_ptr() as u64,
+        ..VhostUserMemoryRegionInfo::default()
+    });
+    regions.collect()
+}
