@@ -7,12 +7,13 @@ use crate::command::Scratch;
 const REPORT: i32 = 7;
 const USAGE: i32 = 2;
 /// Subcommands of users. The others are started by the command itself.
-const SUBCOMMANDS: [&str; 10] = [
+const SUBCOMMANDS: [&str; 11] = [
     "run",
     "initramfs",
     "doctor",
     "stat",
     "limit",
+    "control",
     "serve",
     "bench",
     "cuda",

@@ -9,6 +9,7 @@ mod bad_systems;
 mod bare_images;
 mod command;
 mod command_line;
+mod control;
 mod cuda;
 mod cuda_programs;
 mod data_path;

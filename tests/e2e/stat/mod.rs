@@ -15,6 +15,8 @@ use crate::report;
 use crate::schema;
 use crate::workers::await_output;
 
+pub use users::as_nobody;
+
 /// What the command ends with when an argument is at fault.
 const USAGE: i32 = 2;
 const TERMINATED: i32 = 143;

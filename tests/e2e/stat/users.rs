@@ -17,7 +17,7 @@ use super::{await_published, end, records, start_exiting, stat};
 const NOBODY: u32 = 65534;
 
 /// Runs a command as somebody else. None, with the reason said, where that is not possible.
-fn as_nobody(mut command: Command, what: &str) -> Option<Output> {
+pub fn as_nobody(mut command: Command, what: &str) -> Option<Output> {
     match command.uid(NOBODY).gid(NOBODY).current_dir("/").output() {
         Ok(output) => Some(output),
         Err(e) => {

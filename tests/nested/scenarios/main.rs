@@ -8,6 +8,7 @@ mod beside_qemu;
 mod boot_time;
 mod clients;
 mod console;
+mod control;
 mod cuda;
 mod debian;
 mod disks;

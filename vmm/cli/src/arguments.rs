@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use causeway_bench::BenchCommand;
+use causeway_control::ControlArguments;
 use causeway_cuda_command::CudaArguments;
 use causeway_doctor::DoctorArguments;
 use causeway_limit::LimitArguments;
@@ -150,6 +151,8 @@ pub enum Command {
     Stat(StatArguments),
     /// Show or change limits of running guests: GPU memory, compute time.
     Limit(LimitArguments),
+    /// Show, pause, resume or stop a run that was started with --control.
+    Control(ControlArguments),
     /// Serve the GPU to processes of this host over a socket, without VMs: for development.
     Serve(ServeArguments),
     /// Run a CUDA program of this host, unmodified, with the library of this command as its driver.

@@ -48,6 +48,7 @@ fn execute(command: Command, started: Instant) -> Result<ExitCode, Failure> {
         Command::Cuda(arguments) => causeway_cuda_command::run(&arguments),
         Command::Stat(arguments) => causeway_stat::run(&arguments),
         Command::Limit(arguments) => causeway_limit::run(&arguments),
+        Command::Control(arguments) => causeway_control::run(&arguments),
         Command::Bench(command) => causeway_bench::run(&command),
         Command::Completions(arguments) => completions::run(&arguments, &Arguments::command()),
         Command::Man(arguments) => manual::run(&arguments, Arguments::command()),

@@ -17,6 +17,7 @@ fn schemas() -> Vec<(String, Value)> {
         causeway_stat::schema(),
     ];
     let reports = reports.into_iter().chain(causeway_bench::schemas());
+    let reports = reports.chain(causeway_run::control::schemas());
     let named = reports.map(|schema| (file_name(&schema), schema));
     let config = causeway_run::description::schema(&Arguments::parser());
     named

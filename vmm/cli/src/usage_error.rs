@@ -69,7 +69,8 @@ fn conflict(error: &Error, option: &str) -> String {
 fn way_out(error: &Error, what: &str) -> String {
     let similar = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand];
     let similar: Vec<String> = similar.into_iter().flat_map(|k| texts(error, k)).collect();
-    if let Some(similar) = similar.first() {
+    // The parser sorts them: the last one is the most similar.
+    if let Some(similar) = similar.last() {
         return format!(": did you mean {similar}?");
     }
     format!(": `{} --help` lists the {what}", command(error))

@@ -54,6 +54,9 @@ impl fmt::Display for ExitKey {
 /// The cause of exits that a kick by the VMM brings about.
 pub const KICKED: ExitKey = ExitKey::plain("signal");
 
+/// The cause of exits that a kick brings about because the VM is to pause.
+pub const PAUSED: ExitKey = ExitKey::device(KICKED.reason, "pause", "");
+
 /// Number of exits for each cause.
 pub type ExitCounts = BTreeMap<ExitKey, u64>;
 
@@ -80,7 +83,7 @@ impl ExitCounters {
     /// Counts one exit with the cause `key`.
     pub fn count(&self, key: ExitKey) {
         let Counted { counts, last } = &mut *self.counted.lock();
-        if key != KICKED {
+        if key.reason != KICKED.reason {
             *last = Some(key);
         }
         match counts.iter_mut().find(|(known, _)| *known == key) {
@@ -99,7 +102,7 @@ impl ExitCounters {
     /// kicks are left out.
     pub fn of_guest(&self) -> (u64, Option<ExitKey>) {
         let Counted { counts, last } = &*self.counted.lock();
-        let own = counts.iter().filter(|(key, _)| *key != KICKED);
+        let own = counts.iter().filter(|(key, _)| key.reason != KICKED.reason);
         (own.map(|(_, count)| count).sum(), *last)
     }
 
@@ -154,6 +157,7 @@ mod tests {
     fn keys_read_like_paths() {
         assert_eq!(DOORBELL.to_string(), "mmio:registers:control_doorbell");
         assert_eq!(ExitKey::plain("signal").to_string(), "signal");
+        assert_eq!(PAUSED.to_string(), "signal:pause");
     }
 
     #[test]
@@ -165,11 +169,15 @@ mod tests {
         counters.count(DOORBELL);
         counters.count(DOORBELL);
         counters.count(KICKED);
+        counters.count(PAUSED);
         assert_eq!(counters.last(), Some(DOORBELL));
         assert_eq!(counters.of_guest(), (4, Some(DOORBELL)));
         let later = total([&counters, &ExitCounters::default()]);
         let between = since(&earlier, &later);
-        assert_eq!(between, ExitCounts::from([(DOORBELL, 2), (KICKED, 1)]));
+        assert_eq!(
+            between,
+            ExitCounts::from([(DOORBELL, 2), (KICKED, 1), (PAUSED, 1)])
+        );
         assert_eq!(named(&later)["mmio:registers:control_doorbell"], 3);
     }
 }

@@ -14,12 +14,14 @@ use parking_lot::Mutex;
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 use crate::outcome::VmResult;
+use crate::pause::{Pause, RunState};
 
 /// Whether a VM runs, must stop or has ended, and how it ended: its verdict. All threads of the VM
 /// share this state.
 #[derive(Debug)]
 pub struct Lifecycle {
     stop: Arc<AtomicBool>,
+    pause: Pause,
     verdict: Mutex<Option<(VmResult, Instant)>>,
     running: AtomicUsize,
     halt_suspected: AtomicBool,
@@ -39,6 +41,7 @@ impl Lifecycle {
     pub fn new(vcpus: usize, stop: Arc<AtomicBool>) -> io::Result<Self> {
         Ok(Self {
             stop,
+            pause: Pause::default(),
             verdict: Mutex::default(),
             running: AtomicUsize::new(vcpus),
             halt_suspected: AtomicBool::new(false),
@@ -109,9 +112,29 @@ impl Lifecycle {
         (before | bit).count_ones() == self.vcpus
     }
 
-    /// Asks all virtual CPUs to stop. They notice only after the caller has kicked their threads.
+    /// Asks all virtual CPUs to stop. They notice only after the caller has kicked their threads. A
+    /// pause ends, and no other one begins.
     pub fn request_stop(&self) {
         self.stop.store(true, Ordering::Release);
+        self.pause.close();
+    }
+
+    /// Returns the pauses of the VM.
+    pub fn pause(&self) -> &Pause {
+        &self.pause
+    }
+
+    /// Returns whether the VM runs.
+    pub fn state(&self) -> RunState {
+        if self.decided().is_some() {
+            return RunState::Ended;
+        }
+        match self.pause.is_wanted() {
+            true if self.pause.still() >= self.running.load(Ordering::Acquire) => RunState::Paused,
+            true => RunState::Pausing,
+            false if self.first_entry().is_some() => RunState::Running,
+            false => RunState::Starting,
+        }
     }
 
     /// Returns whether the virtual CPUs have been asked to stop.
@@ -165,6 +188,29 @@ mod tests {
         assert!(!life.halted(0, true) && !life.halted(0, true));
         assert!(!life.halted(0, false) && !life.halted(1, true));
         assert!(life.halted(0, true));
+    }
+
+    #[test]
+    fn a_vm_is_paused_when_all_virtual_cpus_that_run_stand_still() {
+        let life = Arc::new(Lifecycle::new(2, Arc::default()).unwrap());
+        assert_eq!(life.state(), RunState::Starting);
+        life.entering();
+        assert_eq!(life.state(), RunState::Running);
+        life.pause().begin();
+        assert_eq!(life.state(), RunState::Pausing);
+        let own = Arc::clone(&life);
+        let thread = std::thread::spawn(move || own.pause().stand_still());
+        while life.pause().still() == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(life.state(), RunState::Pausing);
+        // The other one has halted for good.
+        life.left();
+        assert_eq!(life.state(), RunState::Paused);
+        life.request_stop();
+        thread.join().unwrap();
+        life.left();
+        assert_eq!(life.state(), RunState::Ended);
     }
 
     #[test]

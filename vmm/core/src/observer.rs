@@ -53,6 +53,8 @@ pub struct VmObservation {
     pub ran_for: Option<Duration>,
     /// Whether the VM has ended.
     pub ended: bool,
+    /// Whether the VM is paused, or about to be.
+    pub paused: bool,
     /// Values of KVM's counters, by KVM's names for them; `None` if the host's kernel does not
     /// offer them or they cannot be read.
     pub kvm: Option<BTreeMap<String, u64>>,
@@ -89,6 +91,7 @@ impl VmObserver {
             memory_bytes: self.memory_bytes,
             ran_for: first.map(|first| until.saturating_duration_since(first)),
             ended: ended.is_some(),
+            paused: machine.life.pause().is_wanted(),
             kvm,
             vmm_exits,
             aperture: machine.apertures.0[self.gpu].usage(),

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::bus::StrayCounts;
 use crate::passthrough::DeviceReport;
+use crate::pause::Pauses;
 use crate::registers::Registers;
 use crate::vcpu_state::VcpuState;
 
@@ -199,6 +200,8 @@ pub struct VmOutcome {
     pub console_tail: Vec<String>,
     /// Size of the guest's RAM in bytes.
     pub memory_bytes: u64,
+    /// How often and how long the VM was paused.
+    pub pauses: Pauses,
     /// Reports on the host devices that were passed through to the VM, one for each device.
     pub devices: Vec<DeviceReport>,
 }

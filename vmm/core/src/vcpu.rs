@@ -9,7 +9,7 @@ use kvm_ioctls::{VcpuExit, VcpuFd};
 use crate::aperture::{Apertures, EmulationRetry, FaultOutcome};
 use crate::bus::PowerEvent;
 use crate::console::Console;
-use crate::counters::{ExitCounters, ExitKey, KICKED};
+use crate::counters::{ExitCounters, ExitKey, KICKED, PAUSED};
 use crate::error_chain::chain;
 use crate::exit::{self, Outcome, Platform};
 use crate::kick::Kickable;
@@ -119,15 +119,33 @@ impl Runner<'_> {
     }
 
     fn run(&mut self) -> End {
-        self.machine.life.entering();
+        let life = &self.machine.life;
+        if life.pause().is_wanted() {
+            life.pause().stand_still();
+        }
+        life.entering();
         loop {
             self.vcpu.rearm();
-            if self.machine.life.stopping() {
+            if life.stopping() {
                 return End::Stopped;
+            }
+            if life.pause().is_wanted() {
+                self.stand_still();
+                continue;
             }
             if let Some(end) = self.turn() {
                 return end;
             }
+        }
+    }
+
+    /// Waits until the VM is resumed or stopped.
+    fn stand_still(&mut self) {
+        self.machine.life.pause().stand_still();
+        // Tells a guest with KVM's clock, whose watchdogs then do not take the pause for a lock-up
+        // (Documentation/virt/kvm/api.rst, 4.70). Others have no use for it, and KVM refuses.
+        if let Err(e) = self.vcpu.vcpu().kvmclock_ctrl() {
+            log::trace!("the guest is not told that it was paused: {e}");
         }
     }
 
@@ -137,7 +155,11 @@ impl Runner<'_> {
             Ok(exit) => exit::handle(exit, &self.machine.platform, &self.counters),
             Err(e) => match e.errno() {
                 libc::EINTR => {
-                    self.counters.count(KICKED);
+                    self.counters
+                        .count(match self.machine.life.pause().is_wanted() {
+                            true => PAUSED,
+                            false => KICKED,
+                        });
                     return self.interrupted();
                 }
                 libc::EAGAIN => return self.interrupted(),

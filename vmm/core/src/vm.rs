@@ -3,7 +3,6 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use causeway_host_vfio::DeviceEvent;
@@ -23,8 +22,10 @@ use crate::numa::{Node, VisitError};
 use crate::observer::VmObserver;
 use crate::outcome::{AtTimeout, GpuWork, VmOutcome, VmResult};
 use crate::passthrough::PassthroughDevices;
+use crate::pause_switch::PauseSwitch;
 use crate::vcpu::{Machine, Vcpu};
 use crate::vcpu_state::VcpuState;
+use crate::vcpu_threads::VcpuThreads;
 use crate::waits::Wait;
 
 mod attach;
@@ -85,7 +86,7 @@ pub struct Vm {
     passed: PassthroughDevices,
     machine: Arc<Machine>,
     waiting: Vec<Vcpu>,
-    threads: Vec<JoinHandle<Option<VcpuState>>>,
+    threads: Arc<VcpuThreads>,
     /// What the virtual CPUs did at their ends.
     states: Vec<VcpuState>,
     exits: VmExits,
@@ -145,6 +146,17 @@ impl Vm {
         })
     }
 
+    /// Returns a switch, by which any thread can pause and resume the VM.
+    pub fn pause_switch(&self) -> PauseSwitch {
+        PauseSwitch {
+            name: self.name.clone(),
+            vcpus: self.exits.counters().len() as u32,
+            memory_bytes: self.ram.bytes(),
+            machine: Arc::downgrade(&self.machine),
+            threads: Arc::downgrade(&self.threads),
+        }
+    }
+
     /// Returns whether and how the VM runs or has ended.
     pub(crate) fn life(&self) -> &Lifecycle {
         &self.machine.life
@@ -188,7 +200,7 @@ impl Vm {
                 vcpu.run()
             });
             let thread = spawned.map_err(|e| failed(index, e))?;
-            self.threads.push(thread);
+            self.threads.add(thread);
         }
         Ok(())
     }
@@ -204,7 +216,7 @@ impl Vm {
     pub(crate) fn look_for_halt(&self) {
         if self.life().verdict().is_none() && self.console.last_words().halting {
             self.life().suspect_halt();
-            self.threads.iter().for_each(kick::kick);
+            self.threads.kick();
         }
     }
 
@@ -215,7 +227,7 @@ impl Vm {
         for attached in &self.machine.attached {
             attached.wake();
         }
-        self.threads.iter().for_each(kick::kick);
+        self.threads.kick();
     }
 
     /// Stops the VM if it has not ended, waits for its threads, and closes its sessions, which frees
@@ -297,6 +309,7 @@ impl Vm {
             strays: self.strays.counts(),
             console_tail: self.console.finish(),
             memory_bytes: self.ram.bytes(),
+            pauses: self.life().pause().until_now(),
             devices: self.passed.reports().to_vec(),
         }
     }
@@ -304,7 +317,7 @@ impl Vm {
     fn end_threads(&mut self) {
         self.stop();
         let _wait = Wait::begin(format!("the virtual CPUs of {} to stop", self.name));
-        while let Some(thread) = self.threads.pop() {
+        while let Some(thread) = self.threads.take() {
             // One kick does, in principle. A thread that a device call keeps is kicked until it
             // comes back.
             while !thread.is_finished() {

@@ -1,6 +1,7 @@
 //! The table of limits.
 
 use causeway_publisher::limits::{Limits, names};
+use causeway_terminal::in_columns;
 
 /// Returns a table of limits: a line with the titles, and a line for each guest.
 pub fn render(limits: &Limits) -> String {
@@ -11,33 +12,11 @@ pub fn render(limits: &Limits) -> String {
         let values = names().into_iter().map(value).map(str::to_owned);
         lines.push(line(&guest.guest, values));
     }
-    let widths: Vec<usize> = (0..lines[0].len())
-        .map(|column| {
-            lines
-                .iter()
-                .map(|line| line[column].len())
-                .max()
-                .unwrap_or(0)
-        })
-        .collect();
-    lines.iter().map(|line| aligned(line, &widths)).collect()
+    in_columns(&lines)
 }
 
 fn line(guest: &str, values: impl Iterator<Item = String>) -> Vec<String> {
     std::iter::once(guest.to_owned()).chain(values).collect()
-}
-
-/// Returns a line of text: the name of the guest at the left, all values at the right of their
-/// columns.
-fn aligned(cells: &[String], widths: &[usize]) -> String {
-    let mut text = String::new();
-    for (column, (cell, width)) in cells.iter().zip(widths).enumerate() {
-        text += &match column {
-            0 => format!("{cell:<width$}"),
-            _ => format!("  {cell:>width$}"),
-        };
-    }
-    text + "\n"
 }
 
 #[cfg(test)]

@@ -214,7 +214,7 @@ mod tests {
 
     /// Each option with a value, and the kinds of guests that refuse it: `e` an embedded guest that
     /// takes no arguments, `a` one that does, `b` a bare guest of a file, `l` a Linux kernel.
-    const OPTIONS: [(&str, &[&str], &str); 41] = [
+    const OPTIONS: [(&str, &[&str], &str); 42] = [
         ("--guest", &["--guest", "compute"], "bl"),
         ("--kernel", &["--kernel", "x"], ""),
         ("--boot", &["--boot", "bare"], "ea"),
@@ -246,6 +246,7 @@ mod tests {
         ("--tracepoints", &["--tracepoints"], ""),
         ("--metrics", &["--metrics", "127.0.0.1:9400"], ""),
         ("--metrics-socket", &["--metrics-socket", "y"], ""),
+        ("--control", &["--control", "z"], ""),
         ("--arguments", &["--arguments", "x"], "el"),
         ("--cpl", &["--cpl", "3"], "l"),
         ("--sandbox", &["--sandbox", "off"], ""),

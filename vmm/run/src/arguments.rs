@@ -140,6 +140,10 @@ pub struct RunArguments {
     /// Where to serve metrics.
     #[command(flatten)]
     pub metrics: MetricsArguments,
+    /// Listen on a Unix socket at this path, where `causeway control PATH` and HTTP clients such as
+    /// curl show, pause, resume and stop the run (docs/guests.md, "The control socket").
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
     /// Arguments of a bare guest (a guest program without an operating system), as one string.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub arguments: Option<String>,

@@ -1,6 +1,7 @@
 //! The checked configuration of a run, made from its arguments.
 
 use std::iter;
+use std::path::PathBuf;
 
 use causeway_host_vfio::Address;
 use causeway_publisher::MetricsPlaces;
@@ -96,6 +97,8 @@ pub struct RunSettings {
     pub tracepoints: bool,
     /// Where to serve metrics to scrapers.
     pub metrics: MetricsPlaces,
+    /// Path of the control socket; `None` for no such socket.
+    pub control: Option<PathBuf>,
 }
 
 impl RunSettings {
@@ -121,6 +124,7 @@ impl RunSettings {
             devices: Vec::new(),
             tracepoints: false,
             metrics: MetricsPlaces::default(),
+            control: None,
         }
     }
 
@@ -330,6 +334,7 @@ impl Run {
             devices: passthrough::parse(&arguments.vfio)?,
             tracepoints: arguments.tracepoints,
             metrics: arguments.metrics.places()?,
+            control: arguments.control.clone(),
             ..RunSettings::new(&guest, boot)
         };
         settings.placed()?.check()

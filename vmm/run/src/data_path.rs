@@ -1,6 +1,7 @@
 //! Exits on the data path of a run, as its report counts them.
 
 use causeway_testdev::PHASES_MAX;
+use causeway_vmm::counters::PAUSED;
 use serde::Serialize;
 
 use crate::report::{PhaseReport, Report, VmReport};
@@ -72,6 +73,13 @@ impl Report {
         let ports = self.kvm_counts_ports();
         let phases = self.phases.iter().filter(|p| p.phase.path == "data");
         phases.map(move |phase| (phase, phase.user_space_exits(ports)))
+    }
+
+    /// Returns how many exits of the data path are by pauses of VMs, by the VMM's count.
+    pub fn data_path_pauses(&self) -> u64 {
+        let counts = self.data_phases().map(|(phase, _)| &phase.phase.vmm_exits);
+        let paused = PAUSED.to_string();
+        counts.filter_map(|counts| counts.get(&paused)).sum()
     }
 
     /// Sets the fields that say how many exits the data path had, from the phases of all VMs: those

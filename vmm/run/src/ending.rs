@@ -208,8 +208,9 @@ pub fn verdict(
         DataPath::Some if requires_zero_exits => Verdict::failed(
             Code::DataPathExits,
             format!(
-                "the data path had exits: {}, but --require-zero-exits allows none",
-                report.data_path_exits
+                "the data path had exits: {}{}, but --require-zero-exits allows none",
+                report.data_path_exits,
+                by_pauses(report)
             ),
         ),
         DataPath::Unmarked if requires_zero_exits => Verdict::failed(
@@ -230,6 +231,15 @@ pub fn verdict(
                 all => format!("all {} VMs passed", all.len()),
             },
         },
+    }
+}
+
+/// Returns how many exits of the data path pauses have brought about, in parentheses; nothing if
+/// none.
+fn by_pauses(report: &Report) -> String {
+    match report.data_path_pauses() {
+        0 => String::new(),
+        exits => format!(" ({exits} of them by pauses)"),
     }
 }
 
@@ -288,6 +298,12 @@ fn explain_one(run: &Run, vm: u32, outcome: &VmOutcome) {
             "causeway: {}: the guest did not end within {} s: give it more time with --timeout",
             outcome.name, run.settings.timeout_s
         ));
+        if outcome.pauses.at_end {
+            terminal::say(&format!(
+                "  {}: it was paused, which does not stop the time: `causeway control PATH resume`",
+                outcome.name
+            ));
+        }
         let doings = outcome.at_timeout.iter().flat_map(doings);
         doings.for_each(|doing| terminal::say(&format!("  {}: {doing}", outcome.name)));
     } else {
@@ -348,6 +364,7 @@ mod tests {
     use causeway_mediator::SessionReport;
     use causeway_vmm::bus::StrayCounts;
     use causeway_vmm::outcome::GpuWork;
+    use causeway_vmm::pause::Pauses;
     use causeway_vmm::vcpu_state::Doing;
     use std::collections::BTreeMap;
     use std::time::Instant;
@@ -397,6 +414,7 @@ mod tests {
             strays: StrayCounts::default(),
             console_tail: Vec::new(),
             memory_bytes: 0,
+            pauses: Pauses::default(),
             devices: Vec::new(),
         }
     }
@@ -467,6 +485,23 @@ mod tests {
             assert_eq!(found, code.map(RunCode::Own), "{exits:?} {requires_zero}");
             assert!(reason.contains(part), "{reason}");
         }
+    }
+
+    #[test]
+    fn exits_by_pauses_fail_a_run_that_wants_none_and_are_named() {
+        let outcomes = [outcome("vm0", VmResult::Pass)];
+        let mut report = report();
+        report.vms.push(vm());
+        report.phases.push(phase([0, 0, 1], [0, 1]));
+        let exits = &mut report.phases[0].phase.vmm_exits;
+        exits.insert("signal:pause".to_owned(), 2);
+        report.count_data_path();
+        let Verdict { code, reason } = verdict(Promise::Program, &outcomes, &report, true);
+        assert_eq!(code, Some(RunCode::Own(Code::DataPathExits)));
+        assert!(
+            reason.contains("exits: 3 (2 of them by pauses), but"),
+            "{reason}"
+        );
     }
 
     #[test]

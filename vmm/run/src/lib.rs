@@ -14,6 +14,7 @@ pub mod boot;
 pub mod call_threads;
 mod compute;
 pub mod configuration;
+pub mod control;
 pub mod data_path;
 pub mod description;
 mod device_process;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use causeway_publisher::MetricsPlaces;
-use causeway_terminal::{Failure, shown_path};
+use causeway_terminal::{Code, Failure, shown_path};
 use clap::Args;
 
 /// Arguments about metrics, as the user typed them.
@@ -49,19 +49,18 @@ impl MetricsArguments {
     }
 }
 
-/// Removes the socket of `--metrics-socket` at `path` when the process has ended that started this
-/// one.
+/// Removes the socket of `--metrics-socket` or `--control` at `path` when the process has ended
+/// that started this one.
 ///
 /// # Errors
 /// A usage failure with the reason.
 pub fn keep_socket(path: &Path) -> Result<ExitCode, Failure> {
     match causeway_publisher::keep_socket(path) {
         Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(e) => Err(Failure::usage_from(
-            "--metrics-socket",
-            &shown_path(path),
-            e,
-        )),
+        Err(e) => {
+            let what = format!("cannot remove the socket {}", shown_path(path));
+            Err(Failure::new(Code::Usage, what, e))
+        }
     }
 }
 

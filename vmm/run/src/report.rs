@@ -11,6 +11,7 @@ use causeway_vmm::bus::StrayCounts;
 use causeway_vmm::host::Host;
 use causeway_vmm::outcome::AtTimeout;
 use causeway_vmm::passthrough::DeviceReport;
+use causeway_vmm::pause::Pauses;
 use serde::{Deserialize, Serialize};
 
 use crate::data_path::DataPath;
@@ -180,6 +181,9 @@ pub struct VmReport {
     pub data_path: DataPath,
     /// Number of phases that were not counted because the guest had marked as many as it may.
     pub phases_refused: u64,
+    /// Pauses of the VM by `causeway control`; absent if there were none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pauses: Option<PauseReport>,
     /// What the mediator counted for the VM's session.
     pub session: SessionCounts,
     /// Where the session ran: `none` for the process of the VM, `process` for a worker process.
@@ -198,6 +202,31 @@ pub struct VmReport {
     /// What the VM did on its GPUs other than the first; absent with one GPU.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub further_gpus: Vec<GpuReport>,
+}
+
+/// The pauses of a VM. Each virtual CPU that ran guest code when a pause began has one exit more
+/// for it, which `vmm_exits` has as `signal:pause`, also in phases of the data path. Durations of
+/// phases contain the pauses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct PauseReport {
+    /// Number of pauses.
+    pub count: u64,
+    /// Their duration in all, in nanoseconds.
+    pub duration_ns: u64,
+    /// Whether the VM was paused when it ended.
+    pub at_end: bool,
+}
+
+impl PauseReport {
+    /// Returns the report on `pauses`; `None` if there were none.
+    pub fn of(pauses: Pauses) -> Option<Self> {
+        (pauses.count != 0).then(|| Self {
+            count: pauses.count,
+            duration_ns: u64::try_from(pauses.duration.as_nanos()).unwrap_or(u64::MAX),
+            at_end: pauses.at_end,
+        })
+    }
 }
 
 /// What one VM did on one of its GPUs.
@@ -458,6 +487,7 @@ pub(crate) mod tests {
             data_path_exits: 0,
             data_path: DataPath::Unmarked,
             phases_refused: 0,
+            pauses: None,
             session: SessionCounts::from(&SessionReport::of(1, "vm0")),
             isolation: "none",
             worker_rss_bytes: None,

@@ -25,6 +25,7 @@ use crate::arguments::RunArguments;
 use crate::back_end::BackEnds;
 use crate::call_threads::CallThreads;
 use crate::configuration::{Run, RunSettings};
+use crate::control::control;
 use crate::ending::{RunCode, Verdict, explain, explain_counts, verdict};
 use crate::gpu::Gpu;
 use crate::gpus::unavailable;
@@ -85,6 +86,7 @@ fn run_guests(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Fa
             "--metrics-socket",
             arguments.metrics.metrics_socket.as_deref(),
         ),
+        ("--control", arguments.control.as_deref()),
     ])?;
     let signals = Signals::block().map_err(unprepared)?;
     let report_file = ReportFile::prepare(arguments.json.as_deref())?.kept()?;
@@ -417,6 +419,7 @@ fn publish(run: &Run, vms: &[Vm], doors: Doors) -> Result<Publisher, Failure> {
             running.map(LimitedGuest::from).collect()
         }),
         shortage: shortage_of,
+        control: run.settings.control.as_ref().map(|_| control(run, vms)),
     };
     doors.publish(published).map_err(unpublished)
 }
@@ -426,6 +429,9 @@ pub fn unpublished(error: PublishError) -> Failure {
     match error {
         PublishError::Metrics { path, source } => {
             Failure::usage_from("--metrics-socket", &shown_path(&path), source)
+        }
+        PublishError::Control { path, source } => {
+            Failure::usage_from("--control", &shown_path(&path), source)
         }
         PublishError::Address { address, source } => {
             Failure::usage_from("--metrics", &address.to_string(), source)

@@ -145,10 +145,13 @@ impl<'a> Start<'a> {
 }
 
 fn open_doors(run: &Run) -> Result<Doors, Failure> {
-    let mut doors = Doors::open(&run.settings.metrics).map_err(unpublished)?;
-    if run.settings.sandbox != Sandbox::Off {
+    let settings = &run.settings;
+    let doors = Doors::open(&settings.metrics, settings.control.as_deref());
+    let mut doors = doors.map_err(unpublished)?;
+    if settings.sandbox != Sandbox::Off {
         doors.keep().map_err(|e| {
-            let what = "cannot start the process that removes the socket of --metrics-socket";
+            let what = "cannot start the process that removes the socket of --control or \
+                        --metrics-socket";
             Failure::new(Code::Crashed, what, e)
         })?;
     }

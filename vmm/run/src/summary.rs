@@ -13,7 +13,8 @@ use crate::configuration::Run;
 use crate::data_path::DataPath;
 use crate::gpu::{Gpu, Isolation};
 use crate::report::{
-    BackendReport, GpuReport, PhaseReport, RatioReport, Report, SCHEMA, SessionCounts, VmReport,
+    BackendReport, GpuReport, PauseReport, PhaseReport, RatioReport, Report, SCHEMA, SessionCounts,
+    VmReport,
 };
 
 /// Returns the report of a run without its VMs, whose outcome is not known yet. `gpus` are what the
@@ -97,6 +98,7 @@ impl Report {
             data_path_exits: 0,
             data_path: DataPath::Unmarked,
             phases_refused: reported.phases_refused,
+            pauses: PauseReport::of(outcome.pauses),
             session: first.map(SessionCounts::from).unwrap_or_default(),
             isolation: worker
                 .map_or(Isolation::None, |_| Isolation::Process)

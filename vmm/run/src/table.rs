@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::ops::Range;
 
 use causeway_testdev::{EndedBy, Figure};
+use causeway_vmm::counters::PAUSED;
 use causeway_vmm::passthrough::DeviceReport;
 use comfy_table::{CellAlignment, Row, Table, presets};
 
@@ -201,8 +202,23 @@ fn notes(report: &Report) -> String {
     }
     for vm in &report.vms {
         out.push_str(&crowded(vm, &report.phases));
+        out.push_str(&paused(vm));
     }
     out
+}
+
+/// Returns a line if `vm` was paused.
+fn paused(vm: &VmReport) -> String {
+    let Some(pauses) = vm.pauses else {
+        return String::new();
+    };
+    format!(
+        "VM {}: it was paused {} times, for {:.3} s in all: times include that, and each virtual \
+         CPU that ran then has an exit `{PAUSED}` more\n",
+        vm.vm,
+        count(pauses.count),
+        pauses.duration_ns as f64 / 1e9
+    )
 }
 
 /// Returns a line if no mark has ended `phase`.
@@ -419,8 +435,8 @@ fn duration(ns: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::GpuReport;
     use crate::report::tests::{phase, report, vm};
+    use crate::report::{GpuReport, PauseReport};
     use causeway_mediator::SessionReport;
 
     fn last_lines(report: &Report) -> [String; 2] {
@@ -453,6 +469,23 @@ mod tests {
         phases[2].vm = 1;
         let line = crowded(&vm, &phases);
         assert!(line.contains("): the times of `mine` include"), "{line}");
+    }
+
+    #[test]
+    fn a_vm_that_was_paused_is_noted() {
+        let mut vm = vm();
+        assert_eq!(paused(&vm), "");
+        vm.pauses = Some(PauseReport {
+            count: 2,
+            duration_ns: 1_500_000_000,
+            at_end: false,
+        });
+        let line = paused(&vm);
+        let told = "VM 0: it was paused 2 times, for 1.500 s in all: ";
+        assert!(
+            line.starts_with(told) && line.contains("`signal:pause`"),
+            "{line}"
+        );
     }
 
     #[test]

@@ -270,8 +270,9 @@ impl Server {
             look: Box::new(move || process_list.look(&gpu)),
             guests: Box::new(move || known.running()),
             shortage: run::shortage_of,
+            control: None,
         };
-        let doors = Doors::open(metrics).map_err(run::unpublished)?;
+        let doors = Doors::open(metrics, None).map_err(run::unpublished)?;
         doors.publish(published).map_err(run::unpublished)
     }
 

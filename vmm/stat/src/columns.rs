@@ -75,6 +75,7 @@ fn state(guest: &Guest) -> &'static str {
     match (guest.ended, guest.session) {
         (true, _) => "ended",
         (false, Some(session)) if session.lost => "lost",
+        (false, Some(_)) if guest.paused => "pause",
         (false, Some(_)) => "runs",
         (false, None) => "mute",
     }

@@ -39,7 +39,7 @@ pub struct Record<'a> {
     gpu_index: usize,
     /// Which of the process's GPUs that is, from 0.
     gpu_number: u32,
-    /// `runs` or `ended`.
+    /// `runs`, `paused` or `ended`.
     state: &'static str,
     /// Time since the guest's first instruction, or since the process that is served connected, in
     /// nanoseconds.
@@ -107,7 +107,11 @@ impl<'a> Record<'a> {
             guest: &guest.name,
             gpu_index: guest.gpu_index,
             gpu_number: guest.gpu_number,
-            state: if guest.ended { "ended" } else { "runs" },
+            state: match (guest.ended, guest.paused) {
+                (true, _) => "ended",
+                (false, true) => "paused",
+                (false, false) => "runs",
+            },
             ran_ns: guest.ran_ns,
             aperture: guest.aperture,
             vm: vm.map(|(vm, rates)| VmRecord::new(vm, rates)),
@@ -197,6 +201,21 @@ mod tests {
                 "{statistic:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_guest_that_is_paused_is_told_as_such_until_it_ends() {
+        let process = fixture::snapshot();
+        let mut guest = process.guests[0].clone();
+        guest.paused = true;
+        let state = |guest: &Guest| {
+            let rates = Rates::between(None, guest);
+            let record = Record::new(&process, guest, &rates);
+            serde_json::to_value(record).unwrap()["state"].clone()
+        };
+        assert_eq!(state(&guest), "paused");
+        guest.ended = true;
+        assert_eq!(state(&guest), "ended");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! values of options that several commands have ([`number`], [`TimeLimit`]).
 
 mod background;
+mod columns;
 mod escape;
 mod failure;
 mod leftovers;
@@ -22,6 +23,7 @@ mod time;
 mod values;
 
 pub use background::unstopped;
+pub use columns::in_columns;
 pub use escape::{escaped, shown_path};
 pub use failure::{Code, Failure, check_range};
 pub use leftovers::{Leftover, undo_leftovers};

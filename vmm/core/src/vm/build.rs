@@ -166,7 +166,7 @@ fn assemble(
         passed: board.passed,
         waiting: waiting.collect(),
         machine,
-        threads: Vec::new(),
+        threads: Arc::default(),
         states: Vec::new(),
         node: config.node.clone(),
         exits,

@@ -237,6 +237,7 @@ fn relative_paths_of_the_host_begin_at_the_folder_of_the_file() {
         "worker-cgroup",
         "json",
         "metrics-socket",
+        "control",
     ] {
         assert!(paths.iter().any(|other| other == path), "{path}");
     }

@@ -115,7 +115,7 @@ pub fn change_limits(entry: &Entry, change: &ChangeRequest) -> Result<Limits, Fe
 }
 
 /// Returns an HTTP request for `what`, a method and a path.
-fn request(what: &str, body: &str) -> Vec<u8> {
+pub(crate) fn request(what: &str, body: &str) -> Vec<u8> {
     let length = match body.len() {
         0 => String::new(),
         bytes => format!("Content-Length: {bytes}\r\n"),
@@ -194,7 +194,7 @@ fn understand_limits(pid: u32, answer: &[u8]) -> Result<Limits, FetchError> {
 }
 
 /// Sends the request and returns all bytes until the connection ends.
-fn ask(socket: &OwnedFd, request: &[u8], deadline: Instant) -> Result<Vec<u8>, Errno> {
+pub(crate) fn ask(socket: &OwnedFd, request: &[u8], deadline: Instant) -> Result<Vec<u8>, Errno> {
     // The request fits into the buffer of a new socket.
     rustix::net::send(socket, request, SendFlags::NOSIGNAL)?;
     let mut answer = Vec::new();
@@ -293,7 +293,7 @@ mod tests {
         };
         assert!(understand_limits(8, &told(&known)).is_err());
         strange(&told(&limits("causeway.limits/2", "vm0")));
-        strange(&http::refuse(http::Refusal::NotFound));
+        strange(&http::refuse(http::Refusal::NotFound("/limits")));
         strange(b"rubbish");
         let odd = understand_limits(7, &told(&limits(limits::SCHEMA, "vm\u{1b}[2J"))).unwrap();
         assert_eq!(odd.guests[0].guest, "vm?[2J");
@@ -310,7 +310,11 @@ mod tests {
         };
         assert_eq!(http::parse(&get), wanted);
         let put = request("PUT /limits", "{}");
-        assert_eq!(http::parse(&put), http::Request::Put(b"{}"));
+        let wanted = http::Request::Put {
+            resource: Resource::Limits,
+            body: b"{}",
+        };
+        assert_eq!(http::parse(&put), wanted);
     }
 
     /// A socket of this process, on which whoever connects is sent `answer` once they have asked.

@@ -12,6 +12,8 @@ use super::http::{self, REQUEST_BYTES_MAX, Request};
 
 /// Maximum duration of a monitor's connection, from its acceptance to the end of the answer.
 pub const PATIENCE: Duration = Duration::from_secs(2);
+/// Time before the end of a connection at which an answer that was put off is sent in any case.
+const LAST_MOMENT: Duration = Duration::from_secs(1);
 /// Bytes that are received at a time.
 const PIECE_BYTES: usize = 2 << 10;
 
@@ -19,8 +21,22 @@ const PIECE_BYTES: usize = 2 << 10;
 enum Phase {
     /// The received part of the request.
     Asking(Vec<u8>),
+    /// The request is complete, and its answer was put off.
+    Waiting,
     /// The answer, and the number of bytes that were sent.
     Answering(Vec<u8>, usize),
+}
+
+/// What a connection wants an answer to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Question<'a> {
+    /// A request that is complete.
+    Request(Request<'a>),
+    /// The request whose answer was put off.
+    Again {
+        /// Whether the answer cannot be put off any longer.
+        is_last: bool,
+    },
 }
 
 /// A connection of a monitor, which sends one request and receives one answer.
@@ -53,27 +69,48 @@ impl Connection {
     pub fn awaited(&self) -> PollFlags {
         match self.phase {
             Phase::Asking(_) => PollFlags::IN,
+            // That the peer has hung up is told in any case.
+            Phase::Waiting => PollFlags::empty(),
             Phase::Answering(..) => PollFlags::OUT,
         }
     }
 
+    /// Returns whether the connection waits for an answer that was put off.
+    pub fn is_waiting(&self) -> bool {
+        matches!(self.phase, Phase::Waiting)
+    }
+
     /// Receives the request and sends the answer as far as possible without waiting. `respond`
-    /// returns the answer to a request that is complete. Returns true if the connection is
-    /// finished.
-    pub fn advance(&mut self, respond: impl FnOnce(Request<'_>) -> Vec<u8>) -> bool {
-        if let Phase::Asking(received) = &mut self.phase {
-            let answer = match receive(&self.socket, received) {
+    /// returns the answer, or `None` to put it off, but for the last time. Returns true if the
+    /// connection is finished.
+    pub fn advance(&mut self, respond: impl FnOnce(Question<'_>) -> Option<Vec<u8>>) -> bool {
+        let answer = match &mut self.phase {
+            Phase::Asking(received) => match receive(&self.socket, received) {
                 Ok(true) => match http::parse(received) {
                     Request::Unfinished => return false,
-                    request => respond(request),
+                    request => respond(Question::Request(request)),
                 },
                 Ok(false) => return false,
                 Err(_) => return true,
-            };
-            self.phase = Phase::Answering(answer, 0);
-        }
+            },
+            Phase::Waiting => {
+                let is_last = Instant::now() + LAST_MOMENT >= self.deadline;
+                respond(Question::Again { is_last })
+            }
+            Phase::Answering(..) => return self.send(),
+        };
+        self.phase = match answer {
+            Some(answer) => Phase::Answering(answer, 0),
+            None => Phase::Waiting,
+        };
+        self.send()
+    }
+
+    /// Sends the answer as far as possible, if there is one. Returns true if the connection is
+    /// finished.
+    fn send(&mut self) -> bool {
         let Phase::Answering(answer, sent) = &mut self.phase else {
-            return true;
+            return false;
         };
         send(&self.socket, answer, sent).unwrap_or(true)
     }

@@ -35,17 +35,23 @@ pub enum Door {
     Socket(Listener, Option<SocketKeeper>),
     /// The TCP address of `--metrics`.
     Address(TcpListener),
+    /// The socket of `--control`, as that of `--metrics-socket`.
+    Control(Listener, Option<SocketKeeper>),
 }
 
 impl Door {
-    /// Opens all of `places`. Monitors can connect, and are answered after [`Self::listen`].
+    /// Opens all of `places`, and the control socket at `control`, if there is to be one. Monitors
+    /// can connect, and are answered after [`Self::listen`].
     ///
     /// # Errors
-    /// [`PublishError::Metrics`] or [`PublishError::Address`] for the place that cannot be opened.
-    pub fn open(places: &MetricsPlaces) -> Result<Vec<Self>, PublishError> {
+    /// [`PublishError::Metrics`], [`PublishError::Address`] or [`PublishError::Control`] for the
+    /// place that cannot be opened.
+    pub fn open(places: &MetricsPlaces, control: Option<&Path>) -> Result<Vec<Self>, PublishError> {
+        let control = control.map(self::control).transpose()?;
         let socket = places.socket.as_deref().map(socket).transpose()?;
         let address = places.address.map(address).transpose()?;
-        Ok(socket.into_iter().chain(address).collect())
+        let all = control.into_iter().chain(socket).chain(address);
+        Ok(all.collect())
     }
 
     /// Lets monitors connect, and makes [`Self::accept`] return at once if none does.
@@ -60,13 +66,14 @@ impl Door {
     pub fn folder(&self) -> Option<&Path> {
         match self {
             Self::Process(socket) => Some(socket.folder()),
-            Self::Socket(..) | Self::Address(_) => None,
+            Self::Socket(..) | Self::Address(_) | Self::Control(..) => None,
         }
     }
 
-    /// Has another process remove the socket of `--metrics-socket` at the end of this one.
+    /// Has another process remove the socket at the end of this one, if it is at a path of the
+    /// user's choice.
     pub fn keep(&mut self) -> io::Result<()> {
-        if let Self::Socket(listener, keeper) = self {
+        if let Self::Socket(listener, keeper) | Self::Control(listener, keeper) = self {
             *keeper = Some(SocketKeeper::start(listener.path())?);
             listener.leave();
         }
@@ -85,19 +92,26 @@ impl Door {
             // TCP does not name the peer's user. The user of `--metrics` lets every process read
             // that can reach the address.
             Self::Address(_) => true,
-            Self::Process(_) | Self::Socket(..) => is_trusted(&socket),
+            Self::Process(_) | Self::Socket(..) | Self::Control(..) => is_trusted(&socket),
         };
         Ok(admitted.then_some(socket))
     }
 
-    /// Returns whether a monitor that connects here gets `resource`. Limits are at the socket of
-    /// the process only: who gets a path or an address for metrics may only read.
+    /// Returns whether who connects here gets `resource`. Who gets a path or an address for metrics
+    /// may only read.
     pub fn offers(&self, resource: Resource) -> bool {
-        match self {
-            Self::Address(_) => resource == Resource::Metrics,
-            Self::Socket(..) => resource != Resource::Limits,
-            Self::Process(_) => true,
+        match (self, resource) {
+            (Self::Control(..), _) => true,
+            (_, Resource::Info | Resource::Action(_)) => false,
+            (Self::Address(_), _) => resource == Resource::Metrics,
+            (Self::Socket(..), _) => resource != Resource::Limits,
+            (Self::Process(_), _) => true,
         }
+    }
+
+    /// Returns whether refusals are told in JSON here.
+    pub fn refuses_in_json(&self) -> bool {
+        matches!(self, Self::Control(..))
     }
 }
 
@@ -105,7 +119,7 @@ impl AsFd for Door {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Process(socket) => socket.as_fd(),
-            Self::Socket(listener, _) => listener.as_fd(),
+            Self::Socket(listener, _) | Self::Control(listener, _) => listener.as_fd(),
             Self::Address(listener) => listener.as_fd(),
         }
     }
@@ -117,6 +131,14 @@ fn socket(path: &Path) -> Result<Door, PublishError> {
         source,
     })?;
     Ok(Door::Socket(listener, None))
+}
+
+fn control(path: &Path) -> Result<Door, PublishError> {
+    let listener = Listener::bind_stream(path).map_err(|source| PublishError::Control {
+        path: path.to_owned(),
+        source,
+    })?;
+    Ok(Door::Control(listener, None))
 }
 
 fn address(address: SocketAddr) -> Result<Door, PublishError> {

@@ -23,6 +23,7 @@ pub fn guest() -> Guest {
         taken_ns: 100 * SECOND_NS,
         ran_ns: 10 * SECOND_NS,
         ended: false,
+        paused: false,
         vm: Some(Vm {
             vcpus: 2,
             memory_bytes: 256 << 20,

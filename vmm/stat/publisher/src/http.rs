@@ -1,5 +1,5 @@
-//! The part of HTTP/1.1 (RFC 9112) that scrapers and `causeway limit` need: one request and one
-//! answer per connection. Only a request that changes limits has a body.
+//! The part of HTTP/1.1 (RFC 9112) that scrapers, `causeway limit` and `causeway control` need: one
+//! request and one answer per connection. Only a request that changes something has a body.
 
 use httparse::Status;
 
@@ -19,16 +19,79 @@ pub enum Resource {
     Snapshot,
     /// `/limits`: the limits of guests as JSON, for `causeway limit`, which can change them.
     Limits,
+    /// `/info`: how a run stands as JSON, at its control socket.
+    Info,
+    /// `/pause` and others: what can be done to a run, at its control socket.
+    Action(Action),
 }
 
 impl Resource {
-    /// Returns the methods that the resource has.
-    const fn methods(self) -> &'static str {
+    /// All resources.
+    const ALL: [Self; 9] = [
+        Self::Metrics,
+        Self::Snapshot,
+        Self::Limits,
+        Self::Info,
+        Self::Action(Action::Pause),
+        Self::Action(Action::Resume),
+        Self::Action(Action::Stop),
+        Self::Action(Action::AddDisk),
+        Self::Action(Action::RemoveDisk),
+    ];
+
+    /// Returns the path of the resource.
+    pub const fn path(self) -> &'static str {
         match self {
-            Self::Metrics | Self::Snapshot => "GET, HEAD",
-            Self::Limits => "GET, HEAD, PUT",
+            Self::Metrics => "/metrics",
+            Self::Snapshot => "/snapshot",
+            Self::Limits => "/limits",
+            Self::Info => "/info",
+            Self::Action(Action::Pause) => "/pause",
+            Self::Action(Action::Resume) => "/resume",
+            Self::Action(Action::Stop) => "/stop",
+            Self::Action(Action::AddDisk) => "/add-disk",
+            Self::Action(Action::RemoveDisk) => "/remove-disk",
         }
     }
+
+    /// Returns the resource at `path`.
+    fn at(path: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.path() == path)
+    }
+
+    /// Returns the methods that the resource has.
+    pub const fn methods(self) -> &'static str {
+        match self {
+            Self::Metrics | Self::Snapshot | Self::Info => "GET, HEAD",
+            Self::Limits => "GET, HEAD, PUT",
+            Self::Action(_) => "PUT",
+        }
+    }
+
+    /// Returns whether the resource has this method.
+    fn has(self, method: &str) -> bool {
+        self.methods().split(", ").any(|known| known == method)
+    }
+
+    /// Returns whether a request to change the resource must have a body.
+    const fn needs_body(self) -> bool {
+        matches!(self, Self::Limits)
+    }
+}
+
+/// What a client wants of a run, at its control socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// `PUT /pause`.
+    Pause,
+    /// `PUT /resume`.
+    Resume,
+    /// `PUT /stop`.
+    Stop,
+    /// `PUT /add-disk`, which is always refused.
+    AddDisk,
+    /// `PUT /remove-disk`, which is always refused.
+    RemoveDisk,
 }
 
 /// A monitor's request, judged by the bytes received so far: unfinished, valid or refused.
@@ -43,21 +106,26 @@ pub enum Request<'a> {
         /// Whether the answer has a body: false for HEAD.
         body: bool,
     },
-    /// A valid request to change limits: PUT, with its body.
-    Put(&'a [u8]),
+    /// A valid request to change something: PUT, with its body.
+    Put {
+        /// What is to be changed.
+        resource: Resource,
+        /// How; of no bytes if the request has no body.
+        body: &'a [u8],
+    },
     /// A request that is answered by an HTTP error.
-    Refused(Refusal),
+    Refused(Refusal<'a>),
 }
 
 /// Why a request is answered by an HTTP error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum Refusal<'a> {
     /// The bytes are not an HTTP request.
     Malformed,
-    /// The requested resource does not exist.
-    NotFound,
-    /// The resource has only these methods.
-    Method(&'static str),
+    /// No resource is at this path.
+    NotFound(&'a str),
+    /// The resource does not have the method.
+    Method(Resource),
     /// The header fields are longer than [`REQUEST_BYTES_MAX`], or too many.
     TooLong,
     /// The request does not say how long its body is.
@@ -83,7 +151,7 @@ pub fn parse(received: &[u8]) -> Request<'_> {
 
 /// Returns what a request wants whose head is complete and takes `head_bytes` of `received`.
 fn wanted<'a>(
-    request: &httparse::Request<'_, '_>,
+    request: &httparse::Request<'_, 'a>,
     received: &'a [u8],
     head_bytes: usize,
 ) -> Request<'a> {
@@ -91,35 +159,34 @@ fn wanted<'a>(
     if !target.starts_with('/') {
         return Request::Refused(Refusal::Malformed);
     }
-    let resource = match target.split('?').next() {
-        Some("/metrics") => Resource::Metrics,
-        Some("/snapshot") => Resource::Snapshot,
-        Some("/limits") => Resource::Limits,
-        _ => return Request::Refused(Refusal::NotFound),
+    let path = target.split('?').next().unwrap_or_default();
+    let Some(resource) = Resource::at(path) else {
+        return Request::Refused(Refusal::NotFound(path));
     };
-    match (request.method, resource) {
-        (Some("GET"), _) => Request::Get {
-            resource,
-            body: true,
+    let method = request.method.unwrap_or_default();
+    if !resource.has(method) {
+        return Request::Refused(Refusal::Method(resource));
+    }
+    if method != "PUT" {
+        let body = method == "GET";
+        return Request::Get { resource, body };
+    }
+    match body_bytes(request.headers, resource.needs_body()) {
+        Err(refusal) => Request::Refused(refusal),
+        Ok(bytes) => match received.get(head_bytes..head_bytes + bytes) {
+            Some(body) => Request::Put { resource, body },
+            None if received.len() < REQUEST_BYTES_MAX => Request::Unfinished,
+            None => Request::Refused(Refusal::BodyTooLong),
         },
-        (Some("HEAD"), _) => Request::Get {
-            resource,
-            body: false,
-        },
-        (Some("PUT"), Resource::Limits) => match body_bytes(request.headers) {
-            Err(refusal) => Request::Refused(refusal),
-            Ok(bytes) => match received.get(head_bytes..head_bytes + bytes) {
-                Some(body) => Request::Put(body),
-                None if received.len() < REQUEST_BYTES_MAX => Request::Unfinished,
-                None => Request::Refused(Refusal::BodyTooLong),
-            },
-        },
-        _ => Request::Refused(Refusal::Method(resource.methods())),
     }
 }
 
-/// Returns the length of a request's body, by its header fields.
-fn body_bytes(headers: &[httparse::Header<'_>]) -> Result<usize, Refusal> {
+/// Returns the length of a request's body, by its header fields. Without one, the body has no
+/// bytes, unless `is_needed`.
+fn body_bytes(
+    headers: &[httparse::Header<'_>],
+    is_needed: bool,
+) -> Result<usize, Refusal<'static>> {
     let named = |name: &'static str| {
         let fields = headers.iter();
         fields.filter(move |field| field.name.eq_ignore_ascii_case(name))
@@ -131,7 +198,8 @@ fn body_bytes(headers: &[httparse::Header<'_>]) -> Result<usize, Refusal> {
     let mut lengths = named("content-length");
     let length = match (lengths.next(), lengths.next()) {
         (Some(length), None) => std::str::from_utf8(length.value).unwrap_or_default(),
-        (None, _) => return Err(Refusal::Length),
+        (None, _) if is_needed => return Err(Refusal::Length),
+        (None, _) => return Ok(0),
         (Some(_), Some(_)) => return Err(Refusal::Malformed),
     };
     // `parse` alone would take a sign, too.
@@ -149,7 +217,7 @@ pub fn answer(resource: Resource, content: &str, body: bool) -> Vec<u8> {
     let body = if body { content } else { "" };
     let content_type = match resource {
         Resource::Metrics => super::openmetrics::CONTENT_TYPE,
-        Resource::Snapshot | Resource::Limits => "application/json",
+        _ => "application/json",
     };
     response("200 OK", content_type, "", content.len(), body)
 }
@@ -170,11 +238,46 @@ pub fn refuse_change(why: &str) -> Vec<u8> {
     )
 }
 
+/// Returns the HTTP answer (status [`REFUSED`]) to a request to change limits that is refused, in
+/// JSON, whose text is `content`.
+pub fn refuse_change_in_json(content: &str) -> Vec<u8> {
+    json("422 Unprocessable Content", "", content, true)
+}
+
+/// Returns the HTTP answer with this status, in JSON. `more` are more header fields, each with its
+/// line end. If `has_body` is false, as for a HEAD request, the answer consists of status line and
+/// header fields only.
+pub fn json(status: &str, more: &str, content: &str, has_body: bool) -> Vec<u8> {
+    let body = if has_body { content } else { "" };
+    response(status, "application/json", more, content.len(), body)
+}
+
+/// Returns the HTTP answer to a request that is refused, in JSON, whose text is `content`.
+pub fn refuse_in_json(refusal: Refusal<'_>, content: &str) -> Vec<u8> {
+    let (status, _) = status_of(refusal);
+    json(status, &allowed(refusal), content, true)
+}
+
 /// Returns the HTTP answer to a request that is refused.
-pub fn refuse(refusal: Refusal) -> Vec<u8> {
-    let (status, text) = match refusal {
+pub fn refuse(refusal: Refusal<'_>) -> Vec<u8> {
+    let (status, text) = status_of(refusal);
+    let content_type = "text/plain; charset=utf-8";
+    response(status, content_type, &allowed(refusal), text.len(), text)
+}
+
+/// Returns the header field that names the methods of a resource, if the method was wrong.
+fn allowed(refusal: Refusal<'_>) -> String {
+    match refusal {
+        Refusal::Method(resource) => format!("Allow: {}\r\n", resource.methods()),
+        _ => String::new(),
+    }
+}
+
+/// Returns status and text of the answer to a request that is refused.
+fn status_of(refusal: Refusal<'_>) -> (&'static str, &'static str) {
+    match refusal {
         Refusal::Malformed => ("400 Bad Request", "not an HTTP request\n"),
-        Refusal::NotFound => ("404 Not Found", "not found: the metrics are at /metrics\n"),
+        Refusal::NotFound(_) => ("404 Not Found", "not found: the metrics are at /metrics\n"),
         Refusal::Method(_) => (
             "405 Method Not Allowed",
             "this resource does not have this method\n",
@@ -188,13 +291,7 @@ pub fn refuse(refusal: Refusal) -> Vec<u8> {
             "431 Request Header Fields Too Large",
             "the head of the request is too long\n",
         ),
-    };
-    let more = match refusal {
-        Refusal::Method(methods) => format!("Allow: {methods}\r\n"),
-        _ => String::new(),
-    };
-    let content_type = "text/plain; charset=utf-8";
-    response(status, content_type, &more, text.len(), text)
+    }
 }
 
 fn response(status: &str, content_type: &str, more: &str, length: usize, body: &str) -> Vec<u8> {
@@ -233,7 +330,14 @@ pub fn status_and_body_of(answer: &[u8]) -> Option<(u16, &[u8])> {
 mod tests {
     use super::*;
 
-    const METHOD: Refusal = Refusal::Method("GET, HEAD");
+    const METHOD: Refusal<'_> = Refusal::Method(Resource::Metrics);
+    const PAUSE: Resource = Resource::Action(Action::Pause);
+
+    /// A request to change limits.
+    fn limits(body: &[u8]) -> Request<'_> {
+        let resource = Resource::Limits;
+        Request::Put { resource, body }
+    }
 
     /// A request to change limits, with these header fields and this body.
     fn put(fields: &str, body: &str) -> Vec<u8> {
@@ -243,16 +347,38 @@ mod tests {
     #[test]
     fn a_change_has_a_body_of_the_length_that_it_says() {
         let request = put("Host: x\r\nContent-Length: 4\r\n", "body and more");
-        assert_eq!(parse(&request), Request::Put(b"body"));
+        assert_eq!(parse(&request), limits(b"body"));
         let whole = request.len() - " and more".len();
-        assert_eq!(parse(&request[..whole]), Request::Put(b"body"));
+        assert_eq!(parse(&request[..whole]), limits(b"body"));
         for cut in 0..whole {
             assert_eq!(parse(&request[..cut]), Request::Unfinished, "{cut} bytes");
         }
-        assert_eq!(parse(&put("content-length: 0\r\n", "")), Request::Put(b""));
+        assert_eq!(parse(&put("content-length: 0\r\n", "")), limits(b""));
         let most = "x".repeat(BODY_BYTES_MAX);
         let request = put("Content-Length: 4096\r\n", &most);
-        assert_eq!(parse(&request), Request::Put(most.as_bytes()));
+        assert_eq!(parse(&request), limits(most.as_bytes()));
+    }
+
+    #[test]
+    fn a_request_that_needs_no_body_may_lack_one() {
+        let pause = |fields: &str| format!("PUT /pause HTTP/1.1\r\n{fields}\r\n{{}}").into_bytes();
+        let put = |body| Request::Put {
+            resource: PAUSE,
+            body,
+        };
+        assert_eq!(parse(&pause("Host: localhost\r\n")), put(b""));
+        assert_eq!(parse(&pause("Content-Length: 2\r\n")), put(b"{}"));
+        let chunked = pause("Transfer-Encoding: chunked\r\n");
+        assert_eq!(parse(&chunked), Request::Refused(Refusal::Length));
+    }
+
+    #[test]
+    fn every_resource_is_at_its_path() {
+        for resource in Resource::ALL {
+            assert_eq!(Resource::at(resource.path()), Some(resource));
+        }
+        assert!(Resource::Info.has("HEAD") && PAUSE.has("PUT"));
+        assert!(!Resource::Info.has("PUT") && !PAUSE.has("GET") && !PAUSE.has("GET, HEAD"));
     }
 
     #[test]
@@ -319,7 +445,7 @@ mod tests {
     fn empty_lines_before_a_request_are_skipped() {
         assert_eq!(parse(b"\r\n\r\n"), Request::Unfinished);
         let get = parse(b"\r\nGET / HTTP/1.1\r\n\r\n");
-        assert_eq!(get, Request::Refused(Refusal::NotFound));
+        assert_eq!(get, Request::Refused(Refusal::NotFound("/")));
     }
 
     #[test]
@@ -333,13 +459,20 @@ mod tests {
             (b"GET /metrics x HTTP/1.1\r\n\r\n", Refusal::Malformed),
             (b"POST /metrics HTTP/1.1\r\n\r\n", METHOD),
             (b"PUT /metrics HTTP/1.1\r\n\r\n", METHOD),
-            (b"PUT /snapshot HTTP/1.1\r\n\r\n", METHOD),
+            (
+                b"PUT /snapshot HTTP/1.1\r\n\r\n",
+                Refusal::Method(Resource::Snapshot),
+            ),
+            (b"POST /pause HTTP/1.1\r\n\r\n", Refusal::Method(PAUSE)),
             (
                 b"POST /limits HTTP/1.1\r\n\r\n",
-                Refusal::Method("GET, HEAD, PUT"),
+                Refusal::Method(Resource::Limits),
             ),
-            (b"GET / HTTP/1.1\r\n\r\n", Refusal::NotFound),
-            (b"GET /metrics/ HTTP/1.1\r\n\r\n", Refusal::NotFound),
+            (b"GET /?x HTTP/1.1\r\n\r\n", Refusal::NotFound("/")),
+            (
+                b"GET /metrics/ HTTP/1.1\r\n\r\n",
+                Refusal::NotFound("/metrics/"),
+            ),
             (&[b'a'; REQUEST_BYTES_MAX], Refusal::TooLong),
         ] {
             assert_eq!(parse(request), Request::Refused(refusal), "{request:?}");

@@ -1,4 +1,5 @@
-//! The thread that publishes statistics of this process's guests, and changes their limits.
+//! The thread that publishes statistics of this process's guests, changes their limits, and serves
+//! the control socket.
 //!
 //! The thread shares only the counters that it reads with the guests' threads
 //! ([`causeway_vmm::observer`]), and sleeps until a monitor connects. Monitors are not trusted: the
@@ -18,10 +19,12 @@ use std::time::{Duration, Instant};
 use causeway_mediator::Quota;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
+use serde::Serialize;
 
-use super::connection::Connection;
+use super::connection::{Connection, Question};
+use super::control::{self, Control, ControlError};
 use super::door::{Door, MetricsPlaces};
-use super::http::{self, Refusal, Request, Resource};
+use super::http::{self, Action, Refusal, Request, Resource};
 use super::limits::{LimitedGuest, Limits};
 use super::openmetrics;
 use super::runtime::{ProcessSocket, SocketError};
@@ -33,6 +36,8 @@ use crate::listener::ListenError;
 const CONNECTIONS_MAX: usize = 16;
 /// Pause after a connection could not be accepted. A guest may use up descriptors and return them.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Time between looks whether an answer that was put off can be given.
+const LOOK: Duration = Duration::from_millis(2);
 
 /// Why statistics cannot be published.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +46,14 @@ pub enum PublishError {
     #[error("invalid value {path} for --metrics-socket", path = path.display())]
     Metrics {
         /// Path that `--metrics-socket` names.
+        path: PathBuf,
+        /// Why no socket can be created there.
+        source: ListenError,
+    },
+    /// The socket of `--control` cannot be created.
+    #[error("invalid value {path} for --control", path = path.display())]
+    Control {
+        /// Path that `--control` names.
         path: PathBuf,
         /// Why no socket can be created there.
         source: ListenError,
@@ -67,6 +80,8 @@ pub struct Published {
     /// Returns what this process could run out of if all guests used all of these limits, as text
     /// for people; `None` if nothing.
     pub shortage: fn(&[Quota]) -> Option<String>,
+    /// The VMs that the control socket reaches; `None` without such a socket.
+    pub control: Option<Control>,
 }
 
 causeway_vmm::debug_by_name!(Published);
@@ -76,15 +91,16 @@ causeway_vmm::debug_by_name!(Published);
 pub struct Doors(Vec<Door>);
 
 impl Doors {
-    /// Opens the socket of this process, for `causeway stat` and `causeway limit`, and `metrics`,
-    /// for scrapers. If the socket of this process cannot be created, this function logs a warning
-    /// and goes on without that socket. Nobody is answered before [`Self::publish`].
+    /// Opens the socket of this process, for `causeway stat` and `causeway limit`, `metrics`, for
+    /// scrapers, and the socket `control` of a run, if there is to be one. If the socket of this
+    /// process cannot be created, this function logs a warning and goes on without that socket.
+    /// Nobody is answered before [`Self::publish`].
     ///
     /// # Errors
     /// [`PublishError::Metrics`] or [`PublishError::Address`] if one of the places `metrics` cannot
-    /// be used.
-    pub fn open(metrics: &MetricsPlaces) -> Result<Self, PublishError> {
-        let mut doors = Door::open(metrics)?;
+    /// be used, [`PublishError::Control`] if the path `control` cannot.
+    pub fn open(metrics: &MetricsPlaces, control: Option<&Path>) -> Result<Self, PublishError> {
+        let mut doors = Door::open(metrics, control)?;
         let socket = ProcessSocket::new().inspect_err(unpublished);
         doors.extend(socket.ok().map(Door::Process));
         Ok(Self(doors))
@@ -176,15 +192,29 @@ struct Answers<'p> {
 }
 
 impl Answers<'_> {
-    /// Returns the answer to a request at `door`.
-    fn to(&self, door: &Door, request: &Request<'_>) -> Vec<u8> {
-        match *request {
+    /// Returns the answer to what was asked at `door`; `None` to put it off.
+    fn to(&self, door: &Door, question: Question<'_>) -> Option<Vec<u8>> {
+        let request = match question {
+            Question::Request(request) => request,
+            Question::Again { is_last } => return self.stands(is_last),
+        };
+        match request {
             Request::Get { resource, body } if door.offers(resource) => {
-                http::answer(resource, &self.content(resource), body)
+                let content = self.content(resource);
+                Some(http::answer(resource, &content, body))
             }
-            Request::Put(change) if door.offers(Resource::Limits) => self.change(change),
-            Request::Refused(refusal) => http::refuse(refusal),
-            _ => http::refuse(Refusal::NotFound),
+            Request::Put { resource, body } if door.offers(resource) => match resource {
+                Resource::Action(action) => self.act(action, body),
+                _ => Some(self.change(body, door.refuses_in_json())),
+            },
+            Request::Refused(Refusal::Method(resource)) if !door.offers(resource) => {
+                Some(refuse(door, Refusal::NotFound(resource.path())))
+            }
+            Request::Refused(refusal) => Some(refuse(door, refusal)),
+            Request::Get { resource, .. } | Request::Put { resource, .. } => {
+                Some(refuse(door, Refusal::NotFound(resource.path())))
+            }
+            Request::Unfinished => None,
         }
     }
 
@@ -192,9 +222,47 @@ impl Answers<'_> {
         let look = || self.seen.get_or_init(&self.published.look);
         match resource {
             Resource::Metrics => openmetrics::render(look()),
-            Resource::Snapshot => serde_json::to_string(look()).unwrap_or_default(),
+            Resource::Snapshot => json(look()),
             Resource::Limits => json(&Limits::of(&(self.published.guests)())),
+            Resource::Info | Resource::Action(_) => self.standing(),
         }
+    }
+
+    fn standing(&self) -> String {
+        let control = self.published.control.as_ref();
+        control.map_or_else(String::new, |control| json(&control.standing()))
+    }
+
+    /// Carries out a request at the control socket.
+    fn act(&self, action: Action, body: &[u8]) -> Option<Vec<u8>> {
+        let done = match &self.published.control {
+            Some(control) => control.act(action, body),
+            None => Err(ControlError::Stopping),
+        };
+        match done {
+            Ok(()) if action == Action::Pause => self.stands(false),
+            Ok(()) => Some(http::answer(
+                Resource::Action(action),
+                &self.standing(),
+                true,
+            )),
+            Err(error) => {
+                let body = control::error_body(&error.to_string());
+                Some(http::json(error.status(), "", &body, true))
+            }
+        }
+    }
+
+    /// Returns how the run stands after a request to pause, or `None` while a VM is about to pause,
+    /// unless this is the last time.
+    fn stands(&self, is_last: bool) -> Option<Vec<u8>> {
+        let control = self.published.control.as_ref();
+        let status = match control.is_none_or(Control::is_settled) {
+            true => "200 OK",
+            false if is_last => "202 Accepted",
+            false => return None,
+        };
+        Some(http::json(status, "", &self.standing(), true))
     }
 
     fn shortage(&self, guests: &[LimitedGuest]) -> Option<String> {
@@ -202,8 +270,8 @@ impl Answers<'_> {
         (self.published.shortage)(&quotas.collect::<Vec<_>>())
     }
 
-    /// Changes limits of guests.
-    fn change(&self, change: &[u8]) -> Vec<u8> {
+    /// Changes limits of guests. `in_json` says how a refusal is told.
+    fn change(&self, change: &[u8], in_json: bool) -> Vec<u8> {
         let guests = (self.published.guests)();
         let before = self.shortage(&guests);
         match Limits::change(&guests, change) {
@@ -217,13 +285,27 @@ impl Answers<'_> {
                     .for_each(|warning| log::warn!("{warning}"));
                 http::answer(Resource::Limits, &json(&limits), true)
             }
+            Err(error) if in_json => {
+                http::refuse_change_in_json(&control::error_body(&error.to_string()))
+            }
             Err(error) => http::refuse_change(&error.to_string()),
         }
     }
 }
 
-fn json(limits: &Limits) -> String {
-    serde_json::to_string(limits).unwrap_or_default()
+fn json(content: &impl Serialize) -> String {
+    serde_json::to_string(content).unwrap_or_default()
+}
+
+/// Returns the answer to a request at `door` that is refused.
+fn refuse(door: &Door, refusal: Refusal<'_>) -> Vec<u8> {
+    match door.refuses_in_json() {
+        true => {
+            let text = control::refusal_text(refusal);
+            http::refuse_in_json(refusal, &control::error_body(&text))
+        }
+        false => http::refuse(refusal),
+    }
 }
 
 struct Server {
@@ -268,8 +350,14 @@ impl Server {
             let is_ready = ready.get(index).copied().unwrap_or(false);
             index += 1;
             let door = &doors[connection.door];
-            let respond = |request: Request<'_>| answers.to(door, &request);
-            connection.deadline() > now && !(is_ready && connection.advance(respond))
+            let respond = |question: Question<'_>| answers.to(door, question);
+            let is_finished = match connection.is_waiting() {
+                // It has hung up.
+                true if is_ready => true,
+                true => connection.advance(respond),
+                false => is_ready && connection.advance(respond),
+            };
+            connection.deadline() > now && !is_finished
         });
         self.paused_until = self.paused_until.filter(|until| *until > now);
         if self.paused_until.is_none() {
@@ -291,7 +379,9 @@ impl Server {
         polled.extend(self.doors.iter().map(|door| PollFd::new(door, listened)));
         let now = Instant::now();
         let deadlines = self.connections.iter().map(Connection::deadline);
-        let soonest = deadlines.chain(self.paused_until).min();
+        let is_waiting = self.connections.iter().any(Connection::is_waiting);
+        let look = is_waiting.then(|| now + LOOK);
+        let soonest = deadlines.chain(self.paused_until).chain(look).min();
         let timeout = soonest.map(|deadline| deadline.saturating_duration_since(now));
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         match poll(&mut polled, timeout.as_ref()) {

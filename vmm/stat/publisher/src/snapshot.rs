@@ -55,6 +55,9 @@ pub struct Guest {
     pub ran_ns: u64,
     /// Whether the guest has ended while its process still runs.
     pub ended: bool,
+    /// Whether the guest is paused, or about to be.
+    #[serde(default)]
+    pub paused: bool,
     /// Statistics that only VMs have; absent for a client process, and with a GPU other than the
     /// first.
     pub vm: Option<Vm>,
@@ -176,6 +179,7 @@ impl Guest {
             taken_ns: monotonic_ns(),
             ran_ns: seen.ran_for.map_or(0, nanoseconds),
             ended: seen.ended,
+            paused: seen.paused,
             vm: (seen.gpu == 0).then_some(Vm {
                 vcpus: seen.vcpus,
                 memory_bytes: seen.memory_bytes,
@@ -204,6 +208,7 @@ impl Guest {
             taken_ns: monotonic_ns(),
             ran_ns: nanoseconds(since.elapsed()),
             ended: false,
+            paused: false,
             vm: None,
             aperture,
             session: session.map(Session::from),
