@@ -23,6 +23,7 @@ use rustix::net::{
 };
 
 use crate::configuration::FILES;
+use crate::console::say;
 use crate::network::{Mac, Network};
 use crate::sources::{Layer, Root};
 
@@ -47,16 +48,10 @@ pub(crate) enum NetworkError {
     )]
     Interface(Mac),
     /// The kernel refuses a step.
-    #[error("cannot {step} of the network interface {interface}: {source}")]
+    #[error("network interface {interface}: cannot {step}: {source}")]
     Refused {
         step: &'static str,
         interface: String,
-        source: io::Error,
-    },
-    /// The name server cannot be named.
-    #[error("cannot write the name server {nameserver} to {RESOLVER}: {source}")]
-    Resolver {
-        nameserver: Ipv4Addr,
         source: io::Error,
     },
 }
@@ -72,25 +67,29 @@ pub(crate) fn start(network: &Network, root: Option<&Root>) -> Result<(), Networ
             source,
         }
     };
-    start_loopback().map_err(refused("start the loopback beside the link"))?;
-    let kernel = Kernel::open().map_err(refused("ask for the addresses"))?;
-    let number = number(&interface).map_err(refused("read the number"))?;
+    start_loopback().map_err(refused("start the loopback interface"))?;
+    let kernel = Kernel::open().map_err(refused("open a netlink socket"))?;
+    let number = number(&interface).map_err(refused("read its number"))?;
     let started = kernel.start(number);
-    started.map_err(refused("start the link"))?;
+    started.map_err(refused("start it"))?;
     if let Some((address, bits)) = network.address {
         let set = kernel.set_address(number, address, bits);
-        set.map_err(refused("set the address"))?;
+        set.map_err(refused("set its address"))?;
     }
     if let Some(gateway) = network.gateway {
         let set = kernel.set_gateway(number, gateway);
-        set.map_err(refused("set the gateway"))?;
+        set.map_err(refused("set its gateway"))?;
     }
-    match network.nameserver {
-        Some(nameserver) => {
-            name(nameserver, root).map_err(|source| NetworkError::Resolver { nameserver, source })
-        }
-        None => Ok(()),
+    if let Some(nameserver) = network.nameserver
+        && let Err(error) = name(nameserver, root)
+    {
+        // A guest without names has a network.
+        say(&format!(
+            "cannot write the name server {nameserver} to {RESOLVER}, which must be a file or a \
+             link to one: {error}"
+        ));
     }
+    Ok(())
 }
 
 /// Starts the interface by which processes of a machine reach each other.

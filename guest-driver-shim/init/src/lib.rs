@@ -46,6 +46,7 @@ pub fn run() -> ! {
     }));
     mounts::mount_all();
     console::attach();
+    processes::lead_the_console();
     let status = Configuration::read().map_or_else(
         |error| {
             say(&error.to_string());

@@ -57,7 +57,7 @@ pub fn address_of(text: &str) -> Option<(Ipv4Addr, u8)> {
     Some((address.parse().ok()?, bits))
 }
 
-/// In place of what an interface does not have.
+/// Stands for an address that an interface does not have.
 const NONE: &str = "-";
 
 impl Network {

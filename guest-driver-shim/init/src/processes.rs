@@ -10,7 +10,11 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::process::{Pid, WaitOptions, WaitStatus, ioctl_tiocsctty, setsid, wait};
+use rustix::process::{
+    Pid, Signal, WaitOptions, WaitStatus, getpid, ioctl_tiocsctty, kill_process_group, setpgid,
+    setsid, wait,
+};
+use rustix::termios::tcsetpgrp;
 
 use crate::configuration::{Configuration, FILES};
 use crate::console::say;
@@ -70,8 +74,10 @@ fn start(configuration: &Configuration) -> io::Result<Pid> {
         // Also takes the groups that the user is not a member of.
         command.gid(user.group).uid(user.user);
     }
-    // SAFETY: two system calls and no memory, as is right between fork and exec.
-    unsafe { command.pre_exec(lead_the_console) };
+    if std::process::id() == 1 {
+        // SAFETY: system calls and no memory, as is right between fork and exec.
+        unsafe { command.pre_exec(have_the_console) };
+    }
     Ok(Pid::from_child(&command.spawn()?))
 }
 
@@ -87,19 +93,38 @@ fn library_path(folders: &[PathBuf], before: Option<OsString>) -> Option<OsStrin
     Some(all.join(OsStr::new(":")))
 }
 
-/// Makes the console the program's terminal, so that it gets what is typed there, and Ctrl-C.
-fn lead_the_console() -> io::Result<()> {
-    setsid()?;
-    // Without a terminal it runs as well.
+/// Makes the console the terminal of this process, which is the first one, and of the program. If
+/// the program itself led the session, its end would hang the console up, and the kernel would drop
+/// what the serial port has not sent yet.
+pub(crate) fn lead_the_console() {
+    // Without a terminal the program runs as well.
+    let _ = setsid();
     let _ = ioctl_tiocsctty(rustix::stdio::stdin());
+    // It goes on to print, though the console is the program's.
+    on_output_in_background(libc::SIG_IGN);
+}
+
+/// Gives the calling process what is typed at the console, and Ctrl-C.
+fn have_the_console() -> io::Result<()> {
+    setpgid(None, None)?;
+    let _ = tcsetpgrp(rustix::stdio::stdin(), getpid());
+    on_output_in_background(libc::SIG_DFL);
     Ok(())
 }
 
-/// Waits for a process to die; one that merely stops or goes on does not count.
+fn on_output_in_background(action: libc::sighandler_t) {
+    // SAFETY: the action is no function, so nothing is called that could be wrong.
+    unsafe { libc::signal(libc::SIGTTOU, action) };
+}
+
+/// Waits for a process to die. One that stops goes on: there is no shell that would let it.
 fn next_dead(options: WaitOptions) -> Result<Option<(Pid, WaitStatus)>, Errno> {
     loop {
-        match wait(options) {
+        match wait(options | WaitOptions::UNTRACED) {
             Err(Errno::INTR) => {}
+            Ok(Some((pid, status))) if status.stopped() => {
+                let _ = kill_process_group(pid, Signal::CONT);
+            }
             waited => return waited,
         }
     }

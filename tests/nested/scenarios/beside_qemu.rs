@@ -195,7 +195,7 @@ fn qemu() -> Command {
          passt --vhost-user --foreground --quiet --one-off --socket /tmp/n.sock \
             --address 10.0.2.15 --netmask 24 --gateway 10.0.2.2 --dns-forward 10.0.2.3 \
             --map-host-loopback 10.0.2.2 --mtu 65520 --tcp-ports none --udp-ports none &
-         while ! [ -S r.sock -a -S d.sock -a -S n.sock ]; do :; done
+         while ! [ -S r.sock -a -S d.sock -a -S n.sock ]; do sleep 0.01; done
          exec qemu -M microvm,pcie=on,memory-backend=ram -accel kvm -cpu host -m 256 \
             -object memory-backend-memfd,id=ram,size=256M,share=on -L /firmware \
             -kernel {KERNEL} -initrd {INITRAMFS} \

@@ -7,13 +7,32 @@ use std::time::{Duration, Instant};
 use causeway_nested::{Command, Job, Lease, Outcome, Terminal};
 
 use crate::leftovers::{KILL, PATIENCE, after_a_first, assert_nothing_left};
-use crate::machines::{CAUSEWAY, KERNEL, install, machine};
+use crate::machines::{CAUSEWAY, KERNEL, install, machine, run};
 
 /// Where an initramfs lies in the machine.
 const INITRAMFS: &str = "/tmp/console.cpio";
 const CTRL_A: &[u8] = b"\x01";
 const CTRL_C: &[u8] = b"\x03";
 const ESCAPE: &[u8] = b"\x01x";
+
+#[test]
+fn what_a_program_says_last_is_shown_whole() {
+    let Some(machine) = machine("last words") else {
+        return;
+    };
+    // Longer than the serial port's queue, and on a processor that does not send it.
+    let lines: Vec<String> = (0..30)
+        .map(|line| format!("{line} {}", "w".repeat(60)))
+        .collect();
+    let script = format!("echo '{}'", lines.join("\n"));
+    let words = ["--kernel", KERNEL, "--program", "/bin/sh", "--vcpus", "2"];
+    for _ in 0..3 {
+        let (outcome, _) = run(&machine, &[&words[..], &["--", "-c", &script]].concat());
+        outcome.assert_code(0);
+        let shown = |line: &String| outcome.stderr.contains(&format!("vm0| {line}"));
+        assert!(lines.iter().all(shown), "{}", outcome.text());
+    }
+}
 
 /// A run on a terminal, and somebody who types.
 struct Person<'a> {

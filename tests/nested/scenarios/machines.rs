@@ -178,7 +178,7 @@ pub fn contents() -> Result<Contents, ContentsError> {
     }
     if let Some(program) = std::env::var_os(crate::shares::VARIABLE) {
         contents = contents.program("virtiofsd", Path::new(&program))?;
-        for name in ["cp", "mkdir", "rm"] {
+        for name in ["cp", "mkdir", "rm", "sleep"] {
             contents = contents.program(name, &Path::new("/bin").join(name))?;
         }
     }

@@ -2,7 +2,7 @@
 
 use causeway_nested::{Command, Lease};
 
-use crate::leftovers;
+use crate::leftovers::{self, KILL};
 use crate::machines::{
     KERNEL, REPORT, assert_data_stays_inside, install, machine, refused, run, run_command, shell,
 };
@@ -10,8 +10,6 @@ use crate::report::Report;
 
 /// Names the folder with a file system tree that has passt (`usr/bin/passt`) and its libraries.
 pub const VARIABLE: &str = "CAUSEWAY_NESTED_PASST";
-/// Ends a process at once.
-const KILL: i32 = 9;
 /// How many datagrams a guest exchanges.
 const DATAGRAMS: &str = "1000";
 /// How many MiB go there and back.
@@ -111,7 +109,7 @@ fn what_cannot_be_a_network_is_told_before_a_guest_boots() {
     };
     with(&["--net", "bridge"], 2, &["bridge", "write user"]);
     let twice = ["--net", "user,forward=1:1", "--vms", "2"];
-    with(&twice, 2, &["--vms 2", "leave out forward="]);
+    with(&twice, 2, &["--vms 2", "without forward="]);
     let missing = ["--net", "user", "--passt", "/nowhere"];
     with(&missing, 5, &["/nowhere", "--passt"]);
     let other = ["--net", "user", "--passt", "/bin/setpriv"];
@@ -144,7 +142,7 @@ fn a_guest_on_a_tap_device_and_its_host_reach_each_other_without_an_exit() {
     let running = machine.start(&command);
     machine.wait_for_text(&command, running, "port 80 listens");
     // Nobody else has its packets.
-    refused(&machine, &words, 5, &["tap7", "in use by another VM"]);
+    refused(&machine, &words, 5, &["tap7", "use by another VM"]);
     let visit = ["--host", "stream", "192.168.7.2:80", MIB];
     machine.run(&Command::new(&program, &visit)).assert_code(0);
     machine.finish(&command, running).assert_code(0);
@@ -155,7 +153,7 @@ fn a_guest_on_a_tap_device_and_its_host_reach_each_other_without_an_exit() {
         &machine,
         &words,
         5,
-        &["no tap device tap7", "ip tuntap add dev tap7"],
+        &["no tap device tap7", "sudo ip tuntap add dev tap7"],
     );
     let loopback = guest(&program, "tap=lo", &["answer", "80"]);
     refused(&machine, &loopback, 5, &["no tap device lo"]);
@@ -171,7 +169,7 @@ const LIFE_MS: u64 = 4000;
 #[test]
 #[ignore = "takes ten minutes: run it by name"]
 fn a_hundred_runs_of_which_some_are_killed_leave_nothing() {
-    let Some((machine, program)) = machine_with_passt("a hundred runs") else {
+    let Some((machine, _)) = machine_with_passt("a hundred runs") else {
         return;
     };
     let files = install(&machine, "files");
@@ -212,5 +210,4 @@ fn a_hundred_runs_of_which_some_are_killed_leave_nothing() {
         run_once(number);
         leftovers::assert_nothing_left(&machine, &before);
     }
-    drop(program);
 }

@@ -2,13 +2,10 @@
 
 use causeway_nested::{Command, Lease};
 
-use crate::leftovers;
+use crate::leftovers::{self, KILL};
 use crate::machines::{
     KERNEL, assert_data_stays_inside, install, machine, refused, run, run_command,
 };
-
-/// Ends a process at once.
-const KILL: i32 = 9;
 
 /// What runs `packets` in a guest with the address 7.
 fn guest<'a>(program: &'a str, orders: &[&'a str]) -> Vec<&'a str> {

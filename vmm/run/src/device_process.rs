@@ -36,8 +36,8 @@ pub struct Program {
     pub serves: &'static str,
     /// How to install it.
     pub install: &'static str,
-    /// It also says what is no failure: only the last line counts.
-    pub chatty: bool,
+    /// Of what it prints before it fails, only the last line says why.
+    pub last_line_says_why: bool,
 }
 
 impl Program {
@@ -53,7 +53,7 @@ impl Program {
     /// Returns what of `lines` says why the process failed.
     fn failure(&self, lines: &[String]) -> String {
         let last = lines.len().saturating_sub(1);
-        let first = if self.chatty { last } else { 0 };
+        let first = if self.last_line_says_why { last } else { 0 };
         lines[first..].join("; ")
     }
 

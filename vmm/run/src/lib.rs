@@ -30,7 +30,7 @@ mod kernel_counts;
 mod last_resort;
 pub mod metrics;
 pub mod net;
-mod numa;
+pub mod numa;
 pub mod passthrough;
 mod patience;
 mod placement;

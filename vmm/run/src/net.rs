@@ -33,7 +33,7 @@ pub enum NetError {
     )]
     Kind,
     /// A key does not exist.
-    #[error("{word} is none of its keys: {keys}")]
+    #[error("unknown key `{word}`: the keys are {keys}")]
     Key {
         /// What was written.
         word: String,
@@ -42,10 +42,13 @@ pub enum NetError {
     },
     /// A key has another kind of value.
     #[error(
-        "{0} is not valid: addresses are such as address=192.168.7.2/24, gateway=192.168.7.1, \
-         nameserver=192.168.7.1, mac=02:00:00:12:34:56"
+        "{0} is not valid: write IPv4 addresses, such as address=192.168.7.2/24, \
+         gateway=192.168.7.1, nameserver=192.168.7.1, and mac=02:00:00:12:34:56"
     )]
     Value(String),
+    /// A gateway without an address could not be reached.
+    #[error("gateway= needs address=: the guest must be in the gateway's network")]
+    Gateway,
     /// A port is not forwarded like that.
     #[error(
         "{0} does not name two ports of 1 to 65535: write HOST:GUEST, or ADDRESS/HOST:GUEST to \
@@ -53,7 +56,7 @@ pub enum NetError {
     )]
     Forward(String),
     /// Too many ports are forwarded.
-    #[error("{0} ports are too many to forward: name at most {FORWARDS_MAX}")]
+    #[error("cannot forward {0} ports: {FORWARDS_MAX} at most")]
     Many(usize),
     /// A port of the host is named twice.
     #[error("port {0} of this host is named twice")]
@@ -104,11 +107,11 @@ impl Net {
     /// Returns what serves the network, by the passt `named` or the one of this host.
     ///
     /// # Errors
-    /// A usage failure if this host has no passt and one is needed, or if one is named in vain.
+    /// A usage failure if this host has no passt and one is needed, or if one is named that is not.
     pub fn source(self, named: Option<&Path>) -> Result<Arc<dyn ProcessSource>, Failure> {
         match self {
             Self::Tap(_) if named.is_some() => Err(Failure::usage(
-                "--passt has nothing to serve: a tap device needs no passt, use --net user",
+                "--passt is for --net user only: leave it out",
             )),
             Self::Tap(network) => Ok(Arc::new(OnTap::of(network))),
             Self::User(network) => {
@@ -132,20 +135,21 @@ mod tests {
             ("user=x", "write user"),
             ("tap", "write user"),
             ("tap=", "write user"),
-            ("user,", "is none of its keys"),
-            ("user,forwards=1:2", "forwards=1:2 is none"),
-            ("user,loopback=yes", "loopback=yes is none"),
+            ("user,", "unknown key ``"),
+            ("user,forwards=1:2", "unknown key `forwards=1:2`"),
+            ("user,loopback=yes", "unknown key `loopback=yes`"),
             ("user,forward=80", "80 does not name two ports"),
             ("user,forward=0:80", "0:80 does not"),
             ("user,forward=80:65536", "80:65536 does not"),
             ("user,forward=host/80:80", "host/80:80 does not"),
             ("user,forward=80:1,forward=80:2", "port 80 of this host"),
-            ("tap=t,loopback", "loopback is none"),
+            ("tap=t,loopback", "unknown key `loopback`"),
             ("tap=t,address=10.0.0.1", "address=10.0.0.1 is not valid"),
             (
                 "tap=t,gateway=10.0.0.0/8",
                 "gateway=10.0.0.0/8 is not valid",
             ),
+            ("tap=t,gateway=10.0.0.1", "gateway= needs address="),
             ("tap=t,nameserver=name", "nameserver=name is not valid"),
             (
                 "tap=t,mac=01:00:00:00:00:01",

@@ -20,7 +20,7 @@ static PROGRAM: Program = Program {
     serves: "--share and --rootfs",
     install: "Debian 13 and Ubuntu 24.04: apt install virtiofsd; Fedora: dnf install virtiofsd; \
               elsewhere: cargo install virtiofsd",
-    chatty: false,
+    last_line_says_why: false,
 };
 
 /// Serves one folder to all VMs of a run, each by a process of its own.

@@ -36,7 +36,7 @@ impl Vsock {
         let end = first.checked_add(vms).filter(|end| *end < u32::MAX);
         if first < CID_MIN || end.is_none() {
             return Err(Failure::usage(format!(
-                "invalid value {first} for --vsock: addresses of guests are {CID_MIN} to {}",
+                "invalid value {first} for --vsock: the first guest's address can be {CID_MIN} to {}",
                 u32::MAX - 1 - vms
             )));
         }
@@ -48,7 +48,7 @@ impl Vsock {
 impl ProcessSource for Vsock {
     fn prepare(&self, vms: u32) -> Result<(), ProcessError> {
         let cids = self.first..self.first + vms;
-        // VMs are built in their order, and each takes the last one.
+        // VMs are built in their order, and each takes the last element.
         let opened = cids.rev().map(|cid| {
             let failed = |source| ProcessError::Start(Box::new(VsockError { cid, source }));
             KernelDevice::vsock(cid).map_err(failed)
@@ -78,10 +78,7 @@ mod tests {
             (u32::MAX - 8, 8),
         ] {
             let failure = Vsock::new(first, vms).unwrap_err().text();
-            assert!(
-                failure.contains("addresses of guests are 3 to"),
-                "{failure}"
-            );
+            assert!(failure.contains("address can be 3 to"), "{failure}");
             assert!(failure.contains(&first.to_string()), "{failure}");
         }
         for (first, vms) in [(3, 1), (u32::MAX - 2, 1), (u32::MAX - 9, 8)] {

@@ -53,7 +53,7 @@ impl KernelModule {
     }
 }
 
-/// For what a guest needs modules, beside Causeway and virtio's disks.
+/// What a guest has, beside Causeway and disks, that needs modules.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Needs<'a> {
     /// The root file system of its program.

@@ -33,7 +33,8 @@ pub trait BackEnd: Send {
     /// Returns the features that the guest is offered, with those of queues.
     fn features(&self) -> u64;
 
-    /// Hands over `queues` of a driver that has accepted `features`.
+    /// Hands over `queues` of a driver that has accepted `features`. Guest RAM must stay mapped
+    /// until they are taken back, or this value is dropped.
     ///
     /// # Errors
     /// Why the back end does not serve them; it is then given up.

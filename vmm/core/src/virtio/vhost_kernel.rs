@@ -3,7 +3,9 @@
 //! (`/dev/vhost-net`).
 //!
 //! As with another process, neither a notification nor an interrupt comes to this process. The
-//! kernel reads and writes guest RAM by this process's mapping of it.
+//! kernel reads and writes guest RAM by this process's mapping of it, so guest RAM must stay mapped
+//! until a device has stopped, or its descriptor is closed. A virtual CPU that resets a device
+//! waits until the kernel has stopped: for the packets that it is at.
 
 use std::os::unix::net::UnixStream;
 
@@ -23,7 +25,7 @@ mod vsock;
 pub use tap::{Tap, TapError};
 pub use vsock::CID_MIN;
 
-/// Operations that differ by device.
+/// Steps that are other operations for each device, in words.
 const START: &str = "to start the device";
 const STOP: &str = "to stop the device";
 
@@ -70,7 +72,8 @@ trait Handle: Send + 'static {
 
 struct Served<H> {
     description: Description,
-    handle: H,
+    /// Gone when the kernel is given up.
+    handle: Option<H>,
     memory: Memory,
     features: u64,
 }
@@ -92,14 +95,22 @@ impl<H: Handle> Served<H> {
         Ok(Self {
             features: of_kernel | description.own_features,
             description,
-            handle,
+            handle: Some(handle),
             memory,
         })
     }
 
-    fn hand_over(&self, queue: &Queue) -> Result<(), ProcessError> {
+    /// Replaces the memory against which addresses of queues are checked.
+    fn set_memory(&self, memory: GuestMemoryMmap) {
+        // Nothing panics while the lock is held.
+        if let Ok(lock) = self.memory.lock() {
+            lock.replace(memory);
+        }
+    }
+
+    fn hand_over(&self, kernel: &H::Vhost, queue: &Queue) -> Result<(), ProcessError> {
         let at = |step| refused(&self.description, step);
-        let (number, size, kernel) = (queue.number, queue.place.size, self.handle.vhost());
+        let (number, size) = (queue.number, queue.place.size);
         let [desc_table_addr, avail_ring_addr, used_ring_addr] = queue.place.parts;
         let places = VringConfigData {
             queue_max_size: QUEUE_SIZE,
@@ -138,26 +149,39 @@ impl<H: Handle> BackEnd for Served<H> {
         features: u64,
         ram: &RamView,
     ) -> Result<(), ProcessError> {
-        if let Ok(lock) = self.memory.lock() {
-            lock.replace(ram.memory().clone());
+        let Some(handle) = &self.handle else {
+            return Ok(());
+        };
+        let own = |queue: &&Queue| queue.number < H::QUEUES;
+        // The kernel serves all of its queues or none: it would go on with those of an earlier
+        // driver where this one has none.
+        if queues.iter().filter(own).count() < H::QUEUES {
+            log::debug!(
+                "{}: its driver does not use all queues",
+                self.description.process
+            );
+            return Ok(());
         }
-        let at = |step| refused(&self.description, step);
+        self.set_memory(ram.memory().clone());
+        let (at, kernel) = (|step| refused(&self.description, step), handle.vhost());
         let of_kernel = features & !self.description.own_features;
-        let set = self.handle.vhost().set_features(of_kernel);
+        let set = kernel.set_features(of_kernel);
         set.map_err(at("VHOST_SET_FEATURES"))?;
-        let set = self.handle.vhost().set_mem_table(&regions(ram.ram()));
+        let set = kernel.set_mem_table(&regions(ram.ram()));
         set.map_err(at("VHOST_SET_MEM_TABLE"))?;
-        let mut own = queues.iter().filter(|queue| queue.number < H::QUEUES);
-        own.try_for_each(|queue| self.hand_over(queue))?;
-        self.handle.start(features).map_err(at(START))
+        let mut all = queues.iter().filter(own);
+        all.try_for_each(|queue| self.hand_over(kernel, queue))?;
+        handle.start(features).map_err(at(START))?;
+        // The driver may have notified a queue before: the kernel forgets what comes too early.
+        let mut all = queues.iter().filter(own);
+        let kicked = all.try_for_each(|queue| queue.kick.write(1));
+        kicked.map_err(|e| at(START)(vhost::Error::IOError(e)))
     }
 
     fn stop(&mut self, _: &[usize]) -> Result<(), ProcessError> {
-        let stopped = self.handle.stop();
+        let stopped = self.handle.as_ref().map_or(Ok(()), Handle::stop);
         stopped.map_err(refused(&self.description, STOP))?;
-        if let Ok(lock) = self.memory.lock() {
-            lock.replace(GuestMemoryMmap::default());
-        }
+        self.set_memory(GuestMemoryMmap::default());
         Ok(())
     }
 
@@ -166,10 +190,9 @@ impl<H: Handle> BackEnd for Served<H> {
     }
 
     fn give_up(&mut self) {
-        // What cannot be stopped now ends with the descriptor, and that with the VM.
-        if let Err(e) = self.handle.stop() {
-            log::debug!("{} does not stop: {e}", self.description.process);
-        }
+        // The end of the descriptor ends all that the kernel does with it.
+        self.handle = None;
+        self.set_memory(GuestMemoryMmap::default());
     }
 }
 

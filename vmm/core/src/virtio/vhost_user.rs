@@ -45,8 +45,8 @@ pub struct Description {
     pub kind: Kind,
     /// Feature bits that the guest may be offered if the process has them, 0 to 23.
     pub features: u64,
-    /// Feature bits that the guest is offered by this process, and of which the other process does
-    /// not learn: those that say what the configuration structure has.
+    /// Feature bits that the guest is offered by this process, and of which the back end does not
+    /// learn: those that say what the configuration structure has, and what a tap device does.
     pub own_features: u64,
     /// The device's configuration structure.
     pub configuration: Vec<u8>,

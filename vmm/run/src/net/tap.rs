@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::NetError;
 
-/// Begin of addresses that the guest gets by the name of its tap device: they are nobody's.
+/// First byte of hardware addresses that follow from the tap device's name: locally administered.
 const MAC_BEGIN: u8 = 0x02;
 
 /// What `--net` says.
@@ -50,6 +50,9 @@ impl TapNetwork {
                     });
                 }
             }
+        }
+        if addresses.gateway.is_some() && addresses.address.is_none() {
+            return Err(NetError::Gateway);
         }
         Ok(Self {
             name: name.to_owned(),

@@ -18,7 +18,7 @@ static PROGRAM: Program = Program {
     serves: "--net user",
     install: "Debian 13, Ubuntu 25.04 and Fedora: apt or dnf install passt; it must be of 2024-11 \
               or later",
-    chatty: true,
+    last_line_says_why: true,
 };
 
 /// The guest's hardware address. Each VM has a network of its own, so all have the same.
@@ -190,7 +190,10 @@ impl Service for Passt {
             command,
             input: input.into(),
             stream,
-            what: format!("--net {}", self.network.text),
+            what: format!(
+                "--net {} (it must be of 2024-11 or later)",
+                self.network.text
+            ),
         };
         start.serving(Description::of_network(self.name(), MAC.0, MTU))
     }

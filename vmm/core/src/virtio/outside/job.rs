@@ -55,6 +55,7 @@ pub fn start(
 }
 
 struct Remote {
+    /// Before what is shared, and so dropped before guest RAM, which the kernel may still use.
     back_end: Box<dyn BackEnd>,
     kicks: Vec<EventFd>,
     /// Signalled by the back end for queues whose interrupts KVM cannot raise by itself, because
@@ -97,8 +98,18 @@ impl Remote {
                 Ok(Command::Begin { .. }) if self.is_lost => self.shared.require_reset(),
                 Ok(Command::Begin { rings, features }) => {
                     self.has_driver = true;
-                    if let Err(e) = self.begin(&rings, features) {
-                        self.give_up(&e, ops);
+                    match self.begin(&rings, features) {
+                        // What the kernel refuses is this driver's, and the next one may do better.
+                        Err(e @ ProcessError::Kernel { .. }) if self.end().is_ok() => {
+                            log::debug!(
+                                "the guest's device {} waits for a reset: {}",
+                                self.name(),
+                                crate::error_chain::chain(&e)
+                            );
+                            self.shared.require_reset();
+                        }
+                        Err(e) => self.give_up(&e, ops),
+                        Ok(()) => {}
                     }
                 }
                 Ok(Command::End(done)) => {

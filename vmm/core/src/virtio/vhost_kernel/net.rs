@@ -11,8 +11,6 @@ use super::tap::Tap;
 use super::{Handle, KernelDevice, Memory, Served, no_memory, refused};
 use crate::virtio::vhost_user::{Description, ProcessError};
 
-/// Longest packet in bytes, without its Ethernet header: what tap devices have by default.
-const MTU: u16 = 1500;
 /// What the host's kernel does with packets of the guest: sums, and segments of long ones.
 const HOST_OFFLOADS: u64 =
     1 << VIRTIO_NET_F_CSUM | 1 << VIRTIO_NET_F_HOST_TSO4 | 1 << VIRTIO_NET_F_HOST_TSO6;
@@ -33,7 +31,7 @@ impl KernelDevice {
     /// kernel is too old.
     pub fn net(tap: Tap, mac: [u8; 6]) -> Result<Self, ProcessError> {
         let process = String::from("vhost-net of the host's kernel");
-        let mut description = Description::of_network(process, mac, MTU);
+        let mut description = Description::of_network(process, mac, tap.mtu());
         let of_guest = GUEST_OFFLOADS.iter().map(|(feature, _)| 1 << feature);
         description.own_features |= of_guest.fold(HOST_OFFLOADS, |all, feature| all | feature);
         let memory = no_memory();
@@ -65,13 +63,18 @@ impl Handle for OnTap {
     }
 
     fn stop(&self) -> Result<(), vhost::Error> {
-        let mut queues = 0..Self::QUEUES;
-        queues.try_for_each(|queue| self.kernel.set_backend(queue, None))
+        // Each, also if one cannot be stopped.
+        let stopped = [0, 1].map(|queue| self.kernel.set_backend(queue, None));
+        stopped.into_iter().collect()
     }
 }
 
-/// Returns what the tap device is told of a guest that has accepted `features`.
+/// Returns what the tap device is told of a guest that has accepted `features`. Segments of long
+/// packets have no sums: a guest that takes the ones must take the others (5.1.3.1).
 fn offloads(features: u64) -> usize {
+    if features & 1 << VIRTIO_NET_F_GUEST_CSUM == 0 {
+        return 0;
+    }
     let accepted = GUEST_OFFLOADS
         .iter()
         .filter(|(it, _)| features & 1 << it != 0);
@@ -87,6 +90,7 @@ mod tests {
         assert_eq!(offloads(0), 0);
         assert_eq!(offloads(HOST_OFFLOADS), 0);
         assert_eq!(offloads(1 << VIRTIO_NET_F_GUEST_CSUM), 1);
+        assert_eq!(offloads(1 << VIRTIO_NET_F_GUEST_TSO4), 0);
         assert_eq!(offloads(u64::MAX), 7);
     }
 }

@@ -1,4 +1,4 @@
-//! Tap devices of the host: network interfaces whose packets a descriptor has
+//! Tap devices of the host: network interfaces whose packets are read and written by a descriptor
 //! (`Documentation/networking/tuntap.rst` of the kernel).
 #![allow(unsafe_code)] // Operations on the descriptor have no safe form.
 
@@ -10,7 +10,8 @@ use rustix::ioctl::{self, IntegerSetter, Setter, Updater, opcode};
 
 /// Where descriptors of tap devices come from.
 const DEVICE: &str = "/dev/net/tun";
-/// `TUNSETIFF`, `TUNSETOFFLOAD` and `TUNSETVNETHDRSZ` (include/uapi/linux/if_tun.h).
+/// `TUNSETIFF`, `TUNSETOFFLOAD` and `TUNSETVNETHDRSZ` (include/uapi/linux/if_tun.h, which gives the
+/// first one the size of an `int`, too).
 const SET_INTERFACE: ioctl::Opcode = opcode::write::<i32>(b'T', 202);
 const SET_OFFLOADS: ioctl::Opcode = opcode::write::<u32>(b'T', 208);
 const SET_HEADER_BYTES: ioctl::Opcode = opcode::write::<i32>(b'T', 216);
@@ -20,6 +21,8 @@ const FLAGS: u16 = 0x0002 | 0x1000 | 0x4000;
 const HEADER_BYTES: i32 = 12;
 /// Longest name of an interface in bytes (`IFNAMSIZ` - 1).
 const NAME_BYTES_MAX: usize = 15;
+/// Longest packet in bytes, without its Ethernet header, of a device that does not say.
+const MTU: u16 = 1500;
 /// Bytes of `struct ifreq` behind the name and the flags.
 const REST_BYTES: usize = 22;
 
@@ -27,6 +30,7 @@ const REST_BYTES: usize = 22;
 #[derive(Debug)]
 pub struct Tap {
     file: File,
+    mtu: u16,
 }
 
 /// Why a tap device cannot be used.
@@ -34,13 +38,14 @@ pub struct Tap {
 pub enum TapError {
     /// The host has no such interface.
     #[error(
-        "this host has no tap device {0}: `ip tuntap add dev {0} mode tap user $USER` makes one"
+        "this host has no tap device {0}: `sudo ip tuntap add dev {0} mode tap user $USER` makes \
+         one"
     )]
     Missing(String),
     /// The kernel refuses it.
     #[error(
-        "cannot use the tap device {name} (it must be one, be this user's, and not be in use by \
-         another VM)"
+        "cannot use the tap device {name}: it must be in mode tap, belong to this user and not be \
+         in use by another VM, and /dev/net/tun must be there"
     )]
     Refused {
         /// Name of the interface.
@@ -70,13 +75,15 @@ impl Tap {
         if !is_name || !folder.join("tun_flags").exists() {
             return Err(TapError::Missing(name.to_owned()));
         }
-        Self::attach(name).map_err(|source| TapError::Refused {
+        let mtu = std::fs::read_to_string(folder.join("mtu")).unwrap_or_default();
+        let mtu = mtu.trim().parse().unwrap_or(MTU);
+        Self::attach(name, mtu).map_err(|source| TapError::Refused {
             name: name.to_owned(),
             source,
         })
     }
 
-    fn attach(name: &str) -> io::Result<Self> {
+    fn attach(name: &str, mtu: u16) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(DEVICE)?;
         let mut request = Request {
             name: [0; NAME_BYTES_MAX + 1],
@@ -89,13 +96,18 @@ impl Tap {
         unsafe { ioctl::ioctl(&file, Updater::<SET_INTERFACE, Request>::new(&mut request))? };
         // SAFETY: the kernel reads one integer behind the pointer.
         unsafe { ioctl::ioctl(&file, Setter::<SET_HEADER_BYTES, i32>::new(HEADER_BYTES))? };
-        Ok(Self { file })
+        Ok(Self { file, mtu })
     }
 
-    /// Says which work on packets their reader does itself, as bits `TUN_F_…`: the kernel leaves it
-    /// undone.
+    /// Returns the longest packet in bytes, without its Ethernet header.
+    pub(super) fn mtu(&self) -> u16 {
+        self.mtu
+    }
+
+    /// Tells the kernel which work on packets it may leave to their reader, as bits `TUN_F_…`.
     pub(super) fn set_offloads(&self, bits: usize) -> io::Result<()> {
-        // SAFETY: the kernel takes the argument as a number, not as an address.
+        // SAFETY: the kernel takes the argument as a number, not as an address: callers pass bits
+        // that it knows, or get an error.
         unsafe { ioctl::ioctl(&self.file, IntegerSetter::<SET_OFFLOADS>::new_usize(bits))? };
         Ok(())
     }
@@ -115,7 +127,7 @@ mod tests {
         for name in ["", "lo", "no-such-tap", "../lo", "much-too-long-a-name"] {
             let error = Tap::open(name).unwrap_err();
             assert!(matches!(error, TapError::Missing(_)), "{name}: {error}");
-            assert!(error.to_string().contains("ip tuntap add"), "{error}");
+            assert!(error.to_string().contains("sudo ip tuntap add"), "{error}");
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::virtio::vhost_user::{Description, PATIENCE, ProcessError};
 
 /// Sockets can keep the borders of messages: `VIRTIO_VSOCK_F_SEQPACKET` (Virtual I/O Device Version
 /// 1.2, 5.10.3).
-const MESSAGES: u64 = 1 << 1;
+const SEQPACKET: u64 = 1 << 1;
 /// Smallest address that a guest can have; those below have a meaning of their own.
 pub const CID_MIN: u32 = 3;
 
@@ -25,10 +25,9 @@ impl KernelDevice {
         let memory = no_memory();
         let handle = Vsock::new(memory.clone());
         let handle = handle.map_err(refused(&description, "to open /dev/vhost-vsock"))?;
-        let served = Served::new(description, handle, memory)?;
-        let set = served.handle.set_guest_cid(cid.into());
-        set.map_err(refused(&served.description, "VHOST_VSOCK_SET_GUEST_CID"))?;
-        Ok(Self(Box::new(served)))
+        let set = handle.set_guest_cid(cid.into());
+        set.map_err(refused(&description, "VHOST_VSOCK_SET_GUEST_CID"))?;
+        Ok(Self(Box::new(Served::new(description, handle, memory)?)))
     }
 }
 
@@ -62,7 +61,7 @@ impl Description {
                 class: (0x02, 0x80),
                 name: "virtio-vsock",
             },
-            features: MESSAGES,
+            features: SEQPACKET,
             own_features: 0,
             configuration: u64::from(cid).to_le_bytes().to_vec(),
             queues: 3,
