@@ -41,5 +41,6 @@ mod driver;
 pub use block::{Block, DiskError, DiskImage, Holder, SECTOR_BYTES};
 pub use device::{Kind, QUEUES_MAX, VirtioDevice};
 pub use entropy::Entropy;
-pub use executor::Device;
+pub use executor::{Device, ProcessSource};
 pub use function::{Surroundings, VirtioError, VirtioFunction};
+pub use outside::{Description, PATIENCE, ProcessError};

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use causeway_vmm::linux::{BootProtocol, COMMAND_LINE, Kernel, Linux};
-use causeway_vmm::virtio::vhost_user::ProcessSource;
+use causeway_vmm::virtio::ProcessSource;
 use causeway_vmm::vm::{Boot, Image, Privilege};
 
 use crate::applicable::{Guest, refuse_contradictions, refuse_others};

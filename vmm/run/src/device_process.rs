@@ -11,7 +11,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use causeway_vmm::virtio::Device;
-use causeway_vmm::virtio::vhost_user::{Description, DeviceProcess, ProcessError, ProcessSource};
+use causeway_vmm::virtio::vhost_user::DeviceProcess;
+use causeway_vmm::virtio::{Description, ProcessError, ProcessSource};
 use parking_lot::Mutex;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use causeway_init::Network;
 use causeway_terminal::{Code, Failure};
-use causeway_vmm::virtio::vhost_user::ProcessSource;
+use causeway_vmm::virtio::ProcessSource;
 
 use crate::device_process::Processes;
 use tap::{OnTap, TapNetwork};

@@ -8,7 +8,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use causeway_sandbox::Sandbox;
-use causeway_vmm::virtio::vhost_user::{Description, DeviceProcess};
+use causeway_vmm::virtio::Description;
+use causeway_vmm::virtio::vhost_user::DeviceProcess;
 
 use crate::device_process::{Program, Service, ServiceError, Start};
 use crate::share::SharedFolder;

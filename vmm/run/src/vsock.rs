@@ -3,7 +3,7 @@
 use causeway_terminal::Failure;
 use causeway_vmm::virtio::Device;
 use causeway_vmm::virtio::vhost_kernel::{CID_MIN, KernelDevice};
-use causeway_vmm::virtio::vhost_user::{ProcessError, ProcessSource};
+use causeway_vmm::virtio::{ProcessError, ProcessSource};
 use parking_lot::Mutex;
 
 /// Sockets of each VM of a run, which the host's kernel serves.

@@ -17,7 +17,7 @@ use super::{BootProtocol, Kernel, acpi, power, processor};
 use crate::memory::GuestRam;
 use crate::pci::Layout;
 use crate::virtio::DiskImage;
-use crate::virtio::vhost_user::ProcessSource;
+use crate::virtio::ProcessSource;
 
 /// A Linux system to boot in a VM: a kernel, its command line, an initramfs and disks.
 #[derive(Clone, Debug)]

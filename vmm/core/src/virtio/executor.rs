@@ -1,16 +1,17 @@
 //! Who executes the requests of a virtio device: a thread of this process, another process, or the
 //! host's kernel.
 
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 
 use vmm_sys_util::eventfd::EventFd;
 
 use super::device::{Kind, TRANSPORT_FEATURES, VirtioDevice};
-use super::outside::{self, BackEnd};
+use super::outside::{self, BackEnd, Description, ProcessError};
 use super::thread::{DeviceThread, Shared};
 use super::vhost_kernel::KernelDevice;
-use super::vhost_user::{Description, DeviceProcess};
+use super::vhost_user::DeviceProcess;
 use super::worker;
 
 /// A virtio device with what executes the requests of its guest.
@@ -24,6 +25,22 @@ pub enum Device {
 }
 
 debug_by_name!(Device);
+
+/// Starts, or finds, what executes the requests of one device in several VMs.
+pub trait ProcessSource: fmt::Debug + Send + Sync {
+    /// Starts or opens one for each of `vms` VMs, and connects to it. Called once, while this process
+    /// may still start others.
+    ///
+    /// # Errors
+    /// Why there is a process too few. Those that were started end.
+    fn prepare(&self, vms: u32) -> Result<(), ProcessError>;
+
+    /// Returns the device of one VM. A VM asks for it once, when it is built.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn connect(&self) -> Result<Device, ProcessError>;
+}
 
 impl Device {
     /// Returns what says how the guest sees the device.

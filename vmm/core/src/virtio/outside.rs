@@ -2,16 +2,117 @@
 //! ([`super::vhost_user`]) or by the host's kernel ([`super::vhost_kernel`]).
 
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use vmm_sys_util::eventfd::EventFd;
 
+use super::device::Kind;
 use super::ring::RingPlace;
-use super::vhost_user::{Description, ProcessError};
 use crate::memory::RamView;
 
 mod job;
 
 pub(super) use job::start;
+
+/// The usual [`Description::patience`].
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A virtio device as the VMM presents it to the guest while its requests are executed elsewhere.
+#[derive(Clone, Debug)]
+pub struct Description {
+    /// What executes them, as messages call it, such as `virtiofsd of /srv`.
+    pub process: String,
+    /// The device's type.
+    pub kind: Kind,
+    /// Feature bits that the guest may be offered if the process has them, 0 to 23.
+    pub features: u64,
+    /// Feature bits that the guest is offered by this process, and of which the back end does not
+    /// learn: those that say what the configuration structure has, and what a tap device does.
+    pub own_features: u64,
+    /// The device's configuration structure.
+    pub configuration: Vec<u8>,
+    /// Number of queues of the device, 1 to [`super::QUEUES_MAX`].
+    pub queues: u16,
+    /// How long a process may take for its answers to one step: connect, begin, or end.
+    pub patience: Duration,
+}
+
+impl Description {
+    /// Returns what the process is called, and how long a step may take.
+    pub(super) fn limit(&self) -> (&str, Duration) {
+        (&self.process, self.patience)
+    }
+}
+
+/// Why a process does not execute the requests of a device.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    /// The connection failed, or an answer is not of the protocol.
+    #[error("{process} does not answer as a vhost-user back end must, at {step}")]
+    Protocol {
+        /// What the process is called.
+        process: String,
+        /// The message that failed, by the protocol's name.
+        step: &'static str,
+        /// What the protocol's crate says.
+        source: vhost::Error,
+    },
+    /// The process did not answer in time.
+    #[error("{process} did not answer {step} for {limit:?}")]
+    Silent {
+        /// What the process is called.
+        process: String,
+        /// The message that failed, by the protocol's name.
+        step: &'static str,
+        /// How long this process waited.
+        limit: Duration,
+    },
+    /// The process lacks a feature without which there is no device.
+    #[error(
+        "{process} refuses virtio's version 1 (it offers the features {offered:#x}): use a newer \
+         one"
+    )]
+    OldVersion {
+        /// What the process is called.
+        process: String,
+        /// The feature bits that it offers.
+        offered: u64,
+    },
+    /// The process has too few queues.
+    #[error("{process} has {offered} queues, but the device needs {queues}")]
+    Queues {
+        /// What the process is called.
+        process: String,
+        /// Number of queues that it has.
+        offered: u64,
+        /// Number of queues that the device needs.
+        queues: u16,
+    },
+    /// The host refuses a descriptor or a thread.
+    #[error("cannot create a file descriptor or thread for {process}")]
+    Host {
+        /// What the process is called.
+        process: String,
+        /// The kernel's error.
+        source: std::io::Error,
+    },
+    /// The host's kernel does not serve the device.
+    #[error("{device} refuses {step}")]
+    Kernel {
+        /// What the device is called.
+        device: String,
+        /// What failed: a file that was to be opened, or an operation by the kernel's name.
+        step: &'static str,
+        /// The kernel's error.
+        source: vhost::Error,
+    },
+    /// The process does not start.
+    #[error(transparent)]
+    Start(Box<dyn std::error::Error + Send + Sync>),
+    /// The process has ended, or has closed the connection.
+    #[error("{0} has ended")]
+    Ended(String),
+}
 
 /// A queue that is handed over.
 pub struct Queue {

@@ -13,9 +13,8 @@ use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
 
 use super::device::{TRANSPORT_FEATURES, VERSION_1};
-use super::outside::{BackEnd, Queue};
+use super::outside::{BackEnd, Description, ProcessError, Queue};
 use super::ring::QUEUE_SIZE;
-use super::vhost_user::{Description, ProcessError};
 use crate::memory::{GuestRam, RamView};
 
 mod net;

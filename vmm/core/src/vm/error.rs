@@ -18,8 +18,8 @@ use crate::numa::VisitError;
 use crate::passthrough::PassThroughError;
 use crate::pci::LayoutError;
 use crate::statistics::StatisticsError;
+use crate::virtio::ProcessError;
 use crate::virtio::VirtioError;
-use crate::virtio::vhost_user::ProcessError;
 
 /// Why a VM cannot be created. Anything already created for it has been freed.
 #[derive(Debug, thiserror::Error)]

@@ -8,7 +8,7 @@ use crate::bus::MmioBus;
 use crate::hypervisor::IoEvents;
 use crate::linux::Linux;
 use crate::pci::{BarAllocator, Devices};
-use crate::virtio::vhost_user::ProcessError;
+use crate::virtio::ProcessError;
 use crate::virtio::{Block, Device, Entropy, Surroundings, VirtioError, VirtioFunction};
 
 /// Device number of the source of random numbers on PCI bus 0; disks follow it in their order, then

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use causeway_init::{Mac, Network, address_of};
 use causeway_vmm::virtio::Device;
 use causeway_vmm::virtio::vhost_kernel::{KernelDevice, Tap};
-use causeway_vmm::virtio::vhost_user::{ProcessError, ProcessSource};
+use causeway_vmm::virtio::{ProcessError, ProcessSource};
 use parking_lot::Mutex;
 
 use super::NetError;

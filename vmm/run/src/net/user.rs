@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use causeway_init::{Mac, Network};
-use causeway_vmm::virtio::vhost_user::{Description, DeviceProcess};
+use causeway_vmm::virtio::Description;
+use causeway_vmm::virtio::vhost_user::DeviceProcess;
 
 use super::NetError;
 use crate::device_process::{Program, Service, ServiceError, Start};

@@ -10,11 +10,10 @@ use event_manager::{EventOps, Events, MutEventSubscriber};
 use vmm_sys_util::epoll::EventSet;
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
-use super::{BackEnd, Queue};
+use super::{BackEnd, ProcessError, Queue};
 use crate::virtio::interrupts::Source;
 use crate::virtio::ring::Ring;
 use crate::virtio::thread::{Command, DeviceThread, Orders, Shared, Watcher};
-use crate::virtio::vhost_user::ProcessError;
 
 const COMMAND: u32 = 0;
 /// Event of the connection: it ends, since a back end has nothing to say by itself.

@@ -9,7 +9,7 @@ use virtio_bindings::virtio_net::{
 
 use super::tap::Tap;
 use super::{Handle, KernelDevice, Memory, Served, no_memory, refused};
-use crate::virtio::vhost_user::{Description, ProcessError};
+use crate::virtio::outside::{Description, ProcessError};
 
 /// What the host's kernel does with packets of the guest: sums, and segments of long ones.
 const HOST_OFFLOADS: u64 =

@@ -6,7 +6,7 @@ use virtio_bindings::virtio_ids::VIRTIO_ID_VSOCK;
 
 use super::{Handle, KernelDevice, Memory, Served, no_memory, refused};
 use crate::virtio::device::Kind;
-use crate::virtio::vhost_user::{Description, PATIENCE, ProcessError};
+use crate::virtio::outside::{Description, PATIENCE, ProcessError};
 
 /// Sockets can keep the borders of messages: `VIRTIO_VSOCK_F_SEQPACKET` (Virtual I/O Device Version
 /// 1.2, 5.10.3).

@@ -10,10 +10,10 @@ use vhost::vhost_user::message::VhostUserHeaderFlag;
 use vhost::vhost_user::{Frontend, VhostUserFrontend, VhostUserProtocolFeatures as Protocol};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 
-use super::{Description, DeviceProcess, ProcessError};
+use super::DeviceProcess;
 use crate::memory::{GuestRam, RamView};
 use crate::virtio::device::{TRANSPORT_FEATURES, VERSION_1};
-use crate::virtio::outside::{BackEnd, Queue};
+use crate::virtio::outside::{BackEnd, Description, ProcessError, Queue};
 use crate::virtio::ring::QUEUE_SIZE;
 
 /// The feature that says that the process has features of the protocol, too (not of virtio).

@@ -3,8 +3,8 @@
 use virtio_bindings::virtio_ids::{VIRTIO_ID_FS, VIRTIO_ID_NET};
 use virtio_bindings::virtio_net::{VIRTIO_NET_F_MAC, VIRTIO_NET_F_MRG_RXBUF, VIRTIO_NET_F_MTU};
 
-use super::{Description, PATIENCE};
 use crate::virtio::device::Kind;
+use crate::virtio::outside::{Description, PATIENCE};
 
 /// Bytes for the tag in a file system's configuration (Virtual I/O Device Version 1.2, 5.11.4).
 const TAG_BYTES: usize = 36;

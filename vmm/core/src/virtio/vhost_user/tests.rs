@@ -16,9 +16,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::*;
-use crate::virtio::device::VERSION_1;
+use crate::virtio::device::{Kind, VERSION_1};
 use crate::virtio::driver::Machine;
 use crate::virtio::executor::Device;
+use crate::virtio::outside::PATIENCE;
 use crate::virtio::registers::Structure;
 
 /// A feature of the device, as a driver knows them.
