@@ -103,7 +103,7 @@ pub enum ControlError {
         source: serde_json::Error,
     },
     /// No VM of the run has this name.
-    #[error("there is no VM {name}: this run has {known}", known = .known.join(", "))]
+    #[error("there is no VM {name}: choose one of {known}", known = .known.join(", "))]
     UnknownVm {
         /// Name that was asked for.
         name: String,
@@ -322,8 +322,11 @@ pub(crate) fn refusal_text(refusal: Refusal<'_>) -> String {
             resource.methods()
         ),
         Refusal::Length => HEADER.to_owned(),
+        Refusal::Query => String::from(
+            r#"what is asked for stands in the body, such as {"vm": "vm0"}, not behind `?`"#,
+        ),
         Refusal::BodyTooLong => format!(
-            "the body or the request is too long: send at most {} and {} bytes",
+            "the request is too long: a body has at most {} bytes, and all of it {}",
             crate::http::BODY_BYTES_MAX,
             crate::http::REQUEST_BYTES_MAX
         ),

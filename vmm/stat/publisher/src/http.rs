@@ -130,6 +130,8 @@ pub enum Refusal<'a> {
     TooLong,
     /// The request does not say how long its body is.
     Length,
+    /// An action has a query: what it is about stands in its body.
+    Query,
     /// The body is longer than [`BODY_BYTES_MAX`], or the whole request than
     /// [`REQUEST_BYTES_MAX`].
     BodyTooLong,
@@ -167,12 +169,18 @@ fn wanted<'a>(
     if !resource.has(method) {
         return Request::Refused(Refusal::Method(resource));
     }
+    let is_action = matches!(resource, Resource::Action(_));
+    if is_action && target != path {
+        return Request::Refused(Refusal::Query);
+    }
     if method != "PUT" {
         let body = method == "GET";
         return Request::Get { resource, body };
     }
     match body_bytes(request.headers, resource.needs_body()) {
         Err(refusal) => Request::Refused(refusal),
+        // Without its body, it would be about the whole run.
+        Ok(0) if is_action && received.len() > head_bytes => Request::Refused(Refusal::Length),
         Ok(bytes) => match received.get(head_bytes..head_bytes + bytes) {
             Some(body) => Request::Put { resource, body },
             None if received.len() < REQUEST_BYTES_MAX => Request::Unfinished,
@@ -286,6 +294,7 @@ fn status_of(refusal: Refusal<'_>) -> (&'static str, &'static str) {
             "411 Length Required",
             "send the length of the body (Content-Length)\n",
         ),
+        Refusal::Query => ("400 Bad Request", "this resource takes no query\n"),
         Refusal::BodyTooLong => ("413 Content Too Large", "the request is too long\n"),
         Refusal::TooLong => (
             "431 Request Header Fields Too Large",
@@ -361,12 +370,20 @@ mod tests {
 
     #[test]
     fn a_request_that_needs_no_body_may_lack_one() {
-        let pause = |fields: &str| format!("PUT /pause HTTP/1.1\r\n{fields}\r\n{{}}").into_bytes();
+        let request = |target: &str, fields: &str, body: &str| {
+            format!("PUT {target} HTTP/1.1\r\n{fields}\r\n{body}").into_bytes()
+        };
+        let pause = |fields: &str| request("/pause", fields, "{}");
         let put = |body| Request::Put {
             resource: PAUSE,
             body,
         };
-        assert_eq!(parse(&pause("Host: localhost\r\n")), put(b""));
+        let whole = "Host: localhost\r\n";
+        assert_eq!(parse(&request("/pause", whole, "")), put(b""));
+        // What is not announced, or stands elsewhere, would be left out: all VMs would pause.
+        assert_eq!(parse(&pause(whole)), Request::Refused(Refusal::Length));
+        let query = request("/pause?vm=vm1", whole, "");
+        assert_eq!(parse(&query), Request::Refused(Refusal::Query));
         assert_eq!(parse(&pause("Content-Length: 2\r\n")), put(b"{}"));
         let chunked = pause("Transfer-Encoding: chunked\r\n");
         assert_eq!(parse(&chunked), Request::Refused(Refusal::Length));

@@ -30,6 +30,13 @@ pub enum ListenError {
     /// The path names a file that is not a socket. It is not removed.
     #[error("the file at this path is not a socket: remove it, or choose another path")]
     NotASocket,
+    /// A file that another program needs has the name of the lock. It is not touched.
+    #[error(
+        "the file {}, by which processes agree who listens at this path, is not theirs: remove \
+         it, or choose another path",
+        .0.display()
+    )]
+    LockTaken(PathBuf),
     /// The TCP address cannot be used.
     #[error("cannot listen at this address: choose an address of this host, and a free port")]
     Address(#[source] io::Error),
@@ -216,6 +223,10 @@ impl StartLock {
                 locked => locked.map_err(failed)?,
             }
             let ours = rustix::fs::fstat(&file).map_err(failed)?;
+            let is_file = FileType::from_raw_mode(ours.st_mode) == FileType::RegularFile;
+            if !is_file || ours.st_size != 0 {
+                return Err(ListenError::LockTaken(path));
+            }
             // The previous holder may have removed the file meanwhile, which makes this lock void.
             let there = rustix::fs::lstat(&path);
             if there.is_ok_and(|there| identity(&there) == identity(&ours)) {
@@ -319,6 +330,22 @@ mod tests {
         ));
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");
         std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn the_lock_of_a_socket_is_no_file_of_another_program() {
+        let path = path("lock");
+        let lock = path.with_extension("lock");
+        std::fs::write(&lock, "precious").unwrap();
+        let error = Listener::bind(&path).unwrap_err();
+        assert!(
+            error.to_string().contains(lock.to_str().unwrap()),
+            "{error}"
+        );
+        assert_eq!(std::fs::read(&lock).unwrap(), b"precious");
+        std::fs::remove_file(&lock).unwrap();
+        drop(Listener::bind(&path).unwrap());
+        assert!(!lock.exists());
     }
 
     #[test]

@@ -347,7 +347,8 @@ impl Server {
         let mut index = 0;
         let doors = &self.doors;
         self.connections.retain_mut(|connection| {
-            let is_ready = ready.get(index).copied().unwrap_or(false);
+            let events = ready.get(index).copied().unwrap_or(PollFlags::empty());
+            let is_ready = !events.is_empty();
             index += 1;
             let door = &doors[connection.door];
             let respond = |question: Question<'_>| answers.to(door, question);
@@ -355,6 +356,8 @@ impl Server {
                 // It has hung up.
                 true if is_ready => true,
                 true => connection.advance(respond),
+                // Its peer has given up, and was told so: nothing may be done for it any more.
+                false if events.contains(PollFlags::HUP) => true,
                 false => is_ready && connection.advance(respond),
             };
             connection.deadline() > now && !is_finished
@@ -366,9 +369,9 @@ impl Server {
         Ok(true)
     }
 
-    /// Waits for an event. Returns which connections can continue, and whether the publisher is to
+    /// Waits for an event. Returns what happened to each connection, and whether the publisher is to
     /// end.
-    fn wait(&self) -> Result<(Vec<bool>, bool), Errno> {
+    fn wait(&self) -> Result<(Vec<PollFlags>, bool), Errno> {
         let mut polled = vec![PollFd::new(&*self.stop, PollFlags::IN)];
         let connections = self.connections.iter();
         polled.extend(connections.map(|c| PollFd::new(c, c.awaited())));
@@ -388,10 +391,9 @@ impl Server {
             Ok(_) | Err(Errno::INTR) => {}
             Err(e) => return Err(e),
         }
-        let ready = |polled: &PollFd<'_>| !polled.revents().is_empty();
-        let stopping = ready(&polled[0]);
+        let stopping = !polled[0].revents().is_empty();
         let connections = polled[1..].iter().take(self.connections.len());
-        Ok((connections.map(ready).collect(), stopping))
+        Ok((connections.map(PollFd::revents).collect(), stopping))
     }
 
     /// Accepts waiting connections.

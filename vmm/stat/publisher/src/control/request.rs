@@ -1,7 +1,8 @@
 //! Bodies of requests to the control socket.
 
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
 
 use super::ControlError;
 
@@ -10,8 +11,13 @@ use super::ControlError;
 #[serde(deny_unknown_fields)]
 pub struct PauseRequest {
     /// Name of the VM; absent for all VMs of the run.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "named")]
     pub vm: Option<String>,
+}
+
+/// Reads a name that must be one: a null would mean all VMs.
+fn named<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    String::deserialize(from).map(Some)
 }
 
 /// The body of `PUT /stop`.
@@ -41,7 +47,10 @@ pub fn read<T: Body>(body: &[u8]) -> Result<T, ControlError> {
     if body.is_empty() {
         return Ok(T::default());
     }
-    serde_json::from_slice(body).map_err(|source| ControlError::Malformed {
+    // Only an object: an empty list would be read as a structure without its fields.
+    let object = serde_json::from_slice::<Map<String, Value>>(body);
+    let read = object.and_then(|object| serde_json::from_value(Value::Object(object)));
+    read.map_err(|source| ControlError::Malformed {
         takes: T::TAKES,
         source,
     })
@@ -54,10 +63,7 @@ mod tests {
     #[test]
     fn a_body_names_a_vm_or_nothing() {
         let vm = |body: &[u8]| read::<PauseRequest>(body).unwrap().vm;
-        assert_eq!(
-            (vm(b""), vm(b"{}"), vm(br#"{"vm":null}"#)),
-            (None, None, None)
-        );
+        assert_eq!((vm(b""), vm(b"{}")), (None, None));
         assert_eq!(vm(br#" {"vm": "vm1"} "#).as_deref(), Some("vm1"));
         assert_eq!(read::<StopRequest>(b"{}").unwrap(), StopRequest {});
     }
@@ -67,6 +73,10 @@ mod tests {
         for body in [
             "x",
             "[]x",
+            "[]",
+            r#"["vm1"]"#,
+            "null",
+            r#"{"vm":null}"#,
             r#"{"vmm":"vm0"}"#,
             r#"{"vm":1}"#,
             r#"{"vm":"vm0"}{}"#,

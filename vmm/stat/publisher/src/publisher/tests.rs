@@ -34,6 +34,11 @@ fn same(guest: &LimitedGuest) -> LimitedGuest {
 
 impl Rig {
     fn new(name: &str) -> Self {
+        Self::after(name, |_| ())
+    }
+
+    /// A rig whose server starts when something has been done in the folder of its sockets.
+    fn after(name: &str, before: impl FnOnce(&Path)) -> Self {
         let name = format!("causeway-publisher-{name}-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         let _ = std::fs::remove_dir_all(&folder);
@@ -64,6 +69,7 @@ impl Rig {
             Door::Address(tcp),
             Door::Control(controlled, None),
         ];
+        before(&folder);
         Self {
             _publisher: Publisher::serve(published, doors).unwrap(),
             folder,
@@ -236,6 +242,19 @@ fn a_pause_that_takes_long_is_answered_in_time_and_one_that_nobody_awaits_is_for
     assert_eq!(seen["vms"][1]["state"], "pausing");
     let (status, seen) = rig.control(&request("PUT /resume", ""));
     assert_eq!((status, &seen["vms"][0]["state"]), (200, &"running".into()));
+}
+
+#[test]
+fn nothing_is_done_for_a_client_that_has_gone_before_it_was_heard() {
+    let rig = Rig::after("gone", |folder| {
+        let gone = UnixStream::connect(folder.join("control")).unwrap();
+        (&gone)
+            .write_all(request("PUT /stop", "").as_bytes())
+            .unwrap();
+    });
+    let (status, seen) = rig.control("GET /info HTTP/1.1\r\n\r\n");
+    assert_eq!((status, &seen["stopping"]), (200, &false.into()));
+    assert_eq!(rig.stops.load(Ordering::Acquire), 0);
 }
 
 #[test]
