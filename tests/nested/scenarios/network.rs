@@ -195,7 +195,7 @@ fn a_hundred_runs_of_which_some_are_killed_leave_nothing() {
     let run_once = |number: u64| {
         machine.run(&shell(folder)).assert_code(0);
         // A number that looks like chance, and is the same each time.
-        let life_ms = (number * 0x9e37_79b9 >> 7) % LIFE_MS;
+        let life_ms = ((number * 0x9e37_79b9) >> 7) % LIFE_MS;
         match number % KILLED_OF {
             0 => leftovers::kill_after(&machine, &words, life_ms),
             _ => {

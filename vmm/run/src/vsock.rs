@@ -36,7 +36,8 @@ impl Vsock {
         let end = first.checked_add(vms).filter(|end| *end < u32::MAX);
         if first < CID_MIN || end.is_none() {
             return Err(Failure::usage(format!(
-                "invalid value {first} for --vsock: the first guest's address can be {CID_MIN} to {}",
+                "invalid value {first} for --vsock: the first guest's address can be {CID_MIN} to \
+                 {}",
                 u32::MAX - 1 - vms
             )));
         }

@@ -28,8 +28,8 @@ debug_by_name!(Device);
 
 /// Starts, or finds, what executes the requests of one device in several VMs.
 pub trait ProcessSource: fmt::Debug + Send + Sync {
-    /// Starts or opens one for each of `vms` VMs, and connects to it. Called once, while this process
-    /// may still start others.
+    /// Starts or opens one for each of `vms` VMs, and connects to it. Called once, while this
+    /// process may still start others.
     ///
     /// # Errors
     /// Why there is a process too few. Those that were started end.

@@ -369,8 +369,8 @@ impl Server {
         Ok(true)
     }
 
-    /// Waits for an event. Returns what happened to each connection, and whether the publisher is to
-    /// end.
+    /// Waits for an event. Returns what happened to each connection, and whether the publisher is
+    /// to end.
     fn wait(&self) -> Result<(Vec<PollFlags>, bool), Errno> {
         let mut polled = vec![PollFd::new(&*self.stop, PollFlags::IN)];
         let connections = self.connections.iter();
