@@ -328,7 +328,7 @@ fn mistakes_are_refused_and_hold_nobody_up() {
         ("GET /", "", 404, "there is no / here"),
         ("PUT /snapshots", "", 404, "there is no /snapshots here"),
         ("DELETE /pause", "", 405, "use PUT"),
-        ("PUT /pause", r#"{"vm":"vm1"}"#, 404, "this run has vm0"),
+        ("PUT /pause", r#"{"vm":"vm1"}"#, 404, "choose one of vm0"),
         ("PUT /pause", r#"{"vm":7}"#, 400, "expected a string"),
         ("PUT /resume", r#"{"all":true}"#, 400, "unknown field `all`"),
         ("PUT /stop", r#"{"vm":"vm0"}"#, 400, "whole run"),
