@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn the_kernel_answers_questions_of_this_form() {
         let kernel = Kernel::open().unwrap();
-        // No interface has this number, whoever asks.
+        // No machine has an interface with this number.
         let refused = kernel.start(u32::MAX >> 1).unwrap_err();
         let known = [libc::ENODEV, libc::EPERM];
         assert!(

@@ -1,6 +1,6 @@
 //! Guests with a network, by passt or on a tap device.
 
-use causeway_nested::{Command, Lease};
+use causeway_nested::{Command, Job, Lease};
 
 use crate::leftovers::{self, KILL};
 use crate::machines::{
@@ -33,6 +33,14 @@ fn machine_with_passt(test: &str) -> Option<(Lease, String)> {
 fn guest<'a>(program: &'a str, net: &'a str, orders: &[&'a str]) -> Vec<&'a str> {
     let words = ["--kernel", KERNEL, "--program", program, "--net", net, "--"];
     [&words, orders].concat()
+}
+
+/// Starts a guest whose program answers at port 80, and waits until it does.
+pub fn listening(machine: &Lease, words: &[&str]) -> (Command, Job) {
+    let command = run_command(words);
+    let running = machine.start(&command);
+    machine.wait_for_text(&command, running, "port 80 listens");
+    (command, running)
 }
 
 #[test]
@@ -71,9 +79,7 @@ fn a_port_of_the_host_leads_to_one_of_the_guest() {
     };
     let words = guest(&program, "user,forward=8080:80", &["answer", "80"]);
     leftovers::after_a_first(&machine, || {
-        let command = run_command(&words);
-        let running = machine.start(&command);
-        machine.wait_for_text(&command, running, "port 80 listens");
+        let (command, running) = listening(&machine, &words);
         // Another guest cannot have the same port.
         let taken = ["forward=8080:80", "passt"];
         refused(&machine, &words, 5, &taken);
@@ -90,9 +96,7 @@ fn a_killed_vmm_leaves_no_network_behind() {
     };
     let words = guest(&program, "user,forward=8080:80", &["answer", "80"]);
     leftovers::after_a_first(&machine, || {
-        let command = run_command(&words);
-        let running = machine.start(&command);
-        machine.wait_for_text(&command, running, "port 80 listens");
+        let (command, running) = listening(&machine, &words);
         machine.signal(running, KILL, false);
         machine.finish(&command, running);
     });
@@ -100,7 +104,7 @@ fn a_killed_vmm_leaves_no_network_behind() {
 
 #[test]
 fn what_cannot_be_a_network_is_told_before_a_guest_boots() {
-    let Some((machine, program)) = machine_with_passt("networks that cannot be") else {
+    let Some((machine, program)) = machine_with_passt("networks that are refused") else {
         return;
     };
     let with = |words: &[&str], code, parts: &[&str]| {
@@ -138,9 +142,7 @@ fn a_guest_on_a_tap_device_and_its_host_reach_each_other_without_an_exit() {
         net,
         &["nameserver", "192.168.7.1", "answer", "80"],
     );
-    let command = run_command(&words);
-    let running = machine.start(&command);
-    machine.wait_for_text(&command, running, "port 80 listens");
+    let (command, running) = listening(&machine, &words);
     // Nobody else has its packets.
     refused(&machine, &words, 5, &["tap7", "use by another VM"]);
     let visit = ["--host", "stream", "192.168.7.2:80", MIB];

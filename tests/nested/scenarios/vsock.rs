@@ -3,9 +3,8 @@
 use causeway_nested::{Command, Lease};
 
 use crate::leftovers::{self, KILL};
-use crate::machines::{
-    KERNEL, assert_data_stays_inside, install, machine, refused, run, run_command,
-};
+use crate::machines::{KERNEL, assert_data_stays_inside, install, machine, refused, run};
+use crate::network::listening;
 
 /// What runs `packets` in a guest with the address 7.
 fn guest<'a>(program: &'a str, orders: &[&'a str]) -> Vec<&'a str> {
@@ -32,9 +31,7 @@ fn a_guest_and_its_host_reach_each_other_and_no_byte_is_an_exit() {
     assert_data_stays_inside(&report);
     machine.signal(echoing, KILL, false);
     machine.finish(&echo, echoing);
-    let command = run_command(&guest(&program, &["answer-vsock", "80"]));
-    let running = machine.start(&command);
-    machine.wait_for_text(&command, running, "port 80 listens");
+    let (command, running) = listening(&machine, &guest(&program, &["answer-vsock", "80"]));
     let visit = ["--host", "stream", "vsock:7:80", "1"];
     machine.run(&Command::new(&program, &visit)).assert_code(0);
     machine.finish(&command, running).assert_code(0);
@@ -48,9 +45,7 @@ fn an_address_has_one_guest_and_is_free_when_its_vmm_is_killed() {
     let words = guest(&program, &["answer-vsock", "80"]);
     leftovers::after_a_first(&machine, || {
         for _ in 0..2 {
-            let command = run_command(&words);
-            let running = machine.start(&command);
-            machine.wait_for_text(&command, running, "port 80 listens");
+            let (command, running) = listening(&machine, &words);
             let taken = ["the address 7 of --vsock", "Address already in use"];
             refused(&machine, &words, 5, &taken);
             machine.signal(running, KILL, false);

@@ -4,10 +4,11 @@
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use vhost::VringConfigData;
 use vmm_sys_util::eventfd::EventFd;
 
 use super::device::Kind;
-use super::ring::RingPlace;
+use super::ring::{QUEUE_SIZE, RingPlace};
 use crate::memory::RamView;
 
 mod job;
@@ -124,6 +125,23 @@ pub struct Queue {
     pub kick: EventFd,
     /// Signalled by the back end to interrupt the guest.
     pub call: EventFd,
+}
+
+impl Queue {
+    /// Returns where the queue lies, as the back end is told, which knows the guest-physical address
+    /// zero as `base`.
+    pub fn addresses(&self, base: u64) -> VringConfigData {
+        let [table, driver, device] = self.place.parts.map(|address| base + address);
+        VringConfigData {
+            queue_max_size: QUEUE_SIZE,
+            queue_size: self.place.size,
+            flags: 0,
+            desc_table_addr: table,
+            used_ring_addr: device,
+            avail_ring_addr: driver,
+            log_addr: None,
+        }
+    }
 }
 
 /// What executes the requests of a device outside of this process.

@@ -9,12 +9,11 @@
 
 use std::os::unix::net::UnixStream;
 
-use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
+use vhost::{VhostBackend, VhostUserMemoryRegionInfo};
 use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
 
 use super::device::{TRANSPORT_FEATURES, VERSION_1};
 use super::outside::{BackEnd, Description, ProcessError, Queue};
-use super::ring::QUEUE_SIZE;
 use crate::memory::{GuestRam, RamView};
 
 mod net;
@@ -110,19 +109,9 @@ impl<H: Handle> Served<H> {
     fn hand_over(&self, kernel: &H::Vhost, queue: &Queue) -> Result<(), ProcessError> {
         let at = |step| refused(&self.description, step);
         let (number, size) = (queue.number, queue.place.size);
-        let [desc_table_addr, avail_ring_addr, used_ring_addr] = queue.place.parts;
-        let places = VringConfigData {
-            queue_max_size: QUEUE_SIZE,
-            queue_size: size,
-            flags: 0,
-            desc_table_addr,
-            used_ring_addr,
-            avail_ring_addr,
-            log_addr: None,
-        };
         let set = kernel.set_vring_num(number, size);
         set.map_err(at("VHOST_SET_VRING_NUM"))?;
-        let set = kernel.set_vring_addr(number, &places);
+        let set = kernel.set_vring_addr(number, &queue.addresses(0));
         set.map_err(at("VHOST_SET_VRING_ADDR"))?;
         let set = kernel.set_vring_base(number, 0);
         set.map_err(at("VHOST_SET_VRING_BASE"))?;

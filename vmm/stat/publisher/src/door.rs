@@ -70,8 +70,7 @@ impl Door {
         }
     }
 
-    /// Has another process remove the socket at the end of this one, if it is at a path of the
-    /// user's choice.
+    /// Starts a process that removes the socket when this one ends, if the user chose its path.
     pub fn keep(&mut self) -> io::Result<()> {
         if let Self::Socket(listener, keeper) | Self::Control(listener, keeper) = self {
             *keeper = Some(SocketKeeper::start(listener.path())?);

@@ -3,13 +3,16 @@
 //!
 //! | order | what it does |
 //! |---|---|
-//! | `exchange ADDRESS COUNT` | sends COUNT datagrams of up to 1,400 bytes, one after the other, and checks that each comes back as it was |
+//! | `exchange ADDRESS COUNT` | sends COUNT datagrams in turn, and checks that each comes back |
 //! | `stream ADDRESS MIB` | sends so much over a connection, and checks what comes back meanwhile |
 //! | `answer PORT` | sends back what one TCP connection to a port of the guest brings |
 //! | `answer-vsock PORT` | the same for a connection of AF_VSOCK |
 //! | `unreachable ADDRESS` | checks that there is no TCP connection to it within 5 s |
 //! | `nameserver ADDRESS` | checks who is asked for names |
-//! | `echo PORT` | sends back what datagrams and TCP connections bring to a port of the loopback address, and connections of AF_VSOCK to the same port, until it is killed |
+//! | `echo PORT` | sends back all that comes to a port, until it is killed |
+//!
+//! Datagrams have up to 1,400 bytes. `echo` listens on the loopback address, for datagrams and TCP,
+//! and on AF_VSOCK.
 
 use std::fs;
 use std::io::{self, Read, Write};

@@ -34,8 +34,7 @@ impl KernelDevice {
 impl Handle for Vsock<Memory> {
     type Vhost = Self;
 
-    /// In the third one, a VMM would tell the driver that its connections are lost because the VM
-    /// has moved.
+    /// The third queue is for events. Its only event is a migration, which Causeway does not do.
     const QUEUES: usize = 2;
 
     fn vhost(&self) -> &Self {

@@ -8,13 +8,12 @@ use std::time::Duration;
 
 use vhost::vhost_user::message::VhostUserHeaderFlag;
 use vhost::vhost_user::{Frontend, VhostUserFrontend, VhostUserProtocolFeatures as Protocol};
-use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
+use vhost::{VhostBackend, VhostUserMemoryRegionInfo};
 
 use super::DeviceProcess;
 use crate::memory::{GuestRam, RamView};
 use crate::virtio::device::{TRANSPORT_FEATURES, VERSION_1};
 use crate::virtio::outside::{BackEnd, Description, ProcessError, Queue};
-use crate::virtio::ring::QUEUE_SIZE;
 
 /// The feature that says that the process has features of the protocol, too (not of virtio).
 const PROTOCOL_FEATURES: u64 = 1 << 30;
@@ -200,20 +199,10 @@ fn regions(ram: &GuestRam) -> Vec<VhostUserMemoryRegionInfo> {
 /// Hands one queue over: the process reads it from its beginning.
 fn hand_over(frontend: &Frontend, queue: &Queue, at: &mut Step) -> Result<(), Failure> {
     let (number, size) = (queue.number, queue.place.size);
-    let [table, driver, device] = queue.place.parts.map(|address| ADDRESS_BASE + address);
     *at = "SET_VRING_NUM";
     frontend.set_vring_num(number, size)?;
     *at = "SET_VRING_ADDR";
-    let addresses = VringConfigData {
-        queue_max_size: QUEUE_SIZE,
-        queue_size: size,
-        flags: 0,
-        desc_table_addr: table,
-        used_ring_addr: device,
-        avail_ring_addr: driver,
-        log_addr: None,
-    };
-    frontend.set_vring_addr(number, &addresses)?;
+    frontend.set_vring_addr(number, &queue.addresses(ADDRESS_BASE))?;
     *at = "SET_VRING_BASE";
     frontend.set_vring_base(number, 0)?;
     *at = "SET_VRING_CALL";
