@@ -229,11 +229,21 @@ class Repository(Unittest):
     """Test modules that are in the client's repository alone."""
 
     limit_s = 1800
+    # What they import and the client does not need.
+    packages = ["torch", "hypothesis", "pytest"]
 
     def prepare(self, setup):
         if not (setup.work / self.directory).exists():
             raise Missing(f"the tests of {self.name} are missing: git clone {TINYGRAD_REPOSITORY} "
                           f"{setup.work / self.directory}, and check {TINYGRAD_COMMIT} out")
+        find = ("import importlib.util as u, sys\n"
+                "print(*(name for name in sys.argv[1:] if not u.find_spec(name)))")
+        command = [setup.python, "-c", find, *self.packages]
+        shown = subprocess.run(command, env=setup.environment, stdout=subprocess.PIPE, text=True)
+        if shown.returncode != 0 or shown.stdout.strip():
+            names = shown.stdout.strip() or " ".join(self.packages)
+            raise Missing(f"the tests of {self.name} need {names}: {setup.python} -m pip install "
+                          f"{names}")
 
 
 def all_modules(setup):

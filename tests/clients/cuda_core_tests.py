@@ -13,6 +13,8 @@ REPOSITORY = "https://github.com/NVIDIA/cuda-python"
 COMMIT = "c23833b9793464194da9d9c82cd8f031711c47f5"  # cuda.core 1.1.0
 # Needed by what links machine code. Without it the driver links, as it has to where code is PTX.
 JITLINK = "nvidia-nvjitlink==13.0.88\n"
+# What the tests share with those of other packages. None of them runs without it.
+HELPERS = "cuda_python_test_helpers"
 # Tests of the package's build, and what needs a compiler for Cython.
 LEFT_OUT = ["test_build_hooks.py", "cython/"]
 
@@ -53,6 +55,9 @@ class CudaCore:
         if found != COMMIT:
             way = f"git -C {directory} checkout {COMMIT}"
             raise self.missing(f"{directory} is at commit {found}: {way}")
+        if not (directory / HELPERS).is_dir():
+            way = f"git archive {COMMIT[:9]}, without naming folders"
+            raise self.missing(f"{directory} has no {HELPERS}, which the tests load: {way}")
         return directory
 
     def install(self, setup):

@@ -110,8 +110,10 @@ def report(chosen, outcomes, expected):
 def compare(chosen, native, ours, path):
     """Prints tests that pass natively and fail through Causeway, and a table. Returns their number.
 
-    Writes both counts and these tests to the file at `path`, if there is one.
+    A client none of whose tests passes natively counts as one more: it compared nothing. Writes
+    both counts and these tests to the file at `path`, if there is one.
     """
+    problems = 0
     rows = [("client", "natively", "through Causeway", "only natively", "only through Causeway")]
     summary = {}
     for client in chosen:
@@ -119,6 +121,10 @@ def compare(chosen, native, ours, path):
         lost = {test: ours[client.name].get(test, ("", "not run"))[1] for test in there - here}
         for test, reason in sorted(lost.items()):
             print(f"{client.name} {test} fails here only: {one_line(reason)}")
+        if not there:
+            why = first_failure(native[client.name])
+            print(f"error: {client.name}: no test passes natively: {why}")
+        problems += len(lost) + int(not there)
         total = len(native[client.name])
         counts = f"{len(there)} of {total}", f"{len(here)} of {len(ours[client.name])}"
         rows.append((client.name, *counts, len(lost), len(here - there)))
@@ -128,7 +134,13 @@ def compare(chosen, native, ours, path):
     if path:
         text = json.dumps({"schema": "causeway.clients/1", "clients": summary}, indent=1)
         path.write_text(text + "\n", encoding="utf-8")
-    return sum(len(client["only_native"]) for client in summary.values())
+    return problems
+
+
+def first_failure(tests):
+    """Names the first test that failed, and what it said."""
+    failed = sorted(test for test, (result, _) in tests.items() if result == "failed")
+    return f"{failed[0]}: {one_line(tests[failed[0]][1])}" if failed else "none of them failed"
 
 
 def passed_tests(tests):

@@ -1,5 +1,7 @@
 """Tests of results.py: python3 -m unittest discover -s tests/clients -p '*_unittest.py'"""
 
+import contextlib
+import io
 import pathlib
 import tempfile
 import types
@@ -46,6 +48,29 @@ class Expectations(unittest.TestCase):
     def test_a_line_without_a_reason_is_refused(self):
         with self.assertRaises(ValueError):
             expected("a")
+
+
+class Comparisons(unittest.TestCase):
+    def compare(self, native, ours):
+        """Returns the number of problems, and what is printed."""
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            number = results.compare([CLIENT], {"client": native}, {"client": ours}, None)
+        return number, printed.getvalue()
+
+    def test_a_test_that_passes_natively_only_is_a_problem(self):
+        native = {"a": ("passed", ""), "b": ("passed", ""), "c": ("failed", "no")}
+        ours = {"a": ("passed", ""), "b": ("failed", "why"), "c": ("passed", "")}
+        number, printed = self.compare(native, ours)
+        self.assertEqual(number, 1)
+        self.assertIn("client b fails here only: why", printed)
+
+    def test_a_client_of_which_nothing_passes_natively_is_a_problem(self):
+        broken = {"a.py": ("failed", "exit status 4")}
+        number, printed = self.compare(broken, broken)
+        self.assertEqual(number, 1)
+        self.assertIn("no test passes natively: a.py: exit status 4", printed)
+        self.assertEqual(self.compare({"a": ("skipped", "")}, {})[0], 1)
 
 
 class Records(unittest.TestCase):
