@@ -236,25 +236,34 @@ class Repository(Unittest):
         if not (setup.work / self.directory).exists():
             raise Missing(f"the tests of {self.name} are missing: git clone {TINYGRAD_REPOSITORY} "
                           f"{setup.work / self.directory}, and check {TINYGRAD_COMMIT} out")
-        find = ("import importlib.util as u, sys\n"
-                "print(*(name for name in sys.argv[1:] if not u.find_spec(name)))")
-        command = [setup.python, "-c", find, *self.packages]
-        shown = subprocess.run(command, env=setup.environment, stdout=subprocess.PIPE, text=True)
-        if shown.returncode != 0 or shown.stdout.strip():
-            names = shown.stdout.strip() or " ".join(self.packages)
+        missing = printed_by(setup, MISSING, *self.packages)
+        if missing != "":
+            names = missing or " ".join(self.packages)
             raise Missing(f"the tests of {self.name} need {names}: {setup.python} -m pip install "
                           f"{names}")
 
 
+# Programs for the interpreter that runs the clients.
+MISSING = ("import importlib.util as u, sys\n"
+           "print(*(name for name in sys.argv[1:] if not u.find_spec(name)))")
+NUMBA_CUDA = ("import importlib.util as u\n"
+              "found = u.find_spec('numba_cuda')\n"
+              "print(*(found.submodule_search_locations if found else []))")
+
+
+def printed_by(setup, program, *arguments):
+    """Returns what a Python program prints, None if it fails."""
+    command = [setup.python, "-c", program, *arguments]
+    shown = subprocess.run(command, env=setup.environment, stdout=subprocess.PIPE, text=True)
+    return shown.stdout.strip() if shown.returncode == 0 else None
+
+
 def all_modules(setup):
     """Returns the names of all test modules of numba-cuda as it is installed."""
-    find = "import importlib.util as u; print(*u.find_spec('numba_cuda').submodule_search_locations)"
-    command = [setup.python, "-c", find]
-    shown = subprocess.run(command, env=setup.environment, stdout=subprocess.PIPE)
-    if shown.returncode != 0:
+    package = printed_by(setup, NUMBA_CUDA)
+    if not package:
         raise Missing(f"{setup.python} has no package numba-cuda")
-    package = pathlib.Path(shown.stdout.decode().strip())
-    files = sorted(package.glob("numba/cuda/tests/cuda*/test_*.py"))
+    files = sorted(pathlib.Path(package).glob("numba/cuda/tests/cuda*/test_*.py"))
     return [f"numba.cuda.tests.{file.parent.name}.{file.stem}" for file in files]
 
 

@@ -56,8 +56,8 @@ class CudaCore:
             way = f"git -C {directory} checkout {COMMIT}"
             raise self.missing(f"{directory} is at commit {found}: {way}")
         if not (directory / HELPERS).is_dir():
-            way = f"git archive {COMMIT[:9]}, without naming folders"
-            raise self.missing(f"{directory} has no {HELPERS}, which the tests load: {way}")
+            why = f"has no {HELPERS}, which the tests load"
+            raise self.missing(f"{directory} {why}: take the whole of {REPOSITORY}")
         return directory
 
     def install(self, setup):

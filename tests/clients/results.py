@@ -108,10 +108,10 @@ def report(chosen, outcomes, expected):
 
 
 def compare(chosen, native, ours, path):
-    """Prints tests that pass natively and fail through Causeway, and a table. Returns their number.
+    """Prints tests that pass natively and fail through Causeway, and a table.
 
-    A client none of whose tests passes natively counts as one more: it compared nothing. Writes
-    both counts and these tests to the file at `path`, if there is one.
+    Returns the number of these tests and of clients none of whose tests passes natively, which
+    compares nothing. Writes counts and tests to the file at `path`, if there is one.
     """
     problems = 0
     rows = [("client", "natively", "through Causeway", "only natively", "only through Causeway")]
