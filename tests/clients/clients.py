@@ -209,8 +209,8 @@ class Cudarc:
 
     def run(self, setup, part):
         skips = [word for test in CUDARC_TIMINGS for word in ("--skip", test)]
-        # One at a time: streams of all tests share a few rings, where a long kernel of one test holds
-        # up the streams of another, which counts on its own to overlap.
+        # One at a time: streams of all tests share a few rings, where a long kernel of one test
+        # holds up the streams of another, which counts on its own to overlap.
         command = [self.program, "--test-threads=1", *skips]
         folders = [str(self.libraries), setup.environment.get("LD_LIBRARY_PATH", "")]
         environment = {"LD_LIBRARY_PATH": ":".join(filter(None, folders))}

@@ -55,7 +55,8 @@ def tinygrad_inference(small):
         return (Tensor.randn(*shape) * 0.02).realize()
 
     layers = [
-        [weight(width, 3 * width), weight(width, width), weight(width, 4 * width), weight(4 * width, width)]
+        [weight(width, 3 * width), weight(width, width),
+         weight(width, 4 * width), weight(4 * width, width)]
         for _ in range(4)
     ]
 
