@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`VirtioFunction`] | the PCI function: configuration space, capabilities, BAR |
 //! | transport | the registers in the BAR; the life of a driver: reset, features, queues, run |
+//! | configuration | what the driver reads of the device, which may change |
 //! | executor | who executes a device's requests: this process, another one, or the kernel |
 //! | thread | the device's thread: told when a driver begins and ends |
 //! | worker | what it does: takes requests from all queues, gives them back, interrupts |
@@ -16,11 +17,12 @@
 //! A guest that breaks its queue, or a device that cannot go on, ends with the device status
 //! `DEVICE_NEEDS_RESET`, and with nothing else: the driver, or the next one, resets the device.
 //!
-//! Lock order: the function's own, then the transport's, then those of [`interrupts::Interrupts`].
-//! The worker takes only the last.
+//! Lock order: the function's own, then the transport's, those of a [`DiskSlot`], the
+//! configuration's, and those of [`interrupts::Interrupts`]. The worker takes none of the first two.
 
 mod block;
 mod chain;
+mod configuration;
 mod device;
 mod entropy;
 mod executor;
@@ -38,7 +40,7 @@ mod worker;
 #[cfg(test)]
 mod driver;
 
-pub use block::{Block, DiskError, DiskImage, Holder, SECTOR_BYTES};
+pub use block::{Block, DiskError, DiskImage, DiskSlot, Holder, SECTOR_BYTES};
 pub use device::{Kind, QUEUES_MAX, VirtioDevice};
 pub use entropy::Entropy;
 pub use executor::{Device, ProcessSource};

@@ -133,6 +133,7 @@ fn linux(
         initramfs,
         command_line,
         disks: disk::open_all(&disks, arguments.vms)?.into(),
+        slots: Arc::new([]),
         processes: processes(root.as_ref(), shares, network, arguments)?,
     })
 }

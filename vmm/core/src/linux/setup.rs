@@ -16,8 +16,7 @@ use super::placement::{self, PlacementError};
 use super::{BootProtocol, Kernel, acpi, power, processor};
 use crate::memory::GuestRam;
 use crate::pci::Layout;
-use crate::virtio::DiskImage;
-use crate::virtio::ProcessSource;
+use crate::virtio::{DiskImage, DiskSlot, ProcessSource};
 
 /// A Linux system to boot in a VM: a kernel, its command line, an initramfs and disks.
 #[derive(Clone, Debug)]
@@ -30,6 +29,8 @@ pub struct Linux {
     pub command_line: String,
     /// Disk images, in the order of the guest's `/dev/vda`, `/dev/vdb`, …
     pub disks: Arc<[Arc<DiskImage>]>,
+    /// Disks whose images come and go while the guest runs, behind the others. A VM has its own.
+    pub slots: Arc<[Arc<DiskSlot>]>,
     /// Virtio devices whose requests other processes execute, in the order in which the guest finds
     /// them, behind the disks. Each VM that is built connects to them once.
     pub processes: Arc<[Arc<dyn ProcessSource>]>,

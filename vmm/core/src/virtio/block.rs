@@ -9,20 +9,21 @@ use vm_memory::GuestMemoryMmap;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{Immutable, IntoBytes};
 
-use super::chain::{Chain, SEGMENTS_MAX, Segments};
+use super::chain::{Chain, SEGMENTS_MAX};
+use super::configuration::Notice;
 use super::device::{Kind, ServeError, VirtioDevice};
 
 mod holder;
 mod image;
 mod request;
+mod slot;
 
 pub use holder::Holder;
-pub use image::{DiskError, DiskImage};
+pub use image::{DiskError, DiskImage, SECTOR_BYTES};
+pub use slot::DiskSlot;
 
 use request::{Operation, Range, Refusal};
 
-/// Size of a sector in bytes. Virtio gives the size of a disk, and places on it, in sectors.
-pub const SECTOR_BYTES: u64 = 512;
 /// Most bytes of one range of guest memory in a request.
 const SEGMENT_BYTES_MAX: u32 = 1 << 20;
 /// Most ranges of guest memory in a request: a chain has two more, for its header and its status.
@@ -64,7 +65,8 @@ const _: () = assert!(size_of::<Configuration>() == 60);
 
 /// A virtio disk of a guest, whose content is a raw image file of the host.
 pub struct Block {
-    image: Arc<DiskImage>,
+    slot: Arc<DiskSlot>,
+    features: u64,
     configuration: Configuration,
     /// The driver does not flush: every write is to be on the disk when it is answered.
     write_through: bool,
@@ -78,9 +80,23 @@ impl Block {
     /// Returns a disk whose content is `image`. The guest can write to it unless the image was
     /// opened read-only.
     pub fn new(image: Arc<DiskImage>) -> Self {
+        let (sectors, read_only) = (image.sectors(), image.is_read_only());
+        Self::with(Arc::new(DiskSlot::holding(image)), sectors, read_only)
+    }
+
+    /// Returns a disk that has an image only while `slot` has one. The driver chooses its features
+    /// before it knows the image: it sees no write protection, and a write to an image that was
+    /// opened read-only fails.
+    pub fn of_slot(slot: Arc<DiskSlot>) -> Self {
+        let sectors = slot.image().map_or(0, |image| image.sectors());
+        Self::with(slot, sectors, false)
+    }
+
+    fn with(slot: Arc<DiskSlot>, sectors: u64, read_only: bool) -> Self {
         Self {
+            features: features(read_only),
             configuration: Configuration {
-                capacity_sectors: image.sectors().into(),
+                capacity_sectors: sectors.into(),
                 segment_bytes_max: SEGMENT_BYTES_MAX.into(),
                 segments_max: DATA_SEGMENTS_MAX.into(),
                 block_bytes: (SECTOR_BYTES as u32).into(),
@@ -93,7 +109,7 @@ impl Block {
                 zero_may_unmap: 1,
                 ..Configuration::default()
             },
-            image,
+            slot,
             write_through: true,
             reported: false,
         }
@@ -101,76 +117,68 @@ impl Block {
 
     /// Executes a request, and returns the number of bytes written to the guest before the status.
     fn execute(&mut self, request: &Operation, memory: &GuestMemoryMmap) -> Result<u64, Refusal> {
+        // One image for all of the request: what was checked is what is used.
+        let image = self.slot.image().ok_or(Refusal::Io)?;
+        let done = self.execute_on(&image, request, memory);
+        done.map_err(|refused| self.told(&image, refused))
+    }
+
+    fn execute_on(
+        &self,
+        image: &DiskImage,
+        request: &Operation,
+        memory: &GuestMemoryMmap,
+    ) -> Result<u64, Refused> {
         match request {
             Operation::Read { offset, into } => {
-                self.check(*offset, into.bytes(), TRANSFER_BYTES_MAX)?;
-                let read = self.image.read(*offset, into, memory);
-                read.map(|()| into.bytes())
+                check(image, *offset, into.bytes(), TRANSFER_BYTES_MAX)?;
+                image.read(*offset, into, memory)?;
+                Ok(into.bytes())
             }
             Operation::Write { offset, from } => {
-                self.check(*offset, from.bytes(), TRANSFER_BYTES_MAX)?;
-                self.writable()?;
-                let written = self.image.write(*offset, from, memory);
-                written.and_then(|()| self.settle()).map(|()| 0)
+                check(image, *offset, from.bytes(), TRANSFER_BYTES_MAX)?;
+                writable(image)?;
+                image.write(*offset, from, memory)?;
+                self.settle(image)
             }
-            Operation::Flush => self.image.flush().map(|()| 0),
-            Operation::Identify { into } => return self.identify(into, memory),
+            Operation::Flush => Ok(image.flush().map(|()| 0)?),
+            Operation::Identify { into } => {
+                let written = into.write(memory, &image.id::<ID_BYTES>());
+                Ok(written.map_err(|_| Refusal::Io)? as u64)
+            }
             Operation::Discard(ranges) => {
-                self.check_ranges(ranges)?;
+                check_ranges(image, ranges)?;
                 let mut ranges = ranges.iter();
-                let discarded = ranges.try_for_each(|r| self.image.discard(r.offset, r.bytes));
-                discarded.map(|()| 0)
+                ranges.try_for_each(|range| image.discard(range.offset, range.bytes))?;
+                Ok(0)
             }
             Operation::Zero(ranges) => {
-                self.check_ranges(ranges)?;
+                check_ranges(image, ranges)?;
                 let mut ranges = ranges.iter();
-                let zeroed = ranges.try_for_each(|r| self.image.zero(r.offset, r.bytes, r.unmap));
-                zeroed.and_then(|()| self.settle()).map(|()| 0)
+                ranges.try_for_each(|r| image.zero(r.offset, r.bytes, r.unmap))?;
+                self.settle(image)
             }
         }
-        .map_err(|e| self.failed(&e))
     }
 
-    /// Flushes a write for a driver that never flushes itself.
-    fn settle(&self) -> io::Result<()> {
+    /// Flushes a write for a driver that never flushes itself. Nothing is written to the guest.
+    fn settle(&self, image: &DiskImage) -> Result<u64, Refused> {
         if self.write_through {
-            self.image.flush()?;
+            image.flush()?;
         }
-        Ok(())
+        Ok(0)
     }
 
-    fn identify(&self, into: &Segments, memory: &GuestMemoryMmap) -> Result<u64, Refusal> {
-        let written = into.write(memory, &self.image.id::<ID_BYTES>());
-        written.map(|bytes| bytes as u64).map_err(|_| Refusal::Io)
-    }
-
-    /// Checks that an operation is on whole sectors within the disk, and on `most` bytes at most.
-    fn check(&self, offset: u64, bytes: u64, most: u64) -> Result<(), Refusal> {
-        let end = offset.checked_add(bytes).ok_or(Refusal::Io)?;
-        let good = bytes.is_multiple_of(SECTOR_BYTES) && bytes <= most && end <= self.image.bytes();
-        good.then_some(()).ok_or(Refusal::Io)
-    }
-
-    fn writable(&self) -> Result<(), Refusal> {
-        match self.image.is_read_only() {
-            true => Err(Refusal::Io),
-            false => Ok(()),
-        }
-    }
-
-    fn check_ranges(&self, ranges: &[Range]) -> Result<(), Refusal> {
-        self.writable()?;
-        let most = u64::from(ZERO_SECTORS_MAX) * SECTOR_BYTES;
-        let mut ranges = ranges.iter();
-        ranges.try_for_each(|range| self.check(range.offset, range.bytes, most))
-    }
-
-    /// Returns how a failure of the host appears to the guest. The first one is logged as an error.
-    fn failed(&mut self, error: &io::Error) -> Refusal {
+    /// Returns how a failure appears to the guest. The first one of the host is logged as an error.
+    fn told(&mut self, image: &DiskImage, refused: Refused) -> Refusal {
+        let error = match refused {
+            Refused::Guest(refusal) => return refusal,
+            Refused::Host(error) => error,
+        };
         if error.raw_os_error() == Some(libc::EOPNOTSUPP) {
             return Refusal::Unsupported;
         }
-        let path = self.image.path().display();
+        let path = image.path().display();
         if self.reported {
             log::debug!("disk {path}: {error}");
         } else {
@@ -184,6 +192,57 @@ impl Block {
     }
 }
 
+/// Why a request is not executed: the guest's fault, or the host's.
+enum Refused {
+    Guest(Refusal),
+    Host(io::Error),
+}
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Self {
+        Self::Guest(refusal)
+    }
+}
+
+impl From<io::Error> for Refused {
+    fn from(error: io::Error) -> Self {
+        Self::Host(error)
+    }
+}
+
+/// Checks that an operation is on whole sectors within the disk, and on `most` bytes at most.
+fn check(image: &DiskImage, offset: u64, bytes: u64, most: u64) -> Result<(), Refusal> {
+    let end = offset.checked_add(bytes).ok_or(Refusal::Io)?;
+    let good = bytes.is_multiple_of(SECTOR_BYTES) && bytes <= most && end <= image.bytes();
+    good.then_some(()).ok_or(Refusal::Io)
+}
+
+fn writable(image: &DiskImage) -> Result<(), Refusal> {
+    match image.is_read_only() {
+        true => Err(Refusal::Io),
+        false => Ok(()),
+    }
+}
+
+fn check_ranges(image: &DiskImage, ranges: &[Range]) -> Result<(), Refusal> {
+    writable(image)?;
+    let most = u64::from(ZERO_SECTORS_MAX) * SECTOR_BYTES;
+    let mut ranges = ranges.iter();
+    ranges.try_for_each(|range| check(image, range.offset, range.bytes, most))
+}
+
+/// Returns the features of a disk.
+fn features(read_only: bool) -> u64 {
+    let always = bit(spec::VIRTIO_BLK_F_SIZE_MAX)
+        | bit(spec::VIRTIO_BLK_F_SEG_MAX)
+        | bit(spec::VIRTIO_BLK_F_BLK_SIZE)
+        | bit(spec::VIRTIO_BLK_F_FLUSH);
+    match read_only {
+        true => always | bit(spec::VIRTIO_BLK_F_RO),
+        false => always | bit(spec::VIRTIO_BLK_F_DISCARD) | bit(spec::VIRTIO_BLK_F_WRITE_ZEROES),
+    }
+}
+
 impl VirtioDevice for Block {
     fn kind(&self) -> Kind {
         Kind {
@@ -194,20 +253,15 @@ impl VirtioDevice for Block {
     }
 
     fn features(&self) -> u64 {
-        let always = bit(spec::VIRTIO_BLK_F_SIZE_MAX)
-            | bit(spec::VIRTIO_BLK_F_SEG_MAX)
-            | bit(spec::VIRTIO_BLK_F_BLK_SIZE)
-            | bit(spec::VIRTIO_BLK_F_FLUSH);
-        match self.image.is_read_only() {
-            true => always | bit(spec::VIRTIO_BLK_F_RO),
-            false => {
-                always | bit(spec::VIRTIO_BLK_F_DISCARD) | bit(spec::VIRTIO_BLK_F_WRITE_ZEROES)
-            }
-        }
+        self.features
     }
 
     fn configuration(&self) -> &[u8] {
         self.configuration.as_bytes()
+    }
+
+    fn notice(&self) -> Option<&Notice> {
+        Some(self.slot.notice())
     }
 
     fn begin(&mut self, features: u64) {

@@ -5,6 +5,7 @@ use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRE
 use vm_memory::GuestMemoryMmap;
 
 use super::chain::Chain;
+use super::configuration::Notice;
 
 /// The feature of all devices that keep to version 1 of the specification or later.
 pub const VERSION_1: u64 = 1 << VIRTIO_F_VERSION_1;
@@ -55,9 +56,14 @@ pub trait VirtioDevice: Send {
     /// Returns the feature bits that the device offers, without those of the transport.
     fn features(&self) -> u64;
 
-    /// Returns the device's configuration structure, which is constant and read-only for the
-    /// driver.
+    /// Returns the device's configuration structure as the function has it first. It is read-only
+    /// for the driver.
     fn configuration(&self) -> &[u8];
+
+    /// Returns by what the device changes its configuration structure, if it does.
+    fn notice(&self) -> Option<&Notice> {
+        None
+    }
 
     /// Returns the device's number of queues, 1 to [`QUEUES_MAX`].
     fn queues(&self) -> u16 {

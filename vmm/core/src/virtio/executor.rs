@@ -67,7 +67,7 @@ impl Device {
         }
     }
 
-    /// Returns the device's configuration structure, which is constant.
+    /// Returns the device's configuration structure as the function has it first.
     pub(super) fn configuration(&self) -> &[u8] {
         match self.described() {
             Ok(device) => device.configuration(),
@@ -93,7 +93,17 @@ impl Device {
         shared: Arc<Shared>,
     ) -> io::Result<DeviceThread> {
         match self {
-            Self::Here(device) => worker::start(thread, device, kicks, shared),
+            Self::Here(device) => {
+                if let Some(notice) = device.notice() {
+                    let guest = Arc::downgrade(&shared);
+                    notice.connect(move |first| {
+                        if let Some(guest) = guest.upgrade() {
+                            guest.configuration.change(first, &guest.interrupts);
+                        }
+                    });
+                }
+                worker::start(thread, device, kicks, shared)
+            }
             Self::Process(process) => outside::start(thread, process, kicks, shared),
             Self::Kernel(kernel) => outside::start(thread, kernel.into_back_end(), kicks, shared),
         }

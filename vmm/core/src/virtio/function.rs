@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use super::configuration::Configuration;
 use super::device::QUEUES_MAX;
 use super::executor::Device;
 use super::interrupts::{Interrupts, vectors};
@@ -115,6 +116,7 @@ impl VirtioFunction {
         let line = pci_line(number, PIN);
         let shared = Arc::new(Shared {
             interrupts: Interrupts::new(at.controller, at.controller.line(line)?, queues)?,
+            configuration: Configuration::new(device.configuration()),
             needs_reset: AtomicBool::new(false),
             ram: at.ram.view()?,
         });

@@ -10,6 +10,7 @@ use event_manager::{EventManager, MutEventSubscriber, SubscriberOps as _};
 use parking_lot::Mutex;
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
+use super::configuration::Configuration;
 use super::interrupts::{Interrupts, Source};
 use super::ring::Ring;
 use crate::memory::RamView;
@@ -18,6 +19,8 @@ use crate::memory::RamView;
 pub struct Shared {
     /// The function's interrupts.
     pub interrupts: Interrupts,
+    /// The device's configuration structure.
+    pub configuration: Configuration,
     /// True if the device has stopped because of an error, until its driver resets it.
     pub needs_reset: AtomicBool,
     /// The guest's RAM.

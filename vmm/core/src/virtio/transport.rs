@@ -69,7 +69,6 @@ impl State {
 pub struct Transport {
     name: &'static str,
     features: u64,
-    configuration: Vec<u8>,
     notifications: Arc<Doorbells>,
     /// Signalled by notifications, by number of the queue.
     kicks: Vec<EventFd>,
@@ -101,7 +100,6 @@ impl Transport {
         Ok(Self {
             name: device.kind().name,
             features: device.features(),
-            configuration: device.configuration().to_vec(),
             notifications,
             thread: device.start(thread, &kicks, Arc::clone(&shared))?,
             kicks,
@@ -121,7 +119,7 @@ impl Transport {
             Common::ConfigVector => interrupts.vector(Source::Configuration).into(),
             Common::QueueCount => state.queues.len() as u32,
             Common::Status => self.status(&state).into(),
-            Common::Generation => 0,
+            Common::Generation => self.shared.configuration.generation().into(),
             Common::QueueSelect => state.queue_select.into(),
             Common::QueueVector => interrupts.vector(Source::Queue(state.queue_select)).into(),
             // A queue that is not there has no entries, and nothing else.
@@ -197,8 +195,9 @@ impl Transport {
                 return self.shared.require_reset();
             }
         };
-        if !self.thread.begin(rings, state.driver_features) {
-            self.shared.require_reset();
+        match self.thread.begin(rings, state.driver_features) {
+            true => self.shared.configuration.begin(&self.shared.interrupts),
+            false => self.shared.require_reset(),
         }
     }
 
@@ -219,6 +218,7 @@ impl Transport {
             self.thread.end();
         }
         *state = State::fresh(state.queues.len());
+        self.shared.configuration.end();
         for kick in &self.kicks {
             let _ = kick.read(); // Fails unless a notification came too late.
         }
@@ -257,13 +257,10 @@ impl Transport {
                 (0, _) => Err(Refusal::BadSize),
                 _ => Err(Refusal::NoRegister),
             },
-            Structure::Device => {
-                let from = usize::try_from(offset).unwrap_or(usize::MAX);
-                let range = from..from.saturating_add(into.len());
-                let bytes = self.configuration.get(range).ok_or(Refusal::NoRegister)?;
-                into.copy_from_slice(bytes);
-                Ok("device_configuration")
-            }
+            Structure::Device => match self.shared.configuration.read(offset, into) {
+                true => Ok("device_configuration"),
+                false => Err(Refusal::NoRegister),
+            },
             Structure::Notify => Err(Refusal::NoRegister),
             Structure::MsixTable => self.shared.interrupts.table().read(offset, into),
             Structure::MsixPending => self.shared.interrupts.table().read_pending(offset, into),

@@ -62,10 +62,10 @@ fn sources(
     linux: &Linux,
 ) -> impl Iterator<Item = Result<(&'static str, Device), ProcessError>> + '_ {
     let entropy = Device::Here(Box::new(Entropy));
-    let disks = linux.disks.iter().map(|disk| {
-        let disk = Block::new(Arc::clone(disk));
-        Ok(("disk", Device::Here(Box::new(disk))))
-    });
+    let disks = linux.disks.iter().map(|disk| Block::new(Arc::clone(disk)));
+    let slots = linux.slots.iter();
+    let disks = disks.chain(slots.map(|slot| Block::of_slot(Arc::clone(slot))));
+    let disks = disks.map(|disk| Ok(("disk", Device::Here(Box::new(disk)))));
     let processes = linux.processes.iter().map(|source| {
         let device = source.connect()?;
         Ok(("outside", device))

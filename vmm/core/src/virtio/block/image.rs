@@ -9,9 +9,11 @@ use std::path::{Path, PathBuf};
 
 use vm_memory::{GuestMemoryBackend, GuestMemoryMmap};
 
-use super::SECTOR_BYTES;
 use super::holder::Holder;
 use crate::virtio::chain::{SEGMENTS_MAX, Segment, Segments};
+
+/// Size of a sector in bytes. Virtio gives the size of a disk, and places on it, in sectors.
+pub const SECTOR_BYTES: u64 = 512;
 
 /// Why an image file cannot be a guest's disk.
 #[derive(Debug, thiserror::Error)]
@@ -96,7 +98,14 @@ impl DiskImage {
             .custom_flags(libc::O_NONBLOCK)
             .open(path)
             .map_err(unreadable)?;
-        let metadata = file.metadata().map_err(unreadable)?;
+        Self::of(path, file, read_only)
+    }
+
+    /// Returns the disk image that is open as `file`, whose path is for messages, and locks it.
+    fn of(path: &Path, file: File, read_only: bool) -> Result<Self, DiskError> {
+        let metadata = file
+            .metadata()
+            .map_err(|source| open_error(path, read_only, source))?;
         let bytes = metadata.len();
         let path = path.to_owned();
         if !metadata.is_file() {

@@ -12,6 +12,7 @@ use crate::interrupts::LINE_FIRST;
 use crate::interrupts::fake::FakeChips;
 use crate::memory::GuestRam;
 use crate::virtio::chain::Chain;
+use crate::virtio::configuration::Configuration;
 use crate::virtio::device::Kind;
 use crate::virtio::driver::{
     DATA, DESCRIPTORS, DEVICE_RING, DRIVER_RING, RAM_BYTES, WRITE, write_descriptor,
@@ -66,6 +67,7 @@ fn rig() -> Rig {
     let line = controller.line(LINE_FIRST).unwrap();
     let shared = Arc::new(Shared {
         interrupts: Interrupts::new(&controller, line, 1).unwrap(),
+        configuration: Configuration::new(&[]),
         needs_reset: AtomicBool::new(false),
         ram: ram.view().unwrap(),
     });
