@@ -1,13 +1,15 @@
 //! The emulated machine with the `causeway` command of this build in it, and kernels for its
 //! guests.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 use std::time::Duration;
 
 use causeway_embedded_linux::image;
 use causeway_nested::{
     Command, Contents, ContentsError, Lease, Machine, Outcome, Requirements, Shape,
-    first_word_initramfs, shared,
+    first_word_initramfs,
 };
 
 use crate::report::Report;
@@ -43,6 +45,33 @@ const LIMIT_S: u64 = 480;
 const CLIENTS_VARIABLE: &str = "CAUSEWAY_NESTED_CLIENTS";
 /// Names the file that is the generic kernel.
 const GENERIC_VARIABLE: &str = "CAUSEWAY_NESTED_GENERIC_KERNEL";
+
+/// Lends a machine as [`causeway_nested::shared`] does.
+#[track_caller]
+fn shared(
+    test: &str,
+    shape: &Shape,
+    contents: impl FnOnce() -> Result<Contents, ContentsError>,
+) -> Option<Lease> {
+    tell_failures_at_once();
+    causeway_nested::shared(test, shape, contents)
+}
+
+/// From now on, a test that fails says why at once, too. The test harness says it when all tests
+/// have ended, and so never if its process is ended before.
+fn tell_failures_at_once() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            let thread = std::thread::current();
+            let test = thread.name().unwrap_or("a thread without a name");
+            // `eprintln` would be kept back. If nobody reads this, nobody wants to know.
+            let _ = writeln!(std::io::stderr(), "{test} fails: {panic}");
+            usual(panic);
+        }));
+    });
+}
 
 /// The machine, or nothing where the host lacks what it needs.
 #[track_caller]
