@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 
 class Expected:
@@ -18,8 +19,10 @@ class Expected:
             self.tests[test] = reason
 
 
-def expected_failures(path):
+def expected_failures(path, find=shutil.which):
     """Reads lines `CLIENT TEST<tab>REASON`. Returns client -> what is expected.
+
+    A reason `without PROGRAM: ...` is none where `find` finds this program.
 
     In place of one TEST there may be `NUMBER tests: PATTERN`: so many more tests of the client fail
     for whose name and message, with a space between them, the regular expression is found.
@@ -32,7 +35,9 @@ def expected_failures(path):
         client, space, test = name.partition(" ")
         if not (tab and space and test and reason):
             raise ValueError(f"{path}:{number}: not CLIENT TEST<tab>REASON: {line}")
-        expected.setdefault(client, Expected()).add(test, reason)
+        lacks = re.match(r"without (\S+): ", reason)
+        if not (lacks and find(lacks[1])):
+            expected.setdefault(client, Expected()).add(test, reason)
     return expected
 
 

@@ -12,11 +12,12 @@ import results
 CLIENT = types.SimpleNamespace(name="client", skips_max=1)
 
 
-def expected(*lines):
+def expected(*lines, find=lambda program: None):
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "expected.txt"
         path.write_text("".join(f"client {line}\n" for line in lines), encoding="utf-8")
-        return results.expected_failures(path)["client"]
+        known = results.expected_failures(path, find)
+        return known.get("client", results.Expected())
 
 
 class Expectations(unittest.TestCase):
@@ -44,6 +45,12 @@ class Expectations(unittest.TestCase):
     def test_an_unknown_failure_and_too_many_skips_are_problems(self):
         tests = {"a": ("failed", "no"), "b": ("skipped", ""), "c": ("skipped", "")}
         self.assertEqual(len(results.problems_of(CLIENT, tests, results.Expected())[0]), 2)
+
+    def test_what_needs_a_missing_program_is_expected_only_where_it_is_missing(self):
+        line = "a\twithout clang: it is run"
+        self.assertEqual(list(expected(line).tests), ["a"])
+        self.assertEqual(list(expected(line, find=lambda program: program).tests), [])
+        self.assertEqual(list(expected("a\tit is run", find=lambda program: program).tests), ["a"])
 
     def test_a_line_without_a_reason_is_refused(self):
         with self.assertRaises(ValueError):
