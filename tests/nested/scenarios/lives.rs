@@ -9,7 +9,7 @@ use crate::machines::{CAUSEWAY, FIRST_WORD_INITRAMFS, KERNEL, machine};
 
 /// How many in a row, unless `CAUSEWAY_NESTED_LIVES` says otherwise: few, because each takes some
 /// ten seconds.
-const LIVES: u32 = 4;
+const LIVES: u32 = 2;
 /// About the time that a boot takes in the emulated machine, in milliseconds.
 const BOOT_MS: u64 = 4000;
 const GUEST: [&str; 4] = ["--kernel", KERNEL, "--initramfs", FIRST_WORD_INITRAMFS];
