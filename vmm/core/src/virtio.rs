@@ -18,7 +18,8 @@
 //! `DEVICE_NEEDS_RESET`, and with nothing else: the driver, or the next one, resets the device.
 //!
 //! Lock order: the function's own, then the transport's, those of a [`DiskSlot`], the
-//! configuration's, and those of [`interrupts::Interrupts`]. The worker takes none of the first two.
+//! configuration's, and those of [`interrupts::Interrupts`]. The worker takes none of the first
+//! two.
 
 mod block;
 mod chain;
