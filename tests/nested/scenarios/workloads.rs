@@ -34,6 +34,7 @@ fn every_kernel_comes_out_right_in_a_linux_guest() {
 }
 
 #[test]
+#[ignore = "a bare guest streams, and Linux guests compute without an exit: run it by name"]
 fn the_data_path_of_a_linux_guest_has_no_exit() {
     let Some(machine) = machine("stream on Linux") else {
         return;
