@@ -5,12 +5,12 @@ use parking_lot::Mutex;
 
 use super::interrupts::{Interrupts, Source};
 
-/// By which a device changes the first bytes of its configuration structure. What it says before it
-/// has a function is said when it has one.
+/// By which a device changes the first bytes of its configuration structure. A device may change
+/// them before it has a PCI function: the function then gets the last change.
 #[derive(Default)]
 pub struct Notice(Mutex<Said>);
 
-/// Takes the first bytes.
+/// Gets the first bytes after a change.
 type Hear = Box<dyn Fn(&[u8]) + Send>;
 
 #[derive(Default)]
@@ -31,7 +31,7 @@ impl Notice {
         }
     }
 
-    /// Has `hear` called with what was said last, and at each change from now on.
+    /// Calls `hear` with the last change, if there was one, and at each change from now on.
     pub fn connect(&self, hear: impl Fn(&[u8]) + Send + 'static) {
         let mut said = self.0.lock();
         if !said.last.is_empty() {
@@ -41,8 +41,8 @@ impl Notice {
     }
 }
 
-/// A device's configuration structure. A driver that runs is told by an interrupt when it changes;
-/// one that is yet to begin, when it begins.
+/// A device's configuration structure. A change interrupts the driver that runs. If none runs, the
+/// interrupt comes when a driver begins.
 ///
 /// Lock order: this lock, then those of [`Interrupts`].
 pub struct Configuration(Mutex<State>);
@@ -94,14 +94,16 @@ impl Configuration {
         state.tell(interrupts);
     }
 
-    /// A driver begins: it has read the structure before, and is told if that has changed.
+    /// A driver begins. It has already read the structure: an interrupt tells it if a change came
+    /// after that.
     pub fn begin(&self, interrupts: &Interrupts) {
         let mut state = self.0.lock();
         state.has_driver = true;
         state.tell(interrupts);
     }
 
-    /// The driver has ended. The next one reads the structure anew.
+    /// The driver has ended. The next driver reads the structure itself, so it needs no interrupt
+    /// for earlier changes.
     pub fn end(&self) {
         let mut state = self.0.lock();
         state.has_driver = false;

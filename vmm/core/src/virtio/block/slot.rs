@@ -51,8 +51,8 @@ impl DiskSlot {
         Ok(())
     }
 
-    /// Takes the image from the disk, and tells the guest. A request that is being executed ends
-    /// first, and then the image is closed.
+    /// Takes the image from the disk, and tells the guest. The device may still execute one request
+    /// on the image. The image is closed when that request has ended and the caller drops it.
     pub fn remove(&self) -> Option<Arc<DiskImage>> {
         let mut place = self.image.lock();
         let image = place.take()?;

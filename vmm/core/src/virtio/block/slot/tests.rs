@@ -120,7 +120,7 @@ fn a_change_before_the_driver_runs_is_told_when_it_does() {
         .place_queue(16, DATA, DATA + 0x400, DATA + 0x800);
     rig.machine.set_status(RUNNING);
     assert_eq!((rig.sectors(), rig.causes()), (SECTORS, 2));
-    // The next driver reads it anew, and is told nothing.
+    // The next driver reads the size itself. No interrupt comes.
     rig.machine.start(0);
     assert_eq!((rig.sectors(), rig.causes()), (SECTORS, 0));
 }
