@@ -61,6 +61,21 @@ fn clients_own_end_and_are_interrupted_across_processes() {
 }
 
 #[test]
+fn nobody_owns_anything_in_a_closed_session() {
+    let workers = workers();
+    let first = Guest::open(&workers);
+    let (one, other) = (first.beside(1), first.beside(2));
+    one.page();
+    other.space();
+    first.signal(Signal::KILL);
+    eventually("loss", || first.session.status_bits() == status::LOST);
+    one.session.reset_client(one.client);
+    assert!(other.owns(), "it has not reset");
+    first.session.close();
+    assert!(!other.owns());
+}
+
+#[test]
 fn a_lost_worker_is_replaced_when_the_last_client_has_given_up() {
     let workers = workers();
     let first = Guest::open(&workers);

@@ -457,3 +457,15 @@ fn who_has_closed_takes_no_turns() {
     assert_eq!(rota.decide(2).0, [(1, LeaseOrder::Free)]);
     assert_eq!(rota.compute(2), weight(1));
 }
+
+#[test]
+fn only_a_session_that_has_had_less_than_its_share_is_fresh() {
+    let told = |floor| {
+        let mut member = Member::new(weight(1), 0);
+        assert!(member.told(LeaseReport::Wanted, floor, 0));
+        (member.is_fresh, member.taken)
+    };
+    let credit = Member::new(weight(1), 0).virtual_time(CREDIT_NS);
+    assert_eq!(told(credit), (false, 0));
+    assert_eq!(told(credit + 1), (true, 1));
+}
