@@ -1,10 +1,10 @@
 //! Arguments of `causeway control`.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use causeway_terminal::Failure;
 use clap::{Args, ValueEnum};
+use serde_json::{Map, Value};
 
 /// Arguments of `causeway control`, as the user typed them.
 #[derive(Debug, Args)]
@@ -15,10 +15,12 @@ pub struct ControlArguments {
     /// What to do.
     #[arg(value_name = "ACTION")]
     pub action: Action,
-    /// Disks of running VMs cannot be changed. The run says so.
-    #[arg(value_name = "DISK", hide = true)]
-    pub disk: Option<OsString>,
-    /// Pause or resume only this VM, as in --vm vm1; by default, all VMs of the run.
+    /// Image for add-disk and remove-disk: its name in the folder of --disk-folder, or its absolute
+    /// path. With ,ro after it, add-disk makes it read-only.
+    #[arg(value_name = "IMAGE[,ro]")]
+    pub image: Option<String>,
+    /// Pause or resume only this VM, as in --vm vm1; by default, all VMs of the run. With several
+    /// VMs, add-disk and remove-disk need it.
     #[arg(long, value_name = "NAME")]
     pub vm: Option<String>,
     /// Print the run's answer as JSON instead of a table.
@@ -37,11 +39,9 @@ pub enum Action {
     Resume,
     /// End the run as SIGTERM does.
     Stop,
-    /// Add a disk: not possible while a VM runs.
-    #[value(hide = true)]
+    /// Put an image from the folder of --disk-folder into a free disk of a Linux guest.
     AddDisk,
-    /// Remove a disk: not possible while a VM runs.
-    #[value(hide = true)]
+    /// Take an image out of its disk. Unmount it in the guest first.
     RemoveDisk,
 }
 
@@ -65,21 +65,48 @@ impl ControlArguments {
     /// # Errors
     /// A usage failure if an argument has no effect on the action.
     pub fn body(&self) -> Result<String, Failure> {
-        let is_of_vms = matches!(self.action, Action::Pause | Action::Resume);
         let is_of_disks = matches!(self.action, Action::AddDisk | Action::RemoveDisk);
-        if let Some(word) = self.disk.as_ref().filter(|_| !is_of_disks) {
-            return Err(Failure::usage(format!(
-                "unexpected argument {}: name a VM with --vm",
-                word.display()
-            )));
+        let is_of_vms = matches!(self.action, Action::Pause | Action::Resume) || is_of_disks;
+        if self.vm.is_some() && !is_of_vms {
+            return Err(Failure::usage(
+                "--vm is for pause, resume, add-disk and remove-disk: leave it out, because the \
+                 other actions are about the whole run",
+            ));
         }
-        match &self.vm {
-            None => Ok(String::new()),
-            Some(vm) if is_of_vms => Ok(serde_json::json!({ "vm": vm }).to_string()),
-            Some(_) => Err(Failure::usage(
-                "--vm is for pause and resume: leave it out, because the others are about the \
-                 whole run",
-            )),
+        let mut body = Map::new();
+        if let Some(vm) = &self.vm {
+            body.insert("vm".to_owned(), vm.as_str().into());
+        }
+        match &self.image {
+            Some(image) if is_of_disks => {
+                let (image, read_only) = match image.strip_suffix(",ro") {
+                    Some(image) => (image, true),
+                    None => (&**image, false),
+                };
+                body.insert("image".to_owned(), image.into());
+                if read_only && self.action == Action::AddDisk {
+                    body.insert("read_only".to_owned(), true.into());
+                }
+            }
+            Some(word) => {
+                return Err(Failure::usage(format!(
+                    "unexpected argument {word}: name a VM with --vm"
+                )));
+            }
+            None if is_of_disks => {
+                let action = match self.action {
+                    Action::AddDisk => "add-disk",
+                    _ => "remove-disk",
+                };
+                return Err(Failure::usage(format!(
+                    "name the image, as in `causeway control PATH {action} work.img`"
+                )));
+            }
+            None => {}
+        }
+        match body.is_empty() {
+            true => Ok(String::new()),
+            false => Ok(Value::Object(body).to_string()),
         }
     }
 }
@@ -88,11 +115,11 @@ impl ControlArguments {
 mod tests {
     use super::*;
 
-    fn body(action: Action, vm: Option<&str>, disk: Option<&str>) -> Result<String, String> {
+    fn body(action: Action, vm: Option<&str>, image: Option<&str>) -> Result<String, String> {
         let arguments = ControlArguments {
             path: PathBuf::from("socket"),
             action,
-            disk: disk.map(OsString::from),
+            image: image.map(str::to_owned),
             vm: vm.map(str::to_owned),
             json: false,
         };
@@ -104,15 +131,20 @@ mod tests {
         let one = body(Action::Pause, Some("vm\"1"), None).unwrap();
         assert_eq!(one, r#"{"vm":"vm\"1"}"#);
         assert_eq!(body(Action::Resume, None, None).unwrap(), "");
-        assert_eq!(body(Action::AddDisk, None, Some("x")).unwrap(), "");
+        let added = body(Action::AddDisk, Some("vm1"), Some("x.img,ro")).unwrap();
+        assert_eq!(added, r#"{"image":"x.img","read_only":true,"vm":"vm1"}"#);
+        let removed = body(Action::RemoveDisk, None, Some("x.img,ro")).unwrap();
+        assert_eq!(removed, r#"{"image":"x.img"}"#);
     }
 
     #[test]
     fn what_has_no_effect_is_refused() {
-        for action in [Action::Info, Action::Stop, Action::AddDisk] {
+        let message = body(Action::AddDisk, None, None).unwrap_err();
+        assert!(message.starts_with("name the image"), "{message}");
+        for action in [Action::Info, Action::Stop] {
             let message = body(action, Some("vm0"), None).unwrap_err();
             assert!(
-                message.starts_with("--vm is for pause and resume"),
+                message.starts_with("--vm is for pause, resume, add-disk and remove-disk"),
                 "{message}"
             );
         }

@@ -1,4 +1,5 @@
-//! `causeway control`: shows, pauses, resumes and stops a run at its control socket.
+//! `causeway control`: shows, pauses, resumes and stops a run at its control socket, and changes
+//! disks of its VMs.
 //!
 //! The run does the work ([`causeway_publisher::control`]).
 
@@ -93,6 +94,7 @@ mod tests {
                 ran_ns: 0,
                 pauses: 1,
                 paused_ns: 0,
+                disks: Vec::new(),
             })
             .to_vec();
         assert_eq!(still_pausing(&standing, None), Some("vm0"));

@@ -5,10 +5,12 @@
 //! request to pause is put off until all virtual CPUs stand still, for a limited time.
 
 pub mod client;
+mod disks;
 mod pausable;
 mod request;
 
 use std::cell::Cell;
+use std::path::Path;
 
 use causeway_vmm::pause::RunState;
 use causeway_vmm::pause_switch::Standing;
@@ -16,8 +18,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::http::{Action, Refusal};
 use crate::snapshot::make_printable;
+pub use disks::{DiskRefusal, DiskStanding, Disks};
 pub use pausable::Pausable;
-use request::{PauseRequest, StopRequest, read};
+use request::{AddDiskRequest, PauseRequest, RemoveDiskRequest, StopRequest, read};
 
 /// Name and version of the format of [`RunStanding`].
 pub const SCHEMA: &str = "causeway.control/1";
@@ -61,6 +64,9 @@ pub struct VmStanding {
     pub pauses: u64,
     /// Their duration in all, in nanoseconds, with that of the present one.
     pub paused_ns: u64,
+    /// Its disks that get their images while it runs, in the order in which its guest finds them. A
+    /// VM that has ended keeps its images until they are removed or the run ends.
+    pub disks: Vec<DiskStanding>,
 }
 
 /// Whether a VM runs.
@@ -110,8 +116,14 @@ pub enum ControlError {
         /// Names of the VMs of the run.
         known: Vec<String>,
     },
+    /// The request is for one VM, and there are several.
+    #[error(
+        "the run has several VMs: choose one with --vm (the field \"vm\" of the body): {known}",
+        known = .0.join(", ")
+    )]
+    Several(Vec<String>),
     /// The VM has ended, or all have.
-    #[error("{what} ended, and cannot be paused or resumed: start another run")]
+    #[error("{what} ended: start another run")]
     Ended {
         /// Which VM has, as the beginning of a sentence.
         what: String,
@@ -119,22 +131,24 @@ pub enum ControlError {
     /// The run ends.
     #[error("the run is ending, as `stop` has asked for: start another run")]
     Stopping,
-    /// VMs have no controller to which disks could be plugged while they run.
+    /// The VMs have no disks that get their images while they run.
     #[error(
-        "disks of running VMs cannot be changed: stop the run, and start it with other --disk \
-         options (docs/decisions/0041-control-socket.md)"
+        "this run has no disks for images that are added later: start it with --disk-folder DIR"
     )]
-    NoHotPlug,
+    NoDisks,
+    /// A disk does not change.
+    #[error(transparent)]
+    Disk(#[from] DiskRefusal),
 }
 
 impl ControlError {
     /// Returns the HTTP status of the answer.
     pub(crate) const fn status(&self) -> &'static str {
         match self {
-            Self::Malformed { .. } => "400 Bad Request",
+            Self::Malformed { .. } | Self::Several(_) => "400 Bad Request",
             Self::UnknownVm { .. } => "404 Not Found",
-            Self::Ended { .. } | Self::Stopping => "409 Conflict",
-            Self::NoHotPlug => "501 Not Implemented",
+            Self::Ended { .. } | Self::Stopping | Self::NoDisks => "409 Conflict",
+            Self::Disk(refusal) => refusal.status(),
         }
     }
 }
@@ -146,6 +160,8 @@ pub struct Control {
     /// Makes the run end, as SIGTERM does.
     stop: Box<dyn Fn() + Send>,
     is_stopping: Cell<bool>,
+    /// Disks that get their images while VMs run, if there are such.
+    disks: Option<Box<dyn Disks>>,
 }
 
 causeway_vmm::debug_by_name!(Control);
@@ -159,7 +175,14 @@ impl Control {
             vms,
             stop,
             is_stopping: Cell::new(false),
+            disks: None,
         }
+    }
+
+    /// Lets requests change these disks.
+    #[must_use]
+    pub fn with_disks(self, disks: Option<Box<dyn Disks>>) -> Self {
+        Self { disks, ..self }
     }
 
     /// Carries out a request with this body. A pause may take effect after the return:
@@ -179,8 +202,48 @@ impl Control {
                 }
                 Ok(())
             }
-            Action::AddDisk | Action::RemoveDisk => Err(ControlError::NoHotPlug),
+            Action::AddDisk => {
+                let AddDiskRequest {
+                    vm,
+                    image,
+                    read_only,
+                } = read(body)?;
+                let (disks, vm) = self.disks_of(vm.as_deref())?;
+                if has_ended(vm) {
+                    let what = format!("{} has", vm.name());
+                    return Err(ControlError::Ended { what });
+                }
+                let vm = vm.name();
+                disks.add(vm, Path::new(&image), read_only)?;
+                log::info!("the control socket has added the disk {image} to {vm}");
+                Ok(())
+            }
+            Action::RemoveDisk => {
+                let RemoveDiskRequest { vm, image } = read(body)?;
+                let (disks, vm) = self.disks_of(vm.as_deref())?;
+                let vm = vm.name();
+                disks.remove(vm, Path::new(&image))?;
+                log::info!("the control socket has removed the disk {image} from {vm}");
+                Ok(())
+            }
         }
+    }
+
+    /// Returns the disks of the run, and the VM that is called `name`, or is the only one.
+    fn disks_of(&self, name: Option<&str>) -> Result<(&dyn Disks, &dyn Pausable), ControlError> {
+        let chosen = self.chosen(name)?;
+        let [vm] = chosen[..] else {
+            return Err(ControlError::Several(self.names()));
+        };
+        if self.is_stopping.get() {
+            return Err(ControlError::Stopping);
+        }
+        let disks = self.disks.as_deref().ok_or(ControlError::NoDisks)?;
+        Ok((disks, vm))
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.vms.iter().map(|vm| vm.name().to_owned()).collect()
     }
 
     /// Does something to the VM that `body` names, or to all that have not ended.
@@ -210,7 +273,7 @@ impl Control {
         match name {
             Some(name) if chosen.is_empty() => Err(ControlError::UnknownVm {
                 name: name.to_owned(),
-                known: self.vms.iter().map(|vm| vm.name().to_owned()).collect(),
+                known: self.names(),
             }),
             _ => Ok(chosen),
         }
@@ -230,7 +293,7 @@ impl Control {
             pid: std::process::id(),
             guest: self.guest.clone(),
             stopping: self.is_stopping.get(),
-            vms: self.vms.iter().map(|vm| VmStanding::of(&**vm)).collect(),
+            vms: self.vms.iter().map(|vm| self.standing_of(&**vm)).collect(),
         }
     }
 }
@@ -247,21 +310,24 @@ impl RunStanding {
         for text in [&mut self.causeway, &mut self.guest] {
             make_printable(text);
         }
-        self.vms
-            .iter_mut()
-            .for_each(|vm| make_printable(&mut vm.vm));
+        for vm in &mut self.vms {
+            make_printable(&mut vm.vm);
+            let images = vm.disks.iter_mut().flat_map(|disk| &mut disk.image);
+            images.for_each(make_printable);
+        }
         self
     }
 }
 
-impl VmStanding {
-    fn of(vm: &dyn Pausable) -> Self {
+impl Control {
+    fn standing_of(&self, vm: &dyn Pausable) -> VmStanding {
         let look = vm.look();
         let nanoseconds = |time: std::time::Duration| u64::try_from(time.as_nanos());
         let of = |time: fn(Standing) -> std::time::Duration| {
             look.map_or(0, |look| nanoseconds(time(look)).unwrap_or(u64::MAX))
         };
-        Self {
+        let disks = self.disks.as_ref();
+        VmStanding {
             vm: vm.name().to_owned(),
             state: look.map_or(State::Ended, |look| look.state.into()),
             vcpus: vm.vcpus(),
@@ -269,6 +335,7 @@ impl VmStanding {
             ran_ns: of(|look| look.ran_for),
             pauses: look.map_or(0, |look| look.pauses.count),
             paused_ns: of(|look| look.pauses.duration),
+            disks: disks.map_or_else(Vec::new, |disks| disks.look(vm.name())),
         }
     }
 }
@@ -313,8 +380,8 @@ pub(crate) fn refusal_text(refusal: Refusal<'_>) -> String {
     match refusal {
         Refusal::Malformed => String::from("this is not a request of HTTP/1.1"),
         Refusal::NotFound(path) => format!(
-            "there is no {path} here: use GET /info, PUT /pause, PUT /resume or PUT /stop \
-             (docs/guests.md)"
+            "there is no {path} here: use GET /info, PUT /pause, PUT /resume, PUT /add-disk, PUT \
+             /remove-disk or PUT /stop (docs/guests.md)"
         ),
         Refusal::Method(resource) => format!(
             "{} does not take this method: use {}",

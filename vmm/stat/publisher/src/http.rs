@@ -88,9 +88,9 @@ pub enum Action {
     Resume,
     /// `PUT /stop`.
     Stop,
-    /// `PUT /add-disk`, which is always refused.
+    /// `PUT /add-disk`.
     AddDisk,
-    /// `PUT /remove-disk`, which is always refused.
+    /// `PUT /remove-disk`.
     RemoveDisk,
 }
 

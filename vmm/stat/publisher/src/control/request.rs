@@ -25,8 +25,33 @@ fn named<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error>
 #[serde(deny_unknown_fields)]
 pub struct StopRequest {}
 
+/// The body of `PUT /add-disk`.
+#[derive(Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct AddDiskRequest {
+    /// Name of the VM; absent if the run has one.
+    #[serde(default, deserialize_with = "named")]
+    pub vm: Option<String>,
+    /// Name of the image in the folder of the run, or its path.
+    pub image: String,
+    /// Whether the guest may only read it.
+    #[serde(default)]
+    pub read_only: bool,
+}
+
+/// The body of `PUT /remove-disk`.
+#[derive(Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct RemoveDiskRequest {
+    /// Name of the VM; absent if the run has one.
+    #[serde(default, deserialize_with = "named")]
+    pub vm: Option<String>,
+    /// Name of the image in the folder of the run, or its path.
+    pub image: String,
+}
+
 /// A body, and what users are told that it can be.
-pub trait Body: Default + DeserializeOwned {
+pub trait Body: DeserializeOwned {
     /// What can be sent.
     const TAKES: &'static str;
 }
@@ -39,14 +64,21 @@ impl Body for StopRequest {
     const TAKES: &'static str = "nothing, because `stop` is for the whole run";
 }
 
-/// Reads a body. One of no bytes is as one without fields.
+impl Body for AddDiskRequest {
+    const TAKES: &'static str =
+        r#"{"image": "work.img"}, and with it "read_only": true or "vm": "vm0" if you want that"#;
+}
+
+impl Body for RemoveDiskRequest {
+    const TAKES: &'static str = r#"{"image": "work.img"}, and "vm": "vm0" if there are several"#;
+}
+
+/// Reads a body. One of no bytes is one without fields.
 ///
 /// # Errors
 /// [`ControlError::Malformed`].
 pub fn read<T: Body>(body: &[u8]) -> Result<T, ControlError> {
-    if body.is_empty() {
-        return Ok(T::default());
-    }
+    let body = if body.is_empty() { &b"{}"[..] } else { body };
     // Only an object: an empty list would be read as a structure without its fields.
     let object = serde_json::from_slice::<Map<String, Value>>(body);
     let read = object.and_then(|object| serde_json::from_value(Value::Object(object)));

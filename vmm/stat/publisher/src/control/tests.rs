@@ -1,3 +1,4 @@
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -51,6 +52,42 @@ impl Pausable for FakeVm {
                 at_end: false,
             },
         })
+    }
+}
+
+/// Disks that take one image for each VM, and say which.
+#[derive(Clone, Default)]
+struct FakeDisks(Arc<Mutex<Vec<(String, PathBuf, bool)>>>);
+
+impl Disks for FakeDisks {
+    fn look(&self, vm: &str) -> Vec<DiskStanding> {
+        let images = self.0.lock();
+        let of = images.iter().filter(|(of, ..)| of == vm);
+        let of = of.map(|(_, image, read_only)| DiskStanding {
+            image: Some(image.display().to_string()),
+            bytes: 512,
+            read_only: *read_only,
+        });
+        of.collect()
+    }
+
+    fn add(&self, vm: &str, image: &Path, read_only: bool) -> Result<(), DiskRefusal> {
+        if !self.look(vm).is_empty() {
+            return Err(DiskRefusal::Full(1));
+        }
+        let image = (vm.to_owned(), image.to_owned(), read_only);
+        self.0.lock().push(image);
+        Ok(())
+    }
+
+    fn remove(&self, vm: &str, image: &Path) -> Result<(), DiskRefusal> {
+        let mut images = self.0.lock();
+        let before = images.len();
+        images.retain(|(of, path, _)| of != vm || path != image);
+        match images.len() == before {
+            true => Err(DiskRefusal::Absent(Vec::new())),
+            false => Ok(()),
+        }
     }
 }
 
@@ -127,14 +164,26 @@ fn what_cannot_be_done_is_refused_with_the_way_out() {
         (
             Action::AddDisk,
             r#"{"path":"x"}"#,
-            "501 Not Implemented",
-            ["cannot be changed", "--disk"],
+            "400 Bad Request",
+            ["unknown field `path`", r#"{"image": "work.img"}"#],
         ),
         (
             Action::RemoveDisk,
             "",
-            "501 Not Implemented",
-            ["cannot be changed", "--disk"],
+            "400 Bad Request",
+            ["missing field `image`", r#"{"image": "work.img"}"#],
+        ),
+        (
+            Action::AddDisk,
+            r#"{"image":"x"}"#,
+            "400 Bad Request",
+            ["several VMs", "vm0, vm1"],
+        ),
+        (
+            Action::AddDisk,
+            r#"{"image":"x","vm":"vm1"}"#,
+            "409 Conflict",
+            ["no disks", "--disk-folder"],
         ),
     ] {
         let error = control.act(action, body.as_bytes()).unwrap_err();
@@ -143,6 +192,32 @@ fn what_cannot_be_done_is_refused_with_the_way_out() {
         assert!(parts.iter().all(|part| told.contains(part)), "{told}");
     }
     assert_eq!(states(&control), [State::Running, State::Running]);
+}
+
+#[test]
+fn disks_get_images_and_lose_them_and_are_shown() {
+    let (control, vms, _) = control();
+    let control = control.with_disks(Some(Box::new(FakeDisks::default())));
+    let add = br#"{"vm":"vm1","image":"a.img","read_only":true}"#;
+    control.act(Action::AddDisk, add).unwrap();
+    let standing = control.standing();
+    assert!(standing.vms[0].disks.is_empty());
+    let [disk] = &standing.vms[1].disks[..] else {
+        panic!("{standing:?}")
+    };
+    assert_eq!(
+        (disk.image.as_deref(), disk.read_only),
+        (Some("a.img"), true)
+    );
+    let refused = |action, body: &[u8]| control.act(action, body).unwrap_err().status();
+    assert_eq!(refused(Action::AddDisk, add), "409 Conflict");
+    let remove = br#"{"vm":"vm1","image":"a.img"}"#;
+    vms[1].set(RunState::Ended);
+    // A VM that has ended gives its images back.
+    control.act(Action::RemoveDisk, remove).unwrap();
+    assert_eq!(refused(Action::RemoveDisk, remove), "404 Not Found");
+    assert_eq!(refused(Action::AddDisk, add), "409 Conflict");
+    assert!(control.standing().vms[1].disks.is_empty());
 }
 
 #[test]

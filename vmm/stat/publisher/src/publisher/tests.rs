@@ -307,7 +307,7 @@ fn mistakes_at_the_control_socket_are_told_in_json_with_the_way_out() {
         ),
         (request("PUT /info", ""), 405, "use GET, HEAD"),
         (request("PUT /pause", "x"), 400, "send nothing for all VMs"),
-        (request("PUT /add-disk", "{}"), 501, "--disk"),
+        (request("PUT /add-disk", "{}"), 400, "missing field `image`"),
         (String::from("rubbish\r\n\r\n"), 400, "HTTP/1.1"),
         (
             String::from("PUT /limits HTTP/1.1\r\n\r\n"),
