@@ -332,7 +332,14 @@ fn mistakes_are_refused_and_hold_nobody_up() {
         ("PUT /pause", r#"{"vm":7}"#, 400, "expected a string"),
         ("PUT /resume", r#"{"all":true}"#, 400, "unknown field `all`"),
         ("PUT /stop", r#"{"vm":"vm0"}"#, 400, "whole run"),
-        ("PUT /add-disk", r#"{"path":"/x"}"#, 501, "--disk"),
+        (
+            "PUT /add-disk",
+            r#"{"path":"/x"}"#,
+            400,
+            "unknown field `path`",
+        ),
+        ("PUT /add-disk", "", 400, "missing field `image`"),
+        ("PUT /add-disk", r#"{"image":"/x"}"#, 409, "--disk-folder"),
     ] {
         let (answered, told) = as_curl(&socket, what, body);
         assert_eq!(answered, status, "{what} {body}: {told}");
@@ -342,11 +349,8 @@ fn mistakes_are_refused_and_hold_nobody_up() {
     drop(silent);
     for (words, part) in [
         (&["pause", "--vm", "vm7"][..], "there is no VM vm7"),
-        (&["add-disk", "x"], "disks of running VMs cannot be changed"),
-        (
-            &["remove-disk", "x"],
-            "disks of running VMs cannot be changed",
-        ),
+        (&["add-disk", "x"], "with --disk-folder DIR"),
+        (&["remove-disk", "x"], "with --disk-folder DIR"),
     ] {
         control(&scratch, words).assert_refused(USAGE, &[part]);
     }
@@ -364,8 +368,9 @@ const WRONG: &[(&[&str], &[&str])] = &[
     ),
     (
         &["x", "info", "--vm", "vm0"],
-        &["--vm is for pause and resume"],
+        &["--vm is for pause, resume, add-disk and remove-disk"],
     ),
+    (&["x", "add-disk"], &["name the image", "add-disk work.img"]),
     (&["x", "pause", "vm0"], &["unexpected argument vm0", "--vm"]),
     (
         &["absent", "info"],
@@ -385,7 +390,7 @@ fn what_controls_no_run_is_refused_with_the_way_out() {
     }
     let help = scratch.run(&["control", "--help"]).stdout;
     assert!(
-        help.contains("pause") && !help.contains("add-disk"),
+        help.contains("pause") && help.contains("add-disk"),
         "{help}"
     );
 }

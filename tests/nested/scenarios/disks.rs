@@ -102,3 +102,54 @@ fn an_image_in_use_or_missing_is_told_before_anything_starts_and_free_when_its_u
         "{text}"
     );
 }
+
+/// Where the images of a run lie in the machine, and its control socket.
+const IMAGES: &str = "/tmp/images";
+const SOCKET: &str = "/tmp/control-of-disks";
+/// A guest that waits for an image, reads a line of it, writes another one, and waits until the
+/// image has gone.
+const WAITS: &str =
+    "await() { until read size < /sys/block/vda/size && [ $1 $size = $2 ]; do :; done; }
+    await '' 0; echo waiting; await '! ' 0; read -r line < /dev/vda; echo \"read: $line, $size\"
+    echo answer > /dev/vda; echo written; await '' 0; echo gone; exit 7";
+
+#[test]
+fn an_image_comes_and_goes_while_the_guest_runs() {
+    let Some(machine) = machine("images that come and go") else {
+        return;
+    };
+    let control = |words: &[&str]| {
+        let words = [&["control", SOCKET][..], words].concat();
+        machine.run(&Command::new(CAUSEWAY, &words))
+    };
+    let image = format!("{IMAGES}/work.img");
+    let mut content = b"question\n".to_vec();
+    content.resize(8192, 0);
+    machine.write(&image, 0o644, &content);
+    let folder = format!("{IMAGES},slots=1");
+    let fixed = ["--kernel", KERNEL, "--program", "/bin/sh", "--disk-folder"];
+    let more = [&folder, "--control", SOCKET, "--", "-c", WAITS];
+    let command = run_command(&[&fixed[..], &more].concat());
+    let job = machine.start(&command);
+    machine.wait_for_text(&command, job, "waiting");
+    let outcome = control(&["add-disk", "../control-of-disks"]);
+    outcome.assert_code(2);
+    let outcome = control(&["add-disk", "work.img"]);
+    outcome.assert_code(0);
+    assert!(outcome.stdout.contains(&image), "{}", outcome.text());
+    let outcome = control(&["add-disk", "work.img"]);
+    outcome.assert_code(2);
+    assert!(outcome.stderr.contains("slots=N"), "{}", outcome.text());
+    machine.wait_for_text(&command, job, "written");
+    control(&["remove-disk", &image]).assert_code(0);
+    let outcome = machine.finish(&command, job);
+    outcome.assert_code(7);
+    for said in ["read: question, 16", "gone"] {
+        assert!(outcome.stderr.contains(said), "{}", outcome.text());
+    }
+    content[..7].copy_from_slice(b"answer\n");
+    assert!(machine.read(&image).unwrap() == content);
+    // Nobody has locked it any more.
+    install(&machine);
+    passes(&machine, &["--disk", &image], "random");
+}

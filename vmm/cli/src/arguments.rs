@@ -190,6 +190,12 @@ pub enum Command {
         /// The socket.
         socket: std::path::PathBuf,
     },
+    /// Open disk images for the process that started this one. Do not start it by hand.
+    #[command(hide = true)]
+    ImageOpener {
+        /// The folder of the images.
+        folder: std::path::PathBuf,
+    },
     /// Restore the terminal after the process that started this one has ended. Do not start it by
     /// hand.
     #[command(hide = true)]

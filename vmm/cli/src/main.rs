@@ -58,6 +58,7 @@ fn execute(command: Command, started: Instant) -> Result<ExitCode, Failure> {
         Command::GpuLinks => causeway_doctor::print_links(),
         Command::ReportKeeper { file } => causeway_terminal::keep_report(&file),
         Command::SocketKeeper { socket } => causeway_run::metrics::keep_socket(&socket),
+        Command::ImageOpener { folder } => causeway_run::image_opener::serve(&folder),
         Command::TerminalKeeper => causeway_terminal::keep(),
     }
 }

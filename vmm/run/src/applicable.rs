@@ -18,12 +18,13 @@ pub enum Guest<'a> {
 
 /// Options that only Linux kernels have. `--file`, `--module`, `--root` and `--` belong to
 /// `--program`.
-const OF_LINUX: [&str; 17] = [
+const OF_LINUX: [&str; 18] = [
     "--initramfs",
     "--program",
     "--rootfs",
     "--append",
     "--disk",
+    "--disk-folder",
     "--share",
     "--virtiofsd",
     "--net",
@@ -86,6 +87,12 @@ pub fn refuse_contradictions(arguments: &RunArguments) -> Result<(), Failure> {
     if given("--passt") && !given("--net") {
         return Err(Failure::usage(
             "--passt has nothing to serve: add --net user",
+        ));
+    }
+    if given("--disk-folder") && arguments.control.is_none() {
+        return Err(Failure::usage(
+            "--disk-folder needs the control socket, over which disks get their images: add \
+             --control PATH",
         ));
     }
     if given("--root") && !given("--program") {
@@ -196,6 +203,7 @@ fn is_given(arguments: &RunArguments, name: &str) -> bool {
         "--user" => more.user.is_some(),
         "--append" => arguments.append.is_some(),
         "--disk" => !arguments.disk.is_empty(),
+        "--disk-folder" => arguments.disk_folder.is_some(),
         "--file" => !more.files.is_empty(),
         "--module" => !more.modules.is_empty(),
         "--root" => more.root.is_some(),
@@ -214,7 +222,7 @@ mod tests {
 
     /// Each option with a value, and the kinds of guests that refuse it: `e` an embedded guest that
     /// takes no arguments, `a` one that does, `b` a bare guest of a file, `l` a Linux kernel.
-    const OPTIONS: [(&str, &[&str], &str); 42] = [
+    const OPTIONS: [(&str, &[&str], &str); 43] = [
         ("--guest", &["--guest", "compute"], "bl"),
         ("--kernel", &["--kernel", "x"], ""),
         ("--boot", &["--boot", "bare"], "ea"),
@@ -234,6 +242,7 @@ mod tests {
         ("--user", &["--user", "7"], "eab"),
         ("--append", &["--append", "x"], "eab"),
         ("--disk", &["--disk", "x"], "eab"),
+        ("--disk-folder", &["--disk-folder", "x"], "eab"),
         ("--vfio", &["--vfio", "00:03.0"], ""),
         ("--vcpus", &["--vcpus", "2"], ""),
         ("--memory", &["--memory", "64"], ""),
@@ -295,6 +304,7 @@ mod tests {
                 "--root" => !program,
                 "--virtiofsd" => !has("--share") && !root,
                 "--passt" => !has("--net"),
+                "--disk-folder" => !has("--control"),
                 name => OF_PROGRAM.contains(&name) && !program && !root,
             };
             !(option.2.contains(kind) || kind == 'l' && lacks)

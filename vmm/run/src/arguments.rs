@@ -77,6 +77,11 @@ pub struct RunArguments {
     /// which several VMs require. Can be given several times.
     #[arg(long, value_name = "FILE[,ro]")]
     pub disk: Vec<OsString>,
+    /// Folder of disk images that a Linux guest can get while it runs: `causeway control PATH
+    /// add-disk IMAGE` puts one into a disk, and remove-disk takes it out. Each VM has N such
+    /// disks, after those of --disk (4 by default; at most 16 disks in all). Needs --control.
+    #[arg(long, value_name = "DIR[,slots=N]")]
+    pub disk_folder: Option<OsString>,
     /// PCI device of the host to pass through, as `lspci -D` names it. Can be given several times;
     /// with several VMs, give one for each, in order (docs/vfio.md).
     #[arg(long, value_name = "BDF")]

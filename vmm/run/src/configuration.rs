@@ -14,6 +14,7 @@ use causeway_worker::MemoryGroups;
 use crate::arguments::RunArguments;
 use crate::auto::place_vms;
 use crate::boot;
+use crate::disk_slots::DiskFolder;
 use crate::ending::Promise;
 use crate::gpu::Gpu;
 use crate::gpus;
@@ -99,6 +100,8 @@ pub struct RunSettings {
     pub metrics: MetricsPlaces,
     /// Path of the control socket; `None` for no such socket.
     pub control: Option<PathBuf>,
+    /// Folder of images that guests get while they run; `None` for no such disks.
+    pub disk_folder: Option<DiskFolder>,
 }
 
 impl RunSettings {
@@ -125,6 +128,7 @@ impl RunSettings {
             tracepoints: false,
             metrics: MetricsPlaces::default(),
             control: None,
+            disk_folder: None,
         }
     }
 
@@ -318,7 +322,15 @@ impl Run {
             Some(_) => TimeLimit::NONE,
         };
         let mut gpus = arguments.gpu.iter().cloned();
+        let others = match &boot {
+            Boot::Bare { .. } => 0,
+            Boot::Linux(linux) => linux.disks.len(),
+        };
+        let folder = arguments.disk_folder.as_deref();
         let settings = RunSettings {
+            disk_folder: folder
+                .map(|text| DiskFolder::parse(text, others))
+                .transpose()?,
             has_program: arguments.has_program(),
             vcpus: arguments.vcpus,
             memory_mib: arguments.memory,

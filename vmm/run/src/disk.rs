@@ -10,7 +10,7 @@ use causeway_vmm::virtio::DiskImage;
 use causeway_terminal::Failure;
 
 /// Maximum number of disks of a VM: each has a thread.
-const DISKS_MAX: usize = 16;
+pub const DISKS_MAX: usize = 16;
 /// Suffix of the name of a read-only image.
 const READ_ONLY: &[u8] = b",ro";
 

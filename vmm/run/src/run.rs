@@ -16,7 +16,8 @@ use causeway_vmm::observer::VmObserver;
 use causeway_vmm::outcome::VmOutcome;
 use causeway_vmm::passthrough::DeviceSource;
 use causeway_vmm::signals::Signals;
-use causeway_vmm::vm::{Attach, Vm, VmConfig, VmError, VmGpu};
+use causeway_vmm::virtio::DiskSlot;
+use causeway_vmm::vm::{Attach, Boot, Vm, VmConfig, VmError, VmGpu};
 use causeway_vmm::waits::Wait;
 use kvm_ioctls::Kvm;
 
@@ -26,10 +27,12 @@ use crate::back_end::BackEnds;
 use crate::call_threads::CallThreads;
 use crate::configuration::{Run, RunSettings};
 use crate::control::control;
+use crate::disk_slots::Slots;
 use crate::ending::{RunCode, Verdict, explain, explain_counts, verdict};
 use crate::gpu::Gpu;
 use crate::gpus::unavailable;
 use crate::host_limits::shortage_of;
+use crate::image_opener::Opener;
 use crate::interactive::{self, Interactive};
 use crate::last_resort::{GRACE, watch_signals};
 use crate::passthrough;
@@ -39,6 +42,7 @@ use crate::report::Report;
 use crate::start::{Later, Opened, Start, When};
 use crate::summary::{boot_us, report};
 use crate::table;
+use causeway_publisher::control::Disks;
 use causeway_publisher::limits::LimitedGuest;
 use causeway_publisher::{Doors, Guest, PublishError, Published, Publisher, Snapshot};
 use causeway_terminal as terminal;
@@ -237,15 +241,17 @@ fn execute_in(
         back_ends,
         doors,
         trace,
+        opener,
         later,
         free,
     } = start.opened()?;
-    let (vms, test_devices) = create(run, &kvm, &back_ends, extras, &mut patience)?;
+    let slots = disk_slots(run);
+    let (vms, test_devices) = create(run, &kvm, &back_ends, &slots, extras, &mut patience)?;
     // Only now, because it does not concern a kernel that cannot boot.
     warn_of(run.settings.interpretation(|| host.kvm));
     let attributes = attributes(run, &vms);
     // Monitors get no answers after this value is dropped.
-    let _publisher = publish(run, &vms, doors)?;
+    let _publisher = publish(run, &vms, doors, disks(run, opener, &vms, slots))?;
     let interactive = interactive(run, &free, &vms)?;
     free.end();
     later.map_or(Ok(()), Later::confine)?;
@@ -311,6 +317,7 @@ fn create(
     run: &Run,
     kvm: &Kvm,
     back_ends: &BackEnds,
+    slots: &[DiskSlots],
     extras: &Extras,
     patience: &mut Patience<'_>,
 ) -> Result<(Vec<Vm>, Vec<Arc<TestDevice>>), Failure> {
@@ -332,7 +339,7 @@ fn create(
             vms: settings.vms,
             vcpus: settings.vcpus,
             memory_bytes: settings.memory_bytes(),
-            boot: settings.boot.clone(),
+            boot: boot_with(settings.boot.clone(), slots.get(index as usize)),
             aperture_bytes: APERTURE_BYTES,
             large_pages: !settings.small_pages,
             node: run.node_of(index).cloned(),
@@ -361,6 +368,36 @@ fn create(
         Ok((vm, test_device))
     };
     (0..settings.vms).map(create).collect()
+}
+
+/// The disks of a VM that get their images while it runs.
+type DiskSlots = Arc<[Arc<DiskSlot>]>;
+
+/// Returns the disks of each VM that get their images while it runs.
+fn disk_slots(run: &Run) -> Vec<DiskSlots> {
+    let folder = run.settings.disk_folder.as_ref();
+    let all = folder.map(|folder| (0..run.settings.vms).map(|_| folder.disks()).collect());
+    all.unwrap_or_default()
+}
+
+fn boot_with(mut boot: Boot, slots: Option<&DiskSlots>) -> Boot {
+    if let (Boot::Linux(linux), Some(slots)) = (&mut boot, slots) {
+        linux.slots = Arc::clone(slots);
+    }
+    boot
+}
+
+/// Returns what the control socket does with `slots`, if there are any.
+fn disks(
+    run: &Run,
+    opener: Option<Opener>,
+    vms: &[Vm],
+    slots: Vec<DiskSlots>,
+) -> Option<Box<dyn Disks>> {
+    let (folder, opener) = (run.settings.disk_folder.as_ref()?, opener?);
+    let names = vms.iter().map(|vm| vm.name().to_owned());
+    let slots = Slots::new(folder, opener, names.zip(slots));
+    Some(Box::new(slots))
 }
 
 /// Returns the failure of VM number `vm`, which cannot be created, with its exit code.
@@ -404,7 +441,12 @@ fn console(run: &Run, name: &str) -> ConsoleOutput {
 }
 
 /// Publishes the statistics of the VMs to monitors, and lets the user change their limits.
-fn publish(run: &Run, vms: &[Vm], doors: Doors) -> Result<Publisher, Failure> {
+fn publish(
+    run: &Run,
+    vms: &[Vm],
+    doors: Doors,
+    disks: Option<Box<dyn Disks>>,
+) -> Result<Publisher, Failure> {
     let observers: Vec<_> = vms.iter().flat_map(Vm::observers).collect();
     let gpus: Vec<_> = run.gpus().map(|(_, text)| text).collect();
     let gpu = gpus.join(" ");
@@ -419,7 +461,7 @@ fn publish(run: &Run, vms: &[Vm], doors: Doors) -> Result<Publisher, Failure> {
             running.map(LimitedGuest::from).collect()
         }),
         shortage: shortage_of,
-        control: run.settings.control.as_ref().map(|_| control(run, vms)),
+        control: (run.settings.control.as_ref()).map(|_| control(run, vms).with_disks(disks)),
     };
     doors.publish(published).map_err(unpublished)
 }

@@ -17,6 +17,7 @@ use crate::back_end::BackEnds;
 use crate::call_threads::{CallThreads, Pending};
 use crate::configuration::Run;
 use crate::gpu::{Isolation, Kind};
+use crate::image_opener::Opener;
 use crate::passthrough;
 use crate::run::unpublished;
 use crate::sandbox::{Own, confine_vmm};
@@ -35,7 +36,7 @@ pub enum When {
 pub struct Start<'a> {
     run: &'a Run,
     free: CallThreads<'a>,
-    opening: Pending<Result<(Kvm, Host), Failure>>,
+    opening: Pending<Result<OpenedEarly, Failure>>,
     processes: Option<BackEnds>,
     doors: Doors,
     trace: Option<Trace>,
@@ -73,6 +74,8 @@ pub struct Opened<'a> {
     pub back_ends: BackEnds,
     pub doors: Doors,
     pub trace: Option<Trace>,
+    /// What opens images of `--disk-folder`.
+    pub opener: Option<Opener>,
     /// How the calling thread confines itself, if it has not done so.
     pub later: Option<Later<'a>>,
     /// A thread that is not confined. It must have ended when guests run.
@@ -124,7 +127,7 @@ impl<'a> Start<'a> {
     /// A failure if KVM, the back end or a device is not available.
     pub fn opened(self) -> Result<Opened<'a>, Failure> {
         let run = self.run;
-        let (kvm, host) = self.opening.wait()?;
+        let (kvm, host, opener) = self.opening.wait()?;
         let back_ends = match (self.processes, run.gpu.kind) {
             (Some(processes), _) => processes,
             // Its driver is called by threads that it starts, too.
@@ -138,6 +141,7 @@ impl<'a> Start<'a> {
             back_ends,
             doors: self.doors,
             trace: self.trace,
+            opener,
             later: self.later,
             free: self.free,
         })
@@ -158,7 +162,11 @@ fn open_doors(run: &Run) -> Result<Doors, Failure> {
     Ok(doors)
 }
 
-fn open(run: &Run) -> Result<(Kvm, Host), Failure> {
+/// What a thread of its own opens: KVM, what is known of the host, and the opener of
+/// `--disk-folder`, if there is such a folder.
+type OpenedEarly = (Kvm, Host, Option<Opener>);
+
+fn open(run: &Run) -> Result<OpenedEarly, Failure> {
     let kvm =
         kvm::open().map_err(|e| Failure::new(Code::Kvm, "cannot use KVM, which guests need", e))?;
     passthrough::check(run)?;
@@ -168,9 +176,15 @@ fn open(run: &Run) -> Result<(Kvm, Host), Failure> {
         prepared
             .map_err(|e| Failure::new(Code::Crashed, "cannot serve a device of the guest", e))?;
     }
+    let folder = run.settings.disk_folder.as_ref();
+    let opener = folder.map(|folder| Opener::start(&folder.path)).transpose();
+    let opener = opener.map_err(|e| {
+        let what = "cannot start the process that opens images of --disk-folder";
+        Failure::new(Code::Crashed, what, e)
+    })?;
     // What takes long. If it fails, the first VM says so.
     let _ = kvm::supported_cpuid(&kvm);
-    Ok((kvm, Host::probe()))
+    Ok((kvm, Host::probe(), opener))
 }
 
 /// Raises the limit on this process's file descriptors as far as the host allows, and makes room

@@ -1,7 +1,7 @@
 //! The block device (Virtual I/O Device Version 1.2, 5.2), on a raw image file.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use virtio_bindings::virtio_blk as spec;
 use virtio_bindings::virtio_ids::VIRTIO_ID_BLOCK;
@@ -70,8 +70,8 @@ pub struct Block {
     configuration: Configuration,
     /// The driver does not flush: every write is to be on the disk when it is answered.
     write_through: bool,
-    /// A failure of the host was logged as such.
-    reported: bool,
+    /// The image for which a failure of the host was logged as such.
+    reported: Weak<DiskImage>,
 }
 
 debug_by_name!(Block);
@@ -111,7 +111,7 @@ impl Block {
             },
             slot,
             write_through: true,
-            reported: false,
+            reported: Weak::new(),
         }
     }
 
@@ -169,8 +169,8 @@ impl Block {
         Ok(0)
     }
 
-    /// Returns how a failure appears to the guest. The first one of the host is logged as an error.
-    fn told(&mut self, image: &DiskImage, refused: Refused) -> Refusal {
+    /// Returns how a failure appears to the guest. The first one of an image is logged as an error.
+    fn told(&mut self, image: &Arc<DiskImage>, refused: Refused) -> Refusal {
         let error = match refused {
             Refused::Guest(refusal) => return refusal,
             Refused::Host(error) => error,
@@ -179,14 +179,14 @@ impl Block {
             return Refusal::Unsupported;
         }
         let path = image.path().display();
-        if self.reported {
+        if std::ptr::eq(self.reported.as_ptr(), Arc::as_ptr(image)) {
             log::debug!("disk {path}: {error}");
         } else {
             log::error!(
                 "cannot access the disk image {path}, so the guest gets an I/O error: {error} \
-                 (later errors of this disk are logged only at level debug)"
+                 (later errors of this image are logged only at level debug)"
             );
-            self.reported = true;
+            self.reported = Arc::downgrade(image);
         }
         Refusal::Io
     }

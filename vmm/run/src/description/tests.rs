@@ -234,6 +234,7 @@ fn relative_paths_of_the_host_begin_at_the_folder_of_the_file() {
         "file",
         "module",
         "disk",
+        "disk-folder",
         "worker-cgroup",
         "json",
         "metrics-socket",

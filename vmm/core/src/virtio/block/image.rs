@@ -101,8 +101,13 @@ impl DiskImage {
         Self::of(path, file, read_only)
     }
 
-    /// Returns the disk image that is open as `file`, whose path is for messages, and locks it.
-    fn of(path: &Path, file: File, read_only: bool) -> Result<Self, DiskError> {
+    /// Returns the disk image that is open as `file`, whose path is for messages, and locks it as
+    /// [`Self::open`] does. A process that got the open file from one that has locked it has the
+    /// same lock.
+    ///
+    /// # Errors
+    /// Those of [`Self::open`].
+    pub fn of(path: &Path, file: File, read_only: bool) -> Result<Self, DiskError> {
         let metadata = file
             .metadata()
             .map_err(|source| open_error(path, read_only, source))?;
@@ -131,6 +136,16 @@ impl DiskImage {
             bytes,
             read_only,
         })
+    }
+
+    /// Returns why the image at `path` cannot be opened, with the way out.
+    pub fn open_error(path: &Path, read_only: bool, source: io::Error) -> DiskError {
+        open_error(path, read_only, source)
+    }
+
+    /// Returns the open file, which stays locked while it is open.
+    pub fn into_file(self) -> File {
+        self.file
     }
 
     /// Returns the path of the image file.
