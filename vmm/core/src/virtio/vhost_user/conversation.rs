@@ -53,6 +53,15 @@ impl BackEnd for DeviceProcess {
                 *at = "SET_VRING_ENABLE";
                 let mut all = queues.iter();
                 all.try_for_each(|queue| frontend.set_vring_enable(queue.number, true))?;
+                // Drivers notify as soon as they run. Some processes, such as virtiofsd 1.13, take
+                // the signal of a queue that is not enabled yet, and forget it. This answer comes
+                // when all are enabled.
+                *at = "GET_FEATURES";
+                frontend.get_features()?;
+                for queue in queues {
+                    // It fails if the event has too many signals already: one more is not missed.
+                    let _ = queue.kick.write(1);
+                }
             }
             Ok(())
         })

@@ -7,7 +7,7 @@ use vhost::vhost_user::message::FrontendReq;
 
 use super::scripted::{MQ, Message, Offer, PROTOCOL, REPLY_ACK, Scripted, USUAL};
 use super::*;
-use crate::virtio::driver::{RAM_BYTES, RUNNING};
+use crate::virtio::driver::{RAM_BYTES, RUNNING, wait_for};
 
 const EVENT_INDEX: u64 = 1 << 29;
 
@@ -73,6 +73,33 @@ fn only_queues_that_the_driver_enables_are_handed_over_and_taken_back() {
         0,
         "no queue, no message"
     );
+}
+
+#[test]
+fn queues_are_signalled_when_the_process_has_enabled_them() {
+    for offer in [
+        USUAL,
+        Offer {
+            protocol: MQ,
+            ..USUAL
+        },
+    ] {
+        let (back_end, mut machine) = Scripted::with_machine(offer, 4);
+        assert!(machine.negotiate(VERSION_1));
+        back_end.take();
+        let (size, parts) = place(1);
+        machine.place_queue_of(1, size, parts);
+        machine.set_status(RUNNING);
+        let events = machine.hypervisor.state().events.clone();
+        let doorbells: Vec<_> = events.values().copied().collect();
+        wait_for("the signal", || signals(doorbells[1]) == 1);
+        assert_eq!(signals(doorbells[0]), 0, "nobody has enabled it");
+        let told = back_end.take();
+        let last = told.last_chunk().unwrap();
+        let last = last.each_ref().map(|message: &Message| message.request);
+        let [enable, answered] = [FrontendReq::SET_VRING_ENABLE, FrontendReq::GET_FEATURES];
+        assert_eq!(last, [enable, answered]);
+    }
 }
 
 #[test]
