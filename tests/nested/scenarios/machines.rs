@@ -205,14 +205,20 @@ pub fn contents() -> Result<Contents, ContentsError> {
     if let Some(kernel) = generic_kernel() {
         contents = contents.kernel("/guest/generic", &kernel)?;
     }
-    if let Some(program) = std::env::var_os(crate::shares::VARIABLE) {
-        contents = contents.program("virtiofsd", Path::new(&program))?;
+    let tree = std::env::var_os(crate::network::VARIABLE).map(PathBuf::from);
+    if let Some(program) = std::env::var_os(crate::shares::VARIABLE).map(PathBuf::from) {
+        contents = match &tree {
+            // It needs the libraries of the tree that it lies in.
+            Some(tree) if tree != Path::new("/") && program.starts_with(tree) => {
+                contents.program_of(tree, "virtiofsd", &program)?
+            }
+            _ => contents.program("virtiofsd", &program)?,
+        };
         for name in ["cp", "mkdir", "rm", "sleep"] {
             contents = contents.program(name, &Path::new("/bin").join(name))?;
         }
     }
-    if let Some(tree) = std::env::var_os(crate::network::VARIABLE) {
-        let tree = Path::new(&tree);
+    if let Some(tree) = &tree {
         contents = contents
             .program_of(tree, "passt", &tree.join("usr/bin/passt"))?
             .bytes("/etc/passwd", USERS.as_bytes().to_vec());
