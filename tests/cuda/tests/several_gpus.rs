@@ -4,6 +4,7 @@
 
 use std::ffi::{c_char, c_void};
 use std::ptr::null;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use causeway_cuda_tests::library_on;
 
@@ -116,6 +117,14 @@ unsafe extern "C" {
     fn cuEventElapsedTime(ms: *mut f32, start: usize, end: usize) -> u32;
 }
 
+/// Each test holds this. Tests look whether memory is free, and whether a device has access to memory
+/// of another: other tests would get addresses that were freed, and what one context of a device may
+/// access, all of them can.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Makes the primary context of a device current, and returns it.
 fn on(device: i32) -> usize {
     library_on(&["software:0", "software:1"]);
@@ -192,6 +201,7 @@ fn launch(function: usize, address: u64, stream: usize) -> u32 {
 
 #[test]
 fn devices_are_counted_and_differ() {
+    let _alone = alone();
     on(0);
     let (mut count, mut device) = (0, 0);
     let mut uuids = [[0; 16]; 2];
@@ -211,6 +221,7 @@ fn devices_are_counted_and_differ() {
 
 #[test]
 fn a_context_is_one_of_its_device() {
+    let _alone = alone();
     let first = on(0);
     let second = on(1);
     assert_ne!(first, second);
@@ -238,6 +249,7 @@ fn a_context_is_one_of_its_device() {
 
 #[test]
 fn addresses_tell_the_device_and_memory_is_freed_from_any_context() {
+    let _alone = alone();
     let first = on(0);
     let on_first = allocate(1 << 20);
     let second = on(1);
@@ -262,6 +274,7 @@ fn addresses_tell_the_device_and_memory_is_freed_from_any_context() {
 
 #[test]
 fn page_locked_memory_is_copied_and_freed_from_any_context() {
+    let _alone = alone();
     on(0);
     let mut host = 0;
     // SAFETY: the memory is the test's, and has the bytes.
@@ -280,6 +293,7 @@ fn page_locked_memory_is_copied_and_freed_from_any_context() {
 
 #[test]
 fn memory_is_copied_between_devices() {
+    let _alone = alone();
     const COUNT: usize = 5 << 20;
     let first = on(0);
     let from = allocate(4 * COUNT);
@@ -330,6 +344,7 @@ fn memory_is_copied_between_devices() {
 
 #[test]
 fn each_device_launches_its_own_code_on_its_own_memory() {
+    let _alone = alone();
     for device in [0, 1] {
         on(device);
         let memory = allocate(128);
@@ -344,6 +359,7 @@ fn each_device_launches_its_own_code_on_its_own_memory() {
 
 #[test]
 fn a_kernel_of_a_library_is_launched_on_every_device() {
+    let _alone = alone();
     on(0);
     let (mut library, mut kernel) = (0, 0);
     // SAFETY: the code and the name end with a NUL; there are no options.
@@ -374,6 +390,7 @@ fn a_kernel_of_a_library_is_launched_on_every_device() {
 
 #[test]
 fn streams_and_events_are_of_a_device_and_wait_for_each_other() {
+    let _alone = alone();
     on(0);
     let [mut first, mut second, mut event, mut other] = [0; 4];
     let mut device = -1;
@@ -416,6 +433,7 @@ fn streams_and_events_are_of_a_device_and_wait_for_each_other() {
 
 #[test]
 fn a_device_reaches_memory_of_another_once_a_context_has_access() {
+    let _alone = alone();
     const LARGE: usize = 80 << 20;
     let first = on(0);
     let before = allocate(128);
@@ -447,7 +465,7 @@ fn a_device_reaches_memory_of_another_once_a_context_has_access() {
             cuDeviceGetP2PAttribute(&raw mut value, 9, 0, 1),
             INVALID_VALUE
         );
-        // A context of its own, so that other tests have no access by this one.
+        // A context of its own, which ends with the access.
         let (mut own, mut stream, mut graph) = (0, 0, 0);
         assert_eq!(cuCtxCreate_v2(&raw mut own, 0, 1), 0);
         assert_eq!(cuCtxEnablePeerAccess(first, 1), INVALID_VALUE);
@@ -505,6 +523,7 @@ fn a_device_reaches_memory_of_another_once_a_context_has_access() {
 
 #[test]
 fn physical_memory_is_of_the_device_that_is_asked_for() {
+    let _alone = alone();
     const BYTES: usize = 2 << 20;
     on(0);
     let (mut handle, mut address) = (0, 0);
@@ -555,6 +574,7 @@ fn physical_memory_is_of_the_device_that_is_asked_for() {
 
 #[test]
 fn monitors_see_all_devices() {
+    let _alone = alone();
     on(0);
     let (mut count, mut index, mut status) = (0, 0, 9);
     let mut devices = [0; 2];

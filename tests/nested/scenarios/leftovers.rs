@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use causeway_nested::{Command, Lease, Survey};
 
-use crate::machines::{CAUSEWAY, machine};
+use crate::machines::{CAUSEWAY, REPORT, machine, shell};
 
 /// SIGKILL.
 pub const KILL: i32 = 9;
@@ -24,6 +24,7 @@ pub fn assert_nothing_left(machine: &Lease, before: &Survey) -> Survey {
     // What is left of a killed run's socket is removed by whoever looks.
     let look = ["stat", "--all", "--json", "--once"];
     machine.run(&Command::new(CAUSEWAY, &look)).assert_code(0);
+    empty_report(machine);
     let begun = Instant::now();
     loop {
         let now = machine.survey();
@@ -43,10 +44,16 @@ pub fn assert_nothing_left(machine: &Lease, before: &Survey) -> Survey {
     }
 }
 
+/// Empties the report of the last run: its length varies, and its pages count as shared memory.
+fn empty_report(machine: &Lease) {
+    machine.run(&shell(&format!(": > {REPORT}"))).assert_code(0);
+}
+
 /// What there is when a first run has come and gone, which leaves what the kernel keeps from then
 /// on, and nothing else.
 #[track_caller]
 pub fn after_a_first(machine: &Lease, run: impl FnOnce()) -> Survey {
+    empty_report(machine);
     let before = machine.survey();
     run();
     let but_for_memory = Survey {
