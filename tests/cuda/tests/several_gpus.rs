@@ -117,9 +117,9 @@ unsafe extern "C" {
     fn cuEventElapsedTime(ms: *mut f32, start: usize, end: usize) -> u32;
 }
 
-/// Each test holds this. Tests look whether memory is free, and whether a device has access to memory
-/// of another: other tests would get addresses that were freed, and what one context of a device may
-/// access, all of them can.
+/// Makes the tests take turns. Some free memory twice: another test could get the address in
+/// between. Others check that a device has no access to memory of another, and access that one
+/// context gets is for all contexts of its device.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

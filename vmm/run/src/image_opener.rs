@@ -70,7 +70,7 @@ pub enum OpenerError {
     )]
     NoDescriptor,
     /// The opener is gone, or its socket fails.
-    #[error("the process that opens images is gone: start the run anew")]
+    #[error("the process that opens images has ended: stop the run and start it again")]
     Gone(#[source] io::Error),
     /// The opener says why.
     #[error("{0}")]
