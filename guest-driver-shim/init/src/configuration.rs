@@ -22,7 +22,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use crate::network::Network;
-use crate::sources::{Root, Share, User};
+use crate::sources::{Root, Share};
+use crate::users::User;
 
 /// Folder of a guest in which programs find what the initramfs brings beside a root file system:
 /// files, and libraries in [`LIBRARIES`].

@@ -24,12 +24,14 @@ mod processes;
 mod root;
 mod shares;
 mod sources;
+mod users;
 
 pub use configuration::{Configuration, ConfigurationError, FILES, LIBRARIES};
 pub use end::{NOT_RUN, Status};
 pub use interfaces::start_loopback;
 pub use network::{Mac, MacError, Network, address_of};
-pub use sources::{Layer, Root, Share, User, UserError};
+pub use sources::{Layer, Root, Share};
+pub use users::{GROUPS, Identity, NameError, USERS, User, UserError};
 
 use causeway_sysfs::{Clients, PciFunction};
 use causeway_testdev_records::Mark;

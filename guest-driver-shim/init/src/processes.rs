@@ -19,6 +19,7 @@ use rustix::termios::tcsetpgrp;
 use crate::configuration::{Configuration, FILES};
 use crate::console::say;
 use crate::end::Status;
+use crate::users::{GROUPS, Identity, USERS};
 
 /// How long processes may take to end when they are asked to, before they are killed.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -64,21 +65,66 @@ fn start(configuration: &Configuration) -> io::Result<Pid> {
             command.env(name, value);
         }
     }
-    command.envs(configuration.environment.iter().filter_map(|variable| {
-        let bytes = variable.as_bytes();
-        let equals = bytes.iter().position(|byte| *byte == b'=')?;
-        let (name, value) = (&bytes[..equals], &bytes[equals + 1..]);
-        Some((OsStr::from_bytes(name), OsStr::from_bytes(value)))
-    }));
-    if let Some(user) = configuration.user {
-        // Also takes the groups that the user is not a member of.
-        command.gid(user.group).uid(user.user);
-    }
+    command.envs(variables(configuration));
     if std::process::id() == 1 {
         // SAFETY: system calls and no memory, as is right between fork and exec.
         unsafe { command.pre_exec(have_the_console) };
     }
+    if let Some(identity) = identity(configuration)? {
+        if let (Some(home), None) = (&identity.home, variable(configuration, "HOME")) {
+            command.env("HOME", home);
+        }
+        // SAFETY: system calls, and memory that is only read.
+        unsafe { command.pre_exec(move || become_user(&identity)) };
+    }
     Ok(Pid::from_child(&command.spawn()?))
+}
+
+/// Returns the variables of the configuration, with their names.
+fn variables(configuration: &Configuration) -> impl Iterator<Item = (&OsStr, &OsStr)> {
+    configuration.environment.iter().filter_map(|variable| {
+        let bytes = variable.as_bytes();
+        let equals = bytes.iter().position(|byte| *byte == b'=')?;
+        let (name, value) = (&bytes[..equals], &bytes[equals + 1..]);
+        Some((OsStr::from_bytes(name), OsStr::from_bytes(value)))
+    })
+}
+
+fn variable<'a>(configuration: &'a Configuration, name: &str) -> Option<&'a OsStr> {
+    let mut variables = variables(configuration);
+    variables.find_map(|(found, value)| (found == name).then_some(value))
+}
+
+/// Returns what the program is to be; `None` if it stays root.
+fn identity(configuration: &Configuration) -> io::Result<Option<Identity>> {
+    let Some(user) = &configuration.user else {
+        return Ok(None);
+    };
+    // A root file system without these files knows no names.
+    let [users, groups] = [USERS, GROUPS].map(|file| std::fs::read(file).unwrap_or_default());
+    let found = user.look_up(&users, &groups);
+    found.map(Some).map_err(io::Error::other)
+}
+
+/// Makes the calling process one of this user, which is in no groups but its own.
+fn become_user(identity: &Identity) -> io::Result<()> {
+    let done = |result: libc::c_int| match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    };
+    let Identity {
+        user,
+        group,
+        others,
+        ..
+    } = identity;
+    // SAFETY: the kernel reads as many groups as there are. The calls change the whole process,
+    // which has one thread.
+    unsafe {
+        done(libc::setgroups(others.len(), others.as_ptr()))?;
+        done(libc::setgid(*group))?;
+        done(libc::setuid(*user))
+    }
 }
 
 /// Returns the value of [`LIBRARY_PATH`] with `folders` before those that it has; `None` if there

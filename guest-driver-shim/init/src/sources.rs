@@ -5,7 +5,6 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 /// A folder of the host that the guest reaches by virtio-fs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,40 +124,6 @@ impl fmt::Display for Root {
     }
 }
 
-/// A user and a group, by number: `UID` or `UID:GID`. Without a group, its number is the user's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct User {
-    /// Number of the user.
-    pub user: u32,
-    /// Number of the group.
-    pub group: u32,
-}
-
-/// The text is not a user.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("write UID or UID:GID, as numbers below 4294967295")]
-pub struct UserError;
-
-impl FromStr for User {
-    type Err = UserError;
-
-    fn from_str(text: &str) -> Result<Self, UserError> {
-        // All bits set means "leave it as it is" to the kernel.
-        let number = |text: &str| text.parse().ok().filter(|id| *id != u32::MAX);
-        let (user, group) = text.split_once(':').unwrap_or((text, text));
-        match (number(user), number(group)) {
-            (Some(user), Some(group)) => Ok(Self { user, group }),
-            _ => Err(UserError),
-        }
-    }
-}
-
-impl fmt::Display for User {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.user, self.group)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -196,16 +161,6 @@ mod tests {
             "memory:share:..",
         ] {
             assert_eq!(Root::parse(OsStr::new(bad)), None, "{bad}");
-        }
-    }
-
-    #[test]
-    fn users_are_numbers() {
-        let user = |text: &str| text.parse::<User>().map(|user| (user.user, user.group));
-        assert_eq!(user("7"), Ok((7, 7)));
-        assert_eq!(user("7:8"), Ok((7, 8)));
-        for bad in ["", "root", "1:", ":1", "1:2:3", "-1", "4294967295", "1 "] {
-            assert_eq!(user(bad), Err(UserError), "{bad}");
         }
     }
 }

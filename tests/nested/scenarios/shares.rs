@@ -75,21 +75,20 @@ fn a_guest_runs_in_a_folder_that_stays_as_it_is_unless_it_may_change_it() {
     let Some((machine, _)) = machine_with_folder("a folder as the root") else {
         return;
     };
-    let made =
-        "mkdir /tmp/root && cd /tmp/root && cp -r /bin /lib /lib64 . && mkdir dev proc sys run tmp";
+    let made = "mkdir -m 777 /tmp/root && cd /tmp/root && cp -r /bin /lib /lib64 . && \
+                mkdir dev etc proc sys run tmp && \
+                echo me:x:1000:100::/tmp:/bin/sh >etc/passwd && echo video:x:44:me >etc/group";
     machine.run(&shell(made)).assert_code(0);
-    let script = "echo written >/file && read -r text </file && [ $text = $NAME ] && exit 7";
-    for (root, is_there) in [("/tmp/root", false), ("/tmp/root,rw", true)] {
-        let words = [
-            "--kernel",
-            KERNEL,
-            "--rootfs",
-            root,
-            "--env",
-            "NAME=written",
-        ];
+    let script = "echo written >/file && read -r text </file && [ $text = $NAME ] && \
+                  [ \"$(id -u):$(id -G):$HOME\" = \"$WHO\" ] && exit 7";
+    for (root, user, who, is_there) in [
+        ("/tmp/root", "me", "WHO=1000:100 44:/tmp", false),
+        ("/tmp/root,rw", "0", "WHO=0:0:/", true),
+    ] {
+        let words = ["--kernel", KERNEL, "--rootfs", root, "--user", user];
+        let more = ["--env", "NAME=written", "--env", who];
         let program = ["--", "sh", "-c", script];
-        let (outcome, _) = run(&machine, &[&words[..], &program].concat());
+        let (outcome, _) = run(&machine, &[&words[..], &more, &program].concat());
         outcome.assert_code(7);
         let found = machine.read("/tmp/root/file");
         assert_eq!(found.is_ok(), is_there, "{root}: {found:?}");

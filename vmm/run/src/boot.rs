@@ -153,6 +153,9 @@ fn program_of<'a>(
         Failure::usage("--rootfs needs a program: add -- PROGRAM ARGUMENTS, such as -- /bin/sh")
     })?;
     root.check_program(program)?;
+    if let Some(user) = &arguments.more.user {
+        root.check_user(user)?;
+    }
     Ok(Some((Path::new(program), words)))
 }
 

@@ -35,9 +35,10 @@ pub struct ProgramArguments {
     /// Folder of the guest in which the program starts.
     #[arg(long = "cwd", value_name = "FOLDER")]
     pub folder: Option<PathBuf>,
-    /// User of the guest as which the program runs, by number, instead of root. Without GID, the
-    /// group has the same number.
-    #[arg(long, value_name = "UID[:GID]")]
+    /// User of the guest as which the program runs, instead of root: a name in its /etc/passwd, or
+    /// a number. Without GROUP, a name has its groups there, and a number the group of the same
+    /// number.
+    #[arg(long, value_name = "USER[:GROUP]")]
     pub user: Option<User>,
     /// Arguments that the program gets; with --rootfs, the program and its arguments.
     #[arg(last = true, value_name = "ARGUMENTS")]
@@ -116,7 +117,7 @@ pub fn initramfs(
         network: sources.network,
         environment: arguments.environment.clone(),
         folder: arguments.folder.clone(),
-        user: arguments.user,
+        user: arguments.user.clone(),
         arguments: program_arguments.to_vec(),
         files: files.collect::<Result<_, _>>()?,
         modules,

@@ -1,12 +1,12 @@
 //! The root file system of a Linux guest's program: `--rootfs DIR|IMAGE[,rw]`.
 
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use causeway_init::{Layer, Root, Share};
+use causeway_init::{GROUPS, Layer, Root, Share, USERS, User};
 use causeway_initramfs::{ProgramError, check_program};
 use causeway_terminal::{Code, Failure, shown_path};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
@@ -28,6 +28,8 @@ const PROGRAMS: [&str; 6] = [
     "sbin",
     "bin",
 ];
+/// Most bytes of a list of users or groups that are looked at before the guest boots.
+const LIST_BYTES_MAX: u64 = 16 << 20;
 /// Largest program that is looked at before the guest boots, in bytes.
 const PROGRAM_BYTES_MAX: u64 = 1 << 30;
 
@@ -121,6 +123,32 @@ impl RootSource {
         };
         check_interpreter(root, program, file)
     }
+
+    /// Refuses a user or a group that this root does not know. Only folders can be looked into.
+    ///
+    /// # Errors
+    /// A usage failure that names the user or group.
+    pub fn check_user(&self, user: &User) -> Result<(), Failure> {
+        let Self::Folder(folder, _) = self else {
+            return Ok(());
+        };
+        let [users, groups] = [USERS, GROUPS].map(|file| read_inside(&folder.folder, file));
+        let found = user.look_up(&users, &groups);
+        found.map_err(|e| Failure::usage_from("--user", &user.to_string(), e))?;
+        Ok(())
+    }
+}
+
+/// Reads a file of a root, which the guest's first process reads there, too. One that is missing is
+/// empty.
+fn read_inside(root: &Path, path: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Some(file) = open_inside(root, Path::new(path)) {
+        let mut file = std::fs::File::from(file).take(LIST_BYTES_MAX);
+        // What cannot be read now cannot be read by the guest, either, which tells then.
+        let _ = file.read_to_end(&mut bytes);
+    }
+    bytes
 }
 
 /// Opens a file as a process whose root is `root` finds it.
@@ -145,7 +173,6 @@ fn open_inside(root: &Path, path: &Path) -> Option<OwnedFd> {
 
 /// Refuses a program for another processor, and one whose dynamic linker the root does not have.
 fn check_interpreter(root: &Path, program: &OsStr, file: OwnedFd) -> Result<(), Failure> {
-    use std::io::Read;
     let mut image = Vec::new();
     let file = std::fs::File::from(file);
     // What cannot be read here, the guest may be able to run.
@@ -239,6 +266,25 @@ mod tests {
         fs::write(linker, "").unwrap();
         for program in ["app", "/bin/app", "/usr/bin/app"] {
             assert_eq!(tree.check(program), Ok(()), "{program}");
+        }
+    }
+
+    #[test]
+    fn a_user_that_a_folder_does_not_know_is_refused() {
+        let tree = Tree::new("users");
+        fs::create_dir(tree.0.join("etc")).unwrap();
+        fs::write(tree.0.join("etc/passwd"), "me:x:1:2::/:\n").unwrap();
+        let source = RootSource::parse(tree.0.as_os_str()).unwrap();
+        let check = |user: &str| {
+            let checked = source.check_user(&user.parse().unwrap());
+            checked.map_err(|failure| failure.text())
+        };
+        for good in ["me", "me:7", "65534"] {
+            assert_eq!(check(good), Ok(()), "{good}");
+        }
+        for (bad, part) in [("you", "no user you"), ("me:users", "no group users")] {
+            let text = check(bad).unwrap_err();
+            assert!(text.contains("--user") && text.contains(part), "{text}");
         }
     }
 

@@ -212,7 +212,7 @@ impl Workload {
             network: self.network,
             environment: self.environment.clone(),
             folder: self.folder.clone(),
-            user: self.user,
+            user: self.user.clone(),
             program,
             arguments: self.arguments.clone(),
         };
