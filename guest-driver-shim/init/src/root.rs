@@ -3,6 +3,7 @@
 use std::ffi::{CStr, CString};
 use std::fs;
 use std::io;
+use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
@@ -141,6 +142,10 @@ fn add_layer() -> io::Result<()> {
     for folder in [UPPER_CONTENT, UPPER_WORK] {
         fs::create_dir_all(folder)?;
     }
+    // The root of an overlay has the owner and the mode of its upper folder.
+    let below = fs::metadata(LOWER)?;
+    chown(UPPER_CONTENT, Some(below.uid()), Some(below.gid()))?;
+    fs::set_permissions(UPPER_CONTENT, below.permissions())?;
     let options = format!("lowerdir={LOWER},upperdir={UPPER_CONTENT},workdir={UPPER_WORK}");
     let options = CString::new(options)?;
     Ok(mount(
