@@ -1,7 +1,7 @@
 //! The program, and the processes that it leaves to the init.
 #![allow(unsafe_code)] // What happens between fork and exec, and a signal to every process.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitOptions, WaitStatus, getpid, ioctl_tiocsctty, kill_process_group, setpgid,
-    setsid, wait,
+    Pid, Signal, WaitOptions, WaitStatus, chdir, getpid, ioctl_tiocsctty, kill_process_group,
+    setpgid, setsid, wait,
 };
 use rustix::termios::tcsetpgrp;
 
@@ -57,7 +57,32 @@ fn start(configuration: &Configuration) -> io::Result<Pid> {
     let usual = configuration.root.as_ref().map_or("/", |_| FILES);
     let folder = configuration.folder.as_deref();
     let folder = folder.unwrap_or(Path::new(usual));
-    command.args(&configuration.arguments).current_dir(folder);
+    command.args(&configuration.arguments);
+    set_environment(&mut command, configuration);
+    if std::process::id() == 1 {
+        // SAFETY: system calls and no memory, as is right between fork and exec.
+        unsafe { command.pre_exec(have_the_console) };
+    }
+    let Some(identity) = identity(configuration)? else {
+        command.current_dir(folder);
+        return Ok(Pid::from_child(&command.spawn()?));
+    };
+    if let (Some(home), None) = (&identity.home, variable(configuration, "HOME")) {
+        command.env("HOME", home);
+    }
+    let folder = CString::new(folder.as_os_str().as_bytes())?;
+    let begin = move || {
+        become_user(&identity)?;
+        // As the user, who might not be allowed to be there.
+        Ok(chdir(&folder)?)
+    };
+    // SAFETY: system calls, and memory that is only read.
+    unsafe { command.pre_exec(begin) };
+    Ok(Pid::from_child(&command.spawn()?))
+}
+
+/// Gives the program the usual variables, and those of the configuration.
+fn set_environment(command: &mut Command, configuration: &Configuration) {
     let libraries = library_path(&configuration.libraries, std::env::var_os(LIBRARY_PATH));
     command.envs(libraries.map(|path| (LIBRARY_PATH, path)));
     for (name, value) in [("PATH", PATH), ("HOME", "/")] {
@@ -66,18 +91,6 @@ fn start(configuration: &Configuration) -> io::Result<Pid> {
         }
     }
     command.envs(variables(configuration));
-    if std::process::id() == 1 {
-        // SAFETY: system calls and no memory, as is right between fork and exec.
-        unsafe { command.pre_exec(have_the_console) };
-    }
-    if let Some(identity) = identity(configuration)? {
-        if let (Some(home), None) = (&identity.home, variable(configuration, "HOME")) {
-            command.env("HOME", home);
-        }
-        // SAFETY: system calls, and memory that is only read.
-        unsafe { command.pre_exec(move || become_user(&identity)) };
-    }
-    Ok(Pid::from_child(&command.spawn()?))
 }
 
 /// Returns the variables of the configuration, with their names.
