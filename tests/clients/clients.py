@@ -288,7 +288,7 @@ TINYGRAD_TESTS = [f"test.backend.{name}" for name in (
 LONG_CLIENTS = [
     Repository("tinygrad-cuda-all", TINYGRAD_TESTS, 200, {"DEV": "CUDA"}, "tinygrad-repository"),
     Repository("tinygrad-ptx-all", TINYGRAD_TESTS, 200, {"DEV": "CUDA:PTX"}, "tinygrad-repository"),
-    Unittest("numba-cuda-all", None, 80, {}, "."),
+    Unittest("numba-cuda-all", None, 81, {}, "."),
     Pycuda(Missing),
     CudaCore(Missing),
 ]

@@ -20,7 +20,8 @@ class Expected:
 
 
 def expected_failures(path, find=shutil.which):
-    """Reads lines `CLIENT TEST<tab>REASON`. Returns client -> what is expected.
+    """Reads lines `CLIENT TEST<tab>REASON`. Returns client -> what is expected. In place of one
+    CLIENT there may be several, with a comma between two of them.
 
     A reason `without PROGRAM: ...` is none where `find` finds this program.
 
@@ -37,7 +38,8 @@ def expected_failures(path, find=shutil.which):
             raise ValueError(f"{path}:{number}: not CLIENT TEST<tab>REASON: {line}")
         lacks = re.match(r"without (\S+): ", reason)
         if not (lacks and find(lacks[1])):
-            expected.setdefault(client, Expected()).add(test, reason)
+            for one in client.split(","):
+                expected.setdefault(one, Expected()).add(test, reason)
     return expected
 
 

@@ -52,6 +52,14 @@ class Expectations(unittest.TestCase):
         self.assertEqual(list(expected(line, find=lambda program: program).tests), [])
         self.assertEqual(list(expected("a\tit is run", find=lambda program: program).tests), ["a"])
 
+    def test_a_line_can_be_of_several_clients(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "expected.txt"
+            path.write_text("one,two a\twhy\ntwo b\twhy\n", encoding="utf-8")
+            known = results.expected_failures(path)
+        self.assertEqual({name: list(it.tests) for name, it in known.items()},
+                         {"one": ["a"], "two": ["a", "b"]})
+
     def test_a_line_without_a_reason_is_refused(self):
         with self.assertRaises(ValueError):
             expected("a")
