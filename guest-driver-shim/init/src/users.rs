@@ -9,8 +9,10 @@ pub const USERS: &str = "/etc/passwd";
 /// File of a root file system with its groups (group(5)).
 pub const GROUPS: &str = "/etc/group";
 
-/// A user, and a group after a colon, each by number or by name. Without a group, a user by name
-/// has those of its root file system, and a number has the group of the same number.
+/// A user, and a group after a colon, each by number or by name.
+///
+/// The group may be left out. A named user then gets the groups that the root file system lists for
+/// it. A user by number gets the group of the same number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     user: Id,
