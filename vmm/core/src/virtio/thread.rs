@@ -1,6 +1,7 @@
 //! The thread of a virtio device: started, told when a driver begins and ends, and ended.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -73,13 +74,19 @@ pub trait Watcher: MutEventSubscriber + Send {
 impl<W: Watcher> Job for W {
     fn run(self: Box<Self>) {
         let (name, shared) = (self.name(), Arc::clone(self.shared()));
-        if let Err(e) = watch(*self) {
-            log::error!(
+        // What is shared stays whole: the guest's memory is the guest's, and all else is atomic.
+        match catch_unwind(AssertUnwindSafe(|| watch(*self))) {
+            Ok(Ok(())) => return,
+            Ok(Err(e)) => log::error!(
                 "the guest's device {name} stops for good, because its thread cannot wait for \
                  events: {e:?}"
-            );
-            shared.require_reset();
+            ),
+            Err(_) => log::error!(
+                "the guest's device {name} stops for good, because its thread panicked; this is a \
+                 bug in Causeway"
+            ),
         }
+        shared.require_reset();
     }
 }
 

@@ -15,7 +15,7 @@ use crate::virtio::chain::Chain;
 use crate::virtio::configuration::Configuration;
 use crate::virtio::device::Kind;
 use crate::virtio::driver::{
-    DATA, DESCRIPTORS, DEVICE_RING, DRIVER_RING, RAM_BYTES, WRITE, write_descriptor,
+    DATA, DESCRIPTORS, DEVICE_RING, DRIVER_RING, RAM_BYTES, WRITE, wait_for, write_descriptor,
 };
 use crate::virtio::interrupts::Interrupts;
 use crate::virtio::ring::{QUEUE_SIZE, RingPlace};
@@ -158,6 +158,20 @@ fn the_end_of_a_driver_waits_for_one_request_and_no_more() {
     }
     rig.worker.end();
     assert_eq!(rig.given_back(), 2);
+}
+
+#[test]
+fn a_device_that_panics_asks_its_driver_for_a_reset_and_holds_nobody_up() {
+    let rig = rig();
+    rig.begin();
+    rig.kick.write(1).unwrap();
+    rig.begun.recv().unwrap();
+    let needs_reset = || rig.shared.needs_reset.load(Ordering::Acquire);
+    assert!(!needs_reset());
+    // What the device waits for will never come.
+    drop(rig.go_on);
+    wait_for("a reset", needs_reset);
+    rig.worker.end();
 }
 
 #[test]
