@@ -33,7 +33,7 @@ pub use kernel::{BootProtocol, Kernel, KernelError};
 pub use placement::PlacementError;
 pub(crate) use power::{KEYBOARD_COMMAND, POWER_PORTS, POWER_PORTS_BYTES, Power};
 pub use processor::needs_timer;
-pub use setup::{Linux, SetupError, prepare};
+pub use setup::{Disk, Linux, SetupError, prepare};
 
 pub(crate) use processor::{cpuid_of, enter, set_memory_types};
 

@@ -18,6 +18,15 @@ use crate::memory::GuestRam;
 use crate::pci::Layout;
 use crate::virtio::{DiskImage, DiskSlot, ProcessSource};
 
+/// A disk whose content is there from the start.
+#[derive(Clone, Debug)]
+pub enum Disk {
+    /// A raw image, which a thread of this process reads and writes.
+    Image(Arc<DiskImage>),
+    /// Another process serves it.
+    Process(Arc<dyn ProcessSource>),
+}
+
 /// A Linux system to boot in a VM: a kernel, its command line, an initramfs and disks.
 #[derive(Clone, Debug)]
 pub struct Linux {
@@ -27,13 +36,25 @@ pub struct Linux {
     pub initramfs: Arc<[u8]>,
     /// The whole command line of the kernel.
     pub command_line: String,
-    /// Disk images, in the order of the guest's `/dev/vda`, `/dev/vdb`, …
-    pub disks: Arc<[Arc<DiskImage>]>,
+    /// Disks, in the order of the guest's `/dev/vda`, `/dev/vdb`, …
+    pub disks: Arc<[Disk]>,
     /// Disks whose images come and go while the guest runs, behind the others. A VM has its own.
     pub slots: Arc<[Arc<DiskSlot>]>,
     /// Virtio devices whose requests other processes execute, in the order in which the guest finds
     /// them, behind the disks. Each VM that is built connects to them once.
     pub processes: Arc<[Arc<dyn ProcessSource>]>,
+}
+
+impl Linux {
+    /// Returns what has to be prepared before VMs are built: the processes of disks and of other
+    /// devices.
+    pub fn sources(&self) -> impl Iterator<Item = &dyn ProcessSource> {
+        let of_disks = self.disks.iter().filter_map(|disk| match disk {
+            Disk::Process(source) => Some(source),
+            Disk::Image(_) => None,
+        });
+        of_disks.chain(&*self.processes).map(|source| &**source)
+    }
 }
 
 /// Why a Linux system cannot be loaded into guest memory.

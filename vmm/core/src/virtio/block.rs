@@ -4,7 +4,6 @@ use std::io;
 use std::sync::{Arc, Weak};
 
 use virtio_bindings::virtio_blk as spec;
-use virtio_bindings::virtio_ids::VIRTIO_ID_BLOCK;
 use vm_memory::GuestMemoryMmap;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{Immutable, IntoBytes};
@@ -245,11 +244,7 @@ fn features(read_only: bool) -> u64 {
 
 impl VirtioDevice for Block {
     fn kind(&self) -> Kind {
-        Kind {
-            id: VIRTIO_ID_BLOCK as u16,
-            class: (0x01, 0x80),
-            name: "virtio-blk",
-        }
+        Kind::DISK
     }
 
     fn features(&self) -> u64 {

@@ -1,6 +1,7 @@
 //! The trait of virtio devices, and what their transport needs from them.
 
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
+use virtio_bindings::virtio_ids::VIRTIO_ID_BLOCK;
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 use vm_memory::GuestMemoryMmap;
 
@@ -23,6 +24,15 @@ pub struct Kind {
     pub class: (u8, u8),
     /// Name under which the device's exits are counted, also used in logs.
     pub name: &'static str,
+}
+
+impl Kind {
+    /// A disk, whoever executes its requests.
+    pub const DISK: Self = Self {
+        id: VIRTIO_ID_BLOCK as u16,
+        class: (0x01, 0x80),
+        name: "virtio-blk",
+    };
 }
 
 /// Why a virtio device can neither execute a request nor refuse it with a status. The device then

@@ -32,6 +32,9 @@ pub struct Description {
     pub own_features: u64,
     /// The device's configuration structure.
     pub configuration: Vec<u8>,
+    /// The process says what the configuration structure contains, once, when it is connected to;
+    /// `configuration` says how long it is.
+    pub asks_configuration: bool,
     /// Number of queues of the device, 1 to [`super::QUEUES_MAX`].
     pub queues: u16,
     /// How long a process may take for its answers to one step: connect, begin, or end.
@@ -88,6 +91,15 @@ pub enum ProcessError {
         offered: u64,
         /// Number of queues that the device needs.
         queues: u16,
+    },
+    /// The process does not say what the device's configuration structure contains.
+    #[error(
+        "{process} cannot say how large the device is, or what else drivers read of it: use a \
+         newer one"
+    )]
+    Configuration {
+        /// What the process is called.
+        process: String,
     },
     /// The host refuses a descriptor or a thread.
     #[error("cannot create a file descriptor or thread for {process}")]

@@ -56,18 +56,18 @@ impl DeviceProcess {
     /// device needs.
     pub fn connect(
         stream: UnixStream,
-        description: Description,
+        mut description: Description,
         life: Box<dyn Send>,
     ) -> Result<Self, ProcessError> {
-        let process = &description.process;
+        let (process, patience) = (description.process.clone(), description.patience);
         let host = |source| ProcessError::Host {
             process: process.clone(),
             source,
         };
         let other = stream.try_clone().map_err(host)?;
         let mut frontend = Frontend::from_stream(other, description.queues.into());
-        let (offered, own) = within_limit(&stream, description.limit(), |at| {
-            greet(&mut frontend, &description, at)
+        let (offered, own) = within_limit(&stream, (&process, patience), |at| {
+            greet(&mut frontend, &mut description, at)
         })?;
         Ok(Self {
             description,

@@ -6,7 +6,7 @@ use super::error::VmError;
 use super::processors::Processors;
 use crate::bus::MmioBus;
 use crate::hypervisor::IoEvents;
-use crate::linux::Linux;
+use crate::linux::{Disk, Linux};
 use crate::pci::{BarAllocator, Devices};
 use crate::virtio::ProcessError;
 use crate::virtio::{Block, Device, Entropy, Surroundings, VirtioError, VirtioFunction};
@@ -14,6 +14,8 @@ use crate::virtio::{Block, Device, Entropy, Surroundings, VirtioError, VirtioFun
 /// Device number of the source of random numbers on PCI bus 0; disks follow it in their order, then
 /// devices that are served outside of this process.
 const ENTROPY_DEVICE: u8 = 2;
+/// What threads of devices are called that are served outside of this process.
+const OUTSIDE: &str = "outside";
 /// Width of the stores that notify a virtio device.
 const NOTIFICATION_BYTES: u32 = 2;
 
@@ -62,14 +64,20 @@ fn sources(
     linux: &Linux,
 ) -> impl Iterator<Item = Result<(&'static str, Device), ProcessError>> + '_ {
     let entropy = Device::Here(Box::new(Entropy));
-    let disks = linux.disks.iter().map(|disk| Block::new(Arc::clone(disk)));
+    let disks = linux.disks.iter().map(|disk| match disk {
+        Disk::Image(image) => Ok(("disk", here(Block::new(Arc::clone(image))))),
+        Disk::Process(source) => Ok((OUTSIDE, source.connect()?)),
+    });
     let slots = linux.slots.iter();
-    let disks = disks.chain(slots.map(|slot| Block::of_slot(Arc::clone(slot))));
-    let disks = disks.map(|disk| Ok(("disk", Device::Here(Box::new(disk)))));
+    let slots = slots.map(|slot| Ok(("disk", here(Block::of_slot(Arc::clone(slot))))));
     let processes = linux.processes.iter().map(|source| {
         let device = source.connect()?;
-        Ok(("outside", device))
+        Ok((OUTSIDE, device))
     });
     let entropy = std::iter::once(Ok(("rng", entropy)));
-    entropy.chain(disks).chain(processes)
+    entropy.chain(disks).chain(slots).chain(processes)
+}
+
+fn here(disk: Block) -> Device {
+    Device::Here(Box::new(disk))
 }

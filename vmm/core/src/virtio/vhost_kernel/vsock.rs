@@ -62,6 +62,7 @@ impl Description {
             },
             features: SEQPACKET,
             own_features: 0,
+            asks_configuration: false,
             configuration: u64::from(cid).to_le_bytes().to_vec(),
             queues: 3,
             patience: PATIENCE,

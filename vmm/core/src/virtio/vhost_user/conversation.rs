@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use vhost::vhost_user::message::VhostUserHeaderFlag;
+use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserHeaderFlag};
 use vhost::vhost_user::{Frontend, VhostUserFrontend, VhostUserProtocolFeatures as Protocol};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo};
 
@@ -108,10 +108,10 @@ impl From<vhost::Error> for Failure {
 }
 
 /// Exchanges the first messages, and returns the features that the guest is offered, and those that
-/// the process has for itself.
+/// the process has for itself. Fills in the configuration structure if the process is asked for it.
 pub fn greet(
     frontend: &mut Frontend,
-    description: &Description,
+    description: &mut Description,
     at: &mut Step,
 ) -> Result<(u64, u64), Failure> {
     *at = "SET_OWNER";
@@ -127,10 +127,13 @@ pub fn greet(
     let offered = has & (description.features & DEVICE_FEATURES | TRANSPORT_FEATURES)
         | description.own_features;
     if has & PROTOCOL_FEATURES == 0 {
+        configure(frontend, description, Protocol::empty(), at)?;
         return Ok((offered, 0));
     }
     *at = "GET_PROTOCOL_FEATURES";
-    let protocol = frontend.get_protocol_features()? & (Protocol::MQ | Protocol::REPLY_ACK);
+    let mut wanted = Protocol::MQ | Protocol::REPLY_ACK;
+    wanted.set(Protocol::CONFIG, description.asks_configuration);
+    let protocol = frontend.get_protocol_features()? & wanted;
     *at = "SET_PROTOCOL_FEATURES";
     frontend.set_protocol_features(protocol)?;
     if protocol.contains(Protocol::MQ) {
@@ -144,10 +147,37 @@ pub fn greet(
             }));
         }
     }
+    configure(frontend, description, protocol, at)?;
     if protocol.contains(Protocol::REPLY_ACK) {
         frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
     }
     Ok((offered, PROTOCOL_FEATURES))
+}
+
+/// Asks for the configuration structure, if the process is to say what it contains.
+fn configure(
+    frontend: &mut Frontend,
+    description: &mut Description,
+    has: Protocol,
+    at: &mut Step,
+) -> Result<(), Failure> {
+    if !description.asks_configuration {
+        return Ok(());
+    }
+    let lacks = ProcessError::Configuration {
+        process: description.process.clone(),
+    };
+    if !has.contains(Protocol::CONFIG) {
+        return Err(Failure::Lacks(lacks));
+    }
+    *at = "GET_CONFIG";
+    let (bytes, flags) = (&description.configuration, VhostUserConfigFlags::empty());
+    let (_, said) = frontend.get_config(0, bytes.len() as u32, flags, bytes)?;
+    if said.len() != bytes.len() {
+        return Err(Failure::Lacks(lacks));
+    }
+    description.configuration = said;
+    Ok(())
 }
 
 /// Calls `talk`, which exchanges messages over `stream` and keeps up to date where it is. Ends the

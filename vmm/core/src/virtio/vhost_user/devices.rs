@@ -1,5 +1,6 @@
 //! Devices that other processes serve, as the guest sees them.
 
+use virtio_bindings::virtio_blk as disk;
 use virtio_bindings::virtio_ids::{VIRTIO_ID_FS, VIRTIO_ID_NET};
 use virtio_bindings::virtio_net::{VIRTIO_NET_F_MAC, VIRTIO_NET_F_MRG_RXBUF, VIRTIO_NET_F_MTU};
 
@@ -13,6 +14,19 @@ const REQUEST_QUEUES: u16 = 1;
 /// Bytes between the hardware address and the MTU in a network's configuration (the same, 5.1.4):
 /// its status and its number of pairs of queues, without a meaning here.
 const UNUSED_BYTES: usize = 4;
+/// Bytes of a disk's configuration (the same, 5.2.4), as far as the features below give it a
+/// meaning.
+const DISK_BYTES: usize = 60;
+/// Features that a disk may have: none of several queues, and none by which a driver turns the
+/// cache off.
+const OF_DISKS: u64 = 1 << disk::VIRTIO_BLK_F_SIZE_MAX
+    | 1 << disk::VIRTIO_BLK_F_SEG_MAX
+    | 1 << disk::VIRTIO_BLK_F_RO
+    | 1 << disk::VIRTIO_BLK_F_BLK_SIZE
+    | 1 << disk::VIRTIO_BLK_F_FLUSH
+    | 1 << disk::VIRTIO_BLK_F_TOPOLOGY
+    | 1 << disk::VIRTIO_BLK_F_DISCARD
+    | 1 << disk::VIRTIO_BLK_F_WRITE_ZEROES;
 
 impl Description {
     /// Returns a file system that the guest mounts by `tag`. `process` is what the process is
@@ -35,6 +49,7 @@ impl Description {
             features: 0,
             own_features: 0,
             configuration,
+            asks_configuration: false,
             queues: 1 + REQUEST_QUEUES,
             patience: PATIENCE,
         }
@@ -56,7 +71,23 @@ impl Description {
             features: 1 << VIRTIO_NET_F_MRG_RXBUF,
             own_features: 1 << VIRTIO_NET_F_MAC | 1 << VIRTIO_NET_F_MTU,
             configuration,
+            asks_configuration: false,
             queues: 2,
+            patience: PATIENCE,
+        }
+    }
+
+    /// Returns a disk, whose size and limits the process says. `process` is what the process is
+    /// called in messages.
+    pub fn of_disk(process: String) -> Self {
+        Self {
+            process,
+            kind: Kind::DISK,
+            features: OF_DISKS,
+            own_features: 0,
+            configuration: vec![0; DISK_BYTES],
+            asks_configuration: true,
+            queues: 1,
             patience: PATIENCE,
         }
     }

@@ -37,6 +37,7 @@ fn description(queues: u16, patience: Duration) -> Description {
         },
         features: FEATURE,
         own_features: 0,
+        asks_configuration: false,
         configuration: vec![7; 4],
         queues,
         patience,

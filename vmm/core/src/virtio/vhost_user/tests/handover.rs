@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 
 use vhost::vhost_user::message::FrontendReq;
 
-use super::scripted::{MQ, Message, Offer, PROTOCOL, REPLY_ACK, Scripted, USUAL};
+use super::scripted::{Answer, CONFIG, MQ, Message, Offer, PROTOCOL, REPLY_ACK, Scripted, USUAL};
 use super::*;
 use crate::virtio::driver::{RAM_BYTES, RUNNING, wait_for};
 
@@ -220,4 +220,32 @@ fn of_the_protocol_only_what_the_front_end_knows_is_chosen() {
             .collect();
         assert_eq!(set, [chosen]);
     }
+}
+
+#[test]
+fn a_process_that_is_asked_says_what_the_configuration_contains() {
+    let asked = || Description {
+        asks_configuration: true,
+        ..description(1, Duration::from_secs(1))
+    };
+    let connect = |protocol, said: &'static [u8]| {
+        let offer = Offer { protocol, ..USUAL };
+        let (_back_end, stream) = Scripted::start(offer, move |message| match message.request {
+            // The offset, the size and flags come first.
+            FrontendReq::GET_CONFIG if said.is_empty() => Answer::Reply(vec![0; 12]),
+            FrontendReq::GET_CONFIG => Answer::Reply([&message.body[..12], said].concat()),
+            _ => Answer::Proper,
+        });
+        DeviceProcess::connect(stream, asked(), Box::new(()))
+    };
+    let process = connect(MQ | REPLY_ACK | CONFIG, &[1, 2, 3, 4]).unwrap();
+    assert_eq!(process.description.configuration, [1, 2, 3, 4]);
+    let refused = connect(MQ | REPLY_ACK, &[1, 2, 3, 4]).unwrap_err();
+    assert!(
+        matches!(refused, ProcessError::Configuration { .. }),
+        "{refused:?}"
+    );
+    // The crate waits for the rest of an answer that is too short.
+    let refused = connect(CONFIG, &[]).unwrap_err().to_string();
+    assert!(refused.contains("GET_CONFIG"), "{refused}");
 }

@@ -18,6 +18,7 @@ use crate::virtio::driver::wait_for;
 pub const PROTOCOL: u64 = 1 << 30;
 pub const MQ: u64 = 1 << 0;
 pub const REPLY_ACK: u64 = 1 << 3;
+pub const CONFIG: u64 = 1 << 9;
 
 const HEADER_BYTES: usize = 12;
 const VERSION: u32 = 1;
