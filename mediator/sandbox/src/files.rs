@@ -27,6 +27,7 @@ pub fn restrict(profile: &Profile) -> io::Result<()> {
 /// Returns the rules of `profile` for [`enforce`]. `scopes` is what they keep inside.
 pub fn ruleset(profile: &Profile, scopes: BitFlags<Scope>) -> io::Result<RulesetCreated> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    let start = read | AccessFs::Execute;
     let device = read | AccessFs::WriteFile | AccessFs::IoctlDev;
     let rewrite = read | AccessFs::WriteFile | AccessFs::Truncate;
     let all: BitFlags<AccessFs> = AccessFs::from_all(NEWEST);
@@ -44,6 +45,7 @@ pub fn ruleset(profile: &Profile, scopes: BitFlags<Scope>) -> io::Result<Ruleset
             .scope(scopes)?
             .create()?
             .add_rules(path_beneath_rules(&profile.read, read))?
+            .add_rules(path_beneath_rules(&profile.start, start))?
             .add_rules(path_beneath_rules(&profile.devices, device))?
             .add_rules(path_beneath_rules(&profile.rewrite, rewrite))?
             .add_rules(path_beneath_rules(&profile.write, write))?

@@ -83,6 +83,8 @@ const PATH_VARIABLES: [&str; 4] = [
 pub struct Profile {
     /// Files and folders to read.
     pub read: Vec<PathBuf>,
+    /// Programs, and folders of programs and their libraries, to read and to start.
+    pub start: Vec<PathBuf>,
     /// Devices, and folders of devices, to read, write and control.
     pub devices: Vec<PathBuf>,
     /// Files, and folders of files, to read, write and truncate, but not to create.
@@ -112,6 +114,7 @@ impl Profile {
     pub fn computation() -> Self {
         Self {
             read: OF_LIBRARIES.map(PathBuf::from).to_vec(),
+            start: Vec::new(),
             devices: vec![PathBuf::from(NULL)],
             rewrite: Vec::new(),
             write: writable(),
