@@ -1,9 +1,12 @@
 //! Disks and random numbers of Linux guests.
 
+use std::path::{Path, PathBuf};
+
 use causeway_embedded_linux::image;
 use causeway_nested::{Command, Lease};
 
-use crate::machines::{CAUSEWAY, KERNEL, machine, run, run_command};
+use crate::leftovers::{KILL, after_a_first, assert_nothing_left};
+use crate::machines::{CAUSEWAY, KERNEL, machine, refused, run, run_command};
 
 /// Where the program of the guests lies in the machine.
 const PROGRAM: &str = "/tmp/disk";
@@ -101,6 +104,120 @@ fn an_image_in_use_or_missing_is_told_before_anything_starts_and_free_when_its_u
         text.contains("/tmp/nothing.img") && text.contains("must exist"),
         "{text}"
     );
+}
+
+/// Returns the programs of this host that make, check and serve images in format qcow2, if it has
+/// them.
+pub fn programs() -> Option<[PathBuf; 2]> {
+    let programs = ["qemu-img", "qemu-storage-daemon"].map(|name| Path::new("/usr/bin").join(name));
+    programs
+        .iter()
+        .all(|program| program.exists())
+        .then_some(programs)
+}
+
+/// The machine with these programs; or what is skipped and why is printed.
+fn machine_with_qcow2(test: &str) -> Option<Lease> {
+    if programs().is_none() {
+        let why = "apt install qemu-utils";
+        assert!(
+            !causeway_nested::is_required(),
+            "no qemu-storage-daemon: {why}"
+        );
+        eprintln!("skipped: no qemu-storage-daemon ({test}): {why}");
+        return None;
+    }
+    machine(test)
+}
+
+const OVER: &str = "/tmp/over.qcow2";
+const ALONE: &str = "/tmp/alone.qcow2";
+
+#[track_caller]
+fn qemu_img(machine: &Lease, words: &str) {
+    let command = Command::new("/bin/qemu-img", &Vec::from_iter(words.split(' ')));
+    machine.run(&command).assert_code(0);
+}
+
+/// Puts an image into the machine whose backing file is `OTHER`, and one without.
+fn install_qcow2(machine: &Lease) {
+    install(machine);
+    qemu_img(
+        machine,
+        &format!("create -q -f qcow2 -b {OTHER} -F raw {OVER}"),
+    );
+    qemu_img(
+        machine,
+        &format!("create -q -f qcow2 {ALONE} {IMAGE_BYTES}"),
+    );
+}
+
+/// Returns what an image contains, which must be without a fault.
+#[track_caller]
+fn content(machine: &Lease, image: &str) -> Vec<u8> {
+    qemu_img(machine, &format!("check -q -f qcow2 {image}"));
+    qemu_img(
+        machine,
+        &format!("convert -f qcow2 -O raw {image} /tmp/content"),
+    );
+    machine.read("/tmp/content").unwrap()
+}
+
+#[test]
+fn images_in_format_qcow2_are_disks_and_their_backing_files_stay_as_they_are() {
+    let Some(machine) = machine_with_qcow2("disks in format qcow2") else {
+        return;
+    };
+    install_qcow2(&machine);
+    let over = format!("{OVER},format=qcow2");
+    for (disk, part) in [(OVER, ",format=qcow2"), (&over, ",backing")] {
+        let words = words(&["--disk", disk], "random");
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        refused(&machine, &words, 2, &[OVER, part]);
+    }
+    let (over, alone) = (over + ",backing", format!("{ALONE},format=qcow2"));
+    passes(
+        &machine,
+        &["--disk", &over, "--disk", IMAGE, "--disk", &alone],
+        "read /dev/vda 9 write /dev/vda 6 read /dev/vda 6 write /dev/vdb 5 write /dev/vdc 4",
+    );
+    assert!(machine.read(OTHER).unwrap() == pattern(9, IMAGE_BYTES));
+    assert!(machine.read(IMAGE).unwrap() == pattern(5, IMAGE_BYTES));
+    assert!(content(&machine, OVER) == pattern(6, IMAGE_BYTES));
+    assert!(content(&machine, ALONE) == pattern(4, IMAGE_BYTES));
+    let read_only = format!("{over},ro");
+    passes(
+        &machine,
+        &["--disk", &read_only, "--disk", &alone],
+        "read /dev/vda 6 refuse /dev/vda read /dev/vdb 4 trim /dev/vdb",
+    );
+    assert!(content(&machine, ALONE) == vec![0; IMAGE_BYTES]);
+}
+
+#[test]
+fn a_killed_vmm_leaves_an_image_in_format_qcow2_whole_and_nobody_who_uses_it() {
+    let Some(machine) = machine_with_qcow2("a disk in format qcow2 of a killed VMM") else {
+        return;
+    };
+    install_qcow2(&machine);
+    let alone = format!("{ALONE},format=qcow2");
+    let once = |orders| drop(passes(&machine, &["--disk", &alone], orders));
+    once("write /dev/vda 6");
+    let before = after_a_first(&machine, || once("read /dev/vda 6"));
+    let holding = words(&["--disk", &alone], "write /dev/vda 7 hold /dev/vda");
+    let holding: Vec<&str> = holding.iter().map(String::as_str).collect();
+    let command = run_command(&holding);
+    let running = machine.start(&command);
+    machine.wait_for_text(&command, running, "is held");
+    let words = words(&["--disk", &alone], "random");
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let outcome = refused(&machine, &words, 5, &[ALONE, "lock"]);
+    assert!(!outcome.stderr.contains("blockdev"), "{}", outcome.text());
+    machine.signal(running, KILL, false);
+    machine.finish(&command, running);
+    // The daemon writes what it has in memory, and ends.
+    assert_nothing_left(&machine, &before);
+    assert!(content(&machine, ALONE) == pattern(7, IMAGE_BYTES));
 }
 
 /// Where the images of a run lie in the machine, and its control socket.

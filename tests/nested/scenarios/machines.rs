@@ -218,6 +218,12 @@ pub fn contents() -> Result<Contents, ContentsError> {
             contents = contents.program(name, &Path::new("/bin").join(name))?;
         }
     }
+    if let Some(programs) = crate::disks::programs() {
+        for program in programs {
+            let name = program.file_name().expect("it has a name");
+            contents = contents.program(&name.to_string_lossy(), &program)?;
+        }
+    }
     if let Some(tree) = &tree {
         contents = contents
             .program_of(tree, "passt", &tree.join("usr/bin/passt"))?

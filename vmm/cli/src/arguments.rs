@@ -196,6 +196,10 @@ pub enum Command {
         /// The folder of the images.
         folder: std::path::PathBuf,
     },
+    /// End the process that serves a disk after the process that started this one has ended. Do not
+    /// start it by hand.
+    #[command(hide = true)]
+    DiskKeeper(causeway_run::disk_keeper::KeeperArguments),
     /// Restore the terminal after the process that started this one has ended. Do not start it by
     /// hand.
     #[command(hide = true)]

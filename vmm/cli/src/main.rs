@@ -59,6 +59,7 @@ fn execute(command: Command, started: Instant) -> Result<ExitCode, Failure> {
         Command::ReportKeeper { file } => causeway_terminal::keep_report(&file),
         Command::SocketKeeper { socket } => causeway_run::metrics::keep_socket(&socket),
         Command::ImageOpener { folder } => causeway_run::image_opener::serve(&folder),
+        Command::DiskKeeper(arguments) => causeway_run::disk_keeper::run(&arguments),
         Command::TerminalKeeper => causeway_terminal::keep(),
     }
 }

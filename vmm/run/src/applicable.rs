@@ -18,12 +18,13 @@ pub enum Guest<'a> {
 
 /// Options that only Linux kernels have. `--file`, `--module`, `--root` and `--` belong to
 /// `--program`.
-const OF_LINUX: [&str; 18] = [
+const OF_LINUX: [&str; 19] = [
     "--initramfs",
     "--program",
     "--rootfs",
     "--append",
     "--disk",
+    "--storage-daemon",
     "--disk-folder",
     "--share",
     "--virtiofsd",
@@ -82,6 +83,11 @@ pub fn refuse_contradictions(arguments: &RunArguments) -> Result<(), Failure> {
     if given("--virtiofsd") && !given("--share") && !given("--rootfs") {
         return Err(Failure::usage(
             "--virtiofsd has nothing to serve: add --share DIR or --rootfs DIR",
+        ));
+    }
+    if given("--storage-daemon") && !given("--disk") && !given("--rootfs") {
+        return Err(Failure::usage(
+            "--storage-daemon has nothing to serve: add --disk FILE,format=qcow2",
         ));
     }
     if given("--passt") && !given("--net") {
@@ -203,6 +209,7 @@ fn is_given(arguments: &RunArguments, name: &str) -> bool {
         "--user" => more.user.is_some(),
         "--append" => arguments.append.is_some(),
         "--disk" => !arguments.disk.is_empty(),
+        "--storage-daemon" => arguments.storage_daemon.is_some(),
         "--disk-folder" => arguments.disk_folder.is_some(),
         "--file" => !more.files.is_empty(),
         "--module" => !more.modules.is_empty(),
@@ -222,7 +229,7 @@ mod tests {
 
     /// Each option with a value, and the kinds of guests that refuse it: `e` an embedded guest that
     /// takes no arguments, `a` one that does, `b` a bare guest of a file, `l` a Linux kernel.
-    const OPTIONS: [(&str, &[&str], &str); 43] = [
+    const OPTIONS: [(&str, &[&str], &str); 44] = [
         ("--guest", &["--guest", "compute"], "bl"),
         ("--kernel", &["--kernel", "x"], ""),
         ("--boot", &["--boot", "bare"], "ea"),
@@ -242,6 +249,7 @@ mod tests {
         ("--user", &["--user", "7"], "eab"),
         ("--append", &["--append", "x"], "eab"),
         ("--disk", &["--disk", "x"], "eab"),
+        ("--storage-daemon", &["--storage-daemon", "x"], "eab"),
         ("--disk-folder", &["--disk-folder", "x"], "eab"),
         ("--vfio", &["--vfio", "00:03.0"], ""),
         ("--vcpus", &["--vcpus", "2"], ""),
@@ -303,6 +311,7 @@ mod tests {
             let lacks = match option.0 {
                 "--root" => !program,
                 "--virtiofsd" => !has("--share") && !root,
+                "--storage-daemon" => !has("--disk") && !root,
                 "--passt" => !has("--net"),
                 "--disk-folder" => !has("--control"),
                 name => OF_PROGRAM.contains(&name) && !program && !root,

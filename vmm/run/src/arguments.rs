@@ -40,10 +40,10 @@ pub struct RunArguments {
     #[arg(long, value_name = "FILE")]
     pub program: Option<PathBuf>,
     /// Root file system of a Linux guest, in which it runs the program behind --: a folder, such as
-    /// an unpacked container image, or the raw image of a disk without partitions. What the guest
-    /// writes stays in its memory; with ,rw after the name, it changes the folder or image
-    /// (docs/guests.md).
-    #[arg(long, value_name = "DIR|IMAGE[,rw]")]
+    /// an unpacked container image, or the image of a disk without partitions (,format= and ,backing
+    /// as for --disk). What the guest writes stays in its memory; with ,rw after the name, it
+    /// changes the folder or image (docs/guests.md).
+    #[arg(long, value_name = "DIR|IMAGE[,rw][,format=FORMAT]")]
     pub rootfs: Option<OsString>,
     /// Folder of the host that a Linux guest shares, by virtiofsd. The guest mounts it on /TAG; by
     /// default, TAG is the folder's name. With ,ro, the guest can only read. Can be given several
@@ -73,10 +73,14 @@ pub struct RunArguments {
     /// Text to add to the command line of a Linux kernel.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub append: Option<String>,
-    /// Disk image for a Linux guest, in raw format. With ,ro after the name, the disk is read-only,
-    /// which several VMs require. Can be given several times.
-    #[arg(long, value_name = "FILE[,ro]")]
+    /// Disk image for a Linux guest. With ,ro after the name, the disk is read-only, which several
+    /// VMs require. It is a raw image, or with ,format=qcow2 one in that format, by
+    /// qemu-storage-daemon, which may have backing files with ,backing. Can be given several times.
+    #[arg(long, value_name = "FILE[,ro][,format=FORMAT][,backing]")]
     pub disk: Vec<OsString>,
+    /// The qemu-storage-daemon for disks in format qcow2; by default the one in PATH.
+    #[arg(long, value_name = "FILE")]
+    pub storage_daemon: Option<PathBuf>,
     /// Folder of disk images that a Linux guest can get while it runs: `causeway control PATH
     /// add-disk IMAGE` puts one into a disk, and remove-disk takes it out. Each VM has N such
     /// disks, after those of --disk (4 by default; at most 16 disks in all). Needs --control.

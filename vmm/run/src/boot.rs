@@ -13,7 +13,7 @@ use causeway_vmm::vm::{Boot, Image, Privilege};
 use crate::applicable::{Guest, refuse_contradictions, refuse_others};
 use crate::arguments::{BootChoice, PrivilegeLevel, RunArguments};
 use crate::device_process::Processes;
-use crate::disk;
+use crate::disk::{self, Storage};
 use crate::guests;
 use crate::net::Net;
 use crate::program::{self, Sources};
@@ -123,6 +123,10 @@ fn linux(
         (None, None) => Arc::from([]),
     };
     let disks = root.as_ref().and_then(RootSource::disk).into_iter();
+    let storage = Storage {
+        named: arguments.storage_daemon.as_deref(),
+        sandbox: arguments.sandbox.sandbox,
+    };
     let disks: Vec<_> = disks.chain(arguments.disk.iter().cloned()).collect();
     let command_line = command_line(arguments);
     kernel
@@ -132,7 +136,7 @@ fn linux(
         kernel,
         initramfs,
         command_line,
-        disks: disk::open_all(&disks, arguments.vms)?.into(),
+        disks: disk::open_all(&disks, arguments.vms, storage)?.into(),
         slots: Arc::new([]),
         processes: processes(root.as_ref(), shares, network, arguments)?,
     })

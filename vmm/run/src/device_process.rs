@@ -4,10 +4,11 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use causeway_vmm::virtio::Device;
@@ -39,6 +40,17 @@ pub struct Program {
     pub install: &'static str,
     /// Of what it prints before it fails, only the last line says why.
     pub last_line_says_why: bool,
+    /// How it learns that its guest is gone.
+    pub end: End,
+}
+
+/// How a process learns that its guest is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Its connection ends.
+    Connection,
+    /// Nobody reads its standard output any more, on which it says nothing.
+    Output,
 }
 
 impl Program {
@@ -166,7 +178,9 @@ impl<S: Service> ProcessSource for Processes<S> {
 pub struct Start {
     /// Which command it is.
     pub kind: &'static Program,
-    /// The command, with its file and arguments.
+    /// Its file, for messages.
+    pub program: PathBuf,
+    /// What starts it, with its arguments.
     pub command: Command,
     /// Its standard input: the connection, or a socket on which the connection waits. It inherits
     /// no other descriptor.
@@ -175,6 +189,8 @@ pub struct Start {
     pub stream: UnixStream,
     /// What it is to serve, and how, for messages.
     pub what: String,
+    /// What it repeats of its arguments before it says why it fails: messages leave that out.
+    pub echo: String,
 }
 
 impl Start {
@@ -184,8 +200,7 @@ impl Start {
     /// Why it does not.
     pub fn serving(self, description: Description) -> Result<DeviceProcess, ServiceError> {
         let mut command = self.command;
-        let program = PathBuf::from(command.get_program());
-        let program = || program.clone();
+        let program = || self.program.clone();
         let socket = |source| ServiceError::Socket {
             program: program(),
             source,
@@ -193,7 +208,10 @@ impl Start {
         let said = bounded_file().map_err(socket)?;
         command
             .stdin(self.input)
-            .stdout(Stdio::null())
+            .stdout(match self.kind.end {
+                End::Connection => Stdio::null(),
+                End::Output => Stdio::piped(),
+            })
             .stderr(said.try_clone().map_err(socket)?);
         let child = command.spawn().map_err(|source| ServiceError::Start {
             program: program(),
@@ -207,10 +225,31 @@ impl Start {
         served.map_err(|source| ServiceError::Refused {
             program: program(),
             what: self.what,
-            said: self.kind.failure(&lines_of(said)),
+            said: self.kind.failure(&lines_of(said)).replace(&self.echo, ""),
             source: Box::new(source),
         })
     }
+}
+
+/// Returns a listening socket, and the one connection that waits there already: the process finds
+/// it at once, and nobody else can come first. The socket has no path any more.
+///
+/// # Errors
+/// The kernel's error.
+pub fn connected_listener() -> io::Result<(UnixListener, UnixStream)> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let name = format!("causeway-socket-{}-{number}", std::process::id());
+    let folder = std::env::temp_dir().join(name);
+    std::fs::DirBuilder::new().mode(0o700).create(&folder)?;
+    let path = folder.join("socket");
+    let connected = UnixListener::bind(&path).and_then(|listener| {
+        let stream = UnixStream::connect(&path)?;
+        std::fs::remove_file(&path)?;
+        Ok((listener, stream))
+    });
+    std::fs::remove_dir_all(&folder)?;
+    connected
 }
 
 /// Returns a file without a name that keeps [`SAID_BYTES`] bytes: a process that says more is not
@@ -233,7 +272,8 @@ fn lines_of(file: OwnedFd) -> Vec<String> {
     lines.map(|line| line.trim().to_owned()).collect()
 }
 
-/// A started process, which ends when its connection does. Dropping this value makes sure of it.
+/// A started process, which ends when its connection or its output does. Dropping this value makes
+/// sure of it.
 struct Life {
     child: Child,
     /// By which a confined thread may end it; `None` on Linux before 5.3.
@@ -253,6 +293,7 @@ impl Life {
 impl Drop for Life {
     fn drop(&mut self) {
         let begin = Instant::now();
+        drop(self.child.stdout.take());
         while let Ok(None) = self.child.try_wait() {
             if begin.elapsed() > END_LIMIT {
                 log::debug!("process {} does not end by itself", self.child.id());

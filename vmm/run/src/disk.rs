@@ -1,54 +1,99 @@
-//! Disks of a Linux guest: `--disk FILE[,ro]`.
+//! Disks of a Linux guest: `--disk FILE[,ro][,format=FORMAT][,backing]`.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use causeway_sandbox::Sandbox;
+use causeway_terminal::{Failure, shown_path};
+use causeway_vmm::linux::Disk;
 use causeway_vmm::virtio::DiskImage;
 
-use causeway_terminal::Failure;
+use crate::device_process::Processes;
+
+mod chain;
+mod daemon;
+mod options;
+
+use daemon::Daemon;
+pub use options::{Format, ImageOptions};
 
 /// Maximum number of disks of a VM: each has a thread.
 pub const DISKS_MAX: usize = 16;
-/// Suffix of the name of a read-only image.
-const READ_ONLY: &[u8] = b",ro";
+
+/// What serves disks that are not raw images.
+#[derive(Clone, Copy, Debug)]
+pub struct Storage<'a> {
+    /// The command, if the user has named one.
+    pub named: Option<&'a Path>,
+    /// How it is confined.
+    pub sandbox: Sandbox,
+}
 
 /// Opens and locks the disk images of `--disk`. Each of `vms` VMs gets all disks.
 ///
 /// # Errors
-/// A usage failure if there are too many images, if one cannot be opened or locked, or if several
-/// VMs would write to one image.
-pub fn open_all(given: &[OsString], vms: u32) -> Result<Vec<Arc<DiskImage>>, Failure> {
+/// A usage failure if there are too many images, if one cannot be opened, locked or served, or if
+/// several VMs would write to one image.
+pub fn open_all(given: &[OsString], vms: u32, storage: Storage<'_>) -> Result<Vec<Disk>, Failure> {
     if given.len() > DISKS_MAX {
         return Err(Failure::usage(format!(
             "{} disks are too many for a VM: give --disk at most {DISKS_MAX} times",
             given.len()
         )));
     }
-    given.iter().map(|text| open(text, vms)).collect()
+    let all = given.iter();
+    all.map(|text| open(text, vms, storage)).collect()
 }
 
-fn open(text: &OsStr, vms: u32) -> Result<Arc<DiskImage>, Failure> {
-    let (path, read_only) = match text.as_bytes().strip_suffix(READ_ONLY) {
-        Some(path) => (Path::new(OsStr::from_bytes(path)), true),
-        None => (Path::new(text), false),
-    };
+fn open(text: &OsStr, vms: u32, storage: Storage<'_>) -> Result<Disk, Failure> {
     let shown = text.display();
+    let refused = |why: &str| Failure::usage(format!("invalid value {shown} for --disk: {why}"));
+    let (path, options) = ImageOptions::split(text).map_err(refused)?;
     if path.as_os_str().is_empty() {
-        return Err(Failure::usage(format!(
-            "invalid value {shown} for --disk: write FILE, or FILE,ro for a read-only image"
-        )));
+        return Err(refused(
+            "write FILE, or FILE,ro for a read-only image, and ,format=qcow2 for that format",
+        ));
     }
-    if vms > 1 && !read_only {
+    if vms > 1 && !options.read_only {
         return Err(Failure::usage(format!(
             "--disk {shown} cannot be shared by --vms {vms}: several VMs that write to one image \
              destroy its content; add ,ro to share the image read-only"
         )));
     }
-    DiskImage::open(path, read_only)
-        .map(Arc::new)
-        .map_err(|e| Failure::usage_from("--disk", &shown.to_string(), e))
+    match options.format {
+        Format::Qcow2 { backing } => served(path, options.read_only, backing, storage),
+        format => raw(path, options.read_only, format),
+    }
+}
+
+/// Opens a raw image. One that begins as an image in another format must be said to be raw.
+fn raw(path: &Path, read_only: bool, format: Format) -> Result<Disk, Failure> {
+    let failed = |e| Failure::usage_from("--disk", &shown_path(path), e);
+    if format == Format::Unstated && chain::begins_as_qcow2(path) {
+        return Err(Failure::usage(format!(
+            "{} begins as an image in format qcow2 does: add ,format=qcow2, or ,format=raw if a \
+             guest has written this to a raw image",
+            shown_path(path)
+        )));
+    }
+    let image = DiskImage::open(path, read_only).map_err(failed)?;
+    Ok(Disk::Image(Arc::new(image)))
+}
+
+/// Returns a disk in format qcow2, which a process serves.
+fn served(
+    path: &Path,
+    read_only: bool,
+    backing: bool,
+    storage: Storage<'_>,
+) -> Result<Disk, Failure> {
+    let shown = shown_path(path);
+    let files = chain::files(path, read_only, backing)
+        .map_err(|e| Failure::usage_from("--disk", &shown, e))?;
+    let daemon = Daemon::new(files, read_only, storage.named, storage.sandbox)
+        .map_err(|e| Failure::usage_from("--disk", &shown, e))?;
+    Ok(Disk::Process(Arc::new(Processes::of(daemon))))
 }
 
 #[cfg(test)]
@@ -80,8 +125,25 @@ mod tests {
         }
     }
 
+    fn open(given: &[OsString], vms: u32) -> Result<Vec<Disk>, Failure> {
+        let storage = Storage {
+            named: Some(Path::new("/daemon")),
+            sandbox: Sandbox::On,
+        };
+        open_all(given, vms, storage)
+    }
+
+    fn images(given: &[OsString], vms: u32) -> Vec<Arc<DiskImage>> {
+        let disks = open(given, vms).unwrap().into_iter();
+        let image = |disk| match disk {
+            Disk::Image(image) => image,
+            Disk::Process(it) => panic!("{it:?}"),
+        };
+        disks.map(image).collect()
+    }
+
     fn message(given: &[OsString], vms: u32) -> String {
-        let failure = open_all(given, vms).expect_err("refused");
+        let failure = open(given, vms).expect_err("refused");
         let cause = failure.source().map(|cause| format!(": {cause}"));
         format!("{failure}{}", cause.unwrap_or_default())
     }
@@ -89,8 +151,8 @@ mod tests {
     #[test]
     fn an_image_is_written_unless_ro_stands_behind_its_name() {
         let image = Image::new("plain");
-        assert!(!open_all(&[image.text("")], 1).unwrap()[0].is_read_only());
-        assert!(open_all(&[image.text(",ro")], 1).unwrap()[0].is_read_only());
+        assert!(!images(&[image.text("")], 1)[0].is_read_only());
+        assert!(images(&[image.text(",ro")], 1)[0].is_read_only());
         let text = message(&[image.text(",rw")], 1);
         assert!(
             text.contains(",rw") && text.contains("must exist"),
@@ -99,16 +161,22 @@ mod tests {
     }
 
     #[test]
+    fn an_image_in_format_qcow2_is_not_taken_for_a_raw_one() {
+        let image = Image::new("qcow2");
+        std::fs::write(&image.0, [&chain::MAGIC[..], &[0; 508]].concat()).unwrap();
+        let text = message(&[image.text("")], 1);
+        assert!(text.contains(",format=qcow2"), "{text}");
+        assert_eq!(images(&[image.text(",format=raw")], 1).len(), 1);
+        let text = message(&[image.text(",format=qcow2")], 1);
+        assert!(text.contains("version"), "{text}");
+    }
+
+    #[test]
     fn only_what_is_read_is_shared() {
         let image = Image::new("shared");
         let text = message(&[image.text("")], 2);
         assert!(text.contains("--vms 2") && text.contains(",ro"), "{text}");
-        assert_eq!(
-            open_all(&[image.text(",ro"), image.text(",ro")], 2)
-                .unwrap()
-                .len(),
-            2
-        );
+        assert_eq!(images(&[image.text(",ro"), image.text(",ro")], 2).len(), 2);
         let text = message(&[image.text(""), image.text(",ro")], 1);
         assert!(text.contains("given twice"), "{text}");
     }

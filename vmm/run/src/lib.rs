@@ -19,6 +19,7 @@ pub mod data_path;
 pub mod description;
 mod device_process;
 mod disk;
+pub mod disk_keeper;
 mod disk_slots;
 pub mod ending;
 pub mod gpu;

@@ -11,6 +11,7 @@ use causeway_initramfs::{ProgramError, check_program};
 use causeway_terminal::{Code, Failure, shown_path};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 
+use crate::disk::{Format, ImageOptions};
 use crate::share::SharedFolder;
 
 /// Behind the name of a root that the guest changes.
@@ -39,7 +40,7 @@ pub enum RootSource {
     /// A folder of the host.
     Folder(SharedFolder, Layer),
     /// The image of a disk without partitions.
-    Image(PathBuf, Layer),
+    Image(PathBuf, Layer, Format),
 }
 
 impl RootSource {
@@ -48,21 +49,24 @@ impl RootSource {
     /// # Errors
     /// A usage failure if it is neither a folder nor a file.
     pub fn parse(text: &OsStr) -> Result<Self, Failure> {
-        let bytes = text.as_bytes();
-        let (path, layer) = match bytes.strip_suffix(WRITABLE) {
-            Some(path) => (path, Layer::None),
-            None => (bytes, Layer::Memory),
-        };
-        let path = Path::new(OsStr::from_bytes(path));
+        let (path, layer, format) = split(text).map_err(|why| {
+            let text = text.display();
+            Failure::usage(format!("invalid value {text} for --rootfs: {why}"))
+        })?;
         let refuse = |error| Failure::usage_from("--rootfs", &text.to_string_lossy(), error);
         let metadata = path.metadata().map_err(refuse)?;
+        if metadata.is_dir() && format != Format::Unstated {
+            return Err(refuse(io::Error::other(
+                "a folder has no format: leave it out",
+            )));
+        }
         if metadata.is_dir() {
             let share = Share::new(TAG, layer == Layer::Memory);
             let folder = SharedFolder::new(path, share).map_err(refuse)?;
             return Ok(Self::Folder(folder, layer));
         }
         match metadata.is_file() {
-            true => Ok(Self::Image(path.to_owned(), layer)),
+            true => Ok(Self::Image(path.to_owned(), layer, format)),
             false => Err(refuse(io::Error::other(
                 "it is neither a folder nor the image of a disk",
             ))),
@@ -73,7 +77,7 @@ impl RootSource {
     pub fn root(&self) -> Root {
         match self {
             Self::Folder(folder, layer) => Root::Share(folder.share.clone(), *layer),
-            Self::Image(_, layer) => Root::Device(DEVICE.into(), *layer),
+            Self::Image(_, layer, _) => Root::Device(DEVICE.into(), *layer),
         }
     }
 
@@ -87,13 +91,15 @@ impl RootSource {
 
     /// Returns the value of `--disk` for the image, if it is one.
     pub fn disk(&self) -> Option<OsString> {
-        let Self::Image(path, layer) = self else {
+        let Self::Image(path, layer, format) = self else {
             return None;
         };
+        let options = ImageOptions {
+            read_only: *layer == Layer::Memory,
+            format: *format,
+        };
         let mut disk = path.clone().into_os_string();
-        if *layer == Layer::Memory {
-            disk.push(",ro");
-        }
+        disk.push(options.suffix());
         Some(disk)
     }
 
@@ -149,6 +155,27 @@ fn read_inside(root: &Path, path: &str) -> Vec<u8> {
         let _ = file.read_to_end(&mut bytes);
     }
     bytes
+}
+
+/// Splits the value of `--rootfs` into the path, what happens to what the guest writes, and the
+/// format of an image.
+fn split(text: &OsStr) -> Result<(&Path, Layer, Format), &'static str> {
+    let writable = |text: &OsStr| text.as_bytes().ends_with(WRITABLE);
+    let without = |text| OsStr::from_bytes(&OsStr::as_bytes(text)[..text.len() - WRITABLE.len()]);
+    let (text, is_last) = match writable(text) {
+        true => (without(text), true),
+        false => (text, false),
+    };
+    let (path, options) = ImageOptions::split(text)?;
+    let (path, is_writable) = match writable(path.as_os_str()) {
+        true => (Path::new(without(path.as_os_str())), true),
+        false => (path, is_last),
+    };
+    match (options.read_only, is_writable) {
+        (true, true) => Err("choose ,ro or ,rw"),
+        (_, true) => Ok((path, Layer::None, options.format)),
+        (_, false) => Ok((path, Layer::Memory, options.format)),
+    }
 }
 
 /// Opens a file as a process whose root is `root` finds it.
@@ -308,6 +335,14 @@ mod tests {
         assert_eq!(kept.disk(), Some(format!("{shown},ro").into()));
         assert_eq!(changed.disk(), Some(image.clone().into()));
         assert_eq!(kept.root(), Root::Device(DEVICE.into(), Layer::Memory));
+        for (given, disk) in [
+            (",format=qcow2", ",format=qcow2,ro"),
+            (",rw,format=qcow2", ",format=qcow2"),
+            (",format=qcow2,backing,rw", ",format=qcow2,backing"),
+        ] {
+            let disk = Some(format!("{shown}{disk}").into());
+            assert_eq!(with(&image, given).unwrap().disk(), disk, "{given}");
+        }
         for (path, part) in [
             (tree.0.join("gone"), "No such file"),
             (PathBuf::from("/dev/null"), "neither a folder nor"),
@@ -315,5 +350,9 @@ mod tests {
             let message = with(&path, "").unwrap_err();
             assert!(message.contains(part), "{message}");
         }
+        let of_folder = with(&tree.0, ",format=raw").unwrap_err();
+        assert!(of_folder.contains("a folder has no format"), "{of_folder}");
+        let both = with(&image, ",ro,rw").unwrap_err();
+        assert!(both.contains("choose ,ro or ,rw"), "{both}");
     }
 }

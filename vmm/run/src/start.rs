@@ -171,8 +171,8 @@ fn open(run: &Run) -> Result<OpenedEarly, Failure> {
         kvm::open().map_err(|e| Failure::new(Code::Kvm, "cannot use KVM, which guests need", e))?;
     passthrough::check(run)?;
     if let Boot::Linux(linux) = &run.settings.boot {
-        let mut processes = linux.processes.iter();
-        let prepared = processes.try_for_each(|it| it.prepare(run.settings.vms));
+        let mut sources = linux.sources();
+        let prepared = sources.try_for_each(|it| it.prepare(run.settings.vms));
         prepared
             .map_err(|e| Failure::new(Code::Crashed, "cannot serve a device of the guest", e))?;
     }

@@ -1,17 +1,13 @@
 //! Processes that serve folders of the host to guests: `virtiofsd`.
 
-use std::io;
-use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use causeway_sandbox::Sandbox;
 use causeway_vmm::virtio::Description;
 use causeway_vmm::virtio::vhost_user::DeviceProcess;
 
-use crate::device_process::{Program, Service, ServiceError, Start};
+use crate::device_process::{End, Program, Service, ServiceError, Start, connected_listener};
 use crate::share::SharedFolder;
 
 static PROGRAM: Program = Program {
@@ -22,6 +18,7 @@ static PROGRAM: Program = Program {
     install: "Debian 13 and Ubuntu 24.04: apt install virtiofsd; Fedora: dnf install virtiofsd; \
               elsewhere: cargo install virtiofsd",
     last_line_says_why: false,
+    end: End::Connection,
 };
 
 /// Serves one folder to all VMs of a run, each by a process of its own.
@@ -57,6 +54,7 @@ impl Server {
         let (listener, stream) = made?;
         let start = Start {
             kind: &PROGRAM,
+            program: self.program.clone(),
             command: self.command(sandbox),
             input: listener.into(),
             stream,
@@ -64,6 +62,7 @@ impl Server {
                 "{} (with --sandbox={sandbox})",
                 self.shared.folder.display()
             ),
+            echo: String::new(),
         };
         start.serving(self.description())
     }
@@ -115,22 +114,4 @@ const fn ways(sandbox: Sandbox) -> (&'static str, &'static [&'static str]) {
         Sandbox::On => ("namespace", &["chroot", "none"]),
         Sandbox::Off => ("none", &[]),
     }
-}
-
-/// Returns a listening socket, and the one connection that waits there already: the process finds
-/// it at once, and nobody else can come first. The socket has no path any more.
-fn connected_listener() -> io::Result<(UnixListener, UnixStream)> {
-    static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let name = format!("causeway-socket-{}-{number}", std::process::id());
-    let folder = std::env::temp_dir().join(name);
-    std::fs::DirBuilder::new().mode(0o700).create(&folder)?;
-    let path = folder.join("socket");
-    let connected = UnixListener::bind(&path).and_then(|listener| {
-        let stream = UnixStream::connect(&path)?;
-        std::fs::remove_file(&path)?;
-        Ok((listener, stream))
-    });
-    std::fs::remove_dir_all(&folder)?;
-    connected
 }

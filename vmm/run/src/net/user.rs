@@ -10,7 +10,7 @@ use causeway_vmm::virtio::Description;
 use causeway_vmm::virtio::vhost_user::DeviceProcess;
 
 use super::NetError;
-use crate::device_process::{Program, Service, ServiceError, Start};
+use crate::device_process::{End, Program, Service, ServiceError, Start};
 
 static PROGRAM: Program = Program {
     name: "passt",
@@ -20,6 +20,7 @@ static PROGRAM: Program = Program {
     install: "Debian 13, Ubuntu 25.04 and Fedora: apt or dnf install passt; it must be of 2024-11 \
               or later",
     last_line_says_why: true,
+    end: End::Connection,
 };
 
 /// The guest's hardware address. Each VM has a network of its own, so all have the same.
@@ -188,6 +189,7 @@ impl Service for Passt {
         command.args(self.network.words());
         let start = Start {
             kind: &PROGRAM,
+            program: self.program.clone(),
             command,
             input: input.into(),
             stream,
@@ -195,6 +197,7 @@ impl Service for Passt {
                 "--net {} (it must be of 2024-11 or later)",
                 self.network.text
             ),
+            echo: String::new(),
         };
         start.serving(Description::of_network(self.name(), MAC.0, MTU))
     }
