@@ -45,3 +45,18 @@ impl Client {
         (0..CLIENTS as u8).map(Self)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_is_the_number_of_its_page() {
+        for number in 0..CLIENTS {
+            let client = Client::new(number).unwrap();
+            assert_eq!((client.number(), client.bit()), (number, 1 << number));
+        }
+        assert_eq!(Client::new(CLIENTS), None);
+        assert_eq!(Client::FIRST.number(), 0);
+    }
+}

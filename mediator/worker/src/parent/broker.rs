@@ -271,3 +271,66 @@ fn revoke(export: Export) {
         worker.revoke(import.handle, import.import);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_protocol::message::MemoryKind;
+    use zerocopy::FromZeros;
+
+    struct Worker;
+
+    impl Importer for Worker {
+        fn restrict(&self, _: Option<ObjectKey>) {}
+        fn revoke(&self, _: u32, _: u64) {}
+    }
+
+    fn import(session: u64, gpu: u32) -> Import {
+        let worker: Weak<dyn Importer> = Weak::<Worker>::new();
+        Import {
+            worker,
+            party: Party { session, gpu },
+            handle: 1,
+            import: 1,
+        }
+    }
+
+    /// Returns a broker with an export of session 1 for sessions on GPU 0.
+    fn with_export() -> (Broker, TokenBytes) {
+        let (broker, mut publish) = (Broker::default(), Publish::new_zeroed());
+        publish.memory.made_of = MemoryKind::Device as u32;
+        publish.memory.kind = MemoryKind::Device as u32;
+        publish.memory.access = Access::Read as u32;
+        publish.gpus = GpuSet::only(0).bits();
+        let file = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        let owner = Party { session: 1, gpu: 0 };
+        let token = broker.publish(owner, 1, &publish, file, None).unwrap();
+        (broker, token)
+    }
+
+    #[test]
+    fn a_worker_has_so_many_imports_of_an_export_and_all_together_have_more() {
+        let (broker, token) = with_export();
+        let mut count = 0;
+        for session in 2.. {
+            let own = (0..=IMPORTS_OF_ONE_MAX)
+                .take_while(|_| broker.register(&token, import(session, 0)).is_some())
+                .count();
+            count += own;
+            if own < IMPORTS_OF_ONE_MAX {
+                break;
+            }
+            assert_eq!(own, IMPORTS_OF_ONE_MAX);
+        }
+        assert_eq!(count, IMPORTS_MAX);
+    }
+
+    #[test]
+    fn sessions_on_other_gpus_and_with_other_tokens_import_nothing() {
+        let (broker, token) = with_export();
+        assert!(broker.register(&token, import(2, 1)).is_none());
+        let other = fresh_token().unwrap();
+        assert!(broker.register(&other, import(2, 0)).is_none());
+        assert!(broker.register(&token, import(2, 0)).is_some());
+    }
+}

@@ -96,3 +96,31 @@ fn a_range_beyond_the_memory_does_not_reach_the_driver() {
     rig.memory.limit_mappings(1);
     assert!(rig.place(3).is_some());
 }
+
+#[test]
+fn only_whole_pages_of_an_object_are_placed() {
+    let check = |offset, bytes| {
+        let mut place = Place::new_zeroed();
+        (place.offset, place.bytes) = (offset, bytes);
+        check_pages(&place, 4 * PAGE_BYTES).is_ok()
+    };
+    for (offset, bytes) in [
+        (0, PAGE_BYTES),
+        (3 * PAGE_BYTES, PAGE_BYTES),
+        (0, 4 * PAGE_BYTES),
+    ] {
+        assert!(check(offset, bytes), "{offset:#x}+{bytes:#x}");
+    }
+    for (offset, bytes) in [
+        (0, 0),
+        (0, 1),
+        (1, PAGE_BYTES),
+        (1, PAGE_BYTES - 1),
+        (PAGE_BYTES, PAGE_BYTES + 8),
+        (PAGE_BYTES, 4 * PAGE_BYTES),
+        (4 * PAGE_BYTES, PAGE_BYTES),
+        (u64::MAX - PAGE_BYTES + 1, PAGE_BYTES),
+    ] {
+        assert!(!check(offset, bytes), "{offset:#x}+{bytes:#x}");
+    }
+}
