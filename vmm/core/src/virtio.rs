@@ -44,6 +44,6 @@ mod driver;
 pub use block::{Block, DiskError, DiskImage, DiskSlot, Holder, SECTOR_BYTES};
 pub use device::{Kind, QUEUES_MAX, VirtioDevice};
 pub use entropy::Entropy;
-pub use executor::{Device, ProcessSource};
+pub use executor::{Device, OutsideSource};
 pub use function::{Surroundings, VirtioError, VirtioFunction};
-pub use outside::{Description, PATIENCE, ProcessError};
+pub use outside::{Description, OutsideError, PATIENCE};

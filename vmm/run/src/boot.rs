@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use causeway_vmm::linux::{BootProtocol, COMMAND_LINE, Kernel, Linux};
-use causeway_vmm::virtio::ProcessSource;
+use causeway_vmm::virtio::OutsideSource;
 use causeway_vmm::vm::{Boot, Image, Privilege};
 
 use crate::applicable::{Guest, refuse_contradictions, refuse_others};
@@ -170,7 +170,7 @@ fn processes(
     shares: Vec<SharedFolder>,
     network: Option<Net>,
     arguments: &RunArguments,
-) -> Result<Arc<[Arc<dyn ProcessSource>]>, Failure> {
+) -> Result<Arc<[Arc<dyn OutsideSource>]>, Failure> {
     let mut all = servers(root, shares, arguments)?;
     if let Some(network) = network {
         all.push(network.source(arguments.passt.as_deref())?);
@@ -186,7 +186,7 @@ fn servers(
     root: Option<&RootSource>,
     shares: Vec<SharedFolder>,
     arguments: &RunArguments,
-) -> Result<Vec<Arc<dyn ProcessSource>>, Failure> {
+) -> Result<Vec<Arc<dyn OutsideSource>>, Failure> {
     let (named, sandbox) = (arguments.virtiofsd.as_deref(), arguments.sandbox.sandbox);
     let root = root.and_then(RootSource::folder).cloned();
     if let Some(folder) = root.iter().chain(&shares).find(|it| !it.share.read_only)
@@ -202,7 +202,7 @@ fn servers(
     let servers = root.into_iter().chain(shares).map(|folder| {
         let server = Server::new(folder, named, sandbox)
             .map_err(|e| Failure::new(Code::Usage, "cannot serve a folder to the guest", e))?;
-        Ok(Arc::new(Processes::of(server)) as Arc<dyn ProcessSource>)
+        Ok(Arc::new(Processes::of(server)) as Arc<dyn OutsideSource>)
     });
     servers.collect()
 }

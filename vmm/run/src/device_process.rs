@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use causeway_vmm::virtio::Device;
 use causeway_vmm::virtio::vhost_user::DeviceProcess;
-use causeway_vmm::virtio::{Description, ProcessError, ProcessSource};
+use causeway_vmm::virtio::{Description, OutsideError, OutsideSource};
 use parking_lot::Mutex;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -119,7 +119,7 @@ pub enum ServiceError {
         /// What it said itself.
         said: String,
         /// What the connection to it showed.
-        source: Box<ProcessError>,
+        source: Box<OutsideError>,
     },
 }
 
@@ -159,17 +159,17 @@ impl<S: Service> Processes<S> {
     }
 }
 
-impl<S: Service> ProcessSource for Processes<S> {
-    fn prepare(&self, vms: u32) -> Result<(), ProcessError> {
+impl<S: Service> OutsideSource for Processes<S> {
+    fn prepare(&self, vms: u32) -> Result<(), OutsideError> {
         let started: Result<Vec<_>, _> = (0..vms).map(|_| self.service.start()).collect();
-        *self.ready.lock() = started.map_err(|e| ProcessError::Start(Box::new(e)))?;
+        *self.ready.lock() = started.map_err(|e| OutsideError::Start(Box::new(e)))?;
         Ok(())
     }
 
-    fn connect(&self) -> Result<Device, ProcessError> {
+    fn connect(&self) -> Result<Device, OutsideError> {
         let ready = self.ready.lock().pop();
         let ready = ready.map(|process| Device::Process(Box::new(process)));
-        ready.ok_or_else(|| ProcessError::Ended(self.service.name()))
+        ready.ok_or_else(|| OutsideError::Ended(self.service.name()))
     }
 }
 

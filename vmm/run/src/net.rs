@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use causeway_init::Network;
 use causeway_terminal::{Code, Failure};
-use causeway_vmm::virtio::ProcessSource;
+use causeway_vmm::virtio::OutsideSource;
 
 use crate::device_process::Processes;
 use tap::{OnTap, TapNetwork};
@@ -108,7 +108,7 @@ impl Net {
     ///
     /// # Errors
     /// A usage failure if this host has no passt and one is needed, or if one is named that is not.
-    pub fn source(self, named: Option<&Path>) -> Result<Arc<dyn ProcessSource>, Failure> {
+    pub fn source(self, named: Option<&Path>) -> Result<Arc<dyn OutsideSource>, Failure> {
         match self {
             Self::Tap(_) if named.is_some() => Err(Failure::usage(
                 "--passt is for --net user only: leave it out",

@@ -3,7 +3,7 @@
 use causeway_terminal::Failure;
 use causeway_vmm::virtio::Device;
 use causeway_vmm::virtio::vhost_kernel::{CID_MIN, KernelDevice};
-use causeway_vmm::virtio::{ProcessError, ProcessSource};
+use causeway_vmm::virtio::{OutsideError, OutsideSource};
 use parking_lot::Mutex;
 
 /// Sockets of each VM of a run, which the host's kernel serves.
@@ -22,7 +22,7 @@ pub struct Vsock {
 )]
 struct VsockError {
     cid: u32,
-    source: ProcessError,
+    source: OutsideError,
 }
 
 impl Vsock {
@@ -46,21 +46,21 @@ impl Vsock {
     }
 }
 
-impl ProcessSource for Vsock {
-    fn prepare(&self, vms: u32) -> Result<(), ProcessError> {
+impl OutsideSource for Vsock {
+    fn prepare(&self, vms: u32) -> Result<(), OutsideError> {
         let cids = self.first..self.first + vms;
         // VMs are built in their order, and each takes the last element.
         let opened = cids.rev().map(|cid| {
-            let failed = |source| ProcessError::Start(Box::new(VsockError { cid, source }));
+            let failed = |source| OutsideError::Start(Box::new(VsockError { cid, source }));
             KernelDevice::vsock(cid).map_err(failed)
         });
         *self.ready.lock() = opened.collect::<Result<_, _>>()?;
         Ok(())
     }
 
-    fn connect(&self) -> Result<Device, ProcessError> {
+    fn connect(&self) -> Result<Device, OutsideError> {
         let ready = self.ready.lock().pop();
-        let device = ready.ok_or_else(|| ProcessError::Ended(String::from("vhost-vsock")))?;
+        let device = ready.ok_or_else(|| OutsideError::Ended(String::from("vhost-vsock")))?;
         Ok(Device::Kernel(device))
     }
 }

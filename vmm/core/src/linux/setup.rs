@@ -16,7 +16,7 @@ use super::placement::{self, PlacementError};
 use super::{BootProtocol, Kernel, acpi, power, processor};
 use crate::memory::GuestRam;
 use crate::pci::Layout;
-use crate::virtio::{DiskImage, DiskSlot, ProcessSource};
+use crate::virtio::{DiskImage, DiskSlot, OutsideSource};
 
 /// A disk whose content is there from the start.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub enum Disk {
     /// A raw image, which a thread of this process reads and writes.
     Image(Arc<DiskImage>),
     /// Another process serves it.
-    Process(Arc<dyn ProcessSource>),
+    Process(Arc<dyn OutsideSource>),
 }
 
 /// A Linux system to boot in a VM: a kernel, its command line, an initramfs and disks.
@@ -42,13 +42,13 @@ pub struct Linux {
     pub slots: Arc<[Arc<DiskSlot>]>,
     /// Virtio devices whose requests other processes execute, in the order in which the guest finds
     /// them, behind the disks. Each VM that is built connects to them once.
-    pub processes: Arc<[Arc<dyn ProcessSource>]>,
+    pub processes: Arc<[Arc<dyn OutsideSource>]>,
 }
 
 impl Linux {
     /// Returns what has to be prepared before VMs are built: the processes of disks and of other
     /// devices.
-    pub fn sources(&self) -> impl Iterator<Item = &dyn ProcessSource> {
+    pub fn sources(&self) -> impl Iterator<Item = &dyn OutsideSource> {
         let of_disks = self.disks.iter().filter_map(|disk| match disk {
             Disk::Process(source) => Some(source),
             Disk::Image(_) => None,

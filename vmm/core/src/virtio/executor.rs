@@ -8,7 +8,7 @@ use std::sync::Arc;
 use vmm_sys_util::eventfd::EventFd;
 
 use super::device::{Kind, TRANSPORT_FEATURES, VirtioDevice};
-use super::outside::{self, BackEnd, Description, ProcessError};
+use super::outside::{self, BackEnd, Description, OutsideError};
 use super::thread::{DeviceThread, Shared};
 use super::vhost_kernel::KernelDevice;
 use super::vhost_user::DeviceProcess;
@@ -27,19 +27,19 @@ pub enum Device {
 debug_by_name!(Device);
 
 /// Starts, or finds, what executes the requests of one device in several VMs.
-pub trait ProcessSource: fmt::Debug + Send + Sync {
+pub trait OutsideSource: fmt::Debug + Send + Sync {
     /// Starts or opens one for each of `vms` VMs, and connects to it. Called once, while this
     /// process may still start others.
     ///
     /// # Errors
     /// Why there is a process too few. Those that were started end.
-    fn prepare(&self, vms: u32) -> Result<(), ProcessError>;
+    fn prepare(&self, vms: u32) -> Result<(), OutsideError>;
 
     /// Returns the device of one VM. A VM asks for it once, when it is built.
     ///
     /// # Errors
     /// Why there is none.
-    fn connect(&self) -> Result<Device, ProcessError>;
+    fn connect(&self) -> Result<Device, OutsideError>;
 }
 
 impl Device {

@@ -50,7 +50,7 @@ impl Description {
 
 /// Why a process does not execute the requests of a device.
 #[derive(Debug, thiserror::Error)]
-pub enum ProcessError {
+pub enum OutsideError {
     /// The connection failed, or an answer is not of the protocol.
     #[error("{process} does not answer as a vhost-user back end must, at {step}")]
     Protocol {
@@ -170,13 +170,13 @@ pub trait BackEnd: Send {
     /// # Errors
     /// Why the back end does not serve them; it is then given up.
     fn serve(&mut self, queues: &[Queue], features: u64, ram: &RamView)
-    -> Result<(), ProcessError>;
+    -> Result<(), OutsideError>;
 
     /// Takes queues back, by their numbers. Afterwards the back end touches no guest memory.
     ///
     /// # Errors
     /// Why it may still do so; it is then given up.
-    fn stop(&mut self, queues: &[usize]) -> Result<(), ProcessError>;
+    fn stop(&mut self, queues: &[usize]) -> Result<(), OutsideError>;
 
     /// Returns the connection whose end is that of the back end, if there is one.
     fn connection(&self) -> Option<&UnixStream>;

@@ -13,7 +13,7 @@ use vhost::{VhostBackend, VhostUserMemoryRegionInfo};
 use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
 
 use super::device::{TRANSPORT_FEATURES, VERSION_1};
-use super::outside::{BackEnd, Description, ProcessError, Queue};
+use super::outside::{BackEnd, Description, OutsideError, Queue};
 use crate::memory::{GuestRam, RamView};
 
 mod net;
@@ -78,13 +78,13 @@ struct Served<H> {
 
 impl<H: Handle> Served<H> {
     /// Makes this process the owner of `handle`, which checks addresses against `memory`.
-    fn new(description: Description, handle: H, memory: Memory) -> Result<Self, ProcessError> {
+    fn new(description: Description, handle: H, memory: Memory) -> Result<Self, OutsideError> {
         let at = |step| refused(&description, step);
         let kernel = handle.vhost();
         kernel.set_owner().map_err(at("VHOST_SET_OWNER"))?;
         let has = kernel.get_features().map_err(at("VHOST_GET_FEATURES"))?;
         if has & VERSION_1 == 0 {
-            return Err(ProcessError::OldVersion {
+            return Err(OutsideError::OldVersion {
                 process: description.process,
                 offered: has,
             });
@@ -106,7 +106,7 @@ impl<H: Handle> Served<H> {
         }
     }
 
-    fn hand_over(&self, kernel: &H::Vhost, queue: &Queue) -> Result<(), ProcessError> {
+    fn hand_over(&self, kernel: &H::Vhost, queue: &Queue) -> Result<(), OutsideError> {
         let at = |step| refused(&self.description, step);
         let (number, size) = (queue.number, queue.place.size);
         let set = kernel.set_vring_num(number, size);
@@ -136,7 +136,7 @@ impl<H: Handle> BackEnd for Served<H> {
         queues: &[Queue],
         features: u64,
         ram: &RamView,
-    ) -> Result<(), ProcessError> {
+    ) -> Result<(), OutsideError> {
         let Some(handle) = &self.handle else {
             return Ok(());
         };
@@ -166,7 +166,7 @@ impl<H: Handle> BackEnd for Served<H> {
         kicked.map_err(|e| at(START)(vhost::Error::IOError(e)))
     }
 
-    fn stop(&mut self, _: &[usize]) -> Result<(), ProcessError> {
+    fn stop(&mut self, _: &[usize]) -> Result<(), OutsideError> {
         let stopped = self.handle.as_ref().map_or(Ok(()), Handle::stop);
         stopped.map_err(refused(&self.description, STOP))?;
         self.set_memory(GuestMemoryMmap::default());
@@ -187,8 +187,8 @@ impl<H: Handle> BackEnd for Served<H> {
 fn refused<'a>(
     description: &'a Description,
     step: &'static str,
-) -> impl FnOnce(vhost::Error) -> ProcessError + 'a {
-    move |source| ProcessError::Kernel {
+) -> impl FnOnce(vhost::Error) -> OutsideError + 'a {
+    move |source| OutsideError::Kernel {
         device: description.process.clone(),
         step,
         source,

@@ -24,7 +24,7 @@ use std::os::unix::net::UnixStream;
 
 use vhost::vhost_user::Frontend;
 
-use super::outside::{Description, ProcessError};
+use super::outside::{Description, OutsideError};
 use conversation::{greet, within_limit};
 
 mod conversation;
@@ -52,15 +52,15 @@ impl DeviceProcess {
     /// because a process that does not answer may go on to write to guest memory.
     ///
     /// # Errors
-    /// [`ProcessError`] if the process does not answer in time, or lacks what the
+    /// [`OutsideError`] if the process does not answer in time, or lacks what the
     /// device needs.
     pub fn connect(
         stream: UnixStream,
         mut description: Description,
         life: Box<dyn Send>,
-    ) -> Result<Self, ProcessError> {
+    ) -> Result<Self, OutsideError> {
         let (process, patience) = (description.process.clone(), description.patience);
-        let host = |source| ProcessError::Host {
+        let host = |source| OutsideError::Host {
             process: process.clone(),
             source,
         };

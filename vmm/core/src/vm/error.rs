@@ -18,7 +18,7 @@ use crate::numa::VisitError;
 use crate::passthrough::PassThroughError;
 use crate::pci::LayoutError;
 use crate::statistics::StatisticsError;
-use crate::virtio::ProcessError;
+use crate::virtio::OutsideError;
 use crate::virtio::VirtioError;
 
 /// Why a VM cannot be created. Anything already created for it has been freed.
@@ -102,7 +102,7 @@ pub enum VmError {
     Virtio(#[from] VirtioError),
     /// The process that is to serve a virtio device does not.
     #[error("cannot connect a device of the guest to the process that serves it")]
-    Process(#[from] ProcessError),
+    Process(#[from] OutsideError),
     /// An optional device cannot be added.
     #[error(transparent)]
     Attach(#[from] AttachError),

@@ -8,7 +8,7 @@ use crate::bus::MmioBus;
 use crate::hypervisor::IoEvents;
 use crate::linux::{Disk, Linux};
 use crate::pci::{BarAllocator, Devices};
-use crate::virtio::ProcessError;
+use crate::virtio::OutsideError;
 use crate::virtio::{Block, Device, Entropy, Surroundings, VirtioError, VirtioFunction};
 
 /// Device number of the source of random numbers on PCI bus 0; disks follow it in their order, then
@@ -62,7 +62,7 @@ pub(super) fn add(
 /// Returns each device with what its thread is called.
 fn sources(
     linux: &Linux,
-) -> impl Iterator<Item = Result<(&'static str, Device), ProcessError>> + '_ {
+) -> impl Iterator<Item = Result<(&'static str, Device), OutsideError>> + '_ {
     let entropy = Device::Here(Box::new(Entropy));
     let disks = linux.disks.iter().map(|disk| match disk {
         Disk::Image(image) => Ok(("disk", here(Block::new(Arc::clone(image))))),

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use causeway_init::{Mac, Network, address_of};
 use causeway_vmm::virtio::Device;
 use causeway_vmm::virtio::vhost_kernel::{KernelDevice, Tap};
-use causeway_vmm::virtio::{ProcessError, ProcessSource};
+use causeway_vmm::virtio::{OutsideError, OutsideSource};
 use parking_lot::Mutex;
 
 use super::NetError;
@@ -100,7 +100,7 @@ pub struct OnTap {
 )]
 struct ServeError {
     name: String,
-    source: ProcessError,
+    source: OutsideError,
 }
 
 impl OnTap {
@@ -113,21 +113,21 @@ impl OnTap {
     }
 }
 
-impl ProcessSource for OnTap {
-    fn prepare(&self, _: u32) -> Result<(), ProcessError> {
+impl OutsideSource for OnTap {
+    fn prepare(&self, _: u32) -> Result<(), OutsideError> {
         let name = &self.network.name;
-        let tap = Tap::open(name).map_err(|e| ProcessError::Start(Box::new(e)))?;
+        let tap = Tap::open(name).map_err(|e| OutsideError::Start(Box::new(e)))?;
         let device = KernelDevice::net(tap, self.network.addresses.mac.0).map_err(|source| {
             let name = name.clone();
-            ProcessError::Start(Box::new(ServeError { name, source }))
+            OutsideError::Start(Box::new(ServeError { name, source }))
         });
         *self.ready.lock() = Some(device?);
         Ok(())
     }
 
-    fn connect(&self) -> Result<Device, ProcessError> {
+    fn connect(&self) -> Result<Device, OutsideError> {
         let ready = self.ready.lock().take();
-        let device = ready.ok_or_else(|| ProcessError::Ended(String::from("vhost-net")))?;
+        let device = ready.ok_or_else(|| OutsideError::Ended(String::from("vhost-net")))?;
         Ok(Device::Kernel(device))
     }
 }

@@ -10,7 +10,7 @@ use event_manager::{EventOps, Events, MutEventSubscriber};
 use vmm_sys_util::epoll::EventSet;
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
-use super::{BackEnd, ProcessError, Queue};
+use super::{BackEnd, OutsideError, Queue};
 use crate::virtio::interrupts::Source;
 use crate::virtio::ring::Ring;
 use crate::virtio::thread::{Command, DeviceThread, Orders, Shared, Watcher};
@@ -99,7 +99,7 @@ impl Remote {
                     self.has_driver = true;
                     match self.begin(&rings, features) {
                         // What the kernel refuses is this driver's, and the next one may do better.
-                        Err(e @ ProcessError::Kernel { .. }) if self.end().is_ok() => {
+                        Err(e @ OutsideError::Kernel { .. }) if self.end().is_ok() => {
                             log::debug!(
                                 "the guest's device {} waits for a reset: {}",
                                 self.name(),
@@ -129,7 +129,7 @@ impl Remote {
     }
 
     /// Hands guest RAM and the driver's queues to the back end.
-    fn begin(&mut self, rings: &[Option<Ring>], features: u64) -> Result<(), ProcessError> {
+    fn begin(&mut self, rings: &[Option<Ring>], features: u64) -> Result<(), OutsideError> {
         let places = rings.iter().enumerate();
         let places = places.filter_map(|(queue, ring)| Some((queue, ring.as_ref()?.place())));
         let queues: io::Result<Vec<_>> = places
@@ -142,7 +142,7 @@ impl Remote {
                 })
             })
             .collect();
-        let queues = queues.map_err(|source| ProcessError::Host {
+        let queues = queues.map_err(|source| OutsideError::Host {
             process: self.back_end.description().process.clone(),
             source,
         })?;
@@ -167,7 +167,7 @@ impl Remote {
 
     /// Takes the queues back. Afterwards the back end touches no guest memory, if it keeps to the
     /// protocol.
-    fn end(&mut self) -> Result<(), ProcessError> {
+    fn end(&mut self) -> Result<(), OutsideError> {
         let served = std::mem::take(&mut self.served);
         if served.is_empty() {
             return Ok(());
@@ -181,7 +181,7 @@ impl Remote {
     }
 
     /// Leaves the back end alone from now on.
-    fn give_up(&mut self, why: &ProcessError, ops: &mut EventOps) {
+    fn give_up(&mut self, why: &OutsideError, ops: &mut EventOps) {
         log::error!(
             "the guest's device {name} stops for good: {why}; the VM goes on without it",
             name = self.name(),
@@ -202,8 +202,8 @@ impl Remote {
         }
     }
 
-    fn lost(&self) -> ProcessError {
-        ProcessError::Ended(self.back_end.description().process.clone())
+    fn lost(&self) -> OutsideError {
+        OutsideError::Ended(self.back_end.description().process.clone())
     }
 }
 

@@ -9,7 +9,7 @@ use virtio_bindings::virtio_net::{
 
 use super::tap::Tap;
 use super::{Handle, KernelDevice, Memory, Served, no_memory, refused};
-use crate::virtio::outside::{Description, ProcessError};
+use crate::virtio::outside::{Description, OutsideError};
 
 /// What the host's kernel does with packets of the guest: sums, and segments of long ones.
 const HOST_OFFLOADS: u64 =
@@ -27,9 +27,9 @@ impl KernelDevice {
     /// the packets of `tap`.
     ///
     /// # Errors
-    /// [`ProcessError::Kernel`] if the device is not there or not permitted; `OldVersion` if the
+    /// [`OutsideError::Kernel`] if the device is not there or not permitted; `OldVersion` if the
     /// kernel is too old.
-    pub fn net(tap: Tap, mac: [u8; 6]) -> Result<Self, ProcessError> {
+    pub fn net(tap: Tap, mac: [u8; 6]) -> Result<Self, OutsideError> {
         let process = String::from("vhost-net of the host's kernel");
         let mut description = Description::of_network(process, mac, tap.mtu());
         let of_guest = GUEST_OFFLOADS.iter().map(|(feature, _)| 1 << feature);

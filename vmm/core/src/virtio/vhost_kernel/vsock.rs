@@ -6,7 +6,7 @@ use virtio_bindings::virtio_ids::VIRTIO_ID_VSOCK;
 
 use super::{Handle, KernelDevice, Memory, Served, no_memory, refused};
 use crate::virtio::device::Kind;
-use crate::virtio::outside::{Description, PATIENCE, ProcessError};
+use crate::virtio::outside::{Description, OutsideError, PATIENCE};
 
 /// Sockets can keep the borders of messages: `VIRTIO_VSOCK_F_SEQPACKET` (Virtual I/O Device Version
 /// 1.2, 5.10.3).
@@ -18,9 +18,9 @@ impl KernelDevice {
     /// Opens `/dev/vhost-vsock`, and takes the address `cid` for a guest: [`CID_MIN`] or more.
     ///
     /// # Errors
-    /// [`ProcessError::Kernel`] if the device is not there or not permitted, or the address is
+    /// [`OutsideError::Kernel`] if the device is not there or not permitted, or the address is
     /// taken; `OldVersion` if the kernel is too old.
-    pub fn vsock(cid: u32) -> Result<Self, ProcessError> {
+    pub fn vsock(cid: u32) -> Result<Self, OutsideError> {
         let description = Description::of_vsock(cid);
         let memory = no_memory();
         let handle = Vsock::new(memory.clone());

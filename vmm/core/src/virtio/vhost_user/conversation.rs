@@ -13,7 +13,7 @@ use vhost::{VhostBackend, VhostUserMemoryRegionInfo};
 use super::DeviceProcess;
 use crate::memory::{GuestRam, RamView};
 use crate::virtio::device::{TRANSPORT_FEATURES, VERSION_1};
-use crate::virtio::outside::{BackEnd, Description, ProcessError, Queue};
+use crate::virtio::outside::{BackEnd, Description, OutsideError, Queue};
 
 /// The feature that says that the process has features of the protocol, too (not of virtio).
 const PROTOCOL_FEATURES: u64 = 1 << 30;
@@ -39,7 +39,7 @@ impl BackEnd for DeviceProcess {
         queues: &[Queue],
         features: u64,
         ram: &RamView,
-    ) -> Result<(), ProcessError> {
+    ) -> Result<(), OutsideError> {
         let (frontend, own) = (&mut self.frontend, self.own);
         let features = features & !self.description.own_features;
         within_limit(&self.stream, self.description.limit(), |at| {
@@ -67,7 +67,7 @@ impl BackEnd for DeviceProcess {
         })
     }
 
-    fn stop(&mut self, queues: &[usize]) -> Result<(), ProcessError> {
+    fn stop(&mut self, queues: &[usize]) -> Result<(), OutsideError> {
         let (frontend, own) = (&mut self.frontend, self.own);
         within_limit(&self.stream, self.description.limit(), |at| {
             for queue in queues {
@@ -98,7 +98,7 @@ pub type Step = &'static str;
 /// Why a step of a conversation failed, without the name of the process.
 pub enum Failure {
     Protocol(vhost::Error),
-    Lacks(ProcessError),
+    Lacks(OutsideError),
 }
 
 impl From<vhost::Error> for Failure {
@@ -119,7 +119,7 @@ pub fn greet(
     *at = "GET_FEATURES";
     let has = frontend.get_features()?;
     if has & VERSION_1 == 0 {
-        return Err(Failure::Lacks(ProcessError::OldVersion {
+        return Err(Failure::Lacks(OutsideError::OldVersion {
             process: description.process.clone(),
             offered: has,
         }));
@@ -140,7 +140,7 @@ pub fn greet(
         *at = "GET_QUEUE_NUM";
         let (offered, queues) = (frontend.get_queue_num()?, description.queues);
         if offered < queues.into() {
-            return Err(Failure::Lacks(ProcessError::Queues {
+            return Err(Failure::Lacks(OutsideError::Queues {
                 process: description.process.clone(),
                 offered,
                 queues,
@@ -164,7 +164,7 @@ fn configure(
     if !description.asks_configuration {
         return Ok(());
     }
-    let lacks = ProcessError::Configuration {
+    let lacks = OutsideError::Configuration {
         process: description.process.clone(),
     };
     if !has.contains(Protocol::CONFIG) {
@@ -186,7 +186,7 @@ pub fn within_limit<R>(
     stream: &UnixStream,
     (process, limit): (&str, Duration),
     talk: impl FnOnce(&mut Step) -> Result<R, Failure>,
-) -> Result<R, ProcessError> {
+) -> Result<R, OutsideError> {
     let (done, wait) = channel::<()>();
     let mut step: Step = "connect";
     let (talked, was_late) = std::thread::scope(|scope| {
@@ -197,7 +197,7 @@ pub fn within_limit<R>(
         let watcher = std::thread::Builder::new().name("vhost-user limit".to_owned());
         let watcher = watcher
             .spawn_scoped(scope, watch)
-            .map_err(|source| ProcessError::Host {
+            .map_err(|source| OutsideError::Host {
                 process: process.to_owned(),
                 source,
             })?;
@@ -209,13 +209,13 @@ pub fn within_limit<R>(
     match talked {
         Err(Failure::Lacks(error)) => Err(error),
         // The connection has ended, even if the last answer came at that moment.
-        _ if was_late => Err(ProcessError::Silent {
+        _ if was_late => Err(OutsideError::Silent {
             process,
             step,
             limit,
         }),
         Ok(result) => Ok(result),
-        Err(Failure::Protocol(source)) => Err(ProcessError::Protocol {
+        Err(Failure::Protocol(source)) => Err(OutsideError::Protocol {
             process,
             step,
             source,

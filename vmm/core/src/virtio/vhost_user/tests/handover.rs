@@ -242,7 +242,7 @@ fn a_process_that_is_asked_says_what_the_configuration_contains() {
     assert_eq!(process.description.configuration, [1, 2, 3, 4]);
     let refused = connect(MQ | REPLY_ACK, &[1, 2, 3, 4]).unwrap_err();
     assert!(
-        matches!(refused, ProcessError::Configuration { .. }),
+        matches!(refused, OutsideError::Configuration { .. }),
         "{refused:?}"
     );
     // The crate waits for the rest of an answer that is too short.

@@ -31,7 +31,7 @@ fn connect(
     offer: Offer,
     patience: Duration,
     answer: impl FnMut(&Message) -> Answer + Send + 'static,
-) -> (Scripted, Result<DeviceProcess, ProcessError>) {
+) -> (Scripted, Result<DeviceProcess, OutsideError>) {
     let (back_end, stream) = Scripted::start(offer, answer);
     let connected = DeviceProcess::connect(stream, description(2, patience), Box::new(()));
     (back_end, connected)
@@ -49,7 +49,7 @@ fn only(
 }
 
 /// Makes the process serve a queue without a driver, and then stop.
-fn serve_and_stop(mut process: DeviceProcess) -> Result<(), ProcessError> {
+fn serve_and_stop(mut process: DeviceProcess) -> Result<(), OutsideError> {
     let ram = Arc::new(GuestRam::new("test", RAM_BYTES, false).unwrap());
     let ram = ram.view().unwrap();
     let event = || EventFd::new(libc::EFD_NONBLOCK).unwrap();
@@ -66,8 +66,8 @@ fn serve_and_stop(mut process: DeviceProcess) -> Result<(), ProcessError> {
     process.stop(&[1])
 }
 
-fn assert_silent(error: ProcessError, at: FrontendReq) {
-    let ProcessError::Silent { step, limit, .. } = &error else {
+fn assert_silent(error: OutsideError, at: FrontendReq) {
+    let OutsideError::Silent { step, limit, .. } = &error else {
         panic!("{error:?} at {at:?}")
     };
     assert_eq!((*step, *limit), (&*format!("{at:?}"), SHORT));
@@ -78,8 +78,8 @@ fn assert_silent(error: ProcessError, at: FrontendReq) {
     );
 }
 
-fn assert_protocol(error: ProcessError, at: FrontendReq) {
-    let ProcessError::Protocol { step, .. } = error else {
+fn assert_protocol(error: OutsideError, at: FrontendReq) {
+    let OutsideError::Protocol { step, .. } = error else {
         panic!("{error:?} at {at:?}")
     };
     assert_eq!(step, format!("{at:?}"));
@@ -176,7 +176,7 @@ fn an_answer_that_comes_too_late_is_none() {
         Ok(())
     });
     assert!(
-        matches!(talked, Err(ProcessError::Silent { .. })),
+        matches!(talked, Err(OutsideError::Silent { .. })),
         "{talked:?}"
     );
 }
@@ -259,7 +259,7 @@ fn version_1_is_necessary() {
     };
     let (_back_end, connected) = connect(offer, PATIENCE, |_| Answer::Proper);
     let error = connected.unwrap_err();
-    let ProcessError::OldVersion { offered, .. } = error else {
+    let OutsideError::OldVersion { offered, .. } = error else {
         panic!("{error:?}")
     };
     assert_eq!(offered, offer.features);
@@ -272,7 +272,7 @@ fn the_process_needs_as_many_queues_as_the_device() {
         let (_back_end, connected) = connect(offer, PATIENCE, |_| Answer::Proper);
         match connected {
             Ok(_) => assert!(good, "{queues}"),
-            Err(ProcessError::Queues {
+            Err(OutsideError::Queues {
                 offered,
                 queues: needed,
                 ..
