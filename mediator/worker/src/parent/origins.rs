@@ -140,4 +140,16 @@ mod tests {
         assert!(origins.of_another(exported, 2).is_some());
         assert!(origins.of_another(ended, 2).is_none());
     }
+    #[test]
+    fn an_object_that_is_exported_again_and_again_counts_once() {
+        let mut origins = Origins::default();
+        let (first, again) = (object(), object());
+        let mut come_and_go = |object| {
+            assert!(origins.add((object, 9), 1, ONE));
+            origins.end(object, &ONE);
+        };
+        come_and_go(first);
+        (0..=PAST_MAX).for_each(|_| come_and_go(again));
+        assert!(origins.of_another(first, 2).is_some());
+    }
 }
