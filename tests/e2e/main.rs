@@ -14,6 +14,7 @@ mod cuda;
 mod cuda_programs;
 mod data_path;
 mod description;
+mod disk_keeper;
 mod doctor;
 mod ending;
 mod exits;

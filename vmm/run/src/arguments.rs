@@ -74,8 +74,9 @@ pub struct RunArguments {
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub append: Option<String>,
     /// Disk image for a Linux guest. With ,ro after the name, the disk is read-only, which several
-    /// VMs require. It is a raw image, or with ,format=qcow2 one in that format, by
-    /// qemu-storage-daemon, which may have backing files with ,backing. Can be given several times.
+    /// VMs require. It is a raw image, or with ,format=qcow2 one in that format, which
+    /// qemu-storage-daemon serves; with ,backing it may have backing files. Can be given several
+    /// times.
     #[arg(long, value_name = "FILE[,ro][,format=FORMAT][,backing]")]
     pub disk: Vec<OsString>,
     /// The qemu-storage-daemon for disks in format qcow2; by default the one in PATH.

@@ -22,6 +22,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 const SAID_BYTES: u64 = 16 << 10;
 /// How long a process may take to end by itself when its guest is gone.
 const END_LIMIT: Duration = Duration::from_millis(500);
+/// How long this process waits for a keeper, which ends later by itself.
+const KEEPER_LIMIT: Duration = Duration::from_millis(1500);
 /// Time between two looks at a process that is about to end.
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -220,7 +222,7 @@ impl Start {
         })?;
         // It keeps this process's copy of the input, whose end the other side would not see.
         drop(command);
-        let life = Box::new(Life::of(child));
+        let life = Box::new(Life::of(child, self.kind.end));
         let served = DeviceProcess::connect(self.stream, description, life);
         served.map_err(|source| ServiceError::Refused {
             program: program(),
@@ -276,15 +278,17 @@ fn lines_of(file: OwnedFd) -> Vec<String> {
 /// sure of it.
 struct Life {
     child: Child,
+    end: End,
     /// By which a confined thread may end it; `None` on Linux before 5.3.
     handle: Option<OwnedFd>,
 }
 
 impl Life {
-    fn of(child: Child) -> Self {
+    fn of(child: Child, end: End) -> Self {
         let handle = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
         Self {
             handle: handle.ok(),
+            end,
             child,
         }
     }
@@ -295,7 +299,15 @@ impl Drop for Life {
         let begin = Instant::now();
         drop(self.child.stdout.take());
         while let Ok(None) = self.child.try_wait() {
-            if begin.elapsed() > END_LIMIT {
+            // A keeper has what it waits for: what a guest has written.
+            if self.end == End::Output && begin.elapsed() > KEEPER_LIMIT {
+                log::warn!(
+                    "process {} still waits for what a disk's daemon writes",
+                    self.child.id()
+                );
+                return;
+            }
+            if self.end == End::Connection && begin.elapsed() > END_LIMIT {
                 log::debug!("process {} does not end by itself", self.child.id());
                 let handle = self.handle.as_ref();
                 let killed = handle.map(|handle| pidfd_send_signal(handle, Signal::KILL));

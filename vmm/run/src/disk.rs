@@ -72,8 +72,8 @@ fn raw(path: &Path, read_only: bool, format: Format) -> Result<Disk, Failure> {
     let failed = |e| Failure::usage_from("--disk", &shown_path(path), e);
     if format == Format::Unstated && chain::begins_as_qcow2(path) {
         return Err(Failure::usage(format!(
-            "{} begins as an image in format qcow2 does: add ,format=qcow2, or ,format=raw if a \
-             guest has written this to a raw image",
+            "{} begins as an image in format qcow2 does: add ,format=raw if it is a raw image, on \
+             which a guest can have written that, or ,format=qcow2 if you know that it is one",
             shown_path(path)
         )));
     }
@@ -127,7 +127,7 @@ mod tests {
 
     fn open(given: &[OsString], vms: u32) -> Result<Vec<Disk>, Failure> {
         let storage = Storage {
-            named: Some(Path::new("/daemon")),
+            named: Some(Path::new("/proc/self/exe")),
             sandbox: Sandbox::On,
         };
         open_all(given, vms, storage)

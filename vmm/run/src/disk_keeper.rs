@@ -13,13 +13,12 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use causeway_sandbox::{Profile, Sandbox, enter};
+use causeway_sandbox::{Profile, Sandbox, close_inherited, enter};
 use causeway_terminal::{Code, Failure};
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, getppid, pidfd_open, pidfd_send_signal,
-    set_parent_process_death_signal,
+    Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, set_parent_process_death_signal,
 };
 use vmm_sys_util::signal::unblock_signal;
 
@@ -51,9 +50,9 @@ pub struct KeeperArguments {
     /// Image that it only reads.
     #[arg(long)]
     read_only: Vec<PathBuf>,
-    /// This process is to become the daemon.
+    /// This process is to become the daemon, with the keeper of this number as its parent.
     #[arg(long)]
-    is_daemon: bool,
+    keeper: Option<u32>,
     /// The daemon's program and its arguments.
     #[arg(last = true, required = true)]
     words: Vec<OsString>,
@@ -71,6 +70,7 @@ pub fn command(confinement: &Confinement) -> Command {
 /// Returns the hidden subcommand without the daemon.
 fn this(confinement: &Confinement) -> Command {
     let mut command = Command::new("/proc/self/exe");
+    command.arg0("causeway");
     command.args([KEEPER, "--sandbox", confinement.sandbox.name()]);
     if let Some(path) = &confinement.writable {
         command.arg("--writable").arg(path);
@@ -93,11 +93,13 @@ pub fn run(arguments: &KeeperArguments) -> Result<ExitCode, Failure> {
     };
     let program = arguments.words[0].display();
     let failed = |e| Failure::new(Code::Usage, format!("cannot start {program}"), e);
-    if arguments.is_daemon {
-        return Err(become_daemon(confinement, &arguments.words));
+    if let Some(keeper) = arguments.keeper {
+        return Err(become_daemon(&confinement, keeper, &arguments.words));
     }
     let mut command = this(&confinement);
-    command.arg("--is-daemon").arg("--").args(&arguments.words);
+    let number = std::process::id().to_string();
+    command.args(["--keeper", &number, "--"]);
+    command.args(&arguments.words);
     let daemon = command.stdout(Stdio::null()).spawn().map_err(failed)?;
     keep(daemon).map_err(failed)
 }
@@ -138,11 +140,13 @@ fn wait(events: &mut [PollFd<'_>], limit: Option<Duration>) -> io::Result<bool> 
 }
 
 /// Confines this process, and makes it the daemon. Returns only if that fails.
-fn become_daemon(confinement: Confinement, words: &[OsString]) -> Failure {
+fn become_daemon(confinement: &Confinement, keeper: u32, words: &[OsString]) -> Failure {
     let program = words[0].display();
-    let parent = getppid();
+    if let Err(e) = close_inherited() {
+        return Failure::new(Code::Usage, format!("cannot start {program}"), e);
+    }
     if confinement.sandbox != Sandbox::Off {
-        let missing = enter(&profile(&confinement, &words[0]));
+        let missing = enter(&profile(confinement, &words[0]));
         if let (Sandbox::Strict, Some(missing)) = (confinement.sandbox, missing.into_iter().next())
         {
             let what = format!("{program} cannot be confined as --sandbox strict demands");
@@ -157,7 +161,10 @@ fn become_daemon(confinement: Confinement, words: &[OsString]) -> Failure {
     match (asked, heard) {
         (Err(e), _) => failed(e.into()),
         (_, Err(e)) => failed(io::Error::other(format!("{e:?}"))),
-        _ if getppid() != parent => failed(io::Error::other("its keeper has ended")),
+        // It may have ended before the signal was asked for.
+        _ if std::os::unix::process::parent_id() != keeper => {
+            failed(io::Error::other("its keeper has ended"))
+        }
         _ => failed(Command::new(&words[0]).args(&words[1..]).exec()),
     }
 }
@@ -165,10 +172,11 @@ fn become_daemon(confinement: Confinement, words: &[OsString]) -> Failure {
 /// Returns what the daemon may open.
 fn profile(confinement: &Confinement, program: &OsString) -> Profile {
     let mut profile = Profile::computation();
-    let libraries = ["/lib", "/lib64", "/usr", "/nix/store", "/etc/ld.so.preload"];
-    profile.start = libraries.map(PathBuf::from).to_vec();
+    // The dynamic loader is a program, too.
+    profile.start = ["/lib", "/lib64", "/nix/store"].map(PathBuf::from).to_vec();
     profile.start.push(PathBuf::from(program));
-    profile.read.push(PathBuf::from("/sys/devices/system/node"));
+    let read = ["/usr", "/etc/ld.so.preload", "/sys/devices/system/node"];
+    profile.read.extend(read.map(PathBuf::from));
     profile.read.extend(confinement.read_only.iter().cloned());
     profile.rewrite.extend(confinement.writable.clone());
     profile

@@ -17,12 +17,15 @@ use rustix::fs::OFlags;
 
 /// First bytes of an image in this format.
 pub const MAGIC: &[u8; 4] = b"QFI\xfb";
-/// Most files of a disk.
-const FILES_MAX: usize = 16;
+/// Most backing files of a disk.
+const BACKING_MAX: usize = 16;
+/// Most bytes of the name of a backing file, and of that of its format (QEMU's limits).
+const NAME_BYTES_MAX: usize = 1023;
+const FORMAT_BYTES_MAX: usize = 15;
 /// Bytes of a header of version 2; those of version 3 say how many they have.
 const HEADER_BYTES: usize = 72;
-/// Sizes of clusters that there are, as powers of two (QEMU's limits). The first cluster contains
-/// the header and all that belongs to it.
+/// Sizes of clusters, as powers of two (QEMU's limits). The first cluster contains the header and all
+/// that belongs to it.
 const CLUSTER_BITS: std::ops::RangeInclusive<u32> = 9..=21;
 /// The extension of a header that names the format of the backing file.
 const BACKING_FORMAT: u32 = 0xe279_2aca;
@@ -79,20 +82,29 @@ pub enum ChainError {
         /// The backing file, as the image names it.
         backing: PathBuf,
     },
-    /// The format of a backing file is not stated, or neither raw nor qcow2.
+    /// The format of a backing file is not stated.
     #[error(
-        "{} does not say that its backing file is raw or qcow2 (it says `{format}`): `qemu-img \
-         rebase -u -b {} -F FORMAT {}` states it",
+        "{0} does not say which format its backing file {1} has: `qemu-img rebase -u -b {1} -F \
+         FORMAT {0}` states it, where FORMAT is raw or qcow2",
         shown_path(path),
-        shown_path(backing),
+        shown_path(backing)
+    )]
+    Unstated {
+        /// The image.
+        path: PathBuf,
+        /// The backing file, as the image names it.
+        backing: PathBuf,
+    },
+    /// The format of a backing file is neither raw nor qcow2.
+    #[error(
+        "{} has a backing file in format `{format}`: `qemu-img convert -O qcow2` makes one image of \
+         both",
         shown_path(path)
     )]
     Format {
         /// The image.
         path: PathBuf,
-        /// The backing file, as the image names it.
-        backing: PathBuf,
-        /// The stated format; empty if there is none.
+        /// The stated format.
         format: String,
     },
     /// The path cannot be given to the process that serves the disk.
@@ -100,36 +112,44 @@ pub enum ChainError {
     Name(PathBuf),
     /// There are too many files.
     #[error(
-        "{} has more than {FILES_MAX} backing files: `qemu-img convert` makes one image of them",
+        "{} has more than {BACKING_MAX} backing files: `qemu-img convert` makes one image of them",
         shown_path(.0)
     )]
     Deep(PathBuf),
 }
 
-/// Returns the files of the disk that the image at `path` is, that image first. `backing` says
-/// whether it may have others.
+/// Returns the files of the disk that the image at `path` is, that image first.
 ///
 /// # Errors
 /// [`ChainError`].
-pub fn files(path: &Path, read_only: bool, backing: bool) -> Result<Vec<ImageFile>, ChainError> {
+pub fn files(
+    path: &Path,
+    read_only: bool,
+    may_have_backing: bool,
+) -> Result<Vec<ImageFile>, ChainError> {
     let mut files: Vec<ImageFile> = Vec::new();
     let mut next = Some((path.to_owned(), true));
     while let Some((path, is_qcow2)) = next.take() {
-        if files.len() > FILES_MAX {
+        if files.len() > BACKING_MAX {
             return Err(ChainError::Deep(files.swap_remove(0).path));
         }
         let read_only = read_only || !files.is_empty();
-        let (file, path) = open(&path, read_only)?;
-        if is_qcow2 {
-            next = backing_file(file, &path)?;
-        }
-        match &next {
-            Some((backing_path, _)) if !backing => {
-                let backing = backing_path.clone();
+        let (file, real) = open(&path, read_only)?;
+        let found = if is_qcow2 {
+            backing_file(file, &real)?
+        } else {
+            None
+        };
+        match found {
+            Some((backing, _)) if !may_have_backing => {
                 return Err(ChainError::Backed { path, backing });
             }
-            _ => files.push(ImageFile { path, is_qcow2 }),
+            // As QEMU has it: beside the name of the image, which may be a link.
+            Some((name, is_qcow2)) => next = Some((path.with_file_name(name), is_qcow2)),
+            None => {}
         }
+        let path = real;
+        files.push(ImageFile { path, is_qcow2 });
     }
     Ok(files)
 }
@@ -163,7 +183,7 @@ fn open(path: &Path, read_only: bool) -> Result<(File, PathBuf), ChainError> {
     }
 }
 
-/// Returns the path of an image's backing file, and whether that is in format qcow2.
+/// Returns the name of an image's backing file, and whether that is in format qcow2.
 fn backing_file(file: File, path: &Path) -> Result<Option<(PathBuf, bool)>, ChainError> {
     let malformed = |what| ChainError::Malformed {
         path: path.to_owned(),
@@ -178,16 +198,15 @@ fn backing_file(file: File, path: &Path) -> Result<Option<(PathBuf, bool)>, Chai
     let Some(name) = found.backing else {
         return Ok(None);
     };
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    let backing = folder.join(OsStr::from_bytes(name));
+    let (path, backing) = (path.to_owned(), PathBuf::from(OsStr::from_bytes(name)));
     match found.format {
         b"qcow2" => Ok(Some((backing, true))),
         b"raw" => Ok(Some((backing, false))),
-        other => Err(ChainError::Format {
-            path: path.to_owned(),
-            backing,
-            format: String::from_utf8_lossy(other).into_owned(),
-        }),
+        b"" => Err(ChainError::Unstated { path, backing }),
+        other => {
+            let format = String::from_utf8_lossy(other).into_owned();
+            Err(ChainError::Format { path, format })
+        }
     }
 }
 
@@ -220,7 +239,7 @@ impl Header {
     /// Checks the header as far as it says which files there are.
     fn check(&self) -> Result<Backing<'_>, &'static str> {
         if !self.0.starts_with(MAGIC) {
-            return Err("it begins otherwise");
+            return Err("it does not begin with QFI\\xfb");
         }
         let bytes = match self.u32(4) {
             2 => HEADER_BYTES,
@@ -229,7 +248,7 @@ impl Header {
         };
         let bits = self.u32(20);
         if !CLUSTER_BITS.contains(&bits) {
-            return Err("its clusters have a size that there is not");
+            return Err("its clusters have no valid size");
         }
         // What lies behind the first cluster is content, which a guest can write.
         let first = &self.0[..self.0.len().min(1 << bits)];
@@ -240,10 +259,11 @@ impl Header {
         let extensions = extensions.ok_or("its header does not fit its first cluster")?;
         let format = backing_format(extensions).ok_or("its header's extensions do not end")?;
         let backing = match name_at {
+            _ if name_bytes == 0 => None,
             0 => None,
             at => {
                 let name = first[at..].get(..name_bytes);
-                let is_name = |name: &&[u8]| !name.is_empty() && !name.contains(&0);
+                let is_name = |name: &&[u8]| name.len() <= NAME_BYTES_MAX && !name.contains(&0);
                 Some(name.filter(is_name).ok_or("its backing file has no name")?)
             }
         };
@@ -270,6 +290,7 @@ fn backing_format(mut rest: &[u8]) -> Option<&[u8]> {
         let length = u32::from_be_bytes(*length) as usize;
         match u32::from_be_bytes(*kind) {
             0 => return Some(format),
+            BACKING_FORMAT if length > FORMAT_BYTES_MAX => return None,
             BACKING_FORMAT => format = behind.get(..length)?,
             _ => {}
         }

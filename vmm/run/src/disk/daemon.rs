@@ -40,15 +40,23 @@ impl Daemon {
     /// Returns what will serve the disk of `files`, by the command `named` or the one of this host.
     ///
     /// # Errors
-    /// [`ServiceError::Missing`] if this host has no such command.
+    /// [`ServiceError::Missing`] if this host has no such command, `Start` if the file is not there.
     pub fn new(
         files: Vec<ImageFile>,
         read_only: bool,
         named: Option<&Path>,
         sandbox: Sandbox,
     ) -> Result<Self, ServiceError> {
+        let program = PROGRAM.find(named)?;
+        let program = program
+            .canonicalize()
+            .map_err(|source| ServiceError::Start {
+                program,
+                option: PROGRAM.option,
+                source,
+            })?;
         Ok(Self {
-            program: PROGRAM.find(named)?,
+            program,
             files,
             read_only,
             sandbox,
@@ -141,7 +149,13 @@ mod tests {
             is_qcow2,
         };
         let files = vec![file("/a", true), file("/b", true), file("/c", false)];
-        Daemon::new(files, read_only, Some(Path::new("/x")), Sandbox::On).unwrap()
+        Daemon::new(
+            files,
+            read_only,
+            Some(Path::new("/proc/self/exe")),
+            Sandbox::On,
+        )
+        .unwrap()
     }
 
     #[test]

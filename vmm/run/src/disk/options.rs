@@ -54,6 +54,9 @@ impl ImageOptions {
             } else if let Some(rest) = path.strip_suffix(BACKING) {
                 (path, is_backed) = (rest, true);
             } else if let Some((rest, format)) = format_behind(path)? {
+                if options.format != Format::Unstated {
+                    return Err("it states two formats");
+                }
                 (path, options.format) = (rest, format);
             } else {
                 break;
@@ -121,6 +124,7 @@ mod tests {
             ("x,format=vmdk", "raw and qcow2"),
             ("x,format=raw,rw", "raw and qcow2"),
             ("x,backing", "format=qcow2"),
+            ("x,format=raw,format=qcow2", "two formats"),
             ("x,format=raw,backing", "format=qcow2"),
         ] {
             let told = split(text).unwrap_err();
