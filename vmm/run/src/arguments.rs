@@ -40,9 +40,9 @@ pub struct RunArguments {
     #[arg(long, value_name = "FILE")]
     pub program: Option<PathBuf>,
     /// Root file system of a Linux guest, in which it runs the program behind --: a folder, such as
-    /// an unpacked container image, or the image of a disk without partitions (,format= and ,backing
-    /// as for --disk). What the guest writes stays in its memory; with ,rw after the name, it
-    /// changes the folder or image (docs/guests.md).
+    /// an unpacked container image, or the image of a disk without partitions (,format= and
+    /// ,backing as for --disk). What the guest writes stays in its memory; with ,rw after the name,
+    /// it changes the folder or image (docs/guests.md).
     #[arg(long, value_name = "DIR|IMAGE[,rw][,format=FORMAT]")]
     pub rootfs: Option<OsString>,
     /// Folder of the host that a Linux guest shares, by virtiofsd. The guest mounts it on /TAG; by

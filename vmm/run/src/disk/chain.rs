@@ -24,8 +24,8 @@ const NAME_BYTES_MAX: usize = 1023;
 const FORMAT_BYTES_MAX: usize = 15;
 /// Bytes of a header of version 2; those of version 3 say how many they have.
 const HEADER_BYTES: usize = 72;
-/// Sizes of clusters, as powers of two (QEMU's limits). The first cluster contains the header and all
-/// that belongs to it.
+/// Sizes of clusters, as powers of two (QEMU's limits). The first cluster contains the header and
+/// all that belongs to it.
 const CLUSTER_BITS: std::ops::RangeInclusive<u32> = 9..=21;
 /// The extension of a header that names the format of the backing file.
 const BACKING_FORMAT: u32 = 0xe279_2aca;
@@ -97,8 +97,8 @@ pub enum ChainError {
     },
     /// The format of a backing file is neither raw nor qcow2.
     #[error(
-        "{} has a backing file in format `{format}`: `qemu-img convert -O qcow2` makes one image of \
-         both",
+        "{} has a backing file in format `{format}`: `qemu-img convert -O qcow2` makes one image \
+         of both",
         shown_path(path)
     )]
     Format {

@@ -40,7 +40,8 @@ impl Daemon {
     /// Returns what will serve the disk of `files`, by the command `named` or the one of this host.
     ///
     /// # Errors
-    /// [`ServiceError::Missing`] if this host has no such command, `Start` if the file is not there.
+    /// [`ServiceError::Missing`] if this host has no such command, `Start` if the file is not
+    /// there.
     pub fn new(
         files: Vec<ImageFile>,
         read_only: bool,
