@@ -169,7 +169,7 @@ fn open(path: &Path, read_only: bool) -> Result<(File, PathBuf), ChainError> {
         .read(true)
         .write(!read_only)
         // A pipe without a writer would keep us here.
-        .custom_flags(OFlags::NONBLOCK.bits() as i32)
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
         .open(path)
         .map_err(unreadable)?;
     if !file.metadata().map_err(unreadable)?.is_file() {
