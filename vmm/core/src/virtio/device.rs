@@ -27,7 +27,7 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// A disk, whoever executes its requests.
+    /// A disk. A thread of this process or another process executes its requests.
     pub const DISK: Self = Self {
         id: VIRTIO_ID_BLOCK as u16,
         class: (0x01, 0x80),
