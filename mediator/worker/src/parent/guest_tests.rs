@@ -2,6 +2,8 @@ use std::time::{Duration, Instant};
 
 use causeway_mediator::Quota;
 use causeway_mediator_testing::{FakeDeviceMemory, FakeHost};
+use causeway_memory::{PageSize, SharedMemory};
+use rustix::event::{EventfdFlags, eventfd};
 use zerocopy::FromZeros;
 
 use super::*;
@@ -123,4 +125,27 @@ fn only_whole_pages_of_an_object_are_placed() {
     ] {
         assert!(!check(offset, bytes), "{offset:#x}+{bytes:#x}");
     }
+}
+
+#[test]
+fn the_loss_of_a_worker_stands_in_a_header_at_the_very_end_of_memory() {
+    let rig = rig();
+    let bytes = 2 * HEADER_BYTES;
+    let memory = SharedMemory::new("ring", bytes, PageSize::Small).unwrap();
+    for (index, ring_offset) in [HEADER_BYTES, bytes, u64::MAX].into_iter().enumerate() {
+        let mut request = BindDoorbell::new_zeroed();
+        request.index = index as u32;
+        request.ring_offset = ring_offset;
+        let event = eventfd(0, EventfdFlags::empty()).unwrap();
+        let ring = memory.file().try_clone_to_owned().unwrap();
+        assert!(rig.guest.bind_doorbell(&request, event, ring).is_ok());
+    }
+    rig.guest.mark_lost();
+    let mapping = memory.map(0, bytes, Access::Read).unwrap();
+    let word = |header| {
+        let at = header + FAULT_STATUS as u64;
+        mapping.load_u64(at, std::sync::atomic::Ordering::Relaxed)
+    };
+    assert_eq!(word(0), Ok(0));
+    assert_eq!(word(HEADER_BYTES), Ok(Status::DeviceLost as u64));
 }

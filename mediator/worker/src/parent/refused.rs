@@ -57,3 +57,23 @@ fn errno_of(error: &MemoryError) -> Option<i32> {
     let source = std::error::Error::source(error)?;
     source.downcast_ref::<io::Error>()?.raw_os_error()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_hears_why_the_kernel_refuses_memory() {
+        let source = MemoryError::Map {
+            bytes: 4096,
+            source: Errno::NOMEM.into(),
+        };
+        let Refused(answer) = PlaceError::Map {
+            bytes: 4096,
+            source,
+        }
+        .into();
+        assert_eq!(answer.outcome, Outcome::Map as u32);
+        assert_eq!(answer.errno, Errno::NOMEM.raw_os_error().unsigned_abs());
+    }
+}

@@ -170,3 +170,29 @@ pub(super) fn not_started(error: StartError, process: &Process, name: &str) -> O
         how,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns whether a worker may say this of its back end.
+    fn is_believed(granularity_bytes: u64, name: &[u8]) -> bool {
+        let (worker, control) = Socket::pair().unwrap();
+        let mut started = Started::new_zeroed();
+        started.granularity_bytes = granularity_bytes;
+        worker
+            .send(Kind::Started, &[started.as_bytes(), name], &[])
+            .unwrap();
+        let mut room = buffer();
+        back_end(&control.receive(&mut room).unwrap()).is_ok()
+    }
+
+    #[test]
+    fn a_worker_is_not_believed_a_name_without_end_or_an_impossible_granularity() {
+        assert!(is_believed(4096, b"software"));
+        assert!(is_believed(4096, &[b'a'; 64]));
+        assert!(!is_believed(4096, &[b'a'; 65]));
+        assert!(!is_believed(3, b"software"));
+        assert!(!is_believed(0, b"software"));
+    }
+}

@@ -9,8 +9,8 @@ use causeway_protocol::message::{Empty, Opcode, SetAccess, Status};
 use causeway_protocol::registers::status;
 use rustix::process::{Signal, test_kill_process};
 
-use super::rig::{Guest, PAGE, READ, READ_WRITE, STARTER, eventually, program, workers};
-use crate::Workers;
+use super::rig::{Guest, PAGE, READ, READ_WRITE, STARTER, eventually, is_alone, program, workers};
+use crate::{Workers, kill_workers};
 
 /// Longer than any limit that a worker is given.
 const LONG: Duration = Duration::from_secs(100);
@@ -206,6 +206,25 @@ fn a_worker_that_hangs_holds_up_neither_reset_nor_close() {
     guest.stop();
     guest.session.close();
     assert!(test_kill_process(second).is_err());
+}
+
+#[test]
+fn all_workers_of_a_process_can_be_killed_whatever_they_do() {
+    if !is_alone("endings::all_workers_of_a_process_can_be_killed_whatever_they_do") {
+        return;
+    }
+    assert_eq!(kill_workers(LONG), 0);
+    let workers = workers();
+    let guests = [(); 2].map(|()| Guest::open(&workers));
+    guests[0].stop();
+    let pids = guests.each_ref().map(Guest::pid);
+    // With the process that starts them.
+    assert_eq!(kill_workers(LONG), 3);
+    for guest in &guests {
+        eventually("loss", || guest.session.status_bits() == status::LOST);
+    }
+    drop(guests);
+    assert!(pids.iter().all(|pid| test_kill_process(*pid).is_err()));
 }
 
 #[test]

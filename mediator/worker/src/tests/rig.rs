@@ -8,6 +8,7 @@ mod guest;
 mod queue;
 
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -35,6 +36,22 @@ pub type Guest = guest::Guest<WorkerSession>;
 
 /// Argument of this test binary by which it starts workers.
 pub const STARTER: &str = "tests::rig::starter";
+
+/// Set for the process of a test that changes what all threads have in common.
+const ALONE: &str = "CAUSEWAY_TEST_ALONE";
+
+/// Runs the test of this name, which begins with its module, in a process of its own, in which
+/// `ALONE` is set. Returns whether this is that process.
+pub fn is_alone(test: &str) -> bool {
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let name = format!("tests::{test}");
+    command.args([name.as_str(), "--exact", "--nocapture"]);
+    assert!(command.env(ALONE, "").status().unwrap().success());
+    false
+}
 
 /// This test binary, as a program that runs `test` only. `word` is for that test to find among its
 /// arguments.

@@ -2,7 +2,6 @@
 //! than its own quota. And what happens to workers when the VMM has no descriptors.
 
 use std::fs::File;
-use std::process::Command;
 use std::sync::Arc;
 
 use causeway_mediator::host::{Host, RingPlace};
@@ -18,11 +17,8 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use vmm_sys_util::eventfd::EventFd;
 
 use super::puppet::{Act, Outcome, Puppet, workers};
-use super::rig::PAGE;
+use super::rig::{PAGE, is_alone};
 use crate::wire;
-
-/// Set for the process of a test that limits its descriptors.
-const ALONE: &str = "CAUSEWAY_TEST_ALONE";
 
 /// Returns guests with puppets, which can share memory.
 fn puppets<const COUNT: usize>() -> [Puppet; COUNT] {
@@ -254,19 +250,6 @@ fn what_a_worker_shows_no_longer_counts_no_longer() {
     }
 }
 
-/// Runs the test of this name in a process of its own, in which `ALONE` is set. Returns whether
-/// this is that process.
-fn is_alone(test: &str) -> bool {
-    if std::env::var_os(ALONE).is_some() {
-        return true;
-    }
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    let name = format!("tests::taken_over::{test}");
-    command.args([name.as_str(), "--exact", "--nocapture"]);
-    assert!(command.env(ALONE, "").status().unwrap().success());
-    false
-}
-
 /// Opens descriptors until `free` numbers below `limit` are left.
 fn fill(limit: u64, free: usize) -> Vec<File> {
     let mut rlimit = getrlimit(Resource::Nofile);
@@ -282,7 +265,7 @@ fn fill(limit: u64, free: usize) -> Vec<File> {
 
 #[test]
 fn a_vmm_without_descriptors_refuses_memory_and_blames_no_worker() {
-    if !is_alone("a_vmm_without_descriptors_refuses_memory_and_blames_no_worker") {
+    if !is_alone("taken_over::a_vmm_without_descriptors_refuses_memory_and_blames_no_worker") {
         return;
     }
     let workers = workers();

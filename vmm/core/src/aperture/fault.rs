@@ -97,7 +97,7 @@ impl Processor for VcpuFd {
     }
 }
 
-/// What [`Aperture::retry_emulation`] remembers of one virtual CPU between its calls. From this it
+/// What [`Apertures::retry_emulation`] remembers of one virtual CPU between its calls. From this it
 /// decides whether the virtual CPU should try again an instruction that KVM could not emulate.
 #[derive(Debug, Default)]
 pub struct EmulationRetry {
@@ -123,7 +123,14 @@ impl Apertures {
         resolve_in(self.0.iter().map(|aperture| &**aperture), vcpu, handle)
     }
 
-    /// As [`Aperture::retry_emulation`], for all apertures together.
+    /// Returns whether a virtual CPU must run an instruction again that KVM could not emulate.
+    /// False means that KVM cannot emulate it at all.
+    ///
+    /// While [`Self::resolve`] has deleted the memory slots of the apertures for one virtual CPU,
+    /// KVM has to emulate the accesses of all others too, even those that need no emulation
+    /// otherwise. So the result is true if that has happened since the last call with this `last`,
+    /// which belongs to the virtual CPU that asks. If the slots are deleted now, waits up to 10 ms
+    /// for those of each aperture.
     pub fn retry_emulation(&self, last: &mut EmulationRetry) -> bool {
         let epochs = self.0.iter().map(|aperture| aperture.await_slots());
         let Some(epoch) = epochs.sum::<Option<u64>>() else {
@@ -161,21 +168,6 @@ impl Aperture {
         handle: impl FnMut(VcpuExit<'_>) -> ControlFlow<T>,
     ) -> Result<FaultOutcome<T>, FaultError> {
         resolve_in(std::iter::once(self), vcpu, handle)
-    }
-
-    /// Returns whether a virtual CPU must run an instruction again that KVM could not emulate.
-    /// False means that KVM cannot emulate it at all.
-    ///
-    /// While [`Self::resolve`] has deleted the memory slots of the aperture for one virtual CPU,
-    /// KVM has to emulate the accesses of all others too, even those that need no emulation
-    /// otherwise. So the result is true if that has happened since the last call with this `last`,
-    /// which belongs to the virtual CPU that asks. If the slots are deleted now, waits up to 10 ms
-    /// for them.
-    pub fn retry_emulation(&self, last: &mut EmulationRetry) -> bool {
-        let Some(epoch) = self.await_slots() else {
-            return true;
-        };
-        epoch > std::mem::replace(&mut last.epoch, epoch)
     }
 
     /// Waits up to 10 ms until the memory slots exist, if they are deleted for the time being.

@@ -118,6 +118,22 @@ fn large_parts_of_large_pages_stay_congruent() {
 }
 
 #[test]
+fn memory_of_devices_gets_whole_chunks_that_no_slot_covers() {
+    const CHUNK: u64 = super::chunk_slots::CHUNK_BYTES;
+    let (aperture, _) = aperture(GIB);
+    // Small memory goes to the highest chunk, large memory to the lowest. Both keep their slots.
+    for bytes in [PAGE_BYTES, 2 * MIB] {
+        let at = aperture.place(&memory(bytes), 0, bytes, Access::Read);
+        aperture.remove(at.unwrap()).unwrap();
+    }
+    let mut state = aperture.state.lock();
+    assert_eq!(state.device_room(CHUNK + PAGE_BYTES), None);
+    assert_eq!(state.device_room(CHUNK), Some(2 * CHUNK));
+    assert_eq!(state.device_room(CHUNK - PAGE_BYTES), Some(CHUNK));
+    assert_eq!(state.device_room(2 * PAGE_BYTES), None);
+}
+
+#[test]
 fn churn_beside_a_standing_placement_touches_no_slot() {
     let (aperture, fake) = aperture(GIB);
     let _stays = aperture

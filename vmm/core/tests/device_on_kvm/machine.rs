@@ -6,7 +6,7 @@ use std::sync::Arc;
 use causeway_memory::{Backing, Mapping, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::registers::doorbells::BAR4_BYTES;
-use causeway_vmm::aperture::{Aperture, EmulationRetry, FaultError, FaultOutcome};
+use causeway_vmm::aperture::{Aperture, Apertures, EmulationRetry, FaultError, FaultOutcome};
 use causeway_vmm::boot;
 use causeway_vmm::bus::{GuestAddress, MmioBus, StrayCounters};
 use causeway_vmm::device::{DoorbellBar, Doorbells, VECTORS};
@@ -147,7 +147,12 @@ pub struct Counts {
 }
 
 /// Runs until the guest says that it is done, as a VMM's loop does.
-pub fn run(vcpu: &mut VcpuFd, aperture: &Aperture, bus: &MmioBus) -> Result<Counts, FaultError> {
+pub fn run(
+    vcpu: &mut VcpuFd,
+    aperture: &Arc<Aperture>,
+    bus: &MmioBus,
+) -> Result<Counts, FaultError> {
+    let apertures = Apertures(vec![Arc::clone(aperture)]);
     let mut counts = Counts::default();
     let mut retry = EmulationRetry::default();
     loop {
@@ -169,13 +174,13 @@ pub fn run(vcpu: &mut VcpuFd, aperture: &Aperture, bus: &MmioBus) -> Result<Coun
             Err(e) => assert_eq!(e.errno(), libc::EINTR),
         }
         if fault {
-            let outcome = aperture.resolve(vcpu, |exit| dispatch(exit, bus, &mut counts))?;
+            let outcome = apertures.resolve(vcpu, |exit| dispatch(exit, bus, &mut counts))?;
             assert_eq!(outcome, FaultOutcome::Resolved);
             counts.resolved += 1;
         }
         if cannot {
             let rip = vcpu.get_regs().unwrap().rip;
-            assert!(aperture.retry_emulation(&mut retry), "rip {rip:#x}");
+            assert!(apertures.retry_emulation(&mut retry), "rip {rip:#x}");
             counts.retried += 1;
         }
     }

@@ -90,7 +90,8 @@ fn the_device_goes_from_one_worker_to_the_other_and_back() {
     // Its last report may be on its way.
     drop((one, other));
     let used = memberships.each_ref().map(Membership::used_ns);
-    assert!(used[0] > 0, "{used:?}");
+    // Each lease takes at least a system call of both processes.
+    assert!(used[0] > 1, "{used:?}");
 }
 
 #[test]

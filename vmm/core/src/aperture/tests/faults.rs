@@ -150,13 +150,21 @@ fn slots_that_cannot_be_changed_are_an_error() {
 #[test]
 fn an_instruction_beyond_emulation_is_tried_again_only_if_slots_were_down() {
     let (aperture, fake) = standing();
+    let apertures = Apertures(vec![Arc::new(standing().0), Arc::new(aperture)]);
     let mut last = EmulationRetry::default();
-    assert!(!aperture.retry_emulation(&mut last), "nobody was suspended");
+    assert!(
+        !apertures.retry_emulation(&mut last),
+        "nobody was suspended"
+    );
     let go = |_: VcpuExit<'_>| ControlFlow::<()>::Continue(());
     let steps = [Run::Read(BASE), Run::Fail(libc::EINTR)];
-    aperture
+    apertures.0[1]
         .resolve(&mut Script::new(&fake, &steps), go)
         .unwrap();
-    assert!(aperture.retry_emulation(&mut last));
-    assert!(!aperture.retry_emulation(&mut last));
+    assert!(apertures.retry_emulation(&mut last));
+    assert!(!apertures.retry_emulation(&mut last));
+    apertures.0[0].state.lock().slots.suspend().unwrap();
+    for _ in 0..2 {
+        assert!(apertures.retry_emulation(&mut last), "slots are down");
+    }
 }
