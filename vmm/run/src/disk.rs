@@ -1,7 +1,8 @@
 //! Disks of a Linux guest: `--disk FILE[,ro][,format=FORMAT][,backing]`.
 
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use causeway_sandbox::Sandbox;
@@ -42,11 +43,57 @@ pub fn open_all(given: &[OsString], vms: u32, storage: Storage<'_>) -> Result<Ve
             given.len()
         )));
     }
-    let all = given.iter();
-    all.map(|text| open(text, vms, storage)).collect()
+    let opened = given.iter().map(|text| open(text, vms, storage));
+    let (disks, files): (Vec<_>, Vec<_>) = opened.collect::<Result<_, _>>()?;
+    refuse_twice(&files)?;
+    let is_served = |disk: &Disk| matches!(disk, Disk::Process(_));
+    match storage.named {
+        Some(program) if !disks.iter().any(is_served) => Err(Failure::usage(format!(
+            "--storage-daemon {} has no disk to serve: it serves those with ,format=qcow2 behind \
+             their names",
+            shown_path(program)
+        ))),
+        _ => Ok(disks),
+    }
 }
 
-fn open(text: &OsStr, vms: u32, storage: Storage<'_>) -> Result<Disk, Failure> {
+/// A file that a disk consists of.
+#[derive(Debug)]
+struct Used {
+    path: PathBuf,
+    is_written: bool,
+}
+
+impl Used {
+    /// Returns whether both are the same file, and one of them is written.
+    fn contradicts(&self, other: &Self) -> bool {
+        let identity =
+            |file: &Self| Some(file.path.metadata().ok()?).map(|it| (it.dev(), it.ino()));
+        (self.is_written || other.is_written)
+            && identity(self).is_some_and(|own| identity(other) == Some(own))
+    }
+}
+
+/// Refuses a file that one disk writes and another one has, too, each with its files. The locks of
+/// raw images tell that as well, but those of other processes would tell it late.
+fn refuse_twice(disks: &[Vec<Used>]) -> Result<(), Failure> {
+    for (number, files) in disks.iter().enumerate() {
+        for file in files {
+            let earlier = disks[..number].iter().flatten();
+            if earlier.into_iter().any(|other| file.contradicts(other)) {
+                return Err(Failure::usage(format!(
+                    "{} was given twice, as a disk or as a backing file of one: give it once, or \
+                     each time with ,ro behind the name of the disk",
+                    shown_path(&file.path)
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns a disk and the files that it consists of.
+fn open(text: &OsStr, vms: u32, storage: Storage<'_>) -> Result<(Disk, Vec<Used>), Failure> {
     let shown = text.display();
     let refused = |why: &str| Failure::usage(format!("invalid value {shown} for --disk: {why}"));
     let (path, options) = ImageOptions::split(text).map_err(refused)?;
@@ -63,7 +110,13 @@ fn open(text: &OsStr, vms: u32, storage: Storage<'_>) -> Result<Disk, Failure> {
     }
     match options.format {
         Format::Qcow2 { backing } => served(path, options.read_only, backing, storage),
-        format => raw(path, options.read_only, format),
+        format => {
+            let file = Used {
+                path: path.to_owned(),
+                is_written: !options.read_only,
+            };
+            Ok((raw(path, options.read_only, format)?, vec![file]))
+        }
     }
 }
 
@@ -81,19 +134,24 @@ fn raw(path: &Path, read_only: bool, format: Format) -> Result<Disk, Failure> {
     Ok(Disk::Image(Arc::new(image)))
 }
 
-/// Returns a disk in format qcow2, which a process serves.
+/// Returns a disk in format qcow2, which a process serves, and its files.
 fn served(
     path: &Path,
     read_only: bool,
     backing: bool,
     storage: Storage<'_>,
-) -> Result<Disk, Failure> {
+) -> Result<(Disk, Vec<Used>), Failure> {
     let shown = shown_path(path);
     let files = chain::files(path, read_only, backing)
         .map_err(|e| Failure::usage_from("--disk", &shown, e))?;
+    let used = files.iter().enumerate().map(|(number, file)| Used {
+        path: file.path.clone(),
+        is_written: number == 0 && !read_only,
+    });
+    let used = used.collect();
     let daemon = Daemon::new(files, read_only, storage.named, storage.sandbox)
         .map_err(|e| Failure::usage_from("--disk", &shown, e))?;
-    Ok(Disk::Process(Arc::new(Processes::of(daemon))))
+    Ok((Disk::Process(Arc::new(Processes::of(daemon))), used))
 }
 
 #[cfg(test)]
@@ -126,8 +184,9 @@ mod tests {
     }
 
     fn open(given: &[OsString], vms: u32) -> Result<Vec<Disk>, Failure> {
+        let is_named = |text: &OsString| text.to_string_lossy().contains("format=qcow2");
         let storage = Storage {
-            named: Some(Path::new("/proc/self/exe")),
+            named: Some(Path::new("/proc/self/exe")).filter(|_| given.iter().any(is_named)),
             sandbox: Sandbox::On,
         };
         open_all(given, vms, storage)
@@ -179,6 +238,36 @@ mod tests {
         assert_eq!(images(&[image.text(",ro"), image.text(",ro")], 2).len(), 2);
         let text = message(&[image.text(""), image.text(",ro")], 1);
         assert!(text.contains("given twice"), "{text}");
+    }
+
+    #[test]
+    fn a_file_of_two_disks_is_named_if_one_of_them_is_written() {
+        let image = Image::new("twice");
+        chain::tests::write_empty(&image.0);
+        let name = image.0.display().to_string();
+        for others in [
+            [",format=qcow2", ",format=qcow2"],
+            [",format=qcow2,ro", ",format=qcow2"],
+            [",format=qcow2", ",format=raw,ro"],
+        ] {
+            let text = message(&others.map(|behind| image.text(behind)), 1);
+            assert!(text.contains("given twice"), "{text}");
+            assert!(text.contains(&name), "{text}");
+        }
+        let reads = [",format=qcow2,ro", ",format=qcow2,ro"].map(|behind| image.text(behind));
+        assert_eq!(open(&reads, 1).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_daemon_without_a_disk_to_serve_is_refused() {
+        let image = Image::new("unserved");
+        let storage = Storage {
+            named: Some(Path::new("/x/daemon")),
+            sandbox: Sandbox::On,
+        };
+        let failure = open_all(&[image.text("")], 1, storage).expect_err("refused");
+        let text = failure.to_string();
+        assert!(text.contains("/x/daemon has no disk"), "{text}");
     }
 
     #[test]

@@ -300,4 +300,4 @@ fn backing_format(mut rest: &[u8]) -> Option<&[u8]> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

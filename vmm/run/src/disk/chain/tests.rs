@@ -57,6 +57,11 @@ fn image(backing: &str, format: &str) -> Vec<u8> {
     bytes
 }
 
+/// Writes the header of an image without a backing file.
+pub fn write_empty(path: &Path) {
+    fs::write(path, image("", "")).unwrap();
+}
+
 #[test]
 fn an_image_has_its_backing_files_in_their_order_and_with_their_formats() {
     let folder = Folder::new("order");
