@@ -1,6 +1,7 @@
 //! Ends the guest: reports the status to the VMM and turns the machine off.
 
-use std::time::Duration;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use causeway_testdev_records::PORT_EXIT;
 use rustix::process::WaitStatus;
@@ -12,6 +13,12 @@ use crate::port;
 /// Value that `/init` stores to the test device's exit port if it could not run the program. It is
 /// larger than every exit status.
 pub const NOT_RUN: u32 = 0x100;
+
+/// How long the kernel may write nothing while this process waits for it. What serves a disk or a
+/// folder may have died, and then nothing ever answers.
+const STUCK: Duration = Duration::from_secs(30);
+/// Time between two looks at what was written.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// How the guest's program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,10 +54,16 @@ impl Status {
     }
 }
 
-/// Ends the VM. On other machines than Causeway's, nothing answers at the port, and the machine is
-/// turned off.
-pub(crate) fn machine(status: Status) -> ! {
-    rustix::fs::sync();
+/// Calls `write`, which has the kernel write what it has in memory, and ends the VM. On other
+/// machines than Causeway's, nothing answers at the port, and the machine is turned off.
+pub(crate) fn machine(status: Status, write: fn()) -> ! {
+    if !is_written(write, written_pages, STUCK) {
+        let seconds = STUCK.as_secs();
+        say(&format!(
+            "a disk or a folder has not answered for {seconds} s: what the guest has written there \
+             may be lost"
+        ));
+    }
     drain();
     if let Err(error) = port::write_u32(PORT_EXIT, status.value()) {
         say(&format!(
@@ -67,9 +80,63 @@ pub(crate) fn machine(status: Status) -> ! {
     }
 }
 
+/// Calls `write` and waits for its end. Returns false if it is not over, and `progress` has not
+/// changed for `patience`.
+fn is_written(write: fn(), progress: fn() -> Option<String>, patience: Duration) -> bool {
+    let (sender, end) = mpsc::channel();
+    let begun = std::thread::Builder::new().spawn(move || {
+        write();
+        let _ = sender.send(());
+    });
+    if begun.is_err() {
+        write();
+        return true;
+    }
+    let (mut seen, mut since) = (progress(), Instant::now());
+    while since.elapsed() < patience {
+        match end.recv_timeout(LOOK.min(patience)) {
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+            // Also if it has panicked.
+            _ => return true,
+        }
+        let now = progress();
+        if now != seen {
+            (seen, since) = (now, Instant::now());
+        }
+    }
+    false
+}
+
+/// Returns the line that says how many pages the kernel has written (proc(5), "/proc/vmstat").
+fn written_pages() -> Option<String> {
+    let table = std::fs::read_to_string("/proc/vmstat").ok()?;
+    let mut lines = table.lines();
+    let line = lines.find(|line| line.starts_with("nr_written "))?;
+    Some(line.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn a_write_is_waited_for_as_long_as_something_is_written() {
+        let patience = Duration::from_millis(20);
+        fn stuck() {
+            std::thread::sleep(Duration::from_secs(3600));
+        }
+        assert!(!is_written(stuck, || None, patience));
+        fn slow() {
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        static LOOKS: AtomicU32 = AtomicU32::new(0);
+        let looks = || Some(LOOKS.fetch_add(1, Ordering::Relaxed).to_string());
+        assert!(is_written(slow, looks, patience));
+        assert!(LOOKS.load(Ordering::Relaxed) > 2);
+        assert!(is_written(|| {}, || None, Duration::from_secs(100)));
+        assert!(written_pages().is_some());
+    }
 
     #[test]
     fn values_are_those_of_shells_and_none_is_that_of_a_program_not_run() {

@@ -44,7 +44,7 @@ pub fn run() -> ! {
     // the status.
     std::panic::set_hook(Box::new(|panic| {
         say(&format!("internal error: {panic}"));
-        end::machine(Status::NotRun);
+        end::machine(Status::NotRun, rustix::fs::sync);
     }));
     mounts::mount_all();
     console::attach();
@@ -57,8 +57,10 @@ pub fn run() -> ! {
         |configuration| carry_out(&configuration),
     );
     processes::end_all();
-    mounts::unmount_all();
-    end::machine(status)
+    end::machine(status, || {
+        mounts::unmount_all();
+        rustix::fs::sync();
+    })
 }
 
 fn carry_out(configuration: &Configuration) -> Status {
