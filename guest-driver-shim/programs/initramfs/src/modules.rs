@@ -76,13 +76,16 @@ pub struct ModuleFolder {
 impl ModuleFolder {
     /// Finds the modules of release `release` for the kernel file `kernel`. It looks in the folder
     /// tree that contains the file, as an unpacked package has it (`lib/modules` beside
-    /// `boot/vmlinuz`), then in this host's own folders. Returns `None` if neither has modules of
+    /// `boot/vmlinuz`), in the one that the file itself is in if `kernel` is a link to it, then in
+    /// this host's own folders. Returns `None` if neither has modules of
     /// this release. A folder without `modules.dep` counts too, if it has a folder `kernel`: so a
     /// package is unpacked before depmod(8) has run.
     #[must_use]
     pub fn find(kernel: &Path, release: &str) -> Option<Self> {
-        let kernel = std::path::absolute(kernel).ok()?;
-        let trees = kernel.ancestors().skip(1).take(2).chain([Path::new("/")]);
+        let paths = [std::path::absolute(kernel), kernel.canonicalize()];
+        let trees = paths.iter().flatten();
+        let trees = trees.flat_map(|path| path.ancestors().skip(1).take(2));
+        let trees = trees.chain([Path::new("/")]);
         let folders = trees.flat_map(|tree| FOLDERS.map(|folder| tree.join(folder)));
         folders
             .map(|folder| folder.join(release))
@@ -345,6 +348,13 @@ nonsense without a colon
         std::fs::write(modules.join("modules.dep"), LIST).unwrap();
         let found = ModuleFolder::find(&tree.join("boot/vmlinuz"), "1.2.3").unwrap();
         let wanted = found.wanted(&Needs::default()).unwrap();
+        let (kernel, link) = (tree.join("boot/vmlinuz"), tree.join("a/b/c/link"));
+        std::fs::create_dir_all(link.parent().unwrap()).unwrap();
+        std::fs::create_dir(tree.join("boot")).unwrap();
+        std::fs::write(&kernel, "").unwrap();
+        std::os::unix::fs::symlink(&kernel, &link).unwrap();
+        let behind = ModuleFolder::find(&link, "1.2.3").unwrap();
+        assert_eq!(behind.list(), modules.join("modules.dep"));
         std::fs::remove_dir_all(&tree).unwrap();
         assert_eq!(wanted[0].host, modules.join("kernel/drivers/uio/uio.ko"));
         assert_eq!(
