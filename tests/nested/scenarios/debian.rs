@@ -13,7 +13,7 @@ use crate::machines::{
 const FILES: &str = "/run/causeway";
 
 /// The machine with the Debian in [`DEBIAN_ROOT`].
-fn mounted(test: &str) -> Option<Lease> {
+pub fn mounted(test: &str) -> Option<Lease> {
     let machine = machine_with_debian(test)?;
     let mount = format!(
         "[ -e {DEBIAN_ROOT}/bin ] || {{ mkdir {DEBIAN_ROOT} && \

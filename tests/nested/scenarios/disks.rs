@@ -6,7 +6,7 @@ use causeway_embedded_linux::image;
 use causeway_nested::{Command, Lease};
 
 use crate::leftovers::{KILL, after_a_first, assert_nothing_left};
-use crate::machines::{CAUSEWAY, KERNEL, machine, refused, run, run_command};
+use crate::machines::{CAUSEWAY, KERNEL, machine, refused, run, run_command, shell};
 
 /// Where the program of the guests lies in the machine.
 const PROGRAM: &str = "/tmp/disk";
@@ -116,18 +116,22 @@ pub fn programs() -> Option<[PathBuf; 2]> {
         .then_some(programs)
 }
 
-/// The machine with these programs; or what is skipped and why is printed.
-fn machine_with_qcow2(test: &str) -> Option<Lease> {
-    if programs().is_none() {
+/// Returns whether the machines have these programs; if not, what is skipped and why is printed.
+pub fn has_programs(test: &str) -> bool {
+    let found = programs().is_some();
+    if !found {
         let why = "apt install qemu-utils";
         assert!(
             !causeway_nested::is_required(),
             "no qemu-storage-daemon: {why}"
         );
         eprintln!("skipped: no qemu-storage-daemon ({test}): {why}");
-        return None;
     }
-    machine(test)
+    found
+}
+
+fn machine_with_qcow2(test: &str) -> Option<Lease> {
+    has_programs(test).then(|| machine(test)).flatten()
 }
 
 const OVER: &str = "/tmp/over.qcow2";
@@ -218,6 +222,44 @@ fn a_killed_vmm_leaves_an_image_in_format_qcow2_whole_and_nobody_who_uses_it() {
     // The daemon writes what it has in memory, and ends.
     assert_nothing_left(&machine, &before);
     assert!(content(&machine, ALONE) == pattern(7, IMAGE_BYTES));
+}
+
+/// A guest that reads a line of a disk again and again, past its page cache, and ends a while after
+/// the first time.
+const READS: &str = "now() { read -r now rest </proc/uptime; now=${now%.*}; }
+    { while read -r line </dev/vda && [ \"$line\" = text ]; do
+        echo 3 >/proc/sys/vm/drop_caches; [ -e /seen ] || { >/seen; echo is read; }
+    done; echo cannot be read; } &
+    until [ -e /seen ]; do :; done
+    now; end=$((now + 15)); while [ $now -lt $end ]; do now; done; echo goes on; exit 7";
+/// Kills the daemons of a machine.
+const KILLS: &str = "for it in /proc/[0-9]*; do
+        read -r name <$it/comm; [ $name = qemu-storage-da ] && kill -KILL ${it#/proc/}
+    done 2>/dev/null; true";
+
+#[test]
+fn a_guest_whose_daemon_is_killed_goes_on_without_the_disk() {
+    let Some(machine) = machine_with_qcow2("a killed daemon of a disk") else {
+        return;
+    };
+    install_qcow2(&machine);
+    machine.write("/tmp/text", 0o644, b"text\n");
+    qemu_img(
+        &machine,
+        &format!("convert -f raw -O qcow2 /tmp/text {ALONE}"),
+    );
+    let disk = format!("{ALONE},format=qcow2,ro");
+    let words = ["--kernel", KERNEL, "--program", "/bin/sh", "--disk", &disk];
+    let command = run_command(&[&words[..], &["--", "-c", READS]].concat());
+    let running = machine.start(&command);
+    machine.wait_for_text(&command, running, "is read");
+    machine.run(&shell(KILLS)).assert_code(0);
+    let outcome = machine.finish(&command, running);
+    outcome.assert_code(7);
+    let ended = format!("qemu-storage-daemon of {ALONE} has ended");
+    for said in [&ended, "goes on", "has not answered for 30 s"] {
+        assert!(outcome.stderr.contains(said), "{}", outcome.text());
+    }
 }
 
 /// Where the images of a run lie in the machine, and its control socket.

@@ -156,7 +156,7 @@ pub fn machine_with_debian(test: &str) -> Option<Lease> {
     };
     shared(test, &shape, || {
         let mut contents = contents()?.module("loop");
-        for name in ["mount", "ls"] {
+        for name in ["mount", "ls", "ln"] {
             contents = contents.program(name, &Path::new("/bin").join(name))?;
         }
         contents = contents.program("cksum", Path::new("/usr/bin/cksum"))?;

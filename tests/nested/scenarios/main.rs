@@ -12,6 +12,7 @@ mod control;
 mod cuda;
 mod debian;
 mod disks;
+mod documented;
 #[path = "../../e2e/bare_images.rs"]
 #[allow(dead_code)] // Other tests make more of it.
 mod image;
