@@ -76,13 +76,13 @@ pub struct ModuleFolder {
 impl ModuleFolder {
     /// Finds the modules of release `release` for the kernel file `kernel`. It looks in the folder
     /// tree that contains the file, as an unpacked package has it (`lib/modules` beside
-    /// `boot/vmlinuz`), in the one that the file itself is in if `kernel` is a link to it, then in
+    /// `boot/vmlinuz`), in the one that contains the link if `kernel` is a link to the file, then in
     /// this host's own folders. Returns `None` if neither has modules of
     /// this release. A folder without `modules.dep` counts too, if it has a folder `kernel`: so a
     /// package is unpacked before depmod(8) has run.
     #[must_use]
     pub fn find(kernel: &Path, release: &str) -> Option<Self> {
-        let paths = [std::path::absolute(kernel), kernel.canonicalize()];
+        let paths = [kernel.canonicalize(), std::path::absolute(kernel)];
         let trees = paths.iter().flatten();
         let trees = trees.flat_map(|path| path.ancestors().skip(1).take(2));
         let trees = trees.chain([Path::new("/")]);

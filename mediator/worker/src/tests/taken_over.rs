@@ -2,6 +2,7 @@
 //! than its own quota. And what happens to workers when the VMM has no descriptors.
 
 use std::fs::File;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use causeway_mediator::host::{Host, RingPlace};
@@ -14,10 +15,12 @@ use causeway_protocol::message::{MemoryKind, Status};
 use causeway_protocol::registers::status;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use vmm_sys_util::eventfd::EventFd;
 
 use super::puppet::{Act, Outcome, Puppet, workers};
-use super::rig::{PAGE, is_alone};
+use super::rig::{PAGE, eventually, is_alone};
+use crate::socket::Socket;
 use crate::wire;
 
 /// Returns guests with puppets, which can share memory.
@@ -289,4 +292,43 @@ fn a_vmm_without_descriptors_refuses_memory_and_blames_no_worker() {
     }
     assert_ne!(puppet.session.status_bits(), status::LOST);
     assert!(is_done(puppet.tell(Act::Place, PAGE)));
+}
+
+/// Takes the rights from this thread, and from those that it starts, to exceed limits.
+fn give_up_capabilities() {
+    let none = CapabilitySets {
+        effective: CapabilitySet::empty(),
+        permitted: CapabilitySet::empty(),
+        inheritable: CapabilitySet::empty(),
+    };
+    set_capabilities(None, none).unwrap();
+}
+
+#[test]
+fn a_user_with_too_many_descriptors_under_way_loses_no_worker() {
+    if !is_alone("taken_over::a_user_with_too_many_descriptors_under_way_loses_no_worker") {
+        return;
+    }
+    const LIMIT: u64 = 200;
+    give_up_capabilities();
+    let [owner, importer] = puppets();
+    let token = owner.export(PAGE, Access::ReadWrite);
+    let mut rlimit = getrlimit(Resource::Nofile);
+    rlimit.current = Some(LIMIT);
+    setrlimit(Resource::Nofile, rlimit).unwrap();
+    let (socket, end) = Socket::pair().unwrap();
+    let file = File::open("/dev/null").unwrap();
+    // The kernel counts those of all processes of this user.
+    let fill = |_| socket.send(wire::Kind::Answer, &[], &[file.as_fd(); 2]);
+    let refused = (0..LIMIT).map(fill).find(Result::is_err);
+    assert!(refused.is_some_and(|refused| refused.unwrap_err().is_shortage()));
+    let fetched = importer.act(Act::Fetch, 0, Access::ReadWrite, token);
+    assert_eq!(fetched.outcome, Status::NoMemory as u32);
+    drop((socket, end));
+    // The kernel may count what is gone a little longer.
+    eventually("room for descriptors", || {
+        let fetched = importer.act(Act::Fetch, 0, Access::ReadWrite, token);
+        fetched.outcome == Status::Ok as u32
+    });
+    assert_ne!(importer.session.status_bits(), status::LOST);
 }

@@ -127,8 +127,8 @@ fn memory_of_devices_gets_whole_chunks_that_no_slot_covers() {
         aperture.remove(at.unwrap()).unwrap();
     }
     let mut state = aperture.state.lock();
-    assert_eq!(state.device_room(CHUNK + PAGE_BYTES), None);
     assert_eq!(state.device_room(CHUNK), Some(2 * CHUNK));
+    assert_eq!(state.device_room(CHUNK + PAGE_BYTES), None);
     assert_eq!(state.device_room(CHUNK - PAGE_BYTES), Some(CHUNK));
     assert_eq!(state.device_room(2 * PAGE_BYTES), None);
 }
