@@ -77,9 +77,9 @@ impl ModuleFolder {
     /// Finds the modules of release `release` for the kernel file `kernel`. It looks in the folder
     /// tree that contains the file, as an unpacked package has it (`lib/modules` beside
     /// `boot/vmlinuz`), in the one that contains `kernel` if that is a link to the file, then in
-    /// this host's own folders. Returns `None` if none of them has modules of this release. A folder
-    /// without `modules.dep` counts too, if it has a folder `kernel`: so a package is unpacked
-    /// before depmod(8) has run.
+    /// this host's own folders. Returns `None` if none of them has modules of this release. A
+    /// folder without `modules.dep` counts too, if it has a folder `kernel`: so a package is
+    /// unpacked before depmod(8) has run.
     #[must_use]
     pub fn find(kernel: &Path, release: &str) -> Option<Self> {
         let paths = [kernel.canonicalize(), std::path::absolute(kernel)];
