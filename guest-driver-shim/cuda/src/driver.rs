@@ -226,7 +226,7 @@ pub(crate) fn call_unless_faulted(call: impl FnOnce(&'static Driver) -> Answer) 
 
 #[unsafe(no_mangle)]
 extern "C" fn cuInit(flags: u32) -> u32 {
-    crate::logging::start();
+    crate::start_log();
     answer(|| {
         if flags != 0 {
             return Err(Code::INVALID_VALUE);

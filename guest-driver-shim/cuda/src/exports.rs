@@ -59,7 +59,7 @@ impl Missing {
     /// Answers a call.
     #[cold]
     fn answer(&'static self) -> u32 {
-        crate::logging::start();
+        crate::start_log();
         if self.calls.fetch_add(1, Ordering::Relaxed) == 0 {
             log_at_end();
             CALLED.lock().push(self);

@@ -48,7 +48,6 @@ mod kernel;
 mod launch;
 mod library;
 mod link;
-mod logging;
 mod lookup;
 mod memory;
 mod module;
@@ -75,3 +74,8 @@ mod word;
 mod work;
 
 use causeway_cuda_abi::{boundary, error, handles, structures};
+
+/// Starts the log, unless it has been started before.
+pub(crate) fn start_log() {
+    causeway_cuda_abi::logging::start("libcuda");
+}

@@ -1,8 +1,8 @@
 //! The CUDA driver API as a library that implements it sees it: results of calls, structures of
 //! `cuda.h`, pointers of callers as types, and objects behind opaque handles.
 //!
-//! Two libraries need it: `libcuda.so.1` for programs in guests, and the stand-in for NVIDIA's
-//! driver in tests.
+//! Three libraries need it: `libcuda.so.1` and `libcudart.so.13` for programs, and the stand-in for
+//! NVIDIA's driver in tests.
 
 #![allow(
     unsafe_code,
@@ -16,4 +16,5 @@
 pub mod boundary;
 pub mod error;
 pub mod handles;
+pub mod logging;
 pub mod structures;

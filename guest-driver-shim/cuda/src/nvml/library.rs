@@ -87,7 +87,7 @@ pub(super) fn code_of(unanswered: &Unanswered) -> Code {
 }
 
 fn initialize(flags: u32) -> u32 {
-    crate::logging::start();
+    crate::start_log();
     answer(|| {
         if flags & !(WITHOUT_DEVICE | WITHOUT_ATTACHING) != 0 {
             return Err(Code::INVALID_ARGUMENT);

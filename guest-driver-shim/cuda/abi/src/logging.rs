@@ -1,4 +1,4 @@
-//! The log of this library.
+//! The log of a library that programs load, such as `libcuda`.
 //!
 //! | environment variable | meaning | usually |
 //! |---|---|---|
@@ -27,17 +27,19 @@ struct Settings {
 }
 
 struct Logger {
+    /// The library that writes.
+    library: &'static str,
     /// `None` for standard error.
     file: Option<File>,
 }
 
-/// Starts the log, unless it has been started before.
-pub(crate) fn start() {
+/// Starts the log of `library`, unless it has been started before.
+pub fn start(library: &'static str) {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| {
         let value = |name| std::env::var(name).ok();
         let settings = Settings::of(value(PLACE), value(LEVEL));
-        let logger = Box::leak(Box::new(Logger::open(&settings)));
+        let logger = Box::leak(Box::new(Logger::open(library, &settings)));
         // Fails where the program that links this library as a crate has a logger.
         if log::set_logger(logger).is_ok() {
             log::set_max_level(settings.level);
@@ -62,14 +64,20 @@ impl Settings {
 
 impl Logger {
     /// Opens the file, if there is to be one. Lines go to standard error if that fails.
-    fn open(settings: &Settings) -> Self {
+    fn open(library: &'static str, settings: &Settings) -> Self {
+        let logger = Self {
+            library,
+            file: None,
+        };
         let Some(path) = &settings.file else {
-            return Self { file: None };
+            return logger;
         };
         match OpenOptions::new().create(true).append(true).open(path) {
-            Ok(file) => Self { file: Some(file) },
+            Ok(file) => Self {
+                file: Some(file),
+                ..logger
+            },
             Err(error) => {
-                let logger = Self { file: None };
                 logger.write(
                     "error",
                     &format!("cannot append to {PLACE}={path}: {error}"),
@@ -81,7 +89,7 @@ impl Logger {
 
     /// Writes one line, in one piece, because other threads and processes may write, too.
     fn write(&self, level: &str, text: &str) {
-        let line = line(level, text);
+        let line = line(self.library, level, text);
         // There is nobody to tell that the log cannot be written.
         let _ = match &self.file {
             Some(file) => (&*file).write_all(line.as_bytes()),
@@ -106,9 +114,9 @@ impl Log for Logger {
 }
 
 /// Returns a line of the log. Line breaks in `text`, which may be a program's, are escaped.
-fn line(level: &str, text: &str) -> String {
+fn line(library: &str, level: &str, text: &str) -> String {
     let text = text.replace('\n', "\\n").replace('\r', "\\r");
-    format!("libcuda: {level}: {text}\n")
+    format!("{library}: {level}: {text}\n")
 }
 
 #[cfg(test)]
@@ -139,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_line_stays_one_line() {
-        let line = line("warn", "kernel a\nlibcuda: error: b\r");
+        let line = line("libcuda", "warn", "kernel a\nlibcuda: error: b\r");
         assert_eq!(line, "libcuda: warn: kernel a\\nlibcuda: error: b\\r\n");
     }
 }
