@@ -79,8 +79,8 @@ impl Used {
 fn refuse_twice(disks: &[Vec<Used>]) -> Result<(), Failure> {
     for (number, files) in disks.iter().enumerate() {
         for file in files {
-            let earlier = disks[..number].iter().flatten();
-            if earlier.into_iter().any(|other| file.contradicts(other)) {
+            let mut earlier = disks[..number].iter().flatten();
+            if earlier.any(|other| file.contradicts(other)) {
                 return Err(Failure::usage(format!(
                     "{} was given twice, as a disk or as a backing file of one: give it once, or \
                      each time with ,ro behind the name of the disk",
