@@ -1,12 +1,14 @@
 //! Disks and random numbers of Linux guests.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use causeway_embedded_linux::image;
 use causeway_nested::{Command, Lease};
 
 use crate::leftovers::{KILL, after_a_first, assert_nothing_left};
-use crate::machines::{CAUSEWAY, KERNEL, machine, refused, run, run_command, shell};
+use crate::machines::{
+    CAUSEWAY, KERNEL, has_program, host_programs, machine, refused, run, run_command, shell,
+};
 
 /// Where the program of the guests lies in the machine.
 const PROGRAM: &str = "/tmp/disk";
@@ -109,25 +111,13 @@ fn an_image_in_use_or_missing_is_told_before_anything_starts_and_free_when_its_u
 /// Returns the programs of this host that make, check and serve images in format qcow2, if it has
 /// them.
 pub fn programs() -> Option<[PathBuf; 2]> {
-    let programs = ["qemu-img", "qemu-storage-daemon"].map(|name| Path::new("/usr/bin").join(name));
-    programs
-        .iter()
-        .all(|program| program.exists())
-        .then_some(programs)
+    host_programs(["qemu-img", "qemu-storage-daemon"])
 }
 
 /// Returns whether the machines have these programs; if not, what is skipped and why is printed.
+#[track_caller]
 pub fn has_programs(test: &str) -> bool {
-    let found = programs().is_some();
-    if !found {
-        let why = "apt install qemu-utils";
-        assert!(
-            !causeway_nested::is_required(),
-            "no qemu-storage-daemon: {why}"
-        );
-        eprintln!("skipped: no qemu-storage-daemon ({test}): {why}");
-    }
-    found
+    has_program("qemu-storage-daemon", "qemu-utils", test)
 }
 
 fn machine_with_qcow2(test: &str) -> Option<Lease> {

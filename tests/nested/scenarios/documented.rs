@@ -4,7 +4,7 @@ use causeway_nested::Lease;
 
 use crate::debian;
 use crate::disks::has_programs;
-use crate::machines::{DEBIAN_ROOT, KERNEL, shell};
+use crate::machines::{DEBIAN_ROOT, KERNEL, UMOCI, has_program, shell};
 
 const DOCUMENT: &str = include_str!("../../../docs/guests.md");
 
@@ -69,4 +69,40 @@ fn a_debian_runs_from_its_folder_its_image_and_an_image_over_it() {
         "causeway run --kernel vmlinuz --rootfs work.qcow2",
     );
     types(&machine, &[made, over], "changed");
+}
+
+/// Makes what `skopeo` fetches from a registry: an image in format OCI in the folder `boxes`. Its
+/// second layer takes away a file of the first one.
+const MAKE_CONTAINER_IMAGE: &str = "
+    umoci init --layout boxes
+    umoci new --image boxes:debian
+    umoci unpack --image boxes:debian made
+    cd made/rootfs
+    mkdir -p dev proc sys tmp usr/bin usr/lib/x86_64-linux-gnu usr/lib64
+    ln -s usr/bin usr/lib usr/lib64 .
+    cp ../../debian/usr/bin/dash usr/bin/sh
+    cp ../../debian/usr/lib/x86_64-linux-gnu/libc.so.6 usr/lib/x86_64-linux-gnu
+    cp ../../debian/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2 usr/lib64
+    cp usr/bin/sh usr/bin/gone
+    cd ../..
+    umoci repack --image boxes:debian made
+    rm made/rootfs/usr/bin/gone
+    umoci repack --image boxes:debian made";
+
+#[test]
+fn a_container_image_runs_once_it_is_unpacked() {
+    let test = "an unpacked container image";
+    let Some(machine) = has_program(UMOCI, UMOCI, test)
+        .then(|| machine(test))
+        .flatten()
+    else {
+        return;
+    };
+    let make = format!("set -e; cd /documented; {MAKE_CONTAINER_IMAGE}");
+    machine.run(&shell(&make)).assert_code(0);
+    let run = "causeway run --kernel vmlinuz --rootfs box/rootfs";
+    types(&machine, &["umoci unpack", run], "a box in /tmp");
+    let gone =
+        "[ -e /documented/box/rootfs/usr/bin/sh ] && [ ! -e /documented/box/rootfs/bin/gone ]";
+    machine.run(&shell(gone)).assert_code(0);
 }

@@ -39,6 +39,8 @@ const USERS: &str = "root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n
 pub const DEBIAN_ROOT: &str = "/guest/debian";
 /// Names that image.
 const DEBIAN_VARIABLE: &str = "CAUSEWAY_NESTED_DEBIAN";
+/// A program that makes and unpacks images for containers, in the machine with the Debian.
+pub const UMOCI: &str = "umoci";
 /// How long a run may take.
 const LIMIT_S: u64 = 480;
 /// Names the image with CUDA clients.
@@ -160,6 +162,9 @@ pub fn machine_with_debian(test: &str) -> Option<Lease> {
             contents = contents.program(name, &Path::new("/bin").join(name))?;
         }
         contents = contents.program("cksum", Path::new("/usr/bin/cksum"))?;
+        if let Some([program]) = host_programs([UMOCI]) {
+            contents = contents.program(UMOCI, &program)?;
+        }
         Ok(contents.file(&format!("{DEBIAN_ROOT}.img"), Path::new(&image)))
     })
 }
@@ -180,6 +185,27 @@ pub fn has_generic_kernel(test: &str) -> bool {
             "skipped: no generic kernel ({test}): {GENERIC_VARIABLE} must name one; \
              tests/nested/generic-kernel fetches Debian's"
         );
+    }
+    found
+}
+
+/// Returns where this host has these programs, if it has them all.
+pub fn host_programs<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
+    let programs = names.map(|name| Path::new("/usr/bin").join(name));
+    programs
+        .iter()
+        .all(|program| program.exists())
+        .then_some(programs)
+}
+
+/// Returns whether machines have this program; if not, what is skipped and why is printed.
+#[track_caller]
+pub fn has_program(name: &str, package: &str, test: &str) -> bool {
+    let found = host_programs([name]).is_some();
+    if !found {
+        let why = format!("no {name}: apt install {package}");
+        assert!(!causeway_nested::is_required(), "{why}");
+        eprintln!("skipped: {test}: {why}");
     }
     found
 }
