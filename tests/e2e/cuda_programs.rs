@@ -159,7 +159,7 @@ fn the_library_is_installed_where_no_other_driver_is() {
     }
     std::fs::write(folder.join("libcuda.so.1"), "NVIDIA's").unwrap();
     let outcome = scratch.run(&words);
-    outcome.assert_refused(USAGE, &["--install", "another driver's"]);
+    outcome.assert_refused(USAGE, &["--install", "not Causeway's"]);
 }
 
 #[test]

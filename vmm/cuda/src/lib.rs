@@ -1,5 +1,6 @@
 //! `causeway cuda`: runs an unmodified CUDA program of this host on Causeway, with
-//! `guest-driver-shim/cuda` in place of NVIDIA's driver library and a server for it alone.
+//! `guest-driver-shim/cuda` in place of NVIDIA's driver library, `guest-driver-shim/cudart` in
+//! place of its runtime library, and a server for it alone.
 
 mod library;
 mod private_folder;
@@ -37,7 +38,8 @@ pub struct CudaArguments {
     /// Maximum number of processes of the program that use the GPU at a time, 1 to 64.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = number::<u32>(1..=64, ""))]
     pub processes: u32,
-    /// Write libcuda.so.1 and libnvidia-ml.so.1 to this directory, and run no program.
+    /// Write libcuda.so.1, libnvidia-ml.so.1 and libcudart.so.13 to this directory, and run no
+    /// program.
     #[arg(
         long,
         value_name = "DIRECTORY",
@@ -64,8 +66,8 @@ pub fn run(arguments: &CudaArguments) -> Result<ExitCode, Failure> {
         library::install(directory)?;
         let shown = shown_path(directory);
         say(&format!(
-            "causeway: wrote libcuda.so.1 and libnvidia-ml.so.1 to {shown}; programs find them with \
-             LD_LIBRARY_PATH={shown} and the server with CAUSEWAY_SOCKET"
+            "causeway: wrote libcuda.so.1, libnvidia-ml.so.1 and libcudart.so.13 to {shown}; \
+             programs find them with LD_LIBRARY_PATH={shown} and the server with CAUSEWAY_SOCKET"
         ));
         return Ok(ExitCode::SUCCESS);
     }

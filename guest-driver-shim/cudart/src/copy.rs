@@ -1,0 +1,279 @@
+//! Copies (CUDA Runtime API, "Memory Management").
+
+use causeway_cuda_abi::boundary::In;
+use causeway_cuda_abi::error::{Answer, Code};
+use causeway_cuda_abi::structures::{Copy2d, Copy3d};
+
+use crate::context::{answer, primary};
+use crate::driver::driver;
+use crate::error::INVALID_DIRECTION;
+use crate::shapes::{Copy3dParameters, own, side_2d, side_3d};
+
+/// `enum cudaMemcpyKind`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    OnHost,
+    ToDevice,
+    ToHost,
+    OnDevice,
+    /// As the addresses say.
+    ByAddress,
+}
+
+impl Direction {
+    /// The direction of a number from a program.
+    pub fn of(kind: u32) -> Answer<Self> {
+        Ok(match kind {
+            0 => Self::OnHost,
+            1 => Self::ToDevice,
+            2 => Self::ToHost,
+            3 => Self::OnDevice,
+            4 => Self::ByAddress,
+            _ => return Err(INVALID_DIRECTION),
+        })
+    }
+}
+
+/// Copies, and waits for the end as the API says for each direction.
+pub fn copy(to: usize, from: usize, bytes: usize, direction: Direction) -> Answer {
+    match direction {
+        Direction::ToDevice => driver!(cuMemcpyHtoD_v2(to, from, bytes)),
+        Direction::ToHost => driver!(cuMemcpyDtoH_v2(to, from, bytes)),
+        Direction::OnDevice => driver!(cuMemcpyDtoD_v2(to, from, bytes)),
+        Direction::OnHost | Direction::ByAddress => driver!(cuMemcpy(to, from, bytes)),
+    }
+}
+
+/// Copies in the thread's own default stream, and waits for the end.
+pub fn copy_own(to: usize, from: usize, bytes: usize, direction: Direction) -> Answer {
+    copy_async(to, from, bytes, direction, own(0))?;
+    driver!(cuStreamSynchronize(own(0)))
+}
+
+/// Copies in a stream.
+pub fn copy_async(
+    to: usize,
+    from: usize,
+    bytes: usize,
+    direction: Direction,
+    stream: usize,
+) -> Answer {
+    match direction {
+        Direction::ToDevice => driver!(cuMemcpyHtoDAsync_v2(to, from, bytes, stream)),
+        Direction::ToHost => driver!(cuMemcpyDtoHAsync_v2(to, from, bytes, stream)),
+        Direction::OnDevice => driver!(cuMemcpyDtoDAsync_v2(to, from, bytes, stream)),
+        Direction::OnHost | Direction::ByAddress => {
+            driver!(cuMemcpyAsync(to, from, bytes, stream))
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaMemcpy(to: usize, from: usize, bytes: usize, kind: u32) -> u32 {
+    answer(|| copy(to, from, bytes, Direction::of(kind)?))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaMemcpy_ptds(to: usize, from: usize, bytes: usize, kind: u32) -> u32 {
+    answer(|| copy_own(to, from, bytes, Direction::of(kind)?))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaMemcpyAsync(
+    to: usize,
+    from: usize,
+    bytes: usize,
+    kind: u32,
+    stream: usize,
+) -> u32 {
+    answer(|| copy_async(to, from, bytes, Direction::of(kind)?, stream))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaMemcpyAsync_ptsz(
+    to: usize,
+    from: usize,
+    bytes: usize,
+    kind: u32,
+    stream: usize,
+) -> u32 {
+    cudaMemcpyAsync(to, from, bytes, kind, own(stream))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaMemcpyPeer(
+    to: usize,
+    to_device: i32,
+    from: usize,
+    from_device: i32,
+    bytes: usize,
+) -> u32 {
+    answer(|| {
+        let (to_context, from_context) = (primary(to_device)?, primary(from_device)?);
+        driver!(cuMemcpyPeer(to, to_context, from, from_context, bytes))
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaMemcpyPeerAsync(
+    to: usize,
+    to_device: i32,
+    from: usize,
+    from_device: i32,
+    bytes: usize,
+    stream: usize,
+) -> u32 {
+    answer(|| {
+        let (to_context, from_context) = (primary(to_device)?, primary(from_device)?);
+        driver!(cuMemcpyPeerAsync(
+            to,
+            to_context,
+            from,
+            from_context,
+            bytes,
+            stream
+        ))
+    })
+}
+
+/// A copy of rows for the driver, which finds the direction by the addresses.
+fn rows(
+    to: usize,
+    to_pitch: usize,
+    from: usize,
+    from_pitch: usize,
+    width: usize,
+    height: usize,
+    kind: u32,
+) -> Answer<Copy2d> {
+    Direction::of(kind)?;
+    if width > to_pitch || width > from_pitch {
+        return Err(Code::INVALID_VALUE);
+    }
+    Ok(Copy2d {
+        source: side_2d(from, from_pitch),
+        destination: side_2d(to, to_pitch),
+        width_bytes: width as u64,
+        height: height as u64,
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaMemcpy2D(
+    to: usize,
+    to_pitch: usize,
+    from: usize,
+    from_pitch: usize,
+    width: usize,
+    height: usize,
+    kind: u32,
+) -> u32 {
+    answer(|| {
+        let copy = rows(to, to_pitch, from, from_pitch, width, height, kind)?;
+        driver!(cuMemcpy2DUnaligned_v2(&raw const copy))
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaMemcpy2D_ptds(
+    to: usize,
+    to_pitch: usize,
+    from: usize,
+    from_pitch: usize,
+    width: usize,
+    height: usize,
+    kind: u32,
+) -> u32 {
+    answer(|| {
+        let copy = rows(to, to_pitch, from, from_pitch, width, height, kind)?;
+        driver!(cuMemcpy2DAsync_v2(&raw const copy, own(0)))?;
+        driver!(cuStreamSynchronize(own(0)))
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaMemcpy2DAsync(
+    to: usize,
+    to_pitch: usize,
+    from: usize,
+    from_pitch: usize,
+    width: usize,
+    height: usize,
+    kind: u32,
+    stream: usize,
+) -> u32 {
+    answer(|| {
+        let copy = rows(to, to_pitch, from, from_pitch, width, height, kind)?;
+        driver!(cuMemcpy2DAsync_v2(&raw const copy, stream))
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaMemcpy2DAsync_ptsz(
+    to: usize,
+    to_pitch: usize,
+    from: usize,
+    from_pitch: usize,
+    width: usize,
+    height: usize,
+    kind: u32,
+    stream: usize,
+) -> u32 {
+    cudaMemcpy2DAsync(
+        to,
+        to_pitch,
+        from,
+        from_pitch,
+        width,
+        height,
+        kind,
+        own(stream),
+    )
+}
+
+/// A copy of planes for the driver. Arrays, which Causeway's driver library does not
+/// have, are refused.
+fn planes(parameters: In<Copy3dParameters>) -> Answer<Copy3d> {
+    let it = parameters.get()?;
+    Direction::of(it.kind)?;
+    if it.from_array != 0 || it.to_array != 0 {
+        return Err(Code::NOT_SUPPORTED);
+    }
+    Ok(Copy3d {
+        source: side_3d(it.from, it.from_place),
+        destination: side_3d(it.to, it.to_place),
+        width_bytes: it.extent.width as u64,
+        height: it.extent.height as u64,
+        depth: it.extent.depth as u64,
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaMemcpy3D(parameters: In<Copy3dParameters>) -> u32 {
+    answer(|| {
+        let copy = planes(parameters)?;
+        driver!(cuMemcpy3D_v2(&raw const copy))
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaMemcpy3D_ptds(parameters: In<Copy3dParameters>) -> u32 {
+    answer(|| {
+        let copy = planes(parameters)?;
+        driver!(cuMemcpy3DAsync_v2(&raw const copy, own(0)))?;
+        driver!(cuStreamSynchronize(own(0)))
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaMemcpy3DAsync(parameters: In<Copy3dParameters>, stream: usize) -> u32 {
+    answer(|| {
+        let copy = planes(parameters)?;
+        driver!(cuMemcpy3DAsync_v2(&raw const copy, stream))
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaMemcpy3DAsync_ptsz(parameters: In<Copy3dParameters>, stream: usize) -> u32 {
+    cudaMemcpy3DAsync(parameters, own(stream))
+}
