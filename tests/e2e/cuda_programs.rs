@@ -99,7 +99,8 @@ fn a_program_has_the_library_and_the_socket_in_a_folder_of_its_own() {
         panic!("{outcome:?}")
     };
     assert_eq!(path.split(':').next(), Some(*folder), "{outcome:?}");
-    let wanted = "libcuda.so libcuda.so.1 libnvidia-ml.so libnvidia-ml.so.1 socket";
+    let wanted = "libcuda.so libcuda.so.1 libcudart.so libcudart.so.13 libnvidia-ml.so \
+                  libnvidia-ml.so.1 socket";
     assert_eq!(files.join(" "), wanted);
     assert!(!Path::new(folder).exists());
 }
