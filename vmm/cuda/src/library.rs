@@ -12,9 +12,10 @@ struct Library {
     image: &'static [u8],
     /// Other names of it: linkers and some programs look for these.
     aliases: &'static [&'static str],
-    /// Text that is in this library, and in no other.
-    mark: &'static [u8],
 }
+
+/// Text that is in Causeway's libraries, and in no others.
+const MARK: &[u8] = b"CAUSEWAY_CUDA_LOG";
 
 const LIBRARIES: [Library; 2] = [
     Library {
@@ -22,13 +23,11 @@ const LIBRARIES: [Library; 2] = [
         image: causeway_embedded_libcuda::IMAGE,
         // Monitors look for the last two.
         aliases: &["libcuda.so", "libnvidia-ml.so.1", "libnvidia-ml.so"],
-        mark: b": the program gets CUDA_ERROR_NOT_SUPPORTED (801)",
     },
     Library {
         name: "libcudart.so.13",
         image: causeway_embedded_libcudart::IMAGE,
         aliases: &["libcudart.so"],
-        mark: b"Causeway's libcudart",
     },
 ];
 
@@ -63,21 +62,15 @@ pub fn install(folder: &Path) -> Result<(), Failure> {
 
 impl Library {
     fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.aliases.iter().copied().chain([self.name])
+        [self.name].into_iter().chain(self.aliases.iter().copied())
     }
 
     /// Returns one of the names, if another library has it in the folder.
     fn foreign(&self, folder: &Path) -> Option<&'static str> {
         self.names().find(|name| {
             let content = fs::read(folder.join(name));
-            content.is_ok_and(|content| !self.is_in(&content))
+            content.is_ok_and(|content| !is_ours(&content))
         })
-    }
-
-    fn is_in(&self, content: &[u8]) -> bool {
-        content
-            .windows(self.mark.len())
-            .any(|bytes| bytes == self.mark)
     }
 
     /// Replaces what the names stand for in one step each, because a program may have the old
@@ -94,6 +87,10 @@ impl Library {
                 let _ = fs::remove_file(&fresh);
             })
     }
+}
+
+fn is_ours(content: &[u8]) -> bool {
+    content.windows(MARK.len()).any(|bytes| bytes == MARK)
 }
 
 #[cfg(test)]
