@@ -155,8 +155,8 @@ pub fn device_of_context() -> Answer<i32> {
     driver!(cuCtxGetDevice(&raw mut device)).map(|()| device)
 }
 
-/// Returns the device of the calling thread: that of the context that is current, or the one it
-/// has chosen.
+/// Returns the device of the calling thread: the device of its current context. Without one, it is
+/// the device that the thread chose.
 pub fn device() -> i32 {
     device_of_context().unwrap_or_else(|_| DEVICE.get())
 }

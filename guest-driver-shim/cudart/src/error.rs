@@ -110,7 +110,7 @@ fn own_text(code: u32) -> Option<&'static str> {
         127 => "the runtime could not start\0",
         227 => "the loader's version is insufficient\0",
         917 => "the stream is detached\0",
-        918 => "the graph could not be captured anew\0",
+        918 => "a new capture of the graph failed\0",
         919 => "the fabric is not ready\0",
         10000 => "base of errors of earlier versions\0",
         _ => return None,
