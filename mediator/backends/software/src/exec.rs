@@ -37,6 +37,7 @@ mod store;
 pub(crate) mod system;
 mod together;
 mod warp;
+pub(crate) mod wide;
 
 use std::time::Duration;
 

@@ -34,6 +34,7 @@ mod half;
 mod integer;
 mod lowering;
 mod matrix;
+mod mbarrier;
 mod memory;
 mod moves;
 mod names;
@@ -47,6 +48,7 @@ mod stack;
 mod system;
 mod variables;
 mod warp;
+mod whole;
 
 use std::sync::atomic::AtomicBool;
 

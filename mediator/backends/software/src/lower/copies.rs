@@ -5,6 +5,7 @@ use super::addresses::{Address, is_hint};
 use super::form::Form;
 use super::frame::Class;
 use super::lowering::Lowering;
+use super::mbarrier;
 use super::refusal::Result;
 use crate::exec::access::space;
 use crate::exec::{compare, predicate, select};
@@ -19,6 +20,9 @@ pub(super) fn asynchronous(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Res
     }
     if form.flag("commit_group") || form.flag("wait_group") || form.flag("wait_all") {
         return form.done();
+    }
+    if form.flag("mbarrier") && form.flag("arrive") {
+        return mbarrier::copies_arrive(cx, form);
     }
     form.discard(|m| is_hint(m) || m == "shared" || m == "shared::cta" || m == "global");
     form.done()?;

@@ -5,7 +5,7 @@ use super::lowering::Lowering;
 use super::refusal::Result;
 use super::{
     arithmetic, atomics, bits, calls, compare, control, convert, copies, float, half, integer,
-    matrix, memory, moves, warp,
+    matrix, mbarrier, memory, moves, warp,
 };
 use crate::ptx::ast::Instruction;
 
@@ -75,6 +75,7 @@ fn find(opcode: &str) -> Option<Lower> {
         "atom" => atomics::with_result,
         "red" => atomics::without_result,
         "cp" => copies::asynchronous,
+        "mbarrier" => mbarrier::barrier,
         "bra" => control::branch,
         "brx" => control::branch_indexed,
         "call" => calls::call,

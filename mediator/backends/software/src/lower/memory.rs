@@ -8,6 +8,7 @@ use super::form::Form;
 use super::frame::{Class, quad_half};
 use super::lowering::Lowering;
 use super::refusal::Result;
+use super::whole::is_whole;
 use crate::ptx::ast::{Operand, ScalarType};
 use crate::registers::Slot;
 use ScalarType as T;
@@ -42,6 +43,8 @@ struct Shape {
     count: usize,
     scalar: ScalarType,
     cached: bool,
+    /// Whether it is done at once.
+    is_whole: bool,
 }
 
 fn shape(form: &mut Form<'_>) -> Result<Shape> {
@@ -71,6 +74,7 @@ fn shape(form: &mut Form<'_>) -> Result<Shape> {
         count,
         scalar,
         cached,
+        is_whole: is_whole(&form.instruction.modifiers, count, scalar),
     })
 }
 
@@ -89,6 +93,9 @@ pub(super) fn load(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let (destinations, address) = pair(&form, &shape)?;
     let destinations = elements(cx, destinations, shape.count)?;
     let mut address = cx.address(address, shape.space)?;
+    if shape.is_whole && cx.load_whole(address, shape.scalar, &destinations)? {
+        return Ok(());
+    }
     let bytes = shape.scalar.bytes();
     let mut align = bytes * shape.count as u32;
     if let Address::Memory(memory) = &mut address
@@ -146,6 +153,9 @@ pub(super) fn store(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let (address, sources) = pair(&form, &shape)?;
     let sources = elements(cx, sources, shape.count)?;
     let address = cx.address(address, shape.space)?;
+    if shape.is_whole && cx.store_whole(address, shape.scalar, &sources)? {
+        return Ok(());
+    }
     let bytes = shape.scalar.bytes();
     let mut align = bytes * shape.count as u32;
     for (index, operand) in (0..).zip(sources.iter()) {

@@ -135,3 +135,95 @@ fn atomics_of_all_kinds() {
         ld.shared.u32 %r2, [s]; st.global.u32 [%o], %r2;";
     assert_eq!(each(body, 96, &[]), vec![192; 96]);
 }
+
+/// Each phase: threads store, arrive, wait for the phase, and load what another warp stored.
+#[test]
+fn an_mbarrier_orders_phases_of_all_warps() {
+    let wait = "W: mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 %p2, [bar], %r5; \
+        @!%p2 bra W;";
+    let token = "W: mbarrier.test_wait.shared.b64 %p2, [bar], %d5; @!%p2 bra W;";
+    for wait in [wait, token] {
+        let body = format!(
+            ".shared .align 8 .b64 bar; .shared .align 4 .b32 s[256]; \
+             setp.ne.u32 %p1, %tid, 0; @%p1 bra READY; mbarrier.init.shared::cta.b64 [bar], 128;\n\
+             READY: bar.sync 0; mov.u64 %d1, s; mul.wide.u32 %d2, %tid, 4; add.u64 %d3, %d1, %d2; \
+             xor.b32 %r1, %tid, 96; mul.wide.u32 %d2, %r1, 4; add.u64 %d4, %d1, %d2;\n\
+             mov.u32 %r4, 0; mov.u32 %r5, 0; mov.u32 %r6, 0;\n\
+             NEXT: mad.lo.u32 %r2, %r4, 1000, %tid; st.shared.u32 [%d3], %r2; \
+             mbarrier.arrive.release.cta.shared::cta.b64 %d5, [bar];\n\
+             {wait}\n\
+             ld.shared.u32 %r3, [%d4]; add.u32 %r6, %r6, %r3; bar.sync 1; xor.b32 %r5, %r5, 1; \
+             add.u32 %r4, %r4, 1; setp.lt.u32 %p3, %r4, 5; @%p3 bra NEXT;\n\
+             st.global.u32 [%o], %r6;"
+        );
+        let wanted: Vec<u32> = (0..128).map(|t| 5 * (t ^ 96) + 10_000).collect();
+        assert_eq!(each(&body, 128, &[]), wanted);
+    }
+}
+
+#[test]
+fn an_mbarrier_counts_bytes_and_who_leaves() {
+    let body = ".shared .align 8 .b64 bar; mbarrier.init.shared.b64 [bar], 2; \
+        mbarrier.arrive.expect_tx.shared.b64 %d1, [bar], 64; mbarrier.pending_count.b64 %r1, %d1;\n\
+        mbarrier.arrive_drop.shared.b64 %d2, [bar]; mbarrier.pending_count.b64 %r2, %d2; \
+        mbarrier.test_wait.parity.shared.b64 %p1, [bar], 0; selp.u32 %r3, 1, 0, %p1;\n\
+        mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [bar], 64; \
+        mbarrier.test_wait.parity.shared.b64 %p1, [bar], 0; selp.u32 %r4, 10, 0, %p1; \
+        cp.async.mbarrier.arrive.shared.b64 [bar]; \
+        mbarrier.test_wait.parity.shared.b64 %p1, [bar], 1; selp.u32 %r5, 100, 0, %p1;\n\
+        cp.async.mbarrier.arrive.noinc.shared.b64 [bar]; \
+        mbarrier.test_wait.parity.shared.b64 %p1, [bar], 1; selp.u32 %r6, 1000, 0, %p1;\n\
+        mbarrier.inval.shared.b64 [bar]; add.u32 %r3, %r3, %r4; add.u32 %r3, %r3, %r5; \
+        add.u32 %r3, %r3, %r6; mad.lo.u32 %r3, %r1, 10000, %r3; mad.lo.u32 %r3, %r2, 100000, %r3; \
+        st.global.u32 [%o], %r3;";
+    assert_eq!(each(body, 1, &[]), [121_010]);
+}
+
+#[test]
+fn an_mbarrier_is_in_shared_memory() {
+    let mut device = Device::new(1);
+    let body = "mbarrier.init.global.b64 [%o], 1;";
+    let refused = device.load(&kernel("", body)).err().expect("it is refused");
+    assert!(refused.to_string().contains("mbarrier"), "{refused}");
+    let body = "mbarrier.init.b64 [%out], 1;";
+    assert!(device.run(body, (1, 1), &[], 2).is_ok());
+}
+
+/// One block stores vectors of equal values, another looks at them meanwhile.
+#[test]
+fn strong_vectors_are_stored_and_loaded_at_once() {
+    let check = "xor.b32 %r3, %r1, %r2; or.b32 %r7, %r7, %r3;";
+    let wide = "xor.b64 %d3, %d1, %d2; cvt.u32.u64 %r3, %d3; or.b32 %r7, %r7, %r3;";
+    let four = "xor.b32 %r3, %r1, %r2; or.b32 %r7, %r7, %r3; xor.b32 %r3, %r8, %r9; \
+        or.b32 %r7, %r7, %r3; xor.b32 %r3, %r1, %r9; or.b32 %r7, %r7, %r3;";
+    let cases = [
+        (
+            "st.relaxed.gpu.global.v2.u32 [%out], {%r4, %r4};",
+            "ld.relaxed.gpu.global.v2.u32 {%r1, %r2}, [%out];",
+            check,
+        ),
+        (
+            "cvt.u64.u32 %d4, %r4; st.volatile.global.v2.b64 [%out], {%d4, %d4};",
+            "ld.volatile.global.v2.b64 {%d1, %d2}, [%out];",
+            wide,
+        ),
+        (
+            "st.release.gpu.v4.b32 [%out], {%r4, %r4, %r4, %r4};",
+            "ld.acquire.gpu.v4.b32 {%r1, %r2, %r8, %r9}, [%out];",
+            four,
+        ),
+    ];
+    for (store, load, differ) in cases {
+        let body = format!(
+            "mov.u32 %r4, 0; mov.u32 %r7, 0; mov.u32 %r5, %ctaid.x; setp.ne.u32 %p1, %r5, 0; \
+             @%p1 bra READ;\n\
+             WRITE: {store} add.u32 %r4, %r4, 1; setp.lt.u32 %p2, %r4, 100000; @%p2 bra WRITE; \
+             ret;\n\
+             READ: {load} {differ} add.u32 %r4, %r4, 1; setp.lt.u32 %p2, %r4, 100000; \
+             @%p2 bra READ;\n\
+             st.global.u32 [%out+16], %r7;"
+        );
+        let found = Device::new(2).run(&body, (2, 1), &[], 5).unwrap();
+        assert_eq!((found[0], found[4]), (99_999, 0), "{load}");
+    }
+}
