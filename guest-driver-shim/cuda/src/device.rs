@@ -8,7 +8,7 @@ pub(crate) use facts::{Facts, query};
 
 use crate::boundary::{Out, Text};
 use crate::driver::{Driver, answer, call, call_in_context, call_on};
-use crate::error::{Answer, Code};
+use crate::error::Code;
 
 /// Version of the API that this library answers: CUDA 13.0.
 const VERSION: i32 = 13000;
@@ -217,21 +217,6 @@ fn unsupported(device: i32) -> u32 {
 #[unsafe(no_mangle)]
 extern "C" fn cuFlushGPUDirectRDMAWrites(_target: u32, _scope: u32) -> u32 {
     call_in_context(|_, _| Err(Code::NOT_SUPPORTED))
-}
-
-/// A profiler would look at this; there is none.
-#[unsafe(no_mangle)]
-extern "C" fn cuProfilerStart() -> u32 {
-    call_in_context(profiler)
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuProfilerStop() -> u32 {
-    call_in_context(profiler)
-}
-
-fn profiler(_: &Driver, _: &crate::context::Context) -> Answer {
-    Ok(())
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::driver::{Driver, call_with_current_stream};
 use crate::error::{Answer, Code};
 use crate::graph::plan::Branch;
+use crate::memory::HostCopy;
 use crate::ring::Writing;
 use crate::rings::Submission;
 use crate::stream;
@@ -85,6 +86,10 @@ pub(crate) enum HostWork {
         owner: &'static Driver,
         submission: Submission,
     },
+    /// Copies memory.
+    Copy(Arc<HostCopy>),
+    /// Keeps the memory of a copy until here.
+    Keep(Arc<HostCopy>),
     /// Executes the graphs of a conditional node, in the ring for such graphs.
     Branch(Arc<Branch>),
 }
@@ -234,8 +239,11 @@ fn perform(driver: &Driver, work: HostWork, result: Answer) {
         (HostWork::Branch(branch), Ok(())) => {
             let _ = branch.run(driver);
         }
+        (HostWork::Copy(copy), Ok(())) => copy.perform(),
+        (HostWork::Keep(copy), _) => drop(copy),
         (
             HostWork::Function { .. }
+            | HostWork::Copy(_)
             | HostWork::Wait { .. }
             | HostWork::Await { .. }
             | HostWork::Branch(_),

@@ -58,6 +58,7 @@ mod parameters;
 mod per_thread;
 mod priority;
 mod process;
+mod profiler;
 mod recent;
 mod ring;
 mod ring_choice;

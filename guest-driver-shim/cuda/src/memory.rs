@@ -38,6 +38,7 @@ mod regions;
 mod registered;
 mod reservations;
 mod segments;
+mod staged;
 mod staging;
 mod stores;
 mod transfer;
@@ -66,6 +67,7 @@ use pools::Pools;
 pub(crate) use rectangle::copy_work;
 use regions::{Backing, Region, Regions};
 use reservations::Guard;
+pub(crate) use staged::HostCopy;
 use staging::Staging;
 use stores::Stores;
 

@@ -270,6 +270,11 @@ impl Rings {
         marks
     }
 
+    /// Returns how many pieces of work have been submitted: launches, copies, fills, and others.
+    pub(crate) fn submitted(&self) -> u64 {
+        self.marks().0.iter().sum()
+    }
+
     /// Returns the marks of the work that may use memory which is freed now, if there are several
     /// rings. Called without locks of memory: a ring may be held by who waits for room in it.
     pub(crate) fn of_freed(&self, driver: &Driver) -> Option<Marks> {

@@ -21,6 +21,7 @@ use crate::ring::{Number, Ring, Writing};
 use crate::ring_choice::RINGS_MAX;
 use crate::rings::Submission;
 use crate::stream_attributes::Attributes;
+use crate::structures::Copy3d;
 use crate::work::Work;
 
 /// Handle of the legacy default stream, as an alternative to 0.
@@ -141,6 +142,14 @@ impl Stream {
         }
         self.submit_packets(driver, |writing| work.write(writing))
             .map(drop)
+    }
+
+    /// Notes a copy where the stream is being captured.
+    pub(crate) fn note_copy(&self, given: &Copy3d, work: Work) -> Answer {
+        self.note(Kind::Copy {
+            given: Some(Box::new(*given)),
+            work,
+        })
     }
 
     /// Submits the packets that `write` writes. The caller has checked that the stream is not being

@@ -366,3 +366,19 @@ fn a_condition_of_another_context_is_that_contexts() {
     assert!(Node::with(CONDITIONAL, given).add(graph, &[]).is_ok());
     assert_eq!(cuCtxDestroy_v2(context), 0);
 }
+
+#[test]
+fn a_graph_of_a_condition_does_not_copy_memory_that_only_the_processor_reaches() {
+    library();
+    let (outer, word, pageable) = (graph(), words(1, 0), [7_u32]);
+    let handle = condition(outer, None);
+    let (_, bodies) = branch(outer, &[], (handle, IF, 1));
+    let mut given = copy(word, pageable.as_ptr() as u64);
+    // Elsewhere it may be.
+    let plain = graph();
+    given.add(plain, &[]).unwrap();
+    run(instantiate(plain).unwrap());
+    assert_eq!(get(word), 7);
+    given.add(bodies[0], &[]).unwrap();
+    assert_eq!(instantiate(outer), Err(NOT_SUPPORTED));
+}

@@ -26,6 +26,8 @@ unsafe extern "C" {
     fn cuStreamEndCapture(stream: usize, graph: *mut usize) -> u32;
     fn cuGraphInstantiateWithFlags(executable: *mut usize, graph: usize, flags: u64) -> u32;
     fn cuGraphLaunch(executable: usize, stream: usize) -> u32;
+    fn cuGraphExecDestroy(executable: usize) -> u32;
+    fn cuGraphDestroy(graph: usize) -> u32;
 }
 
 const INVALID_VALUE: u32 = 1;
@@ -265,4 +267,48 @@ fn captured_rows_are_copied_and_filled_by_every_launch() {
     }
     ok!(cuMemFree_v2(one));
     ok!(cuMemFree_v2(other));
+}
+
+/// As nodes of a graph, copies read and write memory of the program when the graph runs.
+#[test]
+fn captured_copies_of_memory_that_only_the_processor_reaches() {
+    causeway_cuda_tests::library();
+    let device = holding(&[0; 64 * 32]);
+    let (mut given, mut found) = (vec![0_u8; 64 * 16], vec![0_u8; 64 * 16]);
+    let (mut stream, mut graph, mut executable) = (0, 0, 0);
+    ok!(cuStreamCreate(&raw mut stream, 1));
+    ok!(cuStreamBeginCapture_v2(stream, 2));
+    // Rows of 16 bytes, which lie 32 bytes apart on the device and nowhere else.
+    let up = copy((device, 32), (given.as_ptr() as u64, 16), (16, 64));
+    ok!(cuMemcpy2DAsync_v2(&raw const up, stream));
+    let down = copy((found.as_mut_ptr() as u64, 16), (device, 32), (16, 64));
+    ok!(cuMemcpy2DAsync_v2(&raw const down, stream));
+    ok!(cuStreamEndCapture(stream, &raw mut graph));
+    ok!(cuGraphInstantiateWithFlags(&raw mut executable, graph, 0));
+    for round in 0..3_u8 {
+        given.copy_from_slice(&pattern(64 * 16));
+        given[0] = round;
+        // Three times in a row: the staging memory is the node's own.
+        for _ in 0..3 {
+            ok!(cuGraphLaunch(executable, stream));
+        }
+        ok!(cuStreamSynchronize(stream));
+        assert_eq!(found, given, "round {round}");
+        let rows = content(device, 64 * 32);
+        for (row, (rows, given)) in rows.chunks(32).zip(given.chunks(16)).enumerate() {
+            assert_eq!(
+                (&rows[..16], &rows[16..]),
+                (given, &[0; 16][..]),
+                "row {row}"
+            );
+        }
+        found.fill(0xff);
+    }
+    // What is under way stays as it is when the graph ends.
+    ok!(cuGraphLaunch(executable, stream));
+    ok!(cuGraphExecDestroy(executable));
+    ok!(cuGraphDestroy(graph));
+    ok!(cuStreamSynchronize(stream));
+    assert_eq!(found, given);
+    ok!(cuMemFree_v2(device));
 }

@@ -163,7 +163,7 @@ pub(crate) const fn of_first(given: FirstKernelNode) -> KernelNode {
 }
 
 /// Returns a copy node.
-pub(crate) fn of_copy(driver: &Driver, given: Copy3d) -> Answer<Kind> {
+pub(crate) fn of_copy(driver: &'static Driver, given: Copy3d) -> Answer<Kind> {
     Ok(Kind::Copy {
         work: memory::copy_work(driver, &given)?,
         given: Some(Box::new(given)),

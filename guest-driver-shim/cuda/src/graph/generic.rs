@@ -84,7 +84,7 @@ impl Given {
         }
     }
 
-    fn copy(self, driver: &Driver) -> Answer<Kind> {
+    fn copy(self, driver: &'static Driver) -> Answer<Kind> {
         let given: CopyNode = self.get()?;
         match (given.flags, given.reserved) {
             (0, 0) => of_copy(driver, given.copy),

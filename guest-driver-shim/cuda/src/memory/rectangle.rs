@@ -63,7 +63,7 @@ fn shape(given: &Copy3d) -> Answer<Shape> {
 }
 
 /// Returns the work of a copy for a node of a graph.
-pub(crate) fn copy_work(driver: &Driver, given: &Copy3d) -> Answer<Work> {
+pub(crate) fn copy_work(driver: &'static Driver, given: &Copy3d) -> Answer<Work> {
     let rows = given.height.checked_mul(given.depth);
     let is_fine = rows.is_some_and(|rows| (1..=NODE_ROWS_MAX).contains(&rows));
     if given.width_bytes == 0 || !is_fine {

@@ -1,6 +1,12 @@
 //! Copies as rows: where each begins on both sides.
 
 use causeway_protocol::packet::{CopyShape, RectSide};
+use zerocopy::FromZeros;
+
+use crate::structures::{Copy3d, CopySide};
+
+/// `CU_MEMORYTYPE_UNIFIED`
+const UNIFIED: u32 = 4;
 
 /// One side of a copy: the first byte, and how far rows and slices are apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +35,17 @@ pub(super) struct Segment {
 }
 
 impl Side {
+    /// Returns the side as programs describe it.
+    fn given(&self) -> CopySide {
+        CopySide {
+            memory_type: UNIFIED,
+            device: self.start,
+            pitch: self.pitch,
+            height: self.slice.checked_div(self.pitch).unwrap_or(0),
+            ..CopySide::new_zeroed()
+        }
+    }
+
     const fn linear(start: u64) -> Self {
         Self {
             start,
@@ -80,6 +97,17 @@ impl Side {
 }
 
 impl Shape {
+    /// Returns the copy as programs describe it.
+    pub(super) fn given(&self) -> Copy3d {
+        Copy3d {
+            source: self.from.given(),
+            destination: self.to.given(),
+            width_bytes: self.width,
+            height: self.height,
+            depth: self.depth,
+        }
+    }
+
     /// Returns the copy of `bytes` bytes that follow each other.
     pub(super) const fn linear(to: u64, from: u64, bytes: u64) -> Self {
         Self {

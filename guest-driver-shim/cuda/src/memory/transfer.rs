@@ -5,7 +5,7 @@ use causeway_protocol::registers::features;
 
 use super::pageable::{download, upload};
 use super::segments::{Segment, Shape};
-use super::{Place, across};
+use super::{Place, across, staged};
 use crate::boundary;
 use crate::driver::Driver;
 use crate::error::{Answer, Code};
@@ -62,8 +62,12 @@ pub(super) fn copy(
         return across::copy(driver, stream, shape, (to, from), waits);
     }
     let is_direct = matches!((to, from), (Place::Gpu { .. }, Place::Gpu { .. }));
-    if stream.is_capturing() && (waits || !is_direct) {
+    if stream.is_capturing() && waits {
         return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
+    }
+    if stream.is_capturing() && !is_direct {
+        let work = work_between(driver.lasting()?, shape, (to, from))?;
+        return stream.note_copy(&shape.given(), work);
     }
     match (to, from) {
         (Place::Gpu { host: None, .. }, Place::Gpu { host: None, .. }) => {
@@ -88,18 +92,25 @@ pub(super) fn copy(
     }
 }
 
-/// Returns the work of a copy between memory that the GPU reaches, for a node of a graph. Memory
-/// that only the CPU reaches is not supported there.
-pub(super) fn work_of(driver: &Driver, shape: Shape, direction: Direction) -> Answer<Work> {
+/// Returns the work of a copy for a node of a graph. Memory of another device is not supported
+/// there.
+pub(super) fn work_of(driver: &'static Driver, shape: Shape, direction: Direction) -> Answer<Work> {
     let shape = shape.checked().ok_or(Code::INVALID_VALUE)?;
     let [to, from] = shape.spans();
     let place = |(start, bytes)| driver.memory.place_rows(start, bytes);
     let (to, from) = (place(to)?, place(from)?);
     direction.check(to, from)?;
-    if !matches!((to, from), (Place::Gpu { .. }, Place::Gpu { .. })) {
-        return Err(Code::NOT_SUPPORTED);
+    work_between(driver, shape, (to, from))
+}
+
+fn work_between(driver: &'static Driver, shape: Shape, places: (Place, Place)) -> Answer<Work> {
+    match places {
+        (Place::Gpu { .. }, Place::Gpu { .. }) => Sides::known(driver).work(shape),
+        (Place::Gpu { .. }, Place::Cpu(_)) => staged::to_device(driver, shape),
+        (Place::Cpu(_), Place::Gpu { .. }) => staged::from_device(driver, shape),
+        (Place::Cpu(_), Place::Cpu(_)) => staged::on_host(driver, shape),
+        (Place::Elsewhere(_), _) | (_, Place::Elsewhere(_)) => Err(Code::NOT_SUPPORTED),
     }
-    Sides::known(driver).work(shape)
 }
 
 /// How the GPU reaches one side of a copy.
