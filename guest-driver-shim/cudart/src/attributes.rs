@@ -5,10 +5,11 @@ use causeway_cuda_abi::boundary::{In, Out, Text};
 use causeway_cuda_abi::error::Answer;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::context::{answer, device};
+use crate::context::device;
 use crate::driver::driver;
-use crate::launch::handle;
+use crate::launch::{driver_configuration, handle};
 use crate::shapes::LaunchConfiguration;
+use crate::table::calls;
 
 /// `cudaFuncAttributes`: sizes in bytes, then the attributes of [`NUMBERS`].
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -33,125 +34,86 @@ fn attribute(kernel: usize, number: u32) -> Answer<i32> {
     Ok(value)
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn cudaFuncGetAttributes(into: Out<FunctionAttributes>, function: usize) -> u32 {
-    answer(|| {
-        let kernel = handle(function)?;
-        let mut it = FunctionAttributes {
-            sizes: [0; 3],
-            numbers: [0; NUMBERS.len()],
-            reserved: [0; 17],
-        };
-        for (value, number) in it.sizes.iter_mut().zip(SIZES) {
-            *value = attribute(kernel, number)? as usize;
-        }
-        for (value, number) in it.numbers.iter_mut().zip(NUMBERS) {
-            *value = attribute(kernel, number)?;
-        }
-        into.set(it)
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaFuncSetAttribute(function: usize, number: u32, value: i32) -> u32 {
-    answer(|| {
-        let (kernel, device) = (handle(function)?, device());
-        driver!(cuKernelSetAttribute(number, value, kernel, device))
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaFuncSetCacheConfig(function: usize, preference: u32) -> u32 {
-    answer(|| {
+calls! {
+    fn cudaFuncGetAttributes(into: Out<FunctionAttributes>, function: usize)
+        => into.set(attributes(handle(function)?)?);
+    fn cudaFuncSetAttribute(function: usize, number: u32, value: i32)
+        => set_attribute(handle(function)?, number, value, device());
+    fn cudaKernelSetAttributeForDevice(kernel: usize, number: u32, value: i32, device: i32)
+        => set_attribute(handle(kernel)?, number, value, device);
+    fn cudaFuncSetCacheConfig(function: usize, preference: u32) => {
         let (kernel, device) = (handle(function)?, device());
         driver!(cuKernelSetCacheConfig(kernel, preference, device))
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaFuncGetName(name: Out<Text>, function: usize) -> u32 {
-    answer(|| {
+    };
+    // Devices since Maxwell have one width of banks.
+    fn cudaFuncSetSharedMemConfig(function: usize, _banks: u32) => handle(function).map(|_| ());
+    fn cudaFuncGetName(name: Out<Text>, function: usize) => {
         let kernel = handle(function)?;
         driver!(cuKernelGetName(name, kernel))
-    })
-}
-
-/// Gives the driver's function of a kernel, in the current context.
-#[unsafe(no_mangle)]
-extern "C" fn cudaGetFuncBySymbol(into: Out<usize>, function: usize) -> u32 {
-    answer(|| {
+    };
+    fn cudaFuncGetParamInfo(function: usize, index: usize, offset: Out<usize>, bytes: Out<usize>)
+        => {
+        let kernel = handle(function)?;
+        driver!(cuKernelGetParamInfo(kernel, index, offset, bytes))
+    };
+    // The driver's function of a kernel, in the current context.
+    fn cudaGetFuncBySymbol(into: Out<usize>, function: usize) => {
         let kernel = handle(function)?;
         driver!(cuKernelGetFunction(into, kernel))
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-    blocks: Out<i32>,
-    function: usize,
-    block_threads: i32,
-    shared_bytes: usize,
-) -> u32 {
-    cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-        blocks,
-        function,
-        block_threads,
-        shared_bytes,
-        0,
-    )
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-    blocks: Out<i32>,
-    function: usize,
-    block_threads: i32,
-    shared_bytes: usize,
-    flags: u32,
-) -> u32 {
-    answer(|| {
+    };
+    fn cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+        blocks: Out<i32>, function: usize, block_threads: i32, shared_bytes: usize
+    ) => {
+        let kernel = handle(function)?;
+        driver!(cuOccupancyMaxActiveBlocksPerMultiprocessor(
+            blocks, kernel, block_threads, shared_bytes
+        ))
+    };
+    fn cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        blocks: Out<i32>, function: usize, block_threads: i32, shared_bytes: usize, flags: u32
+    ) => {
         let kernel = handle(function)?;
         driver!(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-            blocks,
-            kernel,
-            block_threads,
-            shared_bytes,
-            flags
+            blocks, kernel, block_threads, shared_bytes, flags
         ))
-    })
+    };
+    fn cudaOccupancyAvailableDynamicSMemPerBlock(
+        bytes: Out<usize>, function: usize, blocks: i32, block_threads: i32
+    ) => {
+        let kernel = handle(function)?;
+        driver!(cuOccupancyAvailableDynamicSMemPerBlock(bytes, kernel, blocks, block_threads))
+    };
+    fn cudaOccupancyMaxActiveClusters(
+        clusters: Out<i32>, function: usize, configuration: In<LaunchConfiguration>
+    ) => {
+        let configuration = driver_configuration(configuration.get()?)?;
+        let kernel = handle(function)?;
+        driver!(cuOccupancyMaxActiveClusters(clusters, kernel, &raw const configuration))
+    };
+    fn cudaOccupancyMaxPotentialClusterSize(
+        blocks: Out<i32>, function: usize, configuration: In<LaunchConfiguration>
+    ) => {
+        let configuration = driver_configuration(configuration.get()?)?;
+        let kernel = handle(function)?;
+        driver!(cuOccupancyMaxPotentialClusterSize(blocks, kernel, &raw const configuration))
+    };
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn cudaOccupancyAvailableDynamicSMemPerBlock(
-    bytes: Out<usize>,
-    function: usize,
-    blocks: i32,
-    block_threads: i32,
-) -> u32 {
-    answer(|| {
-        let kernel = handle(function)?;
-        driver!(cuOccupancyAvailableDynamicSMemPerBlock(
-            bytes,
-            kernel,
-            blocks,
-            block_threads
-        ))
-    })
+fn attributes(kernel: usize) -> Answer<FunctionAttributes> {
+    let mut it = FunctionAttributes {
+        sizes: [0; 3],
+        numbers: [0; NUMBERS.len()],
+        reserved: [0; 17],
+    };
+    for (value, number) in it.sizes.iter_mut().zip(SIZES) {
+        *value = attribute(kernel, number)? as usize;
+    }
+    for (value, number) in it.numbers.iter_mut().zip(NUMBERS) {
+        *value = attribute(kernel, number)?;
+    }
+    Ok(it)
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn cudaOccupancyMaxActiveClusters(
-    clusters: Out<i32>,
-    function: usize,
-    configuration: In<LaunchConfiguration>,
-) -> u32 {
-    answer(|| {
-        let configuration = crate::launch::driver_configuration(configuration.get()?)?;
-        let kernel = handle(function)?;
-        driver!(cuOccupancyMaxActiveClusters(
-            clusters,
-            kernel,
-            &raw const configuration
-        ))
-    })
+fn set_attribute(kernel: usize, number: u32, value: i32, device: i32) -> Answer {
+    driver!(cuKernelSetAttribute(number, value, kernel, device))
 }

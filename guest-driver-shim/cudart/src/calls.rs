@@ -1,29 +1,11 @@
 //! The functions of the runtime that are functions of the driver with another name (CUDA Runtime
 //! API; the driver's are described in "CUDA Driver API").
 //!
-//! Addresses and handles are `usize`. A function with a second name behind `/` is there for
-//! programs whose default stream is one for each thread, too; [`own`] stands where its stream is.
+//! Addresses and handles are `usize`. [`own`] stands where the stream is of a function that is
+//! there for programs whose default stream is one for each thread, too.
 
-use crate::context::answer;
-use crate::driver::driver;
-use crate::shapes::own;
-
-macro_rules! calls {
-    ($(fn $name:ident $parameters:tt $(/ $per_thread:ident $passed:tt)?
-       = $function:ident $given:tt;)*) => {
-        $(
-            #[unsafe(no_mangle)]
-            extern "C" fn $name $parameters -> u32 {
-                answer(|| driver!($function $given))
-            }
-
-            $(#[unsafe(no_mangle)]
-            extern "C" fn $per_thread $parameters -> u32 {
-                $name $passed
-            })?
-        )*
-    };
-}
+use crate::shapes::{IpcHandle, own};
+use crate::table::calls;
 
 /// No flags.
 const NONE: u32 = 0;
@@ -48,6 +30,28 @@ calls! {
     fn cudaCtxResetPersistingL2Cache() = cuCtxResetPersistingL2Cache();
     fn cudaProfilerStart() = cuProfilerStart();
     fn cudaProfilerStop() = cuProfilerStop();
+    fn cudaDeviceGetSharedMemConfig(banks: usize) = cuCtxGetSharedMemConfig(banks);
+    fn cudaDeviceSetSharedMemConfig(banks: u32) = cuCtxSetSharedMemConfig(banks);
+    fn cudaDeviceFlushGPUDirectRDMAWrites(target: u32, scope: u32)
+        = cuFlushGPUDirectRDMAWrites(target, scope);
+    fn cudaDeviceRegisterAsyncNotification(device: i32, function: usize, data: usize,
+                                           handle: usize)
+        = cuDeviceRegisterAsyncNotification(device, function, data, handle);
+    fn cudaDeviceUnregisterAsyncNotification(device: i32, handle: usize)
+        = cuDeviceUnregisterAsyncNotification(device, handle);
+    fn cudaDeviceGetHostAtomicCapabilities(can: usize, operations: usize, count: u32, device: i32)
+        = cuDeviceGetHostAtomicCapabilities(can, operations, count, device);
+    fn cudaDeviceGetP2PAtomicCapabilities(can: usize, operations: usize, count: u32, from: i32,
+                                          to: i32)
+        = cuDeviceGetP2PAtomicCapabilities(can, operations, count, from, to);
+    fn cudaLogsRegisterCallback(function: usize, data: usize, handle: usize)
+        = cuLogsRegisterCallback(function, data, handle);
+    fn cudaLogsUnregisterCallback(handle: usize) = cuLogsUnregisterCallback(handle);
+    fn cudaLogsCurrent(place: usize, flags: u32) = cuLogsCurrent(place, flags);
+    fn cudaLogsDumpToFile(place: usize, path: usize, flags: u32)
+        = cuLogsDumpToFile(place, path, flags);
+    fn cudaLogsDumpToMemory(place: usize, text: usize, bytes: usize, flags: u32)
+        = cuLogsDumpToMemory(place, text, bytes, flags);
 }
 
 // Streams.
@@ -170,112 +174,59 @@ calls! {
         = cuMemPoolGetAccess(flags, pool, place);
     fn cudaMemPoolSetAccess(pool: usize, accesses: usize, count: usize)
         = cuMemPoolSetAccess(pool, accesses, count);
+    fn cudaMemGetDefaultMemPool(pool: usize, place: usize, kind: u32)
+        = cuMemGetDefaultMemPool(pool, place, kind);
+    fn cudaMemGetMemPool(pool: usize, place: usize, kind: u32) = cuMemGetMemPool(pool, place, kind);
+    fn cudaMemSetMemPool(place: usize, kind: u32, pool: usize) = cuMemSetMemPool(place, kind, pool);
+    fn cudaMemPoolExportToShareableHandle(handle: usize, pool: usize, kind: u32, flags: u32)
+        = cuMemPoolExportToShareableHandle(handle, pool, kind, u64::from(flags));
+    fn cudaMemPoolImportFromShareableHandle(pool: usize, handle: usize, kind: u32, flags: u32)
+        = cuMemPoolImportFromShareableHandle(pool, handle, kind, u64::from(flags));
+    fn cudaMemPoolExportPointer(data: usize, address: usize)
+        = cuMemPoolExportPointer(data, address);
+    fn cudaMemPoolImportPointer(address: usize, pool: usize, data: usize)
+        = cuMemPoolImportPointer(address, pool, data);
 }
 
-// Graphs.
+// Memory and events of other processes.
 calls! {
-    fn cudaGraphCreate(graph: usize, flags: u32) = cuGraphCreate(graph, flags);
-    fn cudaGraphDestroy(graph: usize) = cuGraphDestroy(graph);
-    fn cudaGraphClone(clone: usize, graph: usize) = cuGraphClone(clone, graph);
-    fn cudaGraphInstantiate(executable: usize, graph: usize, flags: u64)
-        = cuGraphInstantiateWithFlags(executable, graph, flags);
-    fn cudaGraphInstantiateWithFlags(executable: usize, graph: usize, flags: u64)
-        = cuGraphInstantiateWithFlags(executable, graph, flags);
-    fn cudaGraphExecDestroy(executable: usize) = cuGraphExecDestroy(executable);
-    fn cudaGraphExecUpdate(executable: usize, graph: usize, result: usize)
-        = cuGraphExecUpdate_v2(executable, graph, result);
-    fn cudaGraphExecGetFlags(executable: usize, flags: usize)
-        = cuGraphExecGetFlags(executable, flags);
-    fn cudaGraphLaunch(executable: usize, stream: usize)
-        / cudaGraphLaunch_ptsz(executable, own(stream)) = cuGraphLaunch(executable, stream);
-    fn cudaGraphUpload(executable: usize, stream: usize)
-        / cudaGraphUpload_ptsz(executable, own(stream)) = cuGraphUpload(executable, stream);
-    fn cudaGraphGetNodes(graph: usize, nodes: usize, count: usize)
-        = cuGraphGetNodes(graph, nodes, count);
-    fn cudaGraphGetRootNodes(graph: usize, nodes: usize, count: usize)
-        = cuGraphGetRootNodes(graph, nodes, count);
-    fn cudaGraphGetEdges(graph: usize, from: usize, to: usize, edges: usize, count: usize)
-        = cuGraphGetEdges_v2(graph, from, to, edges, count);
-    fn cudaGraphAddDependencies(graph: usize, from: usize, to: usize, edges: usize, count: usize)
-        = cuGraphAddDependencies_v2(graph, from, to, edges, count);
-    fn cudaGraphRemoveDependencies(graph: usize, from: usize, to: usize, edges: usize, count: usize)
-        = cuGraphRemoveDependencies_v2(graph, from, to, edges, count);
-    fn cudaGraphNodeGetType(node: usize, kind: usize) = cuGraphNodeGetType(node, kind);
-    fn cudaGraphNodeGetDependencies(node: usize, nodes: usize, edges: usize, count: usize)
-        = cuGraphNodeGetDependencies_v2(node, nodes, edges, count);
-    fn cudaGraphNodeGetDependentNodes(node: usize, nodes: usize, edges: usize, count: usize)
-        = cuGraphNodeGetDependentNodes_v2(node, nodes, edges, count);
-    fn cudaGraphNodeSetEnabled(executable: usize, node: usize, is_enabled: u32)
-        = cuGraphNodeSetEnabled(executable, node, is_enabled);
-    fn cudaGraphNodeGetEnabled(executable: usize, node: usize, is_enabled: usize)
-        = cuGraphNodeGetEnabled(executable, node, is_enabled);
-    fn cudaGraphNodeFindInClone(found: usize, node: usize, clone: usize)
-        = cuGraphNodeFindInClone(found, node, clone);
-    fn cudaGraphDestroyNode(node: usize) = cuGraphDestroyNode(node);
-    fn cudaGraphAddEmptyNode(node: usize, graph: usize, after: usize, count: usize)
-        = cuGraphAddEmptyNode(node, graph, after, count);
-    fn cudaGraphAddChildGraphNode(node: usize, graph: usize, after: usize, count: usize,
-                                  child: usize)
-        = cuGraphAddChildGraphNode(node, graph, after, count, child);
-    fn cudaGraphAddEventRecordNode(node: usize, graph: usize, after: usize, count: usize,
-                                   event: usize)
-        = cuGraphAddEventRecordNode(node, graph, after, count, event);
-    fn cudaGraphAddEventWaitNode(node: usize, graph: usize, after: usize, count: usize,
-                                 event: usize)
-        = cuGraphAddEventWaitNode(node, graph, after, count, event);
-    fn cudaGraphAddHostNode(node: usize, graph: usize, after: usize, count: usize,
-                            parameters: usize)
-        = cuGraphAddHostNode(node, graph, after, count, parameters);
-    fn cudaGraphHostNodeGetParams(node: usize, parameters: usize)
-        = cuGraphHostNodeGetParams(node, parameters);
-    fn cudaGraphHostNodeSetParams(node: usize, parameters: usize)
-        = cuGraphHostNodeSetParams(node, parameters);
-    fn cudaGraphInstantiateWithParams(executable: usize, graph: usize, parameters: usize)
-        = cuGraphInstantiateWithParams(executable, graph, parameters);
-    fn cudaGraphAddMemFreeNode(node: usize, graph: usize, after: usize, count: usize,
-                               address: usize)
-        = cuGraphAddMemFreeNode(node, graph, after, count, address);
-    fn cudaGraphMemFreeNodeGetParams(node: usize, address: usize)
-        = cuGraphMemFreeNodeGetParams(node, address);
-    fn cudaGraphChildGraphNodeGetGraph(node: usize, graph: usize)
-        = cuGraphChildGraphNodeGetGraph(node, graph);
-    fn cudaGraphEventRecordNodeGetEvent(node: usize, event: usize)
-        = cuGraphEventRecordNodeGetEvent(node, event);
-    fn cudaGraphEventRecordNodeSetEvent(node: usize, event: usize)
-        = cuGraphEventRecordNodeSetEvent(node, event);
-    fn cudaGraphEventWaitNodeGetEvent(node: usize, event: usize)
-        = cuGraphEventWaitNodeGetEvent(node, event);
-    fn cudaGraphEventWaitNodeSetEvent(node: usize, event: usize)
-        = cuGraphEventWaitNodeSetEvent(node, event);
-    fn cudaGraphExecEventRecordNodeSetEvent(executable: usize, node: usize, event: usize)
-        = cuGraphExecEventRecordNodeSetEvent(executable, node, event);
-    fn cudaGraphExecEventWaitNodeSetEvent(executable: usize, node: usize, event: usize)
-        = cuGraphExecEventWaitNodeSetEvent(executable, node, event);
-    fn cudaGraphExecChildGraphNodeSetParams(executable: usize, node: usize, child: usize)
-        = cuGraphExecChildGraphNodeSetParams(executable, node, child);
-    fn cudaGraphExecHostNodeSetParams(executable: usize, node: usize, parameters: usize)
-        = cuGraphExecHostNodeSetParams(executable, node, parameters);
-    fn cudaGraphKernelNodeGetAttribute(node: usize, attribute: u32, value: usize)
-        = cuGraphKernelNodeGetAttribute(node, attribute, value);
-    fn cudaGraphKernelNodeSetAttribute(node: usize, attribute: u32, value: usize)
-        = cuGraphKernelNodeSetAttribute(node, attribute, value);
-    fn cudaGraphKernelNodeCopyAttributes(to: usize, from: usize)
-        = cuGraphKernelNodeCopyAttributes(to, from);
-    fn cudaGraphDebugDotPrint(graph: usize, path: usize, flags: u32)
-        = cuGraphDebugDotPrint(graph, path, flags);
-    fn cudaDeviceGraphMemTrim(device: i32) = cuDeviceGraphMemTrim(device);
-    fn cudaDeviceGetGraphMemAttribute(device: i32, attribute: u32, value: usize)
-        = cuDeviceGetGraphMemAttribute(device, attribute, value);
-    fn cudaDeviceSetGraphMemAttribute(device: i32, attribute: u32, value: usize)
-        = cuDeviceSetGraphMemAttribute(device, attribute, value);
-    fn cudaUserObjectCreate(object: usize, pointer: usize, destroy: usize, count: u32, flags: u32)
-        = cuUserObjectCreate(object, pointer, destroy, count, flags);
-    fn cudaUserObjectRetain(object: usize, count: u32) = cuUserObjectRetain(object, count);
-    fn cudaUserObjectRelease(object: usize, count: u32) = cuUserObjectRelease(object, count);
-    fn cudaGraphRetainUserObject(graph: usize, object: usize, count: u32, flags: u32)
-        = cuGraphRetainUserObject(graph, object, count, flags);
-    fn cudaGraphReleaseUserObject(graph: usize, object: usize, count: u32)
-        = cuGraphReleaseUserObject(graph, object, count);
+    fn cudaIpcGetMemHandle(handle: usize, address: usize) = cuIpcGetMemHandle(handle, address);
+    fn cudaIpcOpenMemHandle(address: usize, handle: IpcHandle, flags: u32)
+        = cuIpcOpenMemHandle_v2(address, handle, flags);
+    fn cudaIpcCloseMemHandle(address: usize) = cuIpcCloseMemHandle(address);
+    fn cudaIpcGetEventHandle(handle: usize, event: usize) = cuIpcGetEventHandle(handle, event);
+    fn cudaIpcOpenEventHandle(event: usize, handle: IpcHandle)
+        = cuIpcOpenEventHandle(event, handle);
+}
+
+// Batches of copies, and of changes to managed memory.
+calls! {
+    fn cudaMemcpyBatchAsync(to: usize, from: usize, bytes: usize, count: usize, attributes: usize,
+                            first: usize, attribute_count: usize, stream: usize)
+        / cudaMemcpyBatchAsync_ptsz(to, from, bytes, count, attributes, first, attribute_count,
+                                    own(stream))
+        = cuMemcpyBatchAsync_v2(to, from, bytes, count, attributes, first, attribute_count,
+                                stream);
+    fn cudaMemcpy3DBatchAsync(count: usize, copies: usize, flags: u64, stream: usize)
+        / cudaMemcpy3DBatchAsync_ptsz(count, copies, flags, own(stream))
+        = cuMemcpy3DBatchAsync_v2(count, copies, flags, stream);
+    fn cudaMemPrefetchBatchAsync(addresses: usize, bytes: usize, count: usize, places: usize,
+                                 first: usize, place_count: usize, flags: u64, stream: usize)
+        / cudaMemPrefetchBatchAsync_ptsz(addresses, bytes, count, places, first, place_count,
+                                         flags, own(stream))
+        = cuMemPrefetchBatchAsync(addresses, bytes, count, places, first, place_count, flags,
+                                  stream);
+    fn cudaMemDiscardBatchAsync(addresses: usize, bytes: usize, count: usize, flags: u64,
+                                stream: usize)
+        / cudaMemDiscardBatchAsync_ptsz(addresses, bytes, count, flags, own(stream))
+        = cuMemDiscardBatchAsync(addresses, bytes, count, flags, stream);
+    fn cudaMemDiscardAndPrefetchBatchAsync(addresses: usize, bytes: usize, count: usize,
+                                           places: usize, first: usize, place_count: usize,
+                                           flags: u64, stream: usize)
+        / cudaMemDiscardAndPrefetchBatchAsync_ptsz(addresses, bytes, count, places, first,
+                                                   place_count, flags, own(stream))
+        = cuMemDiscardAndPrefetchBatchAsync(addresses, bytes, count, places, first, place_count,
+                                            flags, stream);
 }
 
 // Libraries that a program loads itself.
@@ -295,4 +246,6 @@ calls! {
         = cuLibraryGetGlobal(address, bytes, library, name);
     fn cudaLibraryGetManaged(address: usize, bytes: usize, library: usize, name: usize)
         = cuLibraryGetManaged(address, bytes, library, name);
+    fn cudaLibraryGetUnifiedFunction(function: usize, library: usize, name: usize)
+        = cuLibraryGetUnifiedFunction(function, library, name);
 }

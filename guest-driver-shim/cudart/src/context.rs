@@ -155,6 +155,17 @@ pub fn device_of_context() -> Answer<i32> {
     driver!(cuCtxGetDevice(&raw mut device)).map(|()| device)
 }
 
+/// Returns the context that is current.
+///
+/// # Errors
+/// There is none.
+pub fn current() -> Answer<usize> {
+    device_of_context()?;
+    let mut context = 0_usize;
+    driver!(cuCtxGetCurrent(&raw mut context))?;
+    Ok(context)
+}
+
 /// Returns the device of the calling thread: the device of its current context. Without one, it is
 /// the device that the thread chose.
 pub fn device() -> i32 {

@@ -2,12 +2,13 @@
 
 use causeway_cuda_abi::boundary::In;
 use causeway_cuda_abi::error::{Answer, Code};
-use causeway_cuda_abi::structures::{Copy2d, Copy3d};
+use causeway_cuda_abi::structures::{Copy2d, Copy3d, CopySide};
 
-use crate::context::{answer, primary};
+use crate::context::primary;
 use crate::driver::driver;
 use crate::error::INVALID_DIRECTION;
-use crate::shapes::{Copy3dParameters, own, side_2d, side_3d};
+use crate::shapes::{Copy3dParameters, PeerCopyParameters, own, side_2d, side_3d};
+use crate::table::calls;
 
 /// `enum cudaMemcpyKind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,9 @@ pub enum Direction {
 }
 
 impl Direction {
+    /// `cudaMemcpyDefault`.
+    pub const BY_ADDRESS: u32 = 4;
+
     /// The direction of a number from a program.
     pub fn of(kind: u32) -> Answer<Self> {
         Ok(match kind {
@@ -28,7 +32,7 @@ impl Direction {
             1 => Self::ToDevice,
             2 => Self::ToHost,
             3 => Self::OnDevice,
-            4 => Self::ByAddress,
+            Self::BY_ADDRESS => Self::ByAddress,
             _ => return Err(INVALID_DIRECTION),
         })
     }
@@ -68,71 +72,94 @@ pub fn copy_async(
     }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn cudaMemcpy(to: usize, from: usize, bytes: usize, kind: u32) -> u32 {
-    answer(|| copy(to, from, bytes, Direction::of(kind)?))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaMemcpy_ptds(to: usize, from: usize, bytes: usize, kind: u32) -> u32 {
-    answer(|| copy_own(to, from, bytes, Direction::of(kind)?))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaMemcpyAsync(
-    to: usize,
-    from: usize,
-    bytes: usize,
-    kind: u32,
-    stream: usize,
-) -> u32 {
-    answer(|| copy_async(to, from, bytes, Direction::of(kind)?, stream))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaMemcpyAsync_ptsz(
-    to: usize,
-    from: usize,
-    bytes: usize,
-    kind: u32,
-    stream: usize,
-) -> u32 {
-    cudaMemcpyAsync(to, from, bytes, kind, own(stream))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaMemcpyPeer(
-    to: usize,
-    to_device: i32,
-    from: usize,
-    from_device: i32,
-    bytes: usize,
-) -> u32 {
-    answer(|| {
+calls! {
+    fn cudaMemcpy(to: usize, from: usize, bytes: usize, kind: u32)
+        => copy(to, from, bytes, Direction::of(kind)?);
+    fn cudaMemcpy_ptds(to: usize, from: usize, bytes: usize, kind: u32)
+        => copy_own(to, from, bytes, Direction::of(kind)?);
+    fn cudaMemcpyAsync(to: usize, from: usize, bytes: usize, kind: u32, stream: usize)
+        / cudaMemcpyAsync_ptsz(to, from, bytes, kind, own(stream))
+        => copy_async(to, from, bytes, Direction::of(kind)?, stream);
+    fn cudaMemcpyPeer(to: usize, to_device: i32, from: usize, from_device: i32, bytes: usize) => {
         let (to_context, from_context) = (primary(to_device)?, primary(from_device)?);
         driver!(cuMemcpyPeer(to, to_context, from, from_context, bytes))
-    })
+    };
+    fn cudaMemcpyPeerAsync(to: usize, to_device: i32, from: usize, from_device: i32, bytes: usize,
+                           stream: usize) => {
+        let (to_context, from_context) = (primary(to_device)?, primary(from_device)?);
+        driver!(cuMemcpyPeerAsync(to, to_context, from, from_context, bytes, stream))
+    };
+    fn cudaMemcpy2D(to: usize, to_pitch: usize, from: usize, from_pitch: usize, width: usize,
+                    height: usize, kind: u32) => {
+        let copy = rows(to, to_pitch, from, from_pitch, width, height, kind)?;
+        driver!(cuMemcpy2DUnaligned_v2(&raw const copy))
+    };
+    fn cudaMemcpy2D_ptds(to: usize, to_pitch: usize, from: usize, from_pitch: usize, width: usize,
+                         height: usize, kind: u32) => {
+        let copy = rows(to, to_pitch, from, from_pitch, width, height, kind)?;
+        driver!(cuMemcpy2DAsync_v2(&raw const copy, own(0)))?;
+        driver!(cuStreamSynchronize(own(0)))
+    };
+    fn cudaMemcpy2DAsync(to: usize, to_pitch: usize, from: usize, from_pitch: usize, width: usize,
+                         height: usize, kind: u32, stream: usize)
+        / cudaMemcpy2DAsync_ptsz(to, to_pitch, from, from_pitch, width, height, kind, own(stream))
+        => {
+        let copy = rows(to, to_pitch, from, from_pitch, width, height, kind)?;
+        driver!(cuMemcpy2DAsync_v2(&raw const copy, stream))
+    };
+    fn cudaMemcpy3D(parameters: In<Copy3dParameters>) => {
+        let copy = planes(parameters.get()?)?;
+        driver!(cuMemcpy3D_v2(&raw const copy))
+    };
+    fn cudaMemcpy3D_ptds(parameters: In<Copy3dParameters>) => {
+        let copy = planes(parameters.get()?)?;
+        driver!(cuMemcpy3DAsync_v2(&raw const copy, own(0)))?;
+        driver!(cuStreamSynchronize(own(0)))
+    };
+    fn cudaMemcpy3DAsync(parameters: In<Copy3dParameters>, stream: usize)
+        / cudaMemcpy3DAsync_ptsz(parameters, own(stream)) => {
+        let copy = planes(parameters.get()?)?;
+        driver!(cuMemcpy3DAsync_v2(&raw const copy, stream))
+    };
+    fn cudaMemcpy3DPeer(parameters: In<PeerCopyParameters>) => {
+        let copy = planes_of_peers(parameters.get()?)?;
+        driver!(cuMemcpy3DPeer(&raw const copy))
+    };
+    fn cudaMemcpy3DPeer_ptds(parameters: In<PeerCopyParameters>) => {
+        let copy = planes_of_peers(parameters.get()?)?;
+        driver!(cuMemcpy3DPeerAsync(&raw const copy, own(0)))?;
+        driver!(cuStreamSynchronize(own(0)))
+    };
+    fn cudaMemcpy3DPeerAsync(parameters: In<PeerCopyParameters>, stream: usize)
+        / cudaMemcpy3DPeerAsync_ptsz(parameters, own(stream)) => {
+        let copy = planes_of_peers(parameters.get()?)?;
+        driver!(cuMemcpy3DPeerAsync(&raw const copy, stream))
+    };
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn cudaMemcpyPeerAsync(
-    to: usize,
-    to_device: i32,
-    from: usize,
-    from_device: i32,
-    bytes: usize,
-    stream: usize,
-) -> u32 {
-    answer(|| {
-        let (to_context, from_context) = (primary(to_device)?, primary(from_device)?);
-        driver!(cuMemcpyPeerAsync(
-            to,
-            to_context,
-            from,
-            from_context,
-            bytes,
-            stream
-        ))
+/// A copy of planes between devices, which the driver knows by contexts in place of reserved words.
+fn planes_of_peers(it: PeerCopyParameters) -> Answer<Copy3d> {
+    let copy = planes(Copy3dParameters {
+        from_array: it.from_array,
+        from_place: it.from_place,
+        from: it.from,
+        to_array: it.to_array,
+        to_place: it.to_place,
+        to: it.to,
+        extent: it.extent,
+        kind: Direction::BY_ADDRESS,
+        padding: 0,
+    })?;
+    let with_context = |side, device| {
+        Ok(CopySide {
+            reserved: primary(device)? as u64,
+            ..side
+        })
+    };
+    Ok(Copy3d {
+        source: with_context(copy.source, it.from_device)?,
+        destination: with_context(copy.destination, it.to_device)?,
+        ..copy
     })
 }
 
@@ -158,83 +185,9 @@ fn rows(
     })
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn cudaMemcpy2D(
-    to: usize,
-    to_pitch: usize,
-    from: usize,
-    from_pitch: usize,
-    width: usize,
-    height: usize,
-    kind: u32,
-) -> u32 {
-    answer(|| {
-        let copy = rows(to, to_pitch, from, from_pitch, width, height, kind)?;
-        driver!(cuMemcpy2DUnaligned_v2(&raw const copy))
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaMemcpy2D_ptds(
-    to: usize,
-    to_pitch: usize,
-    from: usize,
-    from_pitch: usize,
-    width: usize,
-    height: usize,
-    kind: u32,
-) -> u32 {
-    answer(|| {
-        let copy = rows(to, to_pitch, from, from_pitch, width, height, kind)?;
-        driver!(cuMemcpy2DAsync_v2(&raw const copy, own(0)))?;
-        driver!(cuStreamSynchronize(own(0)))
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaMemcpy2DAsync(
-    to: usize,
-    to_pitch: usize,
-    from: usize,
-    from_pitch: usize,
-    width: usize,
-    height: usize,
-    kind: u32,
-    stream: usize,
-) -> u32 {
-    answer(|| {
-        let copy = rows(to, to_pitch, from, from_pitch, width, height, kind)?;
-        driver!(cuMemcpy2DAsync_v2(&raw const copy, stream))
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaMemcpy2DAsync_ptsz(
-    to: usize,
-    to_pitch: usize,
-    from: usize,
-    from_pitch: usize,
-    width: usize,
-    height: usize,
-    kind: u32,
-    stream: usize,
-) -> u32 {
-    cudaMemcpy2DAsync(
-        to,
-        to_pitch,
-        from,
-        from_pitch,
-        width,
-        height,
-        kind,
-        own(stream),
-    )
-}
-
 /// A copy of planes for the driver. Arrays, which Causeway's driver library does not
 /// have, are refused.
-fn planes(parameters: In<Copy3dParameters>) -> Answer<Copy3d> {
-    let it = parameters.get()?;
+pub fn planes(it: Copy3dParameters) -> Answer<Copy3d> {
     Direction::of(it.kind)?;
     if it.from_array != 0 || it.to_array != 0 {
         return Err(Code::NOT_SUPPORTED);
@@ -246,34 +199,4 @@ fn planes(parameters: In<Copy3dParameters>) -> Answer<Copy3d> {
         height: it.extent.height as u64,
         depth: it.extent.depth as u64,
     })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaMemcpy3D(parameters: In<Copy3dParameters>) -> u32 {
-    answer(|| {
-        let copy = planes(parameters)?;
-        driver!(cuMemcpy3D_v2(&raw const copy))
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaMemcpy3D_ptds(parameters: In<Copy3dParameters>) -> u32 {
-    answer(|| {
-        let copy = planes(parameters)?;
-        driver!(cuMemcpy3DAsync_v2(&raw const copy, own(0)))?;
-        driver!(cuStreamSynchronize(own(0)))
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaMemcpy3DAsync(parameters: In<Copy3dParameters>, stream: usize) -> u32 {
-    answer(|| {
-        let copy = planes(parameters)?;
-        driver!(cuMemcpy3DAsync_v2(&raw const copy, stream))
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaMemcpy3DAsync_ptsz(parameters: In<Copy3dParameters>, stream: usize) -> u32 {
-    cudaMemcpy3DAsync(parameters, own(stream))
 }

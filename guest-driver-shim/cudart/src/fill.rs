@@ -1,10 +1,10 @@
 //! Fills (CUDA Runtime API, "Memory Management").
 
-use causeway_cuda_abi::error::Answer;
+use causeway_cuda_abi::error::{Answer, Code};
 
-use crate::context::answer;
 use crate::driver::driver;
 use crate::shapes::{Extent, Pitched, own};
+use crate::table::calls;
 
 /// The stream of a fill. Without one, it is in the common default stream.
 type Stream = Option<usize>;
@@ -40,109 +40,40 @@ fn fill_planes(of: Pitched, byte: u8, extent: Extent, stream: Stream) -> Answer 
         height,
         depth,
     } = extent;
+    let too_large = Code::INVALID_VALUE;
     if height == of.rows || depth == 1 {
-        return fill_rows(of.address, of.pitch, byte, width, height * depth, stream);
+        let rows = height.checked_mul(depth).ok_or(too_large)?;
+        return fill_rows(of.address, of.pitch, byte, width, rows, stream);
     }
-    let plane = of.pitch * of.rows;
+    let plane = of.pitch.checked_mul(of.rows).ok_or(too_large)?;
     (0..depth).try_for_each(|z| {
-        fill_rows(
-            of.address + z * plane,
-            of.pitch,
-            byte,
-            width,
-            height,
-            stream,
-        )
+        let offset = z.checked_mul(plane).ok_or(too_large)?;
+        let address = of.address.checked_add(offset).ok_or(too_large)?;
+        fill_rows(address, of.pitch, byte, width, height, stream)
     })
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn cudaMemset(address: usize, value: i32, bytes: usize) -> u32 {
-    answer(|| fill(address, value as u8, bytes, None))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaMemset_ptds(address: usize, value: i32, bytes: usize) -> u32 {
-    cudaMemsetAsync(address, value, bytes, own(0))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaMemsetAsync(address: usize, value: i32, bytes: usize, stream: usize) -> u32 {
-    answer(|| fill(address, value as u8, bytes, Some(stream)))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaMemsetAsync_ptsz(address: usize, value: i32, bytes: usize, stream: usize) -> u32 {
-    cudaMemsetAsync(address, value, bytes, own(stream))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaMemset2D(
-    address: usize,
-    pitch: usize,
-    value: i32,
-    width: usize,
-    height: usize,
-) -> u32 {
-    answer(|| fill_rows(address, pitch, value as u8, width, height, None))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaMemset2D_ptds(
-    address: usize,
-    pitch: usize,
-    value: i32,
-    width: usize,
-    height: usize,
-) -> u32 {
-    cudaMemset2DAsync(address, pitch, value, width, height, own(0))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaMemset2DAsync(
-    address: usize,
-    pitch: usize,
-    value: i32,
-    width: usize,
-    height: usize,
-    stream: usize,
-) -> u32 {
-    answer(|| fill_rows(address, pitch, value as u8, width, height, Some(stream)))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaMemset2DAsync_ptsz(
-    address: usize,
-    pitch: usize,
-    value: i32,
-    width: usize,
-    height: usize,
-    stream: usize,
-) -> u32 {
-    cudaMemset2DAsync(address, pitch, value, width, height, own(stream))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaMemset3D(of: Pitched, value: i32, extent: Extent) -> u32 {
-    answer(|| fill_planes(of, value as u8, extent, None))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaMemset3D_ptds(of: Pitched, value: i32, extent: Extent) -> u32 {
-    cudaMemset3DAsync(of, value, extent, own(0))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaMemset3DAsync(of: Pitched, value: i32, extent: Extent, stream: usize) -> u32 {
-    answer(|| fill_planes(of, value as u8, extent, Some(stream)))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaMemset3DAsync_ptsz(
-    of: Pitched,
-    value: i32,
-    extent: Extent,
-    stream: usize,
-) -> u32 {
-    cudaMemset3DAsync(of, value, extent, own(stream))
+calls! {
+    fn cudaMemset(address: usize, value: i32, bytes: usize)
+        => fill(address, value as u8, bytes, None);
+    fn cudaMemset_ptds(address: usize, value: i32, bytes: usize)
+        => fill(address, value as u8, bytes, Some(own(0)));
+    fn cudaMemsetAsync(address: usize, value: i32, bytes: usize, stream: usize)
+        / cudaMemsetAsync_ptsz(address, value, bytes, own(stream))
+        => fill(address, value as u8, bytes, Some(stream));
+    fn cudaMemset2D(address: usize, pitch: usize, value: i32, width: usize, height: usize)
+        => fill_rows(address, pitch, value as u8, width, height, None);
+    fn cudaMemset2D_ptds(address: usize, pitch: usize, value: i32, width: usize, height: usize)
+        => fill_rows(address, pitch, value as u8, width, height, Some(own(0)));
+    fn cudaMemset2DAsync(address: usize, pitch: usize, value: i32, width: usize, height: usize,
+                         stream: usize)
+        / cudaMemset2DAsync_ptsz(address, pitch, value, width, height, own(stream))
+        => fill_rows(address, pitch, value as u8, width, height, Some(stream));
+    fn cudaMemset3D(of: Pitched, value: i32, extent: Extent)
+        => fill_planes(of, value as u8, extent, None);
+    fn cudaMemset3D_ptds(of: Pitched, value: i32, extent: Extent)
+        => fill_planes(of, value as u8, extent, Some(own(0)));
+    fn cudaMemset3DAsync(of: Pitched, value: i32, extent: Extent, stream: usize)
+        / cudaMemset3DAsync_ptsz(of, value, extent, own(stream))
+        => fill_planes(of, value as u8, extent, Some(stream));
 }

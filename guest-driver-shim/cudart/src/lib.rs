@@ -32,20 +32,25 @@
 
 mod attributes;
 mod calls;
+mod configured;
 mod context;
 mod copy;
 mod device;
 mod driver;
+mod entry_point;
 mod error;
 mod fill;
+mod graph;
 mod launch;
 mod library;
 mod memory;
 mod missing;
+mod node;
 mod properties;
 mod registry;
 mod shapes;
 mod symbol;
+mod table;
 
 /// Version of the API: 1000 times the major, 10 times the minor version.
 const VERSION: i32 = 13_000;

@@ -20,6 +20,15 @@ pub fn has_given(kernel: usize) -> bool {
     GIVEN.read().contains(&kernel)
 }
 
+/// Returns all of them, each as the program knows it, and as the driver does, which is the same.
+pub fn given() -> Vec<(usize, usize)> {
+    GIVEN
+        .read()
+        .iter()
+        .map(|kernel| (*kernel, *kernel))
+        .collect()
+}
+
 #[unsafe(no_mangle)]
 extern "C" fn cudaGetKernel(into: Out<usize>, function: usize) -> u32 {
     answer(|| {

@@ -6,12 +6,13 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char};
+use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use causeway_cuda_abi::error::{Answer, Code};
 use parking_lot::{Mutex, RwLock};
 
-use crate::context::in_context;
+use crate::context::{device, in_context};
 use crate::driver::driver;
 use crate::error::{INVALID_DEVICE_FUNCTION, INVALID_SYMBOL, record};
 
@@ -72,7 +73,8 @@ impl FatBinary {
                 none,
                 no_options
             ))
-        })?;
+        })
+        .inspect_err(|code| tell_flags(*code))?;
         let first = *self.library.lock().get_or_insert(library);
         if first != library {
             // Another thread was faster.
@@ -182,6 +184,15 @@ fn look_up(address: usize, removals: usize) -> Option<&'static Kernel> {
         kernel,
     }));
     Some(kernel)
+}
+
+/// Returns the kernels that the driver has: the host function of each, and the driver's handle.
+pub fn loaded() -> Vec<(usize, usize)> {
+    let kernels = KERNELS.read();
+    let handle_of = |kernel: &Kernel| kernel.handle.load(Ordering::Acquire);
+    let all = kernels.iter().flatten();
+    let all = all.map(|(address, kernel)| (*address, handle_of(kernel)));
+    all.filter(|(_, handle)| *handle != 0).collect()
 }
 
 /// Returns the variable that what is at `address` in the program stands for.
@@ -306,6 +317,37 @@ fn add_variable(
     let all = variables.get_or_insert_default();
     all.extend(known_by.iter().map(|&address| (address, variable)));
     variable
+}
+
+/// Says, once, how to build a program that has no code for the device.
+#[cold]
+fn tell_flags(code: Code) {
+    static TOLD: Once = Once::new();
+    if code != Code::NO_BINARY_FOR_GPU {
+        return;
+    }
+    TOLD.call_once(|| {
+        causeway_cuda_abi::logging::start("libcudart");
+        match capability() {
+            Ok((major, minor)) => log::error!(
+                "the program has no code for this device, which wants PTX or machine code for \
+                 compute capability {major}.{minor}: build it with \
+                 nvcc -arch=compute_{major}{minor}, without -rdc=true"
+            ),
+            Err(_) => log::error!("the program has no code for this device: build it for it"),
+        }
+    });
+}
+
+/// Returns the compute capability of the thread's device.
+fn capability() -> Answer<(i32, i32)> {
+    /// Of `enum CUdevice_attribute`.
+    const MAJOR: u32 = 75;
+    const MINOR: u32 = 76;
+    let (mut major, mut minor, device) = (0_i32, 0_i32, device());
+    driver!(cuDeviceGetAttribute(&raw mut major, MAJOR, device))?;
+    driver!(cuDeviceGetAttribute(&raw mut minor, MINOR, device))?;
+    Ok((major, minor))
 }
 
 /// Copies a name of the program.

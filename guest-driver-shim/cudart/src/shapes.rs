@@ -63,6 +63,23 @@ pub struct Copy3dParameters {
     pub padding: u32,
 }
 
+/// `cudaMemcpy3DPeerParms`.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct PeerCopyParameters {
+    pub from_array: usize,
+    pub from_place: Position,
+    pub from: Pitched,
+    pub from_device: i32,
+    pub padding: u32,
+    pub to_array: usize,
+    pub to_place: Position,
+    pub to: Pitched,
+    pub to_device: i32,
+    pub padding_behind: u32,
+    pub extent: Extent,
+}
+
 /// `cudaLaunchConfig_t`.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
@@ -74,6 +91,13 @@ pub struct LaunchConfiguration {
     pub attributes: usize,
     pub attribute_count: u32,
     pub padding: u32,
+}
+
+/// `cudaIpcMemHandle_t` and `cudaIpcEventHandle_t`, which are the driver's.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct IpcHandle {
+    reserved: [u8; 64],
 }
 
 /// `CU_MEMORYTYPE_UNIFIED`: the driver sees by the address whose memory it is.
