@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use causeway_run::sandbox::SandboxArguments;
 use causeway_run::{GRACE, raise_descriptor_limit, watch_signals};
 use causeway_serve::PrivateServer;
-use causeway_terminal::{Code, Failure, number, say, shown_path};
+use causeway_terminal::{Code, Failure, number, print_results, say, shown_path};
 use causeway_vmm::signals::Signals;
 use clap::Args;
 use rustix::process::Signal;
@@ -38,14 +38,17 @@ pub struct CudaArguments {
     /// Maximum number of processes of the program that use the GPU at a time, 1 to 64.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = number::<u32>(1..=64, ""))]
     pub processes: u32,
-    /// Write libcuda.so.1, libnvidia-ml.so.1 and libcudart.so.13 to this directory, and run no
-    /// program.
+    /// Write libcuda.so.1, libnvidia-ml.so.1, libcudart.so.13 and libcudart_static.a to this
+    /// directory, and run no program.
     #[arg(
         long,
         value_name = "DIRECTORY",
         conflicts_with_all = ["gpu", "socket", "processes", "sandbox", "program"]
     )]
     pub install: Option<PathBuf>,
+    /// Print the options of nvcc that put the libcudart_static.a of --install into a program.
+    #[arg(long, requires = "install")]
+    pub nvcc_flags: bool,
     /// Program to run, and its arguments. The command ends with the program's exit status, or with
     /// 128 and the number of the signal that ended it.
     #[arg(
@@ -64,6 +67,11 @@ pub struct CudaArguments {
 pub fn run(arguments: &CudaArguments) -> Result<ExitCode, Failure> {
     if let Some(directory) = &arguments.install {
         library::install(directory)?;
+        if arguments.nvcc_flags {
+            let flags = nvcc_flags(directory)?;
+            print_results(&format!("{flags}\n"))?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let shown = shown_path(directory);
         say(&format!(
             "causeway: wrote libcuda.so.1, libnvidia-ml.so.1 and libcudart.so.13 to {shown}; \
@@ -98,6 +106,26 @@ pub fn run(arguments: &CudaArguments) -> Result<ExitCode, Failure> {
     passed_on.program_ended(status.into());
     drop(server);
     Ok(status.into())
+}
+
+/// Returns the options of nvcc that make it link `directory/libcudart_static.a`: its own
+/// `-cudart static`, and where to look first.
+fn nvcc_flags(directory: &Path) -> Result<String, Failure> {
+    let whole = std::fs::canonicalize(directory).map_err(|e| {
+        let message = format!("cannot read the directory {}", shown_path(directory));
+        Failure::new(Code::Report, message, e)
+    })?;
+    let text = whole
+        .to_str()
+        .filter(|text| !text.contains(char::is_whitespace));
+    let text = text.ok_or_else(|| {
+        Failure::usage(format!(
+            "invalid value {} for --install: its path has a space, or is no text, which a shell \
+             would not pass on as one of --nvcc-flags: choose another directory",
+            shown_path(directory)
+        ))
+    })?;
+    Ok(format!("-cudart static -L{text}"))
 }
 
 /// Starts the server of the program. A signal that would end the program ends this, too: a driver

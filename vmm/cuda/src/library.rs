@@ -1,96 +1,62 @@
-//! The libraries as files, under the names by which programs look for NVIDIA's.
+//! The libraries as files, under the names by which programs and linkers look for NVIDIA's.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
+use causeway_embedded_libraries::{LIBRARIES, Library, RUNTIME_ARCHIVE, is_ours};
 use causeway_terminal::{Code, Failure, shown_path};
 
-/// A library, which the loader looks for by its name.
-struct Library {
-    name: &'static str,
-    image: &'static [u8],
-    /// Other names of it: linkers and some programs look for these.
-    aliases: &'static [&'static str],
-}
-
-/// Text that is in Causeway's libraries, and in no others.
-const MARK: &[u8] = b"CAUSEWAY_CUDA_LOG";
-
-const LIBRARIES: [Library; 2] = [
-    Library {
-        name: "libcuda.so.1",
-        image: causeway_embedded_libcuda::IMAGE,
-        // Monitors look for the last two.
-        aliases: &["libcuda.so", "libnvidia-ml.so.1", "libnvidia-ml.so"],
-    },
-    Library {
-        name: "libcudart.so.13",
-        image: causeway_embedded_libcudart::IMAGE,
-        aliases: &["libcudart.so"],
-    },
-];
-
-/// Writes the libraries to a folder.
+/// Writes the libraries that programs load to a folder.
 pub fn write(folder: &Path) -> Result<(), Failure> {
     LIBRARIES.iter().try_for_each(|library| {
-        library.place(folder).map_err(|e| {
-            let message = format!("cannot write {} to {}", library.name, shown_path(folder));
-            Failure::new(Code::Report, message, e)
-        })
+        let placed = place(folder, library.name, library.image, library.aliases);
+        placed.map_err(|e| unwritable(library.name, folder, e))
     })
 }
 
-/// Writes the libraries to a folder, which is created if it does not exist. Another driver's or
-/// runtime's library is not replaced.
+/// Writes all libraries to a folder, which is created if it does not exist: also the one that
+/// linkers put into programs. Another driver's or runtime's library is not replaced.
 pub fn install(folder: &Path) -> Result<(), Failure> {
-    for library in LIBRARIES {
-        if let Some(name) = library.foreign(folder) {
-            return Err(Failure::usage(format!(
-                "invalid value {} for --install: {name} there is not Causeway's: choose another \
-                 directory",
-                shown_path(folder)
-            )));
-        }
+    let names = LIBRARIES.iter().flat_map(Library::names);
+    let mut names = names.chain([RUNTIME_ARCHIVE.name]);
+    if let Some(name) = names.find(|name| is_foreign(&folder.join(name))) {
+        return Err(Failure::usage(format!(
+            "invalid value {} for --install: {name} there is not Causeway's: choose another \
+             directory",
+            shown_path(folder)
+        )));
     }
     fs::create_dir_all(folder).map_err(|e| {
         let message = format!("cannot create the directory {}", shown_path(folder));
         Failure::new(Code::Report, message, e)
     })?;
-    write(folder)
+    write(folder)?;
+    place(folder, RUNTIME_ARCHIVE.name, RUNTIME_ARCHIVE.content, &[])
+        .map_err(|e| unwritable(RUNTIME_ARCHIVE.name, folder, e))
 }
 
-impl Library {
-    fn names(&self) -> impl Iterator<Item = &'static str> {
-        [self.name].into_iter().chain(self.aliases.iter().copied())
-    }
+fn is_foreign(path: &Path) -> bool {
+    fs::read(path).is_ok_and(|content| !is_ours(&content))
+}
 
-    /// Returns one of the names, if another library has it in the folder.
-    fn foreign(&self, folder: &Path) -> Option<&'static str> {
-        self.names().find(|name| {
-            let content = fs::read(folder.join(name));
-            content.is_ok_and(|content| !is_ours(&content))
+fn unwritable(name: &str, folder: &Path, error: io::Error) -> Failure {
+    let message = format!("cannot write {name} to {}", shown_path(folder));
+    Failure::new(Code::Report, message, error)
+}
+
+/// Replaces what the names stand for in one step each, because a program may have the old library
+/// open.
+fn place(folder: &Path, name: &str, content: &[u8], aliases: &[&str]) -> io::Result<()> {
+    let fresh = folder.join(format!(".{name}.{}", std::process::id()));
+    let named = |name: &str| fs::rename(&fresh, folder.join(name));
+    let link = |alias: &&str| std::os::unix::fs::symlink(name, &fresh).and_then(|()| named(alias));
+    fs::write(&fresh, content)
+        .and_then(|()| named(name))
+        .and_then(|()| aliases.iter().try_for_each(link))
+        .inspect_err(|_| {
+            let _ = fs::remove_file(&fresh);
         })
-    }
-
-    /// Replaces what the names stand for in one step each, because a program may have the old
-    /// library open.
-    fn place(&self, folder: &Path) -> io::Result<()> {
-        let fresh = folder.join(format!(".{}.{}", self.name, std::process::id()));
-        let named = |name: &str| fs::rename(&fresh, folder.join(name));
-        let link =
-            |name: &&str| std::os::unix::fs::symlink(self.name, &fresh).and_then(|()| named(name));
-        fs::write(&fresh, self.image)
-            .and_then(|()| named(self.name))
-            .and_then(|()| self.aliases.iter().try_for_each(link))
-            .inspect_err(|_| {
-                let _ = fs::remove_file(&fresh);
-            })
-    }
-}
-
-fn is_ours(content: &[u8]) -> bool {
-    content.windows(MARK.len()).any(|bytes| bytes == MARK)
 }
 
 #[cfg(test)]
@@ -109,9 +75,15 @@ mod tests {
                     assert!(content == library.image, "{name}");
                 }
             }
-            assert_eq!(fs::read_dir(&folder).unwrap().count(), 6);
+            assert_eq!(fs::read_dir(&folder).unwrap().count(), 7);
         }
-        for name in ["libcudart.so", "libnvidia-ml.so.1", "libcuda.so.1"] {
+        let others = [
+            "libcudart.so",
+            "libnvidia-ml.so.1",
+            "libcuda.so.1",
+            "libcudart_static.a",
+        ];
+        for name in others {
             fs::remove_file(folder.join(name)).unwrap();
             fs::write(folder.join(name), "another library").unwrap();
             let text = install(&folder).unwrap_err().text();

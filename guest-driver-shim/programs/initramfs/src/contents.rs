@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use causeway_embedded_libcuda::IMAGE as LIBCUDA;
-use causeway_init::LIBRARIES;
+use causeway_embedded_libraries::{LIBRARIES, Library};
+use causeway_init::LIBRARIES as FOLDER;
 
 use crate::INIT;
 use crate::archive::Archive;
@@ -18,8 +18,6 @@ use crate::modules::KernelModule;
 use crate::read::{ALL_BYTES_MAX, HostFile, read_file};
 use crate::workload::WorkloadError;
 
-/// Names under which programs look for the CUDA driver library; the first is the file's.
-const LIBCUDA_NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
 /// Folders of the guest on which the init mounts a file system: files below them would be hidden.
 const HIDDEN: [&str; 3] = ["/dev", "/proc", "/sys"];
 /// Folders that programs expect, with their rights.
@@ -99,8 +97,8 @@ impl Contents {
         self.place(file, &module.guest)
     }
 
-    /// Adds the dynamic linker of a program, the libraries that it needs, and the CUDA driver
-    /// library if it is for such programs. Files that are in the guest already stay. Returns the
+    /// Adds the dynamic linker of a program, the libraries that it needs, and Causeway's own if it
+    /// can load them, with what these need. Files that are in the guest already stay. Returns the
     /// folders of the libraries.
     pub(crate) fn add_libraries(
         &mut self,
@@ -108,13 +106,16 @@ impl Contents {
         links: &Links,
     ) -> Result<Vec<PathBuf>, WorkloadError> {
         let mut folders = Vec::new();
-        let mut more = Vec::new();
+        let (mut more, mut given) = (Vec::new(), Vec::new());
         if links.are_of_glibc() {
-            self.add_libcuda()?;
-            folders.push(PathBuf::from(LIBRARIES));
-            let path = Path::new(LIBRARIES).join(LIBCUDA_NAMES[0]);
-            let needs = Links::of_library(LIBCUDA);
-            more.push(needs.map_err(|source| WorkloadError::DamagedLibrary { path, source })?);
+            self.add_own_libraries()?;
+            folders.push(PathBuf::from(FOLDER));
+            given.extend(LIBRARIES.iter().flat_map(Library::names));
+            for library in LIBRARIES {
+                let path = Path::new(FOLDER).join(library.name);
+                let needs = Links::of_library(library.image);
+                more.push(needs.map_err(|source| WorkloadError::DamagedLibrary { path, source })?);
+            }
         }
         if let Some(linker) = &links.interpreter {
             let file = self.read("dynamic linker", linker)?;
@@ -136,7 +137,7 @@ impl Contents {
             self.bytes_left -= file.content.len() as u64;
             Ok(file)
         };
-        let libraries = collect((&program, links), &more, &LIBCUDA_NAMES, &search, read)?;
+        let libraries = collect((&program, links), &more, &given, &search, read)?;
         for (path, file) in libraries {
             let guest = self.place_library(&path, file)?.to_path();
             let folder = guest.parent().unwrap_or(Path::new("/")).to_owned();
@@ -163,15 +164,20 @@ impl Contents {
         Ok(guest)
     }
 
-    pub(crate) fn add_libcuda(&mut self) -> Result<(), WorkloadError> {
-        let [file, alias] =
-            LIBCUDA_NAMES.map(|name| GuestPath::in_folder(LIBRARIES, OsStr::new(name)));
-        let (file, alias) = (file?, alias?);
-        if !self.archive.has(&file) {
-            self.archive.file(&file, 0o755, LIBCUDA)?;
-        }
-        if !self.archive.has(&alias) {
-            self.archive.link(&alias, &file)?;
+    /// Adds the libraries that Causeway brings, under all their names.
+    pub(crate) fn add_own_libraries(&mut self) -> Result<(), WorkloadError> {
+        let place = |name: &str| GuestPath::in_folder(FOLDER, OsStr::new(name));
+        for library in LIBRARIES {
+            let file = place(library.name)?;
+            if !self.archive.has(&file) {
+                self.archive.file(&file, 0o755, library.image)?;
+            }
+            for alias in library.aliases {
+                let alias = place(alias)?;
+                if !self.archive.has(&alias) {
+                    self.archive.link(&alias, &file)?;
+                }
+            }
         }
         Ok(())
     }

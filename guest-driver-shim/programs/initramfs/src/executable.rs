@@ -255,7 +255,7 @@ mod tests {
         let linker = links.interpreter.unwrap();
         assert!(linker.ends_with("ld-linux-x86-64.so.2"), "{linker:?}");
         assert!(links.needed.iter().any(|name| name == "libc.so.6"));
-        let message = refused(causeway_embedded_libcuda::IMAGE);
+        let message = refused(causeway_embedded_libraries::LIBRARIES[0].image);
         assert!(
             message.contains("needs libgcc_s.so.1, libc.so.6"),
             "{message}"

@@ -244,7 +244,7 @@ impl Workload {
     ) -> Result<Vec<PathBuf>, WorkloadError> {
         if self.root.is_some() {
             // The root has all others.
-            contents.add_libcuda()?;
+            contents.add_own_libraries()?;
             return Ok(vec![LIBRARIES.into()]);
         }
         match links.is_static() {
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dynamic_program_brings_its_libraries_and_libcuda_and_a_static_one_does_not() {
+    fn a_dynamic_program_brings_its_libraries_and_ours_and_a_static_one_does_not() {
         let folder = Folder::new("dynamic");
         let own = Workload {
             program: std::env::current_exe().unwrap(),
@@ -420,6 +420,8 @@ mod tests {
             b"/libgcc_s.so.1\0",
             b"run/causeway/lib/libcuda.so.1\0",
             b"run/causeway/lib/libcuda.so\0",
+            b"run/causeway/lib/libnvidia-ml.so.1\0",
+            b"run/causeway/lib/libcudart.so.13\0",
             b"library=/run/causeway/lib\0",
         ] {
             let text = String::from_utf8_lossy(part);

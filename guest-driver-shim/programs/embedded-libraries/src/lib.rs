@@ -1,0 +1,73 @@
+//! The libraries that Causeway gives to CUDA programs, on the host and in Linux guests, under the
+//! names by which programs look for NVIDIA's.
+
+/// A library, which the loader looks for by its name.
+#[derive(Clone, Copy, Debug)]
+pub struct Library {
+    /// Its name (`DT_SONAME`), which is the file's.
+    pub name: &'static str,
+    /// Content of the file, an ELF shared object.
+    pub image: &'static [u8],
+    /// Other names of it: linkers and some programs look for these.
+    pub aliases: &'static [&'static str],
+}
+
+impl Library {
+    /// All names, its own first.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
+        [self.name].into_iter().chain(self.aliases.iter().copied())
+    }
+}
+
+/// All libraries.
+pub const LIBRARIES: [Library; 2] = [
+    Library {
+        name: "libcuda.so.1",
+        image: causeway_embedded_libcuda::IMAGE,
+        // Monitors look for the last two.
+        aliases: &["libcuda.so", "libnvidia-ml.so.1", "libnvidia-ml.so"],
+    },
+    Library {
+        name: "libcudart.so.13",
+        image: causeway_embedded_libcudart::IMAGE,
+        aliases: &["libcudart.so"],
+    },
+];
+
+/// A library that linkers put into programs.
+#[derive(Clone, Copy, Debug)]
+pub struct Archive {
+    /// Name of the file, as nvcc asks for it.
+    pub name: &'static str,
+    /// Content of the file.
+    pub content: &'static [u8],
+}
+
+/// The runtime library.
+pub const RUNTIME_ARCHIVE: Archive = Archive {
+    name: "libcudart_static.a",
+    content: causeway_embedded_libcudart::ARCHIVE,
+};
+
+/// Text that is in Causeway's libraries, and in no others.
+const MARK: &[u8] = b"CAUSEWAY_CUDA_LOG";
+
+/// Whether `content` is a library of Causeway's, of this or another version.
+#[must_use]
+pub fn is_ours(content: &[u8]) -> bool {
+    content.windows(MARK.len()).any(|bytes| bytes == MARK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_libraries_are_known_as_causeways() {
+        for library in LIBRARIES {
+            assert!(is_ours(library.image), "{}", library.name);
+        }
+        assert!(is_ours(RUNTIME_ARCHIVE.content));
+        assert!(!is_ours(b"\x7fELF another library"));
+    }
+}
