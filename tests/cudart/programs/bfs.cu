@@ -15,7 +15,7 @@ __global__ void visit(const int *edges, int *levels, int level, int nodes, int *
     }
 }
 
-int main() {
+void run() {
     std::vector<int> edges(NODES * DEGREE), wanted(NODES, -1);
     Random random;
     for (int &edge : edges)
@@ -28,6 +28,7 @@ int main() {
     cudaStream_t stream;
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     int level = 0;
+    Measured measured;
     do {
         *has_more = 0;
         visit<<<blocks_for(NODES, 128), 128, 0, stream>>>(graph.data, levels.data, level++, NODES,
@@ -35,6 +36,7 @@ int main() {
         CHECK_LAUNCH();
         CHECK(cudaStreamSynchronize(stream));
     } while (*has_more);
+    measured.end();
     CHECK(cudaStreamDestroy(stream));
     CHECK(cudaFreeHost(has_more));
 
@@ -50,5 +52,6 @@ int main() {
     std::vector<int> found = levels.read();
     for (int i = 0; i < NODES; i++)
         verify(found[i] == wanted[i], "level", i);
-    printf("bfs: right, %d levels\n", level);
 }
+
+int main() { return run_twice("bfs", run); }

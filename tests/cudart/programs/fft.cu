@@ -27,14 +27,16 @@ void transform(const Buffer<float2> &from, Buffer<float2> &to, float sign) {
     CHECK_LAUNCH();
 }
 
-int main() {
+void run() {
     std::vector<float2> signal(SIZE);
     Random random;
     for (float2 &value : signal)
         value = {random.fraction() - 0.5f, random.fraction() - 0.5f};
     Buffer<float2> from(signal), to(SIZE), back(SIZE);
+    Measured measured;
     transform(from, to, -1);
     transform(to, back, 1);
+    measured.end();
     std::vector<float2> found = to.read(), again = back.read();
     for (int k = 0; k < SIZE; k += 37) {
         double real = 0, imaginary = 0;
@@ -50,5 +52,6 @@ int main() {
         verify(std::fabs(again[i].x / SIZE - signal[i].x) < 1e-4 &&
                    std::fabs(again[i].y / SIZE - signal[i].y) < 1e-4,
                "sample", i);
-    printf("fft: right\n");
 }
+
+int main() { return run_twice("fft", run); }

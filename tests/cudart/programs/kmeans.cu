@@ -25,7 +25,7 @@ __global__ void assign(const float2 *points, int *chosen, int count) {
         chosen[i] = nearest(points[i], centres);
 }
 
-int main() {
+void run() {
     std::vector<float2> points(POINTS), moved(CENTRES);
     Random random;
     for (float2 &point : points)
@@ -39,8 +39,10 @@ int main() {
     verify(bytes == sizeof centres, "size of the symbol", bytes);
     for (int round = 0; round < ROUNDS; round++) {
         CHECK(cudaMemcpyToSymbol(centres, moved.data(), bytes));
+        Measured measured;
         assign<<<blocks_for(POINTS, 256), 256>>>(there.data, chosen.data, POINTS);
         CHECK_LAUNCH();
+        measured.end();
         std::vector<int> found = chosen.read();
         std::vector<float3> sums(CENTRES, float3{0, 0, 0});
         for (int i = 0; i < POINTS; i++) {
@@ -52,5 +54,6 @@ int main() {
             if (sums[i].z > 0)
                 moved[i] = {sums[i].x / sums[i].z, sums[i].y / sums[i].z};
     }
-    printf("kmeans: right\n");
 }
+
+int main() { return run_twice("kmeans", run); }

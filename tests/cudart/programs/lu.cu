@@ -17,7 +17,7 @@ __global__ void eliminate(float *matrix, int size, int column) {
         matrix[row * size + at] -= matrix[row * size + column] * matrix[column * size + at];
 }
 
-int main() {
+void run() {
     std::vector<float> wanted(SIZE * SIZE);
     Random random;
     for (int i = 0; i < SIZE * SIZE; i++)
@@ -38,8 +38,11 @@ int main() {
     CHECK(cudaGraphGetNodes(graph, nullptr, &nodes));
     verify(nodes == 2 * (SIZE - 1), "number of nodes", nodes);
     CHECK(cudaGraphInstantiate(&executable, graph, 0));
+    CHECK(cudaGraphUpload(executable, stream));
+    Measured measured;
     CHECK(cudaGraphLaunch(executable, stream));
     CHECK(cudaStreamSynchronize(stream));
+    measured.end();
     CHECK(cudaGraphExecDestroy(executable));
     CHECK(cudaGraphDestroy(graph));
     CHECK(cudaStreamDestroy(stream));
@@ -52,5 +55,6 @@ int main() {
                 wanted[row * SIZE + at] -= factor * wanted[column * SIZE + at];
         }
     verify_near(matrix.read(), wanted, 1e-3f, "factor");
-    printf("lu: right\n");
 }
+
+int main() { return run_twice("lu", run); }

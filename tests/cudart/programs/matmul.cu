@@ -29,8 +29,10 @@ template <typename T> void product(Random &random) {
     Buffer<T> first(a), second(b), result(SIZE * SIZE);
     int size = SIZE;
     void *arguments[] = {(void *)&first.data, (void *)&second.data, (void *)&result.data, &size};
+    Measured measured;
     CHECK(cudaLaunchKernel((const void *)multiply<T>, dim3(SIZE / TILE, SIZE / TILE),
                            dim3(TILE, TILE), arguments, 0, 0));
+    measured.end();
     std::vector<T> found = result.read();
     for (int row = 0; row < SIZE; row++)
         for (int column = 0; column < SIZE; column++) {
@@ -41,7 +43,7 @@ template <typename T> void product(Random &random) {
         }
 }
 
-int main() {
+void run() {
     Random random;
     product<float>(random);
     product<double>(random);
@@ -49,5 +51,6 @@ int main() {
     CHECK(cudaFuncGetAttributes(&attributes, multiply<float>));
     verify(attributes.sharedSizeBytes == 2 * TILE * TILE * sizeof(float), "shared bytes",
            attributes.sharedSizeBytes);
-    printf("matmul: right\n");
 }
+
+int main() { return run_twice("matmul", run); }

@@ -27,7 +27,7 @@ __global__ void align(const int *first, const int *second, int *table) {
     }
 }
 
-int main() {
+void run() {
     const int side = LENGTH + 1;
     std::vector<int> first(LENGTH), second(LENGTH), wanted(side * side);
     Random random;
@@ -37,8 +37,10 @@ int main() {
         wanted[i + 1] = wanted[(i + 1) * side] = (i + 1) * GAP;
     }
     Buffer<int> a(first), b(second), table(wanted);
+    Measured measured;
     align<<<1, LENGTH>>>(a.data, b.data, table.data);
     CHECK_LAUNCH();
+    measured.end();
     for (int row = 1; row <= LENGTH; row++)
         for (int column = 1; column <= LENGTH; column++) {
             int *here = &wanted[row * side + column];
@@ -48,5 +50,6 @@ int main() {
     std::vector<int> found = table.read();
     for (int i = 0; i < side * side; i++)
         verify(found[i] == wanted[i], "score", i);
-    printf("needleman_wunsch: right, %d\n", found.back());
 }
+
+int main() { return run_twice("needleman_wunsch", run); }

@@ -9,6 +9,10 @@
 
 #include <cuda_runtime.h>
 
+// Of cuda_profiler_api.h, which is in another package.
+extern "C" cudaError_t cudaProfilerStart(void);
+extern "C" cudaError_t cudaProfilerStop(void);
+
 #define CHECK(call) check((call), #call, __FILE__, __LINE__)
 
 inline void check(cudaError_t error, const char *call, const char *file, int line) {
@@ -72,3 +76,31 @@ inline void verify_near(const std::vector<float> &found, const std::vector<float
 }
 
 inline int blocks_for(int count, int threads) { return (count + threads - 1) / threads; }
+
+// Launches and waits between this and `end` are for a profiler, in the second of two runs: the
+// first has loaded the kernels. In a guest of Causeway, its host counts their exits.
+class Measured {
+  public:
+    Measured() {
+        CHECK(cudaDeviceSynchronize());
+        if (is_second)
+            CHECK(cudaProfilerStart());
+    }
+    void end() {
+        CHECK(cudaDeviceSynchronize());
+        if (is_second)
+            CHECK(cudaProfilerStop());
+    }
+    inline static bool is_second = false;
+};
+
+// Runs what the program does twice.
+inline int run_twice(const char *name, void (*run)()) {
+    // A wait that sleeps takes exits.
+    CHECK(cudaSetDeviceFlags(cudaDeviceScheduleSpin));
+    run();
+    Measured::is_second = true;
+    run();
+    printf("%s: right\n", name);
+    return 0;
+}

@@ -33,12 +33,13 @@ __global__ void near(unsigned *values, unsigned length, unsigned distance) {
     values[at] = part[i];
 }
 
-int main() {
+void run() {
     std::vector<unsigned> wanted(COUNT);
     Random random;
     for (unsigned &value : wanted)
         value = random.next();
     Buffer<unsigned> values(wanted);
+    Measured measured;
     for (unsigned length = 2; length <= COUNT; length *= 2) {
         unsigned distance = length / 2;
         for (; distance >= BLOCK; distance /= 2)
@@ -46,9 +47,11 @@ int main() {
         near<<<COUNT / BLOCK, BLOCK>>>(values.data, length, distance);
     }
     CHECK_LAUNCH();
+    measured.end();
     std::sort(wanted.begin(), wanted.end());
     std::vector<unsigned> found = values.read();
     for (int i = 0; i < COUNT; i++)
         verify(found[i] == wanted[i], "value", i);
-    printf("sort: right\n");
 }
+
+int main() { return run_twice("sort", run); }

@@ -18,7 +18,7 @@ __global__ void multiply(const int *starts, const int *columns, const float *val
         result[row] = sum;
 }
 
-int main() {
+void run() {
     std::vector<int> starts = {0}, columns;
     std::vector<float> values, vector(ROWS), wanted(ROWS);
     Random random;
@@ -35,8 +35,11 @@ int main() {
     }
     Buffer<int> s(starts), c(columns);
     Buffer<float> v(values), x(vector), y(ROWS);
+    Measured measured;
     multiply<<<blocks_for(ROWS * 32, 128), 128>>>(s.data, c.data, v.data, x.data, y.data, ROWS);
     CHECK_LAUNCH();
+    measured.end();
     verify_near(y.read(), wanted, 1e-5f, "element");
-    printf("spmv: right\n");
 }
+
+int main() { return run_twice("spmv", run); }

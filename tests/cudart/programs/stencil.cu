@@ -15,7 +15,7 @@ __global__ void step(const float *from, float *to, size_t pitch, int width, int 
     ((float *)((char *)to + y * pitch))[x] = here;
 }
 
-int main() {
+void run() {
     std::vector<float> plate(WIDTH * HEIGHT);
     Random random;
     for (float &value : plate)
@@ -27,10 +27,12 @@ int main() {
     CHECK(cudaMemcpy2D(planes[0], pitch, plate.data(), row_bytes, row_bytes, HEIGHT,
                        cudaMemcpyHostToDevice));
     dim3 block(16, 8), grid(blocks_for(WIDTH, block.x), blocks_for(HEIGHT, block.y));
+    Measured measured;
     for (int i = 0; i < STEPS; i++) {
         step<<<grid, block>>>(planes[i % 2], planes[1 - i % 2], pitch, WIDTH, HEIGHT);
         CHECK_LAUNCH();
     }
+    measured.end();
     std::vector<float> found(plate.size());
     CHECK(cudaMemcpy2D(found.data(), row_bytes, planes[STEPS % 2], pitch, row_bytes, HEIGHT,
                        cudaMemcpyDeviceToHost));
@@ -46,5 +48,6 @@ int main() {
                     *here + 0.2f * (here[-WIDTH] + here[WIDTH] + here[-1] + here[1] - 4 * *here);
             }
     verify_near(found, plate, 1e-4f, "temperature");
-    printf("stencil: right\n");
 }
+
+int main() { return run_twice("stencil", run); }

@@ -31,6 +31,7 @@ mod programs;
 #[allow(dead_code)] // Other tests ask more of it.
 mod report;
 mod roots;
+mod runtime;
 mod shares;
 mod vfio;
 mod vsock;

@@ -1,0 +1,148 @@
+//! Programs of nvcc in Linux guests: unmodified, on the libcudart that the command brings.
+
+use std::path::{Path, PathBuf};
+use std::process;
+
+use causeway_nested::Lease;
+
+use crate::machines::{KERNEL, assert_data_stays_inside, machine, run};
+use crate::report::Report;
+
+/// Names the folder with the programs, which `tests/cudart/run` builds.
+const VARIABLE: &str = "CAUSEWAY_NESTED_NVCC";
+/// Where they lie in the machine, and in the guest that runs several.
+const FOLDER: &str = "/tmp/nvcc";
+/// What the guest runs that has several programs: each must say that its results are right.
+const SCRIPT: &str = "for program in /tmp/nvcc/*; do $program || exit 1; done";
+/// Programs with the runtime in a library of its own, with default streams for each thread, and
+/// with the runtime inside.
+const PROGRAMS: [&str; 15] = [
+    "bfs",
+    "fft",
+    "histogram",
+    "kmeans",
+    "lu",
+    "lu-static",
+    "matmul",
+    "nbody",
+    "nbody-per-thread",
+    "needleman_wunsch",
+    "nodes",
+    "reduction",
+    "sort",
+    "spmv",
+    "stencil",
+];
+
+/// The folder of the programs, or nothing; what is skipped and why is printed.
+#[track_caller]
+fn programs(test: &str) -> Option<PathBuf> {
+    let found = std::env::var_os(VARIABLE).map(PathBuf::from);
+    if found.is_none() {
+        let why =
+            format!("{VARIABLE} must name a folder: tests/cudart/run makes target/cudart/programs");
+        assert!(
+            !causeway_nested::is_required(),
+            "no programs of nvcc: {why}"
+        );
+        eprintln!("skipped: no programs of nvcc ({test}): {why}");
+    }
+    found
+}
+
+/// Puts a program into the machine, with the libraries of C++, which the machine does not have.
+/// Returns where it lies, and where these do.
+fn bring(machine: &Lease, folder: &Path, name: &str) -> (String, Vec<String>) {
+    let program = folder.join(name);
+    let output = process::Command::new("ldd").arg(&program).output();
+    let output = output.expect("ldd can be started").stdout;
+    let text = String::from_utf8(output).expect("it prints text");
+    let paths = text.split_whitespace().filter(|word| word.starts_with('/'));
+    let libraries: Vec<_> = paths.map(str::to_owned).collect();
+    for library in &libraries {
+        write(machine, library, Path::new(library));
+    }
+    let place = format!("{FOLDER}/{name}");
+    write(machine, &place, &program);
+    (place, libraries)
+}
+
+fn write(machine: &Lease, place: &str, file: &Path) {
+    if machine.read(place).is_err() {
+        let content = std::fs::read(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        machine.write(place, 0o755, &content);
+    }
+}
+
+/// Launches and waits that programs marked by `cudaProfilerStart` and `cudaProfilerStop`.
+fn profiled(report: &Report) -> u64 {
+    let phases = report.phases().filter(|phase| phase.is_data());
+    phases.map(|phase| phase.operations()).sum()
+}
+
+#[test]
+fn a_program_of_nvcc_runs_unmodified_without_an_exit() {
+    let test = "a program of nvcc";
+    let (Some(folder), Some(machine)) = (programs(test), machine(test)) else {
+        return;
+    };
+    let (place, _) = bring(&machine, &folder, "stencil");
+    let words = [
+        "--kernel",
+        KERNEL,
+        "--program",
+        &place,
+        "--require-zero-exits",
+    ];
+    let (outcome, report) = run(&machine, &words);
+    outcome.assert_code(0);
+    assert!(
+        outcome.text().contains("stencil: right"),
+        "{}",
+        outcome.text()
+    );
+    assert_data_stays_inside(&report);
+    assert!(profiled(&report) >= 20, "{}", outcome.text());
+}
+
+#[test]
+fn programs_of_nvcc_launch_without_an_exit() {
+    let test = "programs of nvcc";
+    let (Some(folder), Some(machine)) = (programs(test), machine(test)) else {
+        return;
+    };
+    let mut words = vec!["--kernel".to_owned(), KERNEL.to_owned()];
+    let mut all = Vec::new();
+    for name in PROGRAMS {
+        let (place, libraries) = bring(&machine, &folder, name);
+        all.push(place);
+        all.extend(libraries);
+    }
+    all.sort();
+    all.dedup();
+    words.extend(
+        all.iter()
+            .flat_map(|path| ["--file".to_owned(), format!("{path}:{path}")]),
+    );
+    words.extend(
+        [
+            "--program",
+            "/bin/sh",
+            "--require-zero-exits",
+            "--",
+            "-c",
+            SCRIPT,
+        ]
+        .map(str::to_owned),
+    );
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    let (outcome, report) = run(&machine, &words);
+    outcome.assert_code(0);
+    for name in PROGRAMS {
+        let program = name.split('-').next().expect("a name is not empty");
+        let said = format!("{program}: right");
+        assert!(outcome.text().contains(&said), "{name}: {}", outcome.text());
+    }
+    assert_data_stays_inside(&report);
+    assert!(profiled(&report) >= 100, "{} operations", profiled(&report));
+}
