@@ -21,7 +21,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::driver::{Driver, call_with_current_stream};
 use crate::error::{Answer, Code};
 use crate::graph::plan::Branch;
-use crate::memory::HostCopy;
+use crate::memory::host_copy::HostCopy;
 use crate::ring::Writing;
 use crate::rings::Submission;
 use crate::stream;

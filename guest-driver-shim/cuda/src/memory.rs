@@ -19,6 +19,7 @@ mod fill;
 mod free_ranges;
 pub(crate) mod graph_memory;
 mod host;
+pub(crate) mod host_copy;
 mod ipc;
 mod managed;
 mod pageable;
@@ -67,7 +68,6 @@ use pools::Pools;
 pub(crate) use rectangle::copy_work;
 use regions::{Backing, Region, Regions};
 use reservations::Guard;
-pub(crate) use staged::HostCopy;
 use staging::Staging;
 use stores::Stores;
 

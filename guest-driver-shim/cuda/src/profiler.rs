@@ -1,5 +1,6 @@
 //! The part of a program that its writer wants measured (CUDA driver API, "Profiler Control"): in a
-//! guest of Causeway it is a phase, for which the host counts exits.
+//! guest of Causeway it is a phase, for which the host counts exits. A guest has one phase at a
+//! time: of several processes, one can have such a part.
 
 use causeway_shim_linux::{Phase, PhaseError, PhasePath, Totals};
 use parking_lot::Mutex;
@@ -16,6 +17,8 @@ struct Open {
     driver: &'static Driver,
     /// Pieces of work that had been submitted to this device before.
     submitted: u64,
+    /// A process that was forked meanwhile does not end the phase.
+    process: u32,
 }
 
 static OPEN: Mutex<Option<Open>> = Mutex::new(None);
@@ -46,6 +49,7 @@ fn begin(driver: &'static Driver) -> Option<Open> {
             phase,
             driver,
             submitted,
+            process: std::process::id(),
         }),
         // A host has other profilers.
         Err(PhaseError::NoGuest(_)) => None,
@@ -60,6 +64,9 @@ fn end() -> Answer {
     let Some(open) = OPEN.lock().take() else {
         return Ok(());
     };
+    if open.process != std::process::id() {
+        return Ok(());
+    }
     let totals = Totals {
         operations: open.driver.rings.submitted() - open.submitted,
         ..Totals::default()

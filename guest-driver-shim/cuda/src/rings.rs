@@ -198,6 +198,8 @@ impl Rings {
                 log::error!("cannot create the ring for conditional nodes of graphs: {error}");
                 Code::OUT_OF_MEMORY
             })?;
+            // For copies of memory that the device does not reach.
+            made.start_host_functions(driver)?;
             let _ = self.bodies.set(made);
         }
         Ok(())

@@ -62,15 +62,6 @@ pub(crate) enum Work {
 }
 
 impl Work {
-    /// Whether the library's thread has a part in it.
-    pub(crate) fn calls_host(&self) -> bool {
-        match self {
-            Self::Host(_) => true,
-            Self::Sequence(parts) => parts.iter().any(Self::calls_host),
-            _ => false,
-        }
-    }
-
     /// Writes the packets of this work.
     pub(crate) fn write(&self, writing: &mut Writing) -> Result<(), SubmitError> {
         match self {

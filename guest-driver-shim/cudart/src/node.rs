@@ -5,7 +5,8 @@
 use causeway_cuda_abi::boundary::{In, Out};
 use causeway_cuda_abi::error::{Answer, Code};
 use causeway_cuda_abi::structures::{
-    Copy3d, CopyNode, CopySide, FirstKernelNode, KernelNode, NodeParameters,
+    ConditionalNode, Copy3d, CopyNode, CopySide, FillNode, FirstKernelNode, KernelNode,
+    NodeParameters,
 };
 use zerocopy::{FromBytes, FromZeros, Immutable, KnownLayout};
 
@@ -189,9 +190,10 @@ fn program_function(function: usize) -> usize {
 
 /// A copy of `bytes` bytes.
 fn line(to: usize, from: usize, bytes: usize) -> Answer<Copy3d> {
+    // One row needs no pitch, which the driver limits.
     let whole = |address| Pitched {
         address,
-        pitch: bytes,
+        pitch: 0,
         row_bytes: bytes,
         rows: 1,
     };
@@ -280,12 +282,15 @@ struct CopyNodeParameters {
     copy: Copy3dParameters,
 }
 
-/// Calls `operation` with the address of the driver's parameters of a node. Those of nodes without
-/// a kernel or a copy are the runtime's: they stay in place, for results go there, too.
+/// Calls `operation` with the address of the driver's parameters of a node, which say more of some
+/// kinds: a context. Those of other kinds are the runtime's. They stay in place, for results go
+/// there, too.
 fn converted(given: Out<NodeParameters>, operation: impl Fn(usize) -> Answer) -> Answer {
     /// `enum cudaGraphNodeType`
     const KERNEL: u32 = 0;
     const COPY: u32 = 1;
+    const FILL: u32 = 2;
+    const CONDITIONAL: u32 = 13;
     const CONTENT: usize = std::mem::offset_of!(NodeParameters, content);
     let mut parameters = given.get()?;
     let from = given.address_of(0)? + CONTENT;
@@ -308,6 +313,21 @@ fn converted(given: Out<NodeParameters>, operation: impl Fn(usize) -> Answer) ->
                 context,
                 copy,
             })?;
+        }
+        FILL => {
+            let context = current()?;
+            Out::at(to + size_of::<FillNode>()).set(context)?;
+        }
+        CONDITIONAL => {
+            let context = current()?;
+            let mut node: ConditionalNode = In::at(from).get()?;
+            node.context = context;
+            Out::at(to).set(node)?;
+            operation(&raw const parameters as usize)?;
+            // The graphs that it has.
+            const BODIES: usize = std::mem::offset_of!(ConditionalNode, bodies);
+            let bodies: usize = In::at(to + BODIES).get()?;
+            return Out::at(from + BODIES).set(bodies);
         }
         _ => return operation(given.address_of(0)?),
     }

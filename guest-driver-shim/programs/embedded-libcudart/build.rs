@@ -69,8 +69,9 @@ fn merge(archive: &Path, out: &Path) -> PathBuf {
     linker
         .args(["-r", "-nostdlib", "-o"])
         .arg(&object)
-        // Groups of another library of Rust's in the program must not replace those here.
-        .args(["-Wl,--gc-sections,--force-group-allocation"])
+        // Groups of another library of Rust's in the program must not replace those here. Only
+        // GNU's linker has the option for it.
+        .args(["-fuse-ld=bfd", "-Wl,--gc-sections,--force-group-allocation"])
         .arg(format!("@{}", words.display()))
         .arg(archive);
     run(&mut linker);

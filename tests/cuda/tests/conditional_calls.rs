@@ -368,17 +368,21 @@ fn a_condition_of_another_context_is_that_contexts() {
 }
 
 #[test]
-fn a_graph_of_a_condition_does_not_copy_memory_that_only_the_processor_reaches() {
+fn a_graph_of_a_condition_copies_memory_that_only_the_processor_reaches() {
     library();
-    let (outer, word, pageable) = (graph(), words(1, 0), [7_u32]);
-    let handle = condition(outer, None);
+    let (outer, words, pageable) = (graph(), words(2, 0), [7_u32, 8]);
+    let handle = condition(outer, Some(1));
     let (_, bodies) = branch(outer, &[], (handle, IF, 1));
-    let mut given = copy(word, pageable.as_ptr() as u64);
-    // Elsewhere it may be.
-    let plain = graph();
-    given.add(plain, &[]).unwrap();
-    run(instantiate(plain).unwrap());
-    assert_eq!(get(word), 7);
-    given.add(bodies[0], &[]).unwrap();
-    assert_eq!(instantiate(outer), Err(NOT_SUPPORTED));
+    let address = pageable.as_ptr() as u64;
+    let mut given = copy(words, address);
+    let node = given.add(bodies[0], &[]).unwrap();
+    let executable = instantiate(outer).unwrap();
+    run(executable);
+    assert_eq!((get(words), get(words + 4)), (7, 0));
+    let mut newer = copy(words + 4, address + 4);
+    // SAFETY: pointers are valid for the call.
+    let set = unsafe { cuGraphExecNodeSetParams(executable, node, &raw mut newer) };
+    assert_eq!(set, 0);
+    run(executable);
+    assert_eq!((get(words), get(words + 4)), (7, 8));
 }

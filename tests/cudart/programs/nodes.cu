@@ -116,6 +116,37 @@ void build() {
     CHECK(cudaGraphDestroy(graph));
 }
 
+// A fill in the graph of a condition, both by the call for any kind of node.
+void fill_on_condition() {
+    Buffer<int> values(COUNT);
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    cudaGraphConditionalHandle handle;
+    cudaGraphNode_t node;
+    CHECK(cudaGraphCreate(&graph, 0));
+    CHECK(cudaGraphConditionalHandleCreate(&handle, graph, 1, cudaGraphCondAssignDefault));
+    cudaGraphNodeParams condition = {}, fill = {};
+    condition.type = cudaGraphNodeTypeConditional;
+    condition.conditional.handle = handle;
+    condition.conditional.type = cudaGraphCondTypeIf;
+    condition.conditional.size = 1;
+    CHECK(cudaGraphAddNode(&node, graph, nullptr, nullptr, 0, &condition));
+    fill.type = cudaGraphNodeTypeMemset;
+    fill.memset.dst = values.data;
+    fill.memset.value = 9;
+    fill.memset.elementSize = 4;
+    fill.memset.width = COUNT;
+    fill.memset.height = 1;
+    cudaGraph_t body = condition.conditional.phGraph_out[0];
+    CHECK(cudaGraphAddNode(&node, body, nullptr, nullptr, 0, &fill));
+    CHECK(cudaGraphInstantiate(&executable, graph, 0));
+    CHECK(cudaGraphLaunch(executable, 0));
+    CHECK(cudaDeviceSynchronize());
+    verify(values.read() == std::vector<int>(COUNT, 9), "fill on a condition", 0);
+    CHECK(cudaGraphExecDestroy(executable));
+    CHECK(cudaGraphDestroy(graph));
+}
+
 void find_functions() {
     int (*version)(int *) = nullptr, known = 0, runtime;
     cudaDriverEntryPointQueryResult status;
@@ -156,6 +187,7 @@ void copy_batches() {
 
 int main() {
     build();
+    fill_on_condition();
     find_functions();
     copy_batches();
     size_t offset, bytes;

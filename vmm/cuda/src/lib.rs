@@ -74,8 +74,9 @@ pub fn run(arguments: &CudaArguments) -> Result<ExitCode, Failure> {
         }
         let shown = shown_path(directory);
         say(&format!(
-            "causeway: wrote libcuda.so.1, libnvidia-ml.so.1 and libcudart.so.13 to {shown}; \
-             programs find them with LD_LIBRARY_PATH={shown} and the server with CAUSEWAY_SOCKET"
+            "causeway: wrote libcuda.so.1, libnvidia-ml.so.1, libcudart.so.13 and \
+             libcudart_static.a to {shown}; programs find the first three with \
+             LD_LIBRARY_PATH={shown} and the server with CAUSEWAY_SOCKET"
         ));
         return Ok(ExitCode::SUCCESS);
     }

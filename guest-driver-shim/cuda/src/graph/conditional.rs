@@ -85,14 +85,6 @@ impl Kind {
     /// Refuses a node that may not be in a graph of a conditional node, as documented.
     pub(super) fn check_in_body(&self) -> Answer {
         match self {
-            // The library's thread would have to copy, which waits for the body itself.
-            Self::Copy { work, .. } if work.calls_host() => {
-                log::warn!(
-                    "a graph of a conditional node copies memory that the GPU does not reach: \
-                     allocate it by cuMemAllocHost or cuMemHostAlloc"
-                );
-                Err(Code::NOT_SUPPORTED)
-            }
             Self::Kernel(_)
             | Self::Copy { .. }
             | Self::Fill { .. }

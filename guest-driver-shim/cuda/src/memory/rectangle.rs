@@ -1,16 +1,13 @@
 //! Copies of rectangles and boxes (`cuMemcpy2D…`, `cuMemcpy3D…`).
 
 use super::segments::{Shape, Side};
-use super::transfer::{self, Direction};
+use super::transfer::{self, Direction, NODE_ROWS_MAX};
 use crate::boundary::In;
 use crate::driver::{Driver, call_in_context, call_with_current_stream};
 use crate::error::{Answer, Code};
 use crate::stream;
 use crate::structures::{Copy2d, Copy3d, CopySide, CopySide2d};
 use crate::work::Work;
-
-/// Most rows of a copy that is a node of a graph.
-const NODE_ROWS_MAX: u64 = 1 << 16;
 
 /// One side in three dimensions. Returns where it begins and how far its rows are apart.
 fn side(given: CopySide, shape: (u64, u64, u64)) -> Answer<Side> {

@@ -6,28 +6,13 @@ use std::sync::Arc;
 
 use causeway_shim_linux::shim::{Buffer, MemoryKind};
 
+use super::host_copy::HostCopy;
 use super::segments::{Shape, Side};
 use super::transfer::Sides;
-use crate::boundary;
 use crate::driver::Driver;
 use crate::error::{Answer, Code};
 use crate::host_function::{HostCall, HostWork};
 use crate::work::Work;
-
-/// A copy between places that the processor reaches.
-pub(crate) struct HostCopy {
-    shape: Shape,
-    /// Stays as long as a ring may come to the copy.
-    _staging: Option<Buffer<'static>>,
-}
-
-impl HostCopy {
-    pub(crate) fn perform(&self) {
-        for row in self.shape.rows() {
-            boundary::copy_bytes(row.to, row.from, row.bytes as usize);
-        }
-    }
-}
 
 /// Copies on the host alone.
 pub(super) fn on_host(driver: &'static Driver, shape: Shape) -> Answer<Work> {
@@ -63,10 +48,7 @@ pub(super) fn from_device(driver: &'static Driver, shape: Shape) -> Answer<Work>
 }
 
 fn copy(shape: Shape, staging: Option<Buffer<'static>>) -> Arc<HostCopy> {
-    Arc::new(HostCopy {
-        shape,
-        _staging: staging,
-    })
+    Arc::new(HostCopy::new(shape, staging))
 }
 
 fn call(driver: &'static Driver, work: HostWork) -> Answer<Work> {

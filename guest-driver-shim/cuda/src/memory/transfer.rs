@@ -14,6 +14,8 @@ use crate::work::Work;
 
 /// Most copies that are submitted as one piece of work.
 pub(super) const GROUP_COPIES: u64 = 1024;
+/// Most rows of a copy that is a node of a graph.
+pub(super) const NODE_ROWS_MAX: u64 = 1 << 16;
 /// Most parts into which a copy that overlaps itself is divided.
 const OVERLAP_PARTS_MAX: u64 = 4096;
 
@@ -66,8 +68,10 @@ pub(super) fn copy(
         return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
     }
     if stream.is_capturing() && !is_direct {
-        let work = work_between(driver.lasting()?, shape, (to, from))?;
-        return stream.note_copy(&shape.given(), work);
+        return shape.parts(u64::MAX, NODE_ROWS_MAX).try_for_each(|part| {
+            let work = work_between(driver.lasting()?, part, (to, from))?;
+            stream.note_copy(&part.given(), work)
+        });
     }
     match (to, from) {
         (Place::Gpu { host: None, .. }, Place::Gpu { host: None, .. }) => {

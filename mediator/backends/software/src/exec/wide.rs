@@ -3,7 +3,9 @@
 //!
 //! A processor with AVX does each aligned access of 16 bytes at once (Intel 64 and IA-32
 //! Architectures Software Developer's Manual, volume 3, "Guaranteed Atomic Operations"; AMD64
-//! Architecture Programmer's Manual, volume 2, "Access Atomicity"). One without AVX may not.
+//! Architecture Programmer's Manual, volume 2, "Access Atomicity"). One without AVX may not. What
+//! the back end itself shows to kernels, such as their parameters, is aligned to 8 bytes only, and
+//! nobody agrees on anything there.
 
 use std::arch::x86_64::__m128i;
 
@@ -29,10 +31,8 @@ impl Body for Load {
         };
         let halves = [context.slot::<u64>(op.dst), context.slot::<u64>(op.dst2)];
         for lane in lanes(context.mask) {
-            // SAFETY: `reach` checked range, alignment and rights.
-            let whole = unsafe { (reach.at[lane] as *const __m128i).read_volatile() };
-            // SAFETY: both have 16 bytes, and every value is one of both.
-            let parts = unsafe { std::mem::transmute::<__m128i, [u64; 2]>(whole) };
+            // SAFETY: `reach` checked range and rights.
+            let parts = unsafe { read(reach.at[lane]) };
             for (half, part) in halves.into_iter().zip(parts) {
                 // SAFETY: lowering gives both the class of 64 bits.
                 unsafe { half.add(lane).write(part) };
@@ -57,12 +57,43 @@ impl Body for Store {
         for lane in lanes(context.mask) {
             // SAFETY: lowering gives both the class of 64 bits.
             let parts = unsafe { [*low.add(lane), *high.add(lane)] };
-            // SAFETY: both have 16 bytes, and every value is one of both.
-            let whole = unsafe { std::mem::transmute::<[u64; 2], __m128i>(parts) };
-            // SAFETY: `reach` checked range, alignment and rights.
-            unsafe { (reach.at[lane] as *mut __m128i).write_volatile(whole) };
+            // SAFETY: `reach` checked range and rights.
+            unsafe { write(reach.at[lane], parts) };
         }
         Step::Next
+    }
+}
+
+/// # Safety
+/// 16 bytes can be loaded from this address, a multiple of 8.
+#[inline(always)]
+unsafe fn read(at: u64) -> [u64; 2] {
+    if at.is_multiple_of(BYTES as u64) {
+        // SAFETY: by this function's contract; the address is aligned.
+        let whole = unsafe { (at as *const __m128i).read_volatile() };
+        // SAFETY: both have 16 bytes, and every value is one of both.
+        return unsafe { std::mem::transmute::<__m128i, [u64; 2]>(whole) };
+    }
+    let half = at as *const u64;
+    // SAFETY: by this function's contract.
+    unsafe { [half.read_volatile(), half.add(1).read_volatile()] }
+}
+
+/// # Safety
+/// 16 bytes can be stored at this address, a multiple of 8.
+#[inline(always)]
+unsafe fn write(at: u64, parts: [u64; 2]) {
+    if at.is_multiple_of(BYTES as u64) {
+        // SAFETY: both have 16 bytes, and every value is one of both.
+        let whole = unsafe { std::mem::transmute::<[u64; 2], __m128i>(parts) };
+        // SAFETY: by this function's contract; the address is aligned.
+        return unsafe { (at as *mut __m128i).write_volatile(whole) };
+    }
+    let half = at as *mut u64;
+    // SAFETY: by this function's contract.
+    unsafe {
+        half.write_volatile(parts[0]);
+        half.add(1).write_volatile(parts[1]);
     }
 }
 
