@@ -17,7 +17,6 @@ calls! {
     fn cudaDeviceSetLimit(limit: u32, value: usize) = cuCtxSetLimit(limit, value);
     fn cudaDeviceGetCacheConfig(preference: usize) = cuCtxGetCacheConfig(preference);
     fn cudaDeviceSetCacheConfig(preference: u32) = cuCtxSetCacheConfig(preference);
-    fn cudaGetDeviceFlags(flags: usize) = cuCtxGetFlags(flags);
     fn cudaDeviceGetStreamPriorityRange(least: usize, greatest: usize)
         = cuCtxGetStreamPriorityRange(least, greatest);
     fn cudaDeviceCanAccessPeer(can: usize, device: i32, peer: i32)

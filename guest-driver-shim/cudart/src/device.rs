@@ -40,7 +40,7 @@ extern "C" fn cudaInitDevice(device: i32, device_flags: u32, flags: u32) -> u32 
             return Err(Code::INVALID_VALUE);
         }
         if flags == FLAGS_ARE_VALID {
-            driver!(cuDevicePrimaryCtxSetFlags_v2(device, device_flags))?;
+            driver!(cuDevicePrimaryCtxSetFlags_v2(device, device_flags & FLAGS))?;
         }
         context::primary(device).map(|_| ())
     }))
@@ -73,12 +73,27 @@ extern "C" fn cudaDeviceReset() -> u32 {
     record(context::reset())
 }
 
+/// `cudaDeviceMapHost`, which every context has, and which the driver does not take.
+const MAP_HOST: u32 = 8;
+/// Flags that the driver takes: how to wait, and `cudaDeviceLmemResizeToMax`. NVIDIA's runtime
+/// ignores others.
+const FLAGS: u32 = 7 | 16;
+
 #[unsafe(no_mangle)]
 extern "C" fn cudaSetDeviceFlags(flags: u32) -> u32 {
     record(context::start().and_then(|()| {
         let device = context::device();
-        driver!(cuDevicePrimaryCtxSetFlags_v2(device, flags))
+        driver!(cuDevicePrimaryCtxSetFlags_v2(device, flags & FLAGS))
     }))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaGetDeviceFlags(flags: Out<u32>) -> u32 {
+    answer(|| {
+        let mut of_context = 0_u32;
+        driver!(cuCtxGetFlags(&raw mut of_context))?;
+        flags.set(of_context | MAP_HOST)
+    })
 }
 
 #[unsafe(no_mangle)]

@@ -110,7 +110,7 @@ void build() {
     parameters = kernel((void *)add, ends);
     CHECK(cudaGraphExecKernelNodeSetParams(executable, added, &parameters));
     CHECK(cudaGraphExecMemcpyNodeSetParams1D(executable, read, found.data(), values.data, bytes,
-                                             cudaMemcpyDefault));
+                                             cudaMemcpyDeviceToHost));
     run("sum with another kernel", [](int) { return (2 + 1) * 5 + 1; });
     CHECK(cudaGraphExecDestroy(executable));
     CHECK(cudaGraphDestroy(graph));
