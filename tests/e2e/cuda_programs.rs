@@ -164,6 +164,35 @@ fn the_library_is_installed_where_no_other_driver_is() {
 }
 
 #[test]
+fn nvcc_is_told_where_the_static_runtime_is() {
+    let (scratch, other) = (Scratch::new(), Scratch::new());
+    let folder = other.path("lib");
+    let words = [
+        "cuda",
+        "--install",
+        folder.to_str().unwrap(),
+        "--nvcc-flags",
+    ];
+    let outcome = scratch.run(&words);
+    assert_eq!(outcome.code, 0, "{outcome:?}");
+    let wanted = format!("-cudart static -L{}\n", folder.display());
+    assert_eq!(outcome.stdout, wanted, "{outcome:?}");
+    let archive = std::fs::read(folder.join("libcudart_static.a")).unwrap();
+    assert_eq!(&archive[..8], b"!<arch>\n");
+
+    let spaced = other.path("a folder");
+    let words = [
+        "cuda",
+        "--install",
+        spaced.to_str().unwrap(),
+        "--nvcc-flags",
+    ];
+    let outcome = scratch.run(&words);
+    outcome.assert_refused(USAGE, &["--install", "a folder", "has a space"]);
+    assert!(!spaced.exists());
+}
+
+#[test]
 fn mistakes_are_refused_before_anything_runs() {
     let scratch = Scratch::new();
     for (words, parts) in [
@@ -174,6 +203,7 @@ fn mistakes_are_refused_before_anything_runs() {
         ),
         (&["cuda", "--gpu", "abacus", "--", "true"], &["abacus"]),
         (&["cuda", "--install", "lib", "--", "true"], &["--install"]),
+        (&["cuda", "--nvcc-flags"], &["--install", "is missing"]),
         (
             &["cuda", "--socket", "s", "--gpu", "software", "--", "true"],
             &["--socket"],

@@ -54,7 +54,7 @@ pub struct CudaArguments {
     #[arg(
         last = true,
         value_name = "PROGRAM",
-        required_unless_present = "install"
+        required_unless_present_any = ["install", "nvcc_flags"]
     )]
     pub program: Vec<OsString>,
 }
@@ -66,18 +66,7 @@ pub struct CudaArguments {
 /// back end is not available; a report failure if the library cannot be written.
 pub fn run(arguments: &CudaArguments) -> Result<ExitCode, Failure> {
     if let Some(directory) = &arguments.install {
-        library::install(directory)?;
-        if arguments.nvcc_flags {
-            let flags = nvcc_flags(directory)?;
-            print_results(&format!("{flags}\n"))?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        let shown = shown_path(directory);
-        say(&format!(
-            "causeway: wrote libcuda.so.1, libnvidia-ml.so.1, libcudart.so.13 and \
-             libcudart_static.a to {shown}; programs find the first three with \
-             LD_LIBRARY_PATH={shown} and the server with CAUSEWAY_SOCKET"
-        ));
+        install(directory, arguments.nvcc_flags)?;
         return Ok(ExitCode::SUCCESS);
     }
     // Threads of the server inherit the mask.
@@ -109,16 +98,28 @@ pub fn run(arguments: &CudaArguments) -> Result<ExitCode, Failure> {
     Ok(status.into())
 }
 
+/// Writes the libraries, and says what for, or prints the options of nvcc alone.
+fn install(directory: &Path, wants_flags: bool) -> Result<(), Failure> {
+    let flags = wants_flags.then(|| nvcc_flags(directory)).transpose()?;
+    library::install(directory)?;
+    if let Some(flags) = flags {
+        return print_results(&flags);
+    }
+    let shown = shown_path(directory);
+    say(&format!(
+        "causeway: wrote libcuda.so.1, libnvidia-ml.so.1, libcudart.so.13 and libcudart_static.a \
+         to {shown}; programs find the first three with LD_LIBRARY_PATH={shown} and the server \
+         with CAUSEWAY_SOCKET"
+    ));
+    Ok(())
+}
+
 /// Returns the options of nvcc that make it link `directory/libcudart_static.a`: its own
 /// `-cudart static`, and where to look first.
 fn nvcc_flags(directory: &Path) -> Result<String, Failure> {
-    let whole = std::fs::canonicalize(directory).map_err(|e| {
-        let message = format!("cannot read the directory {}", shown_path(directory));
-        Failure::new(Code::Report, message, e)
-    })?;
-    let text = whole
-        .to_str()
-        .filter(|text| !text.contains(char::is_whitespace));
+    let whole = std::path::absolute(directory).ok();
+    let text = whole.as_deref().and_then(Path::to_str);
+    let text = text.filter(|text| !text.contains(char::is_whitespace));
     let text = text.ok_or_else(|| {
         Failure::usage(format!(
             "invalid value {} for --install: its path has a space, or is no text, which a shell \
@@ -126,7 +127,7 @@ fn nvcc_flags(directory: &Path) -> Result<String, Failure> {
             shown_path(directory)
         ))
     })?;
-    Ok(format!("-cudart static -L{text}"))
+    Ok(format!("-cudart static -L{text}\n"))
 }
 
 /// Starts the server of the program. A signal that would end the program ends this, too: a driver
