@@ -179,8 +179,8 @@ fn driver_function(kernel: usize) -> Answer<usize> {
     Ok(function)
 }
 
-/// Returns what the program knows the driver's function by, or the function itself if the program
-/// has it from the driver.
+/// Returns the host function that stands for a function of the driver in the program. A function
+/// that no kernel of the program has is returned unchanged: the program asked the driver for it.
 fn program_function(function: usize) -> usize {
     let is_it = |kernel: usize| driver_function(kernel) == Ok(function);
     let registered = registry::loaded().into_iter().chain(library::given());

@@ -138,8 +138,8 @@ fn function(name: &str, has_bytes: bool) -> Exec {
     }
 }
 
-/// `cp.async.mbarrier.arrive`: the copies of the thread before it are done. So it is an arrival
-/// with `.noinc`; else one that the phase was made to wait for in the same moment, which is nothing.
+/// `cp.async.mbarrier.arrive`: the copies that the thread made before are done. With `.noinc`, this
+/// is an arrival. Without it, the phase also waits for one arrival more, so nothing changes.
 pub(super) fn copies_arrive(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let counts = form.flag("noinc");
     let at = space_of(&mut form);
