@@ -212,3 +212,55 @@ fn mistakes_are_refused_before_anything_runs() {
         scratch.run(words).assert_refused(USAGE, parts);
     }
 }
+
+#[test]
+#[ignore = "a program that other tests run"]
+fn ask_for_a_table() {
+    let (mut table, id) = (std::ptr::null(), sys::CUuuid { bytes: [7; 16] });
+    for _ in 0..2 {
+        // SAFETY: both pointers lead to what they say for the time of the call.
+        let code = unsafe { sys::cuGetExportTable(&raw mut table, &raw const id) };
+        assert_eq!(code, sys::CUresult::CUDA_ERROR_NOT_FOUND);
+    }
+}
+
+#[test]
+fn who_links_nvidias_runtime_is_told_the_flag_once() {
+    let scratch = Scratch::new();
+    let words = function("ask_for_a_table");
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let outcome = start(&scratch, GPU, &words).finish();
+    assert_eq!(outcome.code, 0, "{outcome:?}");
+    assert_eq!(
+        outcome.stderr.matches("nvcc -cudart shared").count(),
+        1,
+        "{outcome:?}"
+    );
+}
+
+#[test]
+fn a_program_of_another_cuda_is_refused_by_its_library() {
+    let scratch = Scratch::new();
+    let build = |words: &[&str]| {
+        let mut compiler = std::process::Command::new("cc");
+        let done = compiler.current_dir(scratch.path(".")).args(words).status();
+        assert!(done.unwrap().success(), "{words:?}");
+    };
+    scratch.file("none.c", b"int none;\n");
+    scratch.file(
+        "main.c",
+        b"extern int none;\nint main(void) { return none; }\n",
+    );
+    build(&[
+        "-shared",
+        "-Wl,-soname,libcudart.so.12",
+        "-o",
+        "old.so",
+        "none.c",
+    ]);
+    build(&["-o", "program", "main.c", "./old.so"]);
+    let outcome = start(&scratch, GPU, &["./program"]).finish();
+    assert_eq!(outcome.code, USAGE, "{outcome:?}");
+    let said = "./program was built for CUDA 12: it needs libcudart.so.12, ";
+    assert!(outcome.stderr.contains(said), "{outcome:?}");
+}

@@ -1,5 +1,7 @@
 //! Looking for functions by name and version (CUDA driver API, "Driver Entry Point Access").
 
+use std::sync::Once;
+
 use crate::boundary::{In, Out, Text};
 use crate::driver::answer;
 use crate::error::Code;
@@ -71,11 +73,23 @@ extern "C" fn cuGetProcAddress(name: Text, function: Out<usize>, version: i32, f
     cuGetProcAddress_v2(name, function, version, flags, Out::at(0))
 }
 
-/// Finds no table: what they hold is not documented.
+/// Finds no table: what they hold is not documented. Who asks first is told what that means, since
+/// NVIDIA's runtime library gives up without saying why.
 #[unsafe(no_mangle)]
 extern "C" fn cuGetExportTable(table: Out<usize>, _id: In<[u8; 16]>) -> u32 {
+    static TOLD: Once = Once::new();
     answer(|| {
         table.set(0)?;
+        TOLD.call_once(|| {
+            // It comes before cuInit.
+            crate::start_log();
+            log::error!(
+                "the program asks for functions that NVIDIA does not document, as NVIDIA's \
+                 libcudart does, which accepts only NVIDIA's driver; build the program with \
+                 `nvcc -cudart shared`, or link Causeway's libcudart_static.a (`causeway cuda \
+                 --install DIR --nvcc-flags`)"
+            );
+        });
         Err(Code::NOT_FOUND)
     })
 }

@@ -6,7 +6,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 
-use causeway_terminal::{Code, Failure};
+use causeway_embedded_libraries::foreign_runtime;
+use causeway_initramfs::Links;
+use causeway_terminal::{Code, Failure, shown_path};
 use causeway_vmm::signals::Signals;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::retry_on_intr;
@@ -30,6 +32,7 @@ impl Program {
         let Some((program, arguments)) = words.split_first() else {
             return Err(Failure::usage("PROGRAM is missing"));
         };
+        check_runtime(Path::new(program))?;
         let path = std::env::var_os("LD_LIBRARY_PATH");
         let mut command = Command::new(program);
         command
@@ -74,6 +77,34 @@ impl Program {
             .map_err(|e| Failure::new(Code::Crashed, "cannot wait for the program's end", e))?;
         Ok(code_of(status))
     }
+}
+
+/// Largest file whose needs are looked at.
+const LOOKED_AT_BYTES_MAX: u64 = 1 << 30;
+
+/// Refuses a program that needs the runtime library of another CUDA. A file that cannot be read as
+/// a program is for the loader to judge, and so is one that is found in `PATH`.
+fn check_runtime(program: &Path) -> Result<(), Failure> {
+    let is_small = std::fs::metadata(program).is_ok_and(|it| it.len() <= LOOKED_AT_BYTES_MAX);
+    let content = if is_small {
+        std::fs::read(program).ok()
+    } else {
+        None
+    };
+    let links = content.and_then(|content| Links::of_library(&content).ok());
+    let needed = links.map_or_else(Vec::new, |links| links.needed);
+    let found = needed
+        .iter()
+        .find_map(|name| Some((name, foreign_runtime(name)?)));
+    let Some((name, cuda)) = found else {
+        return Ok(());
+    };
+    Err(Failure::usage(format!(
+        "{} was built for CUDA {cuda}: it needs {}, and Causeway has the runtime library of CUDA \
+         13: build it with nvcc of CUDA 13.0",
+        shown_path(program),
+        name.display()
+    )))
 }
 
 /// Returns the list of folders `path` with `folder` in front.

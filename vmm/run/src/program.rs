@@ -184,7 +184,7 @@ fn refused(error: WorkloadError) -> Failure {
         } => Failure::new(Code::Image, message, source),
         WorkloadError::Read { source, .. } => Failure::new(Code::Usage, message, source),
         WorkloadError::DamagedLibrary { source, .. } => Failure::new(Code::Image, message, source),
-        WorkloadError::Library { .. } => Failure::image(message),
+        WorkloadError::Library { .. } | WorkloadError::Runtime { .. } => Failure::image(message),
         WorkloadError::Module { source, .. } => Failure::new(Code::Usage, message, source),
         WorkloadError::Path(_)
         | WorkloadError::Archive(_)

@@ -1,6 +1,8 @@
 //! The libraries that Causeway gives to CUDA programs, on the host and in Linux guests, under the
 //! names by which programs look for NVIDIA's.
 
+use std::ffi::OsStr;
+
 /// A library, which the loader looks for by its name.
 #[derive(Clone, Copy, Debug)]
 pub struct Library {
@@ -49,6 +51,20 @@ pub const RUNTIME_ARCHIVE: Archive = Archive {
     content: causeway_embedded_libcudart::ARCHIVE,
 };
 
+/// What the name of each runtime library of CUDA begins with; the version of CUDA follows.
+const RUNTIME_PREFIX: &str = "libcudart.so.";
+
+/// Returns the version of CUDA, such as 12, whose runtime library is called `name`, if Causeway has
+/// none of that version.
+#[must_use]
+pub fn foreign_runtime(name: &OsStr) -> Option<u32> {
+    let name = name.to_str()?;
+    let version = name.strip_prefix(RUNTIME_PREFIX)?;
+    let is_ours = LIBRARIES.iter().any(|library| library.name == name);
+    let (major, _) = version.split_once('.').unwrap_or((version, ""));
+    major.parse().ok().filter(|_| !is_ours)
+}
+
 /// Text that is in Causeway's libraries, and in no others.
 const MARK: &[u8] = b"CAUSEWAY_CUDA_LOG";
 
@@ -69,5 +85,20 @@ mod tests {
         }
         assert!(is_ours(RUNTIME_ARCHIVE.content));
         assert!(!is_ours(b"\x7fELF another library"));
+    }
+
+    #[test]
+    fn runtimes_of_other_versions_are_known_by_their_names() {
+        let version = |name: &str| foreign_runtime(OsStr::new(name));
+        assert_eq!(version("libcudart.so.12"), Some(12));
+        assert_eq!(version("libcudart.so.11.0"), Some(11));
+        for name in [
+            "libcudart.so.13",
+            "libcudart.so",
+            "libcuda.so.1",
+            "libc.so.6",
+        ] {
+            assert_eq!(version(name), None, "{name}");
+        }
     }
 }

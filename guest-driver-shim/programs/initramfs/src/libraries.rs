@@ -9,6 +9,8 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use causeway_embedded_libraries::foreign_runtime;
+
 use crate::executable::is_for_guests;
 use crate::links::Links;
 use crate::loader_cache::LoaderCache;
@@ -113,6 +115,12 @@ fn folders(list: &OsStr, origin: &Path) -> Vec<PathBuf> {
 pub(crate) enum CollectError {
     /// A library does not exist on this host.
     Missing { name: OsString, needed_by: PathBuf },
+    /// A library is the runtime library of a CUDA whose programs guests cannot run.
+    Runtime {
+        name: OsString,
+        needed_by: PathBuf,
+        cuda: u32,
+    },
     /// A library is not an ELF file whose needs can be read.
     Damaged {
         path: PathBuf,
@@ -154,6 +162,13 @@ pub(crate) fn collect(
         for name in &object.links.needed {
             if !known.insert(name.clone()) {
                 continue;
+            }
+            if let Some(cuda) = foreign_runtime(name) {
+                return Err(CollectError::Runtime {
+                    name: name.clone(),
+                    needed_by: object.path,
+                    cuda,
+                });
             }
             let candidates = search.candidates(name, &object).into_iter();
             let mut fitting = candidates.filter_map(|path| {

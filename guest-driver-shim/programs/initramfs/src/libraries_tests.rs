@@ -39,6 +39,7 @@ fn found(links: &Links, search: &Search, host: &[(&str, &[u8])]) -> Result<Vec<S
             .map(|path| path.display().to_string())
             .collect()),
         Err(CollectError::Missing { name, .. }) => Err(name.display().to_string()),
+        Err(CollectError::Runtime { cuda, .. }) => Err(format!("CUDA {cuda}")),
         Err(CollectError::Damaged { path, .. }) => Err(path.display().to_string()),
     }
 }
@@ -67,6 +68,17 @@ fn libraries_are_looked_for_in_the_order_of_the_dynamic_linker() {
     let other = [("/own/liba.so.1", &b"INPUT(liba.a)"[..]), everywhere[3]];
     assert_eq!(first("", "/own", &other), one("/usr/lib64/liba.so.1"));
     assert_eq!(first("", "", &[]), Err("liba.so.1".to_owned()));
+}
+
+#[test]
+fn the_runtime_of_another_cuda_is_refused_even_where_it_is() {
+    let host = [("/lib64/libcudart.so.12", PLAIN)];
+    let found = found(
+        &links(&["libcudart.so.12"], "", ""),
+        &Search::default(),
+        &host,
+    );
+    assert_eq!(found, Err("CUDA 12".to_owned()));
 }
 
 #[test]

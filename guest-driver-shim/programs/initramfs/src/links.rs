@@ -42,8 +42,11 @@ impl Links {
         name.is_some_and(|name| name.to_string_lossy().starts_with("ld-linux"))
     }
 
-    /// Reads what a library asks for.
-    pub(crate) fn of_library(image: &[u8]) -> Result<Self, Error> {
+    /// Reads what a library asks for, or a program, of which nothing else is checked.
+    ///
+    /// # Errors
+    /// What is wrong with the image.
+    pub fn of_library(image: &[u8]) -> Result<Self, Error> {
         let header = FileHeader64::<LittleEndian>::parse(image)?;
         let segments = header.program_headers(LittleEndian, image)?;
         let mut links = Self::default();

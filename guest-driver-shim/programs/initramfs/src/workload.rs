@@ -125,6 +125,21 @@ pub enum WorkloadError {
         /// The program, or one of its libraries.
         needed_by: PathBuf,
     },
+    /// The program is for another version of CUDA.
+    #[error(
+        "{} was built for CUDA {cuda}: it needs {}, and Causeway has the runtime library of CUDA \
+         13: build it with nvcc of CUDA 13.0",
+        needed_by.display(),
+        name.display()
+    )]
+    Runtime {
+        /// Name of the library.
+        name: OsString,
+        /// The program, or one of its libraries.
+        needed_by: PathBuf,
+        /// Its version of CUDA.
+        cuda: u32,
+    },
     /// A library that the program needs is damaged.
     #[error(
         "cannot read what the library {} needs: the file is cut off or damaged; install it again",
@@ -266,6 +281,15 @@ impl From<CollectError> for WorkloadError {
     fn from(error: CollectError) -> Self {
         match error {
             CollectError::Missing { name, needed_by } => Self::Library { name, needed_by },
+            CollectError::Runtime {
+                name,
+                needed_by,
+                cuda,
+            } => Self::Runtime {
+                name,
+                needed_by,
+                cuda,
+            },
             CollectError::Damaged { path, source } => Self::DamagedLibrary { path, source },
         }
     }
