@@ -13,6 +13,7 @@ use crate::arguments::Arguments;
 fn schemas() -> Vec<(String, Value)> {
     let reports = [
         causeway_run::report::schema(),
+        causeway_cuda_command::schema(),
         causeway_doctor::schema(),
         causeway_stat::schema(),
     ];

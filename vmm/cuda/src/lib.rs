@@ -5,21 +5,30 @@
 mod library;
 mod private_folder;
 mod program;
+mod report;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Instant;
 
 use causeway_run::sandbox::SandboxArguments;
 use causeway_run::{GRACE, raise_descriptor_limit, watch_signals};
 use causeway_serve::PrivateServer;
-use causeway_terminal::{Code, Failure, number, print_results, say, shown_path};
+use causeway_terminal::{
+    Code, Failure, Origin, ReportFile, number, print_results, say, shown_path,
+};
 use causeway_vmm::signals::Signals;
 use clap::Args;
 use rustix::process::Signal;
 
+pub use library::write as write_libraries;
 use private_folder::PrivateFolder;
 use program::Program;
+use report::CudaReport;
+
+#[cfg(feature = "schema")]
+pub use report::schema;
 
 /// Arguments of `causeway cuda`, as the user typed them.
 #[derive(Debug, Args)]
@@ -38,12 +47,15 @@ pub struct CudaArguments {
     /// Maximum number of processes of the program that use the GPU at a time, 1 to 64.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = number::<u32>(1..=64, ""))]
     pub processes: u32,
+    /// Write what the program did on the GPU to this file, as JSON; - writes it to standard output.
+    #[arg(long, value_name = "FILE", conflicts_with = "socket")]
+    pub json: Option<PathBuf>,
     /// Write libcuda.so.1, libnvidia-ml.so.1, libcudart.so.13 and libcudart_static.a to this
     /// directory, and run no program.
     #[arg(
         long,
         value_name = "DIRECTORY",
-        conflicts_with_all = ["gpu", "socket", "processes", "sandbox", "program"]
+        conflicts_with_all = ["gpu", "socket", "processes", "sandbox", "json", "program"]
     )]
     pub install: Option<PathBuf>,
     /// Print the options of nvcc that put the libcudart_static.a of --install into a program.
@@ -69,6 +81,10 @@ pub fn run(arguments: &CudaArguments) -> Result<ExitCode, Failure> {
         install(directory, arguments.nvcc_flags)?;
         return Ok(ExitCode::SUCCESS);
     }
+    let (origin, file) = (
+        Origin::now(),
+        ReportFile::prepare(arguments.json.as_deref())?,
+    );
     // Threads of the server inherit the mask.
     let mut signals = Signals::block_for_program().map_err(|e| {
         let message = "cannot prepare to pass signals such as SIGINT (Ctrl-C) on to the program";
@@ -89,12 +105,22 @@ pub fn run(arguments: &CudaArguments) -> Result<ExitCode, Failure> {
     };
     // Dropped at each failure from here on, before the server ends.
     let passed_on = signals.pass_on();
+    let begun = Instant::now();
     let program = Program::start(&arguments.program, folder.path(), &socket, &signals)?;
     // Only now, because the program inherits its limit from this process.
     raise_descriptor_limit();
     let status = program.wait(&mut signals)?;
+    let lived = begun.elapsed();
     passed_on.program_ended(status.into());
-    drop(server);
+    if let Some(server) = server {
+        let ended = server.end();
+        file.write(&CudaReport::new(
+            origin,
+            &arguments.gpu,
+            (status, lived),
+            &ended,
+        ))?;
+    }
     Ok(status.into())
 }
 

@@ -8,6 +8,9 @@ use causeway_embedded_libraries::{LIBRARIES, Library, RUNTIME_ARCHIVE, is_ours};
 use causeway_terminal::{Code, Failure, shown_path};
 
 /// Writes the libraries that programs load to a folder.
+///
+/// # Errors
+/// A report failure that names a library that cannot be written.
 pub fn write(folder: &Path) -> Result<(), Failure> {
     LIBRARIES.iter().try_for_each(|library| {
         let placed = place(folder, library.name, library.image, library.aliases);

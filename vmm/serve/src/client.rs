@@ -14,7 +14,7 @@ use causeway_vmm::waits::Wait;
 use crate::connection::{self, Connection};
 use crate::ending::Ending;
 use crate::host::ClientHost;
-use crate::processes::ProcessList;
+use crate::processes::{EndedSessions, ProcessList};
 
 /// Aperture of each process in bytes: addresses that it reserves.
 pub const APERTURE_BYTES: u64 = 64 << 30;
@@ -31,6 +31,8 @@ pub struct Place {
     pub back_end: Arc<BackEnd>,
     /// The client processes, for monitors.
     pub process_list: ProcessList,
+    /// Where the report of the session goes, if anybody wants it.
+    pub ended: Option<EndedSessions>,
 }
 
 /// A connected client process.
@@ -157,6 +159,7 @@ fn serve(place: Place, socket: &Arc<OwnedFd>, opening: &Opening) {
         quota,
         back_end,
         process_list,
+        ended,
     } = place;
     let host = ClientHost::new(APERTURE_BYTES);
     let mut gives_up = || opening.is_unwanted.load(Ordering::SeqCst);
@@ -182,4 +185,7 @@ fn serve(place: Place, socket: &Arc<OwnedFd>, opening: &Opening) {
         log::warn!("closed the connection to a client process, whose session ends: {e}");
     }
     session.close();
+    if let Some(ended) = ended {
+        ended.add(gpu as u32, session.report());
+    }
 }

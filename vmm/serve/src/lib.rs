@@ -12,4 +12,5 @@ mod stop;
 
 pub use arguments::ServeArguments;
 pub use private::PrivateServer;
+pub use processes::EndedSessions;
 pub use server::run;

@@ -11,6 +11,7 @@ use causeway_terminal::{Code, Failure, shown_path};
 use vmm_sys_util::eventfd::EventFd;
 
 use crate::ending::NONBLOCKING;
+use crate::processes::EndedSessions;
 use crate::server::{Choice, Server, Spares};
 
 /// A server that runs in a thread of this process. A drop disconnects the client processes and ends
@@ -19,6 +20,7 @@ use crate::server::{Choice, Server, Spares};
 pub struct PrivateServer {
     stop: EventFd,
     thread: Option<JoinHandle<()>>,
+    ended: EndedSessions,
 }
 
 impl PrivateServer {
@@ -52,6 +54,7 @@ impl PrivateServer {
         })?;
         let failed = |e| Failure::new(Code::Crashed, "cannot start a private server", e);
         let stop = EventFd::new(NONBLOCKING).map_err(failed)?;
+        let ended = server.keep_reports();
         let mut stopped = stop.try_clone().map_err(failed)?;
         let publisher = server.publish(&gpu_text, &MetricsPlaces::default())?;
         let thread = std::thread::Builder::new().name("server".into());
@@ -66,7 +69,15 @@ impl PrivateServer {
         Ok(Some(Self {
             stop,
             thread: Some(thread.map_err(failed)?),
+            ended,
         }))
+    }
+
+    /// Disconnects the client processes and ends the server. Returns what their sessions have done.
+    pub fn end(self) -> EndedSessions {
+        let ended = self.ended.clone();
+        drop(self);
+        ended
     }
 }
 

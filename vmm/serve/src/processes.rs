@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use causeway_mediator::GuestSession;
+use causeway_mediator::{GuestSession, SessionReport};
 use parking_lot::Mutex;
 
 use super::host::ClientHost;
@@ -18,6 +18,38 @@ struct ServedProcess {
     session: Weak<dyn GuestSession>,
     host: Weak<ClientHost>,
     since: Instant,
+}
+
+/// Most reports of sessions that are kept: a program can open any number of them.
+const REPORTS_MAX: usize = 4096;
+
+/// What sessions have done that ended, in the order of their ends.
+#[derive(Clone, Debug, Default)]
+pub struct EndedSessions(Arc<Mutex<Ended>>);
+
+#[derive(Debug, Default)]
+struct Ended {
+    /// Each with the number of its GPU.
+    reports: Vec<(u32, SessionReport)>,
+    left_out: u64,
+}
+
+impl EndedSessions {
+    /// Keeps the report of a session on GPU number `gpu`, if it is among the first 4,096.
+    pub fn add(&self, gpu: u32, report: SessionReport) {
+        let mut ended = self.0.lock();
+        match ended.reports.len() < REPORTS_MAX {
+            true => ended.reports.push((gpu, report)),
+            false => ended.left_out += 1,
+        }
+    }
+
+    /// Takes the reports, each with the number of its GPU, and returns them with the number of
+    /// sessions whose reports were not kept.
+    pub fn take(&self) -> (Vec<(u32, SessionReport)>, u64) {
+        let Ended { reports, left_out } = std::mem::take(&mut *self.0.lock());
+        (reports, left_out)
+    }
 }
 
 /// The client processes of the server, for monitors. The server and the thread that answers

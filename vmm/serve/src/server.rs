@@ -20,7 +20,7 @@ use crate::client::{APERTURE_BYTES, Client, Place};
 use crate::connection;
 use crate::ending::Ends;
 use crate::host::{ClientHost, borrow};
-use crate::processes::ProcessList;
+use crate::processes::{EndedSessions, ProcessList};
 use crate::stop::Stop;
 use causeway_publisher::listener::{ListenError, Listener};
 use causeway_publisher::{Doors, MetricsPlaces, Published, Publisher};
@@ -105,6 +105,8 @@ pub struct Server {
     served: Vec<Client>,
     /// The client processes, for monitors.
     process_list: ProcessList,
+    /// Where reports of sessions go, if anybody wants them.
+    ended: Option<EndedSessions>,
     /// The event that threads signal when they are about to end.
     ends: Ends,
     spares: Spares,
@@ -237,6 +239,7 @@ impl Server {
             count: 0,
             served: Vec::new(),
             process_list: ProcessList::default(),
+            ended: None,
             ends: Ends::new().map_err(failed)?,
             spares,
             refill_at: None,
@@ -259,6 +262,11 @@ impl Server {
             .collect::<Result<Vec<_>, _>>()?;
         listeners.reverse();
         Ok(listeners)
+    }
+
+    /// Returns where the reports of sessions will be when they have ended.
+    pub fn keep_reports(&mut self) -> EndedSessions {
+        self.ended.get_or_insert_default().clone()
     }
 
     /// Publishes the statistics of the processes to monitors, and lets the user change the limits
@@ -407,6 +415,7 @@ impl Server {
             },
             back_end: Arc::clone(&self.back_ends[gpu]),
             process_list: self.process_list.clone(),
+            ended: self.ended.clone(),
         };
         Client::start(place, socket, self.ends.another())
     }
