@@ -14,21 +14,21 @@ use causeway_vmm::signals::Signals;
 mod alone;
 mod back_ends;
 mod cells;
-mod compare;
+pub mod compare;
 pub mod counts;
-mod csv;
+pub mod csv;
 mod device;
-mod html;
+pub mod html;
 mod omission;
 mod outputs;
-mod report;
+pub mod report;
 mod table;
-mod text_file;
 
 #[cfg(feature = "schema")]
 pub use compare::schema as comparison_schema;
 
 use super::arguments::ExitsArguments;
+use crate::outputs::Outputs;
 use alone::Part;
 use back_ends::BackEnds;
 use causeway_run::back_end;
@@ -42,7 +42,6 @@ use causeway_run::{Extras, RunOutcome, block_signals, execute};
 use causeway_terminal::{Code, Failure, Origin, TimeLimit};
 use device::DeviceChoice;
 use omission::Omission;
-use outputs::Outputs;
 use report::ExitsReport;
 
 /// Name of the embedded guest.
@@ -62,7 +61,8 @@ pub fn schema() -> serde_json::Value {
 /// written.
 pub fn run(arguments: &ExitsArguments) -> Result<ExitCode, Failure> {
     if let [before, after] = &arguments.compare[..] {
-        return compare::run(before, after, arguments.json.as_deref());
+        let schema = report::SCHEMA;
+        return compare::run(schema, [before, after], arguments.json.as_deref());
     }
     let plan = plan(arguments)?;
     device::address(arguments)?;
@@ -72,7 +72,7 @@ pub fn run(arguments: &ExitsArguments) -> Result<ExitCode, Failure> {
     let mut outputs = Vec::new();
     for (index, gpu) in chosen.iter().enumerate() {
         let also = (index != 0).then_some(&**gpu);
-        outputs.push(Outputs::prepare(arguments, also)?);
+        outputs.push(outputs::prepare(arguments, also)?);
     }
     let mut absent = absent;
     for (gpu, outputs) in chosen.iter().zip(outputs) {

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
+use causeway_bench_suites::Way;
 use causeway_bench_workloads::{MechanismKind, WorkloadKind};
 
 mod findings;
-mod reports;
+pub mod reports;
 
 use super::cells::is_unsteady;
 use causeway_bench_medians::figures::time as shown;
@@ -29,17 +30,21 @@ pub fn schema() -> serde_json::Value {
     terminal::schema_of::<Comparison>(SCHEMA)
 }
 
-/// Compares the two reports of `--compare`, prints their differences, and writes them to the file
-/// `json`, if given. Returns the exit code, which is like that of diff(1): 0 if nothing changed
-/// beyond noise, 1 if something did.
+/// Compares the two reports of `--compare`, which have the format `schema`, prints their
+/// differences, and writes them to the file `json`, if given. Returns the exit code, which is like
+/// that of diff(1): 0 if nothing changed beyond noise, 1 if something did.
 ///
 /// # Errors
-/// A usage failure if a file cannot be read, is not a report of `bench exits`, or is the report of
-/// a run that failed, and if the reports have no cell whose times can be compared; a report failure
+/// A usage failure if a file cannot be read, is not a report of this format, or is that of a run
+/// that failed, and if the reports have no cell whose times can be compared; a report failure
 /// if the result cannot be written.
-pub fn run(before: &Path, after: &Path, json: Option<&Path>) -> Result<ExitCode, Failure> {
+pub fn run(
+    schema: &str,
+    [before, after]: [&Path; 2],
+    json: Option<&Path>,
+) -> Result<ExitCode, Failure> {
     let origin = Origin::now();
-    let [first, second] = [read(before)?, read(after)?];
+    let [first, second] = [read(before, schema)?, read(after, schema)?];
     let file = ReportFile::prepare(json)?;
     let findings = compare(&first, &second);
     let mut printed = Ok(());
@@ -220,24 +225,27 @@ fn host_did_too(before: &Cell, after: &Cell) -> bool {
     })
 }
 
-/// Compares exits, which are exact counts, and returns both if they differ. Only the number of
-/// polls for the end of launches depends on time.
+/// Compares exits, and returns both if they differ. They are exact counts, but for those of polls
+/// for the end of launches, and of whole guests.
 fn exits(before: &Cell, after: &Cell) -> Option<[f64; 2]> {
     let count = |cell: &Cell| Some(cell.exits.as_ref()?.user_space_per_operation);
     let (first, second) = (count(before)?, count(after)?);
     let distance = (second - first).abs();
-    let differs = match polls(before) {
+    let differs = match depends_on_time(before) {
         true => (first == 0.0) != (second == 0.0) || distance > CLOSE * first.min(second),
         false => first != second,
     };
     differs.then_some([first, second])
 }
 
-/// Returns whether the guest polls a register for the end of work.
-fn polls(cell: &Cell) -> bool {
+/// Returns whether the number of exits depends on time: where the guest polls a register for the
+/// end of work, and where a whole guest is counted.
+fn depends_on_time(cell: &Cell) -> bool {
     let launches = |workload: WorkloadKind| workload.description().launches;
-    cell.mechanism == MechanismKind::Trap.name()
-        && WorkloadKind::named(&cell.workload).is_none_or(launches)
+    // All exits of a guest's kernel are in those of a program.
+    let is_whole_guest = cell.mechanism == Way::Guest.name();
+    let traps = cell.mechanism == MechanismKind::Trap.name();
+    is_whole_guest || traps && WorkloadKind::named(&cell.workload).is_none_or(launches)
 }
 
 #[cfg(test)]

@@ -118,7 +118,7 @@ fn line(out: &mut dyn Write, fields: [String; COLUMNS.len()]) -> io::Result<()> 
 }
 
 /// Returns a field in the format of RFC 4180, quoted if necessary.
-fn quoted(field: &str) -> String {
+pub fn quoted(field: &str) -> String {
     match field.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", field.replace('"', "\"\"")),
         false => field.to_owned(),

@@ -5,10 +5,10 @@ use std::io::{self, Write};
 
 mod axis;
 mod cost;
-mod figure;
+pub mod figure;
 pub(super) mod fit;
 mod plots;
-mod tables;
+pub mod tables;
 
 use super::cells::CellReport;
 use super::report::ExitsReport;
@@ -42,13 +42,24 @@ pub fn write(out: &mut dyn Write, report: &ExitsReport) -> io::Result<()> {
     out.write_all(page.as_bytes())
 }
 
-fn page(report: &ExitsReport) -> Result<String, PlotError> {
+/// Returns the beginning of a page with this title.
+pub fn begin_page(title: &str) -> String {
     let mut out =
         String::from("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n");
     out.push_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
-    out.push_str("<title>VM exits, by mechanism</title>\n<style>\n");
-    out.push_str(STYLE);
-    out.push_str("</style></head><body>\n");
+    // Writing to a string cannot fail.
+    let _ = write!(
+        out,
+        "<title>{title}</title>\n<style>\n{STYLE}</style></head><body>\n"
+    );
+    out
+}
+
+/// What a page ends with.
+pub const END_PAGE: &str = "</body></html>\n";
+
+fn page(report: &ExitsReport) -> Result<String, PlotError> {
+    let mut out = begin_page("VM exits, by mechanism");
     head(&mut out, report);
     workloads(&mut out, report)?;
     sizes(&mut out, report)?;
@@ -57,7 +68,7 @@ fn page(report: &ExitsReport) -> Result<String, PlotError> {
     cost::share(&mut out, report, costs)?;
     tables::every_cell(&mut out, report);
     tables::reasons(&mut out, report);
-    out.push_str("</body></html>\n");
+    out.push_str(END_PAGE);
     Ok(out)
 }
 

@@ -97,7 +97,7 @@ pub struct Setting {
 pub struct CellName {
     /// Name of the workload.
     pub workload: String,
-    /// Size of the workload.
+    /// Size of the workload; 0 for a program of a suite.
     pub size: u64,
     /// Name of the mechanism.
     pub mechanism: String,
@@ -231,7 +231,10 @@ impl fmt::Display for CellName {
             size,
             mechanism,
         } = self;
-        write!(f, "{workload} {size} by {mechanism}")
+        match size {
+            0 => write!(f, "{workload} by {mechanism}"),
+            size => write!(f, "{workload} {size} by {mechanism}"),
+        }
     }
 }
 

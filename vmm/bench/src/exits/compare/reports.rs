@@ -6,7 +6,6 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::exits::report::SCHEMA;
 use causeway_terminal::{Code, Failure};
 
 /// The parts of a report of `bench exits` that `--compare` reads.
@@ -18,6 +17,8 @@ pub struct Report {
     pub time: Option<String>,
     pub host: Host,
     pub backend: String,
+    /// Only `bench exits` has it.
+    #[serde(default)]
     pub quick: bool,
     pub passed: bool,
     pub result: String,
@@ -40,8 +41,12 @@ pub struct Host {
 #[derive(Deserialize)]
 pub struct Cell {
     pub workload: String,
+    /// 0 for programs of suites, which have one size.
+    #[serde(default)]
     pub size: u64,
     pub mechanism: String,
+    /// Runs of programs of suites are one operation each.
+    #[serde(default = "one")]
     pub operations: u64,
     pub time: Time,
     pub over_native: Option<Ratio>,
@@ -69,6 +74,10 @@ pub struct Exits {
     pub user_space_per_operation: f64,
 }
 
+const fn one() -> u64 {
+    1
+}
+
 impl Cell {
     /// Returns what identifies the cell in both reports: workload, size and mechanism.
     pub fn key(&self) -> (&str, u64, &str) {
@@ -76,12 +85,12 @@ impl Cell {
     }
 }
 
-/// Reads a report of `bench exits --json`.
+/// Reads a report of the format `wanted`: one of `bench exits --json`, or of `bench suite --json`.
 ///
 /// # Errors
 /// A usage failure if the file cannot be read, has another schema, or is the report of a run that
 /// failed.
-pub fn read(path: &Path) -> Result<Report, Failure> {
+pub fn read(path: &Path, wanted: &str) -> Result<Report, Failure> {
     let name = path.display();
     let text = fs::read(path).map_err(|e| {
         Failure::new(
@@ -92,10 +101,10 @@ pub fn read(path: &Path) -> Result<Report, Failure> {
     })?;
     let value: Value = serde_json::from_slice(&text).map_err(|e| no_report(path, e))?;
     let schema = value.get("schema").and_then(Value::as_str);
-    if schema != Some(SCHEMA) {
+    if schema != Some(wanted) {
         let other = schema.map_or_else(|| "none".to_owned(), printable);
         return Err(Failure::usage(format!(
-            "cannot compare {name}: its format (field `schema`) is {other}, not {SCHEMA}; \
+            "cannot compare {name}: its format (field `schema`) is {other}, not {wanted}; \
              measure again"
         )));
     }
@@ -110,7 +119,7 @@ pub fn read(path: &Path) -> Result<Report, Failure> {
 }
 
 fn no_report(path: &Path, error: serde_json::Error) -> Failure {
-    let message = format!("{} is not a report of `bench exits --json`", path.display());
+    let message = format!("{} is not a report of a benchmark's --json", path.display());
     Failure::new(Code::Usage, message, error)
 }
 

@@ -48,7 +48,7 @@ pub fn every_cell(out: &mut String, report: &ExitsReport) {
 }
 
 /// Begins a table, which scrolls sideways on narrow screens, also by keys.
-fn begin_table(out: &mut String, class: &str, caption: &str, columns: &[&str]) {
+pub fn begin_table(out: &mut String, class: &str, caption: &str, columns: &[&str]) {
     // Writing to a string cannot fail.
     let _ = write!(
         out,
@@ -60,6 +60,9 @@ fn begin_table(out: &mut String, class: &str, caption: &str, columns: &[&str]) {
     }
     out.push_str("</tr></thead><tbody>\n");
 }
+
+/// What a table ends with.
+pub const END_TABLE: &str = "</tbody></table></div>\n";
 
 /// Adds the table of cells that were measured alone, if there are any.
 fn alone(out: &mut String, report: &ExitsReport) {
@@ -80,7 +83,8 @@ fn alone(out: &mut String, report: &ExitsReport) {
     out.push_str("</tbody></table></div>\n");
 }
 
-fn begin_row(out: &mut String, begins: bool) {
+/// Begins a row, with a line above it if a group of rows begins.
+pub fn begin_row(out: &mut String, begins: bool) {
     out.push_str(match begins {
         true => "<tr class=\"begins\">",
         false => "<tr>",
