@@ -80,7 +80,7 @@ fn manual_pages_are_those_of_all_subcommands_for_users() {
     let names: BTreeSet<String> = names
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
-    let benches = ["bench-exits", "bench-gpu", "bench-lives"];
+    let benches = ["bench-exits", "bench-gpu", "bench-lives", "bench-suite"];
     let expected = SUBCOMMANDS.iter().chain(&benches);
     let expected = expected.map(|name| format!("causeway-{name}.1"));
     let expected: BTreeSet<String> = expected.chain(["causeway.1".to_owned()]).collect();

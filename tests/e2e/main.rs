@@ -40,6 +40,7 @@ mod shares;
 mod sharing;
 mod standin;
 mod stat;
+mod suites;
 mod terminal;
 mod tracepoints;
 mod visible;

@@ -17,6 +17,9 @@ pub enum BenchCommand {
     Exits(ExitsArguments),
     /// Start and end VMs one after the other, kill some, and check that they leave nothing behind.
     Lives(LivesArguments),
+    /// Run unmodified programs of benchmark suites by each way to run them, and compare their times
+    /// and VM exits.
+    Suite(SuiteArguments),
 }
 
 /// Arguments of `causeway bench gpu`, as the user typed them.
@@ -184,4 +187,108 @@ impl LivesArguments {
         let usual = (self.count / 10).max(1).min(self.count.saturating_sub(1));
         self.kill.unwrap_or(usual)
     }
+}
+
+/// Arguments of `causeway bench suite`, as the user typed them.
+#[derive(Debug, Args)]
+pub struct SuiteArguments {
+    /// Programs to run, by their names in the suite or as SUITE/PROGRAM; all by default.
+    #[arg(value_name = "PROGRAM")]
+    pub program: Vec<String>,
+    /// Folder with the sources of suites, each in the folder that its repository is called.
+    #[arg(long, value_name = "DIR", required_unless_present = "compare")]
+    pub source: Option<PathBuf>,
+    /// Suites, separated by commas: cudart, polybench, rodinia, samples, or the file of a recipe,
+    /// which ends with .toml. The default is all of the four whose sources are there.
+    #[arg(long, value_name = "SUITE,…", value_delimiter = ',')]
+    pub suite: Vec<String>,
+    /// Ways to run a program, separated by commas: native, with the libraries that the loader
+    /// finds; process, by `causeway cuda`; guest, by `causeway run`. The default is process, native
+    /// on a GPU, and guest with --kernel.
+    #[arg(long, value_name = "WAY,…", value_delimiter = ',')]
+    pub by: Vec<String>,
+    /// Linux kernel for guests.
+    #[arg(long, value_name = "FILE")]
+    pub kernel: Option<PathBuf>,
+    /// Folder for programs, their inputs and what they print.
+    #[arg(long, value_name = "DIR", default_value = "causeway-suites")]
+    pub work: PathBuf,
+    /// Back end and limits, as for `run`. On the software back end, programs have smaller inputs.
+    #[arg(long, value_name = "GPU", default_value = "auto")]
+    pub gpu: String,
+    /// Report of `bench exits --json`, to calculate which exits the programs' work would take if
+    /// calls were forwarded, or accesses trapped.
+    #[arg(long, value_name = "FILE")]
+    pub exits: Option<PathBuf>,
+    /// Number of runs of each program by each way, 1 to 200; with several ways, as many again
+    /// beside no other way.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = number::<u32>(1..=200, "")
+    )]
+    pub repetitions: u32,
+    /// Time that one run of a program may take, in seconds.
+    #[arg(
+        long,
+        value_name = "S",
+        default_value_t = 240,
+        value_parser = number::<u32>(1..=86_400, " s")
+    )]
+    pub limit: u32,
+    /// RAM of guests, in MiB, or with suffix M, G or T.
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "1024",
+        allow_hyphen_values = true,
+        value_parser = parse_size_mib
+    )]
+    pub memory: u64,
+    /// Number of virtual CPUs of guests.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u32>(1..=64, ""))]
+    pub vcpus: u32,
+    /// The compiler.
+    #[arg(long, value_name = "FILE", default_value = "nvcc")]
+    pub nvcc: PathBuf,
+    /// What the compiler's option -arch says: a GPU's, such as sm_90, or that of PTX for the
+    /// software back end.
+    #[arg(long, value_name = "ARCH", default_value = "compute_90")]
+    pub code: String,
+    /// Folder with headers that programs include, beside the compiler's own. Can be given several
+    /// times.
+    #[arg(long, value_name = "DIR")]
+    pub include: Vec<PathBuf>,
+    /// Number of programs to build at a time; that of the processors by default.
+    #[arg(long, value_name = "N", value_parser = number::<u32>(1..=1024, ""))]
+    pub jobs: Option<u32>,
+    /// Build the programs, and run none.
+    #[arg(long, conflicts_with = "built")]
+    pub build_only: bool,
+    /// Build nothing: the programs are in the folder of --work.
+    #[arg(long)]
+    pub built: bool,
+    /// Write the report as JSON to this file; - writes it to standard output instead of the table.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write a line for each program and way to this file, as comma-separated values; - writes them
+    /// to standard output instead of the table.
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+    /// Write an HTML page to this file; - writes it to standard output instead of the table.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Compare two reports of --json instead of running programs, as `bench exits --compare` does.
+    #[arg(
+        long,
+        value_names = ["BEFORE", "AFTER"],
+        num_args = 2,
+        conflicts_with_all = [
+            "source", "suite", "by", "kernel", "work", "gpu", "repetitions", "limit", "memory",
+            "vcpus", "exits", "nvcc", "code", "include", "jobs", "build_only", "built", "csv",
+            "html",
+        ]
+    )]
+    pub compare: Vec<PathBuf>,
 }

@@ -4,6 +4,9 @@ mod arguments;
 mod exits;
 mod gpu;
 mod lives;
+mod outputs;
+mod suite;
+mod text_file;
 
 use std::process::ExitCode;
 
@@ -13,12 +16,13 @@ use causeway_terminal::Failure;
 
 /// Returns the JSON schemas of all reports, each with its title.
 #[cfg(feature = "schema")]
-pub fn schemas() -> [serde_json::Value; 4] {
+pub fn schemas() -> [serde_json::Value; 5] {
     [
         gpu::schema(),
         exits::schema(),
         exits::comparison_schema(),
         lives::schema(),
+        suite::schema(),
     ]
 }
 
@@ -32,5 +36,6 @@ pub fn run(command: &BenchCommand) -> Result<ExitCode, Failure> {
         BenchCommand::Gpu(arguments) => gpu::run(arguments),
         BenchCommand::Exits(arguments) => exits::run(arguments),
         BenchCommand::Lives(arguments) => lives::run(arguments),
+        BenchCommand::Suite(arguments) => suite::run(arguments),
     }
 }
