@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process;
 
-use causeway_nested::Lease;
+use causeway_nested::{Command, Lease};
+use serde_json::Value;
 
-use crate::machines::{KERNEL, assert_data_stays_inside, machine, run};
+use crate::machines::{CAUSEWAY, KERNEL, REPORT, assert_data_stays_inside, machine, run};
 use crate::report::Report;
 
 /// Names the folder with the programs, which `tests/cudart/run` builds.
@@ -145,4 +146,89 @@ fn programs_of_nvcc_launch_without_an_exit() {
     }
     assert_data_stays_inside(&report);
     assert!(profiled(&report) >= 100, "{} operations", profiled(&report));
+}
+
+#[test]
+fn programs_of_a_suite_run_by_process_and_in_guests() {
+    let test = "programs of a suite";
+    let (Some(folder), Some(machine)) = (programs(test), machine(test)) else {
+        return;
+    };
+    let names = ["lu", "stencil"];
+    for name in names {
+        bring(&machine, &folder, name);
+        // Where `bench suite` builds it.
+        let place = format!("/tmp/suites/cudart/{name}/{name}");
+        write(&machine, &place, &folder.join(name));
+        let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/cudart/programs");
+        let source = format!("{name}.cu");
+        write(
+            &machine,
+            &format!("/tmp/checkouts/cudart/programs/{source}"),
+            &beside.join(&source),
+        );
+    }
+    let words = [
+        &[
+            "bench",
+            "suite",
+            "--suite",
+            "cudart",
+            "--built",
+            "--by",
+            "process,guest",
+        ][..],
+        &[
+            "--source",
+            "/tmp/checkouts",
+            "--work",
+            "/tmp/suites",
+            "--kernel",
+            KERNEL,
+        ],
+        &[
+            "--gpu",
+            "software,memory=64",
+            "--memory",
+            "256",
+            "--json",
+            REPORT,
+        ],
+        &names,
+    ]
+    .concat();
+    let outcome = machine.run(&Command::new(CAUSEWAY, &words));
+    outcome.assert_code(0);
+    let report = machine.read(REPORT).expect("the report is there");
+    let report: Value = serde_json::from_slice(&report).expect("it is JSON");
+    let cells = report["cells"].as_array().expect("it has cells");
+    assert_eq!(cells.len(), 4, "{report}");
+    let mut marked = 0;
+    for guest in cells.iter().filter(|cell| cell["mechanism"] == "guest") {
+        let (work, exits) = (&guest["work"], &guest["exits"]);
+        assert_eq!(exits["data_path"]["exits"], 0, "{guest}");
+        marked += exits["data_path"]["operations"].as_u64().unwrap_or(0);
+        // Opening the device takes exits, and so does each batch of allocations.
+        assert!(
+            exits["of_gpu"].as_u64() >= work["batches"].as_u64(),
+            "{guest}"
+        );
+        let is_twin =
+            |cell: &&Value| cell["workload"] == guest["workload"] && cell["mechanism"] == "process";
+        let twin = cells.iter().find(is_twin).expect("it ran by both ways");
+        assert_eq!(work["launches"], twin["work"]["launches"]);
+    }
+    assert!(marked >= 20, "{marked} operations in {report}");
+    let lu = cells
+        .iter()
+        .find(|cell| cell["workload"] == "cudart/lu" && cell["exits"].is_object());
+    let lu = lu.expect("it ran in a guest");
+    let (all, launches) = (
+        &lu["exits"]["user_space_per_operation"],
+        &lu["work"]["launches"],
+    );
+    assert!(
+        all.as_f64() < launches.as_f64(),
+        "its launches cause no exits: {lu}"
+    );
 }
