@@ -80,13 +80,14 @@ impl Program {
 }
 
 /// Largest file whose needs are looked at.
-const LOOKED_AT_BYTES_MAX: u64 = 1 << 30;
+const LOOKED_AT_BYTES_MAX: u64 = 256 << 20;
 
 /// Refuses a program that needs the runtime library of another CUDA. A file that cannot be read as
 /// a program is for the loader to judge, and so is one that is found in `PATH`.
 fn check_runtime(program: &Path) -> Result<(), Failure> {
-    let is_small = std::fs::metadata(program).is_ok_and(|it| it.len() <= LOOKED_AT_BYTES_MAX);
-    let content = if is_small {
+    let is_path = program.components().count() > 1;
+    let fits = |it: std::fs::Metadata| it.is_file() && it.len() <= LOOKED_AT_BYTES_MAX;
+    let content = if is_path && std::fs::metadata(program).is_ok_and(fits) {
         std::fs::read(program).ok()
     } else {
         None
