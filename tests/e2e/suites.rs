@@ -120,7 +120,7 @@ fn each_program_is_built_run_and_judged_by_its_recipe() {
     assert_eq!(report["passed"], false);
     assert_eq!(
         report["result"],
-        "1 passed, 1 lacks, 1 skipped, 1 failed, 1 not built"
+        "1 passed, 1 unsupported, 1 skipped, 1 failed, 1 not built"
     );
     let cell = &report["cells"][0];
     assert_eq!(

@@ -157,9 +157,10 @@ fn programs_of_a_suite_run_by_process_and_in_guests() {
     let names = ["lu", "stencil"];
     for name in names {
         bring(&machine, &folder, name);
-        // Where `bench suite` builds it.
-        let place = format!("/tmp/suites/cudart/{name}/{name}");
-        write(&machine, &place, &folder.join(name));
+        // Where `bench suite` builds it, and says how.
+        let place = format!("/tmp/suites/cudart-software/{name}");
+        write(&machine, &format!("{place}/{name}"), &folder.join(name));
+        machine.write(&format!("{place}/command.txt"), 0o644, b"tests/cudart/run");
         let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/cudart/programs");
         let source = format!("{name}.cu");
         write(

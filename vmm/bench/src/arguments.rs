@@ -17,8 +17,8 @@ pub enum BenchCommand {
     Exits(ExitsArguments),
     /// Start and end VMs one after the other, kill some, and check that they leave nothing behind.
     Lives(LivesArguments),
-    /// Run unmodified programs of benchmark suites by each way to run them, and compare their times
-    /// and VM exits.
+    /// Run unmodified programs of benchmark suites natively, as processes and in guests, and
+    /// compare their times and VM exits.
     Suite(SuiteArguments),
 }
 
@@ -195,11 +195,11 @@ pub struct SuiteArguments {
     /// Programs to run, by their names in the suite or as SUITE/PROGRAM; all by default.
     #[arg(value_name = "PROGRAM")]
     pub program: Vec<String>,
-    /// Folder with the sources of suites, each in the folder that its repository is called.
+    /// Folder with checkouts of suites, each called as its repository.
     #[arg(long, value_name = "DIR", required_unless_present = "compare")]
     pub source: Option<PathBuf>,
-    /// Suites, separated by commas: cudart, polybench, rodinia, samples, or the file of a recipe,
-    /// which ends with .toml. The default is all of the four whose sources are there.
+    /// Suites, separated by commas: cudart, polybench, rodinia, samples, or a file with a recipe,
+    /// whose name ends with .toml. The default is all of the four that --source has.
     #[arg(long, value_name = "SUITE,…", value_delimiter = ',')]
     pub suite: Vec<String>,
     /// Ways to run a program, separated by commas: native, with the libraries that the loader
@@ -220,8 +220,8 @@ pub struct SuiteArguments {
     /// calls were forwarded, or accesses trapped.
     #[arg(long, value_name = "FILE")]
     pub exits: Option<PathBuf>,
-    /// Number of runs of each program by each way, 1 to 200; with several ways, as many again
-    /// beside no other way.
+    /// Number of runs of each program by each way, 1 to 200. Several ways take turns; then each
+    /// runs as many times again without the others between.
     #[arg(
         long,
         value_name = "N",
@@ -249,18 +249,18 @@ pub struct SuiteArguments {
     /// Number of virtual CPUs of guests.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u32>(1..=64, ""))]
     pub vcpus: u32,
-    /// The compiler.
+    /// The compiler, nvcc of CUDA 13.0: a path, or a name in PATH.
     #[arg(long, value_name = "FILE", default_value = "nvcc")]
     pub nvcc: PathBuf,
-    /// What the compiler's option -arch says: a GPU's, such as sm_90, or that of PTX for the
-    /// software back end.
+    /// Value of the compiler's -arch: the architecture of your GPU, such as sm_90, or a version of
+    /// PTX. The default is for the software back end; GPUs older than 9.0 cannot run it.
     #[arg(long, value_name = "ARCH", default_value = "compute_90")]
     pub code: String,
     /// Folder with headers that programs include, beside the compiler's own. Can be given several
     /// times.
     #[arg(long, value_name = "DIR")]
     pub include: Vec<PathBuf>,
-    /// Number of programs to build at a time; that of the processors by default.
+    /// Number of programs to build at a time; the number of CPUs by default.
     #[arg(long, value_name = "N", value_parser = number::<u32>(1..=1024, ""))]
     pub jobs: Option<u32>,
     /// Build the programs, and run none.
@@ -285,9 +285,9 @@ pub struct SuiteArguments {
         value_names = ["BEFORE", "AFTER"],
         num_args = 2,
         conflicts_with_all = [
-            "source", "suite", "by", "kernel", "work", "gpu", "repetitions", "limit", "memory",
-            "vcpus", "exits", "nvcc", "code", "include", "jobs", "build_only", "built", "csv",
-            "html",
+            "program", "source", "suite", "by", "kernel", "work", "gpu", "repetitions", "limit",
+            "memory", "vcpus", "exits", "nvcc", "code", "include", "jobs", "build_only", "built",
+            "csv", "html",
         ]
     )]
     pub compare: Vec<PathBuf>,

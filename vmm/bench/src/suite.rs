@@ -61,27 +61,28 @@ pub fn run(arguments: &SuiteArguments) -> Result<ExitCode, Failure> {
         .source
         .as_ref()
         .ok_or_else(|| Failure::usage("--source is missing"))?;
-    let workshop = Workshop::open(source, &arguments.work).map_err(refused)?;
+    let workshop = Workshop::open(source, &arguments.work, scale).map_err(refused)?;
     let suites = suites(arguments, &workshop, scale)?;
     let models = models::models(arguments.exits.as_deref())?;
     let files = [&arguments.json, &arguments.csv, &arguments.html];
     let outputs = Outputs::prepare(files.map(|path| path.as_deref()))?;
     let mut report = SuiteReport::new(Origin::now(), &text, arguments.repetitions, &suites);
+    let host = host(arguments, text)?;
     let progress = Progress::start()?;
     build(
         arguments,
         &workshop,
         (&suites, &progress),
-        &signals,
+        &mut signals,
         &mut report,
     )?;
     if arguments.build_only {
-        report.built = Some(count(&suites) - report.missing.len());
-    } else {
+        report.built = Some(to_build(&suites) - report.missing.len());
+    } else if report.signal.is_none() {
         let bench = Bench {
             workshop: &workshop,
             ways: &ways,
-            host: host(arguments, text),
+            host,
             repetitions: arguments.repetitions,
             models,
         };
@@ -127,7 +128,7 @@ fn build(
     arguments: &SuiteArguments,
     workshop: &Workshop,
     (suites, progress): (&[Suite], &Progress),
-    signals: &Signals,
+    signals: &mut Signals,
     report: &mut SuiteReport,
 ) -> Result<(), Failure> {
     let compiler = match arguments.built {
@@ -138,8 +139,8 @@ fn build(
         std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
     });
     let (failed, built) = (Mutex::new(Vec::new()), Mutex::new(0));
-    let all = count(suites);
-    workshop.build(
+    let all = to_build(suites);
+    report.signal = workshop.build(
         suites,
         compiler.as_ref(),
         (jobs as usize, signals),
@@ -156,9 +157,10 @@ fn build(
     Ok(())
 }
 
-/// Returns the number of all programs.
-fn count(suites: &[Suite]) -> usize {
-    suites.iter().map(|suite| suite.programs.len()).sum()
+/// Returns the number of programs that are built.
+fn to_build(suites: &[Suite]) -> usize {
+    let all = suites.iter().flat_map(|suite| &suite.programs);
+    all.filter(|program| program.skip.is_none()).count()
 }
 
 /// The measurement.
@@ -179,7 +181,7 @@ impl Bench<'_> {
         signals: &mut Signals,
         report: &mut SuiteReport,
     ) {
-        let all = count(suites);
+        let all: usize = suites.iter().map(|suite| suite.programs.len()).sum();
         let programs = suites
             .iter()
             .flat_map(|suite| suite.programs.iter().map(move |program| (suite, program)));
@@ -201,19 +203,18 @@ impl Bench<'_> {
     }
 
     /// Runs a program by all ways, first in turn, then each way alone. A way that does not pass is
-    /// not tried again.
+    /// not tried again, and after a signal nothing is.
     fn lives(&self, suite: &Suite, program: &Program, signals: &mut Signals) -> Vec<Lives> {
         let mut lives: Vec<Lives> = self.ways.iter().map(|way| Lives::new(*way)).collect();
-        for _ in 0..self.repetitions {
-            for of_way in &mut lives {
-                self.live(suite, program, of_way, false, signals);
-            }
-        }
-        if lives.len() > 1 {
-            for of_way in &mut lives {
-                for _ in 0..self.repetitions {
-                    self.live(suite, program, of_way, true, signals);
-                }
+        let (ways, repetitions) = (lives.len(), self.repetitions as usize);
+        let in_turn = (0..repetitions).flat_map(|_| 0..ways);
+        let in_turn = in_turn.map(|way| (way, false));
+        let alone = (0..ways).flat_map(|way| std::iter::repeat_n((way, true), repetitions));
+        for (way, is_alone) in in_turn.chain(alone.filter(|_| ways > 1)) {
+            let lives = &mut lives[way];
+            self.live(suite, program, lives, is_alone, signals);
+            if lives.signal.is_some() {
+                break;
             }
         }
         lives
@@ -227,7 +228,7 @@ impl Bench<'_> {
         is_alone: bool,
         signals: &mut Signals,
     ) {
-        if lives.verdict != Verdict::Passed || lives.signal.is_some() {
+        if lives.verdict != Verdict::Passed {
             return;
         }
         let life = self

@@ -44,7 +44,8 @@ pub fn run(
     json: Option<&Path>,
 ) -> Result<ExitCode, Failure> {
     let origin = Origin::now();
-    let [first, second] = [read(before, schema)?, read(after, schema)?];
+    let read = |path| read(path, schema, "--compare");
+    let [first, second] = [read(before)?, read(after)?];
     let file = ReportFile::prepare(json)?;
     let findings = compare(&first, &second);
     let mut printed = Ok(());

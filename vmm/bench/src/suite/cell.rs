@@ -33,10 +33,11 @@ pub struct SuiteCell {
     /// The less favourable of the two ratios.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quoted: Option<Quoted>,
-    /// What the program did on the GPU in its last run; absent natively.
+    /// What the program did on the GPU in its last run, or in that with `exits`; absent natively.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub work: Option<Work>,
-    /// Exits of the guest during the program's life, of that run which had the most.
+    /// Exits of the guest during the program's life, of that run which had the most; `data_path` is
+    /// that of the run which had most exits in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exits: Option<Exits>,
     /// Exits that reached the VMM, whatever they were for, divided by launches and replays; absent
@@ -47,7 +48,7 @@ pub struct SuiteCell {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exits_per_mib: Option<f64>,
     /// What the same work would take by other ways to virtualize a GPU, at least: calculated from
-    /// `work` and the exits of single operations in the report of `--exits`. Waits, and the
+    /// `work` and the exits of single operations in the report of `--exits`. Waits, copies, and the
     /// processor's own accesses of the GPU's memory, are not in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub elsewhere: Option<Elsewhere>,

@@ -88,6 +88,13 @@ pub fn suites(
     for name in &arguments.suite {
         let suite = named(name)?;
         workshop.check(&suite).map_err(refused)?;
+        if suites.iter().any(|other| other.name == suite.name) {
+            return Err(Failure::usage(format!(
+                "invalid value {name} for --suite: there are two suites {}: name one of them, or \
+                 call the file otherwise",
+                suite.name
+            )));
+        }
         suites.push(suite);
     }
     for name in &arguments.program {
@@ -150,11 +157,19 @@ pub fn compiler(arguments: &SuiteArguments, workshop: &Workshop) -> Result<Compi
     })
 }
 
-pub fn host(arguments: &SuiteArguments, gpu: String) -> Host {
+/// Returns what programs run on.
+///
+/// # Errors
+/// A usage failure if the kernel is not there.
+pub fn host(arguments: &SuiteArguments, gpu: String) -> Result<Host, Failure> {
     let mut guest = Vec::new();
     if let Some(kernel) = &arguments.kernel {
+        // Programs run in other folders.
+        let whole = kernel
+            .canonicalize()
+            .map_err(|e| Failure::usage_from("--kernel", &shown_path(kernel), e))?;
         guest.push("--kernel".into());
-        guest.push(kernel.clone().into_os_string());
+        guest.push(whole.into_os_string());
         for (option, value) in [
             ("--memory", arguments.memory.to_string()),
             ("--vcpus", arguments.vcpus.to_string()),
@@ -163,10 +178,10 @@ pub fn host(arguments: &SuiteArguments, gpu: String) -> Host {
             guest.push(value.into());
         }
     }
-    Host {
+    Ok(Host {
         causeway: "/proc/self/exe".into(),
         gpu,
         guest,
         limit: Duration::from_secs(arguments.limit.into()),
-    }
+    })
 }

@@ -14,9 +14,9 @@ pub struct Lives {
     pub in_turn_ns: Vec<f64>,
     /// Times in nanoseconds, taken beside no other way.
     pub alone_ns: Vec<f64>,
-    /// What the last one did on the GPU.
+    /// What the last one did on the GPU, or that one whose exits are kept.
     pub work: Option<Work>,
-    /// Exits of that one which had the most.
+    /// Exits of that one which had the most; those of the data path are of the worst one.
     pub exits: Option<Exits>,
 }
 
@@ -40,14 +40,23 @@ impl Lives {
             true => self.alone_ns.push(life.time_ns),
             false => self.in_turn_ns.push(life.time_ns),
         }
-        self.work = life.work;
-        let most = self
+        let Some(exits) = life.exits else {
+            self.work = life.work;
+            return;
+        };
+        let worst = self.exits.as_ref().and_then(|exits| exits.data_path);
+        let data_path = [worst, exits.data_path].into_iter().flatten();
+        let data_path = data_path.max_by_key(|marked| marked.exits);
+        let all = |exits: &Exits| exits.user_space_per_operation;
+        if self
             .exits
             .as_ref()
-            .map_or(-1.0, |exits| exits.user_space_per_operation);
-        let exits = life
-            .exits
-            .filter(|exits| exits.user_space_per_operation > most);
-        self.exits = exits.or(self.exits.take());
+            .is_none_or(|most| all(&exits) > all(most))
+        {
+            (self.exits, self.work) = (Some(exits), life.work);
+        }
+        if let Some(exits) = &mut self.exits {
+            exits.data_path = data_path;
+        }
     }
 }

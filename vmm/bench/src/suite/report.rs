@@ -5,7 +5,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use causeway_bench_suites::{Program, Suite, Verdict, Way};
-use causeway_terminal::{Code, Origin};
+use causeway_terminal::{Code, Origin, escaped};
 use causeway_vmm::host::Host;
 use serde::Serialize;
 
@@ -129,7 +129,7 @@ impl Outcome {
         match self {
             Self::NotBuilt => "not built",
             Self::Skipped => "skipped",
-            Self::Lacks => "lacks",
+            Self::Lacks => "unsupported",
             Self::Failed => "failed",
         }
     }
@@ -143,6 +143,14 @@ impl Outcome {
 #[cfg(feature = "schema")]
 pub fn schema() -> serde_json::Value {
     causeway_terminal::schema_of::<SuiteReport>(SCHEMA)
+}
+
+/// Returns what a program or compiler has printed as part of a line, without what could control a
+/// terminal.
+fn printable(text: &str) -> String {
+    const CHARACTERS_MAX: usize = 300;
+    let start: String = text.chars().take(CHARACTERS_MAX).collect();
+    escaped(&start).into_owned()
 }
 
 impl SuiteReport {
@@ -209,7 +217,7 @@ impl SuiteReport {
                 workload: program.label(),
                 mechanism: Some(of_way.way.name()),
                 outcome,
-                reason: reason.to_owned(),
+                reason: printable(reason),
             };
             match &of_way.verdict {
                 Verdict::Passed => {

@@ -11,7 +11,7 @@ use super::cell::SuiteCell;
 use super::report::SuiteReport;
 
 /// Headings of the columns.
-pub const COLUMNS: [&str; 14] = [
+pub const COLUMNS: [&str; 15] = [
     "program",
     "by",
     "n",
@@ -22,6 +22,7 @@ pub const COLUMNS: [&str; 14] = [
     "written",
     "exits",
     "per launch",
+    "per MiB",
     "of the GPU",
     "data path",
     "forward",
@@ -36,9 +37,10 @@ pub const LEGEND: &str = "times are those of whole programs (by process: of the 
      alone, beside no other way; the ratio is the less favourable of both; launches include \
      replays of graphs; written is what the GPU's copies and fills wrote; exits are all that \
      reached the VMM during the program's life, the console's among them, also divided by \
-     launches, and those of the GPU's registers; data path is exits of operations in parts that \
-     the program marks; forward and trap are exits that the same work would take at least if calls \
-     were forwarded, or accesses trapped (--exits)";
+     launches and by MiB written, and those of the GPU's registers; data path is exits of \
+     operations in parts that the program marks; forward and trap are exits that launches, fills \
+     and control batches would take at least if calls were forwarded, or accesses trapped \
+     (--exits); times in guests are without the start of the driver, which native ones include";
 
 /// Returns the whole report as text for people.
 pub fn render(report: &SuiteReport) -> String {
@@ -93,6 +95,7 @@ fn texts(begins: bool, cell: &SuiteCell) -> [String; COLUMNS.len()] {
         }),
         exits.map_or_else(dash, |exits| count(exits.user_space_per_operation)),
         cell.exits_per_launch.map_or_else(dash, count),
+        cell.exits_per_mib.map_or_else(dash, count),
         exits.map_or_else(dash, |exits| exits.of_gpu.to_string()),
         exits
             .and_then(|exits| exits.data_path)
@@ -116,7 +119,7 @@ mod tests {
     fn a_row_has_the_figures_of_its_way_and_dashes_for_what_nobody_counts() {
         let report = report([10.0, 20.0, 10.0], [20.0, 30.0, 15.0], 0);
         let rows: Vec<_> = rows(&report.cells).map(|(_, texts)| texts).collect();
-        assert_eq!(rows[0][5..], ["-"; 9]);
+        assert_eq!(rows[0][5..], ["-"; 10]);
         assert_eq!(rows[1][0], "");
         assert_eq!(
             rows[1][2..],
@@ -129,6 +132,7 @@ mod tests {
                 "2.10MB",
                 "30",
                 "3",
+                "15",
                 "0",
                 "0 of 8",
                 "-",

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use causeway_vmm::signals::Signals;
+use parking_lot::Mutex;
 
-use crate::folders::Place;
+use crate::folders::{Place, files_below};
 use crate::recipe::Program;
 
 /// What a program is built with.
@@ -48,36 +49,35 @@ pub enum BuildError {
 
 impl Compiler {
     /// Builds a program from the folder `source` of its suite, unless the same command has built it
-    /// before.
+    /// since its sources were changed.
     pub(crate) fn build(
         &self,
         program: &Program,
         source: &Path,
         place: &Place,
-        signals: &Signals,
+        signals: &Mutex<&mut Signals>,
     ) -> Result<(), BuildError> {
-        let (target, mark, log) = (
-            place.program(),
-            place.file("command.txt"),
-            place.file("build.log"),
-        );
+        let (target, mark, log) = (place.program(), place.file(MARK), place.file("build.log"));
         let words = self.words(program, &target);
-        let line = words.join(&OsString::from(" "));
+        let whole = [source.into(), self.nvcc.clone().into()];
+        let line = [&whole, &words[..]].concat().join(&OsString::from(" "));
         let known = fs::read(&mark).is_ok_and(|known| known == line.as_encoded_bytes());
-        if known && target.exists() {
+        if known && is_newer(&target, source, program) {
             return Ok(());
         }
         let unwritable = |path: &Path, e| BuildError::Unwritable(path.to_owned(), e);
         // Nothing says that what is there is whole.
-        fs::remove_file(&mark)
-            .or_else(absent)
-            .map_err(|e| unwritable(&mark, e))?;
+        for old in [&mark, &target] {
+            fs::remove_file(old)
+                .or_else(absent)
+                .map_err(|e| unwritable(old, e))?;
+        }
         let mut command = Command::new(&self.nvcc);
         command
             .args(&words)
             .current_dir(source)
             .stdin(Stdio::null());
-        signals.let_through(&mut command);
+        signals.lock().let_through(&mut command);
         let done = command.output();
         let done = done.map_err(|e| BuildError::NoCompiler(self.nvcc.clone(), e))?;
         let said = [line.as_encoded_bytes(), b"\n", &done.stdout, &done.stderr].concat();
@@ -103,6 +103,27 @@ impl Compiler {
         words.extend(program.sources.iter().map(OsString::from));
         words
     }
+}
+
+/// Name of the file that says how an executable was built. It is there if the executable is whole.
+const MARK: &str = "command.txt";
+
+/// Returns whether the executable of a program is there and whole.
+pub fn is_built(place: &Place) -> bool {
+    place.program().exists() && place.file(MARK).exists()
+}
+
+/// Returns whether an executable is there and newer than the sources of its program, and than what
+/// is in the folder where it runs, as its headers often are.
+fn is_newer(target: &Path, source: &Path, program: &Program) -> bool {
+    let changed = |path: &Path| fs::metadata(path)?.modified();
+    let Ok(built) = changed(target) else {
+        return false;
+    };
+    let sources = program.sources.iter().map(|path| source.join(path));
+    let beside = files_below(&source.join(&program.folder)).unwrap_or_default();
+    let mut all = sources.chain(beside);
+    all.all(|path| changed(&path).is_ok_and(|changed| changed < built))
 }
 
 /// Takes a file that is not there for one that was removed.

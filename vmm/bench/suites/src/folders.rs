@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::inputs;
-use crate::recipe::Program;
+use crate::recipe::{Program, Scale};
 
 /// The folders of one program, below that of all work.
 #[derive(Clone, Debug)]
@@ -14,7 +14,7 @@ pub struct Place {
     /// Folder of the program's executable, logs and reports.
     own: PathBuf,
     name: String,
-    /// Folder with copied parts of the suite and, in `data`, inputs that were made.
+    /// Folder with the copied part of the suite and, in `data`, inputs that were made.
     copies: PathBuf,
 }
 
@@ -23,14 +23,17 @@ impl Place {
     ///
     /// # Errors
     /// The error of making the folder.
-    pub fn prepare(work: &Path, program: &Program) -> io::Result<Self> {
-        let suite = work.join(&program.suite);
-        let own = suite.join(&program.name);
+    pub fn prepare(work: &Path, program: &Program, scale: Scale) -> io::Result<Self> {
+        let suite = match scale {
+            Scale::Gpu => program.suite.clone(),
+            Scale::Software => format!("{}-software", program.suite),
+        };
+        let own = work.join(suite).join(&program.name);
         fs::create_dir_all(&own)?;
         Ok(Self {
-            own,
             name: program.name.clone(),
-            copies: suite.join("copies"),
+            copies: own.join(".run"),
+            own,
         })
     }
 
@@ -67,12 +70,12 @@ impl Place {
     ) -> Result<PathBuf, (PathBuf, io::Error)> {
         let folder = self.copies.join(&program.folder);
         let from = source.join(&program.folder);
-        // What the last run has left.
-        match fs::remove_dir_all(&folder) {
+        // What the last run has left and changed, inputs among them.
+        match fs::remove_dir_all(&self.copies) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err((folder, e)),
             _ => {}
         }
-        copy_folder(&from, &folder).map_err(|e| (from, e))?;
+        copy_folder(&from, &folder, 0).map_err(|e| (from, e))?;
         for name in &program.inputs {
             inputs::make(&self.inputs(), name).map_err(|e| (self.inputs().join(name), e))?;
         }
@@ -88,24 +91,33 @@ impl Place {
     }
 }
 
-/// Copies a folder with all that is below it. Symbolic links stay links.
-fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
+/// Deepest folder that is copied: links may lead in circles.
+const DEPTH_MAX: u32 = 32;
+
+/// Copies a folder with all that is below it. Links are followed, so that nothing in the copy leads
+/// back; those that lead nowhere, and what is neither file nor folder, is left out.
+fn copy_folder(from: &Path, to: &Path, depth: u32) -> io::Result<()> {
+    if depth == DEPTH_MAX {
+        return Err(io::Error::other(
+            "its folders are too deep, or lead in a circle",
+        ));
+    }
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;
-        let (kind, target) = (entry.file_type()?, to.join(entry.file_name()));
-        if kind.is_dir() {
-            copy_folder(&entry.path(), &target)?;
-        } else if kind.is_symlink() {
-            std::os::unix::fs::symlink(fs::read_link(entry.path())?, target)?;
-        } else if kind.is_file() {
-            fs::copy(entry.path(), target)?;
+        let target = to.join(entry.file_name());
+        match fs::metadata(entry.path()) {
+            Ok(kind) if kind.is_dir() => copy_folder(&entry.path(), &target, depth + 1)?,
+            Ok(kind) if kind.is_file() => {
+                fs::copy(entry.path(), target)?;
+            }
+            _ => {}
         }
     }
     Ok(())
 }
 
-/// Returns all files below a folder, links among them if they lead to files.
+/// Returns all files below a folder.
 ///
 /// # Errors
 /// Errors of reading folders.
@@ -127,7 +139,7 @@ pub fn files_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recipe::{Scale, Suite};
+    use crate::recipe::Suite;
 
     #[test]
     fn a_program_runs_in_a_fresh_copy_beside_its_inputs() {
@@ -141,17 +153,17 @@ mod tests {
             .find(|program| program.name == "bfs")
             .unwrap();
         fs::create_dir_all(source.join("cuda/bfs/deeper")).unwrap();
-        fs::write(source.join("cuda/bfs/deeper/one"), "1").unwrap();
-        let place = Place::prepare(&root.join("work"), program).unwrap();
+        let one = source.join("cuda/bfs/deeper/one");
+        fs::write(&one, "1").unwrap();
+        std::os::unix::fs::symlink(&one, source.join("cuda/bfs/link")).unwrap();
+        let place = Place::prepare(&root.join("work"), program, Scale::Software).unwrap();
         let folder = place.furnish(program, &source).unwrap();
         fs::write(folder.join("result.txt"), "left").unwrap();
         let again = place.furnish(program, &source).unwrap();
-        assert_eq!(files_below(&again).unwrap(), [folder.join("deeper/one")]);
-        assert_eq!(
-            files_below(&source).unwrap().len(),
-            1,
-            "the source is as before"
-        );
+        let copied = [folder.join("deeper/one"), folder.join("link")];
+        assert_eq!(files_below(&again).unwrap(), copied);
+        fs::write(&copied[1], "2").unwrap();
+        assert_eq!(fs::read(&one).unwrap(), b"1", "the source is as before");
         let graph = place.inputs().join("bfs/graph65536.txt");
         assert!(graph.is_file());
         assert_eq!(Place::arguments(program, "/in"), ["/in/bfs/graph65536.txt"]);

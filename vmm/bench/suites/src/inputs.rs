@@ -57,15 +57,12 @@ pub fn is_known(name: &str) -> bool {
     maker(name).is_some()
 }
 
-/// Makes the input `name` in `folder` unless it is there.
+/// Makes the input `name` in `folder`.
 ///
 /// # Errors
 /// [`io::ErrorKind::InvalidInput`] for a name that nothing makes, and errors of writing.
 pub fn make(folder: &Path, name: &str) -> io::Result<()> {
     let path = folder.join(name);
-    if path.exists() {
-        return Ok(());
-    }
     let unknown = || io::Error::new(io::ErrorKind::InvalidInput, "no such input can be made");
     let (make, sizes) = maker(name).ok_or_else(unknown)?;
     path.parent().map_or(Ok(()), fs::create_dir_all)?;

@@ -89,6 +89,9 @@ pub enum LifeError {
     /// The program did not end in time.
     #[error("it did not end within {} s", .0.as_secs())]
     Overdue(Duration),
+    /// The program printed too much.
+    #[error("it printed more than {} MiB", .0 >> 20)]
+    Noisy(u64),
     /// A signal to this process ended it.
     #[error("signal {0} ended it")]
     Signal(i32),

@@ -1,6 +1,7 @@
 //! Recipes: how each program of a suite is built, run and judged. They are files in format TOML;
 //! those of known suites are in this program.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -61,12 +62,16 @@ pub enum RecipeError {
          into the folder where the program runs"
     )]
     Input(String, String),
-    /// A name would lead out of its folder.
+    /// A name would lead out of its folder, or is that of another file.
     #[error(
-        "the recipe {0} has {1:?} for a name or path: choose one of letters, digits and ._+-, or a \
-         relative path without .."
+        "the recipe {0} has {1:?} for a name or path: choose a name of letters, digits and ._+- \
+         that does not end with .txt, .log or .json, or a relative path without .. that is not \
+         data"
     )]
     Place(String, String),
+    /// Two programs have one name.
+    #[error("the recipe {0} has two programs {1}: choose other names")]
+    Twice(String, String),
 }
 
 /// A suite, with its programs in one size.
@@ -186,6 +191,11 @@ impl Recipe {
             let shown = bad.to_string_lossy().into_owned();
             return Err(RecipeError::Place(origin.to_owned(), shown));
         }
+        let mut known = BTreeSet::new();
+        let mut names = self.program.iter().map(|entry| &entry.name);
+        if let Some(twice) = names.find(|name| !known.insert(*name)) {
+            return Err(RecipeError::Twice(origin.to_owned(), twice.clone()));
+        }
         let mut inputs = self.program.iter().flat_map(Entry::inputs);
         match inputs.find(|input| !inputs::is_known(input)) {
             Some(bad) => Err(RecipeError::Input(origin.to_owned(), bad.clone())),
@@ -229,8 +239,14 @@ struct Differences {
 impl Entry {
     /// Returns all paths that lead into the folder of the suite.
     fn paths(&self) -> impl Iterator<Item = &Path> {
-        let sources = self.sources.iter().chain(&self.folder);
-        sources.map(PathBuf::as_path)
+        let sources = self.sources.iter().map(PathBuf::as_path);
+        sources.chain([self.place()])
+    }
+
+    /// Returns the folder in which the program runs.
+    fn place(&self) -> &Path {
+        let first = self.sources.first().and_then(|source| source.parent());
+        self.folder.as_deref().or(first).unwrap_or(Path::new(""))
     }
 
     /// Returns the names of the inputs of both sizes.
@@ -247,6 +263,7 @@ impl Entry {
         flags: &[String],
         scale: Scale,
     ) -> Result<Program, RecipeError> {
+        let folder = self.place().to_owned();
         let other = match scale {
             Scale::Gpu => Differences::default(),
             Scale::Software => self.software,
@@ -257,15 +274,11 @@ impl Entry {
                 .transpose()
                 .map_err(|e| RecipeError::Pattern(origin.to_owned(), self.name.clone(), e))
         };
-        let first = self.sources.first().and_then(|source| source.parent());
         Ok(Program {
             suite: suite.to_owned(),
             right: pattern(self.right)?,
             wrong: pattern(self.wrong)?,
-            folder: self
-                .folder
-                .or_else(|| first.map(Path::to_owned))
-                .unwrap_or_default(),
+            folder,
             flags: [flags, &other.flags.unwrap_or(self.flags)].concat(),
             arguments: other.arguments.unwrap_or(self.arguments),
             inputs: other.inputs.unwrap_or(self.inputs),
@@ -281,13 +294,18 @@ impl Entry {
 /// Whether a text can be the name of a file in any folder.
 fn is_name(name: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "._+-".contains(c);
-    !name.is_empty() && name.chars().all(allowed) && !name.starts_with('.')
+    let is_own = [".txt", ".log", ".json"]
+        .iter()
+        .any(|end| name.ends_with(end));
+    !name.is_empty() && name.chars().all(allowed) && !name.starts_with('.') && !is_own
 }
 
-/// Whether a path stays in the folder where it begins.
+/// Whether a path leads to a place in the folder where it begins, and not to that of inputs.
 fn is_inside(path: &Path) -> bool {
-    path.components()
-        .all(|part| matches!(part, std::path::Component::Normal(_)))
+    let mut parts = path.components();
+    !path.as_os_str().is_empty()
+        && !path.starts_with("data")
+        && parts.all(|part| matches!(part, std::path::Component::Normal(_)))
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -11,9 +10,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::life::{DataPath, Exits, Life, LifeError, Work};
-
-/// What a shell adds to the number of the signal that ended a program.
-const SIGNALLED: i32 = 128;
+use crate::limited::shell_status;
 
 /// What is known of a life beside its output.
 #[derive(Default)]
@@ -28,10 +25,8 @@ pub struct Told {
 impl Told {
     /// Of a program that this process has started.
     pub fn native(status: ExitStatus, time: Duration) -> Self {
-        let signal = status.signal().map_or(0, |signal| SIGNALLED + signal);
-        let code = status.code().unwrap_or(signal);
         Self {
-            status: u8::try_from(code).unwrap_or(u8::MAX),
+            status: shell_status(status),
             time_ns: time.as_nanos() as f64,
             ..Self::default()
         }
@@ -69,6 +64,8 @@ pub fn read<T: for<'a> Deserialize<'a>>(path: &Path, output: &str) -> Result<T, 
 pub struct ProcessReport {
     program_status: u8,
     sessions: Vec<GpuReport>,
+    #[serde(default)]
+    sessions_left_out: u64,
 }
 
 /// What this reads of the report of `causeway run`.
@@ -91,6 +88,7 @@ struct VmReport {
     program_status: Option<u8>,
     program: Option<Counted>,
     session: Session,
+    phases_refused: u64,
     #[serde(default)]
     further_gpus: Vec<GpuReport>,
 }
@@ -138,7 +136,10 @@ impl ProcessReport {
     /// `time` is that of the whole command: the server starts the driver before the program, which
     /// natively does so itself.
     pub fn told(self, time: Duration) -> Told {
-        let (work, fault) = sum(self.sessions.into_iter().map(|gpu| gpu.session));
+        let (work, mut fault) = sum(self.sessions.into_iter().map(|gpu| gpu.session));
+        if self.sessions_left_out != 0 {
+            fault = fault.or(Some(String::from("it had more sessions than are reported")));
+        }
         Told {
             status: self.program_status,
             time_ns: time.as_nanos() as f64,
@@ -156,12 +157,14 @@ impl GuestReport {
         let lived = vm.and_then(|vm| {
             let further = vm.further_gpus.into_iter().map(|gpu| gpu.session);
             let sessions = [vm.session].into_iter().chain(further);
-            Some((vm.program_status?, vm.program?, sum(sessions)))
+            let is_whole = vm.phases_refused == 0;
+            Some((vm.program_status?, vm.program?, sum(sessions), is_whole))
         });
-        let (status, counted, (work, fault)) = lived.ok_or(LifeError::Refused(self.reason))?;
+        let (status, counted, (work, fault), is_whole) =
+            lived.ok_or(LifeError::Refused(self.reason))?;
         let data = self.phases.iter().filter(|phase| phase.path == "data");
         let data: Vec<u64> = data.map(|phase| phase.operations).collect();
-        let data_path = (!data.is_empty()).then(|| DataPath {
+        let data_path = (!data.is_empty() && is_whole).then(|| DataPath {
             operations: data.iter().sum(),
             exits: self.data_path_exits,
         });

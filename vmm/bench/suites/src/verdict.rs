@@ -32,16 +32,25 @@ impl Verdict {
 /// Returns what is wrong with a life, if anything is.
 fn wrong(program: &Program, life: &Life) -> Option<String> {
     if life.status != 0 {
-        let said = life
-            .said
-            .first()
-            .map_or_else(String::new, |line| format!(": {line}"));
+        let printed = || life.output.lines().rfind(|line| !line.trim().is_empty());
+        let said = life.said.first().map(String::as_str).or_else(printed);
+        let said = said.map_or_else(String::new, |line| format!(": {line}"));
         return Some(format!("exit status {}{said}", life.status));
     }
     // Some programs look at no error.
-    let fault = life.fault.as_ref().filter(|_| !program.faults);
-    if let Some(fault) = fault {
-        return Some(format!("the device stopped: {fault}"));
+    if !program.faults {
+        if let Some(fault) = &life.fault {
+            return Some(format!("the device stopped: {fault}"));
+        }
+        // In a guest, the libraries write to where the program writes.
+        let mut said = life
+            .said
+            .iter()
+            .map(String::as_str)
+            .chain(life.output.lines());
+        if let Some(error) = said.find(|line| is_error(line)) {
+            return Some(error.to_owned());
+        }
     }
     let found = program
         .wrong
@@ -55,6 +64,13 @@ fn wrong(program: &Program, life: &Life) -> Option<String> {
         .as_ref()
         .is_none_or(|right| right.is_match(&life.output));
     (!is_right).then(|| String::from("it does not say that its results are right"))
+}
+
+/// Whether a line is one by which a library of Causeway tells of an error.
+fn is_error(line: &str) -> bool {
+    ["libcuda: error: ", "libcudart: error: "]
+        .iter()
+        .any(|it| line.contains(it))
 }
 
 #[cfg(test)]
@@ -96,6 +112,12 @@ mod tests {
             verdict(|_, life| of_load(life)),
             failed("the device stopped: a load at 0x10")
         );
+        let told = String::from("libcudart: error: no code for this device");
+        assert_eq!(
+            verdict(|_, life| life.said = vec!["libcuda: warn: a".into(), told.clone()]),
+            failed(&told)
+        );
+        assert_eq!(verdict(|_, life| life.output += &told), failed(&told));
         let meant = |program: &mut Program, life: &mut Life| {
             program.faults = true;
             of_load(life);

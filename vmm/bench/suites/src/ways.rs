@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use causeway_vmm::signals::Signals;
 
 use crate::folders::{Place, files_below};
 use crate::life::{Life, LifeError};
-use crate::limited::{self, Ended};
+use crate::limited::{self, Ended, OUTPUT_BYTES_MAX};
 use crate::recipe::Program;
 use crate::told::{GuestReport, ProcessReport, Told, read};
 
@@ -85,13 +85,14 @@ impl Way {
         let errors = output.try_clone().map_err(|e| files(&log, e))?;
         command.stdin(Stdio::null()).stdout(output).stderr(errors);
         command.current_dir(folder).env("CAUSEWAY_CUDA_LOG", &said);
-        let ended = limited::run(&mut command, host.limit, signals);
+        let ended = limited::run(&mut command, &log, host.limit, signals);
         let (status, time) = match ended.map_err(|e| LifeError::Command(shown, e))? {
             Ended::Alone(status, time) => (status, time),
             Ended::Overdue => return Err(LifeError::Overdue(host.limit)),
+            Ended::Noisy => return Err(LifeError::Noisy(OUTPUT_BYTES_MAX)),
             Ended::Signal(signal) => return Err(LifeError::Signal(signal)),
         };
-        let output = fs::read(&log).map_err(|e| files(&log, e))?;
+        let output = read_start(&log).map_err(|e| files(&log, e))?;
         // A guest's console ends lines with both characters.
         let output = String::from_utf8_lossy(&output).replace("\r\n", "\n");
         let told = match self {
@@ -99,7 +100,8 @@ impl Way {
             Self::Process => read::<ProcessReport>(&report, &output)?.told(time),
             Self::Guest => read::<GuestReport>(&report, &output)?.told()?,
         };
-        let said = fs::read_to_string(&said).unwrap_or_default();
+        let said = read_start(&said).unwrap_or_default();
+        let said = String::from_utf8_lossy(&said);
         Ok(told.life(output, said.lines().map(str::to_owned).collect()))
     }
 
@@ -147,6 +149,15 @@ impl Way {
             }
         })
     }
+}
+
+/// Reads a file, as far as a program may print.
+fn read_start(path: &Path) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    File::open(path)?
+        .take(OUTPUT_BYTES_MAX)
+        .read_to_end(&mut content)?;
+    Ok(content)
 }
 
 /// Returns the files that a program finds in its guest, each with its place there.

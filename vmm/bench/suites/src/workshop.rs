@@ -1,17 +1,19 @@
 //! Builds programs and runs them.
 
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use causeway_vmm::signals::Signals;
+use parking_lot::Mutex;
 
-use crate::compiler::{BuildError, Compiler};
+use crate::compiler::{self, BuildError, Compiler};
 use crate::folders::Place;
 use crate::life::{Life, LifeError};
-use crate::recipe::{Program, Suite};
+use crate::recipe::{Program, Scale, Suite};
 use crate::ways::{Host, Way};
 
 /// Where programs are built and run.
@@ -21,6 +23,10 @@ pub struct Workshop {
     source: PathBuf,
     /// Folder of everything that is made.
     work: PathBuf,
+    /// Size of the programs: each has a folder of its own.
+    scale: Scale,
+    /// Keeps others out while it is open.
+    _lock: File,
 }
 
 /// Why there is no workshop.
@@ -29,6 +35,18 @@ pub enum WorkshopError {
     /// A folder is not there, or cannot be made.
     #[error("invalid value {1} for {0}")]
     Folder(&'static str, PathBuf, #[source] io::Error),
+    /// What is made would be copied with the sources.
+    #[error(
+        "invalid value {work} for --work: it is in {folder}, parts of which are copied: choose \
+         another folder", work = .0.display(), folder = .1.display()
+    )]
+    Inside(PathBuf, PathBuf),
+    /// Another benchmark works there.
+    #[error(
+        "invalid value {work} for --work: another `bench suite` uses it: choose another folder",
+        work = .0.display()
+    )]
+    Taken(PathBuf),
     /// The sources of a suite are not there.
     #[error(
         "the sources of {name} are not in {folder}: {how}", name = .0, folder = .1.display(),
@@ -42,17 +60,23 @@ impl Workshop {
     /// everything in `work`.
     ///
     /// # Errors
-    /// The folder that is not there or cannot be made.
-    pub fn open(source: &Path, work: &Path) -> Result<Self, WorkshopError> {
+    /// The folder that is not there, cannot be made, or is used by another.
+    pub fn open(source: &Path, work: &Path, scale: Scale) -> Result<Self, WorkshopError> {
         let whole = |option, path: &Path| {
             let whole = path.canonicalize();
             whole.map_err(|e| WorkshopError::Folder(option, path.to_owned(), e))
         };
         let made = std::fs::create_dir_all(work);
-        made.map_err(|e| WorkshopError::Folder("--work", work.to_owned(), e))?;
+        let unusable = |e| WorkshopError::Folder("--work", work.to_owned(), e);
+        made.map_err(unusable)?;
+        let lock = File::create(work.join(".lock")).map_err(unusable)?;
+        lock.try_lock()
+            .map_err(|_| WorkshopError::Taken(work.to_owned()))?;
         Ok(Self {
             source: whole("--source", source)?,
             work: whole("--work", work)?,
+            scale,
+            _lock: lock,
         })
     }
 
@@ -71,10 +95,13 @@ impl Workshop {
     /// # Errors
     /// How to get them.
     pub fn check(&self, suite: &Suite) -> Result<(), WorkshopError> {
+        let folder = self.source.join(&suite.folder);
+        if self.work.starts_with(&folder) {
+            return Err(WorkshopError::Inside(self.work.clone(), folder));
+        }
         if self.has(suite) {
             return Ok(());
         }
-        let folder = self.source.join(&suite.folder);
         let how = suite.repository.as_ref().map(|repository| {
             let shown = folder.display();
             let commit = suite.commit.as_ref();
@@ -88,26 +115,33 @@ impl Workshop {
         Err(WorkshopError::NoSources(suite.name.clone(), folder, how))
     }
 
-    /// Builds the programs of all suites, `jobs` at a time, and calls `report` with each that is
-    /// built or not. With `is_built`, only looks whether they are there. Stops early if `stops`
-    /// returns true.
+    /// Builds the programs of all suites that are not skipped, `jobs` at a time, and calls `report`
+    /// with each that is built or not. Without a compiler, only looks whether they are there.
+    /// Returns the signal that came meanwhile, if one did: then not all are built.
     pub fn build(
         &self,
         suites: &[Suite],
         compiler: Option<&Compiler>,
-        (jobs, signals): (usize, &Signals),
+        (jobs, signals): (usize, &mut Signals),
         report: &(dyn Fn(&Program, Result<(), BuildError>) + Sync),
-    ) {
+    ) -> Option<i32> {
         let all = suites
             .iter()
             .flat_map(|suite| suite.programs.iter().map(move |it| (suite, it)));
-        let all: Vec<_> = all.collect();
-        let next = AtomicUsize::new(0);
+        let all: Vec<_> = all.filter(|(_, program)| program.skip.is_none()).collect();
+        let (next, stopped) = (AtomicUsize::new(0), OnceLock::new());
+        let signals = Mutex::new(signals);
         // One at a time speaks.
         let speech = Mutex::new(());
         let work = || {
             while let Some((suite, program)) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let built = self.build_one(suite, program, compiler, signals);
+                if let Some(signal) = signals.lock().take() {
+                    let _ = stopped.set(signal);
+                }
+                if stopped.get().is_some() {
+                    return;
+                }
+                let built = self.build_one(suite, program, compiler, &signals);
                 let _turn = speech.lock();
                 report(program, built);
             }
@@ -117,6 +151,8 @@ impl Workshop {
                 scope.spawn(work);
             }
         });
+        let late = signals.lock().take();
+        stopped.into_inner().or(late)
     }
 
     fn build_one(
@@ -124,20 +160,19 @@ impl Workshop {
         suite: &Suite,
         program: &Program,
         compiler: Option<&Compiler>,
-        signals: &Signals,
+        signals: &Mutex<&mut Signals>,
     ) -> Result<(), BuildError> {
         let place = self
             .place(program)
             .map_err(|(path, e)| BuildError::Unwritable(path, e))?;
-        let Some(compiler) = compiler else {
-            let there = place.program();
-            return if there.exists() {
-                Ok(())
-            } else {
-                Err(BuildError::Absent(there))
-            };
-        };
-        compiler.build(program, &self.source.join(&suite.folder), &place, signals)
+        match compiler {
+            Some(compiler) => {
+                let source = self.source.join(&suite.folder);
+                compiler.build(program, &source, &place, signals)
+            }
+            None if compiler::is_built(&place) => Ok(()),
+            None => Err(BuildError::Absent(place.program())),
+        }
     }
 
     /// Runs a program of a suite by `way`.
@@ -161,7 +196,7 @@ impl Workshop {
     }
 
     fn place(&self, program: &Program) -> Result<Place, (PathBuf, io::Error)> {
-        let made = Place::prepare(&self.work, program);
+        let made = Place::prepare(&self.work, program, self.scale);
         made.map_err(|e| (self.work.join(&program.suite), e))
     }
 }

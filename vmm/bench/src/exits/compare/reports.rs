@@ -86,16 +86,17 @@ impl Cell {
 }
 
 /// Reads a report of the format `wanted`: one of `bench exits --json`, or of `bench suite --json`.
+/// `option` is what names it.
 ///
 /// # Errors
 /// A usage failure if the file cannot be read, has another schema, or is the report of a run that
 /// failed.
-pub fn read(path: &Path, wanted: &str) -> Result<Report, Failure> {
+pub fn read(path: &Path, wanted: &str, option: &str) -> Result<Report, Failure> {
     let name = path.display();
     let text = fs::read(path).map_err(|e| {
         Failure::new(
             Code::Usage,
-            format!("cannot read report {name} of --compare"),
+            format!("cannot read report {name} of {option}"),
             e,
         )
     })?;
@@ -104,14 +105,14 @@ pub fn read(path: &Path, wanted: &str) -> Result<Report, Failure> {
     if schema != Some(wanted) {
         let other = schema.map_or_else(|| "none".to_owned(), printable);
         return Err(Failure::usage(format!(
-            "cannot compare {name}: its format (field `schema`) is {other}, not {wanted}; \
+            "cannot use {name} for {option}: its format (field `schema`) is {other}, not {wanted}; \
              measure again"
         )));
     }
     let report: Report = serde_json::from_value(value).map_err(|e| no_report(path, e))?;
     if !report.passed {
         return Err(Failure::usage(format!(
-            "cannot compare {name}: the benchmark did not pass ({}); measure again",
+            "cannot use {name} for {option}: the benchmark did not pass ({}); measure again",
             printable(&report.result)
         )));
     }
