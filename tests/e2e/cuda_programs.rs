@@ -99,8 +99,8 @@ fn a_program_has_the_library_and_the_socket_in_a_folder_of_its_own() {
         panic!("{outcome:?}")
     };
     assert_eq!(path.split(':').next(), Some(*folder), "{outcome:?}");
-    let wanted = "libcuda.so libcuda.so.1 libcudart.so libcudart.so.13 libnvidia-ml.so \
-                  libnvidia-ml.so.1 socket";
+    let wanted = "libcuda.so libcuda.so.1 libcudart.so libcudart.so.12 libcudart.so.13 \
+                  libnvidia-ml.so libnvidia-ml.so.1 socket";
     assert_eq!(files.join(" "), wanted);
     assert!(!Path::new(folder).exists());
 }
@@ -167,18 +167,20 @@ fn the_library_is_installed_where_no_other_driver_is() {
 fn nvcc_is_told_where_the_static_runtime_is() {
     let (scratch, other) = (Scratch::new(), Scratch::new());
     let folder = other.path("lib");
-    let words = [
-        "cuda",
-        "--install",
-        folder.to_str().unwrap(),
-        "--nvcc-flags",
-    ];
-    let outcome = scratch.run(&words);
-    assert_eq!(outcome.code, 0, "{outcome:?}");
-    let wanted = format!("-cudart static -L{}\n", folder.display());
-    assert_eq!(outcome.stdout, wanted, "{outcome:?}");
-    let archive = std::fs::read(folder.join("libcudart_static.a")).unwrap();
-    assert_eq!(&archive[..8], b"!<arch>\n");
+    for (flag, inner) in [
+        ("--nvcc-flags", ""),
+        ("--nvcc-flags=13", ""),
+        ("--nvcc-flags=12", "/cuda-12"),
+    ] {
+        let words = ["cuda", "--install", folder.to_str().unwrap(), flag];
+        let outcome = scratch.run(&words);
+        assert_eq!(outcome.code, 0, "{outcome:?}");
+        let place = format!("{}{inner}", folder.display());
+        let wanted = format!("-cudart static -L{place}\n");
+        assert_eq!(outcome.stdout, wanted, "{outcome:?}");
+        let archive = std::fs::read(Path::new(&place).join("libcudart_static.a")).unwrap();
+        assert_eq!(&archive[..8], b"!<arch>\n");
+    }
 
     let spaced = other.path("a folder");
     let words = [
@@ -204,6 +206,10 @@ fn mistakes_are_refused_before_anything_runs() {
         (&["cuda", "--gpu", "abacus", "--", "true"], &["abacus"]),
         (&["cuda", "--install", "lib", "--", "true"], &["--install"]),
         (&["cuda", "--nvcc-flags"], &["--install", "is missing"]),
+        (
+            &["cuda", "--install", "lib", "--nvcc-flags=11"],
+            &["11", "--nvcc-flags", "12"],
+        ),
         (
             &["cuda", "--socket", "s", "--gpu", "software", "--", "true"],
             &["--socket"],
@@ -253,7 +259,7 @@ fn a_program_of_another_cuda_is_refused_by_its_library() {
     );
     build(&[
         "-shared",
-        "-Wl,-soname,libcudart.so.12",
+        "-Wl,-soname,libcudart.so.11.0",
         "-o",
         "old.so",
         "none.c",
@@ -261,6 +267,6 @@ fn a_program_of_another_cuda_is_refused_by_its_library() {
     build(&["-o", "program", "main.c", "./old.so"]);
     let outcome = start(&scratch, GPU, &["./program"]).finish();
     assert_eq!(outcome.code, USAGE, "{outcome:?}");
-    let said = "./program was built for CUDA 12: it needs libcudart.so.12, ";
+    let said = "./program was built for CUDA 11: it needs libcudart.so.11.0, ";
     assert!(outcome.stderr.contains(said), "{outcome:?}");
 }

@@ -108,7 +108,7 @@ fn forget(device: i32) {
 pub fn start() -> Answer {
     let mut version = 0_i32;
     driver!(cuDriverGetVersion(&raw mut version))?;
-    if version < crate::VERSION {
+    if version < crate::OLDEST_DRIVER {
         return Err(INSUFFICIENT_DRIVER);
     }
     driver!(cuInit(0_u32))

@@ -25,7 +25,13 @@ calls! {
 }
 
 /// A name that the driver does not have is no error: `status` says so, and the function is null.
-fn find(name: Text, function: Out<usize>, version: i32, flags: u64, status: Out<u32>) -> Answer {
+pub fn find(
+    name: Text,
+    function: Out<usize>,
+    version: i32,
+    flags: u64,
+    status: Out<u32>,
+) -> Answer {
     match driver!(cuGetProcAddress_v2(name, function, version, flags, status)) {
         Err(Code::NOT_FOUND) => function.set(0),
         outcome => outcome,
@@ -33,6 +39,6 @@ fn find(name: Text, function: Out<usize>, version: i32, flags: u64, status: Out<
 }
 
 /// What a program gets by default whose default stream is one for each thread.
-fn of_own_streams(flags: u64) -> u64 {
+pub fn of_own_streams(flags: u64) -> u64 {
     if flags == 0 { PER_THREAD } else { flags }
 }

@@ -1,5 +1,6 @@
-//! A `libcudart.so.13`: the CUDA runtime API, in which most CUDA programs in C++ are written, over
-//! the public driver API of whatever `libcuda.so.1` the process has, Causeway's or NVIDIA's.
+//! A `libcudart.so.13` and a `libcudart.so.12`: the CUDA runtime API, in which most CUDA programs in
+//! C++ are written, over the public driver API of whatever `libcuda.so.1` the process has,
+//! Causeway's or NVIDIA's.
 //!
 //! # How a call goes
 //!
@@ -14,7 +15,8 @@
 //! driver's is some loads.
 //!
 //! Sources: "CUDA Runtime API" (reference manual), `cuda_runtime_api.h`, `driver_types.h`, and for
-//! what nvcc's code calls `crt/host_runtime.h`, in version 13.
+//! what nvcc's code calls `crt/host_runtime.h`, in version 13. [`cuda12`] has what is different in
+//! version 12.
 
 #![allow(
     unsafe_code,
@@ -35,6 +37,7 @@ mod calls;
 mod configured;
 mod context;
 mod copy;
+mod cuda12;
 mod device;
 mod driver;
 mod entry_point;
@@ -54,3 +57,6 @@ mod table;
 
 /// Version of the API: 1000 times the major, 10 times the minor version.
 const VERSION: i32 = 13_000;
+/// Version of the oldest driver with which the library works, also one for programs of CUDA 13: of
+/// the driver's functions that are newer, each is missed only by the call that needs it.
+const OLDEST_DRIVER: i32 = 12_000;

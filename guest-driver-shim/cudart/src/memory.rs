@@ -113,7 +113,7 @@ extern "C" fn cudaFreeHost(address: usize) -> u32 {
     })
 }
 
-/// `cudaPointerAttributes`.
+/// `cudaPointerAttributes` of CUDA 12.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct PointerAttributes {
@@ -122,11 +122,28 @@ struct PointerAttributes {
     device: i32,
     device_address: usize,
     host_address: usize,
+}
+
+/// The same in CUDA 13.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct LongPointerAttributes {
+    attributes: PointerAttributes,
     reserved: [u64; 8],
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cudaPointerGetAttributes(into: Out<PointerAttributes>, address: usize) -> u32 {
+extern "C" fn cudaPointerGetAttributes(into: Out<LongPointerAttributes>, address: usize) -> u32 {
+    answer(|| {
+        into.set(LongPointerAttributes {
+            attributes: pointer_attributes(address)?,
+            reserved: [0; 8],
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuda12_PointerGetAttributes(into: Out<PointerAttributes>, address: usize) -> u32 {
     answer(|| into.set(pointer_attributes(address)?))
 }
 

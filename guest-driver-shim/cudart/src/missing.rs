@@ -14,8 +14,10 @@ fn answer(name: &str, called: &Once) -> u32 {
     causeway_cuda_abi::logging::start("libcudart");
     called.call_once(|| {
         log::warn!(
-            "{name} is not implemented: the program gets cudaErrorNotSupported (801) from \
-             Causeway's libcudart"
+            "{} is not implemented: the program gets cudaErrorNotSupported (801) from \
+             Causeway's libcudart",
+            // As programs of CUDA 12 know it.
+            name.replace("cuda12_", "cuda")
         );
     });
     record(Err(Code::NOT_SUPPORTED))
@@ -31,6 +33,14 @@ macro_rules! missing {
     };
 }
 
+// Of CUDA 12.
+missing! {
+    cuda12_LaunchCooperativeKernelMultiDevice cuda12_SignalExternalSemaphoresAsync_v2
+    cuda12_SignalExternalSemaphoresAsync_v2_ptsz cuda12_WaitExternalSemaphoresAsync_v2
+    cuda12_WaitExternalSemaphoresAsync_v2_ptsz
+}
+
+// Of CUDA 13, and of both.
 missing! {
     __cudaGetProcAddress cudaArrayGetInfo cudaArrayGetMemoryRequirements cudaArrayGetPlane
     cudaArrayGetSparseProperties cudaCreateSurfaceObject cudaCreateTextureObject

@@ -285,7 +285,7 @@ struct CopyNodeParameters {
 /// Calls `operation` with the address of the driver's parameters of a node, which say more of some
 /// kinds: a context. Those of other kinds are the runtime's. They stay in place, for results go
 /// there, too.
-fn converted(given: Out<NodeParameters>, operation: impl Fn(usize) -> Answer) -> Answer {
+pub fn converted(given: Out<NodeParameters>, operation: impl Fn(usize) -> Answer) -> Answer {
     /// `enum cudaGraphNodeType`
     const KERNEL: u32 = 0;
     const COPY: u32 = 1;

@@ -7,6 +7,12 @@
 
 #include "program.h"
 
+#if CUDART_VERSION < 13000
+#define ADD_NODE cudaGraphAddNode_v2
+#else
+#define ADD_NODE cudaGraphAddNode
+#endif
+
 constexpr int COUNT = 1000, BLOCK = 128;
 
 __device__ int factor;
@@ -77,7 +83,7 @@ void build() {
     any.kernel.blockDim.x = BLOCK;
     any.kernel.blockDim.y = any.kernel.blockDim.z = 1;
     any.kernel.kernelParams = ends;
-    CHECK(cudaGraphAddNode(&last, graph, &scaled, nullptr, 1, &any));
+    CHECK(ADD_NODE(&last, graph, &scaled, nullptr, 1, &any));
     CHECK(cudaGraphAddMemcpyNode1D(&read, graph, &last, 1, found.data(), values.data, bytes,
                                    cudaMemcpyDeviceToHost));
 
@@ -130,7 +136,7 @@ void fill_on_condition() {
     condition.conditional.handle = handle;
     condition.conditional.type = cudaGraphCondTypeIf;
     condition.conditional.size = 1;
-    CHECK(cudaGraphAddNode(&node, graph, nullptr, nullptr, 0, &condition));
+    CHECK(ADD_NODE(&node, graph, nullptr, nullptr, 0, &condition));
     fill.type = cudaGraphNodeTypeMemset;
     fill.memset.dst = values.data;
     fill.memset.value = 9;
@@ -138,7 +144,7 @@ void fill_on_condition() {
     fill.memset.width = COUNT;
     fill.memset.height = 1;
     cudaGraph_t body = condition.conditional.phGraph_out[0];
-    CHECK(cudaGraphAddNode(&node, body, nullptr, nullptr, 0, &fill));
+    CHECK(ADD_NODE(&node, body, nullptr, nullptr, 0, &fill));
     CHECK(cudaGraphInstantiate(&executable, graph, 0));
     CHECK(cudaGraphLaunch(executable, 0));
     CHECK(cudaDeviceSynchronize());
@@ -179,7 +185,13 @@ void copy_batches() {
     size_t sizes[] = {bytes, bytes}, begins[] = {0};
     cudaMemcpyAttributes attributes = {};
     attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+#if CUDART_VERSION < 13000
+    size_t failed;
+    CHECK(cudaMemcpyBatchAsync(to, (void **)from, sizes, 2, &attributes, begins, 1, &failed,
+                               stream));
+#else
     CHECK(cudaMemcpyBatchAsync(to, from, sizes, 2, &attributes, begins, 1, stream));
+#endif
     CHECK(cudaStreamSynchronize(stream));
     verify(third.read() == b && c == a, "batch of copies", 0);
     CHECK(cudaStreamDestroy(stream));

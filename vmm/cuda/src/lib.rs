@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
+use causeway_embedded_libraries::ARCHIVES;
 use causeway_run::sandbox::SandboxArguments;
 use causeway_run::{GRACE, raise_descriptor_limit, watch_signals};
 use causeway_serve::PrivateServer;
@@ -50,17 +51,26 @@ pub struct CudaArguments {
     /// Write what the program did on the GPU to this file, as JSON; - writes it to standard output.
     #[arg(long, value_name = "FILE", conflicts_with = "socket")]
     pub json: Option<PathBuf>,
-    /// Write libcuda.so.1, libnvidia-ml.so.1, libcudart.so.13 and libcudart_static.a to this
-    /// directory, and run no program.
+    /// Write libcuda.so.1, libnvidia-ml.so.1, libcudart.so.12 and .13, and libcudart_static.a of
+    /// both CUDAs to this directory, and run no program.
     #[arg(
         long,
         value_name = "DIRECTORY",
         conflicts_with_all = ["gpu", "socket", "processes", "sandbox", "json", "program"]
     )]
     pub install: Option<PathBuf>,
-    /// Print the options of nvcc that put the libcudart_static.a of --install into a program.
-    #[arg(long, requires = "install")]
-    pub nvcc_flags: bool,
+    /// Print the options of nvcc that put the libcudart_static.a of --install into a program. CUDA
+    /// is nvcc's version, 12 or 13; 13 if it is left out.
+    #[arg(
+        long,
+        requires = "install",
+        value_name = "CUDA",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "13",
+        value_parser = number::<u32>(12..=13, "")
+    )]
+    pub nvcc_flags: Option<u32>,
     /// Program to run, and its arguments. The command ends with the program's exit status, or with
     /// 128 and the number of the signal that ended it.
     #[arg(
@@ -125,25 +135,33 @@ pub fn run(arguments: &CudaArguments) -> Result<ExitCode, Failure> {
 }
 
 /// Writes the libraries, and says what for, or prints the options of nvcc alone.
-fn install(directory: &Path, wants_flags: bool) -> Result<(), Failure> {
-    let flags = wants_flags.then(|| nvcc_flags(directory)).transpose()?;
+fn install(directory: &Path, flags_for: Option<u32>) -> Result<(), Failure> {
+    let flags = flags_for
+        .map(|cuda| nvcc_flags(directory, cuda))
+        .transpose()?;
     library::install(directory)?;
     if let Some(flags) = flags {
         return print_results(&flags);
     }
     let shown = shown_path(directory);
     say(&format!(
-        "causeway: wrote libcuda.so.1, libnvidia-ml.so.1, libcudart.so.13 and libcudart_static.a \
-         to {shown}; programs find the first three with LD_LIBRARY_PATH={shown} and the server \
-         with CAUSEWAY_SOCKET"
+        "causeway: wrote libcuda.so.1, libnvidia-ml.so.1, libcudart.so.12 and .13, and \
+         libcudart_static.a of both CUDAs to {shown}; programs find the first four with \
+         LD_LIBRARY_PATH={shown} and the server with CAUSEWAY_SOCKET"
     ));
     Ok(())
 }
 
-/// Returns the options of nvcc that make it link `directory/libcudart_static.a`: its own
-/// `-cudart static`, and where to look first.
-fn nvcc_flags(directory: &Path) -> Result<String, Failure> {
+/// Returns the options of nvcc of a version of CUDA that make it link the `libcudart_static.a` in
+/// `directory`: its own `-cudart static`, and where to look first.
+fn nvcc_flags(directory: &Path, cuda: u32) -> Result<String, Failure> {
+    let archive = ARCHIVES.iter().find(|archive| archive.cuda == cuda);
+    let folder = archive.map_or("", |archive| archive.folder);
     let whole = std::path::absolute(directory).ok();
+    let whole = match folder {
+        "" => whole,
+        folder => whole.map(|whole| whole.join(folder)),
+    };
     let text = whole.as_deref().and_then(Path::to_str);
     let text = text.filter(|text| !text.contains(char::is_whitespace));
     let text = text.ok_or_else(|| {

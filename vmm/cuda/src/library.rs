@@ -2,9 +2,9 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use causeway_embedded_libraries::{LIBRARIES, Library, RUNTIME_ARCHIVE, is_ours};
+use causeway_embedded_libraries::{ARCHIVES, Archive, LIBRARIES, Library, is_ours};
 use causeway_terminal::{Code, Failure, shown_path};
 
 /// Writes the libraries that programs load to a folder.
@@ -18,25 +18,34 @@ pub fn write(folder: &Path) -> Result<(), Failure> {
     })
 }
 
-/// Writes all libraries to a folder, which is created if it does not exist: also the one that
-/// linkers put into programs. Another driver's or runtime's library is not replaced.
+/// Writes all libraries to a folder, which is created if it does not exist: also those that linkers
+/// put into programs. Another driver's or runtime's library is not replaced.
 pub fn install(folder: &Path) -> Result<(), Failure> {
-    let names = LIBRARIES.iter().flat_map(Library::names);
-    let mut names = names.chain([RUNTIME_ARCHIVE.name]);
+    let names = LIBRARIES.iter().flat_map(Library::names).map(PathBuf::from);
+    let archives = ARCHIVES.map(|archive| Path::new(archive.folder).join(Archive::NAME));
+    let mut names = names.chain(archives);
     if let Some(name) = names.find(|name| is_foreign(&folder.join(name))) {
         return Err(Failure::usage(format!(
-            "invalid value {} for --install: {name} there is not Causeway's: choose another \
-             directory",
-            shown_path(folder)
+            "invalid value {} for --install: {} there is not Causeway's: choose another directory",
+            shown_path(folder),
+            name.display()
         )));
     }
+    create(folder)?;
+    write(folder)?;
+    ARCHIVES.iter().try_for_each(|archive| {
+        let folder = folder.join(archive.folder);
+        create(&folder)?;
+        place(&folder, Archive::NAME, archive.content, &[])
+            .map_err(|e| unwritable(Archive::NAME, &folder, e))
+    })
+}
+
+fn create(folder: &Path) -> Result<(), Failure> {
     fs::create_dir_all(folder).map_err(|e| {
         let message = format!("cannot create the directory {}", shown_path(folder));
         Failure::new(Code::Report, message, e)
-    })?;
-    write(folder)?;
-    place(folder, RUNTIME_ARCHIVE.name, RUNTIME_ARCHIVE.content, &[])
-        .map_err(|e| unwritable(RUNTIME_ARCHIVE.name, folder, e))
+    })
 }
 
 fn is_foreign(path: &Path) -> bool {
@@ -78,13 +87,14 @@ mod tests {
                     assert!(content == library.image, "{name}");
                 }
             }
-            assert_eq!(fs::read_dir(&folder).unwrap().count(), 7);
+            assert_eq!(fs::read_dir(&folder).unwrap().count(), 9);
         }
         let others = [
             "libcudart.so",
             "libnvidia-ml.so.1",
             "libcuda.so.1",
             "libcudart_static.a",
+            "cuda-12/libcudart_static.a",
         ];
         for name in others {
             fs::remove_file(folder.join(name)).unwrap();

@@ -101,8 +101,8 @@ fn check_runtime(program: &Path) -> Result<(), Failure> {
         return Ok(());
     };
     Err(Failure::usage(format!(
-        "{} was built for CUDA {cuda}: it needs {}, and Causeway has the runtime library of CUDA \
-         13: build it with nvcc of CUDA 13.0",
+        "{} was built for CUDA {cuda}: it needs {}, and Causeway has the runtime libraries of CUDA \
+         12 and 13: build it with nvcc of one of these",
         shown_path(program),
         name.display()
     )))

@@ -35,8 +35,9 @@ pub struct RunArguments {
     #[arg(long, value_name = "FILE")]
     pub initramfs: Option<PathBuf>,
     /// Program to run on a Linux kernel, in place of an initramfs: an executable for x86-64. The
-    /// libraries that it needs are taken from this host, and libcuda.so.1 from this command. This
-    /// command ends with its exit status (docs/guests.md).
+    /// libraries that it needs are taken from this host, and those of CUDA, libcuda.so.1 and
+    /// libcudart.so.12 or .13, from this command. This command ends with its exit status
+    /// (docs/guests.md).
     #[arg(long, value_name = "FILE")]
     pub program: Option<PathBuf>,
     /// Root file system of a Linux guest, in which it runs the program behind --: a folder, such as

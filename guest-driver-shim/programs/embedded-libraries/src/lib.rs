@@ -3,6 +3,8 @@
 
 use std::ffi::OsStr;
 
+use causeway_embedded_libcudart::{RUNTIME_12, RUNTIME_13};
+
 /// A library, which the loader looks for by its name.
 #[derive(Clone, Copy, Debug)]
 pub struct Library {
@@ -22,7 +24,7 @@ impl Library {
 }
 
 /// All libraries.
-pub const LIBRARIES: [Library; 2] = [
+pub const LIBRARIES: [Library; 3] = [
     Library {
         name: "libcuda.so.1",
         image: causeway_embedded_libcuda::IMAGE,
@@ -31,25 +33,46 @@ pub const LIBRARIES: [Library; 2] = [
     },
     Library {
         name: "libcudart.so.13",
-        image: causeway_embedded_libcudart::IMAGE,
+        image: RUNTIME_13.image,
         aliases: &["libcudart.so"],
+    },
+    Library {
+        name: "libcudart.so.12",
+        image: RUNTIME_12.image,
+        aliases: &[],
     },
 ];
 
 /// A library that linkers put into programs.
 #[derive(Clone, Copy, Debug)]
 pub struct Archive {
-    /// Name of the file, as nvcc asks for it.
-    pub name: &'static str,
+    /// The version of CUDA whose programs it is for.
+    pub cuda: u32,
+    /// Folder in which it is among the other libraries: all archives have the name by which nvcc
+    /// asks for them. Empty for none.
+    pub folder: &'static str,
     /// Content of the file.
     pub content: &'static [u8],
 }
 
-/// The runtime library.
-pub const RUNTIME_ARCHIVE: Archive = Archive {
-    name: "libcudart_static.a",
-    content: causeway_embedded_libcudart::ARCHIVE,
-};
+impl Archive {
+    /// Name of the file, as nvcc asks for it.
+    pub const NAME: &'static str = "libcudart_static.a";
+}
+
+/// The runtime libraries, that for the newest CUDA first.
+pub const ARCHIVES: [Archive; 2] = [
+    Archive {
+        cuda: RUNTIME_13.cuda,
+        folder: "",
+        content: RUNTIME_13.archive,
+    },
+    Archive {
+        cuda: RUNTIME_12.cuda,
+        folder: "cuda-12",
+        content: RUNTIME_12.archive,
+    },
+];
 
 /// What the name of each runtime library of CUDA begins with; the version of CUDA follows.
 const RUNTIME_PREFIX: &str = "libcudart.so.";
@@ -83,16 +106,19 @@ mod tests {
         for library in LIBRARIES {
             assert!(is_ours(library.image), "{}", library.name);
         }
-        assert!(is_ours(RUNTIME_ARCHIVE.content));
+        for archive in ARCHIVES {
+            assert!(is_ours(archive.content), "CUDA {}", archive.cuda);
+        }
         assert!(!is_ours(b"\x7fELF another library"));
     }
 
     #[test]
     fn runtimes_of_other_versions_are_known_by_their_names() {
         let version = |name: &str| foreign_runtime(OsStr::new(name));
-        assert_eq!(version("libcudart.so.12"), Some(12));
         assert_eq!(version("libcudart.so.11.0"), Some(11));
+        assert_eq!(version("libcudart.so.14"), Some(14));
         for name in [
+            "libcudart.so.12",
             "libcudart.so.13",
             "libcudart.so",
             "libcuda.so.1",

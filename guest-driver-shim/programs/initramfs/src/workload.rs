@@ -127,8 +127,8 @@ pub enum WorkloadError {
     },
     /// The program is for another version of CUDA.
     #[error(
-        "{} was built for CUDA {cuda}: it needs {}, and Causeway has the runtime library of CUDA \
-         13: build it with nvcc of CUDA 13.0",
+        "{} was built for CUDA {cuda}: it needs {}, and Causeway has the runtime libraries of CUDA \
+         12 and 13: build it with nvcc of one of these",
         needed_by.display(),
         name.display()
     )]

@@ -1,0 +1,19 @@
+// A library with a kernel, which programs load that have a runtime library of their own.
+
+#include <cuda_runtime.h>
+
+namespace {
+__global__ void increment(int *value) { ++*value; }
+} // namespace
+
+extern "C" int increment_here(int *value) {
+    increment<<<1, 1>>>(value);
+    cudaError_t launched = cudaGetLastError();
+    return launched != cudaSuccess ? launched : cudaDeviceSynchronize();
+}
+
+extern "C" int version_here() {
+    int version = 0;
+    cudaRuntimeGetVersion(&version);
+    return version;
+}
