@@ -35,7 +35,7 @@ pub mod wire;
 /// Major version of the protocol. Guest and host must have the same one.
 pub const VERSION_MAJOR: u16 = 1;
 /// Minor version of the protocol. A higher one only adds what an older side can ignore.
-pub const VERSION_MINOR: u16 = 4;
+pub const VERSION_MINOR: u16 = 5;
 
 wire::wire_enum! {
     /// Access rights of a mapping, an export or an import.

@@ -13,25 +13,28 @@ mod body;
 mod code;
 mod opcode;
 mod status;
+mod texture;
 
 pub use body::*;
 pub use code::*;
 pub use opcode::{OPCODES, Opcode, Operation, message_bytes, operation};
 pub use status::{STATUSES, Status};
+pub use texture::*;
 
 use crate::wire::{Structure, wire_enum};
 
 /// Descriptions of all structures of messages, for the documentation.
 pub const STRUCTURES: &[Structure] = &{
-    let (first, second) = (body::STRUCTURES, code::STRUCTURES);
-    let mut all = [first[0]; body::STRUCTURES.len() + code::STRUCTURES.len()];
-    let mut index = 0;
-    while index < all.len() {
-        all[index] = match index.checked_sub(first.len()) {
-            None => first[index],
-            Some(index) => second[index],
-        };
-        index += 1;
+    const CHAPTERS: [&[Structure]; 3] = [body::STRUCTURES, code::STRUCTURES, texture::STRUCTURES];
+    const COUNT: usize = CHAPTERS[0].len() + CHAPTERS[1].len() + CHAPTERS[2].len();
+    let mut all = [CHAPTERS[0][0]; COUNT];
+    let (mut index, mut chapter, mut place) = (0, 0, 0);
+    while index < COUNT {
+        if place == CHAPTERS[chapter].len() {
+            (chapter, place) = (chapter + 1, 0);
+        }
+        all[index] = CHAPTERS[chapter][place];
+        (index, place) = (index + 1, place + 1);
     }
     all
 };

@@ -121,6 +121,8 @@ packets! {
     CopyRect = 9, "copy_rect", CopyRect;
     /// Fill the rows of a rectangle with a pattern. Needs the feature `RECTANGLES` (since 1.3).
     FillRect = 10, "fill_rect", FillRect;
+    /// Copy a box between memory and an array. Needs the feature `ARRAYS` (since 1.5).
+    CopyArray = 11, "copy_array", CopyArray;
 }
 
 /// All kinds of packets, for tables and tests.
@@ -300,6 +302,36 @@ structures! {
         pub shape: FillShape,
         /// Reserved: zero.
         pub reserved: [u64; 3],
+    } = 64
+
+    /// A box of an array, and the rows of memory that are copied to it or from it: `depth` slices,
+    /// layers or faces of `height` rows of `width` bytes, at most [`ROWS_MAX`] rows; none is zero.
+    pub struct ArrayBox {
+        /// Where the rows are in memory. The addresses from the first to the last byte lie in one
+        /// mapping.
+        pub memory: RectSide,
+        /// Where the box begins in the array: bytes in a row, rows, slices.
+        pub origin: [u32; 3],
+        /// Size of a row in bytes: a whole number of elements, as is the origin's first number.
+        pub width: u32,
+        /// Number of rows of a slice.
+        pub height: u32,
+        /// Number of slices.
+        pub depth: u32,
+    } = 40
+
+    /// Copies a box between memory and an array.
+    pub struct CopyArray {
+        /// Header of the packet.
+        pub header: Header,
+        /// Handle of the array, which must belong to the address space of the command buffer.
+        pub array: u32,
+        /// 0: from memory to the array; 1: from the array to memory.
+        pub direction: u32,
+        /// The box and the rows.
+        pub part: ArrayBox,
+        /// Reserved: zero.
+        pub reserved: u64,
     } = 64
 }
 

@@ -182,6 +182,8 @@ pub mod features {
     pub const FABRIC_EXPORT: u64 = 1 << 22;
     /// Memory of other processes and machines can be imported by its fabric handle (since 1.4).
     pub const FABRIC_IMPORT: u64 = 1 << 23;
+    /// There are arrays, and kernels access them and memory by textures and surfaces (since 1.5).
+    pub const ARRAYS: u64 = 1 << 24;
 }
 
 /// Bits of [`Register::Status`].

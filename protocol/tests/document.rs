@@ -162,7 +162,7 @@ const INTRODUCTION: &str = "\
 
 Generated from the crate `causeway-protocol`, and compared with it by a test. Little-endian,
 naturally aligned, no padding. Reserved fields are zero; a receiver refuses anything else. Version
-1.4.
+1.5.
 
 ";
 
@@ -184,8 +184,8 @@ refusal carries the host's version. Of two minors the smaller is used.
 The processes of one guest share its session as clients (since 1.2). Each has a page of BAR 0, and
 objects that are created through that page belong to it: a batch can name only objects of the client
 that it comes from. Quotas and the loss of the device are common to all. Address spaces, memory,
-mappings, modules, command buffers, recordings, exports and imports end with their client, by a
-reset of its page.
+mappings, modules, command buffers, recordings, arrays, textures, exports and imports end with their
+client, by a reset of its page.
 
 A client without guest RAM that stays where it is (a process, whose pages are given to others when
 it is killed) uses its control window: 64 KiB of host memory in the aperture, for batches; and
@@ -222,7 +222,12 @@ its command buffers show `DeviceLost`.
 A recording is made of packets in guest RAM, one after the other as in a ring, without a header page
 and without an end to wrap at. They are copied once, when it is created, and may be no-ops,
 launches, copies, fills, fence releases and timestamps. A recording keeps the kernels that it
-launches, even if their module is unloaded.
+launches, even if their module is unloaded, and the arrays that it copies.
+
+An array (since 1.5) holds elements in an order that only the device knows, and has no address:
+packets copy between it and memory, and kernels read and write it by the numbers of textures and
+surfaces, which they get as parameters. A texture keeps its array. Packets and textures reach only
+arrays of their address space.
 
 | offset | word (u64) | written by |
 |---|---|---|

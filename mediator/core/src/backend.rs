@@ -12,6 +12,7 @@ mod pulse;
 mod queue;
 mod reservation;
 mod space;
+mod texture;
 mod usage;
 mod work;
 
@@ -22,7 +23,7 @@ use std::time::Duration;
 use causeway_memory::SharedMemory;
 use causeway_protocol::message::MemoryKind;
 
-pub use causeway_protocol::packet::{CopyShape, FillShape, LaunchOptions, LaunchShape};
+pub use causeway_protocol::packet::{ArrayBox, CopyShape, FillShape, LaunchOptions, LaunchShape};
 pub use crossed::{Crossed, Moved, NoWay, Way};
 pub use error::{BackendError, ModuleError, cause};
 pub use facts::DeviceFacts;
@@ -32,10 +33,14 @@ pub use pulse::{Pieces, Pulse};
 pub use queue::{Queue, Recording};
 pub use reservation::Reservation;
 pub use space::{Space, TensorMapAnswer};
+pub use texture::{
+    AddressMode, Array, ArrayCharge, ArrayShape, Element, ElementFormat, Sampling, Texture,
+    TextureSource,
+};
 pub use usage::Usage;
 pub use work::{
-    Fault, Launch, MemoryWork, Progress, Recorded, RecordedLaunch, Work, is_cooperative,
-    refuse_clusters,
+    ArrayCopy, Fault, Launch, MemoryWork, Progress, Recorded, RecordedArrayCopy, RecordedLaunch,
+    Work, is_cooperative, refuse_clusters,
 };
 
 /// What a back end tells sessions about its device: sizes, limits and features. The values are the

@@ -7,7 +7,7 @@ use causeway_memory::{Backing, check_range};
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
 
-use crate::backend::{Memory, Module};
+use crate::backend::{Array, Memory, Module, Texture};
 use crate::charged::ModuleCharges;
 use crate::command_buffer::CommandBuffer;
 use crate::quota::Charge;
@@ -23,6 +23,8 @@ pub(crate) enum Object {
     Kernel(KernelEntry),
     CommandBuffer(CommandBufferEntry),
     Recording(RecordingEntry),
+    Array(ArrayEntry),
+    Texture(TextureEntry),
 }
 
 /// One kind of [`Object`], for lookups that refuse every other.
@@ -50,7 +52,9 @@ kinds!(
     Module(ModuleEntry),
     Kernel(KernelEntry),
     CommandBuffer(CommandBufferEntry),
-    Recording(RecordingEntry)
+    Recording(RecordingEntry),
+    Array(ArrayEntry),
+    Texture(TextureEntry)
 );
 
 /// An address space.
@@ -210,4 +214,19 @@ pub(crate) struct CommandBufferEntry {
 /// A recording. Its charges are with the object that replay packets look up.
 pub(crate) struct RecordingEntry {
     pub space: u32,
+}
+
+/// An array. Its charges are with the object of the back end, which packets look up.
+pub(crate) struct ArrayEntry {
+    pub space: u32,
+}
+
+/// A texture or a surface.
+pub(crate) struct TextureEntry {
+    pub space: u32,
+    /// Ends before what it is made of.
+    pub _texture: Box<dyn Texture>,
+    /// The array that it is made of.
+    pub _array: Option<Arc<dyn Array>>,
+    pub _charge: Charge,
 }

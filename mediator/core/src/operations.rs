@@ -11,16 +11,17 @@ mod notify;
 mod query;
 mod recording;
 mod sharing;
+mod texture;
 
 use causeway_protocol::Access;
 use causeway_protocol::message::{
-    AddressReply, Allocate, AllocateReply, Attributes, BusyReply, CommandBufferReply,
-    CreateCommandBuffer, CreatePriorityCommandBuffer, CreateRecording, DeviceFacts, Empty,
-    EncodeTensorMap, Export, FabricHandle, FaultReport, GetKernel, GetKernelAt, GetVariable,
-    GpusReply, HandleReply, HandleRequest, Hello, HelloReply, Import, ImportFabric, KernelFacts,
-    KernelNameAt, KernelNameReply, KernelReply, LoadModule, LoadModuleReply, MapCpu, MapGpu,
-    Notify, NotifyReply, Opcode, OutputReply, RegisterRam, SetAccess, SpaceAddress, Status,
-    TensorMapReply, Token, VariableReply, Wait,
+    AddressReply, Allocate, AllocateReply, ArrayReply, Attributes, BusyReply, CommandBufferReply,
+    CreateArray, CreateCommandBuffer, CreatePriorityCommandBuffer, CreateRecording, CreateTexture,
+    DeviceFacts, Empty, EncodeTensorMap, Export, FabricHandle, FaultReport, GetKernel, GetKernelAt,
+    GetVariable, GpusReply, HandleReply, HandleRequest, Hello, HelloReply, Import, ImportFabric,
+    KernelFacts, KernelNameAt, KernelNameReply, KernelReply, LoadModule, LoadModuleReply, MapCpu,
+    MapGpu, Notify, NotifyReply, Opcode, OutputReply, RegisterRam, SetAccess, SpaceAddress, Status,
+    TensorMapReply, TextureReply, Token, VariableReply, Wait,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -85,6 +86,8 @@ requests! {
     KernelNameAt: module;
     GetKernelAt: module;
     EncodeTensorMap: space;
+    CreateArray: space;
+    CreateTexture: space array;
 }
 
 replies! {
@@ -109,6 +112,8 @@ replies! {
     TensorMapReply: ;
     BusyReply: ;
     GpusReply: ;
+    ArrayReply: handle;
+    TextureReply: handle;
 }
 
 /// Executes a message whose framing and reserved fields were checked.
@@ -158,6 +163,10 @@ pub(crate) fn dispatch(
         Opcode::QueryGpus => call(body, previous, |r| session.query_gpus(r)),
         Opcode::ExportFabric => call(body, previous, |r| session.export_fabric(r)),
         Opcode::ImportFabric => call(body, previous, |r| session.import_fabric(r)),
+        Opcode::CreateArray => call(body, previous, |r| session.create_array(r)),
+        Opcode::DestroyArray => call(body, previous, |r| session.destroy_array(r)),
+        Opcode::CreateTexture => call(body, previous, |r| session.create_texture(r)),
+        Opcode::DestroyTexture => call(body, previous, |r| session.destroy_texture(r)),
     }
 }
 

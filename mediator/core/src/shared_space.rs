@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
 
-use crate::backend::{Kernel, Recording, Space};
+use crate::backend::{Array, Kernel, Recording, Space};
 
 /// An address space, as consumers and waiting clients use it.
 pub(crate) struct SharedSpace {
@@ -18,6 +18,8 @@ pub(crate) struct SharedSpace {
     pub kernels: HandleMap<dyn Kernel>,
     /// The recordings that packets can replay, by handle.
     pub recordings: HandleMap<dyn Recording>,
+    /// The arrays that packets can copy and of which textures can be made, by handle.
+    pub arrays: HandleMap<dyn Array>,
 }
 
 /// Objects that consumers look up by handle. A leaf lock.
@@ -50,6 +52,7 @@ impl SharedSpace {
             stop,
             kernels: HandleMap::new(),
             recordings: HandleMap::new(),
+            arrays: HandleMap::new(),
         })
     }
 

@@ -22,8 +22,8 @@ use std::collections::BTreeMap;
 
 use causeway_protocol::message::{Header, OPCODES, Opcode, PREVIOUS, allocate_flags};
 use causeway_protocol::packet::{
-    self, CopyRange, CopyRect, CopyShape, Fence, Fill, FillRect, FillShape, Launch, LaunchOptions,
-    LaunchShape, RectSide, Replay, UNIT_BYTES,
+    self, ArrayBox, CopyArray, CopyRange, CopyRect, CopyShape, Fence, Fill, FillRect, FillShape,
+    Launch, LaunchOptions, LaunchShape, RectSide, Replay, UNIT_BYTES,
 };
 use control::{Control, message};
 use packets::Packets;
@@ -78,13 +78,21 @@ enum Field {
     Flags,
     /// 32 bits: the length of a name; 64 bits: the name.
     Name,
+    /// 64 bits: elements of an array in one dimension.
+    Few,
+    /// 32 bits: the format of a channel.
+    Format,
+    /// 32 bits: a number of channels.
+    Channels,
+    /// 32 bits: what a texture is made of.
+    Source,
 }
 
 /// The fields of an opcode's request, in order.
 fn fields(opcode: Opcode) -> &'static [Field] {
     use Field::{
-        Access, Address, Fabric, Flags, Name, Of, Packets, Priority, Reserved, Size, Small, Token,
-        Units, Zero,
+        Access, Address, Channels, Fabric, Few, Flags, Format, Name, Of, Packets, Priority,
+        Reserved, Size, Small, Source, Token, Units, Zero,
     };
     const SPACE: Field = Of(Opcode::CreateSpace);
     const MEMORY: Field = Of(Opcode::Allocate);
@@ -126,6 +134,10 @@ fn fields(opcode: Opcode) -> &'static [Field] {
         Opcode::Notify => &[SPACE, Reserved, Address, Size],
         Opcode::CreateRecording => &[SPACE, Reserved, Packets, Units],
         Opcode::DestroyRecording => &[Of(Opcode::CreateRecording)],
+        Opcode::CreateArray => &[SPACE, Flags, Few, Few, Few, Format, Channels],
+        Opcode::DestroyArray => &[Of(Opcode::CreateArray)],
+        Opcode::CreateTexture => &[SPACE, Source, Of(Opcode::CreateArray), Reserved, Zero],
+        Opcode::DestroyTexture => &[Of(Opcode::CreateTexture)],
     }
 }
 
@@ -227,6 +239,10 @@ fn random_field(random: &mut Random, names: &Names, field: Field) -> Vec<u8> {
                 known.unwrap_or(PREVIOUS)
             })
         }
+        Field::Few => wide(*random.pick(&[0, 1, 2, 6, 8])),
+        Field::Format => narrow(*random.pick(&[1, 2, 3, 8, 9, 10, 16, 32])),
+        Field::Channels => narrow(*random.pick(&[1, 2, 4])),
+        Field::Source => narrow(*random.pick(&[0, 0, 3])),
         Field::Access => narrow(*random.pick(&[0, 1, 3])),
         Field::Small => narrow(*random.pick(&[0, 0, 1, 2, 8])),
         Field::Priority => narrow(random.pick(&[0, -1, -5, -99, 7_i32]).cast_unsigned()),
@@ -352,6 +368,7 @@ fn random_packet(random: &mut Random, packets: &Packets) -> Vec<u8> {
         }
         .as_bytes()
         .to_vec(),
+        packet::Opcode::CopyArray => copy_array(random, packets, header),
         packet::Opcode::Replay => Replay {
             header,
             recording: packets.recording,
@@ -422,6 +439,27 @@ fn copy_rect(random: &mut Random, packets: &Packets, header: packet::Header) -> 
             depth: number(random, 4),
         },
         ..CopyRect::default()
+    };
+    copy.as_bytes().to_vec()
+}
+
+fn copy_array(random: &mut Random, packets: &Packets, header: packet::Header) -> Vec<u8> {
+    let copy = CopyArray {
+        header,
+        array: packets.array,
+        direction: number(random, 2),
+        part: ArrayBox {
+            memory: RectSide {
+                address: random_address(random, packets),
+                pitch: number(random, 128),
+                rows: number(random, 16),
+            },
+            origin: [4, 4, 2].map(|end| number(random, end)),
+            width: number(random, 8).wrapping_mul(4),
+            height: number(random, 8),
+            depth: number(random, 4),
+        },
+        ..CopyArray::default()
     };
     copy.as_bytes().to_vec()
 }

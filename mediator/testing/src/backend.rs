@@ -60,7 +60,8 @@ impl FakeBackend {
             | features::DEVICE_VISIBLE
             | features::PRIORITIES
             | features::FABRIC_EXPORT
-            | features::FABRIC_IMPORT;
+            | features::FABRIC_IMPORT
+            | features::ARRAYS;
         Self::with_features(all)
     }
 

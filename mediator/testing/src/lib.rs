@@ -10,6 +10,7 @@
 //!
 //! Nothing here is fast.
 
+mod array;
 mod backend;
 mod behind;
 mod device_memory;

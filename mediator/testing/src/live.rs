@@ -19,6 +19,10 @@ pub struct Live {
     pub queues: u64,
     /// Recordings.
     pub recordings: u64,
+    /// Arrays.
+    pub arrays: u64,
+    /// Textures and surfaces.
+    pub textures: u64,
 }
 
 impl Live {
@@ -30,6 +34,8 @@ impl Live {
             modules: change(self.modules, by.modules),
             queues: change(self.queues, by.queues),
             recordings: change(self.recordings, by.recordings),
+            arrays: change(self.arrays, by.arrays),
+            textures: change(self.textures, by.textures),
         };
     }
 }

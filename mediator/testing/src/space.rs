@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use causeway_mediator::backend::{
-    BackendError, Memory, Module, ModuleError, Place, Queue, Recorded, Recording, Reservation,
-    Space, TensorMapAnswer, Usage, Variable,
+    Array, ArrayCharge, ArrayShape, BackendError, Memory, Module, ModuleError, Place, Queue,
+    Recorded, Recording, Reservation, Sampling, Space, TensorMapAnswer, Texture, TextureSource,
+    Usage, Variable,
 };
 use causeway_mediator::va::VaAllocator;
 use causeway_memory::{MemoryError, PAGE_BYTES, PageSize, SharedMemory};
@@ -14,6 +15,7 @@ use causeway_protocol::Access;
 use causeway_protocol::message::{EncodeTensorMap, Status, TENSOR_MAP_BYTES};
 use parking_lot::Mutex;
 
+use crate::array::{FakeArray, FakeTexture};
 use crate::behind::Behind;
 use crate::failures::{Failures, error};
 use crate::gate::Gate;
@@ -207,6 +209,35 @@ impl Space for FakeSpace {
         map[..8].copy_from_slice(&request.address.to_le_bytes());
         map[8] = request.rank as u8;
         Ok((0, map))
+    }
+
+    fn create_array(
+        &self,
+        shape: &ArrayShape,
+        charge: ArrayCharge,
+    ) -> Result<Arc<dyn Array>, BackendError> {
+        self.failures.check("create_array")?;
+        Ok(Arc::new(FakeArray {
+            shape: *shape,
+            content: Mutex::new(vec![0; shape.bytes() as usize]),
+            _charge: charge,
+            _alive: self.alive(Live {
+                arrays: 1,
+                ..Live::default()
+            }),
+        }))
+    }
+
+    fn create_texture(
+        &self,
+        _: TextureSource<'_>,
+        _: &Sampling,
+    ) -> Result<Box<dyn Texture>, BackendError> {
+        self.failures.check("create_texture")?;
+        Ok(Box::new(FakeTexture::new(self.alive(Live {
+            textures: 1,
+            ..Live::default()
+        }))))
     }
 
     fn load_u64(&self, va: u64) -> Option<u64> {

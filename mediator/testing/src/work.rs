@@ -11,6 +11,7 @@ use causeway_mediator::backend::{
 use causeway_protocol::message::{PARAMETERS_MAX, Parameter, Status};
 use causeway_protocol::packet::UNIT_BYTES;
 
+use crate::array::FakeArray;
 use crate::kernel::{FakeKernel, FakeLaunch};
 use crate::live::Alive;
 use crate::memory::SpaceMemory;
@@ -143,6 +144,10 @@ pub(crate) fn execute(space: &SpaceMemory, work: &Work<'_>) -> Result<(), Fault>
             })
         }
         Work::Memory(work) => write(space, *work),
+        Work::Array(copy) => {
+            let array = copy.array().as_any().downcast_ref::<FakeArray>();
+            array.ok_or_else(|| foreign("array"))?.copy(space, copy)
+        }
         Work::Replay { recording } => {
             let mut pieces = recorded_in(recording)?.iter();
             pieces.try_for_each(|piece| execute(space, &piece.as_work()))
@@ -185,6 +190,7 @@ pub(crate) fn recorded(work: &Work<'_>) -> Result<Vec<Recorded>, Fault> {
     match work {
         Work::Launch(launch) => Ok(vec![Recorded::from(*launch)]),
         Work::Memory(work) => Ok(vec![Recorded::Memory(*work)]),
+        Work::Array(copy) => Ok(vec![Recorded::from(*copy)]),
         Work::Replay { recording } => recorded_in(recording).map(<[_]>::to_vec),
     }
 }

@@ -14,6 +14,7 @@ use super::code::{
     KernelNameReply, KernelReply, LoadModule, LoadModuleReply, OutputReply, TensorMapReply,
     VariableReply,
 };
+use super::texture::{ArrayReply, CreateArray, CreateTexture, TextureReply};
 use crate::wire::wire_enum;
 
 /// Associates a control operation with its opcode and the structures of its request and its reply.
@@ -176,6 +177,17 @@ opcodes! {
     /// as memory of this session. The session must have the feature
     /// [`crate::registers::features::FABRIC_IMPORT`] (since 1.4).
     ImportFabric = 37, "import_fabric", ImportFabric => AllocateReply;
+    /// Create an array, filled with zeros: elements in an order that only the device knows. Packets
+    /// copy between it and memory; kernels access it by textures and surfaces. The session must
+    /// have the feature [`crate::registers::features::ARRAYS`] (since 1.5).
+    CreateArray = 38, "create_array", CreateArray => ArrayReply;
+    /// Destroy an array. Textures and surfaces of it stay (since 1.5).
+    DestroyArray = 39, "destroy_array", HandleRequest => Empty;
+    /// Make a texture or a surface, by which kernels access an array or memory. The session must
+    /// have the feature [`crate::registers::features::ARRAYS`] (since 1.5).
+    CreateTexture = 40, "create_texture", CreateTexture => TextureReply;
+    /// Destroy a texture or a surface. Kernels that still use it fault (since 1.5).
+    DestroyTexture = 41, "destroy_texture", HandleRequest => Empty;
 }
 
 /// All control operations, for tables and tests.

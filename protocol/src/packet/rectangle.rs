@@ -1,7 +1,7 @@
 //! What the packets for rectangles cover. Guest and host find out in the same way whether a packet
 //! may have a shape.
 
-use super::{CopyShape, FillShape, PITCH_MAX, ROWS_MAX, RectSide};
+use super::{ArrayBox, CopyShape, FillShape, PITCH_MAX, ROWS_MAX, RectSide};
 
 impl RectSide {
     /// Returns where a row begins, as an offset from the first one.
@@ -11,15 +11,15 @@ impl RectSide {
 
     /// Returns the number of bytes from the first byte to the end of the last row; `None` if rows
     /// overlap or have no address.
-    fn extent(&self, shape: &CopyShape) -> Option<u64> {
-        let is_apart = u64::from(self.pitch) >= shape.width && self.rows >= shape.height;
+    fn extent(&self, (width, height, depth): (u64, u32, u32)) -> Option<u64> {
+        let is_apart = u64::from(self.pitch) >= width && self.rows >= height;
         if !is_apart || self.pitch > PITCH_MAX {
             return None;
         }
         // At most 2^31 * 2^20.
-        let inside = u64::from(shape.height - 1) * u64::from(self.pitch) + shape.width;
+        let inside = u64::from(height - 1) * u64::from(self.pitch) + width;
         let slice = u64::from(self.rows) * u64::from(self.pitch);
-        let bytes = u64::from(shape.depth - 1).checked_mul(slice)?;
+        let bytes = u64::from(depth - 1).checked_mul(slice)?;
         let bytes = bytes.checked_add(inside)?;
         self.address.checked_add(bytes).map(|_| bytes)
     }
@@ -41,7 +41,8 @@ impl CopyShape {
             return None;
         }
         let (to, from) = (&self.destination, &self.source);
-        let (to_bytes, from_bytes) = (to.extent(self)?, from.extent(self)?);
+        let size = (self.width, self.height, self.depth);
+        let (to_bytes, from_bytes) = (to.extent(size)?, from.extent(size)?);
         let overlaps =
             to.address < from.address + from_bytes && from.address < to.address + to_bytes;
         (!overlaps || self.columns_are_apart()).then_some([to_bytes, from_bytes])
@@ -72,6 +73,35 @@ impl CopyShape {
     pub const fn bytes(&self) -> u64 {
         let rows = (self.height as u64).saturating_mul(self.depth as u64);
         rows.saturating_mul(self.width)
+    }
+}
+
+impl ArrayBox {
+    /// Returns the number of bytes of memory between the first byte and the end of the last row,
+    /// what lies between rows included. `None` if no packet may have this shape; the array is not
+    /// looked at.
+    #[must_use]
+    pub fn extent(&self) -> Option<u64> {
+        let size = (u64::from(self.width), self.height, self.depth);
+        is_size(size.0, size.1, size.2)
+            .then(|| self.memory.extent(size))
+            .flatten()
+    }
+
+    /// Returns where the rows begin: in memory, as an offset from the first one, and their row and
+    /// slice in the box.
+    pub fn rows(self) -> impl Iterator<Item = (u64, u32, u32)> {
+        let rows = move |slice| (0..self.height).map(move |row| (row, slice));
+        (0..self.depth)
+            .flat_map(rows)
+            .map(move |(row, slice)| (self.memory.row(row, slice), row, slice))
+    }
+
+    /// Returns the number of bytes that are copied.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        let rows = (self.height as u64).saturating_mul(self.depth as u64);
+        rows.saturating_mul(self.width as u64)
     }
 }
 

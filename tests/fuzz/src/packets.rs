@@ -9,9 +9,9 @@ use causeway_mediator::{GuestSession, Mediator, Quota, Session};
 use causeway_mediator_testing::{FakeBackend, FakeHost, Live, ask};
 use causeway_memory::Mapping;
 use causeway_protocol::message::{
-    AddressReply, Allocate, AllocateReply, CommandBufferReply, CreateCommandBuffer,
-    CreateRecording, Empty, GetKernel, HandleReply, HandleRequest, Hello, KernelReply, LoadModule,
-    LoadModuleReply, MapCpu, MapGpu, MemoryKind, Opcode,
+    AddressReply, Allocate, AllocateReply, ArrayReply, CommandBufferReply, CreateArray,
+    CreateCommandBuffer, CreateRecording, Empty, GetKernel, HandleReply, HandleRequest, Hello,
+    KernelReply, LoadModule, LoadModuleReply, MapCpu, MapGpu, MemoryKind, Opcode,
 };
 use causeway_protocol::packet::{self, UNIT_BYTES};
 use causeway_protocol::ring::{
@@ -43,6 +43,8 @@ pub struct Packets {
     pub kernel: u32,
     /// Handle of a recording that launches that kernel and releases a fence in the buffer.
     pub recording: u32,
+    /// Handle of an array of 8 numbers of 32 bits in a row, 8 rows and 4 slices.
+    pub array: u32,
 }
 
 struct Queue {
@@ -78,6 +80,16 @@ impl Packets {
         let space: HandleReply = get(&session, Opcode::CreateSpace, &Empty {});
         let (buffer, kernel) = prepare(&session, space.handle);
         let recording = record(&session, &host, space.handle, (buffer, kernel));
+        let array = CreateArray {
+            space: space.handle,
+            width: 8,
+            height: 8,
+            depth: 4,
+            format: 3,
+            channels: 1,
+            ..CreateArray::default()
+        };
+        let array: ArrayReply = get(&session, Opcode::CreateArray, &array);
         let ring = allocate(&session, RING_BYTES);
         let queue = Queue::new(&session, &host, space.handle, ring);
         Self {
@@ -90,6 +102,7 @@ impl Packets {
             buffer,
             kernel,
             recording,
+            array: array.handle,
         }
     }
 

@@ -183,6 +183,8 @@ pub(crate) fn tear_down(driver: &Driver, handle: usize) {
     let events = state.events.take(|event| event.context == handle);
     let kernels = state.kernels.take(|kernel| kernel.context == handle);
     let modules = state.modules.take(|module| module.context == handle);
+    let arrays = state.arrays.take(|array| array.context == handle);
+    let textures = state.textures.take(|texture| texture.context == handle);
     let mut memory = Vec::new();
     for start in state.addresses.allocated_by(handle) {
         let mapped = state.addresses.unmap(driver, start);
@@ -194,6 +196,7 @@ pub(crate) fn tear_down(driver: &Driver, handle: usize) {
     }
     drop(state);
     drop((context, streams, events, kernels, modules, memory));
+    drop((textures, arrays));
 }
 
 #[unsafe(no_mangle)]

@@ -10,6 +10,7 @@ use causeway_mediator::backend::Space as _;
 use causeway_software::{Config, Software, SoftwareSpace};
 
 use crate::addresses::Addresses;
+use crate::array::Array;
 use crate::boundary::{Out, Text};
 use crate::context::{self, Context};
 use crate::error::{self, Answer, Code};
@@ -27,6 +28,7 @@ use crate::primary::Primary;
 use crate::queue::Queue;
 use crate::settings::Settings;
 use crate::stream::Stream;
+use crate::texture::Texture;
 
 /// Everything that a process has of CUDA.
 pub(crate) struct Driver {
@@ -57,6 +59,9 @@ pub(crate) struct State {
     pub(crate) events: Handles<Event>,
     pub(crate) modules: Handles<Module>,
     pub(crate) kernels: Handles<Kernel>,
+    pub(crate) arrays: Handles<Array>,
+    /// Textures and surfaces.
+    pub(crate) textures: Handles<Texture>,
     pub(crate) linkers: Handles<Mutex<Linker>>,
     pub(crate) graphs: Handles<Mutex<Graph>>,
     pub(crate) executables: Handles<Executable>,

@@ -11,7 +11,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use crate::driver::lock;
+use crate::driver::{Driver, lock};
+use crate::error::{Answer, Code};
 
 /// The accounts of all processes that share a folder.
 #[derive(Debug)]
@@ -38,8 +39,8 @@ impl Ledger {
             .read(true)
             .open(folder.join(format!("process-{}", std::process::id())))?;
         try_lock(&file)?;
-        // Contexts are counted behind the devices.
-        let used = vec![0; devices + 1];
+        // Contexts are counted behind the devices, and other objects behind contexts.
+        let used = vec![0; devices + 2];
         write(&file, &used)?;
         Ok(Self {
             folder: folder.to_owned(),
@@ -73,7 +74,7 @@ impl Ledger {
     pub(crate) fn enter(&self) -> io::Result<()> {
         let mut own = lock(&self.own);
         let _all = lock_all(&self.folder)?;
-        let slot = own.used.len() - 1;
+        let slot = own.used.len() - 2;
         let line = format!("{} {}\n", std::process::id(), others(&self.folder, slot)?);
         own.used[slot] += 1;
         write(&own.file, &own.used)?;
@@ -94,6 +95,20 @@ impl Ledger {
 
     /// Takes a context off the count.
     pub(crate) fn leave(&self) {
+        let slot = lock(&self.own).used.len() - 2;
+        self.give(slot, 1);
+    }
+
+    /// Counts one more array, texture or surface.
+    fn count(&self) -> io::Result<()> {
+        let mut own = lock(&self.own);
+        let slot = own.used.len() - 1;
+        own.used[slot] += 1;
+        write(&own.file, &own.used)
+    }
+
+    /// Takes one of them off the count.
+    fn uncount(&self) {
         let slot = lock(&self.own).used.len() - 1;
         self.give(slot, 1);
     }
@@ -105,6 +120,26 @@ impl Ledger {
         if let Err(e) = write(&own.file, &own.used) {
             eprintln!("stand-in driver: cannot account for memory given back: {e}");
         }
+    }
+}
+
+/// Counts an array, texture or surface as long as it exists.
+pub(crate) struct Counted(&'static Driver);
+
+impl Counted {
+    /// Counts one more.
+    pub(crate) fn new(driver: &'static Driver) -> Answer<Self> {
+        driver.ledger.count().map_err(|e| {
+            eprintln!("stand-in driver: cannot account for an object: {e}");
+            Code::OPERATING_SYSTEM
+        })?;
+        Ok(Self(driver))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.ledger.uncount();
     }
 }
 

@@ -10,7 +10,8 @@
 //!
 //! # What is like a GPU's driver, because programs must not count on the opposite
 //!
-//! * Memory comes with garbage in it, and what was freed may come back as it was.
+//! * Memory and arrays come with garbage in them, and what was freed may come back as it was.
+//! * An array is destroyed when all work of its context is done, and the call waits for that.
 //! * A device address is a reservation without rights in the process: following it is a fault.
 //! * After a fault of a kernel every call answers its error, in all contexts, until the process
 //!   ends.
@@ -23,8 +24,8 @@
 //! # What is not
 //!
 //! * Machine code is not executed: [`cubin`] makes ELF files that carry PTX instead.
-//! * Arrays, textures, memory pools, managed memory, inter-process events, launch attributes,
-//!   nested graphs.
+//! * Textures and surfaces in kernels, mipmapped arrays, arrays in nodes that are added to graphs,
+//!   memory pools, managed memory, inter-process events, launch attributes, nested graphs.
 //! * All streams of a context that have no handle are the legacy default stream.
 //! * Imported memory counts for the process that made it.
 //! * A kernel that runs on while imported memory is unmapped is taken for one that uses it, and
@@ -71,6 +72,7 @@
 
 mod across;
 mod addresses;
+mod array;
 mod attributes;
 mod capture;
 mod context;
@@ -101,6 +103,7 @@ mod rectangle;
 mod settings;
 mod stream;
 mod tensor_map;
+mod texture;
 mod virtual_memory;
 mod work;
 

@@ -71,27 +71,50 @@ extern "C" fn cuMemAlloc_v2(address: Out<u64>, bytes: usize) -> u32 {
         if address.is_null() || bytes == 0 {
             return Err(Code::INVALID_VALUE);
         }
-        let bytes = (bytes as u64)
-            .checked_next_multiple_of(PAGE_BYTES)
-            .ok_or(Code::OUT_OF_MEMORY)?;
-        let charge = driver.charge(context.device, bytes)?;
-        let properties = Properties {
-            place: Place::Device(context.device),
-            handle_types: 0,
-            flags: 0,
-        };
-        let made = Physical::create(bytes, properties, driver.settings.vulkan, Some(charge));
-        let made = Arc::new(made.map_err(|_| Code::OUT_OF_MEMORY)?);
-        let mut state = driver.state();
-        let room = bytes.next_multiple_of(GRANULARITY);
-        let start = state.addresses.reserve(room, 0, 0)?;
-        let memory = (made, 0, Some(context.handle));
-        state.addresses.map(driver, start, bytes, memory)?;
-        state
-            .addresses
-            .set_access(driver, start, context.device, Access::ReadWrite)?;
-        address.set(start)
+        let (device, owner) = (context.device, Some(context.handle));
+        address.set(allocate(driver, device, bytes as u64, owner)?)
     })
+}
+
+/// Memory of a device at an address of its own; of a context, if one is given.
+pub(crate) fn allocate(
+    driver: &'static Driver,
+    device: usize,
+    bytes: u64,
+    context: Option<usize>,
+) -> Answer<u64> {
+    let bytes = bytes
+        .checked_next_multiple_of(PAGE_BYTES)
+        .ok_or(Code::OUT_OF_MEMORY)?;
+    let charge = driver.charge(device, bytes)?;
+    let properties = Properties {
+        place: Place::Device(device),
+        handle_types: 0,
+        flags: 0,
+    };
+    let made = Physical::create(bytes, properties, driver.settings.vulkan, Some(charge));
+    let made = Arc::new(made.map_err(|_| Code::OUT_OF_MEMORY)?);
+    let mut state = driver.state();
+    let room = bytes.next_multiple_of(GRANULARITY);
+    let start = state.addresses.reserve(room, 0, 0)?;
+    state
+        .addresses
+        .map(driver, start, bytes, (made, 0, context))?;
+    state
+        .addresses
+        .set_access(driver, start, device, Access::ReadWrite)?;
+    Ok(start)
+}
+
+/// Ends memory that [`allocate`] has made, and its addresses.
+pub(crate) fn release(driver: &Driver, address: u64) -> Answer {
+    let mut state = driver.state();
+    let ended = state.addresses.unmap(driver, address);
+    if let Some((start, bytes)) = state.addresses.reservation(address) {
+        state.addresses.free(start, bytes)?;
+    }
+    drop(state);
+    ended.map(drop).ok_or(Code::INVALID_VALUE)
 }
 
 #[unsafe(no_mangle)]
@@ -100,18 +123,13 @@ extern "C" fn cuMemFree_v2(address: u64) -> u32 {
         if address == 0 {
             return Ok(());
         }
-        let mut state = driver.state();
+        let state = driver.state();
         let mapping = state.addresses.mapping(address);
         if !mapping.is_some_and(|(start, found)| start == address && found.context.is_some()) {
             return Err(Code::INVALID_VALUE);
         }
-        let ended = state.addresses.unmap(driver, address);
-        if let Some((start, bytes)) = state.addresses.reservation(address) {
-            state.addresses.free(start, bytes)?;
-        }
         drop(state);
-        drop(ended);
-        Ok(())
+        release(driver, address)
     })
 }
 

@@ -1,9 +1,12 @@
 //! Copies and fills of rows (CUDA driver API, "Memory Management": `cuMemcpy3D…`, `cuMemsetD2D…`),
-//! between addresses that the device reaches.
+//! between addresses that the device reaches, and arrays.
+
+use std::sync::Arc;
 
 use causeway_mediator::backend::{CopyShape, FillShape, MemoryWork};
 use causeway_protocol::packet::RectSide;
 
+use crate::array::{self, Array};
 use crate::boundary::In;
 use crate::context::Context;
 use crate::driver::{Driver, call_in_context};
@@ -12,6 +15,9 @@ use crate::memory::Reached;
 use crate::stream;
 use crate::structures::{Copy3d, CopySide};
 use crate::work::Work;
+
+/// `CU_MEMORYTYPE_ARRAY`
+const ARRAY: u32 = 3;
 
 /// One side. Offsets within it are not supported.
 fn side(given: &CopySide) -> Answer<RectSide> {
@@ -48,13 +54,41 @@ pub(crate) fn shape_of(given: &Copy3d) -> Answer<CopyShape> {
     })
 }
 
+/// One side, and the array that it is in.
+fn side_or_array(
+    driver: &Driver,
+    given: &CopySide,
+    size: [u64; 3],
+) -> Answer<(RectSide, Option<Arc<Array>>)> {
+    if given.memory_type != ARRAY {
+        return Ok((side(given)?, None));
+    }
+    let array = array::find(driver, given.array as usize)?;
+    Ok((array.side(given, size)?, Some(array)))
+}
+
 fn copy(driver: &Driver, context: &Context, given: &Copy3d) -> Answer<Work> {
-    let mut shape = shape_of(given)?;
+    let number = |value: u64| u32::try_from(value).map_err(|_| Code::INVALID_VALUE);
+    let size = [given.width_bytes, given.height, given.depth];
+    let (destination, into) = side_or_array(driver, &given.destination, size)?;
+    let (source, out_of) = side_or_array(driver, &given.source, size)?;
+    let mut shape = CopyShape {
+        destination,
+        source,
+        width: given.width_bytes,
+        height: number(given.height)?,
+        depth: number(given.depth)?,
+    };
     let [to, from] = shape.extents().ok_or(Code::INVALID_VALUE)?;
     let (destination, source) = (&mut shape.destination, &mut shape.source);
     destination.address = reached(driver, context, destination.address, to)?;
     source.address = reached(driver, context, source.address, from)?;
-    Ok(Work::Rows(MemoryWork::CopyRect(shape)))
+    let work = MemoryWork::CopyRect(shape);
+    let arrays: Vec<_> = into.into_iter().chain(out_of).collect();
+    Ok(match arrays.is_empty() {
+        true => Work::Rows(work),
+        false => Work::Arrays(arrays, work),
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -65,6 +99,15 @@ extern "C" fn cuMemcpy3DAsync_v2(parameters: In<Copy3d>, stream: usize) -> u32 {
         stream
             .submit(driver, copy(driver, context, &given)?)
             .map(drop)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemcpy3D_v2(parameters: In<Copy3d>) -> u32 {
+    call_in_context(|driver, context| {
+        let work = copy(driver, context, &parameters.get()?)?;
+        context.default_stream.submit(driver, work)?.wait();
+        driver.check_sticky()
     })
 }
 

@@ -10,6 +10,7 @@ use causeway_mediator::backend::{
 use causeway_protocol::message::Status;
 use causeway_software::Multiprocessors;
 
+use crate::array::Array;
 use crate::copy::Staging;
 use crate::driver::{Driver, lock};
 use crate::error::Code;
@@ -42,6 +43,8 @@ pub(crate) enum Work {
     Across(Across),
     /// Copies or fills rows; the device reaches all of them.
     Rows(MemoryWork),
+    /// Copies rows of which arrays have some.
+    Arrays(Vec<Arc<Array>>, MemoryWork),
     Write {
         address: u64,
         value: u64,
@@ -195,6 +198,10 @@ impl Executor {
                 })),
             Work::Across(copy) => copy.execute(driver),
             Work::Rows(work) => self.engine.submit(backend::Work::Memory(*work)),
+            Work::Arrays(arrays, work) => {
+                arrays.iter().try_for_each(|array| array.check_alive())?;
+                self.engine.submit(backend::Work::Memory(*work))
+            }
             Work::Write {
                 address,
                 value,

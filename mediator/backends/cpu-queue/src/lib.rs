@@ -5,11 +5,12 @@
 //! * [`Mappings`] is an address space over such memory. It may change while work runs: each piece
 //!   of work sees the [`Table`] that it began with.
 //! * [`WorkQueue`] executes copies, fills, fence releases, timestamps and recordings of them. A
-//!   back end that has kernels executes them through [`Kernels`].
+//!   back end that has kernels executes them through [`Kernels`], which also says where arrays are.
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("transfers are written for x86-64 Linux");
 
+mod array;
 pub mod clock;
 mod crossing;
 mod mapped;

@@ -6,16 +6,18 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use causeway_mediator::backend::{
-    Crossed, Fault, Launch, MemoryWork, Progress, Queue, Recorded, Recording, Usage, Work,
+    Array, ArrayCopy, Crossed, Fault, Launch, MemoryWork, Progress, Queue, Recorded, Recording,
+    Usage, Work,
 };
 use causeway_protocol::message::Status;
 
+use crate::array;
 use crate::clock;
 use crate::crossing::Crossing;
 use crate::mappings::Mappings;
 use crate::transfer;
 
-/// Executes the launches of a [`WorkQueue`].
+/// Executes the launches of a [`WorkQueue`], and knows its arrays.
 pub trait Kernels: Send {
     /// Executes one launch of a kernel, and returns when the kernel has ended. Adds what it has
     /// taken to `usage`, also if it ended with a fault. The kernel uses `units` processor cores at
@@ -25,6 +27,15 @@ pub trait Kernels: Send {
     /// The fault that ended the kernel. A launch that is not begun has the status
     /// [`Status::BadLaunch`] or [`Status::BadParameters`].
     fn launch(&self, launch: &Launch<'_>, units: u64, usage: &mut Usage) -> Result<(), Fault>;
+
+    /// Returns the GPU virtual address of the first element of `array` in the address space of the
+    /// queue, which copies may read and write: rows and slices follow each other without gaps.
+    /// `None` if the array is not one of this address space. The default implementation suits back
+    /// ends without arrays.
+    fn array_address(&self, array: &Arc<dyn Array>) -> Option<u64> {
+        let _ = array;
+        None
+    }
 }
 
 /// Bytes, and rows, from which on the processor time of a copy or a fill is measured.
@@ -63,7 +74,7 @@ impl Recording for WorkRecording {
     fn memory_bytes(&self) -> u64 {
         let launches = self.work.iter().map(|piece| match piece.as_work() {
             Work::Launch(launch) => launch.host_bytes(),
-            Work::Memory(_) | Work::Replay { .. } => 0,
+            Work::Memory(_) | Work::Array(_) | Work::Replay { .. } => 0,
         });
         launches.max().unwrap_or(0)
     }
@@ -109,8 +120,19 @@ impl<K: Kernels> WorkQueue<K> {
             Work::Launch(launch) => self.kernels.launch(launch, self.units, &mut self.usage),
             Work::Memory(work) if work.moved_bytes() == 0 => self.write(*work),
             Work::Memory(work) => self.write_much(*work),
+            Work::Array(copy) => self.copy_array(copy),
             Work::Replay { recording } => self.replay(recording),
         }
+    }
+
+    fn copy_array(&mut self, copy: &ArrayCopy<'_>) -> Result<(), Fault> {
+        let address = self.kernels.array_address(copy.array()).ok_or_else(|| {
+            Fault::new(
+                Status::BadHandle,
+                "the array belongs to another address space",
+            )
+        })?;
+        self.write_much(MemoryWork::CopyRect(array::rows(copy, address)))
     }
 
     /// Writes, and counts the time.

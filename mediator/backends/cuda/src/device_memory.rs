@@ -49,7 +49,7 @@ pub(crate) struct Chunk {
 }
 
 /// Counts `bytes` bytes as taken from the GPU until dropped.
-struct MemoryAccount {
+pub(crate) struct MemoryAccount {
     all: Arc<AtomicU64>,
     bytes: u64,
 }
@@ -57,13 +57,20 @@ struct MemoryAccount {
 impl MemoryAccount {
     /// Counts `bytes` bytes as taken. Releases the memory that is kept for reuse if more would be
     /// taken than guests may allocate.
-    fn new(gpu: &Gpu, bytes: u64) -> Self {
+    pub(crate) fn new(gpu: &Gpu, bytes: u64) -> Self {
         let all = Arc::clone(&gpu.taken_bytes);
         let before = all.fetch_add(bytes, Ordering::SeqCst);
         if before.saturating_add(bytes) > gpu.memory_bytes {
             gpu.chunks.purge();
         }
         Self { all, bytes }
+    }
+}
+
+impl MemoryAccount {
+    /// Returns the number of bytes that are counted as taken.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 }
 

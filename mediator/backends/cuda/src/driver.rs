@@ -6,6 +6,7 @@
     reason = "calls a C library; the rest of the crate uses only these wrappers"
 )]
 
+mod array;
 mod chain;
 mod context;
 mod device;
@@ -25,8 +26,10 @@ mod range;
 mod stream;
 mod table;
 mod tensor_map;
+mod texture;
 mod view;
 
+pub(crate) use array::ArrayObject;
 pub(crate) use chain::LaunchChain;
 pub(crate) use context::Context;
 pub(crate) use device::Device;
@@ -46,4 +49,5 @@ pub(crate) use physical::{Physical, PhysicalOptions};
 pub(crate) use range::{MappedRange, Reservation};
 pub(crate) use stream::{Launch, Stream, StreamMaker};
 pub(crate) use tensor_map::encode as encode_tensor_map;
+pub(crate) use texture::{Resource, TextureObject};
 pub(crate) use view::DeviceView;

@@ -1,20 +1,21 @@
-//! Keeps the kernels and recordings that the work of a queue uses until that work is done. The
-//! session is charged for them until then.
+//! Keeps the kernels, recordings and arrays that the work of a queue uses until that work is done.
+//! The session is charged for them until then.
 
 use std::sync::Arc;
 
-use causeway_mediator::backend::{Kernel, Recording, Work};
+use causeway_mediator::backend::{Array, Kernel, Recording, Work};
 
-/// Holds kernels and recordings, each with the number of the last submission that used it.
+/// Holds kernels, recordings and arrays, each with the number of the last submission that used it.
 #[derive(Default)]
 pub(crate) struct KeepAlive {
     items: Vec<(Item, u64)>,
 }
 
-/// A kernel or recording that is kept, but never read.
+/// A kernel, recording or array that is kept, but never read.
 enum Item {
     Kernel(Arc<dyn Kernel>),
     Recording(Arc<dyn Recording>),
+    Array(Arc<dyn Array>),
 }
 
 impl Item {
@@ -22,6 +23,7 @@ impl Item {
         match work {
             Work::Launch(launch) => Some(Self::Kernel(Arc::clone(launch.kernel()))),
             Work::Replay { recording } => Some(Self::Recording(Arc::clone(recording))),
+            Work::Array(copy) => Some(Self::Array(Arc::clone(copy.array()))),
             Work::Memory(_) => None,
         }
     }
@@ -30,7 +32,15 @@ impl Item {
         match (self, work) {
             (Self::Kernel(held), Work::Launch(launch)) => Arc::ptr_eq(held, launch.kernel()),
             (Self::Recording(held), Work::Replay { recording }) => Arc::ptr_eq(held, recording),
+            (Self::Array(held), Work::Array(copy)) => Arc::ptr_eq(held, copy.array()),
             _ => false,
+        }
+    }
+
+    fn into_array(self) -> Option<Arc<dyn Array>> {
+        match self {
+            Self::Array(array) => Some(array),
+            Self::Kernel(_) | Self::Recording(_) => None,
         }
     }
 }
@@ -39,8 +49,8 @@ impl Item {
 const MANY: usize = 64;
 
 impl KeepAlive {
-    /// Holds the kernel or recording that `work` uses, as part of submission `number`. Costs little
-    /// if one of the last few submissions used the same.
+    /// Holds what `work` uses, as part of submission `number`. Costs little if one of the last few
+    /// submissions used the same.
     pub(crate) fn hold(&mut self, work: &Work<'_>, number: u64) {
         // Most queues launch few kernels, and those again and again.
         let known = self.items.iter_mut().rev().take(MANY);
@@ -58,9 +68,10 @@ impl KeepAlive {
         self.items.len() > MANY
     }
 
-    /// Drops what only submissions up to `number` used.
-    pub(crate) fn release(&mut self, number: u64) {
-        self.items.retain(|(_, last)| *last > number);
+    /// Drops what only submissions up to `number` used, but for arrays, which are returned.
+    pub(crate) fn release(&mut self, number: u64) -> Vec<Arc<dyn Array>> {
+        let done = self.items.extract_if(.., |(_, last)| *last <= number);
+        done.filter_map(|(item, _)| item.into_array()).collect()
     }
 
     /// Leaks everything, so that it exists until the process ends.

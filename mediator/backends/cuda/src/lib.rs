@@ -12,6 +12,7 @@ compile_error!("the CUDA back end is for x86-64 Linux");
 
 mod addresses;
 mod ahead;
+mod array;
 mod config;
 mod crossings;
 mod cuda;
@@ -41,6 +42,7 @@ mod room;
 mod space;
 mod support;
 mod survey;
+mod texture;
 mod words;
 mod work;
 

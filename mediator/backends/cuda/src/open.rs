@@ -277,6 +277,7 @@ fn features(gpu: &Gpu) -> u64 {
         (gpu.greatest_priority != 0, features::PRIORITIES),
         (gpu.config.fabric.export, features::FABRIC_EXPORT),
         (gpu.config.fabric.import, features::FABRIC_IMPORT),
+        (gpu.home.driver().has_arrays(), features::ARRAYS),
     ];
     let there = optional.into_iter().filter(|(is_there, _)| *is_there);
     there.fold(always, |all, (_, bit)| all | bit)

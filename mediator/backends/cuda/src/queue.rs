@@ -56,6 +56,7 @@ impl CudaQueue {
     /// Returns a queue of the address space `state`, with a stream of its own that has `priority`.
     pub(crate) fn new(state: &Arc<SpaceState>, priority: i32) -> Result<Self, BackendError> {
         let enqueuer = Enqueuer::new(state, priority).map_err(|e| failed("create a stream", e))?;
+        state.streams.add(&enqueuer.stream);
         Ok(Self {
             enqueuer,
             progress: state.deferred.register(),
@@ -111,7 +112,11 @@ impl CudaQueue {
     /// Notes that the GPU has done all submissions up to `number`.
     fn complete(&mut self, number: u64) {
         self.progress.complete(number);
-        self.keep_alive.release(number);
+        let arrays = self.keep_alive.release(number);
+        for array in arrays {
+            // The driver destroys an array when all work is done, not only that of this queue.
+            self.state().deferred.defer(Box::new(array));
+        }
         self.state().collect();
     }
 
@@ -199,9 +204,11 @@ impl CudaQueue {
     /// Keeps a launch until more follow, or until [`Queue::flush`].
     fn gather(&mut self, launch: &Launch<'_>) -> Result<(), Fault> {
         match prepared(launch) {
-            Ok(kernel) => self
-                .gatherer
-                .push(kernel, launch.shape(), launch.parameters()),
+            Ok(kernel) => {
+                self.progress.expect();
+                self.gatherer
+                    .push(kernel, launch.shape(), launch.parameters());
+            }
             Err(fault) => {
                 // What came before is right, and is launched.
                 self.flush()?;

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use causeway_mediator::backend::{BackendError, Fault, Kernel, MemoryWork, Recorded, Recording};
+use causeway_mediator::backend::{Array, BackendError, Fault, Kernel, Recorded, Recording, Work};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 use parking_lot::Mutex;
@@ -13,6 +13,7 @@ use crate::error::{self, failed, refused};
 use crate::space::lookup::{Standing, Use};
 use crate::space::state::SpaceState;
 use crate::work::Enqueuer;
+use crate::work::array::memory_access;
 
 /// Estimates of the GPU memory that a graph and each of its nodes take, in bytes: the driver does
 /// not tell.
@@ -22,10 +23,13 @@ const NODE_BYTES: u64 = 2 << 10;
 /// A recorded sequence of work, as a CUDA graph that a queue launches.
 pub(crate) struct CudaRecording {
     state: Arc<SpaceState>,
-    /// Launched under the lock: the driver does not lock graphs. Dropped before its kernels.
+    /// Launched under the lock: the driver does not lock graphs. Dropped before its kernels and
+    /// arrays.
     graph: Mutex<ExecutableGraph>,
     /// The kernels that it launches.
     _kernels: Vec<Arc<dyn Kernel>>,
+    /// The arrays that it copies to or from.
+    _arrays: Vec<Arc<dyn Array>>,
     /// The addresses in it, and what is done there.
     uses: Standing,
     bytes: u64,
@@ -37,13 +41,10 @@ pub(crate) fn record(
     work: &[Recorded],
 ) -> Result<CudaRecording, BackendError> {
     let mut enqueuer = Enqueuer::for_recording(state).map_err(|e| failed("create a stream", e))?;
-    let memory_work = || {
-        work.iter().filter_map(|work| match work {
-            Recorded::Launch(_) => None,
-            Recorded::Memory(work) => Some(work),
-        })
-    };
-    let releases = memory_work().any(MemoryWork::is_release);
+    let releases = work.iter().any(|work| match work {
+        Recorded::Launch(_) | Recorded::Array(_) => false,
+        Recorded::Memory(work) => work.is_release(),
+    });
     // Before the addresses are checked: what changes afterwards has them checked again.
     let generation = state.table.generation();
     enqueuer.refresh();
@@ -60,13 +61,18 @@ pub(crate) fn record(
     }?;
     let kernels = work.iter().filter_map(|work| match work {
         Recorded::Launch(launch) => Some(Arc::clone(launch.kernel())),
-        Recorded::Memory(_) => None,
+        Recorded::Memory(_) | Recorded::Array(_) => None,
+    });
+    let arrays = work.iter().filter_map(|work| match work {
+        Recorded::Array(copy) => Some(Arc::clone(copy.array())),
+        Recorded::Launch(_) | Recorded::Memory(_) => None,
     });
     Ok(CudaRecording {
         state: Arc::clone(state),
         graph: Mutex::new(graph),
         _kernels: kernels.collect(),
-        uses: Standing::new(memory_work().flat_map(uses).collect(), generation),
+        _arrays: arrays.collect(),
+        uses: Standing::new(work.iter().flat_map(uses).collect(), generation),
         bytes: GRAPH_BYTES + NODE_BYTES * work.len() as u64,
     })
 }
@@ -82,8 +88,8 @@ fn capture(enqueuer: &mut Enqueuer, work: &[Recorded]) -> Result<ExecutableGraph
         .map_err(|error| failed("record a command buffer", error))
 }
 
-/// Returns the ranges that a piece of work reads and writes.
-fn uses(work: &MemoryWork) -> impl Iterator<Item = Use> + use<> {
+/// Returns the ranges that a piece of work reads and writes, but for those of kernels.
+fn uses(work: &Recorded) -> Vec<Use> {
     let one = |(address, bytes), access| Use {
         address,
         bytes,
@@ -91,9 +97,15 @@ fn uses(work: &MemoryWork) -> impl Iterator<Item = Use> + use<> {
         may_be_apart: false,
         what: "recorded work",
     };
-    let read = work.read().map(|range| one(range, Access::Read));
-    read.into_iter()
-        .chain([one(work.written(), Access::ReadWrite)])
+    match work.as_work() {
+        Work::Launch(_) | Work::Replay { .. } => Vec::new(),
+        Work::Array(copy) => vec![one(copy.memory(), memory_access(&copy))],
+        Work::Memory(work) => {
+            let read = work.read().map(|range| one(range, Access::Read));
+            let written = one(work.written(), Access::ReadWrite);
+            read.into_iter().chain([written]).collect()
+        }
+    }
 }
 
 impl CudaRecording {

@@ -5,6 +5,7 @@ pub(crate) mod lookup;
 pub(crate) mod mapping;
 mod reader;
 pub(crate) mod state;
+pub(crate) mod streams;
 mod table;
 
 use std::sync::Arc;
@@ -12,26 +13,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use causeway_mediator::backend::{
-    BackendError, Memory, Module, ModuleError, Queue, Recorded, Recording, Reservation, Space,
-    TensorMapAnswer,
+    Array, ArrayCharge, ArrayShape, BackendError, Memory, Module, ModuleError, Queue, Recorded,
+    Recording, Reservation, Sampling, Space, TensorMapAnswer, Texture, TextureSource,
 };
 use causeway_protocol::Access;
 use causeway_protocol::message::{EncodeTensorMap, Status, TENSOR_RANK_MAX, TensorMapKind};
 
+use crate::array::CudaArray;
 use crate::driver::encode_tensor_map;
 use crate::error::{failed, refused};
 use crate::gpu::Gpu;
 use crate::module;
 use crate::queue::CudaQueue;
 use crate::recording;
+use crate::texture::CudaTexture;
 use mapping::Mapping;
 use state::SpaceState;
 
 /// How long a submission may take the driver before a thread that unmaps device memory goes on
 /// without it.
 const SUBMISSION_PATIENCE: Duration = Duration::from_millis(100);
-/// Most mappings that stay for work under way after the guest has unmapped them: its quota counts
-/// them no more.
+/// Most mappings and textures that stay for work under way after the guest has ended them: its
+/// quota counts them no more.
 const DEFERRED_MAX: usize = 4096;
 
 /// An address space of a session, as the mediator uses it.
@@ -54,6 +57,15 @@ impl CudaSpace {
     }
 }
 
+/// Refuses what would be one object too many that stays for work under way.
+fn check_deferred(state: &SpaceState, what: &str) -> Result<(), BackendError> {
+    if state.deferred.count() < DEFERRED_MAX {
+        return Ok(());
+    }
+    let text = format!("{what} while work under way holds thousands of former mappings");
+    Err(refused(Status::NoMemory, text))
+}
+
 fn no_mapping(va: u64) -> BackendError {
     refused(Status::BackEnd, format!("no mapping begins at {va:#x}"))
 }
@@ -68,16 +80,8 @@ impl Space for CudaSpace {
         access: Access,
     ) -> Result<u64, BackendError> {
         self.state.check_poison()?;
-        let SpaceState {
-            gpu,
-            table,
-            deferred,
-            ..
-        } = &*self.state;
-        if deferred.count() >= DEFERRED_MAX {
-            let text = "map memory while work under way holds thousands of former mappings";
-            return Err(refused(Status::NoMemory, text));
-        }
+        check_deferred(&self.state, "map memory")?;
+        let SpaceState { gpu, table, .. } = &*self.state;
         let is_free = |va| table.is_free(va, bytes);
         let range = (offset, bytes);
         let (va, mapping) = Mapping::new(gpu, is_free, wanted, memory, range, access)?;
@@ -167,6 +171,29 @@ impl Space for CudaSpace {
             return Err(refused(Status::MemoryFault, what()));
         }
         encode_tensor_map(&maker.context, kind, request).map_err(|e| failed(what(), e))
+    }
+
+    fn create_array(
+        &self,
+        shape: &ArrayShape,
+        charge: ArrayCharge,
+    ) -> Result<Arc<dyn Array>, BackendError> {
+        self.state.check_poison()?;
+        Ok(Arc::new(CudaArray::create(&self.state, shape, charge)?))
+    }
+
+    fn create_texture(
+        &self,
+        source: TextureSource<'_>,
+        sampling: &Sampling,
+    ) -> Result<Box<dyn Texture>, BackendError> {
+        self.state.check_poison()?;
+        check_deferred(&self.state, "make a texture")?;
+        Ok(Box::new(CudaTexture::create(
+            &self.state,
+            source,
+            sampling,
+        )?))
     }
 
     fn load_u64(&self, va: u64) -> Option<u64> {

@@ -1,5 +1,7 @@
 //! Translates validated work to calls of the driver.
 
+pub(crate) mod array;
+
 use std::sync::Arc;
 
 use causeway_mediator::backend::{self, CopyShape, Fault, MemoryWork, Place, Way, Work};
@@ -101,6 +103,7 @@ impl Enqueuer {
         match work {
             Work::Launch(launch) => self.launch(launch),
             Work::Memory(work) => self.write(*work),
+            Work::Array(copy) => self.copy_array(copy),
             Work::Replay { recording } => {
                 let recording = recording.as_any().downcast_ref::<CudaRecording>();
                 recording.ok_or_else(foreign)?.replay(self)
@@ -380,6 +383,6 @@ fn no_way() -> Fault {
 fn foreign() -> Fault {
     Fault::new(
         Status::BadHandle,
-        "the kernel or recording belongs to another back end",
+        "the kernel, recording or array belongs to another back end or address space",
     )
 }

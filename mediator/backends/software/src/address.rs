@@ -3,7 +3,7 @@
 //! Mappings that the mediator makes are at the bottom. All else is above the 2^47 bytes that a
 //! process has for itself, so that host memory can be mapped at its own addresses too: variables of
 //! modules come first; shared memory, local memory and parameters, which each block or thread has
-//! for itself, appear in windows at the top.
+//! for itself, appear in windows behind them; arrays are at the top.
 
 use std::ops::Range;
 
@@ -22,6 +22,8 @@ pub(crate) const LOCAL: Range<u64> = 0x8f01_0000_0000..0x8f02_0000_0000;
 /// Window in which the parameters of the kernel appear.
 pub(crate) const PARAMETERS: Range<u64> = 0x8f02_0000_0000..0x8f03_0000_0000;
 
+/// Where arrays are mapped: more than twice the largest.
+pub(crate) const ARRAYS: Range<u64> = 0x1_0000_0000_0000..0x3_0000_0000_0000;
 /// Addresses of functions, which are only compared: nothing is mapped there.
 pub(crate) const FUNCTIONS: Range<u64> = 0x8f04_0000_0000..0x8f05_0000_0000;
 /// Window in which the memory appears with which the blocks of a launch wait for each other.

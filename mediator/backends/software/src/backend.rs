@@ -71,7 +71,8 @@ impl Software {
                 | features::GUEST_RAM
                 | features::SHARING
                 | features::RECORDING
-                | features::DEVICE_VISIBLE,
+                | features::DEVICE_VISIBLE
+                | features::ARRAYS,
         };
         let device = Device {
             pool: Pool::new(config.memory_bytes),

@@ -34,7 +34,9 @@ mod printf;
 pub(crate) mod shuffle;
 pub(crate) mod special;
 mod store;
+pub(crate) mod surface;
 pub(crate) mod system;
+pub(crate) mod texture;
 mod together;
 mod warp;
 pub(crate) mod wide;
@@ -49,7 +51,9 @@ pub(crate) use lanes::{
     CARRY_IN, CARRY_OUT, binary, binary_with, carrying, compare, select, ternary, ternary_with,
     unary, unary_with,
 };
-pub(crate) use launch::{Launch, LaunchOutcome, fits_together, footprint_bytes, thread_bytes};
+pub(crate) use launch::{
+    Launch, LaunchOutcome, Visible, fits_together, footprint_bytes, thread_bytes,
+};
 pub(crate) use load::{load, parameter};
 pub(crate) use special::fence;
 pub(crate) use store::store;

@@ -2,8 +2,8 @@
 //! Management", `CUdevice_attribute`).
 //!
 //! Limits that the engine has are those of a GPU with compute capability 9.0, so that programs
-//! which are tuned for one run. What the engine cannot do (textures, clusters, cooperative
-//! launches, multicast) is reported as absent.
+//! which are tuned for one run. What the engine cannot do (mipmaps, clusters, multicast) is
+//! reported as absent.
 
 use causeway_mediator::backend::{Attributes, DeviceFacts};
 
@@ -19,7 +19,7 @@ const LAST: usize = 148;
 
 /// Attributes that are not zero and that are the same for every configuration, by number.
 #[rustfmt::skip]
-const ATTRIBUTES: [(usize, i32); 48] = [
+const ATTRIBUTES: [(usize, i32); 87] = [
     // Threads of a block, its dimensions, the dimensions of a grid (`GRID_MAX` and `BLOCK_MAX` of
     // the mediator).
     (1, BLOCK_THREADS_MAX.cast_signed()), (2, 1024), (3, 1024), (4, 64),
@@ -33,6 +33,19 @@ const ATTRIBUTES: [(usize, i32); 48] = [
     (13, 1_000_000),
     // Alignments by which the pitch of two-dimensional memory is chosen.
     (14, 512), (51, 32),
+    // Largest textures of one, two and three dimensions, and of layers.
+    (21, 131_072), (22, 131_072), (23, 65_536), (24, 16_384), (25, 16_384), (26, 16_384),
+    (27, 32_768), (28, 32_768), (29, 2048), (42, 32_768), (43, 2048),
+    // Largest textures of which elements are gathered, of cubes, and of layers of cubes.
+    (44, 1), (45, 32_768), (46, 32_768), (52, 32_768), (53, 32_768), (54, 2046),
+    // Largest surfaces, in the same order; alignment of surfaces.
+    (55, 32_768), (56, 131_072), (57, 65_536), (58, 16_384), (59, 16_384), (60, 16_384),
+    (61, 32_768), (62, 2048), (63, 32_768), (64, 32_768), (65, 2048),
+    (66, 32_768), (67, 32_768), (68, 2046), (30, 512),
+    // Largest textures of memory: elements of one row; elements, rows and bytes between rows.
+    (69, 1 << 28), (70, 131_072), (71, 65_000), (72, 2_097_120),
+    // No other shape of the largest texture of three dimensions.
+    (47, 0), (48, 0), (49, 0),
     // Mapped host memory; several kernels at once; one address space with the host; priorities are
     // accepted.
     (19, 1), (31, 1), (41, 1), (78, 1),
@@ -108,6 +121,8 @@ mod tests {
         assert_eq!((value(75), value(76)), (Some(9), Some(0)));
         assert_eq!(facts.capability, [9, 0]);
         assert_eq!(value(95), Some(1), "all blocks of a grid can meet");
+        assert_eq!((value(69), value(72)), (Some(1 << 28), Some(2_097_120)));
+        assert_eq!(value(73), Some(0), "there are no mipmaps");
         assert_eq!(value(LAST), Some(0));
         assert_eq!(
             value(LAST + 1),

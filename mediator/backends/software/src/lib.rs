@@ -5,12 +5,13 @@
 //! | layer | what |
 //! |---|---|
 //! | `limits`, `address`, `isa`, `registers`, [`arith`] | numbers; single PTX operations |
+//! | `texture` | where textures and surfaces have their elements, and what kernels get |
 //! | `exec` (`context`, `lanes`, `load` …), `program` | operations on 32 lanes; kernels of them |
 //! | [`ptx`] | PTX text to a syntax tree |
 //! | `lower` | the syntax tree to a program |
 //! | `exec` (`warp`, `block`, `launch`) | warps, blocks and launches of a program |
 //! | `output`, `heap`, `system`, `library` | what kernels call that no module defines |
-//! | `device`, `module`, `queue`, `space`, `backend` | the back end, as the mediator drives it |
+//! | `device`, `module`, `array`, `queue`, `space`, `backend` | what the mediator drives |
 //!
 //! Copies, fills and fences work on the memory that guests and kernels share: that is
 //! [`causeway_cpu_queue`].
@@ -20,6 +21,7 @@ compile_error!("the software back end is for x86-64 Linux");
 
 mod address;
 pub mod arith;
+mod array;
 mod backend;
 mod clock;
 mod counts;
@@ -44,6 +46,7 @@ mod registers;
 mod space;
 mod space_state;
 mod system;
+mod texture;
 mod workers;
 
 pub use backend::{Config, Software};

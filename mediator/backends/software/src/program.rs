@@ -4,6 +4,7 @@ use causeway_protocol::message::Parameter;
 
 use crate::exec::Context;
 use crate::registers::{FrameBytes, Guard, Row, Slot};
+use crate::texture::Geometry;
 
 /// Executes one operation for the lanes of `Context::mask`.
 ///
@@ -184,6 +185,70 @@ pub(crate) enum Sum {
     S32Saturated,
 }
 
+/// Where a texture or a surface is accessed: its registers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TexturePlace {
+    /// Register with the number of the object.
+    pub(crate) object: Slot,
+    /// Geometry of the instruction.
+    pub(crate) geometry: Geometry,
+    /// Register with the layer, if the geometry has one.
+    pub(crate) layer: Slot,
+    /// Registers with the coordinates that the geometry has.
+    pub(crate) coordinates: [Slot; 3],
+}
+
+/// An instruction that reads a texture.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TextureSite {
+    /// Where it reads.
+    pub(crate) place: TexturePlace,
+    /// Whether coordinates are integers.
+    pub(crate) is_integer: bool,
+    /// Channel that is gathered, from 0 to 3.
+    pub(crate) channel: usize,
+    /// Registers of the result.
+    pub(crate) values: [Slot; 4],
+}
+
+/// An instruction that loads from a surface or stores to it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SurfaceSite {
+    /// Where it accesses the surface. The first coordinate counts bytes.
+    pub(crate) place: TexturePlace,
+    /// What an access outside does.
+    pub(crate) outside: Outside,
+    /// Registers of the values.
+    pub(crate) values: [Slot; 4],
+    /// How many values there are: 1, 2 or 4.
+    pub(crate) count: usize,
+    /// Bytes of each value: 1, 2, 4 or 8.
+    pub(crate) bytes: usize,
+}
+
+/// What an access outside a surface does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outside {
+    /// It ends the kernel.
+    Trap,
+    /// It accesses the nearest place inside.
+    Clamp,
+    /// It loads zeros, or stores nothing.
+    Zero,
+}
+
+/// What `txq` and `suq` ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Query {
+    Width,
+    Height,
+    Depth,
+    Layers,
+    ChannelType,
+    ChannelOrder,
+    IsNormalized,
+}
+
 /// A kernel ready to be executed, with the functions that it calls.
 pub(crate) struct Program {
     /// Name of the kernel.
@@ -221,6 +286,10 @@ pub(crate) struct Program {
     pub(crate) meets: bool,
     /// Matrix instructions, which operations name by index.
     pub(crate) matrices: Vec<MatrixSite>,
+    /// Reads of textures, which operations name by index.
+    pub(crate) textures: Vec<TextureSite>,
+    /// Accesses to surfaces, which operations name by index.
+    pub(crate) surfaces: Vec<SurfaceSite>,
 }
 
 impl Program {
@@ -241,6 +310,8 @@ impl Program {
             + self.calls.iter().map(moves).sum::<usize>()
             + size_of_val(&self.barriers[..])
             + size_of_val(&self.matrices[..])
+            + size_of_val(&self.textures[..])
+            + size_of_val(&self.surfaces[..])
             + size_of_val(&self.parameters[..]);
         bytes as u64
     }

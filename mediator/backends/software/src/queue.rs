@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use causeway_cpu_queue::Kernels;
-use causeway_mediator::backend::{self, Fault, Usage, is_cooperative};
+use causeway_mediator::backend::{self, Array, Fault, Usage, is_cooperative};
 use causeway_protocol::message::Status;
 
-use crate::exec::{Launch, Multiprocessors};
+use crate::array::SoftwareArray;
+use crate::exec::{Launch, Multiprocessors, Visible};
 use crate::module::SoftwareKernel;
 use crate::space_state::SpaceState;
 
@@ -33,7 +34,7 @@ impl Kernels for SoftwareKernels {
         let whole = is_cooperative(&launch.options());
         let launch = Launch::new(
             Arc::clone(program),
-            self.state.mappings.table(),
+            self.visible(),
             launch.shape(),
             launch.parameters(),
             Arc::clone(&self.state.stop),
@@ -48,5 +49,21 @@ impl Kernels for SoftwareKernels {
         }
         self.state.device.counts.add(&program.name, &outcome);
         Ok(())
+    }
+
+    fn array_address(&self, array: &Arc<dyn Array>) -> Option<u64> {
+        SoftwareArray::of(array, &self.state).map(SoftwareArray::address)
+    }
+}
+
+impl SoftwareKernels {
+    /// What a launch sees that begins now. The textures come first: an array is mapped before a
+    /// texture of it exists.
+    fn visible(&self) -> Visible {
+        let textures = self.state.textures.table();
+        Visible {
+            textures,
+            table: self.state.mappings.table(),
+        }
     }
 }

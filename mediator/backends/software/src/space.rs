@@ -7,12 +7,13 @@ use causeway_cpu_queue::{
     HostHandle, Part, WorkQueue, WorkRecording, load_acquire_u32, store_release_u32,
 };
 use causeway_mediator::backend::{
-    BackendError, Fault, Memory, Module, ModuleError, Queue, Recorded, Recording, Reservation,
-    Space,
+    Array, ArrayCharge, ArrayShape, BackendError, Fault, Memory, Module, ModuleError, Queue,
+    Recorded, Recording, Reservation, Sampling, Space, Texture, TextureSource,
 };
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 
+use crate::array::{self, SoftwareArray};
 use crate::device::Device;
 use crate::exec::Multiprocessors;
 use crate::module::{self, SoftwareModule};
@@ -169,6 +170,26 @@ impl Space for SoftwareSpace {
 
     fn record(&self, work: &[Recorded]) -> Result<Arc<dyn Recording>, BackendError> {
         Ok(Arc::new(WorkRecording::new(work)))
+    }
+
+    fn create_array(
+        &self,
+        shape: &ArrayShape,
+        charge: ArrayCharge,
+    ) -> Result<Arc<dyn Array>, BackendError> {
+        Ok(Arc::new(SoftwareArray::new(&self.state, shape, charge)?))
+    }
+
+    fn create_texture(
+        &self,
+        source: TextureSource<'_>,
+        sampling: &Sampling,
+    ) -> Result<Box<dyn Texture>, BackendError> {
+        Ok(Box::new(array::create_texture(
+            &self.state,
+            source,
+            sampling,
+        )?))
     }
 
     fn load_u64(&self, va: u64) -> Option<u64> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use causeway_cpu_queue::{Entry, HostMemory, Mappings};
+use causeway_mediator::va::VaAllocator;
 use causeway_memory::PageSize;
 use causeway_protocol::Access;
 use parking_lot::Mutex;
@@ -14,6 +15,7 @@ use crate::device::Device;
 use crate::heap::{HEAP_BYTES, RECORDS_BYTES};
 use crate::output::OUTPUT_BYTES;
 use crate::system::System;
+use crate::texture::Textures;
 
 /// Bytes from the variables of one module to those of the next.
 pub(crate) const VARIABLES_STRIDE: u64 = 1 << 30;
@@ -36,6 +38,10 @@ pub(crate) struct SpaceState {
     pub(crate) mappings: Arc<Mappings>,
     /// What kernels have printed and allocated.
     pub(crate) system: Arc<System>,
+    /// Addresses of arrays.
+    pub(crate) arrays: Mutex<VaAllocator>,
+    /// The textures and surfaces.
+    pub(crate) textures: Arc<Textures>,
     /// How many modules use what `system` has.
     users: Mutex<Users>,
     /// Ranges for the variables of modules, by number: those in use.
@@ -123,6 +129,8 @@ impl SpaceState {
             stop,
             mappings: Arc::new(Mappings::new(address::MAPPINGS)),
             system: Arc::default(),
+            arrays: Mutex::new(VaAllocator::new(address::ARRAYS)),
+            textures: Arc::default(),
             users: Mutex::default(),
             variables: Mutex::default(),
         }

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use causeway_protocol::Access;
 use causeway_protocol::message::{EncodeTensorMap, Status, TENSOR_MAP_BYTES};
 
-use super::{BackendError, Memory, Module, ModuleError, Queue, Recorded, Recording, Reservation};
+use super::{
+    Array, ArrayCharge, ArrayShape, BackendError, Memory, Module, ModuleError, Queue, Recorded,
+    Recording, Reservation, Sampling, Texture, TextureSource,
+};
 
 /// A GPU address space with its mappings, modules and queues. Any thread may call any method at any
 /// time.
@@ -121,6 +124,45 @@ pub trait Space: Send + Sync {
             "describe a tensor for a device that copies no tensors",
         ))
     }
+
+    /// Creates an array, filled with zeros, for which the session pays by `charge`. Called only if
+    /// the back end has `features::ARRAYS`. The default implementation suits back ends without it.
+    ///
+    /// # Errors
+    /// * `NoMemory` if device or host have not enough memory.
+    /// * `Unsupported` if the device has no such array.
+    /// * `BackEnd` if the driver fails.
+    fn create_array(
+        &self,
+        shape: &ArrayShape,
+        charge: ArrayCharge,
+    ) -> Result<Arc<dyn Array>, BackendError> {
+        let _ = (shape, charge);
+        Err(no_arrays())
+    }
+
+    /// Makes a texture or a surface; `sampling` does not count for a surface. The array is one of
+    /// this address space. Its addresses are those of memory that need not be mapped yet: a kernel
+    /// that reads what is not mapped faults. Called only if the back end has `features::ARRAYS`.
+    /// The default implementation suits back ends without it.
+    ///
+    /// # Errors
+    /// * `Unsupported` if the device has no such texture.
+    /// * `NoMemory` if device or host have not enough memory.
+    /// * `BackEnd` if the driver fails.
+    fn create_texture(
+        &self,
+        source: TextureSource<'_>,
+        sampling: &Sampling,
+    ) -> Result<Box<dyn Texture>, BackendError> {
+        let _ = (source, sampling);
+        Err(no_arrays())
+    }
+}
+
+fn no_arrays() -> BackendError {
+    let context = "create an array or a texture on a device that has none";
+    BackendError::new(Status::Unsupported, context)
 }
 
 /// What the CUDA driver answers when it is asked to describe a tensor: a `CUresult`, and the

@@ -4,9 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use causeway_protocol::message::Status;
-use causeway_protocol::packet::{CopyShape, FillShape, LaunchOptions, LaunchShape, launch_flags};
+use causeway_protocol::packet::{
+    ArrayBox, CopyShape, FillShape, LaunchOptions, LaunchShape, launch_flags,
+};
 
-use super::{Kernel, Recording};
+use super::{Array, Kernel, Recording};
 
 /// Maximum number of blocks in x, y and z (CUDA C++ Programming Guide, "Technical Specifications
 /// per Compute Capability").
@@ -23,6 +25,8 @@ pub enum Work<'a> {
     Launch(Launch<'a>),
     /// Write memory without a kernel.
     Memory(MemoryWork),
+    /// Copy between memory and an array.
+    Array(ArrayCopy<'a>),
     /// Do all of a recording, in order.
     Replay {
         /// What [`Space::record`](super::Space::record) of the queue's address space returned.
@@ -138,10 +142,81 @@ impl fmt::Debug for Work<'_> {
         match self {
             Self::Launch(launch) => launch.fmt(f),
             Self::Memory(work) => work.fmt(f),
+            Self::Array(copy) => copy.fmt(f),
             Self::Replay { .. } => f.write_str("Replay"),
         }
     }
 }
+
+/// A copy between memory and an array of the queue's address space, whose box is within the array,
+/// because [`Self::new`] has checked that. The back end must check the GPU addresses.
+#[derive(Clone, Copy)]
+pub struct ArrayCopy<'a> {
+    array: &'a Arc<dyn Array>,
+    part: ArrayBox,
+    is_into_array: bool,
+}
+
+impl<'a> ArrayCopy<'a> {
+    /// Checks a copy and returns it: into the array if `is_into_array`, else out of it.
+    ///
+    /// # Errors
+    /// `BadRange` if no packet may have the box, or if it is not within the array, or not of whole
+    /// elements.
+    pub fn new(
+        array: &'a Arc<dyn Array>,
+        part: ArrayBox,
+        is_into_array: bool,
+    ) -> Result<Self, Fault> {
+        let shape = array.shape();
+        let all = [shape.row_bytes(), shape.rows(), shape.slices()];
+        let wanted = [part.width, part.height, part.depth];
+        let mut sides = part.origin.into_iter().zip(wanted).zip(all);
+        // Sums of two numbers of 32 bits.
+        let is_within = sides.all(|((from, size), all)| u64::from(from) + u64::from(size) <= all);
+        let element = shape.element().bytes();
+        let is_whole = [part.origin[0], part.width]
+            .iter()
+            .all(|bytes| bytes.is_multiple_of(element));
+        if part.extent().is_some() && is_within && is_whole {
+            return Ok(Self {
+                array,
+                part,
+                is_into_array,
+            });
+        }
+        let text = format!(
+            "invalid box of {wanted:?} at {:?}: the array has {} bytes in a row, {} rows and {} \
+             slices, in elements of {element} bytes",
+            part.origin, all[0], all[1], all[2]
+        );
+        Err(Fault::new(Status::BadRange, text))
+    }
+
+    /// Returns the array.
+    pub fn array(&self) -> &'a Arc<dyn Array> {
+        self.array
+    }
+
+    /// Returns the box of the array, and where its rows are in memory.
+    pub fn part(&self) -> ArrayBox {
+        self.part
+    }
+
+    /// Returns whether memory is copied into the array, not out of it.
+    pub fn is_into_array(&self) -> bool {
+        self.is_into_array
+    }
+
+    /// Returns the range of GPU addresses that are accessed, as first address and length in bytes.
+    /// What lies between rows belongs to it.
+    pub fn memory(&self) -> (u64, u64) {
+        let bytes = self.part.extent().unwrap_or(u64::MAX);
+        (self.part.memory.address, bytes)
+    }
+}
+
+causeway_memory::debug_fields!(ArrayCopy<'_> { part, is_into_array });
 
 /// A launch of a kernel whose shape and parameters are within the kernel's limits, because
 /// [`Self::new`] has checked them.
@@ -290,6 +365,38 @@ pub enum Recorded {
     Launch(RecordedLaunch),
     /// See [`Work::Memory`].
     Memory(MemoryWork),
+    /// See [`Work::Array`].
+    Array(RecordedArrayCopy),
+}
+
+/// An [`ArrayCopy`] that owns its array.
+#[derive(Clone)]
+pub struct RecordedArrayCopy {
+    array: Arc<dyn Array>,
+    part: ArrayBox,
+    is_into_array: bool,
+}
+
+causeway_memory::debug_fields!(RecordedArrayCopy {
+    part,
+    is_into_array
+});
+
+impl RecordedArrayCopy {
+    /// Returns the array.
+    pub fn array(&self) -> &Arc<dyn Array> {
+        &self.array
+    }
+}
+
+impl From<ArrayCopy<'_>> for Recorded {
+    fn from(copy: ArrayCopy<'_>) -> Self {
+        Self::Array(RecordedArrayCopy {
+            array: Arc::clone(copy.array),
+            part: copy.part,
+            is_into_array: copy.is_into_array,
+        })
+    }
 }
 
 /// A [`Launch`] that owns its kernel and its parameters.
@@ -320,6 +427,11 @@ impl Recorded {
                 parameters: &launch.parameters,
             }),
             Self::Memory(work) => Work::Memory(*work),
+            Self::Array(copy) => Work::Array(ArrayCopy {
+                array: &copy.array,
+                part: copy.part,
+                is_into_array: copy.is_into_array,
+            }),
         }
     }
 }

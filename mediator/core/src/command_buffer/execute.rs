@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 
 use causeway_protocol::message::Status;
 
-use super::packet::{Acquire, Packet};
+use super::packet::{Acquire, CopyOfArray, Packet};
 use crate::arbiter::{Taken, Turns};
-use crate::backend::{Fault, Kernel, Launch, Progress, Pulse, Queue, Usage, Work};
+use crate::backend::{
+    Array, ArrayCopy, Fault, Kernel, Launch, Progress, Pulse, Queue, Usage, Work,
+};
 use crate::bell::Bell;
 use crate::busy::{Burst, UnderWay};
 use crate::fence::FenceSignal;
@@ -96,6 +98,10 @@ impl Executor {
                     self.signal.notify();
                 }
                 Ok(())
+            }
+            Packet::Array(copy) => {
+                let array = self.space.array(copy.array)?;
+                self.submit(Work::Array(array_copy(&array, &copy)?))
             }
             Packet::Acquire(acquire) => self.acquire(&acquire),
             Packet::Replay { recording } => self.replay(recording),
@@ -218,7 +224,7 @@ impl Executor {
         let bytes = match work {
             Work::Launch(launch) => launch.host_bytes(),
             // A recording is charged for as long as it exists.
-            Work::Memory(_) | Work::Replay { .. } => 0,
+            Work::Memory(_) | Work::Array(_) | Work::Replay { .. } => 0,
         };
         if bytes == 0 {
             return Ok(None);
@@ -330,6 +336,7 @@ impl Executor {
 fn kind_of(work: &Work<'_>) -> UnderWay {
     match work {
         Work::Launch(_) | Work::Replay { .. } => UnderWay::Kernels,
+        Work::Array(_) => UnderWay::Memory,
         Work::Memory(work) if work.moved_bytes() != 0 => UnderWay::Memory,
         Work::Memory(_) => UnderWay::Words,
     }
@@ -341,6 +348,20 @@ impl SharedSpace {
         let kernel = self.kernels.get(handle);
         kernel.ok_or_else(|| stale("kernel", handle))
     }
+
+    /// Returns the array behind the array handle of a packet.
+    pub(super) fn array(&self, handle: u32) -> Result<Arc<dyn Array>, Stop> {
+        let array = self.arrays.get(handle);
+        array.ok_or_else(|| stale("array", handle))
+    }
+}
+
+/// Returns the copy that a packet asks for.
+pub(super) fn array_copy<'a>(
+    array: &'a Arc<dyn Array>,
+    copy: &CopyOfArray,
+) -> Result<ArrayCopy<'a>, Stop> {
+    ArrayCopy::new(array, copy.part, copy.is_into_array).map_err(Stop::Fault)
 }
 
 /// The stop for a handle that names no object of the address space.

@@ -2,8 +2,8 @@
 
 use causeway_protocol::message::Status;
 use causeway_protocol::packet::{
-    Condition, CopyRange, CopyRect, Fence, Fill, FillRect, Header, Launch, Opcode,
-    PARAMETER_BYTES_MAX, Replay, UNIT_BYTES, fence_flags, launch_flags, launch_units,
+    ArrayBox, Condition, CopyArray, CopyRange, CopyRect, Fence, Fill, FillRect, Header, Launch,
+    Opcode, PARAMETER_BYTES_MAX, Replay, UNIT_BYTES, fence_flags, launch_flags, launch_units,
 };
 use zerocopy::FromBytes;
 
@@ -16,8 +16,17 @@ pub(super) enum Packet<'a> {
     Nop,
     Launch(Launch, &'a [u8]),
     Memory(MemoryWork),
+    Array(CopyOfArray),
     Acquire(Acquire),
     Replay { recording: u32 },
+}
+
+/// A copy between memory and the array with a handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CopyOfArray {
+    pub array: u32,
+    pub part: ArrayBox,
+    pub is_into_array: bool,
 }
 
 /// What a fence acquire waits for.
@@ -48,7 +57,7 @@ impl Packet<'_> {
         match self {
             Self::Nop => false,
             Self::Memory(work) => work.moved_bytes() != 0,
-            Self::Launch(..) | Self::Acquire(_) | Self::Replay { .. } => true,
+            Self::Launch(..) | Self::Array(_) | Self::Acquire(_) | Self::Replay { .. } => true,
         }
     }
 
@@ -56,6 +65,7 @@ impl Packet<'_> {
     pub fn moved_bytes(&self) -> u64 {
         match self {
             Self::Memory(work) => work.moved_bytes(),
+            Self::Array(copy) => copy.part.bytes(),
             _ => 0,
         }
     }
@@ -120,6 +130,7 @@ pub(super) fn decode(bytes: &[u8], limit: u64) -> Result<Option<Decoded<'_>>, St
         }
         Opcode::CopyRect => Packet::Memory(copy_rect(read(bytes)?)?),
         Opcode::FillRect => Packet::Memory(fill_rect(read(bytes)?)?),
+        Opcode::CopyArray => Packet::Array(copy_array(read(bytes)?)?),
     };
     Ok(Some(Decoded {
         opcode,
@@ -166,6 +177,16 @@ fn fill_rect(fill: FillRect) -> Result<MemoryWork, Status> {
     pattern((shape.pattern, shape.element), &places)?;
     shape.extent().ok_or(Status::BadRange)?;
     Ok(MemoryWork::FillRect(shape))
+}
+
+fn copy_array(copy: CopyArray) -> Result<CopyOfArray, Status> {
+    check(copy.reserved == 0 && copy.direction <= 1)?;
+    copy.part.extent().ok_or(Status::BadRange)?;
+    Ok(CopyOfArray {
+        array: copy.array,
+        part: copy.part,
+        is_into_array: copy.direction == 0,
+    })
 }
 
 /// Checks a pattern of `width` bytes, of which addresses and sizes are multiples.
@@ -437,6 +458,56 @@ mod tests {
         }
     }
 
+    fn copied_box(
+        array: u32,
+        direction: u32,
+        (width, height, depth): (u32, u32, u32),
+    ) -> CopyArray {
+        CopyArray {
+            header: header(Opcode::CopyArray, 1),
+            array,
+            direction,
+            part: ArrayBox {
+                memory: RectSide {
+                    address: 0x1000,
+                    pitch: 64,
+                    rows: 8,
+                },
+                origin: [1, 2, 3],
+                width,
+                height,
+                depth,
+            },
+            reserved: 0,
+        }
+    }
+
+    #[test]
+    fn a_copy_of_an_array_has_a_direction_and_rows() {
+        let copy = copied_box(7, 1, (32, 8, 2));
+        let decoded = decode(copy.as_bytes(), 1).unwrap().unwrap();
+        let wanted = CopyOfArray {
+            array: 7,
+            part: copy.part,
+            is_into_array: false,
+        };
+        assert_eq!(decoded.packet, Packet::Array(wanted));
+        assert_eq!(decoded.packet.moved_bytes(), 32 * 8 * 2);
+        assert!(decoded.packet.may_take_long());
+        let mut stray = copied_box(7, 2, (32, 8, 2));
+        assert_eq!(refused(stray), Status::BadPacket);
+        stray.direction = 0;
+        stray.reserved = 1;
+        assert_eq!(refused(stray), Status::BadPacket);
+        for size in [(0, 8, 2), (32, 0, 2), (32, 8, 0), (65, 8, 2), (32, 9, 2)] {
+            assert_eq!(
+                refused(copied_box(7, 0, size)),
+                Status::BadRange,
+                "{size:?}"
+            );
+        }
+    }
+
     fn filled_rows(shape: (u64, u32, u64), pattern: u32, element: u32) -> FillRect {
         let (destination, pitch, width) = shape;
         FillRect {
@@ -600,6 +671,10 @@ mod tests {
                 let fill = filled_rows((0x1000, 64, 32), 0x7f, 1 << (kind % 3));
                 unit.copy_from_slice(fill.as_bytes());
             }
+            Opcode::CopyArray => {
+                let copy = copied_box(1, (kind & 1) as u32, (32, 8, 2));
+                unit.copy_from_slice(copy.as_bytes());
+            }
         }
         bytes
     }
@@ -653,6 +728,11 @@ mod tests {
                     for (start, bytes) in ranges.into_iter().flatten() {
                         assert!(bytes != 0 && start.checked_add(bytes).is_some());
                     }
+                }
+                Packet::Array(copy) => {
+                    let bytes = copy.part.extent();
+                    let end = bytes.and_then(|it| copy.part.memory.address.checked_add(it));
+                    assert!(units == 1 && copy.part.bytes() != 0 && end.is_some());
                 }
                 packet => assert!(units <= limit && (units == 1 || packet == Packet::Nop)),
             }

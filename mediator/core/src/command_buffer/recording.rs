@@ -3,7 +3,7 @@
 use causeway_protocol::message::Status;
 use causeway_protocol::packet::UNIT_BYTES;
 
-use super::execute::Stop;
+use super::execute::{Stop, array_copy};
 use super::packet::{self, Decoded, Packet};
 use crate::backend::{Launch, Recorded};
 use crate::refusal::Refusal;
@@ -43,6 +43,10 @@ fn record(decoded: &Decoded<'_>, space: &SharedSpace) -> Result<Option<Recorded>
             Ok(Some(checked.map_err(Stop::Fault)?.into()))
         }
         Packet::Memory(work) => Ok(Some(Recorded::Memory(work))),
+        Packet::Array(copy) => {
+            let array = space.array(copy.array)?;
+            Ok(Some(array_copy(&array, &copy)?.into()))
+        }
         // A recording that waits, or that contains others, would have no bound on what it does.
         Packet::Acquire(_) | Packet::Replay { .. } => {
             let text = format!("a recording cannot hold a {}", decoded.opcode.name());

@@ -13,7 +13,8 @@ use causeway_protocol::message::{
 use super::{access, check_aligned, nothing};
 use crate::client_session::ClientSession;
 use crate::object::{
-    CommandBufferEntry, MappingEntry, MemoryEntry, ModuleEntry, Object, RecordingEntry, SpaceEntry,
+    ArrayEntry, CommandBufferEntry, MappingEntry, MemoryEntry, ModuleEntry, Object, RecordingEntry,
+    SpaceEntry, TextureEntry,
 };
 use crate::quota::Resource;
 use crate::refusal::Refusal;
@@ -163,7 +164,7 @@ impl ClientSession<'_> {
     }
 }
 
-/// Returns the modules, kernels, command buffers and recordings of a space.
+/// Returns the modules, kernels, command buffers, recordings, arrays and textures of a space.
 fn dependents(state: &State, space: u32) -> Vec<u32> {
     let mut handles = Vec::new();
     for (handle, object) in state.objects() {
@@ -176,6 +177,8 @@ fn dependents(state: &State, space: u32) -> Vec<u32> {
             }
             Object::CommandBuffer(CommandBufferEntry { space: s, .. })
             | Object::Recording(RecordingEntry { space: s })
+            | Object::Array(ArrayEntry { space: s })
+            | Object::Texture(TextureEntry { space: s, .. })
                 if *s == space =>
             {
                 handles.push(handle);

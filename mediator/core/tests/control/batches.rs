@@ -17,9 +17,9 @@ fn nothing_but_hello_comes_first_and_another_major_version_is_refused() {
         ..Hello::default()
     };
     let refused = ask::<_, HelloReply>(&guest.session, Opcode::Hello, &hello);
-    assert_eq!(refused.unwrap_err(), (Status::BadVersion, 1 << 16 | 4));
+    assert_eq!(refused.unwrap_err(), (Status::BadVersion, 1 << 16 | 5));
     let reply = guest.hello();
-    assert_eq!((reply.major, reply.minor), (1, 4));
+    assert_eq!((reply.major, reply.minor), (1, 5));
     assert_eq!(reply.session, guest.session.id());
     let older = Hello {
         major: 1,

@@ -14,6 +14,8 @@ pub struct Known {
     pub kernels: Vec<u32>,
     pub buffers: Vec<u32>,
     pub recordings: Vec<u32>,
+    pub arrays: Vec<u32>,
+    pub textures: Vec<u32>,
     pub addresses: Vec<u64>,
     pub token: Token,
 }
@@ -42,6 +44,8 @@ impl Known {
             &self.kernels,
             &self.buffers,
             &self.recordings,
+            &self.arrays,
+            &self.textures,
         ];
         Self::of(random, random_list(random, &lists), 7)
     }
@@ -60,6 +64,8 @@ impl Known {
                 self.buffers.extend(handle)
             }
             Opcode::CreateRecording => self.recordings.extend(handle),
+            Opcode::CreateArray => self.arrays.extend(handle),
+            Opcode::CreateTexture => self.textures.extend(handle),
             Opcode::MapGpu | Opcode::MapCpu | Opcode::GetVariable => {
                 let reply = batch.reply::<AddressReply>(message);
                 self.addresses.extend(reply.map(|reply| reply.address));
@@ -74,6 +80,8 @@ impl Known {
             &mut self.kernels,
             &mut self.buffers,
             &mut self.recordings,
+            &mut self.arrays,
+            &mut self.textures,
         ] {
             list.drain(..list.len().saturating_sub(6));
         }

@@ -60,6 +60,8 @@ pub fn plausible(opcode: Opcode, random: &mut Random, known: &Known) -> Vec<u8> 
         | Opcode::UnloadModule
         | Opcode::DestroyCommandBuffer
         | Opcode::DestroyRecording
+        | Opcode::DestroyArray
+        | Opcode::DestroyTexture
         | Opcode::ExportFabric => by_handle(known.any(random)),
         Opcode::ImportFabric => {
             let mut handle = [0; FABRIC_HANDLE_BYTES];
@@ -129,7 +131,39 @@ pub fn plausible(opcode: Opcode, random: &mut Random, known: &Known) -> Vec<u8> 
             module: Known::of(random, &known.modules, PREVIOUS),
             index: random.pick(&[0, 0, 0, 1, u32::MAX]),
         }),
+        Opcode::CreateArray => bytes(&CreateArray {
+            space: chosen.space,
+            flags: random.pick(&[0, 0, 1, 2, 3, 4, 5, 8, 16, u32::MAX]),
+            width: random.pick(&[1, 8, 64, 1 << 20, u64::MAX]),
+            height: random.pick(&[0, 0, 8, 64, u64::MAX]),
+            depth: random.pick(&[0, 0, 6, 8, u64::MAX]),
+            format: random.pick(&[1, 2, 3, 8, 9, 10, 16, 32, 33]),
+            channels: random.pick(&[1, 2, 4, 3]),
+        }),
+        Opcode::CreateTexture => texture(&chosen, known, random),
     }
+}
+
+fn texture(chosen: &Choice, known: &Known, random: &mut Random) -> Vec<u8> {
+    let source = random.pick(&[0, 1, 2, 3, 4]);
+    let is_of_array = source == 0 || source == 3;
+    let in_memory = |number| if is_of_array { 0 } else { number };
+    bytes(&CreateTexture {
+        space: chosen.space,
+        source,
+        array: match is_of_array {
+            true => Known::of(random, &known.arrays, PREVIOUS),
+            false => random.pick(&[0, 0, 0, 1]),
+        },
+        flags: in_memory(random.pick(&[0, 1, 3, u32::MAX]).into()) as u32,
+        address: in_memory(chosen.address),
+        width: in_memory(random.pick(&[4, 64, 4096, u64::MAX])),
+        height: if source == 2 { 4 } else { 0 },
+        pitch: if source == 2 { 4096 } else { 0 },
+        format: in_memory(random.pick(&[1, 3, 32])) as u32,
+        channels: in_memory(random.pick(&[1, 2, 4])) as u32,
+        ..CreateTexture::default()
+    })
 }
 
 fn by_handle(handle: u32) -> Vec<u8> {

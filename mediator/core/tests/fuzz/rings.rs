@@ -4,7 +4,7 @@ use causeway_mediator::GuestSession;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use causeway_protocol::message::Opcode;
+use causeway_protocol::message::{ArrayReply, CreateArray, Opcode};
 use causeway_protocol::packet::{self, UNIT_BYTES};
 use zerocopy::IntoBytes;
 
@@ -17,7 +17,7 @@ fn good_packet(random: &mut Random, work: &Workplace) -> Vec<u8> {
     let (va, kernel, recording) = (work.va, work.kernel, work.recording);
     let address = va + 8 * (random.next() % 512);
     let number = random.next();
-    match random.below(10) {
+    match random.below(11) {
         0 => launch(kernel, [address, number].as_bytes()),
         1 => packet::Fill {
             header: header(packet::Opcode::Fill, 1),
@@ -69,6 +69,21 @@ fn good_packet(random: &mut Random, work: &Workplace) -> Vec<u8> {
         }
         .as_bytes()
         .to_vec(),
+        9 => {
+            let part = packet::ArrayBox {
+                memory: packet::RectSide {
+                    address: va,
+                    pitch: 64,
+                    rows: 8,
+                },
+                origin: [random.pick(&[0, 4]), random.pick(&[0, 1]), 0],
+                width: random.pick(&[4, 32]),
+                height: random.pick(&[1, 7]),
+                depth: random.pick(&[1, 2]),
+            };
+            let direction = random.pick(&[0, 1]);
+            copy_array(work.array, direction, part).as_bytes().to_vec()
+        }
         7 => replay(recording).as_bytes().to_vec(),
         8 => packet::Fence {
             flags: packet::fence_flags::HALF,
@@ -86,6 +101,8 @@ struct Workplace {
     va: u64,
     kernel: u32,
     recording: u32,
+    /// Ten numbers of 32 bits in a row, 8 rows, 2 slices.
+    array: u32,
     queue: Queue,
 }
 
@@ -97,7 +114,18 @@ impl Workplace {
         let kernel = guest.kernel(module, "add").unwrap().handle;
         let work = launch(kernel, [va, 3].as_bytes());
         let recording = guest.record(space, &[&work, release(va, 1).as_bytes()]);
+        let array = CreateArray {
+            space,
+            width: 10,
+            height: 8,
+            depth: 2,
+            format: 3,
+            channels: 1,
+            ..CreateArray::default()
+        };
+        let array: ArrayReply = guest.ask(Opcode::CreateArray, &array).unwrap();
         Self {
+            array: array.handle,
             space,
             va,
             kernel,

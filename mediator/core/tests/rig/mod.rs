@@ -58,4 +58,6 @@ pub const NOTHING: Live = Live {
     modules: 0,
     queues: 0,
     recordings: 0,
+    arrays: 0,
+    textures: 0,
 };

@@ -75,6 +75,17 @@ pub fn copy_rect(shape: packet::CopyShape) -> packet::CopyRect {
     }
 }
 
+/// A copy into an array (0) or out of it (1).
+pub fn copy_array(array: u32, direction: u32, part: packet::ArrayBox) -> packet::CopyArray {
+    packet::CopyArray {
+        header: header(packet::Opcode::CopyArray, 1),
+        array,
+        direction,
+        part,
+        reserved: 0,
+    }
+}
+
 pub fn header(opcode: packet::Opcode, units: u32) -> packet::Header {
     packet::Header {
         opcode: opcode as u16,

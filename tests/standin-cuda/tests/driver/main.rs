@@ -6,6 +6,7 @@
     reason = "every call is one into a C library whose arguments are right, or wrong on purpose"
 )]
 
+mod arrays;
 mod contexts;
 mod fabric;
 mod graphs;

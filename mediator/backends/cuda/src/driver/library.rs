@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use cudarc::driver::sys;
 use parking_lot::Mutex;
 
-use super::table::{GreenTable, Table};
+use super::table::{ArrayTable, GreenTable, Table};
 use super::{CudaError, code};
 
 /// Oldest driver: CUDA 12.4, which brought `cuFuncGetParamInfo`.
@@ -57,6 +57,7 @@ pub enum LoadError {
 pub(crate) struct Driver {
     table: Table,
     green: Result<GreenTable, &'static str>,
+    arrays: Result<ArrayTable, &'static str>,
     version: i32,
     poison: OnceLock<CudaError>,
 }
@@ -98,9 +99,12 @@ impl Driver {
         let table = unsafe { Table::load(find) }.map_err(|symbol| LoadError::Symbol { symbol })?;
         // SAFETY: as above.
         let green = unsafe { GreenTable::load(find) };
+        // SAFETY: as above.
+        let arrays = unsafe { ArrayTable::load(find) };
         let driver = Self {
             table,
             green,
+            arrays,
             version,
             poison: OnceLock::new(),
         };
@@ -147,6 +151,23 @@ impl Driver {
                 "the driver lacks this function; leave out `sms=` of --gpu, or install a driver \
                  for CUDA 12.5 or later",
             ),
+        })
+    }
+
+    /// Returns whether the driver has arrays, textures and surfaces.
+    pub(crate) fn has_arrays(&self) -> bool {
+        self.arrays.is_ok()
+    }
+
+    /// Returns the entry points for arrays, textures and surfaces.
+    ///
+    /// # Errors
+    /// [`CudaError`] with the name of an entry point that this driver lacks.
+    pub(super) fn array_table(&self) -> Result<&ArrayTable, CudaError> {
+        self.arrays.as_ref().map_err(|symbol| CudaError {
+            call: symbol,
+            code: code::CUDA_ERROR_NOT_SUPPORTED,
+            text: String::from("the driver lacks this function; install a newer driver"),
         })
     }
 

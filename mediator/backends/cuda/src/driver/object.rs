@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cudarc::driver::sys::{
-    CUevent_st, CUgraph_st, CUgraphExec_st, CUgreenCtx_st, CUmod_st, CUstream_st,
+    CUarray_st, CUevent_st, CUgraph_st, CUgraphExec_st, CUgreenCtx_st, CUmod_st, CUstream_st,
 };
 use log::Level;
 
@@ -35,9 +35,10 @@ macro_rules! objects {
 }
 
 // Work under way keeps what it needs of these objects: the driver destroys an event that has not
-// happened yet when it has (cuEventDestroy), and the same holds for streams and graphs. Modules and
-// green contexts are dropped after the work and the streams that use them.
+// happened yet when it has (cuEventDestroy), and the same holds for streams and graphs. Arrays,
+// modules and green contexts are dropped after the work and the streams that use them.
 objects! {
+    CUarray_st: "an array", array_destroy;
     CUevent_st: "an event", event_destroy;
     CUstream_st: "a stream", stream_destroy;
     CUmod_st: "a module", module_unload;

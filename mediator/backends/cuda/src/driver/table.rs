@@ -7,10 +7,12 @@
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
 use cudarc::driver::sys::{
-    CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUcontext, CUdevResource,
-    CUdevResourceDesc, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec,
-    CUgraphNode, CUgreenCtx, CUlaunchConfig, CUlinkState, CUmemAccessDesc, CUmemAllocationProp,
-    CUmemGenericAllocationHandle, CUmodule, CUstream, CUuuid,
+    CUDA_ARRAY3D_DESCRIPTOR, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER,
+    CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUarray, CUcontext,
+    CUdevResource, CUdevResourceDesc, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph,
+    CUgraphExec, CUgraphNode, CUgreenCtx, CUlaunchConfig, CUlinkState, CUmemAccessDesc,
+    CUmemAllocationProp, CUmemGenericAllocationHandle, CUmodule, CUstream, CUsurfObject,
+    CUtexObject, CUuuid,
 };
 
 use super::{CudaError, Driver};
@@ -296,6 +298,23 @@ calls! { GreenTable, green_table:
     );
 }
 
+// Other libraries by the driver's name may have no textures.
+calls! { ArrayTable, array_table:
+    array_create = "cuArray3DCreate_v2" (
+        array: *mut CUarray, description: *const CUDA_ARRAY3D_DESCRIPTOR,
+    );
+    array_destroy = "cuArrayDestroy" (array: CUarray);
+    tex_object_create = "cuTexObjectCreate" (
+        object: *mut CUtexObject, resource: *const CUDA_RESOURCE_DESC,
+        texture: *const CUDA_TEXTURE_DESC, view: *const CUDA_RESOURCE_VIEW_DESC,
+    );
+    tex_object_destroy = "cuTexObjectDestroy" (object: CUtexObject);
+    surf_object_create = "cuSurfObjectCreate" (
+        object: *mut CUsurfObject, resource: *const CUDA_RESOURCE_DESC,
+    );
+    surf_object_destroy = "cuSurfObjectDestroy" (object: CUsurfObject);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -312,7 +331,8 @@ mod tests {
 
     #[test]
     fn no_symbol_is_there_twice() {
-        let mut symbols: Vec<&str> = [Table::SYMBOLS, GreenTable::SYMBOLS].concat();
+        let mut symbols: Vec<&str> =
+            [Table::SYMBOLS, GreenTable::SYMBOLS, ArrayTable::SYMBOLS].concat();
         let count = symbols.len();
         symbols.sort_unstable();
         symbols.dedup();

@@ -24,6 +24,8 @@ const SPIN: Duration = Duration::from_micros(50);
 /// thread that feeds the queue changes the counts.
 #[derive(Default)]
 pub(crate) struct Progress {
+    /// The submission that launches which wait to be gathered become, or an earlier one.
+    expected: AtomicU64,
     begun: AtomicU64,
     ended: AtomicU64,
     done: AtomicU64,
@@ -34,6 +36,15 @@ impl Progress {
     pub(crate) fn begin(&self) {
         let number = self.begun.load(Ordering::Relaxed) + 1;
         self.begun.store(number, Ordering::SeqCst);
+    }
+
+    /// Notes that launches wait that are the next submission: they count as announced for what is
+    /// dropped when they are done.
+    pub(crate) fn expect(&self) {
+        let number = self.begun.load(Ordering::Relaxed) + 1;
+        if self.expected.load(Ordering::Relaxed) != number {
+            self.expected.store(number, Ordering::SeqCst);
+        }
     }
 
     /// Notes that the driver has the submission that was announced last.
@@ -64,7 +75,8 @@ impl Progress {
     /// Returns the last submission that was announced, if it may be under way (U3).
     fn under_way(&self) -> Option<u64> {
         let begun = self.begun.load(Ordering::SeqCst);
-        (!self.has_done(begun)).then_some(begun)
+        let last = begun.max(self.expected.load(Ordering::SeqCst));
+        (!self.has_done(last)).then_some(last)
     }
 
     /// Returns the submission that was announced, but that the driver does not have yet.
@@ -205,6 +217,23 @@ mod tests {
         assert!(!a.is_done());
         a.complete(a.submitted());
         assert!(a.is_done());
+    }
+
+    #[test]
+    fn launches_that_wait_to_be_gathered_count_as_announced() {
+        let retired = DeferredDrops::default();
+        let queue = retired.register();
+        let what = Arc::new(());
+        queue.expect();
+        assert!(queue.is_done() && retired.await_submissions(Duration::ZERO));
+        retired.defer(Box::new(Arc::clone(&what)));
+        queue.begin();
+        queue.end();
+        retired.collect();
+        assert_eq!(Arc::strong_count(&what), 2);
+        queue.complete(1);
+        retired.collect();
+        assert_eq!(Arc::strong_count(&what), 1);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use causeway_mediator::backend::BackendError;
 
 use super::deferred::DeferredDrops;
 use super::reader::Reader;
+use super::streams::Streams;
 use super::table::Table;
 use crate::driver::{CudaError, Stream, StreamMaker};
 use crate::error::failed;
@@ -27,6 +28,8 @@ pub(crate) struct SpaceState {
     pub(crate) maker: StreamMaker,
     pub(crate) table: Table,
     pub(crate) deferred: DeferredDrops,
+    /// The streams of the queues.
+    pub(crate) streams: Arc<Streams>,
     /// The back end's own small kernels, loaded in the context of `maker`.
     pub(crate) words: Arc<Words>,
     /// A stream without work, whose synchronization has the driver print what kernels have
@@ -50,6 +53,7 @@ impl SpaceState {
         }
         Ok(Self {
             gpu: Arc::clone(gpu),
+            streams: Arc::new(Streams::new(gpu, &maker.context, &stop)),
             stop,
             maker,
             table: Table::default(),
@@ -136,9 +140,7 @@ impl SpaceState {
 
     /// Notes that work is under way that does not end, so that nothing waits for it.
     pub(crate) fn abandon(&self) {
-        self.maker.context.abandon();
-        // Drops in the primary context would wait for the same GPU.
-        self.gpu.home.abandon();
+        self.streams.abandon();
     }
 
     /// Checks that no error of the driver has poisoned the process.

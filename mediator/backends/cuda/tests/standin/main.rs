@@ -5,6 +5,8 @@
 //! test after the other, and says of what needs the stand-in that it is skipped.
 
 mod apart;
+mod arrays;
+mod arrays_under_way;
 mod clients;
 mod fabric;
 mod faults;

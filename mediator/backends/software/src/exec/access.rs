@@ -415,6 +415,25 @@ pub(super) fn load_bytes<const N: usize>(
     }
 }
 
+/// Host address of `access` at an address of global memory, which a lane gives.
+#[inline]
+pub(super) fn global_address(
+    context: &mut Context<'_>,
+    (lane, address): (usize, u64),
+    access: Access,
+) -> Result<u64, Trouble> {
+    if let Some(bias) = mapped(context, (address, address), access) {
+        return Ok(address.wrapping_add(bias));
+    }
+    global(context, address, access.bytes, access.kind).map_err(|reason| Trouble::Access {
+        lane: lane as u32,
+        address,
+        bytes: access.bytes,
+        kind: access.kind,
+        reason,
+    })
+}
+
 fn global(
     context: &Context<'_>,
     address: u64,

@@ -192,7 +192,10 @@ impl<'l> BlockRunner<'l> {
 
 fn lane_of(trouble: &Trouble, mask: u32) -> u32 {
     match trouble {
-        Trouble::Access { lane, .. } | Trouble::Assertion { lane, .. } => *lane,
+        Trouble::Access { lane, .. }
+        | Trouble::Assertion { lane, .. }
+        | Trouble::Texture { lane, .. }
+        | Trouble::Surface { lane, .. } => *lane,
         Trouble::Trap | Trouble::CallDepth | Trouble::Deadlock(_) => mask.trailing_zeros() & 31,
     }
 }

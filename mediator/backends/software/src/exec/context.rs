@@ -9,6 +9,7 @@ use super::launch::Launch;
 use crate::program::Program;
 use crate::registers::{FrameBytes, Guard, Slot};
 use crate::system::System;
+use crate::texture::TextureTable;
 
 /// A stretch of memory that belongs to a block, a warp or a launch, and to this host thread alone.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +37,8 @@ pub(crate) struct Context<'l> {
     pub(super) table: &'l Table,
     /// Its entries.
     pub(super) entries: &'l [Entry],
+    /// Textures and surfaces.
+    pub(super) textures: &'l TextureTable,
     /// Index of the mapping used last.
     pub(super) cached: usize,
     /// Shared memory of the block.
@@ -62,7 +65,8 @@ impl<'l> Context<'l> {
     /// A context for a launch; `constants` are those of the program. Warp and block are bound
     /// later, and so is memory.
     pub(super) fn new(launch: &'l Launch, constants: *mut u8) -> Self {
-        let Launch { grid, table, .. } = launch;
+        let Launch { grid, visible, .. } = launch;
+        let table = &visible.table;
         let nothing = Area {
             base: std::ptr::null_mut(),
             bytes: 0,
@@ -75,6 +79,7 @@ impl<'l> Context<'l> {
             grid,
             table,
             entries: table.entries(),
+            textures: &visible.textures,
             cached: 0,
             shared: nothing,
             local: nothing,

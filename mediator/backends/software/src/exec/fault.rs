@@ -37,6 +37,22 @@ pub(crate) enum Trouble {
         /// File, line, function, block, thread and message, as CUDA prints them.
         text: String,
     },
+    /// An object that is no texture or surface, or not one that the instruction can access.
+    Texture {
+        /// Lane of the warp.
+        lane: u32,
+        /// What is wrong.
+        text: String,
+    },
+    /// An access to a surface at a place that it does not have.
+    Surface {
+        /// Lane of the warp.
+        lane: u32,
+        /// Whether the place is a multiple of the size of the access.
+        is_aligned: bool,
+        /// What is accessed where.
+        text: String,
+    },
     /// Calls are nested deeper than there is memory for.
     CallDepth,
     /// All threads wait for others.
@@ -48,9 +64,14 @@ impl Trouble {
     fn cuda_result(&self) -> u32 {
         match self {
             Self::Access { reason, .. } if *reason == NOT_ALIGNED => MISALIGNED_ADDRESS,
-            Self::Access { .. } => ILLEGAL_ADDRESS,
+            Self::Surface {
+                is_aligned: false, ..
+            } => MISALIGNED_ADDRESS,
+            Self::Access { .. } | Self::Surface { .. } => ILLEGAL_ADDRESS,
             Self::Assertion { .. } => ASSERT,
-            Self::Trap | Self::CallDepth | Self::Deadlock(_) => LAUNCH_FAILED,
+            Self::Trap | Self::CallDepth | Self::Deadlock(_) | Self::Texture { .. } => {
+                LAUNCH_FAILED
+            }
         }
     }
 }
@@ -65,7 +86,7 @@ pub(crate) enum AccessKind {
 
 impl AccessKind {
     /// The word for it in messages.
-    const fn text(self) -> &'static str {
+    pub(super) const fn text(self) -> &'static str {
         match self {
             Self::Load => "load",
             Self::Store => "store",
@@ -114,9 +135,10 @@ impl BlockFault {
                 Status::KernelFault,
                 String::from("calls are nested too deep for their memory"),
             ),
-            Trouble::Deadlock(text) | Trouble::Assertion { text, .. } => {
-                (Status::KernelFault, text.clone())
-            }
+            Trouble::Deadlock(text)
+            | Trouble::Assertion { text, .. }
+            | Trouble::Texture { text, .. } => (Status::KernelFault, text.clone()),
+            Trouble::Surface { text, .. } => (Status::MemoryFault, text.clone()),
         };
         Fault::new(status, format!("{place}, line {line}: {what}"))
             .with_cuda_result(self.trouble.cuda_result())

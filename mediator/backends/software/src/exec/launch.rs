@@ -18,6 +18,7 @@ use crate::clock;
 use crate::program::Program;
 use crate::registers::WARP;
 use crate::system::System;
+use crate::texture::TextureTable;
 
 /// What the state of a block takes beside its registers, local and shared memory, at most.
 pub(super) const RUNNER_BYTES: u64 = 8 << 10;
@@ -34,8 +35,8 @@ const TOGETHER_WARPS_MAX: u64 = 1 << 15;
 pub(crate) struct Launch {
     /// The kernel.
     pub(super) program: Arc<Program>,
-    /// Snapshot of the mappings from the start of the launch.
-    pub(super) table: Arc<Table>,
+    /// What it sees of its address space.
+    pub(super) visible: Visible,
     /// Blocks of the launch, and threads of a block.
     pub(super) grid: Grid,
     /// Whether all blocks are alive at once, so that they can wait for each other.
@@ -54,6 +55,15 @@ pub(crate) struct Launch {
     claimed: OnceLock<Instant>,
     progress: Mutex<Progress>,
     idle: Condvar,
+}
+
+/// What a launch sees of its address space: snapshots from its start.
+#[derive(Debug)]
+pub(crate) struct Visible {
+    /// The mappings.
+    pub(crate) table: Arc<Table>,
+    /// The textures and surfaces.
+    pub(crate) textures: Arc<TextureTable>,
 }
 
 /// What a launch has done.
@@ -77,7 +87,7 @@ impl Launch {
     /// Creates a launch. The caller has checked shape and parameters.
     pub(crate) fn new(
         program: Arc<Program>,
-        table: Arc<Table>,
+        visible: Visible,
         shape: LaunchShape,
         parameters: &[u8],
         stop: Arc<AtomicBool>,
@@ -97,7 +107,7 @@ impl Launch {
         }
         Self {
             program,
-            table,
+            visible,
             blocks: grid.blocks(),
             together,
             workspace: Default::default(),

@@ -166,7 +166,8 @@ fn string(
     Ok(bytes)
 }
 
-fn doubles(context: &Context<'_>, slot: crate::registers::Slot) -> [u64; WARP] {
+/// All lanes of a double register.
+pub(super) fn doubles(context: &Context<'_>, slot: crate::registers::Slot) -> [u64; WARP] {
     // SAFETY: lowering gives the operand a double register in the bound frame; there are 32 lanes.
     unsafe { *context.slot::<[u64; WARP]>(slot) }
 }

@@ -15,7 +15,7 @@ use super::stack::{Arrangement, Edge, arrange};
 use super::variables::{ModuleVariable, Variables, variable_bytes};
 use crate::isa::Isa;
 use crate::limits::{BLOCK_THREADS_MAX, SHARED_BYTES_MAX};
-use crate::program::{BarrierSite, CallSite, MatrixSite, Op, Program};
+use crate::program::{BarrierSite, CallSite, MatrixSite, Op, Program, SurfaceSite, TextureSite};
 use crate::ptx::ast;
 use crate::registers::FrameBytes;
 
@@ -70,6 +70,10 @@ pub(super) struct ProgramBuilder<'a> {
     pub(super) meets: bool,
     /// Matrix instructions, which operations name by index.
     pub(super) matrices: Vec<MatrixSite>,
+    /// Reads of textures, which operations name by index.
+    pub(super) textures: Vec<TextureSite>,
+    /// Accesses to surfaces, which operations name by index.
+    pub(super) surfaces: Vec<SurfaceSite>,
     operations_left: &'a mut usize,
     stop: &'a AtomicBool,
     functions: &'a Functions<'a>,
@@ -107,6 +111,8 @@ impl<'a> ProgramBuilder<'a> {
             prints: false,
             meets: false,
             matrices: Vec::new(),
+            textures: Vec::new(),
+            surfaces: Vec::new(),
             operations_left,
             stop,
             functions,
@@ -319,6 +325,8 @@ impl<'a> ProgramBuilder<'a> {
             prints: self.prints,
             meets: self.meets,
             matrices: self.matrices,
+            textures: self.textures,
+            surfaces: self.surfaces,
         })
     }
 

@@ -5,7 +5,7 @@ use super::lowering::Lowering;
 use super::refusal::Result;
 use super::{
     arithmetic, atomics, bits, calls, compare, control, convert, copies, float, half, integer,
-    matrix, mbarrier, memory, moves, warp,
+    matrix, mbarrier, memory, moves, surface, texture, warp,
 };
 use crate::ptx::ast::Instruction;
 
@@ -95,6 +95,11 @@ fn find(opcode: &str) -> Option<Lower> {
         "ldmatrix" => matrix::load,
         "stmatrix" => matrix::store,
         "movmatrix" => matrix::transpose,
+        "tex" => texture::sample,
+        "tld4" => texture::gather,
+        "txq" | "suq" => texture::query,
+        "suld" => surface::load,
+        "sust" => surface::store,
         _ => return None,
     })
 }

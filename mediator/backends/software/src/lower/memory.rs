@@ -14,7 +14,7 @@ use crate::registers::Slot;
 use ScalarType as T;
 
 /// The operands of a vector access, or the one operand of a scalar access.
-fn elements<'o>(
+pub(super) fn elements<'o>(
     cx: &mut Lowering<'_, '_>,
     operand: &'o Operand,
     count: usize,
