@@ -206,6 +206,10 @@ operation_errors! {
         /// Size of all packets in bytes.
         bytes: u64,
     } "cannot create or destroy a recording of {bytes} bytes: {refusal}";
+    /// Why an array could not be created or destroyed.
+    ArrayError {} "cannot create or destroy an array: {refusal}";
+    /// Why a texture or a surface could not be created or destroyed.
+    TextureError {} "cannot create or destroy a texture or surface: {refusal}";
     /// Why a command buffer could not be created or destroyed.
     CommandBufferError {
         /// Size of the ring in units.

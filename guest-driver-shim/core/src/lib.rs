@@ -4,6 +4,7 @@
 //! Transport ── Device ─┬─ AddressSpace ─┬─ CommandBuffer
 //!                      │                ├─ Module ── Kernel
 //!                      │                ├─ Recorder ── Recording
+//!                      │                ├─ Array, Texture
 //!                      │                └─ Pool ── Piece
 //!                      └─ Allocation ── GpuMapping, CpuMapping ── Fence
 //! ```
@@ -18,6 +19,7 @@
 #[cfg(test)]
 extern crate std;
 
+mod array;
 mod barrier;
 mod buffer;
 mod clock;
@@ -46,13 +48,14 @@ mod staging;
 mod transport;
 mod window;
 
+pub use array::{Array, ArrayDirection, Texture};
 pub use barrier::Barrier;
 pub use buffer::Buffer;
 pub use causeway_protocol as protocol;
 pub use causeway_protocol::Access;
 pub use causeway_protocol::message::{MemoryKind, Operation, Status, operation};
 pub use causeway_protocol::packet::{
-    CopyShape, FillShape, LaunchOptions, LaunchShape, RectSide, launch_flags,
+    ArrayBox, CopyShape, FillShape, LaunchOptions, LaunchShape, RectSide, launch_flags,
 };
 pub use clock::{Clock, ticks};
 pub use command_buffer::CommandBuffer;
@@ -61,10 +64,10 @@ pub use device::{
     Attributes, BusyTime, Device, DeviceFacts, ExportToken, FabricHandle, GpuNumbers, KernelFacts,
 };
 pub use error::{
-    AllocateError, CommandBufferError, ExportError, FencePlaceError, FreeError, ImportError,
-    KernelError, KernelIndexError, KernelName, MapError, ModuleError, OpenError, ParameterError,
-    QueryError, RecordingError, Refusal, RegisterError, RemapError, SpaceError, SubmitError,
-    VariableError, WaitError,
+    AllocateError, ArrayError, CommandBufferError, ExportError, FencePlaceError, FreeError,
+    ImportError, KernelError, KernelIndexError, KernelName, MapError, ModuleError, OpenError,
+    ParameterError, QueryError, RecordingError, Refusal, RegisterError, RemapError, SpaceError,
+    SubmitError, TextureError, VariableError, WaitError,
 };
 pub use fence::{Fence, Patience};
 pub use memory::{Allocation, CpuMapping, GpuMapping, PAGE_BYTES};

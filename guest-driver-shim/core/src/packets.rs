@@ -1,7 +1,7 @@
 //! Packets as units of words, and the methods by which command buffers and recorders write them.
 
 use causeway_protocol::packet::{
-    self, CopyShape, FillShape, LaunchOptions, LaunchShape, Opcode, UNIT_BYTES,
+    self, ArrayBox, CopyShape, FillShape, LaunchOptions, LaunchShape, Opcode, UNIT_BYTES,
 };
 use zerocopy::{IntoBytes, transmute};
 
@@ -94,6 +94,18 @@ pub(crate) fn fill_rect(shape: FillShape) -> Unit {
         header: header(Opcode::FillRect, 1),
         shape,
         reserved: [0; 3],
+    })
+}
+
+/// `direction` is that of [`crate::ArrayDirection`].
+#[inline]
+pub(crate) fn copy_array(array: u32, part: ArrayBox, direction: u32) -> Unit {
+    transmute!(packet::CopyArray {
+        header: header(Opcode::CopyArray, 1),
+        array,
+        direction,
+        part,
+        reserved: 0,
     })
 }
 
@@ -195,6 +207,27 @@ macro_rules! packet_methods {
         #[inline]
         pub fn fill_rect(&mut self, shape: $crate::FillShape) -> Result<(), $error> {
             self.push($crate::packets::fill_rect(shape))
+        }
+
+        /// Writes a packet that copies a box between memory and `array`. The rows of memory lie in
+        /// one mapping, from the first to the last byte. In a recording, the array stays usable
+        /// after it is destroyed. Needs the feature
+        /// [`ARRAYS`](causeway_protocol::registers::features::ARRAYS).
+        ///
+        /// # Errors
+        #[doc = concat!("[`", stringify!($error), "`], for the reasons of [`Self::push`].")]
+        #[inline]
+        pub fn copy_array(
+            &mut self,
+            array: &$crate::Array<'_>,
+            part: $crate::ArrayBox,
+            direction: $crate::ArrayDirection,
+        ) -> Result<(), $error> {
+            self.push($crate::packets::copy_array(
+                array.handle(),
+                part,
+                direction as u32,
+            ))
         }
 
         /// Writes a packet that stores `value` to `fence` once all earlier packets are done. In a

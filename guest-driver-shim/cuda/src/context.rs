@@ -175,6 +175,7 @@ impl Driver {
         self.rings
             .forget_streams(|stream| stream.context == context.handle);
         drop(streams);
+        self.arrays.end_of_context(self, context.handle);
         self.memory.end_of_context(self, context.handle);
         self.modules.end_of_context(&self.rings, context.handle);
         self.events.end_of_context(context.handle);

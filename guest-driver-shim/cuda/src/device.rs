@@ -195,16 +195,6 @@ extern "C" fn cuCtxGetExecAffinity(affinity: Out<[u32; 2]>, kind: u32) -> u32 {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cuDeviceGetTexture1DLinearMaxWidth(
-    _width: Out<usize>,
-    _format: u32,
-    _channels: u32,
-    device: i32,
-) -> u32 {
-    unsupported(device)
-}
-
-#[unsafe(no_mangle)]
 extern "C" fn cuDeviceGetNvSciSyncAttributes(_attributes: usize, device: i32, _flags: i32) -> u32 {
     unsupported(device)
 }

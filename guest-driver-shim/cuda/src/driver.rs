@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use causeway_shim_linux::shim::{AddressSpace, Attributes, Device, GpuNumbers};
 use parking_lot::Mutex;
 
+use crate::array::Arrays;
 use crate::boundary::{Out, Text};
 use crate::capture::Captures;
 use crate::context::{self, Context, Contexts};
@@ -60,6 +61,7 @@ pub(crate) struct Driver {
     pub(crate) contexts: Mutex<Contexts>,
     pub(crate) streams: Mutex<Streams>,
     pub(crate) memory: Memory,
+    pub(crate) arrays: Arrays,
     pub(crate) modules: Modules,
     pub(crate) captures: Captures,
     pub(crate) events: Events,
@@ -363,6 +365,7 @@ impl Found {
             output: Output::default(),
             contexts: Mutex::default(),
             streams: Mutex::default(),
+            arrays: Arrays::default(),
             modules: Modules::new(ordinal << ORDINAL_SHIFT),
             captures: Captures::default(),
             events: Events::default(),

@@ -29,6 +29,7 @@
     reason = "names and arguments are those of cuda.h"
 )]
 
+mod array;
 mod capture;
 mod capture_calls;
 mod context;
@@ -67,7 +68,9 @@ mod session;
 mod stream;
 mod stream_attributes;
 mod stream_memory;
+mod surface;
 mod tensor_map;
+mod texture;
 mod user_object;
 mod visible;
 mod waits;

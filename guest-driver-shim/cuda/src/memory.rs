@@ -11,6 +11,8 @@
 //! wait for the work before.
 
 mod across;
+mod array_calls;
+mod array_copy;
 mod batches;
 mod copy;
 mod current_pools;
@@ -202,6 +204,15 @@ impl Memory {
             }),
             (None, Some(host)) => Ok(Place::Cpu(host + inside)),
             (None, None) => Err(Code::INVALID_VALUE),
+        }
+    }
+
+    /// Returns the GPU's address of memory of which a texture is to be made: all of it has one
+    /// mapping of this device.
+    pub(crate) fn reached_by_gpu(&self, address: u64, bytes: u64) -> Answer<u64> {
+        match self.place(address, bytes)? {
+            Place::Gpu { gpu, room, .. } if room >= bytes => Ok(gpu),
+            _ => Err(Code::INVALID_VALUE),
         }
     }
 

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use causeway_protocol::packet::{
-    Condition, CopyShape, Fence, FillShape, Header, LaunchOptions, LaunchShape, Opcode, fence_flags,
+    ArrayBox, Condition, CopyShape, Fence, FillShape, Header, LaunchOptions, LaunchShape, Opcode,
+    fence_flags,
 };
-use causeway_shim_linux::shim::SubmitError;
+use causeway_shim_linux::shim::{ArrayDirection, SubmitError};
 
+use crate::array::Array;
 use crate::host_function::HostCall;
 use crate::kernel::Kernel;
 use crate::ring::Writing;
@@ -39,6 +41,12 @@ pub(crate) enum Work {
     },
     /// Copies rows, each side of which lies in one mapping of the device.
     CopyRect(CopyShape),
+    /// Copies a box between an array and rows that lie in one mapping of the device.
+    CopyArray {
+        array: Arc<Array>,
+        part: ArrayBox,
+        direction: ArrayDirection,
+    },
     /// Fills rows that lie in one mapping of the device.
     FillRect(FillShape),
     /// Stores a word of 4 or 8 bytes once all work before is done.
@@ -88,6 +96,13 @@ impl Work {
                 .commands
                 .fill_pattern(*destination, *bytes, *pattern, *width),
             Self::CopyRect(shape) => writing.commands.copy_rect(*shape),
+            Self::CopyArray {
+                array,
+                part,
+                direction,
+            } => writing
+                .commands
+                .copy_array(&array.object, *part, *direction),
             Self::FillRect(shape) => writing.commands.fill_rect(*shape),
             Self::Store {
                 address,

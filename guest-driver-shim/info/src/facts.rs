@@ -183,6 +183,7 @@ fn feature_names(bits: u64) -> Vec<&'static str> {
         (features::PEERS, "peers"),
         (features::FABRIC_EXPORT, "fabric_export"),
         (features::FABRIC_IMPORT, "fabric_import"),
+        (features::ARRAYS, "arrays"),
     ];
     let known = NAMES.iter().filter(|(bit, _)| bits & bit != 0);
     known.map(|(_, name)| *name).collect()

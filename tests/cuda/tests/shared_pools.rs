@@ -466,7 +466,7 @@ fn a_shared_pool_has_memory_of_its_own() {
     let pool = shared_pool(DEVICE);
     let private = || {
         let mut address = 0;
-        ok!(cuMemAlloc_v2(&raw mut address, 256));
+        ok!(cuMemAlloc_v2(&raw mut address, 512));
         address
     };
     // The first takes what is left of earlier tests.
@@ -474,8 +474,8 @@ fn a_shared_pool_has_memory_of_its_own() {
     let shared = allocate(pool);
     let behind = private();
     let last = before[63];
-    assert_eq!(behind, last + 256, "nothing lies between");
-    assert!(shared.abs_diff(last) > 256);
+    assert_eq!(behind, last + 512, "nothing lies between");
+    assert!(shared.abs_diff(last) > 512);
     let mut handle = [0; 64];
     refused!(cuIpcGetMemHandle(&raw mut handle, shared));
     for address in before.into_iter().chain([behind]) {

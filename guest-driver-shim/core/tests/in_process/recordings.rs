@@ -25,7 +25,7 @@ fn a_recording_outlives_its_module_and_costs_a_packet_each_time() {
     let machine = Machine::new(&mediator(), Quota::default(), "recording");
     let device = Device::open(&machine).unwrap();
     assert_ne!(device.features() & features::RECORDING, 0);
-    assert_eq!(device.minor_version(), 4);
+    assert_eq!(device.minor_version(), 5);
     let space = device.create_space().unwrap();
     let memory = Buffer::new(&device, &space, 8192, MemoryKind::Host).unwrap();
     let fence = memory.fence(4096).unwrap();

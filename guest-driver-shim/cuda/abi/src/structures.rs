@@ -1,7 +1,14 @@
 //! Structures of the API, as `cuda.h` lays them out. Enumerations are plain numbers: a caller may
 //! write any.
 
+mod arrays;
+
 use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+pub use arrays::{
+    ArrayDescription, ArrayDescription3d, ArrayMemory, LinearResource, ResourceDescription,
+    ResourceView, RowsResource, TextureDescription,
+};
 
 /// `CUmemLocation`
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]

@@ -36,13 +36,11 @@ const COMMON: [(u32, i32); 16] = [
 
 /// Attributes of things that this library does not do, whatever the GPU can, with the values that
 /// say so.
-const ABSENT: [(u32, u32); 23] = [
+const ABSENT: [(u32, u32); 21] = [
     // The guest's process has the device for itself: compute mode "default".
     (20, 20),
-    // Sizes of textures and surfaces.
-    (21, 29),
-    (42, 49),
-    (52, 74),
+    // Sizes of textures of mipmapped arrays.
+    (73, 74),
     (77, 77),
     // Memory of the process that is not registered; registered memory has an address of its own.
     (88, 88),
@@ -70,6 +68,9 @@ const ABSENT: [(u32, u32); 23] = [
     (141, 143),
     (145, 148),
 ];
+
+/// Sizes of textures and surfaces, which there are if the session has arrays.
+const OF_ARRAYS: [(u32, u32); 3] = [(21, 29), (42, 49), (52, 72)];
 
 /// `CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED`, and the attribute that decides it:
 /// `…_MANAGED_MEMORY`. Memory of both has one address for CPU and GPU.
@@ -141,7 +142,9 @@ impl Facts {
     fn new(mut facts: DeviceFacts, features: u64) -> Self {
         let shares = features & features::SHARING != 0;
         let has_fabric = features & (features::FABRIC_EXPORT | features::FABRIC_IMPORT) != 0;
-        for (first, last) in ABSENT {
+        let has_arrays = features & features::ARRAYS != 0;
+        let of_arrays = OF_ARRAYS.iter().filter(|_| !has_arrays);
+        for (first, last) in ABSENT.iter().chain(of_arrays).copied() {
             for value in &mut facts.attributes[first as usize - 1..last as usize] {
                 // What the host does not know stays unknown.
                 if *value != UNKNOWN_ATTRIBUTE {
@@ -248,7 +251,8 @@ mod tests {
         assert_eq!(unshared.attribute(128), Some(0), "fabric handles");
         assert_eq!(unshared.attribute(119), Some(0), "pools of others");
         assert_eq!(unshared.attribute(125), Some(0), "events of others");
-        let all = features::SHARING | features::FABRIC_IMPORT;
+        assert_eq!(unshared.attribute(21), Some(0), "textures");
+        let all = features::SHARING | features::FABRIC_IMPORT | features::ARRAYS;
         let facts = Facts::new(facts, all);
         assert_eq!(facts.attribute(128), Some(1), "fabric handles");
         assert_eq!(facts.attribute(132), Some(0), "multicast");
@@ -260,7 +264,8 @@ mod tests {
         assert_eq!(facts.attribute(144), Some(1), "pools of memory of the host");
         assert_eq!(facts.attribute(134), Some(0), "the host's node");
         assert_eq!(facts.attribute(122), Some(7), "stores of streams");
-        assert_eq!(facts.attribute(21), Some(0), "textures");
+        assert_eq!(facts.attribute(21), Some(7), "textures");
+        assert_eq!(facts.attribute(73), Some(0), "textures of mipmapped arrays");
         assert_eq!(facts.attribute(95), None, "what the host does not know");
         assert_eq!(facts.attribute(149), None);
         for number in [0, 161, u32::MAX] {

@@ -151,6 +151,7 @@ impl Kind {
                 given: Some(Box::new(copy::rows(&shape))),
                 work,
             },
+            Work::CopyArray { .. } => Self::Copy { given: None, work },
             Work::FillRect(shape) => Self::Fill {
                 given: Some(fill::rows(&shape)),
                 work,
@@ -159,7 +160,9 @@ impl Kind {
             Work::Sequence(mut parts) if parts.len() == 1 => return Self::of_work(parts.remove(0)),
             Work::Sequence(ref parts) => match parts.first() {
                 None => return None,
-                Some(Work::Copy { .. } | Work::CopyRect(_)) => Self::Copy { given: None, work },
+                Some(Work::Copy { .. } | Work::CopyRect(_) | Work::CopyArray { .. }) => {
+                    Self::Copy { given: None, work }
+                }
                 Some(Work::Fill { .. } | Work::FillRect(_)) => Self::Fill { given: None, work },
                 Some(_) => Self::batch(work),
             },

@@ -15,6 +15,9 @@ use crate::driver::Driver;
 use crate::error::{Answer, Code};
 use crate::rings::Marks;
 
+/// Sizes of pieces are multiples of this, and so their addresses are: textures of memory begin at
+/// multiples of it, as attribute 14 of the device says.
+const GRANULE_BYTES: u64 = 512;
 /// Smallest and largest size of the chunks that the pool divides. With the largest, small pieces
 /// can have 128 GiB.
 const CHUNK_BYTES: [u64; 2] = [2 << 20, 64 << 20];
@@ -115,6 +118,7 @@ impl DeviceMemory {
         if bytes > driver.attributes.memory_bytes {
             return Err(Code::OUT_OF_MEMORY);
         }
+        let bytes = bytes.next_multiple_of(GRANULE_BYTES);
         if !self.retired.is_empty() {
             self.collect(driver);
         }

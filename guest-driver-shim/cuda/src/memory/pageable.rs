@@ -37,15 +37,30 @@ fn piece_bytes(bytes: u64) -> u64 {
 /// The pieces of a copy, of which each thread takes one when it is ready for it.
 type Pieces<'a> = Mutex<&'a mut (dyn Iterator<Item = Shape> + Send + 'a)>;
 
+/// Returns the device's copy of a piece between its other side and staging memory.
+pub(super) type OnDevice<'a> = &'a (dyn Fn(Shape, Stage) -> Answer<Work> + Sync);
+
 /// Copies from pageable memory.
 pub(super) fn upload(driver: &Driver, stream: &Stream, shape: Shape) -> Answer {
+    upload_by(driver, stream, shape, &|piece, stage| {
+        to_device(driver, piece, stage)
+    })
+}
+
+/// Copies from pageable memory to what `on_device` copies pieces to.
+pub(super) fn upload_by(
+    driver: &Driver,
+    stream: &Stream,
+    shape: Shape,
+    on_device: OnDevice<'_>,
+) -> Answer {
     let mut staging = driver.memory.staging(driver)?;
     let staging = staging.as_mut().ok_or(Code::OUT_OF_MEMORY)?;
     if shape.bytes() >= LARGE_BYTES {
         let lanes = staging.lanes(driver);
         if lanes.len() > 1 {
             let sent = in_lanes(&lanes, shape, |pieces, lane| {
-                send(driver, stream, pieces, lane)
+                send(driver, stream, pieces, lane, on_device)
             });
             return settled(driver, sent);
         }
@@ -53,7 +68,7 @@ pub(super) fn upload(driver: &Driver, stream: &Stream, shape: Shape) -> Answer {
     for piece in shape.parts(GROUP_BYTES, GROUP_COPIES) {
         let stage = staging.place(driver, piece.bytes())?;
         fill(piece, stage);
-        stream.submit(driver, to_device(driver, piece, stage)?)?;
+        stream.submit(driver, on_device(piece, stage)?)?;
         staging.note(stage, stream.last());
     }
     Ok(())
@@ -61,19 +76,33 @@ pub(super) fn upload(driver: &Driver, stream: &Stream, shape: Shape) -> Answer {
 
 /// Copies to pageable memory.
 pub(super) fn download(driver: &Driver, stream: &Stream, shape: Shape) -> Answer {
+    download_by(driver, stream, shape, &|piece, stage| {
+        from_device(driver, piece, stage)
+    })
+}
+
+/// Copies to pageable memory from what `on_device` copies pieces from.
+pub(super) fn download_by(
+    driver: &Driver,
+    stream: &Stream,
+    shape: Shape,
+    on_device: OnDevice<'_>,
+) -> Answer {
     let mut staging = driver.memory.staging(driver)?;
     let staging = staging.as_mut().ok_or(Code::OUT_OF_MEMORY)?;
     let bytes = shape.bytes();
     if bytes >= LARGE_BYTES {
         let lanes = staging.lanes(driver);
         let brought = in_lanes(&lanes, shape, |pieces, lane| {
-            bring(driver, stream, pieces, lane, boundary::stream_bytes)
+            let copy = boundary::stream_bytes;
+            bring((driver, stream), pieces, lane, on_device, copy)
         });
         return settled(driver, brought);
     }
     let mut pieces = shape.parts(piece_bytes(bytes), GROUP_COPIES);
     let (pieces, lane) = (Mutex::new(&mut pieces as _), staging.first_lane());
-    let brought = bring(driver, stream, &pieces, lane, boundary::copy_bytes);
+    let copy = boundary::copy_bytes;
+    let brought = bring((driver, stream), &pieces, lane, on_device, copy);
     settled(driver, brought)
 }
 
@@ -111,7 +140,13 @@ fn in_lanes(
 }
 
 /// Copies pieces to the device until none is left, and waits until the device has read them.
-fn send(driver: &Driver, stream: &Stream, pieces: &Pieces<'_>, lane: Lane) -> Answer {
+fn send(
+    driver: &Driver,
+    stream: &Stream,
+    pieces: &Pieces<'_>,
+    lane: Lane,
+    on_device: OnDevice<'_>,
+) -> Answer {
     let mut reads = [Submission::default(); 2];
     for (stage, read) in lane.iter().zip(0..2).cycle() {
         let Some(piece) = pieces.lock().next() else {
@@ -119,7 +154,7 @@ fn send(driver: &Driver, stream: &Stream, pieces: &Pieces<'_>, lane: Lane) -> An
         };
         driver.wait_for(reads[read])?;
         fill(piece, *stage);
-        let work = to_device(driver, piece, *stage)?;
+        let work = on_device(piece, *stage)?;
         reads[read] = stream.submit_awaited(driver, &work)?;
     }
     reads.into_iter().try_for_each(|read| driver.wait_for(read))
@@ -127,10 +162,10 @@ fn send(driver: &Driver, stream: &Stream, pieces: &Pieces<'_>, lane: Lane) -> An
 
 /// Copies pieces from the device until none is left, with `copy` out of staging memory.
 fn bring(
-    driver: &Driver,
-    stream: &Stream,
+    (driver, stream): (&Driver, &Stream),
     pieces: &Pieces<'_>,
     lane: Lane,
+    on_device: OnDevice<'_>,
     copy: fn(u64, u64, usize),
 ) -> Answer {
     let mut arriving: VecDeque<Arriving> = VecDeque::with_capacity(2);
@@ -143,7 +178,7 @@ fn bring(
         let Some(piece) = pieces.lock().next() else {
             break;
         };
-        let work = from_device(driver, piece, stage)?;
+        let work = on_device(piece, stage)?;
         arriving.push_back(Arriving {
             submission: stream.submit_awaited(driver, &work)?,
             stage,

@@ -1,5 +1,6 @@
 //! Copies of rectangles and boxes (`cuMemcpy2D…`, `cuMemcpy3D…`).
 
+use super::array_copy::{self, has_array};
 use super::segments::{Shape, Side};
 use super::transfer::{self, Direction, NODE_ROWS_MAX};
 use crate::boundary::In;
@@ -9,15 +10,14 @@ use crate::stream;
 use crate::structures::{Copy2d, Copy3d, CopySide, CopySide2d};
 use crate::work::Work;
 
-/// One side in three dimensions. Returns where it begins and how far its rows are apart.
-fn side(given: CopySide, shape: (u64, u64, u64)) -> Answer<Side> {
+/// One side that is memory, in three dimensions. Returns where it begins and how far its rows are
+/// apart.
+pub(super) fn side(given: CopySide, shape: (u64, u64, u64)) -> Answer<Side> {
     let (width, height, _) = shape;
     let base = match given.memory_type {
         // Host; device or unified.
         1 => given.host,
         2 | 4 => given.device,
-        // There are no arrays.
-        3 if given.array != 0 => return Err(Code::NOT_SUPPORTED),
         _ => return Err(Code::INVALID_VALUE),
     };
     let pitch = match given.pitch {
@@ -61,6 +61,13 @@ fn shape(given: &Copy3d) -> Answer<Shape> {
 
 /// Returns the work of a copy for a node of a graph.
 pub(crate) fn copy_work(driver: &'static Driver, given: &Copy3d) -> Answer<Work> {
+    if has_array(given) {
+        let is_empty = given.width_bytes == 0 || given.height == 0 || given.depth == 0;
+        return match is_empty {
+            true => Err(Code::INVALID_VALUE),
+            false => array_copy::work_of(driver, given),
+        };
+    }
     let rows = given.height.checked_mul(given.depth);
     let is_fine = rows.is_some_and(|rows| (1..=NODE_ROWS_MAX).contains(&rows));
     if given.width_bytes == 0 || !is_fine {
@@ -70,12 +77,23 @@ pub(crate) fn copy_work(driver: &'static Driver, given: &Copy3d) -> Answer<Work>
 }
 
 fn copy_box(parameters: In<Copy3d>, stream: usize, waits: bool) -> u32 {
+    match parameters.get() {
+        Ok(given) => copy_given(given, stream, waits),
+        // The context has precedence over arguments.
+        Err(code) => call_with_current_stream(stream, |_, _| Err(code)),
+    }
+}
+
+/// Copies what `given` says. If `waits` holds, the function is one that is not asynchronous.
+pub(super) fn copy_given(given: Copy3d, stream: usize, waits: bool) -> u32 {
     call_with_current_stream(stream, |driver, context| {
-        let given = parameters.get()?;
         let stream = stream::find(driver, context, stream)?;
         let extent = (given.width_bytes, given.height, given.depth);
         if extent.0 == 0 || extent.1 == 0 || extent.2 == 0 {
             return Ok(());
+        }
+        if has_array(&given) {
+            return array_copy::copy(driver, &stream, &given, waits);
         }
         let shape = shape(&given)?;
         transfer::copy(driver, &stream, shape, direction(&given), waits)
@@ -122,11 +140,7 @@ fn copy_rectangle(parameters: In<Copy2d>, stream: usize, waits: bool) -> u32 {
         height: given.height,
         depth: 1,
     };
-    copy_box(
-        In::at(std::ptr::from_ref(&in_three) as usize),
-        stream,
-        waits,
-    )
+    copy_given(in_three, stream, waits)
 }
 
 #[unsafe(no_mangle)]
@@ -204,11 +218,5 @@ mod tests {
             ..given(64, 10)
         };
         assert_eq!(refusal(unknown), wrong);
-        let array = CopySide {
-            memory_type: 3,
-            array: 16,
-            ..given(64, 10)
-        };
-        assert_eq!(refusal(array), Some(Code::NOT_SUPPORTED));
     }
 }

@@ -48,6 +48,70 @@ pub fn attack(target: &mut Target) {
     cpu_mappings(target, &device, memory.handle(), memory.bytes());
     sharing(target, &device, memory.handle());
     guest_ram(target, &device);
+    arrays(target, &device, (space.handle(), memory.handle()));
+}
+
+/// Asks for arrays that no device has, and for textures of what is no array.
+fn arrays(target: &mut Target, device: &Device<'_>, (space, memory): (u32, u32)) {
+    let unless_absent = |status| match device.features() & features::ARRAYS {
+        0 => Status::Unsupported,
+        _ => status,
+    };
+    let array = message::CreateArray {
+        space,
+        flags: 0,
+        width: 16_384,
+        height: 16_384,
+        depth: 16_384,
+        format: 32,
+        channels: 4,
+    };
+    let wanted = unless_absent(Status::QuotaBytes);
+    refuse::<operation::CreateArray>(target, device, &array, wanted);
+    let wanted = unless_absent(Status::BadRange);
+    for (width, flags, channels) in [(u64::MAX, 0, 4), (0, 0, 4), (16, 1 << 31, 4), (16, 0, 3)] {
+        let wrong = message::CreateArray {
+            width,
+            flags,
+            channels,
+            ..array
+        };
+        refuse::<operation::CreateArray>(target, device, &wrong, wanted);
+    }
+    let wanted = unless_absent(Status::BadHandle);
+    for array in [BOGUS, memory, space] {
+        let texture = message::CreateTexture {
+            space,
+            array,
+            ..message::CreateTexture::default()
+        };
+        refuse::<operation::CreateTexture>(target, device, &texture, wanted);
+        let handle = message::HandleRequest {
+            handle: array,
+            reserved: 0,
+        };
+        refuse::<operation::DestroyArray>(target, device, &handle, Status::BadHandle);
+        refuse::<operation::DestroyTexture>(target, device, &handle, Status::BadHandle);
+    }
+    let wanted = unless_absent(Status::BadRange);
+    for (address, width, pitch) in [
+        (u64::MAX - 3, 4, 4),
+        (4096, u64::MAX, 4),
+        (4096, 4, u64::MAX),
+    ] {
+        let texture = message::CreateTexture {
+            space,
+            source: message::TextureSource::Rows as u32,
+            address,
+            width,
+            height: 4,
+            pitch,
+            format: 32,
+            channels: 1,
+            ..message::CreateTexture::default()
+        };
+        refuse::<operation::CreateTexture>(target, device, &texture, wanted);
+    }
 }
 
 fn allocations(target: &mut Target, device: &Device<'_>) {
