@@ -2,12 +2,13 @@
 
 use causeway_cuda_abi::boundary::In;
 use causeway_cuda_abi::error::{Answer, Code};
-use causeway_cuda_abi::structures::{Copy2d, Copy3d, CopySide};
+use causeway_cuda_abi::structures::Copy2d;
 
 use crate::context::primary;
 use crate::driver::driver;
-use crate::error::INVALID_DIRECTION;
-use crate::shapes::{Copy3dParameters, PeerCopyParameters, own, side_2d, side_3d};
+use crate::error::{INVALID_DIRECTION, INVALID_PITCH};
+use crate::planes::{planes, planes_of_peers};
+use crate::shapes::{Copy3dParameters, PeerCopyParameters, own, side_2d};
 use crate::table::calls;
 
 /// `enum cudaMemcpyKind`.
@@ -137,32 +138,6 @@ calls! {
     };
 }
 
-/// A copy of planes between devices, which the driver knows by contexts in place of reserved words.
-fn planes_of_peers(it: PeerCopyParameters) -> Answer<Copy3d> {
-    let copy = planes(Copy3dParameters {
-        from_array: it.from_array,
-        from_place: it.from_place,
-        from: it.from,
-        to_array: it.to_array,
-        to_place: it.to_place,
-        to: it.to,
-        extent: it.extent,
-        kind: Direction::BY_ADDRESS,
-        padding: 0,
-    })?;
-    let with_context = |side, device| {
-        Ok(CopySide {
-            reserved: primary(device)? as u64,
-            ..side
-        })
-    };
-    Ok(Copy3d {
-        source: with_context(copy.source, it.from_device)?,
-        destination: with_context(copy.destination, it.to_device)?,
-        ..copy
-    })
-}
-
 /// A copy of rows for the driver, which finds the direction by the addresses.
 fn rows(
     to: usize,
@@ -174,9 +149,7 @@ fn rows(
     kind: u32,
 ) -> Answer<Copy2d> {
     Direction::of(kind)?;
-    if width > to_pitch || width > from_pitch {
-        return Err(Code::INVALID_VALUE);
-    }
+    check_pitch(to_pitch.min(from_pitch), width, height)?;
     Ok(Copy2d {
         source: side_2d(from, from_pitch),
         destination: side_2d(to, to_pitch),
@@ -185,18 +158,12 @@ fn rows(
     })
 }
 
-/// A copy of planes for the driver. Arrays, which Causeway's driver library does not
-/// have, are refused.
-pub fn planes(it: Copy3dParameters) -> Answer<Copy3d> {
-    Direction::of(it.kind)?;
-    if it.from_array != 0 || it.to_array != 0 {
-        return Err(Code::NOT_SUPPORTED);
+/// Checks that rows of `width` bytes do not overlap, with the errors of NVIDIA's.
+pub fn check_pitch(pitch: usize, width: usize, height: usize) -> Answer {
+    match height {
+        _ if width <= pitch => Ok(()),
+        0 => Ok(()),
+        1 => Err(Code::INVALID_VALUE),
+        _ => Err(INVALID_PITCH),
     }
-    Ok(Copy3d {
-        source: side_3d(it.from, it.from_place),
-        destination: side_3d(it.to, it.to_place),
-        width_bytes: it.extent.width as u64,
-        height: it.extent.height as u64,
-        depth: it.extent.depth as u64,
-    })
 }

@@ -64,8 +64,12 @@ fn text(code: u32) -> Option<&'static str> {
     own_text(code).or_else(|| describe(code).map(|(_, text)| text))
 }
 
+pub const INVALID_PITCH: Code = Code(12);
 pub const INVALID_SYMBOL: Code = Code(13);
+pub const INVALID_CHANNELS: Code = Code(20);
 pub const INVALID_DIRECTION: Code = Code(21);
+pub const INVALID_FILTER: Code = Code(26);
+pub const INVALID_FRACTIONS: Code = Code(27);
 pub const INSUFFICIENT_DRIVER: Code = Code(35);
 pub const MISSING_CONFIGURATION: Code = Code(52);
 pub const INVALID_DEVICE_FUNCTION: Code = Code(98);

@@ -32,8 +32,11 @@
     reason = "names and arguments are those of cuda_runtime_api.h"
 )]
 
+mod array;
+mod array_copy;
 mod attributes;
 mod calls;
+mod channels;
 mod configured;
 mod context;
 mod copy;
@@ -43,17 +46,21 @@ mod driver;
 mod entry_point;
 mod error;
 mod fill;
+mod flat_copy;
 mod graph;
 mod launch;
 mod library;
 mod memory;
 mod missing;
 mod node;
+mod planes;
 mod properties;
 mod registry;
+mod resource;
 mod shapes;
 mod symbol;
 mod table;
+mod texture;
 
 /// Version of the API: 1000 times the major, 10 times the minor version.
 const VERSION: i32 = 13_000;

@@ -42,28 +42,23 @@ missing! {
 
 // Of CUDA 13, and of both.
 missing! {
-    __cudaGetProcAddress cudaArrayGetInfo cudaArrayGetMemoryRequirements cudaArrayGetPlane
-    cudaArrayGetSparseProperties cudaCreateSurfaceObject cudaCreateTextureObject
-    cudaDestroyExternalMemory cudaDestroyExternalSemaphore cudaDestroySurfaceObject
-    cudaDestroyTextureObject cudaDevResourceGenerateDesc cudaDevSmResourceSplit
+    __cudaGetProcAddress cudaArrayGetPlane cudaArrayGetSparseProperties cudaDestroyExternalMemory
+    cudaDestroyExternalSemaphore cudaDevResourceGenerateDesc cudaDevSmResourceSplit
     cudaDevSmResourceSplitByCount cudaDeviceGetDevResource cudaDeviceGetExecutionCtx
-    cudaDeviceGetNvSciSyncAttributes cudaDeviceGetTexture1DLinearMaxWidth
-    cudaEGLStreamConsumerAcquireFrame cudaEGLStreamConsumerConnect
+    cudaDeviceGetNvSciSyncAttributes cudaEGLStreamConsumerAcquireFrame cudaEGLStreamConsumerConnect
     cudaEGLStreamConsumerConnectWithFlags cudaEGLStreamConsumerDisconnect
     cudaEGLStreamConsumerReleaseFrame cudaEGLStreamProducerConnect cudaEGLStreamProducerDisconnect
     cudaEGLStreamProducerPresentFrame cudaEGLStreamProducerReturnFrame cudaEventCreateFromEGLSync
     cudaExecutionCtxDestroy cudaExecutionCtxGetDevResource cudaExecutionCtxGetDevice
     cudaExecutionCtxGetId cudaExecutionCtxRecordEvent cudaExecutionCtxStreamCreate
     cudaExecutionCtxSynchronize cudaExecutionCtxWaitEvent cudaExternalMemoryGetMappedBuffer
-    cudaExternalMemoryGetMappedMipmappedArray cudaFreeArray cudaFreeMipmappedArray
-    cudaFuncGetParamCount cudaGLGetDevices cudaGLMapBufferObject cudaGLMapBufferObjectAsync
-    cudaGLRegisterBufferObject cudaGLSetBufferObjectMapFlags cudaGLSetGLDevice
-    cudaGLUnmapBufferObject cudaGLUnmapBufferObjectAsync cudaGLUnregisterBufferObject
-    cudaGetChannelDesc cudaGetExportTable cudaGetMipmappedArrayLevel
-    cudaGetSurfaceObjectResourceDesc cudaGetTextureObjectResourceDesc
-    cudaGetTextureObjectResourceViewDesc cudaGetTextureObjectTextureDesc
-    cudaGraphAddExternalSemaphoresSignalNode cudaGraphAddExternalSemaphoresWaitNode
-    cudaGraphConditionalHandleCreate_v2 cudaGraphExecExternalSemaphoresSignalNodeSetParams
+    cudaExternalMemoryGetMappedMipmappedArray cudaFreeMipmappedArray cudaFuncGetParamCount
+    cudaGLGetDevices cudaGLMapBufferObject cudaGLMapBufferObjectAsync cudaGLRegisterBufferObject
+    cudaGLSetBufferObjectMapFlags cudaGLSetGLDevice cudaGLUnmapBufferObject
+    cudaGLUnmapBufferObjectAsync cudaGLUnregisterBufferObject cudaGetExportTable
+    cudaGetMipmappedArrayLevel cudaGraphAddExternalSemaphoresSignalNode
+    cudaGraphAddExternalSemaphoresWaitNode cudaGraphConditionalHandleCreate_v2
+    cudaGraphExecExternalSemaphoresSignalNodeSetParams
     cudaGraphExecExternalSemaphoresWaitNodeSetParams cudaGraphExecGetId
     cudaGraphExternalSemaphoresSignalNodeGetParams cudaGraphExternalSemaphoresSignalNodeSetParams
     cudaGraphExternalSemaphoresWaitNodeGetParams cudaGraphExternalSemaphoresWaitNodeSetParams
@@ -75,15 +70,9 @@ missing! {
     cudaGraphicsResourceSetMapFlags cudaGraphicsSubResourceGetMappedArray cudaGraphicsUnmapResources
     cudaGraphicsUnregisterResource cudaGraphicsVDPAURegisterOutputSurface
     cudaGraphicsVDPAURegisterVideoSurface cudaGreenCtxCreate cudaImportExternalMemory
-    cudaImportExternalSemaphore cudaLaunchHostFunc_v2 cudaLaunchHostFunc_v2_ptsz cudaMalloc3DArray
-    cudaMallocArray cudaMallocMipmappedArray cudaMemGetLocationInfo cudaMemcpy2DArrayToArray
-    cudaMemcpy2DArrayToArray_ptds cudaMemcpy2DFromArray cudaMemcpy2DFromArrayAsync
-    cudaMemcpy2DFromArrayAsync_ptsz cudaMemcpy2DFromArray_ptds cudaMemcpy2DToArray
-    cudaMemcpy2DToArrayAsync cudaMemcpy2DToArrayAsync_ptsz cudaMemcpy2DToArray_ptds
-    cudaMemcpy3DWithAttributesAsync cudaMemcpy3DWithAttributesAsync_ptsz cudaMemcpyArrayToArray
-    cudaMemcpyArrayToArray_ptds cudaMemcpyFromArray cudaMemcpyFromArrayAsync
-    cudaMemcpyFromArrayAsync_ptsz cudaMemcpyFromArray_ptds cudaMemcpyToArray cudaMemcpyToArrayAsync
-    cudaMemcpyToArrayAsync_ptsz cudaMemcpyToArray_ptds cudaMemcpyWithAttributesAsync
+    cudaImportExternalSemaphore cudaLaunchHostFunc_v2 cudaLaunchHostFunc_v2_ptsz
+    cudaMallocMipmappedArray cudaMemGetLocationInfo cudaMemcpy3DWithAttributesAsync
+    cudaMemcpy3DWithAttributesAsync_ptsz cudaMemcpyWithAttributesAsync
     cudaMemcpyWithAttributesAsync_ptsz cudaMipmappedArrayGetMemoryRequirements
     cudaMipmappedArrayGetSparseProperties cudaSignalExternalSemaphoresAsync
     cudaSignalExternalSemaphoresAsync_ptsz cudaStreamBeginRecaptureToGraph

@@ -5,18 +5,18 @@
 use causeway_cuda_abi::boundary::{In, Out};
 use causeway_cuda_abi::error::{Answer, Code};
 use causeway_cuda_abi::structures::{
-    ConditionalNode, Copy3d, CopyNode, CopySide, FillNode, FirstKernelNode, KernelNode,
-    NodeParameters,
+    ConditionalNode, Copy3d, CopyNode, FillNode, FirstKernelNode, KernelNode, NodeParameters,
 };
 use zerocopy::{FromBytes, FromZeros, Immutable, KnownLayout};
 
 use crate::context::current;
-use crate::copy::{Direction, planes};
+use crate::copy::Direction;
 use crate::driver::driver;
 use crate::launch::handle;
 use crate::library;
+use crate::planes::{parameters_of, planes};
 use crate::registry;
-use crate::shapes::{Copy3dParameters, Extent, Pitched, Position};
+use crate::shapes::{Copy3dParameters, Extent, Pitched};
 use crate::symbol::{from_device, part, to_device};
 use crate::table::calls;
 
@@ -108,7 +108,7 @@ calls! {
     fn cudaGraphMemcpyNodeGetParams(node: usize, into: Out<Copy3dParameters>) => {
         let mut copy = Copy3d::new_zeroed();
         driver!(cuGraphMemcpyNodeGetParams(node, &raw mut copy))?;
-        into.set(parameters_of(&copy))
+        into.set(parameters_of(&copy)?)
     };
 }
 
@@ -228,49 +228,6 @@ fn change_copy(executable: usize, node: usize, copy: &Copy3d) -> Answer {
     driver!(cuGraphExecMemcpyNodeSetParams(
         executable, node, copy, context
     ))
-}
-
-/// Returns the runtime's parameters of a copy.
-fn parameters_of(copy: &Copy3d) -> Copy3dParameters {
-    let (from_array, from_place, from) = side_of(&copy.source);
-    let (to_array, to_place, to) = side_of(&copy.destination);
-    Copy3dParameters {
-        from_array,
-        from_place,
-        from,
-        to_array,
-        to_place,
-        to,
-        extent: Extent {
-            width: copy.width_bytes as usize,
-            height: copy.height as usize,
-            depth: copy.depth as usize,
-        },
-        kind: Direction::BY_ADDRESS,
-        padding: 0,
-    }
-}
-
-/// One side: the array, where in it, and memory in rows.
-fn side_of(side: &CopySide) -> (usize, Position, Pitched) {
-    /// `CU_MEMORYTYPE_HOST`
-    const HOST: u32 = 1;
-    let place = Position {
-        x: side.x_bytes as usize,
-        y: side.y as usize,
-        z: side.z as usize,
-    };
-    let address = match side.memory_type {
-        HOST => side.host,
-        _ => side.device,
-    };
-    let memory = Pitched {
-        address: address as usize,
-        pitch: side.pitch as usize,
-        row_bytes: side.pitch as usize,
-        rows: side.height as usize,
-    };
-    (side.array as usize, place, memory)
 }
 
 /// `cudaMemcpyNodeParams`

@@ -100,7 +100,10 @@ pub struct IpcHandle {
     reserved: [u8; 64],
 }
 
-/// `CU_MEMORYTYPE_UNIFIED`: the driver sees by the address whose memory it is.
+/// Of `enum CUmemorytype`.
+pub const HOST: u32 = 1;
+pub const ARRAY: u32 = 3;
+/// The driver sees by the address whose memory it is.
 const UNIFIED: u32 = 4;
 
 /// One side of a copy of rows.
@@ -127,19 +130,26 @@ pub fn side_3d(of: Pitched, place: Position) -> CopySide {
     }
 }
 
-/// `cudaChannelFormatDesc`: bits of the four parts of an element, and their kind.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct Channels {
-    bits: [i32; 4],
-    kind: u32,
+/// One side of a copy of rows in an array; `x` has bytes.
+pub fn side_2d_of_array(array: usize, x: usize, y: usize) -> CopySide2d {
+    CopySide2d {
+        x_bytes: x as u64,
+        y: y as u64,
+        memory_type: ARRAY,
+        array: array as u64,
+        ..CopySide2d::new_zeroed()
+    }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn cudaCreateChannelDesc(x: i32, y: i32, z: i32, w: i32, kind: u32) -> Channels {
-    Channels {
-        bits: [x, y, z, w],
-        kind,
+/// One side of a copy of planes in an array; `place` has bytes, rows and planes.
+pub fn side_of_array(array: usize, place: Position) -> CopySide {
+    CopySide {
+        x_bytes: place.x as u64,
+        y: place.y as u64,
+        z: place.z as u64,
+        memory_type: ARRAY,
+        array: array as u64,
+        ..CopySide::new_zeroed()
     }
 }
 

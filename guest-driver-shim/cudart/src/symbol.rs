@@ -41,7 +41,7 @@ pub fn part(symbol: usize, offset: usize, bytes: usize) -> Answer<usize> {
     }
 }
 
-/// The direction of a copy to a variable.
+/// The direction of a copy to a variable or an array.
 pub fn to_device(kind: u32) -> Answer<Direction> {
     match Direction::of(kind)? {
         Direction::ToHost | Direction::OnHost => Err(INVALID_DIRECTION),
@@ -49,7 +49,7 @@ pub fn to_device(kind: u32) -> Answer<Direction> {
     }
 }
 
-/// The direction of a copy from a variable.
+/// The direction of a copy from a variable or an array.
 pub fn from_device(kind: u32) -> Answer<Direction> {
     match Direction::of(kind)? {
         Direction::ToDevice | Direction::OnHost => Err(INVALID_DIRECTION),
