@@ -87,7 +87,7 @@ extern "C" fn cuGetExportTable(table: Out<usize>, _id: In<[u8; 16]>) -> u32 {
                 "the program asks for functions that NVIDIA does not document, as NVIDIA's \
                  libcudart does, which accepts only NVIDIA's driver; build the program with \
                  `nvcc -cudart shared`, or link Causeway's libcudart_static.a (`causeway cuda \
-                 --install DIR --nvcc-flags`)"
+                 --install DIR --nvcc-flags`, for CUDA 12 `--nvcc-flags=12`)"
             );
         });
         Err(Code::NOT_FOUND)

@@ -37,7 +37,7 @@ calls! {
     fn cuda12_ThreadSetLimit(limit: u32, value: usize) = cuCtxSetLimit(limit, value);
     fn cuda12_ThreadGetCacheConfig(preference: usize) = cuCtxGetCacheConfig(preference);
     fn cuda12_ThreadSetCacheConfig(preference: u32) = cuCtxSetCacheConfig(preference);
-    // Devices without numbers of 64 bits, for which programs called these, are no more.
+    // These were for devices without `double`. All devices have it, so they do nothing.
     fn cuda12_SetDoubleForDevice(_number: usize) => Ok(());
     fn cuda12_SetDoubleForHost(_number: usize) => Ok(());
 }

@@ -63,6 +63,8 @@ calls! {
         = cuGraphHostNodeSetParams(node, parameters);
     fn cudaGraphInstantiateWithParams(executable: usize, graph: usize, parameters: usize)
         = cuGraphInstantiateWithParams(executable, graph, parameters);
+    fn cudaGraphInstantiateWithParams_ptsz(executable: usize, graph: usize, parameters: usize)
+        = cuGraphInstantiateWithParams_ptsz(executable, graph, parameters);
     fn cudaGraphAddMemFreeNode(node: usize, graph: usize, after: usize, count: usize,
                                address: usize)
         = cuGraphAddMemFreeNode(node, graph, after, count, address);

@@ -62,7 +62,7 @@ missing! {
     cudaGraphExecExternalSemaphoresWaitNodeSetParams cudaGraphExecGetId
     cudaGraphExternalSemaphoresSignalNodeGetParams cudaGraphExternalSemaphoresSignalNodeSetParams
     cudaGraphExternalSemaphoresWaitNodeGetParams cudaGraphExternalSemaphoresWaitNodeSetParams
-    cudaGraphGetId cudaGraphInstantiateWithParams_ptsz cudaGraphNodeGetContainingGraph
+    cudaGraphGetId cudaGraphNodeGetContainingGraph
     cudaGraphNodeGetLocalId cudaGraphNodeGetParams cudaGraphNodeGetToolsId
     cudaGraphicsEGLRegisterImage cudaGraphicsGLRegisterBuffer cudaGraphicsGLRegisterImage
     cudaGraphicsMapResources cudaGraphicsResourceGetMappedEglFrame

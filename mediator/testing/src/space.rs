@@ -15,7 +15,7 @@ use causeway_protocol::Access;
 use causeway_protocol::message::{EncodeTensorMap, Status, TENSOR_MAP_BYTES};
 use parking_lot::Mutex;
 
-use crate::array::{FakeArray, FakeTexture};
+use crate::array::{FakeArray, FakeTexture, MORE_BYTES};
 use crate::behind::Behind;
 use crate::failures::{Failures, error};
 use crate::gate::Gate;
@@ -209,6 +209,10 @@ impl Space for FakeSpace {
         map[..8].copy_from_slice(&request.address.to_le_bytes());
         map[8] = request.rank as u8;
         Ok((0, map))
+    }
+
+    fn array_bytes(&self, shape: &ArrayShape) -> u64 {
+        shape.bytes() + MORE_BYTES
     }
 
     fn create_array(

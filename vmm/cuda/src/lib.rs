@@ -51,8 +51,8 @@ pub struct CudaArguments {
     /// Write what the program did on the GPU to this file, as JSON; - writes it to standard output.
     #[arg(long, value_name = "FILE", conflicts_with = "socket")]
     pub json: Option<PathBuf>,
-    /// Write libcuda.so.1, libnvidia-ml.so.1, libcudart.so.12 and .13, and libcudart_static.a of
-    /// both CUDAs to this directory, and run no program.
+    /// Write libcuda.so.1, libnvidia-ml.so.1, libcudart.so.12 and .13, libcudart_static.a and
+    /// cuda-12/libcudart_static.a to this directory, and run no program.
     #[arg(
         long,
         value_name = "DIRECTORY",
@@ -145,9 +145,9 @@ fn install(directory: &Path, flags_for: Option<u32>) -> Result<(), Failure> {
     }
     let shown = shown_path(directory);
     say(&format!(
-        "causeway: wrote libcuda.so.1, libnvidia-ml.so.1, libcudart.so.12 and .13, and \
-         libcudart_static.a of both CUDAs to {shown}; programs find the first four with \
-         LD_LIBRARY_PATH={shown} and the server with CAUSEWAY_SOCKET"
+        "causeway: wrote libcuda.so.1, libnvidia-ml.so.1, libcudart.so.12 and .13, \
+         libcudart_static.a and cuda-12/libcudart_static.a to {shown}; programs find the first \
+         four with LD_LIBRARY_PATH={shown} and the server with CAUSEWAY_SOCKET"
     ));
     Ok(())
 }

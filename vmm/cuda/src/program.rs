@@ -102,7 +102,7 @@ fn check_runtime(program: &Path) -> Result<(), Failure> {
     };
     Err(Failure::usage(format!(
         "{} was built for CUDA {cuda}: it needs {}, and Causeway has the runtime libraries of CUDA \
-         12 and 13: build it with nvcc of one of these",
+         12 and 13: build it with nvcc of CUDA 12 or 13.0",
         shown_path(program),
         name.display()
     )))

@@ -1,8 +1,8 @@
 //! The CUDA driver API as a library that implements it sees it: results of calls, structures of
 //! `cuda.h`, pointers of callers as types, and objects behind opaque handles.
 //!
-//! Three libraries need it: `libcuda.so.1` and `libcudart.so.13` for programs, and the stand-in for
-//! NVIDIA's driver in tests.
+//! These need it: `libcuda.so.1`, `libcudart.so.12` and `libcudart.so.13` for programs, and the
+//! stand-in for NVIDIA's driver in tests.
 
 #![allow(
     unsafe_code,

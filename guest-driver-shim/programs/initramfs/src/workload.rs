@@ -128,7 +128,7 @@ pub enum WorkloadError {
     /// The program is for another version of CUDA.
     #[error(
         "{} was built for CUDA {cuda}: it needs {}, and Causeway has the runtime libraries of CUDA \
-         12 and 13: build it with nvcc of one of these",
+         12 and 13: build it with nvcc of CUDA 12 or 13.0",
         needed_by.display(),
         name.display()
     )]

@@ -135,7 +135,7 @@ pub(crate) fn unsupported_or_failed(context: String, error: CudaError) -> Backen
 
 /// Returns an estimate of the memory that an array takes, in bytes: whole blocks of elements, of
 /// which up to [`TOGETHER_MAX`] are kept together in y and z.
-fn memory_bytes(shape: &ArrayShape) -> u64 {
+pub(crate) fn memory_bytes(shape: &ArrayShape) -> u64 {
     let together = |count: u64, least: u64, most: u64| {
         let together = count.next_power_of_two().clamp(least, most);
         count.next_multiple_of(together)

@@ -19,7 +19,7 @@ use causeway_mediator::backend::{
 use causeway_protocol::Access;
 use causeway_protocol::message::{EncodeTensorMap, Status, TENSOR_RANK_MAX, TensorMapKind};
 
-use crate::array::CudaArray;
+use crate::array::{self, CudaArray};
 use crate::driver::encode_tensor_map;
 use crate::error::{failed, refused};
 use crate::gpu::Gpu;
@@ -171,6 +171,10 @@ impl Space for CudaSpace {
             return Err(refused(Status::MemoryFault, what()));
         }
         encode_tensor_map(&maker.context, kind, request).map_err(|e| failed(what(), e))
+    }
+
+    fn array_bytes(&self, shape: &ArrayShape) -> u64 {
+        array::memory_bytes(shape)
     }
 
     fn create_array(

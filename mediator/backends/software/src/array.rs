@@ -36,8 +36,7 @@ impl SoftwareArray {
         shape: &ArrayShape,
         charge: ArrayCharge,
     ) -> Result<Self, BackendError> {
-        // At most 2^46.
-        let bytes = shape.bytes().next_multiple_of(PAGE_BYTES);
+        let bytes = memory_bytes(shape);
         let pool = &state.device.pool;
         let of_device = pool.charge(bytes).ok_or_else(|| {
             let free = pool.free();
@@ -103,6 +102,11 @@ impl Array for SoftwareArray {
     fn as_any(&self) -> &dyn Any {
         self
     }
+}
+
+/// Returns the memory that an array takes, in bytes: whole pages, at most 2^46 bytes.
+pub(crate) fn memory_bytes(shape: &ArrayShape) -> u64 {
+    shape.bytes().next_multiple_of(PAGE_BYTES)
 }
 
 /// Makes a texture or a surface.

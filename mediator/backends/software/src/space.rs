@@ -172,6 +172,10 @@ impl Space for SoftwareSpace {
         Ok(Arc::new(WorkRecording::new(work)))
     }
 
+    fn array_bytes(&self, shape: &ArrayShape) -> u64 {
+        array::memory_bytes(shape)
+    }
+
     fn create_array(
         &self,
         shape: &ArrayShape,

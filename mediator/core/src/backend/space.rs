@@ -125,6 +125,13 @@ pub trait Space: Send + Sync {
         ))
     }
 
+    /// Returns how many bytes of memory an array of this shape takes, which the session is charged
+    /// for before it is created: not less than [`Array::memory_bytes`] will say. The default
+    /// implementation suits back ends that keep elements without gaps.
+    fn array_bytes(&self, shape: &ArrayShape) -> u64 {
+        shape.bytes()
+    }
+
     /// Creates an array, filled with zeros, for which the session pays by `charge`. Called only if
     /// the back end has `features::ARRAYS`. The default implementation suits back ends without it.
     ///

@@ -8,7 +8,6 @@ use causeway_protocol::message::{
 };
 use causeway_protocol::packet::PITCH_MAX;
 use causeway_protocol::registers::features;
-use parking_lot::Mutex;
 
 use super::nothing;
 use crate::backend::{
@@ -16,7 +15,7 @@ use crate::backend::{
 };
 use crate::client_session::ClientSession;
 use crate::object::{ArrayEntry, Object, SpaceEntry, TextureEntry};
-use crate::quota::{Charge, Resource};
+use crate::quota::Resource;
 use crate::refusal::{Refusal, refuse_if};
 
 /// Most elements of a texture of one row of memory (CUDA C++ Programming Guide, "Technical
@@ -27,13 +26,6 @@ const ROWS_SIZE_MAX: [u64; 2] = [131_072, 65_000];
 /// Largest anisotropy of a texture.
 const ANISOTROPY_MAX: u32 = 16;
 
-/// What an array costs: its handle, an allocation, and its memory.
-struct ArrayCharges {
-    _object: Charge,
-    _slot: Charge,
-    memory: Mutex<Charge>,
-}
-
 impl ClientSession<'_> {
     /// Creates without the session's lock: filling a large array with zeros takes long.
     pub(super) fn create_array(&self, request: CreateArray) -> Result<ArrayReply, Refusal> {
@@ -43,17 +35,14 @@ impl ClientSession<'_> {
         let shape = Element::from_wire(request.format, request.channels)
             .and_then(|element| ArrayShape::new(size, element, request.flags))
             .ok_or(Refusal::new(Status::BadRange))?;
-        let charges = Arc::new(ArrayCharges {
-            _object: self.account.charge(Resource::Objects, 1)?,
-            _slot: self.account.charge(Resource::Allocations, 1)?,
-            memory: Mutex::new(self.account.charge(Resource::MemoryBytes, shape.bytes())?),
-        });
-        let kept = Arc::clone(&charges) as ArrayCharge;
-        let array = space.shared.backend.create_array(&shape, kept)?;
-        // The device may need more than the elements have; an array beyond the quota is dropped.
-        let bytes = array.memory_bytes();
-        charges.memory.lock().resize(bytes)?;
-        drop(charges);
+        let bytes = space.shared.backend.array_bytes(&shape);
+        // Before anything is taken: an array that is filled with zeros may exist for long.
+        let charge: ArrayCharge = Arc::new([
+            self.account.charge(Resource::Objects, 1)?,
+            self.account.charge(Resource::Allocations, 1)?,
+            self.account.charge(Resource::MemoryBytes, bytes)?,
+        ]);
+        let array = space.shared.backend.create_array(&shape, charge)?;
         let mut state = self.lock_with(&space)?;
         let handle = state.insert(Object::Array(ArrayEntry {
             space: request.space,
