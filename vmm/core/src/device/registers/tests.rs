@@ -98,7 +98,7 @@ fn identity_reads_as_the_protocol_says() {
     let registers = registers(session());
     for (register, value) in [
         (Register::Magic, u32::from_le_bytes(*b"CWAY")),
-        (Register::Version, (1 << 16) | 4),
+        (Register::Version, (1 << 16) | 5),
         (Register::FeaturesLow, 3 | features::CONTROL_WINDOW as u32),
         (Register::FeaturesHigh, 5),
         (Register::Status, status::READY),
